@@ -1,0 +1,168 @@
+//! What an origin is asked and what it answers: plain data, shared by real origins and simulated ones.
+
+use forebay_units::ByteRange;
+use std::fmt;
+
+/// The number that pairs a request with its completion; chosen by who submits, unique among its outstanding ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OriginRequestId(pub u64);
+
+/// What is asked of an origin. Ranges lie inside the origin's size; who submits has checked that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OriginOperation {
+    /// Bytes of the range.
+    Read {
+        /// Which bytes.
+        range: ByteRange,
+    },
+    /// These bytes at this offset; `fua`: on stable storage before the completion.
+    Write {
+        /// First byte.
+        offset: u64,
+        /// The bytes.
+        data: Vec<u8>,
+        /// Force unit access.
+        fua: bool,
+    },
+    /// All writes completed before this was submitted to stable storage.
+    Flush,
+    /// The range's content is no longer needed.
+    Trim {
+        /// Which bytes.
+        range: ByteRange,
+        /// Force unit access.
+        fua: bool,
+    },
+    /// Zeroes over the range.
+    WriteZeroes {
+        /// Which bytes.
+        range: ByteRange,
+        /// Whether holes may be made.
+        may_trim: bool,
+        /// Force unit access.
+        fua: bool,
+    },
+}
+
+impl OriginOperation {
+    /// The bytes touched; empty for a flush.
+    pub fn range(&self) -> ByteRange {
+        match self {
+            OriginOperation::Read { range }
+            | OriginOperation::Trim { range, .. }
+            | OriginOperation::WriteZeroes { range, .. } => *range,
+            OriginOperation::Write { offset, data, .. } => ByteRange::new(*offset, data.len() as u64),
+            OriginOperation::Flush => ByteRange::default(),
+        }
+    }
+
+    /// Whether the content may change.
+    pub fn changes_content(&self) -> bool {
+        !matches!(self, OriginOperation::Read { .. } | OriginOperation::Flush)
+    }
+}
+
+/// A request to an origin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OriginRequest {
+    /// Pairs it with its completion.
+    pub id: OriginRequestId,
+    /// What is asked.
+    pub operation: OriginOperation,
+}
+
+/// The one answer to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OriginCompletion {
+    /// The request's number.
+    pub id: OriginRequestId,
+    /// The bytes read (exactly as many as asked for), empty for every other operation; or why not.
+    pub result: Result<Vec<u8>, OriginError>,
+}
+
+/// Why an origin did not do what it was asked. The kinds are those that the data path acts on differently.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OriginError {
+    /// The origin answered with an error (errno as in Linux); what it holds of a failed write is not known.
+    Failed {
+        /// The errno, as in Linux.
+        errno: i32,
+        /// What was being done, for the log.
+        context: String,
+    },
+    /// The connection was lost or timed out before the answer: a write may yet be applied *later* by a stranger's
+    /// origin, so it is never sent again and its blocks stay in doubt until the origin is settled.
+    OutcomeUnknown {
+        /// What was being done, for the log.
+        context: String,
+    },
+    /// The origin cannot be reached and the request was never sent.
+    Unreachable {
+        /// What was being done, for the log.
+        context: String,
+    },
+}
+
+impl OriginError {
+    /// The errno to answer a client with.
+    pub fn errno(&self) -> i32 {
+        match self {
+            OriginError::Failed { errno, .. } => *errno,
+            OriginError::OutcomeUnknown { .. } | OriginError::Unreachable { .. } => 5,
+        }
+    }
+}
+
+impl fmt::Display for OriginError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OriginError::Failed { errno, context } => write!(f, "origin answered errno {errno}: {context}"),
+            OriginError::OutcomeUnknown { context } => write!(f, "outcome unknown, connection lost: {context}"),
+            OriginError::Unreachable { context } => write!(f, "origin unreachable: {context}"),
+        }
+    }
+}
+
+impl std::error::Error for OriginError {}
+
+/// What is true of an origin for as long as it is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OriginTraits {
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Refuses every change.
+    pub read_only: bool,
+    /// Smallest unit and alignment that it accepts, in bytes: a power of two.
+    pub block_size_min: u32,
+    /// Unit that it likes best, in bytes: a power of two.
+    pub block_size_preferred: u32,
+    /// Longest request that it accepts, in bytes.
+    pub request_bytes_max: u32,
+    /// Whether trims do anything.
+    pub can_trim: bool,
+    /// Whether a flush on one path covers writes acknowledged on another.
+    pub can_multi_conn: bool,
+}
+
+/// Where completions go; called from the origin's own threads, so it must not block: it queues and wakes.
+pub trait CompletionSink: Send + Sync {
+    /// Takes one completion.
+    fn complete(&self, completion: OriginCompletion);
+}
+
+/// A storage system that holds a volume's data.
+///
+/// Requests may complete in any order. Every submitted request is completed exactly once, after an error or a lost
+/// connection too. `submit` does not block on I/O; when the origin's own queue (its maximum is in its documentation) is
+/// full it answers `Failed` with `EBUSY` rather than grow.
+pub trait Origin: Send + Sync {
+    /// Size and abilities.
+    fn traits(&self) -> OriginTraits;
+
+    /// Starts a request; its completion reaches `sink`, perhaps before this returns.
+    fn submit(&self, request: OriginRequest, sink: &std::sync::Arc<dyn CompletionSink>);
+
+    /// One line for people: what it is and where.
+    fn describe(&self) -> String;
+}

@@ -1,0 +1,18 @@
+//! Quantities that must not be mixed up: bytes, blocks, nanoseconds, ratios, and sizes as people write them.
+//!
+//! It has no dependencies and no knowledge of caches or volumes. Absolute positions ([`BlockIndex`]), counts and
+//! byte quantities ([`Bytes`]) are different types, so that exchanging them does not compile.
+
+mod block;
+mod bytes;
+mod hash;
+mod ratio;
+mod size;
+mod time;
+
+pub use block::{BlockIndex, BlockRange, BlockSize, BlockSizeError, ByteRange};
+pub use bytes::{Bytes, ParseBytesError};
+pub use hash::mix64;
+pub use ratio::{Ratio, RatioError};
+pub use size::{ParseSizeError, SizeSpec};
+pub use time::{Nanos, ParseNanosError};

@@ -1,0 +1,103 @@
+//! Cache sizes as people write them: bytes, blocks, or a share of the footprint or of a named working set.
+
+use crate::{Bytes, Nanos};
+use std::fmt;
+use std::str::FromStr;
+
+/// A cache size before the trace is known: `64MiB`, `1000` (blocks), `10%` of the footprint, `0.5wss(600s)`.
+///
+/// `locality` resolves it to blocks once footprint and working set sizes are known.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum SizeSpec {
+    /// A number without a unit: blocks of the block size in force.
+    Blocks(u64),
+    /// A number with a unit of bytes.
+    Bytes(Bytes),
+    /// A share of the footprint (the distinct blocks of the whole trace), as in `10%`; may pass 1.
+    Footprint(f64),
+    /// A multiple of the mean working set size over windows of the named length, as in `0.5wss(600s)`.
+    WorkingSet {
+        /// The multiple, above 0.
+        multiple: f64,
+        /// The window's length.
+        window: Nanos,
+    },
+}
+
+/// A text that is not a cache size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseSizeError {
+    /// What was found.
+    pub found: String,
+}
+
+impl fmt::Display for ParseSizeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "`{}` is not a cache size: expected blocks (`1000`), bytes (`64MiB`), a share of the footprint (`10%`) \
+             or of a working set (`0.5wss(600s)`)",
+            self.found
+        )
+    }
+}
+
+impl std::error::Error for ParseSizeError {}
+
+impl FromStr for SizeSpec {
+    type Err = ParseSizeError;
+
+    fn from_str(text: &str) -> Result<SizeSpec, ParseSizeError> {
+        let error = || ParseSizeError { found: text.to_owned() };
+        let positive = |number: &str| {
+            number.trim().parse::<f64>().ok().filter(|value| value.is_finite() && *value > 0.0).ok_or_else(error)
+        };
+        let trimmed = text.trim();
+        if let Some(number) = trimmed.strip_suffix('%') {
+            return Ok(SizeSpec::Footprint(positive(number)? / 100.0));
+        }
+        if let Some((multiple, window)) =
+            trimmed.strip_suffix(')').and_then(|inner| inner.split_once("wss("))
+        {
+            let window = window.parse().map_err(|_| error())?;
+            if window == Nanos::ZERO {
+                return Err(error());
+            }
+            let multiple = if multiple.trim().is_empty() { 1.0 } else { positive(multiple)? };
+            return Ok(SizeSpec::WorkingSet { multiple, window });
+        }
+        if let Ok(blocks) = trimmed.parse::<u64>() {
+            return Ok(SizeSpec::Blocks(blocks));
+        }
+        trimmed.parse().map(SizeSpec::Bytes).map_err(|_| error())
+    }
+}
+
+impl fmt::Display for SizeSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SizeSpec::Blocks(blocks) => write!(f, "{blocks}"),
+            SizeSpec::Bytes(bytes) => write!(f, "{bytes}"),
+            SizeSpec::Footprint(share) => write!(f, "{}%", share * 100.0),
+            SizeSpec::WorkingSet { multiple, window } => write!(f, "{multiple}wss({window})"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_is_read() {
+        assert_eq!("1000".parse(), Ok(SizeSpec::Blocks(1000)));
+        assert_eq!("64MiB".parse(), Ok(SizeSpec::Bytes(Bytes::mib(64))));
+        assert_eq!("10%".parse(), Ok(SizeSpec::Footprint(0.1)));
+        let half = SizeSpec::WorkingSet { multiple: 0.5, window: Nanos::secs(600) };
+        assert_eq!("0.5wss(600s)".parse(), Ok(half));
+        assert_eq!(half.to_string().parse(), Ok(half));
+        for text in ["", "%", "-1%", "0%", "0.5wss()", "0.5wss(0s)", "wss", "ten"] {
+            assert!(text.parse::<SizeSpec>().is_err(), "{text}");
+        }
+    }
+}
