@@ -1,0 +1,310 @@
+//! Latency histograms: one that is cheap to record into, and a sparse snapshot of it that is cheap to keep.
+//!
+//! This is not a time series and knows no intervals: who owns a histogram takes its content when an interval ends.
+//! Invariant: count and sum are exact; a value is known to within 1 % (2 significant digits) between
+//! [`LatencyHistogram::LOWEST`] and [`LatencyHistogram::HIGHEST`], outside of which it is recorded as that bound.
+
+use forebay_units::Nanos;
+use hdrhistogram::Histogram;
+
+/// A histogram of latencies with a fixed layout: 2,688 counters, about 21 KiB.
+///
+/// Recording is `O(1)` without branches on the data (one leading-zero count, one addition); everything else is
+/// linear in the counters and belongs to the end of an interval.
+#[derive(Clone, Debug)]
+pub struct LatencyHistogram {
+    buckets: Histogram<u64>,
+    /// Exact, because a mean from bucket middles would be off by up to 1 %.
+    sum_ns: u128,
+}
+
+impl LatencyHistogram {
+    /// What is shorter counts as one microsecond in percentiles.
+    pub const LOWEST: Nanos = Nanos::micros(1);
+    /// What is longer counts as a hundred seconds in percentiles.
+    pub const HIGHEST: Nanos = Nanos::secs(100);
+
+    /// An empty histogram.
+    pub fn new() -> LatencyHistogram {
+        let buckets = Histogram::new_with_bounds(Self::LOWEST.0, Self::HIGHEST.0, 2)
+            .expect("the bounds are constants that the library accepts");
+        LatencyHistogram { buckets, sum_ns: 0 }
+    }
+
+    /// Records one latency; values outside the bounds saturate in the buckets and stay exact in the mean.
+    #[inline]
+    pub fn record(&mut self, latency: Nanos) {
+        // The last bucket of the library reaches beyond the bound, so the bound is applied here.
+        self.buckets.saturating_record(latency.0.min(Self::HIGHEST.0));
+        self.sum_ns += u128::from(latency.0);
+    }
+
+    /// Adds everything that `other` recorded.
+    pub fn merge(&mut self, other: &LatencyHistogram) {
+        self.buckets.add(&other.buckets).expect("all latency histograms have the same layout");
+        self.sum_ns += other.sum_ns;
+    }
+
+    /// How many latencies were recorded.
+    pub fn count(&self) -> u64 {
+        self.buckets.len()
+    }
+
+    /// Whether nothing was recorded.
+    pub fn is_empty(&self) -> bool {
+        self.buckets.is_empty()
+    }
+
+    /// The exact sum of all latencies, in nanoseconds.
+    pub fn sum_ns(&self) -> u128 {
+        self.sum_ns
+    }
+
+    /// The exact mean; `None` where nothing was recorded.
+    pub fn mean(&self) -> Option<Nanos> {
+        mean_of(self.sum_ns, self.count())
+    }
+
+    /// The latency that `percentile` per cent of the records do not exceed, rounded up to the end of its bucket
+    /// (at most 1 % above); `None` where nothing was recorded. `percentile` is from 0 to 100 and clamped to it.
+    pub fn percentile(&self, percentile: f64) -> Option<Nanos> {
+        (!self.is_empty())
+            .then(|| Nanos(self.buckets.value_at_quantile(percentile.clamp(0.0, 100.0) / 100.0)))
+    }
+
+    /// The largest latency, rounded up to the end of its bucket; `None` where nothing was recorded.
+    pub fn max(&self) -> Option<Nanos> {
+        (!self.is_empty()).then(|| Nanos(self.buckets.max()))
+    }
+
+    /// How many records are at most `threshold`; the whole bucket that holds the threshold counts.
+    pub fn count_at_most(&self, threshold: Nanos) -> u64 {
+        self.buckets.count_between(0, threshold.0.min(Self::HIGHEST.0))
+    }
+
+    /// For every edge, how many records are at most that long: the `le` buckets of a Prometheus histogram. `edges`
+    /// ascend; the answer has their length. One pass over the counters.
+    ///
+    /// # Panics
+    /// If the edges do not ascend.
+    pub fn cumulative_counts(&self, edges: &[Nanos]) -> Vec<u64> {
+        assert!(edges.is_sorted(), "edges must ascend: {edges:?}");
+        let mut counts = Vec::with_capacity(edges.len());
+        let mut below = 0;
+        let mut recorded = self.buckets.iter_recorded().peekable();
+        for edge in edges {
+            while let Some(bucket) = recorded.peek() {
+                if self.buckets.lowest_equivalent(bucket.value_iterated_to()) > edge.0 {
+                    break;
+                }
+                below += bucket.count_at_value();
+                recorded.next();
+            }
+            counts.push(below);
+        }
+        counts
+    }
+
+    /// Forgets everything; keeps the memory.
+    pub fn clear(&mut self) {
+        self.buckets.reset();
+        self.sum_ns = 0;
+    }
+
+    /// Takes the content and leaves an empty histogram: how an interval ends.
+    pub fn take(&mut self) -> LatencyHistogram {
+        std::mem::take(self)
+    }
+
+    /// The content as the buckets that hold something: typically some tens of entries instead of 21 KiB.
+    pub fn snapshot(&self) -> LatencySnapshot {
+        let buckets = self
+            .buckets
+            .iter_recorded()
+            .map(|bucket| (Nanos(bucket.value_iterated_to()), bucket.count_at_value()))
+            .collect();
+        LatencySnapshot { buckets, count: self.count(), sum_ns: self.sum_ns }
+    }
+}
+
+impl Default for LatencyHistogram {
+    fn default() -> LatencyHistogram {
+        LatencyHistogram::new()
+    }
+}
+
+/// What a [`LatencyHistogram`] held at an instant, without its empty buckets.
+///
+/// This is what observations carry and histories keep. Percentiles cost one pass over the entries.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LatencySnapshot {
+    /// (longest latency of the bucket, records in it), ascending, none of them empty.
+    buckets: Vec<(Nanos, u64)>,
+    count: u64,
+    sum_ns: u128,
+}
+
+impl LatencySnapshot {
+    /// How many latencies were recorded.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether nothing was recorded.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The exact sum of all latencies, in nanoseconds.
+    pub fn sum_ns(&self) -> u128 {
+        self.sum_ns
+    }
+
+    /// The exact mean; `None` where nothing was recorded.
+    pub fn mean(&self) -> Option<Nanos> {
+        mean_of(self.sum_ns, self.count)
+    }
+
+    /// The latency that `percentile` per cent of the records do not exceed, as [`LatencyHistogram::percentile`].
+    pub fn percentile(&self, percentile: f64) -> Option<Nanos> {
+        let wanted = ((percentile.clamp(0.0, 100.0) / 100.0 * self.count as f64).ceil() as u64).max(1);
+        let mut below = 0;
+        for &(latency, count) in &self.buckets {
+            below += count;
+            if below >= wanted {
+                return Some(latency);
+            }
+        }
+        None
+    }
+
+    /// How many records are at most `threshold`; a bucket counts as soon as the threshold is within 1 % below its end.
+    pub fn count_at_most(&self, threshold: Nanos) -> u64 {
+        let reach = threshold.0.saturating_add(threshold.0 / 128);
+        self.buckets.iter().take_while(|(latency, _)| latency.0 <= reach).map(|(_, count)| count).sum()
+    }
+
+    /// Adds everything that `other` holds.
+    pub fn merge(&mut self, other: &LatencySnapshot) {
+        let mut merged = Vec::with_capacity(self.buckets.len() + other.buckets.len());
+        let (mut left, mut right) = (self.buckets.iter().peekable(), other.buckets.iter().peekable());
+        loop {
+            match (left.peek(), right.peek()) {
+                (Some(&&(a, n)), Some(&&(b, m))) if a == b => {
+                    merged.push((a, n + m));
+                    left.next();
+                    right.next();
+                }
+                (Some(&&(a, n)), right_next) if right_next.is_none_or(|&&(b, _)| a < b) => {
+                    merged.push((a, n));
+                    left.next();
+                }
+                (_, Some(&&entry)) => {
+                    merged.push(entry);
+                    right.next();
+                }
+                (Some(_), None) => unreachable!("covered by the arm for the smaller left entry"),
+                (None, None) => break,
+            }
+        }
+        self.buckets = merged;
+        self.count += other.count;
+        self.sum_ns += other.sum_ns;
+    }
+}
+
+fn mean_of(sum_ns: u128, count: u64) -> Option<Nanos> {
+    (count > 0).then(|| Nanos(u64::try_from(sum_ns / u128::from(count)).unwrap_or(u64::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn of(latencies: &[Nanos]) -> LatencyHistogram {
+        let mut histogram = LatencyHistogram::new();
+        latencies.iter().for_each(|&latency| histogram.record(latency));
+        histogram
+    }
+
+    /// `found` is `exact` rounded up by at most 1 %, or to the first bucket's end.
+    fn close(found: Nanos, exact: Nanos) -> bool {
+        found.0 + 1_000 >= exact.0 && found.0 as f64 <= exact.0 as f64 * 1.01 + 1_024.0
+    }
+
+    #[test]
+    fn percentiles_and_mean_of_a_known_set() {
+        // 1..=100 ms: mean 50.5 ms exactly, p99 = 99 ms, 25 of them at most 25 ms.
+        let histogram = of(&(1..=100).map(Nanos::millis).collect::<Vec<_>>());
+        assert_eq!(histogram.mean(), Some(Nanos::micros(50_500)));
+        assert!(close(histogram.percentile(99.0).unwrap(), Nanos::millis(99)));
+        assert!(close(histogram.percentile(50.0).unwrap(), Nanos::millis(50)));
+        assert_eq!(histogram.count_at_most(Nanos::millis(25)), 25);
+        assert_eq!(
+            histogram.cumulative_counts(&[
+                Nanos::micros(10),
+                Nanos::millis(10),
+                Nanos::millis(50),
+                Nanos::MAX
+            ]),
+            [0, 10, 50, 100]
+        );
+    }
+
+    #[test]
+    fn bounds_saturate_and_the_mean_stays_exact() {
+        let histogram = of(&[Nanos(1), Nanos::secs(1_000)]);
+        assert_eq!(histogram.count(), 2);
+        assert!(histogram.percentile(1.0).unwrap() <= Nanos::micros(2));
+        assert!(close(histogram.max().unwrap(), LatencyHistogram::HIGHEST));
+        assert_eq!(histogram.mean(), Some(Nanos((1 + 1_000_000_000_000) / 2)));
+        assert_eq!(histogram.count_at_most(Nanos::MAX), 2);
+    }
+
+    #[test]
+    fn empty_histograms_have_no_mean_and_no_percentile() {
+        let mut histogram = of(&[Nanos::millis(1)]);
+        let taken = histogram.take();
+        assert_eq!((taken.count(), histogram.count()), (1, 0));
+        assert_eq!((histogram.mean(), histogram.percentile(50.0), histogram.max()), (None, None, None));
+        let mut cleared = taken;
+        cleared.clear();
+        assert_eq!(cleared.snapshot(), LatencySnapshot::default());
+        assert_eq!(cleared.snapshot().percentile(99.0), None);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Percentiles against a sorted list, merge against concatenation, snapshot against histogram.
+        #[test]
+        fn it_agrees_with_a_sorted_list(
+            left in prop::collection::vec(0u64..200_000_000_000, 1..200),
+            right in prop::collection::vec(0u64..50_000_000, 1..200),
+            percentile in 0.0f64..100.0,
+        ) {
+            let nanos = |values: &[u64]| values.iter().map(|&v| Nanos(v)).collect::<Vec<_>>();
+            let mut merged = of(&nanos(&left));
+            let mut snapshot = merged.snapshot();
+            merged.merge(&of(&nanos(&right)));
+            snapshot.merge(&of(&nanos(&right)).snapshot());
+            prop_assert_eq!(&merged.snapshot(), &snapshot);
+
+            let mut all = [left, right].concat();
+            let sum: u128 = all.iter().map(|&v| u128::from(v)).sum();
+            prop_assert_eq!(merged.mean().unwrap().0, (sum / all.len() as u128) as u64);
+            all.sort_unstable();
+            let rank = ((percentile / 100.0 * all.len() as f64).ceil() as usize).max(1);
+            let exact = Nanos(all[rank - 1]).min(LatencyHistogram::HIGHEST);
+            prop_assert!(close(merged.percentile(percentile).unwrap(), exact));
+            prop_assert!(close(snapshot.percentile(percentile).unwrap(), exact));
+            // A threshold between 1 % of the neighbours may count either way; far from them it must be exact.
+            let threshold = Nanos(exact.0 + exact.0 / 20 + 2_048);
+            let low = all.iter().filter(|&&v| v <= threshold.0 - threshold.0 / 50).count() as u64;
+            let high = all.iter().filter(|&&v| v.min(LatencyHistogram::HIGHEST.0) <= threshold.0 + threshold.0 / 50).count() as u64;
+            prop_assert!((low..=high).contains(&merged.count_at_most(threshold)));
+            prop_assert!((low..=high).contains(&snapshot.count_at_most(threshold)));
+        }
+    }
+}
