@@ -1,0 +1,323 @@
+//! A group of disks that share their load: what volumes on it do to each other is what the group is for.
+
+use crate::disk::{Disk, DiskObservation, QueueDiscipline};
+use crate::geometry::{DiskParameters, ParameterError};
+use crate::layout::{DiskPart, Layout};
+use forebay_units::{ByteRange, Nanos, mix64};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use thiserror::Error;
+
+/// The number that pairs a request with its completion; chosen by who submits, unique among its outstanding ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DiskRequestId(pub u64);
+
+/// What is asked of the disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DiskRequestKind {
+    /// Bytes from the media.
+    Read,
+    /// Bytes to the media.
+    Write,
+}
+
+/// A request to a group, in the group's address space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskRequest {
+    /// Pairs it with its completion.
+    pub id: DiskRequestId,
+    /// What is asked. Reads and writes take the same time on a striped group.
+    pub kind: DiskRequestKind,
+    /// Which bytes. An empty range completes at once.
+    pub range: ByteRange,
+}
+
+/// A request is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskCompletion {
+    /// The request's number.
+    pub id: DiskRequestId,
+    /// When the last of its parts was done.
+    pub at: Nanos,
+}
+
+/// Why a request was not accepted. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum SubmitError {
+    /// As many requests as allowed are outstanding: try again after a completion.
+    #[error("disk group holds its maximum of {outstanding_max} outstanding requests")]
+    Full {
+        /// The maximum.
+        outstanding_max: usize,
+    },
+    /// The range passes the end of the group.
+    #[error("bytes {offset}+{length} pass the end of the disk group at {capacity_bytes}")]
+    OutOfRange {
+        /// First byte asked for.
+        offset: u64,
+        /// How many bytes.
+        length: u64,
+        /// The group's size.
+        capacity_bytes: u64,
+    },
+}
+
+/// What makes a group.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DiskGroupParameters {
+    /// Disks, 1 to 1,024; all alike. Their platters stand at different angles, which follow from the index.
+    pub spindles: u32,
+    /// Consecutive bytes on one spindle, at least 512; 64 KiB by default (ours).
+    pub stripe_unit_bytes: u64,
+    /// How addresses are spread.
+    pub layout: Layout,
+    /// What each disk is.
+    pub disk: DiskParameters,
+    /// Which waiting request a disk serves next; first in first out by default.
+    pub discipline: QueueDiscipline,
+    /// How many waiting requests a disk may choose among, at least 1; 32 by default, as in SATA's queue.
+    pub queue_depth: usize,
+    /// Requests outstanding in the group, at least 1; 4,096 by default (ours). Above it, [`SubmitError::Full`].
+    pub outstanding_max: usize,
+}
+
+impl DiskGroupParameters {
+    /// A striped group of `spindles` such disks with the defaults of the fields.
+    pub fn striped(spindles: u32, disk: DiskParameters) -> DiskGroupParameters {
+        DiskGroupParameters {
+            spindles,
+            stripe_unit_bytes: 64 << 10,
+            layout: Layout::Striped,
+            disk,
+            discipline: QueueDiscipline::Fifo,
+            queue_depth: 32,
+            outstanding_max: 4096,
+        }
+    }
+}
+
+/// What a group has done; differences of two observations describe the time between.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiskGroupObservation {
+    /// The instant of the observation.
+    pub at: Nanos,
+    /// Requests accepted and not completed.
+    pub outstanding: u64,
+    /// Per spindle.
+    pub spindles: Vec<DiskObservation>,
+}
+
+impl DiskGroupObservation {
+    /// The mean share of time, 0 to 1, that the spindles were busy since `earlier`; 0 where no time has passed.
+    pub fn utilisation_since(&self, earlier: &DiskGroupObservation) -> f64 {
+        let span = self.at.saturating_since(earlier.at).as_secs_f64() * self.spindles.len() as f64;
+        let busy: f64 = self
+            .spindles
+            .iter()
+            .zip(&earlier.spindles)
+            .map(|(late, early)| late.busy.saturating_since(early.busy).as_secs_f64())
+            .sum();
+        if span > 0.0 { (busy / span).clamp(0.0, 1.0) } else { 0.0 }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Outstanding {
+    id: DiskRequestId,
+    parts_left: u32,
+}
+
+/// Spindles behind one address space.
+///
+/// Driven by who owns it: [`DiskGroup::submit`] adds a request, [`DiskGroup::next_event`] says when
+/// [`DiskGroup::advance`] has something to do. Everything is deterministic: events at the same instant are taken in
+/// order of spindle, and what was submitted at an instant before `advance` was called for it takes part in it.
+#[derive(Clone, Debug)]
+pub struct DiskGroup {
+    parameters: DiskGroupParameters,
+    capacity_bytes: u64,
+    disks: Vec<Disk>,
+    /// Requests accepted and not completed, by the token that their parts carry.
+    outstanding: Vec<Option<Outstanding>>,
+    tokens_free: Vec<usize>,
+    /// At most one entry per spindle: its next event.
+    events: BinaryHeap<Reverse<(Nanos, u32)>>,
+    /// Requests without parts, with their instants: they complete with the next advance.
+    immediate: Vec<DiskCompletion>,
+    clock: Nanos,
+    parts: Vec<DiskPart>,
+}
+
+impl DiskGroup {
+    /// A group at rest at time zero.
+    ///
+    /// # Errors
+    /// [`ParameterError`] names the parameter that is out of its range.
+    pub fn new(parameters: DiskGroupParameters) -> Result<DiskGroup, ParameterError> {
+        if !(1..=1024).contains(&parameters.spindles) {
+            return Err(ParameterError::new("spindles", parameters.spindles, "from 1 to 1024"));
+        }
+        if parameters.stripe_unit_bytes < 512 || parameters.stripe_unit_bytes > parameters.disk.capacity_bytes
+        {
+            return Err(ParameterError::new(
+                "stripe_unit_bytes",
+                parameters.stripe_unit_bytes,
+                "at least 512 and at most a disk's capacity",
+            ));
+        }
+        if parameters.outstanding_max == 0 {
+            return Err(ParameterError::new("outstanding_max", 0, "at least 1"));
+        }
+        let disks = (0..parameters.spindles)
+            .map(|index| {
+                // Platters of different disks are not in step; which angle is fixed per index, so that runs repeat.
+                let phase = mix64(u64::from(index)) % parameters.disk.rotation.0.max(1);
+                Disk::new(parameters.disk.clone(), parameters.discipline, parameters.queue_depth, phase)
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let units_per_disk = parameters.disk.capacity_bytes / parameters.stripe_unit_bytes;
+        let capacity_bytes = units_per_disk
+            .checked_mul(parameters.stripe_unit_bytes)
+            .and_then(|bytes| bytes.checked_mul(u64::from(parameters.spindles)))
+            .ok_or_else(|| {
+                ParameterError::new(
+                    "capacity_bytes",
+                    parameters.disk.capacity_bytes,
+                    "a group below 2^64 bytes",
+                )
+            })?;
+        Ok(DiskGroup {
+            parameters,
+            capacity_bytes,
+            disks,
+            outstanding: Vec::new(),
+            tokens_free: Vec::new(),
+            events: BinaryHeap::new(),
+            immediate: Vec::new(),
+            clock: Nanos::ZERO,
+            parts: Vec::new(),
+        })
+    }
+
+    /// What the group is made of.
+    pub fn parameters(&self) -> &DiskGroupParameters {
+        &self.parameters
+    }
+
+    /// The size of the address space: whole stripe units of all disks.
+    pub fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes
+    }
+
+    /// Requests accepted and not completed.
+    pub fn outstanding(&self) -> usize {
+        self.outstanding.len() - self.tokens_free.len() + self.immediate.len()
+    }
+
+    /// Accepts a request that arrives at `now`; an instant before the latest one told counts as that one.
+    ///
+    /// Its completion comes from an [`DiskGroup::advance`], never from here. Cost is linear in the spindles touched.
+    ///
+    /// # Errors
+    /// [`SubmitError::Full`] at the maximum of outstanding requests, [`SubmitError::OutOfRange`] beyond the end.
+    pub fn submit(&mut self, now: Nanos, request: DiskRequest) -> Result<(), SubmitError> {
+        self.clock = self.clock.max(now);
+        let range = request.range;
+        if range.offset.checked_add(range.length).is_none_or(|end| end > self.capacity_bytes) {
+            return Err(SubmitError::OutOfRange {
+                offset: range.offset,
+                length: range.length,
+                capacity_bytes: self.capacity_bytes,
+            });
+        }
+        if self.outstanding() >= self.parameters.outstanding_max {
+            return Err(SubmitError::Full { outstanding_max: self.parameters.outstanding_max });
+        }
+        let mut parts = std::mem::take(&mut self.parts);
+        parts.clear();
+        self.parameters.layout.split(
+            self.parameters.spindles,
+            self.parameters.stripe_unit_bytes,
+            range,
+            &mut parts,
+        );
+        if parts.is_empty() {
+            self.immediate.push(DiskCompletion { id: request.id, at: self.clock });
+        } else {
+            let entry = Some(Outstanding { id: request.id, parts_left: parts.len() as u32 });
+            let token = self.tokens_free.pop().unwrap_or_else(|| {
+                self.outstanding.push(None);
+                self.outstanding.len() - 1
+            });
+            self.outstanding[token] = entry;
+            for part in &parts {
+                let disk = &mut self.disks[part.spindle as usize];
+                let was_idle = disk.next_event().is_none();
+                disk.submit(self.clock, token as u64, part.range);
+                if was_idle {
+                    let at = disk.next_event().expect("a disk with a request has an event");
+                    self.events.push(Reverse((at, part.spindle)));
+                }
+            }
+        }
+        self.parts = parts;
+        Ok(())
+    }
+
+    /// When [`DiskGroup::advance`] has something to do next; `None` for a group at rest.
+    pub fn next_event(&self) -> Option<Nanos> {
+        let event = self.events.peek().map(|Reverse((at, _))| *at);
+        let immediate = self.immediate.first().map(|completion| completion.at);
+        match (event, immediate) {
+            (Some(event), Some(immediate)) => Some(event.min(immediate)),
+            (event, immediate) => event.or(immediate),
+        }
+    }
+
+    /// Lets time pass until `now`, taking everything that is due, and adds what completed to `completions`, in order
+    /// of time. Cost is logarithmic in the spindles per event.
+    pub fn advance(&mut self, now: Nanos, completions: &mut Vec<DiskCompletion>) {
+        self.clock = self.clock.max(now);
+        let first_new = completions.len();
+        completions.append(&mut self.immediate);
+        let merged = completions.len() > first_new;
+        while let Some(&Reverse((at, spindle))) = self.events.peek() {
+            if at > self.clock {
+                break;
+            }
+            self.events.pop();
+            let disk = &mut self.disks[spindle as usize];
+            let done = disk.step();
+            if let Some(next) = disk.next_event() {
+                self.events.push(Reverse((next, spindle)));
+            }
+            if let Some(token) = done {
+                self.part_done(token as usize, at, completions);
+            }
+        }
+        if merged {
+            completions[first_new..].sort_by_key(|completion| completion.at);
+        }
+    }
+
+    fn part_done(&mut self, token: usize, at: Nanos, completions: &mut Vec<DiskCompletion>) {
+        let entry = self.outstanding[token].as_mut().expect("a part belongs to an outstanding request");
+        entry.parts_left -= 1;
+        if entry.parts_left == 0 {
+            completions.push(DiskCompletion { id: entry.id, at });
+            self.outstanding[token] = None;
+            self.tokens_free.push(token);
+        }
+    }
+
+    /// What the group has done until `now`, which must not lie before the latest instant told.
+    pub fn observe(&self, now: Nanos) -> DiskGroupObservation {
+        DiskGroupObservation {
+            at: now.max(self.clock),
+            outstanding: self.outstanding() as u64,
+            spindles: self.disks.iter().map(|disk| disk.observe(now.max(self.clock))).collect(),
+        }
+    }
+}
