@@ -239,12 +239,16 @@ fn markers(svg: &mut String, chart: &Chart, frame: &Frame) {
     order.sort_by(|a, b| a.at.total_cmp(&b.at));
     // Rows of text from the top; each takes the first row that is free at its place.
     let mut rows: Vec<f64> = Vec::new();
-    for marker in order {
+    for (at, marker) in order.iter().enumerate() {
         let x = frame.x(marker.at);
         let label = shorten(&marker.label, 40);
-        let wide = width(&label, FONT_SMALL);
-        let flips = x + wide + 8.0 > frame.right() && x - wide - 8.0 > frame.left;
-        let (start, end) = if flips { (x - wide - 8.0, x) } else { (x, x + wide + 8.0) };
+        let wide = width(&label, FONT_SMALL) + 8.0;
+        // To the left where there is no room to the right, be it that the plot ends or that another marker stands there.
+        let ends = order.get(at + 1).map_or(frame.right(), |next| frame.x(next.at));
+        let begins = at.checked_sub(1).map_or(frame.left, |last| frame.x(order[last].at));
+        let flips =
+            (x + wide > ends && x - wide > begins) || (x + wide > frame.right() && x - wide > frame.left);
+        let (start, end) = if flips { (x - wide, x) } else { (x, x + wide) };
         let row = rows.iter().position(|free_from| *free_from <= start).unwrap_or_else(|| {
             rows.push(f64::NEG_INFINITY);
             rows.len() - 1
