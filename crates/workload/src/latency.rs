@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(histogram.count(), 2);
         assert!(histogram.percentile(1.0).unwrap() <= Nanos::micros(2));
         assert!(close(histogram.max().unwrap(), LatencyHistogram::HIGHEST));
-        assert_eq!(histogram.mean(), Some(Nanos((1 + 1_000_000_000_000) / 2)));
+        assert_eq!(histogram.mean(), Some(Nanos(500_000_000_000)));
         assert_eq!(histogram.count_at_most(Nanos::MAX), 2);
     }
 

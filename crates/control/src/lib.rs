@@ -1,0 +1,21 @@
+//! Objectives, conformance, interference, sizing, planning and warm-up as pure decisions over plain data.
+//!
+//! Observations and the time come in, decisions and actions go out. Nothing here does I/O, reads a clock, spawns or
+//! draws random numbers, so the daemon and a simulator on virtual time run the same code. It is *not* the actuator:
+//! it never learns whether an action worked except from the next observation.
+//!
+//! Invariant: the sum of all quotas that it hands out never exceeds the capacity that it was given.
+//! Sources: Dynamite (the nine steps), Hybrid Store (sizing by feedback), and what each module names.
+
+pub mod decision;
+pub mod inventory;
+pub mod objective;
+pub mod observation;
+mod plain;
+
+pub use decision::{Action, Alternative, Decision, DecisionKind, Fact, FactValue, StepOutcome, ZoneRange};
+pub use inventory::{HostId, HostSpec, OriginId, OriginSpec, VolumeId, VolumeSpec, VolumeSpecError};
+pub use objective::{Objective, ObjectiveError, Operations, Statistic, Target};
+pub use observation::{
+    CacheObservation, HostObservation, Observation, OriginObservation, VolumeObservation, ZoneHeat,
+};
