@@ -1,0 +1,159 @@
+//! A partition with its bytes: what the data path uses.
+//!
+//! It does not decide what may be inserted (the data path knows which fills are too old) and talks to no origin.
+
+use crate::{Inserted, MemoryStore, Partition, Progress, Refusal, Statistics};
+use forebay_policy::{Insertion, Policy, TwoPool};
+use forebay_units::{BlockIndex, BlockRange, BlockSize, Bytes};
+
+/// Bookkeeping and bytes of one workload's share of the memory tier.
+///
+/// Every slot holds a whole block. The last block of a volume may be shorter than a block: it is inserted with the bytes that there
+/// are, the rest reads as zeros, and the caller, who knows the volume's size, takes the part that exists.
+#[derive(Debug)]
+pub struct CachePartition<P = TwoPool> {
+    partition: Partition<P>,
+    store: MemoryStore,
+}
+
+impl<P: Policy> CachePartition<P> {
+    /// An empty partition of `quota_blocks` blocks of `block_size`; `seed` as in [`Partition::new`]. Memory is taken as it fills.
+    pub fn new(policy: P, block_size: BlockSize, quota_blocks: u64, seed: u64) -> CachePartition<P> {
+        CachePartition {
+            partition: Partition::new(policy, quota_blocks, seed),
+            store: MemoryStore::new(block_size),
+        }
+    }
+
+    /// The content of `block`, a whole block; counts a hit or a miss, and a hit is a use.
+    #[inline]
+    pub fn get(&mut self, block: BlockIndex) -> Option<&[u8]> {
+        let slot = self.partition.lookup(block)?;
+        Some(self.store.read(slot))
+    }
+
+    /// The content of `block`, without counting or using it.
+    #[inline]
+    pub fn peek(&self, block: BlockIndex) -> Option<&[u8]> {
+        Some(self.store.read(self.partition.peek(block)?))
+    }
+
+    /// Whether `block` is resident; counts nothing.
+    #[inline]
+    pub fn contains(&self, block: BlockIndex) -> bool {
+        self.partition.peek(block).is_some()
+    }
+
+    /// Counts `look_ups` that the data path did not make, because the cache could not answer for the block at that time.
+    pub fn bypass(&mut self, look_ups: u64) {
+        self.partition.bypass(look_ups);
+    }
+
+    /// Inserts `block` with its content; of a block that is present already only the content changes, not its place in the order.
+    ///
+    /// `data` is one block, or less for the last block of a volume (the rest reads as zeros). If there is no memory, the block
+    /// is refused and the cache is as if it had evicted the victim.
+    ///
+    /// # Panics
+    /// If `data` is longer than a block or `block` is beyond [`crate::BLOCK_MAX`].
+    pub fn insert(&mut self, block: BlockIndex, data: &[u8], insertion: Insertion) -> Inserted {
+        let block_bytes = self.store.block_size().bytes();
+        assert!(data.len() as u64 <= block_bytes, "{} bytes for a block of {block_bytes}", data.len());
+        let inserted = self.partition.insert(block, insertion);
+        match inserted {
+            Inserted::Refused(_) => return inserted,
+            Inserted::New { slot, .. } => {
+                if self.store.reserve(slot).is_err() {
+                    self.partition.take_back(block);
+                    return Inserted::Refused(Refusal::OutOfMemory);
+                }
+                self.store.write_whole(slot, data);
+            }
+            Inserted::Present(slot) => self.store.write_whole(slot, data),
+        }
+        inserted
+    }
+
+    /// Changes the content of `block` from byte `offset` of the block on, if it is resident; returns whether it is. No use is counted.
+    ///
+    /// # Panics
+    /// If the data passes the end of the block.
+    pub fn patch(&mut self, block: BlockIndex, offset: usize, data: &[u8]) -> bool {
+        let found = self.partition.peek(block);
+        if let Some(slot) = found {
+            self.store.write(slot, offset, data);
+        }
+        found.is_some()
+    }
+
+    /// Removes what is resident of `blocks`; returns how many were. Cost: the smaller of the range and the slots in use.
+    pub fn invalidate(&mut self, blocks: BlockRange) -> u64 {
+        self.partition.remove_range(blocks)
+    }
+
+    /// Sets the quota in blocks; [`CachePartition::step`] puts it in force. `O(1)`.
+    pub fn set_quota(&mut self, quota_blocks: u64) {
+        self.partition.set_quota(quota_blocks);
+    }
+
+    /// The quota in blocks.
+    pub fn quota_blocks(&self) -> u32 {
+        self.partition.quota_blocks()
+    }
+
+    /// How far the change of the quota is.
+    pub fn progress(&self) -> Progress {
+        self.partition.progress()
+    }
+
+    /// Works off at most `budget` slots of a shrunken quota, and gives back the chunks that become free.
+    ///
+    /// Each slot costs at most one copied block, each chunk of 1 MiB one unmapping. With 256 slots of 4 KiB a step takes
+    /// well under a millisecond (`benches/cache.rs` measures the slowest).
+    pub fn step(&mut self, budget: u32) -> Progress {
+        let store = &mut self.store;
+        let progress = self.partition.step(budget, |from, to| store.copy(from, to));
+        self.store.release(self.partition.slots_in_use(), usize::MAX);
+        progress
+    }
+
+    /// The counters.
+    pub fn statistics(&self) -> Statistics {
+        self.partition.statistics()
+    }
+
+    /// Resident blocks.
+    pub fn resident_blocks(&self) -> u32 {
+        self.partition.resident_blocks()
+    }
+
+    /// Resident blocks as bytes of data.
+    pub fn resident_bytes(&self) -> Bytes {
+        Bytes(u64::from(self.partition.resident_blocks()) * self.store.block_size().bytes())
+    }
+
+    /// Memory mapped for data, in bytes: whole chunks.
+    pub fn held_bytes(&self) -> Bytes {
+        self.store.held_bytes()
+    }
+
+    /// Memory besides the data, in bytes, by the capacity of its allocations.
+    pub fn footprint_bytes(&self) -> u64 {
+        self.partition.footprint_bytes() + self.store.footprint_bytes()
+    }
+
+    /// The size of a block.
+    pub fn block_size(&self) -> BlockSize {
+        self.store.block_size()
+    }
+
+    /// The `count` hottest blocks, hottest first, for a snapshot. `O(count)`.
+    pub fn hottest(&self, count: usize) -> Vec<BlockIndex> {
+        self.partition.hottest(count)
+    }
+
+    /// The bookkeeping, to ask it for more.
+    pub fn partition(&self) -> &Partition<P> {
+        &self.partition
+    }
+}

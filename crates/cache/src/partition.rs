@@ -1,0 +1,331 @@
+//! One workload's share of a cache: look-up, insertion, invalidation, and a quota that changes while it serves.
+//!
+//! Pure bookkeeping: no bytes, no I/O, no clock. It is not the place where races between fills and writes are decided; the data
+//! path decides what may be inserted.
+//!
+//! Invariants: `resident <= quota` whenever no step is due; slots in use are below `slots_in_use()`, which comes down to the
+//! quota by steps; look-ups = hits + misses + bypasses; insertions = resident + evictions + invalidations.
+
+use crate::slots::SlotTable;
+use forebay_policy::{Incoming, Insertion, Policy, SLOTS_MAX, Slot, TwoPool};
+use forebay_units::{BlockIndex, BlockRange};
+use std::ops::ControlFlow;
+
+/// The largest index of a block: 2^52 - 1, that is 16 EiB in blocks of 4 KiB.
+pub const BLOCK_MAX: BlockIndex = BlockIndex((1 << 52) - 1);
+
+/// The largest quota, in blocks: 4 TiB in blocks of 4 KiB.
+pub const QUOTA_BLOCKS_MAX: u64 = SLOTS_MAX as u64 / 2;
+
+/// What became of an insertion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inserted {
+    /// The block is in `slot`; `evicted` had to leave for it.
+    New {
+        /// Where it is.
+        slot: Slot,
+        /// Who left, if the partition was full.
+        evicted: Option<BlockIndex>,
+    },
+    /// The block was there already; its place in the order is unchanged.
+    Present(Slot),
+    /// The block did not enter.
+    Refused(Refusal),
+}
+
+/// Why a block did not enter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The quota is 0.
+    NoQuota,
+    /// The policy keeps something better.
+    Policy,
+    /// The machine has no memory for another slot.
+    OutOfMemory,
+}
+
+/// How far a change of the quota is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The quota is in force and all memory above it is given back.
+    Settled,
+    /// This many blocks are still to leave, and this many slots to be given back.
+    Pending {
+        /// Resident blocks above the quota.
+        blocks_over: u32,
+        /// Slots above the quota.
+        slots_over: u32,
+    },
+}
+
+/// Counters since the partition was made, and its size now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Look-ups that found their block.
+    pub hits: u64,
+    /// Look-ups that did not.
+    pub misses: u64,
+    /// Look-ups that the data path did not make, because the cache could not answer for the block at that time.
+    pub bypasses: u64,
+    /// Blocks inserted, for whatever reason.
+    pub insertions: u64,
+    /// Those of them that warm-up inserted.
+    pub prewarmed: u64,
+    /// Insertions that were refused, for whatever reason.
+    pub refusals: u64,
+    /// Blocks that left for others, or because the quota shrank.
+    pub evictions: u64,
+    /// Blocks that left because they were no longer true.
+    pub invalidations: u64,
+    /// Blocks moved to other slots so that memory could be given back.
+    pub relocations: u64,
+    /// Blocks resident now.
+    pub resident_blocks: u32,
+    /// The quota in blocks now.
+    pub quota_blocks: u32,
+}
+
+/// The bookkeeping of one partition, with the policy `P`.
+#[derive(Debug)]
+pub struct Partition<P = TwoPool> {
+    slots: SlotTable,
+    policy: P,
+    quota: u32,
+    counters: Statistics,
+}
+
+impl<P: Policy> Partition<P> {
+    /// An empty partition of `quota_blocks` blocks, which takes memory as it fills.
+    ///
+    /// `policy` is empty. `seed` makes the collisions of its index unpredictable to clients; the order of blocks does not
+    /// depend on it. A quota above [`QUOTA_BLOCKS_MAX`] is taken as that.
+    pub fn new(mut policy: P, quota_blocks: u64, seed: u64) -> Partition<P> {
+        let quota = clamp_quota(quota_blocks);
+        policy.set_capacity(quota);
+        Partition { slots: SlotTable::new(seed), policy, quota, counters: Statistics::default() }
+    }
+
+    /// Looks `block` up for a client: counts a hit or a miss, and tells the policy.
+    #[inline]
+    pub fn lookup(&mut self, block: BlockIndex) -> Option<Slot> {
+        let found = self.slots.find(block);
+        match found {
+            Some(slot) => self.touch(slot, block),
+            None => {
+                self.counters.misses += 1;
+                self.policy.on_miss(block);
+            }
+        }
+        found
+    }
+
+    /// Where `block` is; counts nothing and tells nobody.
+    #[inline]
+    pub fn peek(&self, block: BlockIndex) -> Option<Slot> {
+        self.slots.find(block)
+    }
+
+    fn touch(&mut self, slot: Slot, block: BlockIndex) {
+        self.counters.hits += 1;
+        self.policy.on_hit(slot, block);
+    }
+
+    /// Counts `look_ups` that the data path did not make.
+    pub fn bypass(&mut self, look_ups: u64) {
+        self.counters.bypasses += look_ups;
+    }
+
+    /// The block in `slot`; `None` if the slot is free or does not exist.
+    pub fn block_in(&self, slot: Slot) -> Option<BlockIndex> {
+        (slot.0 < self.slots.len()).then(|| self.slots.block_in(slot)).flatten()
+    }
+
+    /// Inserts `block`, and evicts another one if the partition is full.
+    ///
+    /// The content of a new block's slot is whatever was there before: the caller writes it.
+    ///
+    /// # Panics
+    /// If `block` is beyond [`BLOCK_MAX`].
+    pub fn insert(&mut self, block: BlockIndex, insertion: Insertion) -> Inserted {
+        assert!(block <= BLOCK_MAX, "block {} is beyond the largest index {}", block.0, BLOCK_MAX.0);
+        if let Some(slot) = self.slots.find(block) {
+            return Inserted::Present(slot);
+        }
+        if self.quota == 0 {
+            return self.refuse(Refusal::NoQuota);
+        }
+        let incoming = Incoming { block, insertion };
+        if !self.policy.admit(incoming) {
+            return self.refuse(Refusal::Policy);
+        }
+        let mut evicted = None;
+        if self.slots.occupied() >= self.quota {
+            evicted = self.evict(Some(incoming));
+        }
+        let slot = match self.slots.free() {
+            Some(slot) => slot,
+            None => match self.grow() {
+                Some(slot) => slot,
+                None => return self.refuse(Refusal::OutOfMemory),
+            },
+        };
+        self.slots.fill(slot, block);
+        self.policy.on_insert(slot, incoming);
+        self.counters.insertions += 1;
+        self.counters.prewarmed += u64::from(insertion != Insertion::Miss);
+        Inserted::New { slot, evicted }
+    }
+
+    fn refuse(&mut self, refusal: Refusal) -> Inserted {
+        self.counters.refusals += 1;
+        Inserted::Refused(refusal)
+    }
+
+    fn grow(&mut self) -> Option<Slot> {
+        self.policy.reserve(self.slots.len() + 1).ok()?;
+        self.slots.grow().ok()
+    }
+
+    fn evict(&mut self, incoming: Option<Incoming>) -> Option<BlockIndex> {
+        let slot = self.policy.victim(incoming)?;
+        let block = self.slots.block_in(slot).expect("the policy orders occupied slots only");
+        self.policy.on_evict(slot, block);
+        self.slots.clear(slot, self.quota);
+        self.counters.evictions += 1;
+        Some(block)
+    }
+
+    /// Removes `block` because it is no longer true; returns where it was.
+    pub fn remove(&mut self, block: BlockIndex) -> Option<Slot> {
+        let slot = self.slots.find(block)?;
+        self.policy.on_remove(slot, block);
+        self.slots.clear(slot, self.quota);
+        self.counters.invalidations += 1;
+        Some(slot)
+    }
+
+    /// Undoes the insertion of `block`: the store had no memory for it.
+    pub(crate) fn take_back(&mut self, block: BlockIndex) {
+        if self.remove(block).is_some() {
+            self.counters.refusals += 1;
+        }
+    }
+
+    /// Removes what is resident of `blocks`; returns how many were. Cost: the smaller of the range and the slots in use.
+    pub fn remove_range(&mut self, blocks: BlockRange) -> u64 {
+        let before = self.slots.occupied();
+        if blocks.is_empty() || before == 0 {
+            return 0;
+        }
+        if blocks.count() <= u64::from(self.slots.len()) {
+            for block in blocks {
+                self.remove(block);
+            }
+        } else {
+            for slot in 0..self.slots.len() {
+                if let Some(block) = self.slots.block_in(Slot(slot))
+                    && (blocks.first..blocks.end).contains(&block.0)
+                {
+                    self.remove(block);
+                }
+            }
+        }
+        u64::from(before - self.slots.occupied())
+    }
+
+    /// Sets the quota, in blocks; [`Partition::step`] puts it in force. Growth needs no step. `O(1)`.
+    pub fn set_quota(&mut self, quota_blocks: u64) {
+        self.quota = clamp_quota(quota_blocks);
+        self.policy.set_capacity(self.quota);
+    }
+
+    /// The quota in blocks.
+    pub fn quota_blocks(&self) -> u32 {
+        self.quota
+    }
+
+    /// Whether the quota is in force and all memory above it was given back.
+    pub fn progress(&self) -> Progress {
+        let blocks_over = self.slots.occupied().saturating_sub(self.quota);
+        let slots_over = self.slots.len().saturating_sub(self.quota);
+        if slots_over == 0 { Progress::Settled } else { Progress::Pending { blocks_over, slots_over } }
+    }
+
+    /// Works off at most `budget` slots of a shrunken quota: the coldest blocks leave first, then the blocks in the highest slots move to
+    /// free slots below, and the table gets shorter.
+    ///
+    /// `moved(from, to)` is called for each block that moves, before anything else happens to either slot. `O(budget)`.
+    pub fn step(&mut self, budget: u32, mut moved: impl FnMut(Slot, Slot)) -> Progress {
+        for _ in 0..budget {
+            if self.slots.occupied() > self.quota {
+                self.evict(None);
+                continue;
+            }
+            if self.slots.len() <= self.quota {
+                break;
+            }
+            let last = Slot(self.slots.len() - 1);
+            if let Some(block) = self.slots.block_in(last) {
+                // There is a free slot: occupied <= quota < slots. It is not `last`, which is occupied.
+                let to = self.slots.free().expect("fewer blocks than slots leave a slot free");
+                moved(last, to);
+                self.slots.relocate(last, to, self.quota);
+                self.policy.on_move(last, to);
+                self.counters.relocations += 1;
+                debug_assert_eq!(self.slots.block_in(to), Some(block));
+            }
+            self.slots.shrink();
+            self.policy.release(self.slots.len());
+        }
+        self.progress()
+    }
+
+    /// Slots that exist: no resident block is in a slot from this number on.
+    pub fn slots_in_use(&self) -> u32 {
+        self.slots.len()
+    }
+
+    /// Resident blocks.
+    pub fn resident_blocks(&self) -> u32 {
+        self.slots.occupied()
+    }
+
+    /// The counters.
+    pub fn statistics(&self) -> Statistics {
+        Statistics { resident_blocks: self.slots.occupied(), quota_blocks: self.quota, ..self.counters }
+    }
+
+    /// Visits the resident blocks, hottest first, until `visit` breaks.
+    pub fn visit_hottest_first(&self, visit: &mut dyn FnMut(BlockIndex, Slot) -> ControlFlow<()>) {
+        self.policy.visit_hottest_first(&mut |slot| {
+            let block = self.slots.block_in(slot).expect("the policy orders occupied slots only");
+            visit(block, slot)
+        });
+    }
+
+    /// The `count` hottest blocks, hottest first: what a snapshot for warm-up keeps. `O(count)`.
+    pub fn hottest(&self, count: usize) -> Vec<BlockIndex> {
+        let mut blocks = Vec::with_capacity(count.min(self.slots.occupied() as usize));
+        if count > 0 {
+            self.visit_hottest_first(&mut |block, _| {
+                blocks.push(block);
+                if blocks.len() < count { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            });
+        }
+        blocks
+    }
+
+    /// The policy, to ask it for figures of its own.
+    pub fn policy(&self) -> &P {
+        &self.policy
+    }
+
+    /// The memory of the bookkeeping, in bytes, by the capacity of its allocations.
+    pub fn footprint_bytes(&self) -> u64 {
+        self.slots.footprint_bytes() + self.policy.footprint_bytes()
+    }
+}
+
+fn clamp_quota(blocks: u64) -> u32 {
+    blocks.min(QUOTA_BLOCKS_MAX) as u32
+}

@@ -1,0 +1,256 @@
+//! The table of slots: which block is in which slot, which slots are free, and the index from block to slot.
+//!
+//! It is not a cache: it evicts nothing. The index is linear hashing (Litwin, VLDB '80) with chains through the slots:
+//! two buckets per slot, and each slot added splits two buckets, each slot removed merges two. So there is no rehash, ever; the
+//! memory per slot is the same at every size; and removal leaves no tombstones behind.
+//!
+//! Cost: 12 bytes per slot (block, chain) and 8 bytes of buckets; a look-up that succeeds compares 1.3 blocks on average.
+//! Invariant: `buckets = max(1, 2 * slots)`; a slot is either in exactly one chain or in the free list.
+
+use forebay_policy::{SLOTS_MAX, SegmentedVec, Slot};
+use forebay_units::{BlockIndex, mix64};
+use std::collections::TryReserveError;
+
+const NONE: u32 = u32::MAX;
+/// The high half of the block of a free slot; blocks stay below 2^52.
+const FREE: u32 = u32::MAX;
+/// Buckets per slot. One would save 4 bytes and cost a third more comparisons.
+const BUCKETS_PER_SLOT: u32 = 2;
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// The low half of the block; in a free slot the one before it in the free list.
+    low: u32,
+    /// The high half of the block, or `FREE`.
+    high: u32,
+    /// The next slot of the chain, or of the free list.
+    next: u32,
+}
+
+impl Entry {
+    fn block(self) -> u64 {
+        u64::from(self.high) << 32 | u64::from(self.low)
+    }
+}
+
+/// Slots `0..len()`, each free or with a block.
+#[derive(Debug)]
+pub(crate) struct SlotTable {
+    entries: SegmentedVec<Entry>,
+    buckets: SegmentedVec<u32>,
+    /// The smallest 2^k - 1 that is at least the index of the last bucket.
+    mask: u32,
+    free_front: u32,
+    free_back: u32,
+    occupied: u32,
+    seed: u64,
+}
+
+impl SlotTable {
+    /// A table without slots; `seed` makes the collisions of blocks that a client chooses unpredictable.
+    pub(crate) fn new(seed: u64) -> SlotTable {
+        SlotTable {
+            entries: SegmentedVec::new(),
+            buckets: SegmentedVec::new(),
+            mask: 0,
+            free_front: NONE,
+            free_back: NONE,
+            occupied: 0,
+            seed,
+        }
+    }
+
+    /// How many slots there are.
+    pub(crate) fn len(&self) -> u32 {
+        self.entries.len()
+    }
+
+    /// How many slots hold a block.
+    pub(crate) fn occupied(&self) -> u32 {
+        self.occupied
+    }
+
+    /// The memory it holds, in bytes.
+    pub(crate) fn footprint_bytes(&self) -> u64 {
+        self.entries.footprint_bytes() + self.buckets.footprint_bytes()
+    }
+
+    /// Linear hashing's address: buckets that were not split yet still hold the hashes of their future sibling.
+    #[inline]
+    fn bucket_of(&self, block: u64) -> u32 {
+        let hash = mix64(block ^ self.seed) as u32;
+        let wide = hash & self.mask;
+        if wide < self.buckets.len() { wide } else { hash & (self.mask >> 1) }
+    }
+
+    /// The slot that holds `block`.
+    #[inline]
+    pub(crate) fn find(&self, block: BlockIndex) -> Option<Slot> {
+        if self.occupied == 0 {
+            return None;
+        }
+        let (low, high) = (block.0 as u32, (block.0 >> 32) as u32);
+        let mut at = *self.buckets.get(self.bucket_of(block.0));
+        while at != NONE {
+            let entry = self.entries.get(at);
+            if entry.low == low && entry.high == high {
+                return Some(Slot(at));
+            }
+            at = entry.next;
+        }
+        None
+    }
+
+    /// The block in `slot`, if it holds one.
+    #[inline]
+    pub(crate) fn block_in(&self, slot: Slot) -> Option<BlockIndex> {
+        let entry = self.entries.get(slot.0);
+        (entry.high != FREE).then(|| BlockIndex(entry.block()))
+    }
+
+    /// A free slot, without taking it.
+    pub(crate) fn free(&self) -> Option<Slot> {
+        (self.free_front != NONE).then_some(Slot(self.free_front))
+    }
+
+    /// Puts `block`, which is in no slot, into `slot`, which is free.
+    #[inline]
+    pub(crate) fn fill(&mut self, slot: Slot, block: BlockIndex) {
+        self.unlink_free(slot.0);
+        let bucket = self.bucket_of(block.0);
+        let next = std::mem::replace(self.buckets.get_mut(bucket), slot.0);
+        *self.entries.get_mut(slot.0) = Entry { low: block.0 as u32, high: (block.0 >> 32) as u32, next };
+        self.occupied += 1;
+    }
+
+    /// Takes the block out of `slot`, which is free afterwards; slots below `prefer_below` are reused first.
+    #[inline]
+    pub(crate) fn clear(&mut self, slot: Slot, prefer_below: u32) {
+        let entry = *self.entries.get(slot.0);
+        assert!(entry.high != FREE, "slot {} is cleared but holds no block", slot.0);
+        *self.pointer_to(slot, entry) = entry.next;
+        self.occupied -= 1;
+        self.link_free(slot.0, slot.0 < prefer_below);
+    }
+
+    /// Moves the block of `from` to `to`, which is free; `from` is free afterwards.
+    pub(crate) fn relocate(&mut self, from: Slot, to: Slot, prefer_below: u32) {
+        self.unlink_free(to.0);
+        let entry = *self.entries.get(from.0);
+        assert!(entry.high != FREE, "slot {} is moved but holds no block", from.0);
+        *self.pointer_to(from, entry) = to.0;
+        *self.entries.get_mut(to.0) = entry;
+        self.link_free(from.0, from.0 < prefer_below);
+    }
+
+    /// The link of the chain that leads to `slot`, which holds `entry`.
+    fn pointer_to(&mut self, slot: Slot, entry: Entry) -> &mut u32 {
+        let bucket = self.bucket_of(entry.block());
+        let first = *self.buckets.get(bucket);
+        if first == slot.0 {
+            return self.buckets.get_mut(bucket);
+        }
+        let mut at = first;
+        loop {
+            let next = self.entries.get(at).next;
+            if next == slot.0 {
+                return &mut self.entries.get_mut(at).next;
+            }
+            at = next;
+        }
+    }
+
+    /// Adds a slot at the end, which is free.
+    ///
+    /// # Errors
+    /// The allocator's refusal; the table is then as it was.
+    pub(crate) fn grow(&mut self) -> Result<Slot, TryReserveError> {
+        let slot = self.entries.len();
+        assert!(slot < SLOTS_MAX, "a partition has at most {SLOTS_MAX} slots");
+        self.entries.try_push(Entry { low: NONE, high: FREE, next: NONE })?;
+        while self.buckets.len() < (slot + 1) * BUCKETS_PER_SLOT {
+            if let Err(error) = self.split() {
+                self.entries.pop();
+                self.merge_to(slot);
+                return Err(error);
+            }
+        }
+        self.link_free(slot, true);
+        Ok(Slot(slot))
+    }
+
+    /// Removes the last slot, which is free.
+    pub(crate) fn shrink(&mut self) {
+        let slot = self.entries.len() - 1;
+        assert!(self.entries.get(slot).high == FREE, "the last slot, {slot}, is removed but holds a block");
+        self.unlink_free(slot);
+        self.entries.pop();
+        self.merge_to(slot);
+    }
+
+    /// Adds a bucket and moves to it those of its sibling that hash to it.
+    fn split(&mut self) -> Result<(), TryReserveError> {
+        let added = self.buckets.len();
+        self.buckets.try_push(NONE)?;
+        if added == 0 {
+            return Ok(());
+        }
+        self.mask = u32::MAX >> added.leading_zeros();
+        let sibling = added & (self.mask >> 1);
+        let mut at = std::mem::replace(self.buckets.get_mut(sibling), NONE);
+        while at != NONE {
+            let entry = *self.entries.get(at);
+            let bucket = self.bucket_of(entry.block());
+            self.entries.get_mut(at).next = std::mem::replace(self.buckets.get_mut(bucket), at);
+            at = entry.next;
+        }
+        Ok(())
+    }
+
+    /// Removes the buckets that `slots` slots do not need; their chains go to their siblings.
+    fn merge_to(&mut self, slots: u32) {
+        let keep = (slots * BUCKETS_PER_SLOT).max(1);
+        while self.buckets.len() > keep {
+            let removed = self.buckets.len() - 1;
+            let sibling = removed & (self.mask >> 1);
+            let mut at = self.buckets.pop().unwrap_or(NONE);
+            while at != NONE {
+                let next = self.entries.get(at).next;
+                self.entries.get_mut(at).next = std::mem::replace(self.buckets.get_mut(sibling), at);
+                at = next;
+            }
+            // The last bucket is now `removed - 1`.
+            self.mask = if removed == 1 { 0 } else { u32::MAX >> (removed - 1).leading_zeros() };
+        }
+    }
+
+    fn link_free(&mut self, slot: u32, front: bool) {
+        let (previous, next) = if front { (NONE, self.free_front) } else { (self.free_back, NONE) };
+        *self.entries.get_mut(slot) = Entry { low: previous, high: FREE, next };
+        if previous == NONE {
+            self.free_front = slot;
+        } else {
+            self.entries.get_mut(previous).next = slot;
+        }
+        if next == NONE {
+            self.free_back = slot;
+        } else {
+            self.entries.get_mut(next).low = slot;
+        }
+    }
+
+    fn unlink_free(&mut self, slot: u32) {
+        let Entry { low: previous, high, next } = *self.entries.get(slot);
+        assert!(high == FREE, "slot {slot} is taken but holds a block");
+        if previous == NONE {
+            self.free_front = next;
+        } else {
+            self.entries.get_mut(previous).next = next;
+        }
+        if next == NONE {
+            self.free_back = previous;
+        } else {
+            self.entries.get_mut(next).low = previous;
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The bytes of slots in memory.
+//!
+//! It is not a cache: it does not know which block a slot holds or whether its content is valid. Chunks are anonymous mappings
+//! of their own, so that a chunk that is released goes back to the operating system at once (a general allocator may keep it), a
+//! refusal is an error instead of an abort, and a fresh chunk costs nothing until its pages are written.
+
+use forebay_policy::Slot;
+use forebay_units::{BlockSize, Bytes};
+use memmap2::MmapMut;
+use std::io;
+use thiserror::Error;
+
+/// The size of a chunk, unless a block is larger (ours: 1 MiB is released in tens of microseconds).
+const CHUNK: u64 = 1 << 20;
+
+/// A store that could not take bytes.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The operating system refused the memory of a chunk.
+    #[error("no memory for a chunk of `{chunk}` of the cache, with `{held}` held already")]
+    OutOfMemory {
+        /// The size of the chunk.
+        chunk: Bytes,
+        /// What the store holds.
+        held: Bytes,
+        /// What the operating system said.
+        source: io::Error,
+    },
+}
+
+/// An arena of slots of one block each, in chunks of 1 MiB that are mapped as slots are written.
+#[derive(Debug)]
+pub struct MemoryStore {
+    block_size: BlockSize,
+    /// Slots per chunk are `1 << shift`.
+    shift: u32,
+    chunks: Vec<Option<MmapMut>>,
+    held_chunks: u64,
+}
+
+impl MemoryStore {
+    /// A store without memory, whose slots hold one block of `block_size` each.
+    pub fn new(block_size: BlockSize) -> MemoryStore {
+        let slots = (CHUNK >> block_size.shift()).max(1);
+        MemoryStore { block_size, shift: slots.trailing_zeros(), chunks: Vec::new(), held_chunks: 0 }
+    }
+
+    /// The size of a slot.
+    pub fn block_size(&self) -> BlockSize {
+        self.block_size
+    }
+
+    fn chunk_bytes(&self) -> u64 {
+        self.block_size.bytes() << self.shift
+    }
+
+    fn place(&self, slot: Slot) -> (usize, usize) {
+        let within = slot.0 & ((1 << self.shift) - 1);
+        ((slot.0 >> self.shift) as usize, (within as usize) << self.block_size.shift())
+    }
+
+    /// Maps the chunk of `slot`, if it is not.
+    ///
+    /// # Errors
+    /// [`StoreError::OutOfMemory`] if the operating system refuses; the store is then as it was.
+    pub fn reserve(&mut self, slot: Slot) -> Result<(), StoreError> {
+        let (chunk, _) = self.place(slot);
+        if self.chunks.get(chunk).is_some_and(Option::is_some) {
+            return Ok(());
+        }
+        let (bytes, held) = (Bytes(self.chunk_bytes()), self.held_bytes());
+        let refused = |source| StoreError::OutOfMemory { chunk: bytes, held, source };
+        let map = MmapMut::map_anon(bytes.0 as usize).map_err(refused)?;
+        if chunk >= self.chunks.len() {
+            let more = chunk + 1 - self.chunks.len();
+            if self.chunks.try_reserve(more).is_err() {
+                return Err(refused(io::ErrorKind::OutOfMemory.into()));
+            }
+            self.chunks.resize_with(chunk + 1, || None);
+        }
+        self.chunks[chunk] = Some(map);
+        self.held_chunks += 1;
+        Ok(())
+    }
+
+    /// The bytes of `slot`, a whole block.
+    ///
+    /// # Panics
+    /// If the chunk of `slot` is not mapped.
+    #[inline]
+    pub fn read(&self, slot: Slot) -> &[u8] {
+        let (chunk, at) = self.place(slot);
+        let map = self.chunks[chunk].as_ref().expect("the chunk of a slot that is read is mapped");
+        &map[at..at + self.block_size.bytes() as usize]
+    }
+
+    /// Writes `data` into `slot` from `offset` on, both in bytes within the block.
+    ///
+    /// # Panics
+    /// If the chunk of `slot` is not mapped, or the data passes the end of the block.
+    #[inline]
+    pub fn write(&mut self, slot: Slot, offset: usize, data: &[u8]) {
+        self.slot_mut(slot)[offset..offset + data.len()].copy_from_slice(data);
+    }
+
+    /// Writes `data` at the start of `slot` and zeros behind it.
+    ///
+    /// # Panics
+    /// As [`MemoryStore::write`].
+    pub fn write_whole(&mut self, slot: Slot, data: &[u8]) {
+        let (head, tail) = self.slot_mut(slot).split_at_mut(data.len());
+        head.copy_from_slice(data);
+        tail.fill(0);
+    }
+
+    fn slot_mut(&mut self, slot: Slot) -> &mut [u8] {
+        let (chunk, at) = self.place(slot);
+        let map = self.chunks[chunk].as_mut().expect("the chunk of a slot that is written is mapped");
+        &mut map[at..at + self.block_size.bytes() as usize]
+    }
+
+    /// Copies the bytes of `from` to `to`; both chunks are mapped.
+    ///
+    /// # Panics
+    /// If one is not.
+    pub fn copy(&mut self, from: Slot, to: Slot) {
+        let ((source, from_at), (target, to_at)) = (self.place(from), self.place(to));
+        let bytes = self.block_size.bytes() as usize;
+        if source == target {
+            let map = self.chunks[source].as_mut().expect("the chunk of a slot that moves is mapped");
+            map.copy_within(from_at..from_at + bytes, to_at);
+        } else if let Ok([Some(source), Some(target)]) = self.chunks.get_disjoint_mut([source, target]) {
+            target[to_at..to_at + bytes].copy_from_slice(&source[from_at..from_at + bytes]);
+        } else {
+            panic!("slot {} moves to {}, but a chunk is not mapped", from.0, to.0);
+        }
+    }
+
+    /// Gives back at most `chunks_max` chunks that hold no slot below `slots`, the highest first; returns whether none is left.
+    pub fn release(&mut self, slots: u32, chunks_max: usize) -> bool {
+        let keep = (u64::from(slots)).div_ceil(1 << self.shift) as usize;
+        let mut released = 0;
+        while self.chunks.len() > keep {
+            if released == chunks_max {
+                return false;
+            }
+            if self.chunks.pop().flatten().is_some() {
+                self.held_chunks -= 1;
+                released += 1;
+            }
+        }
+        true
+    }
+
+    /// The memory mapped, in bytes; pages never written do not occupy memory.
+    pub fn held_bytes(&self) -> Bytes {
+        Bytes(self.held_chunks * self.chunk_bytes())
+    }
+
+    /// The memory besides the data, in bytes.
+    pub fn footprint_bytes(&self) -> u64 {
+        (self.chunks.capacity() * size_of::<Option<MmapMut>>()) as u64
+    }
+}
