@@ -1,0 +1,37 @@
+# What a contributor types. `make demo` and `make test` work on a fresh Debian with git, make and a network.
+SHELL := /bin/sh
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+CARGO ?= cargo
+# Warnings are errors where they are looked at, in `make lint`; a newer compiler's new warning breaks no build.
+
+.PHONY: help demo test build lint bench bench-smoke clean capture-demo chroot-test
+
+help: ## List what can be made
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
+
+demo: ## Show the main job on an emulated disk group (about 90 s, no privileges)
+	@scripts/bootstrap build
+	$(CARGO) build --release --locked --bin forebay
+	target/release/forebay demo $(DEMO_FLAGS)
+
+test: ## Run every test; installs the real peers that they talk to
+	@scripts/bootstrap test
+	scripts/test
+
+build: ## Build the binary
+	@scripts/bootstrap build
+	$(CARGO) build --release --locked --bin forebay
+
+lint: ## Formatting and clippy, warnings as errors
+	$(CARGO) fmt --all -- --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+bench: ## Measure speed: ratios to a peer where there is one, and a hash of each result
+	@scripts/bootstrap test
+	scripts/bench $(BENCH)
+
+chroot-test: ## Try both README commands in a minimal Debian chroot (root, debootstrap)
+	scripts/chroot-test
+
+clean: ## Remove what was built
+	$(CARGO) clean

@@ -1,0 +1,201 @@
+//! The tree keeps its own rules: arrows between rooms point down, pure rooms stay pure, documents name what exists.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Which rooms a room may use, transitively closed by hand: ARCHITECTURE.md draws it. A new arrow is a line here and a
+/// line in `docs/decisions/`.
+const ARROWS: [(&str, &[&str]); 16] = [
+    ("units", &[]),
+    ("devmodel", &["units"]),
+    ("trace", &["units"]),
+    ("locality", &["units"]),
+    ("policy", &["units"]),
+    ("workload", &["units"]),
+    ("report", &["units"]),
+    ("control", &["units", "locality", "workload"]),
+    ("nbd", &["units"]),
+    ("cache", &["units", "policy"]),
+    ("origin", &["units", "devmodel", "nbd"]),
+    ("appliance", &["units", "policy", "locality", "workload", "cache", "nbd", "origin", "trace"]),
+    ("replay", &["units", "trace", "workload", "nbd", "origin"]),
+    (
+        "serve",
+        &[
+            "units",
+            "devmodel",
+            "policy",
+            "locality",
+            "workload",
+            "control",
+            "cache",
+            "nbd",
+            "origin",
+            "appliance",
+        ],
+    ),
+    (
+        "cli",
+        &[
+            "units",
+            "devmodel",
+            "trace",
+            "policy",
+            "locality",
+            "workload",
+            "control",
+            "cache",
+            "nbd",
+            "origin",
+            "appliance",
+            "replay",
+            "report",
+            "serve",
+        ],
+    ),
+    ("house", &[]),
+];
+
+/// Rooms that do no I/O, read no clock and spawn nothing.
+const PURE: [&str; 10] =
+    ["units", "devmodel", "trace", "locality", "policy", "workload", "report", "control", "nbd", "cache"];
+
+/// What a pure room must not name outside its tests and benches.
+const IMPURE: [&str; 10] = [
+    "std::fs",
+    "std::net",
+    "std::thread",
+    "std::process",
+    "std::env",
+    "std::os",
+    "Instant::now",
+    "SystemTime",
+    "thread_rng",
+    "from_os_rng",
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace exists")
+}
+
+fn files(under: &Path, extension: &str, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(under) else { return };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let name = entry.file_name();
+        if path.is_dir() {
+            if name != "target" && name != ".git" {
+                files(&path, extension, found);
+            }
+        } else if path.extension().is_some_and(|found| found == extension) {
+            found.push(path);
+        }
+    }
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn arrows_between_rooms_point_down() {
+    let allowed: BTreeMap<&str, &[&str]> = ARROWS.into_iter().collect();
+    let mut rooms = BTreeSet::new();
+    for entry in fs::read_dir(root().join("crates")).expect("crates exist").flatten() {
+        let room = entry.file_name().into_string().expect("room names are ASCII");
+        let manifest: toml::Table =
+            read(&entry.path().join("Cargo.toml")).parse().expect("a manifest is TOML");
+        let permitted =
+            allowed.get(room.as_str()).unwrap_or_else(|| panic!("room `{room}` is not in ARROWS"));
+        // Tests may look sideways (a curve over a real trace), never the shipped code.
+        let shipped = ["dependencies", "build-dependencies"];
+        for name in shipped.iter().filter_map(|table| manifest.get(*table)?.as_table()).flat_map(|t| t.keys())
+        {
+            if let Some(below) = name.strip_prefix("forebay-") {
+                assert!(
+                    permitted.contains(&below),
+                    "`{room}` depends on `{below}`: arrows go down only (ARCHITECTURE.md); allowed are {permitted:?}"
+                );
+            }
+        }
+        rooms.insert(room);
+    }
+    assert_eq!(rooms.len(), ARROWS.len(), "ARROWS lists rooms that do not exist: found {rooms:?}");
+}
+
+#[test]
+fn pure_rooms_do_no_io_and_read_no_clock() {
+    for room in PURE {
+        let mut sources = Vec::new();
+        files(&root().join("crates").join(room).join("src"), "rs", &mut sources);
+        assert!(!sources.is_empty(), "room `{room}` has no source");
+        for source in sources {
+            let text = read(&source);
+            let shipped = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+            for (index, line) in shipped.lines().enumerate() {
+                let code = line.split("//").next().unwrap_or_default();
+                for word in IMPURE {
+                    assert!(
+                        !code.contains(word),
+                        "{}:{}: `{word}` in a pure room",
+                        source.display(),
+                        index + 1
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Paths in backticks in the documents, such as `crates/units` or `docs/glossary.md`, exist.
+#[test]
+fn documents_name_paths_that_exist() {
+    let root = root();
+    let mut documents = Vec::new();
+    files(&root, "md", &mut documents);
+    let mut checked = 0;
+    for document in documents {
+        for quoted in read(&document).split('`').skip(1).step_by(2) {
+            let is_path = ["crates/", "docs/", "scripts/", "examples/", "scenarios/", ".ci/"]
+                .iter()
+                .any(|prefix| quoted.starts_with(prefix));
+            if !is_path || quoted.contains(['<', '*', ' ', '{', '\n']) {
+                continue;
+            }
+            let path = quoted.split(['#', ':']).next().unwrap_or(quoted);
+            assert!(root.join(path).exists(), "{}: `{quoted}` does not exist", document.display());
+            checked += 1;
+        }
+    }
+    assert!(checked > 10, "only {checked} paths were found in the documents: is the check still looking?");
+}
+
+/// Links between documents lead somewhere.
+#[test]
+fn documents_link_to_files_that_exist() {
+    let mut documents = Vec::new();
+    files(&root(), "md", &mut documents);
+    for document in documents {
+        for link in read(&document).split("](").skip(1) {
+            let target = link.split(')').next().unwrap_or_default();
+            let path = target.split('#').next().unwrap_or_default();
+            if path.is_empty() || target.contains("://") || target.contains(' ') {
+                continue;
+            }
+            let from = document.parent().expect("a file has a folder");
+            assert!(from.join(path).exists(), "{}: link to `{target}` leads nowhere", document.display());
+        }
+    }
+}
+
+#[test]
+fn every_room_says_what_it_is() {
+    let architecture = read(&root().join("ARCHITECTURE.md"));
+    for (room, _) in ARROWS {
+        assert!(
+            architecture.contains(&format!("`crates/{room}`")),
+            "ARCHITECTURE.md does not place `crates/{room}`"
+        );
+    }
+}
