@@ -11,7 +11,9 @@ pub mod decision;
 pub mod inventory;
 pub mod objective;
 pub mod observation;
+pub mod performance;
 mod plain;
+pub mod plan;
 
 pub use decision::{Action, Alternative, Decision, DecisionKind, Fact, FactValue, StepOutcome, ZoneRange};
 pub use inventory::{HostId, HostSpec, OriginId, OriginSpec, VolumeId, VolumeSpec, VolumeSpecError};

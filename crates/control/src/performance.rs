@@ -1,0 +1,587 @@
+//! What every workload on an origin gets, as a function of the load that the caches leave to the origin.
+//!
+//! The origin is `servers` equal queues, first come first served, requests spread evenly (spindles of a stripe,
+//! channels of an SSD). Open workloads send at their rate; closed ones keep a number of requests outstanding, so that
+//! a faster origin is also asked for more. One waiting time `W` is common to all:
+//!
+//! ```text
+//! W = sum over workloads of  rate * k * (W * S + S^2 * (1 + cv2) / 2) / servers     k = (N-1)/N if closed, 1 if open
+//! ```
+//!
+//! For one open workload this is Pollaczek and Khinchine's formula; for closed ones it is mean value analysis with
+//! Schweitzer's estimate of the queue that an arrival finds (exact for one workload of exponential service on balanced
+//! queues; both are tested). It is *not* a model of an elevator, a stripe's request splitting or an array cache:
+//! these appear only through the service times, which are inverted from what was observed ([`infer`]). Where a
+//! number is ours its comment says so. Source of the shape `h * L_cache + (1 - h) * L_origin(load that is left)`:
+//! ALGORITHMS, sizing by feedback; closed and mixed queues: Reiser and Lavenberg, JACM 27(2), 1980.
+
+use crate::objective::{Objective, Operations, Statistic, Target};
+
+/// The utilisation by open workloads up to which the stationary formula is used (ours): beyond it queues do not
+/// settle within an objective's window.
+const OPEN_UTILISATION_MAX: f64 = 0.98;
+/// The span over which a backlog grows where the origin is asked for more than it can serve, in seconds (ours: the
+/// default window).
+const BACKLOG_WINDOW_S: f64 = 10.0;
+/// The shortest latency that the model knows, in seconds.
+const LATENCY_MIN_S: f64 = 1e-6;
+
+/// The queueing form of an origin.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OriginModel {
+    /// How many requests are served at once; at least 1, not necessarily whole where it was fitted.
+    pub servers: f64,
+    /// Squared coefficient of variation of the service times: 0 constant, 1 exponential.
+    pub service_cv2: f64,
+}
+
+/// How requests come.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Demand {
+    /// At this rate per second, whatever the answers take.
+    Open {
+        /// Requests per second.
+        rate: f64,
+    },
+    /// So many are outstanding at all times; each is followed by the next after a thinking time.
+    Closed {
+        /// Requests outstanding.
+        outstanding: f64,
+        /// Thinking time in seconds.
+        think: f64,
+    },
+}
+
+/// A workload as the model sees it. Times are in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WorkloadModel {
+    /// How requests come.
+    pub demand: Demand,
+    /// Share of reads among the requests, 0 to 1.
+    pub read_share: f64,
+    /// Share of the reads that the cache answers, 0 to 1.
+    pub hit_ratio: f64,
+    /// Latency of such a read.
+    pub hit_latency: f64,
+    /// Time of a server that a read takes at the origin.
+    pub read_service: f64,
+    /// Time of a server that a write takes at the origin.
+    pub write_service: f64,
+    /// Squared coefficient of variation of the latency at the origin as observed. `None`: from the model.
+    pub latency_cv2: Option<f64>,
+    /// Bytes of an average read.
+    pub read_bytes: f64,
+    /// Bytes of an average write.
+    pub write_bytes: f64,
+}
+
+impl WorkloadModel {
+    /// Shares of all requests: (hits, misses, writes).
+    fn shares(&self) -> (f64, f64, f64) {
+        let hits = self.read_share * self.hit_ratio;
+        (hits, self.read_share - hits, 1.0 - self.read_share)
+    }
+
+    /// Requests per second where each origin request waits `wait` seconds.
+    fn rate(&self, wait: f64) -> f64 {
+        match self.demand {
+            Demand::Open { rate } => rate,
+            Demand::Closed { outstanding, think } => {
+                let (hits, misses, writes) = self.shares();
+                let cycle = think
+                    + hits * self.hit_latency
+                    + misses * (self.read_service + wait)
+                    + writes * (self.write_service + wait);
+                outstanding / cycle.max(LATENCY_MIN_S)
+            }
+        }
+    }
+
+    /// The share of its own requests that an arriving request of it can find in the queue.
+    fn others(&self) -> f64 {
+        match self.demand {
+            Demand::Open { .. } => 1.0,
+            Demand::Closed { outstanding, .. } => ((outstanding - 1.0) / outstanding.max(1e-9)).max(0.0),
+        }
+    }
+
+    /// Seconds of servers for an average request.
+    fn work(&self) -> f64 {
+        let (_, misses, writes) = self.shares();
+        misses * self.read_service + writes * self.write_service
+    }
+}
+
+/// What one workload gets. Times are in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prediction {
+    /// Requests served per second.
+    pub rate: f64,
+    /// Share of hits, misses and writes among them.
+    pub shares: (f64, f64, f64),
+    /// Mean latency of hits.
+    pub hit_latency: f64,
+    /// Mean latency of reads that miss.
+    pub miss_latency: f64,
+    /// Mean latency of writes.
+    pub write_latency: f64,
+    /// Squared coefficient of variation of the latencies at the origin.
+    pub latency_cv2: f64,
+    /// Bytes of an average read.
+    pub read_bytes: f64,
+    /// Bytes of an average write.
+    pub write_bytes: f64,
+}
+
+impl Prediction {
+    /// (weight, mean, squared coefficient of variation) of the kinds of requests that `operations` names.
+    fn kinds(&self, operations: Operations) -> [(f64, f64, f64); 3] {
+        let (hits, misses, writes) = self.shares;
+        let reads = f64::from(u8::from(operations != Operations::Writes));
+        let writing = f64::from(u8::from(operations != Operations::Reads));
+        [
+            (hits * reads, self.hit_latency, 0.25),
+            (misses * reads, self.miss_latency, self.latency_cv2),
+            (writes * writing, self.write_latency, self.latency_cv2),
+        ]
+    }
+
+    /// Mean latency of `operations`; 0 where there are none.
+    pub fn mean_latency(&self, operations: Operations) -> f64 {
+        let kinds = self.kinds(operations);
+        let weight: f64 = kinds.iter().map(|kind| kind.0).sum();
+        if weight <= 0.0 { 0.0 } else { kinds.iter().map(|kind| kind.0 * kind.1).sum::<f64>() / weight }
+    }
+
+    /// The latency that `percentile` per cent of `operations` do not exceed: hits, misses and writes mixed, each
+    /// with the gamma distribution of its mean and variance (ours; exact for one exponential kind). 0 where there are none.
+    pub fn percentile_latency(&self, percentile: f64, operations: Operations) -> f64 {
+        let kinds = self.kinds(operations);
+        let weight: f64 = kinds.iter().map(|kind| kind.0).sum();
+        if weight <= 0.0 {
+            return 0.0;
+        }
+        let wanted = (percentile / 100.0).clamp(0.0, 0.999_999) * weight;
+        let below =
+            |t: f64| kinds.iter().map(|&(w, mean, cv2)| w * gamma_share_below(t, mean, cv2)).sum::<f64>();
+        let slowest =
+            kinds.iter().filter(|kind| kind.0 > 0.0).fold(LATENCY_MIN_S, |slow, kind| slow.max(kind.1));
+        let (mut low, mut high) = (0.0, slowest * 64.0);
+        for _ in 0..40 {
+            let middle = (low + high) / 2.0;
+            if below(middle) < wanted { low = middle } else { high = middle }
+        }
+        high
+    }
+
+    /// The number that `objective` is about, in its unit.
+    pub fn value(&self, objective: &Objective) -> f64 {
+        let (hits, misses, writes) = self.shares;
+        let (reads, writes) = match objective.operations() {
+            Operations::Reads => (hits + misses, 0.0),
+            Operations::Writes => (0.0, writes),
+            Operations::All => (hits + misses, writes),
+        };
+        match objective.target {
+            Target::Latency { statistic: Statistic::Mean, operations, .. } => self.mean_latency(operations),
+            Target::Latency { statistic: Statistic::Percentile(percentile), operations, .. } => {
+                self.percentile_latency(percentile, operations)
+            }
+            Target::IopsFloor { .. } => self.rate * (reads + writes),
+            Target::BandwidthFloor { .. } => {
+                self.rate * (reads * self.read_bytes + writes * self.write_bytes)
+            }
+        }
+    }
+}
+
+/// What an origin's workloads get together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OriginPrediction {
+    /// Mean wait of a request at the origin, in seconds.
+    pub wait: f64,
+    /// Share of the servers' time that is asked for; above 1 the origin is overloaded.
+    pub utilisation: f64,
+    /// One per workload, in their order.
+    pub workloads: Vec<Prediction>,
+}
+
+/// Predicts what `workloads` get from `origin`. `O(n)` times some forty halvings.
+///
+/// Where open workloads ask for more than the origin can serve, latency is the stationary one at 98 % plus the mean
+/// backlog of ten seconds, so that it stays finite and rises with the overload (ours).
+pub fn predict(origin: &OriginModel, workloads: &[WorkloadModel]) -> OriginPrediction {
+    let servers = origin.servers.max(1.0);
+    let open: f64 = workloads
+        .iter()
+        .filter(|workload| matches!(workload.demand, Demand::Open { .. }))
+        .map(|workload| workload.rate(0.0) * workload.work() / servers)
+        .sum();
+    let scale = if open > OPEN_UTILISATION_MAX { OPEN_UTILISATION_MAX / open } else { 1.0 };
+    let backlog = (open - OPEN_UTILISATION_MAX).max(0.0) * BACKLOG_WINDOW_S / 2.0;
+    let served = |workload: &WorkloadModel, wait: f64| match workload.demand {
+        Demand::Open { rate } => rate * scale,
+        Demand::Closed { .. } => workload.rate(wait),
+    };
+    let residual = (1.0 + origin.service_cv2) / 2.0;
+    let implied = |wait: f64| {
+        let queued = |service: f64| service * wait + service * service * residual;
+        workloads
+            .iter()
+            .map(|workload| {
+                let (_, misses, writes) = workload.shares();
+                let per_request =
+                    misses * queued(workload.read_service) + writes * queued(workload.write_service);
+                served(workload, wait) * workload.others() * per_request / servers
+            })
+            .sum::<f64>()
+    };
+    let queue = fixed_point(implied);
+    let wait = queue + backlog;
+    let predictions: Vec<Prediction> = workloads
+        .iter()
+        .map(|workload| {
+            let (_, misses, writes) = workload.shares();
+            let origin_share = (misses + writes).max(1e-12);
+            let service = workload.work() / origin_share;
+            let latency = (service + wait).max(LATENCY_MIN_S);
+            let busy = open.clamp(0.05, OPEN_UTILISATION_MAX);
+            // Variance of the wait of an M/M/1 queue relative to its squared mean: (2 - u) / u.
+            let model_cv2 = (service * service * origin.service_cv2 + wait * wait * (2.0 - busy) / busy)
+                / (latency * latency);
+            Prediction {
+                rate: served(workload, wait),
+                shares: workload.shares(),
+                hit_latency: workload.hit_latency.max(LATENCY_MIN_S),
+                miss_latency: (workload.read_service + wait).max(LATENCY_MIN_S),
+                write_latency: (workload.write_service + wait).max(LATENCY_MIN_S),
+                latency_cv2: workload.latency_cv2.unwrap_or(model_cv2).clamp(0.01, 4.0),
+                read_bytes: workload.read_bytes,
+                write_bytes: workload.write_bytes,
+            }
+        })
+        .collect();
+    let closed: f64 = workloads
+        .iter()
+        .zip(&predictions)
+        .filter(|(workload, _)| matches!(workload.demand, Demand::Closed { .. }))
+        .map(|(workload, prediction)| prediction.rate * workload.work() / servers)
+        .sum();
+    OriginPrediction { wait, utilisation: open + closed, workloads: predictions }
+}
+
+/// The wait at which `implied(wait) = wait`; `implied` is concave and rises less than its argument in the end.
+fn fixed_point(implied: impl Fn(f64) -> f64) -> f64 {
+    let mut high = implied(0.0).max(1e-9);
+    let mut low = 0.0;
+    for _ in 0..60 {
+        if implied(high) <= high {
+            break;
+        }
+        low = high;
+        high *= 2.0;
+    }
+    for _ in 0..40 {
+        let middle = (low + high) / 2.0;
+        if implied(middle) > middle {
+            low = middle
+        } else {
+            high = middle
+        }
+        if high - low <= high * 1e-7 {
+            break;
+        }
+    }
+    high
+}
+
+/// What was observed of one workload at its origin over some time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ObservedLoad {
+    /// Reads per second that reached the origin.
+    pub read_rate: f64,
+    /// Their mean latency in seconds.
+    pub read_latency: f64,
+    /// Writes per second.
+    pub write_rate: f64,
+    /// Their mean latency in seconds.
+    pub write_latency: f64,
+    /// Requests that it kept outstanding, if it is a closed loop.
+    pub outstanding: Option<f64>,
+}
+
+/// Service times that make the model reproduce an observation exactly.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Inferred {
+    /// Mean wait at the origin, in seconds.
+    pub wait: f64,
+    /// (service of a read, service of a write) of every workload, in seconds; the other kind's where one was not seen,
+    /// 0 where neither was.
+    pub services: Vec<(f64, f64)>,
+}
+
+/// Inverts the model: which waiting time, and so which service times, explain these latencies at these rates.
+///
+/// Latency is wait plus service, and the wait follows from rates and services, so there is one equation for the wait.
+/// Cost is `O(n)` times some forty halvings.
+pub fn infer(origin: &OriginModel, observed: &[ObservedLoad]) -> Inferred {
+    let servers = origin.servers.max(1.0);
+    let residual = (1.0 + origin.service_cv2) / 2.0;
+    let service = |latency: f64, wait: f64| (latency - wait).max(latency * 1e-3);
+    let implied = |wait: f64| {
+        observed
+            .iter()
+            .map(|load| {
+                let others = load.outstanding.map_or(1.0, |count| ((count - 1.0) / count.max(1e-9)).max(0.0));
+                let queued = |rate: f64, latency: f64| {
+                    let service = service(latency, wait);
+                    rate * (service * wait + service * service * residual)
+                };
+                others
+                    * (queued(load.read_rate, load.read_latency)
+                        + queued(load.write_rate, load.write_latency))
+                    / servers
+            })
+            .sum::<f64>()
+    };
+    let longest =
+        observed.iter().fold(0.0f64, |longest, load| longest.max(load.read_latency).max(load.write_latency));
+    let (mut low, mut high) = (0.0, longest);
+    for _ in 0..48 {
+        let middle = (low + high) / 2.0;
+        if implied(middle) > middle { low = middle } else { high = middle }
+    }
+    let wait = high;
+    let services = observed
+        .iter()
+        .map(|load| {
+            let read = (load.read_rate > 0.0).then(|| service(load.read_latency, wait));
+            let write = (load.write_rate > 0.0).then(|| service(load.write_latency, wait));
+            (read.or(write).unwrap_or(0.0), write.or(read).unwrap_or(0.0))
+        })
+        .collect();
+    Inferred { wait, services }
+}
+
+/// The numbers of servers that [`fit_servers`] tries.
+const SERVERS_TRIED: [f64; 12] = [1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0];
+
+/// Fits how many servers an origin has: with the right number, the service times inferred at different loads are
+/// the same. `None` where the loads do not differ by half or fewer than eight intervals are known: then nothing can
+/// be said. The rule and its limits are ours.
+pub fn fit_servers(service_cv2: f64, history: &[Vec<ObservedLoad>]) -> Option<f64> {
+    let load = |observed: &[ObservedLoad]| -> f64 {
+        observed.iter().map(|load| load.read_rate + load.write_rate).sum()
+    };
+    let busy: Vec<&Vec<ObservedLoad>> = history.iter().filter(|observed| load(observed) > 0.0).collect();
+    let (least, most) = busy.iter().fold((f64::INFINITY, 0.0f64), |(least, most), observed| {
+        (least.min(load(observed)), most.max(load(observed)))
+    });
+    if busy.len() < 8 || most < 1.5 * least {
+        return None;
+    }
+    let spread = |servers: f64| {
+        let origin = OriginModel { servers, service_cv2 };
+        let logs: Vec<f64> = busy
+            .iter()
+            .map(|observed| {
+                let inferred = infer(&origin, observed);
+                let work: f64 = observed
+                    .iter()
+                    .zip(&inferred.services)
+                    .map(|(load, service)| load.read_rate * service.0 + load.write_rate * service.1)
+                    .sum();
+                (work / load(observed)).max(1e-9).ln()
+            })
+            .collect();
+        forebay_workload::statistics::variance(&logs).unwrap_or(f64::INFINITY)
+    };
+    SERVERS_TRIED
+        .iter()
+        .copied()
+        .map(|servers| (spread(servers), servers))
+        .min_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|best| best.1)
+}
+
+/// The share of a gamma distribution with this mean and squared coefficient of variation that lies below `t`, by
+/// Wilson and Hilferty's cube root (PNAS 17, 1931): within .01 for variations up to 1.
+fn gamma_share_below(t: f64, mean: f64, cv2: f64) -> f64 {
+    let ninth = cv2 / 9.0; // the shape is 1 / cv2
+    normal_share_below(((t / mean.max(LATENCY_MIN_S)).cbrt() - (1.0 - ninth)) / ninth.sqrt())
+}
+
+/// The standard normal distribution function (Abramowitz and Stegun 7.1.26: error at most 1.5e-7).
+fn normal_share_below(z: f64) -> f64 {
+    let x = z.abs() / std::f64::consts::SQRT_2;
+    let t = 1.0 / (1.0 + 0.327_591_1 * x);
+    let poly = t
+        * (0.254_829_592
+            + t * (-0.284_496_736 + t * (1.421_413_741 + t * (-1.453_152_027 + t * 1.061_405_429))));
+    let erf = 1.0 - poly * (-x * x).exp();
+    if z >= 0.0 { (1.0 + erf) / 2.0 } else { (1.0 - erf) / 2.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_units::Nanos;
+
+    fn reader(demand: Demand, hit_ratio: f64) -> WorkloadModel {
+        WorkloadModel {
+            demand,
+            read_share: 1.0,
+            hit_ratio,
+            hit_latency: 100e-6,
+            read_service: 0.010,
+            write_service: 0.010,
+            latency_cv2: None,
+            read_bytes: 4096.0,
+            write_bytes: 4096.0,
+        }
+    }
+
+    fn near(found: f64, expected: f64) {
+        assert!((found - expected).abs() <= expected.abs() * 1e-4, "found {found}, expected {expected}");
+    }
+
+    #[test]
+    fn one_open_workload_is_pollaczek_and_khinchine() {
+        // 50/s x 10 ms = 0.5. Exponential: 10 / (1 - 0.5) = 20 ms. Constant: 10 + 0.5 * 10 / (2 * 0.5) = 15 ms.
+        let load = [reader(Demand::Open { rate: 50.0 }, 0.0)];
+        let exponential = predict(&OriginModel { servers: 1.0, service_cv2: 1.0 }, &load);
+        near(exponential.workloads[0].miss_latency, 0.020);
+        near(exponential.utilisation, 0.5);
+        near(
+            predict(&OriginModel { servers: 1.0, service_cv2: 0.0 }, &load).workloads[0].miss_latency,
+            0.015,
+        );
+        // Four spindles with 200/s are each one with 50/s.
+        let four = predict(
+            &OriginModel { servers: 4.0, service_cv2: 1.0 },
+            &[reader(Demand::Open { rate: 200.0 }, 0.0)],
+        );
+        near(four.workloads[0].miss_latency, 0.020);
+    }
+
+    #[test]
+    fn one_closed_workload_is_the_balanced_network() {
+        // 16 outstanding on 4 queues of 10 ms: latency 10 * (1 + 15 / 4) = 47.5 ms, rate 16 / 47.5 ms = 336.8/s.
+        let closed = Demand::Closed { outstanding: 16.0, think: 0.0 };
+        let predicted = predict(&OriginModel { servers: 4.0, service_cv2: 1.0 }, &[reader(closed, 0.0)]);
+        near(predicted.workloads[0].miss_latency, 0.0475);
+        near(predicted.workloads[0].rate, 16.0 / 0.0475);
+        // One outstanding never waits for itself.
+        let single = Demand::Closed { outstanding: 1.0, think: 0.0 };
+        near(
+            predict(&OriginModel { servers: 4.0, service_cv2: 1.0 }, &[reader(single, 0.0)]).workloads[0]
+                .rate,
+            100.0,
+        );
+    }
+
+    #[test]
+    fn a_cached_neighbour_shortens_the_queue_for_everybody() {
+        let origin = OriginModel { servers: 4.0, service_cv2: 0.3 };
+        let victim = reader(Demand::Open { rate: 100.0 }, 0.0);
+        let rates: Vec<(f64, f64)> = [0.0, 0.5, 0.9]
+            .iter()
+            .map(|&hit_ratio| {
+                let closed = reader(Demand::Closed { outstanding: 16.0, think: 0.0 }, hit_ratio);
+                let predicted = predict(&origin, &[victim, closed]);
+                (predicted.workloads[0].miss_latency, predicted.workloads[1].rate)
+            })
+            .collect();
+        // The closed neighbour runs faster with its cache, so half of its hits relieve the victim by little; nine
+        // tenths relieve it by more. The neighbour's own rate rises throughout.
+        assert!(rates[0].0 > rates[1].0 && rates[1].0 > rates[2].0, "{rates:?}");
+        assert!(rates[0].1 < rates[1].1 && rates[1].1 < rates[2].1, "{rates:?}");
+        assert!(rates[1].1 * 0.5 > rates[0].1 * 0.5, "{rates:?}");
+    }
+
+    #[test]
+    fn an_overloaded_origin_gives_finite_and_rising_latencies() {
+        let origin = OriginModel { servers: 1.0, service_cv2: 1.0 };
+        let latency =
+            |rate| predict(&origin, &[reader(Demand::Open { rate }, 0.0)]).workloads[0].miss_latency;
+        assert!(
+            latency(97.0) < latency(99.0) && latency(99.0) < latency(150.0) && latency(150.0).is_finite()
+        );
+        let served = predict(&origin, &[reader(Demand::Open { rate: 200.0 }, 0.0)]).workloads[0].rate;
+        near(served, 98.0);
+    }
+
+    #[test]
+    fn percentiles_of_an_exponential_and_of_a_mixture() {
+        let origin = OriginModel { servers: 1.0, service_cv2: 1.0 };
+        // An M/M/1 latency is exponential: p99 = mean * ln 100 = 20 ms * 4.605.
+        let all_missing = predict(&origin, &[reader(Demand::Open { rate: 50.0 }, 0.0)]).workloads[0];
+        let p99 = all_missing.percentile_latency(99.0, Operations::All);
+        assert!((p99 / (0.020 * 100f64.ln()) - 1.0).abs() < 0.02, "{p99}");
+        // With nine hits in ten the median is a hit and the 99th percentile is the 90th of the misses.
+        let mostly = predict(&origin, &[reader(Demand::Open { rate: 50.0 }, 0.9)]).workloads[0];
+        assert!(mostly.percentile_latency(50.0, Operations::All) < 200e-6);
+        let p90_of_misses = mostly.miss_latency * 10f64.ln();
+        let p99 = mostly.percentile_latency(99.0, Operations::Reads);
+        assert!((p99 / p90_of_misses - 1.0).abs() < 0.03, "{p99} {p90_of_misses}");
+        assert_eq!(mostly.percentile_latency(99.0, Operations::Writes), 0.0);
+        let objective = Objective::mean_latency(Nanos::millis(2), Operations::All);
+        near(mostly.value(&objective), 0.9 * 100e-6 + 0.1 * mostly.miss_latency);
+    }
+
+    #[test]
+    fn inference_inverts_prediction() {
+        let origin = OriginModel { servers: 6.0, service_cv2: 0.3 };
+        let workloads = [
+            WorkloadModel {
+                read_share: 0.7,
+                read_service: 0.008,
+                write_service: 0.012,
+                ..reader(Demand::Open { rate: 150.0 }, 0.2)
+            },
+            reader(Demand::Closed { outstanding: 12.0, think: 0.0 }, 0.3),
+        ];
+        let predicted = predict(&origin, &workloads);
+        let observed: Vec<ObservedLoad> = workloads
+            .iter()
+            .zip(&predicted.workloads)
+            .map(|(workload, got)| ObservedLoad {
+                read_rate: got.rate * got.shares.1,
+                read_latency: got.miss_latency,
+                write_rate: got.rate * got.shares.2,
+                write_latency: got.write_latency,
+                outstanding: match workload.demand {
+                    Demand::Closed { outstanding, .. } => Some(outstanding),
+                    Demand::Open { .. } => None,
+                },
+            })
+            .collect();
+        let inferred = infer(&origin, &observed);
+        near(inferred.wait, predicted.wait);
+        near(inferred.services[0].0, 0.008);
+        near(inferred.services[0].1, 0.012);
+        near(inferred.services[1].0, 0.010);
+    }
+
+    #[test]
+    fn the_number_of_servers_is_found_from_differing_loads() {
+        let history = |servers: f64, rates: std::ops::Range<u32>| -> Vec<Vec<ObservedLoad>> {
+            let origin = OriginModel { servers, service_cv2: 0.3 };
+            rates
+                .map(|step| {
+                    let rate = servers * (20.0 + 5.0 * f64::from(step));
+                    let got = predict(&origin, &[reader(Demand::Open { rate }, 0.0)]).workloads[0];
+                    vec![ObservedLoad {
+                        read_rate: rate,
+                        read_latency: got.miss_latency,
+                        ..ObservedLoad::default()
+                    }]
+                })
+                .collect()
+        };
+        for servers in [1.0, 4.0, 12.0] {
+            assert_eq!(fit_servers(0.3, &history(servers, 0..12)), Some(servers));
+        }
+        assert_eq!(fit_servers(0.3, &vec![history(4.0, 0..1).remove(0); 20]), None); // one load says nothing
+    }
+}
