@@ -26,8 +26,16 @@ pub(crate) fn seed_mask(seed: u64) -> u64 {
 /// 2^64 as a number.
 const HASHES: f64 = 18_446_744_073_709_551_616.0;
 
-fn rate_of(threshold: u64) -> f64 {
+/// The sampling rate of a threshold, the largest hash that is sampled.
+pub(crate) fn rate_of(threshold: u64) -> f64 {
     (threshold as f64 + 1.0) / HASHES
+}
+
+/// The threshold for a sampling rate above 0.
+pub(crate) fn threshold_of(rate: f64) -> u64 {
+    assert!(rate > 0.0, "the sampling rate must be above 0, not {rate}");
+    // The conversion saturates, so that a rate of 1 gives the largest threshold.
+    ((rate * HASHES) as u64).saturating_sub(u64::from(rate < 1.0))
 }
 
 /// SHARDS with a fixed sampling rate: memory in proportion to the footprint, for traces.
@@ -46,12 +54,9 @@ impl FixedRate {
     /// # Panics
     /// If the rate is not above 0.
     pub fn new(rate: f64, seed: u64) -> FixedRate {
-        assert!(rate > 0.0, "the sampling rate must be above 0, not {rate}");
-        // The conversion saturates, so that a rate of 1 gives the largest threshold.
-        let threshold = ((rate * HASHES) as u64).saturating_sub(u64::from(rate < 1.0));
         FixedRate {
             seed_mask: seed_mask(seed),
-            threshold,
+            threshold: threshold_of(rate),
             counted: 0,
             sample: ExactLru::new(),
             sampled: Vec::new(),

@@ -1,0 +1,321 @@
+//! Hot zones: which large ranges draw more than a share of the accesses (lossy counting; Manku and Motwani, VLDB '02).
+
+use forebay_units::mix64;
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    zone: u64,
+    /// Counted since the entry was made; 0 marks an empty slot.
+    count: u32,
+    /// What may have been counted before the entry was made and then dropped.
+    missed: u32,
+}
+
+const EMPTY: Entry = Entry { zone: 0, count: 0, missed: 0 };
+
+/// A zone and how often it was accessed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneCount {
+    /// The zone's number: its first block divided by the blocks per zone.
+    pub zone: u64,
+    /// At most the true number of accesses, and less by at most the counter's error bound.
+    pub count: u64,
+}
+
+/// Lossy counting in bounded memory.
+///
+/// After `n` accesses every zone with more than `error_bound()` of them is there, no count is above the true one, and none is
+/// below by more than `error_bound()`, which is at most `epsilon * n + 1` as long as the table is large enough: the paper
+/// needs at most `ln(epsilon * n) / epsilon` entries. When the table is full all the same, entries are dropped early and the bound
+/// grows: it is always the true one.
+#[derive(Clone, Debug)]
+pub struct LossyCounter {
+    entries: Box<[Entry]>,
+    len: usize,
+    /// Accesses per bucket of the paper: 1 / epsilon.
+    width: u32,
+    /// Accesses until the next pruning.
+    left: u32,
+    /// What any zone that is not in the table may have been counted; the paper's bucket number.
+    bound: u32,
+    total: u64,
+}
+
+impl LossyCounter {
+    /// A counter with the error bound `epsilon` of all accesses and at most `entries` entries (rounded up to a power of
+    /// two, at least 16; the table is at most three quarters full).
+    ///
+    /// # Panics
+    /// Unless `epsilon` is above 0 and at most 1.
+    pub fn new(epsilon: f64, entries: usize) -> LossyCounter {
+        assert!(epsilon > 0.0 && epsilon <= 1.0, "epsilon must be above 0 and at most 1, not {epsilon}");
+        let width = (1.0 / epsilon).ceil().min(f64::from(1 << 30)) as u32;
+        let slots = entries.max(16).next_power_of_two();
+        let entries = vec![EMPTY; slots].into_boxed_slice();
+        LossyCounter { entries, len: 0, width, left: width, bound: 0, total: 0 }
+    }
+
+    /// Counts one access to `zone`.
+    #[inline]
+    pub fn add(&mut self, zone: u64) {
+        self.total += 1;
+        let mask = self.entries.len() - 1;
+        let mut at = home(zone) & mask;
+        loop {
+            let entry = &mut self.entries[at];
+            if entry.count == 0 {
+                *entry = Entry { zone, count: 1, missed: self.bound };
+                self.len += 1;
+                if self.len > mask - mask / 4 {
+                    self.prune();
+                }
+                break;
+            }
+            if entry.zone == zone {
+                entry.count = entry.count.saturating_add(1);
+                break;
+            }
+            at = (at + 1) & mask;
+        }
+        self.left -= 1;
+        if self.left == 0 {
+            self.left = self.width;
+            self.prune();
+        }
+    }
+
+    /// Ends a bucket: drops what cannot have been counted more often than the new bound, until a quarter is free.
+    #[cold]
+    #[inline(never)]
+    fn prune(&mut self) {
+        let mask = self.entries.len() - 1;
+        loop {
+            self.bound += 1;
+            let bound = self.bound;
+            self.entries.iter_mut().for_each(|entry| {
+                if entry.count > 0 && entry.count.saturating_add(entry.missed) <= bound {
+                    *entry = EMPTY;
+                }
+            });
+            self.len = self.entries.iter().filter(|entry| entry.count > 0).count();
+            if self.len <= mask / 2 {
+                break;
+            }
+        }
+        let kept: Vec<Entry> = self.entries.iter().filter(|entry| entry.count > 0).copied().collect();
+        self.entries.fill(EMPTY);
+        for entry in kept {
+            let mut at = home(entry.zone) & mask;
+            while self.entries[at].count > 0 {
+                at = (at + 1) & mask;
+            }
+            self.entries[at] = entry;
+        }
+    }
+
+    /// All accesses counted.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// By how much a count may be too low, and how often a zone that is not listed may have been accessed.
+    pub fn error_bound(&self) -> u64 {
+        u64::from(self.bound)
+    }
+
+    /// Zones that may have more than `share` of all accesses: all that have, and none with less than `share` minus the error
+    /// bound. Hottest first, ties by zone.
+    pub fn above(&self, share: f64) -> Vec<ZoneCount> {
+        let least = share * self.total as f64 - self.bound as f64;
+        let mut zones: Vec<ZoneCount> = self
+            .entries
+            .iter()
+            .filter(|entry| entry.count > 0 && f64::from(entry.count) >= least)
+            .map(|entry| ZoneCount { zone: entry.zone, count: u64::from(entry.count) })
+            .collect();
+        zones.sort_by(|a, b| b.count.cmp(&a.count).then(a.zone.cmp(&b.zone)));
+        zones
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.entries.fill(EMPTY);
+        (self.len, self.left, self.bound, self.total) = (0, self.width, 0, 0);
+    }
+
+    /// Bytes held; while pruning, up to half as much again.
+    pub fn bytes(&self) -> usize {
+        size_of::<LossyCounter>() + self.entries.len() * size_of::<Entry>()
+    }
+}
+
+fn home(zone: u64) -> usize {
+    mix64(zone) as usize
+}
+
+/// The hot zones of a window of time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ZoneWindow {
+    /// Hottest first.
+    pub zones: Vec<ZoneCount>,
+    /// All accesses of the window.
+    pub accesses: u64,
+    /// By how much a count may be too low.
+    pub error_bound: u64,
+}
+
+impl ZoneWindow {
+    /// How alike two windows are: the share of accesses to hot zones that they have in common, which is the sum over zones of
+    /// the smaller of the two shares; 0 for disjoint ones, 1 for equal ones (ours).
+    pub fn overlap(&self, other: &ZoneWindow) -> f64 {
+        let total = |window: &ZoneWindow| window.zones.iter().map(|zone| zone.count).sum::<u64>() as f64;
+        let (mine, theirs) = (total(self), total(other));
+        if mine == 0.0 || theirs == 0.0 {
+            return 0.0;
+        }
+        let mut counts: Vec<(u64, u64)> = other.zones.iter().map(|zone| (zone.zone, zone.count)).collect();
+        counts.sort_unstable();
+        let common = self.zones.iter().filter_map(|zone| {
+            let found = counts.binary_search_by_key(&zone.zone, |entry| entry.0).ok()?;
+            Some((zone.count as f64 / mine).min(counts[found].1 as f64 / theirs))
+        });
+        common.sum()
+    }
+}
+
+/// Hot zones of the window that runs, of the last complete one, and of the one before.
+#[derive(Clone, Debug)]
+pub struct HotZones {
+    counter: LossyCounter,
+    zone_shift: u32,
+    share: f64,
+    last: ZoneWindow,
+    before: ZoneWindow,
+}
+
+impl HotZones {
+    /// Zones of 2^`zone_shift` blocks; hot is what has more than `share` of the accesses, counted to a fifth of that share in
+    /// at most `entries` entries.
+    pub fn new(zone_shift: u32, share: f64, entries: usize) -> HotZones {
+        let counter = LossyCounter::new((share / 5.0).min(1.0), entries);
+        HotZones { counter, zone_shift, share, last: ZoneWindow::default(), before: ZoneWindow::default() }
+    }
+
+    /// Counts a request for `blocks` blocks from `first_block` on: one access to each zone it touches.
+    #[inline]
+    pub fn add_run(&mut self, first_block: u64, blocks: u64) {
+        let first = first_block >> self.zone_shift;
+        let last = first_block.saturating_add(blocks.saturating_sub(1)) >> self.zone_shift;
+        for zone in first..=last {
+            self.counter.add(zone);
+        }
+    }
+
+    /// Ends the window.
+    pub fn rotate(&mut self) {
+        let current = self.current();
+        self.before = std::mem::replace(&mut self.last, current);
+        self.counter.clear();
+    }
+
+    /// The window that runs.
+    pub fn current(&self) -> ZoneWindow {
+        ZoneWindow {
+            zones: self.counter.above(self.share),
+            accesses: self.counter.total(),
+            error_bound: self.counter.error_bound(),
+        }
+    }
+
+    /// The last complete window.
+    pub fn last(&self) -> &ZoneWindow {
+        &self.last
+    }
+
+    /// The window before the last.
+    pub fn before(&self) -> &ZoneWindow {
+        &self.before
+    }
+
+    /// The base-2 logarithm of the blocks per zone.
+    pub fn zone_shift(&self) -> u32 {
+        self.zone_shift
+    }
+
+    /// Bytes held by the counter.
+    pub fn bytes(&self) -> usize {
+        self.counter.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn buckets_by_hand() {
+        // epsilon 0.25: buckets of 4. a a b c: at the end of bucket 1, b and c (1 + 0 <= 1) go, a (2) stays. Then d a a d: at the
+        // end of bucket 2, d has 2 + 1 = 3 > 2 and stays, with a count of 2.
+        let mut counter = LossyCounter::new(0.25, 16);
+        [1, 1, 2, 3].iter().for_each(|&zone| counter.add(zone));
+        assert_eq!(counter.above(0.0), [ZoneCount { zone: 1, count: 2 }]);
+        [4, 1, 1, 4].iter().for_each(|&zone| counter.add(zone));
+        assert_eq!(counter.error_bound(), 2);
+        assert_eq!(counter.above(0.0), [ZoneCount { zone: 1, count: 4 }, ZoneCount { zone: 4, count: 2 }]);
+    }
+
+    #[test]
+    fn windows_rotate_and_overlap() {
+        let mut zones = HotZones::new(8, 0.1, 64);
+        zones.add_run(0, 1);
+        zones.add_run(255, 2);
+        assert_eq!(zones.current().zones, [ZoneCount { zone: 0, count: 2 }, ZoneCount { zone: 1, count: 1 }]);
+        zones.rotate();
+        assert_eq!((zones.last().accesses, zones.current().accesses), (3, 0));
+        zones.add_run(256, 1);
+        zones.add_run(512, 1);
+        zones.rotate();
+        // Shares 2/3, 1/3 before and 1/2, 1/2 now: only zone 1 in common: min(1/3, 1/2).
+        assert!((zones.last().overlap(zones.before()) - 1.0 / 3.0).abs() < 1e-12);
+        assert_eq!(zones.last().overlap(zones.last()), 1.0);
+        assert_eq!(zones.last().overlap(&ZoneWindow::default()), 0.0);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(96))]
+        /// The guarantees of the paper, with room and without it.
+        #[test]
+        fn guarantees_hold(
+            stream in prop::collection::vec(prop_oneof![0u64..4, 0u64..40, 0u64..2_000], 1..3_000),
+            epsilon in 0.005f64..0.3,
+            small: bool,
+            share in 0.0f64..0.3,
+        ) {
+            let mut counter = LossyCounter::new(epsilon, if small { 16 } else { 8_192 });
+            let mut truth: BTreeMap<u64, u64> = BTreeMap::new();
+            for &zone in &stream {
+                counter.add(zone);
+                *truth.entry(zone).or_default() += 1;
+            }
+            let n = stream.len() as f64;
+            let bound = counter.error_bound();
+            if !small {
+                prop_assert!(bound as f64 <= epsilon * n + 1.0);
+            }
+            let listed: BTreeMap<u64, u64> =
+                counter.above(0.0).iter().map(|zone| (zone.zone, zone.count)).collect();
+            prop_assert!(!small || listed.len() <= 16);
+            for (zone, &count) in &truth {
+                let counted = listed.get(zone).copied().unwrap_or(0);
+                prop_assert!(counted <= count && counted + bound >= count, "zone {} has {}: {}", zone, count, counted);
+            }
+            let hot = counter.above(share);
+            for (zone, &count) in truth.iter().filter(|(_, count)| **count as f64 > share * n) {
+                // What is above the share but not above the error bound may be missing.
+                prop_assert!(count <= bound || hot.iter().any(|found| found.zone == *zone));
+            }
+        }
+    }
+}
