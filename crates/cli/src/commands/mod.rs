@@ -1,0 +1,20 @@
+//! The subcommands: one module each, with its arguments, its `run`, and its JSON output.
+
+mod trace;
+
+use crate::failure::Failure;
+
+/// What `forebay` can do.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Look at block I/O traces and convert them
+    #[command(subcommand)]
+    Trace(trace::TraceCommand),
+}
+
+/// Runs `command` to its end.
+pub(crate) fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Trace(command) => trace::run(command),
+    }
+}

@@ -1,0 +1,131 @@
+//! What every subcommand prints with: data to standard output, words to standard error, files by name.
+
+use crate::failure::{Context, Failure};
+use forebay_report::{Chart, Table};
+use forebay_units::Bytes;
+use serde::Serialize;
+use std::fmt::Display;
+use std::io::{self, BufWriter, ErrorKind, StdoutLock, Write};
+use std::path::{Path, PathBuf};
+
+/// How a subcommand shows its result.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct OutputArgs {
+    /// Print JSON instead of a table; its `schema` field names the layout, see docs/reference/json.md
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Standard output, buffered.
+pub(crate) struct Output {
+    stream: BufWriter<StdoutLock<'static>>,
+}
+
+impl Output {
+    /// Standard output, held until this value is dropped.
+    pub(crate) fn new() -> Output {
+        Output { stream: BufWriter::with_capacity(64 << 10, io::stdout().lock()) }
+    }
+
+    /// Prints `text` as it is.
+    pub(crate) fn text(&mut self, text: &str) -> Result<(), Failure> {
+        self.stream.write_all(text.as_bytes()).map_err(output_failure)
+    }
+
+    /// Prints a line.
+    pub(crate) fn line(&mut self, line: impl Display) -> Result<(), Failure> {
+        writeln!(self.stream, "{line}").map_err(output_failure)
+    }
+
+    /// Prints a table.
+    pub(crate) fn table(&mut self, table: &Table) -> Result<(), Failure> {
+        self.text(&table.to_text())
+    }
+
+    /// Prints `value` as JSON, indented, with a newline at its end.
+    pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+        // serde_json hides the kind of an I/O error, so the text is made first.
+        let mut text = serde_json::to_string_pretty(value).context("the result cannot be written as JSON")?;
+        text.push('\n');
+        self.text(&text)
+    }
+
+    /// Passes everything on.
+    pub(crate) fn finish(mut self) -> Result<(), Failure> {
+        self.stream.flush().map_err(output_failure)
+    }
+}
+
+/// Output is a stream of bytes too, as for a trace that is converted to standard output.
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+/// The failure for an error while writing standard output.
+pub(crate) fn output_failure(error: io::Error) -> Failure {
+    if error.kind() == ErrorKind::BrokenPipe {
+        Failure::reader_gone()
+    } else {
+        Failure::new(format!("cannot write to standard output: {error}"))
+    }
+}
+
+/// Says something to the person at the terminal, on standard error.
+pub(crate) fn say(words: impl Display) {
+    // Standard error may be closed; then there is nobody to tell.
+    let _ = writeln!(io::stderr().lock(), "{words}");
+}
+
+/// Writes `content` to the file at `path`, replacing what is there.
+pub(crate) fn write_file(path: &Path, content: &str) -> Result<(), Failure> {
+    std::fs::write(path, content).context(format_args!("cannot write `{}`", path.display()))
+}
+
+/// Draws `chart` into the file at `path` where one is wanted, and says so.
+pub(crate) fn write_chart(path: Option<&PathBuf>, chart: impl FnOnce() -> Chart) -> Result<(), Failure> {
+    let Some(path) = path else { return Ok(()) };
+    write_file(path, &chart().to_svg("forebay").context("the chart cannot be drawn")?)?;
+    say(format_args!("chart written to {}", path.display()));
+    Ok(())
+}
+
+/// A count with separators, as in `1,234,567`.
+pub(crate) fn count(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Bytes with their unit set apart, as in `64 MiB`.
+pub(crate) fn bytes(value: u64) -> String {
+    let text = Bytes(value).to_string();
+    let unit = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    format!("{} {}", &text[..unit], &text[unit..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_for_people() {
+        assert_eq!(
+            [count(0), count(999), count(1_000), count(1_234_567)],
+            ["0", "999", "1,000", "1,234,567"]
+        );
+        assert_eq!([bytes(0), bytes(4096), bytes(1_610_612_736)], ["0 B", "4 KiB", "1.50 GiB"]);
+    }
+}
