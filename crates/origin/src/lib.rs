@@ -1,7 +1,33 @@
 //! Where the data lives: files, block devices, NBD exports, an emulated disk group, and layers stacked on any of them.
+//!
+//! Everything here implements [`Origin`]: requests go in without blocking, and each is completed exactly once, on a
+//! thread of the origin's own. No origin caches, reorders writes for its own sake, or sends a write twice.
+//!
+//! Invariants: every queue has a maximum, above which a request is answered with `EBUSY`; dropping an origin completes
+//! what is in flight on it; an error is never turned into a success.
+//!
+//! It is not: a cache, a scheduler, or a judge of whether a volume may be served from here; that is decided above.
 
+mod disk_group;
+mod file;
+mod image;
+pub mod layer;
+mod memory;
+mod open_error;
+mod pending;
+mod pool;
 mod request;
+mod statistics;
+mod timer;
 
+pub use disk_group::{DiskGroupDevice, DiskGroupOrigin, VolumeBacking};
+pub use file::{FileOrigin, FileOriginOptions};
+pub use image::MemoryImage;
+pub use memory::MemoryOrigin;
+pub use open_error::OpenError;
 pub use request::{
-    CompletionSink, Origin, OriginCompletion, OriginError, OriginOperation, OriginRequest, OriginRequestId, OriginTraits,
+    CompletionSink, Origin, OriginCompletion, OriginError, OriginOperation, OriginRequest, OriginRequestId,
+    OriginTraits,
 };
+pub use statistics::{DeviceStatistics, OriginState, OriginStatistics};
+pub use timer::Timer;

@@ -1,5 +1,6 @@
 //! What an origin is asked and what it answers: plain data, shared by real origins and simulated ones.
 
+use crate::statistics::OriginStatistics;
 use forebay_units::ByteRange;
 use std::fmt;
 
@@ -118,7 +119,9 @@ impl fmt::Display for OriginError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             OriginError::Failed { errno, context } => write!(f, "origin answered errno {errno}: {context}"),
-            OriginError::OutcomeUnknown { context } => write!(f, "outcome unknown, connection lost: {context}"),
+            OriginError::OutcomeUnknown { context } => {
+                write!(f, "outcome unknown, connection lost: {context}")
+            }
             OriginError::Unreachable { context } => write!(f, "origin unreachable: {context}"),
         }
     }
@@ -165,4 +168,14 @@ pub trait Origin: Send + Sync {
 
     /// One line for people: what it is and where.
     fn describe(&self) -> String;
+
+    /// What it has done and whether it can be reached; cheap enough to be asked every second.
+    fn statistics(&self) -> OriginStatistics {
+        OriginStatistics::default()
+    }
+
+    /// An operator declares that no write reported as [`OriginError::OutcomeUnknown`] until now will be applied any
+    /// more, which only who runs the storage can know. The origin clears its count of writes in doubt; who keeps
+    /// ranges in doubt clears them with it.
+    fn settle(&self) {}
 }

@@ -1,0 +1,180 @@
+//! Bytes of a file or block device.
+
+use super::Image;
+use crate::open_error::OpenError;
+use crate::pending::EIO;
+use crate::request::{OriginError, OriginOperation};
+use forebay_units::ByteRange;
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::io::Errno;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+
+/// An open file or block device, locked as long as it is open: exclusively where it may be written, shared where not.
+pub(crate) struct FileImage {
+    file: File,
+    path: PathBuf,
+    size_bytes: u64,
+    read_only: bool,
+    /// Cleared when the file system says that it cannot.
+    can_punch: AtomicBool,
+    can_zero: AtomicBool,
+    /// Set when a sync has failed: the system may have dropped the pages, so that a later success proves nothing.
+    sync_failed: AtomicBool,
+}
+
+impl FileImage {
+    pub(crate) fn open(path: &Path, read_only: bool) -> Result<FileImage, OpenError> {
+        // Without O_NONBLOCK the open of a FIFO would wait for a peer before we can see what it is.
+        let nonblock = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(!read_only)
+            .custom_flags(nonblock)
+            .open(path)
+            .map_err(|error| OpenError::from_io(path, read_only, error))?;
+        let io_error = |source| OpenError::Io { path: path.to_path_buf(), source };
+        let metadata = file.metadata().map_err(io_error)?;
+        let kind = metadata.file_type();
+        if kind.is_dir() {
+            return Err(OpenError::Directory { path: path.to_path_buf() });
+        }
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(OpenError::NotStorage { path: path.to_path_buf() });
+        }
+        let lock = if read_only {
+            FlockOperation::NonBlockingLockShared
+        } else {
+            FlockOperation::NonBlockingLockExclusive
+        };
+        flock(&file, lock).map_err(|errno| match errno {
+            Errno::WOULDBLOCK => OpenError::Locked { path: path.to_path_buf() },
+            other => io_error(other.into()),
+        })?;
+        // The end of a block device is its size; its metadata says 0.
+        let size_bytes = file.seek(SeekFrom::End(0)).map_err(io_error)?;
+        if size_bytes == 0 {
+            return Err(OpenError::Empty { path: path.to_path_buf() });
+        }
+        Ok(FileImage {
+            file,
+            path: path.to_path_buf(),
+            size_bytes,
+            read_only,
+            can_punch: AtomicBool::new(true),
+            can_zero: AtomicBool::new(true),
+            sync_failed: AtomicBool::new(false),
+        })
+    }
+
+    fn failed(&self, what: &str, range: ByteRange, error: &io::Error) -> OriginError {
+        let errno = error.raw_os_error().unwrap_or(EIO);
+        let (path, offset, length) = (self.path.display(), range.offset, range.length);
+        OriginError::Failed { errno, context: format!("{what} {offset}+{length} of `{path}`: {error}") }
+    }
+
+    /// Asks the file system to do it; `false` where it cannot, so that it must be done otherwise.
+    fn allocate(&self, can: &AtomicBool, flags: FallocateFlags, range: ByteRange) -> io::Result<bool> {
+        if range.length == 0 {
+            return Ok(true);
+        }
+        if !can.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        match fallocate(&self.file, flags | FallocateFlags::KEEP_SIZE, range.offset, range.length) {
+            Ok(()) => Ok(true),
+            Err(Errno::INTR) => Ok(false),
+            // An unaligned range of a block device; the next range may be aligned.
+            Err(Errno::INVAL) => Ok(false),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV) => {
+                can.store(false, Ordering::Relaxed);
+                Ok(false)
+            }
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn write_zeroes(&self, range: ByteRange) -> io::Result<()> {
+        let mut at = range.offset;
+        while at < range.end() {
+            let length = (range.end() - at).min(ZEROES.len() as u64);
+            self.file.write_all_at(&ZEROES[..length as usize], at)?;
+            at += length;
+        }
+        Ok(())
+    }
+}
+
+impl Image for FileImage {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn read_only(&self) -> bool {
+        self.read_only
+    }
+
+    fn sync_blocks(&self) -> bool {
+        true
+    }
+
+    fn apply(&self, operation: &OriginOperation) -> Result<Vec<u8>, OriginError> {
+        let range = operation.range();
+        match operation {
+            OriginOperation::Read { .. } => {
+                let mut bytes = vec![0; range.length as usize];
+                self.file
+                    .read_exact_at(&mut bytes, range.offset)
+                    .map_err(|error| self.failed("read of", range, &error))?;
+                return Ok(bytes);
+            }
+            OriginOperation::Write { data, .. } => self
+                .file
+                .write_all_at(data, range.offset)
+                .map_err(|error| self.failed("write of", range, &error))?,
+            OriginOperation::Trim { .. } => {
+                // Where the file system cannot, nothing is done: a trim is a hint.
+                self.allocate(&self.can_punch, FallocateFlags::PUNCH_HOLE, range)
+                    .map_err(|error| self.failed("trim of", range, &error))?;
+            }
+            OriginOperation::WriteZeroes { may_trim, .. } => {
+                let punched = *may_trim
+                    && self
+                        .allocate(&self.can_punch, FallocateFlags::PUNCH_HOLE, range)
+                        .map_err(|error| self.failed("zeroing of", range, &error))?;
+                let zeroed = punched
+                    || self
+                        .allocate(&self.can_zero, FallocateFlags::ZERO_RANGE, range)
+                        .map_err(|error| self.failed("zeroing of", range, &error))?;
+                if !zeroed {
+                    self.write_zeroes(range).map_err(|error| self.failed("zeroing of", range, &error))?;
+                }
+            }
+            OriginOperation::Flush => {}
+        }
+        Ok(Vec::new())
+    }
+
+    fn sync(&self) -> Result<(), OriginError> {
+        if self.read_only {
+            return Ok(());
+        }
+        let failed = |error: &io::Error| self.failed("sync", ByteRange::default(), error);
+        if self.sync_failed.load(Ordering::Relaxed) {
+            return Err(failed(&io::Error::other("an earlier sync failed and nothing tells what it lost")));
+        }
+        self.file.sync_data().map_err(|error| {
+            self.sync_failed.store(true, Ordering::Relaxed);
+            failed(&error)
+        })
+    }
+
+    fn describe(&self) -> String {
+        format!("file `{}`", self.path.display())
+    }
+}

@@ -1,0 +1,175 @@
+//! Notes each request and how long it took.
+
+use crate::pool::locked;
+use crate::request::{
+    CompletionSink, Origin, OriginCompletion, OriginOperation, OriginRequest, OriginRequestId, OriginTraits,
+};
+use crate::statistics::OriginStatistics;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+/// Lines that may wait to be written to the file; above it, lines are dropped and counted (ours).
+const LINES_MAX: usize = 8192;
+
+/// Where the notes go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogParameters {
+    /// A name for the lines, as that of the volume; empty by default.
+    pub name: String,
+    /// A file that is made anew; none by default.
+    pub file: Option<PathBuf>,
+    /// Also as `tracing` events of level debug, target `forebay::origin`; false by default.
+    pub trace: bool,
+}
+
+/// A layer that notes each request when it completes: when it came, what it was, how long it took and how it ended.
+///
+/// A line of the file has these fields, separated by blanks: seconds since the layer's start at which the request came,
+/// name (`-` if empty), operation, offset, length, latency in microseconds, `ok` or the errno.
+pub struct Log {
+    inner: Arc<dyn Origin>,
+    shared: Arc<LogShared>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct LogShared {
+    name: String,
+    trace: bool,
+    started: Instant,
+    lines: Mutex<Option<SyncSender<String>>>,
+    lost: AtomicU64,
+}
+
+impl Log {
+    /// Stacks the layer on `inner`.
+    ///
+    /// # Errors
+    /// Where the file cannot be made or the system has no thread left.
+    pub fn new(inner: Arc<dyn Origin>, parameters: LogParameters) -> std::io::Result<Log> {
+        let (lines, writer) = match parameters.file {
+            None => (None, None),
+            Some(path) => {
+                let file = File::create(path)?;
+                let (sender, receiver) = sync_channel(LINES_MAX);
+                let thread =
+                    thread::Builder::new().name("origin-log".into()).spawn(move || write(file, &receiver))?;
+                (Some(sender), Some(thread))
+            }
+        };
+        let name = if parameters.name.is_empty() { "-".into() } else { parameters.name };
+        let shared = LogShared {
+            name,
+            trace: parameters.trace,
+            started: Instant::now(),
+            lines: Mutex::new(lines),
+            lost: AtomicU64::new(0),
+        };
+        Ok(Log { inner, shared: Arc::new(shared), writer: Mutex::new(writer) })
+    }
+
+    /// Lines that were not written, because the file was too slow or because they came after the layer was dropped.
+    pub fn lines_lost(&self) -> u64 {
+        self.shared.lost.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        // The writer ends when nobody can send any more; it has written everything by then.
+        locked(&self.shared.lines).take();
+        let writer = locked(&self.writer).take();
+        if let Some(thread) = writer {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn write(file: File, lines: &Receiver<String>) {
+    let mut file = BufWriter::new(file);
+    while let Ok(line) = lines.recv() {
+        let mut result = file.write_all(line.as_bytes());
+        for line in lines.try_iter() {
+            result = result.and_then(|()| file.write_all(line.as_bytes()));
+        }
+        if let Err(error) = result.and_then(|()| file.flush()) {
+            tracing::warn!(target: "forebay::origin", %error, "log of requests cannot be written and ends");
+            return;
+        }
+    }
+}
+
+struct Note {
+    sink: Arc<dyn CompletionSink>,
+    id: OriginRequestId,
+    shared: Arc<LogShared>,
+    came: Instant,
+    operation: &'static str,
+    offset: u64,
+    length: u64,
+}
+
+impl CompletionSink for Note {
+    fn complete(&self, completion: OriginCompletion) {
+        let latency_us = self.came.elapsed().as_micros();
+        let outcome = match &completion.result {
+            Ok(_) => "ok".to_owned(),
+            Err(error) => error.errno().to_string(),
+        };
+        let Note { operation, offset, length, .. } = self;
+        let name = &self.shared.name;
+        if self.shared.trace {
+            tracing::debug!(target: "forebay::origin", name, operation, offset, length, latency_us, outcome, "request");
+        }
+        let came = self.came.duration_since(self.shared.started).as_secs_f64();
+        let lines = locked(&self.shared.lines).clone();
+        let line = || format!("{came:.6} {name} {operation} {offset} {length} {latency_us} {outcome}\n");
+        if lines.is_some_and(|lines| lines.try_send(line()).is_err()) {
+            self.shared.lost.fetch_add(1, Ordering::Relaxed);
+        }
+        self.sink.complete(OriginCompletion { id: self.id, result: completion.result });
+    }
+}
+
+impl Origin for Log {
+    fn traits(&self) -> OriginTraits {
+        self.inner.traits()
+    }
+
+    fn submit(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
+        let range = request.operation.range();
+        let note: Arc<dyn CompletionSink> = Arc::new(Note {
+            sink: Arc::clone(sink),
+            id: request.id,
+            shared: Arc::clone(&self.shared),
+            came: Instant::now(),
+            operation: match request.operation {
+                OriginOperation::Read { .. } => "read",
+                OriginOperation::Write { .. } => "write",
+                OriginOperation::Flush => "flush",
+                OriginOperation::Trim { .. } => "trim",
+                OriginOperation::WriteZeroes { .. } => "zero",
+            },
+            offset: range.offset,
+            length: range.length,
+        });
+        self.inner.submit(request, &note);
+    }
+
+    fn describe(&self) -> String {
+        format!("log over {}", self.inner.describe())
+    }
+
+    fn statistics(&self) -> OriginStatistics {
+        self.inner.statistics()
+    }
+
+    fn settle(&self) {
+        self.inner.settle();
+    }
+}

@@ -1,0 +1,9 @@
+//! Every origin and every layer against one conformance suite, and each against what it alone promises.
+
+mod suite {
+    pub(crate) mod conformance;
+    pub(crate) mod disk_group;
+    pub(crate) mod file;
+    pub(crate) mod layers;
+    pub(crate) mod support;
+}

@@ -1,0 +1,118 @@
+//! What only files promise: locks, errors that name the path, a bounded queue, bytes that are really there.
+
+use super::support::{Collector, errno, read, run, submit, write};
+use forebay_origin::{
+    CompletionSink, FileOrigin, FileOriginOptions, OpenError, Origin, OriginCompletion, OriginOperation,
+};
+use forebay_units::ByteRange;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::{Arc, Condvar, Mutex};
+
+const READ_ONLY: FileOriginOptions = FileOriginOptions { read_only: true, workers: 2, in_flight_max: 64 };
+
+#[test]
+fn what_cannot_be_opened_is_named_with_the_reason() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = |path: &std::path::Path| FileOrigin::open(path, FileOriginOptions::default()).err().unwrap();
+    let missing = directory.path().join("missing");
+    assert!(matches!(open(&missing), OpenError::NotFound { .. }));
+    assert!(open(&missing).to_string().contains(missing.to_str().unwrap()));
+    assert!(matches!(open(directory.path()), OpenError::Directory { .. }));
+    assert!(matches!(
+        FileOrigin::open(directory.path(), READ_ONLY).err().unwrap(),
+        OpenError::Directory { .. }
+    ));
+    assert!(matches!(open(std::path::Path::new("/dev/null")), OpenError::NotStorage { .. }));
+    let empty = directory.path().join("empty");
+    File::create(&empty).unwrap();
+    assert!(matches!(open(&empty), OpenError::Empty { .. }));
+}
+
+#[test]
+fn one_writer_or_many_readers() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(8192).unwrap();
+    let open = |options| FileOrigin::open(file.path(), options);
+    let writer = open(FileOriginOptions::default()).unwrap();
+    assert!(matches!(open(FileOriginOptions::default()).err().unwrap(), OpenError::Locked { .. }));
+    assert!(matches!(open(READ_ONLY).err().unwrap(), OpenError::Locked { .. }));
+    drop(writer);
+    let (first, second) = (open(READ_ONLY).unwrap(), open(READ_ONLY).unwrap());
+    assert!(matches!(open(FileOriginOptions::default()).err().unwrap(), OpenError::Locked { .. }));
+    assert!(first.traits().read_only && !first.traits().can_trim);
+    assert_eq!(errno(&run(&first, write(0, b"x"))), Some(1));
+    assert_eq!(run(&first, OriginOperation::Flush), Ok(Vec::new()));
+    assert_eq!(run(&second, read(0, 3)), Ok(vec![0; 3]));
+}
+
+#[test]
+fn writes_reach_the_file_and_a_trim_gives_space_back() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(1 << 20).unwrap();
+    let origin = FileOrigin::open(file.path(), FileOriginOptions::default()).unwrap();
+    run(&origin, write(4096, &[9; 65_536])).unwrap();
+    run(&origin, OriginOperation::Flush).unwrap();
+    let mut bytes = [0; 8];
+    file.as_file().read_exact_at(&mut bytes, 4092).unwrap();
+    assert_eq!(bytes, [0, 0, 0, 0, 9, 9, 9, 9]);
+    let before = file.as_file().metadata().unwrap().blocks();
+    run(&origin, OriginOperation::Trim { range: ByteRange::new(0, 1 << 20), fua: true }).unwrap();
+    let metadata = fs::metadata(file.path()).unwrap();
+    assert!(metadata.blocks() < before, "{} blocks of {before} are left", metadata.blocks());
+    assert_eq!(metadata.len(), 1 << 20);
+}
+
+#[test]
+fn a_file_that_got_shorter_answers_with_an_error() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(8192).unwrap();
+    let origin = FileOrigin::open(file.path(), FileOriginOptions::default()).unwrap();
+    file.as_file().set_len(6000).unwrap();
+    assert_eq!(run(&origin, read(0, 6000)).unwrap().len(), 6000);
+    assert_eq!(errno(&run(&origin, read(4096, 4096))), Some(5));
+    assert_eq!(origin.statistics().errors, 1);
+}
+
+/// Holds every completion up until it is opened.
+#[derive(Default)]
+struct Gate {
+    open: Mutex<bool>,
+    changed: Condvar,
+    arrived: Mutex<usize>,
+}
+
+impl CompletionSink for Gate {
+    fn complete(&self, _: OriginCompletion) {
+        *self.arrived.lock().unwrap() += 1;
+        self.changed.notify_all();
+        drop(self.changed.wait_while(self.open.lock().unwrap(), |open| !*open).unwrap());
+    }
+}
+
+#[test]
+fn the_queue_is_bounded() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(8192).unwrap();
+    let options = FileOriginOptions { workers: 1, in_flight_max: 3, ..FileOriginOptions::default() };
+    let origin = FileOrigin::open(file.path(), options).unwrap();
+    let gate = Arc::new(Gate::default());
+    let sink: Arc<dyn CompletionSink> = Arc::clone(&gate) as Arc<dyn CompletionSink>;
+    let request =
+        forebay_origin::OriginRequest { id: forebay_origin::OriginRequestId(0), operation: read(0, 1) };
+    origin.submit(request, &sink);
+    // The only worker is held up in the first completion, so that everything else waits in the queue.
+    while *gate.arrived.lock().unwrap() == 0 {
+        std::thread::yield_now();
+    }
+    let collector = Collector::new();
+    for id in 1..=4 {
+        submit(&origin, id, read(0, 1), &collector);
+    }
+    assert_eq!(collector.count(), 1);
+    assert_eq!(errno(&collector.wait(1)[&4]), Some(16));
+    *gate.open.lock().unwrap() = true;
+    gate.changed.notify_all();
+    assert_eq!(collector.wait(4).values().filter(|outcome| outcome.is_ok()).count(), 3);
+    assert_eq!(origin.statistics().refused, 1);
+}
