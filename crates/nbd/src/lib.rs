@@ -47,14 +47,42 @@
 //! # assert!(drive(&[]).is_ok());
 //! ```
 //!
+//! # Driving a client session
+//!
+//! ```
+//! use forebay_nbd::client::{Config, Event, Operation, Session};
+//!
+//! # fn drive(received: &[u8]) -> Result<(), Box<dyn std::error::Error>> {
+//! let mut output = Vec::new(); // bytes to send
+//! let mut session = Session::new(Config::new("disk"));
+//! let mut input = received;
+//! loop {
+//!     let parsed = session.receive(input, &mut output)?;
+//!     input = &input[parsed.consumed..];
+//!     match parsed.event {
+//!         Event::NeedMore | Event::Closed => break,
+//!         Event::Ready(_export) => {
+//!             session.submit(7, Operation::Read { offset: 0, length: 4096, dont_fragment: false }, &mut output)?;
+//!         }
+//!         Event::Data { cookie: _, offset: _, bytes: _ } => {} // copy to its place
+//!         Event::Hole { cookie: _, range: _ } => {}            // zeroes
+//!         Event::Done { cookie: _, result: _ } => session.disconnect(&mut output),
+//!         _ => {}
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! # assert!(drive(&[]).is_ok());
 //! ```
 //!
 //! Source: the NBD protocol document (`doc/proto.md` of NetworkBlockDevice/nbd) and its URI document (`doc/uri.md`).
 //! The list of what is supported is in `docs/internals/nbd.md`.
 
+pub mod client;
 mod export;
 pub mod server;
-
+mod uri;
 pub mod wire;
 
 pub use export::{BlockSizes, ExportInfo};
+pub use uri::{ParseUriError, Transport, Uri, UriTlsType};
