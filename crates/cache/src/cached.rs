@@ -10,6 +10,8 @@ use forebay_units::{BlockIndex, BlockRange, BlockSize, Bytes};
 ///
 /// Every slot holds a whole block. The last block of a volume may be shorter than a block: it is inserted with the bytes that there
 /// are, the rest reads as zeros, and the caller, who knows the volume's size, takes the part that exists.
+///
+/// Dropping a large partition unmaps all its chunks at once; on a thread that serves others, set its quota to 0 and step first.
 #[derive(Debug)]
 pub struct CachePartition<P = TwoPool> {
     partition: Partition<P>,
@@ -86,7 +88,7 @@ impl<P: Policy> CachePartition<P> {
         found.is_some()
     }
 
-    /// Removes what is resident of `blocks`; returns how many were. Cost: the smaller of the range and the slots in use.
+    /// Removes what is resident of `blocks`; returns how many were. Cost as [`Partition::remove_range`].
     pub fn invalidate(&mut self, blocks: BlockRange) -> u64 {
         self.partition.remove_range(blocks)
     }
@@ -155,5 +157,69 @@ impl<P: Policy> CachePartition<P> {
     /// The bookkeeping, to ask it for more.
     pub fn partition(&self) -> &Partition<P> {
         &self.partition
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_block_of_a_volume_may_be_short_and_patches_are_no_uses() {
+        let mut cache = CachePartition::new(TwoPool::default(), BlockSize::DEFAULT, 4, 0);
+        cache.insert(BlockIndex(8), &[9; 1000], Insertion::Miss);
+        let found = cache.get(BlockIndex(8)).unwrap();
+        assert_eq!((found.len(), found[999], found[1000]), (4096, 9, 0));
+        cache.insert(BlockIndex(1), &[1; 4096], Insertion::Miss);
+        assert!(cache.patch(BlockIndex(1), 4000, &[5; 96]));
+        assert!(!cache.patch(BlockIndex(2), 0, &[5; 96]));
+        assert_eq!(cache.peek(BlockIndex(1)).unwrap()[3999..4001], [1, 5]);
+        // 8 was used again, 1 was only patched.
+        assert_eq!(cache.hottest(2), [BlockIndex(8), BlockIndex(1)]);
+        assert_eq!((cache.statistics().hits, cache.resident_bytes()), (1, Bytes(8192)));
+    }
+
+    #[test]
+    fn a_quota_of_nothing_gives_all_data_back() {
+        let mut cache = CachePartition::new(TwoPool::default(), BlockSize::DEFAULT, 1000, 0);
+        for block in 0..1000 {
+            cache.insert(BlockIndex(block), &[block as u8; 4096], Insertion::Miss);
+        }
+        assert_eq!(cache.held_bytes(), Bytes::mib(4));
+        cache.set_quota(300);
+        while cache.step(16) != Progress::Settled {}
+        // 300 slots of 4 KiB are two chunks of 1 MiB.
+        assert_eq!((cache.held_bytes(), cache.resident_blocks()), (Bytes::mib(2), 300));
+        for block in cache.hottest(300) {
+            assert_eq!(cache.peek(block).unwrap(), [block.0 as u8; 4096]);
+        }
+        cache.set_quota(0);
+        while cache.step(16) != Progress::Settled {}
+        assert_eq!(cache.held_bytes(), Bytes::ZERO);
+        assert!(cache.footprint_bytes() < 1_200_000);
+    }
+
+    #[test]
+    fn bookkeeping_is_at_most_32_bytes_per_block() {
+        // Method: the capacity of every allocation of index, order and store, divided by the resident blocks. A block of 512 bytes
+        // keeps the data small; the bookkeeping is the same for every size of block.
+        let size = BlockSize::new(Bytes(512)).unwrap();
+        let blocks = 1 << 20;
+        let mut cache = CachePartition::new(TwoPool::default(), size, blocks, 0);
+        for block in 0..blocks {
+            cache.insert(BlockIndex(block * 3), &[], Insertion::Miss);
+        }
+        let per_block = cache.footprint_bytes() as f64 / f64::from(cache.resident_blocks());
+        assert!(per_block <= 32.0, "{per_block} bytes per block");
+    }
+
+    #[test]
+    #[should_panic(expected = "4097 bytes for a block of 4096")]
+    fn data_longer_than_a_block_panics() {
+        CachePartition::new(TwoPool::default(), BlockSize::DEFAULT, 1, 0).insert(
+            BlockIndex(0),
+            &[0; 4097],
+            Insertion::Miss,
+        );
     }
 }

@@ -40,7 +40,7 @@ pub enum Refusal {
     NoQuota,
     /// The policy keeps something better.
     Policy,
-    /// The machine has no memory for another slot.
+    /// The machine has no memory for another slot. The next insertion evicts instead of growing.
     OutOfMemory,
 }
 
@@ -83,6 +83,8 @@ pub struct Statistics {
     pub resident_blocks: u32,
     /// The quota in blocks now.
     pub quota_blocks: u32,
+    /// How many blocks may be resident: the quota, or less since the machine refused memory (until the quota is set again).
+    pub limit_blocks: u32,
 }
 
 /// The bookkeeping of one partition, with the policy `P`.
@@ -91,6 +93,8 @@ pub struct Partition<P = TwoPool> {
     slots: SlotTable,
     policy: P,
     quota: u32,
+    /// The quota, or less since the machine refused memory: from there on, insertions evict instead of growing.
+    limit: u32,
     counters: Statistics,
 }
 
@@ -102,7 +106,13 @@ impl<P: Policy> Partition<P> {
     pub fn new(mut policy: P, quota_blocks: u64, seed: u64) -> Partition<P> {
         let quota = clamp_quota(quota_blocks);
         policy.set_capacity(quota);
-        Partition { slots: SlotTable::new(seed), policy, quota, counters: Statistics::default() }
+        Partition {
+            slots: SlotTable::new(seed),
+            policy,
+            quota,
+            limit: quota,
+            counters: Statistics::default(),
+        }
     }
 
     /// Looks `block` up for a client: counts a hit or a miss, and tells the policy.
@@ -159,15 +169,12 @@ impl<P: Policy> Partition<P> {
             return self.refuse(Refusal::Policy);
         }
         let mut evicted = None;
-        if self.slots.occupied() >= self.quota {
+        if self.slots.occupied() >= self.limit {
             evicted = self.evict(Some(incoming));
         }
-        let slot = match self.slots.free() {
-            Some(slot) => slot,
-            None => match self.grow() {
-                Some(slot) => slot,
-                None => return self.refuse(Refusal::OutOfMemory),
-            },
+        let Some(slot) = self.slots.free().or_else(|| self.grow()) else {
+            self.stop_growing();
+            return self.refuse(Refusal::OutOfMemory);
         };
         self.slots.fill(slot, block);
         self.policy.on_insert(slot, incoming);
@@ -184,6 +191,12 @@ impl<P: Policy> Partition<P> {
     fn grow(&mut self) -> Option<Slot> {
         self.policy.reserve(self.slots.len() + 1).ok()?;
         self.slots.grow().ok()
+    }
+
+    /// Makes the blocks resident now the limit until the quota is set again: a cache that cannot grow goes on with what it has.
+    fn stop_growing(&mut self) {
+        self.limit = self.slots.occupied().clamp(1, self.quota.max(1));
+        self.policy.set_capacity(self.limit);
     }
 
     fn evict(&mut self, incoming: Option<Incoming>) -> Option<BlockIndex> {
@@ -204,20 +217,28 @@ impl<P: Policy> Partition<P> {
         Some(slot)
     }
 
-    /// Undoes the insertion of `block`: the store had no memory for it.
+    /// Undoes the insertion of `block`, because the store has no memory for its slot, and stops growing.
     pub(crate) fn take_back(&mut self, block: BlockIndex) {
-        if self.remove(block).is_some() {
+        if let Some(slot) = self.slots.find(block) {
+            self.policy.on_remove(slot, block);
+            // To the back of the free list: slots that have memory are to be reused first.
+            self.slots.clear(slot, 0);
+            self.counters.invalidations += 1;
             self.counters.refusals += 1;
+            self.stop_growing();
         }
     }
 
-    /// Removes what is resident of `blocks`; returns how many were. Cost: the smaller of the range and the slots in use.
+    /// Removes what is resident of `blocks`; returns how many were.
+    ///
+    /// Cost: a look-up per block of the range or a read of all slots in use (2 ns each), whatever is less.
     pub fn remove_range(&mut self, blocks: BlockRange) -> u64 {
         let before = self.slots.occupied();
         if blocks.is_empty() || before == 0 {
             return 0;
         }
-        if blocks.count() <= u64::from(self.slots.len()) {
+        // Reading the slots in their order costs a sixteenth of looking blocks up, or less.
+        if blocks.count() <= u64::from(self.slots.len() / 16) {
             for block in blocks {
                 self.remove(block);
             }
@@ -236,6 +257,7 @@ impl<P: Policy> Partition<P> {
     /// Sets the quota, in blocks; [`Partition::step`] puts it in force. Growth needs no step. `O(1)`.
     pub fn set_quota(&mut self, quota_blocks: u64) {
         self.quota = clamp_quota(quota_blocks);
+        self.limit = self.quota;
         self.policy.set_capacity(self.quota);
     }
 
@@ -292,7 +314,12 @@ impl<P: Policy> Partition<P> {
 
     /// The counters.
     pub fn statistics(&self) -> Statistics {
-        Statistics { resident_blocks: self.slots.occupied(), quota_blocks: self.quota, ..self.counters }
+        Statistics {
+            resident_blocks: self.slots.occupied(),
+            quota_blocks: self.quota,
+            limit_blocks: self.limit,
+            ..self.counters
+        }
     }
 
     /// Visits the resident blocks, hottest first, until `visit` breaks.
@@ -328,4 +355,109 @@ impl<P: Policy> Partition<P> {
 
 fn clamp_quota(blocks: u64) -> u32 {
     blocks.min(QUOTA_BLOCKS_MAX) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_policy::Lru;
+
+    fn filled(quota: u64, blocks: &[u64]) -> Partition<Lru> {
+        let mut partition = Partition::new(Lru::new(), quota, 0);
+        for block in blocks {
+            partition.insert(BlockIndex(*block), Insertion::Miss);
+        }
+        partition
+    }
+
+    #[test]
+    fn a_hand_traced_shrink_evicts_the_coldest_and_moves_the_rest_down() {
+        // Slots 0..5 hold 10..15. 10 and 11 are used, so the order is 11 10 15 14 13 12.
+        let mut partition = filled(6, &[10, 11, 12, 13, 14, 15]);
+        assert_eq!(partition.lookup(BlockIndex(10)), Some(Slot(0)));
+        assert_eq!(partition.lookup(BlockIndex(11)), Some(Slot(1)));
+        partition.set_quota(3);
+        assert_eq!(partition.progress(), Progress::Pending { blocks_over: 3, slots_over: 3 });
+        // Three steps evict 12, 13 and 14 (slots 2, 3 and 4).
+        let mut moves = Vec::new();
+        let progress = partition.step(3, |from, to| moves.push((from, to)));
+        assert_eq!(progress, Progress::Pending { blocks_over: 0, slots_over: 3 });
+        assert_eq!((moves.as_slice(), partition.hottest(9).len()), ([].as_slice(), 3));
+        // 15 moves from slot 5 to slot 2, the only free one below 3; slots 5, 4 and 3 go.
+        assert_eq!(partition.step(9, |from, to| moves.push((from, to))), Progress::Settled);
+        assert_eq!(moves, [(Slot(5), Slot(2))]);
+        assert_eq!(partition.slots_in_use(), 3);
+        assert_eq!(partition.hottest(9), [11, 10, 15].map(BlockIndex));
+        assert_eq!(partition.hottest(1), [BlockIndex(11)]);
+        let statistics = partition.statistics();
+        assert_eq!((statistics.evictions, statistics.relocations, statistics.insertions), (3, 1, 6));
+    }
+
+    #[test]
+    fn a_quota_that_grows_is_in_force_at_once_and_one_of_zero_refuses() {
+        let mut partition = filled(2, &[1, 2, 3]);
+        assert_eq!(partition.resident_blocks(), 2);
+        partition.set_quota(4);
+        assert_eq!(partition.progress(), Progress::Settled);
+        assert!(matches!(
+            partition.insert(BlockIndex(4), Insertion::Miss),
+            Inserted::New { evicted: None, .. }
+        ));
+        partition.set_quota(0);
+        assert_eq!(partition.insert(BlockIndex(9), Insertion::Miss), Inserted::Refused(Refusal::NoQuota));
+        // Until steps take them away, blocks go on serving.
+        assert!(partition.lookup(BlockIndex(4)).is_some());
+        assert_eq!(partition.step(100, |_, _| ()), Progress::Settled);
+        assert_eq!((partition.resident_blocks(), partition.slots_in_use()), (0, 0));
+        assert!(partition.lookup(BlockIndex(4)).is_none());
+    }
+
+    #[test]
+    fn counters_reconcile() {
+        let mut partition = filled(3, &[1, 2, 3, 4]);
+        partition.insert(BlockIndex(7), Insertion::Prewarm);
+        partition.lookup(BlockIndex(7));
+        partition.lookup(BlockIndex(1));
+        partition.bypass(5);
+        assert_eq!(partition.remove(BlockIndex(1)), None);
+        assert!(partition.remove(BlockIndex(7)).is_some());
+        let found = partition.statistics();
+        assert_eq!((found.hits, found.misses, found.bypasses), (1, 1, 5));
+        assert_eq!((found.insertions, found.prewarmed), (5, 1));
+        assert_eq!((found.evictions, found.invalidations, found.resident_blocks), (2, 1, 2));
+    }
+
+    #[test]
+    fn a_cache_that_cannot_grow_goes_on_with_what_it_has() {
+        let mut partition = filled(10, &[1, 2, 3]);
+        // Slot 3 has no memory: block 4 does not enter, and from now on three blocks are the limit.
+        partition.insert(BlockIndex(4), Insertion::Miss);
+        partition.take_back(BlockIndex(4));
+        assert_eq!(partition.statistics().limit_blocks, 3);
+        assert_eq!(
+            partition.insert(BlockIndex(5), Insertion::Miss),
+            Inserted::New { slot: Slot(0), evicted: Some(BlockIndex(1)) }
+        );
+        partition.set_quota(10);
+        assert_eq!(partition.statistics().limit_blocks, 10);
+        assert_eq!(
+            partition.insert(BlockIndex(6), Insertion::Miss),
+            Inserted::New { slot: Slot(3), evicted: None }
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "beyond the largest index")]
+    fn a_block_beyond_the_largest_index_panics() {
+        filled(1, &[1 << 52]);
+    }
+
+    #[test]
+    fn the_largest_index_and_a_huge_range_work() {
+        let mut partition = filled(4, &[0, BLOCK_MAX.0, u64::from(u32::MAX)]);
+        assert!(partition.lookup(BLOCK_MAX).is_some());
+        // The range is far larger than the partition: its cost is that of the slots.
+        assert_eq!(partition.remove_range(BlockRange { first: 1, end: u64::MAX }), 2);
+        assert_eq!(partition.hottest(9), [BlockIndex(0)]);
+    }
 }

@@ -254,3 +254,107 @@ impl SlotTable {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    /// What must hold after every call; `expected` is which block is in which slot.
+    fn check(table: &SlotTable, expected: &BTreeMap<u64, u32>) {
+        assert_eq!(table.occupied() as usize, expected.len());
+        assert_eq!(
+            table.buckets.len(),
+            if table.len() == 0 { table.buckets.len().min(1) } else { 2 * table.len() }
+        );
+        for (block, slot) in expected {
+            assert_eq!(table.find(BlockIndex(*block)), Some(Slot(*slot)));
+            assert_eq!(table.block_in(Slot(*slot)), Some(BlockIndex(*block)));
+        }
+        let (mut free, mut at, mut before) = (0, table.free_front, NONE);
+        while at != NONE {
+            assert_eq!((table.block_in(Slot(at)), table.entries.get(at).low), (None, before));
+            (free, before, at) = (free + 1, at, table.entries.get(at).next);
+        }
+        assert_eq!((free, before), (table.len() - table.occupied(), table.free_back));
+    }
+
+    #[test]
+    fn buckets_split_and_merge_through_every_size() {
+        let mut table = SlotTable::new(3);
+        let mut expected = BTreeMap::new();
+        for at in 0..300u64 {
+            let slot = table.grow().unwrap();
+            table.fill(slot, BlockIndex(at * 977));
+            expected.insert(at * 977, slot.0);
+            check(&table, &expected);
+        }
+        assert_eq!(table.find(BlockIndex(1)), None);
+        for at in (0..300u64).rev() {
+            table.clear(Slot(at as u32), 0);
+            table.shrink();
+            expected.remove(&(at * 977));
+            check(&table, &expected);
+        }
+        assert_eq!((table.len(), table.find(BlockIndex(0))), (0, None));
+    }
+
+    #[test]
+    fn chains_stay_short_for_sequences_strides_and_noise() {
+        let patterns: [fn(u64) -> u64; 4] = [|at| at, |at| at << 8, |at| at << 32, |at| mix64(at) >> 12];
+        for pattern in patterns {
+            let mut table = SlotTable::new(0);
+            for at in 0..10_000 {
+                let slot = table.grow().unwrap();
+                table.fill(slot, BlockIndex(pattern(at)));
+            }
+            let longest = (0..table.buckets.len())
+                .map(|bucket| {
+                    let (mut length, mut at) = (0, *table.buckets.get(bucket));
+                    while at != NONE {
+                        (length, at) = (length + 1, table.entries.get(at).next);
+                    }
+                    length
+                })
+                .max();
+            // 10,000 blocks in 20,000 buckets, of which some are twice as wide: Poisson(1) at worst, P(> 10) = 1e-8.
+            assert!(longest <= Some(10), "{longest:?}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn it_agrees_with_a_map(
+            seed in any::<u64>(),
+            operations in prop::collection::vec((0u8..6, 0u64..40, any::<bool>()), 0..300),
+        ) {
+            let mut table = SlotTable::new(seed);
+            let mut expected = BTreeMap::new();
+            for (operation, block, prefer) in operations {
+                let prefer_below = if prefer { table.len() / 2 } else { 0 };
+                match (operation, table.free(), expected.get(&block).copied()) {
+                    (0, ..) => {
+                        table.grow().unwrap();
+                    }
+                    (1 | 2, Some(slot), None) => {
+                        table.fill(slot, BlockIndex(block));
+                        expected.insert(block, slot.0);
+                    }
+                    (3, _, Some(slot)) => {
+                        table.clear(Slot(slot), prefer_below);
+                        expected.remove(&block);
+                    }
+                    (4, Some(free), Some(slot)) => {
+                        table.relocate(Slot(slot), free, prefer_below);
+                        expected.insert(block, free.0);
+                    }
+                    (5, ..) if table.len() > 0 && table.block_in(Slot(table.len() - 1)).is_none() => table.shrink(),
+                    _ => {}
+                }
+                check(&table, &expected);
+            }
+        }
+    }
+}

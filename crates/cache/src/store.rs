@@ -91,7 +91,11 @@ impl MemoryStore {
     #[inline]
     pub fn read(&self, slot: Slot) -> &[u8] {
         let (chunk, at) = self.place(slot);
-        let map = self.chunks[chunk].as_ref().expect("the chunk of a slot that is read is mapped");
+        let map = self
+            .chunks
+            .get(chunk)
+            .and_then(Option::as_ref)
+            .expect("the chunk of a slot that is read is mapped");
         &map[at..at + self.block_size.bytes() as usize]
     }
 
@@ -116,7 +120,11 @@ impl MemoryStore {
 
     fn slot_mut(&mut self, slot: Slot) -> &mut [u8] {
         let (chunk, at) = self.place(slot);
-        let map = self.chunks[chunk].as_mut().expect("the chunk of a slot that is written is mapped");
+        let map = self
+            .chunks
+            .get_mut(chunk)
+            .and_then(Option::as_mut)
+            .expect("the chunk of a slot that is written is mapped");
         &mut map[at..at + self.block_size.bytes() as usize]
     }
 
@@ -161,5 +169,66 @@ impl MemoryStore {
     /// The memory besides the data, in bytes.
     pub fn footprint_bytes(&self) -> u64 {
         (self.chunks.capacity() * size_of::<Option<MmapMut>>()) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_do_not_touch_each_other_and_chunks_go_back() {
+        let mut store = MemoryStore::new(BlockSize::DEFAULT);
+        // 256 slots of 4 KiB to a chunk of 1 MiB: slots 255 and 256 are in different chunks.
+        for slot in [0, 255, 256, 700] {
+            store.reserve(Slot(slot)).unwrap();
+            store.write_whole(Slot(slot), &[slot as u8; 4096]);
+        }
+        assert_eq!(store.held_bytes(), Bytes::mib(3));
+        store.write(Slot(255), 4094, &[1, 2]);
+        assert_eq!((store.read(Slot(255))[4093], &store.read(Slot(255))[4094..]), (255, [1, 2].as_slice()));
+        assert!(store.read(Slot(256)).iter().all(|byte| *byte == 0));
+        store.copy(Slot(700), Slot(1));
+        store.copy(Slot(255), Slot(2));
+        assert!(store.read(Slot(1)).iter().all(|byte| *byte == 700u32 as u8));
+        assert_eq!(store.read(Slot(2))[4095], 2);
+        // Slots from 3 on are not needed: chunks 2 and 1 go, one at a time.
+        assert!(!store.release(3, 1));
+        assert_eq!(store.held_bytes(), Bytes::mib(2));
+        assert!(store.release(3, 1));
+        assert_eq!((store.held_bytes(), store.read(Slot(2))[4095]), (Bytes::mib(1), 2));
+        assert!(store.release(0, 1));
+        assert_eq!(store.held_bytes(), Bytes::ZERO);
+    }
+
+    #[test]
+    fn a_short_block_is_followed_by_zeros() {
+        let mut store = MemoryStore::new(BlockSize::new(Bytes(512)).unwrap());
+        store.reserve(Slot(9)).unwrap();
+        store.write_whole(Slot(9), &[1; 512]);
+        store.write_whole(Slot(9), &[2; 100]);
+        assert_eq!(store.read(Slot(9))[..100], [2; 100]);
+        assert!(store.read(Slot(9))[100..].iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn blocks_larger_than_a_chunk_have_chunks_of_their_own() {
+        let mut store = MemoryStore::new(BlockSize::new(Bytes::mib(4)).unwrap());
+        store.reserve(Slot(1)).unwrap();
+        assert_eq!((store.held_bytes(), store.read(Slot(1)).len()), (Bytes::mib(4), 4 << 20));
+    }
+
+    #[test]
+    #[should_panic(expected = "is mapped")]
+    fn a_slot_without_memory_panics() {
+        MemoryStore::new(BlockSize::DEFAULT).read(Slot(0));
+    }
+
+    #[test]
+    #[should_panic(expected = "out of range")]
+    fn data_beyond_the_block_panics() {
+        let mut store = MemoryStore::new(BlockSize::DEFAULT);
+        store.reserve(Slot(0)).unwrap();
+        store.write(Slot(0), 4000, &[0; 97]);
     }
 }

@@ -1,0 +1,222 @@
+//! What a look-up costs, how much memory a block needs, and how long the slowest step of an 8 GiB change takes.
+//!
+//! `cargo bench -p forebay-cache --bench cache` runs 20 M Zipf(0.9) references over 4 M blocks in a cache of 400,000 blocks, and
+//! an 8 GiB change of the quota if the machine has the memory for it. `-- --smoke` runs a hundredth of both, so that the
+//! suite can. Every line ends with a hash of the results: the same seed must give the same hash on every machine.
+
+use forebay_cache::{CachePartition, Inserted, Insertion, Partition, Progress};
+use forebay_policy::{Fifo, Lru, Policy, TwoPool};
+use forebay_units::{BlockIndex, BlockSize, mix64};
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use std::time::{Duration, Instant};
+
+const SEED: u64 = 42;
+
+/// Zipf by rejection and inversion (Hörmann and Derflinger, ACM TOMACS 6(3), 1996); exponent not 1.
+struct Zipf {
+    items: f64,
+    exponent: f64,
+    low: f64,
+    high: f64,
+    shift: f64,
+}
+
+impl Zipf {
+    fn new(items: u64, exponent: f64) -> Zipf {
+        let mut zipf = Zipf { items: items as f64, exponent, low: 0.0, high: 0.0, shift: 0.0 };
+        zipf.low = zipf.integral(1.5) - 1.0;
+        zipf.high = zipf.integral(items as f64 + 0.5);
+        zipf.shift = 2.0 - zipf.inverse(zipf.integral(2.5) - 2f64.powf(-exponent));
+        zipf
+    }
+
+    fn integral(&self, x: f64) -> f64 {
+        (x.powf(1.0 - self.exponent) - 1.0) / (1.0 - self.exponent)
+    }
+
+    fn inverse(&self, y: f64) -> f64 {
+        (1.0 + y * (1.0 - self.exponent)).powf(1.0 / (1.0 - self.exponent))
+    }
+
+    /// A rank from 1.
+    fn sample(&self, random: &mut impl Rng) -> u64 {
+        loop {
+            let y = self.high + random.random::<f64>() * (self.low - self.high);
+            let x = self.inverse(y);
+            let rank = (x + 0.5).floor().clamp(1.0, self.items);
+            if rank - x <= self.shift || y >= self.integral(rank + 0.5) - rank.powf(-self.exponent) {
+                return rank as u64;
+            }
+        }
+    }
+}
+
+/// References over `blocks` blocks, the ranks scattered over the volume.
+fn references(count: usize, blocks: u64) -> Vec<u32> {
+    let zipf = Zipf::new(blocks, 0.9);
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(SEED);
+    // A bijection over the power of two above, walked until it lands within the volume.
+    let mask = blocks.next_power_of_two() - 1;
+    let scatter = |rank: u64| {
+        let mut at = rank - 1;
+        loop {
+            at = at.wrapping_mul(0x9e37_79b1) & mask;
+            at ^= at >> 11;
+            if at < blocks {
+                return at as u32;
+            }
+        }
+    };
+    (0..count).map(|_| scatter(zipf.sample(&mut random))).collect()
+}
+
+fn look_ups<P: Policy>(policy: P, references: &[u32], slots: u64) {
+    let name = policy.name();
+    let mut partition = Partition::new(policy, slots, SEED);
+    let mut hash = 0u64;
+    let start = Instant::now();
+    for block in references {
+        let block = BlockIndex(u64::from(*block));
+        if partition.lookup(block).is_none()
+            && let Inserted::New { evicted: Some(left), .. } = partition.insert(block, Insertion::Miss)
+        {
+            hash = (hash ^ left.0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        }
+    }
+    let elapsed = start.elapsed();
+    let statistics = partition.statistics();
+    println!(
+        "look-ups  {name:<9} {:6.2} M requests/s  {:5.1} ns each  miss ratio {:.4}  {:.1} bytes per block, {:.1} MB  hash {:016x}",
+        references.len() as f64 / elapsed.as_secs_f64() / 1e6,
+        elapsed.as_secs_f64() * 1e9 / references.len() as f64,
+        statistics.misses as f64 / references.len() as f64,
+        partition.footprint_bytes() as f64 / f64::from(partition.resident_blocks()),
+        partition.footprint_bytes() as f64 / 1e6,
+        mix64(hash ^ statistics.misses),
+    );
+}
+
+fn single_operations<P: Policy>(policy: P, slots: u64) {
+    let name = policy.name();
+    let mut partition = Partition::new(policy, slots, SEED);
+    let each = |elapsed: Duration| elapsed.as_secs_f64() * 1e9 / slots as f64;
+    let scattered = |at: u64| BlockIndex(mix64(at) >> 12);
+    let start = Instant::now();
+    let mut grown = 0u64;
+    for at in 0..slots {
+        grown += u64::from(matches!(partition.insert(scattered(at), Insertion::Miss), Inserted::New { .. }));
+    }
+    let insert_growing = each(start.elapsed());
+    let start = Instant::now();
+    // A stride through the slots that is prime to their number, so that no two neighbours share a line.
+    let hits = (0..slots).filter(|at| partition.lookup(scattered(at * 7919 % slots)).is_some()).count();
+    let hit = each(start.elapsed());
+    let start = Instant::now();
+    let misses = (slots..2 * slots).filter(|at| partition.lookup(scattered(*at)).is_none()).count();
+    let miss = each(start.elapsed());
+    let start = Instant::now();
+    let mut replaced = 0u64;
+    for at in 2 * slots..3 * slots {
+        let inserted = partition.insert(scattered(at), Insertion::Miss);
+        replaced += u64::from(matches!(inserted, Inserted::New { evicted: Some(_), .. }));
+    }
+    let insert_evicting = each(start.elapsed());
+    println!(
+        "single    {name:<9} hit {hit:5.1} ns  miss {miss:5.1} ns  insert growing {insert_growing:5.1} ns, evicting \
+         {insert_evicting:5.1} ns  hash {:016x}",
+        mix64(mix64(mix64(hits as u64) ^ misses as u64) ^ grown << 32 ^ replaced),
+    );
+}
+
+/// How long each call took, until one was the last.
+struct Slowest {
+    calls: Vec<Duration>,
+}
+
+impl Slowest {
+    fn of(mut call: impl FnMut() -> bool) -> Slowest {
+        let mut calls = Vec::new();
+        loop {
+            let start = Instant::now();
+            let done = call();
+            calls.push(start.elapsed());
+            if done {
+                return Slowest { calls };
+            }
+        }
+    }
+
+    fn print(mut self, what: &str) {
+        self.calls.sort_unstable();
+        let micros = |at: usize| self.calls[at].as_secs_f64() * 1e6;
+        println!(
+            "quota     {what:<28} {:>8} calls in {:6.3} s, p50 {:6.1} us, p99.9 {:6.1} us, slowest {:7.1} us",
+            self.calls.len(),
+            self.calls.iter().sum::<Duration>().as_secs_f64(),
+            micros(self.calls.len() / 2),
+            micros(self.calls.len() * 999 / 1000),
+            micros(self.calls.len() - 1),
+        );
+    }
+}
+
+/// Fills a partition, halves its quota with clients reading on, and takes it away; every call is timed.
+fn quota_change(blocks: u64) {
+    let mut cache = CachePartition::new(TwoPool::default(), BlockSize::DEFAULT, blocks, SEED);
+    let data = vec![7u8; 4096];
+    let mut next = 0;
+    Slowest::of(|| {
+        cache.insert(BlockIndex(next), &data, Insertion::Miss);
+        next += 1;
+        next == blocks
+    })
+    .print(&format!("fill {} MiB", blocks >> 8));
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(SEED);
+    let touched: Vec<_> = (0..blocks / 3).map(|_| BlockIndex(random.random_range(0..blocks))).collect();
+    for block in &touched {
+        cache.get(*block);
+    }
+    let footprint = cache.footprint_bytes() as f64 / f64::from(cache.resident_blocks());
+    let mut slowest_get = Duration::ZERO;
+    for (what, quota) in [("halve, 256 slots a step", blocks / 2), ("to nothing, 256 slots a step", 0)] {
+        cache.set_quota(quota);
+        let mut at = 0;
+        Slowest::of(|| {
+            cache.step(256) == Progress::Settled || {
+                let start = Instant::now();
+                std::hint::black_box(cache.get(touched[at % touched.len()]).is_some());
+                slowest_get = slowest_get.max(start.elapsed());
+                at += 1;
+                false
+            }
+        })
+        .print(what);
+        if quota > 0 {
+            let kept = touched.iter().filter(|block| cache.contains(**block)).count();
+            println!("quota     of {} touched twice {kept} are kept in {quota} blocks", touched.len());
+        }
+    }
+    println!(
+        "quota     slowest hit in between {:.1} us, bookkeeping {footprint:.1} bytes per block, held at the end {}",
+        slowest_get.as_secs_f64() * 1e6,
+        cache.held_bytes()
+    );
+}
+
+fn main() {
+    let smoke = std::env::args().any(|argument| argument == "--smoke" || argument == "--test");
+    let scale = if smoke { 100 } else { 1 };
+    let (count, blocks, slots) = (20_000_000 / scale, 4_000_000 / scale as u64, 400_000 / scale as u64);
+    let references = references(count, blocks);
+    println!("{count} Zipf(0.9) references over {blocks} blocks, cache of {slots} blocks");
+    for _ in 0..if smoke { 1 } else { 3 } {
+        look_ups(Lru::new(), &references, slots);
+        look_ups(TwoPool::default(), &references, slots);
+        look_ups(Fifo::new(), &references, slots);
+    }
+    drop(references);
+    single_operations(Lru::new(), slots);
+    single_operations(TwoPool::default(), slots);
+    quota_change((2 << 20) / scale as u64);
+}
