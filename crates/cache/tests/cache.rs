@@ -3,7 +3,7 @@
 //! changes of the quota, worked off in steps of any size.
 
 use forebay_cache::{CachePartition, Inserted, Insertion, Partition, Progress, Refusal};
-use forebay_policy::{Fifo, Lru, Policy, TwoPool};
+use forebay_policy::{Clock, Fifo, Lru, Policy, Sieve, Slru, TwoPool};
 use forebay_units::{BlockIndex, BlockRange, BlockSize, Bytes};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -155,6 +155,32 @@ proptest! {
         check_bookkeeping(TwoPool::default(), quota, &operations)?;
         check_bookkeeping(Fifo::new(), quota, &operations)?;
         check_bookkeeping(Lru::new(), quota, &operations)?;
+        check_bookkeeping(Clock::new(), quota, &operations)?;
+        check_bookkeeping(Sieve::new(), quota, &operations)?;
+        check_bookkeeping(Slru::default(), quota, &operations)?;
+    }
+
+    #[test]
+    fn a_smaller_quota_keeps_the_hottest_of_what_was_touched_twice(
+        accesses in prop::collection::vec(0u64..200, 0..600),
+        larger in 1u64..100,
+        smaller in 1u64..100,
+    ) {
+        let mut partition = Partition::new(TwoPool::default(), larger, 1);
+        for block in accesses.into_iter().map(BlockIndex) {
+            if partition.lookup(block).is_none() {
+                partition.insert(block, Insertion::Miss);
+            }
+        }
+        let multi = partition.policy().multi_touch_blocks() as usize;
+        let before = partition.hottest(multi);
+        partition.set_quota(smaller);
+        while partition.step(5, |_, _| ()) != Progress::Settled {}
+        // The single-touch pool may keep its fifth, and at least one block of two.
+        let single = ((smaller as f64 * 0.2).round() as usize).max(usize::from(smaller >= 2));
+        let kept = multi.min(smaller as usize - single);
+        prop_assert_eq!(&partition.hottest(kept), &before[..kept]);
+        prop_assert!(u64::from(partition.resident_blocks()) <= smaller);
     }
 }
 

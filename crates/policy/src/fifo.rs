@@ -100,7 +100,7 @@ mod tests {
         fn admits(&self, insertion: Insertion, capacity: usize) -> bool {
             insertion != Insertion::PrewarmTail || self.0.len() < capacity
         }
-        fn victim(&self, _: Option<Insertion>, _: usize) -> u64 {
+        fn victim(&mut self, _: Option<Insertion>, _: usize) -> u64 {
             *self.0.last().unwrap()
         }
         fn hit(&mut self, _: u64) {}

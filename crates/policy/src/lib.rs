@@ -7,6 +7,7 @@
 //! Invariant of every policy here: the set of slots it orders is exactly the set of slots between their
 //! [`Policy::on_insert`] and their [`Policy::on_evict`] or [`Policy::on_remove`], renamed by [`Policy::on_move`].
 
+mod clock;
 mod fifo;
 mod links;
 mod lru;
@@ -14,11 +15,16 @@ mod lru;
 mod model;
 mod policy;
 mod segmented;
+mod sieve;
+mod slru;
 mod two_pool;
 
+pub use clock::Clock;
 pub use fifo::Fifo;
 pub use links::{Links, List};
 pub use lru::Lru;
 pub use policy::{Incoming, Insertion, Policy, SLOTS_MAX, Slot};
 pub use segmented::SegmentedVec;
+pub use sieve::Sieve;
+pub use slru::Slru;
 pub use two_pool::TwoPool;

@@ -9,8 +9,9 @@ use std::ops::ControlFlow;
 
 /// What a policy should do, in the plainest code that says it.
 pub(crate) trait Model {
+    fn set_capacity(&mut self, _capacity: usize) {}
     fn admits(&self, insertion: Insertion, capacity: usize) -> bool;
-    fn victim(&self, insertion: Option<Insertion>, capacity: usize) -> u64;
+    fn victim(&mut self, insertion: Option<Insertion>, capacity: usize) -> u64;
     fn hit(&mut self, block: u64);
     fn insert(&mut self, block: u64, insertion: Insertion);
     fn remove(&mut self, block: u64);
@@ -108,6 +109,7 @@ pub(crate) fn check_against<P: Policy, M: Model>(policy: impl Fn() -> P, model: 
         .run(&(1usize..12, operations), |(capacity, operations)| {
             let mut run = trace(policy(), capacity, &[]);
             let mut model = model();
+            model.set_capacity(capacity);
             for (operation, block) in operations {
                 let present = run.slots.contains_key(&block);
                 match operation {
@@ -124,6 +126,7 @@ pub(crate) fn check_against<P: Policy, M: Model>(policy: impl Fn() -> P, model: 
                     2 => {
                         run.capacity = 1 + (block as usize) % 12;
                         run.policy.set_capacity(run.capacity as u32);
+                        model.set_capacity(run.capacity);
                         while run.slots.len() > run.capacity {
                             let expected = model.victim(None, run.capacity);
                             run.evict(None);

@@ -249,7 +249,7 @@ mod tests {
                 || resident < capacity
                 || resident == capacity && self.multi.len() < multi_share
         }
-        fn victim(&self, insertion: Option<Insertion>, capacity: usize) -> u64 {
+        fn victim(&mut self, insertion: Option<Insertion>, capacity: usize) -> u64 {
             // Whoever would be above its share with the newcomer in.
             let newcomer = usize::from(insertion == Some(Insertion::Miss));
             let single_first = self.single.len() + newcomer > single_share(capacity);
