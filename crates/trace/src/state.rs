@@ -1,0 +1,177 @@
+//! What the decoders of one trace share: volume names, the time that is zero, and the counters.
+
+use crate::error::{Bad, Position, TraceError};
+use crate::{Operation, Request, VolumeIndex};
+use forebay_units::Nanos;
+use std::collections::HashMap;
+
+/// More volumes than this in one trace are taken for a wrong format rather than held in memory (ours).
+pub(crate) const VOLUMES_MAX: usize = 1 << 20;
+
+/// Volume names by index, and indices by name.
+#[derive(Default)]
+pub(crate) struct VolumeTable {
+    names: Vec<String>,
+    by_name: HashMap<String, VolumeIndex>,
+}
+
+impl VolumeTable {
+    pub(crate) fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The index of the volume `name`, which is new if it was not seen before.
+    pub(crate) fn index_of(&mut self, name: &str) -> Result<VolumeIndex, Bad> {
+        if let Some(volume) = self.by_name.get(name) {
+            return Ok(*volume);
+        }
+        if self.names.len() >= VOLUMES_MAX {
+            return Err(Bad::too_many_volumes());
+        }
+        let volume = VolumeIndex(self.names.len() as u32);
+        self.names.push(name.to_owned());
+        self.by_name.insert(name.to_owned(), volume);
+        Ok(volume)
+    }
+}
+
+/// Volumes by the number that a format gives them; remembers the last one, because requests come in runs.
+pub(crate) struct NumberedVolumes {
+    last: Option<(u64, VolumeIndex)>,
+    by_number: HashMap<u64, VolumeIndex>,
+}
+
+impl NumberedVolumes {
+    pub(crate) fn new() -> NumberedVolumes {
+        NumberedVolumes { last: None, by_number: HashMap::new() }
+    }
+
+    /// The index of volume `number`, which `name` names where it is new.
+    pub(crate) fn index_of(
+        &mut self,
+        number: u64,
+        table: &mut VolumeTable,
+        name: impl FnOnce(u64) -> String,
+    ) -> Result<VolumeIndex, Bad> {
+        if let Some((last, volume)) = self.last
+            && last == number
+        {
+            return Ok(volume);
+        }
+        let volume = match self.by_number.get(&number) {
+            Some(volume) => *volume,
+            None => {
+                let volume = table.index_of(&name(number))?;
+                self.by_number.insert(number, volume);
+                volume
+            }
+        };
+        self.last = Some((number, volume));
+        Ok(volume)
+    }
+}
+
+/// Volumes by the bytes that name them in the record; remembers the last one.
+pub(crate) struct NamedVolumes {
+    last: Option<(Vec<u8>, VolumeIndex)>,
+}
+
+impl NamedVolumes {
+    pub(crate) fn new() -> NamedVolumes {
+        NamedVolumes { last: None }
+    }
+
+    /// The index of the volume that `key` stands for; `name` makes its name.
+    pub(crate) fn index_of(
+        &mut self,
+        key: &[u8],
+        table: &mut VolumeTable,
+        name: impl FnOnce(&str) -> String,
+    ) -> Result<VolumeIndex, Bad> {
+        if let Some((last, volume)) = &self.last
+            && last == key
+        {
+            return Ok(*volume);
+        }
+        let text = std::str::from_utf8(key).map_err(|_| Bad::field("volume", key, "UTF-8 text"))?;
+        if text.is_empty() || text.chars().any(char::is_control) {
+            return Err(Bad::field("volume", key, "a name without control characters"));
+        }
+        let volume = table.index_of(&name(text))?;
+        self.last = Some((key.to_vec(), volume));
+        Ok(volume)
+    }
+}
+
+/// What is shared while a trace is read.
+pub(crate) struct State {
+    pub(crate) volumes: VolumeTable,
+    /// The absolute time in nanoseconds that is the trace's zero; 0 until the first batch was seen.
+    pub(crate) base: u64,
+    /// Times before `base`, which became 0.
+    pub(crate) before_start: u64,
+    pub(crate) skipped: u64,
+    pub(crate) skip_malformed: u64,
+    pub(crate) ignored: u64,
+}
+
+impl State {
+    /// The time that `absolute` nanoseconds are since the trace's start.
+    #[inline]
+    pub(crate) fn since_start(&mut self, absolute: u64) -> Nanos {
+        self.before_start += u64::from(absolute < self.base);
+        Nanos(absolute.saturating_sub(self.base))
+    }
+
+    /// Counts a malformed record, or is the error where no more of them are allowed.
+    #[cold]
+    pub(crate) fn malformed(&mut self, file: &str, position: Position, bad: Bad) -> Result<(), TraceError> {
+        let file = file.to_owned();
+        if bad.0.too_many_volumes {
+            return Err(TraceError::TooManyVolumes { file, limit: VOLUMES_MAX });
+        }
+        if bad.0.recoverable && self.skipped < self.skip_malformed {
+            self.skipped += 1;
+            return Ok(());
+        }
+        let bad = *bad.0;
+        Err(TraceError::Malformed {
+            file,
+            position,
+            found: bad.found,
+            expected: bad.expected,
+            skipped: self.skipped,
+        })
+    }
+}
+
+/// A request whose end must be a 64-bit number.
+#[inline]
+pub(crate) fn request(
+    time: Nanos,
+    volume: VolumeIndex,
+    operation: Operation,
+    offset: u64,
+    length: u64,
+) -> Result<Request, Bad> {
+    if offset.checked_add(length).is_none() {
+        return Err(past_the_end(offset, length));
+    }
+    Ok(Request { time, offset, length, latency: Nanos::MAX, volume, operation })
+}
+
+#[cold]
+fn past_the_end(offset: u64, length: u64) -> Bad {
+    Bad::new(format!("{length} bytes from byte {offset}"), "a range that ends below 2^64 bytes")
+}
+
+/// `count` units of `bytes` bytes.
+#[inline]
+pub(crate) fn scaled(count: u64, bytes: u64, name: &str) -> Result<u64, Bad> {
+    count.checked_mul(bytes).ok_or_else(|| {
+        Bad::new(
+            format!("`{count}` as {name}"),
+            format!("a number below 2^64 / {bytes}, because it counts {bytes} bytes"),
+        )
+    })
+}
