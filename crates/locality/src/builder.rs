@@ -93,16 +93,11 @@ pub struct CurveBuilder {
 
 /// A key for `block` of the volume numbered `volume`: one key space for all volumes of a trace.
 ///
-/// Volume 0 keeps its block numbers. Others are told apart exactly for up to 2^24 volumes of up to 2^40 blocks; larger block
-/// numbers are spread by a hash, where two keys coincide with a probability of 2^-64.
+/// Volume 0 keeps its block numbers, others are mixed: two blocks of different volumes share a key with the probability of a
+/// 64-bit collision. The same function as the trace room's `block_key`, so that keys made there may be handed to
+/// [`CurveBuilder::access`].
 pub const fn volume_block_key(volume: u32, block: u64) -> u64 {
-    if volume == 0 {
-        block
-    } else if block < 1 << 40 && volume < 1 << 24 {
-        (volume as u64) << 40 | block
-    } else {
-        mix64(block ^ mix64(volume as u64))
-    }
+    if volume == 0 { block } else { mix64(block ^ mix64(volume as u64)) }
 }
 
 impl CurveBuilder {

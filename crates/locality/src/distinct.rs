@@ -122,10 +122,10 @@ mod tests {
         let (mut a, mut b, mut both) = (DistinctSketch::new(), DistinctSketch::new(), DistinctSketch::new());
         for key in 0..5_000 {
             if key < 3_000 {
-                a.add_hash(mix64(key))
+                a.add_hash(mix64(key));
             }
             if key > 1_000 {
-                b.add_hash(mix64(key))
+                b.add_hash(mix64(key));
             }
             both.add_hash(mix64(key));
         }

@@ -281,7 +281,7 @@ impl FixedSize {
 
     fn home(&self, hash: u64) -> usize {
         // The low half: the high one is what the threshold is about.
-        ((hash & 0xffff_ffff) * self.hashes.len() as u64 >> 32) as usize
+        (((hash & 0xffff_ffff) * self.hashes.len() as u64) >> 32) as usize
     }
 
     fn next(&self, at: usize) -> usize {

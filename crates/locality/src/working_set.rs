@@ -15,7 +15,7 @@ pub struct WorkingSetSummary {
     pub max_blocks: u64,
 }
 
-/// Counts distinct blocks in windows of time: window `k` covers `[k * stride, k * stride + length)`.
+/// Counts distinct blocks in windows of time: window `k` covers `[k * stride, k * stride + length)` since the first access.
 ///
 /// Each access adds one to the windows that hold it but not the block's access before: a range of windows, noted by its two
 /// ends, so an access costs a table look-up whatever the overlap. 16 bytes a slot per distinct block, 8 per open window.
@@ -24,6 +24,9 @@ pub struct WorkingSetWindows {
     length: u64,
     stride: u64,
     last_use: KeyTable<u64>,
+    /// The time of the first access.
+    origin: Option<u64>,
+    /// Since then, of the latest access.
     now: u64,
     /// Changes of the count from one window to the next, from the oldest open window on.
     changes: VecDeque<i64>,
@@ -49,6 +52,7 @@ impl WorkingSetWindows {
             length: length.0,
             stride: stride.0,
             last_use: KeyTable::new(),
+            origin: None,
             now: 0,
             changes: VecDeque::new(),
             oldest: 0,
@@ -67,7 +71,8 @@ impl WorkingSetWindows {
     /// One access at `now`; a time that steps back counts as the latest one before.
     pub fn access(&mut self, key: u64, now: Nanos) {
         // The largest number marks empty slots.
-        self.now = self.now.max(now.0).min(u64::MAX - 1);
+        let origin = *self.origin.get_or_insert(now.0);
+        self.now = self.now.max(now.0.saturating_sub(origin)).min(u64::MAX - 1);
         let newest = self.now / self.stride;
         let first = if self.now < self.length { 0 } else { (self.now - self.length) / self.stride + 1 };
         self.close_before(first);
@@ -169,9 +174,9 @@ mod tests {
             let mut windows = WorkingSetWindows::new(Nanos(length), Nanos(stride));
             let mut accesses = Vec::new();
             let mut now = 0;
-            for (key, step) in steps {
-                now += step;
-                windows.access(key, Nanos(now));
+            for (index, (key, step)) in steps.into_iter().enumerate() {
+                now += if index == 0 { 0 } else { step };
+                windows.access(key, Nanos(1_000_000 + now));
                 accesses.push((key, now));
             }
             let sizes: Vec<u64> = (0..)

@@ -126,7 +126,7 @@ impl LossyCounter {
     /// Zones that may have more than `share` of all accesses: all that have, and none with less than `share` minus the error
     /// bound. Hottest first, ties by zone.
     pub fn above(&self, share: f64) -> Vec<ZoneCount> {
-        let least = share * self.total as f64 - self.bound as f64;
+        let least = share * self.total as f64 - f64::from(self.bound);
         let mut zones: Vec<ZoneCount> = self
             .entries
             .iter()
