@@ -6,6 +6,9 @@ use crate::{Inserted, MemoryStore, Partition, Progress, Refusal, Statistics};
 use forebay_policy::{Insertion, Policy, TwoPool};
 use forebay_units::{BlockIndex, BlockRange, BlockSize, Bytes};
 
+/// How many bytes a step copies at most, unless a single block is larger (ours).
+const STEP_BYTES: u64 = 1 << 20;
+
 /// Bookkeeping and bytes of one workload's share of the memory tier.
 ///
 /// Every slot holds a whole block. The last block of a volume may be shorter than a block: it is inserted with the bytes that there
@@ -110,10 +113,11 @@ impl<P: Policy> CachePartition<P> {
 
     /// Works off at most `budget` slots of a shrunken quota, and gives back the chunks that become free.
     ///
-    /// Each slot costs at most one copied block, each chunk of 1 MiB one unmapping. With 256 slots of 4 KiB a step takes
-    /// well under a millisecond (`benches/cache.rs` measures the slowest).
+    /// Each slot costs at most one copied block, each chunk one unmapping. Whatever the budget, a step copies at most 1 MiB (or one block,
+    /// if that is larger): with blocks of 4 KiB those are 256 slots and about 0.1 ms (`benches/cache.rs` measures the slowest).
     pub fn step(&mut self, budget: u32) -> Progress {
         let store = &mut self.store;
+        let budget = budget.min((STEP_BYTES / store.block_size().bytes()).max(1) as u32);
         let progress = self.partition.step(budget, |from, to| store.copy(from, to));
         self.store.release(self.partition.slots_in_use(), usize::MAX);
         progress
@@ -197,6 +201,18 @@ mod tests {
         while cache.step(16) != Progress::Settled {}
         assert_eq!(cache.held_bytes(), Bytes::ZERO);
         assert!(cache.footprint_bytes() < 1_200_000);
+    }
+
+    #[test]
+    fn a_step_is_bounded_by_bytes_too() {
+        // Blocks of 512 KiB: two slots to a step, although ten are allowed.
+        let size = BlockSize::new(Bytes::kib(512)).unwrap();
+        let mut cache = CachePartition::new(TwoPool::default(), size, 8, 0);
+        for block in 0..8 {
+            cache.insert(BlockIndex(block), &[1], Insertion::Miss);
+        }
+        cache.set_quota(1);
+        assert_eq!(cache.step(10), Progress::Pending { blocks_over: 5, slots_over: 7 });
     }
 
     #[test]

@@ -1,14 +1,17 @@
-//! A vector that grows and shrinks without ever moving what it holds.
+//! A vector that grows and shrinks in small steps, whatever its size.
 //!
 //! A `Vec` of two million elements copies them all when it grows: a stall of milliseconds in the middle of a request.
-//! Here growth allocates one segment of 4,096 elements. It is not a general collection: it has what slot tables need.
+//! Here growth copies at most one segment of 4,096 elements, and wastes at most 512. It is not a general collection: it has what slot tables need.
 
 use std::collections::TryReserveError;
 
 const SHIFT: u32 = 12;
 const SEGMENT: usize = 1 << SHIFT;
+/// The last segment grows by doubling from the least to the most, then by the most (a power of two that divides `SEGMENT`).
+const GROWTH_MIN: usize = 16;
+const GROWTH_MAX: usize = 512;
 
-/// A vector in segments of 4,096 elements; only the first one, while it is the only one, grows by copying.
+/// A vector in segments of 4,096 elements, of which only the last one grows.
 ///
 /// Indices are `u32`. Access is two loads instead of one. An index beyond the length panics.
 #[derive(Debug)]
@@ -59,14 +62,12 @@ impl<T> SegmentedVec<T> {
         let segment = (self.length >> SHIFT) as usize;
         if segment == self.segments.len() {
             self.segments.try_reserve(1)?;
-            let mut fresh = Vec::new();
-            // A partition of a few blocks must not pay for a whole segment; there may be thousands of them.
-            fresh.try_reserve_exact(if segment == 0 { 16 } else { SEGMENT })?;
-            self.segments.push(fresh);
+            self.segments.push(Vec::new());
         }
         let last = &mut self.segments[segment];
         if last.len() == last.capacity() {
-            last.try_reserve_exact(last.len())?;
+            // A partition of a few blocks must not pay for a whole segment; there may be thousands of them.
+            last.try_reserve_exact(last.len().clamp(GROWTH_MIN, GROWTH_MAX))?;
         }
         last.push(value);
         self.length += 1;
@@ -125,8 +126,9 @@ mod tests {
         }
         assert_eq!(vector.len(), 10_000);
         assert!((0..10_000).all(|index| *vector.get(index) == index));
-        // 10,000 elements are three segments of 4,096 at 4 bytes each: 49,152 bytes, and the table of segments.
-        assert!((49_152..49_152 + 4 * 24 + 1).contains(&vector.footprint_bytes()));
+        // 10,000 elements are two segments of 4,096 and one of 1,808, which is 2,048: 10,240 at 4 bytes each are 40,960 bytes,
+        // and the table of segments.
+        assert!((40_960..40_960 + 4 * 24 + 1).contains(&vector.footprint_bytes()));
         *vector.get_mut(4096) = 7;
         assert_eq!((*vector.get(4095), *vector.get(4096), *vector.get(4097)), (4095, 7, 4097));
         vector.truncate(4097);
