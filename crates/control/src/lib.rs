@@ -7,13 +7,24 @@
 //! Invariant: the sum of all quotas that it hands out never exceeds the capacity that it was given.
 //! Sources: Dynamite (the nine steps), Hybrid Store (sizing by feedback), and what each module names.
 
+pub mod allocation;
+pub mod cacheability;
+pub mod conformance;
 pub mod decision;
+pub mod feedback;
+pub mod host;
+pub mod interference;
 pub mod inventory;
 pub mod objective;
 pub mod observation;
 pub mod performance;
 mod plain;
 pub mod plan;
+pub mod removal;
+pub mod sizing;
+pub mod solutions;
+pub mod violation;
+pub mod warmup;
 
 pub use decision::{Action, Alternative, Decision, DecisionKind, Fact, FactValue, StepOutcome, ZoneRange};
 pub use inventory::{HostId, HostSpec, OriginId, OriginSpec, VolumeId, VolumeSpec, VolumeSpecError};

@@ -1,0 +1,306 @@
+//! Allocation: the master that decides who gets how much cache when not everybody can have enough.
+//!
+//! Each claim says what every number of chunks would cost in weighted violation. The sum is minimised exactly by
+//! dynamic programming, because real curves have cliffs over which a greedy step cannot see (ALGORITHMS, sizing by
+//! feedback). Claims of a higher priority are settled before all lower ones. Invariant: the chunks handed out never
+//! exceed the capacity.
+//!
+//! It is *not* aware that a cache in front of one workload relieves its neighbours; [`coupled`] improves an
+//! allocation by a cost of all claims together, to a local optimum.
+
+/// What one workload asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claim {
+    /// Claims of a higher priority are settled first.
+    pub priority: u8,
+    /// Chunks that it gets in any case.
+    pub minimum: usize,
+    /// `cost[k]`: weighted violation with `k` chunks; at least one entry, finite, in general falling. The claim gets
+    /// at most `cost.len() - 1` chunks, or its minimum if that is more.
+    pub cost: Vec<f64>,
+}
+
+impl Claim {
+    fn cost_at(&self, chunks: usize) -> f64 {
+        self.cost[chunks.min(self.cost.len() - 1)]
+    }
+}
+
+/// Minimises the sum of the claims' costs, priority by priority, with at most `capacity` chunks in all.
+///
+/// Of the allocations that cost the same, one with the fewest chunks is taken, so that the rest stays free. Returns
+/// the chunks of every claim. Cost is `O(claims * capacity * longest cost)` time and `O(claims * capacity)` memory.
+///
+/// # Panics
+/// If a claim has no costs, a cost that is not finite, or the minimums exceed the capacity.
+pub fn allocate(capacity: usize, claims: &[Claim]) -> Vec<usize> {
+    let guaranteed: usize = claims.iter().map(|claim| claim.minimum).sum();
+    assert!(guaranteed <= capacity, "minimums of {guaranteed} chunks exceed the capacity of {capacity}");
+    for claim in claims {
+        assert!(!claim.cost.is_empty() && claim.cost.iter().all(|cost| cost.is_finite()), "{claim:?}");
+    }
+    let mut given: Vec<usize> = claims.iter().map(|claim| claim.minimum).collect();
+    let mut free = capacity - guaranteed;
+    let mut priorities: Vec<u8> = claims.iter().map(|claim| claim.priority).collect();
+    priorities.sort_unstable_by(|a, b| b.cmp(a));
+    priorities.dedup();
+    for priority in priorities {
+        let members: Vec<usize> = (0..claims.len()).filter(|&at| claims[at].priority == priority).collect();
+        let extra = settle(free, &members.iter().map(|&at| &claims[at]).collect::<Vec<_>>());
+        for (&at, &chunks) in members.iter().zip(&extra) {
+            given[at] += chunks;
+            free -= chunks;
+        }
+    }
+    debug_assert!(given.iter().sum::<usize>() <= capacity);
+    given
+}
+
+/// The dynamic programme: chunks beyond the minimum for each claim, at most `free` in all.
+fn settle(free: usize, claims: &[&Claim]) -> Vec<usize> {
+    // best[k]: least cost of the claims so far with exactly k chunks beyond their minimums, at most.
+    let mut best = vec![0.0f64; free + 1];
+    let mut choices: Vec<Vec<u32>> = Vec::with_capacity(claims.len());
+    for claim in claims {
+        let most = (claim.cost.len() - 1).saturating_sub(claim.minimum);
+        let mut next = vec![0.0; free + 1];
+        let mut choice = vec![0u32; free + 1];
+        for used in 0..=free {
+            let (mut cost, mut taken) = (best[used] + claim.cost_at(claim.minimum), 0);
+            for chunks in 1..=most.min(used) {
+                let with = best[used - chunks] + claim.cost_at(claim.minimum + chunks);
+                // Strictly less: of equals the fewest chunks.
+                if with < cost {
+                    (cost, taken) = (with, chunks);
+                }
+            }
+            next[used] = cost;
+            choice[used] = taken as u32;
+        }
+        best = next;
+        choices.push(choice);
+    }
+    // `best` never rises; the first place where it is least leaves most free.
+    let least = best[free];
+    let mut used = best.iter().position(|&cost| cost <= least).unwrap_or(free);
+    let mut given = vec![0; claims.len()];
+    for at in (0..claims.len()).rev() {
+        given[at] = choices[at][used] as usize;
+        used -= given[at];
+    }
+    given
+}
+
+/// Improves `start`, and one allocation per claim in which that claim comes first, by taking free chunks and moving
+/// chunks between claims, as long as `cost` of the whole allocation falls; the best result is returned. For costs in
+/// which one claim's chunks change another's cost. A local optimum; a test prints how far from the best it is.
+///
+/// `limits[i]` is (least, most) chunks of claim i. Steps are all sizes up to 16 chunks and powers of two above. Cost
+/// is `O(claims^2 * steps)` evaluations per improvement, at most `rounds_max` improvements per start; at most
+/// eight claims get a start of their own.
+pub fn coupled(
+    capacity: usize,
+    start: Vec<usize>,
+    limits: &[(usize, usize)],
+    rounds_max: usize,
+    mut cost: impl FnMut(&[usize]) -> f64,
+) -> Vec<usize> {
+    let mut starts = vec![start];
+    for first in 0..limits.len().min(8) {
+        let mut chunks: Vec<usize> = limits.iter().map(|limit| limit.0).collect();
+        let free = capacity.saturating_sub(chunks.iter().sum());
+        chunks[first] += free.min(limits[first].1.saturating_sub(limits[first].0));
+        starts.push(chunks);
+    }
+    starts
+        .into_iter()
+        .map(|start| descend(capacity, start, limits, rounds_max, &mut cost))
+        .min_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|best| best.1)
+        .unwrap_or_default()
+}
+
+/// Steepest descent from one start: (cost, chunks).
+fn descend(
+    capacity: usize,
+    start: Vec<usize>,
+    limits: &[(usize, usize)],
+    rounds_max: usize,
+    cost: &mut impl FnMut(&[usize]) -> f64,
+) -> (f64, Vec<usize>) {
+    let mut current = start;
+    let mut lowest = cost(&current);
+    let steps: Vec<usize> =
+        (1..=16).chain((5..).map(|power| 1 << power)).take_while(|&step| step <= capacity).collect();
+    for _ in 0..rounds_max {
+        let free = capacity - current.iter().sum::<usize>().min(capacity);
+        let mut best: Option<(f64, Vec<usize>)> = None;
+        for &step in &steps {
+            for to in 0..current.len() {
+                if current[to] + step > limits[to].1 {
+                    continue;
+                }
+                // `None` takes from what is free.
+                for from in
+                    std::iter::once(None).chain((0..current.len()).filter(|&from| from != to).map(Some))
+                {
+                    let enough = match from {
+                        None => step <= free,
+                        Some(from) => current[from] >= limits[from].0 + step,
+                    };
+                    if !enough {
+                        continue;
+                    }
+                    let mut candidate = current.clone();
+                    candidate[to] += step;
+                    if let Some(from) = from {
+                        candidate[from] -= step;
+                    }
+                    let value = cost(&candidate);
+                    if value < best.as_ref().map_or(lowest - 1e-12, |best| best.0) {
+                        best = Some((value, candidate));
+                    }
+                }
+            }
+        }
+        let Some(found) = best else { break };
+        (lowest, current) = found;
+    }
+    (lowest, current)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn claim(priority: u8, minimum: usize, cost: &[f64]) -> Claim {
+        Claim { priority, minimum, cost: cost.to_vec() }
+    }
+
+    #[test]
+    fn a_cliff_is_seen_over() {
+        // Greedy takes b's first chunks (-1 each); the cliff of a at 3 chunks is worth 9.
+        let a = claim(0, 0, &[9.0, 9.0, 9.0, 0.0]);
+        let b = claim(0, 0, &[4.0, 3.0, 2.0, 1.0]);
+        assert_eq!(allocate(3, &[a.clone(), b.clone()]), [3, 0]);
+        assert_eq!(allocate(4, &[a.clone(), b.clone()]), [3, 1]);
+        assert_eq!(allocate(2, &[a.clone(), b]), [0, 2]);
+        // More than enough: the rest stays free.
+        assert_eq!(allocate(50, &[a]), [3]);
+    }
+
+    #[test]
+    fn minimums_come_first_and_priorities_before_weights() {
+        let urgent = claim(1, 0, &[1.0, 0.5, 0.0]);
+        let heavy = claim(0, 1, &[100.0, 50.0, 0.0]);
+        // Of three chunks one is guaranteed to the heavy claim and two settle the urgent one.
+        assert_eq!(allocate(3, &[urgent.clone(), heavy.clone()]), [2, 1]);
+        assert_eq!(allocate(4, &[urgent, heavy]), [2, 2]);
+    }
+
+    /// Every allocation within the limits, in turn.
+    fn each(capacity: usize, limits: &[(usize, usize)], visit: &mut impl FnMut(&[usize])) {
+        fn descend(
+            left: usize,
+            limits: &[(usize, usize)],
+            so_far: &mut Vec<usize>,
+            visit: &mut impl FnMut(&[usize]),
+        ) {
+            let Some(&(least, most)) = limits.get(so_far.len()) else { return visit(so_far) };
+            for chunks in least..=most.min(left) {
+                so_far.push(chunks);
+                descend(left - chunks, limits, so_far, visit);
+                so_far.pop();
+            }
+        }
+        descend(capacity, limits, &mut Vec::new(), visit);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn it_is_as_good_as_trying_everything(
+            capacity in 0usize..10,
+            costs in prop::collection::vec(prop::collection::vec(0.0f64..10.0, 1..8), 1..5),
+            minimum in 0usize..3,
+        ) {
+            let mut claims: Vec<Claim> = costs.iter().map(|cost| claim(0, 0, cost)).collect();
+            claims[0].minimum = minimum.min(capacity);
+            let value = |chunks: &[usize]| claims.iter().zip(chunks).map(|(claim, &k)| claim.cost_at(k)).sum::<f64>();
+            let given = allocate(capacity, &claims);
+            prop_assert!(given.iter().sum::<usize>() <= capacity);
+            prop_assert!(given[0] >= claims[0].minimum);
+            let limits: Vec<(usize, usize)> =
+                claims.iter().map(|claim| (claim.minimum, (claim.cost.len() - 1).max(claim.minimum))).collect();
+            let mut best = f64::INFINITY;
+            each(capacity, &limits, &mut |chunks| best = best.min(value(chunks)));
+            prop_assert!((value(&given) - best).abs() < 1e-9, "{} {}", value(&given), best);
+        }
+
+        #[test]
+        fn capacity_is_never_exceeded_with_priorities(
+            capacity in 0usize..30,
+            claims in prop::collection::vec((0u8..3, prop::collection::vec(0.0f64..10.0, 1..20)), 0..12),
+        ) {
+            let claims: Vec<Claim> = claims.iter().map(|(priority, cost)| claim(*priority, 0, cost)).collect();
+            prop_assert!(allocate(capacity, &claims).iter().sum::<usize>() <= capacity);
+        }
+    }
+
+    #[test]
+    fn coupled_costs_are_improved_to_near_the_best() {
+        // Three workloads on one queue: each one's hits relieve all. 40 seeds of falling miss ratios.
+        let (mut worst, mut sum) = (1.0f64, 0.0);
+        for seed in 0..40u64 {
+            let mut random = forebay_workload::random(seed);
+            let curves: Vec<Vec<f64>> = (0..3)
+                .map(|_| {
+                    let steps: Vec<f64> =
+                        (0..8).map(|_| forebay_workload::exponential(1.0, &mut random).powi(2)).collect();
+                    let total: f64 = steps.iter().sum::<f64>() * 1.2;
+                    let mut left = 1.0;
+                    std::iter::once(1.0)
+                        .chain(steps.iter().map(|step| {
+                            left -= step / total;
+                            left
+                        }))
+                        .collect()
+                })
+                .collect();
+            let cost = |chunks: &[usize]| {
+                let busy: f64 = chunks.iter().zip(&curves).map(|(&k, curve)| 0.4 * curve[k]).sum();
+                let latency = 10.0 / (1.0 - busy.min(0.95));
+                chunks
+                    .iter()
+                    .zip(&curves)
+                    .map(|(&k, curve)| (curve[k] * latency / 4.0 - 1.0).max(0.0))
+                    .sum::<f64>()
+            };
+            let claims: Vec<Claim> = (0..3)
+                .map(|at| {
+                    let cost = (0..9)
+                        .map(|k| {
+                            let mut chunks = [3; 3];
+                            chunks[at] = k;
+                            cost(&chunks)
+                        })
+                        .collect();
+                    Claim { priority: 0, minimum: 0, cost }
+                })
+                .collect();
+            let limits = [(0, 8); 3];
+            let given = coupled(9, allocate(9, &claims), &limits, 64, cost);
+            assert!(given.iter().sum::<usize>() <= 9);
+            let mut best = f64::INFINITY;
+            each(9, &limits, &mut |chunks| best = best.min(cost(chunks)));
+            let ratio = if best < 1e-9 { 1.0 + cost(&given) } else { cost(&given) / best };
+            worst = worst.max(ratio);
+            sum += ratio;
+        }
+        assert!(worst <= 1.35, "worst ratio {worst}");
+        println!("coupled allocation against exhaustive: mean {:.4}, worst {worst:.4}", sum / 40.0);
+        assert!(sum / 40.0 <= 1.02, "mean ratio {}", sum / 40.0);
+    }
+}

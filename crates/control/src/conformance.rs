@@ -1,0 +1,296 @@
+//! Conformance: whether one window of one workload kept its objective, or was asked for too little to say.
+
+use crate::objective::{Objective, Operations, Statistic, Target};
+use crate::observation::VolumeObservation;
+use forebay_units::Nanos;
+use forebay_workload::LatencySnapshot;
+use serde::{Deserialize, Serialize};
+
+/// When a window counts as asked for enough. All numbers are ours.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ConformanceRules {
+    /// Fewer completed requests than this in a window say nothing about latency. Default 10, at least 1.
+    pub requests_min: u64,
+    /// A workload with no request outstanding for at most this share of the window is backlogged, if it also keeps
+    /// `backlog_depth_min`. Default 0.05; 0 to 1.
+    pub backlog_idle_share_max: f64,
+    /// A backlogged workload has on average at least this share of its most outstanding requests outstanding: closed
+    /// loops do, open arrivals fluctuate more. Default 0.5; 0 to 1.
+    pub backlog_depth_min: f64,
+}
+
+impl Default for ConformanceRules {
+    fn default() -> ConformanceRules {
+        ConformanceRules { requests_min: 10, backlog_idle_share_max: 0.05, backlog_depth_min: 0.5 }
+    }
+}
+
+/// What happened in a window: intervals added up.
+#[derive(Clone, Debug, Default)]
+pub struct WindowTotals {
+    /// Its length.
+    pub span: Nanos,
+    /// Requests that arrived.
+    pub arrivals: u64,
+    /// Reads.
+    pub reads: LatencySnapshot,
+    /// Writes.
+    pub writes: LatencySnapshot,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Time without an outstanding request.
+    pub idle: Nanos,
+    /// Most requests outstanding at once.
+    pub outstanding_max: u32,
+}
+
+impl WindowTotals {
+    /// Adds an interval.
+    pub fn add(&mut self, observed: &VolumeObservation, interval: Nanos) {
+        self.span += interval;
+        self.arrivals += observed.arrivals;
+        self.reads.merge(&observed.hits);
+        self.reads.merge(&observed.misses);
+        self.writes.merge(&observed.writes);
+        self.bytes_read += observed.bytes_read.get();
+        self.bytes_written += observed.bytes_written.get();
+        self.idle += observed.idle;
+        self.outstanding_max = self.outstanding_max.max(observed.outstanding_max);
+    }
+
+    /// Completed requests.
+    pub fn completed(&self) -> u64 {
+        self.reads.count() + self.writes.count()
+    }
+
+    /// Requests outstanding on average, by Little's law.
+    pub fn outstanding_mean(&self) -> f64 {
+        (self.reads.sum_ns() + self.writes.sum_ns()) as f64 / self.span.0.max(1) as f64
+    }
+
+    /// Whether the workload waited for answers nearly all the time: it would have done more had they been faster.
+    pub fn is_backlogged(&self, rules: &ConformanceRules) -> bool {
+        let idle_share = self.idle.0 as f64 / self.span.0.max(1) as f64;
+        let deep = self.outstanding_mean() >= rules.backlog_depth_min * f64::from(self.outstanding_max);
+        // Nothing completed at all: the mean by Little's law is 0 although requests hang.
+        let stalled = self.completed() == 0;
+        self.outstanding_max > 0 && idle_share <= rules.backlog_idle_share_max && (deep || stalled)
+    }
+}
+
+/// What is said of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// The objective was kept.
+    Conforming,
+    /// It was missed although the workload asked for enough.
+    Nonconforming,
+    /// Too little was asked for to judge.
+    LowLoad,
+}
+
+/// A judged window.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Judgement {
+    /// What is said of it.
+    pub verdict: Verdict,
+    /// The number that was compared, in the objective's unit; `None` where nothing completed.
+    pub value: Option<f64>,
+    /// How far beyond the bound, relative to it; infinite where everything hung; 0 for low load without a value.
+    pub excess: f64,
+    /// Requests that the objective is about.
+    pub requests: u64,
+}
+
+/// Judges a window. `O(buckets)`.
+pub fn judge(objective: &Objective, window: &WindowTotals, rules: &ConformanceRules) -> Judgement {
+    let requests = match objective.operations() {
+        Operations::Reads => window.reads.count(),
+        Operations::Writes => window.writes.count(),
+        Operations::All => window.completed(),
+    };
+    let seconds = window.span.as_secs_f64().max(1e-9);
+    match objective.target {
+        Target::Latency { statistic, operations, .. } => {
+            let hangs = window.completed() == 0 && window.is_backlogged(rules);
+            if hangs {
+                return Judgement {
+                    verdict: Verdict::Nonconforming,
+                    value: None,
+                    excess: f64::INFINITY,
+                    requests,
+                };
+            }
+            let value = latency_value(window, statistic, operations);
+            let excess = value.map_or(0.0, |value| objective.excess(value));
+            let verdict = if requests < rules.requests_min.max(1) {
+                Verdict::LowLoad
+            } else if excess > 0.0 {
+                Verdict::Nonconforming
+            } else {
+                Verdict::Conforming
+            };
+            Judgement { verdict, value, excess, requests }
+        }
+        Target::IopsFloor { at_least, .. } => {
+            let share = requests as f64 / window.completed().max(1) as f64;
+            let asked = window.arrivals as f64 * if window.completed() == 0 { 1.0 } else { share } / seconds;
+            judge_floor(objective, requests as f64 / seconds, asked, at_least, requests, window, rules)
+        }
+        Target::BandwidthFloor { at_least, operations } => {
+            let bytes = match operations {
+                Operations::Reads => window.bytes_read,
+                Operations::Writes => window.bytes_written,
+                Operations::All => window.bytes_read + window.bytes_written,
+            } as f64;
+            let asked = bytes / window.completed().max(1) as f64 * window.arrivals as f64 / seconds;
+            judge_floor(objective, bytes / seconds, asked, at_least, requests, window, rules)
+        }
+    }
+}
+
+fn judge_floor(
+    objective: &Objective,
+    value: f64,
+    asked: f64,
+    at_least: f64,
+    requests: u64,
+    window: &WindowTotals,
+    rules: &ConformanceRules,
+) -> Judgement {
+    let verdict = if value >= at_least {
+        Verdict::Conforming
+    } else if asked >= at_least || window.is_backlogged(rules) {
+        Verdict::Nonconforming
+    } else {
+        Verdict::LowLoad
+    };
+    Judgement { verdict, value: Some(value), excess: objective.excess(value), requests }
+}
+
+fn latency_value(window: &WindowTotals, statistic: Statistic, operations: Operations) -> Option<f64> {
+    let mut both;
+    let latencies = match operations {
+        Operations::Reads => &window.reads,
+        Operations::Writes => &window.writes,
+        Operations::All => {
+            if statistic == Statistic::Mean {
+                let sum_ns = window.reads.sum_ns() + window.writes.sum_ns();
+                let count = window.completed();
+                return (count > 0).then(|| sum_ns as f64 / count as f64 / 1e9);
+            }
+            both = window.reads.clone();
+            both.merge(&window.writes);
+            &both
+        }
+    };
+    match statistic {
+        Statistic::Mean => latencies.mean(),
+        Statistic::Percentile(percentile) => latencies.percentile(percentile),
+    }
+    .map(Nanos::as_secs_f64)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use forebay_workload::LatencyHistogram;
+
+    /// `count` latencies of `each`.
+    pub(crate) fn latencies(count: u64, each: Nanos) -> LatencySnapshot {
+        let mut histogram = LatencyHistogram::new();
+        (0..count).for_each(|_| histogram.record(each));
+        histogram.snapshot()
+    }
+
+    fn window(reads: u64, each: Nanos, idle: Nanos, outstanding_max: u32) -> WindowTotals {
+        WindowTotals {
+            span: Nanos::secs(1),
+            arrivals: reads,
+            reads: latencies(reads, each),
+            bytes_read: reads * 4096,
+            idle,
+            outstanding_max,
+            ..WindowTotals::default()
+        }
+    }
+
+    #[test]
+    fn latency_is_judged_only_with_enough_requests() {
+        let rules = ConformanceRules::default();
+        let objective = Objective::mean_latency(Nanos::millis(5), Operations::All);
+        let idle = Nanos::millis(500);
+        assert_eq!(
+            judge(&objective, &window(100, Nanos::millis(4), idle, 3), &rules).verdict,
+            Verdict::Conforming
+        );
+        let slow = judge(&objective, &window(100, Nanos::millis(8), idle, 3), &rules);
+        assert_eq!(slow.verdict, Verdict::Nonconforming);
+        assert!((slow.excess - 0.6).abs() < 1e-9); // 8 / 5 - 1
+        assert_eq!(
+            judge(&objective, &window(9, Nanos::millis(8), idle, 3), &rules).verdict,
+            Verdict::LowLoad
+        );
+        // Nothing completes while four requests hang: that is worse than slow.
+        let hung = judge(&objective, &window(0, Nanos::ZERO, Nanos::ZERO, 4), &rules);
+        assert_eq!((hung.verdict, hung.excess), (Verdict::Nonconforming, f64::INFINITY));
+        assert_eq!(
+            judge(&objective, &window(0, Nanos::ZERO, Nanos::secs(1), 0), &rules).verdict,
+            Verdict::LowLoad
+        );
+    }
+
+    #[test]
+    fn a_floor_is_missed_only_where_the_workload_asks_for_it() {
+        let rules = ConformanceRules::default();
+        let objective = Objective::iops_floor(1_000.0);
+        // 400/s of 10 ms: 4 of 4 outstanding all the time, never idle: a closed loop that is held back.
+        let held_back = window(400, Nanos::millis(10), Nanos::ZERO, 4);
+        assert!((held_back.outstanding_mean() - 4.0).abs() < 1e-9);
+        assert_eq!(judge(&objective, &held_back, &rules).verdict, Verdict::Nonconforming);
+        // 400/s of 10 ms whose outstanding requests swing up to 15: open arrivals that ask for no more than 400/s.
+        assert_eq!(
+            judge(&objective, &window(400, Nanos::millis(10), Nanos::ZERO, 15), &rules).verdict,
+            Verdict::LowLoad
+        );
+        // Idle a tenth of the time.
+        let lazy = window(400, Nanos::millis(10), Nanos::millis(100), 4);
+        assert_eq!(judge(&objective, &lazy, &rules).verdict, Verdict::LowLoad);
+        // 1,200/s arrive and 400/s are served.
+        let flooded = WindowTotals { arrivals: 1_200, ..lazy };
+        assert_eq!(judge(&objective, &flooded, &rules).verdict, Verdict::Nonconforming);
+        assert_eq!(
+            judge(&objective, &window(1_000, Nanos::millis(1), Nanos::ZERO, 1), &rules).verdict,
+            Verdict::Conforming
+        );
+        // 1,000 x 4 KiB = 4.096 MB/s.
+        let bandwidth = Objective::bandwidth_floor(4.0e6);
+        assert_eq!(
+            judge(&bandwidth, &window(1_000, Nanos::millis(1), Nanos::ZERO, 1), &rules).verdict,
+            Verdict::Conforming
+        );
+        assert_eq!(
+            judge(&bandwidth, &window(900, Nanos::millis(1), Nanos::ZERO, 1), &rules).verdict,
+            Verdict::Nonconforming
+        );
+    }
+
+    #[test]
+    fn percentiles_look_at_the_operations_they_are_about() {
+        let rules = ConformanceRules::default();
+        let mut mixed = window(90, Nanos::millis(1), Nanos::millis(500), 2);
+        mixed.writes = latencies(10, Nanos::millis(20));
+        let of = |percentile, operations| {
+            let objective = Objective::percentile_latency(percentile, Nanos::millis(10), operations);
+            judge(&objective, &mixed, &rules).verdict
+        };
+        assert_eq!(of(95.0, Operations::All), Verdict::Nonconforming); // the slowest tenth are writes
+        assert_eq!(of(90.0, Operations::All), Verdict::Conforming);
+        assert_eq!(of(99.0, Operations::Reads), Verdict::Conforming);
+        assert_eq!(of(50.0, Operations::Writes), Verdict::Nonconforming);
+    }
+}

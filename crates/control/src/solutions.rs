@@ -1,0 +1,239 @@
+//! Solutions: which caches, in front of which workloads, mend a violation, and which of them costs least
+//! (Dynamite, steps 4 and 5). The violated workload, a neighbour, or two of them together may be cached.
+
+use crate::sizing::smallest;
+use forebay_units::Bytes;
+
+/// What is known of a workload on the origin when solutions are ranked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tenant {
+    /// Whether a cache in front of it is a solution: cacheable and, for a neighbour, interfering.
+    pub eligible: bool,
+    /// The blocks that it has now; solutions never take from them.
+    pub blocks: u64,
+    /// The most it may have, useful blocks only.
+    pub blocks_max: u64,
+    /// Sizes are multiples of this.
+    pub chunk_blocks: u64,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Its load is far above its usual one: what is cached for a peak is soon useless.
+    pub peaking: bool,
+    /// Its working set changes little.
+    pub stable: bool,
+    /// Sizes worth trying in pairs, ascending.
+    pub candidates: Vec<u64>,
+}
+
+/// One way to mend a violation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Solution {
+    /// (tenant, blocks) of every tenant whose cache changes, one or two of them.
+    pub sizes: Vec<(usize, u64)>,
+    /// Bytes beyond those that are granted now.
+    pub cost: Bytes,
+    /// Predicted excess of the violated workload.
+    pub excess: f64,
+    /// Whether it reaches the goal.
+    pub reached: bool,
+    /// Tenants that would newly miss an objective, or miss it by more.
+    pub harmed: Vec<usize>,
+    /// Whether it caches a peaking workload.
+    pub peaking: bool,
+    /// Whether it caches a workload with a changing working set.
+    pub unstable: bool,
+}
+
+impl Solution {
+    /// What the ranking compares: cost in bytes, a quarter dearer for a peaking workload and a quarter dearer for a
+    /// changing working set. The quarters are ours; the paper names the preference without a weight.
+    pub fn weighed_cost(&self) -> f64 {
+        let dearer =
+            1.0 + 0.25 * f64::from(u8::from(self.peaking)) + 0.25 * f64::from(u8::from(self.unstable));
+        self.cost.as_f64() * dearer
+    }
+}
+
+/// All solutions, best first: those that reach the goal before those that do not, without harm before with harm, what
+/// fits into `free` before what does not, then by weighed cost; those that miss the goal by predicted excess.
+///
+/// `goal` is the excess that the violated tenant may have. `excess` predicts the worst excess of every tenant for
+/// given blocks of every tenant; tenants without objectives give negative infinity. Pairs are tried among the four
+/// cheapest tenants, at their candidates. Cost: `O(tenants * log blocks)` predictions and about 400 for the pairs.
+///
+/// # Panics
+/// If `victim` is no tenant.
+pub fn rank(
+    victim: usize,
+    tenants: &[Tenant],
+    goal: f64,
+    free: Bytes,
+    excess: impl Fn(&[u64]) -> Vec<f64>,
+) -> Vec<Solution> {
+    assert!(victim < tenants.len(), "tenant {victim} of {}", tenants.len());
+    let now: Vec<u64> = tenants.iter().map(|tenant| tenant.blocks).collect();
+    let before = excess(&now);
+    let describe = |sizes: Vec<(usize, u64)>| {
+        let mut all = now.clone();
+        sizes.iter().for_each(|&(tenant, blocks)| all[tenant] = blocks);
+        let after = excess(&all);
+        let added = |&(tenant, blocks): &(usize, u64)| {
+            blocks.saturating_sub(now[tenant]).saturating_mul(tenants[tenant].block_bytes)
+        };
+        Solution {
+            cost: Bytes(sizes.iter().map(added).sum()),
+            excess: after[victim],
+            reached: after[victim] <= goal,
+            harmed: (0..tenants.len())
+                .filter(|&at| at != victim && after[at] > 0.0 && after[at] > before[at] + 0.02)
+                .collect(),
+            peaking: sizes.iter().any(|&(tenant, _)| tenants[tenant].peaking),
+            unstable: sizes.iter().any(|&(tenant, _)| !tenants[tenant].stable),
+            sizes,
+        }
+    };
+    let with = |sizes: &[(usize, u64)]| {
+        let mut all = now.clone();
+        sizes.iter().for_each(|&(tenant, blocks)| all[tenant] = blocks);
+        excess(&all)[victim]
+    };
+    let mut solutions: Vec<Solution> = Vec::new();
+    let eligible: Vec<usize> =
+        (0..tenants.len()).filter(|&at| tenants[at].eligible && tenants[at].blocks_max > now[at]).collect();
+    for &at in &eligible {
+        let tenant = &tenants[at];
+        let beyond = tenant.blocks_max - now[at];
+        let sizing = smallest(beyond, tenant.chunk_blocks, goal, |more| with(&[(at, now[at] + more)]));
+        if sizing.blocks > 0 {
+            solutions.push(describe(vec![(at, now[at] + sizing.blocks)]));
+        }
+    }
+    let mut cheapest = eligible.clone();
+    let potential = |at: usize| {
+        solutions.iter().find(|solution| solution.sizes[0].0 == at).map_or(f64::INFINITY, |s| s.excess)
+    };
+    cheapest.sort_by(|&a, &b| potential(a).total_cmp(&potential(b)));
+    cheapest.truncate(4);
+    let mut pairs = Vec::new();
+    for &first in &cheapest {
+        for &second in cheapest.iter().filter(|&&second| second != first) {
+            let (a, b) = (&tenants[first], &tenants[second]);
+            let bound = |at: usize| {
+                solutions
+                    .iter()
+                    .find(|s| s.sizes[0].0 == at && s.reached)
+                    .map_or(tenants[at].blocks_max, |s| s.sizes[0].1)
+            };
+            let step = a.candidates.len().div_ceil(4).max(1);
+            let tried = a
+                .candidates
+                .iter()
+                .rev()
+                .step_by(step)
+                .copied()
+                .filter(|&size| size > now[first] && size < bound(first));
+            for size in tried.chain(std::iter::once(bound(first)).filter(|_| bound(first) == a.blocks_max)) {
+                let beyond = bound(second).saturating_sub(now[second]);
+                let sizing = smallest(beyond, b.chunk_blocks, goal, |more| {
+                    with(&[(first, size), (second, now[second] + more)])
+                });
+                if sizing.blocks > 0 {
+                    pairs.push(describe(vec![(first, size), (second, now[second] + sizing.blocks)]));
+                }
+            }
+        }
+    }
+    // One pair of each two tenants is enough: the best.
+    pairs.sort_by(|a, b| order(a, b, free));
+    let mut seen: Vec<(usize, usize)> = Vec::new();
+    for pair in pairs {
+        let key = (pair.sizes[0].0.min(pair.sizes[1].0), pair.sizes[0].0.max(pair.sizes[1].0));
+        if !seen.contains(&key) {
+            seen.push(key);
+            solutions.push(pair);
+        }
+    }
+    solutions.sort_by(|a, b| order(a, b, free));
+    solutions
+}
+
+fn order(a: &Solution, b: &Solution, free: Bytes) -> std::cmp::Ordering {
+    let class = |solution: &Solution| (!solution.reached, !solution.harmed.is_empty(), solution.cost > free);
+    class(a).cmp(&class(b)).then_with(|| {
+        if a.reached {
+            a.weighed_cost().total_cmp(&b.weighed_cost())
+        } else {
+            a.excess.total_cmp(&b.excess).then(a.weighed_cost().total_cmp(&b.weighed_cost()))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tenant(blocks_max: u64) -> Tenant {
+        Tenant {
+            eligible: true,
+            blocks: 0,
+            blocks_max,
+            chunk_blocks: 1,
+            block_bytes: 4_096,
+            peaking: false,
+            stable: true,
+            candidates: vec![blocks_max / 4, blocks_max / 2, blocks_max],
+        }
+    }
+
+    /// Load 60 and 40; each block of the first takes away 0.1, of the second 0.2; the victim (first) has an excess of
+    /// (load - 50) / 50.
+    fn load(sizes: &[u64]) -> Vec<f64> {
+        let load = (60.0 - 0.1 * sizes[0] as f64) + (40.0 - 0.2 * sizes[1] as f64);
+        vec![(load - 50.0) / 50.0, f64::NEG_INFINITY]
+    }
+
+    #[test]
+    fn the_neighbour_is_cached_where_that_costs_less() {
+        // The second needs 50 / 0.2 = 250 blocks; the first 500.
+        let ranked = rank(0, &[tenant(600), tenant(300)], 0.0, Bytes::gib(1), load);
+        assert_eq!(ranked[0].sizes, [(1, 250)]);
+        assert!(ranked[0].reached && ranked[0].excess <= 0.0);
+        assert_eq!(ranked[0].cost, Bytes(250 * 4_096));
+        assert!(ranked.iter().any(|solution| solution.sizes == [(0, 500)]));
+        // A peaking neighbour is a quarter dearer, not more: it still wins; with twice the block size it does not.
+        let peaking = Tenant { peaking: true, block_bytes: 8_192, ..tenant(300) };
+        assert_eq!(rank(0, &[tenant(600), peaking], 0.0, Bytes::gib(1), load)[0].sizes, [(0, 500)]);
+    }
+
+    #[test]
+    fn pairs_mend_what_no_single_cache_can() {
+        // The second takes at most 30 of the 50 with 150 blocks, the first the other 20 with 200.
+        let ranked = rank(0, &[tenant(400), tenant(150)], 0.0, Bytes::gib(1), load);
+        assert!(ranked[0].reached, "{ranked:?}");
+        assert_eq!(ranked[0].sizes.len(), 2);
+        let mut sizes = ranked[0].sizes.clone();
+        sizes.sort_unstable();
+        assert_eq!(sizes, [(0, 200), (1, 150)]);
+        // Singles are listed after it with what they reach: 100 - 40 = 60, 20 % beyond; 100 - 30 = 70, 40 % beyond.
+        let singles: Vec<_> = ranked.iter().filter(|s| s.sizes.len() == 1).map(|s| s.reached).collect();
+        assert_eq!(singles, [false, false]);
+    }
+
+    #[test]
+    fn harm_and_lack_of_room_rank_behind() {
+        // Caching the first makes the second miss its objective.
+        let harmful = |sizes: &[u64]| {
+            let mut excess = load(sizes);
+            excess[1] = if sizes[0] > 0 { 0.5 } else { -0.5 };
+            excess
+        };
+        let dear = Tenant { block_bytes: 1 << 20, ..tenant(300) };
+        let ranked = rank(0, &[tenant(600), dear.clone()], 0.0, Bytes::gib(1), harmful);
+        assert_eq!(ranked[0].sizes, [(1, 250)]);
+        // Without harm the cheap one is first; what does not fit is behind what does.
+        assert_eq!(rank(0, &[tenant(600), dear], 0.0, Bytes::mib(3), load)[0].sizes, [(0, 500)]);
+        // Nothing eligible: no solution.
+        let none = Tenant { eligible: false, ..tenant(300) };
+        assert!(rank(0, &[none.clone(), none], 0.0, Bytes::gib(1), load).is_empty());
+    }
+}

@@ -1,0 +1,203 @@
+//! Warm-up: which zones to load before they are asked for, and whether to load any (Dynamite, step 9).
+//!
+//! Zones with more than a thousandth of the accesses are read whole, the hottest first. A warm-up from zones that
+//! are hot no longer does harm (the paper measured it), so nothing is loaded unless the zones of the last window
+//! overlap those before.
+
+use crate::decision::ZoneRange;
+use crate::observation::ZoneHeat;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// How warm-up is decided.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WarmupRules {
+    /// Least share of the accesses of a zone that is loaded. Default 0.001 (Dynamite); 0 to 1.
+    pub zone_share_min: f64,
+    /// Least overlap of the hot zones of now and before, weighted by accesses. Default 0.5 (ours); 0 to 1.
+    pub overlap_min: f64,
+    /// Accesses behind the zones below which nothing is loaded. Default 500 (ours).
+    pub accesses_min: u64,
+    /// Largest rate in bytes per second. Default 64 MiB/s (ours).
+    pub bytes_per_second_max: u64,
+    /// Share of the origin's idle time that loading may use. Default 0.5 (ours); 0 to 1.
+    pub idle_share: f64,
+}
+
+impl Default for WarmupRules {
+    fn default() -> WarmupRules {
+        WarmupRules {
+            zone_share_min: 0.001,
+            overlap_min: 0.5,
+            accesses_min: 500,
+            bytes_per_second_max: 64 << 20,
+            idle_share: 0.5,
+        }
+    }
+}
+
+/// What a warm-up is decided from.
+#[derive(Clone, Copy, Debug)]
+pub struct WarmupInput<'a> {
+    /// The zones of now.
+    pub zones: &'a [ZoneHeat],
+    /// All accesses behind them.
+    pub accesses: u64,
+    /// The zones of some intervals before; empty where none are known.
+    pub earlier: &'a [u64],
+    /// Blocks of a zone.
+    pub zone_blocks: u64,
+    /// Blocks of the volume.
+    pub volume_blocks: u64,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Blocks that the cache may still take.
+    pub room_blocks: u64,
+    /// How busy the origin is, 0 to 1.
+    pub utilisation: f64,
+}
+
+/// What was decided.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Warmup {
+    /// Load these.
+    Load {
+        /// The hottest first.
+        zones: Vec<ZoneRange>,
+        /// Their bytes.
+        bytes: u64,
+        /// At most so fast.
+        bytes_per_second: u64,
+        /// How much the zones of now and before overlap.
+        overlap: f64,
+    },
+    /// Load nothing, and why.
+    Skip(SkipReason),
+}
+
+/// Why nothing is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+pub enum SkipReason {
+    /// Too few accesses to call a zone hot.
+    #[error("its zones rest on {0} accesses, which is too few")]
+    TooFewAccesses(u64),
+    /// The hot zones change.
+    #[error("its hot zones of now and before overlap by {0:.2} only, so that those of now may be cold soon")]
+    Unstable(f64),
+    /// No zone is hotter than the others.
+    #[error("none of its zones takes enough of its accesses")]
+    NoHotZone,
+    /// The cache is full, or as small as a zone.
+    #[error("its cache has no room for a zone")]
+    NoRoom,
+}
+
+/// Decides a warm-up. `O(zones log zones)`.
+pub fn decide(input: &WarmupInput<'_>, rules: &WarmupRules) -> Warmup {
+    if input.accesses < rules.accesses_min || input.zone_blocks == 0 {
+        return Warmup::Skip(SkipReason::TooFewAccesses(input.accesses));
+    }
+    let least = rules.zone_share_min * input.accesses as f64;
+    let mut hot: Vec<ZoneHeat> =
+        input.zones.iter().copied().filter(|zone| zone.accesses as f64 > least).collect();
+    if hot.is_empty() {
+        return Warmup::Skip(SkipReason::NoHotZone);
+    }
+    let overlap = overlap(&hot, input.earlier);
+    if overlap < rules.overlap_min {
+        return Warmup::Skip(SkipReason::Unstable(overlap));
+    }
+    hot.sort_unstable_by_key(|zone| (std::cmp::Reverse(zone.accesses), zone.zone));
+    let mut room = input.room_blocks;
+    let mut zones = Vec::new();
+    for zone in hot {
+        let Some(first_block) = zone.zone.checked_mul(input.zone_blocks) else { continue };
+        let blocks = input.zone_blocks.min(input.volume_blocks.saturating_sub(first_block));
+        if blocks == 0 {
+            continue;
+        }
+        if blocks > room {
+            break;
+        }
+        room -= blocks;
+        zones.push(ZoneRange { first_block, blocks });
+    }
+    if zones.is_empty() {
+        return Warmup::Skip(SkipReason::NoRoom);
+    }
+    let bytes = zones.iter().map(|zone| zone.blocks).sum::<u64>().saturating_mul(input.block_bytes);
+    // A tenth of the largest rate is allowed even at a busy origin: without any the violation lasts longer (ours).
+    let share = ((1.0 - input.utilisation.clamp(0.0, 1.0)) * rules.idle_share).clamp(0.1, 1.0);
+    let bytes_per_second = ((rules.bytes_per_second_max as f64 * share) as u64).max(1);
+    Warmup::Load { zones, bytes, bytes_per_second, overlap }
+}
+
+/// The share of the accesses to `hot` zones that goes to zones which were hot `earlier`.
+fn overlap(hot: &[ZoneHeat], earlier: &[u64]) -> f64 {
+    let earlier: BTreeSet<u64> = earlier.iter().copied().collect();
+    let all: u64 = hot.iter().map(|zone| zone.accesses).sum();
+    let kept: u64 = hot.iter().filter(|zone| earlier.contains(&zone.zone)).map(|zone| zone.accesses).sum();
+    if all == 0 { 0.0 } else { kept as f64 / all as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn input<'a>(zones: &'a [ZoneHeat], earlier: &'a [u64]) -> WarmupInput<'a> {
+        WarmupInput {
+            zones,
+            accesses: 10_000,
+            earlier,
+            zone_blocks: 256,
+            volume_blocks: 2_600,
+            block_bytes: 4_096,
+            room_blocks: 800,
+            utilisation: 0.6,
+        }
+    }
+
+    fn heat(zone: u64, accesses: u64) -> ZoneHeat {
+        ZoneHeat { zone, accesses }
+    }
+
+    #[test]
+    fn hot_zones_are_loaded_hottest_first_within_the_room() {
+        // Zone 10 is the short last one: 2,600 - 2,560 = 40 blocks. Zone 4 has exactly 0.1 % and is not above it.
+        let zones = [heat(1, 500), heat(10, 3_000), heat(4, 10), heat(2, 2_000)];
+        let Warmup::Load { zones, bytes, bytes_per_second, overlap } =
+            decide(&input(&zones, &[1, 2, 10]), &WarmupRules::default())
+        else {
+            panic!("expected a warm-up");
+        };
+        let range = |first_block, blocks| ZoneRange { first_block, blocks };
+        assert_eq!(zones, [range(2_560, 40), range(512, 256), range(256, 256)]);
+        assert_eq!(bytes, 552 * 4_096);
+        assert_eq!(overlap, 1.0);
+        assert_eq!(bytes_per_second, ((64u64 << 20) as f64 * 0.2) as u64); // (1 - 0.6) x 0.5
+        // Room for two of them only.
+        let zones = [heat(1, 500), heat(2, 2_000), heat(3, 1_000), heat(5, 900)];
+        let small = WarmupInput { room_blocks: 600, ..input(&zones, &[1, 2, 3, 5]) };
+        let Warmup::Load { zones, .. } = decide(&small, &WarmupRules::default()) else { panic!() };
+        assert_eq!(zones, [range(512, 256), range(768, 256)]);
+    }
+
+    #[test]
+    fn nothing_is_loaded_where_it_would_do_harm() {
+        let rules = WarmupRules::default();
+        let zones = [heat(1, 6_000), heat(2, 4_000)];
+        let skip = |input: WarmupInput<'_>| match decide(&input, &rules) {
+            Warmup::Skip(reason) => reason,
+            Warmup::Load { .. } => panic!("expected none"),
+        };
+        assert_eq!(skip(input(&zones, &[2, 7])), SkipReason::Unstable(0.4)); // 4,000 of 10,000
+        assert_eq!(skip(input(&zones, &[])), SkipReason::Unstable(0.0));
+        assert_eq!(skip(WarmupInput { room_blocks: 100, ..input(&zones, &[1, 2]) }), SkipReason::NoRoom);
+        assert_eq!(
+            skip(WarmupInput { accesses: 20, ..input(&zones, &[1, 2]) }),
+            SkipReason::TooFewAccesses(20)
+        );
+        assert_eq!(skip(input(&[heat(1, 3)], &[1])), SkipReason::NoHotZone);
+    }
+}
