@@ -110,3 +110,30 @@ impl ExportInfo {
             .with_if(self.cache, Flags::SEND_CACHE)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn block_sizes_keep_the_protocol_s_rules() {
+        let sizes = |min, preferred, max| BlockSizes { min, preferred, max }.is_valid();
+        assert!(BlockSizes::default().is_valid());
+        assert!(sizes(1, 512, 1) && sizes(512, 512, u32::MAX) && sizes(1 << 16, 1 << 16, 1 << 25));
+        assert!(!sizes(0, 512, 512) && !sizes(3, 512, 513) && !sizes(1 << 17, 1 << 17, 1 << 25));
+        assert!(!sizes(1, 256, 512) && !sizes(4096, 512, 8192) && !sizes(1, 513, 4096));
+        assert!(!sizes(512, 4096, 511) && !sizes(512, 4096, 1000));
+    }
+
+    #[test]
+    fn flags_follow_what_was_agreed_and_what_can_change() {
+        use TransmissionFlags as Flags;
+        let export =
+            ExportInfo { trim: true, write_zeroes: true, fast_zero: true, ..ExportInfo::new("d", 1) };
+        assert!(export.transmission_flags(true).contains(Flags::SEND_DF));
+        assert!(!export.transmission_flags(false).contains(Flags::SEND_DF));
+        let read_only = ExportInfo { read_only: true, ..export }.transmission_flags(true);
+        // HAS_FLAGS 1, READ_ONLY 2, FLUSH 4, FUA 8, DF 128.
+        assert_eq!(read_only.0, 1 + 2 + 4 + 8 + 128);
+    }
+}

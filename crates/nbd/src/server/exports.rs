@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 /// the one under the empty name, or the only one) implement it; an owner with thousands of volumes implements it
 /// over its own table.
 pub trait Exports {
-    /// The export of this name; the empty name asks for the default export, which need not exist.
+    /// The export of this name; the empty name asks for the default export, which need not exist. Its block sizes
+    /// are valid ([`crate::BlockSizes::is_valid`]): the session panics when a client chooses one whose are not.
     fn find(&self, name: &str) -> Option<ExportInfo>;
 
     /// Calls `visit` with name and description of every export, in a stable order.

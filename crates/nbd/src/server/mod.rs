@@ -292,8 +292,16 @@ pub struct Session {
 
 impl Session {
     /// A session whose greeting is appended to `output`.
+    ///
+    /// # Panics
+    /// If `payload_bytes_max` is below 64 KiB, the largest smallest block that an export may have.
     pub fn new(config: Config, output: &mut Vec<u8>) -> Session {
         let flags = HandshakeFlags::FIXED_NEWSTYLE.with(HandshakeFlags::NO_ZEROES);
+        let payload_bytes_max = config.payload_bytes_max;
+        assert!(
+            payload_bytes_max >= 1 << 16,
+            "payload maximum of {payload_bytes_max} bytes, at least 65536 needed"
+        );
         let start = output.len();
         output.extend_from_slice(&MAGIC_SERVER.to_be_bytes());
         output.extend_from_slice(&MAGIC_OPTION.to_be_bytes());
@@ -406,9 +414,11 @@ impl Session {
 
     /// Enters the transmission phase.
     fn choose(&mut self, export: &ExportInfo) {
+        // Alignment is checked with a mask, so a size that is no power of two would let wrong requests through.
+        assert!(export.block_sizes.is_valid(), "export `{}` has {:?}", export.name, export.block_sizes);
         self.offered = export.transmission_flags(self.negotiated.structured);
         self.size_bytes = export.size_bytes;
-        self.block_size_min = export.block_sizes.min.max(1);
+        self.block_size_min = export.block_sizes.min;
         self.block_size_max = self.advertised_block_size_max(export);
         self.negotiated.keep_context_of(export);
         self.phase = Phase::Request;
@@ -416,7 +426,7 @@ impl Session {
 
     /// The largest payload for this export: its own wish, within our limit.
     fn advertised_block_size_max(&self, export: &ExportInfo) -> u32 {
-        let min = export.block_sizes.min.max(1);
+        let min = export.block_sizes.min.max(1); // not yet known to be valid while the export is only described
         let max = export.block_sizes.max.min(self.config.payload_bytes_max);
         max - max % min
     }

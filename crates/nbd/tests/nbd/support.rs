@@ -118,7 +118,7 @@ impl ServerEnd {
                 let pieces: Vec<_> = bytes.chunks(512).enumerate().collect();
                 for (index, piece) in pieces.into_iter().rev() {
                     let range = ByteRange::new(request.range.offset + index as u64 * 512, piece.len() as u64);
-                    let last = index == 0 && range.offset % 2 == 0;
+                    let last = index == 0 && range.offset.is_multiple_of(2);
                     if piece.iter().all(|byte| *byte == 0) {
                         replies.hole_chunk(request.cookie, range, last, output);
                     } else {
