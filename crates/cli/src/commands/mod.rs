@@ -1,5 +1,6 @@
 //! The subcommands: one module each, with its arguments, its `run`, and its JSON output.
 
+mod mrc;
 mod trace;
 
 use crate::failure::Failure;
@@ -10,11 +11,14 @@ pub(crate) enum Command {
     /// Look at block I/O traces and convert them
     #[command(subcommand)]
     Trace(trace::TraceCommand),
+    /// Find how the miss ratio falls with the size of the cache
+    Mrc(mrc::MrcArgs),
 }
 
 /// Runs `command` to its end.
 pub(crate) fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Trace(command) => trace::run(command),
+        Command::Mrc(args) => mrc::run(&args),
     }
 }

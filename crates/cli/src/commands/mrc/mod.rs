@@ -1,0 +1,300 @@
+//! `forebay mrc`: how the miss ratio falls with the size of the cache.
+
+mod measure;
+mod show;
+
+use crate::failure::Failure;
+use crate::input::{self, InputArgs, parse_block_size};
+use crate::output::{Output, OutputArgs, say, write_chart};
+use forebay_locality::{CurveOptions, Method, Requests, Unit};
+use forebay_trace::{Ids, Operation};
+use forebay_units::{BlockSize, Bytes, Nanos, SizeSpec};
+use measure::{Measurement, Tracker};
+use std::path::PathBuf;
+
+/// Prints the LRU miss ratio curve of a trace: how the miss ratio falls with the size of the cache.
+///
+/// Requests are byte ranges; they are split into blocks, and every block touched is one access. Traces that count pages take
+/// a page as a block. Miss ratios are 0 to 1; first touches are misses at every size.
+#[derive(Debug, clap::Args)]
+pub(crate) struct MrcArgs {
+    #[command(flatten)]
+    input: InputArgs,
+
+    #[command(flatten)]
+    counting: CountingArgs,
+
+    #[command(flatten)]
+    estimating: EstimatingArgs,
+
+    /// Exactly these cache sizes, separated by commas [default: a selection up to the footprint]
+    ///
+    /// Blocks (`1000`), bytes (`64MiB`), a share of the footprint (`10%`), or of the mean working set over windows of a
+    /// length (`0.5wss(600s)`).
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = parse_size)]
+    sizes: Vec<SizeSpec>,
+
+    /// Measure the working set over windows of this length, as in `600s`; may be repeated [default: 600s with the method
+    /// `exact` where the trace has times, else none; range: above 0]
+    #[arg(long, value_name = "WINDOW", value_parser = parse_window)]
+    wss: Vec<Nanos>,
+
+    #[command(flatten)]
+    output: OutputArgs,
+
+    /// Draw the curve into this SVG file
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    svg: Option<PathBuf>,
+
+    /// Draw sizes on a logarithmic axis
+    #[arg(long, requires = "svg", help_heading = "Output")]
+    log_sizes: bool,
+}
+
+/// What counts as an access.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "What is counted")]
+struct CountingArgs {
+    /// The size of a block [range: powers of two, 512B to 16MiB]
+    #[arg(long, value_name = "SIZE", default_value_t = BlockSize::DEFAULT, value_parser = parse_block_size)]
+    block: BlockSize,
+
+    /// `all`: reads and writes are accesses; `reads`: writes are ignored; `read-hits`: writes fill, only reads are counted
+    #[arg(long, value_enum, default_value_t = RequestsArg::All)]
+    requests: RequestsArg,
+
+    /// `block`: an access per block touched; `request`: one per request, keyed by its first block, as object-cache simulators
+    /// count [default: block; request with --ids objects]
+    #[arg(long, value_enum)]
+    unit: Option<UnitArg>,
+
+    /// `requests`: every access counts one, misses per access; `bytes`: it counts its bytes, misses per byte
+    #[arg(long, value_enum, default_value_t = WeightArg::Requests)]
+    weight: WeightArg,
+
+    /// A curve for each volume besides the one for all
+    #[arg(long, value_enum)]
+    per: Option<PerArg>,
+}
+
+/// How the curve is found.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "How it is found")]
+struct EstimatingArgs {
+    /// `exact`: one pass, 24 to 60 bytes per distinct block; `shards`: a sample of the blocks; `aet`: from reuse times;
+    /// `wss`: from the working set's derivative, the papers' baseline
+    #[arg(long, value_enum, default_value_t = MethodArg::Exact)]
+    method: MethodArg,
+
+    /// Share of the blocks that `shards` and `aet` sample [range: above 0, at most 1; default: `aet` 1]
+    #[arg(long, value_name = "R", value_parser = parse_rate)]
+    rate: Option<f64>,
+
+    /// Memory of `shards` in place of a fixed rate [range: 16KiB to 1GiB; default: 1MiB, without --rate]
+    #[arg(long, value_name = "SIZE", conflicts_with = "rate", value_parser = parse_memory)]
+    memory: Option<Bytes>,
+
+    /// Chooses which blocks are sampled [range: 0 to 2^64 - 1]
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum RequestsArg {
+    All,
+    Reads,
+    ReadHits,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum UnitArg {
+    Block,
+    Request,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum WeightArg {
+    Requests,
+    Bytes,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum PerArg {
+    Volume,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum MethodArg {
+    Exact,
+    Shards,
+    Aet,
+    Wss,
+}
+
+/// The method's memory where neither rate nor memory is given: enough for errors well below 0.01 (SHARDS, section 5).
+const SHARDS_MEMORY: Bytes = Bytes::mib(1);
+
+fn parse_size(text: &str) -> Result<SizeSpec, String> {
+    match text.parse().map_err(|error| format!("{error}"))? {
+        SizeSpec::Blocks(0) | SizeSpec::Bytes(Bytes::ZERO) => {
+            Err("a cache of size 0 misses always: expected a size above 0".into())
+        }
+        size => Ok(size),
+    }
+}
+
+fn parse_window(text: &str) -> Result<Nanos, String> {
+    match text.parse() {
+        Ok(Nanos::ZERO) => Err("a window must be longer than 0".into()),
+        Ok(window) => Ok(window),
+        Err(error) => Err(format!("{error}")),
+    }
+}
+
+fn parse_rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse::<f64>().map_err(|error| error.to_string())?;
+    if rate > 0.0 && rate <= 1.0 {
+        Ok(rate)
+    } else {
+        Err(format!("{rate} is out of range: expected above 0, at most 1"))
+    }
+}
+
+fn parse_memory(text: &str) -> Result<Bytes, String> {
+    let memory: Bytes = text.parse().map_err(|error| format!("{error}"))?;
+    if (Bytes::kib(16)..=Bytes::gib(1)).contains(&memory) {
+        Ok(memory)
+    } else {
+        Err(format!("{memory} is out of range: expected 16KiB to 1GiB"))
+    }
+}
+
+impl MrcArgs {
+    fn method(&self) -> Result<Method, Failure> {
+        let EstimatingArgs { method, rate, memory, .. } = self.estimating;
+        if memory.is_some() && method != MethodArg::Shards {
+            return Err(Failure::usage("--memory is for --method shards"));
+        }
+        if rate.is_some() && matches!(method, MethodArg::Exact | MethodArg::Wss) {
+            return Err(Failure::usage("--rate is for --method shards and --method aet"));
+        }
+        Ok(match (method, rate) {
+            (MethodArg::Exact, _) => Method::Exact,
+            (MethodArg::Wss, _) => Method::WorkingSet,
+            (MethodArg::Aet, rate) => Method::Aet(rate.unwrap_or(1.0)),
+            (MethodArg::Shards, Some(rate)) => Method::ShardsRate(rate),
+            (MethodArg::Shards, None) => Method::ShardsSize(memory.unwrap_or(SHARDS_MEMORY)),
+        })
+    }
+
+    fn unit(&self) -> UnitArg {
+        let objects = self.input.reading.ids == Ids::Objects;
+        self.counting.unit.unwrap_or(if objects { UnitArg::Request } else { UnitArg::Block })
+    }
+}
+
+pub(crate) fn run(args: &MrcArgs) -> Result<(), Failure> {
+    let method = args.method()?;
+    let mut reader = input::open_trace(&args.input, args.counting.block)?;
+    let block_size = reader.natural_block().unwrap_or(args.counting.block);
+    let options = CurveOptions {
+        method,
+        requests: match args.counting.requests {
+            RequestsArg::All => Requests::All,
+            RequestsArg::Reads => Requests::Reads,
+            RequestsArg::ReadHits => Requests::ReadHits,
+        },
+        unit: match (args.unit(), args.counting.weight) {
+            (UnitArg::Request, _) => Unit::Request,
+            (UnitArg::Block, WeightArg::Requests) => Unit::Block,
+            (UnitArg::Block, WeightArg::Bytes) => Unit::Byte,
+        },
+        block_size,
+        seed: args.estimating.seed,
+    };
+    let windows = windows(args, method, reader.format().has_time())?;
+    let request_bytes = args.unit() == UnitArg::Request && args.counting.weight == WeightArg::Bytes;
+    let new_tracker = || Tracker::new(options, request_bytes, &windows);
+    let mut all = new_tracker();
+    let mut per_volume: Vec<Tracker> = Vec::new();
+    let mut batch = Vec::new();
+    while reader.next_batch(&mut batch).map_err(input::trace_failure)? > 0 {
+        all.add(&batch);
+        if args.counting.per.is_some() {
+            per_volume.resize_with(reader.volumes().len(), new_tracker);
+            for request in
+                batch.iter().filter(|request| matches!(request.operation, Operation::Read | Operation::Write))
+            {
+                per_volume[request.volume.0 as usize].add_alone(request);
+            }
+        }
+    }
+    let skipped = reader.skipped();
+    let all = all.finish("all".to_owned(), &args.sizes, block_size);
+    if all.accesses == 0 {
+        let failure = Failure::new("the trace holds no access that counts, so there is no curve");
+        return Err(if args.counting.requests == RequestsArg::All {
+            failure
+        } else {
+            failure.with_hint("count writes too with --requests all")
+        });
+    }
+    let volumes: Vec<Measurement> = per_volume
+        .into_iter()
+        .zip(reader.volumes())
+        .map(|(tracker, name)| tracker.finish(name.clone(), &args.sizes, block_size))
+        .collect();
+    warn_of_small_samples(method, &all);
+    let result = show::Shown {
+        args,
+        method,
+        format: reader.format(),
+        block_size,
+        skipped,
+        all: &all,
+        volumes: &volumes,
+    };
+    let mut output = Output::new();
+    if args.output.json {
+        output.json(&result.json())?;
+    } else {
+        result.print(&mut output)?;
+    }
+    output.finish()?;
+    write_chart(args.svg.as_ref(), || result.chart())
+}
+
+/// The windows over which working sets are measured: those asked for, those that sizes refer to, and a default.
+fn windows(args: &MrcArgs, method: Method, has_time: bool) -> Result<Vec<Nanos>, Failure> {
+    let of_sizes = args.sizes.iter().filter_map(|size| match size {
+        SizeSpec::WorkingSet { window, .. } => Some(*window),
+        _ => None,
+    });
+    let mut windows: Vec<Nanos> = args.wss.iter().copied().chain(of_sizes).collect();
+    if !has_time && !windows.is_empty() {
+        return Err(Failure::new("working sets are over windows of time, and this format has no times")
+            .with_hint("give sizes in blocks, bytes or shares of the footprint (`10%`)"));
+    }
+    if windows.is_empty() && has_time && method == Method::Exact {
+        windows.push(Nanos::secs(600));
+    }
+    windows.sort_unstable();
+    windows.dedup();
+    Ok(windows)
+}
+
+/// Below this many sampled blocks a curve is a rough guess: the paper's figure 4 has mean errors above 0.02 there.
+const SAMPLES_FEW: u64 = 1_000;
+
+fn warn_of_small_samples(method: Method, all: &Measurement) {
+    let rate = match method {
+        Method::ShardsRate(rate) | Method::Aet(rate) if rate < 1.0 => rate,
+        _ => return,
+    };
+    let sampled = (all.footprint_blocks as f64 * rate) as u64;
+    if sampled < SAMPLES_FEW {
+        say(format_args!(
+            "note: only about {sampled} blocks were sampled, so the curve is rough; raise --rate, or use --method shards without it"
+        ));
+    }
+}

@@ -1,0 +1,79 @@
+//! What is wrong with the input is said with file, place, what was found and what was expected, and nothing is printed.
+
+use crate::support::{args, fail, file, folder, json, msr};
+use serde_json::json;
+
+#[test]
+fn malformed_records_name_file_line_found_and_expected() {
+    let folder = folder();
+    let text = msr(&[(0, 0, true, 0, 512), (1, 0, true, 512, 512)])
+        + "12,host,0,Read,x,512,1\n"
+        + &msr(&[(2, 0, true, 0, 512)]);
+    let path = file(&folder, "bad.csv", text);
+    for command in ["info", "head"] {
+        let (status, words) = fail(args(&[&"trace", &command, &"--format", &"msr", &path]));
+        assert_eq!(status, 1);
+        assert!(words.starts_with("error: `") && words.contains("bad.csv`, line 3: found `x`"), "{words}");
+        assert!(
+            words.contains("expected ") && words.contains("\nhint: ") && words.contains("--skip-malformed"),
+            "{words}"
+        );
+    }
+    fail(args(&[&"mrc", &"--format", &"msr", &path]));
+    let info = json(
+        "forebay.trace.info/1",
+        args(&[&"trace", &"info", &"--json", &"--format", &"msr", &"--skip-malformed", &"1", &path]),
+    );
+    assert_eq!((&info["requests"], &info["skipped"]), (&json!(3), &json!(1)));
+    let mrc = json(
+        "forebay.mrc/1",
+        args(&[&"mrc", &"--json", &"--format", &"msr", &"--skip-malformed", &"1", &path]),
+    );
+    assert_eq!((&mrc["accesses"], &mrc["skipped"]), (&json!(3), &json!(1)));
+}
+
+#[test]
+fn files_that_cannot_be_read_are_named() {
+    let folder = folder();
+    let absent = folder.path().join("absent.csv");
+    let (status, words) = fail(args(&[&"trace", &"info", &absent]));
+    assert!(status == 1 && words.contains("cannot open `") && words.contains("absent.csv"), "{words}");
+
+    let nothing = file(&folder, "empty.csv", "");
+    let (status, words) = fail(args(&[&"trace", &"info", &nothing]));
+    assert!(status == 1 && words.contains("empty.csv"), "{words}");
+
+    let prose = file(&folder, "prose.txt", "This is not a trace.\nNot at all.\n");
+    let (status, words) = fail(args(&[&"mrc", &prose]));
+    assert!(status == 1 && words.contains("prose.txt") && words.contains("hint: "), "{words}");
+
+    // A compressed stream that ends too early: never a shorter trace.
+    let cut = file(&folder, "cut.csv.gz", [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3]);
+    let (status, words) = fail(args(&[&"trace", &"info", &"--format", &"msr", &cut]));
+    assert!(status == 1 && words.contains("cut.csv.gz") && words.contains("gzip"), "{words}");
+
+    let bare = folder.path().join("bare");
+    std::fs::create_dir(&bare).unwrap();
+    let (status, words) = fail(args(&[&"trace", &"info", &bare]));
+    assert!(status == 1 && words.contains("holds no file"), "{words}");
+
+    std::fs::write(bare.join("sda.blktrace.0"), "x").unwrap();
+    std::fs::write(bare.join("sdb.blktrace.0"), "x").unwrap();
+    let (status, words) = fail(args(&[&"trace", &"info", &bare]));
+    assert!(status == 1 && words.contains("several devices, `sda` and `sdb`"), "{words}");
+}
+
+#[test]
+fn wrong_command_lines_end_with_status_2() {
+    for wrong in [
+        &["trace", "info"][..],
+        &["mrc", "--methud", "exact", "x"],
+        &["nonsense"],
+        &["trace", "info", "-", "x"],
+    ] {
+        let (status, words) = fail(wrong);
+        assert!(status == 2 && words.starts_with("error: "), "{wrong:?}: {words}");
+    }
+    let (status, words) = fail(["trace", "info", "--format", "vscsii", "x"]);
+    assert!(status == 2 && words.contains("vscsi"), "{words}");
+}

@@ -1,0 +1,94 @@
+//! Running the binary, making traces, finding recorded ones.
+
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Runs `forebay` with `args` to its end.
+pub(crate) fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_forebay")).args(args).output().expect("the binary runs")
+}
+
+/// What `forebay` prints, which must succeed.
+pub(crate) fn succeed<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> String {
+    let output = run(args);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("output is UTF-8")
+}
+
+/// The JSON that `forebay` prints, which must succeed and carry the schema `schema`.
+pub(crate) fn json<S: AsRef<OsStr>>(schema: &str, args: impl IntoIterator<Item = S>) -> Value {
+    let value: Value = serde_json::from_str(&succeed(args)).expect("output is JSON");
+    assert_eq!(value["schema"], schema);
+    value
+}
+
+/// The status and the words on standard error of a `forebay` that must fail and print no data.
+pub(crate) fn fail<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> (i32, String) {
+    let output = run(args);
+    assert!(
+        !output.status.success() && output.stdout.is_empty(),
+        "{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
+    (
+        output.status.code().expect("ends by itself"),
+        String::from_utf8(output.stderr).expect("words are UTF-8"),
+    )
+}
+
+/// The path of a recorded trace; `None` where the recorded traces are absent, which is said.
+pub(crate) fn recorded(name: &str) -> Option<PathBuf> {
+    let folder = std::env::var_os("FOREBAY_TRACES")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces"), PathBuf::from);
+    let path = folder.join(name);
+    if path.exists() {
+        return Some(path);
+    }
+    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{} is absent and CI=true", path.display());
+    eprintln!("SKIPPED: {} is absent (set FOREBAY_TRACES)", path.display());
+    None
+}
+
+/// MSR lines: (time in 100 ns, volume number, whether a read, offset, length).
+pub(crate) fn msr(requests: &[(u64, u32, bool, u64, u64)]) -> String {
+    let mut text = String::new();
+    for (time, disk, read, offset, length) in requests {
+        let time = 128_166_372_000_000_000 + time;
+        let kind = if *read { "Read" } else { "Write" };
+        writeln!(text, "{time},host,{disk},{kind},{offset},{length},1000").unwrap();
+    }
+    text
+}
+
+/// Writes `content` to the file `name` in `folder`; its path.
+pub(crate) fn file(folder: &tempfile::TempDir, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+    let path = folder.path().join(name);
+    std::fs::write(&path, content).unwrap();
+    path
+}
+
+/// A new folder that is removed at the end.
+pub(crate) fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a temporary folder")
+}
+
+/// The arguments as text.
+pub(crate) fn args(args: &[&dyn AsRef<OsStr>]) -> Vec<std::ffi::OsString> {
+    args.iter().map(|arg| arg.as_ref().to_owned()).collect()
+}
+
+/// A check that `xml` nests: every tag is closed in order. What an XML parser demands first.
+pub(crate) fn assert_nests(xml: &str) {
+    let mut open: Vec<&str> = Vec::new();
+    for tag in xml.split('<').skip(1).map(|rest| rest.split_once('>').expect("a tag ends").0) {
+        match tag.strip_prefix('/') {
+            Some(name) => assert_eq!(open.pop(), Some(name)),
+            None if tag.ends_with('/') || tag.starts_with('!') || tag.starts_with('?') => {}
+            None => open.push(tag.split([' ', '\n']).next().unwrap()),
+        }
+    }
+    assert!(open.is_empty(), "{open:?}");
+}

@@ -1,0 +1,154 @@
+//! `forebay trace`: counts of recorded traces as their sources state them, folders, standard input, conversion.
+
+use crate::support::{args, fail, file, folder, json, msr, recorded, succeed};
+use serde_json::json;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+const INFO: &str = "forebay.trace.info/1";
+
+/// File, format, requests, reads, writes, distinct 4 KiB blocks, as the recordings' own documentation states them; `None`
+/// where it does not.
+type Recorded = (&'static str, &'static str, u64, Option<(u64, u64)>, Option<u64>);
+const RECORDED: [Recorded; 18] = [
+    ("msr_hm_0_sample1000.csv", "msr", 1_000, Some((508, 492)), Some(1_917)),
+    ("msr.cut.per_10k.rw_20_80.105.trace", "ms-dev", 10_000, Some((2_020, 7_980)), Some(7_385)),
+    ("msr_hm_1.revised_5000.ssdsim.txt", "disksim", 5_000, Some((1_096, 3_904)), Some(5_186)),
+    ("msps_DTRS100M.ssdsim.trace.zst", "disksim", 127_043, Some((113_123, 13_920)), Some(1_272_267)),
+    ("Financial1-snippet.spc", "spc", 10_000, Some((4_077, 5_923)), Some(7_322)),
+    ("websearch_small.disksim.trace", "disksim", 24_783, Some((24_779, 4)), Some(93_029)),
+    ("tencent_cbs_2018100100_even-volumes.csv.zst", "tencent", 25_778, Some((13_842, 11_936)), Some(204_293)),
+    ("systor17-traces-sample.csv.gz", "systor17", 999, Some((826, 173)), Some(9_831)),
+    ("fiu_mail_sample.blkparse", "fiu", 122, Some((107, 15)), None),
+    ("alibaba_snippet6.csv", "alibaba", 6, Some((5, 1)), Some(336)),
+    ("cloudphysics_sample.vscsi.zst", "vscsi", 113_872, Some((46_974, 66_898)), Some(269_210)),
+    ("cloudphysics_sample.oracleGeneral.bin.zst", "oracle-general", 113_872, None, Some(268_270)),
+    ("cloudphysics_w106.lbn-u32le.zst", "lbn-u32le", 5_292_456, None, Some(275_171)),
+    ("blkreplay_linux-webserver-2.load.gz", "blkreplay", 269_007, Some((148_674, 119_989)), Some(488_036)),
+    ("blkreplay_windows-mssql.load.gz", "blkreplay", 42_976, Some((2_528, 40_448)), Some(154_742)),
+    ("hadoop_sdb.blkparse.txt.zst", "blkparse", 15_524, Some((80, 15_444)), Some(17_901)),
+    ("hadoop_eternity8.blktrace-raw.tar.zst", "blktrace", 107_616, Some((104_653, 2_963)), Some(7_091_255)),
+    ("fio_v2_smr-emu.iolog", "fio-iolog", 9_441, Some((0, 9_441)), Some(9_162)),
+];
+
+#[test]
+fn recorded_traces_have_the_counts_that_their_sources_state() {
+    for (name, format, requests, reads_writes, footprint) in RECORDED {
+        let Some(path) = recorded(name) else { return };
+        let info = json(INFO, args(&[&"trace", &"info", &"--json", &path]));
+        assert_eq!(info["format"], format, "{name}");
+        assert_eq!(info["requests"], requests, "{name}");
+        if let Some((reads, writes)) = reads_writes {
+            assert_eq!((&info["reads"], &info["writes"]), (&json!(reads), &json!(writes)), "{name}");
+            assert_eq!(info["other"], requests - reads - writes, "{name}");
+        }
+        if let Some(footprint) = footprint {
+            assert_eq!(info["footprint_blocks"], footprint, "{name}");
+        }
+        assert_eq!(info["skipped"], 0, "{name}");
+    }
+}
+
+#[test]
+fn a_small_trace_by_hand() {
+    let folder = folder();
+    // Disk 0: a read of blocks 0 and 1 and a write of 1; disk 1: a read that straddles blocks 0 and 1 by two bytes.
+    let text =
+        msr(&[(0, 0, true, 0, 8192), (10_000_000, 0, false, 4096, 512), (20_000_000, 1, true, 4095, 2)]);
+    let path = file(&folder, "small.csv", text);
+    let info = json(INFO, args(&[&"trace", &"info", &"--json", &path]));
+    assert_eq!(
+        (&info["requests"], &info["reads"], &info["writes"], &info["other"], &info["skipped"]),
+        (&json!(3), &json!(2), &json!(1), &json!(0), &json!(0))
+    );
+    assert_eq!((&info["bytes_read"], &info["bytes_written"]), (&json!(8194), &json!(512)));
+    assert_eq!((&info["duration_s"], &info["volumes"]), (&json!(2.0), &json!(2)));
+    assert_eq!(info["volume_names"], json!(["host_0", "host_1"]));
+    assert_eq!(info["footprint_blocks"], 4);
+
+    let head = json("forebay.trace.head/1", args(&[&"trace", &"head", &"-n", &"2", &"--json", &path]));
+    assert_eq!(
+        head["requests"],
+        json!([
+            {"time_s": 0.0, "volume": "host_0", "operation": "read", "offset": 0, "length": 8192, "latency_s": 0.0001},
+            {"time_s": 1.0, "volume": "host_0", "operation": "write", "offset": 4096, "length": 512, "latency_s": 0.0001},
+        ])
+    );
+}
+
+#[test]
+fn the_files_of_a_folder_are_one_trace_merged_by_time() {
+    let folder = folder();
+    file(&folder, "b_1.csv", msr(&[(10, 1, true, 0, 512), (30, 1, true, 0, 512)]));
+    file(&folder, "a_0.csv", msr(&[(0, 0, true, 0, 512), (20, 0, true, 0, 512)]));
+    file(&folder, "README.md", "not a trace");
+    let head = json("forebay.trace.head/1", args(&[&"trace", &"head", &"--json", &folder.path()]));
+    let volumes: Vec<&str> = head["requests"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|request| request["volume"].as_str().unwrap())
+        .collect();
+    assert_eq!(volumes, ["host_0", "host_1", "host_0", "host_1"]);
+}
+
+#[test]
+fn standard_input_is_a_trace() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .args(["trace", "info", "--json", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(msr(&[(0, 0, true, 0, 512)]).as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let info: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&info["requests"], &info["format"]), (&json!(1), &json!("msr")));
+}
+
+#[test]
+fn converting_keeps_everything_and_replaces_nothing_unasked() {
+    let folder = folder();
+    let path =
+        file(&folder, "a.csv", msr(&[(0, 0, true, 0, 8192), (7, 1, false, 4096, 512), (90, 0, true, 1, 2)]));
+    let converted = folder.path().join("a.fbt");
+    succeed(args(&[&"trace", &"convert", &path, &"--output", &converted]));
+    let mut before = json("forebay.trace.head/1", args(&[&"trace", &"head", &"--json", &path]));
+    let after = json("forebay.trace.head/1", args(&[&"trace", &"head", &"--json", &converted]));
+    before["format"] = json!("forebay");
+    assert_eq!(before, after);
+    let (status, words) = fail(args(&[&"trace", &"convert", &path, &"-o", &converted]));
+    assert!(
+        status == 1 && words.contains("exists") && words.contains("hint: replace it with --force"),
+        "{words}"
+    );
+    succeed(args(&[&"trace", &"convert", &path, &"--force", &"-o", &converted]));
+    // A failure half-way leaves neither a short trace nor a partial file.
+    let broken = file(&folder, "broken.csv", msr(&[(0, 0, true, 0, 512)]) + "nonsense\n");
+    let other = folder.path().join("b.fbt");
+    fail(args(&[&"trace", &"convert", &broken, &"--format", &"msr", &"-o", &other]));
+    let names: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 3, "{names:?}");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let folder = folder();
+    let lines: Vec<_> = (0..100_000).map(|at| (at, 0, true, at * 512, 512)).collect();
+    let path = file(&folder, "long.csv", msr(&lines));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .args(args(&[&"trace", &"head", &"-n", &"100000", &path]))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
