@@ -97,7 +97,7 @@ pub enum Event<'a> {
     /// parsed: whoever put them there was not the client (an injection); drop the connection if there are any.
     UpgradeTls,
     /// Option haggling is over; requests follow.
-    ExportChosen(ExportInfo),
+    ExportChosen(Box<ExportInfo>),
     /// A valid request.
     Request {
         /// What is asked.

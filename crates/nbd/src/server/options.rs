@@ -136,7 +136,7 @@ impl Session {
             }
             Answer::Chosen(export) => {
                 self.choose(&export);
-                Event::ExportChosen(export)
+                Event::ExportChosen(Box::new(export))
             }
             Answer::Tls => {
                 OptionReplyHeader::encode(header.option, OptionReply::Ack.number(), 0, output);
