@@ -13,6 +13,7 @@ use forebay_devmodel::{
 use forebay_units::{ByteRange, Nanos};
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -50,15 +51,30 @@ struct State {
     next_id: u64,
     volumes: Vec<ByteRange>,
     stopping: bool,
-    completed: u64,
-    late: u64,
-    lateness_max: Nanos,
-    lateness_total: Nanos,
+}
+
+/// How well time is kept; counted for each completion before it is made known.
+#[derive(Default)]
+struct Punctuality {
+    completed: AtomicU64,
+    late: AtomicU64,
+    lateness_max: AtomicU64,
+    lateness_total: AtomicU64,
+}
+
+impl Punctuality {
+    fn count(&self, lateness: Nanos) {
+        self.completed.fetch_add(1, Ordering::Relaxed);
+        self.late.fetch_add(u64::from(lateness > LATE), Ordering::Relaxed);
+        self.lateness_max.fetch_max(lateness.0, Ordering::Relaxed);
+        self.lateness_total.fetch_add(lateness.0, Ordering::Relaxed);
+    }
 }
 
 struct Shared {
     started: Instant,
     state: Mutex<State>,
+    punctuality: Punctuality,
     /// Told when something is due earlier than the timekeeper believes.
     earlier: Condvar,
 }
@@ -101,11 +117,8 @@ impl DiskGroupDevice {
                 next_id: 0,
                 volumes: Vec::new(),
                 stopping: false,
-                completed: 0,
-                late: 0,
-                lateness_max: Nanos::ZERO,
-                lateness_total: Nanos::ZERO,
             }),
+            punctuality: Punctuality::default(),
             earlier: Condvar::new(),
         });
         let thread_error = |source| OpenError::Thread { source };
@@ -166,15 +179,18 @@ impl DiskGroupDevice {
     pub fn statistics(&self) -> DeviceStatistics {
         let state = locked(&self.shared.state);
         let observed = state.group.observe(self.shared.now());
+        drop(state);
+        let punctuality = &self.shared.punctuality;
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         DeviceStatistics {
             at: observed.at,
             spindles: self.parameters.spindles,
             busy: observed.spindles.iter().fold(Nanos::ZERO, |sum, spindle| sum + spindle.busy),
             outstanding: observed.outstanding,
-            completed: state.completed,
-            late: state.late,
-            lateness_max: state.lateness_max,
-            lateness_total: state.lateness_total,
+            completed: get(&punctuality.completed),
+            late: get(&punctuality.late),
+            lateness_max: Nanos(get(&punctuality.lateness_max)),
+            lateness_total: Nanos(get(&punctuality.lateness_total)),
         }
     }
 }
@@ -213,19 +229,11 @@ fn keep_time(shared: &Shared, syncers: &WorkerPool) {
                 due.push((completion.at, request));
             }
             drop(state);
-            let (mut late, mut max, mut total, count) = (0, Nanos::ZERO, Nanos::ZERO, due.len() as u64);
             for (at, request) in due.drain(..) {
-                let lateness = shared.now().saturating_since(at);
-                late += u64::from(lateness > LATE);
-                max = max.max(lateness);
-                total += lateness;
+                shared.punctuality.count(shared.now().saturating_since(at));
                 finish(request, syncers);
             }
             state = locked(&shared.state);
-            state.completed += count;
-            state.late += late;
-            state.lateness_max = state.lateness_max.max(max);
-            state.lateness_total += total;
             continue;
         }
         state = match state.group.next_event() {

@@ -13,6 +13,7 @@ mod file;
 mod image;
 pub mod layer;
 mod memory;
+mod nbd;
 mod open_error;
 mod pending;
 mod pool;
@@ -24,6 +25,7 @@ pub use disk_group::{DiskGroupDevice, DiskGroupOrigin, VolumeBacking};
 pub use file::{FileOrigin, FileOriginOptions};
 pub use image::MemoryImage;
 pub use memory::MemoryOrigin;
+pub use nbd::{ConnectError, NbdOrigin, NbdOriginOptions};
 pub use open_error::OpenError;
 pub use request::{
     CompletionSink, Origin, OriginCompletion, OriginError, OriginOperation, OriginRequest, OriginRequestId,

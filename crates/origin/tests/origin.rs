@@ -5,5 +5,7 @@ mod suite {
     pub(crate) mod disk_group;
     pub(crate) mod file;
     pub(crate) mod layers;
+    pub(crate) mod nbd;
+    pub(crate) mod nbd_server;
     pub(crate) mod support;
 }

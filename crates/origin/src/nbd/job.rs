@@ -1,0 +1,153 @@
+//! A request on its way to an NBD server, which may take several of the protocol's requests.
+
+use crate::pending::{EIO, Pending};
+use crate::request::{OriginError, OriginOperation};
+use forebay_nbd::client::{Export, Operation};
+use forebay_nbd::wire::TransmissionFlags;
+use std::time::Instant;
+
+/// Zeroes are written in pieces of this size where the server offers no command for them.
+const ZEROES_BYTES: u64 = 1 << 20;
+/// Longest trim or zeroing in one request: the protocol's length has 32 bits; a multiple of every smallest block.
+const RANGE_BYTES_MAX: u64 = 1 << 31;
+
+pub(super) struct Job {
+    pub(super) pending: Pending,
+    pub(super) operation: OriginOperation,
+    /// When it began to wait for a connection.
+    pub(super) waits_since: Instant,
+    /// Bytes of the range that are done.
+    done: u64,
+    /// All bytes are done, and a flush stands in for the FUA that the server does not offer.
+    flushing: bool,
+    /// How often a connection was lost under it (reads only).
+    pub(super) losses: u32,
+    /// Writes acknowledged when the flush was sent.
+    pub(super) covers: u64,
+}
+
+/// What to do next for a job.
+pub(super) enum Step {
+    /// Send this; `zeroes` of payload follow, or the data of the write.
+    Send { operation: Operation, zeroes: u64 },
+    /// There is nothing to send: it is done.
+    Nothing,
+}
+
+impl Job {
+    pub(super) fn new(pending: Pending, operation: OriginOperation) -> Job {
+        Job {
+            pending,
+            operation,
+            waits_since: Instant::now(),
+            done: 0,
+            flushing: false,
+            losses: 0,
+            covers: 0,
+        }
+    }
+
+    pub(super) fn is_flush(&self) -> bool {
+        self.flushing || self.operation == OriginOperation::Flush
+    }
+
+    /// What to send next to a server that offers `export`.
+    pub(super) fn step(&self, export: &Export) -> Step {
+        use TransmissionFlags as Flags;
+        let offers = |flag| export.flags.contains(flag);
+        let send = |operation| Step::Send { operation, zeroes: 0 };
+        if self.is_flush() {
+            // A server without flush has nothing that a flush would do, or nothing that we could ask of it.
+            return if offers(Flags::SEND_FLUSH) { send(Operation::Flush) } else { Step::Nothing };
+        }
+        let range = self.operation.range();
+        let left = range.length - self.done;
+        let offset = range.offset + self.done;
+        if left == 0 {
+            return Step::Nothing;
+        }
+        let can_fua = offers(Flags::SEND_FUA);
+        match &self.operation {
+            OriginOperation::Read { .. } => {
+                send(Operation::Read { offset, length: left as u32, dont_fragment: false })
+            }
+            OriginOperation::Write { fua, .. } => {
+                send(Operation::Write { offset, length: left as u32, fua: *fua && can_fua })
+            }
+            // A trim is a hint: who cannot, need not.
+            OriginOperation::Trim { .. } if !offers(Flags::SEND_TRIM) => Step::Nothing,
+            OriginOperation::Trim { fua, .. } => {
+                let length = left.min(RANGE_BYTES_MAX) as u32;
+                send(Operation::Trim { offset, length, fua: *fua && can_fua })
+            }
+            OriginOperation::WriteZeroes { may_trim, fua, .. } => {
+                let fua = *fua && can_fua;
+                if offers(Flags::SEND_WRITE_ZEROES) {
+                    let length = left.min(RANGE_BYTES_MAX) as u32;
+                    return send(Operation::WriteZeroes {
+                        offset,
+                        length,
+                        fua,
+                        no_hole: !may_trim,
+                        fast_zero: false,
+                    });
+                }
+                let zeroes = left.min(ZEROES_BYTES).min(u64::from(export.block_sizes.max));
+                Step::Send { operation: Operation::Write { offset, length: zeroes as u32, fua }, zeroes }
+            }
+            OriginOperation::Flush => unreachable!("flushes are handled above"),
+        }
+    }
+
+    /// Notes that `bytes` more of the range are done; whether more must be sent.
+    pub(super) fn advance(&mut self, bytes: u64, export: &Export) -> bool {
+        if self.is_flush() {
+            return false;
+        }
+        self.done += bytes;
+        if self.done < self.operation.range().length {
+            return true;
+        }
+        let fua = match &self.operation {
+            OriginOperation::Write { fua, .. }
+            | OriginOperation::Trim { fua, .. }
+            | OriginOperation::WriteZeroes { fua, .. } => *fua,
+            _ => false,
+        };
+        self.flushing = fua && !export.flags.contains(TransmissionFlags::SEND_FUA);
+        self.flushing
+    }
+
+    /// What was being done, for messages.
+    pub(super) fn context(&self, what: &str) -> String {
+        let name = match self.operation {
+            OriginOperation::Read { .. } => "read",
+            OriginOperation::Write { .. } => "write",
+            OriginOperation::Flush => "flush",
+            OriginOperation::Trim { .. } => "trim",
+            OriginOperation::WriteZeroes { .. } => "zeroing",
+        };
+        let range = self.operation.range();
+        format!("{name} of {}+{}: {what}", range.offset, range.length)
+    }
+
+    /// It will not be sent (any further).
+    pub(super) fn unreachable(self, what: &str) {
+        if self.done > 0 && self.operation.changes_content() {
+            // Pieces of it were acknowledged: it is not true that nothing was sent.
+            return self.fail(EIO, what);
+        }
+        let context = self.context(what);
+        self.pending.complete(Err(OriginError::Unreachable { context }));
+    }
+
+    pub(super) fn fail(self, errno: i32, what: &str) {
+        let context = self.context(what);
+        self.pending.complete(Err(OriginError::Failed { errno, context }));
+    }
+
+    pub(super) fn outcome_unknown(self, what: &str) {
+        let context = self.context(what);
+        self.pending.complete(Err(OriginError::OutcomeUnknown { context }));
+    }
+}

@@ -1,0 +1,405 @@
+//! An NBD export as an origin: several connections, pipelined requests, reconnection.
+//!
+//! What is sent again after a lost connection: reads. Nothing else. A write (trim, zeroing) that was in flight has an
+//! unknown outcome: the server may have applied it, or may apply it later, when the connection is long gone. Nothing
+//! that a client can observe tells it that this is over, so that such a write is never settled by itself:
+//!
+//! * by default it completes as [`OriginError::OutcomeUnknown`](crate::OriginError::OutcomeUnknown), and stays in doubt until an
+//!   operator declares otherwise ([`Origin::settle`]);
+//! * for a server that is known to finish or to drop everything of a lost connection before it accepts a new one
+//!   ([`NbdOriginOptions::fences_on_disconnect`]) the completion is held back until a new connection is made, and is
+//!   then `Failed` with `EIO`: what the blocks hold is not known, but it will not change any more.
+//!
+//! A flush in flight on a lost connection fails with `EIO`. So does the next flush after it where writes had been
+//! acknowledged since the last one, because a server that was restarted may have lost them
+//! ([`NbdOriginOptions::keeps_acknowledged_writes`]).
+//!
+//! Source: the NBD protocol document (`doc/proto.md`); the rules above are ours.
+
+mod job;
+mod lane;
+mod stream;
+
+pub use stream::ConnectError;
+
+use crate::pending::{Counters, EIO};
+use crate::pool::locked;
+use crate::request::{CompletionSink, Origin, OriginOperation, OriginRequest, OriginTraits};
+use crate::statistics::{OriginState, OriginStatistics};
+use forebay_nbd::Uri;
+use forebay_nbd::client::Export;
+use forebay_nbd::wire::TransmissionFlags;
+use forebay_units::Nanos;
+use job::Job;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use stream::{Stream, connect};
+
+/// How an export is used. All defaults are ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NbdOriginOptions {
+    /// Connections, 1 to 16; 4 by default. One where the server does not say that a flush on one covers all.
+    pub connections: usize,
+    /// Requests in flight, waiting ones included, at least 1; 1,024 by default. Above it, `EBUSY`.
+    pub in_flight_max: usize,
+    /// For connecting, and again for the handshake; 5 s by default.
+    pub connect_timeout: Nanos,
+    /// A request without an answer for so long means that the connection is lost; 30 s by default, at least 1 ms.
+    pub request_timeout: Nanos,
+    /// Pause before connecting again; 100 ms by default. It doubles with each failure,
+    pub backoff_min: Nanos,
+    /// up to this; 5 s by default.
+    pub backoff_max: Nanos,
+    /// How long a request that was not sent, or a read that is to be sent again, waits for a connection before it
+    /// completes as `Unreachable`; 30 s by default, 0: not at all.
+    pub wait_for_origin: Nanos,
+    /// The server accepts a connection only when everything of the lost ones is done or dropped; false by default.
+    pub fences_on_disconnect: bool,
+    /// Acknowledged writes survive whatever interrupts a connection, so that the next flush need not fail; false by
+    /// default.
+    pub keeps_acknowledged_writes: bool,
+}
+
+impl Default for NbdOriginOptions {
+    fn default() -> NbdOriginOptions {
+        NbdOriginOptions {
+            connections: 4,
+            in_flight_max: 1024,
+            connect_timeout: Nanos::secs(5),
+            request_timeout: Nanos::secs(30),
+            backoff_min: Nanos::millis(100),
+            backoff_max: Nanos::secs(5),
+            wait_for_origin: Nanos::secs(30),
+            fences_on_disconnect: false,
+            keeps_acknowledged_writes: false,
+        }
+    }
+}
+
+const CLOSED: &str = "origin closed";
+
+struct Queue {
+    jobs: VecDeque<Job>,
+    closing: bool,
+    failed: Option<String>,
+    lanes_up: Vec<bool>,
+    streams: Vec<Option<Stream>>,
+    down_reason: String,
+}
+
+impl Queue {
+    /// Whether nothing will be sent any more.
+    fn over(&self) -> bool {
+        self.closing || self.failed.is_some()
+    }
+
+    fn take_job(&mut self) -> Option<Job> {
+        if self.over() { None } else { self.jobs.pop_front() }
+    }
+
+    fn is_up(&self) -> bool {
+        self.lanes_up.contains(&true)
+    }
+}
+
+struct Shared {
+    uri: Uri,
+    options: NbdOriginOptions,
+    export: Export,
+    queue: Mutex<Queue>,
+    /// Told when there is something to send: lanes with room wait here.
+    work: Condvar,
+    /// Told when a lane has room again: lanes without wait here.
+    room: Condvar,
+    /// Told when a lane goes up or down, or it is over.
+    change: Condvar,
+    reconnects: AtomicU64,
+    reads_sent_again: AtomicU64,
+    in_doubt: AtomicU64,
+    writes_acknowledged: AtomicU64,
+    flushed_through: AtomicU64,
+    /// The next flush must say that acknowledged writes may be lost.
+    flush_must_fail: AtomicBool,
+}
+
+impl Shared {
+    /// What is worse about an export that came back, if anything.
+    fn changed(&self, now: &Export) -> Option<String> {
+        use TransmissionFlags as Flags;
+        let before = &self.export;
+        if now.size_bytes != before.size_bytes {
+            return Some(format!("size is {} bytes, was {}", now.size_bytes, before.size_bytes));
+        }
+        let lost = |flag| before.flags.contains(flag) && !now.flags.contains(flag);
+        if now.flags.contains(Flags::READ_ONLY) != before.flags.contains(Flags::READ_ONLY) {
+            return Some("read-only has changed".into());
+        }
+        if lost(Flags::SEND_FLUSH) || lost(Flags::CAN_MULTI_CONN) {
+            return Some("flush or its reach over connections is no longer offered".into());
+        }
+        let (new, old) = (now.block_sizes, before.block_sizes);
+        (new.min > old.min || new.max < old.max).then(|| "block sizes are stricter".into())
+    }
+
+    /// Declares the origin unusable, for good.
+    fn fail(&self, reason: String) {
+        tracing::error!(target: "forebay::origin", uri = %self.uri, reason, "origin failed");
+        let mut queue = locked(&self.queue);
+        queue.failed.get_or_insert(reason);
+        queue.streams.iter().flatten().for_each(Stream::shut_down);
+        drop(queue);
+        self.wake_all();
+    }
+
+    fn wake_all(&self) {
+        self.work.notify_all();
+        self.room.notify_all();
+        self.change.notify_all();
+    }
+
+    /// Puts a request back to the front, to be sent next.
+    fn put_back(&self, job: Job) {
+        let mut queue = locked(&self.queue);
+        if queue.over() {
+            let reason = queue.failed.clone().unwrap_or_else(|| CLOSED.into());
+            drop(queue);
+            return job.unreachable(&reason);
+        }
+        queue.jobs.push_front(job);
+        drop(queue);
+        self.work.notify_one();
+        self.change.notify_all();
+    }
+
+    fn note_loss(&self) {
+        let acknowledged = self.writes_acknowledged.load(Ordering::SeqCst);
+        if !self.options.keeps_acknowledged_writes
+            && acknowledged > self.flushed_through.load(Ordering::SeqCst)
+        {
+            self.flush_must_fail.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+/// An export of an NBD server.
+///
+/// Dropping it completes what waits as `Unreachable`, and writes in flight as `OutcomeUnknown`: wait for the
+/// completions first.
+pub struct NbdOrigin {
+    shared: Arc<Shared>,
+    traits: OriginTraits,
+    counters: Arc<Counters>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl NbdOrigin {
+    /// Connects, opens the export that `uri` names, and starts the connections' threads.
+    ///
+    /// Size and abilities are those of this moment. If the export comes back with another size or with less, the
+    /// origin goes into [`OriginState::Failed`] and every request completes as `Unreachable`.
+    ///
+    /// # Errors
+    /// [`ConnectError`] where that cannot be done now; trying again later is up to the caller.
+    pub fn connect(uri: &Uri, options: NbdOriginOptions) -> Result<NbdOrigin, ConnectError> {
+        if uri.tls_required {
+            return Err(ConnectError::Tls { uri: uri.to_string() });
+        }
+        let mut options = options;
+        options.request_timeout = options.request_timeout.max(Nanos::millis(1));
+        options.connect_timeout = options.connect_timeout.max(Nanos::millis(1));
+        options.backoff_min = options.backoff_min.max(Nanos::millis(1));
+        let first = connect(uri, lane::LANE_REQUESTS_MAX, options.connect_timeout.into())?;
+        let export = first.export.clone();
+        if export.size_bytes == 0 {
+            return Err(ConnectError::Empty { uri: uri.to_string() });
+        }
+        let multi = export.flags.contains(TransmissionFlags::CAN_MULTI_CONN);
+        let lanes = if multi { options.connections.clamp(1, 16) } else { 1 };
+        let read_only = export.flags.contains(TransmissionFlags::READ_ONLY);
+        if !read_only && !export.flags.contains(TransmissionFlags::SEND_FLUSH) {
+            tracing::warn!(target: "forebay::origin", %uri, "server offers no flush: nothing tells when writes are safe");
+        }
+        let traits = OriginTraits {
+            size_bytes: export.size_bytes,
+            read_only,
+            block_size_min: export.block_sizes.min,
+            block_size_preferred: export.block_sizes.preferred,
+            request_bytes_max: export.block_sizes.max.min(crate::image::REQUEST_BYTES_MAX),
+            can_trim: export.flags.contains(TransmissionFlags::SEND_TRIM) && !read_only,
+            can_multi_conn: multi || lanes == 1,
+        };
+        let mut lanes_up = vec![false; lanes];
+        // The first lane has its connection already.
+        lanes_up[0] = true;
+        let shared = Arc::new(Shared {
+            uri: uri.clone(),
+            options,
+            export,
+            queue: Mutex::new(Queue {
+                jobs: VecDeque::new(),
+                closing: false,
+                failed: None,
+                lanes_up,
+                streams: (0..lanes).map(|_| None).collect(),
+                down_reason: String::new(),
+            }),
+            work: Condvar::new(),
+            room: Condvar::new(),
+            change: Condvar::new(),
+            reconnects: AtomicU64::new(0),
+            reads_sent_again: AtomicU64::new(0),
+            in_doubt: AtomicU64::new(0),
+            writes_acknowledged: AtomicU64::new(0),
+            flushed_through: AtomicU64::new(0),
+            flush_must_fail: AtomicBool::new(false),
+        });
+        let counters = Counters::new(options.in_flight_max.max(1));
+        let mut origin = NbdOrigin { shared, traits, counters, threads: Vec::new() };
+        let thread_error = |source| ConnectError::Thread { source };
+        let mut first = Some(first);
+        for index in 0..lanes {
+            let (shared, first) = (Arc::clone(&origin.shared), first.take());
+            let builder = thread::Builder::new().name(format!("nbd-origin-{index}"));
+            origin
+                .threads
+                .push(builder.spawn(move || lane::run(&shared, index, first)).map_err(thread_error)?);
+        }
+        let shared = Arc::clone(&origin.shared);
+        let builder = thread::Builder::new().name("nbd-origin-wait".into());
+        origin.threads.push(builder.spawn(move || expire(&shared)).map_err(thread_error)?);
+        Ok(origin)
+    }
+}
+
+/// Completes what has waited too long for a connection, and everything once it is over.
+fn expire(shared: &Shared) {
+    let wait = Duration::from(shared.options.wait_for_origin);
+    let mut queue = locked(&shared.queue);
+    loop {
+        if queue.over() {
+            let reason = queue.failed.clone().unwrap_or_else(|| CLOSED.into());
+            let rest = std::mem::take(&mut queue.jobs);
+            let closing = queue.closing;
+            drop(queue);
+            rest.into_iter().for_each(|job| job.unreachable(&reason));
+            if closing {
+                return;
+            }
+            queue = locked(&shared.queue);
+            let woken = shared.change.wait_timeout_while(queue, Duration::from_secs(1), |queue| {
+                !queue.closing && queue.jobs.is_empty()
+            });
+            queue = woken.unwrap_or_else(PoisonError::into_inner).0;
+            continue;
+        }
+        let mut pause = Duration::from_secs(1);
+        if !queue.is_up() && !queue.jobs.is_empty() {
+            let (overdue, rest): (VecDeque<Job>, _) =
+                queue.jobs.drain(..).partition(|job| job.waits_since.elapsed() >= wait);
+            queue.jobs = rest;
+            if !overdue.is_empty() {
+                let reason = queue.down_reason.clone();
+                drop(queue);
+                overdue.into_iter().for_each(|job| job.unreachable(&reason));
+                queue = locked(&shared.queue);
+                continue;
+            }
+            let next = queue.jobs.iter().map(|job| wait.saturating_sub(job.waits_since.elapsed())).min();
+            pause = next.unwrap_or(pause).max(Duration::from_millis(1)).min(pause);
+        }
+        queue = shared.change.wait_timeout(queue, pause).unwrap_or_else(PoisonError::into_inner).0;
+    }
+}
+
+impl Origin for NbdOrigin {
+    fn traits(&self) -> OriginTraits {
+        self.traits
+    }
+
+    fn submit(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
+        let Some(pending) = self.counters.admit(request.id, sink) else {
+            return;
+        };
+        if let Err(error) = crate::image::check(&request.operation, &self.traits) {
+            return pending.complete(Err(error));
+        }
+        let job = Job::new(pending, request.operation);
+        if job.operation == OriginOperation::Flush
+            && self.shared.flush_must_fail.swap(false, Ordering::SeqCst)
+        {
+            return job
+                .fail(EIO, "a connection was lost since writes were acknowledged: they may not be safe");
+        }
+        if job.operation != OriginOperation::Flush && job.operation.range().length == 0 {
+            return job.pending.complete(Ok(Vec::new()));
+        }
+        let mut queue = locked(&self.shared.queue);
+        if let Some(reason) = queue.failed.clone() {
+            drop(queue);
+            return job.unreachable(&reason);
+        }
+        queue.jobs.push_back(job);
+        let is_up = queue.is_up();
+        drop(queue);
+        if is_up {
+            self.shared.work.notify_one();
+        } else {
+            self.shared.change.notify_all();
+        }
+    }
+
+    fn describe(&self) -> String {
+        format!("NBD export {}", self.shared.uri)
+    }
+
+    fn statistics(&self) -> OriginStatistics {
+        let queue = locked(&self.shared.queue);
+        let state = match &queue.failed {
+            Some(reason) => OriginState::Failed { reason: reason.clone() },
+            None if queue.is_up() => OriginState::Up,
+            None => OriginState::Down { reason: queue.down_reason.clone() },
+        };
+        drop(queue);
+        let mut statistics = OriginStatistics {
+            state,
+            reconnects: self.shared.reconnects.load(Ordering::Relaxed),
+            reads_sent_again: self.shared.reads_sent_again.load(Ordering::Relaxed),
+            in_doubt: self.shared.in_doubt.load(Ordering::Relaxed),
+            ..OriginStatistics::default()
+        };
+        self.counters.add_to(&mut statistics);
+        statistics
+    }
+
+    fn settle(&self) {
+        self.shared.in_doubt.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Drop for NbdOrigin {
+    fn drop(&mut self) {
+        locked(&self.shared.queue).closing = true;
+        self.shared.wake_all();
+        // Lanes leave politely when nothing is in flight; a call that is stuck is cut off. A thread that is still
+        // connecting after that ends by itself and touches nothing that is ours.
+        self.wait_for_threads(Duration::from_millis(200));
+        locked(&self.shared.queue).streams.iter().flatten().for_each(Stream::shut_down);
+        self.wait_for_threads(Duration::from_millis(500));
+    }
+}
+
+impl NbdOrigin {
+    fn wait_for_threads(&mut self, time: Duration) {
+        let deadline = Instant::now() + time;
+        loop {
+            self.threads.retain(|thread| !thread.is_finished());
+            if self.threads.is_empty() || Instant::now() >= deadline {
+                return;
+            }
+            thread::sleep(Duration::from_micros(200));
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Sockets of an NBD client, and the handshake over them.
+
+use forebay_nbd::client::{Config, Event, Export, Session};
+use forebay_nbd::{Transport, Uri};
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// Bytes received at a time.
+pub(super) const RECEIVE_BYTES: usize = 256 << 10;
+
+/// Why no export could be opened at a server. All but [`ConnectError::Tls`] may pass.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The URI asks for TLS.
+    #[error("`{uri}` asks for TLS, which is not supported for origins")]
+    Tls {
+        /// The server.
+        uri: String,
+    },
+    /// Nobody answers there.
+    #[error("cannot connect to `{uri}`")]
+    Connect {
+        /// The server.
+        uri: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The server answers, but not so that the export could be opened.
+    #[error("server at `{uri}` did not open the export")]
+    Handshake {
+        /// The server.
+        uri: String,
+        /// What went wrong.
+        source: Box<forebay_nbd::client::ProtocolError>,
+    },
+    /// The connection broke during the handshake.
+    #[error("connection to `{uri}` broke during the handshake")]
+    Broken {
+        /// The server.
+        uri: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The export holds no bytes.
+    #[error("export `{uri}` has a size of 0 bytes")]
+    Empty {
+        /// The server.
+        uri: String,
+    },
+    /// A thread could not be started.
+    #[error("cannot start a thread for the origin")]
+    Thread {
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+pub(super) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    fn dial(transport: &Transport, timeout: Duration) -> io::Result<Stream> {
+        match transport {
+            Transport::Unix { path } => {
+                use std::os::linux::net::SocketAddrExt;
+                use std::os::unix::ffi::OsStrExt;
+                let stream = match path.as_os_str().as_bytes().split_first() {
+                    Some((0, name)) => {
+                        UnixStream::connect_addr(&std::os::unix::net::SocketAddr::from_abstract_name(name)?)?
+                    }
+                    _ => UnixStream::connect(path)?,
+                };
+                Ok(Stream::Unix(stream))
+            }
+            Transport::Tcp { host, port } => {
+                let mut last = io::Error::new(io::ErrorKind::NotFound, "host name has no address");
+                for address in (host.as_str(), *port).to_socket_addrs()? {
+                    match TcpStream::connect_timeout(&address, timeout) {
+                        Ok(stream) => {
+                            stream.set_nodelay(true)?;
+                            return Ok(Stream::Tcp(stream));
+                        }
+                        Err(error) => last = error,
+                    }
+                }
+                Err(last)
+            }
+        }
+    }
+
+    pub(super) fn try_clone(&self) -> io::Result<Stream> {
+        match self {
+            Stream::Tcp(stream) => stream.try_clone().map(Stream::Tcp),
+            Stream::Unix(stream) => stream.try_clone().map(Stream::Unix),
+        }
+    }
+
+    pub(super) fn set_timeouts(&self, read: Duration, write: Duration) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => {
+                stream.set_read_timeout(Some(read))?;
+                stream.set_write_timeout(Some(write))
+            }
+            Stream::Unix(stream) => {
+                stream.set_read_timeout(Some(read))?;
+                stream.set_write_timeout(Some(write))
+            }
+        }
+    }
+
+    /// Ends the conversation, also for a thread that is in the middle of a call.
+    pub(super) fn shut_down(&self) {
+        let _ = match self {
+            Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
+        };
+    }
+}
+
+impl Read for &Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => (&*stream).read(buffer),
+            Stream::Unix(stream) => (&*stream).read(buffer),
+        }
+    }
+}
+
+impl Write for &Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => (&*stream).write(bytes),
+            Stream::Unix(stream) => (&*stream).write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// An open export, with what was received behind the handshake.
+pub(super) struct Connected {
+    pub(super) stream: Stream,
+    pub(super) session: Session,
+    pub(super) export: Export,
+    pub(super) received: Vec<u8>,
+}
+
+/// Connects and opens the export; takes at most about twice `timeout`.
+pub(super) fn connect(uri: &Uri, requests_max: usize, timeout: Duration) -> Result<Connected, ConnectError> {
+    let text = || uri.to_string();
+    let stream = Stream::dial(&uri.transport, timeout)
+        .map_err(|source| ConnectError::Connect { uri: text(), source })?;
+    let broken = |source| ConnectError::Broken { uri: text(), source };
+    stream.set_timeouts(timeout, timeout).map_err(broken)?;
+    let deadline = Instant::now() + timeout;
+    let config = Config { block_status: false, requests_max, ..Config::new(uri.export.clone()) };
+    let mut session = Session::new(config);
+    let mut received = Vec::new();
+    let mut chunk = vec![0; 16 << 10];
+    let mut output = Vec::new();
+    loop {
+        let mut done = 0;
+        let mut ready = None;
+        while ready.is_none() {
+            let parsed = session
+                .receive(&received[done..], &mut output)
+                .map_err(|source| ConnectError::Handshake { uri: text(), source: Box::new(source) })?;
+            done += parsed.consumed;
+            match parsed.event {
+                Event::Ready(export) => ready = Some(export),
+                Event::NeedMore => break,
+                _ => {}
+            }
+        }
+        received.drain(..done);
+        (&stream).write_all(&output).map_err(broken)?;
+        output.clear();
+        if let Some(export) = ready {
+            return Ok(Connected { stream, session, export, received });
+        }
+        if Instant::now() >= deadline {
+            return Err(broken(io::Error::new(io::ErrorKind::TimedOut, "no end of the handshake in time")));
+        }
+        match (&stream).read(&mut chunk).map_err(broken)? {
+            0 => return Err(broken(io::ErrorKind::UnexpectedEof.into())),
+            bytes => received.extend_from_slice(&chunk[..bytes]),
+        }
+    }
+}

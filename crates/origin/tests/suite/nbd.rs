@@ -1,0 +1,333 @@
+//! The NBD origin against a server in this process, and against real ones where they are installed.
+
+use super::conformance::{SIZE, conform};
+use super::nbd_server::{Action, Server, export};
+use super::support::{Collector, errno, read, run, submit, write};
+use forebay_nbd::ExportInfo;
+use forebay_nbd::wire::Command;
+use forebay_origin::{
+    ConnectError, NbdOrigin, NbdOriginOptions, Origin, OriginError, OriginOperation, OriginState,
+};
+use forebay_units::{ByteRange, Nanos};
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+fn quick() -> NbdOriginOptions {
+    NbdOriginOptions {
+        backoff_min: Nanos::millis(2),
+        backoff_max: Nanos::millis(20),
+        ..NbdOriginOptions::default()
+    }
+}
+
+fn connect(server: &Server, options: NbdOriginOptions) -> NbdOrigin {
+    NbdOrigin::connect(&server.uri(), options).unwrap()
+}
+
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !condition() {
+        assert!(Instant::now() < deadline, "not within 20 s: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn an_nbd_export_conforms_with_several_connections_and_with_one() {
+    for multi_conn in [true, false] {
+        // Servers live as long as the suite, origins come and go.
+        let servers = RefCell::new(Vec::new());
+        conform(&|| {
+            let server = Server::start(ExportInfo { multi_conn, ..export(SIZE) });
+            let origin = connect(&server, quick());
+            servers.borrow_mut().push(server);
+            Arc::new(origin)
+        });
+        until("all connections", || !multi_conn || servers.borrow()[0].connections() >= 4);
+        assert!(multi_conn || servers.borrow().iter().all(|server| server.connections() == 1));
+    }
+}
+
+#[test]
+fn what_a_poor_server_does_not_offer_is_done_otherwise() {
+    let poor = ExportInfo { fua: false, ..ExportInfo::new("disk", SIZE) };
+    let server = Server::start(poor);
+    let origin = connect(&server, quick());
+    assert!(!origin.traits().can_trim);
+    // FUA becomes a write and then a flush.
+    run(&origin, OriginOperation::Write { offset: 0, data: vec![5; 100], fua: true }).unwrap();
+    assert_eq!((server.commands(Command::Write).len(), server.commands(Command::Flush).len()), (1, 1));
+    // Zeroes become writes of at most 1 MiB.
+    run(&origin, write(SIZE - 1, b"x")).unwrap();
+    let range = ByteRange::new(1, SIZE - 1);
+    run(&origin, OriginOperation::WriteZeroes { range, may_trim: true, fua: false }).unwrap();
+    assert_eq!(server.commands(Command::Write).len(), 4);
+    assert_eq!((server.bytes(0, 3), server.bytes(SIZE - 1, 1)), (vec![5, 0, 0], vec![0]));
+    // A trim is a hint.
+    run(&origin, OriginOperation::Trim { range, fua: false }).unwrap();
+    assert_eq!(server.commands(Command::Trim).len(), 0);
+}
+
+#[test]
+fn a_lost_write_is_never_sent_again_and_may_be_applied_late() {
+    let server = Server::start(export(SIZE));
+    let origin = connect(&server, NbdOriginOptions { connections: 1, ..quick() });
+    run(&origin, write(0, b"old")).unwrap();
+    server.script(|request| match request.command {
+        Command::Write => Action::CutAndApplyLate,
+        _ => Action::Serve,
+    });
+    let outcome = run(&origin, write(0, b"new"));
+    assert!(matches!(outcome, Err(OriginError::OutcomeUnknown { .. })), "{outcome:?}");
+    server.script(|_| Action::Serve);
+    // The connection is back, and the server still shows the old content ...
+    assert_eq!(run(&origin, read(0, 3)), Ok(b"old".to_vec()));
+    assert_eq!(origin.statistics().in_doubt, 1);
+    // ... until it applies the write that nobody waits for any more: why the origin cannot call it settled.
+    assert_eq!(server.apply_late(), 1);
+    assert_eq!(run(&origin, read(0, 3)), Ok(b"new".to_vec()));
+    assert_eq!(server.commands(Command::Write).len(), 2);
+    origin.settle();
+    let statistics = origin.statistics();
+    assert_eq!((statistics.in_doubt, statistics.reconnects, statistics.state), (0, 1, OriginState::Up));
+}
+
+#[test]
+fn a_server_that_fences_settles_by_a_new_connection() {
+    let server = Server::start(export(SIZE));
+    let origin = connect(&server, NbdOriginOptions { connections: 1, fences_on_disconnect: true, ..quick() });
+    server.script(|request| if request.command == Command::Write { Action::Cut } else { Action::Serve });
+    server.refuse(true);
+    let collector = Collector::new();
+    submit(&origin, 1, write(0, b"new"), &collector);
+    until("the loss", || matches!(origin.statistics().state, OriginState::Down { .. }));
+    // Nothing is known, so nothing is said, while there is no new connection.
+    std::thread::sleep(Duration::from_millis(30));
+    assert_eq!(collector.count(), 0);
+    server.refuse(false);
+    assert_eq!(errno(&collector.wait(1)[&1]), Some(5));
+    assert_eq!((server.connections(), origin.statistics().in_doubt), (2, 0));
+
+    // And if there is none in time, the outcome is unknown after all.
+    let options = NbdOriginOptions {
+        connections: 1,
+        fences_on_disconnect: true,
+        wait_for_origin: Nanos::millis(20),
+        ..quick()
+    };
+    let origin = connect(&server, options);
+    server.refuse(true);
+    let outcome = run(&origin, write(0, b"new"));
+    assert!(matches!(outcome, Err(OriginError::OutcomeUnknown { .. })), "{outcome:?}");
+    assert_eq!(origin.statistics().in_doubt, 1);
+}
+
+#[test]
+fn reads_are_sent_again_but_not_for_ever() {
+    let server = Server::start(export(SIZE));
+    let origin = connect(&server, quick());
+    run(&origin, write(4096, b"here")).unwrap();
+    let cuts = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&cuts);
+    server.script(move |request| {
+        let cut = request.command == Command::Read && counted.fetch_add(1, Ordering::SeqCst) < 2;
+        if cut { Action::Cut } else { Action::Serve }
+    });
+    assert_eq!(run(&origin, read(4096, 4)), Ok(b"here".to_vec()));
+    assert_eq!(origin.statistics().reads_sent_again, 2);
+    server.script(|request| if request.command == Command::Read { Action::Cut } else { Action::Serve });
+    let outcome = run(&origin, read(4096, 4));
+    assert!(matches!(outcome, Err(OriginError::Unreachable { .. })), "{outcome:?}");
+}
+
+#[test]
+fn a_flush_after_a_loss_says_once_that_acknowledged_writes_may_be_gone() {
+    for (keeps_acknowledged_writes, expected) in [(false, Some(5)), (true, None)] {
+        let server = Server::start(export(SIZE));
+        let options = NbdOriginOptions { connections: 1, keeps_acknowledged_writes, ..quick() };
+        let origin = connect(&server, options);
+        let lose = || {
+            let before = origin.statistics().reconnects;
+            server.cut_all();
+            until("a new connection", || origin.statistics().reconnects > before);
+        };
+        run(&origin, write(0, b"x")).unwrap();
+        run(&origin, OriginOperation::Flush).unwrap();
+        lose();
+        // Everything acknowledged was flushed before: there is nothing to report.
+        assert_eq!(run(&origin, OriginOperation::Flush), Ok(Vec::new()));
+        run(&origin, write(0, b"y")).unwrap();
+        lose();
+        assert_eq!(errno(&run(&origin, OriginOperation::Flush)), expected);
+        assert_eq!(run(&origin, OriginOperation::Flush), Ok(Vec::new()));
+    }
+}
+
+#[test]
+fn unsent_requests_wait_as_configured_or_not_at_all() {
+    let server = Server::start(export(SIZE));
+    let patient = connect(&server, quick());
+    let hasty = connect(&server, NbdOriginOptions { wait_for_origin: Nanos::ZERO, ..quick() });
+    until("all connections", || server.connections() == 8);
+    server.refuse(true);
+    server.cut_all();
+    for origin in [&patient, &hasty] {
+        until("the loss", || matches!(origin.statistics().state, OriginState::Down { .. }));
+    }
+    let outcome = run(&hasty, write(0, b"x"));
+    assert!(matches!(outcome, Err(OriginError::Unreachable { .. })), "{outcome:?}");
+    let collector = Collector::new();
+    submit(&patient, 1, write(0, b"x"), &collector);
+    assert_eq!(collector.count(), 0);
+    server.refuse(false);
+    assert_eq!(collector.wait(1)[&1], Ok(Vec::new()));
+    assert_eq!(server.bytes(0, 1), b"x");
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_given_up() {
+    let server = Server::start(export(SIZE));
+    let origin = connect(&server, NbdOriginOptions { request_timeout: Nanos::millis(50), ..quick() });
+    server.script(|request| if request.command == Command::Write { Action::Ignore } else { Action::Serve });
+    let outcome = run(&origin, write(0, b"x"));
+    assert!(matches!(outcome, Err(OriginError::OutcomeUnknown { .. })), "{outcome:?}");
+    assert_eq!(run(&origin, read(0, 1)), Ok(vec![0]));
+}
+
+#[test]
+fn an_export_that_comes_back_with_another_size_is_not_used() {
+    let server = Server::start(export(SIZE));
+    let origin = connect(&server, quick());
+    server.set_export(export(SIZE - 1));
+    server.cut_all();
+    until("the failure", || matches!(origin.statistics().state, OriginState::Failed { .. }));
+    let OriginState::Failed { reason } = origin.statistics().state else { unreachable!() };
+    assert!(reason.contains(&SIZE.to_string()), "{reason}");
+    let outcome = run(&origin, read(0, 1));
+    assert!(matches!(outcome, Err(OriginError::Unreachable { .. })), "{outcome:?}");
+}
+
+#[test]
+fn errors_of_the_server_arrive_and_the_queue_is_bounded() {
+    let server = Server::start(ExportInfo { read_only: true, ..export(SIZE) });
+    let origin = connect(&server, NbdOriginOptions { in_flight_max: 300, ..quick() });
+    assert_eq!(errno(&run(&origin, write(0, b"x"))), Some(1));
+    server.script(|_| Action::Fail);
+    assert_eq!(errno(&run(&origin, read(0, 1))), Some(28));
+    server.script(|_| Action::Ignore);
+    let collector = Collector::new();
+    for id in 0..301 {
+        submit(&origin, id, read(id, 1), &collector);
+    }
+    assert_eq!(errno(&collector.wait(1)[&300]), Some(16));
+    drop(origin);
+    let outcomes = collector.wait(301);
+    assert_eq!(outcomes.values().filter(|o| matches!(o, Err(OriginError::Unreachable { .. }))).count(), 300);
+}
+
+#[test]
+fn what_cannot_be_connected_to_is_named() {
+    let error = |uri: &str| NbdOrigin::connect(&uri.parse().unwrap(), quick()).err().unwrap();
+    let missing = error("nbd+unix:///disk?socket=/nonexistent/socket");
+    assert!(
+        matches!(missing, ConnectError::Connect { .. })
+            && missing.to_string().contains("/nonexistent/socket")
+    );
+    assert!(matches!(error("nbds://localhost/disk"), ConnectError::Tls { .. }));
+    let server = Server::start(export(SIZE));
+    let other = forebay_nbd::Uri { export: "other".into(), ..server.uri() };
+    assert!(matches!(NbdOrigin::connect(&other, quick()).err().unwrap(), ConnectError::Handshake { .. }));
+}
+
+/// Whether a program is there. Its absence is said aloud, and is a failure where the environment says `CI=true`.
+fn installed(program: &str) -> bool {
+    let found = std::process::Command::new(program).arg("--version").output().is_ok();
+    if !found {
+        println!("skipped: {program} not installed");
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "{program} must be installed where CI=true");
+    }
+    found
+}
+
+/// A real server in a child process, ended with its owner.
+struct Peer {
+    child: std::process::Child,
+    socket: std::path::PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+impl Peer {
+    fn start(program: &str, arguments: impl Fn(&std::path::Path, &std::path::Path) -> Vec<String>) -> Peer {
+        let directory = tempfile::tempdir().unwrap();
+        let (socket, image) = (directory.path().join("socket"), directory.path().join("image"));
+        std::fs::File::create(&image).unwrap().set_len(SIZE - SIZE % 512).unwrap();
+        let child = std::process::Command::new(program).args(arguments(&socket, &image)).spawn().unwrap();
+        let peer = Peer { child, socket, _directory: directory };
+        until("the server's socket", || peer.socket.exists());
+        peer
+    }
+
+    fn exercise(&self, name: &str) {
+        let uri = forebay_nbd::Uri::unix(&self.socket, "");
+        let mut origin = None;
+        until("a connection", || {
+            origin = NbdOrigin::connect(&uri, quick()).ok();
+            origin.is_some()
+        });
+        let origin = origin.unwrap();
+        let size = origin.traits().size_bytes;
+        let collector = Collector::new();
+        for id in 0..128 {
+            submit(&origin, id, write(id * 8192, &[id as u8 + 1; 8192]), &collector);
+        }
+        assert!(collector.wait(128).values().all(Result::is_ok));
+        run(&origin, OriginOperation::Flush).unwrap();
+        let range = ByteRange::new(8192, 8192);
+        run(&origin, OriginOperation::WriteZeroes { range, may_trim: true, fua: true }).unwrap();
+        run(&origin, OriginOperation::Trim { range: ByteRange::new(size - 4096, 4096), fua: false }).unwrap();
+        let collector = Collector::new();
+        for id in 0..128 {
+            submit(&origin, id, read(id * 8192, 8192), &collector);
+        }
+        for (id, outcome) in collector.wait(128) {
+            let expected = if id == 1 { 0 } else { id as u8 + 1 };
+            assert!(outcome.unwrap().iter().all(|byte| *byte == expected || id == 127), "{name}: block {id}");
+        }
+        println!("{name}: {:?}", origin.statistics());
+        assert_eq!(origin.statistics().errors, 0);
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn text(path: &std::path::Path) -> String {
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn nbdkit_is_a_peer() {
+    if installed("nbdkit") {
+        let peer = Peer::start("nbdkit", |socket, image| {
+            ["--foreground", "--unix", &text(socket), "file", &text(image)].map(String::from).to_vec()
+        });
+        peer.exercise("nbdkit");
+    }
+}
+
+#[test]
+fn qemu_nbd_is_a_peer() {
+    if installed("qemu-nbd") {
+        let peer = Peer::start("qemu-nbd", |socket, image| {
+            let common = ["--persistent", "--shared=8", "--format=raw", "--discard=unmap", "--socket"];
+            common.map(String::from).into_iter().chain([text(socket), text(image)]).collect()
+        });
+        peer.exercise("qemu-nbd");
+    }
+}

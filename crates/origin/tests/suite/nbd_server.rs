@@ -1,0 +1,223 @@
+//! A small NBD server in the test's own process that can be told to misbehave.
+
+use forebay_nbd::ExportInfo;
+use forebay_nbd::server::{Config, Event, Payload, Request, Session};
+use forebay_nbd::wire::{Command, ErrorCode};
+use forebay_origin::MemoryImage;
+use forebay_units::Bytes;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+/// What the server does about a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Carries it out and answers.
+    Serve,
+    /// Cuts the connection; the request is never carried out.
+    Cut,
+    /// Cuts the connection and keeps the write: [`Server::apply_late`] carries it out.
+    CutAndApplyLate,
+    /// Never answers.
+    Ignore,
+    /// Answers with an error.
+    Fail,
+}
+
+type Script = Box<dyn Fn(&Request) -> Action + Send + Sync>;
+
+struct Inner {
+    image: MemoryImage,
+    export: Mutex<ExportInfo>,
+    script: Mutex<Script>,
+    refuses: AtomicBool,
+    accepted: AtomicUsize,
+    commands: Mutex<Vec<Request>>,
+    late: Mutex<Vec<(u64, Vec<u8>)>>,
+    streams: Mutex<Vec<UnixStream>>,
+    closing: AtomicBool,
+}
+
+pub(crate) struct Server {
+    inner: Arc<Inner>,
+    path: PathBuf,
+    _directory: tempfile::TempDir,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// An export named `disk` with everything that the server can do.
+pub(crate) fn export(size: u64) -> ExportInfo {
+    ExportInfo { trim: true, write_zeroes: true, multi_conn: true, ..ExportInfo::new("disk", size) }
+}
+
+impl Server {
+    pub(crate) fn start(export: ExportInfo) -> Server {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let inner = Arc::new(Inner {
+            image: MemoryImage::new(Bytes(export.size_bytes)),
+            export: Mutex::new(export),
+            script: Mutex::new(Box::new(|_| Action::Serve)),
+            refuses: AtomicBool::new(false),
+            accepted: AtomicUsize::new(0),
+            commands: Mutex::new(Vec::new()),
+            late: Mutex::new(Vec::new()),
+            streams: Mutex::new(Vec::new()),
+            closing: AtomicBool::new(false),
+        });
+        let for_thread = Arc::clone(&inner);
+        let thread = std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let stream = stream.unwrap();
+                if for_thread.closing.load(Ordering::SeqCst) {
+                    return;
+                }
+                if for_thread.refuses.load(Ordering::SeqCst) {
+                    continue;
+                }
+                for_thread.accepted.fetch_add(1, Ordering::SeqCst);
+                for_thread.streams.lock().unwrap().push(stream.try_clone().unwrap());
+                let inner = Arc::clone(&for_thread);
+                std::thread::spawn(move || inner.serve(stream));
+            }
+        });
+        Server { inner, path, _directory: directory, thread: Some(thread) }
+    }
+
+    pub(crate) fn uri(&self) -> forebay_nbd::Uri {
+        forebay_nbd::Uri::unix(&self.path, "disk")
+    }
+
+    pub(crate) fn script(&self, script: impl Fn(&Request) -> Action + Send + Sync + 'static) {
+        *self.inner.script.lock().unwrap() = Box::new(script);
+    }
+
+    pub(crate) fn set_export(&self, export: ExportInfo) {
+        *self.inner.export.lock().unwrap() = export;
+    }
+
+    pub(crate) fn refuse(&self, refuses: bool) {
+        self.inner.refuses.store(refuses, Ordering::SeqCst);
+    }
+
+    pub(crate) fn cut_all(&self) {
+        for stream in self.inner.streams.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.inner.accepted.load(Ordering::SeqCst)
+    }
+
+    /// Every request that arrived, in order.
+    pub(crate) fn commands(&self, command: Command) -> Vec<Request> {
+        let commands = self.inner.commands.lock().unwrap();
+        commands.iter().filter(|request| request.command == command).copied().collect()
+    }
+
+    pub(crate) fn apply_late(&self) -> usize {
+        let late = std::mem::take(&mut *self.inner.late.lock().unwrap());
+        late.iter().for_each(|(offset, data)| self.inner.image.write_at(*offset, data));
+        late.len()
+    }
+
+    pub(crate) fn bytes(&self, offset: u64, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        self.inner.image.read_at(offset, &mut bytes);
+        bytes
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.inner.closing.store(true, Ordering::SeqCst);
+        self.cut_all();
+        let _ = UnixStream::connect(&self.path);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+impl Inner {
+    fn serve(&self, mut stream: UnixStream) {
+        let exports = vec![self.export.lock().unwrap().clone()];
+        let mut output = Vec::new();
+        let config = Config { payload_whole_bytes_max: 32 << 20, ..Config::default() };
+        let mut session = Session::new(config, &mut output);
+        let mut input = Vec::new();
+        let mut chunk = vec![0; 1 << 20];
+        loop {
+            loop {
+                let Ok(parsed) = session.receive(&input, &exports, &mut output) else {
+                    return;
+                };
+                let consumed = parsed.consumed;
+                match parsed.event {
+                    Event::NeedMore => break,
+                    Event::Disconnect(_) => return,
+                    Event::Request { request, payload } => {
+                        self.commands.lock().unwrap().push(request);
+                        let data = match payload {
+                            Payload::Whole(bytes) => bytes.to_vec(),
+                            _ => Vec::new(),
+                        };
+                        let action = (self.script.lock().unwrap())(&request);
+                        match action {
+                            Action::Cut => return self.cut(&stream),
+                            Action::CutAndApplyLate => {
+                                self.late.lock().unwrap().push((request.range.offset, data));
+                                return self.cut(&stream);
+                            }
+                            Action::Ignore => {}
+                            Action::Fail => {
+                                session.replies().error(
+                                    request.cookie,
+                                    ErrorCode::NoSpace,
+                                    "full",
+                                    &mut output,
+                                );
+                            }
+                            Action::Serve => self.carry_out(&session, &request, &data, &mut output),
+                        }
+                    }
+                    _ => {}
+                }
+                input.drain(..consumed);
+            }
+            if stream.write_all(&output).is_err() {
+                return;
+            }
+            output.clear();
+            match stream.read(&mut chunk) {
+                Ok(0) | Err(_) => return,
+                Ok(bytes) => input.extend_from_slice(&chunk[..bytes]),
+            }
+        }
+    }
+
+    fn cut(&self, stream: &UnixStream) {
+        let _ = stream.shutdown(Shutdown::Both);
+    }
+
+    fn carry_out(&self, session: &Session, request: &Request, data: &[u8], output: &mut Vec<u8>) {
+        let range = request.range;
+        match request.command {
+            Command::Read => {
+                output.extend_from_slice(&session.replies().read_header(request));
+                let mut bytes = vec![0; range.length as usize];
+                self.image.read_at(range.offset, &mut bytes);
+                output.extend_from_slice(&bytes);
+                return;
+            }
+            Command::Write => self.image.write_at(range.offset, data),
+            Command::Trim | Command::WriteZeroes => self.image.zero(range.offset, range.length),
+            _ => {}
+        }
+        session.replies().success(request, output);
+    }
+}
