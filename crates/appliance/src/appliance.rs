@@ -1,0 +1,531 @@
+//! The handle of a running data path: start, change volumes, observe, stop. For daemons, demonstrations and tests.
+//!
+//! It is not on the path of any request: workers serve whether anybody holds the handle, asks it, or is stuck. Every method
+//! may be called from any thread, waits for a worker's turn (well under a millisecond unless said otherwise), and never
+//! for I/O.
+
+use crate::clock::Clock;
+use crate::driver::{
+    Acceptor, AcceptorHandle, BATCH_WAIT, BoundAddress, Inbox, ListenError, Listener, ListenerConfig, Message, Worker,
+};
+use crate::service::{Directory, DirectoryEntry, NAME_BYTES_MAX, ServiceLimits};
+use crate::slab::SlabKey;
+use crate::volume::{
+    PrewarmPlan, VolumeLimits, VolumeMachine, VolumeObservation, VolumeSettings, VolumeSettingsError,
+};
+use forebay_locality::LiveConfig;
+use forebay_nbd::server::Config;
+use forebay_nbd::{BlockSizes, ExportInfo};
+use forebay_origin::{Origin, OriginStatistics, OriginTraits};
+use forebay_units::{BlockSize, Bytes, Nanos, Ratio, mix64};
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, RwLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use thiserror::Error;
+
+/// What an appliance is started with.
+#[derive(Clone)]
+pub struct ApplianceConfig {
+    /// Where to listen; may be empty.
+    pub listeners: Vec<ListenerConfig>,
+    /// Threads that own volumes; at least 1. Each volume has one, so more than there are volumes is a waste. Default 2.
+    pub workers: usize,
+    /// Client connections at once, handshakes included. Default 4,096.
+    pub connections_max: usize,
+    /// Maxima of each worker.
+    pub limits: ServiceLimits,
+    /// How long a worker lets a batch form after one that held more than one request. Default 20 us; zero never waits.
+    pub batch_wait: Duration,
+    /// The volumes at the start.
+    pub volumes: Vec<VolumeConfig>,
+}
+
+impl Default for ApplianceConfig {
+    fn default() -> ApplianceConfig {
+        ApplianceConfig {
+            listeners: Vec::new(),
+            workers: 2,
+            connections_max: 4096,
+            limits: ServiceLimits::default(),
+            batch_wait: BATCH_WAIT,
+            volumes: Vec::new(),
+        }
+    }
+}
+
+/// One volume.
+#[derive(Clone)]
+pub struct VolumeConfig {
+    /// The export's name: unique, at most 4,096 bytes, and not empty.
+    pub name: String,
+    /// For people who list exports; may be empty.
+    pub description: String,
+    /// Where the data lives.
+    pub origin: Arc<dyn Origin>,
+    /// The unit of caching. Default 4 KiB.
+    pub block_size: BlockSize,
+    /// The partition at the start, in bytes; 0 (default): a proxy without a cache.
+    pub quota: Bytes,
+    /// The share of the single-touch pool. Default 0.2, as in PRESTO.
+    pub single_touch_share: Ratio,
+    /// Refuses every change, whatever the origin allows.
+    pub read_only: bool,
+    /// What is observed of curve, working set and hot zones; `None`: nothing. Default: on.
+    pub locality: Option<LiveConfig>,
+    /// Maxima.
+    pub limits: VolumeLimits,
+}
+
+impl VolumeConfig {
+    /// A writable volume without a cache, observed, with the defaults above.
+    pub fn new(name: impl Into<String>, origin: Arc<dyn Origin>) -> VolumeConfig {
+        VolumeConfig {
+            name: name.into(),
+            description: String::new(),
+            origin,
+            block_size: BlockSize::DEFAULT,
+            quota: Bytes::ZERO,
+            single_touch_share: Ratio::clamped(0.2),
+            read_only: false,
+            locality: Some(LiveConfig::default()),
+            limits: VolumeLimits::default(),
+        }
+    }
+}
+
+/// One volume as it was at an instant; owned.
+#[derive(Clone, Debug)]
+pub struct VolumeSnapshot {
+    /// Its name.
+    pub name: String,
+    /// Size in bytes.
+    pub size: Bytes,
+    /// Refuses every change.
+    pub read_only: bool,
+    /// Clients that chose it and are still here.
+    pub connections: usize,
+    /// What its machine observed.
+    pub observation: VolumeObservation,
+    /// What and where its origin is, for people.
+    pub origin: String,
+    /// What its origin is and can do.
+    pub origin_traits: OriginTraits,
+    /// What its origin says of itself.
+    pub origin_statistics: OriginStatistics,
+}
+
+/// Why an appliance did not start.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// A volume cannot be served.
+    #[error(transparent)]
+    Volume(#[from] AddVolumeError),
+    /// A listener cannot be opened.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The system has no threads or descriptors for it.
+    #[error("cannot start the threads of the data path")]
+    System(#[from] io::Error),
+}
+
+/// Why a volume was not added.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum AddVolumeError {
+    /// There is one of that name.
+    #[error("volume `{name}` exists already")]
+    Exists {
+        /// The name.
+        name: String,
+    },
+    /// The name is empty or too long.
+    #[error("volume name of {bytes} bytes; expected 1 to 4096")]
+    Name {
+        /// How long it is.
+        bytes: usize,
+    },
+    /// Block size and origin do not go together.
+    #[error("volume `{name}`: {source}")]
+    Settings {
+        /// The volume.
+        name: String,
+        /// Why.
+        source: VolumeSettingsError,
+    },
+    /// The worker thread is gone.
+    #[error(transparent)]
+    Worker(#[from] WorkerGone),
+}
+
+/// The thread that owns the volume has ended: it was shut down, or it panicked, which the log tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the worker thread {worker} has ended")]
+pub struct WorkerGone {
+    /// Which, from 0.
+    pub worker: usize,
+}
+
+/// Why a command to a volume failed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum CommandError {
+    /// There is no such volume.
+    #[error("there is no volume `{name}`")]
+    Unknown {
+        /// The name.
+        name: String,
+    },
+    /// The worker thread is gone.
+    #[error(transparent)]
+    Worker(#[from] WorkerGone),
+}
+
+/// How a volume, or all of them, ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drained {
+    /// Everything in flight was answered.
+    Completely,
+    /// The time was over first: some clients got no answer, and requests may still be at the origin.
+    TimedOut,
+}
+
+struct WorkerThread {
+    inbox: Arc<Inbox>,
+    thread: Option<JoinHandle<()>>,
+    volumes: AtomicUsize,
+}
+
+/// A running data path. Dropping it shuts it down at once; [`Appliance::shutdown`] does so in order.
+pub struct Appliance {
+    clock: Clock,
+    directory: Arc<RwLock<Directory>>,
+    workers: Vec<WorkerThread>,
+    acceptor: Arc<AcceptorHandle>,
+    acceptor_thread: Option<JoinHandle<()>>,
+    listeners: Vec<BoundAddress>,
+    connections: Arc<AtomicUsize>,
+    limits: ServiceLimits,
+}
+
+impl Appliance {
+    /// Starts threads, opens listeners, adds volumes. Nothing listens unless everything worked.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing is left behind then.
+    pub fn start(config: ApplianceConfig) -> Result<Appliance, StartError> {
+        let listeners = config.listeners.iter().map(Listener::open).collect::<Result<Vec<_>, _>>()?;
+        let clock = Clock::start();
+        let directory = Arc::new(RwLock::new(Directory::default()));
+        let acceptor = Arc::new(AcceptorHandle::new().map_err(io::Error::from)?);
+        let mut appliance = Appliance {
+            clock,
+            directory: directory.clone(),
+            workers: Vec::new(),
+            acceptor: acceptor.clone(),
+            acceptor_thread: None,
+            listeners: listeners.iter().map(|listener| listener.address.clone()).collect(),
+            connections: Arc::default(),
+            limits: config.limits,
+        };
+        for index in 0..config.workers.max(1) {
+            let inbox = Arc::new(Inbox::new().map_err(io::Error::from)?);
+            let worker = Worker::new(inbox.clone(), config.limits, config.batch_wait, clock)
+                .map_err(io::Error::from)?;
+            let thread = std::thread::Builder::new()
+                .name(format!("worker-{index}"))
+                .spawn(move || worker.run())?;
+            appliance.workers.push(WorkerThread { inbox, thread: Some(thread), volumes: AtomicUsize::new(0) });
+        }
+        for volume in config.volumes {
+            appliance.add_volume(volume)?;
+        }
+        let nbd = Config { payload_bytes_max: config.limits.request_bytes_max, ..Config::default() };
+        let inboxes = appliance.workers.iter().map(|worker| worker.inbox.clone()).collect();
+        let thread = Acceptor::new(
+            acceptor,
+            listeners,
+            nbd,
+            directory,
+            inboxes,
+            appliance.connections.clone(),
+            config.connections_max,
+            clock,
+        )
+        .map_err(io::Error::from)?;
+        appliance.acceptor_thread =
+            Some(std::thread::Builder::new().name("acceptor".to_owned()).spawn(move || thread.run())?);
+        Ok(appliance)
+    }
+
+    /// Where it listens, in the order of the configuration, with the ports that were chosen.
+    pub fn listeners(&self) -> &[BoundAddress] {
+        &self.listeners
+    }
+
+    /// The time on the data path's clock, to which all times in snapshots refer.
+    pub fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    /// The names of all volumes, sorted.
+    pub fn volumes(&self) -> Vec<String> {
+        self.read().entries.keys().cloned().collect()
+    }
+
+    /// Client connections, handshakes included.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Directory> {
+        self.directory.read().expect("nobody panics while holding the directory")
+    }
+
+    /// Adds a volume; clients may choose it when this returns.
+    ///
+    /// # Errors
+    /// [`AddVolumeError`].
+    pub fn add_volume(&self, config: VolumeConfig) -> Result<(), AddVolumeError> {
+        let name = config.name.clone();
+        if name.is_empty() || name.len() > NAME_BYTES_MAX {
+            return Err(AddVolumeError::Name { bytes: name.len() });
+        }
+        if self.read().entries.contains_key(&name) {
+            return Err(AddVolumeError::Exists { name });
+        }
+        let (worker, thread) = self
+            .workers
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, worker)| worker.volumes.load(Ordering::Relaxed))
+            .expect("there is at least one worker");
+        let origin_traits = config.origin.traits();
+        // Secret enough against clients that would collide on purpose: nothing that they see depends on it but time.
+        let seed = mix64(self.clock.now().0 ^ (std::process::id() as u64) << 32);
+        let settings = VolumeSettings {
+            origin: origin_traits,
+            read_only: config.read_only,
+            block_size: config.block_size,
+            quota: config.quota,
+            single_touch_share: config.single_touch_share,
+            seed,
+            locality: config.locality,
+            limits: config.limits,
+        };
+        let machine = VolumeMachine::new(settings, self.clock.now())
+            .map_err(|source| AddVolumeError::Settings { name: name.clone(), source })?;
+        let export = self.export(&config, &machine, &origin_traits);
+        let (reply, answer) = sync_channel(1);
+        let origin = config.origin.clone();
+        thread.inbox.send(Message::AddVolume { machine: Box::new(machine), origin, reply });
+        let volume = answer.recv().map_err(|_| WorkerGone { worker })?;
+        let mut directory = self.directory.write().expect("nobody panics while holding the directory");
+        if directory.entries.contains_key(&name) {
+            // Two callers added the same name at the same time; the first one stays.
+            drop(directory);
+            let (reply, _) = sync_channel(1);
+            thread.inbox.send(Message::RemoveVolume { volume, timeout: Duration::ZERO, reply });
+            return Err(AddVolumeError::Exists { name });
+        }
+        thread.volumes.fetch_add(1, Ordering::Relaxed);
+        let connections = Arc::default();
+        let entry = DirectoryEntry { export, worker, volume, connections, origin: config.origin };
+        directory.entries.insert(name, entry);
+        Ok(())
+    }
+
+    fn export(&self, config: &VolumeConfig, machine: &VolumeMachine, origin: &OriginTraits) -> ExportInfo {
+        let min = origin.block_size_min.clamp(1, 1 << 16);
+        let max = self.limits.request_bytes_max;
+        ExportInfo {
+            description: config.description.clone(),
+            read_only: machine.is_read_only(),
+            trim: origin.can_trim,
+            write_zeroes: true,
+            cache: true,
+            block_status: true,
+            multi_conn: origin.can_multi_conn,
+            block_sizes: BlockSizes {
+                min,
+                preferred: (config.block_size.bytes() as u32).max(origin.block_size_preferred).max(512),
+                max: max - max % min,
+            },
+            ..ExportInfo::new(config.name.clone(), origin.size_bytes)
+        }
+    }
+
+    /// Takes a volume away: no new clients; requests in flight complete, for at most `timeout`, while new ones get
+    /// `ESHUTDOWN`; then its clients are disconnected. Waits for that.
+    ///
+    /// # Errors
+    /// [`CommandError`].
+    pub fn remove_volume(&self, name: &str, timeout: Duration) -> Result<Drained, CommandError> {
+        let entry = {
+            let mut directory = self.directory.write().expect("nobody panics while holding the directory");
+            directory.entries.remove(name)
+        };
+        let Some(DirectoryEntry { worker, volume, .. }) = entry else {
+            return Err(CommandError::Unknown { name: name.to_owned() });
+        };
+        let (reply, answer) = sync_channel(1);
+        self.workers[worker].inbox.send(Message::RemoveVolume { volume, timeout, reply });
+        let complete = answer.recv().map_err(|_| WorkerGone { worker })?;
+        self.workers[worker].volumes.fetch_sub(1, Ordering::Relaxed);
+        Ok(if complete { Drained::Completely } else { Drained::TimedOut })
+    }
+
+    fn entry(&self, name: &str) -> Result<DirectoryEntry, CommandError> {
+        let unknown = || CommandError::Unknown { name: name.to_owned() };
+        self.read().entries.get(name).cloned().ok_or_else(unknown)
+    }
+
+    fn command<R: Send + 'static>(
+        &self,
+        worker: usize,
+        volume: SlabKey,
+        command: impl FnOnce(&mut VolumeMachine, Nanos) -> R + Send + 'static,
+    ) -> Receiver<Option<R>> {
+        let (reply, answer) = sync_channel(1);
+        let command = Box::new(move |machine: Option<&mut VolumeMachine>, now: Nanos| {
+            let _ = reply.send(machine.map(|machine| command(machine, now)));
+        });
+        self.workers[worker].inbox.send(Message::Command { volume, command });
+        answer
+    }
+
+    fn run<R: Send + 'static>(
+        &self,
+        name: &str,
+        command: impl FnOnce(&mut VolumeMachine, Nanos) -> R + Send + 'static,
+    ) -> Result<R, CommandError> {
+        let entry = self.entry(name)?;
+        let answer = self.command(entry.worker, entry.volume, command);
+        let result = answer.recv().map_err(|_| WorkerGone { worker: entry.worker })?;
+        result.ok_or_else(|| CommandError::Unknown { name: name.to_owned() })
+    }
+
+    /// Sets a volume's quota; whole blocks of it are used. Growth is at once; a smaller quota is put in force in small steps
+    /// between requests, which [`VolumeObservation::quota_progress`] tells.
+    ///
+    /// # Errors
+    /// [`CommandError`].
+    pub fn set_quota(&self, name: &str, quota: Bytes) -> Result<(), CommandError> {
+        self.run(name, move |machine, _| machine.set_quota(quota))
+    }
+
+    /// Starts a warm-up in place of the one that goes on; [`VolumeObservation::prewarm`] tells how far it is.
+    ///
+    /// # Errors
+    /// [`CommandError`].
+    pub fn prewarm(&self, name: &str, plan: PrewarmPlan) -> Result<(), CommandError> {
+        self.run(name, move |machine, now| machine.prewarm(now, plan))
+    }
+
+    /// Ends the warm-up, if one goes on.
+    ///
+    /// # Errors
+    /// [`CommandError`].
+    pub fn cancel_prewarm(&self, name: &str) -> Result<(), CommandError> {
+        self.run(name, |machine, _| machine.cancel_prewarm())
+    }
+
+    /// An operator declares that no write of unknown outcome will be applied any more: ranges in doubt are served and
+    /// cached again. Only who runs the storage can know.
+    ///
+    /// # Errors
+    /// [`CommandError`].
+    pub fn settle(&self, name: &str) -> Result<(), CommandError> {
+        self.entry(name)?.origin.settle();
+        self.run(name, |machine, _| machine.settle())
+    }
+
+    /// What is known of one volume. `end_interval` starts a new interval of latencies; of several observers only one, the
+    /// controller, should.
+    ///
+    /// # Errors
+    /// [`CommandError`].
+    pub fn observe(&self, name: &str, end_interval: bool) -> Result<VolumeSnapshot, CommandError> {
+        let entry = self.entry(name)?;
+        let answer = self.ask(&entry, end_interval);
+        snapshot(&entry, &answer)
+    }
+
+    /// What is known of every volume, sorted by name. Volumes that end meanwhile are missing. All workers are asked
+    /// before the first answer is waited for.
+    ///
+    /// # Errors
+    /// [`WorkerGone`].
+    pub fn observe_all(&self, end_interval: bool) -> Result<Vec<VolumeSnapshot>, WorkerGone> {
+        let entries: Vec<DirectoryEntry> = self.read().entries.values().cloned().collect();
+        let asked: Vec<_> = entries.iter().map(|entry| (entry, self.ask(entry, end_interval))).collect();
+        let mut snapshots = Vec::with_capacity(asked.len());
+        for (entry, answer) in asked {
+            match snapshot(entry, &answer) {
+                Ok(snapshot) => snapshots.push(snapshot),
+                Err(CommandError::Unknown { .. }) => {}
+                Err(CommandError::Worker(gone)) => return Err(gone),
+            }
+        }
+        Ok(snapshots)
+    }
+
+    fn ask(&self, entry: &DirectoryEntry, end_interval: bool) -> Receiver<Option<VolumeObservation>> {
+        self.command(entry.worker, entry.volume, move |machine, now| machine.observe(now, end_interval))
+    }
+
+    /// Stops listening, lets what is in flight complete for at most `timeout`, disconnects everybody, and ends the threads.
+    pub fn shutdown(mut self, timeout: Duration) -> Drained {
+        self.end(timeout)
+    }
+
+    fn end(&mut self, timeout: Duration) -> Drained {
+        self.acceptor.end();
+        if let Some(thread) = self.acceptor_thread.take() {
+            let _ = thread.join();
+        }
+        let mut answers = Vec::new();
+        for worker in &self.workers {
+            if worker.thread.is_some() {
+                let (reply, answer) = sync_channel(1);
+                worker.inbox.send(Message::Shutdown { timeout, reply });
+                answers.push(answer);
+            }
+        }
+        let complete = answers.iter().fold(true, |all, answer| all & answer.recv().unwrap_or(false));
+        for worker in &mut self.workers {
+            if let Some(thread) = worker.thread.take() {
+                let _ = thread.join();
+            }
+        }
+        if complete { Drained::Completely } else { Drained::TimedOut }
+    }
+}
+
+impl Drop for Appliance {
+    fn drop(&mut self) {
+        self.end(Duration::ZERO);
+    }
+}
+
+fn snapshot(
+    entry: &DirectoryEntry,
+    answer: &Receiver<Option<VolumeObservation>>,
+) -> Result<VolumeSnapshot, CommandError> {
+    let observation = answer.recv().map_err(|_| WorkerGone { worker: entry.worker })?;
+    let name = entry.export.name.clone();
+    let Some(observation) = observation else { return Err(CommandError::Unknown { name }) };
+    Ok(VolumeSnapshot {
+        name,
+        size: Bytes(entry.export.size_bytes),
+        read_only: entry.export.read_only,
+        connections: entry.connections.load(Ordering::Relaxed),
+        observation,
+        origin: entry.origin.describe(),
+        origin_traits: entry.origin.traits(),
+        origin_statistics: entry.origin.statistics(),
+    })
+}

@@ -1,0 +1,319 @@
+//! The acceptor thread: listeners and handshakes, until a client has chosen an export and belongs to a worker.
+//!
+//! Invariant: at most [`HANDSHAKES_MAX`] handshakes at once, each with a deadline and with bounded buffers, so that slow
+//! or silent clients cost a bounded amount and keep nobody out for longer than their deadline.
+
+use super::inbox::{ConnectionGuard, Inbox, Message};
+use super::socket::{Received, Socket};
+use super::{EVENTS_MAX, HANDSHAKE_TIME_MAX, HANDSHAKES_MAX, Listener, RECEIVE_BYTES};
+use crate::clock::Clock;
+use crate::service::{Directory, Output};
+use crate::slab::{Slab, SlabKey};
+use forebay_nbd::server::{Config, Event, Session};
+use forebay_units::Nanos;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::OwnedFd;
+use rustix::time::Timespec;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+/// The event that wakes the thread to end.
+const WAKE: u64 = u64::MAX;
+/// Listener `i` has this plus `i`; keys of handshakes lie below, since a generation would have to reach 2^31 first.
+const LISTENERS: u64 = 1 << 63;
+
+/// Answers of a handshake that its client has not taken, above which it is disconnected (ours: a list of thousands of
+/// exports fits).
+const HANDSHAKE_OUTPUT_BYTES_MAX: usize = 16 << 20;
+
+/// How long no connection is accepted after the system had no file descriptor left for one.
+const ACCEPT_PAUSE: Nanos = Nanos::millis(100);
+
+struct Handshake {
+    socket: Socket,
+    session: Session,
+    input: Vec<u8>,
+    output: Output,
+    deadline: Nanos,
+    guard: ConnectionGuard,
+    interest: EventFlags,
+}
+
+/// What ends the thread.
+pub(crate) struct AcceptorHandle {
+    wake: OwnedFd,
+    ends: AtomicBool,
+}
+
+impl AcceptorHandle {
+    pub(crate) fn new() -> rustix::io::Result<AcceptorHandle> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(AcceptorHandle { wake, ends: AtomicBool::new(false) })
+    }
+
+    pub(crate) fn end(&self) {
+        self.ends.store(true, Ordering::Release);
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+}
+
+/// The state of the acceptor thread.
+pub(crate) struct Acceptor {
+    epoll: OwnedFd,
+    handle: Arc<AcceptorHandle>,
+    listeners: Vec<Listener>,
+    accepting: bool,
+    accept_again_at: Nanos,
+    handshakes: Slab<Handshake>,
+    config: Config,
+    directory: Arc<RwLock<Directory>>,
+    workers: Vec<Arc<Inbox>>,
+    connections: Arc<AtomicUsize>,
+    connections_max: usize,
+    clock: Clock,
+    buffer: Vec<u8>,
+}
+
+impl Acceptor {
+    #[allow(clippy::too_many_arguments, reason = "wiring; each is named where it is called")]
+    pub(crate) fn new(
+        handle: Arc<AcceptorHandle>,
+        listeners: Vec<Listener>,
+        config: Config,
+        directory: Arc<RwLock<Directory>>,
+        workers: Vec<Arc<Inbox>>,
+        connections: Arc<AtomicUsize>,
+        connections_max: usize,
+        clock: Clock,
+    ) -> rustix::io::Result<Acceptor> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &handle.wake, EventData::new_u64(WAKE), EventFlags::IN)?;
+        for (index, listener) in listeners.iter().enumerate() {
+            epoll::add(&epoll, listener, EventData::new_u64(LISTENERS + index as u64), EventFlags::IN)?;
+        }
+        Ok(Acceptor {
+            epoll,
+            handle,
+            listeners,
+            accepting: true,
+            accept_again_at: Nanos::ZERO,
+            handshakes: Slab::new(),
+            config,
+            directory,
+            workers,
+            connections,
+            connections_max,
+            clock,
+            buffer: vec![0; RECEIVE_BYTES],
+        })
+    }
+
+    /// Runs until it is told to end.
+    pub(crate) fn run(mut self) {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        while !self.handle.ends.load(Ordering::Acquire) {
+            events.clear();
+            let timeout = self.timeout();
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => {
+                    tracing::error!(%error, "epoll_wait failed");
+                    return;
+                }
+            }
+            let now = self.clock.now();
+            for event in &events {
+                let data = event.data;
+                match data.u64() {
+                    WAKE => {}
+                    listener if listener >= LISTENERS => self.accept(now, (listener - LISTENERS) as usize),
+                    key => self.proceed(SlabKey(key)),
+                }
+            }
+            self.end_late(now);
+            self.set_accepting(now);
+        }
+    }
+
+    fn timeout(&self) -> Option<Timespec> {
+        let mut at = self.handshakes.iter().map(|(_, handshake)| handshake.deadline).min();
+        if !self.accepting && self.accept_again_at > Nanos::ZERO {
+            at = Some(at.map_or(self.accept_again_at, |at| at.min(self.accept_again_at)));
+        }
+        let span = at?.saturating_since(self.clock.now());
+        Timespec::try_from(Duration::from(span)).ok()
+    }
+
+    fn accept(&mut self, now: Nanos, listener: usize) {
+        while self.handshakes.len() < HANDSHAKES_MAX {
+            let socket = match self.listeners[listener].accept() {
+                Ok(Some(socket)) => socket,
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::warn!(%error, listener = %self.listeners[listener].address, "cannot accept a connection");
+                    self.accept_again_at = now.saturating_add(ACCEPT_PAUSE);
+                    return;
+                }
+            };
+            if self.connections.load(Ordering::Relaxed) >= self.connections_max {
+                tracing::warn!(peer = %socket.peer, max = self.connections_max, "too many connections; refused one");
+                continue;
+            }
+            let mut output = Output::default();
+            let session = output.append(|output| Session::new(self.config.clone(), output));
+            let handshake = Handshake {
+                socket,
+                session,
+                input: Vec::new(),
+                output,
+                deadline: now.saturating_add(HANDSHAKE_TIME_MAX),
+                guard: ConnectionGuard::new(&self.connections),
+                interest: EventFlags::IN,
+            };
+            let key = self.handshakes.insert(handshake);
+            let handshake = self.handshakes.get(key).expect("inserted above");
+            let data = EventData::new_u64(key.0);
+            if let Err(error) = epoll::add(&self.epoll, &handshake.socket, data, EventFlags::IN) {
+                tracing::error!(%error, "epoll_ctl failed; client disconnected");
+                self.handshakes.remove(key);
+                continue;
+            }
+            self.proceed(key);
+        }
+    }
+
+    /// Stops accepting while there is no room, and starts again.
+    fn set_accepting(&mut self, now: Nanos) {
+        let accepting = self.handshakes.len() < HANDSHAKES_MAX && now >= self.accept_again_at;
+        if accepting != self.accepting {
+            self.accepting = accepting;
+            let interest = if accepting { EventFlags::IN } else { EventFlags::empty() };
+            for (index, listener) in self.listeners.iter().enumerate() {
+                let data = EventData::new_u64(LISTENERS + index as u64);
+                if let Err(error) = epoll::modify(&self.epoll, listener, data, interest) {
+                    tracing::error!(%error, "epoll_ctl failed");
+                }
+            }
+        }
+    }
+
+    fn end_late(&mut self, now: Nanos) {
+        let late: Vec<SlabKey> = self
+            .handshakes
+            .iter()
+            .filter(|(_, handshake)| now >= handshake.deadline)
+            .map(|(key, _)| key)
+            .collect();
+        for key in late {
+            if let Some(handshake) = self.handshakes.remove(key) {
+                tracing::warn!(peer = %handshake.socket.peer, "client chose no export in time; disconnected");
+            }
+        }
+    }
+
+    /// Receives, answers and sends as far as it goes without waiting.
+    fn proceed(&mut self, key: SlabKey) {
+        let Some(handshake) = self.handshakes.get_mut(key) else { return };
+        match handshake.socket.receive(&mut self.buffer) {
+            Received::Bytes(count) => handshake.input.extend_from_slice(&self.buffer[..count]),
+            Received::Nothing => {}
+            Received::End => {
+                self.handshakes.remove(key);
+                return;
+            }
+        }
+        let mut chosen = None;
+        let mut is_over = false;
+        let mut consumed = 0;
+        {
+            let directory = self.directory.read().expect("nobody panics while holding the directory");
+            while !is_over && chosen.is_none() && handshake.output.len() <= HANDSHAKE_OUTPUT_BYTES_MAX {
+                let input = &handshake.input[consumed..];
+                let session = &mut handshake.session;
+                let parsed = handshake.output.append(|output| {
+                    let parsed = session.receive(input, &*directory, output)?;
+                    let event = match parsed.event {
+                        Event::NeedMore => Step::Wait,
+                        Event::ExportChosen(export) => Step::Chosen(export.name),
+                        Event::Disconnect(_) | Event::UpgradeTls => Step::Over,
+                        _ => Step::Next,
+                    };
+                    Ok::<_, forebay_nbd::server::ProtocolError>((parsed.consumed, event))
+                });
+                match parsed {
+                    Ok((count, step)) => {
+                        consumed += count;
+                        match step {
+                            Step::Wait => break,
+                            Step::Next => {}
+                            Step::Over => is_over = true,
+                            Step::Chosen(name) => {
+                                chosen = directory.entries.get(&name).cloned();
+                                is_over = chosen.is_none();
+                            }
+                        }
+                    }
+                    Err(error) => {
+                        tracing::warn!(peer = %handshake.socket.peer, %error, "client breaks the protocol; disconnected");
+                        is_over = true;
+                    }
+                }
+            }
+        }
+        handshake.input.drain(..consumed);
+        while !handshake.output.is_empty() {
+            match handshake.socket.send(&handshake.output) {
+                Ok(0) => break,
+                Ok(count) => handshake.output.advance(count),
+                Err(_) => {
+                    is_over = true;
+                    break;
+                }
+            }
+        }
+        if is_over {
+            self.handshakes.remove(key);
+            return;
+        }
+        let Some(entry) = chosen else { return self.set_interest(key) };
+        let mut handshake = self.handshakes.remove(key).expect("looked up above");
+        handshake.guard.count(&entry.connections);
+        if let Err(error) = epoll::delete(&self.epoll, &handshake.socket) {
+            tracing::error!(%error, "epoll_ctl failed; client disconnected");
+            return;
+        }
+        tracing::debug!(peer = %handshake.socket.peer, volume = %entry.export.name, "client connected");
+        let mut output = Vec::new();
+        handshake.output.copy_to(&mut output);
+        self.workers[entry.worker].send(Message::Open {
+            socket: handshake.socket,
+            session: Box::new(handshake.session),
+            input: handshake.input,
+            output,
+            volume: entry.volume,
+            guard: handshake.guard,
+        });
+    }
+
+    fn set_interest(&mut self, key: SlabKey) {
+        let Some(handshake) = self.handshakes.get_mut(key) else { return };
+        // A client that does not take its answers is not asked for more questions.
+        let interest = if handshake.output.is_empty() { EventFlags::IN } else { EventFlags::OUT };
+        if interest != handshake.interest {
+            handshake.interest = interest;
+            if epoll::modify(&self.epoll, &handshake.socket, EventData::new_u64(key.0), interest).is_err() {
+                self.handshakes.remove(key);
+            }
+        }
+    }
+}
+
+/// What a step of the handshake asks of the loop.
+enum Step {
+    Wait,
+    Next,
+    Over,
+    Chosen(String),
+}

@@ -1,0 +1,168 @@
+//! What other threads tell a worker: completions of origins, new connections, commands.
+//!
+//! Invariant: whatever was pushed before the worker looks is seen by that look or announced by the event fd, so that no
+//! wake-up is lost; many pushes cost one wake-up.
+
+use super::socket::Socket;
+use crate::slab::SlabKey;
+use crate::volume::VolumeMachine;
+use forebay_nbd::server::Session;
+use forebay_origin::{CompletionSink, Origin, OriginCompletion};
+use forebay_units::Nanos;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+/// Counts a connection for as long as it lives.
+#[derive(Debug)]
+pub(crate) struct ConnectionGuard {
+    counters: Vec<Arc<AtomicUsize>>,
+}
+
+impl ConnectionGuard {
+    pub(crate) fn new(counter: &Arc<AtomicUsize>) -> ConnectionGuard {
+        let mut guard = ConnectionGuard { counters: Vec::with_capacity(2) };
+        guard.count(counter);
+        guard
+    }
+
+    pub(crate) fn count(&mut self, counter: &Arc<AtomicUsize>) {
+        counter.fetch_add(1, Ordering::Relaxed);
+        self.counters.push(counter.clone());
+    }
+}
+
+impl Drop for ConnectionGuard {
+    fn drop(&mut self) {
+        for counter in &self.counters {
+            counter.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A command to a volume's machine, told the time; `None` if the volume is gone.
+pub(crate) type VolumeCommand = Box<dyn FnOnce(Option<&mut VolumeMachine>, Nanos) + Send>;
+
+/// What a worker is told.
+pub(crate) enum Message {
+    /// A client chose `volume`.
+    Open {
+        socket: Socket,
+        session: Box<Session>,
+        input: Vec<u8>,
+        output: Vec<u8>,
+        volume: SlabKey,
+        guard: ConnectionGuard,
+    },
+    /// A volume to own.
+    AddVolume { machine: Box<VolumeMachine>, origin: Arc<dyn Origin>, reply: SyncSender<SlabKey> },
+    /// A command to one volume.
+    Command { volume: SlabKey, command: VolumeCommand },
+    /// Finish what is in flight on a volume and forget it; answers whether all of it finished in time.
+    RemoveVolume { volume: SlabKey, timeout: Duration, reply: SyncSender<bool> },
+    /// Likewise for all volumes; then end.
+    Shutdown { timeout: Duration, reply: SyncSender<bool> },
+}
+
+#[derive(Default)]
+pub(crate) struct Content {
+    pub(crate) messages: Vec<Message>,
+    pub(crate) completions: Vec<(SlabKey, OriginCompletion)>,
+    /// The worker has ended: nobody will look any more.
+    is_closed: bool,
+}
+
+/// The queue of one worker. Its length is bounded by the requests at origins, by the connections, and by the callers that
+/// wait for the answers to their commands.
+pub(crate) struct Inbox {
+    content: Mutex<Content>,
+    has_content: AtomicBool,
+    wake: OwnedFd,
+    owner: OnceLock<ThreadId>,
+}
+
+impl Inbox {
+    pub(crate) fn new() -> rustix::io::Result<Inbox> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Inbox {
+            content: Mutex::default(),
+            has_content: AtomicBool::new(false),
+            wake,
+            owner: OnceLock::new(),
+        })
+    }
+
+    /// The calling thread is the worker from here on.
+    pub(crate) fn own(&self) {
+        let _ = self.owner.set(std::thread::current().id());
+    }
+
+    pub(crate) fn wake_fd(&self) -> &OwnedFd {
+        &self.wake
+    }
+
+    fn push(&self, push: impl FnOnce(&mut Content)) {
+        {
+            let mut content = self.content.lock().expect("nobody panics while holding the inbox");
+            if content.is_closed {
+                // What was pushed is dropped, and with it the sender that its caller waits on.
+                return;
+            }
+            push(&mut content);
+        }
+        let announced = self.has_content.swap(true, Ordering::AcqRel);
+        // The worker itself looks before it waits.
+        if !announced && self.owner.get() != Some(&std::thread::current().id()) {
+            self.wake();
+        }
+    }
+
+    /// Wakes the worker. A counter that is full wakes as well, so an error changes nothing.
+    pub(crate) fn wake(&self) {
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    pub(crate) fn send(&self, message: Message) {
+        self.push(|content| content.messages.push(message));
+    }
+
+    pub(crate) fn has_content(&self) -> bool {
+        self.has_content.load(Ordering::Acquire)
+    }
+
+    /// Exchanges the content for the empty `content`, whose memory is used again.
+    pub(crate) fn take(&self, content: &mut Content) {
+        // The flag falls first: what is pushed after it is announced anew.
+        if self.has_content.swap(false, Ordering::AcqRel) {
+            std::mem::swap(content, &mut *self.content.lock().expect("nobody panics while holding the inbox"));
+        }
+    }
+
+    /// The worker ends: everything in here, and everything pushed from now on, is dropped.
+    pub(crate) fn close(&self) {
+        if let Ok(mut content) = self.content.lock() {
+            *content = Content { is_closed: true, ..Content::default() };
+        }
+    }
+
+    /// Takes the event fd back to zero.
+    pub(crate) fn clear_wake(&self) {
+        let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+    }
+}
+
+/// Where the origin of one volume puts its completions.
+pub(crate) struct VolumeSink {
+    pub(crate) volume: SlabKey,
+    pub(crate) inbox: Arc<Inbox>,
+}
+
+impl CompletionSink for VolumeSink {
+    fn complete(&self, completion: OriginCompletion) {
+        self.inbox.push(|content| content.completions.push((self.volume, completion)));
+    }
+}

@@ -1,0 +1,202 @@
+//! Listening sockets: unix and TCP, and the rules for both.
+
+use super::socket::Socket;
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// Where to listen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListenerConfig {
+    /// A unix socket at this path. One that is there already is replaced if nobody listens on it.
+    Unix {
+        /// Where.
+        path: PathBuf,
+    },
+    /// A TCP port. Port 0 takes a free one.
+    Tcp {
+        /// Where.
+        address: SocketAddr,
+        /// Listens beyond loopback, where whoever reaches the port reads and writes the volumes: there is neither
+        /// secret nor TLS yet.
+        allow_remote: bool,
+    },
+}
+
+/// Where a listener really listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BoundAddress {
+    /// A unix socket.
+    Unix(PathBuf),
+    /// A TCP port; never port 0.
+    Tcp(SocketAddr),
+}
+
+impl fmt::Display for BoundAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BoundAddress::Unix(path) => write!(f, "unix:{}", path.display()),
+            BoundAddress::Tcp(address) => write!(f, "tcp:{address}"),
+        }
+    }
+}
+
+/// Why a listener could not be opened.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// Beyond loopback without being allowed to.
+    #[error("tcp address `{address}` is not loopback: whoever reaches it could read and write every volume; it must be allowed explicitly")]
+    NotLoopback {
+        /// What was asked for.
+        address: SocketAddr,
+    },
+    /// Another process serves there.
+    #[error("unix socket `{}` is in use by another process", path.display())]
+    InUse {
+        /// Where.
+        path: PathBuf,
+    },
+    /// Something else has that name.
+    #[error("`{}` exists and is no socket", path.display())]
+    NotASocket {
+        /// Where.
+        path: PathBuf,
+    },
+    /// The system refused.
+    #[error("cannot listen on `{address}`")]
+    System {
+        /// Where.
+        address: String,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+#[derive(Debug)]
+enum Kind {
+    Unix(UnixListener, PathBuf),
+    Tcp(TcpListener),
+}
+
+/// An open listener; a unix socket's file goes with it.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    kind: Kind,
+    pub(crate) address: BoundAddress,
+}
+
+impl Listener {
+    /// # Errors
+    /// [`ListenError`].
+    pub(crate) fn open(config: &ListenerConfig) -> Result<Listener, ListenError> {
+        let system = |address: String| |source| ListenError::System { address, source };
+        match config {
+            ListenerConfig::Unix { path } => {
+                remove_stale(path)?;
+                let name = path.display().to_string();
+                let listener = UnixListener::bind(path).map_err(system(name.clone()))?;
+                listener.set_nonblocking(true).map_err(system(name))?;
+                Ok(Listener { kind: Kind::Unix(listener, path.clone()), address: BoundAddress::Unix(path.clone()) })
+            }
+            ListenerConfig::Tcp { address, allow_remote } => {
+                if !allow_remote && !address.ip().is_loopback() {
+                    return Err(ListenError::NotLoopback { address: *address });
+                }
+                let listener = TcpListener::bind(address).map_err(system(address.to_string()))?;
+                listener.set_nonblocking(true).map_err(system(address.to_string()))?;
+                let bound = listener.local_addr().map_err(system(address.to_string()))?;
+                Ok(Listener { kind: Kind::Tcp(listener), address: BoundAddress::Tcp(bound) })
+            }
+        }
+    }
+
+    /// The next client; `None` if none waits.
+    pub(crate) fn accept(&self) -> io::Result<Option<Socket>> {
+        let accepted = match &self.kind {
+            Kind::Unix(listener, path) => listener.accept().and_then(|(stream, _)| {
+                stream.set_nonblocking(true)?;
+                Ok(Socket::new(stream.into(), format!("unix:{}", path.display())))
+            }),
+            Kind::Tcp(listener) => listener.accept().and_then(|(stream, peer)| {
+                stream.set_nonblocking(true)?;
+                // A reply must not wait for the next one.
+                stream.set_nodelay(true)?;
+                Ok(Socket::new(stream.into(), format!("tcp:{peer}")))
+            }),
+        };
+        match accepted {
+            Ok(socket) => Ok(Some(socket)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl rustix::fd::AsFd for Listener {
+    fn as_fd(&self) -> rustix::fd::BorrowedFd<'_> {
+        match &self.kind {
+            Kind::Unix(listener, _) => listener.as_fd(),
+            Kind::Tcp(listener) => listener.as_fd(),
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Kind::Unix(_, path) = &self.kind {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Removes the socket that a process which is gone left behind.
+fn remove_stale(path: &Path) -> Result<(), ListenError> {
+    let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(()) };
+    if !metadata.file_type().is_socket() {
+        return Err(ListenError::NotASocket { path: path.to_owned() });
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path)
+            .map_err(|source| ListenError::System { address: path.display().to_string(), source }),
+        // It is there and we may not know, or somebody accepts: it is not ours to remove.
+        _ => Err(ListenError::InUse { path: path.to_owned() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_socket_that_nobody_serves_is_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("nbd.sock");
+        let config = ListenerConfig::Unix { path: path.clone() };
+        let first = Listener::open(&config).unwrap();
+        assert!(matches!(Listener::open(&config), Err(ListenError::InUse { .. })));
+        drop(first);
+        assert!(!path.exists());
+        // Left behind: the std listener does not remove its file.
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+        drop(Listener::open(&config).unwrap());
+        std::fs::write(&path, "data").unwrap();
+        assert!(matches!(Listener::open(&config), Err(ListenError::NotASocket { .. })));
+        assert_eq!(std::fs::read(&path).unwrap(), b"data");
+    }
+
+    #[test]
+    fn beyond_loopback_only_on_request() {
+        let address = "0.0.0.0:0".parse().unwrap();
+        let refused = Listener::open(&ListenerConfig::Tcp { address, allow_remote: false });
+        assert!(matches!(refused, Err(ListenError::NotLoopback { .. })));
+        let local = "127.0.0.1:0".parse().unwrap();
+        let listener = Listener::open(&ListenerConfig::Tcp { address: local, allow_remote: false }).unwrap();
+        assert!(matches!(listener.address, BoundAddress::Tcp(bound) if bound.port() != 0));
+    }
+}

@@ -1,0 +1,63 @@
+//! A client's socket, whatever its family: receive and send without blocking and without signals.
+
+use crate::service::Output;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use std::io::IoSlice;
+
+/// A connected, non-blocking stream socket.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    fd: OwnedFd,
+    /// Who, for the log.
+    pub(crate) peer: String,
+}
+
+/// What came of receiving.
+pub(crate) enum Received {
+    /// This many bytes.
+    Bytes(usize),
+    /// Nothing now.
+    Nothing,
+    /// The client left, or the connection broke.
+    End,
+}
+
+impl Socket {
+    pub(crate) fn new(fd: OwnedFd, peer: String) -> Socket {
+        Socket { fd, peer }
+    }
+
+    pub(crate) fn receive(&self, buffer: &mut [u8]) -> Received {
+        loop {
+            return match rustix::io::read(&self.fd, &mut *buffer) {
+                Ok(0) => Received::End,
+                Ok(count) => Received::Bytes(count),
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => Received::Nothing,
+                Err(_) => Received::End,
+            };
+        }
+    }
+
+    /// Sends as much as the socket takes; how many bytes, or that the connection broke.
+    pub(crate) fn send(&self, output: &Output) -> Result<usize, Errno> {
+        let mut slices = [IoSlice::new(&[]); super::SLICES_MAX];
+        let count = output.slices(&mut slices);
+        loop {
+            let mut no_control = SendAncillaryBuffer::default();
+            return match sendmsg(&self.fd, &slices[..count], &mut no_control, SendFlags::NOSIGNAL) {
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => Ok(0),
+                result => result,
+            };
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

@@ -1,0 +1,362 @@
+//! A worker thread: its event loop, its sockets, its origins.
+//!
+//! One turn: wait; receive from every socket that has something; take completions and commands; let the volumes proceed;
+//! send to every client what it has coming, in one system call each.
+
+use super::inbox::{ConnectionGuard, Content, Inbox, Message, VolumeSink};
+use super::socket::{Received, Socket};
+use super::{EVENTS_MAX, RECEIVE_BYTES};
+use crate::clock::Clock;
+use crate::service::{Service, ServiceLimits};
+use crate::slab::SlabKey;
+use forebay_origin::{CompletionSink, Origin, OriginRequest};
+use forebay_units::Nanos;
+use rustix::event::epoll::{self, Event, EventData, EventFlags};
+use rustix::fd::OwnedFd;
+use rustix::time::Timespec;
+use std::collections::HashMap;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
+
+/// The event that is no connection: the inbox. No key of a connection has this value, since generations start at 0.
+const WAKE: u64 = u64::MAX;
+
+/// Rounds of completions that arrive while they are handled, before replies are sent.
+const ROUNDS_MAX: usize = 4;
+
+/// How often stalled clients are looked for.
+const STALL_CHECK: Nanos = Nanos::secs(1);
+
+struct Client {
+    socket: Socket,
+    interest: EventFlags,
+    _guard: ConnectionGuard,
+}
+
+struct Draining {
+    volume: SlabKey,
+    deadline: Nanos,
+    reply: Option<SyncSender<bool>>,
+}
+
+struct Ending {
+    reply: SyncSender<bool>,
+    all_in_time: bool,
+}
+
+/// The state of one worker thread.
+pub(crate) struct Worker {
+    inbox: Arc<Inbox>,
+    epoll: OwnedFd,
+    service: Service,
+    clients: HashMap<SlabKey, Client>,
+    origins: HashMap<SlabKey, (Arc<dyn Origin>, Arc<dyn CompletionSink>)>,
+    clock: Clock,
+    buffer: Vec<u8>,
+    /// Connections that hold input for their next turn.
+    resumable: Vec<SlabKey>,
+    /// Volumes that got requests in this turn.
+    batch_volumes: Vec<SlabKey>,
+    draining: Vec<Draining>,
+    ending: Option<Ending>,
+    batch_wait: Duration,
+    stall_check_at: Nanos,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        inbox: Arc<Inbox>,
+        limits: ServiceLimits,
+        batch_wait: Duration,
+        clock: Clock,
+    ) -> rustix::io::Result<Worker> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, inbox.wake_fd(), EventData::new_u64(WAKE), EventFlags::IN)?;
+        Ok(Worker {
+            inbox,
+            epoll,
+            service: Service::new(limits),
+            clients: HashMap::new(),
+            origins: HashMap::new(),
+            clock,
+            buffer: vec![0; RECEIVE_BYTES],
+            resumable: Vec::new(),
+            batch_volumes: Vec::new(),
+            draining: Vec::new(),
+            ending: None,
+            batch_wait,
+            stall_check_at: Nanos::ZERO,
+        })
+    }
+
+    /// Closes the inbox when the thread ends, by a panic too: who waits for an answer is told that there is none.
+    fn closes_inbox(&self) -> impl Drop + use<> {
+        struct Closes(Arc<Inbox>);
+        impl Drop for Closes {
+            fn drop(&mut self) {
+                if std::thread::panicking() {
+                    tracing::error!("a worker thread panicked; its volumes are gone");
+                }
+                self.0.close();
+            }
+        }
+        Closes(self.inbox.clone())
+    }
+
+    /// Runs until it is told to shut down and all its volumes are drained.
+    pub(crate) fn run(mut self) {
+        let _closes = self.closes_inbox();
+        self.inbox.own();
+        // The default slack of 50 us would make a wait of 20 us one of 70.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        let mut events: Vec<Event> = Vec::with_capacity(EVENTS_MAX);
+        let mut content = Content::default();
+        let mut submissions = Vec::new();
+        let mut looks = Vec::new();
+        loop {
+            events.clear();
+            let timeout = self.timeout();
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => {
+                    tracing::error!(%error, "epoll_wait failed");
+                    return;
+                }
+            }
+            let now = self.clock.now();
+            let mut requests = 0;
+            for key in std::mem::take(&mut self.resumable) {
+                requests += self.count_batch(key, |worker| worker.service.resume(now, key));
+            }
+            for event in &events {
+                let (data, flags) = (event.data, event.flags);
+                if data.u64() == WAKE {
+                    self.inbox.clear_wake();
+                } else {
+                    let key = SlabKey(data.u64());
+                    requests += self.receive(now, key, flags);
+                    looks.push(key);
+                }
+            }
+            for round in 0..ROUNDS_MAX {
+                let has_content = self.inbox.has_content();
+                if has_content {
+                    self.take_inbox(&mut content, if round == 0 { now } else { self.clock.now() });
+                }
+                self.service.turn(now, &mut submissions);
+                let submitted = !submissions.is_empty();
+                self.submit(&mut submissions);
+                if !submitted && !self.inbox.has_content() {
+                    break;
+                }
+            }
+            if !self.batch_volumes.is_empty() {
+                let end = self.clock.now();
+                for volume in std::mem::take(&mut self.batch_volumes) {
+                    self.service.end_batch(volume, now, end);
+                }
+            }
+            self.service.take_dirty(&mut looks);
+            for key in looks.drain(..) {
+                self.look(now, key);
+            }
+            if now >= self.stall_check_at {
+                self.stall_check_at = now.saturating_add(STALL_CHECK);
+                self.service.close_stalled(now);
+            }
+            if !self.draining.is_empty() {
+                self.check_drained(now);
+            }
+            if self.draining.is_empty() {
+                if let Some(ending) = self.ending.take() {
+                    let _ = ending.reply.send(ending.all_in_time);
+                    return;
+                }
+            }
+            // Who sent several requests at once will do so again: one receive then yields many. A lone request never waits.
+            if requests > 1 && !self.batch_wait.is_zero() {
+                std::thread::sleep(self.batch_wait);
+            }
+        }
+    }
+
+    fn timeout(&self) -> Option<Timespec> {
+        let mut wake_at = self.service.wake_at();
+        if !self.resumable.is_empty() || self.inbox.has_content() {
+            wake_at = Some(Nanos::ZERO);
+        }
+        for draining in &self.draining {
+            wake_at = Some(wake_at.map_or(draining.deadline, |at| at.min(draining.deadline)));
+        }
+        if self.service.held_bytes() > 0 {
+            wake_at = Some(wake_at.map_or(self.stall_check_at, |at| at.min(self.stall_check_at)));
+        }
+        let span = wake_at?.saturating_since(self.clock.now());
+        Timespec::try_from(Duration::from(span)).ok()
+    }
+
+    /// Notes the volume whose requests `serve` parses.
+    fn count_batch(&mut self, key: SlabKey, serve: impl FnOnce(&mut Worker) -> usize) -> usize {
+        let requests = serve(self);
+        if requests > 0 {
+            if let Some(volume) = self.service.volume_of(key) {
+                if !self.batch_volumes.contains(&volume) {
+                    self.batch_volumes.push(volume);
+                }
+            }
+        }
+        requests
+    }
+
+    fn receive(&mut self, now: Nanos, key: SlabKey, flags: EventFlags) -> usize {
+        let Some(client) = self.clients.get(&key) else { return 0 };
+        if !client.interest.contains(EventFlags::IN) {
+            // Nothing is wanted of it now, and it is gone: what it has coming cannot be delivered.
+            if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
+                self.service.close(key);
+            }
+            return 0;
+        }
+        if !flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
+            return 0;
+        }
+        match client.socket.receive(&mut self.buffer) {
+            Received::Bytes(count) => {
+                let buffer = std::mem::take(&mut self.buffer);
+                let requests = self.count_batch(key, |worker| worker.service.received(now, key, &buffer[..count]));
+                self.buffer = buffer;
+                requests
+            }
+            Received::Nothing => 0,
+            Received::End => {
+                tracing::debug!(peer = %client.socket.peer, "client left");
+                self.service.close(key);
+                0
+            }
+        }
+    }
+
+    fn submit(&mut self, submissions: &mut Vec<(SlabKey, OriginRequest)>) {
+        for (volume, request) in submissions.drain(..) {
+            let (origin, sink) = self.origins.get(&volume).expect("a volume's origin lives as long as it");
+            origin.submit(request, sink);
+        }
+    }
+
+    /// Sends what there is to send, and does what else the connection wishes.
+    fn look(&mut self, now: Nanos, key: SlabKey) {
+        let Some(client) = self.clients.get_mut(&key) else { return };
+        while let Some(output) = self.service.output(key).filter(|output| !output.is_empty()) {
+            match client.socket.send(output) {
+                Ok(0) => break,
+                Ok(count) => self.service.sent(now, key, count),
+                Err(error) => {
+                    tracing::debug!(peer = %client.socket.peer, %error, "client left");
+                    self.service.close(key);
+                    break;
+                }
+            }
+        }
+        let Some(wishes) = self.service.wishes(key) else {
+            self.clients.remove(&key);
+            return;
+        };
+        if wishes.close {
+            self.service.forget(key);
+            // Closing the socket takes it out of the epoll set.
+            self.clients.remove(&key);
+            return;
+        }
+        if wishes.resume {
+            self.resumable.push(key);
+        }
+        let mut interest = EventFlags::empty();
+        interest.set(EventFlags::IN, wishes.receive);
+        interest.set(EventFlags::OUT, wishes.send);
+        if interest != client.interest {
+            match epoll::modify(&self.epoll, &client.socket, EventData::new_u64(key.0), interest) {
+                Ok(()) => client.interest = interest,
+                Err(error) => {
+                    tracing::error!(%error, "epoll_ctl failed; client disconnected");
+                    self.service.forget(key);
+                    self.clients.remove(&key);
+                }
+            }
+        }
+    }
+
+    fn take_inbox(&mut self, content: &mut Content, now: Nanos) {
+        self.inbox.take(content);
+        for (volume, completion) in content.completions.drain(..) {
+            self.service.complete(now, volume, completion);
+        }
+        for message in content.messages.drain(..) {
+            self.take_message(message, now);
+        }
+    }
+
+    fn take_message(&mut self, message: Message, now: Nanos) {
+        match message {
+            Message::Open { socket, session, input, output, volume, guard } => {
+                let key = self.service.open(now, *session, volume, input, output);
+                let data = EventData::new_u64(key.0);
+                if let Err(error) = epoll::add(&self.epoll, &socket, data, EventFlags::empty()) {
+                    tracing::error!(%error, "epoll_ctl failed; client disconnected");
+                    self.service.forget(key);
+                    return;
+                }
+                self.clients.insert(key, Client { socket, interest: EventFlags::empty(), _guard: guard });
+            }
+            Message::AddVolume { machine, origin, reply } => {
+                let volume = self.service.add_volume(*machine);
+                let sink = VolumeSink { volume, inbox: self.inbox.clone() };
+                self.origins.insert(volume, (origin, Arc::new(sink)));
+                let _ = reply.send(volume);
+            }
+            Message::Command { volume, command } => command(self.service.volume(volume), now),
+            Message::RemoveVolume { volume, timeout, reply } => {
+                self.drain(volume, now.saturating_add(timeout.into()), Some(reply));
+            }
+            Message::Shutdown { timeout, reply } => {
+                for volume in self.service.volume_keys() {
+                    self.drain(volume, now.saturating_add(timeout.into()), None);
+                }
+                self.ending = Some(Ending { reply, all_in_time: true });
+            }
+        }
+    }
+
+    fn drain(&mut self, volume: SlabKey, deadline: Nanos, reply: Option<SyncSender<bool>>) {
+        if let Some(machine) = self.service.volume(volume) {
+            machine.drain();
+        }
+        self.draining.push(Draining { volume, deadline, reply });
+    }
+
+    fn check_drained(&mut self, now: Nanos) {
+        for draining in std::mem::take(&mut self.draining) {
+            let volume = draining.volume;
+            let is_idle = self.service.volume(volume).is_none_or(|machine| machine.is_idle());
+            let is_done = is_idle && self.service.is_flushed(volume);
+            if !is_done && now < draining.deadline {
+                self.draining.push(draining);
+                continue;
+            }
+            self.service.remove_volume(volume);
+            self.origins.remove(&volume);
+            let mut closed = Vec::new();
+            self.service.take_dirty(&mut closed);
+            for key in closed {
+                self.look(now, key);
+            }
+            if let Some(ending) = &mut self.ending {
+                ending.all_in_time &= is_done;
+            }
+            if let Some(reply) = draining.reply {
+                let _ = reply.send(is_done);
+            }
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Maxima of a worker's service. Above each of them a connection is not read any more until replies were sent.
+
+use forebay_units::{Bytes, Nanos};
+
+/// Maxima per connection and per worker. The defaults are ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceLimits {
+    /// Requests of one connection in flight.
+    pub requests_per_connection_max: usize,
+    /// Replies of one connection that its client has not taken yet, before no more of its requests are parsed. One
+    /// request may go above it by its own length.
+    pub output_per_connection_max: Bytes,
+    /// Data of requests in flight and of replies not taken yet, of all connections of a worker together, before no request
+    /// that carries or asks for data is parsed. Each connection may go above it by one request.
+    pub held_per_worker_max: Bytes,
+    /// Requests of one connection that are parsed before another connection's turn comes.
+    pub requests_per_turn_max: usize,
+    /// Longest read or write.
+    pub request_bytes_max: u32,
+    /// A client that takes nothing of its replies for so long is disconnected while its worker holds more than half of
+    /// `held_per_worker_max`: who does not read must not starve who does.
+    pub stalled_client_max: Nanos,
+}
+
+impl Default for ServiceLimits {
+    fn default() -> ServiceLimits {
+        ServiceLimits {
+            requests_per_connection_max: 256,
+            output_per_connection_max: Bytes::mib(4),
+            held_per_worker_max: Bytes::gib(1),
+            requests_per_turn_max: 256,
+            request_bytes_max: 32 << 20,
+            stalled_client_max: Nanos::secs(30),
+        }
+    }
+}

@@ -1,0 +1,613 @@
+//! The service of one worker: connections in the transmission phase and the volumes that they use; bytes in, bytes out.
+//!
+//! It owns no socket, no thread and no clock: a driver hands received bytes and the time in, and sends what [`Service`] has
+//! to send. A connection comes here after its handshake, when its volume, and so its worker, is known.
+//!
+//! Invariants: a reply is written only for a connection that is still the one that asked (keys carry a generation), so
+//! a client that left harms nobody; a connection is parsed only while it, its volume and its worker are below their
+//! limits, so memory is bounded whatever clients send or fail to read.
+
+mod directory;
+mod limits;
+mod output;
+
+pub(crate) use directory::{Directory, DirectoryEntry, NAME_BYTES_MAX};
+pub use limits::ServiceLimits;
+pub(crate) use output::Output;
+
+use crate::slab::{Slab, SlabKey};
+use crate::volume::{ClientOperation, Errno, ReadOutcome, Reply, RequestTag, VolumeMachine};
+use forebay_nbd::ExportInfo;
+use forebay_nbd::server::{
+    CONTEXT_ID_ALLOCATION, Disconnect, Event, Payload, ProtocolError, ReplyEncoder, Request, Session,
+};
+use forebay_nbd::wire::{AllocationFlags, Command, ErrorCode, Extent, LinuxErrno};
+use forebay_origin::{OriginCompletion, OriginRequest};
+use forebay_units::Nanos;
+
+/// One client in the transmission phase.
+#[derive(Debug)]
+struct Connection {
+    session: Session,
+    replies: ReplyEncoder,
+    volume: SlabKey,
+    /// Received and not parsed yet.
+    input: Vec<u8>,
+    /// The write whose payload is being received.
+    receiving: Option<(Request, Vec<u8>)>,
+    output: Output,
+    /// Requests in flight, and the bytes that they hold.
+    in_flight: usize,
+    held_bytes: usize,
+    /// In the list of connections that the driver should look at.
+    is_dirty: bool,
+    /// In the list of connections that wait for room.
+    is_waiting: bool,
+    /// Why it will be closed.
+    closing: Option<Closing>,
+    /// There is input that was left for the next turn, or for better times.
+    has_leftover: bool,
+    /// When the client last took bytes, or had none to take.
+    taken_at: Nanos,
+}
+
+/// How a connection ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Closing {
+    /// The client asked for it: its requests are answered first.
+    InOrder(Disconnect),
+    /// At once.
+    Now,
+}
+
+#[derive(Debug)]
+struct VolumeEntry {
+    machine: VolumeMachine,
+    is_touched: bool,
+    is_active: bool,
+}
+
+/// A request that waits for its reply.
+#[derive(Debug)]
+struct Pending {
+    connection: SlabKey,
+    request: Request,
+    held_bytes: usize,
+}
+
+/// What a driver should do for a connection now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wishes {
+    /// Receive more.
+    pub(crate) receive: bool,
+    /// Send.
+    pub(crate) send: bool,
+    /// Close, after trying to send what there is once.
+    pub(crate) close: bool,
+    /// Let it parse what it holds ([`Service::resume`]).
+    pub(crate) resume: bool,
+}
+
+/// The connections and volumes of one worker.
+#[derive(Debug)]
+pub(crate) struct Service {
+    limits: ServiceLimits,
+    connections: Slab<Connection>,
+    volumes: Slab<VolumeEntry>,
+    pending: Slab<Pending>,
+    dirty: Vec<SlabKey>,
+    touched: Vec<SlabKey>,
+    /// Volumes that have something to do when time passes.
+    active: Vec<SlabKey>,
+    /// Connections that may not go on because their volume or the worker is at a limit.
+    waiting: Vec<SlabKey>,
+    held_bytes: usize,
+    scratch_replies: Vec<Reply>,
+    scratch_submissions: Vec<OriginRequest>,
+}
+
+impl Service {
+    pub(crate) fn new(limits: ServiceLimits) -> Service {
+        Service {
+            limits,
+            connections: Slab::new(),
+            volumes: Slab::new(),
+            pending: Slab::new(),
+            dirty: Vec::new(),
+            touched: Vec::new(),
+            active: Vec::new(),
+            waiting: Vec::new(),
+            held_bytes: 0,
+            scratch_replies: Vec::new(),
+            scratch_submissions: Vec::new(),
+        }
+    }
+
+    // ---- Volumes ----------------------------------------------------------------------------------------------
+
+    pub(crate) fn add_volume(&mut self, machine: VolumeMachine) -> SlabKey {
+        self.volumes.insert(VolumeEntry { machine, is_touched: false, is_active: false })
+    }
+
+    /// The machine, to tell it a command; what follows from it happens at the next [`Service::turn`].
+    pub(crate) fn volume(&mut self, volume: SlabKey) -> Option<&mut VolumeMachine> {
+        touch(&mut self.volumes, &mut self.touched, volume);
+        self.volumes.get_mut(volume).map(|entry| &mut entry.machine)
+    }
+
+    /// Every volume.
+    pub(crate) fn volume_keys(&self) -> Vec<SlabKey> {
+        self.volumes.iter().map(|(key, _)| key).collect()
+    }
+
+    /// Removes a volume; its connections are closed. Requests of it that are still at the origin complete into nothing.
+    pub(crate) fn remove_volume(&mut self, volume: SlabKey) -> Option<VolumeMachine> {
+        let entry = self.volumes.remove(volume)?;
+        let its: Vec<SlabKey> =
+            self.connections.iter().filter(|(_, c)| c.volume == volume).map(|(key, _)| key).collect();
+        for key in its {
+            self.close(key);
+        }
+        Some(entry.machine)
+    }
+
+    /// Whether every reply of the volume was taken by its clients.
+    pub(crate) fn is_flushed(&self, volume: SlabKey) -> bool {
+        self.connections.iter().filter(|(_, c)| c.volume == volume).all(|(_, c)| c.output.is_empty())
+    }
+
+    // ---- Connections ------------------------------------------------------------------------------------------
+
+    /// A client that chose `volume`. `output` is what the handshake has not sent yet, `input` what it has not parsed.
+    pub(crate) fn open(
+        &mut self,
+        now: Nanos,
+        session: Session,
+        volume: SlabKey,
+        input: Vec<u8>,
+        handshake_output: Vec<u8>,
+    ) -> SlabKey {
+        let mut output = Output::default();
+        output.append(|buffer| buffer.extend_from_slice(&handshake_output));
+        let has_leftover = !input.is_empty();
+        let closing = self.volumes.get(volume).is_none().then_some(Closing::Now);
+        self.held_bytes += output.len();
+        let key = self.connections.insert(Connection {
+            replies: session.replies(),
+            session,
+            volume,
+            input,
+            receiving: None,
+            output,
+            in_flight: 0,
+            held_bytes: 0,
+            is_dirty: false,
+            is_waiting: false,
+            closing,
+            has_leftover,
+            taken_at: now,
+        });
+        mark_dirty(&mut self.connections, &mut self.dirty, key);
+        key
+    }
+
+    /// Forgets a connection whose socket is closed; its requests complete harmlessly.
+    pub(crate) fn forget(&mut self, connection: SlabKey) {
+        if let Some(connection) = self.connections.remove(connection) {
+            self.held_bytes -= connection.output.len();
+            if let Some((_, data)) = &connection.receiving {
+                self.held_bytes -= data.capacity();
+            }
+        }
+    }
+
+    /// Marks a connection to be closed.
+    pub(crate) fn close(&mut self, key: SlabKey) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.closing = Some(Closing::Now);
+            mark_dirty(&mut self.connections, &mut self.dirty, key);
+        }
+    }
+
+    /// Bytes came from a client; how many requests were parsed.
+    pub(crate) fn received(&mut self, now: Nanos, key: SlabKey, bytes: &[u8]) -> usize {
+        let Some(connection) = self.connections.get_mut(key) else { return 0 };
+        if connection.input.is_empty() {
+            let (consumed, requests) = self.parse(now, key, bytes);
+            if let Some(connection) = self.connections.get_mut(key) {
+                connection.input.extend_from_slice(&bytes[consumed..]);
+            }
+            requests
+        } else {
+            connection.input.extend_from_slice(bytes);
+            self.resume(now, key)
+        }
+    }
+
+    /// Parses what is left of earlier input; how many requests were parsed.
+    pub(crate) fn resume(&mut self, now: Nanos, key: SlabKey) -> usize {
+        let Some(connection) = self.connections.get_mut(key) else { return 0 };
+        let mut input = std::mem::take(&mut connection.input);
+        let (consumed, requests) = self.parse(now, key, &input);
+        if let Some(connection) = self.connections.get_mut(key) {
+            if consumed == input.len() {
+                input.clear();
+            } else {
+                input.drain(..consumed);
+            }
+            connection.input = input;
+        }
+        requests
+    }
+
+    /// Parses and serves requests until the input is used up or a limit is reached: (bytes consumed, requests).
+    fn parse(&mut self, now: Nanos, key: SlabKey, input: &[u8]) -> (usize, usize) {
+        let Service { limits, connections, volumes, pending, dirty, touched, held_bytes, .. } = self;
+        let Some(connection) = connections.get_mut(key) else { return (input.len(), 0) };
+        let Some(volume) = volumes.get_mut(connection.volume) else { return (input.len(), 0) };
+        let output_before = connection.output.len();
+        connection.has_leftover = false;
+        let (mut consumed, mut requests) = (0, 0);
+        while connection.closing.is_none() {
+            if requests >= limits.requests_per_turn_max {
+                connection.has_leftover = consumed < input.len();
+                break;
+            }
+            // A payload that was begun is taken to its end: what it will hold is counted already.
+            if connection.receiving.is_none() {
+                let room = volume.machine.has_room() && *held_bytes < limits.held_per_worker_max.0 as usize;
+                if !room || !connection.has_room(limits) {
+                    connection.has_leftover = consumed < input.len();
+                    break;
+                }
+            }
+            let mut refused = Vec::new();
+            let parsed = match connection.session.receive(&input[consumed..], &NoExports, &mut refused) {
+                Ok(parsed) => parsed,
+                Err(error) => {
+                    log_protocol_error(&error);
+                    connection.closing = Some(Closing::Now);
+                    break;
+                }
+            };
+            consumed += parsed.consumed;
+            let request = match parsed.event {
+                Event::NeedMore => break,
+                Event::Request { request, payload: Payload::Pending { bytes } } => {
+                    let data = Vec::with_capacity(bytes as usize);
+                    *held_bytes += data.capacity();
+                    connection.receiving = Some((request, data));
+                    continue;
+                }
+                Event::Request { request, payload: Payload::Whole(data) } => {
+                    (request, data.to_vec())
+                }
+                Event::Request { request, payload: Payload::None } => (request, Vec::new()),
+                Event::PayloadPart { bytes, remaining } => {
+                    let (_, data) =
+                        connection.receiving.as_mut().expect("a part follows the request that announced it");
+                    data.extend_from_slice(bytes);
+                    if remaining > 0 {
+                        continue;
+                    }
+                    let (request, data) = connection.receiving.take().expect("looked at above");
+                    *held_bytes -= data.capacity();
+                    (request, data)
+                }
+                Event::Refused { code, reason, .. } => {
+                    tracing::debug!(%code, %reason, "request refused");
+                    connection.output.append(|output| output.extend_from_slice(&refused));
+                    requests += 1;
+                    continue;
+                }
+                Event::Disconnect(how) => {
+                    connection.closing = Some(Closing::InOrder(how));
+                    break;
+                }
+                Event::Negotiated | Event::UpgradeTls | Event::ExportChosen(_) => {
+                    unreachable!("the handshake is over before a connection comes here")
+                }
+            };
+            requests += 1;
+            let (request, data) = request;
+            let waits = connection.serve(now, pending.next_key(), &mut volume.machine, &request, data);
+            if waits {
+                let request_bytes = match request.command {
+                    Command::Read | Command::Write => request.range.length as usize,
+                    _ => 0,
+                };
+                connection.in_flight += 1;
+                connection.held_bytes += request_bytes;
+                *held_bytes += request_bytes;
+                pending.insert(Pending { connection: key, request, held_bytes: request_bytes });
+            }
+        }
+        *held_bytes += connection.output.len() - output_before;
+        let volume_key = connection.volume;
+        touch(volumes, touched, volume_key);
+        mark_dirty(connections, dirty, key);
+        (consumed, requests)
+    }
+
+    // ---- Turns ------------------------------------------------------------------------------------------------
+
+    /// The origin of `volume` answered.
+    pub(crate) fn complete(&mut self, now: Nanos, volume: SlabKey, completion: OriginCompletion) {
+        if let Some(entry) = self.volumes.get_mut(volume) {
+            entry.machine.complete(now, completion);
+            touch(&mut self.volumes, &mut self.touched, volume);
+        }
+    }
+
+    /// Lets every volume that was touched, or whose time has come, proceed: replies go to their connections' output, requests
+    /// for origins to `submissions`.
+    pub(crate) fn turn(&mut self, now: Nanos, submissions: &mut Vec<(SlabKey, OriginRequest)>) {
+        let active = std::mem::take(&mut self.active);
+        for key in active {
+            if let Some(entry) = self.volumes.get_mut(key) {
+                entry.is_active = false;
+                entry.machine.step();
+                touch(&mut self.volumes, &mut self.touched, key);
+            }
+        }
+        while let Some(key) = self.touched.pop() {
+            let Some(entry) = self.volumes.get_mut(key) else { continue };
+            entry.is_touched = false;
+            entry.machine.take_submissions(now, &mut self.scratch_submissions);
+            submissions.extend(self.scratch_submissions.drain(..).map(|request| (key, request)));
+            entry.machine.take_replies(&mut self.scratch_replies);
+            if !entry.is_active && (entry.machine.wants_step() || entry.machine.wake_at().is_some()) {
+                entry.is_active = true;
+                self.active.push(key);
+            }
+            let mut replies = std::mem::take(&mut self.scratch_replies);
+            for reply in replies.drain(..) {
+                self.answer(reply);
+            }
+            self.scratch_replies = replies;
+        }
+        // Limits that were reached may not be any more.
+        if !self.waiting.is_empty() {
+            let mut waiting = std::mem::take(&mut self.waiting);
+            waiting.retain(|key| {
+                let Some(connection) = self.connections.get(*key) else { return false };
+                if !self.has_shared_room(connection) {
+                    return true;
+                }
+                self.connections.get_mut(*key).expect("looked up above").is_waiting = false;
+                mark_dirty(&mut self.connections, &mut self.dirty, *key);
+                false
+            });
+            self.waiting = waiting;
+        }
+    }
+
+    /// The requests received at `started` were served as far as they could be.
+    pub(crate) fn end_batch(&mut self, volume: SlabKey, started: Nanos, now: Nanos) {
+        if let Some(entry) = self.volumes.get_mut(volume) {
+            entry.machine.end_batch(started, now);
+        }
+    }
+
+    /// When [`Service::turn`] should be called although nothing happened.
+    pub(crate) fn wake_at(&self) -> Option<Nanos> {
+        let of = |key: &SlabKey| {
+            let machine = &self.volumes.get(*key)?.machine;
+            if machine.wants_step() { Some(Nanos::ZERO) } else { machine.wake_at() }
+        };
+        self.active.iter().filter_map(of).min()
+    }
+
+    fn answer(&mut self, reply: Reply) {
+        let Some(pending) = self.pending.remove(SlabKey(reply.tag.0)) else {
+            debug_assert!(false, "a reply to {:?}, which nobody waits for", reply.tag);
+            return;
+        };
+        self.held_bytes -= pending.held_bytes;
+        // The client may have left.
+        let Some(connection) = self.connections.get_mut(pending.connection) else { return };
+        connection.in_flight -= 1;
+        connection.held_bytes -= pending.held_bytes;
+        let before = connection.output.len();
+        match reply.result {
+            Ok(data) if pending.request.command == Command::Read => {
+                let header = connection.replies.read_header(&pending.request);
+                connection.output.append(|output| output.extend_from_slice(&header));
+                connection.output.append_data(data);
+            }
+            Ok(_) => {
+                let replies = connection.replies;
+                connection.output.append(|output| replies.success(&pending.request, output));
+            }
+            Err(errno) => connection.refuse(pending.request.cookie, errno),
+        }
+        self.held_bytes += connection.output.len() - before;
+        mark_dirty(&mut self.connections, &mut self.dirty, pending.connection);
+    }
+
+    /// Moves the connections that the driver should look at into `keys`.
+    pub(crate) fn take_dirty(&mut self, keys: &mut Vec<SlabKey>) {
+        for key in &self.dirty {
+            if let Some(connection) = self.connections.get_mut(*key) {
+                connection.is_dirty = false;
+            }
+        }
+        keys.append(&mut self.dirty);
+    }
+
+    /// What is to be sent to a client.
+    pub(crate) fn output(&self, key: SlabKey) -> Option<&Output> {
+        self.connections.get(key).map(|connection| &connection.output)
+    }
+
+    /// The client took `bytes` bytes.
+    pub(crate) fn sent(&mut self, now: Nanos, key: SlabKey, bytes: usize) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.output.advance(bytes);
+            connection.taken_at = now;
+            self.held_bytes -= bytes;
+        }
+    }
+
+    /// Whether the connection's volume and the worker have room for another request.
+    fn has_shared_room(&self, connection: &Connection) -> bool {
+        self.held_bytes < self.limits.held_per_worker_max.0 as usize
+            && self.volumes.get(connection.volume).is_some_and(|volume| volume.machine.has_room())
+    }
+
+    /// What the driver should do for a connection; `None` if it is gone.
+    pub(crate) fn wishes(&mut self, key: SlabKey) -> Option<Wishes> {
+        let connection = self.connections.get(key)?;
+        let shared_room = self.has_shared_room(connection);
+        let receiving = connection.receiving.is_some();
+        let goes_on = connection.closing.is_none()
+            && (receiving || (shared_room && connection.has_room(&self.limits)));
+        let close = match connection.closing {
+            None => false,
+            Some(Closing::InOrder(_)) => connection.in_flight == 0 && connection.output.is_empty(),
+            Some(Closing::Now) => true,
+        };
+        let wishes = Wishes {
+            receive: goes_on && !connection.has_leftover,
+            send: !connection.output.is_empty(),
+            close,
+            resume: goes_on && connection.has_leftover,
+        };
+        if !shared_room && !receiving && !connection.is_waiting {
+            self.connections.get_mut(key).expect("looked up above").is_waiting = true;
+            self.waiting.push(key);
+        }
+        Some(wishes)
+    }
+
+    /// Marks the connections to be closed whose clients take nothing while memory is short.
+    pub(crate) fn close_stalled(&mut self, now: Nanos) {
+        if self.held_bytes <= self.limits.held_per_worker_max.0 as usize / 2 {
+            return;
+        }
+        let is_stalled = |c: &Connection| {
+            !c.output.is_empty() && now.saturating_since(c.taken_at) > self.limits.stalled_client_max
+        };
+        let stalled: Vec<SlabKey> =
+            self.connections.iter().filter(|(_, c)| is_stalled(c)).map(|(key, _)| key).collect();
+        for key in stalled {
+            tracing::warn!("client takes no replies while memory is short; disconnected");
+            self.close(key);
+        }
+    }
+
+    /// Data of requests in flight and of replies not taken yet, in bytes.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    /// The volume of a connection.
+    pub(crate) fn volume_of(&self, key: SlabKey) -> Option<SlabKey> {
+        self.connections.get(key).map(|connection| connection.volume)
+    }
+}
+
+impl Connection {
+    fn has_room(&self, limits: &ServiceLimits) -> bool {
+        self.in_flight < limits.requests_per_connection_max
+            && ((self.output.len() + self.held_bytes) as u64) < limits.output_per_connection_max.0
+    }
+
+    fn refuse(&mut self, cookie: u64, errno: Errno) {
+        let replies = self.replies;
+        let code = ErrorCode::from_linux(LinuxErrno(errno.0));
+        self.output.append(|output| replies.error(cookie, code, "", output));
+    }
+
+    /// Serves one request; true if its reply comes later, to the tag `key`.
+    #[inline]
+    fn serve(
+        &mut self,
+        now: Nanos,
+        key: SlabKey,
+        machine: &mut VolumeMachine,
+        request: &Request,
+        data: Vec<u8>,
+    ) -> bool {
+        let tag = RequestTag(key.0);
+        let (range, fua) = (request.range, request.fua());
+        let operation = match request.command {
+            Command::Read => {
+                let replies = self.replies;
+                let outcome = self.output.append(|output| {
+                    let start = output.len();
+                    output.extend_from_slice(&replies.read_header(request));
+                    let outcome = machine.read(now, tag, range, output);
+                    if outcome != ReadOutcome::Served {
+                        output.truncate(start);
+                    }
+                    outcome
+                });
+                return match outcome {
+                    ReadOutcome::Served => false,
+                    ReadOutcome::Pending => true,
+                    ReadOutcome::Refused(errno) => {
+                        self.refuse(request.cookie, errno);
+                        false
+                    }
+                };
+            }
+            Command::Write => ClientOperation::Write { offset: range.offset, data, fua },
+            Command::Flush => ClientOperation::Flush,
+            Command::Trim => ClientOperation::Trim { range, fua },
+            Command::WriteZeroes => {
+                ClientOperation::WriteZeroes { range, may_trim: request.may_make_hole(), fua }
+            }
+            Command::Cache => ClientOperation::Cache { range },
+            Command::BlockStatus => {
+                // Everything is allocated, as far as we know: always a true answer.
+                let length = u32::try_from(range.length).unwrap_or(u32::MAX);
+                let extent = Extent { length, flags: AllocationFlags::default() };
+                let replies = self.replies;
+                self.output.append(|output| {
+                    replies.block_status(request.cookie, CONTEXT_ID_ALLOCATION, &[extent], output);
+                });
+                return false;
+            }
+            _ => {
+                self.refuse(request.cookie, Errno::INVALID);
+                return false;
+            }
+        };
+        machine.request(now, tag, operation);
+        true
+    }
+}
+
+fn mark_dirty(connections: &mut Slab<Connection>, dirty: &mut Vec<SlabKey>, key: SlabKey) {
+    if let Some(connection) = connections.get_mut(key) {
+        if !connection.is_dirty {
+            connection.is_dirty = true;
+            dirty.push(key);
+        }
+    }
+}
+
+fn touch(volumes: &mut Slab<VolumeEntry>, touched: &mut Vec<SlabKey>, key: SlabKey) {
+    if let Some(entry) = volumes.get_mut(key) {
+        if !entry.is_touched {
+            entry.is_touched = true;
+            touched.push(key);
+        }
+    }
+}
+
+fn log_protocol_error(error: &ProtocolError) {
+    tracing::warn!(%error, "client breaks the protocol; disconnected");
+}
+
+/// After the handshake nobody asks for exports.
+struct NoExports;
+
+impl forebay_nbd::server::Exports for NoExports {
+    fn find(&self, _: &str) -> Option<ExportInfo> {
+        None
+    }
+
+    fn list(&self, _: &mut dyn FnMut(&str, &str)) {}
+}

@@ -1,0 +1,36 @@
+//! One volume: the machine that keeps reads true while a cache comes, goes, fills and is written around.
+//!
+//! It is *not* a server: it knows no connection, no protocol, no thread and no clock. [`VolumeMachine`] is told what clients ask,
+//! what the origin answered and what time it is, and says what to reply and what to ask the origin.
+//!
+//! # Invariants
+//!
+//! 1. A change is answered only after the origin answered it; on success what is cached of it was made equal first.
+//! 2. Changes in flight at the same time share no block.
+//! 3. A fill that shared a moment of its life with a change of its blocks, or with doubt about them, is marked:
+//!    never inserted, never joined by a later read. So a block that is not cached stays so while a change of it is in flight.
+//! 4. A block that is cached holds what the origin held after the last completed change, in whole.
+//! 5. Blocks of a change that failed leave the cache; after an unknown outcome they are in doubt: not cached, read from the
+//!    origin each time, and changes of them are refused until [`VolumeMachine::settle`].
+//! 6. As long as a block is resident, reads of it are served from the cache, whatever the quota says.
+//! 7. An origin's error is answered to every request that depended on it, and leaves nothing in the cache.
+//!
+//! Two readers of a block that is not cached, while a change of it is in flight, may see old and new content, but never new and
+//! then old: that is why marked fills are not joined. A cached block is served old until the change completed, to everybody.
+
+mod machine;
+mod observation;
+mod prewarm;
+mod ranges;
+mod reads;
+mod request;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;
+mod writes;
+
+pub use machine::{QUOTA_STEP_SLOTS, VolumeMachine, VolumeSettings, VolumeSettingsError};
+pub use observation::{Counters, Latencies, VolumeObservation};
+pub use prewarm::{PrewarmEnd, PrewarmPlan, PrewarmProgress};
+pub use request::{ClientOperation, Errno, ReadOutcome, Reply, RequestTag, VolumeLimits};

@@ -1,0 +1,120 @@
+//! What a client asks of a volume and what it is answered: plain data, without a protocol.
+
+use forebay_units::{Bytes, ByteRange};
+
+/// The number that pairs a request with its reply; chosen by who asks, unique among its outstanding ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestTag(pub u64);
+
+/// What a client asks for besides reads, which have a path of their own ([`super::VolumeMachine::read`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientOperation {
+    /// These bytes at this offset; `fua`: on stable storage before the reply.
+    Write {
+        /// First byte.
+        offset: u64,
+        /// The bytes.
+        data: Vec<u8>,
+        /// Force unit access.
+        fua: bool,
+    },
+    /// All writes acknowledged before this was asked to stable storage.
+    Flush,
+    /// The range's content is no longer needed.
+    Trim {
+        /// Which bytes.
+        range: ByteRange,
+        /// Force unit access.
+        fua: bool,
+    },
+    /// Zeroes over the range.
+    WriteZeroes {
+        /// Which bytes.
+        range: ByteRange,
+        /// Whether holes may be made.
+        may_trim: bool,
+        /// Force unit access.
+        fua: bool,
+    },
+    /// Load the range into the cache; answered when that is done.
+    Cache {
+        /// Which bytes.
+        range: ByteRange,
+    },
+}
+
+/// The one answer to a request that was not answered at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The request's number.
+    pub tag: RequestTag,
+    /// The bytes read (exactly as many as asked for), empty for everything else; or the errno.
+    pub result: Result<Vec<u8>, Errno>,
+}
+
+/// An error number as in Linux; what a client is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+impl Errno {
+    /// Operation not permitted: a change of a read-only volume.
+    pub const PERM: Errno = Errno(1);
+    /// Input/output error.
+    pub const IO: Errno = Errno(5);
+    /// Invalid argument: outside the volume, not aligned as the origin needs it, or too long.
+    pub const INVALID: Errno = Errno(22);
+    /// No space: a write that passes the end of the volume.
+    pub const NO_SPACE: Errno = Errno(28);
+    /// The volume is being removed.
+    pub const SHUTDOWN: Errno = Errno(108);
+}
+
+/// What became of a read at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadOutcome {
+    /// All bytes came from the cache and were appended.
+    Served,
+    /// A [`Reply`] will follow; nothing was appended.
+    Pending,
+    /// Refused; nothing was appended and nothing follows.
+    Refused(Errno),
+}
+
+/// Maxima of one volume's machine. Every queue and table is bounded by them. The defaults are ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VolumeLimits {
+    /// Client requests in flight, from which on [`super::VolumeMachine::has_room`] says no.
+    pub requests_max: usize,
+    /// Origin requests outstanding at once; more wait in the machine.
+    pub origin_requests_max: usize,
+    /// Longest origin read that misses of several requests are merged into.
+    pub merge_bytes_max: Bytes,
+    /// Parts of one long write that are outstanding at once.
+    pub write_parts_max: usize,
+    /// Longest part of a trim or of zeroes, so that no step visits too many blocks at once.
+    pub zero_part_bytes_max: Bytes,
+    /// Longest read, write or cache request.
+    pub request_bytes_max: Bytes,
+    /// Prewarm reads outstanding at once.
+    pub prewarm_outstanding_max: usize,
+    /// Length of one prewarm read.
+    pub prewarm_read_bytes: Bytes,
+    /// Runs of blocks in doubt that are kept apart; more are widened to one run that spans them.
+    pub doubt_runs_max: usize,
+}
+
+impl Default for VolumeLimits {
+    fn default() -> VolumeLimits {
+        VolumeLimits {
+            requests_max: 4096,
+            origin_requests_max: 256,
+            merge_bytes_max: Bytes::kib(256),
+            write_parts_max: 16,
+            zero_part_bytes_max: Bytes::mib(64),
+            request_bytes_max: Bytes::mib(32),
+            prewarm_outstanding_max: 4,
+            prewarm_read_bytes: Bytes::kib(256),
+            doubt_runs_max: 4096,
+        }
+    }
+}

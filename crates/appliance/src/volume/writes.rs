@@ -1,0 +1,210 @@
+//! Changes in flight: writes, trims and zeroes, serialised at block granularity, with a FIFO list of those that wait.
+//!
+//! Invariants: the changes in flight are disjoint in blocks; a change waits only for what overlaps it and came before
+//! it, in flight or waiting, so that none starves; a change in flight has at least one part at the origin.
+
+use super::ranges::{RangeMap, RangeSet};
+use super::request::{Errno, RequestTag};
+use crate::slab::{Slab, SlabKey};
+use forebay_origin::OriginOperation;
+use forebay_units::{BlockRange, BlockSize, ByteRange, Nanos};
+use std::collections::VecDeque;
+
+/// What a change does to its range.
+#[derive(Debug)]
+pub(crate) enum Change {
+    /// The bytes are kept here until they are handed to the origin; empty where all went into one part.
+    Write {
+        data: Vec<u8>,
+    },
+    Trim,
+    WriteZeroes {
+        may_trim: bool,
+    },
+}
+
+/// A change in flight or waiting.
+#[derive(Debug)]
+pub(crate) struct Write {
+    pub(crate) tag: RequestTag,
+    pub(crate) started: Nanos,
+    pub(crate) range: ByteRange,
+    pub(crate) blocks: BlockRange,
+    pub(crate) change: Change,
+    pub(crate) fua: bool,
+    /// First byte that was not yet made into a part.
+    pub(crate) cursor: u64,
+    /// Parts at the origin or on their way.
+    pub(crate) parts_pending: usize,
+    pub(crate) error: Option<Errno>,
+}
+
+/// One part of a change: one origin request.
+#[derive(Debug)]
+pub(crate) struct WritePart {
+    pub(crate) write: SlabKey,
+    pub(crate) range: ByteRange,
+    /// A copy of the bytes for the cached blocks, where the origin was given the only other one.
+    pub(crate) kept: Option<Vec<u8>>,
+    /// Gone once submitted.
+    pub(crate) operation: Option<OriginOperation>,
+}
+
+/// The table of changes.
+#[derive(Debug)]
+pub(crate) struct Writes {
+    pub(crate) writes: Slab<Write>,
+    /// Blocks of changes in flight.
+    pub(crate) held: RangeMap,
+    waiting: VecDeque<SlabKey>,
+}
+
+impl Writes {
+    pub(crate) fn new() -> Writes {
+        Writes { writes: Slab::new(), held: RangeMap::default(), waiting: VecDeque::new() }
+    }
+
+    /// How many changes wait for others.
+    pub(crate) fn waiting_len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Takes a change in; true if it may start now, false if it waits.
+    pub(crate) fn admit(&mut self, write: Write) -> (SlabKey, bool) {
+        let blocks = write.blocks;
+        let blocked = self.held.overlaps(blocks) || {
+            let writes = &self.writes;
+            self.waiting.iter().any(|key| writes.get(*key).is_some_and(|other| other.blocks.overlaps(blocks)))
+        };
+        let key = self.writes.insert(write);
+        if blocked {
+            self.waiting.push_back(key);
+        } else {
+            self.held.insert(blocks, key);
+        }
+        (key, !blocked)
+    }
+
+    /// Takes a change out whose parts have all ended.
+    pub(crate) fn finish(&mut self, key: SlabKey) -> Write {
+        let write = self.writes.remove(key).expect("a change is in the table until its last part ended");
+        debug_assert!(write.parts_pending == 0);
+        self.held.remove(write.blocks, key);
+        write
+    }
+
+    /// Takes out the waiting changes that may start now; their blocks are held from here on.
+    pub(crate) fn startable(&mut self) -> Vec<SlabKey> {
+        if self.waiting.is_empty() {
+            return Vec::new();
+        }
+        let mut started = Vec::new();
+        // Blocks of those that go on waiting: who came later must not pass them.
+        let mut claimed = RangeSet::default();
+        let (writes, held) = (&self.writes, &mut self.held);
+        self.waiting.retain(|key| {
+            let blocks = writes.get(*key).expect("waiting changes are in the table").blocks;
+            if held.overlaps(blocks) || claimed.overlaps(blocks) {
+                claimed.insert(blocks);
+                return true;
+            }
+            held.insert(blocks, *key);
+            started.push(*key);
+            false
+        });
+        started
+    }
+}
+
+impl Write {
+    /// Where the part that starts at the cursor ends: at most `part_bytes_max` further, and at the start of a block, so
+    /// that no two parts touch one block.
+    pub(crate) fn next_part_end(&self, part_bytes_max: u64, block_size: BlockSize) -> u64 {
+        debug_assert!(part_bytes_max >= block_size.bytes());
+        let reach = self.cursor + part_bytes_max;
+        if reach >= self.range.end() { self.range.end() } else { reach >> block_size.shift() << block_size.shift() }
+    }
+
+    /// Cuts the part `self.cursor..end` off; `keep` says whether the cache needs the bytes again.
+    pub(crate) fn cut_part(&mut self, key: SlabKey, end: u64, keep: bool) -> WritePart {
+        let range = ByteRange::new(self.cursor, end - self.cursor);
+        let fua = self.fua;
+        let (operation, kept) = match &mut self.change {
+            Change::Write { data } => {
+                let bytes = if range == self.range {
+                    std::mem::take(data)
+                } else {
+                    let from = (range.offset - self.range.offset) as usize;
+                    data[from..from + range.length as usize].to_vec()
+                };
+                let kept = keep.then(|| bytes.clone());
+                (OriginOperation::Write { offset: range.offset, data: bytes, fua }, kept)
+            }
+            Change::Trim => (OriginOperation::Trim { range, fua }, None),
+            Change::WriteZeroes { may_trim } => {
+                (OriginOperation::WriteZeroes { range, may_trim: *may_trim, fua }, None)
+            }
+        };
+        self.cursor = end;
+        self.parts_pending += 1;
+        WritePart { write: key, range, kept, operation: Some(operation) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_units::Bytes;
+
+    fn write(offset: u64, length: u64) -> Write {
+        let range = ByteRange::new(offset, length);
+        Write {
+            tag: RequestTag(offset),
+            started: Nanos::ZERO,
+            range,
+            blocks: range.blocks(BlockSize::DEFAULT),
+            change: Change::Trim,
+            fua: false,
+            cursor: offset,
+            parts_pending: 0,
+            error: None,
+        }
+    }
+
+    #[test]
+    fn overlapping_changes_go_in_the_order_in_which_they_came() {
+        let mut writes = Writes::new();
+        let (first, started) = writes.admit(write(0, 100));
+        assert!(started);
+        // Shares block 0 with the first, although no byte: it waits.
+        let (second, started) = writes.admit(write(200, 8192));
+        assert!(!started);
+        // Shares block 2 with the second only: it must not pass it.
+        let (third, started) = writes.admit(write(8192, 4096));
+        assert!(!started);
+        let (fourth, started) = writes.admit(write(16384, 1));
+        assert!(started);
+        assert_eq!(writes.startable(), []);
+        writes.finish(first);
+        assert_eq!(writes.startable(), [second]);
+        writes.finish(fourth);
+        assert_eq!(writes.startable(), []);
+        writes.finish(second);
+        assert_eq!(writes.startable(), [third]);
+        assert_eq!(writes.waiting_len(), 0);
+    }
+
+    #[test]
+    fn parts_end_where_blocks_start() {
+        let block_size = BlockSize::new(Bytes(4096)).unwrap();
+        let mut change = write(1000, 20_000);
+        let mut ends = Vec::new();
+        while change.cursor < change.range.end() {
+            let end = change.next_part_end(8192, block_size);
+            ends.push(change.cut_part(SlabKey(0), end, false).range.end());
+        }
+        // 1,000 + 8,192 = 9,192, down to block 2; then 8,192 each; the end is 21,000.
+        assert_eq!(ends, [8192, 16384, 21_000]);
+        assert_eq!(change.parts_pending, 3);
+    }
+}
