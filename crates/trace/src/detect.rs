@@ -227,7 +227,7 @@ pub(crate) fn is_blkreplay_columns(line: &[u8]) -> bool {
 
 type LineTest = fn(&[u8]) -> bool;
 
-const TEXT_TESTS: [(Format, LineTest); 13] = [
+const TEXT_TESTS: [(Format, LineTest); 12] = [
     (Format::Msr, |line| {
         csv::<7>(line)
             .is_some_and(|f| is_msr_type(f[3]) && [f[0], f[4], f[5], f[6]].iter().all(|f| number(f)))
@@ -277,7 +277,6 @@ const TEXT_TESTS: [(Format, LineTest); 13] = [
     }),
     (Format::ArcLis, |line| words::<4>(line).is_some_and(|f| f.iter().all(|f| number(f)))),
     (Format::Lirs, |line| words::<1>(line).is_some_and(|f| number(f[0]) || f[0] == b"*")),
-    (Format::CachelibCsv, |_| false),
 ];
 
 fn number(field: &[u8]) -> bool {

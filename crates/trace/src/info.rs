@@ -4,6 +4,7 @@ use crate::{Format, Operation, Request, TraceReader, split_into_blocks};
 use forebay_units::BlockSize;
 use hashbrown::HashMap;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// The name and version of [`TraceInfo`]'s fields when serialized.
 pub const TRACE_INFO_SCHEMA: &str = "forebay.trace-info/1";
@@ -141,13 +142,17 @@ const CHUNK_WORDS: usize = (1 << CHUNK_SHIFT) / 64;
 /// A chunk that is a list of up to this many 16-bit positions takes less memory than one that is a bitmap.
 const LIST_MAX: usize = 64;
 
+/// Runs of at least this many whole chunks (1 GiB of 4 KiB blocks) are kept as runs: a discard of a whole device, or a
+/// request as long as the address space, must cost neither time nor memory.
+const RUN_CHUNKS_MIN: u64 = 64;
+
 /// The distinct blocks of a trace, exactly: per 4,096 neighbouring blocks a short sorted list or a bitmap, as in
 /// roaring bitmaps (Chambi et al., 2016). A block costs from one bit (dense) to about 40 bytes (alone in its chunk).
 #[derive(Default)]
 pub(crate) struct Footprint {
     chunks: HashMap<(u32, u64), Chunk, foldhash::fast::FixedState>,
-    /// Runs of whole chunks need no chunk each: a request may be as long as the address space.
-    count: u64,
+    /// Long runs of whole chunks per volume, from first chunk to one past the last; disjoint, not adjacent.
+    runs: BTreeMap<(u32, u64), u64>,
 }
 
 enum Chunk {
@@ -160,41 +165,67 @@ enum Chunk {
 impl Footprint {
     /// Adds the blocks `first..end` of `volume`.
     pub(crate) fn insert(&mut self, volume: u32, first: u64, end: u64) {
+        let (run_first, run_end) = (first.div_ceil(1 << CHUNK_SHIFT), end >> CHUNK_SHIFT);
+        if run_end.saturating_sub(run_first) >= RUN_CHUNKS_MIN {
+            self.insert_chunks(volume, first, run_first << CHUNK_SHIFT);
+            self.insert_run(volume, run_first, run_end);
+            self.insert_chunks(volume, run_end << CHUNK_SHIFT, end);
+        } else {
+            self.insert_chunks(volume, first, end);
+        }
+    }
+
+    fn insert_chunks(&mut self, volume: u32, first: u64, end: u64) {
         let mut at = first;
         while at < end {
             let chunk = at >> CHUNK_SHIFT;
             let from = (at & ((1 << CHUNK_SHIFT) - 1)) as u16;
             let to = (end - (chunk << CHUNK_SHIFT)).min(1 << CHUNK_SHIFT) as u16;
             let entry = self.chunks.entry((volume, chunk)).or_insert_with(|| Chunk::List(Vec::new()));
-            self.count += entry.insert(from, to);
+            entry.insert(from, to);
             at = (chunk + 1) << CHUNK_SHIFT;
         }
     }
 
-    /// How many distinct blocks.
+    /// Adds a run of chunks and joins it with those that it touches.
+    fn insert_run(&mut self, volume: u32, mut first: u64, mut end: u64) {
+        while let Some((&key, &other_end)) = self.runs.range((volume, 0)..=(volume, end)).next_back() {
+            if other_end < first {
+                break;
+            }
+            first = first.min(key.1);
+            end = end.max(other_end);
+            self.runs.remove(&key);
+        }
+        self.runs.insert((volume, first), end);
+    }
+
+    /// How many distinct blocks; looks at every chunk.
     pub(crate) fn count(&self) -> u64 {
-        self.count
+        let in_run = |volume, chunk| {
+            let before = self.runs.range((volume, 0)..=(volume, chunk)).next_back();
+            before.is_some_and(|(_, end)| chunk < *end)
+        };
+        let outside = self.chunks.iter().filter(|((volume, chunk), _)| !in_run(*volume, *chunk));
+        let runs: u64 = self.runs.iter().map(|((_, first), end)| (end - first) << CHUNK_SHIFT).sum();
+        outside.map(|(_, chunk)| chunk.count()).sum::<u64>() + runs
     }
 }
 
 impl Chunk {
-    /// Adds the positions `from..to`; returns how many are new.
-    fn insert(&mut self, from: u16, to: u16) -> u64 {
+    /// Adds the positions `from..to`.
+    fn insert(&mut self, from: u16, to: u16) {
         if from == 0 && to == 1 << CHUNK_SHIFT {
-            let before = self.count();
             *self = Chunk::Full;
-            return (1 << CHUNK_SHIFT) - before;
         }
         match self {
-            Chunk::Full => 0,
+            Chunk::Full => {}
             Chunk::List(list) if list.len() + usize::from(to - from) <= LIST_MAX => {
-                let before = list.len();
                 for position in from..to {
                     if let Err(at) = list.binary_search(&position) {
                         list.insert(at, position);
                     }
                 }
-                (list.len() - before) as u64
             }
             Chunk::List(list) => {
                 let mut bitmap = Box::new([0; CHUNK_WORDS]);
@@ -202,19 +233,14 @@ impl Chunk {
                     bitmap[usize::from(*position) / 64] |= 1 << (*position % 64);
                 }
                 *self = Chunk::Bitmap(bitmap);
-                self.insert(from, to)
+                self.insert(from, to);
             }
             Chunk::Bitmap(bitmap) => {
-                let mut added = 0;
                 for word in from / 64..to.div_ceil(64) {
                     let low = from.saturating_sub(word * 64);
                     let high = (to - word * 64).min(64);
-                    let mask = (u64::MAX >> (64 - (high - low))) << low;
-                    let bits = &mut bitmap[usize::from(word)];
-                    added += u64::from((mask & !*bits).count_ones());
-                    *bits |= mask;
+                    bitmap[usize::from(word)] |= (u64::MAX >> (64 - (high - low))) << low;
                 }
-                added
             }
         }
     }
@@ -224,6 +250,41 @@ impl Chunk {
             Chunk::List(list) => list.len() as u64,
             Chunk::Bitmap(bitmap) => bitmap.iter().map(|word| u64::from(word.count_ones())).sum(),
             Chunk::Full => 1 << CHUNK_SHIFT,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn endless_requests_cost_nothing() {
+        let mut footprint = Footprint::default();
+        footprint.insert(0, 0, 1 << 52);
+        footprint.insert(0, 5, 1 << 52);
+        footprint.insert(1, 7, 9);
+        assert_eq!(footprint.count(), (1 << 52) + 2);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        #[test]
+        fn it_counts_as_a_set_does(
+            ranges in prop::collection::vec(
+                (0..2u32, 0..700_000u64, prop_oneof![1..200u64, 4_000..9_000u64, 270_000..400_000u64]),
+                1..12,
+            )
+        ) {
+            let mut footprint = Footprint::default();
+            let mut set = HashSet::new();
+            for (volume, first, count) in ranges {
+                footprint.insert(volume, first, first + count);
+                set.extend((first..first + count).map(|block| (volume, block)));
+            }
+            prop_assert_eq!(footprint.count(), set.len() as u64);
         }
     }
 }

@@ -28,4 +28,5 @@ pub use options::{BlockEvent, Ids, ParseOptionError, ReadAhead, ReadOptions, Tim
 pub use reader::{BATCH_REQUESTS, TraceReader};
 pub use record::{Operation, Request, VolumeIndex};
 pub use source::Source;
-pub use write::ForebayWriter;
+pub use state::REQUEST_BYTES_MAX;
+pub use write::{ForebayWriter, ParseWriteFormatError, TraceWriter, WRITE_FORMATS, WriteFormat, Written};

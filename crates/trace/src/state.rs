@@ -145,7 +145,12 @@ impl State {
     }
 }
 
-/// A request whose end must be a 64-bit number.
+/// No read or write of a recorded trace is longer than this (64 GiB; ours): a longer one is a damaged record, and
+/// splitting it into blocks would keep every consumer busy for hours. Discards may be longer, and our own format
+/// gives back whatever was written.
+pub const REQUEST_BYTES_MAX: u64 = 64 << 30;
+
+/// A request, whose end must be a 64-bit number and whose length must be believable.
 #[inline]
 pub(crate) fn request(
     time: Nanos,
@@ -154,15 +159,17 @@ pub(crate) fn request(
     offset: u64,
     length: u64,
 ) -> Result<Request, Bad> {
-    if offset.checked_add(length).is_none() {
-        return Err(past_the_end(offset, length));
+    if offset.checked_add(length).is_none() || length > REQUEST_BYTES_MAX && operation != Operation::Discard {
+        return Err(not_believable(offset, length));
     }
     Ok(Request { time, offset, length, latency: Nanos::MAX, volume, operation })
 }
 
 #[cold]
-fn past_the_end(offset: u64, length: u64) -> Bad {
-    Bad::new(format!("{length} bytes from byte {offset}"), "a range that ends below 2^64 bytes")
+fn not_believable(offset: u64, length: u64) -> Bad {
+    let expected =
+        format!("a range that ends below 2^64 bytes, of at most {REQUEST_BYTES_MAX} unless it is discarded");
+    Bad::new(format!("{length} bytes from byte {offset}"), expected)
 }
 
 /// `count` units of `bytes` bytes.

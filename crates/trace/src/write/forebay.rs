@@ -1,5 +1,6 @@
 //! The writer of our own format; `docs/internals/format-trace.md` is its layout.
 
+use super::invalid;
 use crate::Request;
 use crate::formats::forebay::{
     HAS_LATENCY, KIND_END, KIND_REQUESTS, KIND_VOLUMES, MAGIC, PAYLOAD_BYTES_MAX, Previous, SAME_LENGTH,
@@ -146,6 +147,23 @@ impl<W: Write> ForebayWriter<W> {
     }
 }
 
+impl<W: Write> super::Encode<W> for ForebayWriter<W> {
+    fn write(
+        &mut self,
+        requests: &[Request],
+        volumes: &[String],
+        written: &mut super::Written,
+    ) -> io::Result<()> {
+        ForebayWriter::write(self, requests, volumes)?;
+        written.requests += requests.len() as u64;
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> io::Result<W> {
+        ForebayWriter::finish(*self)
+    }
+}
+
 /// LEB128: seven bits a byte, the lowest first.
 fn push_number(payload: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
@@ -153,8 +171,4 @@ fn push_number(payload: &mut Vec<u8>, mut number: u64) {
         number >>= 7;
     }
     payload.push(number as u8);
-}
-
-fn invalid(found: String) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, found)
 }

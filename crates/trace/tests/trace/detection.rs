@@ -1,0 +1,83 @@
+//! Formats told by content.
+
+use super::{open, read_all};
+use forebay_trace::{DetectError, Format, ReadOptions, Source, TraceError, TraceReader, detect};
+use std::io::Cursor;
+
+#[test]
+fn heads_that_are_no_trace_are_refused_with_what_was_tried() {
+    assert_eq!(detect(b"", None), Err(DetectError::Empty));
+    let garbage: Vec<u8> = (0..5_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
+    for head in [
+        &garbage[..],
+        b"\0",
+        b"\x7fELF\x02\x01\x01\0",
+        b"hello",
+        b"\n\n\n",
+        b"a,b,c,d,e,f,g\n",
+        b"{\"a\": 1}",
+        &[0; 4],
+    ] {
+        let error = detect(head, Some("some.bin")).unwrap_err();
+        assert!(matches!(error, DetectError::Unknown { .. }), "{error}");
+        let message = error.to_string();
+        assert!(message.contains("fio-iolog") && message.contains("--format"), "{message}");
+    }
+}
+
+#[test]
+fn a_line_or_a_header_is_enough_where_it_says_enough() {
+    for (head, format) in [
+        (&b"128166385295514663,hm,0,Write,9056014336,2048,2833"[..], Format::Msr),
+        (b"0,303567,3584,w,0.000000\n", Format::Spc),
+        (b"419,W,8792731648,16384,1577808144360767\n", Format::Alibaba),
+        (b"1538323200,4247200,128,1,1058", Format::Tencent),
+        (b"Timestamp,Response,IOType,LUN,Offset,Size\n", Format::Systor17),
+        (b"1456095145.133076000,0.000806000,R,0,4096,512\n", Format::Systor17),
+        (b"op_time,block_id,block_id_size,io_size\n", Format::CachelibCsv),
+        (b"fio version 3 iolog\n", Format::FioIolog),
+        (b"  8,16   5        1     0.000000000 18615  A   R 8 + 8 <- (8,17) 0\n", Format::Blkparse),
+        (b"0.1 ; 8 ; 16 ; RA ; 0.0 ; 0.0\n", Format::Blkreplay),
+        (b"1 2 nfsd 680 8 W 6 0 b5e9\n", Format::Fiu),
+        (b"1 8 0 0\n", Format::ArcLis),
+        (b"17\n*\n", Format::Lirs),
+        (b"5265.313 0 6357144 8 0\n", Format::Disksim),
+        (b"FBTRACE\n\x01\0\0\0\0\0\0\0", Format::Forebay),
+    ] {
+        assert_eq!(detect(head, None), Ok(format), "{}", String::from_utf8_lossy(head));
+    }
+}
+
+#[test]
+fn the_name_decides_only_where_content_cannot() {
+    // One line whose numbers are multiples of 512: sectors or bytes?
+    let head = b"0.000 0 200626176 4096 0\n";
+    assert_eq!(
+        detect(head, Some("x.trace")),
+        Err(DetectError::Ambiguous { candidates: vec![Format::Disksim, Format::MsDev] })
+    );
+    assert_eq!(detect(head, Some("a/x.disksim.trace")), Ok(Format::Disksim));
+    assert_eq!(detect(head, Some("msr.cut.trace")), Ok(Format::MsDev));
+    assert_eq!(detect(&head.repeat(4), None), Ok(Format::MsDev));
+    // Block numbers look like anything.
+    let numbers: Vec<u8> = (0..100u32).flat_map(|n| (n * 77).to_le_bytes()).collect();
+    assert!(matches!(detect(&numbers, Some("x.bin")), Err(DetectError::Unknown { .. })));
+    assert_eq!(detect(&numbers, Some("w106.lbn-u32le.zst")), Ok(Format::LbnU32Le));
+    // A name does not make a trace of what is none.
+    assert!(detect(b"hello", Some("x.msr")).is_err());
+}
+
+#[test]
+fn sources_of_one_trace_have_one_format() {
+    let sources = vec![
+        Source::new("a.csv", Cursor::new(&b"128166385295514663,hm,0,Write,9056014336,2048,2833\n"[..])),
+        Source::new("b.trace", Cursor::new(&b"17\n"[..])),
+    ];
+    let error = TraceReader::open(sources, &ReadOptions::default()).unwrap_err();
+    assert!(matches!(error, TraceError::MixedFormats { .. }), "{error}");
+    assert!(matches!(TraceReader::open(Vec::new(), &ReadOptions::default()), Err(TraceError::NoSources)));
+    let options = ReadOptions { format: Some(Format::Lirs), ..ReadOptions::default() };
+    assert!(matches!(TraceReader::open(Vec::new(), &options), Err(TraceError::NoSources)));
+    // An empty file of a named format is an empty trace.
+    assert_eq!(read_all(&mut open("x", b"", &options).unwrap()).unwrap(), []);
+}
