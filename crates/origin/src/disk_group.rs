@@ -257,7 +257,8 @@ fn keep_time(shared: &Shared, syncers: &WorkerPool) {
 
 /// Carries out what the model has completed. Syncs that can take long go to other threads, so that time is kept.
 fn finish(request: InFlight, syncers: &WorkerPool) {
-    let InFlight { pending, operation, image } = request;
+    let InFlight { mut pending, operation, image } = request;
+    pending.begin();
     let result = image.apply(&operation);
     if result.is_err() || !wants_sync(&operation) || !image.sync_blocks() {
         return pending.complete(result);

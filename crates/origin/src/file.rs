@@ -61,14 +61,18 @@ impl Origin for FileOrigin {
     }
 
     fn submit(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
-        let Some(pending) = self.counters.admit(request.id, sink) else {
+        let Some(mut pending) = self.counters.admit(request.id, sink) else {
             return;
         };
         if let Err(error) = check(&request.operation, &self.traits) {
             return pending.complete(Err(error));
         }
         let image = Arc::clone(&self.image);
-        self.pool.submit(Box::new(move || pending.complete(image.execute(&request.operation))));
+        self.pool.submit(Box::new(move || {
+            pending.begin();
+            let result = image.execute(&request.operation);
+            pending.complete(result);
+        }));
     }
 
     fn describe(&self) -> String {

@@ -48,7 +48,7 @@ impl Counters {
             return None;
         }
         self.requests.fetch_add(1, Ordering::Relaxed);
-        Some(Pending { id, sink: Some(Arc::clone(sink)), counters: Arc::clone(self) })
+        Some(Pending { id, begun: false, sink: Some(Arc::clone(sink)), counters: Arc::clone(self) })
     }
 
     /// Adds these counters to `statistics`.
@@ -64,15 +64,21 @@ impl Counters {
     }
 }
 
-/// A request that is owed its completion. Dropped without one, it is completed as never carried out, which is true
-/// wherever the drop is possible: before the request was begun. Who has begun one must complete it.
+/// A request that is owed its completion. Dropped without one, it is completed as never carried out, or as of unknown
+/// outcome once it was begun.
 pub(crate) struct Pending {
     id: OriginRequestId,
+    begun: bool,
     sink: Option<Arc<dyn CompletionSink>>,
     counters: Arc<Counters>,
 }
 
 impl Pending {
+    /// From here on a loss of the request leaves its outcome unknown.
+    pub(crate) fn begin(&mut self) {
+        self.begun = true;
+    }
+
     pub(crate) fn complete(mut self, result: Result<Vec<u8>, OriginError>) {
         self.send(result);
     }
@@ -92,9 +98,59 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         if self.sink.is_some() {
-            self.send(Err(OriginError::Unreachable {
-                context: "origin closed before the request was begun".into(),
+            self.send(Err(if self.begun {
+                OriginError::OutcomeUnknown { context: "request was begun and never finished".into() }
+            } else {
+                OriginError::Unreachable { context: "origin closed before the request was begun".into() }
             }));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    #[derive(Default)]
+    struct Collector(Mutex<Vec<OriginCompletion>>);
+
+    impl CompletionSink for Collector {
+        fn complete(&self, completion: OriginCompletion) {
+            self.0.lock().unwrap().push(completion);
+        }
+    }
+
+    #[test]
+    fn a_request_that_is_dropped_is_completed_with_what_is_true_of_it() {
+        let collector = Arc::new(Collector::default());
+        let sink: Arc<dyn CompletionSink> = Arc::clone(&collector) as Arc<dyn CompletionSink>;
+        let counters = Counters::new(2);
+        let admit = |id| counters.admit(OriginRequestId(id), &sink);
+        let (untouched, mut begun) = (admit(0).unwrap(), admit(1).unwrap());
+        begun.begin();
+        assert!(admit(2).is_none());
+        drop((untouched, begun));
+        admit(3).unwrap().complete(Ok(vec![1]));
+        let kinds: Vec<_> = collector
+            .0
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|completion| match &completion.result {
+                Ok(_) => (completion.id.0, "ok"),
+                Err(OriginError::Failed { errno: EBUSY, .. }) => (completion.id.0, "busy"),
+                Err(OriginError::Unreachable { .. }) => (completion.id.0, "unreachable"),
+                Err(OriginError::OutcomeUnknown { .. }) => (completion.id.0, "unknown"),
+                Err(OriginError::Failed { .. }) => (completion.id.0, "failed"),
+            })
+            .collect();
+        assert_eq!(kinds, [(2, "busy"), (0, "unreachable"), (1, "unknown"), (3, "ok")]);
+        let mut statistics = OriginStatistics::default();
+        counters.add_to(&mut statistics);
+        assert_eq!(
+            (statistics.requests, statistics.errors, statistics.refused, statistics.in_flight),
+            (3, 2, 1, 0)
+        );
     }
 }

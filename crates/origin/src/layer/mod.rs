@@ -60,7 +60,8 @@ fn pass_on_at(timer: &Timer, at: Instant, inner: &Arc<dyn Origin>, request: Orig
 }
 
 /// Sends a request beneath now.
-fn pass_on(inner: &dyn Origin, request: OriginRequest, pending: Pending) {
+fn pass_on(inner: &dyn Origin, request: OriginRequest, mut pending: Pending) {
+    pending.begin();
     let sink: Arc<dyn CompletionSink> = Arc::new(HandOver { pending: Mutex::new(Some(pending)) });
     inner.submit(request, &sink);
 }

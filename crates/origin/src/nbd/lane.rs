@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// Requests in flight on one connection (ours).
 pub(super) const LANE_REQUESTS_MAX: usize = 128;
+/// Bytes of reads in flight on one connection, besides the one that passes it (ours).
+const LANE_READ_BYTES_MAX: u64 = 64 << 20;
 /// Bytes that are gathered into one call of the system (ours).
 const GATHER_BYTES: usize = 128 << 10;
 /// How often a reader looks for requests that have waited too long.
@@ -44,8 +46,15 @@ struct Connection<'a> {
 struct Conversation {
     session: Session,
     sent: BTreeMap<u64, Sent>,
+    read_bytes: u64,
     next_cookie: u64,
     lost: Option<String>,
+}
+
+impl Conversation {
+    fn is_full(&self) -> bool {
+        self.sent.len() >= LANE_REQUESTS_MAX || self.read_bytes >= LANE_READ_BYTES_MAX
+    }
 }
 
 /// Runs a lane until the origin closes or fails. `first` is the connection that the origin was opened with.
@@ -109,6 +118,7 @@ fn register(shared: &Shared, index: usize, connected: &Connected) -> Option<Stre
     }
     queue.streams[index] = Some(theirs);
     queue.lanes_up[index] = true;
+    queue.down_reason.clear();
     drop(queue);
     shared.change.notify_all();
     Some(ours)
@@ -163,7 +173,8 @@ fn converse(shared: &Shared, connected: Connected) -> Vec<(Job, Instant)> {
     let Connected { stream, session, export, received } = connected;
     let request_timeout = Duration::from(shared.options.request_timeout);
     let timeouts = stream.set_timeouts(TICK.min(request_timeout), request_timeout);
-    let conversation = Conversation { session, sent: BTreeMap::new(), next_cookie: 0, lost: None };
+    let conversation =
+        Conversation { session, sent: BTreeMap::new(), read_bytes: 0, next_cookie: 0, lost: None };
     let connection = Connection { shared, stream: &stream, export, conversation: Mutex::new(conversation) };
     if let Err(error) = timeouts {
         connection.lose(&format!("socket takes no timeouts: {error}"));
@@ -259,7 +270,7 @@ impl Connection<'_> {
 
     fn has_room(&self) -> bool {
         let conversation = self.conversation();
-        conversation.lost.is_none() && conversation.sent.len() < LANE_REQUESTS_MAX
+        conversation.lost.is_none() && !conversation.is_full()
     }
 
     /// Waits for a request that may be sent; `None` once the connection is lost or the origin closes.
@@ -334,6 +345,8 @@ impl Connection<'_> {
         }
         let buffer =
             if matches!(operation, Operation::Read { .. }) { vec![0; bytes as usize] } else { Vec::new() };
+        conversation.read_bytes += buffer.len() as u64;
+        job.pending.begin();
         conversation.sent.insert(cookie, Sent { job, bytes, buffer, at: Instant::now() });
         true
     }
@@ -385,9 +398,9 @@ impl Connection<'_> {
         let mut output = Vec::new();
         let mut done = 0;
         let mut guard = self.conversation();
-        let was_full = guard.sent.len() >= LANE_REQUESTS_MAX;
+        let was_full = guard.is_full();
         let result = loop {
-            let Conversation { session, sent, .. } = &mut *guard;
+            let Conversation { session, sent, read_bytes, .. } = &mut *guard;
             let parsed = match session.receive(&input[done..], &mut output) {
                 Ok(parsed) => parsed,
                 Err(error) => break Err(format!("server broke the protocol: {error}")),
@@ -404,6 +417,7 @@ impl Connection<'_> {
                 }
                 Event::Done { cookie, result } => {
                     if let Some(request) = sent.remove(&cookie) {
+                        *read_bytes -= request.buffer.len() as u64;
                         finished.push((request, result));
                     }
                 }

@@ -174,7 +174,11 @@ impl Shared {
         self.change.notify_all();
     }
 
+    /// A connection was lost: what was acknowledged and not flushed may be lost with it.
     fn note_loss(&self) {
+        if !self.export.flags.contains(TransmissionFlags::SEND_FLUSH) {
+            return;
+        }
         let acknowledged = self.writes_acknowledged.load(Ordering::SeqCst);
         if !self.options.keeps_acknowledged_writes
             && acknowledged > self.flushed_through.load(Ordering::SeqCst)
