@@ -35,6 +35,24 @@ impl DistanceHistogram {
         self.total += weight;
     }
 
+    /// Adds a weight of 1 at each of `distances`, where 0 stands for a first touch.
+    pub(crate) fn add_each(&mut self, distances: &[u64]) {
+        let mut first_touches = 0;
+        for &distance in distances {
+            if distance == 0 {
+                first_touches += 1;
+                continue;
+            }
+            let index = (distance - 1) as usize;
+            if index / CHUNK >= self.chunks.len() {
+                self.extend(index / CHUNK);
+            }
+            self.chunks[index / CHUNK][index % CHUNK] += 1;
+        }
+        self.first_touches += first_touches;
+        self.total += distances.len() as u64;
+    }
+
     #[cold]
     fn extend(&mut self, chunk: usize) {
         self.chunks.resize_with(chunk + 1, || vec![0; CHUNK].into_boxed_slice());

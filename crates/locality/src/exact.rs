@@ -45,43 +45,42 @@ impl ExactLru {
         self.make_room(1);
         let now = self.recency.next() as u32;
         let before = self.table.replace(key, now);
-        self.settle(before, weight)
+        let distance = self.settle(before);
+        match distance {
+            _ if weight == 0 => {}
+            Some(distance) => self.distances.add(distance, weight),
+            None => self.distances.add_first_touch(weight),
+        }
+        distance
     }
 
     /// Accesses of weight 1 in order: several times faster than one by one where the table is larger than the
     /// processor's caches.
     pub fn access_batch(&mut self, keys: &[u64]) {
         let mut homes = [0; BATCH];
+        let mut distances = [0; BATCH];
         for batch in keys.chunks(BATCH) {
             self.make_room(BATCH);
             self.table.reserve(BATCH);
             self.table.warm(batch, &mut homes);
-            for (&key, &home) in batch.iter().zip(&homes) {
+            for ((&key, &home), distance) in batch.iter().zip(&homes).zip(&mut distances) {
                 let now = self.recency.next() as u32;
                 let before = self.table.replace_from(home, key, now);
-                self.settle(before, 1);
+                *distance = self.settle(before).unwrap_or(0);
             }
+            // Apart from the above, as each of these is likely to miss the processor's caches too.
+            self.distances.add_each(&distances[..batch.len()]);
         }
     }
 
+    /// Moves a block from its position before to the front; its stack distance.
     #[inline]
-    fn settle(&mut self, before: Option<u32>, weight: u64) -> Option<u64> {
-        let distance = match before {
-            Some(at) => {
-                let distance = self.recency.after(at as usize) as u64 + 1;
-                self.recency.clear(at as usize);
-                if weight > 0 {
-                    self.distances.add(distance, weight);
-                }
-                Some(distance)
-            }
-            None => {
-                if weight > 0 {
-                    self.distances.add_first_touch(weight);
-                }
-                None
-            }
-        };
+    fn settle(&mut self, before: Option<u32>) -> Option<u64> {
+        let distance = before.map(|at| {
+            let distance = self.recency.after(at as usize) as u64 + 1;
+            self.recency.clear(at as usize);
+            distance
+        });
         self.recency.push();
         distance
     }
@@ -179,6 +178,22 @@ mod tests {
         let mut distinct = ExactLru::new();
         distinct.access_batch(&(0..100_000).collect::<Vec<_>>());
         assert_eq!(distinct.miss_ratios_at(&[100_000]), [1.0]);
+    }
+
+    /// Random references, so that distances of every length occur: the promise holds at every size of the table.
+    #[test]
+    fn memory_stays_below_60_bytes_per_block() {
+        let mut lru = ExactLru::new();
+        let mut checked = 0;
+        for step in 0..2_000_000u64 {
+            lru.access(forebay_units::mix64(step) % (1 + step / 2), 1);
+            if step % 1_000 == 0 && lru.footprint_blocks() > 20_000 {
+                let blocks = lru.footprint_blocks() as usize;
+                assert!(lru.bytes_peak() <= 60 * blocks, "{} bytes for {blocks} blocks", lru.bytes_peak());
+                checked += 1;
+            }
+        }
+        assert!(checked > 1_000);
     }
 
     /// A loop over `n` blocks hits only with `n` blocks, through many compactions.

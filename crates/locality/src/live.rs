@@ -9,7 +9,7 @@ use forebay_units::{BlockSize, Bytes, Nanos};
 /// After this many sampled accesses the sample is halved ...
 const EFFORT_MAX: u32 = 1 << 15;
 /// ... unless this few blocks would stay.
-const SAMPLES_KEPT: usize = 1 << 11;
+const SAMPLES_KEPT: usize = 1 << 10;
 /// Points of the curve in a snapshot.
 const CURVE_POINTS: usize = 256;
 
@@ -275,7 +275,7 @@ impl LiveObserver {
         }
     }
 
-    /// Bytes held, without the lists of hot zones (at most 5 / `hot_share` entries of 16 bytes each).
+    /// Bytes held, without the lists of hot zones (16 bytes for each).
     pub fn bytes(&self) -> usize {
         let younger = self.younger.as_ref().map_or(0, |epoch| epoch.shards.bytes());
         size_of::<LiveObserver>()

@@ -164,8 +164,8 @@ const POSITIONS_PER_SAMPLE: usize = 3;
 const EMPTY: u16 = u16::MAX;
 /// The most samples, as positions in time must fit 16 bits.
 const SAMPLES_MAX: usize = 20_000;
-/// Buckets of distances: up to 2^38 blocks, which is 1 PiB of 4 KiB blocks.
-const BUCKETS: usize = (38 - 5) << 6;
+/// Buckets of distances: up to 2^36 blocks, which is 256 TiB of 4 KiB blocks.
+const BUCKETS: usize = (36 - 5) << 6;
 
 /// SHARDS in a fixed amount of memory: the sampling rate starts at 1 and falls when the table is full, so small
 /// footprints are measured exactly (to a bucket) and a curve can be had after the first few accesses.
@@ -184,7 +184,7 @@ pub struct FixedSize {
     recency: Recency,
     samples_max: usize,
     /// Estimated weight per bucket of distances.
-    weights: Vec<f32>,
+    weights: Vec<f64>,
     /// Estimated weight of everything, first touches included.
     estimated: f64,
     counted: u64,
@@ -193,7 +193,7 @@ pub struct FixedSize {
 impl FixedSize {
     /// A sampler that holds at most `bytes` bytes, everything counted; at least 16 KiB are taken.
     pub fn with_bytes(bytes: usize, seed: u64) -> FixedSize {
-        let fixed = size_of::<FixedSize>() + BUCKETS * size_of::<f32>();
+        let fixed = size_of::<FixedSize>() + BUCKETS * size_of::<f64>();
         let left = bytes.max(16 << 10) - fixed;
         let mut samples = SAMPLES_MAX;
         while Self::slots_for(samples) * 10 + Recency::bytes_for(samples * POSITIONS_PER_SAMPLE) > left {
@@ -245,7 +245,7 @@ impl FixedSize {
             + self.hashes.len() * size_of::<u64>()
             + self.positions.len() * size_of::<u16>()
             + self.recency.bytes()
-            + self.weights.capacity() * size_of::<f32>()
+            + self.weights.capacity() * size_of::<f64>()
     }
 
     /// One access; weight 0 moves the block but is not counted.
@@ -305,7 +305,8 @@ impl FixedSize {
             self.hashes[at] = hash;
             self.positions[at] = now;
             self.recency.push();
-            if self.samples() > self.samples_max {
+            // Once is enough unless somebody chose keys by their hashes.
+            while self.samples() > self.samples_max {
                 self.lower_threshold(self.samples_max - self.samples_max / 32);
             }
             return;
@@ -315,10 +316,10 @@ impl FixedSize {
         self.recency.clear(before);
         self.recency.push();
         if weight > 0 {
-            // The middle of what the sampled distance stands for; the distance itself at rate 1.
-            let scaled = (distance as f64 - 0.5) * self.scale + 0.5;
-            let bucket = bucket_of(scaled.round() as u64).min(BUCKETS - 1);
-            self.weights[bucket] += estimated as f32;
+            // The middle of what the sampled distance stands for, rounded; the distance itself at rate 1.
+            let scaled = (distance as f64 - 0.5) * self.scale + 1.0;
+            let bucket = bucket_of(scaled as u64).min(BUCKETS - 1);
+            self.weights[bucket] += estimated;
         }
     }
 
@@ -392,7 +393,7 @@ impl FixedSize {
         let mut curve = AdjustedCurve::new(total, total - self.estimated, self.scale);
         for (bucket, &weight) in self.weights.iter().enumerate().filter(|(_, weight)| **weight > 0.0) {
             let (start, end) = (bucket_start(bucket), bucket_start(bucket + 1));
-            curve.add(start.saturating_sub(1) as f64, (end - 1) as f64, f64::from(weight));
+            curve.add(start.saturating_sub(1) as f64, (end - 1) as f64, weight);
         }
         curve.finish()
     }
@@ -463,6 +464,14 @@ mod tests {
             let footprint = exact.footprint_blocks() as f64;
             assert!((shards.footprint_blocks() as f64 / footprint - 1.0).abs() < 0.15);
         }
+    }
+
+    /// Single precision would stop counting at 2^24.
+    #[test]
+    fn a_hot_block_is_counted_for_ever() {
+        let mut shards = FixedSize::with_bytes(16 << 10, 0);
+        (0..17_000_000).for_each(|_| shards.access(1, 1));
+        assert!((shards.curve().miss_ratio_at(1) - 1.0 / 17e6).abs() < 1e-12);
     }
 
     #[test]
