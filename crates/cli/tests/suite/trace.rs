@@ -1,6 +1,6 @@
 //! `forebay trace`: counts of recorded traces as their sources state them, folders, standard input, conversion.
 
-use crate::support::{args, fail, file, folder, json, msr, recorded, succeed};
+use crate::support::{args, fail, file, folder, json, msr, recorded, run, succeed};
 use serde_json::json;
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -151,4 +151,29 @@ fn a_reader_that_goes_away_is_no_error() {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
+}
+
+#[test]
+fn other_formats_are_written_and_what_they_cannot_say_is_counted() {
+    let folder = folder();
+    let path = file(&folder, "a.csv", msr(&[(0, 0, true, 0, 8192), (10_000_000, 0, false, 4096, 512)]));
+    for (format, name) in [("msr", "m"), ("spc", "s"), ("fio-iolog", "f"), ("oracle-general", "o")] {
+        let converted = folder.path().join(name);
+        succeed(args(&[&"trace", &"convert", &path, &"--to", &format, &"--output", &converted]));
+        let info = json(INFO, args(&[&"trace", &"info", &"--json", &"--format", &format, &converted]));
+        assert_eq!((&info["requests"], &info["duration_s"]), (&json!(2), &json!(1.0)), "{format}");
+        assert_eq!(info["footprint_blocks"], 2, "{format}");
+    }
+    let (status, words) = fail(args(&[&"trace", &"convert", &path, &"--to", &"vscsi", &"-o", &"x"]));
+    assert!(status == 2 && words.contains("not a format that can be written"), "{words}");
+    // A flush is nothing that MSR can say.
+    let flush = file(
+        &folder,
+        "flush.iolog",
+        "fio version 3 iolog\n0 v add\n0 v open\n1 v read 0 4096\n2 v sync 0 0\n",
+    );
+    let output = run(args(&[&"trace", &"convert", &flush, &"--to", &"msr", &"-o", &"-"]));
+    let words = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && words.contains("1 requests left out"), "{words}");
+    assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), 1);
 }

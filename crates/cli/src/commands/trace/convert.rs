@@ -1,21 +1,25 @@
-//! `forebay trace convert`: any trace in Forebay's own compact format.
+//! `forebay trace convert`: any trace in Forebay's own compact format, or in one that other tools read.
 
 use crate::failure::{Context, Failure};
 use crate::input::{self, InputArgs};
 use crate::output::{Output, count, output_failure, say};
-use forebay_trace::{ForebayWriter, TraceReader};
+use forebay_trace::{TraceReader, TraceWriter, WriteFormat, Written};
 use forebay_units::BlockSize;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-/// Writes a trace in Forebay's own compact binary format (.fbt), which is read several times faster than text.
+/// Writes a trace in another format, by default Forebay's own compact binary one, which keeps everything.
 ///
-/// Volumes, times, operations, byte ranges and latencies are kept. Several files become one, merged by time.
+/// Several files become one, merged by time. What the other formats cannot say is left out or widened, and counted.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ConvertArgs {
     #[command(flatten)]
     input: InputArgs,
+
+    /// The format to write: `forebay`, `msr`, `spc`, `fio-iolog` (version 3) or `oracle-general`
+    #[arg(long, value_name = "FORMAT", default_value_t = WriteFormat::Forebay)]
+    to: WriteFormat,
 
     /// The file to write, `-` for standard output; must not exist unless --force
     #[arg(short, long, value_name = "FILE")]
@@ -27,35 +31,29 @@ pub(crate) struct ConvertArgs {
 }
 
 pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
-    let mut reader = input::open_trace(&args.input, BlockSize::DEFAULT)?;
     if args.output.as_os_str() == "-" {
-        if io::stdout().is_terminal() {
+        if io::stdout().is_terminal() && matches!(args.to, WriteFormat::Forebay | WriteFormat::OracleGeneral)
+        {
             return Err(Failure::usage("a binary trace is not written to a terminal")
                 .with_hint("name a file with --output FILE"));
         }
-        let written = convert(&mut reader, Output::new())?.map_err(output_failure)?;
-        say(format_args!("{} requests written", count(written)));
+        let mut reader = input::open_trace(&args.input, BlockSize::DEFAULT)?;
+        let written = convert(&mut reader, args.to, Output::new())?.map_err(output_failure)?;
+        tell(&written, "standard output");
         return Ok(());
     }
     let shown = args.output.display();
-    // The name appears only when the content is whole: a trace that is cut short looks like a shorter trace.
     if !args.force && args.output.exists() {
         return Err(Failure::new(format!("`{shown}` exists")).with_hint("replace it with --force"));
     }
+    let mut reader = input::open_trace(&args.input, BlockSize::DEFAULT)?;
+    // The name appears only when the content is whole: a trace that is cut short looks like a shorter trace.
     let mut partial = args.output.clone().into_os_string();
     partial.push(".partial");
     let partial = PathBuf::from(partial);
-    let result = File::create(&partial)
-        .context(format_args!("cannot create `{}`", partial.display()))
-        .and_then(|file| convert(&mut reader, BufWriter::new(file)))
-        .and_then(|result| result.context(format_args!("cannot write `{}`", partial.display())))
-        .and_then(|written| {
-            std::fs::rename(&partial, &args.output).context(format_args!("cannot name `{shown}`"))?;
-            Ok(written)
-        });
-    match result {
+    match convert_into(&mut reader, args.to, &partial, &args.output) {
         Ok(written) => {
-            say(format_args!("{} requests written to {shown}", count(written)));
+            tell(&written, &shown.to_string());
             Ok(())
         }
         Err(failure) => {
@@ -66,23 +64,45 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     }
 }
 
-/// Reads `reader` to its end into `write`; how many requests that were. The outer failure is the trace's, the inner
-/// error the output's.
-fn convert(reader: &mut TraceReader, write: impl Write) -> Result<io::Result<u64>, Failure> {
-    let mut writer = match ForebayWriter::new(write) {
+fn convert_into(
+    reader: &mut TraceReader,
+    format: WriteFormat,
+    partial: &Path,
+    target: &Path,
+) -> Result<Written, Failure> {
+    let file = File::create(partial).context(format_args!("cannot create `{}`", partial.display()))?;
+    let written = convert(reader, format, BufWriter::new(file))?;
+    let written = written.context(format_args!("cannot write `{}`", partial.display()))?;
+    std::fs::rename(partial, target).context(format_args!("cannot name `{}`", target.display()))?;
+    Ok(written)
+}
+
+/// Reads `reader` to its end into `write`. The outer failure is the trace's, the inner error the output's.
+fn convert(
+    reader: &mut TraceReader,
+    format: WriteFormat,
+    write: impl Write + 'static,
+) -> Result<io::Result<Written>, Failure> {
+    let mut writer = match TraceWriter::new(format, write) {
         Ok(writer) => writer,
         Err(error) => return Ok(Err(error)),
     };
-    let mut written = 0;
     let mut batch = Vec::new();
-    loop {
-        let got = reader.next_batch(&mut batch).map_err(input::trace_failure)?;
-        if got == 0 {
-            return Ok(writer.finish().and_then(|mut inner| inner.flush()).map(|()| written));
-        }
+    while reader.next_batch(&mut batch).map_err(input::trace_failure)? > 0 {
         if let Err(error) = writer.write(&batch, reader.volumes()) {
             return Ok(Err(error));
         }
-        written += got as u64;
+    }
+    Ok(writer.finish().map(|(_, written)| written))
+}
+
+/// Says what became of the requests.
+fn tell(written: &Written, place: &str) {
+    say(format_args!("{} requests written to {place}", count(written.requests)));
+    if written.left_out > 0 {
+        say(format_args!("{} requests left out: the format has no word for them", count(written.left_out)));
+    }
+    if written.widened > 0 {
+        say(format_args!("{} requests widened to whole sectors", count(written.widened)));
     }
 }
