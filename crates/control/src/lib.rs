@@ -9,7 +9,9 @@
 
 pub mod allocation;
 pub mod cacheability;
+pub mod config;
 pub mod conformance;
+pub mod controller;
 pub mod decision;
 pub mod feedback;
 pub mod host;
@@ -26,6 +28,8 @@ pub mod solutions;
 pub mod violation;
 pub mod warmup;
 
+pub use config::{ConfigError, ControlConfig};
+pub use controller::{Controller, ObjectiveStatus, VolumeState, VolumeStatus};
 pub use decision::{Action, Alternative, Decision, DecisionKind, Fact, FactValue, StepOutcome, ZoneRange};
 pub use inventory::{HostId, HostSpec, OriginId, OriginSpec, VolumeId, VolumeSpec, VolumeSpecError};
 pub use objective::{Objective, ObjectiveError, Operations, Statistic, Target};

@@ -1,0 +1,238 @@
+//! The workloads of one origin as the performance model sees them, calibrated on the last intervals.
+
+use super::volume::{Sample, Volume};
+use crate::config::ControlConfig;
+use crate::inventory::{OriginSpec, VolumeId};
+use crate::objective::{Objective, Statistic, Target};
+use crate::performance::{
+    Demand, ObservedLoad, OriginModel, OriginPrediction, Prediction, WorkloadModel, fit_servers, infer,
+    predict,
+};
+use forebay_locality::MissRatioCurve;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Squared coefficient of variation of service times where none is configured (ours: a seek and half a turn).
+const SERVICE_CV2: f64 = 0.3;
+/// Intervals that a fit of the servers looks at, at most.
+const FIT_INTERVALS_MAX: usize = 24;
+
+/// One workload of a [`Scene`].
+#[derive(Clone, Debug)]
+pub(super) struct Party {
+    pub(super) id: VolumeId,
+    pub(super) recent: Sample,
+    pub(super) curve: Option<Arc<MissRatioCurve>>,
+    /// The blocks ordered now.
+    pub(super) blocks: u64,
+    /// Observed hit ratio over that of the curve, where the cache is warm.
+    correction: f64,
+    model: WorkloadModel,
+    /// Every objective with what the model must be multiplied by to agree with what was observed.
+    objectives: Vec<(Objective, f64)>,
+}
+
+/// An origin and who uses it.
+#[derive(Clone, Debug)]
+pub(super) struct Scene {
+    pub(super) origin: OriginModel,
+    /// Where the number of servers comes from.
+    pub(super) basis: &'static str,
+    pub(super) parties: Vec<Party>,
+    pub(super) utilisation: f64,
+}
+
+/// The load that a sample put on the origin.
+fn load_of(sample: &Sample) -> ObservedLoad {
+    ObservedLoad {
+        read_rate: sample.miss_rate,
+        read_latency: sample.miss_latency,
+        write_rate: sample.write_rate,
+        write_latency: sample.write_latency,
+        outstanding: sample.backlogged.then_some(sample.outstanding.max(1.0)),
+    }
+}
+
+/// Fits the number of servers from the histories of an origin's volumes.
+pub(super) fn fit(spec: Option<&OriginSpec>, volumes: &[&Volume]) -> Option<f64> {
+    let service_cv2 = spec.and_then(|spec| spec.service_cv2).unwrap_or(SERVICE_CV2);
+    let length = volumes.iter().map(|volume| volume.history.len()).max().unwrap_or(0);
+    let step = length.div_ceil(FIT_INTERVALS_MAX).max(1);
+    let history: Vec<Vec<ObservedLoad>> = (0..length)
+        .step_by(step)
+        .map(|back| {
+            let at = |volume: &&Volume| {
+                volume
+                    .history
+                    .len()
+                    .checked_sub(back + 1)
+                    .map(|at| load_of(&volume.history[at]))
+                    .unwrap_or_default()
+            };
+            volumes.iter().map(at).collect()
+        })
+        .collect();
+    fit_servers(service_cv2, &history)
+}
+
+impl Scene {
+    /// The scene of the volumes `ids` of one origin, as of the last intervals.
+    pub(super) fn build(
+        ids: &[VolumeId],
+        volumes: &BTreeMap<VolumeId, Volume>,
+        spec: Option<&OriginSpec>,
+        fitted: Option<f64>,
+        config: &ControlConfig,
+    ) -> Scene {
+        let configured = spec.and_then(|spec| spec.servers);
+        let (servers, basis) = match (configured, fitted) {
+            (Some(servers), _) => (servers, "servers configured, service times fitted"),
+            (None, Some(servers)) => (servers, "servers and service times fitted"),
+            (None, None) => (config.servers_assumed, "servers assumed, service times fitted"),
+        };
+        let origin = OriginModel {
+            servers: servers.max(1.0),
+            service_cv2: spec.and_then(|spec| spec.service_cv2).unwrap_or(SERVICE_CV2),
+        };
+        let recents: Vec<Sample> = ids.iter().map(|id| volumes[id].recent(config.recent_intervals)).collect();
+        let inferred = infer(&origin, &recents.iter().map(load_of).collect::<Vec<_>>());
+        let known: f64 = inferred.services.iter().map(|service| service.0).fold(0.0, f64::max);
+        let fallback =
+            spec.and_then(|spec| spec.service).map_or(known.max(1e-4), |service| service.as_secs_f64());
+        let mut parties: Vec<Party> = ids
+            .iter()
+            .zip(&recents)
+            .zip(&inferred.services)
+            .map(|((id, recent), service)| party(&volumes[id], recent, *service, fallback, config))
+            .collect();
+        // The model at the observed hit ratios: what it says of each objective is compared with what was seen.
+        let seen: Vec<WorkloadModel> = parties.iter().map(|party| party.model).collect();
+        let baseline = predict(&origin, &seen);
+        for (party, prediction) in parties.iter_mut().zip(&baseline.workloads) {
+            let tracks = &volumes[&party.id].tracks;
+            for ((objective, factor), track) in party.objectives.iter_mut().zip(tracks) {
+                let percentile =
+                    matches!(objective.target, Target::Latency { statistic: Statistic::Percentile(_), .. });
+                let observed = track.last.and_then(|judgement| judgement.value);
+                if let (true, Some(observed)) = (percentile, observed) {
+                    *factor = (observed / prediction.value(objective).max(1e-9)).clamp(0.5, 2.0);
+                }
+            }
+        }
+        Scene { origin, basis, parties, utilisation: baseline.utilisation }
+    }
+
+    /// The place of a volume.
+    pub(super) fn place(&self, id: VolumeId) -> Option<usize> {
+        self.parties.iter().position(|party| party.id == id)
+    }
+
+    /// The blocks ordered now.
+    pub(super) fn blocks(&self) -> Vec<u64> {
+        self.parties.iter().map(|party| party.blocks).collect()
+    }
+
+    fn predict(&self, blocks: &[u64]) -> OriginPrediction {
+        let models: Vec<WorkloadModel> = self
+            .parties
+            .iter()
+            .zip(blocks)
+            .map(|(party, &blocks)| WorkloadModel { hit_ratio: party.hit_ratio(blocks), ..party.model })
+            .collect();
+        predict(&self.origin, &models)
+    }
+
+    /// The worst predicted excess of every party with caches of `blocks`; negative infinity without objectives.
+    pub(super) fn excess(&self, blocks: &[u64]) -> Vec<f64> {
+        let predicted = self.predict(blocks);
+        self.parties
+            .iter()
+            .zip(&predicted.workloads)
+            .map(|(party, prediction)| {
+                party
+                    .objectives
+                    .iter()
+                    .map(|(objective, factor)| party.excess(objective, *factor, prediction))
+                    .fold(f64::NEG_INFINITY, f64::max)
+            })
+            .collect()
+    }
+
+    /// The weighted sum of `max(0, excess)` over all objectives with caches of `blocks`; finite.
+    pub(super) fn weighted_violation(&self, blocks: &[u64]) -> f64 {
+        let predicted = self.predict(blocks);
+        self.parties
+            .iter()
+            .zip(&predicted.workloads)
+            .flat_map(|(party, prediction)| {
+                party.objectives.iter().map(move |(objective, factor)| {
+                    objective.weight * party.excess(objective, *factor, prediction).clamp(0.0, 1e6)
+                })
+            })
+            .sum()
+    }
+}
+
+impl Party {
+    /// Share of the reads that a warm cache of `blocks` answers.
+    pub(super) fn hit_ratio(&self, blocks: u64) -> f64 {
+        let curve = self.curve.as_ref().map_or(0.0, |curve| 1.0 - curve.miss_ratio_at(blocks));
+        (curve * self.correction).clamp(0.0, 1.0)
+    }
+
+    fn excess(&self, objective: &Objective, factor: f64, prediction: &Prediction) -> f64 {
+        let value = prediction.value(objective) * factor;
+        let floor = !matches!(objective.target, Target::Latency { .. });
+        if let (true, Demand::Open { rate }) = (floor, self.model.demand) {
+            // A floor under more than is asked for is kept as long as everything that is asked for is served.
+            let asked = objective.bound().min(value * rate / prediction.rate.max(1e-9));
+            let excess = asked / value.max(1e-9) - 1.0;
+            return if excess <= 1e-6 { -1.0 } else { excess };
+        }
+        objective.excess(value)
+    }
+}
+
+fn party(
+    volume: &Volume,
+    recent: &Sample,
+    service: (f64, f64),
+    fallback: f64,
+    config: &ControlConfig,
+) -> Party {
+    let reads = recent.hit_rate + recent.miss_rate;
+    let seen = if reads > 0.0 { recent.hit_rate / reads } else { 0.0 };
+    let blocks = volume.blocks();
+    let on_curve = volume.curve.as_ref().map_or(0.0, |curve| 1.0 - curve.miss_ratio_at(volume.used_blocks));
+    let warm = blocks > 0 && volume.used_blocks * 10 >= blocks * 9 && on_curve > 0.02;
+    let correction = if warm { (seen / on_curve).clamp(0.5, 1.2) } else { 1.0 };
+    let known = |service: f64| if service > 0.0 { service } else { fallback };
+    let model = WorkloadModel {
+        demand: if recent.backlogged {
+            Demand::Closed { outstanding: recent.outstanding.max(1.0), think: 0.0 }
+        } else {
+            Demand::Open { rate: recent.arrival_rate.max(recent.rate()) }
+        },
+        read_share: if recent.rate() > 0.0 { reads / recent.rate() } else { 1.0 },
+        hit_ratio: seen,
+        hit_latency: if recent.hit_latency > 0.0 {
+            recent.hit_latency
+        } else {
+            config.hit_latency_ns as f64 / 1e9
+        },
+        read_service: known(service.0),
+        write_service: known(service.1),
+        latency_cv2: None,
+        read_bytes: recent.read_bytes,
+        write_bytes: recent.write_bytes,
+    };
+    Party {
+        id: volume.spec.id,
+        recent: *recent,
+        curve: volume.curve.clone(),
+        blocks,
+        correction,
+        model,
+        objectives: volume.spec.objectives.iter().map(|objective| (*objective, 1.0)).collect(),
+    }
+}

@@ -1,0 +1,378 @@
+//! What the controller remembers of one volume. Every list has a written maximum.
+
+use crate::config::ControlConfig;
+use crate::conformance::{Judgement, Verdict, WindowTotals, judge};
+use crate::feedback::PhaseMemory;
+use crate::inventory::{HostId, VolumeId, VolumeSpec};
+use crate::observation::VolumeObservation;
+use crate::removal::RemovalCounters;
+use crate::violation::{Assessment, assess};
+use forebay_locality::MissRatioCurve;
+use forebay_units::Nanos;
+use forebay_workload::statistics::percentile;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Windows whose verdicts are kept per objective.
+const VERDICTS_MAX: usize = 64;
+/// Hot zones that are kept of an earlier interval.
+const ZONES_MAX: usize = 1_024;
+/// Intervals between two memories of the hot zones (ours).
+const ZONES_EVERY: u64 = 5;
+/// Errors that are kept since a partition was last changed.
+const ERRORS_MAX: usize = 64;
+
+/// Where a volume stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VolumeState {
+    /// Its objectives are kept, or it asks for too little to say, or it has none.
+    #[default]
+    Conforming,
+    /// Some windows are nonconforming, too few to act.
+    Suspected,
+    /// An objective is violated and nothing is being done about it (yet, or because nothing helps).
+    Violating,
+    /// A cache was granted for it and fills.
+    Acting,
+    /// The cache that serves it is being corrected by feedback.
+    Correcting,
+}
+
+/// One interval of a volume, in per-second rates and seconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sample {
+    pub(super) arrival_rate: f64,
+    pub(super) hit_rate: f64,
+    pub(super) miss_rate: f64,
+    pub(super) write_rate: f64,
+    pub(super) hit_latency: f64,
+    pub(super) miss_latency: f64,
+    pub(super) write_latency: f64,
+    pub(super) outstanding: f64,
+    pub(super) backlogged: bool,
+    pub(super) read_bytes: f64,
+    pub(super) write_bytes: f64,
+    pub(super) working_set: f64,
+    pub(super) invalidated: f64,
+    pub(super) filled: f64,
+}
+
+impl Sample {
+    fn of(observed: &VolumeObservation, interval: Nanos, config: &ControlConfig) -> Sample {
+        let seconds = interval.as_secs_f64().max(1e-9);
+        let rate = |count: u64| count as f64 / seconds;
+        let mean = |mean: Option<Nanos>| mean.map_or(0.0, Nanos::as_secs_f64);
+        let per = |bytes: u64, count: u64| if count == 0 { 0.0 } else { bytes as f64 / count as f64 };
+        let outstanding = observed.outstanding_mean(interval);
+        let idle = observed.idle.0 as f64 / interval.0.max(1) as f64;
+        let rules = &config.conformance;
+        Sample {
+            arrival_rate: rate(observed.arrivals),
+            hit_rate: rate(observed.hits.count()),
+            miss_rate: rate(observed.misses.count()),
+            write_rate: rate(observed.writes.count()),
+            hit_latency: mean(observed.hits.mean()),
+            miss_latency: mean(observed.misses.mean()),
+            write_latency: mean(observed.writes.mean()),
+            outstanding,
+            backlogged: observed.outstanding_max > 0
+                && idle <= rules.backlog_idle_share_max
+                && outstanding >= rules.backlog_depth_min * f64::from(observed.outstanding_max),
+            read_bytes: per(observed.bytes_read.get(), observed.reads()),
+            write_bytes: per(observed.bytes_written.get(), observed.writes.count()),
+            working_set: observed.working_set_blocks as f64,
+            invalidated: observed.cache.invalidated_blocks as f64,
+            filled: observed.cache.filled_blocks as f64,
+        }
+    }
+
+    /// Completed requests per second.
+    pub(super) fn rate(&self) -> f64 {
+        self.hit_rate + self.miss_rate + self.write_rate
+    }
+
+    /// Requests per second that reached the origin.
+    pub(super) fn origin_rate(&self) -> f64 {
+        self.miss_rate + self.write_rate
+    }
+
+    /// Mean latency at the origin, weighted by requests; 0 without any.
+    pub(super) fn origin_latency(&self) -> f64 {
+        let rate = self.origin_rate();
+        if rate > 0.0 {
+            (self.miss_rate * self.miss_latency + self.write_rate * self.write_latency) / rate
+        } else {
+            0.0
+        }
+    }
+
+    /// The mean of some samples: rates by interval, latencies by request.
+    pub(super) fn mean<'a>(samples: impl Iterator<Item = &'a Sample> + Clone) -> Sample {
+        let count = samples.clone().count().max(1) as f64;
+        let average = |of: fn(&Sample) -> f64| samples.clone().map(of).sum::<f64>() / count;
+        let weighted = |of: fn(&Sample) -> f64, by: fn(&Sample) -> f64| {
+            let weight: f64 = samples.clone().map(by).sum();
+            if weight > 0.0 { samples.clone().map(|s| of(s) * by(s)).sum::<f64>() / weight } else { 0.0 }
+        };
+        let reads = |sample: &Sample| sample.hit_rate + sample.miss_rate;
+        Sample {
+            arrival_rate: average(|s| s.arrival_rate),
+            hit_rate: average(|s| s.hit_rate),
+            miss_rate: average(|s| s.miss_rate),
+            write_rate: average(|s| s.write_rate),
+            hit_latency: weighted(|s| s.hit_latency, |s| s.hit_rate),
+            miss_latency: weighted(|s| s.miss_latency, |s| s.miss_rate),
+            write_latency: weighted(|s| s.write_latency, |s| s.write_rate),
+            outstanding: average(|s| s.outstanding),
+            backlogged: 2 * samples.clone().filter(|s| s.backlogged).count() > samples.clone().count(),
+            read_bytes: weighted(|s| s.read_bytes, reads),
+            write_bytes: weighted(|s| s.write_bytes, |s| s.write_rate),
+            working_set: average(|s| s.working_set),
+            invalidated: average(|s| s.invalidated),
+            filled: average(|s| s.filled),
+        }
+    }
+}
+
+/// One objective of a volume over time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Track {
+    totals: WindowTotals,
+    verdicts: VecDeque<Verdict>,
+    pub(super) last: Option<Judgement>,
+    /// Whether the interval just observed closed a window.
+    pub(super) closed: bool,
+}
+
+impl Track {
+    /// Share of the judged windows that conform; `None` where none was judged.
+    pub(super) fn conforming_share(&self) -> Option<f64> {
+        let count = |wanted| self.verdicts.iter().filter(|&&verdict| verdict == wanted).count();
+        let (good, bad) = (count(Verdict::Conforming), count(Verdict::Nonconforming));
+        (good + bad > 0).then(|| good as f64 / (good + bad) as f64)
+    }
+
+    /// Whether the last `count` windows conform or ask for too little, the newest of them conforming.
+    fn has_recovered(&self, count: usize) -> bool {
+        self.verdicts.len() >= count
+            && self.verdicts.iter().rev().take(count).all(|&verdict| verdict != Verdict::Nonconforming)
+    }
+}
+
+/// A partition that was granted.
+#[derive(Clone, Debug)]
+pub(super) struct Grant {
+    /// Whose objectives it serves: the volume itself, a neighbour, or both.
+    pub(super) serves: Vec<VolumeId>,
+    pub(super) host: HostId,
+    /// The quota last ordered.
+    pub(super) blocks: u64,
+    pub(super) rate_at_grant: f64,
+    /// Intervals since the last change, and those that it needs to fill.
+    pub(super) age: usize,
+    pub(super) guard: usize,
+    pub(super) errors: VecDeque<f64>,
+    pub(super) insufficient: Option<u64>,
+    /// The last change was a shrink to the present size, from this one.
+    pub(super) shrunk_from: Option<u64>,
+    pub(super) removal: RemovalCounters,
+    /// Intervals for which the observed quota differs from the ordered one.
+    pub(super) mismatch: usize,
+    /// It may not grow any further before this step.
+    pub(super) limited_until: u64,
+}
+
+impl Grant {
+    pub(super) fn new(host: HostId, blocks: u64, rate_at_grant: f64) -> Grant {
+        Grant {
+            serves: Vec::new(),
+            host,
+            blocks,
+            rate_at_grant,
+            age: 0,
+            guard: 0,
+            errors: VecDeque::new(),
+            insufficient: None,
+            shrunk_from: None,
+            removal: RemovalCounters::default(),
+            mismatch: 0,
+            limited_until: 0,
+        }
+    }
+
+    pub(super) fn push_error(&mut self, error: f64) {
+        if self.errors.len() == ERRORS_MAX {
+            self.errors.pop_front();
+        }
+        self.errors.push_back(error);
+    }
+
+    /// Starts a new episode after the size changed.
+    pub(super) fn changed(&mut self, blocks: u64, guard: usize) {
+        self.shrunk_from = (blocks < self.blocks).then_some(self.blocks);
+        self.blocks = blocks;
+        self.age = 0;
+        self.guard = guard;
+        self.errors.clear();
+    }
+}
+
+/// A volume.
+#[derive(Clone, Debug)]
+pub(super) struct Volume {
+    pub(super) spec: VolumeSpec,
+    pub(super) state: VolumeState,
+    pub(super) tracks: Vec<Track>,
+    pub(super) history: VecDeque<Sample>,
+    pub(super) curve: Option<Arc<MissRatioCurve>>,
+    pub(super) curve_accesses: u64,
+    pub(super) sequential_share: f64,
+    pub(super) used_blocks: u64,
+    pub(super) earlier_zones: VecDeque<Vec<u64>>,
+    pub(super) grant: Option<Grant>,
+    pub(super) memory: PhaseMemory,
+    /// When the violation that is under way began.
+    pub(super) violated_since: Option<Nanos>,
+    /// The step before which the violation is not analysed again.
+    pub(super) analyse_from: u64,
+}
+
+impl Volume {
+    pub(super) fn new(spec: VolumeSpec) -> Volume {
+        let tracks = vec![Track::default(); spec.objectives.len()];
+        Volume {
+            spec,
+            state: VolumeState::Conforming,
+            tracks,
+            history: VecDeque::new(),
+            curve: None,
+            curve_accesses: 0,
+            sequential_share: 0.0,
+            used_blocks: 0,
+            earlier_zones: VecDeque::new(),
+            grant: None,
+            memory: PhaseMemory::default(),
+            violated_since: None,
+            analyse_from: 0,
+        }
+    }
+
+    /// Takes an interval in; windows that end are judged.
+    pub(super) fn observe(
+        &mut self,
+        observed: &VolumeObservation,
+        interval: Nanos,
+        step: u64,
+        config: &ControlConfig,
+    ) {
+        if self.history.len() >= config.history_intervals {
+            self.history.pop_front();
+        }
+        self.history.push_back(Sample::of(observed, interval, config));
+        if let Some(curve) = &observed.curve {
+            self.curve = Some(Arc::clone(curve));
+            self.curve_accesses = observed.curve_accesses;
+        }
+        self.sequential_share = observed.sequential_share;
+        self.used_blocks = observed.cache.used_blocks;
+        for (track, objective) in self.tracks.iter_mut().zip(&self.spec.objectives) {
+            track.totals.add(observed, interval);
+            // Half an interval of tolerance: timers are late.
+            track.closed = track.totals.span.0 + interval.0 / 2 >= objective.window.0;
+            if track.closed {
+                let judgement = judge(objective, &track.totals, &config.conformance);
+                if track.verdicts.len() == VERDICTS_MAX {
+                    track.verdicts.pop_front();
+                }
+                track.verdicts.push_back(judgement.verdict);
+                track.last = Some(judgement);
+                track.totals = WindowTotals::default();
+            }
+        }
+        if step % ZONES_EVERY == 0 && observed.zone_accesses > 0 {
+            let least = config.warmup.zone_share_min * observed.zone_accesses as f64;
+            let hot = observed.zones.iter().filter(|zone| zone.accesses as f64 > least).map(|zone| zone.zone);
+            if self.earlier_zones.len() == 2 {
+                self.earlier_zones.pop_front();
+            }
+            self.earlier_zones.push_back(hot.take(ZONES_MAX).collect());
+        }
+        if let Some(grant) = &mut self.grant {
+            grant.age += 1;
+            let differs = observed.cache.quota_blocks != grant.blocks;
+            grant.mismatch = if differs { grant.mismatch + 1 } else { 0 };
+        }
+    }
+
+    /// The assessment of its worst objective, with that objective's place.
+    pub(super) fn assess(&self, config: &ControlConfig) -> (Assessment, usize) {
+        let severity = |assessment: &Assessment| match assessment {
+            Assessment::Kept => (0, 0),
+            Assessment::Suspected { nonconforming } => (1, *nonconforming),
+            Assessment::Violated { nonconforming } => (2, *nonconforming),
+        };
+        self.tracks
+            .iter()
+            .enumerate()
+            .map(|(at, track)| (assess(track.verdicts.iter().copied(), &config.violation), at))
+            .max_by_key(|(assessment, at)| (severity(assessment), std::cmp::Reverse(*at)))
+            .unwrap_or((Assessment::Kept, 0))
+    }
+
+    /// Whether all its objectives have been kept for as many windows as made the violation.
+    pub(super) fn has_recovered(&self, config: &ControlConfig) -> bool {
+        self.tracks.iter().all(|track| track.has_recovered(config.violation.nonconforming))
+    }
+
+    /// The worst excess of the windows that just closed; `None` where none closed or none could be judged.
+    pub(super) fn closed_excess(&self) -> Option<f64> {
+        self.tracks
+            .iter()
+            .filter(|track| track.closed)
+            .filter_map(|track| track.last)
+            .filter(|judgement| judgement.verdict != Verdict::LowLoad)
+            .map(|judgement| judgement.excess)
+            .max_by(f64::total_cmp)
+    }
+
+    /// The mean of the last `count` intervals.
+    pub(super) fn recent(&self, count: usize) -> Sample {
+        Sample::mean(self.history.iter().skip(self.history.len().saturating_sub(count)))
+    }
+
+    /// Whether its load is far above what it usually is (ours: twice the median of the history).
+    pub(super) fn is_peaking(&self, recent: &Sample) -> bool {
+        let rates: Vec<f64> = self.history.iter().map(|sample| sample.arrival_rate).collect();
+        let usual = percentile(&rates, 50.0).unwrap_or(0.0);
+        usual > 0.0 && recent.arrival_rate > 2.0 * usual
+    }
+
+    /// Whether its working set stays of one size (ours: within three tenths over the history).
+    pub(super) fn is_stable(&self, recent: &Sample) -> bool {
+        let sets: Vec<f64> = self.history.iter().map(|sample| sample.working_set).collect();
+        let usual = percentile(&sets, 50.0).unwrap_or(0.0);
+        (recent.working_set - usual).abs() <= 0.3 * usual.max(recent.working_set)
+    }
+
+    /// The block size in bytes.
+    pub(super) fn block_bytes(&self) -> u64 {
+        self.spec.block_size.bytes()
+    }
+
+    /// Blocks of a chunk of `bytes`.
+    pub(super) fn chunk_blocks(&self, bytes: u64) -> u64 {
+        (bytes / self.block_bytes()).max(1)
+    }
+
+    /// The guaranteed blocks.
+    pub(super) fn blocks_min(&self) -> u64 {
+        self.spec.block_size.blocks_for(self.spec.minimum)
+    }
+
+    /// The blocks ordered now.
+    pub(super) fn blocks(&self) -> u64 {
+        self.grant.as_ref().map_or(0, |grant| grant.blocks)
+    }
+}
