@@ -28,7 +28,8 @@ impl Default for FileOriginOptions {
 
 /// A regular file or a block device, read and written by a pool of threads.
 ///
-/// It is locked (`flock`, advisory) while open: exclusively, or shared where read-only. Its size is that at opening. A
+/// It is locked (`flock`, advisory) while open: exclusively, or shared where read-only; a block device that is mounted
+/// is not opened for writing. Its size is that at opening. A
 /// file that got shorter since answers reads beyond its end with `EIO`. After a failed `fdatasync` every later flush
 /// and FUA write fails too, since Linux may have dropped the pages that it could not write. Trims punch holes and
 /// zeroes are made by the file system where it can; else trims do nothing and zeroes are written.

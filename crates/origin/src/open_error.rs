@@ -43,8 +43,8 @@ pub enum OpenError {
         /// The path.
         path: PathBuf,
     },
-    /// Another process has it open in a way that cannot be shared.
-    #[error("origin `{path}` is locked by another process: only one may serve it writable")]
+    /// Another process has it open in a way that cannot be shared, or it is a device that is mounted.
+    #[error("origin `{path}` is in use: locked by another process that serves it, or mounted")]
     Locked {
         /// The path.
         path: PathBuf,

@@ -2,16 +2,17 @@
 
 use super::Image;
 use crate::open_error::OpenError;
-use crate::pending::EIO;
+use crate::pending::{EBUSY, EIO};
 use crate::request::{OriginError, OriginOperation};
 use forebay_units::ByteRange;
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
 use rustix::io::Errno;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -31,13 +32,18 @@ pub(crate) struct FileImage {
 impl FileImage {
     pub(crate) fn open(path: &Path, read_only: bool) -> Result<FileImage, OpenError> {
         // Without O_NONBLOCK the open of a FIFO would wait for a peer before we can see what it is.
-        let nonblock = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(!read_only)
-            .custom_flags(nonblock)
-            .open(path)
-            .map_err(|error| OpenError::from_io(path, read_only, error))?;
+        let mut flags = OFlags::NONBLOCK;
+        let is_device = fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device());
+        if is_device && !read_only {
+            // Linux refuses this for a device that is mounted or part of something else.
+            flags |= OFlags::EXCL;
+        }
+        let opened =
+            OpenOptions::new().read(true).write(!read_only).custom_flags(flags.bits() as i32).open(path);
+        let mut file = opened.map_err(|error| match error.raw_os_error() {
+            Some(EBUSY) => OpenError::Locked { path: path.to_path_buf() },
+            _ => OpenError::from_io(path, read_only, error),
+        })?;
         let io_error = |source| OpenError::Io { path: path.to_path_buf(), source };
         let metadata = file.metadata().map_err(io_error)?;
         let kind = metadata.file_type();
@@ -52,10 +58,20 @@ impl FileImage {
         } else {
             FlockOperation::NonBlockingLockExclusive
         };
-        flock(&file, lock).map_err(|errno| match errno {
-            Errno::WOULDBLOCK => OpenError::Locked { path: path.to_path_buf() },
-            other => io_error(other.into()),
-        })?;
+        // udev locks a device for a moment when it has a look at it.
+        let mut attempts_left = if is_device { 10 } else { 0 };
+        loop {
+            match flock(&file, lock) {
+                Ok(()) => break,
+                Err(Errno::WOULDBLOCK) if attempts_left > 0 => {
+                    attempts_left -= 1;
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                Err(Errno::WOULDBLOCK) => return Err(OpenError::Locked { path: path.to_path_buf() }),
+                Err(Errno::INTR) => {}
+                Err(other) => return Err(io_error(other.into())),
+            }
+        }
         // The end of a block device is its size; its metadata says 0.
         let size_bytes = file.seek(SeekFrom::End(0)).map_err(io_error)?;
         if size_bytes == 0 {

@@ -116,3 +116,60 @@ fn the_queue_is_bounded() {
     assert_eq!(collector.wait(4).values().filter(|outcome| outcome.is_ok()).count(), 3);
     assert_eq!(origin.statistics().refused, 1);
 }
+
+/// A loop device over a file; needs root. Its absence is said aloud, and is a failure where `CI=true`.
+struct Loop(std::path::PathBuf);
+
+impl Loop {
+    fn over(path: &std::path::Path) -> Option<Loop> {
+        let output = std::process::Command::new("losetup").args(["--find", "--show"]).arg(path).output();
+        match output {
+            Ok(output) if output.status.success() => {
+                Some(Loop(String::from_utf8(output.stdout).unwrap().trim().into()))
+            }
+            other => {
+                println!("skipped: no loop device to be had: {other:?}");
+                assert!(
+                    std::env::var("CI").as_deref() != Ok("true"),
+                    "loop devices are needed where CI=true"
+                );
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("losetup").arg("--detach").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_block_device_is_an_origin() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(1 << 20).unwrap();
+    let Some(device) = Loop::over(file.path()) else {
+        return;
+    };
+    let origin = FileOrigin::open(&device.0, FileOriginOptions::default()).unwrap();
+    assert_eq!(origin.traits().size_bytes, 1 << 20);
+    let other = FileOrigin::open(&device.0, FileOriginOptions::default());
+    assert!(matches!(other.err(), Some(OpenError::Locked { .. })));
+    let reader = FileOrigin::open(&device.0, READ_ONLY);
+    assert!(matches!(reader.err(), Some(OpenError::Locked { .. })));
+    run(&origin, write(0, &[3; 65_536])).unwrap();
+    // Unaligned: the device cannot, so that zeroes are written. Aligned: it can.
+    for range in [ByteRange::new(100, 1000), ByteRange::new(8192, 4096)] {
+        for may_trim in [true, false] {
+            run(&origin, OriginOperation::WriteZeroes { range, may_trim, fua: true }).unwrap();
+        }
+    }
+    run(&origin, OriginOperation::Trim { range: ByteRange::new(32_768, 4096), fua: false }).unwrap();
+    run(&origin, OriginOperation::Trim { range: ByteRange::new(50_001, 3), fua: false }).unwrap();
+    let bytes = run(&origin, read(0, 65_536)).unwrap();
+    let zero = |at: usize| (100..1100).contains(&at) || (8192..12_288).contains(&at);
+    for (at, byte) in bytes.iter().enumerate().filter(|(at, _)| !(32_768..36_864).contains(at)) {
+        assert_eq!(*byte, if zero(at) { 0 } else { 3 }, "byte {at}");
+    }
+}

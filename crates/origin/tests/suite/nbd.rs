@@ -9,9 +9,11 @@ use forebay_origin::{
     ConnectError, NbdOrigin, NbdOriginOptions, Origin, OriginError, OriginOperation, OriginState,
 };
 use forebay_units::{ByteRange, Nanos};
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 use std::cell::RefCell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 fn quick() -> NbdOriginOptions {
@@ -239,6 +241,69 @@ fn what_cannot_be_connected_to_is_named() {
     let server = Server::start(export(SIZE));
     let other = forebay_nbd::Uri { export: "other".into(), ..server.uri() };
     assert!(matches!(NbdOrigin::connect(&other, quick()).err().unwrap(), ConnectError::Handshake { .. }));
+}
+
+/// Connections are cut at random while four clients read and write, and cut writes are applied at random later.
+/// Each write reaches the server at most once, each request is completed once, and a read returns the last write
+/// that was acknowledged or one that is in doubt.
+#[test]
+fn random_losses_never_double_a_write_and_never_lose_an_acknowledged_one() {
+    for fences_on_disconnect in [false, true] {
+        let server = Server::start(export(SIZE));
+        let origin = connect(&server, NbdOriginOptions { fences_on_disconnect, ..quick() });
+        let random = Mutex::new(Xoshiro256PlusPlus::seed_from_u64(11));
+        server.script(move |_| match random.lock().unwrap().random_range(0..100) {
+            0..2 => Action::Cut,
+            2..4 if !fences_on_disconnect => Action::CutAndApplyLate,
+            _ => Action::Serve,
+        });
+        let doubts = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for client in 0..4u64 {
+                let (origin, server, doubts) = (&origin, &server, &doubts);
+                scope.spawn(move || {
+                    let mut random = Xoshiro256PlusPlus::seed_from_u64(client);
+                    // Per block what it may hold.
+                    let mut may_hold = vec![vec![0u64]; 8];
+                    for step in 1..=250u64 {
+                        let block = random.random_range(0..8);
+                        let offset = (client * 8 + block) * 4096;
+                        let possible = &mut may_hold[block as usize];
+                        if random.random_range(0..2) == 0 {
+                            let number = client * 1_000_000 + step;
+                            match run(origin, write(offset, &number.to_be_bytes())) {
+                                // What was in doubt before may still come; the last acknowledged value is first.
+                                Ok(_) => possible[0] = number,
+                                Err(OriginError::Unreachable { .. }) => {}
+                                Err(error) => {
+                                    doubts.fetch_add(1, Ordering::SeqCst);
+                                    let settled = matches!(error, OriginError::Failed { .. });
+                                    assert_eq!(settled, fences_on_disconnect, "{error}");
+                                    possible.push(number);
+                                }
+                            }
+                        } else if let Ok(bytes) = run(origin, read(offset, 8)) {
+                            let found = u64::from_be_bytes(bytes.try_into().unwrap());
+                            assert!(
+                                possible.contains(&found),
+                                "block {block}: {found} is none of {possible:?}"
+                            );
+                        }
+                        if random.random_range(0..20) == 0 {
+                            server.apply_late();
+                        }
+                    }
+                });
+            }
+        });
+        let written = server.written();
+        let distinct: std::collections::BTreeSet<_> = written.iter().collect();
+        assert_eq!(distinct.len(), written.len(), "a write was sent twice");
+        let statistics = origin.statistics();
+        let doubts = doubts.into_inner() as u64;
+        assert_eq!(statistics.in_doubt, if fences_on_disconnect { 0 } else { doubts });
+        assert!(doubts > 0 && statistics.reconnects > 0 && statistics.reads_sent_again > 0, "{statistics:?}");
+    }
 }
 
 /// Whether a program is there. Its absence is said aloud, and is a failure where the environment says `CI=true`.

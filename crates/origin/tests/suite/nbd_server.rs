@@ -38,6 +38,8 @@ struct Inner {
     accepted: AtomicUsize,
     commands: Mutex<Vec<Request>>,
     late: Mutex<Vec<(u64, Vec<u8>)>>,
+    /// Data of every write that arrived, whatever became of it.
+    written: Mutex<Vec<Vec<u8>>>,
     streams: Mutex<Vec<UnixStream>>,
     closing: AtomicBool,
 }
@@ -67,6 +69,7 @@ impl Server {
             accepted: AtomicUsize::new(0),
             commands: Mutex::new(Vec::new()),
             late: Mutex::new(Vec::new()),
+            written: Mutex::new(Vec::new()),
             streams: Mutex::new(Vec::new()),
             closing: AtomicBool::new(false),
         });
@@ -121,6 +124,10 @@ impl Server {
         commands.iter().filter(|request| request.command == command).copied().collect()
     }
 
+    pub(crate) fn written(&self) -> Vec<Vec<u8>> {
+        self.inner.written.lock().unwrap().clone()
+    }
+
     pub(crate) fn apply_late(&self) -> usize {
         let late = std::mem::take(&mut *self.inner.late.lock().unwrap());
         late.iter().for_each(|(offset, data)| self.inner.image.write_at(*offset, data));
@@ -166,6 +173,9 @@ impl Inner {
                             Payload::Whole(bytes) => bytes.to_vec(),
                             _ => Vec::new(),
                         };
+                        if request.command == Command::Write {
+                            self.written.lock().unwrap().push(data.clone());
+                        }
                         let action = (self.script.lock().unwrap())(&request);
                         match action {
                             Action::Cut => return self.cut(&stream),
