@@ -56,8 +56,10 @@ impl Stopwatch {
     }
 
     fn seconds(&self) -> f64 {
-        let ran = self.ran.and_then(|before| Some(Self::ran()? - before));
-        ran.map_or(self.start.elapsed().as_secs_f64(), |nanos| nanos as f64 / 1e9)
+        let elapsed = self.start.elapsed().as_secs_f64();
+        let ran = self.ran.and_then(|before| Some((Self::ran()? - before) as f64 / 1e9));
+        // What ran is told in ticks of some milliseconds: too coarse for short runs.
+        ran.filter(|_| elapsed > 0.1).unwrap_or(elapsed)
     }
 }
 
