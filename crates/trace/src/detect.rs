@@ -1,6 +1,7 @@
 //! Telling a trace's format by its first bytes; the name only decides where content cannot.
 //!
-//! Every format has a test that the content passes or not; exactly one must pass. What looks alike is told apart by
+//! Every format has a test that a line or record passes or not; the format that most of the first ones pass is taken,
+//! so that a damaged record is later reported with its place instead of making the whole trace unknown. What looks alike is told apart by
 //! what its fields must be: "DiskSim" and "ms-dev" lines differ only in that one counts sectors and the other bytes,
 //! which are all multiples of 512. Plain block numbers look like anything and are only believed by name.
 
@@ -14,6 +15,9 @@ pub const HEAD_BYTES: usize = 64 << 10;
 
 /// How many lines or records are looked at.
 const RECORDS_LOOKED_AT: usize = 64;
+
+/// Text has at most one control character in so many bytes; random bytes have one in nine.
+const CONTROL_BYTES_SHARE: usize = 32;
 
 /// Lines of ms-dev that must all be multiples of 512 before that is taken for no accident.
 const ALIGNED_LINES_MIN: usize = 4;
@@ -61,20 +65,23 @@ pub fn detect(head: &[u8], name: Option<&str>) -> Result<Format, DetectError> {
     if let Some(format) = by_magic(head) {
         return Ok(format);
     }
-    let is_text = !head.contains(&0) && head.iter().all(|byte| *byte >= b' ' || byte.is_ascii_whitespace());
-    let mut candidates = if is_text { by_lines(head) } else { by_records(head) };
-    if candidates.len() > 1 {
-        candidates.retain(|format| named(&name, *format));
-        if candidates.len() != 1 {
-            let candidates = if is_text { by_lines(head) } else { by_records(head) };
-            return Err(DetectError::Ambiguous { candidates });
+    let is_text = is_text(head);
+    let mut candidates = if is_text { by_lines(head) } else { Vec::new() };
+    if candidates.is_empty() {
+        candidates = by_records(head);
+    }
+    match candidates[..] {
+        [format] => return Ok(format),
+        [] if !is_text && head.len() >= 4 && named(&name, Format::LbnU32Le) => return Ok(Format::LbnU32Le),
+        [] => {}
+        _ => {
+            let by_name: Vec<Format> =
+                candidates.iter().copied().filter(|format| named(&name, *format)).collect();
+            return match by_name[..] {
+                [format] => Ok(format),
+                _ => Err(DetectError::Ambiguous { candidates }),
+            };
         }
-    }
-    if let Some(format) = candidates.first() {
-        return Ok(*format);
-    }
-    if !is_text && head.len() >= 4 && named(&name, Format::LbnU32Le) {
-        return Ok(Format::LbnU32Le);
     }
     let content = if is_text {
         let first = head.split(|byte| *byte == b'\n').next().unwrap_or(head);
@@ -84,6 +91,12 @@ pub fn detect(head: &[u8], name: Option<&str>) -> Result<Format, DetectError> {
         format!("binary that starts with the bytes {}", first.join(" "))
     };
     Err(DetectError::Unknown { content })
+}
+
+/// Whether it looks like text; a few control characters are damage in a text, not a sign of binary content.
+fn is_text(head: &[u8]) -> bool {
+    let controls = head.iter().filter(|byte| **byte < b' ' && !byte.is_ascii_whitespace()).count();
+    controls * CONTROL_BYTES_SHARE <= head.len()
 }
 
 /// Whether a file's name speaks for `format`.
@@ -130,22 +143,21 @@ pub(crate) const LCS_MAGIC: u64 = 0x1234_5678_9abc_def0;
 /// The upper 24 bits of the number that starts every blktrace record.
 pub(crate) const BLKTRACE_MAGIC: u32 = 0x6561_7400;
 
-/// Binary formats without a magic number that fit; all of their first records must be sensible.
+/// Binary formats without a magic number that fit: at least three quarters of the first records must be sensible.
 fn by_records(head: &[u8]) -> Vec<Format> {
     let mut candidates = Vec::new();
     if is_vscsi(head) {
         candidates.push(Format::Vscsi);
     }
-    let every = |bytes: usize, sensible: &dyn Fn(&[u8]) -> bool| {
-        head.len() >= bytes && head.chunks_exact(bytes).take(RECORDS_LOOKED_AT).all(sensible)
-    };
     // A next access lies ahead or never comes; a record number above 2^40 is no record number.
     let next_is_sensible = |next: i64| next == -1 || next == i64::MAX || (1..1 << 40).contains(&next);
     let size_is_sensible = |size: u32| size < 1 << 31;
-    if every(24, &|record| next_is_sensible(le!(i64, record, 16)) && size_is_sensible(le!(u32, record, 12))) {
+    if most(head, 24, |record| {
+        next_is_sensible(le!(i64, record, 16)) && size_is_sensible(le!(u32, record, 12))
+    }) {
         candidates.push(Format::OracleGeneral);
     }
-    if every(27, &|record| {
+    if most(head, 27, |record| {
         next_is_sensible(le!(i64, record, 19)) && size_is_sensible(le!(u32, record, 12)) && record[16] < 32
     }) {
         candidates.push(Format::OracleGeneralOpNs);
@@ -153,16 +165,20 @@ fn by_records(head: &[u8]) -> Vec<Format> {
     candidates
 }
 
+/// Whether at least three quarters of the first records of `bytes` bytes are sensible.
+fn most(head: &[u8], bytes: usize, sensible: impl Fn(&[u8]) -> bool) -> bool {
+    let records = || head.chunks_exact(bytes).take(RECORDS_LOOKED_AT);
+    let (all, good) = (records().len(), records().filter(|record| sensible(record)).count());
+    all > 0 && good * 4 >= all * 3
+}
+
 /// Which version of vscsi `head` holds, by the version in each of its first records.
 pub(crate) fn vscsi_version(head: &[u8]) -> Option<u8> {
-    let every = |bytes: usize, at: usize, version: u8| {
-        head.len() >= bytes
-            && head.chunks_exact(bytes).take(RECORDS_LOOKED_AT).all(|record| record[at + 1] == version)
-    };
+    let is = |bytes: usize, at: usize, version: u8| most(head, bytes, |record| record[at + 1] == version);
     // Version 2 has its version at 2, version 1 at 14.
-    if every(40, 2, 2) {
+    if is(40, 2, 2) {
         Some(2)
-    } else if every(32, 14, 1) {
+    } else if is(32, 14, 1) {
         Some(1)
     } else {
         None
@@ -176,10 +192,10 @@ fn is_vscsi(head: &[u8]) -> bool {
         None => return false,
     };
     // SCSI operation codes are one byte in a field of two.
-    head.chunks_exact(bytes).take(RECORDS_LOOKED_AT).all(|record| le!(u16, record, at) < 256)
+    most(head, bytes, |record| le!(u16, record, at) < 256)
 }
 
-/// Text formats that fit: each line that is no header must be sensible.
+/// Text formats that fit: most lines, and at least half of them, must be sensible, headers aside.
 fn by_lines(head: &[u8]) -> Vec<Format> {
     let whole_trace = head.len() < HEAD_BYTES;
     let mut lines: Vec<&[u8]> =
@@ -205,11 +221,14 @@ fn by_lines(head: &[u8]) -> Vec<Format> {
     if body.is_empty() {
         return Vec::new();
     }
-    let mut candidates: Vec<Format> = TEXT_TESTS
-        .iter()
-        .filter(|(_, sensible)| body.iter().all(|line| sensible(line)))
-        .map(|(format, _)| *format)
-        .collect();
+    let scores =
+        TEXT_TESTS.map(|(format, sensible)| (format, body.iter().filter(|line| sensible(line)).count()));
+    let best = scores.iter().map(|(_, score)| *score).max().unwrap_or(0);
+    if best * 2 < body.len() {
+        return Vec::new();
+    }
+    let mut candidates: Vec<Format> =
+        scores.iter().filter(|(_, score)| *score == best).map(|(format, _)| *format).collect();
     // Sectors or bytes: bytes are multiples of 512 throughout, and sectors are not, by accident at most at first.
     if candidates.contains(&Format::MsDev) && body.len() >= ALIGNED_LINES_MIN {
         candidates.retain(|format| *format != Format::Disksim);

@@ -28,7 +28,7 @@ impl fmt::Display for Position {
 #[non_exhaustive]
 pub enum TraceError {
     /// There is nothing to read.
-    #[error("a trace needs at least one source and none was given")]
+    #[error("there is nothing to read: no source was given, or only archives without files")]
     NoSources,
     /// The format could not be told from the content.
     #[error("`{file}`: {error}")]

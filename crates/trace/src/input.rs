@@ -4,8 +4,12 @@ use crate::error::{Bad, Position, TraceError};
 use crate::source::{Plain, read_error};
 use std::io::{ErrorKind, Read};
 
-/// The buffer: large enough that system calls do not count, small enough for the second-level cache.
-const BUFFER_BYTES: usize = 256 << 10;
+/// The buffer of a trace of one source: large enough that system calls do not count, small enough for the
+/// second-level cache.
+pub(crate) const BUFFER_BYTES: usize = 256 << 10;
+
+/// The buffer of each of several sources, of which there may be thousands.
+pub(crate) const SHARED_BUFFER_BYTES: usize = 64 << 10;
 
 /// The longest line that is read; longer ones are malformed.
 pub(crate) const LINE_BYTES_MAX: usize = 16 << 10;
@@ -26,9 +30,9 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    pub(crate) fn new(plain: Plain) -> Input {
+    pub(crate) fn new(plain: Plain, buffer_bytes: usize) -> Input {
         let Plain { name, encoding, read } = plain;
-        let buffer = vec![0; BUFFER_BYTES];
+        let buffer = vec![0; buffer_bytes];
         Input { name, encoding, read, buffer, start: 0, end: 0, offset: 0, line: 0, at_end: false }
     }
 
@@ -91,7 +95,7 @@ impl Input {
                 let from = self.start;
                 self.consume(length + 1);
                 self.line += 1;
-                return Ok(Some(line_of(&self.buffer[from..from + length])));
+                return Ok(Some(line_of(&self.buffer[from..from + length], self.line)));
             }
             if self.at_end {
                 let (from, length) = (self.start, self.end - self.start);
@@ -100,7 +104,7 @@ impl Input {
                 }
                 self.consume(length);
                 self.line += 1;
-                return Ok(Some(line_of(&self.buffer[from..from + length])));
+                return Ok(Some(line_of(&self.buffer[from..from + length], self.line)));
             }
             if buffered.len() > LINE_BYTES_MAX {
                 return self.skip_long_line().map(Some);
@@ -129,9 +133,13 @@ impl Input {
     }
 }
 
-fn line_of(line: &[u8]) -> Result<&[u8], Bad> {
+/// Line `number` without what does not belong to it: the byte order mark of the first, the `\r` of each.
+fn line_of(mut line: &[u8], number: u64) -> Result<&[u8], Bad> {
     if line.len() > LINE_BYTES_MAX {
         return Err(long_line(line));
+    }
+    if number == 1 {
+        line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
     }
     Ok(line.strip_suffix(b"\r").unwrap_or(line))
 }
@@ -152,12 +160,12 @@ mod tests {
 
     fn input(bytes: &[u8]) -> Input {
         let read = Box::new(Cursor::new(bytes.to_vec()));
-        Input::new(Plain { name: "x".into(), encoding: None, read })
+        Input::new(Plain { name: "x".into(), encoding: None, read }, BUFFER_BYTES)
     }
 
     #[test]
     fn lines_end_in_every_way() {
-        let mut input = input(b"one\r\ntwo\n\nlast");
+        let mut input = input(b"\xef\xbb\xbfone\r\ntwo\n\nlast");
         let mut lines = Vec::new();
         while let Some(line) = input.next_line().unwrap() {
             lines.push(String::from_utf8(line.unwrap().to_vec()).unwrap());

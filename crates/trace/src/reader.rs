@@ -6,7 +6,7 @@
 
 use crate::detect::{HEAD_BYTES, detect};
 use crate::formats::{self, Decoder};
-use crate::input::Input;
+use crate::input::{BUFFER_BYTES, Input, SHARED_BUFFER_BYTES};
 use crate::source::{Source, expand};
 use crate::state::{State, VolumeTable};
 use crate::{Format, ReadOptions, Request, TraceError, VolumeIndex};
@@ -47,10 +47,12 @@ impl TraceReader {
     /// [`TraceError::NoSources`], [`TraceError::Detect`], [`TraceError::MixedFormats`], and what reading the first
     /// bytes may yield.
     pub fn open(sources: Vec<Source>, options: &ReadOptions) -> Result<TraceReader, TraceError> {
-        let mut inputs = Vec::new();
+        let mut plain = Vec::new();
         for source in sources {
-            inputs.extend(expand(source)?.into_iter().map(Input::new));
+            plain.extend(expand(source)?);
         }
+        let buffer_bytes = if plain.len() > 1 { SHARED_BUFFER_BYTES } else { BUFFER_BYTES };
+        let mut inputs: Vec<Input> = plain.into_iter().map(|plain| Input::new(plain, buffer_bytes)).collect();
         let mut format = options.format;
         for input in &mut inputs {
             if options.format.is_some() {

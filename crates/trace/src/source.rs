@@ -40,6 +40,9 @@ const ARCHIVE_BYTES_MAX: u64 = 1 << 30;
 /// Compressions inside compressions (a `.gz` member of a `.tar.zst`) are taken off to this depth.
 const ENCODINGS_MAX: u32 = 4;
 
+/// The most memory that an xz stream may ask for; `xz -9` needs 65 MiB. (zstd's own limit is 128 MiB.)
+const XZ_MEMORY_MAX: u64 = 256 << 20;
+
 /// Enough for the magic number of tar at 257..262.
 const MAGIC_BYTES: usize = 262;
 
@@ -70,7 +73,12 @@ fn expand_to(
                     .map_err(|error| read_error(&name, Some("zstd"), 0, error))?,
             ),
         ),
-        Some(Encoding::Xz) => ("xz", Box::new(liblzma::read::XzDecoder::new_multi_decoder(whole))),
+        Some(Encoding::Xz) => {
+            let stream =
+                liblzma::stream::Stream::new_stream_decoder(XZ_MEMORY_MAX, liblzma::stream::CONCATENATED)
+                    .map_err(|error| read_error(&name, Some("xz"), 0, error.into()))?;
+            ("xz", Box::new(liblzma::read::XzDecoder::new_stream(whole, stream)))
+        }
         Some(Encoding::Bzip2) => ("bzip2", Box::new(bzip2::read::MultiBzDecoder::new(whole))),
     };
     expand_to(name, read, Some(encoding_new), depth - 1)

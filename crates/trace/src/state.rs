@@ -71,17 +71,19 @@ impl NumberedVolumes {
     }
 }
 
-/// Volumes by the bytes that name them in the record; remembers the last one.
+/// Volumes by the bytes that name them in the record; remembers the last one, because requests come in runs.
 pub(crate) struct NamedVolumes {
     last: Option<(Vec<u8>, VolumeIndex)>,
+    by_key: HashMap<Vec<u8>, VolumeIndex>,
 }
 
 impl NamedVolumes {
     pub(crate) fn new() -> NamedVolumes {
-        NamedVolumes { last: None }
+        NamedVolumes { last: None, by_key: HashMap::new() }
     }
 
     /// The index of the volume that `key` stands for; `name` makes its name.
+    #[inline]
     pub(crate) fn index_of(
         &mut self,
         key: &[u8],
@@ -93,12 +95,29 @@ impl NamedVolumes {
         {
             return Ok(*volume);
         }
+        let volume = match self.by_key.get(key) {
+            Some(volume) => *volume,
+            None => self.new_volume(key, table, name)?,
+        };
+        let (last_key, last_volume) = self.last.get_or_insert_default();
+        last_key.clear();
+        last_key.extend_from_slice(key);
+        *last_volume = volume;
+        Ok(volume)
+    }
+
+    fn new_volume(
+        &mut self,
+        key: &[u8],
+        table: &mut VolumeTable,
+        name: impl FnOnce(&str) -> String,
+    ) -> Result<VolumeIndex, Bad> {
         let text = std::str::from_utf8(key).map_err(|_| Bad::field("volume", key, "UTF-8 text"))?;
         if text.is_empty() || text.chars().any(char::is_control) {
             return Err(Bad::field("volume", key, "a name without control characters"));
         }
         let volume = table.index_of(&name(text))?;
-        self.last = Some((key.to_vec(), volume));
+        self.by_key.insert(key.to_vec(), volume);
         Ok(volume)
     }
 }

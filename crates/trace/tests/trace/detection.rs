@@ -49,6 +49,30 @@ fn a_line_or_a_header_is_enough_where_it_says_enough() {
 }
 
 #[test]
+fn damage_in_the_head_is_reported_with_its_place() {
+    let good = "128166385295514663,hm,0,Write,9056014336,2048,2833\n";
+    for (bad, found) in
+        [("garbage\n", "`garbage` as timestamp"), ("128,hm,0,Write,5\0,2048,1\n", "`5\\u{0}` as offset")]
+    {
+        for text in [[good, bad, good].concat(), [good, good, good, bad].concat()] {
+            let mut reader = open("hm_0.csv", text.as_bytes(), &ReadOptions::default()).unwrap();
+            let error = read_all(&mut reader).unwrap_err().to_string();
+            let line = 1 + text.lines().position(|line| line == bad.trim_end()).unwrap();
+            assert!(error.starts_with(&format!("`hm_0.csv`, line {line}: found {found}")), "{error}");
+        }
+    }
+    let record = |version: u8| {
+        let mut record = [0u8; 32];
+        (record[12], record[15]) = (0x28, version);
+        record
+    };
+    let bytes = [1, 1, 1, 7, 1].map(record).concat();
+    let error =
+        open("x", &bytes, &ReadOptions::default()).and_then(|mut reader| read_all(&mut reader)).unwrap_err();
+    assert!(error.to_string().contains("byte offset 96: found version 7"), "{error}");
+}
+
+#[test]
 fn the_name_decides_only_where_content_cannot() {
     // One line whose numbers are multiples of 512: sectors or bytes?
     let head = b"0.000 0 200626176 4096 0\n";
