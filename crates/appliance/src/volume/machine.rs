@@ -190,8 +190,7 @@ impl VolumeMachine {
     /// allocated; else a [`Reply`] for `tag` follows, and `output` is as it was.
     #[inline]
     pub fn read(&mut self, now: Nanos, tag: RequestTag, range: ByteRange, output: &mut Vec<u8>) -> ReadOutcome {
-        self.observer.counters.reads += 1;
-        self.observer.counters.bytes_read += range.length;
+        self.observer.read(range);
         if let Err(errno) = self.check(range, false) {
             self.observer.counters.errors += 1;
             return ReadOutcome::Refused(errno);
@@ -389,6 +388,9 @@ impl VolumeMachine {
         let mut inserted_blocks = 0;
         if fill.marked {
             self.observer.counters.fills_dropped += u64::from(!fill.blocks.is_empty());
+            if let Ok(data) = &mut data {
+                self.prefer_cached(fill.bytes, data);
+            }
         } else {
             self.reads.joinable.remove(fill.blocks, key);
             if let Ok(data) = &data {
@@ -401,8 +403,24 @@ impl VolumeMachine {
         for (index, read) in fill.waiters.iter().enumerate() {
             let last = index + 1 == fill.waiters.len();
             if let Some((reply, started)) = self.reads.deliver(*read, fill.bytes, &mut data, last) {
-                self.observer.reads.record(now.saturating_since(started));
+                self.observer.misses.record(now.saturating_since(started));
                 self.reply(reply);
+            }
+        }
+    }
+
+    /// Replaces what a marked fill brought by what is cached meanwhile. The fill may have seen a change that is in flight,
+    /// of which readers of the cached block will learn only when it is complete: nobody may see it and then not.
+    fn prefer_cached(&self, range: ByteRange, data: &mut [u8]) {
+        if self.cache.resident_blocks() == 0 {
+            return;
+        }
+        let block_size = self.settings.block_size;
+        for block in range.blocks(block_size) {
+            if let Some(bytes) = self.cache.peek(block) {
+                let span = span_in(range, block, block_size);
+                let at = (block.offset(block_size) + span.start as u64 - range.offset) as usize;
+                data[at..at + span.len()].copy_from_slice(&bytes[span]);
             }
         }
     }
@@ -679,6 +697,7 @@ impl VolumeMachine {
     /// Moves the requests that the origin may be asked now into `requests`. Called when a batch of requests was handed
     /// in: until then adjacent misses merge.
     pub fn take_submissions(&mut self, now: Nanos, requests: &mut Vec<OriginRequest>) {
+        self.observer.outstanding(now, self.requests_in_flight());
         self.pump_prewarm(now);
         while self.at_origin < self.settings.limits.origin_requests_max {
             let Some(key) = self.queue.pop_front() else { return };
@@ -740,10 +759,7 @@ impl VolumeMachine {
     /// The batch of requests that were received at `started` has been answered as far as it could be: their hits took
     /// until `now`. Called once per batch, so that a hit costs no reading of a clock.
     pub fn end_batch(&mut self, started: Nanos, now: Nanos) {
-        let latency = now.saturating_since(started);
-        for _ in 0..std::mem::take(&mut self.served_in_batch) {
-            self.observer.reads.record(latency);
-        }
+        self.observer.served(std::mem::take(&mut self.served_in_batch), started, now);
     }
 
     // ---- Warm-up, quota and other commands --------------------------------------------------------------------
@@ -861,6 +877,8 @@ impl VolumeMachine {
             at: now,
             interval_started: self.observer.interval_started,
             counters: self.observer.counters,
+            outstanding_max: self.observer.outstanding_max(),
+            idle: self.observer.idle(now),
             latencies: self.observer.latencies(),
             locality: self.locality.as_mut().map(|locality| locality.snapshot(now)),
             cache: self.cache.statistics(),
@@ -876,7 +894,7 @@ impl VolumeMachine {
             writes_waiting: self.writes.waiting_len(),
         };
         if end_interval {
-            self.observer.end_interval(now);
+            self.observer.end_interval(now, self.requests_in_flight());
         }
         observation
     }

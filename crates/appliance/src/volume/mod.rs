@@ -13,10 +13,13 @@
 //! 5. Blocks of a change that failed leave the cache; after an unknown outcome they are in doubt: not cached, read from the
 //!    origin each time, and changes of them are refused until [`VolumeMachine::settle`].
 //! 6. As long as a block is resident, reads of it are served from the cache, whatever the quota says.
-//! 7. An origin's error is answered to every request that depended on it, and leaves nothing in the cache.
+//! 7. What a marked fill brought of blocks that have been cached since is not answered: the cached content is.
+//! 8. An origin's error is answered to every request that depended on it, and leaves nothing in the cache.
 //!
 //! Two readers of a block that is not cached, while a change of it is in flight, may see old and new content, but never new and
-//! then old: that is why marked fills are not joined. A cached block is served old until the change completed, to everybody.
+//! then old: that is why marked fills are not joined. A cached block is served old until the change completed, to everybody:
+//! that is invariant 7. (An old marked fill outlives the change that marked it; its block is filled anew and cached; a second
+//! change of the block is applied but not complete when the old fill looks: its reader would see what later ones do not.)
 
 mod machine;
 mod observation;

@@ -18,6 +18,8 @@ pub struct Counters {
     pub reads_hit: u64,
     /// Bytes asked for by reads.
     pub bytes_read: u64,
+    /// Reads that started where one of the last four had ended.
+    pub reads_sequential: u64,
     /// Write requests.
     pub writes: u64,
     /// Bytes of write requests.
@@ -57,8 +59,11 @@ pub struct Counters {
 /// Latencies of one interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Latencies {
-    /// Reads: from the moment the request was received to the moment its reply was ready to send.
-    pub reads: LatencySnapshot,
+    /// Reads answered from the cache alone: from the moment the request was received to the moment its reply was ready
+    /// to send.
+    pub hits: LatencySnapshot,
+    /// Reads that needed the origin, likewise.
+    pub misses: LatencySnapshot,
     /// Writes, trims and zeroes, likewise.
     pub writes: LatencySnapshot,
     /// Requests to the origin: from submission to completion.
@@ -74,6 +79,10 @@ pub struct VolumeObservation {
     pub interval_started: Nanos,
     /// Since the volume was added.
     pub counters: Counters,
+    /// Most requests outstanding at once in this interval; hits, which are answered at once, count as one.
+    pub outstanding_max: u32,
+    /// How long no request was outstanding in this interval, within a turn of the worker.
+    pub idle: Nanos,
     /// Of this interval.
     pub latencies: Latencies,
     /// Curve, working set and hot zones of the reads, if they are observed.
@@ -106,35 +115,136 @@ pub struct VolumeObservation {
 #[derive(Debug)]
 pub(crate) struct Observer {
     pub(crate) counters: Counters,
-    pub(crate) reads: LatencyHistogram,
+    pub(crate) hits: LatencyHistogram,
+    pub(crate) misses: LatencyHistogram,
     pub(crate) writes: LatencyHistogram,
     pub(crate) origin: LatencyHistogram,
     pub(crate) interval_started: Nanos,
+    /// Where the last reads ended, oldest next.
+    read_ends: [u64; READ_ENDS],
+    next_read_end: usize,
+    outstanding_max: usize,
+    /// How long something was outstanding in this interval, up to `busy_since`.
+    busy: Nanos,
+    busy_since: Option<Nanos>,
 }
+
+/// Streams of sequential reads that are told apart (ours).
+const READ_ENDS: usize = 4;
 
 impl Observer {
     pub(crate) fn new(now: Nanos) -> Observer {
         Observer {
             counters: Counters::default(),
-            reads: LatencyHistogram::new(),
+            hits: LatencyHistogram::new(),
+            misses: LatencyHistogram::new(),
             writes: LatencyHistogram::new(),
             origin: LatencyHistogram::new(),
             interval_started: now,
+            read_ends: [u64::MAX; READ_ENDS],
+            next_read_end: 0,
+            outstanding_max: 0,
+            busy: Nanos::ZERO,
+            busy_since: None,
         }
+    }
+
+    /// A read arrived.
+    #[inline]
+    pub(crate) fn read(&mut self, range: ByteRange) {
+        self.counters.reads += 1;
+        self.counters.bytes_read += range.length;
+        let place = match self.read_ends.iter().position(|end| *end == range.offset) {
+            Some(place) => {
+                self.counters.reads_sequential += 1;
+                place
+            }
+            None => {
+                self.next_read_end = (self.next_read_end + 1) % READ_ENDS;
+                self.next_read_end
+            }
+        };
+        self.read_ends[place] = range.end();
+    }
+
+    /// From `now` on, `outstanding` requests are.
+    pub(crate) fn outstanding(&mut self, now: Nanos, outstanding: usize) {
+        self.outstanding_max = self.outstanding_max.max(outstanding);
+        match (self.busy_since, outstanding) {
+            (None, 1..) => self.busy_since = Some(now),
+            (Some(since), 0) => {
+                self.busy += now.saturating_since(since);
+                self.busy_since = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// `hits` reads that arrived at `started` were served until `now`.
+    pub(crate) fn served(&mut self, hits: u32, started: Nanos, now: Nanos) {
+        if hits == 0 {
+            return;
+        }
+        let latency = now.saturating_since(started);
+        for _ in 0..hits {
+            self.hits.record(latency);
+        }
+        self.outstanding_max = self.outstanding_max.max(1);
+        if self.busy_since.is_none() {
+            self.busy += latency;
+        }
+    }
+
+    pub(crate) fn outstanding_max(&self) -> u32 {
+        u32::try_from(self.outstanding_max).unwrap_or(u32::MAX)
+    }
+
+    /// How long nothing was outstanding in the interval that ends `now`.
+    pub(crate) fn idle(&self, now: Nanos) -> Nanos {
+        let busy = self.busy + now.saturating_since(self.busy_since.unwrap_or(now));
+        now.saturating_since(self.interval_started).saturating_since(busy)
     }
 
     pub(crate) fn latencies(&self) -> Latencies {
         Latencies {
-            reads: self.reads.snapshot(),
+            hits: self.hits.snapshot(),
+            misses: self.misses.snapshot(),
             writes: self.writes.snapshot(),
             origin: self.origin.snapshot(),
         }
     }
 
-    pub(crate) fn end_interval(&mut self, now: Nanos) {
-        self.reads.clear();
+    pub(crate) fn end_interval(&mut self, now: Nanos, outstanding: usize) {
+        self.hits.clear();
+        self.misses.clear();
         self.writes.clear();
         self.origin.clear();
         self.interval_started = now;
+        self.outstanding_max = outstanding;
+        self.busy = Nanos::ZERO;
+        self.busy_since = self.busy_since.map(|_| now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_time_and_streams_are_counted() {
+        let mut observer = Observer::new(Nanos::ZERO);
+        observer.outstanding(Nanos(10), 2);
+        observer.outstanding(Nanos(20), 0);
+        observer.served(3, Nanos(30), Nanos(35));
+        observer.outstanding(Nanos(90), 1);
+        // Busy 10..20, 30..35 and 90..100: idle 75 of 100.
+        assert_eq!((observer.idle(Nanos(100)), observer.outstanding_max()), (Nanos(75), 2));
+        observer.end_interval(Nanos(100), 1);
+        assert_eq!((observer.idle(Nanos(150)), observer.outstanding_max()), (Nanos::ZERO, 1));
+        // Two streams side by side and a stray read: two of the five continue a stream.
+        for (offset, length) in [(0, 10), (500, 10), (10, 10), (900, 1), (510, 10)] {
+            observer.read(ByteRange::new(offset, length));
+        }
+        assert_eq!((observer.counters.reads, observer.counters.reads_sequential), (5, 2));
     }
 }

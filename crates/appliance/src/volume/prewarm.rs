@@ -123,7 +123,7 @@ impl Prewarm {
         let bytes = |blocks: u64| Bytes(blocks << self.block_size.shift());
         let mut run: Option<BlockRange> = None;
         while let Some(front) = self.ranges.front_mut() {
-            if front.count() == 0 {
+            if front.first == front.end {
                 self.ranges.pop_front();
                 if run.is_some() {
                     break;
@@ -146,7 +146,7 @@ impl Prewarm {
             front.first += 1;
             self.progress.remaining_bytes = self.progress.remaining_bytes - bytes(1);
         }
-        while self.ranges.front().is_some_and(|front| front.count() == 0) {
+        while self.ranges.front().is_some_and(|front| front.first == front.end) {
             self.ranges.pop_front();
         }
         run
