@@ -17,17 +17,17 @@ pub struct FeedbackRules {
     pub percentile: f64,
     /// Intervals that are needed before growing. Default 3; at least 1.
     pub grow_after: usize,
-    /// Intervals that are needed before shrinking. Default 8; at least `grow_after`.
+    /// Intervals that are needed before shrinking. Default 6; at least `grow_after`.
     pub shrink_after: usize,
     /// Growth per error, as a share of the size. Default 0.5; above 0.
     pub gain: f64,
     /// Largest growth in one step, as a share of the size. Default 0.5; above 0.
     pub growth_max: f64,
-    /// Largest shrinkage in one step, as a share of the size. Default 0.15; above 0, below 1.
+    /// Largest shrinkage in one step, as a share of the size. Default 0.25; above 0, below 1.
     pub shrink_max: f64,
     /// Slack below the objective that is left alone. Default 0.15; 0 to below 1.
     pub dead_band: f64,
-    /// Longest guard after growing, in intervals. Default 30; at least 1.
+    /// Longest guard after growing, in intervals. Default 15; at least 1.
     pub guard_max: usize,
 }
 
@@ -36,12 +36,12 @@ impl Default for FeedbackRules {
         FeedbackRules {
             percentile: 75.0,
             grow_after: 3,
-            shrink_after: 8,
+            shrink_after: 6,
             gain: 0.5,
             growth_max: 0.5,
-            shrink_max: 0.15,
+            shrink_max: 0.25,
             dead_band: 0.15,
-            guard_max: 30,
+            guard_max: 15,
         }
     }
 }
@@ -149,10 +149,12 @@ pub fn correct(input: &FeedbackInput<'_>, rules: &FeedbackRules) -> Correction {
     let slowest = (input.blocks as f64 * (1.0 - rules.shrink_max)).floor() as u64;
     // Without a model the slack itself bounds the step: half of what a proportional law would take (ours).
     let proportional = (input.blocks as f64 * (1.0 + (strict + rules.dead_band) / 2.0)).floor() as u64;
+    // The model bounds large steps only: where it is too cautious the slack that is seen counts, a fifth at a time.
+    let cautious = (input.blocks as f64 * (1.0 - rules.shrink_max / 5.0)).floor() as u64;
     let floor = input
         .blocks_min
         .max(input.insufficient_blocks.map_or(0, |blocks| blocks + chunk))
-        .max(input.model_blocks.unwrap_or(0));
+        .max(input.model_blocks.map_or(0, |blocks| blocks.min(cautious)));
     let blocks = round_up(slowest.max(proportional).max(floor), chunk);
     if blocks >= input.blocks {
         return Correction::Hold(HoldReason::AtFloor);
@@ -281,13 +283,16 @@ mod tests {
     #[test]
     fn it_shrinks_slowly_and_never_to_a_size_that_failed() {
         let rules = FeedbackRules::default();
-        // Slack 0.5, beyond the band 0.35, half of it 17.5 %: clamped to 15 %.
-        assert_eq!(correct(&input(&[-0.5; 8]), &rules), Correction::Shrink { blocks: 850, error: -0.5 });
+        // Slack 0.7, beyond the band 0.55, half of it 27.5 %: clamped to 25 %.
+        assert_eq!(correct(&input(&[-0.7; 8]), &rules), Correction::Shrink { blocks: 750, error: -0.7 });
         // Slack 0.25: beyond the band 0.1, half of it 5 %.
         assert_eq!(correct(&input(&[-0.25; 8]), &rules), Correction::Shrink { blocks: 950, error: -0.25 });
         let failed = FeedbackInput { insufficient_blocks: Some(900), ..input(&[-0.5; 8]) };
         assert_eq!(correct(&failed, &rules), Correction::Shrink { blocks: 910, error: -0.5 });
-        let floored = FeedbackInput { model_blocks: Some(1_000), ..input(&[-0.5; 8]) };
+        // The model asks for all of it: a fifth of the largest step.
+        let modelled = FeedbackInput { model_blocks: Some(1_000), ..input(&[-0.5; 8]) };
+        assert_eq!(correct(&modelled, &rules), Correction::Shrink { blocks: 950, error: -0.5 });
+        let floored = FeedbackInput { insufficient_blocks: Some(995), ..input(&[-0.5; 8]) };
         assert_eq!(correct(&floored, &rules), Correction::Hold(HoldReason::AtFloor));
     }
 

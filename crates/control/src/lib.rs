@@ -36,3 +36,4 @@ pub use objective::{Objective, ObjectiveError, Operations, Statistic, Target};
 pub use observation::{
     CacheObservation, HostObservation, Observation, OriginObservation, VolumeObservation, ZoneHeat,
 };
+pub use plan::{Plan, PlanError, PlanInput, plan};
