@@ -21,7 +21,7 @@ fn malformed_records_name_file_line_found_and_expected() {
     }
     fail(args(&[&"mrc", &"--format", &"msr", &path]));
     let info = json(
-        "forebay.trace.info/1",
+        "forebay.trace-info/1",
         args(&[&"trace", &"info", &"--json", &"--format", &"msr", &"--skip-malformed", &"1", &path]),
     );
     assert_eq!((&info["requests"], &info["skipped"]), (&json!(3), &json!(1)));

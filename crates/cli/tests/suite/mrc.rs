@@ -189,7 +189,7 @@ fn what_cannot_be_is_said() {
     };
     says(&["--rate", "0.1"], 2, "--rate is for --method shards");
     says(&["--method", "shards", "--rate", "0"], 2, "0 is out of range: expected above 0, at most 1");
-    says(&["--method", "aet", "--memory", "1MiB"], 2, "--memory is for --method shards");
+    says(&["--method", "aet", "--memory", "64KiB"], 2, "--memory is for --method shards");
     says(&["--sizes", "10 parsecs"], 2, "`10 parsecs` is not a cache size");
     says(&["--block", "5000"], 2, "not a power of two");
     says(&["--wss", "0s"], 2, "longer than 0");

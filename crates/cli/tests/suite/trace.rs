@@ -5,7 +5,7 @@ use serde_json::json;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-const INFO: &str = "forebay.trace.info/1";
+const INFO: &str = "forebay.trace-info/1";
 
 /// File, format, requests, reads, writes, distinct 4 KiB blocks, as the recordings' own documentation states them; `None`
 /// where it does not.
@@ -66,7 +66,7 @@ fn a_small_trace_by_hand() {
     assert_eq!(info["volume_names"], json!(["host_0", "host_1"]));
     assert_eq!(info["footprint_blocks"], 4);
 
-    let head = json("forebay.trace.head/1", args(&[&"trace", &"head", &"-n", &"2", &"--json", &path]));
+    let head = json("forebay.trace-head/1", args(&[&"trace", &"head", &"-n", &"2", &"--json", &path]));
     assert_eq!(
         head["requests"],
         json!([
@@ -82,7 +82,7 @@ fn the_files_of_a_folder_are_one_trace_merged_by_time() {
     file(&folder, "b_1.csv", msr(&[(10, 1, true, 0, 512), (30, 1, true, 0, 512)]));
     file(&folder, "a_0.csv", msr(&[(0, 0, true, 0, 512), (20, 0, true, 0, 512)]));
     file(&folder, "README.md", "not a trace");
-    let head = json("forebay.trace.head/1", args(&[&"trace", &"head", &"--json", &folder.path()]));
+    let head = json("forebay.trace-head/1", args(&[&"trace", &"head", &"--json", &folder.path()]));
     let volumes: Vec<&str> = head["requests"]
         .as_array()
         .unwrap()
@@ -114,8 +114,8 @@ fn converting_keeps_everything_and_replaces_nothing_unasked() {
         file(&folder, "a.csv", msr(&[(0, 0, true, 0, 8192), (7, 1, false, 4096, 512), (90, 0, true, 1, 2)]));
     let converted = folder.path().join("a.fbt");
     succeed(args(&[&"trace", &"convert", &path, &"--output", &converted]));
-    let mut before = json("forebay.trace.head/1", args(&[&"trace", &"head", &"--json", &path]));
-    let after = json("forebay.trace.head/1", args(&[&"trace", &"head", &"--json", &converted]));
+    let mut before = json("forebay.trace-head/1", args(&[&"trace", &"head", &"--json", &path]));
+    let after = json("forebay.trace-head/1", args(&[&"trace", &"head", &"--json", &converted]));
     before["format"] = json!("forebay");
     assert_eq!(before, after);
     let (status, words) = fail(args(&[&"trace", &"convert", &path, &"-o", &converted]));

@@ -30,7 +30,8 @@ pub(crate) struct MrcArgs {
     /// Exactly these cache sizes, separated by commas [default: a selection up to the footprint]
     ///
     /// Blocks (`1000`), bytes (`64MiB`), a share of the footprint (`10%`), or of the mean working set over windows of a
-    /// length (`0.5wss(600s)`).
+    /// length (`0.5wss(600s)`). Without this, the table has shares of the footprint, and JSON the curve in at most 200 points, an
+    /// exact one thinned with the error stated.
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = parse_size)]
     sizes: Vec<SizeSpec>,
 
@@ -90,7 +91,8 @@ struct EstimatingArgs {
     #[arg(long, value_name = "R", value_parser = parse_rate)]
     rate: Option<f64>,
 
-    /// Memory of `shards` in place of a fixed rate [range: 16KiB to 1GiB; default: 1MiB, without --rate]
+    /// Memory of `shards` in place of a fixed rate [range: 32KiB to 256KiB, which hold about 1,400 to 20,000 samples; default: 256KiB,
+    /// without --rate]
     #[arg(long, value_name = "SIZE", conflicts_with = "rate", value_parser = parse_memory)]
     memory: Option<Bytes>,
 
@@ -131,8 +133,8 @@ enum MethodArg {
     Wss,
 }
 
-/// The method's memory where neither rate nor memory is given: enough for errors well below 0.01 (SHARDS, section 5).
-const SHARDS_MEMORY: Bytes = Bytes::mib(1);
+/// The memory of `shards` where neither rate nor memory is given: all that it can use.
+const SHARDS_MEMORY: Bytes = Bytes::kib(256);
 
 fn parse_size(text: &str) -> Result<SizeSpec, String> {
     match text.parse().map_err(|error| format!("{error}"))? {
@@ -162,10 +164,10 @@ fn parse_rate(text: &str) -> Result<f64, String> {
 
 fn parse_memory(text: &str) -> Result<Bytes, String> {
     let memory: Bytes = text.parse().map_err(|error| format!("{error}"))?;
-    if (Bytes::kib(16)..=Bytes::gib(1)).contains(&memory) {
+    if (Bytes::kib(32)..=Bytes::kib(256)).contains(&memory) {
         Ok(memory)
     } else {
-        Err(format!("{memory} is out of range: expected 16KiB to 1GiB"))
+        Err(format!("{memory} is out of range: expected 32KiB to 256KiB"))
     }
 }
 

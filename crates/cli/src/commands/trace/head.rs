@@ -76,7 +76,7 @@ pub(crate) fn run(args: &HeadArgs) -> Result<(), Failure> {
             latency_s: (request.latency != Nanos::MAX).then(|| request.latency.as_secs_f64()),
         };
         output.json(&HeadJson {
-            schema: "forebay.trace.head/1",
+            schema: "forebay.trace-head/1",
             format: reader.format().name(),
             requests: requests.iter().map(row).collect(),
         })?;

@@ -46,7 +46,7 @@ pub(crate) fn run(args: &InfoArgs) -> Result<(), Failure> {
     let mut output = Output::new();
     if args.output.json {
         output.json(&InfoJson {
-            schema: "forebay.trace.info/1",
+            schema: info.schema,
             format: info.format,
             requests: info.requests,
             reads: info.reads,
