@@ -58,7 +58,7 @@ fn run(volumes: u32, origins: u32, violating: u32, steps: u64) -> (f64, f64, u64
     for step in 1..=steps {
         let observed = (0..volumes).map(|id| {
             let pool = &pools[(mix64(u64::from(id) << 20 | step) % 16) as usize];
-            let slow = (id / origins) % (volumes / violating.max(1)).max(1) == 0 && violating > 0;
+            let slow = (id / origins).is_multiple_of((volumes / violating.max(1)).max(1)) && violating > 0;
             let mut observed = VolumeObservation::idle(VolumeId(id), Nanos::secs(10));
             observed.misses = if slow { pool.1.clone() } else { pool.0.clone() };
             observed.arrivals = 300;

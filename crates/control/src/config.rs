@@ -37,7 +37,7 @@ pub struct ControlConfig {
     pub history_intervals: usize,
     /// Intervals that the model is calibrated on. Default 5 (ours); 1 to `history_intervals`.
     pub recent_intervals: usize,
-    /// Violations analysed in one step; the others wait for the next. Default 16 (ours); at least 1.
+    /// Violations analysed in one step; the others wait for the next. Default 8 (ours); at least 1.
     pub analyses_max: usize,
     /// Neighbours considered for a cache in one analysis, the busiest first. Default 8 (ours); at least 1.
     pub neighbours_max: usize,
@@ -63,7 +63,7 @@ impl Default for ControlConfig {
             chunk_bytes: 1 << 20,
             history_intervals: 64,
             recent_intervals: 5,
-            analyses_max: 16,
+            analyses_max: 8,
             neighbours_max: 8,
             retry_after: 10,
             hit_latency_ns: 150_000,

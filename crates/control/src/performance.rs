@@ -169,7 +169,11 @@ impl Prediction {
         let (mut low, mut high) = (0.0, slowest * 64.0);
         for _ in 0..40 {
             let middle = (low + high) / 2.0;
-            if below(middle) < wanted { low = middle } else { high = middle }
+            if below(middle) < wanted {
+                low = middle;
+            } else {
+                high = middle;
+            }
         }
         high
     }
@@ -206,7 +210,7 @@ pub struct OriginPrediction {
     pub workloads: Vec<Prediction>,
 }
 
-/// Predicts what `workloads` get from `origin`. `O(n)` times some forty halvings.
+/// Predicts what `workloads` get from `origin`. `O(n)`, and `O(closed workloads)` times some forty halvings.
 ///
 /// Where open workloads ask for more than the origin can serve, latency is the stationary one at 98 % plus the mean
 /// backlog of ten seconds, so that it stays finite and rises with the overload (ours).
@@ -224,19 +228,29 @@ pub fn predict(origin: &OriginModel, workloads: &[WorkloadModel]) -> OriginPredi
         Demand::Closed { .. } => workload.rate(wait),
     };
     let residual = (1.0 + origin.service_cv2) / 2.0;
+    // What does not depend on the wait is summed once: seconds of server and queued work per second, of open ones.
+    let (mut busy_open, mut work_open) = (0.0, 0.0);
+    let mut closed_ones = Vec::new();
+    for workload in workloads {
+        let (_, misses, writes) = workload.shares();
+        let squared = misses * workload.read_service.powi(2) + writes * workload.write_service.powi(2);
+        match workload.demand {
+            Demand::Open { rate } => {
+                busy_open += rate * scale * workload.work() / servers;
+                work_open += rate * scale * squared * residual / servers;
+            }
+            Demand::Closed { .. } => {
+                closed_ones.push((workload, squared * residual, workload.others() / servers));
+            }
+        }
+    }
     let implied = |wait: f64| {
-        let queued = |service: f64| service * wait + service * service * residual;
-        workloads
-            .iter()
-            .map(|workload| {
-                let (_, misses, writes) = workload.shares();
-                let per_request =
-                    misses * queued(workload.read_service) + writes * queued(workload.write_service);
-                served(workload, wait) * workload.others() * per_request / servers
-            })
-            .sum::<f64>()
+        let closed = closed_ones.iter().map(|(workload, squared, others)| {
+            workload.rate(wait) * others * (workload.work() * wait + squared)
+        });
+        busy_open * wait + work_open + closed.sum::<f64>()
     };
-    let queue = fixed_point(implied);
+    let queue = if closed_ones.is_empty() { work_open / (1.0 - busy_open) } else { fixed_point(implied) };
     let wait = queue + backlog;
     let predictions: Vec<Prediction> = workloads
         .iter()
@@ -284,9 +298,9 @@ fn fixed_point(implied: impl Fn(f64) -> f64) -> f64 {
     for _ in 0..40 {
         let middle = (low + high) / 2.0;
         if implied(middle) > middle {
-            low = middle
+            low = middle;
         } else {
-            high = middle
+            high = middle;
         }
         if high - low <= high * 1e-7 {
             break;
@@ -349,7 +363,11 @@ pub fn infer(origin: &OriginModel, observed: &[ObservedLoad]) -> Inferred {
     let (mut low, mut high) = (0.0, longest);
     for _ in 0..48 {
         let middle = (low + high) / 2.0;
-        if implied(middle) > middle { low = middle } else { high = middle }
+        if implied(middle) > middle {
+            low = middle;
+        } else {
+            high = middle;
+        }
     }
     let wait = high;
     let services = observed

@@ -271,3 +271,106 @@ fn the_same_observations_give_the_same_decisions() {
     };
     assert_eq!(run(), run());
 }
+
+/// A closed loop keeps 16 reads outstanding and was promised a rate; an open workload was promised a latency. The
+/// controller is not told how many servers the origin has. One cache in front of the open one mends both.
+#[test]
+fn a_cache_in_front_of_one_restores_the_rate_of_a_closed_neighbour() {
+    use forebay_control::performance::{Demand, OriginModel, WorkloadModel, predict};
+    let mut controller =
+        Controller::new(ControlConfig::default(), Bytes::mib(300), Vec::new(), Vec::new()).unwrap();
+    let objectives = [
+        Objective::mean_latency(Nanos::millis(14), Operations::Reads).over(Nanos::secs(1)),
+        Objective::iops_floor(330.0).over(Nanos::secs(1)),
+    ];
+    for (id, objective) in [APPLICATION, READER].into_iter().zip(objectives) {
+        let spec = VolumeSpec {
+            id,
+            name: format!("volume-{}", id.0),
+            size: Bytes::gib(1),
+            block_size: BlockSize::DEFAULT,
+            origin: OriginId(1),
+            host: HostId(0),
+            objectives: vec![objective],
+            may_cache: id == APPLICATION,
+            minimum: Bytes::ZERO,
+            maximum: None,
+        };
+        controller.register(spec).unwrap();
+    }
+    let curve = Arc::new(application_curve());
+    let origin = OriginModel { servers: 4.0, service_cv2: 1.0 };
+    let (mut quota, mut used, mut random) = (0u64, 0u64, random(5));
+    let mut kept = Vec::new();
+    for second in 1..=60 {
+        let interval = Nanos::secs(1);
+        let model = |demand, hit_ratio| WorkloadModel {
+            demand,
+            read_share: 1.0,
+            hit_ratio,
+            hit_latency: HIT_S,
+            read_service: 0.008,
+            write_service: 0.008,
+            latency_cv2: None,
+            read_bytes: 4_096.0,
+            write_bytes: 4_096.0,
+        };
+        let hit_ratio = 1.0 - curve.miss_ratio_at(used);
+        // For ten seconds the application is nearly idle.
+        let rate = if second <= 10 { 30.0 } else { 250.0 };
+        let closed = Demand::Closed { outstanding: 16.0, think: 0.0 };
+        let truth = predict(&origin, &[model(Demand::Open { rate }, hit_ratio), model(closed, 0.0)]);
+        let volumes = [APPLICATION, READER]
+            .into_iter()
+            .zip(&truth.workloads)
+            .map(|(id, got)| {
+                let mut observed = VolumeObservation::idle(id, interval);
+                let (mut hits, mut misses) = (LatencyHistogram::new(), LatencyHistogram::new());
+                let count = got.rate as u64;
+                let served = (count as f64 * got.shares.0) as u64;
+                (0..served).for_each(|_| hits.record(Nanos::from_secs_f64(HIT_S)));
+                // Erlang of order 4: less than exponential noise.
+                let mean = got.miss_latency / 4.0;
+                (served..count).for_each(|_| {
+                    let latency: f64 = (0..4).map(|_| exponential(mean, &mut random)).sum();
+                    misses.record(Nanos::from_secs_f64(latency));
+                });
+                observed.arrivals = count;
+                (observed.hits, observed.misses) = (hits.snapshot(), misses.snapshot());
+                if id == READER {
+                    (observed.outstanding_max, observed.idle) = (16, Nanos::ZERO);
+                } else {
+                    (observed.outstanding_max, observed.idle) = (40, Nanos::millis(200));
+                    observed.cache =
+                        CacheObservation { quota_blocks: quota, used_blocks: used, ..Default::default() };
+                    observed.curve = Some(Arc::clone(&curve));
+                    observed.curve_accesses = 10_000;
+                }
+                observed
+            })
+            .collect();
+        let observation =
+            Observation { at: Nanos::secs(second), interval, volumes, ..Observation::default() };
+        let outcome = controller.step(&observation);
+        used = (used + 400).min(quota);
+        for action in outcome.actions {
+            if let Action::SetQuota { volume: APPLICATION, blocks, .. } = action {
+                quota = blocks;
+                used = used.min(quota);
+            }
+        }
+        let application = truth.workloads[0].mean_latency(Operations::Reads);
+        kept.push((application <= 0.014 * 1.05, truth.workloads[1].rate >= 330.0 * 0.98, quota));
+    }
+    assert!(!kept[15].1, "the reader was to be slowed down first");
+    let last = &kept[40..];
+    println!(
+        "application kept {}, reader kept {}, of {}; quota {}",
+        last.iter().filter(|k| k.0).count(),
+        last.iter().filter(|k| k.1).count(),
+        last.len(),
+        last[19].2
+    );
+    assert!(last.iter().filter(|second| second.0 && second.1).count() >= 17, "{last:?}");
+    assert!(last.iter().all(|second| second.2 > 0 && second.2 * 4_096 <= 300 << 20));
+}

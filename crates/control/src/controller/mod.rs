@@ -368,7 +368,7 @@ impl Controller {
     }
 
     fn removal(&mut self, id: VolumeId, scenes: &mut Scenes) -> Option<Change> {
-        let ask = (self.step + u64::from(id.0)) % REMOVAL_EVERY == 0;
+        let ask = (self.step + u64::from(id.0)).is_multiple_of(REMOVAL_EVERY);
         let served = self.volumes[&id].grant.as_ref()?.serves.clone();
         let excess_without = ask.then(|| {
             let (index, place) = self.scene_place(scenes, id);
@@ -444,6 +444,7 @@ impl Controller {
         let volume = self.volumes.get_mut(&id)?;
         let remembered = volume.memory.recall(phase);
         let grant = volume.grant.as_mut()?;
+        grant.see_phase(phase);
         if let Some(error) = error
             && grant.age > grant.guard.min(self.config.feedback.guard_max)
         {

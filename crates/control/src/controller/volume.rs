@@ -2,7 +2,7 @@
 
 use crate::config::ControlConfig;
 use crate::conformance::{Judgement, Verdict, WindowTotals, judge};
-use crate::feedback::PhaseMemory;
+use crate::feedback::{Phase, PhaseMemory};
 use crate::inventory::{HostId, VolumeId, VolumeSpec};
 use crate::observation::VolumeObservation;
 use crate::removal::RemovalCounters;
@@ -22,6 +22,9 @@ const ZONES_MAX: usize = 1_024;
 const ZONES_EVERY: u64 = 5;
 /// Errors that are kept since a partition was last changed.
 const ERRORS_MAX: usize = 64;
+
+/// Intervals after which another phase is a new one and no outlier (ours).
+const PHASE_LASTS: usize = 4;
 
 /// Where a volume stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -174,7 +177,10 @@ pub(super) struct Grant {
     pub(super) age: usize,
     pub(super) guard: usize,
     pub(super) errors: VecDeque<f64>,
+    /// The largest size that failed in this phase.
     pub(super) insufficient: Option<u64>,
+    /// The phase, and for how many intervals another one has been seen.
+    pub(super) phase: Option<(Phase, usize)>,
     /// The last change was a shrink to the present size, from this one.
     pub(super) shrunk_from: Option<u64>,
     pub(super) removal: RemovalCounters,
@@ -195,6 +201,7 @@ impl Grant {
             guard: 0,
             errors: VecDeque::new(),
             insufficient: None,
+            phase: None,
             shrunk_from: None,
             removal: RemovalCounters::default(),
             mismatch: 0,
@@ -207,6 +214,20 @@ impl Grant {
             self.errors.pop_front();
         }
         self.errors.push_back(error);
+    }
+
+    /// Sees a phase; a new one that lasts makes what failed in the old one count no more.
+    pub(super) fn see_phase(&mut self, seen: Phase) {
+        match &mut self.phase {
+            Some((phase, others)) if *phase != seen => {
+                *others += 1;
+                if *others >= PHASE_LASTS {
+                    (self.phase, self.insufficient) = (Some((seen, 0)), None);
+                }
+            }
+            Some((_, others)) => *others = 0,
+            None => self.phase = Some((seen, 0)),
+        }
     }
 
     /// Starts a new episode after the size changed.
@@ -291,7 +312,7 @@ impl Volume {
                 track.totals = WindowTotals::default();
             }
         }
-        if step % ZONES_EVERY == 0 && observed.zone_accesses > 0 {
+        if step.is_multiple_of(ZONES_EVERY) && observed.zone_accesses > 0 {
             let least = config.warmup.zone_share_min * observed.zone_accesses as f64;
             let hot = observed.zones.iter().filter(|zone| zone.accesses as f64 > least).map(|zone| zone.zone);
             if self.earlier_zones.len() == 2 {
