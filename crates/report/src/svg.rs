@@ -103,7 +103,7 @@ fn lay_out(chart: &Chart) -> Frame {
         chart
             .series
             .iter()
-            .map(|series| width(&shorten(&series.name, LABEL_CHARS), FONT_SMALL) + 46.0)
+            .map(|series| width(&shorten(&series.name, LABEL_CHARS), FONT_SMALL) + 50.0)
             .fold(0.0, f64::max)
     } else {
         0.0
