@@ -4,6 +4,7 @@
 //! Every subcommand is a module of `commands` with its arguments, its `run` and its JSON output.
 
 mod commands;
+mod document;
 mod failure;
 mod input;
 mod output;

@@ -1,6 +1,7 @@
 //! The subcommands: one module each, with its arguments, its `run`, and its JSON output.
 
 mod mrc;
+mod plan;
 mod trace;
 
 use crate::failure::Failure;
@@ -13,6 +14,8 @@ pub(crate) enum Command {
     Trace(trace::TraceCommand),
     /// Find how the miss ratio falls with the size of the cache
     Mrc(mrc::MrcArgs),
+    /// Say how much cache each volume needs for its objectives
+    Plan(plan::PlanArgs),
 }
 
 /// Runs `command` to its end.
@@ -20,5 +23,6 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Trace(command) => trace::run(command),
         Command::Mrc(args) => mrc::run(&args),
+        Command::Plan(args) => plan::run(&args),
     }
 }

@@ -5,5 +5,6 @@
 
 mod bad_input;
 mod mrc;
+mod plan;
 mod support;
 mod trace;

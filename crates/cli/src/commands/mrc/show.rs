@@ -250,13 +250,11 @@ impl<'a> Shown<'a> {
             streams = vec![self.all];
         }
         for stream in &streams {
-            let mut points: Vec<(f64, f64)> = stream
-                .curve
-                .points()
-                .iter()
-                .filter(|point| !self.args.log_sizes || point.size_blocks > 0)
-                .map(|point| (self.size_bytes(point.size_blocks) as f64, point.miss_ratio))
-                .collect();
+            // A logarithmic axis has no place for no cache at all, so it begins with one block.
+            let first = u64::from(self.args.log_sizes);
+            let mut points = vec![(self.size_bytes(first) as f64, stream.curve.miss_ratio_at(first))];
+            let later = stream.curve.points().iter().filter(|point| point.size_blocks > first);
+            points.extend(later.map(|point| (self.size_bytes(point.size_blocks) as f64, point.miss_ratio)));
             // A curve goes on at its lowest ratio: up to the footprint, so that all of the axis is told about.
             let end = self.size_bytes(stream.footprint_blocks) as f64;
             if let Some((size, ratio)) = points.last().copied()

@@ -1,0 +1,224 @@
+//! From traces to loads: one pass over each trace, however many volumes of the plan it holds.
+
+use super::config::{Estimator, PlanConfig, TraceConfig, VolumeConfig};
+use crate::document::Document;
+use crate::failure::{Context, Failure};
+use crate::input::{self, trace_failure};
+use forebay_control::plan::{PlanLoad, PlanVolume, WindowLoad};
+use forebay_locality::{CurveBuilder, CurveOptions, Method, Requests, WorkingSetWindows, volume_block_key};
+use forebay_trace::{Operation, ReadOptions, Request, TraceReader, VolumeIndex};
+use forebay_units::{BlockSize, Bytes, Nanos};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// More windows than this in one trace are taken for a mistake in `window` or in the trace's times (ours): 1.2 years of 10 s.
+const WINDOWS_MAX: u64 = 4_000_000;
+
+/// Points of a curve that the planner gets at most; thinning errs by less than 0.001 then (measured on recorded traces).
+const CURVE_POINTS_MAX: usize = 2_000;
+
+/// The plan's volumes with what their traces say, in the order of the file.
+pub(super) fn read_volumes(document: &Document, config: &PlanConfig) -> Result<Vec<PlanVolume>, Failure> {
+    let mut collected: Vec<Option<PlanVolume>> = config.volumes.iter().map(|_| None).collect();
+    for (at, volume) in config.volumes.iter().enumerate() {
+        if collected[at].is_some() {
+            continue;
+        }
+        let sharing: Vec<usize> =
+            (at..config.volumes.len()).filter(|other| config.volumes[*other].trace == volume.trace).collect();
+        for (index, plan_volume) in read_trace(document, config, &volume.trace, &sharing)? {
+            collected[index] = Some(plan_volume);
+        }
+    }
+    Ok(collected.into_iter().map(|volume| volume.expect("every volume has a trace")).collect())
+}
+
+/// Reads one trace into the plan's volumes number `sharing`.
+fn read_trace(
+    document: &Document,
+    config: &PlanConfig,
+    trace: &TraceConfig,
+    sharing: &[usize],
+) -> Result<Vec<(usize, PlanVolume)>, Failure> {
+    let options = ReadOptions {
+        format: trace.format,
+        skip_malformed: trace.skip_malformed,
+        ids: trace.ids,
+        page_size: config.block_size,
+        event: trace.event,
+        read_ahead: trace.read_ahead,
+        time_unit: trace.time_unit,
+    };
+    let mut reader = TraceReader::open(input::open(&trace.paths)?, &options).map_err(trace_failure)?;
+    if !reader.format().has_time() {
+        let path = trace.paths[0].display();
+        return Err(Failure::new(format!("`{path}` is a {} trace, which has no times", reader.format()))
+            .with_hint("a plan needs load over time; `forebay mrc` needs none"));
+    }
+    let block_size = reader.natural_block().unwrap_or(config.block_size);
+    let mut streams: Vec<Stream> = sharing
+        .iter()
+        .map(|index| Stream::new(*index, &config.volumes[*index], config, block_size))
+        .collect();
+    let mut batch = Vec::new();
+    while reader.next_batch(&mut batch).map_err(trace_failure)? > 0 {
+        for stream in &mut streams {
+            stream.find_volume(&reader);
+            for request in &batch {
+                stream.add(request).context(format_args!("`{}`", trace.paths[0].display()))?;
+            }
+        }
+    }
+    let mut volumes = Vec::new();
+    for stream in streams {
+        let index = stream.index;
+        let volume = &config.volumes[index];
+        if stream.is_empty() {
+            return Err(nothing_found(document, volume, &reader));
+        }
+        volumes.push((index, stream.finish(volume, config, block_size)));
+    }
+    Ok(volumes)
+}
+
+fn nothing_found(document: &Document, volume: &VolumeConfig, reader: &TraceReader) -> Failure {
+    let Some(wanted) = &volume.trace_volume else {
+        return document.failure(&volume.trace_volume_span, "its trace holds neither a read nor a write");
+    };
+    let known = reader.volumes();
+    let names: Vec<String> = known.iter().take(8).map(|name| format!("`{name}`")).collect();
+    let more = if known.len() > names.len() { ", ..." } else { "" };
+    document
+        .failure(
+            &volume.trace_volume_span,
+            format!("the trace holds no read or write of a volume `{wanted}`"),
+        )
+        .with_hint(format!("the trace's {} volumes are {}{more}", known.len(), names.join(", ")))
+}
+
+/// What is collected for one volume of the plan.
+struct Stream {
+    index: usize,
+    /// Which volume of the trace, once its name was seen; all of them where `wanted` is `None`.
+    wanted: Option<String>,
+    found: Option<VolumeIndex>,
+    /// How many of the trace's names were looked at.
+    looked_at: usize,
+    window: Nanos,
+    block_size: BlockSize,
+    curve: CurveBuilder,
+    working_set: WorkingSetWindows,
+    windows: Vec<WindowLoad>,
+    /// Where the last request of each of the trace's volumes ended.
+    ends: HashMap<VolumeIndex, u64>,
+    reads: u64,
+    reads_sequential: u64,
+}
+
+impl Stream {
+    fn new(index: usize, volume: &VolumeConfig, config: &PlanConfig, block_size: BlockSize) -> Stream {
+        let (method, seed) = match config.estimator {
+            Estimator::Exact => (Method::Exact, 0),
+            Estimator::Shards { rate, seed } => (Method::ShardsRate(rate), seed),
+        };
+        // A cache of ours is filled by reads; writes update what is there and change no order.
+        let requests = Requests::Reads;
+        let curve =
+            CurveBuilder::new(CurveOptions { method, requests, block_size, seed, ..CurveOptions::default() });
+        Stream {
+            index,
+            wanted: volume.trace_volume.clone(),
+            found: None,
+            looked_at: 0,
+            window: config.window,
+            block_size,
+            curve,
+            working_set: WorkingSetWindows::tumbling(config.working_set_window),
+            windows: Vec::new(),
+            ends: HashMap::new(),
+            reads: 0,
+            reads_sequential: 0,
+        }
+    }
+
+    /// Looks for the wanted volume among the names that the reader learnt with the last batch.
+    fn find_volume(&mut self, reader: &TraceReader) {
+        if let Some(wanted) = &self.wanted
+            && self.found.is_none()
+        {
+            let new = &reader.volumes()[self.looked_at..];
+            let at = new.iter().position(|name| name == wanted);
+            self.found = at.map(|at| VolumeIndex((self.looked_at + at) as u32));
+            self.looked_at = reader.volumes().len();
+        }
+    }
+
+    fn add(&mut self, request: &Request) -> Result<(), Failure> {
+        let is_read = match request.operation {
+            Operation::Read => true,
+            Operation::Write => false,
+            Operation::Flush | Operation::Discard | Operation::Other => return Ok(()),
+        };
+        // A single volume keeps its own block numbers, several are told apart by number.
+        let volume = match (&self.wanted, self.found) {
+            (None, _) => request.volume.0,
+            (Some(_), Some(found)) if found == request.volume => 0,
+            (Some(_), _) => return Ok(()),
+        };
+        let window = request.time.0 / self.window.0;
+        if window >= WINDOWS_MAX {
+            return Err(Failure::new(format!(
+                "a request at {} makes more than {WINDOWS_MAX} windows of {}",
+                request.time, self.window
+            ))
+            .with_hint("set a larger `window`, or look at the times with `forebay trace info`"));
+        }
+        if self.windows.len() <= window as usize {
+            self.windows.resize(window as usize + 1, WindowLoad::default());
+        }
+        let load = &mut self.windows[window as usize];
+        let end = self.ends.insert(request.volume, request.range().end());
+        if is_read {
+            load.reads += 1;
+            load.bytes_read = load.bytes_read.saturating_add(request.length);
+            self.reads += 1;
+            self.reads_sequential += u64::from(end == Some(request.offset));
+        } else {
+            load.writes += 1;
+            load.bytes_written = load.bytes_written.saturating_add(request.length);
+        }
+        self.curve.request(volume, request.range(), is_read);
+        for block in request.range().blocks(self.block_size) {
+            self.working_set.access(volume_block_key(volume, block.0), request.time);
+        }
+        Ok(())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.windows.is_empty()
+    }
+
+    fn finish(self, volume: &VolumeConfig, config: &PlanConfig, block_size: BlockSize) -> PlanVolume {
+        let bytes = |blocks: u64| Bytes(blocks.saturating_mul(block_size.bytes()));
+        let sequential_share =
+            if self.reads == 0 { 0.0 } else { self.reads_sequential as f64 / self.reads as f64 };
+        PlanVolume {
+            name: volume.name.clone(),
+            origin: volume.origin.clone(),
+            block_size,
+            load: PlanLoad {
+                window: self.window,
+                windows: self.windows,
+                closed_loop: volume.closed_loop,
+                sequential_share,
+            },
+            curve: Arc::new(self.curve.finish().curve().thinned(CURVE_POINTS_MAX).0),
+            footprint: bytes(self.working_set.footprint_blocks()),
+            working_set: bytes(self.working_set.summary().max_blocks),
+            working_set_window: config.working_set_window,
+            objectives: volume.objectives.clone(),
+            may_cache: volume.may_cache,
+            minimum: volume.minimum,
+        }
+    }
+}

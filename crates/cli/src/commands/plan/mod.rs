@@ -1,0 +1,64 @@
+//! `forebay plan`: from traces, objectives and a storage model to cache sizes.
+
+mod config;
+mod load;
+mod show;
+
+use crate::failure::{Context, Failure};
+use crate::output::{Output, OutputArgs, say, write_chart, write_file};
+use config::PlanConfig;
+use forebay_control::plan::PlanInput;
+use std::path::PathBuf;
+
+/// Says how much cache each volume needs for its objectives, before anything is bought or moved.
+///
+/// The plan file names traces, objectives and a storage model; docs/reference/plan.md describes its keys, examples/plan.toml
+/// is one. Printed are, per volume: load, footprint, working set, the smallest cache that keeps the objective, predicted
+/// latencies without and with it, and what was saved against caching the whole working set; the ways to mend each violated
+/// objective, best first; and with a budget the allocation that violates least. An objective that cannot be met is an answer,
+/// not an error: the status is 0.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PlanArgs {
+    /// The plan file (TOML); paths in it are relative to its folder
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    #[command(flatten)]
+    output: OutputArgs,
+
+    /// Draw the volumes' miss ratio curves with the chosen sizes into this SVG file
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    svg: Option<PathBuf>,
+
+    /// Write a self-contained HTML report to this file
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    report: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
+    let (document, config) = PlanConfig::read(&args.file)?;
+    let volumes = load::read_volumes(&document, &config)?;
+    let input = PlanInput {
+        volumes,
+        origins: config.origins,
+        cache: config.cache,
+        budget: config.budget,
+        chunk: config.chunk,
+        margin: config.margin,
+    };
+    let plan = forebay_control::plan::plan(&input).context(format_args!("`{}`", args.file.display()))?;
+    let shown = show::Shown { file: args.file.display().to_string(), input: &input, plan: &plan };
+    let mut output = Output::new();
+    if args.output.json {
+        output.json(&shown.json())?;
+    } else {
+        shown.print(&mut output)?;
+    }
+    output.finish()?;
+    write_chart(args.svg.as_ref(), || shown.chart())?;
+    if let Some(path) = &args.report {
+        write_file(path, &shown.report().to_html().context("the report cannot be written")?)?;
+        say(format_args!("report written to {}", path.display()));
+    }
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! TOML documents whose errors name file, key and line.
+
+use crate::failure::{Context, Failure};
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, Deserializer, Error, Visitor};
+use std::fmt::{self, Display};
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::path::Path;
+use std::str::FromStr;
+
+/// A TOML file and where it came from.
+#[derive(Debug)]
+pub(crate) struct Document {
+    file: String,
+    text: String,
+}
+
+impl Document {
+    /// Reads the file at `path`.
+    pub(crate) fn read(path: &Path) -> Result<Document, Failure> {
+        let file = path.display().to_string();
+        let text = std::fs::read_to_string(path).context(format_args!("cannot read `{file}`"))?;
+        Ok(Document { file, text })
+    }
+
+    /// What the document holds. Unknown keys and values of a wrong type are failures where `T` says so.
+    pub(crate) fn parse<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+        toml::from_str(&self.text).map_err(|error: toml::de::Error| {
+            // The first line says what is wrong; serde appends what it expected to the same line.
+            let message = error.message().replace('\n', " ");
+            match error.span() {
+                Some(span) => self.failure(&span, message),
+                None => Failure::new(format!("`{}`: {message}", self.file)),
+            }
+        })
+    }
+
+    /// A failure about what stands at `span`.
+    pub(crate) fn failure(&self, span: &Range<usize>, message: impl Display) -> Failure {
+        let start = span.start.min(self.text.len());
+        let line_number = self.text.as_bytes()[..start].iter().filter(|byte| **byte == b'\n').count() + 1;
+        let line = self.text.lines().nth(line_number - 1).unwrap_or("").trim();
+        let place = match key_of(line) {
+            Some(key) => format!("`{}`, line {line_number}, `{key}`", self.file),
+            None => format!("`{}`, line {line_number}", self.file),
+        };
+        Failure::new(format!("{place}: {message}"))
+    }
+}
+
+/// The key that a line sets, or the table that it opens.
+fn key_of(line: &str) -> Option<&str> {
+    if line.starts_with('[') {
+        return Some(&line[..=line.rfind(']')?]);
+    }
+    let key = line.split_once('=')?.0.trim();
+    (!key.is_empty() && !key.starts_with('#')).then_some(key)
+}
+
+/// A value that is written as text and read by its [`FromStr`], as sizes and spans of time are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Text<T>(pub(crate) T);
+
+impl<'de, T: FromStr<Err: Display>> Deserialize<'de> for Text<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Text<T>, D::Error> {
+        struct TextVisitor<T>(PhantomData<T>);
+        impl<T: FromStr<Err: Display>> Visitor<'_> for TextVisitor<T> {
+            type Value = Text<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text in quotes, with a unit, as in \"64MiB\" or \"5ms\"")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Text<T>, E> {
+                text.parse().map(Text).map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_str(TextVisitor(PhantomData))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_units::{Bytes, Nanos};
+    use serde_spanned::Spanned;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Table {
+        size: Spanned<Text<Bytes>>,
+        #[serde(default)]
+        window: Option<Text<Nanos>>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Root {
+        part: Vec<Table>,
+    }
+
+    fn message(text: &str) -> String {
+        let document = Document { file: "plan.toml".into(), text: text.into() };
+        format!("{:?}", document.parse::<Root>().unwrap_err())
+    }
+
+    #[test]
+    fn errors_name_file_line_and_key() {
+        let unknown = message("# a comment\n[[part]]\nsize = \"4KiB\"\nsise = 3\n");
+        assert!(
+            unknown
+                .contains("`plan.toml`, line 4, `sise`: unknown field `sise`, expected `size` or `window`"),
+            "{unknown}"
+        );
+        let value = message("[[part]]\nsize = \"4 parsecs\"\n");
+        assert!(value.contains("`plan.toml`, line 2, `size`: `4 parsecs` is not a size in bytes"), "{value}");
+        let kind = message("[[part]]\nsize = 4\n");
+        assert!(
+            kind.contains("line 2, `size`: invalid type: integer `4`, expected a text in quotes"),
+            "{kind}"
+        );
+        let missing = message("[[part]]\nwindow = \"5s\"\n");
+        assert!(missing.contains("line 1, `[[part]]`: missing field `size`"), "{missing}");
+        let syntax = message("[[part]\n");
+        assert!(syntax.contains("`plan.toml`, line 1"), "{syntax}");
+        assert!(
+            message("[[part]]\nsize=\"1\"\nwindow=\"5\"")
+                .contains("line 3, `window`: `5` is not a span of time")
+        );
+    }
+
+    #[test]
+    fn checks_after_parsing_can_point_too() {
+        let document = Document { file: "f".into(), text: "[[part]]\n\nsize = \"4KiB\"".into() };
+        let root: Root = document.parse().unwrap();
+        let failure = document.failure(&root.part[0].size.span(), "too small");
+        assert!(format!("{failure:?}").contains("`f`, line 3, `size`: too small"));
+        assert_eq!((root.part[0].size.get_ref().0, root.part[0].window), (Bytes(4096), None));
+    }
+}

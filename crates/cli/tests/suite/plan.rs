@@ -1,0 +1,222 @@
+//! `forebay plan`: numbers worked out by hand, the shipped example, and plan files that are refused before a trace is read.
+
+use crate::support::{args, assert_nests, fail, file, folder, json, msr, succeed};
+use std::path::{Path, PathBuf};
+
+const PLAN: &str = "forebay.plan/1";
+
+/// One disk with exponential service of 3 ms + 4 KiB at 4,096,000 B/s = 4 ms.
+const ORIGIN: &str = r#"
+chunk = "4KiB"
+working_set_window = "60s"
+[cache]
+memory_latency = "100us"
+[[origin]]
+name = "disk"
+servers = 1
+positioning = "3ms"
+transfer_per_second = "4096000"
+service_cv2 = 1.0
+"#;
+
+/// 20,000 reads of a block, one every 10 ms: a cycle over 100 hot blocks, alternating with blocks never read again. No
+/// read continues the one before.
+fn hot_and_cold(folder: &tempfile::TempDir) {
+    let reads: Vec<_> = (0..20_000u64)
+        .map(|at| {
+            let block = if at % 2 == 0 { at / 2 % 100 * 2 } else { 1_000_000 + at * 2 };
+            (at * 100_000, 0, true, block * 4096, 4096)
+        })
+        .collect();
+    file(folder, "hot.csv", msr(&reads));
+}
+
+fn plan_file(folder: &tempfile::TempDir, more: &str) -> PathBuf {
+    file(folder, "plan.toml", ORIGIN.to_owned() + more)
+}
+
+fn near(found: &serde_json::Value, expected: f64) {
+    let found = found.as_f64().unwrap_or_else(|| panic!("{found} is not a number"));
+    assert!((found / expected - 1.0).abs() < 1e-3, "{found} is not {expected}");
+}
+
+#[test]
+fn one_volume_by_hand() {
+    let folder = folder();
+    hot_and_cold(&folder);
+    let volume =
+        "[[volume]]\nname = \"a\"\ntrace = \"hot.csv\"\n[[objective]]\nvolume = \"a\"\nlatency = \"4ms\"\n";
+    let plan = json(PLAN, args(&[&"plan", &plan_file(&folder, volume), &"--json"]));
+    let a = &plan["volumes"][0];
+    near(&a["requests_per_second"], 100.0);
+    // 10,000 cold blocks and 100 hot ones; in a minute 3,000 of the cold ones.
+    assert_eq!(a["footprint_bytes"], 10_100 * 4096);
+    assert_eq!(a["working_set_bytes"], 3_100 * 4096);
+    // One server at 100/s and 4 ms is M/M/1 at 0.4: 4 ms / (1 - 0.4) = 6.667 ms.
+    near(&plan["origins"][0]["utilisation"], 0.4);
+    near(&a["without"]["latency_s"], 0.004 / 0.6);
+    assert_eq!(a["objectives"][0]["without"]["met"], false);
+    near(&a["objectives"][0]["without"]["excess"], 0.004 / 0.6 / 0.004 - 1.0);
+    // Between two reads of a hot block lie 99 others and 100 cold ones, so that 200 blocks let all but the first touches of the
+    // hot ones hit, and fewer none: misses are (10,000 + 100) / 20,000 = 0.505.
+    assert_eq!(a["smallest_cache_bytes"], 200 * 4096);
+    near(&a["miss_ratio"], 0.505);
+    // The disk then sees 50.5/s: 0.495 * 0.1 ms + 0.505 * 4 ms / (1 - 0.202) = 2.5808 ms.
+    near(&a["with"]["latency_s"], 0.495 * 0.0001 + 0.505 * 0.004 / 0.798);
+    assert_eq!(a["objectives"][0]["with"]["met"], true);
+    // 1 - 200 / 3,100.
+    near(&a["saved_against_working_set"], 1.0 - 200.0 / 3_100.0);
+    assert_eq!(plan["recommendation"]["total_bytes"], 200 * 4096);
+    assert_eq!(plan["remedies"][0]["solutions"][0]["caches"][0]["bytes"], 200 * 4096);
+    assert!(plan["within_budget"].is_null());
+}
+
+#[test]
+fn what_cannot_be_met_is_told_with_by_how_much() {
+    let folder = folder();
+    hot_and_cold(&folder);
+    let volume =
+        "[[volume]]\nname = \"a\"\ntrace = \"hot.csv\"\n[[objective]]\nvolume = \"a\"\nlatency = \"2ms\"\n";
+    let path = plan_file(&folder, volume);
+    let plan = json(PLAN, args(&[&"plan", &path, &"--json"]));
+    // With all that a cache can do the latency is 2.5808 ms, 29% beyond 2 ms.
+    near(&plan["remedies"][0]["unmet"]["excess"], 2.5808 / 2.0 - 1.0);
+    assert!(plan["volumes"][0]["smallest_cache_bytes"].is_null());
+    let text = succeed(args(&[&"plan", &path]));
+    assert!(text.contains("Cannot be met: a stays 29.0% beyond"), "{text}");
+
+    // A budget below the cliff at 200 blocks helps nobody.
+    let budget = ORIGIN.replace("chunk", "budget = \"400KiB\"\nchunk");
+    let path = file(&folder, "budget.toml", budget + &volume.replace("2ms", "4ms"));
+    let plan = json(PLAN, args(&[&"plan", &path, &"--json"]));
+    assert!(plan["within_budget"]["total_bytes"].as_u64().unwrap() <= 400 << 10);
+    near(&plan["within_budget"]["missed"][0]["excess"], 0.004 / 0.6 / 0.004 - 1.0);
+}
+
+#[test]
+fn the_shipped_example_works_and_draws() {
+    let folder = folder();
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/plan.toml");
+    let (svg, page) = (folder.path().join("plan.svg"), folder.path().join("plan.html"));
+    let text = succeed(args(&[&"plan", &example, &"--svg", &svg, &"--report", &page]));
+    assert!(text.contains("Recommended: ") && text.contains("Within the budget of 64 MiB: "), "{text}");
+    assert_nests(&std::fs::read_to_string(svg).unwrap());
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("<h1>Cache plan</h1>") && page.contains("<svg "));
+}
+
+#[test]
+fn a_trace_volume_that_the_trace_does_not_hold_is_told_with_those_it_does() {
+    let folder = folder();
+    hot_and_cold(&folder);
+    let path = plan_file(&folder, "[[volume]]\nname = \"a\"\ntrace = \"hot.csv\"\ntrace_volume = \"b\"\n");
+    let (status, words) = fail(args(&[&"plan", &path]));
+    assert!(status == 1 && words.contains("plan.toml`, line 15, `trace_volume`"), "{words}");
+    assert!(words.contains("hint: the trace's 1 volumes are `host_0`"), "{words}");
+    let pages = file(&folder, "pages.lis", "0 4 0 1\n2 4 0 2\n");
+    let path =
+        plan_file(&folder, &format!("[[volume]]\nname = \"a\"\nformat = \"arc-lis\"\ntrace = {pages:?}\n"));
+    let (status, words) = fail(args(&[&"plan", &path]));
+    assert!(status == 1 && words.contains("has no times") && words.contains("hint: "), "{words}");
+}
+
+/// What is appended to the origin above, and what the refusal says. The trace is no trace: it must not be read.
+#[test]
+fn plan_files_are_refused_before_a_trace_is_read() {
+    let folder = folder();
+    file(&folder, "t", "this is no trace");
+    let volume = "[[volume]]\nname = \"a\"\ntrace = \"t\"\n";
+    let objective = |more: &str| format!("{volume}[[objective]]\nvolume = \"a\"\n{more}\n");
+    let cases = [
+        (format!("{volume}sise = 3\n"), "line 15, `sise`: unknown field `sise`"),
+        (format!("{volume}origin = \"tape\"\n"), "line 15, `origin`: there is no origin `tape`"),
+        (format!("{volume}{volume}"), "line 16, `name`: there are two volumes `a`"),
+        (format!("{volume}closed_loop = 0\n"), "line 15, `closed_loop`: 0 is out of range"),
+        (format!("{volume}format = \"mrs\"\n"), "line 15, `format`: `mrs` is not a trace format"),
+        ("[[volume]]\nname = \"a\"\ntrace = \"absent\"\n".to_owned(), "line 14, `trace`: cannot open `"),
+        ("[[volume]]\nname = \"a\"\n".to_owned(), "line 12, `[[volume]]`: missing field `trace`"),
+        ("[[volume]]\nname = \"a\"\ntrace = []\n".to_owned(), "line 14, `trace`: an empty array"),
+        (String::new(), "the plan has no `[[volume]]`"),
+        (
+            "[[origin]]\nname = \"x\"\npreset = \"tape\"\n".to_owned(),
+            "line 14, `preset`: `tape` is not a preset",
+        ),
+        ("[[origin]]\nname = \"x\"\n".to_owned(), "line 12, `[[origin]]`: missing key `positioning`"),
+        (
+            "[[origin]]\nname = \"x\"\npreset = \"disk-10k\"\nservers = 0\n".to_owned(),
+            "line 15, `servers`: 0 is out of range",
+        ),
+        (objective("latency = \"0ms\""), "line 17, `latency`: 0ns is out of range"),
+        (objective("latency = \"5\""), "line 17, `latency`: `5` is not a span of time"),
+        (objective("latency = 5"), "line 17, `latency`: invalid type: integer `5`"),
+        (objective("iops = -1"), "line 17, `iops`: -1 is out of range: expected above 0"),
+        (objective("iops = nan"), "line 17, `iops`: NaN is out of range"),
+        (objective("iops = 5\nlatency = \"5ms\""), "an objective has exactly one of `latency`, `iops`"),
+        (objective(""), "line 15, `[[objective]]`: an objective has exactly one of"),
+        (
+            objective("iops = 5\nstatistic = \"p95\""),
+            "line 18, `statistic`: `statistic` has a meaning only with `latency`",
+        ),
+        (
+            objective("latency = \"5ms\"\nstatistic = \"p101\""),
+            "line 18, `statistic`: `p101` is not a statistic",
+        ),
+        (
+            objective("latency = \"5ms\"\nconforming_share = 1.5"),
+            "line 18, `conforming_share`: 1.5 is out of range",
+        ),
+        (
+            objective("latency = \"5ms\"\noperations = \"flushes\""),
+            "line 18, `operations`: `flushes` is not a value",
+        ),
+        (
+            format!("{volume}[[objective]]\nvolume = \"b\"\niops = 5\n"),
+            "line 16, `volume`: there is no volume `b`",
+        ),
+    ];
+    for (more, expected) in cases {
+        let (status, words) = fail(args(&[&"plan", &plan_file(&folder, &more)]));
+        assert!(
+            status == 1 && words.contains("plan.toml`") && words.contains(expected),
+            "{more}\n{words}\n{expected}"
+        );
+    }
+    for (top, expected) in [
+        ("budgt = \"1GiB\"\n", "line 1, `budgt`: unknown field `budgt`"),
+        ("block_size = \"5000\"\n", "line 1, `block_size`: block size `4.88KiB` is not a power of two"),
+        ("block_size = \"8KiB\"\n", "line 3, `chunk`: 4KiB is smaller than a block of 8KiB"),
+        ("window = \"1ms\"\n", "line 1, `window`: 1ms is out of range: expected 100ms to 86400s"),
+        ("budget = \"1MiB\"\n", "line 1, `budget`: 1MiB is less than the volumes' minimums of 2MiB"),
+        ("margin = 1.0\n", "line 1, `margin`: 1 is out of range: expected 0 to below 1"),
+        ("rate = 0.5\n", "line 1, `rate`: `rate` is for the method `shards`"),
+        ("method = \"guess\"\n", "line 1, `method`: `guess` is not a method"),
+    ] {
+        let path = file(&folder, "top.toml", top.to_owned() + ORIGIN + volume + "minimum = \"2MiB\"\n");
+        let (status, words) = fail(args(&[&"plan", &path]));
+        assert!(
+            status == 1 && words.contains("top.toml`") && words.contains(expected),
+            "{top}{words}\n{expected}"
+        );
+    }
+}
+
+/// The reference names every key, and the keys it names are keys.
+#[test]
+fn the_reference_names_every_key() {
+    let reference = include_str!("../../../../docs/reference/plan.md");
+    let source = include_str!("../../src/commands/plan/config.rs");
+    let tables =
+        source.split("struct ").filter(|part| part.split('{').next().unwrap().trim_end().ends_with("Table"));
+    let mut keys = 0;
+    for table in tables.filter(|table| !table.starts_with("Paths")) {
+        let body = table.split_once("{\n").unwrap().1.split("\n}").next().unwrap();
+        for line in body.lines().map(str::trim).filter(|line| !line.starts_with('#')) {
+            let key = line.split_once(':').expect("a field").0;
+            let named =
+                reference.contains(&format!("`{key}`")) || reference.contains(&format!("`[[{key}]]`"));
+            assert!(named || reference.contains(&format!("`[{key}]`")), "`{key}` is not in the reference");
+            keys += 1;
+        }
+    }
+    assert!(keys > 40, "{keys} keys were found in the source");
+}
