@@ -243,6 +243,36 @@ fn what_cannot_be_connected_to_is_named() {
     assert!(matches!(NbdOrigin::connect(&other, quick()).err().unwrap(), ConnectError::Handshake { .. }));
 }
 
+#[test]
+fn tcp_is_a_transport() {
+    let server = Server::start(export(SIZE));
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let forebay_nbd::Transport::Unix { path } = server.uri().transport else { unreachable!() };
+    let relay = std::thread::spawn(move || {
+        // One connection, relayed both ways until either side ends it.
+        let (client, _) = listener.accept().unwrap();
+        let upstream = std::os::unix::net::UnixStream::connect(path).unwrap();
+        let (mut from_client, mut to_server) = (client.try_clone().unwrap(), upstream.try_clone().unwrap());
+        std::thread::spawn(move || {
+            let _ = std::io::copy(&mut from_client, &mut to_server);
+            let _ = to_server.shutdown(std::net::Shutdown::Write);
+        });
+        let (mut from_server, mut to_client) = (upstream, client);
+        let _ = std::io::copy(&mut from_server, &mut to_client);
+    });
+    let uri = format!("nbd://127.0.0.1:{port}/disk").parse().unwrap();
+    let origin = NbdOrigin::connect(&uri, NbdOriginOptions { connections: 1, ..quick() }).unwrap();
+    let bytes: Vec<u8> = (0..500_000u32).map(|at| (at % 251) as u8).collect();
+    run(&origin, write(321, &bytes)).unwrap();
+    assert!(run(&origin, read(321, 500_000)).unwrap() == bytes);
+    assert!(server.bytes(321, 500_000) == bytes);
+    drop(origin);
+    // The server keeps its end open until it goes.
+    drop(server);
+    relay.join().unwrap();
+}
+
 /// Connections are cut at random while four clients read and write, and cut writes are applied at random later.
 /// Each write reaches the server at most once, each request is completed once, and a read returns the last write
 /// that was acknowledged or one that is in doubt.
