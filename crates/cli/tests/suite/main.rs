@@ -1,10 +1,11 @@
 //! The real binary, run as a person or a script runs it: on small traces made here, and on recorded ones.
 //!
 //! Recorded traces lie in the folder that `FOREBAY_TRACES` names (by default beside the workspace, in `shared/traces`). Where it is
-//! absent, tests that need it say `SKIPPED` on standard error and pass, except under `CI=true`, where they fail.
+//! absent, tests that need it say `skipped: ...` and pass, except under `CI=true`, where they fail.
 
 mod bad_input;
 mod mrc;
+mod peers;
 mod plan;
 mod support;
 mod trace;

@@ -48,7 +48,7 @@ pub(crate) fn recorded(name: &str) -> Option<PathBuf> {
         return Some(path);
     }
     assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{} is absent and CI=true", path.display());
-    eprintln!("SKIPPED: {} is absent (set FOREBAY_TRACES)", path.display());
+    println!("skipped: {} is absent (set FOREBAY_TRACES)", path.display());
     None
 }
 
@@ -91,4 +91,31 @@ pub(crate) fn assert_nests(xml: &str) {
         }
     }
     assert!(open.is_empty(), "{open:?}");
+}
+
+/// Whether `commands` are installed and, if `root` is asked for, this is root. If not, says that `what` is skipped, or fails
+/// under `CI=true`.
+pub(crate) fn prerequisites(what: &str, commands: &[&str], root: bool) -> bool {
+    let folders = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    let installed =
+        |command: &str| folders.split(':').any(|folder| Path::new(folder).join(command).is_file());
+    let mut missing: Vec<&str> = commands.iter().copied().filter(|command| !installed(command)).collect();
+    let uid = Command::new("id").arg("-u").output().expect("`id` runs").stdout;
+    if root && uid != b"0\n" {
+        missing.push("root");
+    }
+    if missing.is_empty() {
+        return true;
+    }
+    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{what}: missing {missing:?} and CI=true");
+    println!("skipped: {what}: missing {missing:?}");
+    false
+}
+
+/// The seed of this run: `FOREBAY_SEED`, or the time; tests that use it print it.
+pub(crate) fn seed() -> u64 {
+    std::env::var("FOREBAY_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| {
+        let since = std::time::UNIX_EPOCH.elapsed().expect("the clock is past 1970");
+        since.as_secs() & 0xffff_ffff
+    })
 }
