@@ -16,8 +16,8 @@ mod slab;
 pub mod volume;
 
 pub use appliance::{
-    AddVolumeError, Appliance, ApplianceConfig, CommandError, Drained, StartError, VolumeConfig, VolumeSnapshot,
-    WorkerGone,
+    AddVolumeError, Appliance, ApplianceConfig, CommandError, Drained, StartError, VolumeConfig,
+    VolumeSnapshot, WorkerGone,
 };
 pub use driver::{
     BATCH_WAIT, BoundAddress, HANDSHAKE_TIME_MAX, HANDSHAKES_MAX, ListenError, ListenerConfig, RECEIVE_BYTES,

@@ -138,7 +138,10 @@ impl Inbox {
     pub(crate) fn take(&self, content: &mut Content) {
         // The flag falls first: what is pushed after it is announced anew.
         if self.has_content.swap(false, Ordering::AcqRel) {
-            std::mem::swap(content, &mut *self.content.lock().expect("nobody panics while holding the inbox"));
+            std::mem::swap(
+                content,
+                &mut *self.content.lock().expect("nobody panics while holding the inbox"),
+            );
         }
     }
 

@@ -50,7 +50,9 @@ impl fmt::Display for BoundAddress {
 #[non_exhaustive]
 pub enum ListenError {
     /// Beyond loopback without being allowed to.
-    #[error("tcp address `{address}` is not loopback: whoever reaches it could read and write every volume; it must be allowed explicitly")]
+    #[error(
+        "tcp address `{address}` is not loopback: whoever reaches it could read and write every volume; it must be allowed explicitly"
+    )]
     NotLoopback {
         /// What was asked for.
         address: SocketAddr,
@@ -101,7 +103,10 @@ impl Listener {
                 let name = path.display().to_string();
                 let listener = UnixListener::bind(path).map_err(system(name.clone()))?;
                 listener.set_nonblocking(true).map_err(system(name))?;
-                Ok(Listener { kind: Kind::Unix(listener, path.clone()), address: BoundAddress::Unix(path.clone()) })
+                Ok(Listener {
+                    kind: Kind::Unix(listener, path.clone()),
+                    address: BoundAddress::Unix(path.clone()),
+                })
             }
             ListenerConfig::Tcp { address, allow_remote } => {
                 if !allow_remote && !address.ip().is_loopback() {

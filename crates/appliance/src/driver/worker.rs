@@ -5,7 +5,7 @@
 
 use super::inbox::{ConnectionGuard, Content, Inbox, Message, VolumeSink};
 use super::socket::{Received, Socket};
-use super::{EVENTS_MAX, RECEIVE_BYTES};
+use super::{BATCH_FULL, BATCH_MIN, EVENTS_MAX, RECEIVE_BYTES};
 use crate::clock::Clock;
 use crate::service::{Service, ServiceLimits};
 use crate::slab::SlabKey;
@@ -35,6 +35,12 @@ struct Client {
     _guard: ConnectionGuard,
 }
 
+/// A volume's origin, and where it puts its completions.
+struct OriginPath {
+    origin: Arc<dyn Origin>,
+    sink: Arc<dyn CompletionSink>,
+}
+
 struct Draining {
     volume: SlabKey,
     deadline: Nanos,
@@ -52,7 +58,7 @@ pub(crate) struct Worker {
     epoll: OwnedFd,
     service: Service,
     clients: HashMap<SlabKey, Client>,
-    origins: HashMap<SlabKey, (Arc<dyn Origin>, Arc<dyn CompletionSink>)>,
+    origins: HashMap<SlabKey, OriginPath>,
     clock: Clock,
     buffer: Vec<u8>,
     /// Connections that hold input for their next turn.
@@ -140,12 +146,15 @@ impl Worker {
                     looks.push(key);
                 }
             }
+            let mut at = now;
             for round in 0..ROUNDS_MAX {
-                let has_content = self.inbox.has_content();
-                if has_content {
-                    self.take_inbox(&mut content, if round == 0 { now } else { self.clock.now() });
+                if round > 0 {
+                    at = self.clock.now();
                 }
-                self.service.turn(now, &mut submissions);
+                if self.inbox.has_content() {
+                    self.take_inbox(&mut content, at);
+                }
+                self.service.turn(at, &mut submissions);
                 let submitted = !submissions.is_empty();
                 self.submit(&mut submissions);
                 if !submitted && !self.inbox.has_content() {
@@ -169,15 +178,20 @@ impl Worker {
             if !self.draining.is_empty() {
                 self.check_drained(now);
             }
-            if self.draining.is_empty() {
-                if let Some(ending) = self.ending.take() {
-                    let _ = ending.reply.send(ending.all_in_time);
-                    return;
-                }
+            if self.draining.is_empty()
+                && let Some(ending) = self.ending.take()
+            {
+                let _ = ending.reply.send(ending.all_in_time);
+                return;
             }
-            // Who sent several requests at once will do so again: one receive then yields many. A lone request never waits.
-            if requests > 1 && !self.batch_wait.is_zero() {
-                std::thread::sleep(self.batch_wait);
+            // Who sent many requests at once will do so again: a short wait lets one receive yield many. It grows with
+            // the batch, so that it costs each request little, and a client with few requests never waits.
+            if requests >= BATCH_MIN {
+                let share = requests.min(BATCH_FULL) as u32;
+                let wait = self.batch_wait * share / BATCH_FULL as u32;
+                if !wait.is_zero() {
+                    std::thread::sleep(wait);
+                }
             }
         }
     }
@@ -200,12 +214,11 @@ impl Worker {
     /// Notes the volume whose requests `serve` parses.
     fn count_batch(&mut self, key: SlabKey, serve: impl FnOnce(&mut Worker) -> usize) -> usize {
         let requests = serve(self);
-        if requests > 0 {
-            if let Some(volume) = self.service.volume_of(key) {
-                if !self.batch_volumes.contains(&volume) {
-                    self.batch_volumes.push(volume);
-                }
-            }
+        if requests > 0
+            && let Some(volume) = self.service.volume_of(key)
+            && !self.batch_volumes.contains(&volume)
+        {
+            self.batch_volumes.push(volume);
         }
         requests
     }
@@ -225,7 +238,8 @@ impl Worker {
         match client.socket.receive(&mut self.buffer) {
             Received::Bytes(count) => {
                 let buffer = std::mem::take(&mut self.buffer);
-                let requests = self.count_batch(key, |worker| worker.service.received(now, key, &buffer[..count]));
+                let requests =
+                    self.count_batch(key, |worker| worker.service.received(now, key, &buffer[..count]));
                 self.buffer = buffer;
                 requests
             }
@@ -240,8 +254,8 @@ impl Worker {
 
     fn submit(&mut self, submissions: &mut Vec<(SlabKey, OriginRequest)>) {
         for (volume, request) in submissions.drain(..) {
-            let (origin, sink) = self.origins.get(&volume).expect("a volume's origin lives as long as it");
-            origin.submit(request, sink);
+            let path = self.origins.get(&volume).expect("a volume's origin lives as long as it");
+            path.origin.submit(request, &path.sink);
         }
     }
 
@@ -312,7 +326,7 @@ impl Worker {
             Message::AddVolume { machine, origin, reply } => {
                 let volume = self.service.add_volume(*machine);
                 let sink = VolumeSink { volume, inbox: self.inbox.clone() };
-                self.origins.insert(volume, (origin, Arc::new(sink)));
+                self.origins.insert(volume, OriginPath { origin, sink: Arc::new(sink) });
                 let _ = reply.send(volume);
             }
             Message::Command { volume, command } => command(self.service.volume(volume), now),

@@ -8,8 +8,11 @@ pub struct ServiceLimits {
     /// Requests of one connection in flight.
     pub requests_per_connection_max: usize,
     /// Replies of one connection that its client has not taken yet, before no more of its requests are parsed. One
-    /// request may go above it by its own length.
+    /// request may go above it by its own length. About what a socket takes at once: more would only leave the caches of
+    /// the processor before it is sent.
     pub output_per_connection_max: Bytes,
+    /// Data of one connection's requests in flight, before no more of them are parsed; one request may go above it.
+    pub held_per_connection_max: Bytes,
     /// Data of requests in flight and of replies not taken yet, of all connections of a worker together, before no request
     /// that carries or asks for data is parsed. Each connection may go above it by one request.
     pub held_per_worker_max: Bytes,
@@ -26,7 +29,8 @@ impl Default for ServiceLimits {
     fn default() -> ServiceLimits {
         ServiceLimits {
             requests_per_connection_max: 256,
-            output_per_connection_max: Bytes::mib(4),
+            output_per_connection_max: Bytes::kib(256),
+            held_per_connection_max: Bytes::mib(8),
             held_per_worker_max: Bytes::gib(1),
             requests_per_turn_max: 256,
             request_bytes_max: 32 << 20,

@@ -279,9 +279,7 @@ impl Service {
                     connection.receiving = Some((request, data));
                     continue;
                 }
-                Event::Request { request, payload: Payload::Whole(data) } => {
-                    (request, data.to_vec())
-                }
+                Event::Request { request, payload: Payload::Whole(data) } => (request, data.to_vec()),
                 Event::Request { request, payload: Payload::None } => (request, Vec::new()),
                 Event::PayloadPart { bytes, remaining } => {
                     let (_, data) =
@@ -460,8 +458,8 @@ impl Service {
         let connection = self.connections.get(key)?;
         let shared_room = self.has_shared_room(connection);
         let receiving = connection.receiving.is_some();
-        let goes_on = connection.closing.is_none()
-            && (receiving || (shared_room && connection.has_room(&self.limits)));
+        let goes_on =
+            connection.closing.is_none() && (receiving || (shared_room && connection.has_room(&self.limits)));
         let close = match connection.closing {
             None => false,
             Some(Closing::InOrder(_)) => connection.in_flight == 0 && connection.output.is_empty(),
@@ -510,7 +508,8 @@ impl Service {
 impl Connection {
     fn has_room(&self, limits: &ServiceLimits) -> bool {
         self.in_flight < limits.requests_per_connection_max
-            && ((self.output.len() + self.held_bytes) as u64) < limits.output_per_connection_max.0
+            && (self.output.len() as u64) < limits.output_per_connection_max.0
+            && (self.held_bytes as u64) < limits.held_per_connection_max.0
     }
 
     fn refuse(&mut self, cookie: u64, errno: Errno) {
@@ -580,20 +579,20 @@ impl Connection {
 }
 
 fn mark_dirty(connections: &mut Slab<Connection>, dirty: &mut Vec<SlabKey>, key: SlabKey) {
-    if let Some(connection) = connections.get_mut(key) {
-        if !connection.is_dirty {
-            connection.is_dirty = true;
-            dirty.push(key);
-        }
+    if let Some(connection) = connections.get_mut(key)
+        && !connection.is_dirty
+    {
+        connection.is_dirty = true;
+        dirty.push(key);
     }
 }
 
 fn touch(volumes: &mut Slab<VolumeEntry>, touched: &mut Vec<SlabKey>, key: SlabKey) {
-    if let Some(entry) = volumes.get_mut(key) {
-        if !entry.is_touched {
-            entry.is_touched = true;
-            touched.push(key);
-        }
+    if let Some(entry) = volumes.get_mut(key)
+        && !entry.is_touched
+    {
+        entry.is_touched = true;
+        touched.push(key);
     }
 }
 

@@ -5,13 +5,13 @@ use super::prewarm::{PREWARM_SCAN_BLOCKS_MAX, Prewarm, PrewarmEnd, PrewarmPlan, 
 use super::ranges::RangeSet;
 use super::reads::{Fill, Read, Reads};
 use super::request::{ClientOperation, Errno, ReadOutcome, Reply, RequestTag, VolumeLimits};
-use crate::slab::{Slab, SlabKey};
 use super::writes::{Change, Write, WritePart, Writes};
+use crate::slab::{Slab, SlabKey};
 use forebay_cache::{CachePartition, Inserted, Insertion, Progress, Refusal};
+use forebay_locality::{LiveConfig, LiveObserver};
 use forebay_origin::{
     OriginCompletion, OriginError, OriginOperation, OriginRequest, OriginRequestId, OriginTraits,
 };
-use forebay_locality::{LiveConfig, LiveObserver};
 use forebay_policy::TwoPool;
 use forebay_units::{BlockIndex, BlockRange, BlockSize, ByteRange, Bytes, Nanos, Ratio};
 use std::collections::VecDeque;
@@ -189,7 +189,13 @@ impl VolumeMachine {
     /// A client reads `range`. If all of it is cached, the bytes are appended to `output` (copied once) and nothing is
     /// allocated; else a [`Reply`] for `tag` follows, and `output` is as it was.
     #[inline]
-    pub fn read(&mut self, now: Nanos, tag: RequestTag, range: ByteRange, output: &mut Vec<u8>) -> ReadOutcome {
+    pub fn read(
+        &mut self,
+        now: Nanos,
+        tag: RequestTag,
+        range: ByteRange,
+        output: &mut Vec<u8>,
+    ) -> ReadOutcome {
         self.observer.read(range);
         if let Err(errno) = self.check(range, false) {
             self.observer.counters.errors += 1;
@@ -256,15 +262,8 @@ impl VolumeMachine {
         prefix: &[u8],
         cache_only: bool,
     ) {
-        let mut read = Read {
-            tag,
-            started: now,
-            range,
-            buffer: Vec::new(),
-            cache_only,
-            fills_pending: 0,
-            error: None,
-        };
+        let mut read =
+            Read { tag, started: now, range, buffer: Vec::new(), cache_only, fills_pending: 0, error: None };
         if !prefix.is_empty() {
             read.copy_in(range.offset, prefix);
         }
@@ -551,7 +550,8 @@ impl VolumeMachine {
             if done || write.parts_pending >= self.settings.limits.write_parts_max {
                 return;
             }
-            let zero_max = self.settings.limits.zero_part_bytes_max.0 >> block_size.shift() << block_size.shift();
+            let zero_max =
+                self.settings.limits.zero_part_bytes_max.0 >> block_size.shift() << block_size.shift();
             let bytes_max = match write.change {
                 Change::Write { .. } => self.part_bytes_max,
                 _ => self.part_bytes_max.min(zero_max.max(block_size.bytes())),
@@ -568,7 +568,8 @@ impl VolumeMachine {
 
     fn part_ended(&mut self, now: Nanos, part: WritePart, result: Result<Vec<u8>, OriginError>) {
         let blocks = part.range.blocks(self.settings.block_size);
-        let write = self.writes.writes.get_mut(part.write).expect("a change is in flight until its last part ended");
+        let write =
+            self.writes.writes.get_mut(part.write).expect("a change is in flight until its last part ended");
         write.parts_pending -= 1;
         match result {
             Ok(_) => {
@@ -669,8 +670,9 @@ impl VolumeMachine {
             return Err(if changes { Errno::NO_SPACE } else { Errno::INVALID });
         }
         let unit = u64::from(self.settings.origin.block_size_min.max(1));
-        if changes && !(range.offset.is_multiple_of(unit) && (range.length.is_multiple_of(unit)
-            || end == Some(self.size_bytes())))
+        if changes
+            && !(range.offset.is_multiple_of(unit)
+                && (range.length.is_multiple_of(unit) || end == Some(self.size_bytes())))
         {
             return Err(Errno::INVALID);
         }
@@ -733,7 +735,10 @@ impl VolumeMachine {
             Kind::Flush { .. } => true,
         });
         if !submitted {
-            tracing::error!(id = completion.id.0, "origin completed a request that is not outstanding; ignored");
+            tracing::error!(
+                id = completion.id.0,
+                "origin completed a request that is not outstanding; ignored"
+            );
             return;
         }
         let Some(entry) = self.in_flight.remove(key) else { return };
@@ -789,7 +794,10 @@ impl VolumeMachine {
             prewarm.end(PrewarmEnd::Full);
         }
         while self.queue.len() + self.at_origin < limits.origin_requests_max
-            && self.prewarm.as_ref().is_some_and(|prewarm| prewarm.may_read(now, limits.prewarm_outstanding_max))
+            && self
+                .prewarm
+                .as_ref()
+                .is_some_and(|prewarm| prewarm.may_read(now, limits.prewarm_outstanding_max))
         {
             if scan == 0 {
                 return;

@@ -61,12 +61,7 @@ pub(crate) struct Prewarm {
 }
 
 impl Prewarm {
-    pub(crate) fn new(
-        plan: PrewarmPlan,
-        volume_bytes: u64,
-        block_size: BlockSize,
-        now: Nanos,
-    ) -> Prewarm {
+    pub(crate) fn new(plan: PrewarmPlan, volume_bytes: u64, block_size: BlockSize, now: Nanos) -> Prewarm {
         let ranges: VecDeque<BlockRange> = plan
             .ranges
             .iter()

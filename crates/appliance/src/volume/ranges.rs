@@ -86,7 +86,8 @@ impl RangeSet {
     }
 
     pub(crate) fn overlaps(&self, blocks: BlockRange) -> bool {
-        !blocks.is_empty() && self.runs.range(..blocks.end).next_back().is_some_and(|(_, end)| *end > blocks.first)
+        !blocks.is_empty()
+            && self.runs.range(..blocks.end).next_back().is_some_and(|(_, end)| *end > blocks.first)
     }
 
     pub(crate) fn insert(&mut self, blocks: BlockRange) {

@@ -1,6 +1,6 @@
 //! What a client asks of a volume and what it is answered: plain data, without a protocol.
 
-use forebay_units::{Bytes, ByteRange};
+use forebay_units::{ByteRange, Bytes};
 
 /// The number that pairs a request with its reply; chosen by who asks, unique among its outstanding ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

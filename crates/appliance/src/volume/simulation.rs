@@ -74,7 +74,8 @@ impl History {
 
     fn read(&mut self, cell: u64, version: u64, start: u64, end: u64) {
         let cluster = self.clusters.get_mut(&(cell, version));
-        let cluster = cluster.unwrap_or_else(|| panic!("cell {cell} reads version {version}, which nobody wrote"));
+        let cluster =
+            cluster.unwrap_or_else(|| panic!("cell {cell} reads version {version}, which nobody wrote"));
         cluster.first_end = cluster.first_end.min(end);
         cluster.first_read_end = cluster.first_read_end.min(end);
         cluster.last_start = cluster.last_start.max(start);
@@ -103,7 +104,12 @@ impl History {
                     pair[0].1 < pair[1].0,
                     "cell {cell}: version {} was established at {} and read by who started at {}, version {} \
                      established at {} and read by who started at {}: one of the reads is stale",
-                    pair[0].2, pair[0].0, pair[0].1, pair[1].2, pair[1].0, pair[1].1
+                    pair[0].2,
+                    pair[0].0,
+                    pair[0].1,
+                    pair[1].2,
+                    pair[1].0,
+                    pair[1].1
                 );
             }
             for (end, start, version) in backward {
@@ -347,9 +353,14 @@ impl Simulation {
                     }
                 }
                 (AskedKind::Flush, Ok(_)) => {
-                    let reached =
-                        self.flushes.iter().any(|(submitted, ended)| *submitted >= asked.started && *ended <= self.now);
-                    assert!(reached, "a flush was answered that the origin has not done since it was asked for");
+                    let reached = self
+                        .flushes
+                        .iter()
+                        .any(|(submitted, ended)| *submitted >= asked.started && *ended <= self.now);
+                    assert!(
+                        reached,
+                        "a flush was answered that the origin has not done since it was asked for"
+                    );
                 }
                 (AskedKind::Trim | AskedKind::Cache, Ok(_)) => {}
                 (_, Err(errno)) => {
@@ -422,7 +433,9 @@ impl Simulation {
         let context = String::new;
         let is_change = ended.request.operation.changes_content();
         let result = if self.percent(self.fail_percent) {
-            if is_change && self.percent(30) && ended.todo.len() as u64 == ended.request.operation.range().length / CELL
+            if is_change
+                && self.percent(30)
+                && ended.todo.len() as u64 == ended.request.operation.range().length / CELL
             {
                 Err(OriginError::Unreachable { context: context() })
             } else {
@@ -513,7 +526,8 @@ fn work(request: &mut AtOrigin, content: &mut [u64], count: usize, random: &mut 
         match &request.request.operation {
             OriginOperation::Read { .. } => {
                 let at = (cell * CELL - offset) as usize;
-                request.data[at..at + CELL as usize].copy_from_slice(&cell_bytes(content[cell as usize], cell));
+                request.data[at..at + CELL as usize]
+                    .copy_from_slice(&cell_bytes(content[cell as usize], cell));
             }
             OriginOperation::Write { data, .. } => {
                 let at = (cell * CELL - offset) as usize;

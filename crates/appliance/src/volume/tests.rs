@@ -1,0 +1,285 @@
+//! The machine by hand: one rule per test, with a volume of 4 KiB blocks and an origin that the test plays itself.
+
+use super::*;
+use forebay_cache::Insertion;
+use forebay_origin::{OriginCompletion, OriginError, OriginOperation, OriginRequest, OriginTraits};
+use forebay_units::{BlockSize, ByteRange, Bytes, Nanos, Ratio};
+
+const BLOCK: u64 = 4096;
+/// Ten blocks and 100 bytes.
+const SIZE: u64 = 10 * BLOCK + 100;
+
+fn machine(quota_blocks: u64) -> VolumeMachine {
+    let settings = VolumeSettings {
+        origin: OriginTraits {
+            size_bytes: SIZE,
+            read_only: false,
+            block_size_min: 512,
+            block_size_preferred: 4096,
+            request_bytes_max: 16384,
+            can_trim: true,
+            can_multi_conn: true,
+        },
+        read_only: false,
+        block_size: BlockSize::DEFAULT,
+        quota: Bytes(quota_blocks * BLOCK),
+        single_touch_share: Ratio::clamped(0.2),
+        seed: 1,
+        locality: None,
+        limits: VolumeLimits::default(),
+    };
+    VolumeMachine::new(settings, Nanos::ZERO).unwrap()
+}
+
+fn read(machine: &mut VolumeMachine, tag: u64, offset: u64, length: u64) -> Option<Vec<u8>> {
+    let mut output = Vec::new();
+    let range = ByteRange::new(offset, length);
+    let outcome = machine.read(Nanos::ZERO, RequestTag(tag), range, &mut output);
+    (outcome == ReadOutcome::Served).then_some(output)
+}
+
+fn submissions(machine: &mut VolumeMachine) -> Vec<OriginRequest> {
+    let mut requests = Vec::new();
+    machine.take_submissions(Nanos::ZERO, &mut requests);
+    requests
+}
+
+fn replies(machine: &mut VolumeMachine) -> Vec<(u64, Result<Vec<u8>, Errno>)> {
+    let mut replies = Vec::new();
+    machine.take_replies(&mut replies);
+    replies.into_iter().map(|reply| (reply.tag.0, reply.result)).collect()
+}
+
+/// Completes a request; reads are answered with bytes of `fill`.
+fn complete(machine: &mut VolumeMachine, request: &OriginRequest, fill: u8) {
+    let data = match &request.operation {
+        OriginOperation::Read { range } => vec![fill; range.length as usize],
+        _ => Vec::new(),
+    };
+    machine.complete(Nanos::ZERO, OriginCompletion { id: request.id, result: Ok(data) });
+}
+
+fn fail(machine: &mut VolumeMachine, request: &OriginRequest, error: OriginError) {
+    machine.complete(Nanos::ZERO, OriginCompletion { id: request.id, result: Err(error) });
+}
+
+fn write(machine: &mut VolumeMachine, tag: u64, offset: u64, length: usize, fill: u8) {
+    let operation = ClientOperation::Write { offset, data: vec![fill; length], fua: false };
+    machine.request(Nanos::ZERO, RequestTag(tag), operation);
+}
+
+fn ranges(requests: &[OriginRequest]) -> Vec<(u64, u64)> {
+    requests
+        .iter()
+        .map(|request| request.operation.range())
+        .map(|range| (range.offset, range.length))
+        .collect()
+}
+
+#[test]
+fn readers_of_one_block_make_one_origin_read() {
+    let mut machine = machine(10);
+    for tag in 0..5 {
+        assert_eq!(read(&mut machine, tag, 100 + tag, 200), None);
+    }
+    let requests = submissions(&mut machine);
+    assert_eq!(ranges(&requests), [(0, BLOCK)]);
+    complete(&mut machine, &requests[0], 7);
+    assert_eq!(replies(&mut machine), (0..5).map(|tag| (tag, Ok(vec![7; 200]))).collect::<Vec<_>>());
+    assert_eq!(read(&mut machine, 9, 0, BLOCK), Some(vec![7; 4096]));
+    assert_eq!(machine.counters().reads_coalesced, 4);
+}
+
+#[test]
+fn adjacent_misses_of_a_batch_merge_up_to_the_longest_request() {
+    let mut machine = machine(20);
+    for block in 0..6 {
+        read(&mut machine, block, block * BLOCK, BLOCK);
+    }
+    // The origin takes 16 KiB, four blocks: 0..4 and 4..6.
+    let requests = submissions(&mut machine);
+    assert_eq!(ranges(&requests), [(0, 4 * BLOCK), (4 * BLOCK, 2 * BLOCK)]);
+    // Submitted reads are not lengthened any more.
+    read(&mut machine, 6, 6 * BLOCK, BLOCK);
+    assert_eq!(ranges(&submissions(&mut machine)), [(6 * BLOCK, BLOCK)]);
+    assert_eq!(machine.counters().reads_merged, 4);
+}
+
+#[test]
+fn the_last_block_is_as_long_as_it_is() {
+    let mut machine = machine(20);
+    read(&mut machine, 0, 9 * BLOCK + 10, BLOCK + 90);
+    let requests = submissions(&mut machine);
+    assert_eq!(ranges(&requests), [(9 * BLOCK, BLOCK + 100)]);
+    complete(&mut machine, &requests[0], 3);
+    assert_eq!(replies(&mut machine), [(0, Ok(vec![3; 4186]))]);
+    assert_eq!(read(&mut machine, 1, 10 * BLOCK, 100), Some(vec![3; 100]));
+    let mut output = Vec::new();
+    let beyond = machine.read(Nanos::ZERO, RequestTag(2), ByteRange::new(10 * BLOCK, 101), &mut output);
+    assert_eq!(beyond, ReadOutcome::Refused(Errno::INVALID));
+    let overflow = machine.read(Nanos::ZERO, RequestTag(3), ByteRange::new(u64::MAX, 2), &mut output);
+    assert_eq!(overflow, ReadOutcome::Refused(Errno::INVALID));
+    assert_eq!(read(&mut machine, 4, 5, 0), Some(Vec::new()));
+}
+
+#[test]
+fn without_a_quota_requests_pass_as_they_are() {
+    let mut machine = machine(0);
+    // 700..1,300 in units of 512: 512..1,536.
+    read(&mut machine, 0, 700, 600);
+    let requests = submissions(&mut machine);
+    assert_eq!(ranges(&requests), [(512, 1024)]);
+    complete(&mut machine, &requests[0], 1);
+    assert_eq!(replies(&mut machine), [(0, Ok(vec![1; 600]))]);
+    // Longer than the origin's 16 KiB: in pieces.
+    read(&mut machine, 1, 0, 5 * BLOCK);
+    let requests = submissions(&mut machine);
+    assert_eq!(ranges(&requests), [(0, 16384), (16384, 4096)]);
+    complete(&mut machine, &requests[1], 2);
+    assert_eq!(replies(&mut machine), []);
+    complete(&mut machine, &requests[0], 1);
+    assert_eq!(replies(&mut machine), [(1, Ok([vec![1; 16384], vec![2; 4096]].concat()))]);
+    assert_eq!(read(&mut machine, 2, 0, 512), None);
+}
+
+#[test]
+fn a_fill_that_a_write_overtook_answers_its_readers_and_is_dropped() {
+    let mut machine = machine(10);
+    read(&mut machine, 0, 0, BLOCK);
+    let fill = submissions(&mut machine);
+    write(&mut machine, 1, 512, 512, 9);
+    let change = submissions(&mut machine);
+    // A later reader does not join the old fill.
+    read(&mut machine, 2, 0, BLOCK);
+    let second = submissions(&mut machine);
+    assert_eq!(ranges(&second), [(0, BLOCK)]);
+    complete(&mut machine, &change[0], 0);
+    complete(&mut machine, &fill[0], 1);
+    assert_eq!(replies(&mut machine), [(1, Ok(vec![])), (0, Ok(vec![1; 4096]))]);
+    complete(&mut machine, &second[0], 2);
+    assert_eq!(machine.counters().fills_dropped, 2);
+    assert_eq!(read(&mut machine, 3, 0, BLOCK), None, "neither fill may have been inserted");
+}
+
+#[test]
+fn a_cached_block_is_served_old_until_the_write_is_done() {
+    let mut machine = machine(10);
+    read(&mut machine, 0, 0, BLOCK);
+    let fill = submissions(&mut machine);
+    complete(&mut machine, &fill[0], 1);
+    replies(&mut machine);
+    write(&mut machine, 1, 512, 512, 9);
+    let change = submissions(&mut machine);
+    assert_eq!(read(&mut machine, 2, 512, 4), Some(vec![1; 4]));
+    assert_eq!(replies(&mut machine), [], "not before the origin");
+    complete(&mut machine, &change[0], 0);
+    assert_eq!(replies(&mut machine), [(1, Ok(vec![]))]);
+    assert_eq!(read(&mut machine, 3, 510, 4), Some(vec![1, 1, 9, 9]));
+}
+
+#[test]
+fn an_unknown_outcome_stays_in_doubt_until_it_is_settled() {
+    let mut machine = machine(10);
+    write(&mut machine, 0, 0, 512, 9);
+    write(&mut machine, 1, 512, 512, 8);
+    let change = submissions(&mut machine);
+    assert_eq!(change.len(), 1, "the second shares a block with the first and waits");
+    fail(&mut machine, &change[0], OriginError::OutcomeUnknown { context: String::new() });
+    assert_eq!(replies(&mut machine), [(0, Err(Errno::IO)), (1, Err(Errno::IO))]);
+    assert_eq!(machine.observe(Nanos::ZERO, false).in_doubt, [ByteRange::new(0, BLOCK)]);
+    // Reads pass, each by itself, and leave nothing.
+    for tag in [2, 3] {
+        assert_eq!(read(&mut machine, tag, 0, 512), None);
+    }
+    let reads = submissions(&mut machine);
+    assert_eq!(reads.len(), 2);
+    machine.settle();
+    // Reads that started in doubt are not inserted after it either.
+    reads.iter().for_each(|request| complete(&mut machine, request, 5));
+    assert_eq!(read(&mut machine, 4, 0, 512), None);
+    let fill = submissions(&mut machine);
+    complete(&mut machine, &fill[0], 6);
+    assert_eq!(read(&mut machine, 5, 0, 512), Some(vec![6; 512]));
+    write(&mut machine, 6, 0, 512, 1);
+    assert_eq!(submissions(&mut machine).len(), 1);
+}
+
+#[test]
+fn an_error_of_the_origin_reaches_every_reader_and_is_not_cached() {
+    let mut machine = machine(10);
+    read(&mut machine, 0, 0, 512);
+    read(&mut machine, 1, 512, 512);
+    let fill = submissions(&mut machine);
+    fail(&mut machine, &fill[0], OriginError::Failed { errno: 5, context: String::new() });
+    assert_eq!(replies(&mut machine), [(0, Err(Errno::IO)), (1, Err(Errno::IO))]);
+    assert_eq!(read(&mut machine, 2, 0, 512), None);
+    let fill = submissions(&mut machine);
+    // An answer of the wrong length is not believed.
+    machine.complete(Nanos::ZERO, OriginCompletion { id: fill[0].id, result: Ok(vec![0; 12]) });
+    assert_eq!(replies(&mut machine), [(2, Err(Errno::IO))]);
+}
+
+#[test]
+fn warm_up_skips_what_is_there_and_stops_where_there_is_no_room() {
+    let mut machine = machine(3);
+    read(&mut machine, 0, BLOCK, BLOCK);
+    let fill = submissions(&mut machine);
+    complete(&mut machine, &fill[0], 1);
+    let plan = PrewarmPlan {
+        ranges: vec![ByteRange::new(0, 8 * BLOCK)],
+        bytes_per_second: None,
+        insertion: Insertion::PrewarmTail,
+    };
+    machine.prewarm(Nanos::ZERO, plan);
+    let warm = submissions(&mut machine);
+    // Block 1 is there; then four blocks, the origin's longest request, at a time.
+    assert_eq!(ranges(&warm), [(0, BLOCK), (2 * BLOCK, 4 * BLOCK), (6 * BLOCK, 2 * BLOCK)]);
+    warm.iter().for_each(|request| complete(&mut machine, request, 2));
+    let progress = machine.prewarm_progress().unwrap();
+    assert_eq!(progress.ended, Some(PrewarmEnd::Full));
+    assert_eq!((progress.loaded_bytes, progress.skipped_bytes), (Bytes(2 * BLOCK), Bytes(BLOCK)));
+    assert_eq!(read(&mut machine, 1, 0, 3 * BLOCK).map(|data| data.len()), Some(3 * 4096));
+}
+
+#[test]
+fn a_drained_volume_refuses_and_finishes() {
+    let mut machine = machine(3);
+    write(&mut machine, 0, 0, 512, 1);
+    machine.drain();
+    write(&mut machine, 1, 4096, 512, 1);
+    assert_eq!(replies(&mut machine), [(1, Err(Errno::SHUTDOWN))]);
+    assert!(!machine.is_idle());
+    let change = submissions(&mut machine);
+    complete(&mut machine, &change[0], 0);
+    assert_eq!(replies(&mut machine), [(0, Ok(vec![]))]);
+    assert!(machine.is_idle());
+}
+
+#[test]
+fn block_sizes_that_do_not_go_with_the_origin_are_refused() {
+    let origin = OriginTraits {
+        size_bytes: SIZE,
+        read_only: false,
+        block_size_min: 4096,
+        block_size_preferred: 4096,
+        request_bytes_max: 65536,
+        can_trim: true,
+        can_multi_conn: true,
+    };
+    let with = |block_size: u64| {
+        let settings = VolumeSettings {
+            origin,
+            read_only: false,
+            block_size: BlockSize::new(Bytes(block_size)).unwrap(),
+            quota: Bytes::ZERO,
+            single_touch_share: Ratio::clamped(0.2),
+            seed: 1,
+            locality: None,
+            limits: VolumeLimits::default(),
+        };
+        VolumeMachine::new(settings, Nanos::ZERO).err()
+    };
+    assert!(matches!(with(2048), Some(VolumeSettingsError::BlockSizeBelowOrigin { .. })));
+    assert!(matches!(with(131_072), Some(VolumeSettingsError::BlockSizeAboveOrigin { .. })));
+    assert_eq!(with(65536), None);
+}

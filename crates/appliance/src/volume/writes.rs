@@ -122,7 +122,11 @@ impl Write {
     pub(crate) fn next_part_end(&self, part_bytes_max: u64, block_size: BlockSize) -> u64 {
         debug_assert!(part_bytes_max >= block_size.bytes());
         let reach = self.cursor + part_bytes_max;
-        if reach >= self.range.end() { self.range.end() } else { reach >> block_size.shift() << block_size.shift() }
+        if reach >= self.range.end() {
+            self.range.end()
+        } else {
+            reach >> block_size.shift() << block_size.shift()
+        }
     }
 
     /// Cuts the part `self.cursor..end` off; `keep` says whether the cache needs the bytes again.

@@ -1,0 +1,439 @@
+//! The whole data path in this process, through real unix sockets: clients that behave, clients that do not, and an operator
+//! who changes quotas, removes volumes and stops it all while they work.
+
+mod client;
+
+use client::Client;
+use forebay_appliance::volume::PrewarmPlan;
+use forebay_appliance::{
+    AddVolumeError, Appliance, ApplianceConfig, CommandError, Drained, ListenerConfig, ServiceLimits,
+    StartError, VolumeConfig,
+};
+use forebay_cache::Insertion;
+use forebay_nbd::client::Operation;
+use forebay_origin::{CompletionSink, MemoryImage, MemoryOrigin, Origin, OriginRequest, OriginTraits};
+use forebay_units::{ByteRange, Bytes, Nanos};
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+const MIB: u64 = 1 << 20;
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Scene {
+    appliance: Appliance,
+    path: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+fn scene(volumes: Vec<VolumeConfig>, limits: ServiceLimits) -> Scene {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("nbd.sock");
+    let listeners = vec![ListenerConfig::Unix { path: path.clone() }];
+    let config = ApplianceConfig { listeners, limits, volumes, ..ApplianceConfig::default() };
+    Scene { appliance: Appliance::start(config).unwrap(), path, _directory: directory }
+}
+
+fn memory(size: u64) -> (Arc<MemoryImage>, Arc<dyn Origin>) {
+    let image = Arc::new(MemoryImage::new(Bytes(size)));
+    (image.clone(), Arc::new(MemoryOrigin::new(image)))
+}
+
+/// Waits until `condition` holds; what it waits for is always some other thread's progress.
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "{what} did not happen");
+        std::thread::yield_now();
+    }
+}
+
+/// An origin that keeps requests back until it is told to let them go.
+struct HeldOrigin {
+    inner: Arc<dyn Origin>,
+    held: Mutex<Vec<(OriginRequest, Arc<dyn CompletionSink>)>>,
+    changed: Condvar,
+    is_open: AtomicBool,
+}
+
+impl HeldOrigin {
+    fn new(inner: Arc<dyn Origin>) -> Arc<HeldOrigin> {
+        Arc::new(HeldOrigin {
+            inner,
+            held: Mutex::default(),
+            changed: Condvar::new(),
+            is_open: AtomicBool::new(false),
+        })
+    }
+
+    fn wait_for(&self, count: usize) {
+        let held = self.held.lock().unwrap();
+        let (held, timeout) =
+            self.changed.wait_timeout_while(held, PATIENCE, |held| held.len() < count).unwrap();
+        assert!(!timeout.timed_out(), "{} requests are held, {count} were expected", held.len());
+    }
+
+    fn open(&self) {
+        self.is_open.store(true, Ordering::SeqCst);
+        for (request, sink) in std::mem::take(&mut *self.held.lock().unwrap()) {
+            self.inner.submit(request, &sink);
+        }
+    }
+}
+
+impl Origin for HeldOrigin {
+    fn traits(&self) -> OriginTraits {
+        self.inner.traits()
+    }
+
+    fn submit(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
+        if self.is_open.load(Ordering::SeqCst) {
+            return self.inner.submit(request, sink);
+        }
+        self.held.lock().unwrap().push((request, sink.clone()));
+        self.changed.notify_all();
+    }
+
+    fn describe(&self) -> String {
+        "held".to_owned()
+    }
+}
+
+/// Content that names its place and who wrote it.
+fn pattern(offset: u64, length: usize, writer: u64) -> Vec<u8> {
+    (0..length as u64 / 8)
+        .flat_map(|word| (forebay_units::mix64(offset + word * 8) ^ writer).to_le_bytes())
+        .collect()
+}
+
+#[test]
+fn clients_verify_every_byte_while_quotas_change() {
+    let (_, origin) = memory(8 * MIB);
+    let volume = VolumeConfig { quota: Bytes(MIB), ..VolumeConfig::new("disk", origin) };
+    let scene = scene(vec![volume], ServiceLimits::default());
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..4u64)
+            .map(|index| {
+                let path = &scene.path;
+                scope.spawn(move || verify(Client::connect(path, "disk").unwrap(), index))
+            })
+            .collect();
+        let changer = scope.spawn(|| {
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
+            let mut changes = 0;
+            while !over.load(Ordering::SeqCst) {
+                let quota = Bytes([0, 4096, 256 << 10, MIB, 16 * MIB][random.random_range(0..5)]);
+                scene.appliance.set_quota("disk", quota).unwrap();
+                let ranges = vec![ByteRange::new(random.random_range(0..8 * MIB), MIB)];
+                let plan = PrewarmPlan { ranges, bytes_per_second: None, insertion: Insertion::PrewarmTail };
+                scene.appliance.prewarm("disk", plan).unwrap();
+                let snapshot = scene.appliance.observe("disk", changes % 2 == 0).unwrap();
+                assert!(snapshot.observation.in_doubt.is_empty());
+                changes += 1;
+            }
+            changes
+        });
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        over.store(true, Ordering::SeqCst);
+        assert!(changer.join().unwrap() > 10);
+    });
+    let observation = scene.appliance.observe("disk", false).unwrap().observation;
+    assert!(observation.counters.reads_hit > 100 && observation.counters.origin_reads > 100);
+    assert_eq!((observation.counters.errors, observation.requests_in_flight), (0, 0));
+    assert_eq!(scene.appliance.shutdown(PATIENCE), Drained::Completely);
+    assert!(!scene.path.exists());
+}
+
+/// Reads and writes the slots of 1.5 KiB that are `index` modulo 4, unaligned to blocks and shared with the neighbours, and
+/// checks that every read returns what was written last.
+fn verify(mut client: Client, index: u64) {
+    const SLOT: u64 = 1536;
+    let slots = client.size_bytes() / SLOT / 4;
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(index);
+    let mut written = vec![0u64; slots as usize];
+    for round in 1..=300u64 {
+        let mut in_flight = std::collections::HashMap::new();
+        let mut busy = std::collections::HashSet::new();
+        for _ in 0..16 {
+            let slot = random.random_range(0..slots) * random.random_range(0..=1);
+            if !busy.insert(slot) {
+                continue;
+            }
+            let offset = (slot * 4 + index) * SLOT;
+            if random.random_bool(0.4) {
+                let writer = round << 8 | index;
+                written[slot as usize] = writer;
+                client.write(offset, &pattern(offset, SLOT as usize, writer)).unwrap();
+            } else {
+                in_flight.insert(client.read(offset, SLOT as u32).unwrap(), slot);
+            }
+        }
+        for _ in 0..busy.len() {
+            let (cookie, result) = client.finish_one().unwrap();
+            let data = result.unwrap();
+            if let Some(slot) = in_flight.get(&cookie) {
+                let (offset, writer) = ((slot * 4 + index) * SLOT, written[*slot as usize]);
+                let expected =
+                    if writer == 0 { vec![0; SLOT as usize] } else { pattern(offset, SLOT as usize, writer) };
+                assert!(
+                    data == expected,
+                    "slot {slot} of client {index} does not hold what was written last"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn every_command_does_what_it_says() {
+    let (image, origin) = memory(MIB + 1000);
+    let volume = VolumeConfig { quota: Bytes(MIB), ..VolumeConfig::new("disk", origin) };
+    let scene = scene(vec![volume], ServiceLimits::default());
+    let mut client = Client::connect(&scene.path, "disk").unwrap();
+    // The last block is short: 1,000 bytes of it exist.
+    let end = pattern(0, 1000, 3);
+    client.call(Operation::Write { offset: MIB, length: 1000, fua: true }, &end).unwrap().unwrap();
+    for _ in 0..2 {
+        let read = client.call(Operation::Read { offset: MIB - 8, length: 1008, dont_fragment: true }, &[]);
+        assert_eq!(read.unwrap().unwrap(), [&[0; 8], &end[..]].concat());
+    }
+    client.call(Operation::Cache { offset: 0, length: 65536 }, &[]).unwrap().unwrap();
+    let before = scene.appliance.observe("disk", false).unwrap().observation.counters;
+    client.write(10, &[9; 5000]).unwrap();
+    client.finish_one().unwrap().1.unwrap();
+    let zeroes =
+        Operation::WriteZeroes { offset: 5, length: 10, fua: false, no_hole: true, fast_zero: false };
+    client.call(zeroes, &[]).unwrap().unwrap();
+    client.call(Operation::Flush, &[]).unwrap().unwrap();
+    client.call(Operation::Trim { offset: 8192, length: 4096, fua: false }, &[]).unwrap().unwrap();
+    client.call(Operation::BlockStatus { offset: 0, length: 4096, one_extent: true }, &[]).unwrap().unwrap();
+    let data =
+        client.call(Operation::Read { offset: 0, length: 5020, dont_fragment: false }, &[]).unwrap().unwrap();
+    let expected = [&[0; 15][..], &[9; 4995], &[0; 10]].concat();
+    assert_eq!(data, expected);
+    let mut at_origin = vec![0; 5020];
+    image.read_at(0, &mut at_origin);
+    assert_eq!(at_origin, expected);
+    let after = scene.appliance.observe("disk", false).unwrap().observation.counters;
+    assert_eq!(after.origin_reads, before.origin_reads, "what CACHE loaded is read without the origin");
+    assert_eq!((after.flushes, after.trims, after.write_zeroes, after.cache_requests), (1, 1, 1, 1));
+}
+
+#[test]
+fn unknown_exports_and_changes_of_read_only_volumes_are_refused() {
+    let (_, origin) = memory(MIB);
+    let volume = VolumeConfig { read_only: true, ..VolumeConfig::new("disk", origin) };
+    let scene = scene(vec![volume], ServiceLimits::default());
+    assert!(Client::connect(&scene.path, "elsewhere").is_err());
+    let mut client = Client::connect(&scene.path, "disk").unwrap();
+    assert!(client.write(0, &[1; 512]).is_err(), "the client was told that the export is read-only");
+    // A client that does not care what it was told.
+    let mut request = 0x2560_9513u32.to_be_bytes().to_vec();
+    request.extend_from_slice(&[0, 0, 0, 1]);
+    request.extend_from_slice(&77u64.to_be_bytes());
+    request.extend_from_slice(&0u64.to_be_bytes());
+    request.extend_from_slice(&4u32.to_be_bytes());
+    request.extend_from_slice(b"data");
+    client.stream.write_all(&request).unwrap();
+    let mut header = [0; 20];
+    client.stream.read_exact(&mut header).unwrap();
+    // A structured error chunk (type 2^15 + 1, flag "done") for cookie 77.
+    assert_eq!(header[..8], [0x66, 0x8e, 0x33, 0xef, 0, 1, 0x80, 1]);
+    assert_eq!(header[8..16], 77u64.to_be_bytes());
+    let snapshot = scene.appliance.observe("disk", false).unwrap();
+    assert_eq!((snapshot.read_only, snapshot.observation.counters.origin_bytes_written), (true, 0));
+}
+
+#[test]
+fn who_breaks_the_protocol_is_disconnected_and_harms_nobody() {
+    let (_, origin) = memory(MIB);
+    let scene = scene(vec![VolumeConfig::new("disk", origin)], ServiceLimits::default());
+    let mut good = Client::connect(&scene.path, "disk").unwrap();
+    // In the handshake.
+    let mut stream = UnixStream::connect(&scene.path).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(&[0xff; 64]).unwrap();
+    stream.read_to_end(&mut Vec::new()).unwrap();
+    // Among requests.
+    let mut bad = Client::connect(&scene.path, "disk").unwrap();
+    bad.read(0, 4096).unwrap();
+    bad.stream.write_all(&[0xff; 28]).unwrap();
+    while bad.finish_one().is_ok() {}
+    until("the disconnection", || scene.appliance.connections() == 1);
+    good.write(0, &[5; 4096]).unwrap();
+    good.finish_one().unwrap().1.unwrap();
+}
+
+#[test]
+fn who_never_reads_replies_is_not_read_any_more_and_harms_nobody() {
+    let (_, origin) = memory(8 * MIB);
+    let volume = VolumeConfig { quota: Bytes(8 * MIB), ..VolumeConfig::new("disk", origin) };
+    let limits = ServiceLimits { output_per_connection_max: Bytes(MIB), ..ServiceLimits::default() };
+    let scene = scene(vec![volume], limits);
+    let mut deaf = Client::connect(&scene.path, "disk").unwrap();
+    deaf.stream.set_nonblocking(true).unwrap();
+    // Far more than sockets and limits hold: 1,000 reads of 1 MiB, if they were all taken.
+    let mut request = 0x2560_9513u32.to_be_bytes().to_vec();
+    request.extend_from_slice(&[0; 4]);
+    request.extend_from_slice(&1u64.to_be_bytes());
+    request.extend_from_slice(&0u64.to_be_bytes());
+    request.extend_from_slice(&(MIB as u32).to_be_bytes());
+    for _ in 0..1000 {
+        if deaf.stream.write(&request).is_err() {
+            break;
+        }
+    }
+    let mut good = Client::connect(&scene.path, "disk").unwrap();
+    for round in 0..200u64 {
+        let offset = round * 4096;
+        good.call(Operation::Write { offset, length: 4096, fua: false }, &pattern(offset, 4096, 1))
+            .unwrap()
+            .unwrap();
+        let read = good.call(Operation::Read { offset, length: 4096, dont_fragment: false }, &[]);
+        assert!(read.unwrap().unwrap() == pattern(offset, 4096, 1));
+    }
+    let reads = scene.appliance.observe("disk", false).unwrap().observation.counters.reads;
+    assert!(reads < 200 + 20, "{reads} reads were taken although nobody takes the replies");
+    drop(deaf);
+    until("the disconnection", || scene.appliance.connections() == 1);
+    assert_eq!(scene.appliance.shutdown(PATIENCE), Drained::Completely);
+}
+
+#[test]
+fn a_hundred_connections_share_a_few_volumes() {
+    let volumes = (0..4).map(|index| VolumeConfig {
+        quota: Bytes(MIB),
+        ..VolumeConfig::new(format!("v{index}"), memory(MIB).1)
+    });
+    let scene = scene(volumes.collect(), ServiceLimits::default());
+    let mut clients: Vec<Client> =
+        (0..100).map(|index| Client::connect(&scene.path, &format!("v{}", index % 4)).unwrap()).collect();
+    let place = |index: usize| (index as u64 / 4) * 4096;
+    for (index, client) in clients.iter_mut().enumerate() {
+        client.write(place(index), &pattern(place(index), 4096, index as u64)).unwrap();
+    }
+    clients.iter_mut().for_each(|client| assert!(client.finish_one().unwrap().1.is_ok()));
+    for _ in 0..3 {
+        for (index, client) in clients.iter_mut().enumerate() {
+            client.read(place(index), 4096).unwrap();
+        }
+        for (index, client) in clients.iter_mut().enumerate() {
+            assert!(client.finish_one().unwrap().1.unwrap() == pattern(place(index), 4096, index as u64));
+        }
+    }
+    assert_eq!(scene.appliance.connections(), 100);
+    for snapshot in scene.appliance.observe_all(true).unwrap() {
+        assert_eq!(snapshot.connections, 25, "{}", snapshot.name);
+        assert_eq!(snapshot.observation.latencies.hits.count(), 2 * 25);
+    }
+    drop(clients);
+    until("the disconnections", || scene.appliance.connections() == 0);
+}
+
+#[test]
+fn a_client_that_dies_in_the_middle_of_a_write_leaves_the_volume_whole() {
+    let (image, origin) = memory(MIB);
+    let held = HeldOrigin::new(origin);
+    let volume = VolumeConfig { quota: Bytes(MIB), ..VolumeConfig::new("disk", held.clone()) };
+    let scene = scene(vec![volume], ServiceLimits::default());
+    // One write at the origin, one read that waits, and half of another write's bytes.
+    let mut dying = Client::connect(&scene.path, "disk").unwrap();
+    dying.write(0, &[7; 4096]).unwrap();
+    dying.read(65536, 4096).unwrap();
+    held.wait_for(2);
+    dying.submit(Operation::Write { offset: 8192, length: 131_072, fua: false }, &[8; 65536]).unwrap();
+    drop(dying);
+    until("the disconnection", || scene.appliance.connections() == 0);
+    held.open();
+    let mut next = Client::connect(&scene.path, "disk").unwrap();
+    let data = next.call(Operation::Read { offset: 0, length: 16384, dont_fragment: false }, &[]);
+    assert_eq!(data.unwrap().unwrap(), [vec![7; 4096], vec![0; 12288]].concat());
+    let mut at_origin = vec![0; 16384];
+    image.read_at(0, &mut at_origin);
+    assert_eq!(at_origin, [vec![7; 4096], vec![0; 12288]].concat());
+    until("the end of all requests", || {
+        scene.appliance.observe("disk", false).unwrap().observation.requests_in_flight == 0
+    });
+}
+
+#[test]
+fn volumes_come_and_go_while_others_serve() {
+    let scene = scene(vec![VolumeConfig::new("first", memory(MIB).1)], ServiceLimits::default());
+    let again = scene.appliance.add_volume(VolumeConfig::new("first", memory(MIB).1));
+    assert_eq!(again, Err(AddVolumeError::Exists { name: "first".to_owned() }));
+    let held = HeldOrigin::new(memory(MIB).1);
+    scene.appliance.add_volume(VolumeConfig::new("second", held.clone())).unwrap();
+    let mut client = Client::connect(&scene.path, "second").unwrap();
+    client.write(0, &[1; 512]).unwrap();
+    held.wait_for(1);
+    // The write completes while the volume is being removed, so its client gets the answer.
+    std::thread::scope(|scope| {
+        let removal = scope.spawn(|| scene.appliance.remove_volume("second", PATIENCE));
+        until("the removal from the directory", || scene.appliance.volumes() == ["first"]);
+        held.open();
+        assert_eq!(removal.join().unwrap(), Ok(Drained::Completely));
+    });
+    client.finish_one().unwrap().1.unwrap();
+    assert!(client.finish_one().is_err(), "then it is disconnected");
+    let unknown = CommandError::Unknown { name: "second".to_owned() };
+    assert_eq!(scene.appliance.set_quota("second", Bytes(1)).unwrap_err(), unknown);
+    assert!(Client::connect(&scene.path, "first").is_ok());
+}
+
+#[test]
+fn a_shutdown_while_busy_answers_what_is_in_flight_or_says_that_it_did_not() {
+    for opens in [true, false] {
+        let held = HeldOrigin::new(memory(MIB).1);
+        let scene = scene(vec![VolumeConfig::new("disk", held.clone())], ServiceLimits::default());
+        let mut client = Client::connect(&scene.path, "disk").unwrap();
+        client.write(0, &[1; 512]).unwrap();
+        client.read(4096, 512).unwrap();
+        held.wait_for(2);
+        if opens {
+            let opener = std::thread::spawn(move || held.open());
+            assert_eq!(scene.appliance.shutdown(PATIENCE), Drained::Completely);
+            opener.join().unwrap();
+            assert!(client.finish_one().unwrap().1.is_ok() && client.finish_one().unwrap().1.is_ok());
+        } else {
+            assert_eq!(scene.appliance.shutdown(Duration::ZERO), Drained::TimedOut);
+        }
+        assert!(client.finish_one().is_err());
+    }
+}
+
+#[test]
+fn intervals_of_latencies_end_on_command() {
+    let scene = scene(vec![VolumeConfig::new("disk", memory(MIB).1)], ServiceLimits::default());
+    let mut client = Client::connect(&scene.path, "disk").unwrap();
+    for offset in [0, 4096, 8192] {
+        client.call(Operation::Read { offset, length: 4096, dont_fragment: false }, &[]).unwrap().unwrap();
+    }
+    let first = scene.appliance.observe("disk", true).unwrap().observation;
+    assert_eq!((first.latencies.misses.count(), first.latencies.origin.count()), (3, 3));
+    assert_eq!(first.counters.reads_sequential, 2);
+    assert!(first.outstanding_max >= 1 && first.idle < first.at.saturating_since(first.interval_started));
+    assert_eq!(first.locality.unwrap().accesses, 3);
+    let second = scene.appliance.observe("disk", false).unwrap().observation;
+    assert_eq!((second.latencies.misses.count(), second.counters.reads), (0, 3));
+    assert!(second.interval_started >= first.at && first.at > Nanos::ZERO);
+}
+
+#[test]
+fn nothing_is_left_behind_where_a_start_fails() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("nbd.sock");
+    let config = ApplianceConfig {
+        listeners: vec![ListenerConfig::Unix { path: path.clone() }],
+        volumes: vec![VolumeConfig::new("", memory(MIB).1)],
+        ..ApplianceConfig::default()
+    };
+    let error = Appliance::start(config).err().unwrap();
+    assert!(matches!(error, StartError::Volume(AddVolumeError::Name { bytes: 0 })));
+    assert!(!path.exists());
+}
