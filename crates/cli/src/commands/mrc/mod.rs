@@ -285,7 +285,7 @@ fn windows(args: &MrcArgs, method: Method, has_time: bool) -> Result<Vec<Nanos>,
     Ok(windows)
 }
 
-/// Below this many sampled blocks a curve is a rough guess: the paper's figure 4 has mean errors above 0.02 there.
+/// Below this many sampled blocks a curve is called rough (ours).
 const SAMPLES_FEW: u64 = 1_000;
 
 fn warn_of_small_samples(method: Method, all: &Measurement) {
