@@ -1,0 +1,345 @@
+//! Analysing: what interferes with a violated volume, and which caches would mend it at the least cost.
+
+use super::scene::{self, Scene};
+use super::scenes::Scenes;
+use super::{Change, Controller};
+use crate::cacheability::{self, Character, NotCacheable};
+use crate::decision::{Alternative, Decision, DecisionKind, Fact, StepOutcome};
+use crate::interference::{Interference, interference};
+use crate::inventory::VolumeId;
+use crate::sizing::{candidates, useful_max};
+use crate::solutions::{Solution, Tenant, rank};
+use forebay_units::{Bytes, Nanos};
+use std::collections::BTreeMap;
+
+/// The least part of the excess that a cache which cannot keep the objective must take away (ours).
+const BEST_EFFORT_MIN: f64 = 0.2;
+
+impl Controller {
+    /// Answers violations that nothing serves yet, or that what serves them cannot mend.
+    pub(super) fn analyse(
+        &mut self,
+        at: Nanos,
+        violated: &[VolumeId],
+        scenes: &mut Scenes,
+        changes: &mut BTreeMap<VolumeId, Change>,
+        outcome: &mut StepOutcome,
+    ) {
+        let mut analyses = 0;
+        for &id in violated {
+            if analyses == self.config.analyses_max {
+                break;
+            }
+            let volume = &self.volumes[&id];
+            if self.step < volume.analyse_from {
+                continue;
+            }
+            // What serves it is still filling or may still grow: feedback has the word.
+            let served = self.volumes.iter().any(|(cached, other)| {
+                other.grant.as_ref().is_some_and(|grant| {
+                    grant.serves.contains(&id)
+                        && grant.blocks > other.blocks_min()
+                        && (grant.age
+                            <= grant.guard.min(self.config.feedback.guard_max)
+                                + self.config.feedback.grow_after
+                            || changes.contains_key(cached))
+                })
+            });
+            if served {
+                continue;
+            }
+            analyses += 1;
+            self.analyse_one(at, id, scenes, changes, outcome);
+        }
+    }
+
+    fn analyse_one(
+        &mut self,
+        at: Nanos,
+        victim: VolumeId,
+        scenes: &mut Scenes,
+        changes: &mut BTreeMap<VolumeId, Change>,
+        outcome: &mut StepOutcome,
+    ) {
+        let origin = self.volumes[&victim].spec.origin;
+        let index = self.scene_of(scenes, origin);
+        let scene = &scenes.list[index];
+        let Some(place) = scene.place(victim) else { return };
+        let judged = self.judge_neighbours(scene, place);
+        outcome.decisions.push(self.tell_interference(at, victim, scene, &judged));
+
+        let mut curve_missing = false;
+        let mut cacheable = vec![false; scene.parties.len()];
+        for (party, cacheable) in scene.parties.iter().zip(&mut cacheable) {
+            let relevant =
+                party.id == victim || judged.iter().any(|(other, _)| scene.parties[*other].id == party.id);
+            if !relevant {
+                continue;
+            }
+            match self.check_cacheable(party) {
+                Ok(()) => *cacheable = true,
+                Err(reason) => {
+                    curve_missing |= matches!(reason, NotCacheable::CurveUnknown { .. });
+                    let name = &self.volumes[&party.id].spec.name;
+                    let facts = vec![
+                        Fact::text("reason", reason.to_string()),
+                        Fact::text("violated", &self.volumes[&victim].spec.name),
+                    ];
+                    let summary = format!("a cache cannot help {name}: {reason}");
+                    outcome.decisions.push(self.decision(
+                        at,
+                        party.id,
+                        DecisionKind::NotCacheable,
+                        summary,
+                        facts,
+                    ));
+                }
+            }
+        }
+        let free = self.capacity.saturating_sub(self.granted());
+        let goal = -self.config.sizing_margin;
+        let ranked = |wide: bool| {
+            let eligible = |other: usize| {
+                cacheable[other]
+                    && (other == place
+                        || judged.iter().any(|(at, judged)| *at == other && (wide || judged.is_likely())))
+            };
+            let tenants: Vec<Tenant> =
+                (0..scene.parties.len()).map(|at| self.tenant(scene, at, eligible(at))).collect();
+            rank(place, &tenants, goal, free, |blocks| scene.excess(blocks))
+        };
+        let mut solutions = ranked(false);
+        // Neighbours whose load was not seen to matter share the origin all the same: better than nothing.
+        if !solutions.first().is_some_and(|best| best.reached)
+            && judged.iter().any(|(_, judged)| !judged.is_likely())
+        {
+            solutions = ranked(true);
+        }
+        let before = scene.excess(&scene.blocks())[place];
+        let observed = self.volumes[&victim]
+            .tracks
+            .iter()
+            .filter_map(|track| track.last)
+            .map(|last| last.excess)
+            .fold(f64::NEG_INFINITY, f64::max);
+        let best = solutions.first().filter(|best| {
+            best.reached || before.max(0.0) - best.excess >= BEST_EFFORT_MIN * before.max(0.05)
+        });
+        let mut facts = vec![
+            Fact::number("observed_excess", observed, ""),
+            Fact::number("predicted_excess_now", before, ""),
+            Fact::number("goal_excess", goal, ""),
+            Fact::number("origin_utilisation", scene.utilisation, ""),
+            Fact::number("origin_servers", scene.origin.servers, ""),
+            Fact::text("model", scene.basis),
+            Fact::number("free", free.as_f64(), "bytes"),
+        ];
+        let names = |solution: &Solution| self.describe(scene, solution);
+        let alternatives: Vec<Alternative> = solutions
+            .iter()
+            .take(8)
+            .enumerate()
+            .map(|(rank, solution)| Alternative {
+                description: names(solution),
+                cost: solution.cost,
+                predicted_excess: if solution.excess.is_finite() { solution.excess } else { 1e9 },
+                chosen: rank == 0 && best.is_some(),
+                reason: self.reason(scene, solution, rank, free),
+            })
+            .collect();
+        let name = self.volumes[&victim].spec.name.clone();
+        let Some(best) = best.cloned() else {
+            let why = match (solutions.first(), curve_missing) {
+                (_, true) => "the curves of what could be cached are not known yet".to_owned(),
+                (Some(best), _) => format!(
+                    "the best that a cache can do leaves it {:.0} % beyond its objective",
+                    best.excess * 100.0
+                ),
+                (None, _) => "no workload on its origin can be cached any further".to_owned(),
+            };
+            facts.push(Fact::text("reason", why.clone()));
+            let mut decision = self.decision(
+                at,
+                victim,
+                DecisionKind::NothingHelps,
+                format!("no cache mends the violation of {name}: {why}"),
+                facts,
+            );
+            decision.alternatives = alternatives;
+            outcome.decisions.push(decision);
+            let wait = if curve_missing { 2 } else { self.config.retry_after as u64 };
+            self.volumes.get_mut(&victim).expect("a violated volume is registered").analyse_from =
+                self.step + wait;
+            return;
+        };
+        facts.push(Fact::number("predicted_excess", best.excess, ""));
+        facts.push(Fact::number("cost", best.cost.as_f64(), "bytes"));
+        let promise =
+            if best.reached { "is predicted to keep" } else { "cannot keep, but comes nearest to," };
+        let summary = format!("{} {promise} the objective of {name}", names(&best));
+        let mut decision = self.decision(at, victim, DecisionKind::SolutionChosen, summary, facts);
+        decision.alternatives = alternatives;
+        outcome.decisions.push(decision);
+        for &(other, blocks) in &best.sizes {
+            let cached = scene.parties[other].id;
+            let party = &scene.parties[other];
+            let facts = vec![
+                Fact::number("size_before", party.blocks as f64, "blocks"),
+                Fact::number("size_after", blocks as f64, "blocks"),
+                Fact::number("hit_ratio_predicted", party.hit_ratio(blocks), ""),
+                Fact::text("serves", name.clone()),
+            ];
+            let kind = if party.blocks == 0 { DecisionKind::Granted } else { DecisionKind::Grown };
+            let summary = format!(
+                "{} gets a cache of {} for {name}",
+                self.volumes[&cached].spec.name,
+                Bytes(blocks * self.volumes[&cached].block_bytes())
+            );
+            let larger = changes.get(&cached).is_none_or(|change| change.blocks < blocks);
+            if larger {
+                changes.insert(cached, Change { blocks, kind, summary, facts, serves: Some(victim) });
+            }
+        }
+        self.volumes.get_mut(&victim).expect("a violated volume is registered").analyse_from =
+            self.step + self.config.retry_after as u64;
+    }
+
+    /// Interference of the busiest neighbours with the party at `place`.
+    fn judge_neighbours(&self, scene: &Scene, place: usize) -> Vec<(usize, Interference)> {
+        let victim = &self.volumes[&scene.parties[place].id];
+        let mut neighbours: Vec<usize> = (0..scene.parties.len())
+            .filter(|&other| other != place && scene.parties[other].recent.origin_rate() > 0.0)
+            .collect();
+        let busy = |other: usize| scene.parties[other].recent.origin_rate();
+        neighbours.sort_by(|&a, &b| busy(b).total_cmp(&busy(a)).then(a.cmp(&b)));
+        neighbours.truncate(self.config.neighbours_max);
+        neighbours
+            .into_iter()
+            .map(|other| {
+                let aggressor = &self.volumes[&scene.parties[other].id];
+                let pairs = aggressor.history.iter().rev().zip(victim.history.iter().rev());
+                let mut pairs: Vec<(f64, f64)> = pairs
+                    .filter(|(_, victim)| victim.origin_latency() > 0.0)
+                    .map(|(aggressor, victim)| (aggressor.origin_rate(), victim.origin_latency()))
+                    .collect();
+                pairs.reverse();
+                let (load, latency): (Vec<f64>, Vec<f64>) = pairs.into_iter().unzip();
+                (other, interference(&load, &latency, true, &self.config.interference))
+            })
+            .collect()
+    }
+
+    fn tell_interference(
+        &self,
+        at: Nanos,
+        victim: VolumeId,
+        scene: &Scene,
+        judged: &[(usize, Interference)],
+    ) -> Decision {
+        let mut facts = Vec::new();
+        let mut likely = Vec::new();
+        for (other, judged) in judged {
+            let name = &self.volumes[&scene.parties[*other].id].spec.name;
+            let (evidence, score) = match judged {
+                Interference::Correlated(correlation) => ("changes together", Some(correlation)),
+                Interference::SharedOrigin => ("shares the origin", None),
+                Interference::Absent(correlation) => ("does not change together", Some(correlation)),
+                Interference::Unknown => ("unknown", None),
+            };
+            facts.push(Fact::text("neighbour", format!("{name}: {evidence}")));
+            facts.push(Fact::number(
+                "neighbour_load",
+                scene.parties[*other].recent.origin_rate(),
+                "requests/s",
+            ));
+            if let Some(correlation) = score {
+                facts.push(Fact::number("pearson", correlation.pearson, ""));
+                facts.push(Fact::number("spearman", correlation.spearman, ""));
+                facts.push(Fact::number("lag", correlation.lag as f64, "intervals"));
+            }
+            if judged.is_likely() {
+                likely.push(name.as_str());
+            }
+        }
+        let name = &self.volumes[&victim].spec.name;
+        let summary = if likely.is_empty() {
+            format!("no neighbour is seen to interfere with {name}")
+        } else {
+            format!("{} may interfere with {name}", likely.join(", "))
+        };
+        self.decision(at, victim, DecisionKind::InterferenceJudged, summary, facts)
+    }
+
+    fn check_cacheable(&self, party: &scene::Party) -> Result<(), NotCacheable> {
+        let volume = &self.volumes[&party.id];
+        let recent = &party.recent;
+        let reads = recent.hit_rate + recent.miss_rate;
+        let character = Character {
+            read_share: if recent.rate() > 0.0 { reads / recent.rate() } else { 1.0 },
+            curve: party.curve.as_deref(),
+            curve_accesses: volume.curve_accesses,
+            invalidation_share: (party.blocks > 0 && recent.filled > 0.0)
+                .then(|| recent.invalidated / recent.filled),
+            sequential_share: volume.sequential_share,
+            may_cache: volume.spec.may_cache,
+        };
+        cacheability::check(&character, &self.config.cacheability)
+    }
+
+    fn tenant(&self, scene: &Scene, at: usize, eligible: bool) -> Tenant {
+        let party = &scene.parties[at];
+        let volume = &self.volumes[&party.id];
+        let ceiling = self.blocks_ceiling(party.id);
+        let blocks_max = party.curve.as_ref().map_or(0, |curve| useful_max(curve, ceiling)).max(party.blocks);
+        Tenant {
+            eligible,
+            blocks: party.blocks,
+            blocks_max,
+            chunk_blocks: volume.chunk_blocks(self.config.chunk_bytes),
+            block_bytes: volume.block_bytes(),
+            peaking: eligible && volume.is_peaking(&party.recent),
+            stable: !eligible || volume.is_stable(&party.recent),
+            candidates: match (&party.curve, eligible) {
+                (Some(curve), true) => candidates(curve, blocks_max),
+                _ => Vec::new(),
+            },
+        }
+    }
+
+    fn describe(&self, scene: &Scene, solution: &Solution) -> String {
+        let each = |&(at, blocks): &(usize, u64)| {
+            let volume = &self.volumes[&scene.parties[at].id];
+            format!("{} in front of {}", Bytes(blocks * volume.block_bytes()), volume.spec.name)
+        };
+        solution.sizes.iter().map(each).collect::<Vec<_>>().join(" and ")
+    }
+
+    fn reason(&self, scene: &Scene, solution: &Solution, rank: usize, free: Bytes) -> String {
+        let mut reasons = Vec::new();
+        if rank == 0 && solution.reached {
+            reasons.push("costs least of those that keep the objective".to_owned());
+        } else if !solution.reached {
+            reasons.push(format!("leaves it {:.0} % beyond the objective", solution.excess * 100.0));
+        } else {
+            reasons.push("keeps the objective at a higher cost".to_owned());
+        }
+        if solution.peaking {
+            reasons.push("caches a workload at its peak".to_owned());
+        }
+        if solution.unstable {
+            reasons.push("caches a changing working set".to_owned());
+        }
+        if !solution.harmed.is_empty() {
+            let harmed: Vec<&str> = solution
+                .harmed
+                .iter()
+                .map(|&at| self.volumes[&scene.parties[at].id].spec.name.as_str())
+                .collect();
+            reasons.push(format!("harms {}", harmed.join(", ")));
+        }
+        if solution.cost > free {
+            reasons.push("needs more than is free".to_owned());
+        }
+        reasons.join("; ")
+    }
+}

@@ -1,0 +1,114 @@
+//! Judging: who violates an objective, who only had a spike, and whose violation is over.
+
+use super::Controller;
+use super::volume::VolumeState;
+use crate::config::ControlConfig;
+use crate::conformance::Judgement;
+use crate::decision::{DecisionKind, Fact, StepOutcome};
+use crate::inventory::VolumeId;
+use crate::objective::Objective;
+use crate::violation::Assessment;
+use forebay_units::Nanos;
+
+impl Controller {
+    /// Step one: who violates. Returns those in violation, the highest priority and the worst first.
+    pub(super) fn judge(&mut self, at: Nanos, outcome: &mut StepOutcome) -> Vec<VolumeId> {
+        let mut violated: Vec<(u8, f64, VolumeId)> = Vec::new();
+        let mut decisions = Vec::new();
+        let config = &self.config;
+        for (id, volume) in &mut self.volumes {
+            if volume.spec.objectives.is_empty() {
+                continue;
+            }
+            let (assessment, worst) = volume.assess(config);
+            let objective = volume.spec.objectives[worst];
+            let last = volume.tracks[worst].last;
+            let before = volume.state;
+            let mut tell = |kind, summary: String| {
+                let facts = objective_facts(&objective, last, assessment, config);
+                decisions.push((*id, kind, summary, facts));
+            };
+            match assessment {
+                Assessment::Violated { nonconforming } => {
+                    if volume.violated_since.is_none() {
+                        volume.violated_since = Some(at);
+                        tell(
+                            DecisionKind::ViolationFound,
+                            format!(
+                                "{} is violated: {nonconforming} of the last {} windows miss `{objective}`",
+                                volume.spec.name, config.violation.windows
+                            ),
+                        );
+                    }
+                    let excess = last.map_or(0.0, |judgement| judgement.excess);
+                    violated.push((objective.priority, excess, *id));
+                }
+                Assessment::Suspected { nonconforming } if volume.violated_since.is_none() => {
+                    if before == VolumeState::Conforming {
+                        tell(
+                            DecisionKind::Suspected,
+                            format!(
+                                "{} missed `{objective}` in {nonconforming} of the last {} windows, too few to act",
+                                volume.spec.name, config.violation.windows
+                            ),
+                        );
+                    }
+                    volume.state = VolumeState::Suspected;
+                }
+                Assessment::Kept if volume.violated_since.is_none() => {
+                    if before == VolumeState::Suspected {
+                        tell(
+                            DecisionKind::SpikeIgnored,
+                            format!("{} keeps `{objective}` again without help: a spike", volume.spec.name),
+                        );
+                    }
+                    volume.state = VolumeState::Conforming;
+                }
+                Assessment::Suspected { .. } | Assessment::Kept => {}
+            }
+            if let Some(since) = volume.violated_since
+                && volume.has_recovered(config)
+            {
+                volume.violated_since = None;
+                volume.state = VolumeState::Conforming;
+                let lasted = at.saturating_since(since);
+                tell(
+                    DecisionKind::ViolationEnded,
+                    format!(
+                        "{} keeps `{objective}` again, {lasted} after the violation was found",
+                        volume.spec.name
+                    ),
+                );
+            }
+        }
+        for (id, kind, summary, facts) in decisions {
+            outcome.decisions.push(self.decision(at, id, kind, summary, facts));
+        }
+        violated.sort_by(|a, b| b.0.cmp(&a.0).then(b.1.total_cmp(&a.1)).then(a.2.cmp(&b.2)));
+        violated.into_iter().map(|(_, _, id)| id).collect()
+    }
+}
+
+fn objective_facts(
+    objective: &Objective,
+    last: Option<Judgement>,
+    assessment: Assessment,
+    config: &ControlConfig,
+) -> Vec<Fact> {
+    let nonconforming = match assessment {
+        Assessment::Kept => 0,
+        Assessment::Suspected { nonconforming } | Assessment::Violated { nonconforming } => nonconforming,
+    };
+    let mut facts = vec![
+        Fact::text("objective", objective.to_string()),
+        Fact::number("bound", objective.bound(), objective.unit()),
+        Fact::number("windows_nonconforming", nonconforming as f64, ""),
+        Fact::number("windows_looked_at", config.violation.windows as f64, ""),
+    ];
+    if let Some(last) = last {
+        facts.extend(last.value.map(|value| Fact::number("observed", value, objective.unit())));
+        facts.push(Fact::number("excess", last.excess, ""));
+        facts.push(Fact::number("requests", last.requests as f64, ""));
+    }
+    facts
+}

@@ -1,0 +1,252 @@
+//! Ordering: the master cuts every wish to the capacity, then quotas and warm-ups become actions, the shrinking first.
+
+use super::master::{self, Want};
+use super::scenes::Scenes;
+use super::volume::Grant;
+use super::{Change, Controller};
+use crate::decision::{Action, Decision, DecisionKind, Fact, StepOutcome};
+use crate::feedback::fill_intervals;
+use crate::inventory::VolumeId;
+use crate::observation::{Observation, VolumeObservation};
+use forebay_units::Nanos;
+use std::collections::BTreeMap;
+
+/// Intervals after which a quota that is not in force is ordered again (ours).
+const REPEAT_AFTER: usize = 3;
+
+/// A quota that the master granted.
+struct Order {
+    id: VolumeId,
+    before: u64,
+    blocks: u64,
+    change: Option<Change>,
+    /// How busy the origin is.
+    utilisation: f64,
+}
+
+impl Controller {
+    /// Lets the master cut all wants to the capacity, and orders what changed: shrinking first.
+    pub(super) fn apply(
+        &mut self,
+        observation: &Observation,
+        observed: &BTreeMap<VolumeId, &VolumeObservation>,
+        scenes: &mut Scenes,
+        mut changes: BTreeMap<VolumeId, Change>,
+        outcome: &mut StepOutcome,
+    ) {
+        if changes.is_empty() {
+            return;
+        }
+        let ids: Vec<VolumeId> = self
+            .volumes
+            .iter()
+            .filter(|(id, volume)| volume.grant.is_some() || changes.contains_key(id))
+            .map(|(id, _)| *id)
+            .collect();
+        let total: u128 = ids
+            .iter()
+            .map(|id| {
+                let blocks = changes.get(id).map_or(self.volumes[id].blocks(), |change| change.blocks);
+                u128::from(blocks) * u128::from(self.volumes[id].block_bytes())
+            })
+            .sum();
+        let short = total > u128::from(self.capacity.get());
+        let wants: Vec<Want> = ids
+            .iter()
+            .map(|&id| {
+                let scene = short.then(|| self.scene_place(scenes, id));
+                let volume = &self.volumes[&id];
+                let change = changes.get(&id);
+                let served = volume
+                    .grant
+                    .iter()
+                    .flat_map(|grant| grant.serves.iter().copied())
+                    .chain(change.and_then(|change| change.serves));
+                let priority = served
+                    .filter_map(|id| self.volumes.get(&id))
+                    .flat_map(|served| served.spec.objectives.iter().map(|objective| objective.priority))
+                    .max()
+                    .unwrap_or(0);
+                Want {
+                    volume: id,
+                    block_bytes: volume.block_bytes(),
+                    blocks: change.map_or(volume.blocks(), |change| change.blocks),
+                    blocks_min: volume.blocks_min(),
+                    priority,
+                    scene,
+                }
+            })
+            .collect();
+        let (quotas, _) = master::grant(&wants, &scenes.list, self.capacity.get(), self.config.chunk_bytes);
+        let mut orders: Vec<(VolumeId, u64, u64)> = Vec::new();
+        for want in &wants {
+            let (id, before, blocks) =
+                (want.volume, self.volumes[&want.volume].blocks(), quotas[&want.volume]);
+            if blocks < want.blocks {
+                outcome.decisions.push(self.tell_short(observation.at, want, blocks, total));
+            }
+            if let Some(volume) = self.volumes.get_mut(&id)
+                && let Some(grant) = &mut volume.grant
+                && blocks < want.blocks
+            {
+                grant.limited_until = self.step + self.config.retry_after as u64;
+            }
+            if blocks != before {
+                orders.push((id, before, blocks));
+            } else if let Some(change) = changes.get(&id)
+                && let (Some(served), Some(grant)) =
+                    (change.serves, &mut self.volumes.get_mut(&id).expect("wanted").grant)
+                && !grant.serves.contains(&served)
+            {
+                grant.serves.push(served);
+            }
+        }
+        orders.sort_by_key(|&(id, before, blocks)| (blocks > before, id));
+        for (id, before, blocks) in orders {
+            let change = changes.remove(&id);
+            let utilisation = self.utilisation(observation, scenes, id);
+            let order = Order { id, before, blocks, change, utilisation };
+            self.order(observation, observed.get(&id).copied(), order, outcome);
+        }
+    }
+
+    /// How busy a volume's origin is: as it says itself, else by the model, else taken as busy.
+    fn utilisation(&self, observation: &Observation, scenes: &Scenes, id: VolumeId) -> f64 {
+        let origin = self.volumes[&id].spec.origin;
+        let said =
+            observation.origins.iter().find(|said| said.origin == origin).and_then(|said| said.utilisation);
+        let modelled = || scenes.by_origin.get(&origin).map(|&index| scenes.list[index].utilisation);
+        said.or_else(modelled).unwrap_or(1.0)
+    }
+
+    fn tell_short(&self, at: Nanos, want: &Want, blocks: u64, total: u128) -> Decision {
+        let name = &self.volumes[&want.volume].spec.name;
+        let facts = vec![
+            Fact::number("wanted", want.blocks as f64, "blocks"),
+            Fact::number("given", blocks as f64, "blocks"),
+            Fact::number("wanted_by_all", total as f64, "bytes"),
+            Fact::number("capacity", self.capacity.as_f64(), "bytes"),
+        ];
+        let summary = format!(
+            "{name} gets {blocks} of the {} blocks that it wants: all together want more than there is",
+            want.blocks
+        );
+        self.decision(at, want.volume, DecisionKind::CapacityShort, summary, facts)
+    }
+
+    /// Orders one quota, and a warm-up for what grew.
+    fn order(
+        &mut self,
+        observation: &Observation,
+        observed: Option<&VolumeObservation>,
+        order: Order,
+        outcome: &mut StepOutcome,
+    ) {
+        let Order { id, before, blocks, change, utilisation } = order;
+        let host = match self.volumes[&id].grant.as_ref().filter(|grant| grant.blocks > 0) {
+            Some(grant) => grant.host,
+            None => match self.choose_host(id, blocks) {
+                Some(host) => host,
+                None => {
+                    let name = self.volumes[&id].spec.name.clone();
+                    let summary = format!("no host has room for the cache of {name}");
+                    let facts = vec![Fact::number("size", blocks as f64, "blocks")];
+                    outcome.decisions.push(self.decision(
+                        observation.at,
+                        id,
+                        DecisionKind::NothingHelps,
+                        summary,
+                        facts,
+                    ));
+                    return;
+                }
+            },
+        };
+        let blocks = if blocks > before { self.fit_host(id, host, before, blocks) } else { blocks };
+        if blocks == before {
+            return;
+        }
+        let (kind, summary, facts, serves) = match change {
+            Some(change) => (change.kind, change.summary, change.facts, change.serves),
+            None => {
+                let name = &self.volumes[&id].spec.name;
+                let summary = format!("the cache of {name} gives way to others that violate more without it");
+                let facts = vec![
+                    Fact::number("size_before", before as f64, "blocks"),
+                    Fact::number("size_after", blocks as f64, "blocks"),
+                ];
+                (DecisionKind::Shrunk, summary, facts, None)
+            }
+        };
+        outcome.decisions.push(self.decision(observation.at, id, kind, summary, facts));
+        outcome.actions.push(Action::SetQuota { volume: id, host, blocks });
+        let interval_s = observation.interval.as_secs_f64().max(1e-9);
+        let mut fill_rate = self.volumes[&id].recent(self.config.recent_intervals).miss_rate * interval_s;
+        if blocks > before {
+            if let Some(warmup) = observed.map(|observed| self.warm_up(id, observed, blocks, utilisation)) {
+                let rate = self.tell_warm_up(observation.at, id, warmup, outcome);
+                fill_rate = fill_rate.max(rate as f64 * interval_s / self.volumes[&id].block_bytes() as f64);
+            }
+        } else if observed.is_some_and(|observed| observed.cache.prewarming) && blocks == 0 {
+            outcome.actions.push(Action::CancelPrewarm { volume: id });
+            let summary =
+                format!("loading for {} stops: its cache is taken back", self.volumes[&id].spec.name);
+            outcome.decisions.push(self.decision(
+                observation.at,
+                id,
+                DecisionKind::PrewarmCancelled,
+                summary,
+                Vec::new(),
+            ));
+        }
+        let load: f64 = {
+            let mut served: Vec<VolumeId> =
+                self.volumes[&id].grant.iter().flat_map(|grant| grant.serves.clone()).collect();
+            served.extend(serves);
+            served.sort_unstable();
+            served.dedup();
+            served
+                .iter()
+                .filter_map(|id| self.volumes.get(id))
+                .map(|v| v.recent(self.config.recent_intervals).rate())
+                .sum()
+        };
+        let volume = self.volumes.get_mut(&id).expect("an ordered volume is registered");
+        if blocks == 0 {
+            volume.grant = None;
+            return;
+        }
+        let grant = volume.grant.get_or_insert_with(|| Grant::new(host, 0, load));
+        let failed = grant.shrunk_from.is_some() && blocks > before;
+        if failed {
+            grant.insufficient = Some(grant.insufficient.unwrap_or(0).max(before));
+        }
+        grant.changed(blocks, fill_intervals(blocks.saturating_sub(before), fill_rate));
+        if let Some(served) = serves.filter(|served| !grant.serves.contains(served)) {
+            grant.serves.push(served);
+            grant.rate_at_grant = load;
+            grant.removal = Default::default();
+        }
+        if kind == DecisionKind::Removed {
+            grant.serves.retain(|served| *served == id);
+            grant.removal = Default::default();
+        }
+    }
+
+    /// Orders again what did not come into force.
+    pub(super) fn repeat(&mut self, outcome: &mut StepOutcome) {
+        for (id, volume) in &mut self.volumes {
+            if let Some(grant) = &mut volume.grant
+                && grant.mismatch >= REPEAT_AFTER
+                && grant.age >= REPEAT_AFTER
+            {
+                grant.mismatch = 0;
+                outcome.actions.push(Action::SetQuota {
+                    volume: *id,
+                    host: grant.host,
+                    blocks: grant.blocks,
+                });
+            }
+        }
+    }
+}

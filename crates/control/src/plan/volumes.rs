@@ -1,0 +1,165 @@
+//! The plan of each volume by itself, and the remedies for those that miss their objectives.
+
+use super::input::{PlanInput, WindowLoad};
+use super::output::{ObjectivePlan, PlannedCache, PlannedSolution, Remedy, Unmet, VolumePlan};
+use super::stage::{Evaluation, Stage};
+use super::{chunk_blocks, most};
+use crate::sizing::{candidates, smallest};
+use crate::solutions::{Tenant, rank};
+use forebay_units::Bytes;
+
+pub(super) fn plan_volume(
+    input: &PlanInput,
+    stage: &Stage<'_>,
+    place: usize,
+    base: &[u64],
+    without: &Evaluation,
+) -> VolumePlan {
+    let volume = stage.volumes[place];
+    let block_bytes = volume.block_size.bytes();
+    let with_size = |blocks: u64| {
+        let mut sizes = base.to_vec();
+        sizes[place] = blocks;
+        stage.evaluate(&sizes)
+    };
+    let largest = most(stage, place);
+    let sizing = (!volume.objectives.is_empty()).then(|| {
+        // A volume that keeps its bound without a cache needs none, margin or not.
+        if without.excess()[place] <= 0.0 {
+            return crate::sizing::Sizing {
+                blocks: base[place],
+                excess: without.excess()[place],
+                reached: true,
+            };
+        }
+        smallest(largest, chunk_blocks(input, volume), -input.margin, |blocks| {
+            with_size(blocks.max(base[place])).excess()[place]
+        })
+    });
+    let blocks = sizing
+        .map_or(largest, |sizing| if sizing.reached { sizing.blocks.max(base[place]) } else { largest });
+    let with = with_size(blocks);
+    let smallest_cache = sizing.filter(|sizing| sizing.reached).map(|_| blocks * block_bytes);
+    let totals = volume.load.windows.iter().fold(WindowLoad::default(), |sum, window| WindowLoad {
+        reads: sum.reads + window.reads,
+        writes: sum.writes + window.writes,
+        bytes_read: sum.bytes_read + window.bytes_read,
+        bytes_written: sum.bytes_written + window.bytes_written,
+    });
+    let window_s = volume.load.window.as_secs_f64();
+    let per = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+    let peak = volume.load.windows.iter().map(|window| window.reads + window.writes).max().unwrap_or(0);
+    VolumePlan {
+        volume: volume.name.clone(),
+        origin: volume.origin.clone(),
+        requests_per_second: per(totals.reads + totals.writes, volume.load.windows.len() as u64) / window_s,
+        requests_per_second_peak: peak as f64 / window_s,
+        window_s,
+        read_share: per(totals.reads, totals.reads + totals.writes),
+        read_bytes_mean: per(totals.bytes_read, totals.reads),
+        write_bytes_mean: per(totals.bytes_written, totals.writes),
+        footprint_bytes: volume.footprint.get(),
+        working_set_bytes: volume.working_set.get(),
+        working_set_window_s: volume.working_set_window.as_secs_f64(),
+        objectives: volume
+            .objectives
+            .iter()
+            .enumerate()
+            .map(|(at, objective)| ObjectivePlan {
+                objective: objective.to_string(),
+                bound: objective.bound(),
+                unit: objective.unit(),
+                conforming_share_wanted: objective.conforming_share,
+                without: without.outcomes[place][at],
+                with: with.outcomes[place][at],
+            })
+            .collect(),
+        smallest_cache_bytes: smallest_cache,
+        miss_ratio: 1.0 - stage.hits(place, blocks).1,
+        without: without.performance[place],
+        with: with.performance[place],
+        saved_against_working_set: smallest_cache
+            .filter(|_| volume.working_set > Bytes::ZERO)
+            .map(|bytes| 1.0 - bytes as f64 / volume.working_set.as_f64()),
+    }
+}
+
+pub(super) fn remedies_of(
+    input: &PlanInput,
+    stage: &Stage<'_>,
+    base: &[u64],
+    without: &Evaluation,
+) -> Vec<Remedy> {
+    let tenants: Vec<Tenant> = stage
+        .volumes
+        .iter()
+        .enumerate()
+        .map(|(place, volume)| {
+            let blocks_max = most(stage, place);
+            let windows = &volume.load.windows;
+            let all: u64 = windows.iter().map(|window| window.reads + window.writes).sum();
+            let peak = windows.iter().map(|window| window.reads + window.writes).max().unwrap_or(0);
+            Tenant {
+                eligible: volume.may_cache && blocks_max > base[place],
+                blocks: base[place],
+                blocks_max,
+                chunk_blocks: chunk_blocks(input, volume),
+                block_bytes: volume.block_size.bytes(),
+                // Ours: a load whose busiest window is four times the mean is one that peaks.
+                peaking: peak as f64 * windows.len() as f64 > 4.0 * all as f64,
+                stable: true,
+                candidates: candidates(&volume.curve, blocks_max),
+            }
+        })
+        .collect();
+    let excess = without.excess();
+    let free = input.budget.unwrap_or(Bytes(u64::MAX));
+    (0..stage.volumes.len())
+        .filter(|&place| excess[place] > 0.0)
+        .map(|place| {
+            let ranked = rank(place, &tenants, -input.margin, free, |blocks| stage.evaluate(blocks).excess());
+            let unmet = (!ranked.iter().any(|solution| solution.reached)).then(|| {
+                let best = ranked.iter().map(|solution| solution.excess).fold(excess[place], f64::min);
+                let reason = if ranked.is_empty() {
+                    "no volume on its origin may be cached to any use".to_owned()
+                } else {
+                    format!(
+                        "with the best caches it is {:.1} % beyond its bound (goal: {:.1} %)",
+                        best * 100.0,
+                        -input.margin * 100.0
+                    )
+                };
+                Unmet { excess: best, reason }
+            });
+            let solutions = ranked.iter().filter(|solution| solution.reached).map(|solution| {
+                let mut blocks = base.to_vec();
+                solution.sizes.iter().for_each(|&(at, size)| blocks[at] = size);
+                let after = stage.evaluate(&blocks).excess();
+                PlannedSolution {
+                    caches: solution
+                        .sizes
+                        .iter()
+                        .map(|&(at, size)| PlannedCache {
+                            volume: stage.volumes[at].name.clone(),
+                            bytes: size * stage.volumes[at].block_size.bytes(),
+                        })
+                        .collect(),
+                    cost_bytes: solution.cost.get(),
+                    predicted_excess: solution.excess,
+                    still_violated: (0..after.len())
+                        .filter(|&at| at != place && after[at] > 0.0)
+                        .map(|at| stage.volumes[at].name.clone())
+                        .collect(),
+                    reason: match (solution.cost > free, solution.harmed.is_empty(), solution.peaking) {
+                        (true, ..) => "needs more than the budget",
+                        (_, false, _) => "makes another volume miss its objective",
+                        (_, _, true) => "caches a load that peaks, which counts as a quarter dearer",
+                        _ => "ranked by its cost",
+                    }
+                    .to_owned(),
+                }
+            });
+            Remedy { volume: stage.volumes[place].name.clone(), solutions: solutions.collect(), unmet }
+        })
+        .collect()
+}
