@@ -15,7 +15,7 @@ use forebay_origin::{
 use forebay_units::{BlockSize, ByteRange, Bytes, Nanos, Ratio};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const CELL: u64 = 128;
 const BLOCK: u64 = 512;
@@ -51,6 +51,8 @@ struct Cluster {
     first_end: u64,
     last_start: u64,
     first_read_end: u64,
+    /// When the change ended in an error after which the origin applies nothing more: seen at all, it was done by then.
+    failed_at: u64,
 }
 
 /// What happened to every cell.
@@ -61,8 +63,13 @@ struct History {
 
 impl History {
     fn write(&mut self, cell: u64, version: u64, start: u64) {
-        let cluster =
-            Cluster { write_start: start, first_end: NEVER, last_start: start, first_read_end: NEVER };
+        let cluster = Cluster {
+            write_start: start,
+            first_end: NEVER,
+            last_start: start,
+            first_read_end: NEVER,
+            failed_at: NEVER,
+        };
         assert!(self.clusters.insert((cell, version), cluster).is_none(), "versions are unique");
     }
 
@@ -70,6 +77,11 @@ impl History {
     fn write_ended(&mut self, cell: u64, version: u64, end: u64) {
         let cluster = self.clusters.get_mut(&(cell, version)).expect("it started");
         cluster.first_end = cluster.first_end.min(end);
+    }
+
+    /// The change failed, and will not be applied later.
+    fn write_failed(&mut self, cell: u64, version: u64, end: u64) {
+        self.clusters.get_mut(&(cell, version)).expect("it started").failed_at = end;
     }
 
     fn read(&mut self, cell: u64, version: u64, start: u64, end: u64) {
@@ -95,8 +107,9 @@ impl History {
                 if cluster.first_end == NEVER {
                     continue; // Failed or unknown, and never seen.
                 }
-                let zone = (cluster.first_end, cluster.last_start, *version);
-                if cluster.first_end < cluster.last_start { forward.push(zone) } else { backward.push(zone) }
+                let first_end = cluster.first_end.min(cluster.failed_at);
+                let zone = (first_end, cluster.last_start, *version);
+                if first_end < cluster.last_start { forward.push(zone) } else { backward.push(zone) }
             }
             forward.sort_unstable();
             for pair in forward.windows(2) {
@@ -165,6 +178,8 @@ struct Simulation {
     /// (submitted, completed) of the origin's successful flushes.
     flushes: Vec<(u64, u64)>,
     fua: BTreeMap<u64, bool>,
+    /// Cells and versions of parts with an unknown outcome.
+    lost: BTreeSet<(u64, u64)>,
     now: u64,
     next_tag: u64,
     next_version: u64,
@@ -220,6 +235,7 @@ impl Simulation {
             zeroed: vec![false; CELLS as usize],
             flushes: Vec::new(),
             fua: BTreeMap::new(),
+            lost: BTreeSet::new(),
             now: 1,
             next_tag: 0,
             next_version: CELLS + 1,
@@ -363,7 +379,12 @@ impl Simulation {
                     );
                 }
                 (AskedKind::Trim | AskedKind::Cache, Ok(_)) => {}
-                (_, Err(errno)) => {
+                (kind, Err(errno)) => {
+                    for cell in cells(asked.range).filter(|_| kind == AskedKind::Change) {
+                        if !self.lost.contains(&(cell, asked.version)) {
+                            self.history.write_failed(cell, asked.version, self.now);
+                        }
+                    }
                     assert_eq!(errno, Errno::IO);
                     assert!(self.fail_percent > 0, "an error that no origin made");
                 }
@@ -458,6 +479,8 @@ impl Simulation {
         }
         let id: OriginRequestId = ended.request.id;
         if matches!(result, Err(OriginError::OutcomeUnknown { .. })) && is_change {
+            let cells = cells(ended.request.operation.range());
+            self.lost.extend(cells.map(|cell| (cell, ended.version)));
             self.ghosts.push(ended);
         }
         self.machine.complete(Nanos(self.now), OriginCompletion { id, result });
