@@ -1,0 +1,257 @@
+//! Every key of the configuration file, once: the reader refuses what is not here, and the reference is made from here.
+
+/// One key of one table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// The kind of table that it stands in; empty for the top of the file.
+    pub table: &'static str,
+    /// Its name.
+    pub name: &'static str,
+    /// What its value is, with the unit.
+    pub unit: &'static str,
+    /// What holds where it is not set.
+    pub default: &'static str,
+    /// What is accepted.
+    pub range: &'static str,
+    /// What it does.
+    pub meaning: &'static str,
+}
+
+const fn key(
+    table: &'static str,
+    name: &'static str,
+    unit: &'static str,
+    default: &'static str,
+    range: &'static str,
+    meaning: &'static str,
+) -> Key {
+    Key { table, name, unit, default, range, meaning }
+}
+
+/// The kinds of tables, in the order of the reference: how the kind is called here, how it is written, what it is.
+pub const TABLES: &[(&str, &str, &str)] = &[
+    ("", "Top of the file", "Where to listen."),
+    ("volume", "[[volume]]", "A block device that clients use; at least one."),
+    (
+        "objective",
+        "[volume.objective], [[volume.objective]] or [[objective]]",
+        "What a volume was promised. Exactly one of `latency`, `iops` and `bandwidth_per_second`.",
+    ),
+    ("origin file", "origin = { type = \"file\" }", "A regular file; `origin = \"/path\"` is short for it."),
+    ("origin block-device", "origin = { type = \"block-device\" }", "A block device."),
+    ("origin nbd", "origin = { type = \"nbd\" }", "An export of another NBD server."),
+    (
+        "origin disk-group",
+        "origin = { type = \"disk-group\" }",
+        "A place on an emulated disk group. Exactly one of `path` and `memory`.",
+    ),
+    (
+        "origin memory",
+        "origin = { type = \"memory\" }",
+        "Zeroes in memory, lost at the end. For trying things out.",
+    ),
+    ("layer delay", "layers = [{ type = \"delay\" }]", "Holds requests to the origin back."),
+    ("layer error", "layers = [{ type = \"error\" }]", "Fails requests in place of the origin."),
+    ("layer rate", "layers = [{ type = \"rate\" }]", "Lets no more through to the origin."),
+    ("layer log", "layers = [{ type = \"log\" }]", "Notes each request to the origin."),
+    ("disk_group", "[[disk_group]]", "Emulated disks that volumes share, in real time."),
+    ("cache", "[cache]", "What the caches of all volumes may take together."),
+    ("observe", "[observe]", "How the locality of reads is observed."),
+    ("http", "[http]", "Metrics and state for people and programs of this machine."),
+    ("history", "[history]", "What is kept across restarts, in SQLite."),
+    ("limits", "[limits]", "Maxima of the data path."),
+    ("control", "[control]", "The controller."),
+    ("control.conformance", "[control.conformance]", "When a window says something."),
+    ("control.violation", "[control.violation]", "When non-conformance is sustained."),
+    ("control.interference", "[control.interference]", "When a neighbour interferes."),
+    ("control.cacheability", "[control.cacheability]", "When a cache can help."),
+    ("control.feedback", "[control.feedback]", "How a size is corrected."),
+    ("control.warmup", "[control.warmup]", "What is loaded beforehand."),
+    ("control.removal", "[control.removal]", "When a cache is taken back."),
+];
+
+/// The keys of a kind of table.
+pub fn keys_of(table: &str) -> impl Iterator<Item = &'static Key> {
+    KEYS.iter().filter(move |key| key.table == table)
+}
+
+const SIZE: &str = "size with unit";
+const SPAN: &str = "span of time with unit";
+
+/// All keys, by table.
+#[rustfmt::skip]
+pub const KEYS: &[Key] = &[
+    key("", "listen", "array of addresses", "required", "`unix:PATH` or `tcp:ADDRESS:PORT` on loopback", "Where NBD clients connect. Port 0 takes a free one."),
+    key("", "volume", "array of tables", "required", "1 to 4096", "The volumes."),
+    key("", "objective", "array of tables", "none", "", "Objectives written apart from their volumes."),
+    key("", "disk_group", "array of tables", "none", "", "Emulated disk groups."),
+    key("", "cache", "table", "", "", "See below."),
+    key("", "observe", "table", "", "", "See below."),
+    key("", "http", "table", "", "", "See below."),
+    key("", "history", "table", "", "", "See below."),
+    key("", "limits", "table", "", "", "See below."),
+    key("", "control", "table", "", "", "See below."),
+
+    key("volume", "name", "text", "required", "1 to 255 bytes, no control characters, unique", "The NBD export's name."),
+    key("volume", "origin", "path or table", "required", "", "Where the data lives."),
+    key("volume", "layers", "array of tables", "none", "at most 16", "What is stacked on the origin, the lowest first."),
+    key("volume", "read_only", "boolean", "`false`", "", "Refuse every change."),
+    key("volume", "block_size", SIZE, "`\"4KiB\"`", "power of two, 512 B to 64 KiB", "The unit of caching."),
+    key("volume", "cache", SIZE, "controlled", "0 to `cache.memory`", "A fixed quota that the controller never changes; `\"0\"`: never cached."),
+    key("volume", "may_cache", "boolean", "`true`", "", "Whether the controller may put a cache in front of it."),
+    key("volume", "minimum", SIZE, "`\"0\"`", "0 to `cache.memory`", "Cache that the controller always leaves it."),
+    key("volume", "maximum", SIZE, "the volume's size", "`minimum` to `cache.memory`", "Cache that the controller never exceeds."),
+    key("volume", "on_absent", "text", "`\"fail\"`", "`fail` or `wait`", "An origin that is absent at the start: do not start, or serve the other volumes and export this one once it is there."),
+    key("volume", "objective", "table or array of tables", "none", "at most 16", "What the volume was promised."),
+
+    key("objective", "volume", "text", "the table's volume", "a volume's name", "Only, and always, in `[[objective]]`."),
+    key("objective", "latency", SPAN, "", "above 0, at most `1h`", "The latency must not exceed this."),
+    key("objective", "statistic", "text", "`\"mean\"`", "`mean` or a percentile as in `p95`, above 0 and at most 100", "Which number of a window is compared with `latency`."),
+    key("objective", "iops", "requests/s", "", "above 0, at most 1e9", "This rate must be reached whenever the workload asks for it."),
+    key("objective", "bandwidth_per_second", SIZE, "", "above 0", "Bytes per second that must be reached whenever the workload asks for them."),
+    key("objective", "operations", "text", "`\"all\"`", "`reads`, `writes` or `all`", "Which requests count."),
+    key("objective", "window", SPAN, "`control.interval`", "`100ms` to `1d`", "The span over which the number is taken; rounded up to whole control intervals."),
+    key("objective", "conforming_share", "ratio", "`0.95`", "above 0, at most 1", "Which share of the windows must conform."),
+    key("objective", "weight", "number", "`1`", "above 0, at most 1e6", "How much a violation weighs against that of another volume."),
+    key("objective", "priority", "number", "`0`", "0 to 255", "Objectives of a higher priority are served first."),
+
+    key("origin file", "type", "text", "required", "`file`", ""),
+    key("origin file", "path", "path", "required", "", "Relative to the folder of the configuration. Locked while served."),
+    key("origin file", "workers", "threads", "`8`", "1 to 256", "Threads that make the blocking calls."),
+
+    key("origin block-device", "type", "text", "required", "`block-device`", ""),
+    key("origin block-device", "path", "path", "required", "", "Locked while served."),
+    key("origin block-device", "workers", "threads", "`8`", "1 to 256", "Threads that make the blocking calls."),
+
+    key("origin nbd", "type", "text", "required", "`nbd`", ""),
+    key("origin nbd", "uri", "NBD URI", "required", "`nbd://` or `nbd+unix://`", "Server and export."),
+    key("origin nbd", "connections", "connections", "`4`", "1 to 16", "Connections; one where the server does not allow more."),
+    key("origin nbd", "connect_timeout", SPAN, "`\"5s\"`", "`1ms` to `1h`", "For connecting, and again for the handshake."),
+    key("origin nbd", "request_timeout", SPAN, "`\"30s\"`", "`1ms` to `1h`", "A request without an answer for so long means that the connection is lost."),
+    key("origin nbd", "wait_for_origin", SPAN, "`\"30s\"`", "0 to `1d`", "How long a request that can wait for a new connection does so before its client gets the error."),
+    key("origin nbd", "fences_on_disconnect", "boolean", "`false`", "", "The server finishes or drops all of a lost connection before it accepts another. Say so only if you know."),
+    key("origin nbd", "keeps_acknowledged_writes", "boolean", "`false`", "", "Acknowledged writes survive whatever interrupts a connection, so that the next flush need not fail."),
+
+    key("origin disk-group", "type", "text", "required", "`disk-group`", ""),
+    key("origin disk-group", "group", "text", "required", "a disk group's name", "Which group."),
+    key("origin disk-group", "path", "path", "", "", "The file that holds the bytes."),
+    key("origin disk-group", "memory", SIZE, "", "above 0", "The size of a volume whose bytes are held in memory, and lost at the end."),
+    key("origin disk-group", "offset", SIZE, "behind the volume before", "inside the group", "Where the volume begins in the group."),
+
+    key("origin memory", "type", "text", "required", "`memory`", ""),
+    key("origin memory", "size", SIZE, "required", "above 0", "The volume's size."),
+
+    key("layer delay", "type", "text", "required", "`delay`", ""),
+    key("layer delay", "read", SPAN, "`\"0s\"`", "0 to `1h`", "For reads."),
+    key("layer delay", "write", SPAN, "`\"0s\"`", "0 to `1h`", "For writes, trims and zeroes."),
+    key("layer delay", "flush", SPAN, "`\"0s\"`", "0 to `1h`", "For flushes."),
+    key("layer delay", "jitter", SPAN, "`\"0s\"`", "0 to `1h`", "Each delayed request gets up to this much more, at random."),
+    key("layer delay", "seed", "number", "`0`", "", "Seeds the jitter."),
+
+    key("layer error", "type", "text", "required", "`error`", ""),
+    key("layer error", "probability", "ratio", "`1`", "0 to 1", "The share of the matching requests that fail."),
+    key("layer error", "errno", "errno", "`5` (EIO)", "1 to 4095", "What they are answered with."),
+    key("layer error", "reads", "boolean", "`true`", "", "Reads match."),
+    key("layer error", "writes", "boolean", "`true`", "", "Writes, trims and zeroes match."),
+    key("layer error", "flushes", "boolean", "`false`", "", "Flushes match."),
+    key("layer error", "seed", "number", "`0`", "", "Seeds the choice."),
+
+    key("layer rate", "type", "text", "required", "`rate`", ""),
+    key("layer rate", "requests_per_second", "requests/s", "no limit", "above 0, at most 1e9", "Requests; flushes count."),
+    key("layer rate", "bytes_per_second", SIZE, "no limit", "above 0", "Bytes read and written per second."),
+    key("layer rate", "burst", SPAN, "`\"100ms\"`", "0 to `1h`", "How much unused allowance is kept, as the time in which it collects."),
+
+    key("layer log", "type", "text", "required", "`log`", ""),
+    key("layer log", "file", "path", "none", "not there, or a file written before", "Where the lines go. It is made anew."),
+    key("layer log", "trace", "boolean", "`false`", "", "Also as debug events of the daemon's own log."),
+
+    key("disk_group", "name", "text", "required", "unique", "How volumes refer to it."),
+    key("disk_group", "spindles", "disks", "`4`", "1 to 1024", "Disks, all alike."),
+    key("disk_group", "disk", "text", "`\"7200rpm\"`", "`7200rpm`, `15000rpm` or `fixed`", "Seek, turn and transfer of a typical disk; `fixed`: each request takes `service`."),
+    key("disk_group", "disk_capacity", SIZE, "`\"64GiB\"`", "`1MiB` to `64TiB`", "Of one disk: seeks are over shares of it."),
+    key("disk_group", "service", SPAN, "", "above 0, at most `10s`", "Service time of each request; only, and always, with `fixed`."),
+    key("disk_group", "seek_average", SPAN, "of the disk", "0 to `1s`", "Seek over a third of the disk; the other seeks are scaled with it."),
+    key("disk_group", "rotation", SPAN, "of the disk", "0 to `1s`", "One turn; 0: no rotational latency."),
+    key("disk_group", "transfer_per_second", SIZE, "of the disk", "`64KiB` and more", "A constant media rate per disk in place of zones."),
+    key("disk_group", "stripe_unit", SIZE, "`\"64KiB\"`", "512 B to 1 GiB", "Consecutive bytes on one disk."),
+    key("disk_group", "discipline", "text", "`\"fifo\"`", "`fifo`, `c-look` or `shortest-positioning`", "Which waiting request a disk serves next."),
+    key("disk_group", "queue_depth", "requests", "`32`", "1 to 65536", "How many waiting requests a disk may choose among."),
+    key("disk_group", "outstanding_max", "requests", "`4096`", "1 to 1048576", "Requests in the group; above it they fail with EBUSY."),
+
+    key("cache", "memory", SIZE, "a quarter of the machine's memory", "0 to nine tenths of the machine's memory", "All fixed quotas, and what the controller may grant."),
+
+    key("observe", "enabled", "boolean", "`true`", "", "Without it there is no curve, and the controller grants nothing."),
+    key("observe", "curve_memory", SIZE, "`\"128KiB\"`", "`16KiB` to `16MiB`", "Per volume: more is more accurate."),
+    key("observe", "epoch", SPAN, "`\"15m\"`", "`1s` to `7d`", "A curve stands for the last one to two of these."),
+    key("observe", "window", SPAN, "`\"60s\"`", "`100ms` to `1d`", "Of the working set size and of hot zones."),
+    key("observe", "zone_size", SIZE, "`\"1MiB\"`", "power of two, `64KiB` to `1GiB`", "The unit in which heat is tracked."),
+
+    key("http", "listen", "text", "`\"127.0.0.1:9809\"`", "loopback address and port, or `off`", "`/metrics` and `/api/v1`. Port 0 takes a free one."),
+    key("http", "socket", "path", "none", "", "The same on a unix socket, for its owner alone."),
+
+    key("history", "path", "path", "none: nothing is kept", "a local file system", "The database; made if it is not there."),
+    key("history", "retention", SPAN, "`\"7d\"`", "`1m` to `3650d`", "Older intervals and decisions are deleted."),
+    key("history", "rows_max", "rows", "`2000000`", "1000 to 1e9", "Intervals kept at most, whatever their age: some 250 bytes each."),
+
+    key("limits", "workers", "threads", "`0`: one per core, at most 4", "0 to 64", "Threads that serve volumes."),
+    key("limits", "connections", "connections", "`4096`", "1 to 65536", "Clients at once; more are refused."),
+    key("limits", "requests_per_connection", "requests", "`256`", "1 to 65536", "In flight per connection; above it, its client is not read."),
+    key("limits", "output_per_connection", SIZE, "`\"4MiB\"`", "`64KiB` to `1GiB`", "Replies that a client has not taken; above it, it is not read."),
+    key("limits", "held_per_worker", SIZE, "`\"1GiB\"`", "`64MiB` to the machine's memory", "Data of requests and replies of all clients of a worker."),
+    key("limits", "stalled_client", SPAN, "`\"30s\"`", "`1s` to `1d`", "Who takes nothing of its replies for so long is disconnected while memory is short."),
+    key("limits", "requests_per_volume", "requests", "`4096`", "1 to 65536", "In flight per volume; above it, its clients are not read."),
+    key("limits", "origin_requests_per_volume", "requests", "`256`", "1 to 65536", "Outstanding at an origin."),
+    key("limits", "drain", SPAN, "`\"30s\"`", "0 to `1h`", "How long what is in flight may take at the end."),
+
+    key("control", "enabled", "boolean", "`true`", "", "Whether caches are granted and taken back. Observation goes on without."),
+    key("control", "interval", SPAN, "`\"10s\"`", "`100ms` to `1h`", "How often volumes are observed and decisions made."),
+    key("control", "sizing_margin", "ratio", "`0.1`", "0 to below 1", "Sizes are chosen so that the prediction stays so far below the bound."),
+    key("control", "chunk_bytes", "bytes", "`1048576`", "at least 4096", "Caches are sized in multiples of this."),
+    key("control", "history_intervals", "intervals", "`64`", "8 to 1024", "Intervals that are kept of every volume."),
+    key("control", "recent_intervals", "intervals", "`5`", "1 to `history_intervals`", "Intervals that the model is calibrated on."),
+    key("control", "analyses_max", "analyses", "`16`", "at least 1", "Violations analysed in one step; the others wait for the next."),
+    key("control", "neighbours_max", "volumes", "`8`", "at least 1", "Neighbours considered for a cache in one analysis."),
+    key("control", "retry_after", "intervals", "`10`", "at least 1", "Before the same violation is analysed again."),
+    key("control", "hit_latency_ns", "nanoseconds", "`150000`", "above 0", "Latency of a hit before one was measured."),
+    key("control", "servers_assumed", "servers", "`8`", "at least 1", "Of an origin that is neither known nor fitted."),
+    key("control", "conformance", "table", "", "", "See below."),
+    key("control", "violation", "table", "", "", "See below."),
+    key("control", "interference", "table", "", "", "See below."),
+    key("control", "cacheability", "table", "", "", "See below."),
+    key("control", "feedback", "table", "", "", "See below."),
+    key("control", "warmup", "table", "", "", "See below."),
+    key("control", "removal", "table", "", "", "See below."),
+
+    key("control.conformance", "requests_min", "requests", "`10`", "at least 1", "Fewer completed requests in a window say nothing about latency."),
+    key("control.conformance", "backlog_idle_share_max", "ratio", "`0.05`", "0 to 1", "A workload without a request outstanding for at most this share of the time is backlogged, if it also keeps `backlog_depth_min`."),
+    key("control.conformance", "backlog_depth_min", "ratio", "`0.5`", "0 to 1", "It has on average at least this share of its most outstanding requests outstanding."),
+    key("control.violation", "windows", "windows", "`5`", "1 to 64", "How many of the last windows are looked at."),
+    key("control.violation", "nonconforming", "windows", "`3`", "1 to `windows`", "How many of them must be nonconforming."),
+    key("control.interference", "history_min", "intervals", "`12`", "at least 4", "History below which nothing is said."),
+    key("control.interference", "lag_max", "intervals", "`1`", "0 to 8", "By which the victim may lag behind."),
+    key("control.interference", "score_min", "ratio", "`0.25`", "0 to 1", "The least score."),
+    key("control.interference", "significance_min", "number", "`3.3`", "above 0", "The least score in units of one over the root of the intervals."),
+    key("control.interference", "variation_min", "ratio", "`0.02`", "0 to 1", "Smaller changes, as a share of the mean, are no variation."),
+    key("control.cacheability", "read_share_min", "ratio", "`0.2`", "0 to 1", "Least share of reads."),
+    key("control.cacheability", "floor_max", "ratio", "`0.9`", "0 to 1", "Largest miss ratio that the best size may leave."),
+    key("control.cacheability", "invalidation_share_max", "number", "`0.8`", "above 0", "Largest number of cached blocks made invalid per block filled."),
+    key("control.cacheability", "sequential_share_max", "ratio", "`0.9`", "0 to 1", "Largest share of sequential reads."),
+    key("control.cacheability", "curve_accesses_min", "reads", "`200`", "at least 0", "Behind the curve, for it to be believed."),
+    key("control.feedback", "percentile", "per cent", "`75`", "above 0, at most 100", "Which percentile of the interval errors is corrected."),
+    key("control.feedback", "grow_after", "intervals", "`3`", "at least 1", "Needed before growing."),
+    key("control.feedback", "shrink_after", "intervals", "`8`", "at least `grow_after`", "Needed before shrinking."),
+    key("control.feedback", "gain", "number", "`0.5`", "above 0", "Growth per error, as a share of the size."),
+    key("control.feedback", "growth_max", "number", "`0.5`", "above 0", "Largest growth in one step, as a share of the size."),
+    key("control.feedback", "shrink_max", "ratio", "`0.15`", "above 0, below 1", "Largest shrinkage in one step."),
+    key("control.feedback", "dead_band", "ratio", "`0.15`", "0 to below 1", "Slack below the objective that is left alone."),
+    key("control.feedback", "guard_max", "intervals", "`30`", "at least 1", "Longest guard after growing."),
+    key("control.warmup", "zone_share_min", "ratio", "`0.001`", "0 to 1", "Least share of the accesses of a zone that is loaded."),
+    key("control.warmup", "overlap_min", "ratio", "`0.5`", "0 to 1", "Least overlap of the hot zones of now and before."),
+    key("control.warmup", "accesses_min", "accesses", "`500`", "at least 0", "Behind the zones, for anything to be loaded."),
+    key("control.warmup", "bytes_per_second_max", "bytes/s", "`67108864`", "at least 1", "Largest rate."),
+    key("control.warmup", "idle_share", "ratio", "`0.5`", "0 to 1", "Share of the origin's idle time that loading may use."),
+    key("control.removal", "sustained", "intervals", "`30`", "at least 1", "For which a reason must hold without a break."),
+    key("control.removal", "low_load_share", "ratio", "`0.3`", "0 to 1", "Load below this share of that at the grant is low."),
+    key("control.removal", "excess_without_max", "number", "`-0.3`", "below 0", "Excess that the model may predict without the cache for it to be superfluous."),
+    key("control.removal", "hit_ratio_min", "ratio", "`0.03`", "0 to 1", "Share of reads that a warm cache must answer."),
+];

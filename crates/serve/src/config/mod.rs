@@ -1,0 +1,383 @@
+//! What a daemon is started with: made in code, or read from one TOML file. All that is wrong is said before anything starts.
+//!
+//! [`Config::read`] is for people: every error names file, line and key. [`Config::check`] judges a configuration that
+//! was made in code by the same rules. Neither opens an origin, a socket or a database.
+
+mod check;
+mod file;
+mod keys;
+mod machine;
+mod problem;
+mod reader;
+
+pub(crate) use check::places;
+pub use keys::{KEYS, Key, TABLES, keys_of};
+pub use machine::machine_memory;
+pub use problem::{ConfigError, Problem};
+
+use forebay_appliance::volume::VolumeLimits;
+use forebay_appliance::{ListenerConfig, ServiceLimits};
+use forebay_control::{ControlConfig, Objective};
+use forebay_devmodel::{DiskGroupParameters, DiskParameters};
+use forebay_locality::LiveConfig;
+use forebay_nbd::Uri;
+use forebay_origin::layer::{DelayParameters, ErrorParameters, LogParameters, RateParameters};
+use forebay_origin::{MemoryImage, NbdOriginOptions};
+use forebay_units::{BlockSize, Bytes};
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Everything that a daemon is started with.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where NBD clients connect.
+    pub listen: Vec<ListenerConfig>,
+    /// The volumes.
+    pub volumes: Vec<VolumeConfig>,
+    /// Emulated disks that volumes share.
+    pub disk_groups: Vec<DiskGroupConfig>,
+    /// All fixed quotas, and what the controller may grant.
+    pub cache_memory: Bytes,
+    /// How the locality of reads is observed; `None`: not at all.
+    pub observe: Option<LiveConfig>,
+    /// The controller.
+    pub control: ControlSettings,
+    /// Metrics and state.
+    pub http: HttpConfig,
+    /// What is kept across restarts; `None`: nothing.
+    pub history: Option<HistoryConfig>,
+    /// Maxima of the data path.
+    pub limits: Limits,
+}
+
+/// A volume.
+#[derive(Clone, Debug)]
+pub struct VolumeConfig {
+    /// The NBD export's name.
+    pub name: String,
+    /// Where the data lives.
+    pub origin: OriginConfig,
+    /// What is stacked on the origin, the lowest first.
+    pub layers: Vec<LayerConfig>,
+    /// Refuses every change.
+    pub read_only: bool,
+    /// The unit of caching.
+    pub block_size: BlockSize,
+    /// Whether, and between which bounds, the controller sizes its cache.
+    pub cache: CacheConfig,
+    /// What it was promised.
+    pub objectives: Vec<Objective>,
+    /// What an origin that is absent at the start means.
+    pub on_absent: OnAbsent,
+}
+
+impl VolumeConfig {
+    /// A writable volume of 4 KiB blocks under the controller, without layers and objectives.
+    pub fn new(name: impl Into<String>, origin: OriginConfig) -> VolumeConfig {
+        VolumeConfig {
+            name: name.into(),
+            origin,
+            layers: Vec::new(),
+            read_only: false,
+            block_size: BlockSize::DEFAULT,
+            cache: CacheConfig::default(),
+            objectives: Vec::new(),
+            on_absent: OnAbsent::Fail,
+        }
+    }
+}
+
+/// Who says how large a volume's cache is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheConfig {
+    /// The configuration: this quota, for ever.
+    Fixed(Bytes),
+    /// The controller.
+    Controlled {
+        /// Whether it may grant any.
+        may_cache: bool,
+        /// What it always leaves.
+        minimum: Bytes,
+        /// What it never exceeds; `None`: the volume's size.
+        maximum: Option<Bytes>,
+    },
+}
+
+impl Default for CacheConfig {
+    fn default() -> CacheConfig {
+        CacheConfig::Controlled { may_cache: true, minimum: Bytes::ZERO, maximum: None }
+    }
+}
+
+/// Where a volume's data lives.
+#[derive(Clone)]
+pub enum OriginConfig {
+    /// A regular file.
+    File {
+        /// Where.
+        path: PathBuf,
+        /// Threads that make the blocking calls.
+        workers: usize,
+    },
+    /// A block device.
+    BlockDevice {
+        /// Where.
+        path: PathBuf,
+        /// Threads that make the blocking calls.
+        workers: usize,
+    },
+    /// An export of another NBD server.
+    Nbd {
+        /// Server and export.
+        uri: Uri,
+        /// How it is used.
+        options: NbdOriginOptions,
+    },
+    /// A place on an emulated disk group.
+    DiskGroup {
+        /// The group's name.
+        group: String,
+        /// What holds the bytes.
+        backing: DiskBacking,
+        /// Where the volume begins; `None`: behind the volume before.
+        offset: Option<u64>,
+    },
+    /// Zeroes in memory, lost at the end.
+    Memory {
+        /// The volume's size.
+        size: Bytes,
+    },
+    /// Bytes in memory that somebody else holds as well. In code only.
+    Image(Arc<MemoryImage>),
+}
+
+impl OriginConfig {
+    /// A regular file with the defaults.
+    pub fn file(path: impl Into<PathBuf>) -> OriginConfig {
+        OriginConfig::File { path: path.into(), workers: 8 }
+    }
+
+    /// The file or device that it opens, if it does.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            OriginConfig::File { path, .. }
+            | OriginConfig::BlockDevice { path, .. }
+            | OriginConfig::DiskGroup { backing: DiskBacking::File(path), .. } => Some(path),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Debug for OriginConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OriginConfig::File { path, .. } => write!(f, "file {}", path.display()),
+            OriginConfig::BlockDevice { path, .. } => write!(f, "block device {}", path.display()),
+            OriginConfig::Nbd { uri, .. } => write!(f, "{uri}"),
+            OriginConfig::DiskGroup { group, backing, offset } => {
+                write!(f, "{backing:?} on disk group {group} at {offset:?}")
+            }
+            OriginConfig::Memory { size } => write!(f, "memory of {size}"),
+            OriginConfig::Image(image) => write!(f, "image of {}", image.size()),
+        }
+    }
+}
+
+/// What holds the bytes of a volume on a disk group.
+#[derive(Clone)]
+pub enum DiskBacking {
+    /// A file or block device.
+    File(PathBuf),
+    /// Memory of this size.
+    Memory(Bytes),
+    /// Memory that somebody else holds as well. In code only.
+    Image(Arc<MemoryImage>),
+}
+
+impl fmt::Debug for DiskBacking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DiskBacking::File(path) => write!(f, "file {}", path.display()),
+            DiskBacking::Memory(size) => write!(f, "memory of {size}"),
+            DiskBacking::Image(image) => write!(f, "image of {}", image.size()),
+        }
+    }
+}
+
+/// A layer over an origin.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LayerConfig {
+    /// Holds requests back.
+    Delay(DelayParameters),
+    /// Fails requests.
+    Error(ErrorParameters),
+    /// Lets no more through.
+    Rate(RateParameters),
+    /// Notes requests.
+    Log(LogParameters),
+}
+
+/// What an origin that is absent at the start means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnAbsent {
+    /// The daemon does not start.
+    #[default]
+    Fail,
+    /// The other volumes are served; this one is exported once its origin is there.
+    Wait,
+}
+
+/// An emulated disk group.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DiskGroupConfig {
+    /// How volumes refer to it.
+    pub name: String,
+    /// What it is.
+    pub parameters: DiskGroupParameters,
+}
+
+impl DiskGroupConfig {
+    /// Four disks of 7,200 rpm and 64 GiB each.
+    pub fn new(name: impl Into<String>) -> DiskGroupConfig {
+        let disk = DiskParameters::rpm_7200(Bytes::gib(64).get());
+        DiskGroupConfig { name: name.into(), parameters: DiskGroupParameters::striped(4, disk) }
+    }
+}
+
+/// The controller.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ControlSettings {
+    /// Whether caches are granted and taken back.
+    pub enabled: bool,
+    /// How often volumes are observed and decisions made.
+    pub interval: Duration,
+    /// Its parameters.
+    pub rules: ControlConfig,
+}
+
+impl Default for ControlSettings {
+    fn default() -> ControlSettings {
+        ControlSettings { enabled: true, interval: Duration::from_secs(10), rules: ControlConfig::default() }
+    }
+}
+
+/// Metrics and state for people and programs of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpConfig {
+    /// A loopback address; `None`: not over TCP.
+    pub listen: Option<SocketAddr>,
+    /// A unix socket; `None`: not there.
+    pub socket: Option<PathBuf>,
+}
+
+/// Where `forebay status` asks unless it is told otherwise.
+pub const HTTP_DEFAULT: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9809);
+
+/// What is kept across restarts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistoryConfig {
+    /// The database.
+    pub path: PathBuf,
+    /// Older rows are deleted.
+    pub retention: Duration,
+    /// Intervals kept at most, whatever their age.
+    pub rows_max: u64,
+}
+
+impl HistoryConfig {
+    /// A week, at most two million intervals, in the database at `path`.
+    pub fn new(path: impl Into<PathBuf>) -> HistoryConfig {
+        HistoryConfig { path: path.into(), retention: Duration::from_secs(7 * 86_400), rows_max: 2_000_000 }
+    }
+}
+
+/// Maxima of the data path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Threads that serve volumes; 0: one per core, at most 4.
+    pub workers: usize,
+    /// Clients at once.
+    pub connections: usize,
+    /// Of each worker.
+    pub service: ServiceLimits,
+    /// Of each volume.
+    pub volume: VolumeLimits,
+    /// How long what is in flight may take at the end.
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            workers: 0,
+            connections: 4096,
+            service: ServiceLimits::default(),
+            volume: VolumeLimits::default(),
+            drain: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Config {
+    /// These volumes, nothing listening yet, no HTTP and no history, everything else as by default.
+    pub fn new(volumes: Vec<VolumeConfig>) -> Config {
+        Config {
+            listen: Vec::new(),
+            volumes,
+            disk_groups: Vec::new(),
+            cache_memory: Bytes(machine_memory().get() / 4),
+            observe: Some(LiveConfig::default()),
+            control: ControlSettings::default(),
+            http: HttpConfig { listen: None, socket: None },
+            history: None,
+            limits: Limits::default(),
+        }
+    }
+
+    /// Reads and checks the file at `path`; paths in it are relative to its folder.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with everything that is wrong.
+    pub fn read(path: &Path) -> Result<Config, ConfigError> {
+        let file = path.display().to_string();
+        match std::fs::read_to_string(path) {
+            Ok(text) => Config::parse(&file, &text, path.parent().unwrap_or(Path::new(""))),
+            Err(error) => {
+                let message = format!("cannot read the configuration: {error}");
+                let problem = Problem { line: None, key: String::new(), message, hint: None };
+                Err(ConfigError { file, problems: vec![problem] })
+            }
+        }
+    }
+
+    /// Reads and checks `text`, which came from `file`; paths in it are relative to `folder`.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with everything that is wrong.
+    pub fn parse(file: &str, text: &str, folder: &Path) -> Result<Config, ConfigError> {
+        file::parse(file, text, folder)
+    }
+
+    /// Checks what was made in code, by the same rules.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with everything that is wrong.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let mut findings = Vec::new();
+        check::check(self, &mut findings);
+        if findings.is_empty() {
+            return Ok(());
+        }
+        let problem = |finding: problem::Finding| Problem {
+            line: None,
+            key: finding.key,
+            message: finding.message,
+            hint: finding.hint,
+        };
+        Err(ConfigError { file: String::new(), problems: findings.into_iter().map(problem).collect() })
+    }
+}

@@ -1,0 +1,431 @@
+//! The running daemon: what `forebay serve` starts, and what demonstrations and tests start in their own process.
+//!
+//! Invariant: the data path depends on nothing else here. Controller, HTTP and history may panic, hang or fail, and
+//! clients are served.
+
+use crate::config::{CacheConfig, Config, ConfigError, OnAbsent, VolumeConfig};
+use crate::history::{DatedDecision, History};
+use crate::http::{HttpServer, Listeners};
+use crate::monitor::Monitor;
+use crate::origins::{OriginFailure, OriginShop, competition};
+use crate::pilot;
+use crate::status::{ControllerState, Curve, Explanation, Status};
+use forebay_appliance::{
+    AddVolumeError, Appliance, ApplianceConfig, BoundAddress, Drained, VolumeConfig as ServedVolume,
+};
+use forebay_control::{OriginId, OriginSpec};
+use forebay_locality::LiveConfig;
+use forebay_nbd::Uri;
+use forebay_origin::Origin;
+use forebay_units::{Bytes, mix64};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use thiserror::Error;
+
+/// Decisions that are kept in memory; a history keeps more.
+const DECISIONS_MAX: usize = 10_000;
+/// Pause before an absent origin is tried again.
+const ABSENT_RETRY: Duration = Duration::from_millis(500);
+
+/// Why a daemon did not start. Nothing of it runs then.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// An origin cannot be opened.
+    #[error("volume `{volume}` cannot be served")]
+    Origin {
+        /// The volume.
+        volume: String,
+        /// Why.
+        source: OriginFailure,
+    },
+    /// The emulated disks cannot be started.
+    #[error("the emulated disks cannot be started")]
+    Disks {
+        /// Why.
+        source: OriginFailure,
+    },
+    /// The data path cannot be started.
+    #[error(transparent)]
+    Appliance(#[from] forebay_appliance::StartError),
+    /// HTTP cannot listen.
+    #[error("cannot listen for HTTP on `{address}`")]
+    Http {
+        /// Where.
+        address: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The system has no threads for it.
+    #[error("cannot start the threads of the daemon")]
+    System(#[from] io::Error),
+}
+
+/// What all threads of the daemon see.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) appliance: Appliance,
+    pub(crate) history: Option<History>,
+    pub(crate) started: Instant,
+    pub(crate) started_unix_ms: i64,
+    /// Of each volume, in the order of the configuration, and of each origin.
+    pub(crate) origins: (Vec<OriginId>, Vec<OriginSpec>),
+    pub(crate) controller_enabled: AtomicBool,
+    pub(crate) steps: AtomicU64,
+    pub(crate) state: Mutex<State>,
+    stopping: Mutex<bool>,
+    wake: Condvar,
+    #[cfg(test)]
+    pub(crate) panics_next_step: AtomicBool,
+}
+
+/// What is remembered from interval to interval.
+pub(crate) struct State {
+    /// By volume.
+    pub(crate) monitors: BTreeMap<String, Monitor>,
+    /// Oldest first, earlier runs first.
+    pub(crate) decisions: VecDeque<DatedDecision>,
+    /// By kind, of this run.
+    pub(crate) decision_counts: BTreeMap<String, u64>,
+    /// By action and outcome.
+    pub(crate) action_counts: BTreeMap<(&'static str, &'static str), u64>,
+    /// Volumes that are not exported yet, and why.
+    pub(crate) absent: BTreeMap<String, String>,
+    /// What the controller said last, by volume: its word for the state, and whom its cache serves.
+    pub(crate) judged: BTreeMap<String, (String, Vec<String>)>,
+    /// The share of time that the disks of a volume's origin were busy.
+    pub(crate) utilisation: BTreeMap<String, f64>,
+    pub(crate) dead: bool,
+    pub(crate) restarts: u64,
+    pub(crate) last_panic: Option<String>,
+    pub(crate) last_step: Duration,
+}
+
+impl Shared {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        // Who panicked while holding it left plain numbers behind.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sleeps until `at`; `false` if the daemon stops.
+    pub(crate) fn sleep_until(&self, at: Instant) -> bool {
+        let mut stopping = self.stopping.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*stopping {
+            let now = Instant::now();
+            if now >= at {
+                return true;
+            }
+            stopping = self.wake.wait_timeout(stopping, at - now).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        false
+    }
+
+    fn stop(&self) {
+        *self.stopping.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.wake.notify_all();
+    }
+
+    pub(crate) fn controller_state(&self, state: &State) -> ControllerState {
+        if !self.controller_enabled.load(Ordering::Relaxed) {
+            ControllerState::Disabled
+        } else if state.dead {
+            ControllerState::Dead
+        } else {
+            ControllerState::Running
+        }
+    }
+
+    /// How clients name a volume, one URI per listener.
+    pub(crate) fn uris(&self, volume: &str) -> Vec<String> {
+        let uri = |address: &BoundAddress| match address {
+            BoundAddress::Unix(path) => {
+                Uri::unix(std::path::absolute(path).unwrap_or_else(|_| path.clone()), volume)
+            }
+            BoundAddress::Tcp(address) => Uri::tcp(address.ip().to_string(), address.port(), volume),
+        };
+        self.appliance.listeners().iter().map(|address| uri(address).to_string()).collect()
+    }
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn unix_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// A running daemon. Dropping it stops it at once; [`Daemon::shutdown`] lets what is in flight complete.
+pub struct Daemon {
+    shared: Option<Arc<Shared>>,
+    threads: Vec<JoinHandle<()>>,
+    http: Option<HttpServer>,
+}
+
+impl Daemon {
+    /// Checks `config`, opens origins and listeners, and serves.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing runs and no socket is left behind then.
+    pub fn start(config: Config) -> Result<Daemon, StartError> {
+        config.check()?;
+        let shop = OriginShop::start(&config).map_err(|source| StartError::Disks { source })?;
+        let mut absent = BTreeMap::new();
+        let mut served = Vec::new();
+        for (index, volume) in config.volumes.iter().enumerate() {
+            match shop.open(&config, index) {
+                Ok(origin) => served.push(served_volume(&config, volume, origin)),
+                Err(error) if volume.on_absent == OnAbsent::Wait => {
+                    let reason = chain(&error);
+                    tracing::warn!(
+                        volume = volume.name,
+                        reason,
+                        "origin is absent; the volume is exported once it is there"
+                    );
+                    absent.insert(volume.name.clone(), reason);
+                }
+                Err(source) => return Err(StartError::Origin { volume: volume.name.clone(), source }),
+            }
+        }
+        let listeners = Listeners::open(&config.http)
+            .map_err(|(address, source)| StartError::Http { address, source })?;
+        let workers = match config.limits.workers {
+            0 => thread::available_parallelism().map_or(1, usize::from).min(4),
+            workers => workers,
+        };
+        let appliance = Appliance::start(ApplianceConfig {
+            listeners: config.listen.clone(),
+            workers: workers.min(config.volumes.len()),
+            connections_max: config.limits.connections,
+            limits: config.limits.service,
+            volumes: served,
+            ..ApplianceConfig::default()
+        })?;
+        let mut history = config.history.clone().map(History::start).transpose()?;
+        let earlier =
+            history.as_mut().map(|history| std::mem::take(&mut history.earlier)).unwrap_or_default();
+        let waits = !absent.is_empty();
+        let enabled = config.control.enabled;
+        let origins = competition(&config);
+        let shared = Arc::new(Shared {
+            config,
+            appliance,
+            history,
+            started: Instant::now(),
+            started_unix_ms: unix_ms(),
+            origins,
+            controller_enabled: AtomicBool::new(enabled),
+            steps: AtomicU64::new(0),
+            state: Mutex::new(State {
+                monitors: BTreeMap::new(),
+                decisions: earlier.into(),
+                decision_counts: BTreeMap::new(),
+                action_counts: BTreeMap::new(),
+                absent,
+                judged: BTreeMap::new(),
+                utilisation: BTreeMap::new(),
+                dead: false,
+                restarts: 0,
+                last_panic: None,
+                last_step: Duration::ZERO,
+            }),
+            stopping: Mutex::new(false),
+            wake: Condvar::new(),
+            #[cfg(test)]
+            panics_next_step: AtomicBool::new(false),
+        });
+        let mut daemon = Daemon { shared: Some(Arc::clone(&shared)), threads: Vec::new(), http: None };
+        daemon.http = HttpServer::start(listeners, &shared)?;
+        let for_pilot = Arc::clone(&shared);
+        let pilot =
+            thread::Builder::new().name("control".to_owned()).spawn(move || pilot::run(&for_pilot))?;
+        daemon.threads.push(pilot);
+        if waits {
+            let thread = thread::Builder::new()
+                .name("absent-origins".to_owned())
+                .spawn(move || wait_for_origins(&shared, &shop))?;
+            daemon.threads.push(thread);
+        }
+        Ok(daemon)
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        self.shared.as_ref().expect("only shutdown takes it")
+    }
+
+    /// The data path.
+    pub fn appliance(&self) -> &Appliance {
+        &self.shared().appliance
+    }
+
+    /// What it was started with.
+    pub fn config(&self) -> &Config {
+        &self.shared().config
+    }
+
+    /// How clients name a volume, one URI per listener, in the order of the configuration.
+    pub fn uris(&self, volume: &str) -> Vec<String> {
+        self.shared().uris(volume)
+    }
+
+    /// Where HTTP is answered over TCP, with the port that was chosen.
+    pub fn http_address(&self) -> Option<SocketAddr> {
+        self.http.as_ref().and_then(HttpServer::address)
+    }
+
+    /// Where HTTP is answered on a unix socket.
+    pub fn http_socket(&self) -> Option<PathBuf> {
+        self.config().http.socket.clone()
+    }
+
+    /// Everything about now.
+    pub fn status(&self) -> Status {
+        crate::report::status(self.shared())
+    }
+
+    /// What was decided about a volume, oldest first; earlier runs too where a history is kept.
+    pub fn decisions(&self, volume: &str) -> Vec<DatedDecision> {
+        crate::report::decisions(self.shared(), volume)
+    }
+
+    /// Why a volume is served as it is; `None` for an unknown one.
+    pub fn explain(&self, volume: &str) -> Option<Explanation> {
+        crate::report::explain(self.shared(), volume)
+    }
+
+    /// The live curve of a volume; `None` where there is none.
+    pub fn curve(&self, volume: &str) -> Option<Curve> {
+        crate::report::curve(self.shared(), volume)
+    }
+
+    /// The metrics, as `/metrics` has them.
+    pub fn metrics(&self) -> String {
+        crate::metrics::render(self.shared())
+    }
+
+    /// Switches the controller on or off. Off, quotas stay as they are, and observation goes on.
+    pub fn set_controller_enabled(&self, enabled: bool) {
+        self.shared().controller_enabled.store(enabled, Ordering::Relaxed);
+        tracing::info!(enabled, "controller switched");
+    }
+
+    /// Control intervals that have been observed so far: for who waits for the next one.
+    pub fn intervals(&self) -> u64 {
+        self.shared().steps.load(Ordering::Acquire)
+    }
+
+    /// Stops listening, lets what is in flight complete for at most `limits.drain`, writes the history and ends.
+    pub fn shutdown(mut self) -> Drained {
+        let drain = self.config().limits.drain;
+        self.end(drain)
+    }
+
+    fn end(&mut self, drain: Duration) -> Drained {
+        let Some(shared) = self.shared.take() else { return Drained::Completely };
+        shared.stop();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+        self.http.take();
+        match Arc::into_inner(shared) {
+            Some(Shared { appliance, history, .. }) => {
+                let drained = appliance.shutdown(drain);
+                drop(history);
+                drained
+            }
+            // A thread that could not be joined holds on to it; the data path ends with the process.
+            None => Drained::TimedOut,
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn panic_in_next_step(&self) {
+        self.shared().panics_next_step.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.end(Duration::ZERO);
+    }
+}
+
+/// A volume in the data path's words.
+fn served_volume(config: &Config, volume: &VolumeConfig, origin: Arc<dyn Origin>) -> ServedVolume {
+    let quota = match volume.cache {
+        CacheConfig::Fixed(quota) => quota,
+        CacheConfig::Controlled { .. } => Bytes::ZERO,
+    };
+    // Which blocks are sampled must not be the same for all volumes, or their errors would be.
+    let seed = volume.name.bytes().fold(0, |seed, byte| mix64(seed ^ u64::from(byte)));
+    ServedVolume {
+        block_size: volume.block_size,
+        quota,
+        read_only: volume.read_only,
+        locality: config.observe.map(|observe| LiveConfig { block_size: volume.block_size, seed, ..observe }),
+        limits: config.limits.volume,
+        ..ServedVolume::new(volume.name.clone(), origin)
+    }
+}
+
+/// Exports volumes whose origins were absent as they appear.
+fn wait_for_origins(shared: &Shared, shop: &OriginShop) {
+    while shared.sleep_until(Instant::now() + ABSENT_RETRY) {
+        let absent: Vec<String> = shared.state().absent.keys().cloned().collect();
+        if absent.is_empty() {
+            return;
+        }
+        for (index, volume) in shared.config.volumes.iter().enumerate() {
+            if !absent.contains(&volume.name) {
+                continue;
+            }
+            let added = shop.open(&shared.config, index).map_err(|error| chain(&error)).and_then(|origin| {
+                let served = served_volume(&shared.config, volume, origin);
+                match shared.appliance.add_volume(served) {
+                    Ok(()) | Err(AddVolumeError::Exists { .. }) => Ok(()),
+                    Err(error) => Err(chain(&error)),
+                }
+            });
+            let mut state = shared.state();
+            match added {
+                Ok(()) => {
+                    tracing::info!(volume = volume.name, "origin is there; the volume is exported");
+                    state.absent.remove(&volume.name);
+                }
+                Err(reason) => {
+                    state.absent.insert(volume.name.clone(), reason);
+                }
+            }
+        }
+    }
+}
+
+/// An error with its sources.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}
+
+/// Puts decisions where people find them.
+pub(crate) fn remember(state: &mut State, decisions: &[DatedDecision]) {
+    for dated in decisions {
+        if state.decisions.len() == DECISIONS_MAX {
+            state.decisions.pop_front();
+        }
+        *state.decision_counts.entry(crate::history::word(&dated.decision.kind)).or_default() += 1;
+        state.decisions.push_back(dated.clone());
+    }
+}

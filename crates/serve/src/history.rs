@@ -1,0 +1,546 @@
+//! What is kept across restarts: intervals and decisions, in SQLite, written by a thread of its own.
+//!
+//! Nobody waits for it. What it cannot take, because its queue is full or the database fails, is counted and lost; serving
+//! and deciding go on. The layout is in docs/internals/format-history.md.
+
+use crate::config::HistoryConfig;
+use forebay_control::Decision;
+use rusqlite::{Connection, OpenFlags, params};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// The version of the layout that this code writes.
+pub const VERSION: i64 = 1;
+/// Marks the file as ours: `FBAY`.
+const APPLICATION_ID: i64 = 0x4642_4159;
+/// Batches that may wait (ours: hours at the default interval).
+const QUEUE_MAX: usize = 1024;
+/// Decisions of earlier runs that are told again.
+const DECISIONS_TOLD: usize = 1000;
+/// How long another writer may hold the database.
+const BUSY: Duration = Duration::from_secs(2);
+/// How often a database that could not be opened is tried again.
+const RETRY: Duration = Duration::from_secs(30);
+/// How often old rows are looked for.
+const PRUNE: Duration = Duration::from_secs(60);
+
+const SCHEMA: &str = "
+CREATE TABLE volume (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE
+) STRICT;
+CREATE TABLE interval (
+    volume INTEGER NOT NULL REFERENCES volume (id),
+    at_unix_ms INTEGER NOT NULL,
+    span_ms INTEGER NOT NULL,
+    reads INTEGER NOT NULL,
+    writes INTEGER NOT NULL,
+    bytes_read INTEGER NOT NULL,
+    bytes_written INTEGER NOT NULL,
+    errors INTEGER NOT NULL,
+    iops REAL NOT NULL,
+    read_mean_us REAL, read_p50_us REAL, read_p95_us REAL, read_p99_us REAL,
+    write_mean_us REAL, write_p50_us REAL, write_p95_us REAL, write_p99_us REAL,
+    hit_ratio REAL,
+    quota_bytes INTEGER NOT NULL,
+    used_bytes INTEGER NOT NULL,
+    conforming_share REAL,
+    PRIMARY KEY (volume, at_unix_ms)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX interval_at ON interval (at_unix_ms);
+CREATE TABLE decision (
+    id INTEGER PRIMARY KEY,
+    at_unix_ms INTEGER NOT NULL,
+    volume TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    summary TEXT NOT NULL,
+    json TEXT NOT NULL
+) STRICT;
+CREATE INDEX decision_at ON decision (at_unix_ms);
+CREATE INDEX decision_volume ON decision (volume, at_unix_ms);
+";
+
+/// Why a database cannot be used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum HistoryError {
+    /// It is something else.
+    #[error(
+        "`{path}` is a database of something else (application id {found:#x}, expected {APPLICATION_ID:#x})"
+    )]
+    Stranger {
+        /// Where.
+        path: String,
+        /// What it says.
+        found: i64,
+    },
+    /// It was written by a later version.
+    #[error(
+        "`{path}` has layout version {found}, expected at most {VERSION}: it was written by a later forebay"
+    )]
+    Version {
+        /// Where.
+        path: String,
+        /// What it says.
+        found: i64,
+    },
+    /// The database says no.
+    #[error("history `{path}`: {source}")]
+    Database {
+        /// Where.
+        path: String,
+        /// Why.
+        source: rusqlite::Error,
+    },
+}
+
+/// One interval of one volume.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct IntervalRow {
+    /// The volume's name.
+    pub volume: String,
+    /// The end of the interval, milliseconds since 1970.
+    pub at_unix_ms: i64,
+    /// Its length.
+    pub span_ms: i64,
+    /// Reads that arrived.
+    pub reads: u64,
+    /// Writes, trims and zeroes that arrived.
+    pub writes: u64,
+    /// Bytes of reads.
+    pub bytes_read: u64,
+    /// Bytes of writes.
+    pub bytes_written: u64,
+    /// Requests answered with an error.
+    pub errors: u64,
+    /// Requests per second.
+    pub iops: f64,
+    /// Mean, p50, p95 and p99 of reads, microseconds; absent without reads.
+    pub read_us: [Option<f64>; 4],
+    /// Mean, p50, p95 and p99 of writes, microseconds; absent without writes.
+    pub write_us: [Option<f64>; 4],
+    /// Share of the reads that the cache alone answered; absent without reads.
+    pub hit_ratio: Option<f64>,
+    /// The quota.
+    pub quota_bytes: u64,
+    /// Cached.
+    pub used_bytes: u64,
+    /// Share of the last windows that conform, of the worst objective; absent without one.
+    pub conforming_share: Option<f64>,
+}
+
+/// A decision and when it was made.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct DatedDecision {
+    /// Milliseconds since 1970.
+    pub at_unix_ms: i64,
+    /// The decision; its `at_ns` counts from the start of the run that made it.
+    #[serde(flatten)]
+    pub decision: Decision,
+}
+
+/// What is written together.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    pub(crate) intervals: Vec<IntervalRow>,
+    pub(crate) decisions: Vec<DatedDecision>,
+}
+
+impl Batch {
+    fn rows(&self) -> u64 {
+        (self.intervals.len() + self.decisions.len()) as u64
+    }
+}
+
+/// How it goes, for people.
+#[derive(Debug, Default)]
+pub(crate) struct HistoryCounters {
+    pub(crate) written: AtomicU64,
+    pub(crate) lost: AtomicU64,
+    pub(crate) failures: AtomicU64,
+    /// What is wrong now; `None` when the last write worked.
+    trouble: Mutex<Option<String>>,
+}
+
+impl HistoryCounters {
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_trouble(&self, trouble: Option<String>) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    }
+}
+
+/// The writing thread, seen from those who have something to keep.
+pub(crate) struct History {
+    sender: Option<SyncSender<Batch>>,
+    counters: Arc<HistoryCounters>,
+    thread: Option<JoinHandle<()>>,
+    /// What earlier runs decided, oldest first.
+    pub(crate) earlier: Vec<DatedDecision>,
+}
+
+impl History {
+    /// Opens the database, or tries again later where that fails.
+    pub(crate) fn start(config: HistoryConfig) -> std::io::Result<History> {
+        let counters = Arc::new(HistoryCounters::default());
+        let mut earlier = Vec::new();
+        let database = match Database::open(&config) {
+            Ok(database) => {
+                earlier = database.decisions(None, DECISIONS_TOLD).unwrap_or_default();
+                Some(database)
+            }
+            Err(error) => {
+                tracing::error!(%error, "no history is kept; serving goes on");
+                counters.failures.fetch_add(1, Ordering::Relaxed);
+                counters.set_trouble(Some(error.to_string()));
+                None
+            }
+        };
+        let (sender, receiver) = sync_channel(QUEUE_MAX);
+        let for_thread = Arc::clone(&counters);
+        let thread = thread::Builder::new()
+            .name("history".to_owned())
+            .spawn(move || write(&config, database, &receiver, &for_thread))?;
+        Ok(History { sender: Some(sender), counters, thread: Some(thread), earlier })
+    }
+
+    pub(crate) fn counters(&self) -> &Arc<HistoryCounters> {
+        &self.counters
+    }
+
+    /// Has `batch` written when there is time; never waits.
+    pub(crate) fn keep(&self, batch: Batch) {
+        let rows = batch.rows();
+        let sent = self.sender.as_ref().map(|sender| sender.try_send(batch));
+        if let Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) = sent {
+            self.counters.lost.fetch_add(rows, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for History {
+    /// Writes what waits; each batch may take as long as another writer holds the database.
+    fn drop(&mut self) {
+        self.sender.take();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn write(
+    config: &HistoryConfig,
+    mut database: Option<Database>,
+    receiver: &Receiver<Batch>,
+    counters: &HistoryCounters,
+) {
+    let mut opened_at = Instant::now();
+    let mut pruned_at: Option<Instant> = None;
+    loop {
+        let batch = match receiver.recv_timeout(PRUNE) {
+            Ok(batch) => batch,
+            Err(RecvTimeoutError::Timeout) => Batch::default(),
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        if database.is_none() && opened_at.elapsed() >= RETRY {
+            opened_at = Instant::now();
+            match Database::open(config) {
+                Ok(opened) => database = Some(opened),
+                Err(error) => counters.set_trouble(Some(error.to_string())),
+            }
+        }
+        let Some(open) = &mut database else {
+            counters.lost.fetch_add(batch.rows(), Ordering::Relaxed);
+            continue;
+        };
+        let mut result = open.write(&batch);
+        let lost = if result.is_err() { batch.rows() } else { 0 };
+        if result.is_ok() && pruned_at.is_none_or(|at| at.elapsed() >= PRUNE) {
+            pruned_at = Some(Instant::now());
+            result = open.prune(config);
+        }
+        counters.written.fetch_add(batch.rows() - lost, Ordering::Relaxed);
+        counters.lost.fetch_add(lost, Ordering::Relaxed);
+        match result {
+            Ok(()) => counters.set_trouble(None),
+            Err(error) => {
+                let error = open.error(error);
+                tracing::warn!(%error, lost, "history is not written; serving goes on");
+                counters.failures.fetch_add(1, Ordering::Relaxed);
+                counters.set_trouble(Some(error.to_string()));
+            }
+        }
+    }
+}
+
+/// An open history.
+pub struct Database {
+    path: String,
+    connection: Connection,
+}
+
+impl Database {
+    /// Opens the database for writing, makes it if it is not there, and upgrades an older layout.
+    ///
+    /// # Errors
+    /// [`HistoryError`].
+    pub fn open(config: &HistoryConfig) -> Result<Database, HistoryError> {
+        let path = config.path.display().to_string();
+        let wrong = |source| HistoryError::Database { path: path.clone(), source };
+        let connection = Connection::open(&config.path).map_err(wrong)?;
+        connection.busy_timeout(BUSY).map_err(wrong)?;
+        let number = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+        let (id, version) =
+            (number("application_id").map_err(wrong)?, number("user_version").map_err(wrong)?);
+        let tables: i64 = connection
+            .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+            .map_err(wrong)?;
+        if id != APPLICATION_ID && (id != 0 || tables > 0) {
+            return Err(HistoryError::Stranger { path, found: id });
+        }
+        if version > VERSION {
+            return Err(HistoryError::Version { path, found: version });
+        }
+        if version == 0 {
+            // All or nothing, so that a crash leaves no half of a layout. Later versions append their steps here.
+            let script = format!(
+                "PRAGMA journal_mode = WAL;
+                 BEGIN IMMEDIATE; {SCHEMA}
+                 PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}; COMMIT;"
+            );
+            connection.execute_batch(&script).map_err(wrong)?;
+        }
+        // A crash of the machine may lose the last seconds, never the database.
+        connection.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;").map_err(wrong)?;
+        Ok(Database { path, connection })
+    }
+
+    /// Opens the database at `path` for reading.
+    ///
+    /// # Errors
+    /// [`HistoryError`].
+    pub fn read(path: &Path) -> Result<Database, HistoryError> {
+        let name = path.display().to_string();
+        match Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY) {
+            Ok(connection) => Ok(Database { path: name, connection }),
+            Err(source) => Err(HistoryError::Database { path: name, source }),
+        }
+    }
+
+    fn error(&self, source: rusqlite::Error) -> HistoryError {
+        HistoryError::Database { path: self.path.clone(), source }
+    }
+
+    fn write(&mut self, batch: &Batch) -> rusqlite::Result<()> {
+        if batch.rows() == 0 {
+            return Ok(());
+        }
+        let transaction = self.connection.transaction()?;
+        {
+            let mut volume = transaction.prepare_cached("INSERT OR IGNORE INTO volume (name) VALUES (?1)")?;
+            let mut interval = transaction.prepare_cached(
+                "INSERT OR REPLACE INTO interval VALUES ((SELECT id FROM volume WHERE name = ?1), ?2, ?3, ?4, ?5, ?6, \
+                 ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)",
+            )?;
+            for row in &batch.intervals {
+                volume.execute([&row.volume])?;
+                let [read_mean, read_p50, read_p95, read_p99] = row.read_us;
+                let [write_mean, write_p50, write_p95, write_p99] = row.write_us;
+                interval.execute(params![
+                    row.volume,
+                    row.at_unix_ms,
+                    row.span_ms,
+                    row.reads as i64,
+                    row.writes as i64,
+                    row.bytes_read as i64,
+                    row.bytes_written as i64,
+                    row.errors as i64,
+                    row.iops,
+                    read_mean,
+                    read_p50,
+                    read_p95,
+                    read_p99,
+                    write_mean,
+                    write_p50,
+                    write_p95,
+                    write_p99,
+                    row.hit_ratio,
+                    row.quota_bytes as i64,
+                    row.used_bytes as i64,
+                    row.conforming_share,
+                ])?;
+            }
+            let mut decision = transaction.prepare_cached(
+                "INSERT INTO decision (at_unix_ms, volume, kind, summary, json) VALUES (?1, ?2, ?3, ?4, ?5)",
+            )?;
+            for dated in &batch.decisions {
+                let kind = word(&dated.decision.kind);
+                let json = serde_json::to_string(&dated.decision).unwrap_or_default();
+                let (name, summary) = (&dated.decision.volume_name, &dated.decision.summary);
+                decision.execute(params![dated.at_unix_ms, name, kind, summary, json])?;
+            }
+        }
+        transaction.commit()
+    }
+
+    /// Deletes what is too old or too much.
+    fn prune(&mut self, config: &HistoryConfig) -> rusqlite::Result<()> {
+        let newest: Option<i64> =
+            self.connection.query_row("SELECT max(at_unix_ms) FROM interval", [], |row| row.get(0))?;
+        let Some(newest) = newest else { return Ok(()) };
+        let oldest = newest.saturating_sub(i64::try_from(config.retention.as_millis()).unwrap_or(i64::MAX));
+        self.connection.execute("DELETE FROM interval WHERE at_unix_ms < ?1", [oldest])?;
+        self.connection.execute("DELETE FROM decision WHERE at_unix_ms < ?1", [oldest])?;
+        let rows: i64 = self.connection.query_row("SELECT count(*) FROM interval", [], |row| row.get(0))?;
+        let most = i64::try_from(config.rows_max).unwrap_or(i64::MAX);
+        if rows > most {
+            let too_old = "SELECT at_unix_ms FROM interval ORDER BY at_unix_ms DESC LIMIT 1 OFFSET ?1";
+            self.connection
+                .execute(&format!("DELETE FROM interval WHERE at_unix_ms <= ({too_old})"), [most])?;
+        }
+        self.connection
+            .execute("DELETE FROM decision WHERE id <= (SELECT max(id) FROM decision) - ?1", [most])?;
+        Ok(())
+    }
+
+    /// The last `count` decisions, oldest first; of one volume where it is named.
+    ///
+    /// # Errors
+    /// [`HistoryError`].
+    pub fn decisions(&self, volume: Option<&str>, count: usize) -> Result<Vec<DatedDecision>, HistoryError> {
+        let read = || -> rusqlite::Result<Vec<DatedDecision>> {
+            let mut statement = self.connection.prepare(
+                "SELECT at_unix_ms, json FROM decision WHERE ?1 IS NULL OR volume = ?1 ORDER BY id DESC LIMIT ?2",
+            )?;
+            let rows = statement.query_map(params![volume, count as i64], |row| {
+                Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?))
+            })?;
+            let mut decisions = Vec::new();
+            for row in rows {
+                let (at_unix_ms, json) = row?;
+                // A kind that a later version made is not ours to tell.
+                if let Ok(decision) = serde_json::from_str(&json) {
+                    decisions.push(DatedDecision { at_unix_ms, decision });
+                }
+            }
+            decisions.reverse();
+            Ok(decisions)
+        };
+        read().map_err(|error| self.error(error))
+    }
+
+    /// How many intervals of `volume` are kept.
+    ///
+    /// # Errors
+    /// [`HistoryError`].
+    pub fn intervals(&self, volume: &str) -> Result<u64, HistoryError> {
+        let sql =
+            "SELECT count(*) FROM interval JOIN volume ON volume.id = interval.volume WHERE volume.name = ?1";
+        let count = self.connection.query_row(sql, [volume], |row| row.get::<_, i64>(0));
+        count.map(|count| count as u64).map_err(|error| self.error(error))
+    }
+}
+
+/// A unit variant as its word.
+pub(crate) fn word<T: serde::Serialize>(value: &T) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_control::{DecisionKind, Fact, VolumeId};
+    use forebay_units::Nanos;
+
+    fn row(volume: &str, at_unix_ms: i64) -> IntervalRow {
+        IntervalRow { volume: volume.to_owned(), at_unix_ms, span_ms: 1000, ..IntervalRow::default() }
+    }
+
+    fn decision(at_unix_ms: i64) -> DatedDecision {
+        let decision = Decision {
+            at: Nanos::secs(1),
+            volume: VolumeId(0),
+            volume_name: "db".to_owned(),
+            kind: DecisionKind::Granted,
+            summary: "granted".to_owned(),
+            facts: vec![Fact::number("size", 3.0, "blocks")],
+            alternatives: Vec::new(),
+        };
+        DatedDecision { at_unix_ms, decision }
+    }
+
+    #[test]
+    fn rows_come_back_and_old_ones_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = HistoryConfig::new(folder.path().join("history.db"));
+        config.retention = Duration::from_secs(60);
+        config.rows_max = 3;
+        let mut database = Database::open(&config).unwrap();
+        let intervals = (0..6).map(|at| row("db", 100_000 + at * 20_000)).collect();
+        database.write(&Batch { intervals, decisions: vec![decision(90_000), decision(190_000)] }).unwrap();
+        assert_eq!(database.intervals("db").unwrap(), 6);
+        // The newest is at 200 s: 140 s to 200 s stay, which are four; of these three.
+        database.prune(&config).unwrap();
+        assert_eq!(database.intervals("db").unwrap(), 3);
+        assert_eq!(database.decisions(Some("db"), 10).unwrap(), [decision(190_000)]);
+        assert!(database.decisions(Some("other"), 10).unwrap().is_empty());
+        drop(database);
+        assert_eq!(Database::read(&config.path).unwrap().intervals("db").unwrap(), 3);
+    }
+
+    #[test]
+    fn strangers_and_later_versions_are_refused_and_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = HistoryConfig::new(folder.path().join("other.db"));
+        let other = Connection::open(&config.path).unwrap();
+        other.execute_batch("CREATE TABLE mine (x)").unwrap();
+        drop(other);
+        assert!(matches!(Database::open(&config), Err(HistoryError::Stranger { found: 0, .. })));
+        let config = HistoryConfig::new(folder.path().join("later.db"));
+        drop(Database::open(&config).unwrap());
+        Connection::open(&config.path).unwrap().execute_batch("PRAGMA user_version = 9").unwrap();
+        assert!(matches!(Database::open(&config), Err(HistoryError::Version { found: 9, .. })));
+        let config = HistoryConfig::new(folder.path().join("corrupt.db"));
+        std::fs::write(&config.path, [0x55; 8192]).unwrap();
+        assert!(matches!(Database::open(&config), Err(HistoryError::Database { .. })));
+    }
+
+    #[test]
+    fn what_a_broken_database_loses_is_counted_and_nobody_waits() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = HistoryConfig::new(folder.path().join("corrupt.db"));
+        std::fs::write(&config.path, [0x55; 8192]).unwrap();
+        let history = History::start(config).unwrap();
+        let counters = Arc::clone(history.counters());
+        history.keep(Batch { intervals: vec![row("db", 1), row("db", 2)], decisions: Vec::new() });
+        drop(history);
+        assert_eq!(counters.lost.load(Ordering::Relaxed), 2);
+        assert_eq!(counters.written.load(Ordering::Relaxed), 0);
+        assert!(counters.trouble().unwrap().contains("corrupt.db"));
+    }
+
+    #[test]
+    fn a_locked_database_loses_rows_and_recovers() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = HistoryConfig::new(folder.path().join("history.db"));
+        let mut database = Database::open(&config).unwrap();
+        database.connection.busy_timeout(Duration::ZERO).unwrap();
+        let other = Connection::open(&config.path).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let batch = Batch { intervals: vec![row("db", 1)], decisions: Vec::new() };
+        assert!(database.write(&batch).is_err());
+        other.execute_batch("ROLLBACK").unwrap();
+        database.write(&batch).unwrap();
+        assert_eq!(database.intervals("db").unwrap(), 1);
+    }
+}

@@ -1,0 +1,267 @@
+//! HTTP for people and programs of this machine: metrics, state, explanations. It only reads.
+//!
+//! It runs on a thread of its own, never on the data path. At most 64 connections are served at once; the
+//! others wait.
+
+use crate::config::HttpConfig;
+use crate::daemon::Shared;
+use crate::{metrics, report};
+use axum::Router;
+use axum::extract::{Path as UrlPath, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::serve::Listener;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+/// Connections at once (ours).
+const CONNECTIONS_MAX: usize = 64;
+/// A connection that lives longer is ended: nothing here takes so long, and who is silent must not keep others out (ours).
+const CONNECTION_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Sockets that are bound and not served yet.
+pub(crate) struct Listeners {
+    tcp: Option<std::net::TcpListener>,
+    unix: Option<(std::os::unix::net::UnixListener, PathBuf)>,
+}
+
+impl Listeners {
+    /// Binds what is configured; the error says where.
+    pub(crate) fn open(config: &HttpConfig) -> Result<Listeners, (String, io::Error)> {
+        let mut listeners = Listeners { tcp: None, unix: None };
+        if let Some(address) = config.listen {
+            let open = || {
+                let listener = std::net::TcpListener::bind(address)?;
+                listener.set_nonblocking(true)?;
+                Ok(listener)
+            };
+            listeners.tcp = Some(open().map_err(|error| (address.to_string(), error))?);
+        }
+        if let Some(path) = &config.socket {
+            let open = || {
+                remove_stale(path)?;
+                let listener = std::os::unix::net::UnixListener::bind(path)?;
+                std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+                listener.set_nonblocking(true)?;
+                Ok((listener, path.clone()))
+            };
+            listeners.unix = Some(open().map_err(|error| (path.display().to_string(), error))?);
+        }
+        Ok(listeners)
+    }
+}
+
+impl Drop for Listeners {
+    fn drop(&mut self) {
+        if let Some((_, path)) = &self.unix {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Removes the socket that a process which is gone left behind.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(()) };
+    if !metadata.file_type().is_socket() {
+        return Err(io::Error::other("it exists and is no socket"));
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        _ => Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there")),
+    }
+}
+
+/// A running server; dropping it ends it.
+pub(crate) struct HttpServer {
+    address: Option<SocketAddr>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl HttpServer {
+    /// Serves on a thread of its own; `None` if there is nothing to listen on.
+    pub(crate) fn start(mut listeners: Listeners, shared: &Arc<Shared>) -> io::Result<Option<HttpServer>> {
+        if listeners.tcp.is_none() && listeners.unix.is_none() {
+            return Ok(None);
+        }
+        let address = listeners.tcp.as_ref().map(std::net::TcpListener::local_addr).transpose()?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        // A request that hangs must not keep the daemon alive.
+        let router = router(Arc::downgrade(shared));
+        let thread = thread::Builder::new().name("http".to_owned()).spawn(move || {
+            let served = runtime.block_on(async {
+                let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+                if let Some(listener) = listeners.tcp.take() {
+                    let inner = tokio::net::TcpListener::from_std(listener)?;
+                    tokio::spawn(serve(Bounded { inner, permits: Arc::clone(&permits) }, router.clone()));
+                }
+                if let Some((listener, path)) = &listeners.unix {
+                    let inner = tokio::net::UnixListener::from_std(listener.try_clone()?)?;
+                    tracing::debug!(path = %path.display(), "HTTP on a unix socket");
+                    tokio::spawn(serve(Bounded { inner, permits: Arc::clone(&permits) }, router));
+                }
+                let _ = stopped.await;
+                Ok::<(), io::Error>(())
+            });
+            if let Err(error) = served {
+                tracing::error!(%error, "HTTP is not served");
+            }
+            drop(listeners);
+        })?;
+        Ok(Some(HttpServer { address, stop: Some(stop), thread: Some(thread) }))
+    }
+
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+}
+
+impl Drop for HttpServer {
+    fn drop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn serve<L: Listener>(listener: L, router: Router)
+where
+    L::Addr: std::fmt::Debug,
+{
+    if let Err(error) = axum::serve(listener, router).await {
+        tracing::error!(%error, "HTTP ended");
+    }
+}
+
+/// A listener that accepts only while there are permits.
+struct Bounded<L> {
+    inner: L,
+    permits: Arc<Semaphore>,
+}
+
+impl<L: Listener> Listener for Bounded<L> {
+    type Io = Permitted<L::Io>;
+    type Addr = L::Addr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        let permit = Arc::clone(&self.permits).acquire_owned().await.expect("nobody closes the semaphore");
+        let (io, address) = self.inner.accept().await;
+        let deadline = Box::pin(tokio::time::sleep(CONNECTION_TIME_MAX));
+        (Permitted { io, deadline, _permit: permit }, address)
+    }
+
+    fn local_addr(&self) -> io::Result<Self::Addr> {
+        self.inner.local_addr()
+    }
+}
+
+/// A connection that counts while it lives, and does not live for ever.
+struct Permitted<I> {
+    io: I,
+    deadline: Pin<Box<tokio::time::Sleep>>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Permitted<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.deadline.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        Pin::new(&mut self.io).poll_read(context, buffer)
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for Permitted<I> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if self.deadline.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        Pin::new(&mut self.io).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+}
+
+fn router(shared: Weak<Shared>) -> Router {
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/metrics", get(metrics_of))
+        .route("/api/v1/status", get(status))
+        .route("/api/v1/explain/{volume}", get(explain))
+        .route("/api/v1/volumes/{volume}/curve", get(curve))
+        .fallback(|| async {
+            error(StatusCode::NOT_FOUND, "there is nothing here; docs/reference/json.md lists what there is")
+        })
+        .with_state(shared)
+}
+
+fn error(status: StatusCode, message: &str) -> Response {
+    let body = serde_json::json!({ "schema": "forebay.error/1", "error": message });
+    (status, axum::Json(body)).into_response()
+}
+
+fn answer<T>(shared: &Weak<Shared>, of: impl FnOnce(&Shared) -> Option<T>, volume: &str) -> Response
+where
+    T: serde::Serialize,
+{
+    match shared.upgrade() {
+        None => error(StatusCode::SERVICE_UNAVAILABLE, "the daemon is stopping"),
+        Some(shared) => match of(&shared) {
+            Some(found) => axum::Json(found).into_response(),
+            None => error(
+                StatusCode::NOT_FOUND,
+                &format!("there is no volume `{volume}`, or nothing of it is known"),
+            ),
+        },
+    }
+}
+
+async fn metrics_of(State(shared): State<Weak<Shared>>) -> Response {
+    match shared.upgrade() {
+        None => error(StatusCode::SERVICE_UNAVAILABLE, "the daemon is stopping"),
+        Some(shared) => {
+            ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::render(&shared)).into_response()
+        }
+    }
+}
+
+async fn status(State(shared): State<Weak<Shared>>) -> Response {
+    answer(&shared, |shared| Some(report::status(shared)), "")
+}
+
+async fn explain(State(shared): State<Weak<Shared>>, UrlPath(volume): UrlPath<String>) -> Response {
+    answer(&shared, |shared| report::explain(shared, &volume), &volume)
+}
+
+async fn curve(State(shared): State<Weak<Shared>>, UrlPath(volume): UrlPath<String>) -> Response {
+    answer(&shared, |shared| report::curve(shared, &volume), &volume)
+}

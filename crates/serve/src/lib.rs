@@ -1,0 +1,23 @@
+//! The daemon: configuration, wiring, the control loop, HTTP, history.
+//!
+//! [`Daemon::start`] takes a [`config::Config`], which is made in code or read from a file, and serves its volumes. It decides
+//! nothing (that is `control`) and moves no client's byte (that is `appliance`): it observes the one, asks the other,
+//! and does what was decided.
+//!
+//! Invariant: clients are served whatever happens here. The control loop, HTTP and the history each have a thread of
+//! their own, and none of them is waited for by a request.
+
+pub mod config;
+mod daemon;
+pub mod history;
+mod http;
+mod metrics;
+mod monitor;
+mod origins;
+mod pilot;
+mod report;
+pub mod status;
+
+pub use daemon::{Daemon, StartError};
+pub use history::DatedDecision;
+pub use origins::OriginFailure;

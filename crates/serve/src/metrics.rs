@@ -1,0 +1,348 @@
+//! Prometheus text, version 0.0.4, written by hand: our histograms are cumulative already, and their edges differ per volume.
+//!
+//! Names: `forebay_`, base units, counters end in `_total`. Every label value comes from the configuration or is a word of
+//! ours, so that the number of series is bounded by it.
+
+use crate::daemon::Shared;
+use crate::monitor::{LatencyTotals, Monitor};
+use crate::status::ControllerState;
+use forebay_appliance::VolumeSnapshot;
+use forebay_control::conformance::Verdict;
+use forebay_origin::OriginState;
+use forebay_units::Nanos;
+use std::fmt::Write;
+use std::sync::atomic::Ordering;
+
+/// The content type of what [`render`] returns.
+pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Families in the making.
+#[derive(Default)]
+struct Text {
+    text: String,
+}
+
+impl Text {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Into<f64>) {
+        self.text.push_str(name);
+        for (at, (label, value)) in labels.iter().enumerate() {
+            let _ = write!(self.text, "{}{label}=\"{}\"", if at == 0 { '{' } else { ',' }, escape(value));
+        }
+        if !labels.is_empty() {
+            self.text.push('}');
+        }
+        let value = value.into();
+        let _ = match value {
+            _ if value == f64::INFINITY => writeln!(self.text, " +Inf"),
+            _ => writeln!(self.text, " {value}"),
+        };
+    }
+
+    fn histogram(&mut self, name: &str, labels: &[(&str, &str)], edges: &[Nanos], totals: &LatencyTotals) {
+        let bucket = format!("{name}_bucket");
+        for (edge, count) in edges.iter().zip(&totals.at_most) {
+            let edge = edge.as_secs_f64().to_string();
+            self.sample(&bucket, &[labels, &[("le", &edge)]].concat(), *count as f64);
+        }
+        self.sample(&bucket, &[labels, &[("le", "+Inf")]].concat(), totals.count as f64);
+        self.sample(&format!("{name}_sum"), labels, totals.sum_ns as f64 / 1e9);
+        self.sample(&format!("{name}_count"), labels, totals.count as f64);
+    }
+}
+
+fn escape(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// The metrics of now.
+pub(crate) fn render(shared: &Shared) -> String {
+    // Under the lock, so that no interval is added up twice or not at all.
+    let state = shared.state();
+    let fresh = Monitor::new(forebay_control::VolumeId(0), &[]);
+    let volumes: Vec<(VolumeSnapshot, &Monitor)> = shared
+        .config
+        .volumes
+        .iter()
+        .filter_map(|volume| {
+            let monitor = state.monitors.get(&volume.name).unwrap_or(&fresh);
+            let now = shared.appliance.observe(&volume.name, false).ok();
+            Some((now.or_else(|| monitor.last.clone())?, monitor))
+        })
+        // Before the first interval ends there are no edges that stay.
+        .filter(|(_, monitor)| monitor.last.is_some())
+        .collect();
+    let mut text = Text::default();
+    text.family("forebay_build_info", "gauge", "The version that runs, as a label.");
+    text.sample("forebay_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
+    text.family("forebay_start_time_seconds", "gauge", "When the daemon started, since 1970.");
+    text.sample("forebay_start_time_seconds", &[], shared.started_unix_ms as f64 / 1e3);
+    text.family("forebay_connections", "gauge", "Client connections, handshakes included.");
+    text.sample("forebay_connections", &[], shared.appliance.connections() as f64);
+
+    per_volume(&mut text, &volumes);
+    caches(&mut text, &volumes);
+    objectives(&mut text, &volumes);
+    origins(&mut text, shared, &volumes);
+
+    text.family("forebay_cache_memory_bytes", "gauge", "What the caches of all volumes may take together.");
+    text.sample("forebay_cache_memory_bytes", &[], shared.config.cache_memory.as_f64());
+    text.family(
+        "forebay_controller_up",
+        "gauge",
+        "1 if decisions are made, 0 if the controller is dead or switched off.",
+    );
+    let up = shared.controller_state(&state) == ControllerState::Running;
+    text.sample("forebay_controller_up", &[], f64::from(u8::from(up)));
+    text.family("forebay_controller_intervals_total", "counter", "Control intervals observed.");
+    text.sample("forebay_controller_intervals_total", &[], shared.steps.load(Ordering::Relaxed) as f64);
+    text.family("forebay_controller_restarts_total", "counter", "Panics of the controller.");
+    text.sample("forebay_controller_restarts_total", &[], state.restarts as f64);
+    text.family(
+        "forebay_controller_step_seconds",
+        "gauge",
+        "How long the last control interval took to observe and decide.",
+    );
+    text.sample("forebay_controller_step_seconds", &[], state.last_step.as_secs_f64());
+    text.family("forebay_controller_decisions_total", "counter", "Decisions, by kind.");
+    for (kind, count) in &state.decision_counts {
+        text.sample("forebay_controller_decisions_total", &[("kind", kind)], *count as f64);
+    }
+    text.family("forebay_controller_actions_total", "counter", "What was done, by action and outcome.");
+    for ((action, outcome), count) in &state.action_counts {
+        let labels = [("action", *action), ("outcome", *outcome)];
+        text.sample("forebay_controller_actions_total", &labels, *count as f64);
+    }
+    if let Some(history) = &shared.history {
+        let counters = history.counters();
+        for (name, help, counter) in [
+            ("forebay_history_rows_written_total", "Rows of the history written.", &counters.written),
+            ("forebay_history_rows_lost_total", "Rows of the history lost.", &counters.lost),
+            ("forebay_history_failures_total", "Failures of the history's database.", &counters.failures),
+        ] {
+            text.family(name, "counter", help);
+            text.sample(name, &[], counter.load(Ordering::Relaxed) as f64);
+        }
+    }
+    text.text
+}
+
+type Volumes<'a> = [(VolumeSnapshot, &'a Monitor)];
+
+fn per_volume(text: &mut Text, volumes: &Volumes<'_>) {
+    let mut gauge = |name: &str, help: &str, of: &dyn Fn(&VolumeSnapshot) -> f64| {
+        text.family(name, "gauge", help);
+        for (volume, _) in volumes {
+            text.sample(name, &[("volume", &volume.name)], of(volume));
+        }
+    };
+    gauge("forebay_volume_size_bytes", "Size of the volume.", &|volume| volume.size.as_f64());
+    gauge("forebay_volume_connections", "Clients of the volume.", &|volume| volume.connections as f64);
+    gauge("forebay_volume_requests_in_flight", "Client requests in flight.", &|volume| {
+        volume.observation.requests_in_flight as f64
+    });
+    text.family("forebay_volume_requests_total", "counter", "Client requests that arrived, by operation.");
+    for (volume, _) in volumes {
+        let seen = &volume.observation.counters;
+        for (op, count) in [
+            ("read", seen.reads),
+            ("write", seen.writes),
+            ("flush", seen.flushes),
+            ("trim", seen.trims),
+            ("write_zeroes", seen.write_zeroes),
+            ("cache", seen.cache_requests),
+        ] {
+            text.sample(
+                "forebay_volume_requests_total",
+                &[("volume", &volume.name), ("op", op)],
+                count as f64,
+            );
+        }
+    }
+    text.family("forebay_volume_request_bytes_total", "counter", "Bytes that clients read and wrote.");
+    for (volume, _) in volumes {
+        let seen = &volume.observation.counters;
+        for (op, count) in [("read", seen.bytes_read), ("write", seen.bytes_written)] {
+            text.sample(
+                "forebay_volume_request_bytes_total",
+                &[("volume", &volume.name), ("op", op)],
+                count as f64,
+            );
+        }
+    }
+    text.family("forebay_volume_request_errors_total", "counter", "Client requests answered with an error.");
+    for (volume, _) in volumes {
+        let errors = volume.observation.counters.errors as f64;
+        text.sample("forebay_volume_request_errors_total", &[("volume", &volume.name)], errors);
+    }
+    let name = "forebay_volume_request_duration_seconds";
+    text.family(
+        name,
+        "histogram",
+        "From the arrival of a client's request to its reply; an edge at each objective's bound.",
+    );
+    for (volume, monitor) in volumes {
+        let latencies = monitor.latencies_with(volume);
+        text.histogram(name, &[("volume", &volume.name), ("op", "read")], &monitor.edges, &latencies.reads);
+        text.histogram(name, &[("volume", &volume.name), ("op", "write")], &monitor.edges, &latencies.writes);
+    }
+}
+
+fn caches(text: &mut Text, volumes: &Volumes<'_>) {
+    text.family(
+        "forebay_cache_requests_total",
+        "counter",
+        "Read requests, by whether the cache alone answered all of it.",
+    );
+    for (volume, _) in volumes {
+        let seen = &volume.observation.counters;
+        for (result, count) in [("hit", seen.reads_hit), ("miss", seen.reads.saturating_sub(seen.reads_hit))]
+        {
+            let labels = [("volume", volume.name.as_str()), ("result", result)];
+            text.sample("forebay_cache_requests_total", &labels, count as f64);
+        }
+    }
+    text.family(
+        "forebay_cache_lookups_total",
+        "counter",
+        "Blocks that reads asked for; bypass: not looked up, since there is no cache or it could not answer.",
+    );
+    for (volume, _) in volumes {
+        let seen = &volume.observation.cache;
+        for (result, count) in [("hit", seen.hits), ("miss", seen.misses), ("bypass", seen.bypasses)] {
+            let labels = [("volume", volume.name.as_str()), ("result", result)];
+            text.sample("forebay_cache_lookups_total", &labels, count as f64);
+        }
+    }
+    type Of = fn(&VolumeSnapshot) -> u64;
+    let counters: [(&str, &str, Of); 5] = [
+        ("forebay_cache_insertions_total", "Blocks inserted.", |volume| volume.observation.cache.insertions),
+        ("forebay_cache_prewarmed_total", "Blocks inserted by warm-up.", |volume| {
+            volume.observation.cache.prewarmed
+        }),
+        ("forebay_cache_evictions_total", "Blocks that left for others.", |volume| {
+            volume.observation.cache.evictions
+        }),
+        ("forebay_cache_invalidations_total", "Blocks that were no longer true.", |volume| {
+            volume.observation.cache.invalidations
+        }),
+        (
+            "forebay_cache_fills_dropped_total",
+            "Origin reads not cached since a write overlapped them.",
+            |volume| volume.observation.counters.fills_dropped,
+        ),
+    ];
+    let gauges: [(&str, &str, Of); 4] = [
+        ("forebay_cache_capacity_bytes", "The quota.", |volume| volume.observation.quota_bytes.get()),
+        ("forebay_cache_used_bytes", "Data cached.", |volume| volume.observation.resident_bytes.get()),
+        ("forebay_cache_held_bytes", "Memory mapped for data.", |volume| volume.observation.held_bytes.get()),
+        ("forebay_warmup_remaining_bytes", "What a warm-up has yet to look at.", |volume| {
+            let running = volume.observation.prewarm.filter(|prewarm| prewarm.ended.is_none());
+            running.map_or(0, |prewarm| prewarm.remaining_bytes.get())
+        }),
+    ];
+    for (kind, families) in [("counter", &counters[..]), ("gauge", &gauges[..])] {
+        for (name, help, of) in families {
+            text.family(name, kind, help);
+            for (volume, _) in volumes {
+                text.sample(name, &[("volume", &volume.name)], of(volume) as f64);
+            }
+        }
+    }
+}
+
+fn objectives(text: &mut Text, volumes: &Volumes<'_>) {
+    // An objective's place makes two equal ones two series.
+    let tracks = || {
+        volumes.iter().flat_map(|(volume, monitor)| {
+            let track = move |(at, track)| (volume.name.as_str(), at, track);
+            monitor.tracks.iter().enumerate().map(track)
+        })
+    };
+    let labelled = |volume: &str, at: usize, words: String| [volume.to_owned(), at.to_string(), words];
+    text.family("forebay_slo_windows_total", "counter", "Windows judged, by verdict.");
+    for (volume, at, track) in tracks() {
+        let [volume, at, words] = labelled(volume, at, track.objective.to_string());
+        let verdicts = [Verdict::Conforming, Verdict::Nonconforming, Verdict::LowLoad];
+        for (verdict, count) in verdicts.iter().zip(track.windows) {
+            let verdict = crate::history::word(verdict);
+            let labels = [
+                ("volume", volume.as_str()),
+                ("index", at.as_str()),
+                ("objective", words.as_str()),
+                ("verdict", verdict.as_str()),
+            ];
+            text.sample("forebay_slo_windows_total", &labels, count as f64);
+        }
+    }
+    let families: [(&str, &str, fn(f64, f64) -> f64); 3] = [
+        (
+            "forebay_slo_conforming_ratio",
+            "Share of the last windows with enough load that conform.",
+            |share, _| share,
+        ),
+        (
+            "forebay_slo_error_budget_ratio",
+            "What is left of the windows that may fail, over the last ones; below 0: overdrawn.",
+            |share, target| {
+                if share >= target && target >= 1.0 { 0.0 } else { 1.0 - burn_rate(share, target) }
+            },
+        ),
+        ("forebay_slo_burn_rate", "Share of failing windows over the share that may fail.", burn_rate),
+    ];
+    for (name, help, of) in families {
+        text.family(name, "gauge", help);
+        for (volume, at, track) in tracks() {
+            let Some(share) = track.conforming_share() else { continue };
+            let [volume, at, words] = labelled(volume, at, track.objective.to_string());
+            let labels = [("volume", volume.as_str()), ("index", at.as_str()), ("objective", words.as_str())];
+            text.sample(name, &labels, of(share, track.objective.conforming_share).max(-1e6));
+        }
+    }
+}
+
+fn burn_rate(share: f64, target: f64) -> f64 {
+    if share >= 1.0 { 0.0 } else { (1.0 - share) / (1.0 - target) }
+}
+
+fn origins(text: &mut Text, shared: &Shared, volumes: &Volumes<'_>) {
+    text.family(
+        "forebay_origin_up",
+        "gauge",
+        "1 if the origin answers as far as is known, 0 if it is down, failed or absent.",
+    );
+    for volume in &shared.config.volumes {
+        let found = volumes.iter().find(|(served, _)| served.name == volume.name);
+        let up = found.is_some_and(|(served, _)| served.origin_statistics.state == OriginState::Up)
+            || found.is_none() && shared.appliance.observe(&volume.name, false).is_ok();
+        text.sample("forebay_origin_up", &[("volume", &volume.name)], f64::from(u8::from(up)));
+    }
+    text.family("forebay_origin_in_doubt_bytes", "gauge", "Bytes with writes of unknown outcome.");
+    for (volume, _) in volumes {
+        let bytes: u64 = volume.observation.in_doubt.iter().map(|range| range.length).sum();
+        text.sample("forebay_origin_in_doubt_bytes", &[("volume", &volume.name)], bytes as f64);
+    }
+    text.family("forebay_origin_requests_total", "counter", "Requests sent to the origin.");
+    for (volume, _) in volumes {
+        let count = volume.observation.counters.origin_requests as f64;
+        text.sample("forebay_origin_requests_total", &[("volume", &volume.name)], count);
+    }
+    text.family(
+        "forebay_origin_request_errors_total",
+        "counter",
+        "Requests to the origin that ended in an error.",
+    );
+    for (volume, _) in volumes {
+        let count = volume.observation.counters.origin_errors as f64;
+        text.sample("forebay_origin_request_errors_total", &[("volume", &volume.name)], count);
+    }
+    let name = "forebay_origin_request_duration_seconds";
+    text.family(name, "histogram", "From the submission of a request to the origin to its completion.");
+    for (volume, monitor) in volumes {
+        let latencies = monitor.latencies_with(volume);
+        text.histogram(name, &[("volume", &volume.name)], &monitor.edges, &latencies.origin);
+    }
+}

@@ -1,0 +1,245 @@
+//! What the daemon remembers of each volume from interval to interval: totals, rates, verdicts, and what the controller is told.
+//!
+//! It works whether or not the controller does, so that metrics and verdicts go on without it.
+
+use forebay_appliance::VolumeSnapshot;
+use forebay_appliance::volume::Counters;
+use forebay_control::conformance::{ConformanceRules, Judgement, Verdict, WindowTotals, judge};
+use forebay_control::{CacheObservation, Objective, Target, VolumeId, VolumeObservation, ZoneHeat};
+use forebay_units::{Bytes, Nanos};
+use forebay_workload::LatencySnapshot;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Verdicts that are kept per objective.
+const VERDICTS_MAX: usize = 64;
+/// Intervals whose rate is kept for people.
+const SERIES_MAX: usize = 120;
+/// Upper edges of latency buckets (ours: a hit to a hung disk, in steps of about two).
+const EDGES_US: [u64; 20] = [
+    20, 50, 100, 200, 500, 1_000, 2_000, 3_000, 5_000, 7_500, 10_000, 15_000, 20_000, 30_000, 50_000,
+    100_000, 200_000, 500_000, 1_000_000, 10_000_000,
+];
+
+/// A histogram whose counts only rise.
+#[derive(Clone, Debug)]
+pub(crate) struct LatencyTotals {
+    /// How many latencies were at most as long as each edge.
+    pub(crate) at_most: Vec<u64>,
+    pub(crate) count: u64,
+    pub(crate) sum_ns: u128,
+}
+
+impl LatencyTotals {
+    fn new(edges: usize) -> LatencyTotals {
+        LatencyTotals { at_most: vec![0; edges], count: 0, sum_ns: 0 }
+    }
+
+    pub(crate) fn add(&mut self, edges: &[Nanos], latencies: &LatencySnapshot) {
+        for (total, edge) in self.at_most.iter_mut().zip(edges) {
+            *total += latencies.count_at_most(*edge);
+        }
+        self.count += latencies.count();
+        self.sum_ns += latencies.sum_ns();
+    }
+}
+
+/// The latencies of a volume since it was added.
+#[derive(Clone, Debug)]
+pub(crate) struct Latencies {
+    pub(crate) reads: LatencyTotals,
+    pub(crate) writes: LatencyTotals,
+    pub(crate) origin: LatencyTotals,
+}
+
+/// One objective over time.
+#[derive(Clone, Debug)]
+pub(crate) struct Track {
+    pub(crate) objective: Objective,
+    totals: WindowTotals,
+    verdicts: VecDeque<Verdict>,
+    pub(crate) last: Option<Judgement>,
+    /// Windows that conformed, that did not, and that asked for too little.
+    pub(crate) windows: [u64; 3],
+}
+
+impl Track {
+    fn add(&mut self, observed: &VolumeObservation, interval: Nanos, rules: &ConformanceRules) {
+        self.totals.add(observed, interval);
+        // Half an interval of tolerance, as the controller has it: timers are late.
+        if self.totals.span.0 + interval.0 / 2 < self.objective.window.0 {
+            return;
+        }
+        let judgement = judge(&self.objective, &self.totals, rules);
+        self.windows[match judgement.verdict {
+            Verdict::Conforming => 0,
+            Verdict::Nonconforming => 1,
+            Verdict::LowLoad => 2,
+        }] += 1;
+        if self.verdicts.len() == VERDICTS_MAX {
+            self.verdicts.pop_front();
+        }
+        self.verdicts.push_back(judgement.verdict);
+        self.last = Some(judgement);
+        self.totals = WindowTotals::default();
+    }
+
+    /// Share of the last windows with enough load that conform.
+    pub(crate) fn conforming_share(&self) -> Option<f64> {
+        let count = |wanted| self.verdicts.iter().filter(|verdict| **verdict == wanted).count() as f64;
+        let (good, bad) = (count(Verdict::Conforming), count(Verdict::Nonconforming));
+        (good + bad > 0.0).then(|| good / (good + bad))
+    }
+}
+
+/// The last complete interval of a volume.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Interval {
+    pub(crate) span: Nanos,
+    pub(crate) reads: u64,
+    pub(crate) writes: u64,
+    pub(crate) bytes_read: u64,
+    pub(crate) bytes_written: u64,
+    pub(crate) errors: u64,
+    /// Reads, hits and misses together.
+    pub(crate) read_latency: LatencySnapshot,
+    pub(crate) write_latency: LatencySnapshot,
+    /// Share of the reads that the cache alone answered; absent without reads.
+    pub(crate) hit_ratio: Option<f64>,
+}
+
+impl Interval {
+    pub(crate) fn per_second(&self, count: u64) -> f64 {
+        count as f64 / self.span.as_secs_f64().max(1e-9)
+    }
+
+    pub(crate) fn iops(&self) -> f64 {
+        self.per_second(self.reads + self.writes)
+    }
+}
+
+/// One volume.
+#[derive(Debug)]
+pub(crate) struct Monitor {
+    pub(crate) id: VolumeId,
+    /// Upper edges of the latency buckets, the objectives' bounds among them.
+    pub(crate) edges: Vec<Nanos>,
+    pub(crate) latencies: Latencies,
+    pub(crate) tracks: Vec<Track>,
+    pub(crate) interval: Interval,
+    /// Requests per second, oldest first.
+    pub(crate) series: VecDeque<f64>,
+    pub(crate) last: Option<VolumeSnapshot>,
+}
+
+impl Monitor {
+    pub(crate) fn new(id: VolumeId, objectives: &[Objective]) -> Monitor {
+        let mut edges: Vec<Nanos> = EDGES_US.map(Nanos::micros).to_vec();
+        edges.extend(objectives.iter().filter_map(|objective| match objective.target {
+            Target::Latency { at_most, .. } => Some(at_most),
+            _ => None,
+        }));
+        edges.sort_unstable();
+        edges.dedup();
+        let totals = LatencyTotals::new(edges.len());
+        let track = |objective: &Objective| Track {
+            objective: *objective,
+            totals: WindowTotals::default(),
+            verdicts: VecDeque::new(),
+            last: None,
+            windows: [0; 3],
+        };
+        Monitor {
+            id,
+            edges,
+            latencies: Latencies { reads: totals.clone(), writes: totals.clone(), origin: totals },
+            tracks: objectives.iter().map(track).collect(),
+            interval: Interval::default(),
+            series: VecDeque::new(),
+            last: None,
+        }
+    }
+
+    /// The totals with the interval that runs, as `snapshot` has it.
+    pub(crate) fn latencies_with(&self, snapshot: &VolumeSnapshot) -> Latencies {
+        let mut latencies = self.latencies.clone();
+        add_latencies(&mut latencies, &self.edges, snapshot);
+        latencies
+    }
+
+    /// Takes in the interval that `snapshot` ended, and says it in the controller's words.
+    pub(crate) fn take(&mut self, snapshot: VolumeSnapshot, rules: &ConformanceRules) -> VolumeObservation {
+        let seen = &snapshot.observation;
+        let span = seen.at.saturating_since(seen.interval_started);
+        let before = self.last.as_ref().map(|last| (last.observation.counters, last.observation.cache));
+        let (old, old_cache) = before.unwrap_or_default();
+        let new = seen.counters;
+        let since = |of: fn(&Counters) -> u64| of(&new).saturating_sub(of(&old));
+        add_latencies(&mut self.latencies, &self.edges, &snapshot);
+        let mut read_latency = seen.latencies.hits.clone();
+        read_latency.merge(&seen.latencies.misses);
+        let (reads, changes) = (since(|c| c.reads), since(|c| c.writes + c.trims + c.write_zeroes));
+        let reads_done = read_latency.count();
+        self.interval = Interval {
+            span,
+            reads,
+            writes: changes,
+            bytes_read: since(|c| c.bytes_read),
+            bytes_written: since(|c| c.bytes_written),
+            errors: since(|c| c.errors),
+            read_latency,
+            write_latency: seen.latencies.writes.clone(),
+            hit_ratio: (reads_done > 0).then(|| seen.latencies.hits.count() as f64 / reads_done as f64),
+        };
+        if self.series.len() == SERIES_MAX {
+            self.series.pop_front();
+        }
+        self.series.push_back(self.interval.iops());
+        let mut observed = VolumeObservation {
+            arrivals: reads + changes,
+            hits: seen.latencies.hits.clone(),
+            misses: seen.latencies.misses.clone(),
+            writes: seen.latencies.writes.clone(),
+            bytes_read: Bytes(self.interval.bytes_read),
+            bytes_written: Bytes(self.interval.bytes_written),
+            outstanding_max: seen.outstanding_max,
+            idle: seen.idle,
+            sequential_share: since(|c| c.reads_sequential) as f64 / reads.max(1) as f64,
+            cache: CacheObservation {
+                quota_blocks: seen.cache.quota_blocks.into(),
+                used_blocks: seen.cache.resident_blocks.into(),
+                invalidated_blocks: seen.cache.invalidations.saturating_sub(old_cache.invalidations),
+                filled_blocks: seen.cache.insertions.saturating_sub(old_cache.insertions),
+                prewarmed_blocks: seen.cache.prewarmed.saturating_sub(old_cache.prewarmed),
+                prewarming: seen.prewarm.is_some_and(|prewarm| prewarm.ended.is_none()),
+            },
+            ..VolumeObservation::idle(self.id, span)
+        };
+        if let Some(locality) = &seen.locality {
+            observed.curve = Some(Arc::new(locality.curve.clone()));
+            observed.curve_accesses = locality.accesses;
+            let working_set = &locality.working_set;
+            observed.working_set_blocks = working_set.last_blocks.unwrap_or(working_set.current_blocks);
+            // The window that runs says more of now once it has seen half as much as the last one.
+            let (current, last) = (&locality.zones_current, &locality.zones_last);
+            let window = if current.accesses >= last.accesses / 2 { current } else { last };
+            observed.zones =
+                window.zones.iter().map(|zone| ZoneHeat { zone: zone.zone, accesses: zone.count }).collect();
+            observed.zone_accesses = window.accesses;
+            observed.zone_blocks = 1 << locality.zone_shift;
+        }
+        for track in &mut self.tracks {
+            track.add(&observed, span, rules);
+        }
+        self.last = Some(snapshot);
+        observed
+    }
+}
+
+fn add_latencies(latencies: &mut Latencies, edges: &[Nanos], snapshot: &VolumeSnapshot) {
+    let seen = &snapshot.observation.latencies;
+    latencies.reads.add(edges, &seen.hits);
+    latencies.reads.add(edges, &seen.misses);
+    latencies.writes.add(edges, &seen.writes);
+    latencies.origin.add(edges, &seen.origin);
+}

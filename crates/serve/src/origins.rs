@@ -1,0 +1,157 @@
+//! From configured origins to open ones: files, exports, places on disk groups, and the layers over them.
+
+use crate::config::{Config, DiskBacking, LayerConfig, OriginConfig, VolumeConfig, places};
+use forebay_control::{OriginId, OriginSpec};
+use forebay_nbd::Transport;
+use forebay_origin::layer::{Delay, ErrorInjection, LayerError, Log, Rate};
+use forebay_origin::{
+    ConnectError, DiskGroupDevice, FileOrigin, FileOriginOptions, MemoryImage, MemoryOrigin, NbdOrigin,
+    OpenError, Origin, Timer, VolumeBacking,
+};
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::sync::Arc;
+use thiserror::Error;
+
+/// Why an origin cannot be used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum OriginFailure {
+    /// A file, a device or a disk group.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// An export.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// A layer's parameter.
+    #[error(transparent)]
+    Layer(#[from] LayerError),
+    /// A layer's file, or a thread.
+    #[error("cannot stack a layer on the origin")]
+    System(#[from] io::Error),
+    /// A place on a disk group.
+    #[error("{message}")]
+    Place {
+        /// What is wrong with it.
+        message: String,
+    },
+}
+
+/// What origins share: disk groups and the timer of layers.
+pub(crate) struct OriginShop {
+    groups: BTreeMap<String, Arc<DiskGroupDevice>>,
+    timer: Option<Arc<Timer>>,
+}
+
+impl OriginShop {
+    /// Starts the disk groups, and a timer where a layer needs one.
+    pub(crate) fn start(config: &Config) -> Result<OriginShop, OriginFailure> {
+        let mut groups = BTreeMap::new();
+        for group in &config.disk_groups {
+            groups.insert(group.name.clone(), DiskGroupDevice::start(group.parameters.clone())?);
+        }
+        let delays = |layer: &LayerConfig| matches!(layer, LayerConfig::Delay(_) | LayerConfig::Rate(_));
+        let needs_timer = config.volumes.iter().any(|volume| volume.layers.iter().any(delays));
+        let timer = if needs_timer { Some(Timer::start()?) } else { None };
+        Ok(OriginShop { groups, timer })
+    }
+
+    /// Opens the origin of the volume at `index`, layers included. Connecting to an export may take its timeout.
+    pub(crate) fn open(&self, config: &Config, index: usize) -> Result<Arc<dyn Origin>, OriginFailure> {
+        let volume = &config.volumes[index];
+        let mut origin = self.open_bare(config, index, volume)?;
+        for layer in &volume.layers {
+            let timer = || Arc::clone(self.timer.as_ref().expect("started where a layer needs it"));
+            origin = match layer {
+                LayerConfig::Delay(parameters) => Arc::new(Delay::new(origin, timer(), *parameters)),
+                LayerConfig::Error(parameters) => Arc::new(ErrorInjection::new(origin, *parameters)?),
+                LayerConfig::Rate(parameters) => Arc::new(Rate::new(origin, timer(), *parameters)?),
+                LayerConfig::Log(parameters) => Arc::new(Log::new(origin, parameters.clone())?),
+            };
+        }
+        Ok(origin)
+    }
+
+    fn open_bare(
+        &self,
+        config: &Config,
+        index: usize,
+        volume: &VolumeConfig,
+    ) -> Result<Arc<dyn Origin>, OriginFailure> {
+        let read_only = volume.read_only;
+        Ok(match &volume.origin {
+            OriginConfig::File { path, workers } | OriginConfig::BlockDevice { path, workers } => {
+                let options =
+                    FileOriginOptions { read_only, workers: *workers, ..FileOriginOptions::default() };
+                Arc::new(FileOrigin::open(path, options)?)
+            }
+            OriginConfig::Nbd { uri, options } => Arc::new(NbdOrigin::connect(uri, *options)?),
+            OriginConfig::Memory { size } => Arc::new(MemoryOrigin::new(Arc::new(MemoryImage::new(*size)))),
+            OriginConfig::Image(image) => Arc::new(MemoryOrigin::new(Arc::clone(image))),
+            OriginConfig::DiskGroup { group, backing, offset } => {
+                let place = |message: String| OriginFailure::Place { message };
+                let device = self
+                    .groups
+                    .get(group)
+                    .ok_or_else(|| place(format!("there is no disk group `{group}`")))?;
+                let offset = match (offset, places(config).swap_remove(index)) {
+                    (Some(offset), _) => *offset,
+                    (None, Some(Ok(found))) => found.offset,
+                    (None, Some(Err(message))) => return Err(place(message)),
+                    (None, None) => return Err(place("its place on the disk group is not known".to_owned())),
+                };
+                let backing = match backing {
+                    DiskBacking::File(path) => VolumeBacking::File { path: path.clone(), read_only },
+                    DiskBacking::Memory(size) => VolumeBacking::Memory(Arc::new(MemoryImage::new(*size))),
+                    DiskBacking::Image(image) => VolumeBacking::Memory(Arc::clone(image)),
+                };
+                Arc::new(device.volume(backing, offset)?)
+            }
+        })
+    }
+}
+
+/// Which volumes compete for the same storage: those of one disk group, file system, device or NBD server.
+///
+/// Returns the origin of each volume, and what is known of each origin.
+pub(crate) fn competition(config: &Config) -> (Vec<OriginId>, Vec<OriginSpec>) {
+    let mut specs: Vec<OriginSpec> = Vec::new();
+    let mut ids = Vec::with_capacity(config.volumes.len());
+    for volume in &config.volumes {
+        let (name, servers) = match &volume.origin {
+            OriginConfig::DiskGroup { group, .. } => {
+                let found = config.disk_groups.iter().find(|found| found.name == *group);
+                (format!("disk group {group}"), found.map(|group| f64::from(group.parameters.spindles)))
+            }
+            OriginConfig::Nbd { uri, .. } => match &uri.transport {
+                Transport::Tcp { host, port } => (format!("NBD server {host}:{port}"), None),
+                Transport::Unix { path } => (format!("NBD server {}", path.display()), None),
+            },
+            OriginConfig::Memory { .. } | OriginConfig::Image(_) => {
+                (format!("memory of {}", volume.name), None)
+            }
+            origin => {
+                let path = origin.path().expect("the others have paths");
+                match std::fs::metadata(path) {
+                    Ok(metadata) if metadata.file_type().is_block_device() => {
+                        (format!("device {}", metadata.rdev()), None)
+                    }
+                    Ok(metadata) => (format!("file system {}", metadata.dev()), None),
+                    // It is not there yet; what it shares is not known then.
+                    Err(_) => (format!("origin of {}", volume.name), None),
+                }
+            }
+        };
+        let id = match specs.iter().find(|spec| spec.name == name) {
+            Some(spec) => spec.id,
+            None => {
+                let id = OriginId(specs.len() as u32);
+                specs.push(OriginSpec { id, name, servers, service_cv2: None, service: None });
+                id
+            }
+        };
+        ids.push(id);
+    }
+    (ids, specs)
+}

@@ -1,0 +1,361 @@
+//! The control loop: observe, decide, act, remember, once per interval, on a thread of its own.
+//!
+//! It reads the clock and does what the controller decides; it decides nothing. A panic of the controller ends that
+//! controller, not the loop: quotas stay as they are until another one starts, with the caches that it controls taken back
+//! first, since it knows nothing of them.
+
+use crate::config::{CacheConfig, Config, VolumeConfig};
+use crate::daemon::{Shared, chain, remember, unix_ms};
+use crate::history::{Batch, DatedDecision, IntervalRow};
+use crate::monitor::{Interval, Monitor};
+use forebay_appliance::volume::PrewarmPlan;
+use forebay_appliance::{CommandError, VolumeSnapshot};
+use forebay_cache::Insertion;
+use forebay_control::{
+    Action, Controller, HostId, HostSpec, Observation, OriginId, OriginObservation, StepOutcome, VolumeId,
+    VolumeSpec,
+};
+use forebay_origin::DeviceStatistics;
+use forebay_units::{ByteRange, Bytes, Nanos};
+use forebay_workload::LatencySnapshot;
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// This machine.
+const HOST: HostId = HostId(0);
+/// Pause before a controller that panicked is started again; it doubles with each panic,
+const BACKOFF_MIN: Duration = Duration::from_secs(1);
+/// up to this (ours).
+const BACKOFF_MAX: Duration = Duration::from_secs(60);
+
+/// Runs until the daemon stops.
+pub(crate) fn run(shared: &Shared) {
+    let mut pilot = Pilot::new();
+    let interval = shared.config.control.interval;
+    let mut next = Instant::now() + interval;
+    while shared.sleep_until(next) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| pilot.turn(shared))) {
+            let what = panic_text(&*panic);
+            tracing::error!(what, "the control loop panicked; it starts anew");
+            let mut state = shared.state();
+            state.last_panic = Some(what);
+            state.restarts += 1;
+            drop(state);
+            pilot = Pilot::new();
+            pilot.takes_back = true;
+        }
+        shared.steps.fetch_add(1, Ordering::Release);
+        // Late turns are left out rather than caught up with.
+        let now = Instant::now();
+        while next <= now {
+            next += interval;
+        }
+    }
+}
+
+struct Pilot {
+    controller: Option<Controller>,
+    registered: BTreeSet<VolumeId>,
+    /// Another controller left quotas that must go before the next one starts.
+    takes_back: bool,
+    backoff: Duration,
+    start_at: Instant,
+    devices: BTreeMap<OriginId, DeviceStatistics>,
+    /// The end of the last interval on the data path's clock.
+    last_at: Nanos,
+}
+
+impl Pilot {
+    fn new() -> Pilot {
+        Pilot {
+            controller: None,
+            registered: BTreeSet::new(),
+            takes_back: false,
+            backoff: BACKOFF_MIN,
+            start_at: Instant::now(),
+            devices: BTreeMap::new(),
+            last_at: Nanos::ZERO,
+        }
+    }
+
+    fn turn(&mut self, shared: &Shared) {
+        let began = Instant::now();
+        let (observation, row_data) = self.observe(shared);
+        let mut decisions = Vec::new();
+        if shared.controller_enabled.load(Ordering::Relaxed) {
+            if let Some(outcome) = self.decide(shared, &observation) {
+                for action in outcome.actions {
+                    act(shared, action);
+                }
+                let at_unix_ms = unix_ms();
+                decisions = outcome
+                    .decisions
+                    .into_iter()
+                    .map(|decision| DatedDecision { at_unix_ms, decision })
+                    .collect();
+            }
+        }
+        for dated in &decisions {
+            tracing::info!(volume = dated.decision.volume_name, kind = ?dated.decision.kind, "{}", dated.decision.summary);
+        }
+        let mut state = shared.state();
+        remember(&mut state, &decisions);
+        state.last_step = began.elapsed();
+        drop(state);
+        if let Some(history) = &shared.history {
+            history.keep(Batch { intervals: row_data, decisions });
+        }
+    }
+
+    /// Ends the interval of every volume, and says what happened in it.
+    fn observe(&mut self, shared: &Shared) -> (Observation, Vec<IntervalRow>) {
+        // Under the lock, so that nobody adds up an interval twice or not at all.
+        let mut state = shared.state();
+        let snapshots = shared.appliance.observe_all(true).unwrap_or_else(|error| {
+            tracing::error!(%error, "some volumes are not observed");
+            let names = shared.appliance.volumes();
+            names.iter().filter_map(|name| shared.appliance.observe(name, true).ok()).collect()
+        });
+        let at = shared.appliance.now();
+        let mut observation = Observation {
+            at,
+            interval: Nanos(at.saturating_since(self.last_at).0.max(1)),
+            ..Observation::default()
+        };
+        self.last_at = at;
+        let at_unix_ms = unix_ms();
+        let mut rows = Vec::new();
+        let mut devices = BTreeMap::new();
+        for snapshot in snapshots {
+            let Some((index, volume)) = find(&shared.config, &snapshot.name) else { continue };
+            let id = VolumeId(index as u32);
+            let origin = shared.origins.0[index];
+            if let Some(device) = snapshot.origin_statistics.device {
+                if let Some(before) = self.devices.get(&origin) {
+                    state.utilisation.insert(volume.name.clone(), utilisation(before, &device));
+                }
+                devices.insert(origin, device);
+            }
+            let monitor = state
+                .monitors
+                .entry(volume.name.clone())
+                .or_insert_with(|| Monitor::new(id, &volume.objectives));
+            observation.volumes.push(monitor.take(snapshot, &shared.config.control.rules.conformance));
+            rows.push(row(monitor, &volume.name, at_unix_ms));
+        }
+        for (origin, device) in devices {
+            if let Some(before) = self.devices.insert(origin, device) {
+                let utilisation = Some(utilisation(&before, &device));
+                observation.origins.push(OriginObservation { origin, utilisation });
+            }
+        }
+        (observation, rows)
+    }
+
+    /// Asks the controller, and starts one where there is none and it is time.
+    fn decide(&mut self, shared: &Shared, observation: &Observation) -> Option<StepOutcome> {
+        if self.controller.is_none() {
+            if Instant::now() < self.start_at {
+                return None;
+            }
+            if self.takes_back {
+                take_back(shared);
+                self.takes_back = false;
+            }
+            match start(&shared.config, shared.origins.1.clone()) {
+                Ok(controller) => self.controller = Some(controller),
+                Err(error) => {
+                    self.died(shared, error);
+                    return None;
+                }
+            }
+            self.registered.clear();
+            shared.state().dead = false;
+        }
+        let registered = &mut self.registered;
+        let controller = self.controller.as_mut()?;
+        let stepped = catch_unwind(AssertUnwindSafe(|| {
+            register(shared, controller, registered);
+            #[cfg(test)]
+            assert!(!shared.panics_next_step.swap(false, Ordering::Relaxed), "injected by a test");
+            let outcome = controller.step(observation);
+            let mut state = shared.state();
+            for id in registered.iter() {
+                if let Some(status) = controller.status(*id) {
+                    let name = |id: &VolumeId| shared.config.volumes[id.0 as usize].name.clone();
+                    let serves = status.serves.iter().map(name).collect();
+                    state.judged.insert(status.name, (crate::history::word(&status.state), serves));
+                }
+            }
+            outcome
+        }));
+        match stepped {
+            Ok(outcome) => {
+                self.backoff = BACKOFF_MIN;
+                Some(outcome)
+            }
+            Err(panic) => {
+                self.died(shared, panic_text(&*panic));
+                None
+            }
+        }
+    }
+
+    fn died(&mut self, shared: &Shared, what: String) {
+        tracing::error!(what, backoff = ?self.backoff, "the controller died; serving goes on, and it is started again");
+        self.controller = None;
+        self.takes_back = true;
+        self.start_at = Instant::now() + self.backoff;
+        self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
+        let mut state = shared.state();
+        state.dead = true;
+        state.restarts += 1;
+        state.last_panic = Some(what);
+        state.judged.clear();
+    }
+}
+
+fn find<'a>(config: &'a Config, name: &str) -> Option<(usize, &'a VolumeConfig)> {
+    config.volumes.iter().enumerate().find(|(_, volume)| volume.name == name)
+}
+
+fn utilisation(before: &DeviceStatistics, after: &DeviceStatistics) -> f64 {
+    let span = after.at.saturating_since(before.at).as_secs_f64() * f64::from(after.spindles);
+    let busy = after.busy.saturating_since(before.busy).as_secs_f64();
+    if span > 0.0 { (busy / span).clamp(0.0, 1.0) } else { 0.0 }
+}
+
+/// A controller for what the fixed quotas leave.
+fn start(config: &Config, origins: Vec<forebay_control::OriginSpec>) -> Result<Controller, String> {
+    let fixed: u64 = config
+        .volumes
+        .iter()
+        .map(|volume| match volume.cache {
+            CacheConfig::Fixed(quota) => quota.get(),
+            CacheConfig::Controlled { .. } => 0,
+        })
+        .sum();
+    let capacity = Bytes(config.cache_memory.get().saturating_sub(fixed));
+    let host = HostSpec { id: HOST, name: "this machine".to_owned(), rack: 0, capacity };
+    Controller::new(config.control.rules.clone(), capacity, vec![host], origins)
+        .map_err(|error| chain(&error))
+}
+
+/// Tells the controller of volumes that it does not know yet.
+fn register(shared: &Shared, controller: &mut Controller, registered: &mut BTreeSet<VolumeId>) {
+    let state = shared.state();
+    for (index, volume) in shared.config.volumes.iter().enumerate() {
+        let id = VolumeId(index as u32);
+        if registered.contains(&id) {
+            continue;
+        }
+        let last = state.monitors.get(&volume.name).and_then(|monitor| monitor.last.as_ref());
+        let Some(VolumeSnapshot { size, .. }) = last else { continue };
+        let (may_cache, minimum, maximum) = match volume.cache {
+            CacheConfig::Fixed(_) => (false, Bytes::ZERO, None),
+            CacheConfig::Controlled { may_cache, minimum, maximum } => (may_cache, minimum, maximum),
+        };
+        let spec = VolumeSpec {
+            id,
+            name: volume.name.clone(),
+            size: *size,
+            block_size: volume.block_size,
+            origin: shared.origins.0[index],
+            host: HOST,
+            objectives: volume.objectives.clone(),
+            may_cache,
+            minimum: minimum.min(*size),
+            maximum,
+        };
+        if let Err(error) = controller.register(spec) {
+            tracing::error!(volume = volume.name, error = chain(&error), "the controller refuses the volume");
+        }
+        registered.insert(id);
+    }
+}
+
+/// Takes back what a controller that is gone granted.
+fn take_back(shared: &Shared) {
+    for volume in &shared.config.volumes {
+        if matches!(volume.cache, CacheConfig::Controlled { .. }) {
+            let _ = shared.appliance.cancel_prewarm(&volume.name);
+            let _ = shared.appliance.set_quota(&volume.name, Bytes::ZERO);
+        }
+    }
+}
+
+/// Does what was decided, and counts it.
+fn act(shared: &Shared, action: Action) {
+    let volume = |id: VolumeId| &shared.config.volumes[id.0 as usize];
+    let bytes = |id: VolumeId, blocks: u64| Bytes(blocks << volume(id).block_size.shift());
+    let appliance = &shared.appliance;
+    let (word, id, result): (&'static str, VolumeId, Result<(), CommandError>) = match action {
+        Action::SetQuota { volume: id, blocks, .. } => {
+            ("set_quota", id, appliance.set_quota(&volume(id).name, bytes(id, blocks)))
+        }
+        Action::Prewarm { volume: id, zones, bytes_per_second } => {
+            let range = |zone: &forebay_control::ZoneRange| {
+                ByteRange::new(bytes(id, zone.first_block).get(), bytes(id, zone.blocks).get())
+            };
+            let plan = PrewarmPlan {
+                ranges: zones.iter().map(range).collect(),
+                bytes_per_second: Some(Bytes(bytes_per_second)),
+                insertion: Insertion::PrewarmTail,
+            };
+            ("prewarm", id, appliance.prewarm(&volume(id).name, plan))
+        }
+        Action::CancelPrewarm { volume: id } => {
+            ("cancel_prewarm", id, appliance.cancel_prewarm(&volume(id).name))
+        }
+        // A later controller may wish for more than this daemon can do; the next observation tells it so.
+        other => {
+            tracing::error!(?other, "an action that this daemon does not know");
+            *shared.state().action_counts.entry(("unknown", "failed")).or_default() += 1;
+            return;
+        }
+    };
+    let outcome = match result {
+        Ok(()) => "done",
+        Err(error) => {
+            tracing::error!(volume = volume(id).name, action = word, %error, "an action failed");
+            "failed"
+        }
+    };
+    *shared.state().action_counts.entry((word, outcome)).or_default() += 1;
+}
+
+fn row(monitor: &Monitor, volume: &str, at_unix_ms: i64) -> IntervalRow {
+    let Interval { span, reads, writes, bytes_read, bytes_written, errors, hit_ratio, .. } = monitor.interval;
+    let seen = monitor.last.as_ref().map(|last| &last.observation);
+    let worst = monitor.tracks.iter().filter_map(|track| track.conforming_share()).min_by(f64::total_cmp);
+    IntervalRow {
+        volume: volume.to_owned(),
+        at_unix_ms,
+        span_ms: (span.0 / 1_000_000) as i64,
+        reads,
+        writes,
+        bytes_read,
+        bytes_written,
+        errors,
+        iops: monitor.interval.iops(),
+        read_us: microseconds(&monitor.interval.read_latency),
+        write_us: microseconds(&monitor.interval.write_latency),
+        hit_ratio,
+        quota_bytes: seen.map_or(0, |seen| seen.quota_bytes.get()),
+        used_bytes: seen.map_or(0, |seen| seen.resident_bytes.get()),
+        conforming_share: worst,
+    }
+}
+
+fn microseconds(latencies: &LatencySnapshot) -> [Option<f64>; 4] {
+    [latencies.mean(), latencies.percentile(50.0), latencies.percentile(95.0), latencies.percentile(99.0)]
+        .map(|latency| latency.filter(|_| !latencies.is_empty()).map(Nanos::as_micros_f64))
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without words".to_owned())
+}

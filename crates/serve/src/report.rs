@@ -1,0 +1,213 @@
+//! Puts together what people and programs are told.
+
+use crate::config::{CacheConfig, VolumeConfig};
+use crate::daemon::{Shared, State, unix_ms};
+use crate::history::{DatedDecision, word};
+use crate::monitor::{Monitor, Track};
+use crate::status::{
+    CacheStatus, ControllerStatus, Curve, CurvePoint, Explanation, HistoryStatus, LatencyStatus,
+    ObjectiveStatus, OriginStatus, PrewarmStatus, Status, VolumeStatus,
+};
+use forebay_appliance::VolumeSnapshot;
+use forebay_control::conformance::Verdict;
+use forebay_origin::OriginState;
+use forebay_units::Nanos;
+use forebay_workload::LatencySnapshot;
+use std::sync::atomic::Ordering;
+
+pub(crate) fn status(shared: &Shared) -> Status {
+    let state = shared.state();
+    let volumes: Vec<VolumeStatus> =
+        shared.config.volumes.iter().map(|config| volume(shared, &state, config)).collect();
+    let (trouble, rows_written, rows_lost) = shared.history.as_ref().map_or((None, 0, 0), |history| {
+        let counters = history.counters();
+        let written = counters.written.load(Ordering::Relaxed);
+        (counters.trouble(), written, counters.lost.load(Ordering::Relaxed))
+    });
+    Status {
+        schema: "forebay.status/1".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        at_unix_ms: unix_ms(),
+        uptime_s: shared.started.elapsed().as_secs_f64(),
+        listen: shared.appliance.listeners().iter().map(ToString::to_string).collect(),
+        connections: shared.appliance.connections() as u64,
+        controller: ControllerStatus {
+            state: shared.controller_state(&state),
+            interval_s: shared.config.control.interval.as_secs_f64(),
+            steps: shared.steps.load(Ordering::Relaxed),
+            last_step_s: state.last_step.as_secs_f64(),
+            restarts: state.restarts,
+            last_panic: state.last_panic.clone(),
+        },
+        cache: CacheStatus {
+            capacity_bytes: shared.config.cache_memory.get(),
+            granted_bytes: volumes.iter().map(|volume| volume.quota_bytes).sum(),
+            used_bytes: volumes.iter().map(|volume| volume.used_bytes).sum(),
+        },
+        history: HistoryStatus { enabled: shared.history.is_some(), trouble, rows_written, rows_lost },
+        volumes,
+    }
+}
+
+fn volume(shared: &Shared, state: &State, config: &VolumeConfig) -> VolumeStatus {
+    let name = &config.name;
+    let monitor = state.monitors.get(name);
+    // Of now; the last interval's where the worker does not answer.
+    let now = shared.appliance.observe(name, false).ok();
+    let snapshot = now.as_ref().or(monitor.and_then(|monitor| monitor.last.as_ref()));
+    let seen = snapshot.map(|snapshot| &snapshot.observation);
+    let objectives: Vec<ObjectiveStatus> = match monitor {
+        Some(monitor) => monitor.tracks.iter().map(objective).collect(),
+        None => Monitor::new(forebay_control::VolumeId(0), &config.objectives)
+            .tracks
+            .iter()
+            .map(objective)
+            .collect(),
+    };
+    let (judged, serves) = state.judged.get(name).cloned().unwrap_or_default();
+    let absent = state.absent.get(name);
+    let has_judged = objectives.iter().any(|objective| objective.verdict.is_some());
+    let word_of_state = if absent.is_some() {
+        "absent".to_owned()
+    } else if !judged.is_empty() && (has_judged || judged != "conforming") {
+        judged
+    } else if objectives.iter().any(|objective| objective.verdict.as_deref() == Some("nonconforming")) {
+        "violating".to_owned()
+    } else if has_judged {
+        "conforming".to_owned()
+    } else {
+        "unjudged".to_owned()
+    };
+    let interval = monitor.map(|monitor| monitor.interval.clone()).unwrap_or_default();
+    let block_bytes = config.block_size.bytes();
+    VolumeStatus {
+        name: name.clone(),
+        uris: shared.uris(name),
+        state: word_of_state,
+        origin: origin(state, config, snapshot),
+        size_bytes: snapshot.map_or(0, |snapshot| snapshot.size.get()),
+        block_bytes,
+        read_only: snapshot.map_or(config.read_only, |snapshot| snapshot.read_only),
+        controlled: matches!(config.cache, CacheConfig::Controlled { may_cache: true, .. }),
+        connections: snapshot.map_or(0, |snapshot| snapshot.connections as u64),
+        requests_in_flight: seen.map_or(0, |seen| seen.requests_in_flight as u64),
+        objectives,
+        iops: interval.iops(),
+        read_bytes_per_s: interval.per_second(interval.bytes_read),
+        write_bytes_per_s: interval.per_second(interval.bytes_written),
+        iops_series: monitor.map(|monitor| monitor.series.iter().copied().collect()).unwrap_or_default(),
+        read_latency: latency(&interval.read_latency),
+        write_latency: latency(&interval.write_latency),
+        hit_ratio: interval.hit_ratio,
+        quota_bytes: seen.map_or(0, |seen| seen.quota_bytes.get()),
+        used_bytes: seen.map_or(0, |seen| seen.resident_bytes.get()),
+        working_set_bytes: seen.and_then(|seen| seen.locality.as_ref()).map_or(0, |locality| {
+            let set = &locality.working_set;
+            set.last_blocks.unwrap_or(set.current_blocks) * block_bytes
+        }),
+        errors: seen.map_or(0, |seen| seen.counters.errors),
+        prewarm: seen.and_then(|seen| seen.prewarm).map(|prewarm| PrewarmStatus {
+            total_bytes: prewarm.total_bytes.get(),
+            remaining_bytes: prewarm.remaining_bytes.get(),
+            loaded_bytes: prewarm.loaded_bytes.get(),
+            running: prewarm.ended.is_none(),
+        }),
+        serves,
+    }
+}
+
+fn origin(state: &State, config: &VolumeConfig, snapshot: Option<&VolumeSnapshot>) -> OriginStatus {
+    let Some(snapshot) = snapshot else {
+        return OriginStatus {
+            description: format!("{:?}", config.origin),
+            state: "absent".to_owned(),
+            reason: state.absent.get(&config.name).cloned(),
+            in_doubt_bytes: 0,
+            errors: 0,
+            reconnects: 0,
+            utilisation: None,
+        };
+    };
+    let statistics = &snapshot.origin_statistics;
+    let (word, reason) = match &statistics.state {
+        OriginState::Up => ("up", None),
+        OriginState::Down { reason } => ("down", Some(reason.clone())),
+        OriginState::Failed { reason } => ("failed", Some(reason.clone())),
+        _ => ("unknown", None),
+    };
+    OriginStatus {
+        description: snapshot.origin.clone(),
+        state: word.to_owned(),
+        reason,
+        in_doubt_bytes: snapshot.observation.in_doubt.iter().map(|range| range.length).sum(),
+        errors: snapshot.observation.counters.origin_errors,
+        reconnects: statistics.reconnects,
+        utilisation: state.utilisation.get(&config.name).copied(),
+    }
+}
+
+fn objective(track: &Track) -> ObjectiveStatus {
+    let verdict = |verdict: Verdict| word(&verdict);
+    ObjectiveStatus {
+        objective: track.objective.to_string(),
+        value: track.last.and_then(|judgement| judgement.value),
+        bound: track.objective.bound(),
+        unit: track.objective.unit().to_owned(),
+        verdict: track.last.map(|judgement| verdict(judgement.verdict)),
+        conforming_share: track.conforming_share(),
+        conforming_share_target: track.objective.conforming_share,
+        windows_conforming: track.windows[0],
+        windows_nonconforming: track.windows[1],
+        windows_low_load: track.windows[2],
+    }
+}
+
+fn latency(latencies: &LatencySnapshot) -> LatencyStatus {
+    let of = |percentile| {
+        latencies.percentile(percentile).filter(|_| !latencies.is_empty()).map(Nanos::as_secs_f64)
+    };
+    LatencyStatus {
+        mean_s: latencies.mean().map(Nanos::as_secs_f64),
+        p50_s: of(50.0),
+        p95_s: of(95.0),
+        p99_s: of(99.0),
+    }
+}
+
+pub(crate) fn decisions(shared: &Shared, volume: &str) -> Vec<DatedDecision> {
+    shared.state().decisions.iter().filter(|dated| dated.decision.volume_name == volume).cloned().collect()
+}
+
+pub(crate) fn explain(shared: &Shared, name: &str) -> Option<Explanation> {
+    let config = shared.config.volumes.iter().find(|volume| volume.name == name)?;
+    let status = volume(shared, &shared.state(), config);
+    Some(Explanation {
+        schema: "forebay.explain/1".to_owned(),
+        volume: name.to_owned(),
+        status,
+        decisions: decisions(shared, name),
+    })
+}
+
+pub(crate) fn curve(shared: &Shared, name: &str) -> Option<Curve> {
+    let config = shared.config.volumes.iter().find(|volume| volume.name == name)?;
+    let snapshot = shared.appliance.observe(name, false).ok()?;
+    let locality = snapshot.observation.locality?;
+    let block_bytes = config.block_size.bytes();
+    let point = |point: &forebay_locality::CurvePoint| CurvePoint {
+        size_blocks: point.size_blocks,
+        size_bytes: point.size_blocks * block_bytes,
+        miss_ratio: point.miss_ratio,
+    };
+    Some(Curve {
+        schema: "forebay.curve/1".to_owned(),
+        volume: name.to_owned(),
+        block_bytes,
+        span_s: snapshot.observation.at.saturating_since(locality.since).as_secs_f64(),
+        accesses: locality.accesses,
+        footprint_blocks: locality.footprint_blocks,
+        sampling_rate: locality.sampling_rate,
+        curve: locality.curve.points().iter().map(point).collect(),
+    })
+}

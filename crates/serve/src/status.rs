@@ -1,0 +1,253 @@
+//! What the daemon tells of itself, as plain data with a versioned layout: docs/reference/json.md describes it.
+
+use crate::history::DatedDecision;
+use serde::{Deserialize, Serialize};
+
+/// The daemon at an instant; schema `forebay.status/1`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Names the layout.
+    pub schema: String,
+    /// The daemon's version.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// When, milliseconds since 1970.
+    pub at_unix_ms: i64,
+    /// How long it has been running, in seconds.
+    pub uptime_s: f64,
+    /// Where NBD clients connect.
+    pub listen: Vec<String>,
+    /// Client connections, handshakes included.
+    pub connections: u64,
+    /// The controller.
+    pub controller: ControllerStatus,
+    /// The memory for caches.
+    pub cache: CacheStatus,
+    /// What is kept.
+    pub history: HistoryStatus,
+    /// The volumes, in the order of the configuration.
+    pub volumes: Vec<VolumeStatus>,
+}
+
+/// Whether decisions are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ControllerState {
+    /// Every interval.
+    Running,
+    /// It was switched off. Quotas stay as they are.
+    Disabled,
+    /// It panicked, and is started again after a while. Quotas stay as they are until then.
+    Dead,
+}
+
+/// The controller.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ControllerStatus {
+    /// Whether decisions are made.
+    pub state: ControllerState,
+    /// How often it is asked, in seconds.
+    pub interval_s: f64,
+    /// How often it has decided.
+    pub steps: u64,
+    /// How long the last step took, in seconds.
+    pub last_step_s: f64,
+    /// How often it was started again after a panic.
+    pub restarts: u64,
+    /// What the last panic said.
+    pub last_panic: Option<String>,
+}
+
+/// The memory for caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheStatus {
+    /// All there may be.
+    pub capacity_bytes: u64,
+    /// Quotas of all volumes.
+    pub granted_bytes: u64,
+    /// Data cached.
+    pub used_bytes: u64,
+}
+
+/// What is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryStatus {
+    /// Whether a history is configured.
+    pub enabled: bool,
+    /// What is wrong with it now.
+    pub trouble: Option<String>,
+    /// Rows written.
+    pub rows_written: u64,
+    /// Rows lost.
+    pub rows_lost: u64,
+}
+
+/// A volume.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VolumeStatus {
+    /// Its name.
+    pub name: String,
+    /// How clients name it, one per listener.
+    pub uris: Vec<String>,
+    /// `conforming`, `suspected`, `violating`, `acting`, `correcting` (the controller's word), `unjudged` without an
+    /// objective that was judged, or `absent` while its origin is.
+    pub state: String,
+    /// Where its data lives.
+    pub origin: OriginStatus,
+    /// Its size; 0 while its origin is absent.
+    pub size_bytes: u64,
+    /// The unit of caching.
+    pub block_bytes: u64,
+    /// Whether changes are refused.
+    pub read_only: bool,
+    /// Whether the controller sizes its cache.
+    pub controlled: bool,
+    /// Clients.
+    pub connections: u64,
+    /// Client requests in flight.
+    pub requests_in_flight: u64,
+    /// What it was promised, and how that stands.
+    pub objectives: Vec<ObjectiveStatus>,
+    /// Requests per second in the last interval.
+    pub iops: f64,
+    /// Bytes read per second in the last interval.
+    pub read_bytes_per_s: f64,
+    /// Bytes written per second in the last interval.
+    pub write_bytes_per_s: f64,
+    /// Requests per second of the last intervals, oldest first.
+    pub iops_series: Vec<f64>,
+    /// Latencies of reads in the last interval.
+    pub read_latency: LatencyStatus,
+    /// Latencies of writes in the last interval.
+    pub write_latency: LatencyStatus,
+    /// Share of the reads of the last interval that the cache alone answered; absent without reads.
+    pub hit_ratio: Option<f64>,
+    /// What its cache may hold.
+    pub quota_bytes: u64,
+    /// What it holds.
+    pub used_bytes: u64,
+    /// Distinct blocks that were read in the observation's window, in bytes.
+    pub working_set_bytes: u64,
+    /// Requests answered with an error since the start.
+    pub errors: u64,
+    /// The last warm-up.
+    pub prewarm: Option<PrewarmStatus>,
+    /// The volumes whose objectives its cache serves.
+    pub serves: Vec<String>,
+}
+
+/// An origin.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OriginStatus {
+    /// What and where it is.
+    pub description: String,
+    /// `up`, `down`, `failed`, or `absent` since the start.
+    pub state: String,
+    /// Why, unless it is up.
+    pub reason: Option<String>,
+    /// Bytes with writes of unknown outcome: not cached, and not writable until they are settled.
+    pub in_doubt_bytes: u64,
+    /// Requests that ended in an error.
+    pub errors: u64,
+    /// Connections made again.
+    pub reconnects: u64,
+    /// The share of time that its disks were busy in the last interval, where they say so.
+    pub utilisation: Option<f64>,
+}
+
+/// An objective of a volume.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ObjectiveStatus {
+    /// In words.
+    pub objective: String,
+    /// The number of the last window, in `unit`; absent before the first, and where nothing completed.
+    pub value: Option<f64>,
+    /// The promised number.
+    pub bound: f64,
+    /// `s`, `requests/s` or `bytes/s`.
+    pub unit: String,
+    /// `conforming`, `nonconforming` or `low_load`; absent before the first window.
+    pub verdict: Option<String>,
+    /// Share of the last windows with enough load that conform; absent where there were none.
+    pub conforming_share: Option<f64>,
+    /// What that share was promised to be.
+    pub conforming_share_target: f64,
+    /// Windows so far that conformed.
+    pub windows_conforming: u64,
+    /// Windows so far that did not.
+    pub windows_nonconforming: u64,
+    /// Windows so far that asked for too little to judge.
+    pub windows_low_load: u64,
+}
+
+/// Latencies in seconds; absent without requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LatencyStatus {
+    /// The arithmetic mean.
+    pub mean_s: Option<f64>,
+    /// The median.
+    pub p50_s: Option<f64>,
+    /// 95 % are no longer.
+    pub p95_s: Option<f64>,
+    /// 99 % are no longer.
+    pub p99_s: Option<f64>,
+}
+
+/// A warm-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrewarmStatus {
+    /// What was to be looked at.
+    pub total_bytes: u64,
+    /// What is left of it.
+    pub remaining_bytes: u64,
+    /// What was loaded.
+    pub loaded_bytes: u64,
+    /// Whether it goes on.
+    pub running: bool,
+}
+
+/// Why a volume is served as it is; schema `forebay.explain/1`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// Names the layout.
+    pub schema: String,
+    /// The volume.
+    pub volume: String,
+    /// Where it stands.
+    pub status: VolumeStatus,
+    /// What was decided about it, oldest first; earlier runs too where a history is kept.
+    pub decisions: Vec<DatedDecision>,
+}
+
+/// The live curve of a volume; schema `forebay.curve/1`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Curve {
+    /// Names the layout.
+    pub schema: String,
+    /// The volume.
+    pub volume: String,
+    /// The unit of caching.
+    pub block_bytes: u64,
+    /// How long the curve has been looking, in seconds.
+    pub span_s: f64,
+    /// Block accesses of reads that it stands for.
+    pub accesses: u64,
+    /// Distinct blocks among them, estimated.
+    pub footprint_blocks: u64,
+    /// The share of blocks that was sampled in the end.
+    pub sampling_rate: f64,
+    /// Misses of an LRU cache per block access.
+    pub curve: Vec<CurvePoint>,
+}
+
+/// A point of a curve.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CurvePoint {
+    /// Size in blocks.
+    pub size_blocks: u64,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// From 0 to 1.
+    pub miss_ratio: f64,
+}
