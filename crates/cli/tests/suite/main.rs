@@ -4,8 +4,10 @@
 //! absent, tests that need it say `skipped: ...` and pass, except under `CI=true`, where they fail.
 
 mod bad_input;
+mod capture;
 mod mrc;
 mod peers;
 mod plan;
 mod support;
+mod tools;
 mod trace;
