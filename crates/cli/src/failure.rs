@@ -29,6 +29,11 @@ impl Failure {
         Failure { message: String::new(), hint: None, status: 0 }
     }
 
+    /// Nothing is to be said; `status` is passed on, as that of a command that was run.
+    pub(crate) fn silent(status: u8) -> Failure {
+        Failure { message: String::new(), hint: None, status }
+    }
+
     /// The same failure with what to do next, unless that is said already.
     #[must_use]
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Failure {

@@ -1,5 +1,6 @@
 //! The subcommands: one module each, with its arguments, its `run`, and its JSON output.
 
+mod capture;
 mod mrc;
 mod plan;
 mod trace;
@@ -16,6 +17,8 @@ pub(crate) enum Command {
     Mrc(mrc::MrcArgs),
     /// Say how much cache each volume needs for its objectives
     Plan(plan::PlanArgs),
+    /// Record what clients ask of a volume, as a trace
+    Capture(capture::CaptureArgs),
 }
 
 /// Runs `command` to its end.
@@ -24,5 +27,6 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Trace(command) => trace::run(command),
         Command::Mrc(args) => mrc::run(&args),
         Command::Plan(args) => plan::run(&args),
+        Command::Capture(args) => capture::run(&args),
     }
 }

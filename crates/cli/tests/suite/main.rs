@@ -9,5 +9,4 @@ mod mrc;
 mod peers;
 mod plan;
 mod support;
-mod tools;
 mod trace;
