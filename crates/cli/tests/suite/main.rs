@@ -9,4 +9,5 @@ mod mrc;
 mod peers;
 mod plan;
 mod support;
+mod tools;
 mod trace;
