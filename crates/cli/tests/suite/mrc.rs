@@ -167,7 +167,7 @@ fn one_seed_gives_one_curve_and_another_gives_another() {
 fn the_table_and_the_picture() {
     let (folder, path) = small();
     let svg = folder.path().join("mrc.svg");
-    let table = succeed(args(&[&"mrc", &path, &"--sizes", &"8KiB", &"--svg", &svg]));
+    let table = succeed(args(&[&"mrc", &path, &"--sizes", &"8KiB", &"--wss", &"600s", &"--svg", &svg]));
     assert!(table.contains("7 accesses, footprint 16 KiB (4 blocks)"), "{table}");
     assert!(table.contains("working set over 600s"), "{table}");
     assert!(table.contains("8 KiB       2         50.0%      0.5714     0.4286\n"), "{table}");

@@ -35,8 +35,8 @@ pub(crate) struct MrcArgs {
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = parse_size)]
     sizes: Vec<SizeSpec>,
 
-    /// Measure the working set over windows of this length, as in `600s`; may be repeated [default: 600s with the method
-    /// `exact` where the trace has times, else none; range: above 0]
+    /// Measure the working set over windows of this length too, as in `600s`; may be repeated [default: none, for it costs more
+    /// than the curve; range: above 0]
     #[arg(long, value_name = "WINDOW", value_parser = parse_window)]
     wss: Vec<Nanos>,
 
@@ -214,7 +214,7 @@ pub(crate) fn run(args: &MrcArgs) -> Result<(), Failure> {
         block_size,
         seed: args.estimating.seed,
     };
-    let windows = windows(args, method, reader.format().has_time())?;
+    let windows = windows(args, reader.format().has_time())?;
     let request_bytes = args.unit() == UnitArg::Request && args.counting.weight == WeightArg::Bytes;
     let new_tracker = || Tracker::new(options, request_bytes, &windows);
     let mut all = new_tracker();
@@ -266,8 +266,8 @@ pub(crate) fn run(args: &MrcArgs) -> Result<(), Failure> {
     write_chart(args.svg.as_ref(), || result.chart())
 }
 
-/// The windows over which working sets are measured: those asked for, those that sizes refer to, and a default.
-fn windows(args: &MrcArgs, method: Method, has_time: bool) -> Result<Vec<Nanos>, Failure> {
+/// The windows over which working sets are measured: those asked for, and those that sizes refer to.
+fn windows(args: &MrcArgs, has_time: bool) -> Result<Vec<Nanos>, Failure> {
     let of_sizes = args.sizes.iter().filter_map(|size| match size {
         SizeSpec::WorkingSet { window, .. } => Some(*window),
         _ => None,
@@ -276,9 +276,6 @@ fn windows(args: &MrcArgs, method: Method, has_time: bool) -> Result<Vec<Nanos>,
     if !has_time && !windows.is_empty() {
         return Err(Failure::new("working sets are over windows of time, and this format has no times")
             .with_hint("give sizes in blocks, bytes or shares of the footprint (`10%`)"));
-    }
-    if windows.is_empty() && has_time && method == Method::Exact {
-        windows.push(Nanos::secs(600));
     }
     windows.sort_unstable();
     windows.dedup();
