@@ -2,10 +2,10 @@
 //!
 //! `cargo bench -p forebay-cache --bench cache` runs 20 M Zipf(0.9) references over 4 M blocks in a cache of 400,000 blocks, and
 //! an 8 GiB change of the quota (less where less memory is available). `-- --smoke` runs a hundredth of both, so that the
-//! suite can. Lines of look-ups end with a hash of the results: the same seed must give the same hash on every machine.
+//! suite can; `-- --no-quota` ends before the change of the quota. Lines of look-ups end with a hash of the results: the same seed must give the same hash on every machine.
 
-use forebay_cache::{CachePartition, Inserted, Insertion, Partition, Progress};
-use forebay_policy::{Fifo, Lru, Policy, TwoPool};
+use forebay_cache::{Access, CachePartition, Inserted, Insertion, Partition, Progress, Simulation};
+use forebay_policy::{Belady, Fifo, Future, Lru, Policy, PolicyKind, S3Fifo, TwoPool};
 use forebay_units::{BlockIndex, BlockSize, mix64};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -95,6 +95,30 @@ fn look_ups<P: Policy>(policy: P, references: &[u32], slots: u64) {
         partition.footprint_bytes() as f64 / f64::from(partition.resident_blocks()),
         partition.footprint_bytes() as f64 / 1e6,
         mix64(hash ^ statistics.misses),
+    );
+}
+
+/// What the simulator does with the same references: it knows them in advance and so has their memory fetched together.
+fn simulate<P: Policy>(policy: P, references: &[u32], slots: u64) {
+    let name = policy.name();
+    let mut simulation = Simulation::new(policy, slots, SEED);
+    let mut batch = Vec::with_capacity(4096);
+    let (start, processor) = (Instant::now(), processor_time());
+    for references in references.chunks(4096) {
+        batch.clear();
+        batch.extend(references.iter().map(|block| Access { block: *block, bytes: 4096 }));
+        simulation.feed(&batch);
+    }
+    let (elapsed, processor) = (start.elapsed(), processor_time() - processor);
+    let (outcome, footprint) = (simulation.outcome(), simulation.partition().footprint_bytes());
+    println!(
+        "simulate  {name:<11} {:6.2} M requests/s ({:6.2} M per processor second)  miss ratio {:.4}  {:5.1} bytes per block, {:5.1} MB  hash {:016x}",
+        references.len() as f64 / elapsed.as_secs_f64() / 1e6,
+        references.len() as f64 / processor.as_secs_f64() / 1e6,
+        outcome.miss_ratio(),
+        footprint as f64 / slots as f64,
+        footprint as f64 / 1e6,
+        mix64(mix64(outcome.misses) ^ outcome.missed_bytes),
     );
 }
 
@@ -233,6 +257,17 @@ fn main() {
         look_ups(Lru::new(), &references, slots);
         look_ups(TwoPool::default(), &references, slots);
         look_ups(Fifo::new(), &references, slots);
+    }
+    for _ in 0..if smoke { 1 } else { 3 } {
+        simulate(Lru::new(), &references, slots);
+        simulate(S3Fifo::new(), &references, slots);
+    }
+    for kind in PolicyKind::ALL {
+        simulate(kind.new_policy(), &references, slots);
+    }
+    simulate(Belady::new(Future::of(references.iter().copied())), &references, slots);
+    if std::env::args().any(|argument| argument == "--no-quota") {
+        return;
     }
     drop(references);
     single_operations(Lru::new(), slots);

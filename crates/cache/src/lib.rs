@@ -9,10 +9,13 @@
 
 mod cached;
 mod partition;
-mod slots;
+mod simulation;
 mod store;
 
 pub use cached::CachePartition;
 pub use forebay_policy::{Insertion, Slot};
-pub use partition::{BLOCK_MAX, Inserted, Partition, Progress, QUOTA_BLOCKS_MAX, Refusal, Statistics};
+pub use partition::{
+    ANTICIPATED_MAX, BLOCK_MAX, Inserted, Partition, Progress, QUOTA_BLOCKS_MAX, Refusal, Statistics,
+};
+pub use simulation::{Access, Outcome, Simulation};
 pub use store::{MemoryStore, StoreError};

@@ -3,7 +3,7 @@
 //! changes of the quota, worked off in steps of any size.
 
 use forebay_cache::{CachePartition, Inserted, Insertion, Partition, Progress, Refusal};
-use forebay_policy::{Clock, Fifo, Lru, Policy, Sieve, Slru, TwoPool};
+use forebay_policy::{Belady, Future, Lru, Policy, PolicyKind, TwoPool};
 use forebay_units::{BlockIndex, BlockRange, BlockSize, Bytes};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -152,12 +152,10 @@ proptest! {
         quota in 0u64..40,
         operations in prop::collection::vec(operation(96), 0..400),
     ) {
-        check_bookkeeping(TwoPool::default(), quota, &operations)?;
-        check_bookkeeping(Fifo::new(), quota, &operations)?;
-        check_bookkeeping(Lru::new(), quota, &operations)?;
-        check_bookkeeping(Clock::new(), quota, &operations)?;
-        check_bookkeeping(Sieve::new(), quota, &operations)?;
-        check_bookkeeping(Slru::default(), quota, &operations)?;
+        for kind in PolicyKind::ALL {
+            check_bookkeeping(kind.new_policy(), quota, &operations)?;
+        }
+        check_bookkeeping(Belady::new(Future::of([].into_iter())), quota, &operations)?;
     }
 
     #[test]

@@ -119,7 +119,7 @@ mod tests {
     struct Naive(Vec<(u64, bool)>);
 
     impl Model for Naive {
-        fn admits(&self, insertion: Insertion, capacity: usize) -> bool {
+        fn admits(&mut self, _: u64, insertion: Insertion, capacity: usize) -> bool {
             insertion != Insertion::PrewarmTail || self.0.len() < capacity
         }
         fn victim(&mut self, _: Option<Insertion>, _: usize) -> u64 {

@@ -71,6 +71,10 @@ impl Policy for Fifo {
         self.links.rename(&mut self.list, from, to);
     }
 
+    fn likely_victims(&self, victims: &mut [Slot]) -> usize {
+        self.links.last(&self.list, victims)
+    }
+
     fn visit_hottest_first(&self, visit: &mut dyn FnMut(Slot) -> ControlFlow<()>) {
         let _ = self.links.iter(&self.list).try_for_each(visit);
     }
@@ -97,7 +101,7 @@ mod tests {
     struct Naive(Vec<u64>);
 
     impl Model for Naive {
-        fn admits(&self, insertion: Insertion, capacity: usize) -> bool {
+        fn admits(&mut self, _: u64, insertion: Insertion, capacity: usize) -> bool {
             insertion != Insertion::PrewarmTail || self.0.len() < capacity
         }
         fn victim(&mut self, _: Option<Insertion>, _: usize) -> u64 {

@@ -11,6 +11,9 @@ const NONE: u32 = SLOTS_MAX + 1;
 const LINK: u32 = (1 << 31) - 1;
 const TAG: u32 = 1 << 31;
 
+/// How many reads are kept in flight; processors have about as many places for lines that are on their way (ours).
+pub(crate) const ANTICIPATED: usize = 32;
+
 #[derive(Clone, Copy, Debug)]
 struct Node {
     /// Towards the front; its top bit is the low bit of the tag.
@@ -155,6 +158,20 @@ impl Links {
         list.length += 1;
     }
 
+    /// Puts `slot`, which is in no list, right before `next` in `list`, towards the front, with tag 0.
+    #[inline]
+    pub fn insert_before(&mut self, list: &mut List, next: Slot, slot: Slot) {
+        let previous = self.nodes.get(next.0).previous & LINK;
+        *self.nodes.get_mut(slot.0) = Node { previous, next: next.0 };
+        self.set_previous(next.0, slot.0);
+        if previous == NONE {
+            list.front = slot.0;
+        } else {
+            self.set_next(previous, slot.0);
+        }
+        list.length += 1;
+    }
+
     /// Takes `slot` out of `list`, in which it is. Its tag stays until it is pushed again.
     #[inline]
     pub fn unlink(&mut self, list: &mut List, slot: Slot) {
@@ -188,6 +205,34 @@ impl Links {
             NONE => list.back = to.0,
             next => self.set_previous(next, to.0),
         }
+    }
+
+    /// Reads the links of `slots` and of their neighbours, and changes nothing: what is read together is fetched together, while a list that is
+    /// followed step by step waits for each step.
+    #[inline]
+    pub fn anticipate(&self, slots: &[Slot]) {
+        let mut read = 0;
+        for slots in slots.chunks(ANTICIPATED) {
+            let mut around = [(NONE, NONE); ANTICIPATED];
+            for (around, slot) in around.iter_mut().zip(slots) {
+                let node = self.nodes.get(slot.0);
+                *around = (node.previous & LINK, node.next & LINK);
+            }
+            for (previous, next) in &around[..slots.len()] {
+                for neighbour in [*previous, *next] {
+                    if neighbour != NONE {
+                        read ^= self.nodes.get(neighbour).next;
+                    }
+                }
+            }
+        }
+        std::hint::black_box(read);
+    }
+
+    /// Fills `slots` with the last of `list`, the very last first; returns how many there are.
+    pub fn last(&self, list: &List, slots: &mut [Slot]) -> usize {
+        let backward = std::iter::successors(list.back(), |slot| self.previous(*slot));
+        slots.iter_mut().zip(backward).map(|(place, slot)| *place = slot).count()
     }
 
     /// The slots of `list` from front to back.

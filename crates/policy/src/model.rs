@@ -10,10 +10,18 @@ use std::ops::ControlFlow;
 /// What a policy should do, in the plainest code that says it.
 pub(crate) trait Model {
     fn set_capacity(&mut self, _capacity: usize) {}
-    fn admits(&self, insertion: Insertion, capacity: usize) -> bool;
+    /// A look-up did not find `block`.
+    fn miss(&mut self, _block: u64) {}
+    /// Asked once per insertion, before `victim`.
+    fn admits(&mut self, block: u64, insertion: Insertion, capacity: usize) -> bool;
     fn victim(&mut self, insertion: Option<Insertion>, capacity: usize) -> u64;
     fn hit(&mut self, block: u64);
     fn insert(&mut self, block: u64, insertion: Insertion);
+    /// `block` leaves because `victim` chose it.
+    fn evict(&mut self, block: u64) {
+        self.remove(block);
+    }
+    /// `block` leaves because it is invalid.
     fn remove(&mut self, block: u64);
     /// All resident blocks, hottest first.
     fn order(&self) -> Vec<u64>;
@@ -131,7 +139,7 @@ pub(crate) fn check_against<P: Policy, M: Model>(policy: impl Fn() -> P, model: 
                             let expected = model.victim(None, run.capacity);
                             run.evict(None);
                             prop_assert_eq!(run.evicted.last(), Some(&expected));
-                            model.remove(expected);
+                            model.evict(expected);
                         }
                     }
                     _ if present => {
@@ -144,11 +152,15 @@ pub(crate) fn check_against<P: Policy, M: Model>(policy: impl Fn() -> P, model: 
                             4 | 5 => Insertion::PrewarmTail,
                             _ => Insertion::Miss,
                         };
-                        let admitted = model.admits(insertion, run.capacity);
+                        if insertion == Insertion::Miss {
+                            run.policy.on_miss(BlockIndex(block));
+                            model.miss(block);
+                        }
+                        let admitted = model.admits(block, insertion, run.capacity);
                         let full = run.slots.len() >= run.capacity;
                         if admitted && full {
                             let expected = model.victim(Some(insertion), run.capacity);
-                            model.remove(expected);
+                            model.evict(expected);
                         }
                         if admitted {
                             model.insert(block, insertion);

@@ -105,6 +105,19 @@ pub trait Policy {
         let _ = block;
     }
 
+    /// Reads, and does not change, what hits of `hits` and insertions or evictions of `others` will touch. A hint: who works off many
+    /// look-ups at once has their memory fetched together instead of one after another. May do nothing.
+    fn anticipate(&self, hits: &[Slot], others: &[BlockIndex]) {
+        let _ = (hits, others);
+    }
+
+    /// Fills `victims` with the slots that will probably be chosen next, the first of them first, and returns how many; a hint like
+    /// [`Policy::anticipate`], so none is an answer too.
+    fn likely_victims(&self, victims: &mut [Slot]) -> usize {
+        let _ = victims;
+        0
+    }
+
     /// `incoming` is in `slot` from now on; the slot was reserved and is not ordered.
     fn on_insert(&mut self, slot: Slot, incoming: Incoming);
 
@@ -122,4 +135,71 @@ pub trait Policy {
 
     /// The memory it holds, in bytes, by the capacity of its allocations.
     fn footprint_bytes(&self) -> u64;
+}
+
+/// A policy behind a pointer, chosen while the program runs.
+impl<P: Policy + ?Sized> Policy for Box<P> {
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    fn reserve(&mut self, slots: u32) -> Result<(), TryReserveError> {
+        (**self).reserve(slots)
+    }
+
+    fn release(&mut self, slots: u32) {
+        (**self).release(slots);
+    }
+
+    fn set_capacity(&mut self, blocks: u32) {
+        (**self).set_capacity(blocks);
+    }
+
+    fn admit(&mut self, incoming: Incoming) -> bool {
+        (**self).admit(incoming)
+    }
+
+    fn victim(&mut self, incoming: Option<Incoming>) -> Option<Slot> {
+        (**self).victim(incoming)
+    }
+
+    fn on_hit(&mut self, slot: Slot, block: BlockIndex) {
+        (**self).on_hit(slot, block);
+    }
+
+    fn on_miss(&mut self, block: BlockIndex) {
+        (**self).on_miss(block);
+    }
+
+    fn anticipate(&self, hits: &[Slot], others: &[BlockIndex]) {
+        (**self).anticipate(hits, others);
+    }
+
+    fn likely_victims(&self, victims: &mut [Slot]) -> usize {
+        (**self).likely_victims(victims)
+    }
+
+    fn on_insert(&mut self, slot: Slot, incoming: Incoming) {
+        (**self).on_insert(slot, incoming);
+    }
+
+    fn on_evict(&mut self, slot: Slot, block: BlockIndex) {
+        (**self).on_evict(slot, block);
+    }
+
+    fn on_remove(&mut self, slot: Slot, block: BlockIndex) {
+        (**self).on_remove(slot, block);
+    }
+
+    fn on_move(&mut self, from: Slot, to: Slot) {
+        (**self).on_move(from, to);
+    }
+
+    fn visit_hottest_first(&self, visit: &mut dyn FnMut(Slot) -> ControlFlow<()>) {
+        (**self).visit_hottest_first(visit);
+    }
+
+    fn footprint_bytes(&self) -> u64 {
+        (**self).footprint_bytes()
+    }
 }

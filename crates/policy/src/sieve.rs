@@ -139,7 +139,7 @@ mod tests {
     }
 
     impl Model for Naive {
-        fn admits(&self, insertion: Insertion, capacity: usize) -> bool {
+        fn admits(&mut self, _: u64, insertion: Insertion, capacity: usize) -> bool {
             insertion != Insertion::PrewarmTail || self.blocks.len() < capacity
         }
         fn victim(&mut self, _: Option<Insertion>, _: usize) -> u64 {

@@ -126,6 +126,14 @@ impl Policy for Slru {
         links.rename(list, from, to);
     }
 
+    fn anticipate(&self, hits: &[Slot], _others: &[BlockIndex]) {
+        self.links.anticipate(hits);
+    }
+
+    fn likely_victims(&self, victims: &mut [Slot]) -> usize {
+        self.links.last(&self.probation, victims)
+    }
+
     /// The protected segment, then probation, each from the most recent on.
     fn visit_hottest_first(&self, visit: &mut dyn FnMut(Slot) -> ControlFlow<()>) {
         let _ = self.links.iter(&self.protected).chain(self.links.iter(&self.probation)).try_for_each(visit);
@@ -160,7 +168,7 @@ mod tests {
     }
 
     impl Model for Naive {
-        fn admits(&self, insertion: Insertion, capacity: usize) -> bool {
+        fn admits(&mut self, _: u64, insertion: Insertion, capacity: usize) -> bool {
             insertion != Insertion::PrewarmTail || self.probation.len() + self.protected.len() < capacity
         }
         fn set_capacity(&mut self, capacity: usize) {

@@ -164,6 +164,14 @@ impl Policy for TwoPool {
         links.rename(list, from, to);
     }
 
+    fn anticipate(&self, hits: &[Slot], _others: &[BlockIndex]) {
+        self.links.anticipate(hits);
+    }
+
+    fn likely_victims(&self, victims: &mut [Slot]) -> usize {
+        self.links.last(&self.single, victims)
+    }
+
     /// The multi-touch pool, then the single-touch pool, each from the most recent on.
     fn visit_hottest_first(&self, visit: &mut dyn FnMut(Slot) -> ControlFlow<()>) {
         let _ = self.links.iter(&self.multi).chain(self.links.iter(&self.single)).try_for_each(visit);
@@ -242,7 +250,7 @@ mod tests {
     }
 
     impl Model for Naive {
-        fn admits(&self, insertion: Insertion, capacity: usize) -> bool {
+        fn admits(&mut self, _: u64, insertion: Insertion, capacity: usize) -> bool {
             let resident = self.single.len() + self.multi.len();
             let multi_share = capacity - single_share(capacity);
             insertion != Insertion::PrewarmTail

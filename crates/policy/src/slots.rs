@@ -1,13 +1,14 @@
 //! The table of slots: which block is in which slot, which slots are free, and the index from block to slot.
 //!
-//! It is not a cache: it evicts nothing. The index is linear hashing (Litwin, VLDB '80) with chains through the slots:
+//! It is not a cache: it evicts nothing. Partitions keep their blocks in one, and policies their ghosts. The index is linear hashing (Litwin, VLDB '80) with chains through the slots:
 //! two buckets per slot, and each slot added splits two buckets, each slot removed merges two. So there is no rehash, ever; the
 //! memory per slot is the same at every size; and removal leaves no tombstones behind.
 //!
 //! Cost: 12 bytes per slot (block, chain) and 8 bytes of buckets; a look-up that succeeds compares 1.3 blocks on average.
 //! Invariant: `buckets = max(1, 2 * slots)`; a slot is either in exactly one chain or in the free list.
 
-use forebay_policy::{SLOTS_MAX, SegmentedVec, Slot};
+use crate::links::ANTICIPATED;
+use crate::{SLOTS_MAX, SegmentedVec, Slot};
 use forebay_units::{BlockIndex, mix64};
 use std::collections::TryReserveError;
 
@@ -35,7 +36,7 @@ impl Entry {
 
 /// Slots `0..len()`, each free or with a block.
 #[derive(Debug)]
-pub(crate) struct SlotTable {
+pub struct SlotTable {
     entries: SegmentedVec<Entry>,
     buckets: SegmentedVec<u32>,
     /// The smallest 2^k - 1 that is at least the index of the last bucket.
@@ -48,7 +49,7 @@ pub(crate) struct SlotTable {
 
 impl SlotTable {
     /// A table without slots; `seed` makes the collisions of blocks that a client chooses unpredictable.
-    pub(crate) fn new(seed: u64) -> SlotTable {
+    pub fn new(seed: u64) -> SlotTable {
         SlotTable {
             entries: SegmentedVec::new(),
             buckets: SegmentedVec::new(),
@@ -61,17 +62,22 @@ impl SlotTable {
     }
 
     /// How many slots there are.
-    pub(crate) fn len(&self) -> u32 {
+    pub fn len(&self) -> u32 {
         self.entries.len()
     }
 
+    /// Whether there is no slot.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// How many slots hold a block.
-    pub(crate) fn occupied(&self) -> u32 {
+    pub fn occupied(&self) -> u32 {
         self.occupied
     }
 
     /// The memory it holds, in bytes.
-    pub(crate) fn footprint_bytes(&self) -> u64 {
+    pub fn footprint_bytes(&self) -> u64 {
         self.entries.footprint_bytes() + self.buckets.footprint_bytes()
     }
 
@@ -85,7 +91,7 @@ impl SlotTable {
 
     /// The slot that holds `block`.
     #[inline]
-    pub(crate) fn find(&self, block: BlockIndex) -> Option<Slot> {
+    pub fn find(&self, block: BlockIndex) -> Option<Slot> {
         if self.occupied == 0 {
             return None;
         }
@@ -101,21 +107,50 @@ impl SlotTable {
         None
     }
 
+    /// Reads what look-ups of `blocks` will read, so that it is fetched together; at most 32 blocks are worth it at a time.
+    ///
+    /// Calls `found` with the slot that each block is probably in, and `absent` with each that is probably in none: a block that is not the
+    /// first of its chain is taken for absent.
+    #[inline]
+    pub fn anticipate(
+        &self,
+        blocks: &[BlockIndex],
+        mut found: impl FnMut(Slot),
+        mut absent: impl FnMut(BlockIndex),
+    ) {
+        if self.occupied == 0 {
+            return blocks.iter().copied().for_each(absent);
+        }
+        for blocks in blocks.chunks(ANTICIPATED) {
+            let mut firsts = [NONE; ANTICIPATED];
+            for (first, block) in firsts.iter_mut().zip(blocks) {
+                *first = *self.buckets.get(self.bucket_of(block.0));
+            }
+            for (first, block) in firsts.iter().zip(blocks) {
+                if *first != NONE && self.entries.get(*first).block() == block.0 {
+                    found(Slot(*first));
+                } else {
+                    absent(*block);
+                }
+            }
+        }
+    }
+
     /// The block in `slot`, if it holds one.
     #[inline]
-    pub(crate) fn block_in(&self, slot: Slot) -> Option<BlockIndex> {
+    pub fn block_in(&self, slot: Slot) -> Option<BlockIndex> {
         let entry = self.entries.get(slot.0);
         (entry.high != FREE).then(|| BlockIndex(entry.block()))
     }
 
     /// A free slot, without taking it.
-    pub(crate) fn free(&self) -> Option<Slot> {
+    pub fn free(&self) -> Option<Slot> {
         (self.free_front != NONE).then_some(Slot(self.free_front))
     }
 
     /// Puts `block`, which is in no slot, into `slot`, which is free.
     #[inline]
-    pub(crate) fn fill(&mut self, slot: Slot, block: BlockIndex) {
+    pub fn fill(&mut self, slot: Slot, block: BlockIndex) {
         self.unlink_free(slot.0);
         let bucket = self.bucket_of(block.0);
         let next = std::mem::replace(self.buckets.get_mut(bucket), slot.0);
@@ -125,7 +160,7 @@ impl SlotTable {
 
     /// Takes the block out of `slot`, which is free afterwards; slots below `prefer_below` are reused first.
     #[inline]
-    pub(crate) fn clear(&mut self, slot: Slot, prefer_below: u32) {
+    pub fn clear(&mut self, slot: Slot, prefer_below: u32) {
         let entry = *self.entries.get(slot.0);
         assert!(entry.high != FREE, "slot {} is cleared but holds no block", slot.0);
         *self.pointer_to(slot, entry) = entry.next;
@@ -134,7 +169,7 @@ impl SlotTable {
     }
 
     /// Moves the block of `from` to `to`, which is free; `from` is free afterwards.
-    pub(crate) fn relocate(&mut self, from: Slot, to: Slot, prefer_below: u32) {
+    pub fn relocate(&mut self, from: Slot, to: Slot, prefer_below: u32) {
         self.unlink_free(to.0);
         let entry = *self.entries.get(from.0);
         assert!(entry.high != FREE, "slot {} is moved but holds no block", from.0);
@@ -164,7 +199,7 @@ impl SlotTable {
     ///
     /// # Errors
     /// The allocator's refusal; the table is then as it was.
-    pub(crate) fn grow(&mut self) -> Result<Slot, TryReserveError> {
+    pub fn grow(&mut self) -> Result<Slot, TryReserveError> {
         let slot = self.entries.len();
         assert!(slot < SLOTS_MAX, "a partition has at most {SLOTS_MAX} slots");
         self.entries.try_push(Entry { low: NONE, high: FREE, next: NONE })?;
@@ -180,7 +215,7 @@ impl SlotTable {
     }
 
     /// Removes the last slot, which is free.
-    pub(crate) fn shrink(&mut self) {
+    pub fn shrink(&mut self) {
         let slot = self.entries.len() - 1;
         assert!(self.entries.get(slot).high == FREE, "the last slot, {slot}, is removed but holds a block");
         self.unlink_free(slot);

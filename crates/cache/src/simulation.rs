@@ -1,0 +1,124 @@
+//! A partition without bytes that is fed a trace: what the simulator runs for each policy and size.
+//!
+//! The partition is the daemon's own, and so is every decision. Not here: reading traces, splitting requests into blocks, and what a miss costs.
+//! Invariant: `misses <= accesses` and `missed_bytes <= bytes`.
+
+use crate::{ANTICIPATED_MAX, Insertion, Partition};
+use forebay_policy::Policy;
+use forebay_units::BlockIndex;
+
+/// One access to a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// Which block; 32 bits, since a simulation's blocks are best numbered densely.
+    pub block: u32,
+    /// How many of its bytes are accessed. With 0 the access uses and fills the cache as any, but is not counted: what writes are
+    /// where only the hits of reads count.
+    pub bytes: u32,
+}
+
+/// What a simulation counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Accesses that count.
+    pub accesses: u64,
+    /// Those of them that missed.
+    pub misses: u64,
+    /// Bytes accessed.
+    pub bytes: u64,
+    /// Bytes of the accesses that missed.
+    pub missed_bytes: u64,
+}
+
+impl Outcome {
+    /// Misses per access, from 0 to 1; NaN without accesses.
+    pub fn miss_ratio(&self) -> f64 {
+        self.misses as f64 / self.accesses as f64
+    }
+
+    /// Bytes missed per byte accessed, from 0 to 1; NaN without bytes.
+    pub fn byte_miss_ratio(&self) -> f64 {
+        self.missed_bytes as f64 / self.bytes as f64
+    }
+}
+
+/// A partition that is looked up for every access and filled on every miss.
+#[derive(Debug)]
+pub struct Simulation<P> {
+    partition: Partition<P>,
+    outcome: Outcome,
+}
+
+impl<P: Policy> Simulation<P> {
+    /// A cold cache of `quota_blocks` blocks under `policy`, which is empty.
+    pub fn new(policy: P, quota_blocks: u64, seed: u64) -> Simulation<P> {
+        Simulation { partition: Partition::new(policy, quota_blocks, seed), outcome: Outcome::default() }
+    }
+
+    /// Makes `accesses` in their order.
+    pub fn feed(&mut self, accesses: &[Access]) {
+        let mut blocks = [BlockIndex(0); ANTICIPATED_MAX];
+        for accesses in accesses.chunks(ANTICIPATED_MAX) {
+            for (block, access) in blocks.iter_mut().zip(accesses) {
+                *block = BlockIndex(u64::from(access.block));
+            }
+            self.partition.anticipate(&blocks[..accesses.len()]);
+            for access in accesses {
+                self.access(*access);
+            }
+        }
+    }
+
+    #[inline]
+    fn access(&mut self, access: Access) {
+        let block = BlockIndex(u64::from(access.block));
+        let counts = u64::from(access.bytes > 0);
+        let bytes = u64::from(access.bytes);
+        self.outcome.accesses += counts;
+        self.outcome.bytes += bytes;
+        if self.partition.lookup(block).is_none() {
+            self.outcome.misses += counts;
+            self.outcome.missed_bytes += bytes;
+            self.partition.insert(block, Insertion::Miss);
+        }
+    }
+
+    /// What was counted so far.
+    pub fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
+    /// The partition.
+    pub fn partition(&self) -> &Partition<P> {
+        &self.partition
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_policy::Lru;
+
+    #[test]
+    fn a_hand_traced_run() {
+        // Two blocks, LRU: 1 miss, 2 miss, 1 hit, 3 (not counted) evicts 2, 2 miss evicts 1, 3 hit, with their bytes.
+        let accesses = [(1, 100), (2, 50), (1, 10), (3, 0), (2, 50), (3, 5)];
+        let accesses = accesses.map(|(block, bytes)| Access { block, bytes });
+        let expected = Outcome { accesses: 5, misses: 3, bytes: 215, missed_bytes: 200 };
+        let mut simulation = Simulation::new(Lru::new(), 2, 0);
+        simulation.feed(&accesses);
+        assert_eq!(simulation.outcome(), expected);
+        assert_eq!((expected.miss_ratio(), expected.byte_miss_ratio()), (0.6, 200.0 / 215.0));
+        // However it is cut, the result is the same.
+        let mut simulation = Simulation::new(Lru::new(), 2, 0);
+        accesses.chunks(1).for_each(|accesses| simulation.feed(accesses));
+        assert_eq!(simulation.outcome(), expected);
+    }
+
+    #[test]
+    fn without_a_cache_everything_misses() {
+        let mut simulation = Simulation::new(Lru::new(), 0, 0);
+        simulation.feed(&[Access { block: 1, bytes: 1 }; 3]);
+        assert_eq!(simulation.outcome().misses, 3);
+    }
+}
