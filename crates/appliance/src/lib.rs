@@ -11,7 +11,7 @@
 mod appliance;
 mod clock;
 mod driver;
-mod service;
+pub mod service;
 mod slab;
 pub mod volume;
 

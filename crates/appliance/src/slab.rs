@@ -15,9 +15,9 @@ struct Place<T> {
     value: Option<T>,
 }
 
-/// The key of a value in a [`Slab`].
+/// The key of a connection, a volume or a request in flight: stale once what it named is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct SlabKey(pub(crate) u64);
+pub struct SlabKey(pub(crate) u64);
 
 impl SlabKey {
     fn index(self) -> usize {

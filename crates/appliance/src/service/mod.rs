@@ -13,9 +13,11 @@ mod output;
 
 pub(crate) use directory::{Directory, DirectoryEntry, NAME_BYTES_MAX};
 pub use limits::ServiceLimits;
-pub(crate) use output::Output;
+pub use output::Output;
 
-use crate::slab::{Slab, SlabKey};
+pub use crate::slab::SlabKey;
+
+use crate::slab::Slab;
 use crate::volume::{ClientOperation, Errno, ReadOutcome, Reply, RequestTag, VolumeMachine};
 use forebay_nbd::ExportInfo;
 use forebay_nbd::server::{
@@ -77,20 +79,20 @@ struct Pending {
 
 /// What a driver should do for a connection now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wishes {
+pub struct Wishes {
     /// Receive more.
-    pub(crate) receive: bool,
+    pub receive: bool,
     /// Send.
-    pub(crate) send: bool,
+    pub send: bool,
     /// Close, after trying to send what there is once.
-    pub(crate) close: bool,
+    pub close: bool,
     /// Let it parse what it holds ([`Service::resume`]).
-    pub(crate) resume: bool,
+    pub resume: bool,
 }
 
 /// The connections and volumes of one worker.
 #[derive(Debug)]
-pub(crate) struct Service {
+pub struct Service {
     limits: ServiceLimits,
     connections: Slab<Connection>,
     volumes: Slab<VolumeEntry>,
@@ -107,7 +109,8 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    pub(crate) fn new(limits: ServiceLimits) -> Service {
+    /// A service without volumes and connections.
+    pub fn new(limits: ServiceLimits) -> Service {
         Service {
             limits,
             connections: Slab::new(),
@@ -125,23 +128,24 @@ impl Service {
 
     // ---- Volumes ----------------------------------------------------------------------------------------------
 
-    pub(crate) fn add_volume(&mut self, machine: VolumeMachine) -> SlabKey {
+    /// A volume to serve.
+    pub fn add_volume(&mut self, machine: VolumeMachine) -> SlabKey {
         self.volumes.insert(VolumeEntry { machine, is_touched: false, is_active: false })
     }
 
     /// The machine, to tell it a command; what follows from it happens at the next [`Service::turn`].
-    pub(crate) fn volume(&mut self, volume: SlabKey) -> Option<&mut VolumeMachine> {
+    pub fn volume(&mut self, volume: SlabKey) -> Option<&mut VolumeMachine> {
         touch(&mut self.volumes, &mut self.touched, volume);
         self.volumes.get_mut(volume).map(|entry| &mut entry.machine)
     }
 
     /// Every volume.
-    pub(crate) fn volume_keys(&self) -> Vec<SlabKey> {
+    pub fn volume_keys(&self) -> Vec<SlabKey> {
         self.volumes.iter().map(|(key, _)| key).collect()
     }
 
     /// Removes a volume; its connections are closed. Requests of it that are still at the origin complete into nothing.
-    pub(crate) fn remove_volume(&mut self, volume: SlabKey) -> Option<VolumeMachine> {
+    pub fn remove_volume(&mut self, volume: SlabKey) -> Option<VolumeMachine> {
         let entry = self.volumes.remove(volume)?;
         let its: Vec<SlabKey> =
             self.connections.iter().filter(|(_, c)| c.volume == volume).map(|(key, _)| key).collect();
@@ -152,14 +156,14 @@ impl Service {
     }
 
     /// Whether every reply of the volume was taken by its clients.
-    pub(crate) fn is_flushed(&self, volume: SlabKey) -> bool {
+    pub fn is_flushed(&self, volume: SlabKey) -> bool {
         self.connections.iter().filter(|(_, c)| c.volume == volume).all(|(_, c)| c.output.is_empty())
     }
 
     // ---- Connections ------------------------------------------------------------------------------------------
 
     /// A client that chose `volume`. `output` is what the handshake has not sent yet, `input` what it has not parsed.
-    pub(crate) fn open(
+    pub fn open(
         &mut self,
         now: Nanos,
         session: Session,
@@ -192,7 +196,7 @@ impl Service {
     }
 
     /// Forgets a connection whose socket is closed; its requests complete harmlessly.
-    pub(crate) fn forget(&mut self, connection: SlabKey) {
+    pub fn forget(&mut self, connection: SlabKey) {
         if let Some(connection) = self.connections.remove(connection) {
             self.held_bytes -= connection.output.len();
             if let Some((_, data)) = &connection.receiving {
@@ -202,7 +206,7 @@ impl Service {
     }
 
     /// Marks a connection to be closed.
-    pub(crate) fn close(&mut self, key: SlabKey) {
+    pub fn close(&mut self, key: SlabKey) {
         if let Some(connection) = self.connections.get_mut(key) {
             connection.closing = Some(Closing::Now);
             mark_dirty(&mut self.connections, &mut self.dirty, key);
@@ -210,7 +214,7 @@ impl Service {
     }
 
     /// Bytes came from a client; how many requests were parsed.
-    pub(crate) fn received(&mut self, now: Nanos, key: SlabKey, bytes: &[u8]) -> usize {
+    pub fn received(&mut self, now: Nanos, key: SlabKey, bytes: &[u8]) -> usize {
         let Some(connection) = self.connections.get_mut(key) else { return 0 };
         if connection.input.is_empty() {
             let (consumed, requests) = self.parse(now, key, bytes);
@@ -225,7 +229,7 @@ impl Service {
     }
 
     /// Parses what is left of earlier input; how many requests were parsed.
-    pub(crate) fn resume(&mut self, now: Nanos, key: SlabKey) -> usize {
+    pub fn resume(&mut self, now: Nanos, key: SlabKey) -> usize {
         let Some(connection) = self.connections.get_mut(key) else { return 0 };
         let mut input = std::mem::take(&mut connection.input);
         let (consumed, requests) = self.parse(now, key, &input);
@@ -330,7 +334,7 @@ impl Service {
     // ---- Turns ------------------------------------------------------------------------------------------------
 
     /// The origin of `volume` answered.
-    pub(crate) fn complete(&mut self, now: Nanos, volume: SlabKey, completion: OriginCompletion) {
+    pub fn complete(&mut self, now: Nanos, volume: SlabKey, completion: OriginCompletion) {
         if let Some(entry) = self.volumes.get_mut(volume) {
             entry.machine.complete(now, completion);
             touch(&mut self.volumes, &mut self.touched, volume);
@@ -339,7 +343,7 @@ impl Service {
 
     /// Lets every volume that was touched, or whose time has come, proceed: replies go to their connections' output, requests
     /// for origins to `submissions`.
-    pub(crate) fn turn(&mut self, now: Nanos, submissions: &mut Vec<(SlabKey, OriginRequest)>) {
+    pub fn turn(&mut self, now: Nanos, submissions: &mut Vec<(SlabKey, OriginRequest)>) {
         let active = std::mem::take(&mut self.active);
         for key in active {
             if let Some(entry) = self.volumes.get_mut(key) {
@@ -381,14 +385,14 @@ impl Service {
     }
 
     /// The requests received at `started` were served as far as they could be.
-    pub(crate) fn end_batch(&mut self, volume: SlabKey, started: Nanos, now: Nanos) {
+    pub fn end_batch(&mut self, volume: SlabKey, started: Nanos, now: Nanos) {
         if let Some(entry) = self.volumes.get_mut(volume) {
             entry.machine.end_batch(started, now);
         }
     }
 
     /// When [`Service::turn`] should be called although nothing happened.
-    pub(crate) fn wake_at(&self) -> Option<Nanos> {
+    pub fn wake_at(&self) -> Option<Nanos> {
         let of = |key: &SlabKey| {
             let machine = &self.volumes.get(*key)?.machine;
             if machine.wants_step() { Some(Nanos::ZERO) } else { machine.wake_at() }
@@ -424,7 +428,7 @@ impl Service {
     }
 
     /// Moves the connections that the driver should look at into `keys`.
-    pub(crate) fn take_dirty(&mut self, keys: &mut Vec<SlabKey>) {
+    pub fn take_dirty(&mut self, keys: &mut Vec<SlabKey>) {
         for key in &self.dirty {
             if let Some(connection) = self.connections.get_mut(*key) {
                 connection.is_dirty = false;
@@ -434,12 +438,12 @@ impl Service {
     }
 
     /// What is to be sent to a client.
-    pub(crate) fn output(&self, key: SlabKey) -> Option<&Output> {
+    pub fn output(&self, key: SlabKey) -> Option<&Output> {
         self.connections.get(key).map(|connection| &connection.output)
     }
 
     /// The client took `bytes` bytes.
-    pub(crate) fn sent(&mut self, now: Nanos, key: SlabKey, bytes: usize) {
+    pub fn sent(&mut self, now: Nanos, key: SlabKey, bytes: usize) {
         if let Some(connection) = self.connections.get_mut(key) {
             connection.output.advance(bytes);
             connection.taken_at = now;
@@ -454,7 +458,7 @@ impl Service {
     }
 
     /// What the driver should do for a connection; `None` if it is gone.
-    pub(crate) fn wishes(&mut self, key: SlabKey) -> Option<Wishes> {
+    pub fn wishes(&mut self, key: SlabKey) -> Option<Wishes> {
         let connection = self.connections.get(key)?;
         let shared_room = self.has_shared_room(connection);
         let receiving = connection.receiving.is_some();
@@ -479,7 +483,7 @@ impl Service {
     }
 
     /// Marks the connections to be closed whose clients take nothing while memory is short.
-    pub(crate) fn close_stalled(&mut self, now: Nanos) {
+    pub fn close_stalled(&mut self, now: Nanos) {
         if self.held_bytes <= self.limits.held_per_worker_max.0 as usize / 2 {
             return;
         }
@@ -495,12 +499,12 @@ impl Service {
     }
 
     /// Data of requests in flight and of replies not taken yet, in bytes.
-    pub(crate) fn held_bytes(&self) -> usize {
+    pub fn held_bytes(&self) -> usize {
         self.held_bytes
     }
 
     /// The volume of a connection.
-    pub(crate) fn volume_of(&self, key: SlabKey) -> Option<SlabKey> {
+    pub fn volume_of(&self, key: SlabKey) -> Option<SlabKey> {
         self.connections.get(key).map(|connection| connection.volume)
     }
 }

@@ -14,7 +14,7 @@ const SPARE_BYTES_MAX: usize = 1 << 20;
 
 /// Replies that the client has not taken yet.
 #[derive(Debug, Default)]
-pub(crate) struct Output {
+pub struct Output {
     /// The last one may be appended to if `open`.
     segments: VecDeque<Vec<u8>>,
     open: bool,
@@ -25,11 +25,13 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    pub(crate) fn len(&self) -> usize {
+    /// Bytes that were not sent yet.
+    pub fn len(&self) -> usize {
         self.len
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether everything was sent.
+    pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
@@ -58,7 +60,7 @@ impl Output {
     }
 
     /// What is to be sent, in order, in at most `slices.len()` pieces; how many were set.
-    pub(crate) fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+    pub fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         let mut count = 0;
         for (index, segment) in self.segments.iter().enumerate() {
             let rest = if index == 0 { &segment[self.sent..] } else { &segment[..] };
@@ -73,7 +75,7 @@ impl Output {
     }
 
     /// Appends all that was not sent to `target`.
-    pub(crate) fn copy_to(&self, target: &mut Vec<u8>) {
+    pub fn copy_to(&self, target: &mut Vec<u8>) {
         for (index, segment) in self.segments.iter().enumerate() {
             target.extend_from_slice(&segment[if index == 0 { self.sent } else { 0 }..]);
         }
