@@ -15,8 +15,9 @@ pub fn random(seed: u64) -> Random {
     Random::seed_from_u64(seed)
 }
 
-/// Uniform on `0..1`, 53 bits.
-fn unit(random: &mut Random) -> f64 {
+/// Uniform from 0 to below 1, 53 bits.
+#[inline]
+pub fn unit(random: &mut Random) -> f64 {
     random.random::<f64>()
 }
 

@@ -1,0 +1,64 @@
+//! How fast virtual time passes: a two-hour scenario of 5,000 requests a second with disks, two workloads and the
+//! controller. `--smoke` runs 20 s of it.
+
+use forebay_sim::{Scenario, Simulation, Traces};
+use std::time::Instant;
+
+const SCENARIO: &str = r#"
+    name = "two hours at 5,000 requests/s"
+    duration = "7200s"
+    measure_from = "600s"
+    cache = { memory = "4GiB" }
+    origin = [{ name = "disks", type = "disks", spindles = 24, disk = "15000rpm", link_latency = "50us" }]
+    [[volume]]
+    name = "db"
+    size = "64GiB"
+    load = [
+        { arrivals = "poisson", rate = 4000, theta = 1.1, working_set = "8GiB", read_share = 0.9 },
+        { from = "3600s", arrivals = "poisson", rate = 4500, theta = 1.1, working_set = "10GiB", read_share = 0.9 },
+    ]
+    [[volume]]
+    name = "web"
+    size = "64GiB"
+    load = [{ arrivals = "poisson", rate = 1000, theta = 1.0, working_set = "4GiB" }]
+    [[objective]]
+    volume = "db"
+    latency = "4ms"
+    [[objective]]
+    volume = "web"
+    latency = "8ms"
+"#;
+
+fn main() {
+    let smoke = std::env::args().any(|argument| argument == "--smoke" || argument == "--test");
+    let mut scenario: Scenario = toml::from_str(SCENARIO).expect("a good scenario");
+    if smoke {
+        scenario.duration = forebay_units::Nanos::secs(20);
+        scenario.measure_from = forebay_units::Nanos::ZERO;
+    }
+    let traces = Traces::new();
+    let simulation = Simulation::new(&scenario, &traces, None).expect("a good scenario");
+    let started = Instant::now();
+    let outcome = simulation.run();
+    let took = started.elapsed().as_secs_f64();
+    println!(
+        "{:.0} s of virtual time in {took:.2} s: {} requests, {} events, {:.0} ns per request; hash {}",
+        outcome.seconds,
+        outcome.requests,
+        outcome.events,
+        took * 1e9 / outcome.requests as f64,
+        outcome.hash,
+    );
+    for volume in &outcome.volumes {
+        println!(
+            "  {}: {:.0} requests/s, {:.2} ms, hit ratio {:.3}, quota {:.0} MiB, shed {}, conforming {:.3}",
+            volume.volume,
+            volume.totals.iops,
+            volume.totals.latency.mean_ms.unwrap_or(f64::NAN),
+            volume.totals.hit_ratio.unwrap_or(0.0),
+            volume.totals.quota_blocks_mean * volume.block_bytes as f64 / (1 << 20) as f64,
+            volume.totals.shed,
+            volume.objectives[0].conforming_share.unwrap_or(f64::NAN),
+        );
+    }
+}

@@ -1,0 +1,199 @@
+//! What a volume sees of itself in an interval, in the daemon's words.
+
+use forebay_cache::Statistics;
+use forebay_control::{CacheObservation, VolumeId, VolumeObservation, ZoneHeat};
+use forebay_locality::LocalitySnapshot;
+use forebay_units::{Bytes, Nanos};
+use forebay_workload::LatencyHistogram;
+use std::sync::Arc;
+
+/// Streams of sequential reads that are told apart, as in the daemon.
+const READ_ENDS: usize = 4;
+
+/// What is recorded between two intervals; recording allocates nothing.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    hits: LatencyHistogram,
+    misses: LatencyHistogram,
+    writes: LatencyHistogram,
+    reads: u64,
+    changes: u64,
+    bytes_read: u64,
+    bytes_written: u64,
+    sequential: u64,
+    /// Requests that the load had no room for.
+    pub(crate) shed: u64,
+    read_ends: [u64; READ_ENDS],
+    next_read_end: usize,
+    pub(crate) outstanding: u32,
+    outstanding_max: u32,
+    busy: Nanos,
+    busy_since: Nanos,
+    began: Nanos,
+    before: Statistics,
+}
+
+impl Recorder {
+    pub(crate) fn new() -> Recorder {
+        Recorder {
+            hits: LatencyHistogram::new(),
+            misses: LatencyHistogram::new(),
+            writes: LatencyHistogram::new(),
+            reads: 0,
+            changes: 0,
+            bytes_read: 0,
+            bytes_written: 0,
+            sequential: 0,
+            shed: 0,
+            read_ends: [u64::MAX; READ_ENDS],
+            next_read_end: 0,
+            outstanding: 0,
+            outstanding_max: 0,
+            busy: Nanos::ZERO,
+            busy_since: Nanos::ZERO,
+            began: Nanos::ZERO,
+            before: Statistics::default(),
+        }
+    }
+
+    /// A read of `bytes` from `offset` on arrives.
+    #[inline]
+    pub(crate) fn read(&mut self, offset: u64, bytes: u64) {
+        self.reads += 1;
+        self.bytes_read += bytes;
+        let place = match self.read_ends.iter().position(|end| *end == offset) {
+            Some(place) => {
+                self.sequential += 1;
+                place
+            }
+            None => {
+                self.next_read_end = (self.next_read_end + 1) % READ_ENDS;
+                self.next_read_end
+            }
+        };
+        self.read_ends[place] = offset + bytes;
+    }
+
+    /// A write of `bytes` arrives.
+    pub(crate) fn write(&mut self, bytes: u64) {
+        self.changes += 1;
+        self.bytes_written += bytes;
+    }
+
+    /// A read is answered from the cache alone, at once.
+    #[inline]
+    pub(crate) fn hit(&mut self, latency: Nanos) {
+        self.hits.record(latency);
+        self.outstanding_max = self.outstanding_max.max(1);
+        if self.outstanding == 0 {
+            self.busy += latency;
+        }
+    }
+
+    /// A request that waits for its origin arrived.
+    pub(crate) fn more_outstanding(&mut self, now: Nanos) {
+        if self.outstanding == 0 {
+            self.busy_since = now;
+        }
+        self.outstanding += 1;
+        self.outstanding_max = self.outstanding_max.max(self.outstanding);
+    }
+
+    /// It is answered.
+    pub(crate) fn done(&mut self, now: Nanos, latency: Nanos, writes: bool) {
+        if writes {
+            self.writes.record(latency);
+        } else {
+            self.misses.record(latency);
+        }
+        self.outstanding -= 1;
+        if self.outstanding == 0 {
+            self.busy += now.saturating_since(self.busy_since.max(self.began));
+        }
+    }
+
+    /// Ends the interval, and says it as the daemon does. Also the requests shed in it.
+    pub(crate) fn end(
+        &mut self,
+        id: VolumeId,
+        now: Nanos,
+        cache: Statistics,
+        prewarming: bool,
+        locality: &LocalitySnapshot,
+    ) -> (VolumeObservation, u64) {
+        let span = now.saturating_since(self.began);
+        let mut busy = self.busy;
+        if self.outstanding > 0 {
+            busy += now.saturating_since(self.busy_since.max(self.began));
+        }
+        let (old, working_set) = (self.before, &locality.working_set);
+        // The window that runs says more of now once it has seen half as much as the last one.
+        let (current, last) = (&locality.zones_current, &locality.zones_last);
+        let zones = if current.accesses >= last.accesses / 2 { current } else { last };
+        let observed = VolumeObservation {
+            arrivals: self.reads + self.changes,
+            hits: self.hits.snapshot(),
+            misses: self.misses.snapshot(),
+            writes: self.writes.snapshot(),
+            bytes_read: Bytes(self.bytes_read),
+            bytes_written: Bytes(self.bytes_written),
+            outstanding_max: self.outstanding_max,
+            idle: span.saturating_since(busy),
+            sequential_share: self.sequential as f64 / self.reads.max(1) as f64,
+            cache: CacheObservation {
+                quota_blocks: cache.quota_blocks.into(),
+                used_blocks: cache.resident_blocks.into(),
+                invalidated_blocks: cache.invalidations.saturating_sub(old.invalidations),
+                filled_blocks: cache.insertions.saturating_sub(old.insertions),
+                prewarmed_blocks: cache.prewarmed.saturating_sub(old.prewarmed),
+                prewarming,
+            },
+            curve: Some(Arc::new(locality.curve.clone())),
+            curve_accesses: locality.accesses,
+            working_set_blocks: working_set.last_blocks.unwrap_or(working_set.current_blocks),
+            zones: zones
+                .zones
+                .iter()
+                .map(|zone| ZoneHeat { zone: zone.zone, accesses: zone.count })
+                .collect(),
+            zone_accesses: zones.accesses,
+            zone_blocks: 1 << locality.zone_shift,
+            ..VolumeObservation::idle(id, span)
+        };
+        let shed = self.shed;
+        for histogram in [&mut self.hits, &mut self.misses, &mut self.writes] {
+            histogram.clear();
+        }
+        (self.reads, self.changes, self.bytes_read, self.bytes_written) = (0, 0, 0, 0);
+        (self.sequential, self.shed, self.busy) = (0, 0, Nanos::ZERO);
+        (self.outstanding_max, self.began, self.before) = (self.outstanding, now, cache);
+        (observed, shed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_locality::{LiveConfig, LiveObserver};
+
+    #[test]
+    fn idle_time_and_outstanding_requests_are_those_of_the_interval() {
+        let mut recorder = Recorder::new();
+        let locality = LiveObserver::new(LiveConfig::default(), Nanos::ZERO).snapshot(Nanos::ZERO);
+        // Busy 10..30 with two requests at most, 40..45 with a hit, and from 90 on.
+        recorder.more_outstanding(Nanos(10));
+        recorder.more_outstanding(Nanos(20));
+        recorder.done(Nanos(25), Nanos(15), false);
+        recorder.done(Nanos(30), Nanos(10), true);
+        recorder.hit(Nanos(5));
+        recorder.more_outstanding(Nanos(90));
+        let end = |recorder: &mut Recorder, at| {
+            recorder.end(VolumeId(0), Nanos(at), Statistics::default(), false, &locality).0
+        };
+        let seen = end(&mut recorder, 100);
+        assert_eq!((seen.idle, seen.outstanding_max, seen.completed()), (Nanos(65), 2, 3));
+        recorder.done(Nanos(150), Nanos(60), false);
+        let seen = end(&mut recorder, 200);
+        assert_eq!((seen.idle, seen.outstanding_max), (Nanos(50), 1));
+    }
+}

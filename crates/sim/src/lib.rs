@@ -1,0 +1,28 @@
+//! Discrete events on virtual time: devices, links, caches, workloads, and the controller of the daemon.
+//!
+//! It runs the daemon's own decisions (`control`), bookkeeping (`cache::Partition`), observation
+//! (`locality::LiveObserver`) and disk model (`devmodel`) on loads from `workload` generators or traces. It is *not*
+//! the daemon under test: it holds no bytes, opens no socket and proves nothing about consistency; it predicts.
+//!
+//! Invariants: it is pure (no clock, no I/O, no threads; randomness from the seed alone), so the same scenario, traces,
+//! seed and commit give the same events, which [`Outcome::hash`] stands for; events at one instant are taken in the
+//! order in which they were planned; every request that was sent completes exactly once or is outstanding at the end.
+
+mod calendar;
+mod device;
+mod interval;
+mod load;
+mod origin;
+mod outcome;
+pub mod scenario;
+mod simulation;
+mod slab;
+mod volume;
+
+pub use load::{RecordedRequest, Traces};
+pub use outcome::{
+    IntervalRow, LatencySummary, ObjectiveOutcome, OriginRow, OriginSeries, Outcome, Totals, VolumeSeries,
+    WindowRow,
+};
+pub use scenario::Scenario;
+pub use simulation::{RunError, Simulation};

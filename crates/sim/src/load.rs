@@ -1,0 +1,168 @@
+//! What is asked of a volume: synthetic open and closed loops, and recorded requests.
+
+use crate::scenario::{ArrivalKind, LoadTable, Popularity, VolumeTable};
+use forebay_units::{Nanos, mix64};
+use forebay_workload::generator::{Arrivals, BlockPicker, Random, unit};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A request of a trace, in the order of its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordedRequest {
+    /// Since the trace's start; one that steps back counts as the one before it.
+    pub at: Nanos,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes; above 0.
+    pub length: u32,
+    /// Whether it writes.
+    pub writes: bool,
+}
+
+/// The recorded requests of a scenario's loads, by place of the volume and of its load.
+pub type Traces = BTreeMap<(usize, usize), Arc<[RecordedRequest]>>;
+
+/// A request to a volume, in blocks and bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) first: u64,
+    pub(crate) end: u64,
+    pub(crate) bytes: u64,
+    pub(crate) writes: bool,
+}
+
+#[derive(Debug)]
+enum Source {
+    Idle,
+    Drawn {
+        arrivals: Arrivals,
+        picker: BlockPicker,
+        first: u64,
+        units: u64,
+        read_share: f64,
+    },
+    Recorded {
+        requests: Arc<[RecordedRequest]>,
+        next: usize,
+        speed: f64,
+        repeat: bool,
+        origin: Nanos,
+        last: Nanos,
+    },
+}
+
+/// A load on virtual time.
+#[derive(Debug)]
+pub(crate) struct Load {
+    source: Source,
+    block_shift: u32,
+    pub(crate) outstanding_max: u32,
+    /// How many clients a closed loop has; 0 for the others.
+    pub(crate) clients: u32,
+}
+
+impl Load {
+    /// The load `table` of `volume` from `now` on; `seed` chooses which blocks are popular.
+    pub(crate) fn new(
+        table: &LoadTable,
+        volume: &VolumeTable,
+        requests: Option<Arc<[RecordedRequest]>>,
+        seed: u64,
+        now: Nanos,
+    ) -> Load {
+        let block_size = volume.block_size();
+        let arrivals = match table.arrivals {
+            ArrivalKind::Poisson => Some(Arrivals::Poisson { rate: table.rate.unwrap_or(1.0) }),
+            ArrivalKind::Constant => Some(Arrivals::Constant { rate: table.rate.unwrap_or(1.0) }),
+            ArrivalKind::Closed => Some(Arrivals::Closed {
+                outstanding: table.clients.unwrap_or(1),
+                think: table.think.unwrap_or(Nanos::ZERO),
+            }),
+            ArrivalKind::Trace | ArrivalKind::Idle => None,
+        };
+        let clients = match arrivals {
+            Some(Arrivals::Closed { outstanding, .. }) => outstanding,
+            _ => 0,
+        };
+        let source = match (arrivals, requests) {
+            (Some(arrivals), _) => {
+                let units = table.request_size.map_or(1, |size| size.get() >> block_size.shift());
+                let set = table.working_set.unwrap_or(volume.size.saturating_sub(table.offset));
+                let places = (set.get() >> block_size.shift()) / units;
+                let picker = match table.popularity {
+                    Popularity::Zipf => BlockPicker::zipf(places, table.theta.unwrap_or(0.9), mix64(seed)),
+                    Popularity::Uniform => BlockPicker::uniform(places),
+                    Popularity::Sequential => BlockPicker::sequential(places),
+                };
+                let first = block_size.block_of(table.offset.get()).0;
+                Source::Drawn { arrivals, picker, first, units, read_share: table.read_share }
+            }
+            (None, Some(requests)) => Source::Recorded {
+                requests,
+                next: 0,
+                speed: table.speed,
+                repeat: table.repeat,
+                origin: now,
+                last: now,
+            },
+            (None, None) => Source::Idle,
+        };
+        Load { source, block_shift: block_size.shift(), outstanding_max: table.outstanding_max, clients }
+    }
+
+    /// When the next request of an open loop arrives, the last one having arrived at `now`; `None` for a closed loop
+    /// and at the end of a trace.
+    pub(crate) fn next_arrival(&mut self, now: Nanos, random: &mut Random) -> Option<Nanos> {
+        match &mut self.source {
+            Source::Idle => None,
+            Source::Drawn { arrivals: Arrivals::Closed { .. }, .. } => None,
+            Source::Drawn { arrivals, .. } => Some(now + arrivals.next_span(random)),
+            Source::Recorded { requests, next, speed, repeat, origin, last } => {
+                if *next == requests.len() {
+                    if !*repeat || requests.is_empty() {
+                        return None;
+                    }
+                    // It begins again a thousandth of its length after its end: never without time passing.
+                    *origin =
+                        last.saturating_add(Nanos((last.saturating_since(*origin).0 / 1_000).max(1_000_000)));
+                    *next = 0;
+                }
+                let since = Nanos((requests[*next].at.0 as f64 / *speed).round() as u64);
+                *last = origin.saturating_add(since).max(*last);
+                Some(*last)
+            }
+        }
+    }
+
+    /// How long a client of a closed loop thinks.
+    pub(crate) fn think(&self, random: &mut Random) -> Nanos {
+        match &self.source {
+            Source::Drawn { arrivals, .. } => arrivals.next_span(random),
+            _ => Nanos::ZERO,
+        }
+    }
+
+    /// The request that arrives.
+    pub(crate) fn next_request(&mut self, random: &mut Random) -> Asked {
+        let shift = self.block_shift;
+        match &mut self.source {
+            Source::Drawn { picker, first, units, read_share, .. } => {
+                let start = *first + picker.next(random).0 * *units;
+                let writes = *read_share < 1.0 && unit(random) >= *read_share;
+                Asked { first: start, end: start + *units, bytes: *units << shift, writes }
+            }
+            Source::Recorded { requests, next, .. } => {
+                let request = requests[*next];
+                *next += 1;
+                let end = request.offset + u64::from(request.length);
+                Asked {
+                    first: request.offset >> shift,
+                    end: (end + (1 << shift) - 1) >> shift,
+                    bytes: u64::from(request.length),
+                    writes: request.writes,
+                }
+            }
+            Source::Idle => unreachable!("an idle load has no arrivals"),
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! What a run comes to: series per interval and volume, totals, verdicts, decisions, and the hash of its events.
+
+use crate::scenario::Flag;
+use forebay_control::conformance::Verdict;
+use forebay_control::{Decision, VolumeObservation};
+use forebay_units::Nanos;
+use forebay_workload::LatencySnapshot;
+use serde::Serialize;
+
+/// Latencies in milliseconds; absent where nothing completed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct LatencySummary {
+    /// Completed requests.
+    pub count: u64,
+    /// The exact mean.
+    pub mean_ms: Option<f64>,
+    /// Half of them took at most so long, within 1 %, as all percentiles.
+    pub p50_ms: Option<f64>,
+    /// 95 in 100 took at most so long.
+    pub p95_ms: Option<f64>,
+    /// 99 in 100 took at most so long.
+    pub p99_ms: Option<f64>,
+}
+
+impl LatencySummary {
+    pub(crate) fn of(latencies: &LatencySnapshot) -> LatencySummary {
+        let at = |percentile| latencies.percentile(percentile).map(Nanos::as_millis_f64);
+        LatencySummary {
+            count: latencies.count(),
+            mean_ms: latencies.mean().map(Nanos::as_millis_f64),
+            p50_ms: at(50.0),
+            p95_ms: at(95.0),
+            p99_ms: at(99.0),
+        }
+    }
+}
+
+/// One control interval of one volume.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct IntervalRow {
+    /// Its end, in seconds.
+    pub at_s: f64,
+    /// Requests that arrived, per second.
+    pub arrivals_per_second: f64,
+    /// Requests that completed, per second.
+    pub iops: f64,
+    /// Reads and writes together.
+    pub latency: LatencySummary,
+    /// Share of the completed reads that the cache alone answered; absent without reads.
+    pub hit_ratio: Option<f64>,
+    /// The quota during the interval, in blocks.
+    pub quota_blocks: u64,
+    /// Blocks cached at its end.
+    pub used_blocks: u64,
+    /// Blocks that came into the cache.
+    pub filled_blocks: u64,
+    /// Distinct blocks read in the data path's window.
+    pub working_set_blocks: u64,
+    /// Requests outstanding on average.
+    pub outstanding: f64,
+    /// Requests that were not sent, since as many as the load allows were outstanding.
+    pub shed: u64,
+}
+
+/// Sums from `measure_from` on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Totals {
+    /// How long was summed, in seconds.
+    pub seconds: f64,
+    /// Requests that arrived.
+    pub arrivals: u64,
+    /// Completed reads that the cache alone answered.
+    pub hits: u64,
+    /// Other completed reads.
+    pub misses: u64,
+    /// Completed writes.
+    pub writes: u64,
+    /// Requests that were not sent.
+    pub shed: u64,
+    /// Completed requests per second.
+    pub iops: f64,
+    /// Hits among the completed reads; absent without reads.
+    pub hit_ratio: Option<f64>,
+    /// Reads and writes together.
+    pub latency: LatencySummary,
+    /// Reads.
+    pub read_latency: LatencySummary,
+    /// Writes.
+    pub write_latency: LatencySummary,
+    /// The quota over time, on average, in blocks.
+    pub quota_blocks_mean: f64,
+    /// The largest quota, in blocks.
+    pub quota_blocks_max: u64,
+}
+
+/// A running sum of intervals.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sum {
+    reads: LatencySnapshot,
+    writes: LatencySnapshot,
+    totals: Totals,
+}
+
+impl Sum {
+    pub(crate) fn add(&mut self, observed: &VolumeObservation, quota: u64, shed: u64, interval: Nanos) {
+        self.reads.merge(&observed.hits);
+        self.reads.merge(&observed.misses);
+        self.writes.merge(&observed.writes);
+        let totals = &mut self.totals;
+        totals.arrivals += observed.arrivals;
+        totals.hits += observed.hits.count();
+        totals.misses += observed.misses.count();
+        totals.writes += observed.writes.count();
+        totals.shed += shed;
+        totals.seconds += interval.as_secs_f64();
+        totals.quota_blocks_mean += quota as f64 * interval.as_secs_f64();
+        totals.quota_blocks_max = totals.quota_blocks_max.max(quota);
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        let mut all = self.reads.clone();
+        all.merge(&self.writes);
+        let totals = &self.totals;
+        let seconds = totals.seconds.max(1e-9);
+        let reads = totals.hits + totals.misses;
+        Totals {
+            iops: all.count() as f64 / seconds,
+            hit_ratio: (reads > 0).then(|| totals.hits as f64 / reads as f64),
+            latency: LatencySummary::of(&all),
+            read_latency: LatencySummary::of(&self.reads),
+            write_latency: LatencySummary::of(&self.writes),
+            quota_blocks_mean: totals.quota_blocks_mean / seconds,
+            ..totals.clone()
+        }
+    }
+}
+
+/// One window of an objective.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct WindowRow {
+    /// Its end, in seconds.
+    pub at_s: f64,
+    /// The number that the objective is about, in its unit; absent where nothing completed.
+    pub value: Option<f64>,
+    /// What is said of it.
+    pub verdict: Verdict,
+}
+
+/// What became of an objective.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ObjectiveOutcome {
+    /// In words.
+    pub objective: String,
+    /// The promised number.
+    pub bound: f64,
+    /// `s`, `requests/s` or `bytes/s`.
+    pub unit: &'static str,
+    /// The share of windows that must conform.
+    pub conforming_share_wanted: f64,
+    /// Windows since `measure_from` that conformed, did not, and asked for too little.
+    pub conforming: u64,
+    /// See `conforming`.
+    pub nonconforming: u64,
+    /// See `conforming`.
+    pub low_load: u64,
+    /// Conforming among the judged windows since `measure_from`; absent where none was judged.
+    pub conforming_share: Option<f64>,
+    /// Whether that is at least what was wanted; absent where none was judged.
+    pub met: Option<bool>,
+    /// The last instant at which a window did not conform, in seconds; absent where all did.
+    pub last_violation_s: Option<f64>,
+    /// All windows.
+    pub windows: Vec<WindowRow>,
+}
+
+/// A volume over time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct VolumeSeries {
+    /// Its name.
+    pub volume: String,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Sums from `measure_from` on.
+    pub totals: Totals,
+    /// Objectives in the order of the scenario.
+    pub objectives: Vec<ObjectiveOutcome>,
+    /// All intervals.
+    pub intervals: Vec<IntervalRow>,
+}
+
+/// One interval of an origin.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct OriginRow {
+    /// Its end, in seconds.
+    pub at_s: f64,
+    /// Mean share of time for which its disks or servers were busy.
+    pub utilisation: f64,
+}
+
+/// An origin over time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OriginSeries {
+    /// Its name.
+    pub origin: String,
+    /// All intervals.
+    pub intervals: Vec<OriginRow>,
+}
+
+/// What a run comes to.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outcome {
+    /// The scenario's name.
+    pub scenario: String,
+    /// The seed that was used.
+    pub seed: u64,
+    /// How long it lasted, in seconds of virtual time.
+    pub seconds: f64,
+    /// Totals begin here, in seconds.
+    pub measure_from_s: f64,
+    /// Stands for every event with its time and order: the same for the same scenario, traces, seed and commit.
+    pub hash: String,
+    /// Events taken.
+    pub events: u64,
+    /// Client requests sent, all volumes and the whole run.
+    pub requests: u64,
+    /// Client requests answered.
+    pub answered: u64,
+    /// What was to be known before the run.
+    pub flags: Vec<Flag>,
+    /// Volumes in the order of the scenario.
+    pub volumes: Vec<VolumeSeries>,
+    /// Origins in the order of the scenario.
+    pub origins: Vec<OriginSeries>,
+    /// What the controller decided.
+    pub decisions: Vec<Decision>,
+}

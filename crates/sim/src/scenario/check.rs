@@ -1,0 +1,550 @@
+//! Whether a scenario can be run, and what in it is doomed: said before the run, with the arithmetic.
+
+use super::{ArrivalKind, LoadTable, OriginKind, Popularity, Scenario, Sizing, VolumeTable};
+use forebay_control::{ObjectiveError, Operations, Target};
+use forebay_units::{BlockSize, Bytes, Nanos};
+use serde::Serialize;
+use std::fmt::Display;
+
+/// Intervals of a run at most: every one is kept per volume.
+const INTERVALS_MAX: u64 = 1 << 17;
+/// Requests that loads may draw at most: two days at 500,000 a second (ours). A run must end.
+const REQUESTS_MAX: f64 = 1e11;
+
+/// Why a scenario is refused. Every variant has the key, as in `volume[0].load[1].rate`.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ScenarioError {
+    /// A value outside its range.
+    #[error("{found} is out of range, expected {expected}")]
+    OutOfRange {
+        /// Which key.
+        key: String,
+        /// What it is.
+        found: String,
+        /// What it may be.
+        expected: &'static str,
+    },
+    /// A key that must be there is not.
+    #[error("missing key `{missing}`, which {because} needs")]
+    Missing {
+        /// The table.
+        key: String,
+        /// Which key.
+        missing: &'static str,
+        /// What needs it.
+        because: &'static str,
+    },
+    /// A name that nothing bears, or that two things bear.
+    #[error("`{name}` {problem}")]
+    Name {
+        /// Which key.
+        key: String,
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// An objective that cannot be judged.
+    #[error("{source}")]
+    Objective {
+        /// Which table.
+        key: String,
+        /// What is wrong with it.
+        source: ObjectiveError,
+    },
+    /// An objective that nothing could keep.
+    #[error("{bound} cannot be kept: {because} takes {least}")]
+    BelowFastestTier {
+        /// Which key.
+        key: String,
+        /// What was promised.
+        bound: Nanos,
+        /// What is faster than nothing else.
+        because: &'static str,
+        /// How long that takes.
+        least: Nanos,
+    },
+    /// A rate that so many clients cannot ask for.
+    #[error(
+        "{iops} requests/s cannot be reached: {clients} clients that wait {least} for every answer ask for {reachable:.0} at most"
+    )]
+    BeyondClients {
+        /// Which key.
+        key: String,
+        /// What was promised.
+        iops: f64,
+        /// How many clients there are.
+        clients: u32,
+        /// The shortest round.
+        least: Nanos,
+        /// What they can reach.
+        reachable: f64,
+    },
+    /// A load that must reach the origin and that it can never serve.
+    #[error(
+        "origin `{origin}` can never serve it: {unavoidable:.0} requests/s from {at} on reach it whatever is cached, and {servers} at {service} each serve {at_most:.0} at most"
+    )]
+    Overload {
+        /// Which key.
+        key: String,
+        /// Which origin.
+        origin: String,
+        /// Requests per second that no cache takes.
+        unavoidable: f64,
+        /// From when on.
+        at: Nanos,
+        /// Disks or servers.
+        servers: f64,
+        /// The time of one request.
+        service: Nanos,
+        /// The most that it serves.
+        at_most: f64,
+    },
+    /// Volumes that do not fit on their disks.
+    #[error("the volumes of origin `{origin}` need {needed}, its disks have {capacity}")]
+    DisksTooSmall {
+        /// Which key.
+        key: String,
+        /// Which origin.
+        origin: String,
+        /// Sum of the volumes' sizes.
+        needed: Bytes,
+        /// What there is.
+        capacity: Bytes,
+    },
+}
+
+impl ScenarioError {
+    /// The key that is wrong, as in `volume[0].load[1].rate`.
+    pub fn key(&self) -> &str {
+        match self {
+            ScenarioError::OutOfRange { key, .. }
+            | ScenarioError::Missing { key, .. }
+            | ScenarioError::Name { key, .. }
+            | ScenarioError::Objective { key, .. }
+            | ScenarioError::BelowFastestTier { key, .. }
+            | ScenarioError::BeyondClients { key, .. }
+            | ScenarioError::Overload { key, .. }
+            | ScenarioError::DisksTooSmall { key, .. } => key,
+        }
+    }
+}
+
+/// Something that can be run, and should be known.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Flag {
+    /// Which key.
+    pub key: String,
+    /// What about it, with the arithmetic.
+    pub message: String,
+}
+
+fn out_of_range(
+    key: impl Into<String>,
+    found: impl Display,
+    expected: &'static str,
+) -> Result<(), ScenarioError> {
+    Err(ScenarioError::OutOfRange { key: key.into(), found: found.to_string(), expected })
+}
+
+fn missing(
+    key: impl Into<String>,
+    missing: &'static str,
+    because: &'static str,
+) -> Result<(), ScenarioError> {
+    Err(ScenarioError::Missing { key: key.into(), missing, because })
+}
+
+impl Scenario {
+    /// Checks everything but the traces; returns what should be known before the run.
+    ///
+    /// # Errors
+    /// [`ScenarioError`] with the first key that is wrong.
+    pub fn check(&self) -> Result<Vec<Flag>, ScenarioError> {
+        let interval = self.cache.interval;
+        if interval < Nanos::millis(100) || interval > Nanos::secs(3_600) {
+            out_of_range("cache.interval", interval, "100 ms to 1 h")?;
+        }
+        if self.duration < interval || self.duration.0 / interval.0 > INTERVALS_MAX {
+            out_of_range("duration", self.duration, "one to 131,072 intervals")?;
+        }
+        if self.measure_from >= self.duration {
+            out_of_range("measure_from", self.measure_from, "less than the duration")?;
+        }
+        if let Err(error) = self.control.check() {
+            return Err(ScenarioError::OutOfRange {
+                key: format!("control.{}", error.key),
+                found: error.found.to_string(),
+                expected: error.expected,
+            });
+        }
+        if self.origin.is_empty() {
+            missing("origin", "origin", "every volume")?;
+        }
+        if self.volume.is_empty() || self.volume.len() > 1_024 {
+            out_of_range("volume", format!("{} volumes", self.volume.len()), "1 to 1,024")?;
+        }
+        self.check_names()?;
+        for at in 0..self.origin.len() {
+            self.check_origin(at)?;
+        }
+        let mut requests = 0.0;
+        for (at, volume) in self.volume.iter().enumerate() {
+            self.check_volume(at, volume)?;
+            for (place, load) in volume.load.iter().enumerate() {
+                self.check_load(&format!("volume[{at}].load[{place}]"), volume, load)?;
+                let until = volume.load.get(place + 1).map_or(self.duration, |next| next.from);
+                requests += load.rate.unwrap_or(0.0) * until.saturating_since(load.from).as_secs_f64();
+            }
+        }
+        if requests > REQUESTS_MAX {
+            out_of_range("duration", format!("{requests:.1e} requests"), "at most 1e11 requests in a run")?;
+        }
+        for at in 0..self.objective.len() {
+            self.check_objective(at)?;
+        }
+        let mut flags = Vec::new();
+        for origin in 0..self.origin.len() {
+            self.check_rates(origin, &mut flags)?;
+        }
+        Ok(flags)
+    }
+
+    fn check_names(&self) -> Result<(), ScenarioError> {
+        let twice = |names: Vec<&str>, table: &str| {
+            for (at, name) in names.iter().enumerate() {
+                let problem = if name.is_empty() {
+                    "is no name"
+                } else if names[..at].contains(name) {
+                    "is used twice"
+                } else {
+                    continue;
+                };
+                return Err(ScenarioError::Name {
+                    key: format!("{table}[{at}].name"),
+                    name: (*name).to_owned(),
+                    problem,
+                });
+            }
+            Ok(())
+        };
+        twice(self.origin.iter().map(|origin| origin.name.as_str()).collect(), "origin")?;
+        twice(self.volume.iter().map(|volume| volume.name.as_str()).collect(), "volume")
+    }
+
+    fn check_origin(&self, at: usize) -> Result<(), ScenarioError> {
+        let origin = &self.origin[at];
+        let key = |key: &str| format!("origin[{at}].{key}");
+        let foreign = |field: &'static str, there: bool, expected| {
+            if there { out_of_range(key(field), "this key", expected) } else { Ok(()) }
+        };
+        if origin.link_latency > Nanos::secs(10) {
+            out_of_range(key("link_latency"), origin.link_latency, "at most 10 s")?;
+        }
+        match origin.kind {
+            OriginKind::Servers => {
+                let only = "only with `type = \"disks\"`";
+                foreign("spindles", origin.spindles.is_some(), only)?;
+                foreign("disk", origin.disk.is_some(), only)?;
+                foreign("disk_capacity", origin.disk_capacity.is_some(), only)?;
+                foreign("stripe_unit", origin.stripe_unit.is_some(), only)?;
+                foreign("queue", origin.queue.is_some(), only)?;
+                foreign("seek_average", origin.seek_average.is_some(), only)?;
+                foreign("rotation", origin.rotation.is_some(), only)?;
+                let Some(service) = origin.service else {
+                    return missing(format!("origin[{at}]"), "service", "`type = \"servers\"`");
+                };
+                if service == Nanos::ZERO || service > Nanos::secs(10) {
+                    out_of_range(key("service"), service, "above 0 and at most 10 s")?;
+                }
+                let servers = origin.servers.unwrap_or(1);
+                if !(1..=1_024).contains(&servers) {
+                    out_of_range(key("servers"), servers, "from 1 to 1024")?;
+                }
+            }
+            OriginKind::Disks => {
+                let only = "only with `type = \"servers\"`";
+                foreign("servers", origin.servers.is_some(), only)?;
+                foreign("distribution", origin.distribution.is_some(), only)?;
+                let fixed = origin.disk == Some(super::DiskName::Fixed);
+                if fixed && origin.service.is_none_or(|service| service == Nanos::ZERO) {
+                    missing(format!("origin[{at}]"), "service", "`disk = \"fixed\"`")?;
+                }
+                foreign("service", !fixed && origin.service.is_some(), "only with `disk = \"fixed\"`")?;
+                let group = match forebay_devmodel::DiskGroup::new(origin.disks()) {
+                    Ok(group) => group,
+                    Err(error) => {
+                        let field = match error.name {
+                            "stripe_unit_bytes" => "stripe_unit",
+                            "capacity_bytes" => "disk_capacity",
+                            other => other,
+                        };
+                        return out_of_range(key(field), error.found, error.expected);
+                    }
+                };
+                let members = self.volume.iter().filter(|volume| self.origin_of(volume) == Some(at));
+                let needed: Bytes = members.map(|volume| volume.size).sum();
+                let capacity = Bytes(group.capacity_bytes());
+                if needed > capacity {
+                    return Err(ScenarioError::DisksTooSmall {
+                        key: key("disk_capacity"),
+                        origin: origin.name.clone(),
+                        needed,
+                        capacity,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_volume(&self, at: usize, volume: &VolumeTable) -> Result<(), ScenarioError> {
+        let key = |key: &str| format!("volume[{at}].{key}");
+        match &volume.origin {
+            None if self.origin.len() > 1 => {
+                missing(format!("volume[{at}]"), "origin", "a scenario with several origins")?;
+            }
+            Some(name) if self.origin_of(volume).is_none() => {
+                let problem = "is no origin of this scenario";
+                return Err(ScenarioError::Name { key: key("origin"), name: name.clone(), problem });
+            }
+            _ => {}
+        }
+        let block = volume.block_size.unwrap_or(Bytes::kib(4));
+        if BlockSize::new(block).is_err() {
+            out_of_range(key("block_size"), block, "a power of two from 512 B to 64 KiB")?;
+        }
+        if volume.size < block || volume.size > Bytes(1 << 56) {
+            out_of_range(key("size"), volume.size, "one block to 64 PiB")?;
+        }
+        if volume.cache.is_some_and(|cache| cache > self.cache.memory) {
+            out_of_range(key("cache"), volume.cache.unwrap_or_default(), "at most `cache.memory`")?;
+        }
+        if volume.cache.is_some() && (volume.minimum > Bytes::ZERO || volume.maximum.is_some()) {
+            out_of_range(key("cache"), "this key", "not beside `minimum` or `maximum`")?;
+        }
+        if self.cache.sizing == Sizing::Fixed && volume.minimum > Bytes::ZERO {
+            out_of_range(key("minimum"), volume.minimum, "only with `sizing = \"control\"`")?;
+        }
+        if volume.minimum > volume.maximum.unwrap_or(volume.size).min(self.cache.memory) {
+            out_of_range(key("minimum"), volume.minimum, "at most `maximum` and `cache.memory`")?;
+        }
+        if at + 1 == self.volume.len() {
+            let set_aside: Bytes =
+                self.volume.iter().map(|volume| volume.cache.unwrap_or(volume.minimum)).sum();
+            if set_aside > self.cache.memory {
+                let found = format!("{set_aside} of fixed caches and minimums");
+                out_of_range("cache.memory", found, "at most `cache.memory` in sum")?;
+            }
+        }
+        let unordered = volume.load.windows(2).position(|pair| pair[0].from >= pair[1].from);
+        if let Some(place) = unordered {
+            let found = volume.load[place + 1].from;
+            out_of_range(key(&format!("load[{}].from", place + 1)), found, "later than the load before")?;
+        }
+        Ok(())
+    }
+
+    fn check_load(&self, table: &str, volume: &VolumeTable, load: &LoadTable) -> Result<(), ScenarioError> {
+        let key = |key: &str| format!("{table}.{key}");
+        let only = |field: &'static str, there: bool, expected| {
+            if there { out_of_range(key(field), "this key", expected) } else { Ok(()) }
+        };
+        let open = matches!(load.arrivals, ArrivalKind::Poisson | ArrivalKind::Constant);
+        let closed = load.arrivals == ArrivalKind::Closed;
+        let trace = load.arrivals == ArrivalKind::Trace;
+        match (open, load.rate) {
+            (true, None) => missing(table, "rate", "an open loop")?,
+            (true, Some(rate)) if !(rate > 0.0 && rate <= 1e8) => {
+                out_of_range(key("rate"), rate, "above 0 and at most 1e8")?;
+            }
+            (false, Some(_)) => only("rate", true, "only with `poisson` or `constant` arrivals")?,
+            _ => {}
+        }
+        match (closed, load.clients) {
+            (true, None) => missing(table, "clients", "a closed loop")?,
+            (true, Some(clients)) if !(1..=65_536).contains(&clients) => {
+                out_of_range(key("clients"), clients, "from 1 to 65536")?;
+            }
+            (false, Some(_)) => only("clients", true, "only with `closed` arrivals")?,
+            _ => {}
+        }
+        only("think", load.think.is_some() && !closed, "only with `closed` arrivals")?;
+        if closed && load.think.unwrap_or(Nanos::ZERO) + self.cache.hit_latency == Nanos::ZERO {
+            out_of_range(key("think"), "0", "above 0 where hits take no time: else time stands still")?;
+        }
+        if trace && load.trace.is_none() {
+            missing(table, "trace", "`trace` arrivals")?;
+        }
+        only("trace", load.trace.is_some() && !trace, "only with `trace` arrivals")?;
+        only("trace_volume", load.trace_volume.is_some() && !trace, "only with `trace` arrivals")?;
+        if !(load.speed > 0.0 && load.speed <= 1e6) {
+            out_of_range(key("speed"), load.speed, "above 0 and at most 1e6")?;
+        }
+        if !(0.0..=1.0).contains(&load.read_share) {
+            out_of_range(key("read_share"), load.read_share, "from 0 to 1")?;
+        }
+        let theta = load.theta.unwrap_or(0.9);
+        if !(0.0..=3.0).contains(&theta) {
+            out_of_range(key("theta"), theta, "from 0 to 3")?;
+        }
+        only(
+            "theta",
+            load.theta.is_some() && load.popularity != Popularity::Zipf,
+            "only with `zipf` popularity",
+        )?;
+        let block = volume.block_size.unwrap_or(Bytes::kib(4)).get();
+        let size = load.request_size.unwrap_or(Bytes(block)).get();
+        if size < block || !size.is_multiple_of(block) || size > 32 << 20 {
+            out_of_range(key("request_size"), Bytes(size), "whole blocks, at most 32 MiB")?;
+        }
+        let set = load.working_set.unwrap_or(volume.size.saturating_sub(load.offset)).get();
+        if set < size || load.offset.get().checked_add(set).is_none_or(|end| end > volume.size.get()) {
+            out_of_range(
+                key("working_set"),
+                Bytes(set),
+                "one request to what the volume has from `offset` on",
+            )?;
+        }
+        if load.outstanding_max == 0 || load.outstanding_max > 1 << 20 {
+            out_of_range(key("outstanding_max"), load.outstanding_max, "from 1 to 1048576")?;
+        }
+        Ok(())
+    }
+
+    fn check_objective(&self, at: usize) -> Result<(), ScenarioError> {
+        let table = &self.objective[at];
+        let key = |key: &str| format!("objective[{at}].{key}");
+        let Some(volume) = self.volume.iter().find(|volume| volume.name == table.volume) else {
+            let problem = "is no volume of this scenario";
+            return Err(ScenarioError::Name { key: key("volume"), name: table.volume.clone(), problem });
+        };
+        let numbers = [table.latency.is_some(), table.iops.is_some(), table.bandwidth_per_second.is_some()];
+        if numbers.iter().filter(|&&there| there).count() != 1 {
+            return missing(
+                format!("objective[{at}]"),
+                "latency",
+                "an objective (exactly one of `latency`, `iops` and `bandwidth_per_second`)",
+            );
+        }
+        let Some(objective) = table.objective() else {
+            let found = table.statistic.clone().unwrap_or_default();
+            return out_of_range(key("statistic"), found, "`mean` or a percentile as in `p95`");
+        };
+        if table.statistic.is_some() && table.latency.is_none() {
+            out_of_range(key("statistic"), "this key", "only beside `latency`")?;
+        }
+        objective
+            .check()
+            .map_err(|source| ScenarioError::Objective { key: format!("objective[{at}]"), source })?;
+        if table.until.is_some_and(|until| until <= table.from) {
+            out_of_range(key("until"), table.until.unwrap_or_default(), "later than `from`")?;
+        }
+        let origin = &self.origin[self.origin_of(volume).expect("checked with the volumes")];
+        match objective.target {
+            Target::Latency { at_most, operations, .. } => {
+                let hit = self.cache.hit_latency;
+                let (least, because) = match operations {
+                    // Writes always wait for the origin.
+                    Operations::Writes => (
+                        hit + origin.link_latency + origin.link_latency,
+                        "a hit and the way to the origin and back",
+                    ),
+                    Operations::Reads | Operations::All => (hit, "a hit in the fastest tier"),
+                };
+                if at_most < least {
+                    let key = key("latency");
+                    return Err(ScenarioError::BelowFastestTier { key, bound: at_most, because, least });
+                }
+            }
+            Target::IopsFloor { at_least, .. } => {
+                let closed = volume.load.iter().filter(|load| load.arrivals == ArrivalKind::Closed);
+                for load in closed {
+                    let least = self.cache.hit_latency + load.think.unwrap_or(Nanos::ZERO);
+                    let clients = load.clients.unwrap_or(1);
+                    let reachable = f64::from(clients) / least.as_secs_f64();
+                    if at_least > reachable {
+                        let key = key("iops");
+                        let iops = at_least;
+                        return Err(ScenarioError::BeyondClients { key, iops, clients, least, reachable });
+                    }
+                }
+            }
+            Target::BandwidthFloor { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Compares what open loops ask of an origin with what it can serve, load by load.
+    fn check_rates(&self, origin: usize, flags: &mut Vec<Flag>) -> Result<(), ScenarioError> {
+        let members: Vec<(usize, &VolumeTable)> = self
+            .volume
+            .iter()
+            .enumerate()
+            .filter(|(_, volume)| self.origin_of(volume) == Some(origin))
+            .collect();
+        let mut instants: Vec<Nanos> =
+            members.iter().flat_map(|(_, volume)| volume.load.iter().map(|load| load.from)).collect();
+        instants.sort_unstable();
+        instants.dedup();
+        for at in instants {
+            // Random requests only: what is sequential costs a disk next to nothing.
+            let (mut all, mut unavoidable, mut busy, mut forced_busy) = (0.0, 0.0, 0.0, 0.0);
+            let mut worst: Option<(f64, usize, usize, super::arithmetic::Capacity)> = None;
+            for &(place, volume) in &members {
+                let Some((number, load)) =
+                    volume.load.iter().enumerate().rev().find(|(_, load)| load.from <= at)
+                else {
+                    continue;
+                };
+                let Some(rate) = load.rate.filter(|_| load.popularity != Popularity::Sequential) else {
+                    continue;
+                };
+                let bytes = load.request_size.map_or(volume.block_size().bytes(), Bytes::get);
+                let cached = match (self.cache.sizing, volume.cache) {
+                    (_, Some(cache)) => cache > Bytes::ZERO,
+                    (Sizing::Fixed, None) => false,
+                    (Sizing::Control, None) => volume.may_cache && self.cache.memory > Bytes::ZERO,
+                };
+                let forced = if cached { rate * (1.0 - load.read_share) } else { rate };
+                let capacity = self.origin[origin].capacity(bytes);
+                all += rate;
+                unavoidable += forced;
+                busy += rate / capacity.typical;
+                let share = forced / capacity.at_most;
+                forced_busy += share;
+                if worst.is_none_or(|(most, ..)| share > most) {
+                    worst = Some((share, place, number, capacity));
+                }
+            }
+            let Some((_, place, number, capacity)) = worst else { continue };
+            let key = format!("volume[{place}].load[{number}].rate");
+            let name = self.origin[origin].name.clone();
+            if forced_busy > 1.0 {
+                return Err(ScenarioError::Overload {
+                    key,
+                    origin: name,
+                    unavoidable,
+                    at,
+                    servers: capacity.servers,
+                    service: capacity.service,
+                    at_most: capacity.at_most,
+                });
+            }
+            if busy > 1.0 {
+                let message = format!(
+                    "from {at} on {all:.0} random requests/s are asked of origin `{name}`, which serves about {:.0} of \
+                     them in turn ({} at {} each): without a cache requests wait and are shed at the volumes' maximum; \
+                     with one, at least {:.0} % of them must be hits",
+                    all / busy,
+                    capacity.servers,
+                    capacity.service,
+                    100.0 * (1.0 - 1.0 / busy),
+                );
+                flags.push(Flag { key, message });
+            }
+        }
+        Ok(())
+    }
+}

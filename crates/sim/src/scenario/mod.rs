@@ -1,0 +1,448 @@
+//! A scenario: devices, volumes, loads, objectives and the controller's parameters, as plain data.
+//!
+//! It is read from TOML at the edge of the program; docs/reference/scenario.md describes every key. Unknown keys are
+//! refused by the reader, everything else by [`Scenario::check`]. It is *not* the state of a run.
+
+mod arithmetic;
+mod check;
+mod text;
+
+pub use check::{Flag, ScenarioError};
+
+use forebay_control::{ControlConfig, Objective, Operations, Statistic, Target};
+use forebay_units::{BlockSize, Bytes, Nanos};
+use serde::Deserialize;
+use text::{optional, text};
+
+/// A whole experiment.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// What it is called.
+    pub name: String,
+    /// What it is for, in a sentence or two.
+    #[serde(default)]
+    pub about: String,
+    /// How long it lasts.
+    #[serde(deserialize_with = "text")]
+    pub duration: Nanos,
+    /// Chooses everything random; 1 unless set.
+    #[serde(default = "default::seed")]
+    pub seed: u64,
+    /// Totals begin here: what comes before is drawn but not summed. Zero unless set.
+    #[serde(default = "default::zero", deserialize_with = "text")]
+    pub measure_from: Nanos,
+    /// The cache and how it is sized.
+    #[serde(default)]
+    pub cache: CacheTable,
+    /// The controller's parameters; those of the daemon unless set.
+    #[serde(default)]
+    pub control: ControlConfig,
+    /// Where data live.
+    #[serde(default)]
+    pub origin: Vec<OriginTable>,
+    /// Who uses them.
+    #[serde(default)]
+    pub volume: Vec<VolumeTable>,
+    /// What they were promised.
+    #[serde(default)]
+    pub objective: Vec<ObjectiveTable>,
+}
+
+/// The cache of the appliance.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CacheTable {
+    /// All of it. Nothing unless set.
+    #[serde(deserialize_with = "text")]
+    pub memory: Bytes,
+    /// How long a hit takes; every other request takes so much longer than its origin. 150 us unless set (ours).
+    #[serde(deserialize_with = "text")]
+    pub hit_latency: Nanos,
+    /// Who decides the sizes.
+    pub sizing: Sizing,
+    /// Who leaves a full partition.
+    pub policy: PolicyName,
+    /// The control interval; 10 s unless set.
+    #[serde(deserialize_with = "text")]
+    pub interval: Nanos,
+}
+
+impl Default for CacheTable {
+    fn default() -> CacheTable {
+        CacheTable {
+            memory: Bytes::ZERO,
+            hit_latency: Nanos::micros(150),
+            sizing: Sizing::Control,
+            policy: PolicyName::TwoPool,
+            interval: Nanos::secs(10),
+        }
+    }
+}
+
+/// Who decides the sizes of partitions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sizing {
+    /// The controller; a volume with a `cache` of its own keeps that.
+    #[default]
+    Control,
+    /// Each volume's `cache`, for good; the controller does not run.
+    Fixed,
+}
+
+/// Which policy orders a partition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PolicyName {
+    /// Single-touch and multi-touch pools, as in the daemon.
+    #[default]
+    TwoPool,
+    /// Least recently used.
+    Lru,
+    /// First in, first out.
+    Fifo,
+}
+
+/// What an origin is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OriginKind {
+    /// A striped group of disks, the model of the daemon's emulated disk group.
+    Disks,
+    /// Equal servers behind one queue: an array that can be described by a rate, or a closed form.
+    Servers,
+}
+
+/// Which disk a group is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum DiskName {
+    /// A typical disk for capacity.
+    #[default]
+    #[serde(rename = "7200rpm")]
+    Rpm7200,
+    /// A typical disk for speed.
+    #[serde(rename = "15000rpm")]
+    Rpm15000,
+    /// Holds every request for `service`.
+    #[serde(rename = "fixed")]
+    Fixed,
+}
+
+/// Which waiting request a disk serves next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Queue {
+    /// The oldest.
+    #[default]
+    Fifo,
+    /// Upwards from the head, then from the lowest again.
+    CLook,
+    /// The one that is reached first.
+    ShortestPositioning,
+}
+
+/// How service times vary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Distribution {
+    /// Not at all.
+    #[default]
+    Constant,
+    /// Exponentially.
+    Exponential,
+}
+
+/// An origin.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OriginTable {
+    /// Its name.
+    pub name: String,
+    /// What it is made of.
+    #[serde(rename = "type")]
+    pub kind: OriginKind,
+    /// Delay of the way to it, and of the way back; zero unless set.
+    #[serde(default = "default::zero", deserialize_with = "text")]
+    pub link_latency: Nanos,
+    /// Disks: how many; 4 unless set.
+    pub spindles: Option<u32>,
+    /// Disks: which; `7200rpm` unless set.
+    pub disk: Option<DiskName>,
+    /// Disks: bytes of one; 64 GiB unless set.
+    #[serde(default, deserialize_with = "optional")]
+    pub disk_capacity: Option<Bytes>,
+    /// Disks: consecutive bytes on one; 64 KiB unless set.
+    #[serde(default, deserialize_with = "optional")]
+    pub stripe_unit: Option<Bytes>,
+    /// Disks: which request is next; `fifo` unless set.
+    pub queue: Option<Queue>,
+    /// Disks: mean seek; the shortest and the longest scale with it.
+    #[serde(default, deserialize_with = "optional")]
+    pub seek_average: Option<Nanos>,
+    /// Disks: a turn.
+    #[serde(default, deserialize_with = "optional")]
+    pub rotation: Option<Nanos>,
+    /// Servers: how many.
+    pub servers: Option<u32>,
+    /// Servers and `fixed` disks: mean time of one request.
+    #[serde(default, deserialize_with = "optional")]
+    pub service: Option<Nanos>,
+    /// Servers: how service times vary; `constant` unless set.
+    pub distribution: Option<Distribution>,
+    /// Bytes per second of one disk or server, which add to the service time; as the disk has it, else unbounded.
+    #[serde(default, deserialize_with = "optional")]
+    pub transfer_per_second: Option<Bytes>,
+}
+
+/// A volume.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeTable {
+    /// Its name.
+    pub name: String,
+    /// The name of its origin; may be left out where there is one.
+    pub origin: Option<String>,
+    /// Its size.
+    #[serde(deserialize_with = "text")]
+    pub size: Bytes,
+    /// The unit of caching; 4 KiB unless set.
+    #[serde(default, deserialize_with = "optional")]
+    pub block_size: Option<Bytes>,
+    /// A size of its cache that never changes.
+    #[serde(default, deserialize_with = "optional")]
+    pub cache: Option<Bytes>,
+    /// Whether the controller may put a cache in front of it.
+    #[serde(default = "default::yes")]
+    pub may_cache: bool,
+    /// Cache that the controller always leaves it.
+    #[serde(default = "default::nothing", deserialize_with = "text")]
+    pub minimum: Bytes,
+    /// Cache that the controller never exceeds; the volume's size unless set.
+    #[serde(default, deserialize_with = "optional")]
+    pub maximum: Option<Bytes>,
+    /// What is asked of it, one load after the other.
+    #[serde(default)]
+    pub load: Vec<LoadTable>,
+}
+
+impl VolumeTable {
+    /// The unit of caching.
+    ///
+    /// # Panics
+    /// If the scenario was not checked.
+    pub fn block_size(&self) -> BlockSize {
+        self.block_size
+            .map_or(BlockSize::DEFAULT, |bytes| BlockSize::new(bytes).expect("the scenario was checked"))
+    }
+}
+
+/// How requests arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ArrivalKind {
+    /// Open loop, exponential spans.
+    Poisson,
+    /// Open loop, equal spans.
+    Constant,
+    /// Each client asks again once it was answered and has thought.
+    Closed,
+    /// Open loop, as recorded.
+    Trace,
+    /// Nothing is asked.
+    Idle,
+}
+
+/// Which blocks are asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Popularity {
+    /// By Zipf's law.
+    #[default]
+    Zipf,
+    /// All alike.
+    Uniform,
+    /// One after the other.
+    Sequential,
+}
+
+/// A load: what is asked of a volume from an instant on.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoadTable {
+    /// When it takes the place of the one before; zero unless set.
+    #[serde(default = "default::zero", deserialize_with = "text")]
+    pub from: Nanos,
+    /// How requests arrive.
+    pub arrivals: ArrivalKind,
+    /// Open loop: requests per second.
+    pub rate: Option<f64>,
+    /// Closed loop: how many clients.
+    pub clients: Option<u32>,
+    /// Closed loop: mean of the exponential thinking time; none unless set.
+    #[serde(default, deserialize_with = "optional")]
+    pub think: Option<Nanos>,
+    /// Which blocks; `zipf` unless set.
+    #[serde(default)]
+    pub popularity: Popularity,
+    /// Zipf's exponent; 0.9 unless set (ours).
+    pub theta: Option<f64>,
+    /// How much of the volume is asked for at all; all of it unless set.
+    #[serde(default, deserialize_with = "optional")]
+    pub working_set: Option<Bytes>,
+    /// Where in the volume that begins; at its start unless set.
+    #[serde(default = "default::nothing", deserialize_with = "text")]
+    pub offset: Bytes,
+    /// Share of the requests that read; 1 unless set.
+    #[serde(default = "default::one")]
+    pub read_share: f64,
+    /// Bytes of a request, a multiple of the block size; one block unless set.
+    #[serde(default, deserialize_with = "optional")]
+    pub request_size: Option<Bytes>,
+    /// Open loop: requests outstanding at most; more are shed and counted. 4,096 unless set, as in the daemon.
+    #[serde(default = "default::outstanding")]
+    pub outstanding_max: u32,
+    /// Trace: which file, relative to the scenario's folder.
+    pub trace: Option<String>,
+    /// Trace: which of its volumes; all of them together unless set.
+    pub trace_volume: Option<String>,
+    /// Trace: how much faster than recorded; 1 unless set.
+    #[serde(default = "default::one")]
+    pub speed: f64,
+    /// Trace: begin again at its end.
+    #[serde(default)]
+    pub repeat: bool,
+}
+
+impl LoadTable {
+    /// A load that asks for nothing.
+    pub(crate) fn idle() -> LoadTable {
+        LoadTable {
+            from: Nanos::ZERO,
+            arrivals: ArrivalKind::Idle,
+            rate: None,
+            clients: None,
+            think: None,
+            popularity: Popularity::Zipf,
+            theta: None,
+            working_set: None,
+            offset: Bytes::ZERO,
+            read_share: 1.0,
+            request_size: None,
+            outstanding_max: default::outstanding(),
+            trace: None,
+            trace_volume: None,
+            speed: 1.0,
+            repeat: false,
+        }
+    }
+}
+
+/// An objective, with the keys of the daemon's configuration, and the time for which it stands.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ObjectiveTable {
+    /// The name of the volume.
+    pub volume: String,
+    /// When it begins to count; zero unless set.
+    #[serde(default = "default::zero", deserialize_with = "text")]
+    pub from: Nanos,
+    /// When it ceases to count; never unless set.
+    #[serde(default, deserialize_with = "optional")]
+    pub until: Option<Nanos>,
+    /// The latency must not exceed this.
+    #[serde(default, deserialize_with = "optional")]
+    pub latency: Option<Nanos>,
+    /// `mean` or a percentile as in `p95`; `mean` unless set.
+    pub statistic: Option<String>,
+    /// Requests per second that must be reached.
+    pub iops: Option<f64>,
+    /// Bytes per second that must be reached.
+    #[serde(default, deserialize_with = "optional")]
+    pub bandwidth_per_second: Option<Bytes>,
+    /// Which requests; all unless set.
+    #[serde(default)]
+    pub operations: Operations,
+    /// The span over which the number is taken; 10 s unless set.
+    #[serde(default, deserialize_with = "optional")]
+    pub window: Option<Nanos>,
+    /// Share of the windows that must conform; 0.95 unless set.
+    pub conforming_share: Option<f64>,
+    /// How much a violation weighs; 1 unless set.
+    #[serde(default = "default::one")]
+    pub weight: f64,
+    /// Higher ones are served first; 0 unless set.
+    #[serde(default)]
+    pub priority: u8,
+}
+
+impl ObjectiveTable {
+    fn statistic(&self) -> Option<Statistic> {
+        match self.statistic.as_deref().unwrap_or("mean") {
+            "mean" => Some(Statistic::Mean),
+            text => {
+                let percentile: f64 = text.strip_prefix('p')?.parse().ok()?;
+                (percentile > 0.0 && percentile <= 100.0).then_some(Statistic::Percentile(percentile))
+            }
+        }
+    }
+
+    /// The objective as the controller has it; `None` where the number is missing or there are several.
+    pub fn objective(&self) -> Option<Objective> {
+        let operations = self.operations;
+        let target = match (self.latency, self.iops, self.bandwidth_per_second) {
+            (Some(at_most), None, None) => {
+                Target::Latency { statistic: self.statistic()?, at_most, operations }
+            }
+            (None, Some(at_least), None) => Target::IopsFloor { at_least, operations },
+            (None, None, Some(bytes)) => Target::BandwidthFloor { at_least: bytes.as_f64(), operations },
+            _ => return None,
+        };
+        Some(Objective {
+            window: self.window.unwrap_or(Objective::WINDOW),
+            conforming_share: self.conforming_share.unwrap_or(Objective::CONFORMING_SHARE),
+            weight: self.weight,
+            priority: self.priority,
+            ..Objective::new(target)
+        })
+    }
+}
+
+impl Scenario {
+    /// The place of a volume's origin among the origins.
+    pub(crate) fn origin_of(&self, volume: &VolumeTable) -> Option<usize> {
+        match &volume.origin {
+            Some(name) => self.origin.iter().position(|origin| origin.name == *name),
+            None => (self.origin.len() == 1).then_some(0),
+        }
+    }
+}
+
+/// Values of keys that are left out.
+mod default {
+    use forebay_units::{Bytes, Nanos};
+
+    pub(super) fn seed() -> u64 {
+        1
+    }
+
+    pub(super) fn zero() -> Nanos {
+        Nanos::ZERO
+    }
+
+    pub(super) fn nothing() -> Bytes {
+        Bytes::ZERO
+    }
+
+    pub(super) fn yes() -> bool {
+        true
+    }
+
+    pub(super) fn one() -> f64 {
+        1.0
+    }
+
+    pub(super) fn outstanding() -> u32 {
+        4_096
+    }
+}

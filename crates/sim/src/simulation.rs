@@ -1,0 +1,567 @@
+//! A run: takes what is planned, in order, and lets the controller decide at the end of every interval.
+
+use crate::calendar::Planned;
+use crate::load::{Load, Traces};
+use crate::origin::Origin;
+use crate::outcome::{
+    IntervalRow, LatencySummary, ObjectiveOutcome, OriginRow, OriginSeries, Outcome, Sum, VolumeSeries,
+    WindowRow,
+};
+use crate::scenario::{ArrivalKind, Flag, ObjectiveTable, Scenario, ScenarioError, Sizing};
+use crate::volume::{Cache, Volume, World};
+use forebay_control::conformance::{Verdict, WindowTotals, judge};
+use forebay_control::{
+    Action, ConfigError, Controller, Decision, HostId, Objective, Observation, OriginId, OriginObservation,
+    OriginSpec, VolumeId, VolumeObservation, VolumeSpec, VolumeSpecError,
+};
+use forebay_devmodel::ParameterError;
+use forebay_locality::{LiveConfig, LiveObserver};
+use forebay_units::{Bytes, Nanos, mix64};
+use forebay_workload::generator::{Random, random};
+
+/// Why a run cannot begin.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The scenario is wrong.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+    /// A device refuses its parameters.
+    #[error("origin `{origin}` cannot be made")]
+    Device {
+        /// Which origin.
+        origin: String,
+        /// What is wrong.
+        source: ParameterError,
+    },
+    /// The controller refuses its parameters.
+    #[error("the controller cannot be made")]
+    Control(#[from] ConfigError),
+    /// The controller refuses a volume.
+    #[error("the controller does not take a volume")]
+    Volume(#[from] VolumeSpecError),
+    /// The requests of a load were not handed in.
+    #[error("the trace of `volume[{volume}].load[{load}]` was not read")]
+    TraceMissing {
+        /// Place of the volume.
+        volume: usize,
+        /// Place of the load.
+        load: usize,
+    },
+    /// A request of a trace passes the end of its volume.
+    #[error(
+        "request {number} of the trace of volume `{volume}` asks for bytes {offset}+{length}, expected a volume of at least {needed}, found {size}"
+    )]
+    TraceBeyondVolume {
+        /// Which volume.
+        volume: String,
+        /// Which request, from 0.
+        number: usize,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        length: u32,
+        /// What it takes.
+        needed: Bytes,
+        /// What the volume has.
+        size: Bytes,
+    },
+}
+
+/// An objective over time.
+#[derive(Debug)]
+struct Track {
+    table: ObjectiveTable,
+    objective: Objective,
+    totals: WindowTotals,
+    windows: Vec<WindowRow>,
+}
+
+impl Track {
+    fn is_active(&self, now: Nanos) -> bool {
+        self.table.from <= now && self.table.until.is_none_or(|until| now < until)
+    }
+
+    fn add(&mut self, observed: &VolumeObservation, interval: Nanos, now: Nanos, scenario: &Scenario) {
+        self.totals.add(observed, interval);
+        if self.totals.span.0 + interval.0 / 2 < self.objective.window.0 {
+            return;
+        }
+        let judgement = judge(&self.objective, &self.totals, &scenario.control.conformance);
+        self.windows.push(WindowRow {
+            at_s: now.as_secs_f64(),
+            value: judgement.value,
+            verdict: judgement.verdict,
+        });
+        self.totals = WindowTotals::default();
+    }
+
+    fn outcome(self, measure_from: Nanos) -> ObjectiveOutcome {
+        let from = measure_from.as_secs_f64();
+        let count = |verdict| {
+            self.windows.iter().filter(|row| row.at_s > from && row.verdict == verdict).count() as u64
+        };
+        let (conforming, nonconforming) = (count(Verdict::Conforming), count(Verdict::Nonconforming));
+        let judged = conforming + nonconforming;
+        let share = (judged > 0).then(|| conforming as f64 / judged as f64);
+        let last = self.windows.iter().rfind(|row| row.verdict == Verdict::Nonconforming);
+        ObjectiveOutcome {
+            objective: self.objective.to_string(),
+            bound: self.objective.bound(),
+            unit: self.objective.unit(),
+            conforming_share_wanted: self.objective.conforming_share,
+            conforming,
+            nonconforming,
+            low_load: count(Verdict::LowLoad),
+            conforming_share: share,
+            met: share.map(|share| share >= self.objective.conforming_share - 1e-9),
+            last_violation_s: last.map(|row| row.at_s),
+            windows: self.windows,
+        }
+    }
+}
+
+/// What a run keeps of a volume besides its data path.
+#[derive(Debug)]
+struct Client {
+    load: Load,
+    /// Which load, counted from 0; before the first one `u32::MAX`.
+    number: u32,
+    random: Random,
+    seed: u64,
+    tracks: Vec<Track>,
+    rows: Vec<IntervalRow>,
+    sum: Sum,
+    quota: u64,
+}
+
+/// A run of a scenario.
+#[derive(Debug)]
+pub struct Simulation<'a> {
+    scenario: &'a Scenario,
+    traces: &'a Traces,
+    seed: u64,
+    flags: Vec<Flag>,
+    world: World,
+    volumes: Vec<Volume>,
+    clients: Vec<Client>,
+    origins: Vec<OriginSeries>,
+    controller: Option<Controller>,
+    decisions: Vec<Decision>,
+    answered: Vec<(u32, Nanos)>,
+    hash: u64,
+    events: u64,
+    requests: u64,
+    replies: u64,
+}
+
+impl<'a> Simulation<'a> {
+    /// A run of `scenario` at its beginning, with `seed` in place of the scenario's where it is given.
+    ///
+    /// `traces` holds the requests of every load with `trace` arrivals.
+    ///
+    /// # Errors
+    /// [`RunError`] where the scenario, a device or a trace does not allow a run.
+    pub fn new(
+        scenario: &'a Scenario,
+        traces: &'a Traces,
+        seed: Option<u64>,
+    ) -> Result<Simulation<'a>, RunError> {
+        let flags = scenario.check()?;
+        let seed = seed.unwrap_or(scenario.seed);
+        check_traces(scenario, traces)?;
+        let mut world = World::new(scenario.cache.hit_latency);
+        let mut origins = Vec::new();
+        for (at, table) in scenario.origin.iter().enumerate() {
+            let origin = Origin::new(table, mix64(seed ^ 0x0519_1000 ^ at as u64))
+                .map_err(|source| RunError::Device { origin: table.name.clone(), source })?;
+            world.origins.push(origin);
+            origins.push(OriginSeries { origin: table.name.clone(), intervals: Vec::new() });
+        }
+        let mut simulation = Simulation {
+            scenario,
+            traces,
+            seed,
+            flags,
+            world,
+            volumes: Vec::new(),
+            clients: Vec::new(),
+            origins,
+            controller: None,
+            decisions: Vec::new(),
+            answered: Vec::new(),
+            hash: seed,
+            events: 0,
+            requests: 0,
+            replies: 0,
+        };
+        simulation.add_volumes();
+        simulation.start_controller()?;
+        simulation.plan_all();
+        Ok(simulation)
+    }
+
+    fn add_volumes(&mut self) {
+        let scenario = self.scenario;
+        let mut bases = vec![0u64; scenario.origin.len()];
+        for (at, table) in scenario.volume.iter().enumerate() {
+            let origin = scenario.origin_of(table).expect("the scenario was checked");
+            let block_size = table.block_size();
+            let quota = block_size.blocks_for(table.cache.unwrap_or_default());
+            let seed = mix64(self.seed ^ mix64(0x0f0e_0000 + at as u64));
+            let locality =
+                LiveObserver::new(LiveConfig { block_size, seed, ..LiveConfig::default() }, Nanos::ZERO);
+            self.volumes.push(Volume::new(
+                at as u32,
+                (origin as u32, bases[origin]),
+                (table.size.get(), block_size),
+                Cache::new(scenario.cache.policy, quota),
+                locality,
+            ));
+            bases[origin] += table.size.get();
+            let objectives = scenario.objective.iter().filter(|objective| objective.volume == table.name);
+            let track = |table: &ObjectiveTable| Track {
+                table: table.clone(),
+                objective: table.objective().expect("the scenario was checked"),
+                totals: WindowTotals::default(),
+                windows: Vec::new(),
+            };
+            let idle = crate::scenario::LoadTable::idle();
+            self.clients.push(Client {
+                load: Load::new(&idle, table, None, 0, Nanos::ZERO),
+                number: u32::MAX,
+                random: random(mix64(seed)),
+                seed,
+                tracks: objectives.map(track).collect(),
+                rows: Vec::new(),
+                sum: Sum::default(),
+                quota,
+            });
+        }
+    }
+
+    fn spec(&self, at: usize, now: Nanos) -> VolumeSpec {
+        let table = &self.scenario.volume[at];
+        let active = self.clients[at].tracks.iter().filter(|track| track.is_active(now));
+        // A fixed cache takes the volume from the controller, as in the daemon.
+        let free = table.cache.is_none();
+        VolumeSpec {
+            id: VolumeId(at as u32),
+            name: table.name.clone(),
+            size: table.size,
+            block_size: table.block_size(),
+            origin: OriginId(self.scenario.origin_of(table).expect("the scenario was checked") as u32),
+            host: HostId(0),
+            objectives: active.map(|track| track.objective).collect(),
+            may_cache: table.may_cache && free,
+            minimum: if free { table.minimum } else { Bytes::ZERO },
+            maximum: if free { table.maximum } else { Some(Bytes::ZERO) },
+        }
+    }
+
+    fn start_controller(&mut self) -> Result<(), RunError> {
+        let scenario = self.scenario;
+        if scenario.cache.sizing == Sizing::Fixed {
+            return Ok(());
+        }
+        let fixed: Bytes = scenario.volume.iter().filter_map(|volume| volume.cache).sum();
+        let specs = self.world.origins.iter().zip(&scenario.origin).enumerate();
+        let specs = specs
+            .map(|(at, (origin, table))| OriginSpec {
+                id: OriginId(at as u32),
+                name: table.name.clone(),
+                servers: Some(f64::from(origin.device.servers())),
+                service_cv2: None,
+                service: None,
+            })
+            .collect();
+        let capacity = scenario.cache.memory.saturating_sub(fixed);
+        let mut controller = Controller::new(scenario.control.clone(), capacity, Vec::new(), specs)?;
+        for at in 0..scenario.volume.len() {
+            controller.register(self.spec(at, Nanos::ZERO))?;
+        }
+        self.controller = Some(controller);
+        Ok(())
+    }
+
+    fn plan_all(&mut self) {
+        let calendar = &mut self.world.calendar;
+        for (at, volume) in self.scenario.volume.iter().enumerate() {
+            for (load, table) in volume.load.iter().enumerate() {
+                calendar.plan(table.from, Planned::Load { volume: at as u32, load: load as u32 });
+            }
+            for track in &self.clients[at].tracks {
+                for instant in [Some(track.table.from), track.table.until].into_iter().flatten() {
+                    if instant > Nanos::ZERO {
+                        calendar.plan(instant, Planned::Objectives { volume: at as u32 });
+                    }
+                }
+            }
+        }
+        calendar.plan(self.scenario.cache.interval, Planned::Interval);
+    }
+
+    /// Runs to the end.
+    pub fn run(mut self) -> Outcome {
+        while let Some((at, planned)) = self.world.calendar.next() {
+            if at > self.scenario.duration {
+                break;
+            }
+            self.take(at, planned);
+        }
+        self.finish()
+    }
+
+    #[inline]
+    fn fold(&mut self, value: u64) {
+        self.hash = (self.hash.rotate_left(5) ^ value).wrapping_mul(0x517c_c1b7_2722_0a95);
+    }
+
+    fn take(&mut self, at: Nanos, planned: Planned) {
+        self.events += 1;
+        self.world.now = at;
+        let code = match planned {
+            Planned::Arrival { volume, load } => 1 << 60 | u64::from(volume) << 32 | u64::from(load),
+            Planned::Device { origin } => 2 << 60 | u64::from(origin),
+            Planned::Submit { flight } => 3 << 60 | u64::from(flight),
+            Planned::Served { flight } => 4 << 60 | u64::from(flight),
+            Planned::Answer { flight } => 5 << 60 | u64::from(flight),
+            Planned::Load { volume, load } => 6 << 60 | u64::from(volume) << 32 | u64::from(load),
+            Planned::Objectives { volume } => 7 << 60 | u64::from(volume),
+            Planned::Prewarm { volume } => 8 << 60 | u64::from(volume),
+            Planned::Interval => 9 << 60,
+        };
+        self.fold(at.0);
+        self.fold(code);
+        match planned {
+            Planned::Arrival { volume, load } => self.arrive(volume as usize, load),
+            Planned::Device { origin } => {
+                let (origins, calendar) = (&mut self.world.origins, &mut self.world.calendar);
+                origins[origin as usize].advance(origin, at, calendar);
+            }
+            Planned::Submit { flight } => {
+                let volume = self.world.flights[flight].volume as usize;
+                self.volumes[volume].submit(&mut self.world, flight);
+            }
+            Planned::Served { flight } => {
+                let volume = self.world.flights[flight].volume as usize;
+                let origin = self.volumes[volume].origin();
+                self.world.origins[origin].served(at, flight, &mut self.world.calendar);
+            }
+            Planned::Answer { flight } => {
+                let volume = self.world.flights[flight].volume as usize;
+                let mut answered = std::mem::take(&mut self.answered);
+                self.volumes[volume].answer(&mut self.world, flight, &mut answered);
+                for (load, at) in answered.drain(..) {
+                    self.replies += 1;
+                    self.think(volume, load, at);
+                }
+                self.answered = answered;
+            }
+            Planned::Load { volume, load } => self.begin(volume as usize, load),
+            Planned::Objectives { volume } => self.change_objectives(volume as usize),
+            Planned::Prewarm { volume } => self.volumes[volume as usize].wake_prewarm(&mut self.world),
+            Planned::Interval => self.end_interval(),
+        }
+    }
+
+    /// A load takes the place of the one before.
+    fn begin(&mut self, volume: usize, load: u32) {
+        let table = &self.scenario.volume[volume];
+        let requests = self.traces.get(&(volume, load as usize)).cloned();
+        let now = self.world.now;
+        let client = &mut self.clients[volume];
+        client.load = Load::new(&table.load[load as usize], table, requests, client.seed, now);
+        client.number = load;
+        let arrival = Planned::Arrival { volume: volume as u32, load };
+        for _ in 0..client.load.clients {
+            // Clients do not begin in step.
+            let at = now + client.load.think(&mut client.random);
+            self.world.calendar.plan(at, arrival);
+        }
+        if let Some(at) = client.load.next_arrival(now, &mut client.random) {
+            self.world.calendar.plan(at, arrival);
+        }
+    }
+
+    fn arrive(&mut self, volume: usize, load: u32) {
+        let client = &mut self.clients[volume];
+        if client.number != load {
+            return;
+        }
+        let now = self.world.now;
+        let asked = client.load.next_request(&mut client.random);
+        let open = client.load.clients == 0;
+        if open && let Some(at) = client.load.next_arrival(now, &mut client.random) {
+            self.world.calendar.plan(at, Planned::Arrival { volume: volume as u32, load });
+        }
+        let outstanding_max = client.load.outstanding_max;
+        let target = &mut self.volumes[volume];
+        if open && target.recorder.outstanding >= outstanding_max {
+            target.recorder.shed += 1;
+            return;
+        }
+        self.requests += 1;
+        let answered = target.ask(&mut self.world, asked, load);
+        self.fold(asked.first << 2 | u64::from(asked.writes) << 1 | u64::from(answered.is_some()));
+        if let Some(at) = answered {
+            self.replies += 1;
+            self.think(volume, load, at);
+        }
+    }
+
+    /// A client of a closed loop was answered at `at`.
+    fn think(&mut self, volume: usize, load: u32, at: Nanos) {
+        let client = &mut self.clients[volume];
+        if client.load.clients > 0 && client.number == load {
+            let at = at + client.load.think(&mut client.random);
+            self.world.calendar.plan(at, Planned::Arrival { volume: volume as u32, load });
+        }
+    }
+
+    fn change_objectives(&mut self, volume: usize) {
+        let now = self.world.now;
+        for track in &mut self.clients[volume].tracks {
+            if !track.is_active(now) {
+                track.totals = WindowTotals::default();
+            }
+        }
+        let spec = self.spec(volume, now);
+        if let Some(controller) = &mut self.controller {
+            controller.register(spec).expect("the same volume with other objectives of the scenario");
+        }
+    }
+
+    /// The end of a control interval: everything is observed, and the controller decides.
+    fn end_interval(&mut self) {
+        let (now, interval) = (self.world.now, self.scenario.cache.interval);
+        let began = now.saturating_since(interval);
+        let mut observation = Observation { at: now, interval, ..Observation::default() };
+        for (at, (origin, series)) in self.world.origins.iter_mut().zip(&mut self.origins).enumerate() {
+            let utilisation = origin.device.utilisation(now, interval);
+            series.intervals.push(OriginRow { at_s: now.as_secs_f64(), utilisation });
+            let origin = OriginId(at as u32);
+            observation.origins.push(OriginObservation { origin, utilisation: Some(utilisation) });
+        }
+        for (at, (volume, client)) in self.volumes.iter_mut().zip(&mut self.clients).enumerate() {
+            let statistics = volume.cache.statistics();
+            let warming = volume.is_warming();
+            let locality = volume.locality.snapshot(now);
+            let id = VolumeId(at as u32);
+            let (observed, shed) = volume.recorder.end(id, now, statistics, warming, &locality);
+            for track in client.tracks.iter_mut().filter(|track| track.is_active(began)) {
+                track.add(&observed, interval, now, self.scenario);
+            }
+            if began >= self.scenario.measure_from {
+                client.sum.add(&observed, client.quota, shed, interval);
+            }
+            client.rows.push(row(&observed, client.quota, shed, interval, now));
+            observation.volumes.push(observed);
+        }
+        if let Some(controller) = &mut self.controller {
+            let outcome = controller.step(&observation);
+            self.decisions.extend(outcome.decisions);
+            for action in &outcome.actions {
+                self.apply(action);
+            }
+        }
+        self.world.calendar.plan(now + interval, Planned::Interval);
+    }
+
+    fn apply(&mut self, action: &Action) {
+        match action {
+            Action::SetQuota { volume, blocks, .. } => {
+                let at = volume.0 as usize;
+                self.volumes[at].cache.set_quota(*blocks);
+                self.clients[at].quota = *blocks;
+                self.fold(*blocks);
+            }
+            Action::Prewarm { volume, zones, bytes_per_second } => {
+                self.volumes[volume.0 as usize].warm(&mut self.world, zones, *bytes_per_second);
+            }
+            Action::CancelPrewarm { volume } => self.volumes[volume.0 as usize].cancel_warm(),
+            other => unreachable!("an action that simulations do not know: {other:?}"),
+        }
+    }
+
+    fn finish(self) -> Outcome {
+        let outstanding = self.world.in_flight().0 as u64;
+        assert_eq!(self.requests, self.replies + outstanding, "a request was lost or answered twice");
+        let measure_from = self.scenario.measure_from;
+        let volumes = self
+            .clients
+            .into_iter()
+            .zip(&self.scenario.volume)
+            .map(|(client, table)| VolumeSeries {
+                volume: table.name.clone(),
+                block_bytes: table.block_size().bytes(),
+                totals: client.sum.totals(),
+                objectives: client.tracks.into_iter().map(|track| track.outcome(measure_from)).collect(),
+                intervals: client.rows,
+            })
+            .collect();
+        Outcome {
+            scenario: self.scenario.name.clone(),
+            seed: self.seed,
+            seconds: self.scenario.duration.as_secs_f64(),
+            measure_from_s: measure_from.as_secs_f64(),
+            hash: format!("{:016x}", mix64(self.hash ^ self.world.calendar.planned())),
+            events: self.events,
+            requests: self.requests,
+            answered: self.replies,
+            flags: self.flags,
+            volumes,
+            origins: self.origins,
+            decisions: self.decisions,
+        }
+    }
+}
+
+fn row(observed: &VolumeObservation, quota: u64, shed: u64, interval: Nanos, now: Nanos) -> IntervalRow {
+    let seconds = interval.as_secs_f64();
+    let mut latencies = observed.hits.clone();
+    latencies.merge(&observed.misses);
+    latencies.merge(&observed.writes);
+    let reads = observed.reads();
+    IntervalRow {
+        at_s: now.as_secs_f64(),
+        arrivals_per_second: observed.arrivals as f64 / seconds,
+        iops: observed.completed() as f64 / seconds,
+        latency: LatencySummary::of(&latencies),
+        hit_ratio: (reads > 0).then(|| observed.hits.count() as f64 / reads as f64),
+        quota_blocks: quota,
+        used_blocks: observed.cache.used_blocks,
+        filled_blocks: observed.cache.filled_blocks,
+        working_set_blocks: observed.working_set_blocks,
+        outstanding: observed.outstanding_mean(interval),
+        shed,
+    }
+}
+
+fn check_traces(scenario: &Scenario, traces: &Traces) -> Result<(), RunError> {
+    for (volume, table) in scenario.volume.iter().enumerate() {
+        for (load, asked) in table.load.iter().enumerate() {
+            if asked.arrivals != ArrivalKind::Trace {
+                continue;
+            }
+            let Some(requests) = traces.get(&(volume, load)) else {
+                return Err(RunError::TraceMissing { volume, load });
+            };
+            let beyond = requests.iter().position(|request| {
+                request.offset.checked_add(request.length.into()).is_none_or(|end| end > table.size.get())
+            });
+            if let Some(number) = beyond {
+                let request = requests[number];
+                return Err(RunError::TraceBeyondVolume {
+                    volume: table.name.clone(),
+                    number,
+                    offset: request.offset,
+                    length: request.length,
+                    needed: Bytes(request.offset.saturating_add(request.length.into())),
+                    size: table.size,
+                });
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,521 @@
+//! A volume on virtual time: its partition, what is in flight on it, and the rules of the daemon's volume machine.
+//!
+//! Reads fill, join reads that are under way, and never insert what a write overlaps; writes go to the origin first, in
+//! their order where they overlap, and neither allocate nor touch recency. It is *not* the machine itself: a shrinking
+//! quota is in force at once, misses that wait are not merged, and there are no errors.
+
+use crate::calendar::{Calendar, Planned};
+use crate::interval::Recorder;
+use crate::load::Asked;
+use crate::origin::Origin;
+use crate::scenario::PolicyName;
+use crate::slab::{Chains, NONE, Slab};
+use foldhash::fast::FixedState;
+use forebay_cache::{Inserted, Insertion, Partition, Progress, Refusal, Statistics};
+use forebay_control::ZoneRange;
+use forebay_locality::LiveObserver;
+use forebay_policy::{Fifo, Lru, TwoPool};
+use forebay_units::{BlockIndex, BlockSize, ByteRange, Nanos};
+use hashbrown::HashMap;
+use std::collections::VecDeque;
+
+/// Requests of a volume at its origin at most, as in the daemon.
+const ORIGIN_REQUESTS_MAX: u32 = 256;
+/// Reads of a warm-up at the origin at most, and the bytes of one, as in the daemon.
+const PREWARM_OUTSTANDING_MAX: u32 = 4;
+const PREWARM_READ_BYTES: u64 = 256 << 10;
+
+/// By block: which flight.
+type Blocks = HashMap<u64, u32, FixedState>;
+
+/// A partition with one of the policies.
+#[derive(Debug)]
+pub(crate) enum Cache {
+    TwoPool(Box<Partition<TwoPool>>),
+    Lru(Box<Partition<Lru>>),
+    Fifo(Box<Partition<Fifo>>),
+}
+
+macro_rules! each {
+    ($cache:expr, $partition:ident => $what:expr) => {
+        match $cache {
+            Cache::TwoPool($partition) => $what,
+            Cache::Lru($partition) => $what,
+            Cache::Fifo($partition) => $what,
+        }
+    };
+}
+
+impl Cache {
+    pub(crate) fn new(policy: PolicyName, quota: u64) -> Cache {
+        match policy {
+            PolicyName::TwoPool => Cache::TwoPool(Box::new(Partition::new(TwoPool::default(), quota, 0))),
+            PolicyName::Lru => Cache::Lru(Box::new(Partition::new(Lru::new(), quota, 0))),
+            PolicyName::Fifo => Cache::Fifo(Box::new(Partition::new(Fifo::new(), quota, 0))),
+        }
+    }
+
+    #[inline]
+    fn lookup(&mut self, block: u64) -> bool {
+        each!(self, partition => partition.lookup(BlockIndex(block)).is_some())
+    }
+
+    fn holds(&self, block: u64) -> bool {
+        each!(self, partition => partition.peek(BlockIndex(block)).is_some())
+    }
+
+    fn insert(&mut self, block: u64, insertion: Insertion) -> Inserted {
+        each!(self, partition => partition.insert(BlockIndex(block), insertion))
+    }
+
+    /// Sets the quota, in force at once.
+    pub(crate) fn set_quota(&mut self, blocks: u64) {
+        each!(self, partition => {
+            partition.set_quota(blocks);
+            while partition.step(1 << 20, |_, _| {}) != Progress::Settled {}
+        });
+    }
+
+    pub(crate) fn statistics(&self) -> Statistics {
+        each!(self, partition => partition.statistics())
+    }
+}
+
+/// What a flight is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    Fill,
+    Prewarm(u32),
+    Write,
+}
+
+/// A request to the origin.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flight {
+    pub(crate) volume: u32,
+    purpose: Purpose,
+    /// A write overlaps it: what it brings is not inserted.
+    marked: bool,
+    first: u64,
+    end: u64,
+    /// Client requests that wait for it.
+    waiters: u32,
+    /// Writes that must come after it.
+    dependents: u32,
+    /// Writes that it must come after.
+    waits_for: u32,
+}
+
+/// A client's request that is not answered yet.
+#[derive(Clone, Copy, Debug)]
+struct Client {
+    started: Nanos,
+    parts: u32,
+    /// The load that it belongs to.
+    load: u32,
+    writes: bool,
+}
+
+/// What volumes share: the calendar, the origins, and everything in flight.
+#[derive(Debug, Default)]
+pub(crate) struct World {
+    pub(crate) now: Nanos,
+    pub(crate) calendar: Calendar,
+    pub(crate) origins: Vec<Origin>,
+    pub(crate) flights: Slab<Flight>,
+    clients: Slab<Client>,
+    chains: Chains,
+    pub(crate) hit_latency: Nanos,
+}
+
+impl World {
+    pub(crate) fn new(hit_latency: Nanos) -> World {
+        World { hit_latency, ..World::default() }
+    }
+
+    /// Client requests that are not answered yet, and requests to origins.
+    pub(crate) fn in_flight(&self) -> (usize, usize) {
+        (self.clients.used(), self.flights.used())
+    }
+}
+
+/// A warm-up that goes on.
+#[derive(Debug, Default)]
+struct Prewarm {
+    ranges: VecDeque<(u64, u64)>,
+    bytes_per_second: u64,
+    next_at: Nanos,
+    outstanding: u32,
+    generation: u32,
+    planned: bool,
+}
+
+/// A volume.
+#[derive(Debug)]
+pub(crate) struct Volume {
+    number: u32,
+    origin: u32,
+    /// Where it begins on its origin.
+    base: u64,
+    size: u64,
+    block_size: BlockSize,
+    pub(crate) cache: Cache,
+    pub(crate) locality: LiveObserver,
+    pub(crate) recorder: Recorder,
+    /// Reads under way that others may join.
+    joinable: Blocks,
+    /// The last write of every block that one is under way or waits for.
+    writing: Blocks,
+    queue: VecDeque<u32>,
+    at_origin: u32,
+    prewarm: Prewarm,
+}
+
+impl Volume {
+    pub(crate) fn new(
+        number: u32,
+        (origin, base): (u32, u64),
+        (size, block_size): (u64, BlockSize),
+        cache: Cache,
+        locality: LiveObserver,
+    ) -> Volume {
+        Volume {
+            number,
+            origin,
+            base,
+            size,
+            block_size,
+            cache,
+            locality,
+            recorder: Recorder::new(),
+            joinable: Blocks::default(),
+            writing: Blocks::default(),
+            queue: VecDeque::new(),
+            at_origin: 0,
+            prewarm: Prewarm::default(),
+        }
+    }
+
+    /// The place of its origin among the origins.
+    pub(crate) fn origin(&self) -> usize {
+        self.origin as usize
+    }
+
+    /// A client's request arrives. Returns when it was answered if it was a hit.
+    pub(crate) fn ask(&mut self, world: &mut World, asked: Asked, load: u32) -> Option<Nanos> {
+        let now = world.now;
+        if asked.writes {
+            self.write(world, asked, load);
+            return None;
+        }
+        self.locality.observe_read(asked.first, asked.end - asked.first, now);
+        self.recorder.read(asked.first << self.block_size.shift(), asked.bytes);
+        let mut client = NONE;
+        let mut run = asked.first..asked.first;
+        let mut joined = NONE;
+        for block in asked.first..asked.end {
+            if self.cache.lookup(block) {
+                continue;
+            }
+            if client == NONE {
+                client = world.clients.insert(Client { started: now, parts: 0, load, writes: false });
+            }
+            if let Some(&flight) = self.joinable.get(&block) {
+                if flight != joined {
+                    joined = flight;
+                    self.wait(world, client, flight);
+                }
+                continue;
+            }
+            if run.end != block {
+                self.fill(world, run.clone(), client);
+                run = block..block;
+            }
+            run.end = block + 1;
+        }
+        if client == NONE {
+            self.recorder.hit(world.hit_latency);
+            return Some(now + world.hit_latency);
+        }
+        self.fill(world, run, client);
+        self.recorder.more_outstanding(now);
+        self.pump(world);
+        None
+    }
+
+    fn wait(&self, world: &mut World, client: u32, flight: u32) {
+        world.clients[client].parts += 1;
+        world.flights[flight].waiters = world.chains.push(world.flights[flight].waiters, client);
+    }
+
+    fn flight(&self, purpose: Purpose, blocks: &std::ops::Range<u64>) -> Flight {
+        Flight {
+            volume: self.number,
+            purpose,
+            marked: false,
+            first: blocks.start,
+            end: blocks.end,
+            waiters: NONE,
+            dependents: NONE,
+            waits_for: 0,
+        }
+    }
+
+    fn fill(&mut self, world: &mut World, blocks: std::ops::Range<u64>, client: u32) {
+        if blocks.is_empty() {
+            return;
+        }
+        let marked =
+            !self.writing.is_empty() && blocks.clone().any(|block| self.writing.contains_key(&block));
+        let flight = world.flights.insert(Flight { marked, ..self.flight(Purpose::Fill, &blocks) });
+        self.wait(world, client, flight);
+        if !marked {
+            for block in blocks {
+                self.joinable.insert(block, flight);
+            }
+        }
+        self.queue.push_back(flight);
+    }
+
+    fn write(&mut self, world: &mut World, asked: Asked, load: u32) {
+        let now = world.now;
+        self.recorder.write(asked.bytes);
+        self.recorder.more_outstanding(now);
+        let client = world.clients.insert(Client { started: now, parts: 0, load, writes: true });
+        let blocks = asked.first..asked.end;
+        let flight = world.flights.insert(self.flight(Purpose::Write, &blocks));
+        self.wait(world, client, flight);
+        let mut after = NONE;
+        for block in blocks {
+            if let Some(before) = self.writing.insert(block, flight)
+                && before != after
+                // A write may meet the same one again behind another: it waits for it once.
+                && world.chains.first(world.flights[before].dependents) != Some(flight)
+            {
+                after = before;
+                let head = world.flights[before].dependents;
+                world.flights[before].dependents = world.chains.push(head, flight);
+                world.flights[flight].waits_for += 1;
+            }
+        }
+        if world.flights[flight].waits_for == 0 {
+            self.send_write(world, flight);
+        }
+        self.pump(world);
+    }
+
+    /// From now on, reads under way that a write overlaps bring nothing to keep.
+    fn send_write(&mut self, world: &mut World, flight: u32) {
+        let (first, end) = (world.flights[flight].first, world.flights[flight].end);
+        if !self.joinable.is_empty() {
+            for block in first..end {
+                if let Some(&fill) = self.joinable.get(&block) {
+                    world.flights[fill].marked = true;
+                    self.forget_joinable(world, fill);
+                }
+            }
+        }
+        self.queue.push_back(flight);
+    }
+
+    fn forget_joinable(&mut self, world: &World, fill: u32) {
+        for block in world.flights[fill].first..world.flights[fill].end {
+            if self.joinable.get(&block) == Some(&fill) {
+                self.joinable.remove(&block);
+            }
+        }
+    }
+
+    /// Sends what may go out.
+    fn pump(&mut self, world: &mut World) {
+        while self.at_origin < ORIGIN_REQUESTS_MAX
+            && let Some(flight) = self.queue.pop_front()
+        {
+            self.at_origin += 1;
+            let link = world.origins[self.origin as usize].link();
+            if link == Nanos::ZERO {
+                self.submit(world, flight);
+            } else {
+                world.calendar.plan(world.now + link, Planned::Submit { flight });
+            }
+        }
+        if !self.prewarm.ranges.is_empty() {
+            self.pump_prewarm(world);
+        }
+    }
+
+    /// A request reaches its device.
+    pub(crate) fn submit(&mut self, world: &mut World, flight: u32) {
+        let at = world.flights[flight];
+        let shift = self.block_size.shift();
+        let first = at.first << shift;
+        let end = (at.end << shift).min(self.size);
+        let range = ByteRange::new(self.base + first, end.saturating_sub(first));
+        let writes = at.purpose == Purpose::Write;
+        let origin = &mut world.origins[self.origin as usize];
+        origin.submit(self.origin, world.now, flight, writes, range, &mut world.calendar);
+    }
+
+    /// The answer to a request arrives. `answered` is told of every client's request that it completes: its load, and
+    /// when.
+    pub(crate) fn answer(&mut self, world: &mut World, flight: u32, answered: &mut Vec<(u32, Nanos)>) {
+        let done = world.flights[flight];
+        self.at_origin -= 1;
+        match done.purpose {
+            Purpose::Write => self.written(world, flight),
+            Purpose::Fill | Purpose::Prewarm(_) => self.filled(world, flight),
+        }
+        let mut waiters = world.flights[flight].waiters;
+        while let Some((client, rest)) = world.chains.pop(waiters) {
+            waiters = rest;
+            world.clients[client].parts -= 1;
+            let waiting = world.clients[client];
+            if waiting.parts == 0 {
+                world.clients.free(client);
+                let at = world.now + world.hit_latency;
+                self.recorder.done(world.now, at.saturating_since(waiting.started), waiting.writes);
+                answered.push((waiting.load, at));
+            }
+        }
+        world.flights.free(flight);
+        self.pump(world);
+    }
+
+    fn filled(&mut self, world: &mut World, flight: u32) {
+        let done = world.flights[flight];
+        let warms = matches!(done.purpose, Purpose::Prewarm(_)) && done.waiters == NONE;
+        if !done.marked {
+            self.forget_joinable(world, flight);
+            let insertion = if warms { Insertion::PrewarmTail } else { Insertion::Miss };
+            for block in done.first..done.end {
+                let inserted = self.cache.insert(block, insertion);
+                if inserted == Inserted::Refused(Refusal::NoQuota) {
+                    break;
+                }
+                if warms && matches!(inserted, Inserted::Refused(_)) {
+                    // There is no room that warm-up may take.
+                    self.prewarm.ranges.clear();
+                    break;
+                }
+            }
+        }
+        if done.purpose == Purpose::Prewarm(self.prewarm.generation) {
+            self.prewarm.outstanding -= 1;
+        }
+    }
+
+    fn written(&mut self, world: &mut World, flight: u32) {
+        let done = world.flights[flight];
+        for block in done.first..done.end {
+            if self.writing.get(&block) == Some(&flight) {
+                self.writing.remove(&block);
+            }
+        }
+        let mut dependents = done.dependents;
+        while let Some((next, rest)) = world.chains.pop(dependents) {
+            dependents = rest;
+            world.flights[next].waits_for -= 1;
+            if world.flights[next].waits_for == 0 {
+                self.send_write(world, next);
+            }
+        }
+    }
+
+    /// Starts a warm-up in place of the one that goes on.
+    pub(crate) fn warm(&mut self, world: &mut World, zones: &[ZoneRange], bytes_per_second: u64) {
+        let blocks = self.block_size.blocks_for(forebay_units::Bytes(self.size));
+        let ranges = zones
+            .iter()
+            .map(|zone| (zone.first_block.min(blocks), (zone.first_block + zone.blocks).min(blocks)))
+            .filter(|(first, end)| first < end)
+            .collect();
+        self.prewarm = Prewarm {
+            ranges,
+            bytes_per_second,
+            next_at: world.now,
+            outstanding: 0,
+            generation: self.prewarm.generation.wrapping_add(1),
+            planned: self.prewarm.planned,
+        };
+        self.pump(world);
+    }
+
+    /// Ends the warm-up; what it asked for is still inserted.
+    pub(crate) fn cancel_warm(&mut self) {
+        self.prewarm.ranges.clear();
+    }
+
+    /// Whether a warm-up goes on.
+    pub(crate) fn is_warming(&self) -> bool {
+        !self.prewarm.ranges.is_empty() || self.prewarm.outstanding > 0
+    }
+
+    /// The rate allows the next read of the warm-up.
+    pub(crate) fn wake_prewarm(&mut self, world: &mut World) {
+        self.prewarm.planned = false;
+        self.pump(world);
+    }
+
+    fn pump_prewarm(&mut self, world: &mut World) {
+        if self.cache.statistics().quota_blocks == 0 {
+            self.prewarm.ranges.clear();
+        }
+        let most = (PREWARM_READ_BYTES >> self.block_size.shift()).max(1);
+        while self.at_origin < ORIGIN_REQUESTS_MAX && self.prewarm.outstanding < PREWARM_OUTSTANDING_MAX {
+            if self.prewarm.ranges.is_empty() {
+                return;
+            }
+            if world.now < self.prewarm.next_at {
+                if !self.prewarm.planned {
+                    self.prewarm.planned = true;
+                    world.calendar.plan(self.prewarm.next_at, Planned::Prewarm { volume: self.number });
+                }
+                return;
+            }
+            let Some(blocks) = self.next_warm_run(most) else { return };
+            let bytes = (blocks.end - blocks.start) << self.block_size.shift();
+            let span = u128::from(bytes) * 1_000_000_000 / u128::from(self.prewarm.bytes_per_second.max(1));
+            self.prewarm.next_at =
+                self.prewarm.next_at.max(world.now).saturating_add(Nanos(span.min(1 << 62) as u64));
+            self.prewarm.outstanding += 1;
+            let purpose = Purpose::Prewarm(self.prewarm.generation);
+            let flight = world.flights.insert(self.flight(purpose, &blocks));
+            for block in blocks {
+                self.joinable.insert(block, flight);
+            }
+            // As in the daemon, behind the clients' requests, of which none waits here.
+            self.at_origin += 1;
+            let link = world.origins[self.origin as usize].link();
+            world.calendar.plan(world.now + link, Planned::Submit { flight });
+        }
+    }
+
+    /// The next run of at most `most` blocks that are neither there nor on their way nor being written.
+    fn next_warm_run(&mut self, most: u64) -> Option<std::ops::Range<u64>> {
+        let mut run: Option<std::ops::Range<u64>> = None;
+        while let Some(front) = self.prewarm.ranges.front_mut() {
+            if front.0 == front.1 {
+                self.prewarm.ranges.pop_front();
+                if run.is_some() {
+                    break;
+                }
+                continue;
+            }
+            if run.as_ref().is_some_and(|run| run.end - run.start >= most) {
+                break;
+            }
+            let block = front.0;
+            let skip = self.cache.holds(block)
+                || self.joinable.contains_key(&block)
+                || self.writing.contains_key(&block);
+            if skip && run.is_some() {
+                break;
+            }
+            if !skip {
+                run.get_or_insert(block..block).end = block + 1;
+            }
+            front.0 += 1;
+        }
+        run
+    }
+}

@@ -1,0 +1,24 @@
+//! The simulator is validated, not assumed: closed forms with the error printed, conservation, determinism, the loop
+//! with the controller, and scenarios that are refused.
+
+#[path = "suite/closed_forms.rs"]
+mod closed_forms;
+#[path = "suite/loop.rs"]
+mod control_loop;
+#[path = "suite/refusals.rs"]
+mod refusals;
+#[path = "suite/runs.rs"]
+mod runs;
+
+use forebay_sim::scenario::Scenario;
+use forebay_sim::{Outcome, Simulation, Traces};
+
+/// Reads a scenario.
+fn scenario(text: &str) -> Scenario {
+    toml::from_str(text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Runs it without traces.
+fn run(scenario: &Scenario, seed: u64) -> Outcome {
+    Simulation::new(scenario, &Traces::new(), Some(seed)).expect("a good scenario").run()
+}

@@ -1,0 +1,55 @@
+//! The daemon's controller on simulated volumes: it finds violations, grants, corrects and takes back.
+
+use crate::{run, scenario};
+use forebay_control::DecisionKind;
+
+const DEMO: &str = r#"
+    name = "violated"
+    duration = "600s"
+    measure_from = "300s"
+    cache = { memory = "64MiB", interval = "5s" }
+    origin = [{ name = "o", type = "disks", spindles = 4 }]
+    [[volume]]
+    name = "db"
+    size = "2GiB"
+    load = [{ arrivals = "poisson", rate = 600, theta = 1.0, working_set = "64MiB" }]
+    [[objective]]
+    volume = "db"
+    latency = "10ms"
+    window = "5s"
+"#;
+
+#[test]
+fn a_violation_is_mended_by_a_cache_that_stays_within_the_capacity() {
+    let outcome = run(&scenario(DEMO), 1);
+    let kinds: Vec<DecisionKind> = outcome.decisions.iter().map(|decision| decision.kind).collect();
+    for kind in [
+        DecisionKind::ViolationFound,
+        DecisionKind::SolutionChosen,
+        DecisionKind::Granted,
+        DecisionKind::ViolationEnded,
+    ] {
+        assert!(kinds.contains(&kind), "{kind:?} in {kinds:?}");
+    }
+    let db = &outcome.volumes[0];
+    let objective = &db.objectives[0];
+    assert_eq!(objective.met, Some(true), "{:?}", objective.conforming_share);
+    assert!(db.intervals.iter().all(|row| row.quota_blocks * 4_096 <= 64 << 20));
+    println!(
+        "conforming {:?}, quota {:.0} blocks, last violation {:?} s",
+        objective.conforming_share, db.totals.quota_blocks_mean, objective.last_violation_s
+    );
+}
+
+#[test]
+fn an_objective_that_comes_and_goes_brings_its_cache_and_takes_it_back() {
+    let text = DEMO
+        .replace("duration = \"600s\"", "duration = \"900s\"")
+        .replace("latency = \"10ms\"", "latency = \"10ms\"\nfrom = \"100s\"\nuntil = \"400s\"");
+    let outcome = run(&scenario(&text), 2);
+    let rows = &outcome.volumes[0].intervals;
+    let quota = |at_s: f64| rows.iter().find(|row| row.at_s >= at_s).expect("within the run").quota_blocks;
+    assert_eq!(quota(100.0), 0);
+    assert!(quota(395.0) > 0);
+    assert!(outcome.volumes[0].objectives[0].windows.iter().all(|row| row.at_s > 100.0 && row.at_s <= 400.0));
+}

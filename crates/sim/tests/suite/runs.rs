@@ -1,0 +1,179 @@
+//! What holds of every run: it repeats, nothing is lost, loads change when they should, and what is shed is said.
+
+use crate::{run, scenario};
+use forebay_sim::{RecordedRequest, Simulation, Traces};
+use forebay_units::Nanos;
+
+const MIXED: &str = r#"
+    name = "mixed"
+    duration = "120s"
+    cache = { memory = "16MiB", interval = "5s" }
+    [[origin]]
+    name = "disks"
+    type = "disks"
+    spindles = 6
+    disk = "15000rpm"
+    link_latency = "50us"
+    [[origin]]
+    name = "array"
+    type = "servers"
+    servers = 8
+    service = "2ms"
+    distribution = "exponential"
+    [[volume]]
+    name = "db"
+    origin = "disks"
+    size = "4GiB"
+    load = [
+        { arrivals = "poisson", rate = 400, theta = 1.1, working_set = "64MiB", read_share = 0.8 },
+        { from = "60s", arrivals = "closed", clients = 16, think = "5ms", theta = 1.1, working_set = "128MiB", request_size = "8KiB" },
+    ]
+    [[volume]]
+    name = "log"
+    origin = "disks"
+    size = "1GiB"
+    load = [{ arrivals = "constant", rate = 50, popularity = "sequential", read_share = 0, request_size = "16KiB" }]
+    [[volume]]
+    name = "web"
+    origin = "array"
+    size = "2GiB"
+    cache = "4MiB"
+    load = [{ arrivals = "poisson", rate = 800, popularity = "uniform", working_set = "8MiB", read_share = 0.6, request_size = "16KiB" }]
+    [[objective]]
+    volume = "db"
+    latency = "8ms"
+    window = "5s"
+"#;
+
+#[test]
+fn the_same_seed_repeats_every_event_and_another_does_not() {
+    let scenario = scenario(MIXED);
+    let (one, again, other) = (run(&scenario, 1), run(&scenario, 1), run(&scenario, 2));
+    assert_eq!(one, again);
+    assert_ne!(one.hash, other.hash);
+    assert!(
+        one.requests > 80_000 && one.requests - one.answered < 2_000,
+        "{} {}",
+        one.requests,
+        one.answered
+    );
+}
+
+#[test]
+fn totals_series_and_events_agree() {
+    let outcome = run(&scenario(MIXED), 3);
+    for volume in &outcome.volumes {
+        let totals = &volume.totals;
+        let completed = totals.hits + totals.misses + totals.writes;
+        let from_rows: f64 = volume.intervals.iter().map(|row| row.iops * 5.0).sum();
+        assert!((from_rows - completed as f64).abs() < 1.0, "{}", volume.volume);
+        let rows: u64 = volume.intervals.iter().map(|row| row.latency.count).sum();
+        assert_eq!((rows, totals.latency.count), (completed, completed), "{}", volume.volume);
+        assert!(volume.intervals.iter().all(|row| row.used_blocks <= row.quota_blocks.max(1_024)));
+        assert_eq!(volume.intervals.len(), 24);
+    }
+    let sums: u64 = outcome.volumes.iter().map(|volume| volume.totals.latency.count).sum();
+    // All but those whose answer came after the last interval.
+    assert_eq!(sums, outcome.answered);
+    // A write-only volume has no hits; a fixed cache keeps its size.
+    assert_eq!(outcome.volumes[1].totals.hit_ratio, None);
+    assert!(outcome.volumes[2].intervals.iter().all(|row| row.quota_blocks == 1_024));
+    assert!(outcome.volumes[2].totals.hit_ratio.unwrap() > 0.3);
+}
+
+#[test]
+fn loads_change_when_they_should_and_overload_is_shed_and_said() {
+    let scenario = scenario(
+        r#"
+        name = "steps"
+        duration = "90s"
+        cache.memory = "1MiB"
+        origin = [{ name = "o", type = "servers", servers = 1, service = "10ms" }]
+        [[volume]]
+        name = "v"
+        size = "1GiB"
+        load = [
+            { arrivals = "constant", rate = 20, popularity = "uniform" },
+            { from = "30s", arrivals = "constant", rate = 400, popularity = "uniform", outstanding_max = 50 },
+            { from = "60s", arrivals = "idle" },
+        ]
+        "#,
+    );
+    let outcome = run(&scenario, 1);
+    assert!(outcome.flags[0].message.contains("at least 75 % of them must be hits"), "{:?}", outcome.flags);
+    let rows = &outcome.volumes[0].intervals;
+    let arrivals: Vec<u64> = rows.iter().map(|row| row.arrivals_per_second.round() as u64).collect();
+    assert_eq!(arrivals[..3], [20, 20, 20]);
+    // 100/s are served, the others are shed; 50 wait for half a second.
+    assert!((99.0..=101.0).contains(&rows[4].iops), "{:?}", rows[4]);
+    assert!((2_990..=3_010).contains(&rows[4].shed), "{:?}", rows[4]);
+    assert!((rows[4].latency.mean_ms.unwrap() - 500.0).abs() < 15.0);
+    assert_eq!(arrivals[7..], [0, 0]);
+}
+
+#[test]
+fn recorded_requests_come_when_they_were_recorded() {
+    let scenario = scenario(
+        r#"
+        name = "trace"
+        duration = "100s"
+        cache = { memory = "1MiB", sizing = "fixed", hit_latency = "1ms" }
+        origin = [{ name = "o", type = "servers", servers = 4, service = "10ms" }]
+        [[volume]]
+        name = "v"
+        size = "1MiB"
+        cache = "1MiB"
+        load = [{ arrivals = "trace", trace = "t", speed = 2.0 }]
+        "#,
+    );
+    let request =
+        |at, offset, length, writes| RecordedRequest { at: Nanos::secs(at), offset, length, writes };
+    // Blocks 0 and 1 are filled at 10 s; at 15 s block 1 hits and block 2 does not; at 20 s all hit; a write is slow.
+    let requests = [
+        request(20, 0, 8_192, false),
+        request(30, 6_000, 4_000, false),
+        request(40, 1, 9_000, false),
+        request(40, 0, 1, true),
+    ];
+    let traces = Traces::from([((0, 0), requests.into())]);
+    let outcome = Simulation::new(&scenario, &traces, None).unwrap().run();
+    let totals = &outcome.volumes[0].totals;
+    assert_eq!((totals.misses, totals.hits, totals.writes), (2, 1, 1));
+    let means: Vec<Option<f64>> =
+        outcome.volumes[0].intervals[..3].iter().map(|row| row.latency.mean_ms).collect();
+    // The intervals end at 10, 20 and 30 s; what arrives at 10 s was planned after the first interval's end.
+    assert_eq!(means, [None, Some(11.0), Some(6.0)]);
+    // The trace is refused where it passes the volume's end, and where it is not there.
+    let beyond = Traces::from([((0, 0), [request(0, 1 << 20, 1, false)].into())]);
+    let error = Simulation::new(&scenario, &beyond, None).unwrap_err().to_string();
+    assert!(error.contains("request 0 of the trace of volume `v` asks for bytes 1048576+1"), "{error}");
+    assert!(Simulation::new(&scenario, &Traces::new(), None).is_err());
+}
+
+#[test]
+fn overlapping_writes_keep_their_order_and_a_read_joins_one_that_is_under_way() {
+    let scenario = scenario(
+        r#"
+        name = "order"
+        duration = "10s"
+        cache = { memory = "1MiB", sizing = "fixed", hit_latency = "0ms" }
+        origin = [{ name = "o", type = "servers", servers = 4, service = "10ms" }]
+        volume = [{ name = "v", size = "1MiB", cache = "1MiB", load = [{ arrivals = "trace", trace = "t" }] }]
+        "#,
+    );
+    let at = |ms, offset, length, writes| RecordedRequest { at: Nanos::millis(ms), offset, length, writes };
+    let run = |requests: Vec<RecordedRequest>| {
+        let traces = Traces::from([((0, 0), requests.into())]);
+        Simulation::new(&scenario, &traces, None).unwrap().run().volumes[0].totals.clone()
+    };
+    // Three writes of one block, two of them also of the next: 10, 20 and 30 ms although four could be served at once.
+    let totals = run(vec![at(0, 0, 8_192, true), at(0, 0, 4_096, true), at(0, 0, 8_192, true)]);
+    assert_eq!(totals.latency.mean_ms, Some(20.0));
+    // The second read joins the first after 4 ms: 10 and 6 ms. A third one hits.
+    let totals = run(vec![at(0, 0, 1, false), at(4, 0, 1, false), at(20, 0, 1, false)]);
+    assert_eq!((totals.misses, totals.hits), (2, 1));
+    assert!((totals.latency.mean_ms.unwrap() - 16.0 / 3.0).abs() < 1e-5);
+    // A write that overtakes a read on its way keeps it out of the cache: the next read misses, the one after it hits.
+    let totals = run(vec![at(0, 0, 1, false), at(1, 0, 1, true), at(50, 0, 1, false), at(80, 0, 1, false)]);
+    assert_eq!((totals.misses, totals.hits, totals.writes), (2, 1, 1));
+}
