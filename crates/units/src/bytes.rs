@@ -124,7 +124,11 @@ pub struct ParseBytesError {
 
 impl fmt::Display for ParseBytesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is not a size in bytes: expected a number and a unit, as in `64MiB` or `4096`", self.found)
+        write!(
+            f,
+            "`{}` is not a size in bytes: expected a number and a unit, as in `64MiB` or `4096`",
+            self.found
+        )
     }
 }
 

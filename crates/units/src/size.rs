@@ -50,14 +50,18 @@ impl FromStr for SizeSpec {
     fn from_str(text: &str) -> Result<SizeSpec, ParseSizeError> {
         let error = || ParseSizeError { found: text.to_owned() };
         let positive = |number: &str| {
-            number.trim().parse::<f64>().ok().filter(|value| value.is_finite() && *value > 0.0).ok_or_else(error)
+            number
+                .trim()
+                .parse::<f64>()
+                .ok()
+                .filter(|value| value.is_finite() && *value > 0.0)
+                .ok_or_else(error)
         };
         let trimmed = text.trim();
         if let Some(number) = trimmed.strip_suffix('%') {
             return Ok(SizeSpec::Footprint(positive(number)? / 100.0));
         }
-        if let Some((multiple, window)) =
-            trimmed.strip_suffix(')').and_then(|inner| inner.split_once("wss("))
+        if let Some((multiple, window)) = trimmed.strip_suffix(')').and_then(|inner| inner.split_once("wss("))
         {
             let window = window.parse().map_err(|_| error())?;
             if window == Nanos::ZERO {

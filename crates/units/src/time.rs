@@ -118,7 +118,11 @@ pub struct ParseNanosError {
 
 impl fmt::Display for ParseNanosError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is not a span of time: expected a number and a unit, as in `5ms`, `600s` or `2h`", self.found)
+        write!(
+            f,
+            "`{}` is not a span of time: expected a number and a unit, as in `5ms`, `600s` or `2h`",
+            self.found
+        )
     }
 }
 
@@ -154,7 +158,8 @@ mod tests {
 
     #[test]
     fn spans_are_read_and_printed() {
-        for (text, nanos) in [("5ms", 5_000_000), ("600s", 600_000_000_000), ("1.5us", 1_500), ("2h", 7_200_000_000_000)]
+        for (text, nanos) in
+            [("5ms", 5_000_000), ("600s", 600_000_000_000), ("1.5us", 1_500), ("2h", 7_200_000_000_000)]
         {
             assert_eq!(text.parse::<Nanos>(), Ok(Nanos(nanos)), "{text}");
         }
