@@ -208,7 +208,7 @@ fn caches(text: &mut Text, volumes: &Volumes<'_>) {
     text.family(
         "forebay_cache_lookups_total",
         "counter",
-        "Blocks that reads asked for; bypass: not looked up, since there is no cache or it could not answer.",
+        "Blocks that reads looked up; bypass: the cache could not answer at that time. Without a quota nothing is looked up.",
     );
     for (volume, _) in volumes {
         let seen = &volume.observation.cache;

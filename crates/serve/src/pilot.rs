@@ -359,3 +359,63 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "a panic without words".to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::Daemon;
+    use crate::config::{Config, OriginConfig, VolumeConfig};
+    use crate::status::ControllerState;
+    use forebay_appliance::ListenerConfig;
+    use forebay_origin::{
+        CompletionSink, NbdOrigin, NbdOriginOptions, Origin, OriginCompletion, OriginOperation,
+        OriginRequest, OriginRequestId,
+    };
+    use forebay_units::{ByteRange, Bytes};
+    use std::sync::Arc;
+    use std::sync::mpsc::{Sender, channel};
+    use std::time::{Duration, Instant};
+
+    struct Completions(Sender<OriginCompletion>);
+
+    impl CompletionSink for Completions {
+        fn complete(&self, completion: OriginCompletion) {
+            let _ = self.0.send(completion);
+        }
+    }
+
+    fn wait_for(state: ControllerState, daemon: &Daemon) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while daemon.status().controller.state != state {
+            assert!(Instant::now() < deadline, "the controller is not {state:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn a_controller_that_panics_leaves_clients_served_and_comes_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config =
+            Config::new(vec![VolumeConfig::new("a", OriginConfig::Memory { size: Bytes::mib(1) })]);
+        config.listen = vec![ListenerConfig::Unix { path: folder.path().join("nbd.sock") }];
+        config.control.interval = Duration::from_millis(100);
+        let daemon = Daemon::start(config).unwrap();
+        daemon.panic_in_next_step();
+        wait_for(ControllerState::Dead, &daemon);
+        let status = daemon.status();
+        assert_eq!(status.controller.last_panic.as_deref(), Some("injected by a test"));
+        assert!(daemon.metrics().contains("forebay_controller_up 0\n"));
+        let uri = daemon.uris("a")[0].parse().unwrap();
+        let origin = NbdOrigin::connect(&uri, NbdOriginOptions::default()).unwrap();
+        let (sender, completions) = channel();
+        let sink: Arc<dyn CompletionSink> = Arc::new(Completions(sender));
+        let operation = OriginOperation::Read { range: ByteRange::new(0, 4096) };
+        origin.submit(OriginRequest { id: OriginRequestId(1), operation }, &sink);
+        let answer = completions.recv_timeout(Duration::from_secs(10)).unwrap();
+        assert_eq!(answer.result, Ok(vec![0; 4096]));
+        wait_for(ControllerState::Running, &daemon);
+        let status = daemon.status();
+        assert_eq!(status.controller.restarts, 1);
+        assert!(daemon.metrics().contains("forebay_controller_restarts_total 1\n"));
+        daemon.shutdown();
+    }
+}

@@ -1,0 +1,14 @@
+//! The daemon as its users meet it: files that are wrong, files that are right, clients, metrics, decisions, restarts.
+
+#[path = "serve/config.rs"]
+mod config;
+#[path = "serve/control.rs"]
+mod control;
+#[path = "serve/documents.rs"]
+mod documents;
+#[path = "serve/http.rs"]
+mod http;
+#[path = "serve/prometheus.rs"]
+mod prometheus;
+#[path = "serve/support.rs"]
+mod support;

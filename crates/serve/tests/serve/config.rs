@@ -1,0 +1,229 @@
+//! Configurations that are wrong: each problem with its line and key, and all of them at once.
+
+use forebay_serve::config::{CacheConfig, Config, OriginConfig, machine_memory};
+use forebay_units::{Bytes, Nanos};
+use std::path::Path;
+
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.img"), [0; 4096]).unwrap();
+    std::fs::write(folder.path().join("b.img"), [0; 4096]).unwrap();
+    std::fs::write(folder.path().join("empty.img"), []).unwrap();
+    std::fs::hard_link(folder.path().join("a.img"), folder.path().join("also-a.img")).unwrap();
+    std::os::unix::fs::symlink("a.img", folder.path().join("link-to-a.img")).unwrap();
+    folder
+}
+
+/// The problems as `line key: message`.
+fn problems(text: &str, folder: &Path) -> Vec<String> {
+    match Config::parse("forebay.toml", text, folder) {
+        Ok(config) => panic!("nothing is wrong with\n{text}\n{config:?}"),
+        Err(error) => {
+            assert!(error.to_string().contains("forebay.toml"));
+            let line = |line: Option<usize>| line.map_or("-".to_owned(), |line| line.to_string());
+            error.problems.iter().map(|p| format!("{} {}: {}", line(p.line), p.key, p.message)).collect()
+        }
+    }
+}
+
+const HEAD: &str = "listen = [\"unix:f.sock\"]\n";
+const VOLUME: &str = "[[volume]]\nname = \"a\"\norigin = \"a.img\"\n";
+
+#[test]
+fn every_mistake_is_told_with_its_line_and_key() {
+    let folder = folder();
+    let too_large = Bytes(machine_memory().get() * 2);
+    // Lines: `listen` is line 1, `[[volume]]` line 2, `name` line 3, `origin` line 4, what follows line 5.
+    let cases: Vec<(String, &str, &str)> = vec![
+        (format!("{HEAD}{VOLUME}sise = 3\n"), "5 volume[0].sise", "unknown key `sise`"),
+        (format!("{HEAD}{VOLUME}[cache]\nmemroy = \"1GiB\"\n"), "6 cache.memroy", "unknown key"),
+        (
+            format!("{HEAD}{VOLUME}[[objective]]\nvolume = \"z\"\nlatency = \"5ms\"\n"),
+            "6 objective[0].volume",
+            "no volume `z`",
+        ),
+        (format!("{HEAD}{VOLUME}{VOLUME}"), "6 volume[1].name", "the name `a` is that of volume 1 too"),
+        (
+            format!("{HEAD}{VOLUME}[[volume]]\nname = \"b\"\norigin = \"./a.img\"\n"),
+            "7 volume[1].origin",
+            "same origin as volume `a`",
+        ),
+        (
+            format!("{HEAD}{VOLUME}[[volume]]\nname = \"b\"\norigin = \"also-a.img\"\n"),
+            "7 volume[1].origin",
+            "same origin as volume `a`",
+        ),
+        (
+            format!("{HEAD}{VOLUME}read_only = true\n[[volume]]\nname = \"b\"\norigin = \"link-to-a.img\"\n"),
+            "8 volume[1].origin",
+            "same origin as volume `a`",
+        ),
+        (format!("{HEAD}{VOLUME}[cache]\nmemory = \"{too_large}\"\n"), "6 cache.memory", "nine tenths"),
+        (
+            format!("{HEAD}{VOLUME}cache = \"2GiB\"\n[cache]\nmemory = \"1MiB\"\n"),
+            "5 volume[0].cache",
+            "`cache.memory` is 1MiB",
+        ),
+        (
+            format!(
+                "{HEAD}[[volume]]\nname = \"m\"\norigin = {{ type = \"memory\", size = \"{too_large}\" }}\n"
+            ),
+            "4 volume[0].origin.size",
+            "this machine has",
+        ),
+        (format!("{HEAD}{VOLUME}[control]\ninterval = \"10ms\"\n"), "6 control.interval", "out of range"),
+        (
+            format!("{HEAD}{VOLUME}[control.violation]\nwindows = 2\nnonconforming = 3\n"),
+            "7 control.violation.nonconforming",
+            "expected",
+        ),
+        (
+            format!("{HEAD}{VOLUME}[control.violation]\nwindow = 2\n"),
+            "6 control.violation.window",
+            "unknown key",
+        ),
+        (
+            format!("{HEAD}{VOLUME}[http]\nlisten = \"0.0.0.0:80\"\n"),
+            "6 http.listen",
+            "neither a secret nor TLS",
+        ),
+        (format!("listen = [\"tcp:0.0.0.0:10809\"]\n{VOLUME}"), "1 listen[0]", "neither a secret nor TLS"),
+        (format!("listen = [\"udp:1\"]\n{VOLUME}"), "1 listen[0]", "expected `unix:PATH` or `tcp:"),
+        (format!("listen = [\"unix:no/such/folder/s\"]\n{VOLUME}"), "1 listen[0]", "does not exist"),
+        (format!("listen = [\"unix:a.img\"]\n{VOLUME}"), "1 listen[0]", "exists and is no socket"),
+        (VOLUME.to_owned(), "- listen", "missing key `listen`"),
+        (HEAD.to_owned(), "- volume", "at least one"),
+        (
+            format!("{HEAD}[[volume]]\nname = \"a\"\norigin = \"none.img\"\n"),
+            "4 volume[0].origin",
+            "cannot open origin",
+        ),
+        (
+            format!("{HEAD}[[volume]]\nname = \"a\"\norigin = \"empty.img\"\n"),
+            "4 volume[0].origin",
+            "size of 0 bytes",
+        ),
+        (format!("{HEAD}[[volume]]\nname = \"a\"\norigin = \".\"\n"), "4 volume[0].origin", "is a directory"),
+        (format!("{HEAD}[[volume]]\nname = \"a\"\n"), "2 volume[0].origin", "missing key `origin`"),
+        (
+            format!("{HEAD}[[volume]]\nname = \"a\"\norigin = {{ type = \"tape\" }}\n"),
+            "4 volume[0].origin",
+            "`tape` is no type",
+        ),
+        (
+            format!("{HEAD}[[volume]]\nname = \"a\"\norigin = {{ type = \"nbd\", uri = \"http://x\" }}\n"),
+            "4 volume[0].origin.uri",
+            "",
+        ),
+        (
+            format!(
+                "{HEAD}[[volume]]\nname = \"a\"\norigin = {{ type = \"disk-group\", group = \"g\", memory = \"1MiB\" }}\n"
+            ),
+            "4 volume[0].origin.group",
+            "there is no disk group `g`",
+        ),
+        (
+            format!(
+                "{HEAD}[[disk_group]]\nname = \"g\"\n[[volume]]\nname = \"a\"\norigin = {{ type = \"disk-group\", group = \"g\", memory = \"1MiB\" }}\n\
+                 [[volume]]\nname = \"b\"\norigin = {{ type = \"disk-group\", group = \"g\", memory = \"1MiB\", offset = \"4KiB\" }}\n"
+            ),
+            "9 volume[1].origin.offset",
+            "overlaps volume `a`",
+        ),
+        (
+            format!(
+                "{HEAD}[[disk_group]]\nname = \"g\"\nspindles = 1\ndisk_capacity = \"1MiB\"\n[[volume]]\nname = \"a\"\norigin = {{ type = \"disk-group\", group = \"g\", memory = \"2MiB\" }}\n"
+            ),
+            "8 volume[0].origin",
+            "passes the end of disk group",
+        ),
+        (
+            format!("{HEAD}{VOLUME}[volume.objective]\nlatency = \"5ms\"\niops = 3\n"),
+            "6 volume[0].objective[0]",
+            "exactly one of",
+        ),
+        (
+            format!("{HEAD}{VOLUME}[volume.objective]\nlatency = 5\n"),
+            "6 volume[0].objective[0].latency",
+            "expected a span of time",
+        ),
+        (
+            format!("{HEAD}{VOLUME}[volume.objective]\nlatency = \"5ms\"\nstatistic = \"p101\"\n"),
+            "7 volume[0].objective[0].statistic",
+            "not a statistic",
+        ),
+        (format!("{HEAD}{VOLUME}block_size = \"5000\"\n"), "5 volume[0].block_size", ""),
+        (
+            format!("{HEAD}{VOLUME}layers = [{{ type = \"error\", errno = 0 }}]\n"),
+            "5 volume[0].layers[0].errno",
+            "out of range",
+        ),
+        (
+            format!(
+                "{HEAD}{VOLUME}layers = [{{ type = \"log\", file = \"b.img\" }}]\n[[volume]]\nname = \"b\"\norigin = \"b.img\"\n"
+            ),
+            "5 volume[0].layers[0].file",
+            "would be overwritten",
+        ),
+        (format!("{HEAD}{VOLUME}[history]\npath = \"a.img\"\n"), "6 history.path", "would be overwritten"),
+        (
+            format!("{HEAD}{VOLUME}minimum = \"4MiB\"\nmaximum = \"1MiB\"\n"),
+            "6 volume[0].maximum",
+            "below `minimum`",
+        ),
+        (format!("{HEAD}{VOLUME}on_absent = \"pray\"\n"), "5 volume[0].on_absent", "`fail` or `wait`"),
+        ("listen = [\n".to_owned(), "", ""),
+    ];
+    for (text, place, message) in &cases {
+        let found = problems(text, folder.path());
+        assert!(
+            found.iter().any(|problem| problem.starts_with(place) && problem.contains(message)),
+            "expected `{place}: {message}` of\n{text}\nfound {found:#?}"
+        );
+    }
+}
+
+#[test]
+fn all_mistakes_are_told_at_once_in_the_order_of_the_file() {
+    let folder = folder();
+    let text = "listen = [\"tcp:0.0.0.0:1\"]\nlissten = 3\n[[volume]]\nname = \"a\"\norigin = \"none.img\"\nblock_size = 7\n";
+    let found = problems(text, folder.path());
+    let lines: Vec<&str> = found.iter().map(|problem| &problem[..2]).collect();
+    assert_eq!(lines, ["1 ", "2 ", "5 ", "6 "], "{found:#?}");
+    let error = Config::parse("forebay.toml", text, folder.path()).unwrap_err().to_string();
+    assert!(
+        error.contains(
+            "`forebay.toml`, line 2, `lissten`: unknown key `lissten`\n  hint: did you mean `listen`?"
+        ),
+        "{error}"
+    );
+}
+
+#[test]
+fn two_read_only_volumes_may_share_a_file() {
+    let folder = folder();
+    let text = format!(
+        "{HEAD}{VOLUME}read_only = true\n[[volume]]\nname = \"b\"\norigin = \"a.img\"\nread_only = true\n"
+    );
+    assert_eq!(Config::parse("f", &text, folder.path()).unwrap().volumes.len(), 2);
+}
+
+#[test]
+fn what_is_written_is_what_is_meant() {
+    let folder = folder();
+    let text = "listen = [\"unix:f.sock\", \"tcp:127.0.0.1:0\"]\n\
+        [[volume]]\nname = \"a\"\norigin = \"a.img\"\ncache = \"8KiB\"\nlayers = [{ type = \"delay\", read = \"5ms\" }]\n\
+        [[volume]]\nname = \"late\"\norigin = \"late.img\"\non_absent = \"wait\"\n\
+        [[volume.objective]]\nlatency = \"3ms\"\nstatistic = \"p95\"\n[[volume.objective]]\niops = 100\n\
+        [cache]\nmemory = \"1MiB\"\n[control]\ninterval = \"200ms\"\nretry_after = 7\n[control.feedback]\ngain = 1\n[http]\nlisten = \"off\"\n";
+    let config = Config::parse("f", text, folder.path()).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(config.volumes[0].cache, CacheConfig::Fixed(Bytes::kib(8)));
+    assert!(
+        matches!(&config.volumes[0].origin, OriginConfig::File { path, .. } if *path == folder.path().join("a.img"))
+    );
+    let objectives: Vec<String> = config.volumes[1].objectives.iter().map(ToString::to_string).collect();
+    assert_eq!(objectives, ["p95 latency at most 3ms", "at least 100 requests/s"]);
+    assert_eq!(config.volumes[1].objectives[0].window, Nanos::millis(200), "the interval unless it is set");
+    assert_eq!((config.control.rules.retry_after, config.control.rules.feedback.gain), (7, 1.0));
+    assert_eq!((config.http.listen, config.cache_memory), (None, Bytes::mib(1)));
+}

@@ -1,0 +1,119 @@
+//! The whole loop on emulated disks: an objective is missed, a cache is granted, and the reasons are kept.
+
+use super::support::{Client, eventually};
+use forebay_appliance::ListenerConfig;
+use forebay_control::{DecisionKind, Objective, Operations};
+use forebay_devmodel::{DiskGroupParameters, DiskParameters};
+use forebay_origin::OriginOperation;
+use forebay_serve::Daemon;
+use forebay_serve::config::{
+    Config, DiskBacking, DiskGroupConfig, HistoryConfig, OriginConfig, VolumeConfig,
+};
+use forebay_serve::history::Database;
+use forebay_serve::status::ControllerState;
+use forebay_units::{ByteRange, Bytes, Nanos, mix64};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// A volume of 64 MiB on two emulated disks that take 5 ms for each request.
+fn config(folder: &std::path::Path) -> Config {
+    let disk = DiskParameters::fixed_service(Bytes::gib(1).get(), Nanos::millis(5));
+    let group =
+        DiskGroupConfig { name: "disks".to_owned(), parameters: DiskGroupParameters::striped(2, disk) };
+    let backing = DiskBacking::Memory(Bytes::mib(64));
+    let origin = OriginConfig::DiskGroup { group: "disks".to_owned(), backing, offset: None };
+    let mut volume = VolumeConfig::new("zipf", origin);
+    // Four outstanding at two disks of 5 ms each take some 10 ms.
+    volume.objectives =
+        vec![Objective::mean_latency(Nanos::millis(4), Operations::Reads).over(Nanos::millis(200))];
+    let mut config = Config::new(vec![volume]);
+    config.disk_groups = vec![group];
+    config.listen = vec![ListenerConfig::Unix { path: folder.join("nbd.sock") }];
+    config.cache_memory = Bytes::mib(32);
+    config.control.interval = Duration::from_millis(200);
+    config.history = Some(HistoryConfig::new(folder.join("history.db")));
+    config
+}
+
+/// Reads skewed blocks, four at a time, until told to stop.
+fn read_skewed(uri: &str, stop: &AtomicBool) {
+    let mut client = Client::connect(uri);
+    let mut draw = 0u64;
+    let mut next = || {
+        draw += 1;
+        // Squaring a uniform number twice: a tenth of the blocks takes more than half of the reads.
+        let uniform = (mix64(draw) >> 11) as f64 / (1u64 << 53) as f64;
+        let block = (uniform.powi(4) * 4096.0) as u64;
+        OriginOperation::Read { range: ByteRange::new(block * 4096, 4096) }
+    };
+    (0..4).for_each(|_| client.submit(next()));
+    while !stop.load(Ordering::Relaxed) {
+        client.wait().expect("no read fails");
+        client.submit(next());
+    }
+    (0..4).for_each(|_| drop(client.wait()));
+}
+
+#[test]
+fn a_missed_objective_gets_a_cache_and_says_why_also_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(config(folder.path())).unwrap();
+    let uri = daemon.uris("zipf").remove(0);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| read_skewed(&uri, &stop));
+        let granted =
+            || daemon.decisions("zipf").iter().any(|dated| dated.decision.kind == DecisionKind::Granted);
+        eventually("a cache is granted", Duration::from_secs(30), granted);
+        let kept = || {
+            let volume = daemon.status().volumes.remove(0);
+            volume.quota_bytes > 0 && volume.hit_ratio.is_some_and(|ratio| ratio > 0.3)
+        };
+        eventually("the cache is hit", Duration::from_secs(30), kept);
+        stop.store(true, Ordering::Relaxed);
+    });
+    let explanation = daemon.explain("zipf").unwrap();
+    let kinds: Vec<DecisionKind> = explanation.decisions.iter().map(|dated| dated.decision.kind).collect();
+    let found =
+        kinds.iter().position(|kind| *kind == DecisionKind::ViolationFound).expect("a violation came first");
+    let granted = kinds.iter().position(|kind| *kind == DecisionKind::Granted).expect("a cache was granted");
+    assert!(found < granted, "{kinds:?}");
+    assert!(!explanation.decisions[granted].decision.facts.is_empty(), "the numbers are kept");
+    assert!(
+        explanation.decisions.iter().any(|dated| !dated.decision.alternatives.is_empty()),
+        "what else was considered"
+    );
+    let before = daemon.decisions("zipf");
+    daemon.shutdown();
+    let history = Database::read(&folder.path().join("history.db")).unwrap();
+    assert!(history.intervals("zipf").unwrap() > 3);
+    assert_eq!(history.decisions(Some("zipf"), 10_000).unwrap(), before);
+    drop(history);
+    let again = Daemon::start(config(folder.path())).unwrap();
+    assert_eq!(again.decisions("zipf")[..before.len()], before[..], "earlier runs are told");
+    again.shutdown();
+}
+
+#[test]
+fn without_the_controller_volumes_are_served_and_observed_and_nothing_is_granted() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(folder.path());
+    config.control.enabled = false;
+    let daemon = Daemon::start(config).unwrap();
+    let uri = daemon.uris("zipf").remove(0);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| read_skewed(&uri, &stop));
+        let judged = || daemon.status().volumes[0].objectives[0].windows_nonconforming >= 5;
+        eventually("windows are judged", Duration::from_secs(30), judged);
+        let status = daemon.status();
+        assert_eq!(status.controller.state, ControllerState::Disabled);
+        assert_eq!((status.volumes[0].quota_bytes, status.volumes[0].state.as_str()), (0, "violating"));
+        assert!(daemon.decisions("zipf").is_empty());
+        daemon.set_controller_enabled(true);
+        let granted = || daemon.status().volumes[0].quota_bytes > 0;
+        eventually("the controller, switched on, grants a cache", Duration::from_secs(30), granted);
+        stop.store(true, Ordering::Relaxed);
+    });
+    daemon.shutdown();
+}

@@ -1,0 +1,189 @@
+//! A file served as in the shortest example, and what HTTP says of it.
+
+use super::prometheus::parse;
+use super::support::{Client, eventually, next_intervals};
+use forebay_appliance::ListenerConfig;
+use forebay_control::{Objective, Operations};
+use forebay_origin::layer::DelayParameters;
+use forebay_serve::Daemon;
+use forebay_serve::config::{CacheConfig, Config, LayerConfig, OnAbsent, OriginConfig, VolumeConfig};
+use forebay_units::{Bytes, Nanos};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+fn get(mut stream: impl Read + Write, path: &str) -> (u16, String) {
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+fn unix(folder: &Path) -> Vec<ListenerConfig> {
+    vec![ListenerConfig::Unix { path: folder.join("nbd.sock") }]
+}
+
+#[test]
+fn the_shortest_example_serves_a_file() {
+    let text = include_str!("../../../../examples/forebay.toml");
+    assert!(text.lines().count() <= 10, "the example is short");
+    let folder = tempfile::tempdir().unwrap();
+    let content: Vec<u8> = (0..1u32 << 18).flat_map(|word| word.to_le_bytes()).collect();
+    std::fs::write(folder.path().join("db.img"), &content).unwrap();
+    let text = text.replace("/tmp/forebay.sock", "f.sock");
+    let mut config =
+        Config::parse("forebay.toml", &text, folder.path()).unwrap_or_else(|error| panic!("{error}"));
+    // Others on this machine may use the default port.
+    config.http.listen = Some("127.0.0.1:0".parse().unwrap());
+    // A socket that a daemon which was killed left behind.
+    drop(std::os::unix::net::UnixListener::bind(folder.path().join("f.sock")).unwrap());
+    let daemon = Daemon::start(config.clone()).unwrap();
+    let uri = daemon.uris("db").remove(0);
+    let mut client = Client::connect(&uri);
+    assert_eq!(client.read(4096, 8192).unwrap(), content[4096..12_288]);
+    client.write(100, vec![7; 5000]).unwrap();
+    assert_eq!(client.read(100, 5000).unwrap(), vec![7; 5000]);
+    let (status, body) = get(TcpStream::connect(daemon.http_address().unwrap()).unwrap(), "/api/v1/status");
+    let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((status, body["schema"].as_str()), (200, Some("forebay.status/1")));
+    assert_eq!(body["volumes"][0]["uris"][0].as_str(), Some(uri.as_str()));
+    assert!(
+        matches!(Daemon::start(config), Err(error) if error.to_string().contains("locked") || error.to_string().contains("db"))
+    );
+    drop(client);
+    daemon.shutdown();
+    assert!(!folder.path().join("f.sock").exists(), "the socket goes with the daemon");
+    assert_eq!(std::fs::read(folder.path().join("db.img")).unwrap()[100..5100], [7; 5000]);
+}
+
+#[test]
+fn metrics_are_valid_reconcile_and_rise() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut cached = VolumeConfig::new("cached \"one\"", OriginConfig::Memory { size: Bytes::mib(4) });
+    cached.cache = CacheConfig::Fixed(Bytes::mib(1));
+    let bound = Nanos::micros(1_234);
+    cached.objectives = vec![
+        Objective::mean_latency(bound, Operations::Reads).over(Nanos::millis(100)),
+        Objective::iops_floor(5.0).over(Nanos::millis(100)),
+    ];
+    let plain = VolumeConfig::new("plain", OriginConfig::Memory { size: Bytes::mib(4) });
+    let mut config = Config::new(vec![cached, plain]);
+    config.listen = unix(folder.path());
+    config.http.socket = Some(folder.path().join("http.sock"));
+    config.control.interval = Duration::from_millis(100);
+    let daemon = Daemon::start(config).unwrap();
+    next_intervals(&daemon);
+    let metrics = || {
+        let (status, text) = get(UnixStream::connect(folder.path().join("http.sock")).unwrap(), "/metrics");
+        assert_eq!(status, 200);
+        parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+    };
+    let before = metrics();
+    let mut reader = Client::connect(&daemon.uris("cached \"one\"")[0]);
+    let mut other = Client::connect(&daemon.uris("plain")[0]);
+    // 3 rounds of 100 reads of 2 blocks each: 600 look-ups.
+    for round in 0..3 {
+        for block in 0..100 {
+            reader.read(block * 8192, 8192).unwrap();
+        }
+        other.read(round * 4096, 4096).unwrap();
+    }
+    reader.write(0, vec![1; 4096]).unwrap();
+    let after = metrics();
+    next_intervals(&daemon);
+    let later = metrics();
+    let of = |samples: &std::collections::BTreeMap<String, f64>, series: &str| {
+        *samples.get(series).unwrap_or_else(|| panic!("{series} in {samples:#?}"))
+    };
+    let volume = r#"volume="cached \"one\"""#;
+    let lookups = |samples: &_| -> f64 {
+        ["hit", "miss", "bypass"]
+            .iter()
+            .map(|r| of(samples, &format!("forebay_cache_lookups_total{{{volume},result=\"{r}\"}}")))
+            .sum()
+    };
+    assert_eq!(lookups(&after) - lookups(&before), 600.0, "every block asked for is counted once");
+    let requests = |samples: &_| -> f64 {
+        ["hit", "miss"]
+            .iter()
+            .map(|r| of(samples, &format!("forebay_cache_requests_total{{{volume},result=\"{r}\"}}")))
+            .sum()
+    };
+    assert_eq!(requests(&after), 300.0);
+    assert_eq!(of(&after, &format!("forebay_volume_requests_total{{{volume},op=\"read\"}}")), 300.0);
+    // The interval that runs is in the histogram, and it stays when it ends.
+    let count = format!("forebay_volume_request_duration_seconds_count{{{volume},op=\"read\"}}");
+    assert_eq!((of(&after, &count), of(&later, &count)), (300.0, 300.0));
+    let edge =
+        format!("forebay_volume_request_duration_seconds_bucket{{{volume},op=\"read\",le=\"0.001234\"}}");
+    assert!(of(&later, &edge) <= 300.0);
+    assert_eq!(of(&later, "forebay_cache_requests_total{volume=\"plain\",result=\"miss\"}"), 3.0);
+    for (series, value) in &after {
+        let is_counter = ["_total", "_bucket", "_count", "_sum"]
+            .iter()
+            .any(|s| series.split('{').next().unwrap().ends_with(s));
+        assert!(!is_counter || later[series] >= *value, "{series} fell from {value} to {}", later[series]);
+    }
+    let (status, body) =
+        get(UnixStream::connect(folder.path().join("http.sock")).unwrap(), "/api/v1/explain/nobody");
+    assert_eq!(status, 404, "{body}");
+    let curve = get(
+        UnixStream::connect(folder.path().join("http.sock")).unwrap(),
+        "/api/v1/volumes/cached%20%22one%22/curve",
+    );
+    let curve: serde_json::Value = serde_json::from_str(&curve.1).unwrap();
+    assert_eq!((curve["schema"].as_str(), curve["accesses"].as_u64()), (Some("forebay.curve/1"), Some(600)));
+    assert_eq!(
+        get(UnixStream::connect(folder.path().join("http.sock")).unwrap(), "/healthz"),
+        (200, "ok\n".to_owned())
+    );
+    daemon.shutdown();
+    assert!(!folder.path().join("http.sock").exists());
+}
+
+#[test]
+fn an_absent_origin_is_waited_for_and_seen() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("late.img");
+    let mut late = VolumeConfig::new("late", OriginConfig::file(&path));
+    late.on_absent = OnAbsent::Wait;
+    let there = VolumeConfig::new("there", OriginConfig::Memory { size: Bytes::mib(1) });
+    let mut config = Config::new(vec![late.clone(), there.clone()]);
+    config.listen = unix(folder.path());
+    let daemon = Daemon::start(config).unwrap();
+    let status = daemon.status();
+    assert_eq!((status.volumes[0].state.as_str(), status.volumes[1].state.as_str()), ("absent", "unjudged"));
+    assert!(status.volumes[0].origin.reason.as_ref().unwrap().contains("does not exist"));
+    Client::connect(&daemon.uris("there")[0]).read(0, 4096).unwrap();
+    std::fs::write(&path, vec![9; 65_536]).unwrap();
+    eventually("the late volume", Duration::from_secs(20), || daemon.appliance().volumes().len() == 2);
+    assert_eq!(Client::connect(&daemon.uris("late")[0]).read(0, 4096).unwrap(), vec![9; 4096]);
+    daemon.shutdown();
+    std::fs::remove_file(&path).unwrap();
+    late.on_absent = OnAbsent::Fail;
+    let mut config = Config::new(vec![late, there]);
+    config.listen = unix(folder.path());
+    assert!(Daemon::start(config).is_err());
+    assert!(!folder.path().join("nbd.sock").exists(), "nothing listens after a start that failed");
+}
+
+#[test]
+fn shutdown_lets_what_is_in_flight_complete() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut slow = VolumeConfig::new("slow", OriginConfig::Memory { size: Bytes::mib(1) });
+    slow.layers =
+        vec![LayerConfig::Delay(DelayParameters { write: Nanos::millis(300), ..DelayParameters::default() })];
+    let mut config = Config::new(vec![slow]);
+    config.listen = unix(folder.path());
+    let daemon = Daemon::start(config).unwrap();
+    let mut client = Client::connect(&daemon.uris("slow")[0]);
+    client.submit(forebay_origin::OriginOperation::Write { offset: 0, data: vec![1; 4096], fua: false });
+    eventually("the write arrives", Duration::from_secs(10), || {
+        daemon.status().volumes[0].requests_in_flight == 1
+    });
+    assert_eq!(daemon.shutdown(), forebay_appliance::Drained::Completely);
+    client.wait().expect("it was acknowledged before the end");
+}
