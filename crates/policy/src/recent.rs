@@ -72,13 +72,20 @@ impl Recent {
     pub(crate) fn take(&mut self, block: BlockIndex, window: u32) -> bool {
         let (hash, time) = (fingerprint(block), self.time);
         let Some(line) = self.line(hash) else { return false };
-        for entry in &mut line.0 {
-            if (*entry >> 32) as u32 == hash && time.wrapping_sub(*entry as u32) <= window {
-                *entry = 0;
-                return true;
+        // Without a branch per entry: which one it is cannot be predicted.
+        let matches = |entry: u64| (entry >> 32) as u32 == hash && time.wrapping_sub(entry as u32) <= window;
+        let found = line
+            .0
+            .iter()
+            .enumerate()
+            .fold(0u32, |found, (way, entry)| found | u32::from(matches(*entry)) << way);
+        match found.checked_ilog2() {
+            Some(way) => {
+                line.0[way as usize] = 0;
+                true
             }
+            None => false,
         }
-        false
     }
 
     /// Remembers `block`, in place of the oldest of its line.
@@ -86,10 +93,10 @@ impl Recent {
     pub(crate) fn remember(&mut self, block: BlockIndex) {
         let (hash, time) = (fingerprint(block), self.time);
         let Some(line) = self.line(hash) else { return };
-        let oldest = line.0.iter_mut().max_by_key(|entry| time.wrapping_sub(**entry as u32));
-        if let Some(oldest) = oldest {
-            *oldest = u64::from(hash) << 32 | u64::from(time);
-        }
+        // Age and way in one number, so that the largest is found without a branch per entry.
+        let age = |entry: u64| u64::from(time.wrapping_sub(entry as u32)) << 3;
+        let oldest = line.0.iter().zip(0u64..).map(|(entry, way)| age(*entry) | way).fold(0, u64::max);
+        line.0[(oldest & 7) as usize] = u64::from(hash) << 32 | u64::from(time);
         self.time = time.wrapping_add(1);
     }
 

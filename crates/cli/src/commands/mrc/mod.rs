@@ -102,14 +102,14 @@ struct EstimatingArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum RequestsArg {
+pub(super) enum RequestsArg {
     All,
     Reads,
     ReadHits,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum UnitArg {
+pub(super) enum UnitArg {
     Block,
     Request,
 }
@@ -136,7 +136,7 @@ enum MethodArg {
 /// The memory of `shards` where neither rate nor memory is given: all that it can use.
 const SHARDS_MEMORY: Bytes = Bytes::kib(256);
 
-fn parse_size(text: &str) -> Result<SizeSpec, String> {
+pub(super) fn parse_size(text: &str) -> Result<SizeSpec, String> {
     match text.parse().map_err(|error| format!("{error}"))? {
         SizeSpec::Blocks(0) | SizeSpec::Bytes(Bytes::ZERO) => {
             Err("a cache of size 0 misses always: expected a size above 0".into())
