@@ -73,6 +73,7 @@ struct VolumeEntry {
 #[derive(Debug)]
 struct Pending {
     connection: SlabKey,
+    volume: SlabKey,
     request: Request,
     held_bytes: usize,
 }
@@ -151,6 +152,13 @@ impl Service {
             self.connections.iter().filter(|(_, c)| c.volume == volume).map(|(key, _)| key).collect();
         for key in its {
             self.close(key);
+        }
+        // What was not answered in time never will be, and holds nothing of the worker's budget any more.
+        let unanswered: Vec<SlabKey> =
+            self.pending.iter().filter(|(_, p)| p.volume == volume).map(|(key, _)| key).collect();
+        for key in unanswered {
+            let pending = self.pending.remove(key).expect("listed above");
+            self.held_bytes -= pending.held_bytes;
         }
         Some(entry.machine)
     }
@@ -321,7 +329,8 @@ impl Service {
                 connection.in_flight += 1;
                 connection.held_bytes += request_bytes;
                 *held_bytes += request_bytes;
-                pending.insert(Pending { connection: key, request, held_bytes: request_bytes });
+                let volume = connection.volume;
+                pending.insert(Pending { connection: key, volume, request, held_bytes: request_bytes });
             }
         }
         *held_bytes += connection.output.len() - output_before;
@@ -613,4 +622,73 @@ impl forebay_nbd::server::Exports for NoExports {
     }
 
     fn list(&self, _: &mut dyn FnMut(&str, &str)) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volume::{VolumeLimits, VolumeSettings};
+    use forebay_nbd::{client, server};
+    use forebay_origin::OriginTraits;
+    use forebay_units::{BlockSize, Bytes, Ratio};
+
+    fn machine() -> VolumeMachine {
+        let origin = OriginTraits {
+            size_bytes: 1 << 20,
+            read_only: false,
+            block_size_min: 1,
+            block_size_preferred: 4096,
+            request_bytes_max: 1 << 20,
+            can_trim: true,
+            can_multi_conn: true,
+        };
+        let settings = VolumeSettings {
+            origin,
+            read_only: false,
+            block_size: BlockSize::DEFAULT,
+            quota: Bytes::ZERO,
+            single_touch_share: Ratio::clamped(0.2),
+            seed: 1,
+            locality: None,
+            limits: VolumeLimits::default(),
+        };
+        VolumeMachine::new(settings, Nanos::ZERO).expect("settings that go together")
+    }
+
+    /// Both ends of a connection whose handshake is over.
+    fn shaken_hands() -> (client::Session, Session) {
+        let exports = vec![ExportInfo::new("disk", 1 << 20)];
+        let (mut to_client, mut to_server) = (Vec::new(), Vec::new());
+        let mut server = Session::new(server::Config::default(), &mut to_client);
+        let mut client = client::Session::new(client::Config::new("disk"));
+        while !client.is_ready() {
+            let parsed = client.receive(&to_client, &mut to_server).expect("a valid handshake").consumed;
+            to_client.drain(..parsed);
+            let parsed = server.receive(&to_server, &exports, &mut to_client).expect("likewise").consumed;
+            to_server.drain(..parsed);
+        }
+        (client, server)
+    }
+
+    #[test]
+    fn a_volume_taken_away_in_the_middle_gives_back_what_its_requests_held() {
+        let mut service = Service::new(ServiceLimits::default());
+        let volume = service.add_volume(machine());
+        let (mut client, server) = shaken_hands();
+        let connection = service.open(Nanos::ZERO, server, volume, Vec::new(), Vec::new());
+        let mut asked = Vec::new();
+        let read = client::Operation::Read { offset: 0, length: 4096, dont_fragment: false };
+        client.submit(1, read, &mut asked).expect("a valid request");
+        assert_eq!(service.received(Nanos::ZERO, connection, &asked), 1);
+        let mut submissions = Vec::new();
+        service.turn(Nanos::ZERO, &mut submissions);
+        assert_eq!((submissions.len(), service.held_bytes()), (1, 4096));
+        service.remove_volume(volume);
+        assert_eq!((service.held_bytes(), service.pending.len()), (0, 0));
+        // What the origin answers now is of no interest to anybody.
+        let (volume, request) = submissions.remove(0);
+        service.complete(Nanos::ZERO, volume, OriginCompletion { id: request.id, result: Ok(vec![0; 4096]) });
+        service.turn(Nanos::ZERO, &mut submissions);
+        assert_eq!(service.held_bytes(), 0);
+    }
 }

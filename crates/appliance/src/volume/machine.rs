@@ -853,7 +853,10 @@ impl VolumeMachine {
 
     /// When [`VolumeMachine::take_submissions`] should be called although nothing happened; `None`: not before something does.
     pub fn wake_at(&self) -> Option<Nanos> {
-        self.prewarm.as_ref()?.wake_at(self.settings.limits.prewarm_outstanding_max)
+        let limits = self.settings.limits;
+        // Where the origin has no room, its next answer is waited for, not the time: that would be a busy loop.
+        let has_room = self.queue.len() + self.at_origin < limits.origin_requests_max;
+        self.prewarm.as_ref().filter(|_| has_room)?.wake_at(limits.prewarm_outstanding_max)
     }
 
     /// Declares that no write of unknown outcome can be applied any more: the ranges in doubt are served and cached

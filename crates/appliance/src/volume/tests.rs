@@ -242,6 +242,25 @@ fn warm_up_skips_what_is_there_and_stops_where_there_is_no_room() {
 }
 
 #[test]
+fn warm_up_that_waits_for_the_origin_does_not_wait_for_the_time() {
+    let mut machine = machine(3);
+    let flushes = VolumeLimits::default().origin_requests_max as u64;
+    (0..flushes).for_each(|tag| machine.request(Nanos::ZERO, RequestTag(tag), ClientOperation::Flush));
+    let plan = PrewarmPlan {
+        ranges: vec![ByteRange::new(0, BLOCK)],
+        bytes_per_second: None,
+        insertion: Insertion::Prewarm,
+    };
+    machine.prewarm(Nanos::ZERO, plan);
+    let at_origin = submissions(&mut machine);
+    // All that the origin takes are flushes: who is woken at once would be woken for ever.
+    assert_eq!((at_origin.len() as u64, machine.wake_at()), (flushes, None));
+    complete(&mut machine, &at_origin[0], 0);
+    assert_eq!(machine.wake_at(), Some(Nanos::ZERO));
+    assert_eq!(ranges(&submissions(&mut machine)), [(0, BLOCK)]);
+}
+
+#[test]
 fn a_drained_volume_refuses_and_finishes() {
     let mut machine = machine(3);
     write(&mut machine, 0, 0, 512, 1);
