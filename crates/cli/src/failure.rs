@@ -41,6 +41,11 @@ impl Failure {
         self
     }
 
+    /// What went wrong, without what to do next.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// Says on standard error what went wrong, and gives the status to end with.
     pub(crate) fn report(&self) -> ExitCode {
         if !self.message.is_empty() {

@@ -1,8 +1,11 @@
 //! The subcommands: one module each, with its arguments, its `run`, and its JSON output.
 
 mod capture;
+mod explain;
 mod mrc;
 mod plan;
+mod serve;
+mod status;
 mod trace;
 
 use crate::failure::Failure;
@@ -19,6 +22,12 @@ pub(crate) enum Command {
     Plan(plan::PlanArgs),
     /// Record what clients ask of a volume, as a trace
     Capture(capture::CaptureArgs),
+    /// Serve volumes over NBD, with caches in front of those that need them
+    Serve(serve::ServeArgs),
+    /// Show how the volumes of a running daemon do
+    Status(status::StatusArgs),
+    /// Say why each decision about a volume was made
+    Explain(explain::ExplainArgs),
 }
 
 /// Runs `command` to its end.
@@ -28,5 +37,8 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Mrc(args) => mrc::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Capture(args) => capture::run(&args),
+        Command::Serve(args) => serve::run(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Explain(args) => explain::run(&args),
     }
 }

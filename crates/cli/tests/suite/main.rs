@@ -8,6 +8,7 @@ mod capture;
 mod mrc;
 mod peers;
 mod plan;
+mod serve;
 mod support;
 mod tools;
 mod trace;

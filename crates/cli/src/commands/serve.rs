@@ -1,0 +1,95 @@
+//! `forebay serve`: volumes over NBD, with caches in front of them that come and go.
+
+use crate::failure::{Context, Failure};
+use crate::output::say;
+use forebay_serve::Daemon;
+use forebay_serve::config::{CacheConfig, Config};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+/// Serve volumes over NBD, observe them, and put caches in front of those that miss their objectives.
+///
+/// The file is TOML; docs/reference/configuration.md lists every key with its unit, default and range. This is one that
+/// serves a file:
+///
+///     listen = ["unix:/tmp/forebay.sock"]
+///     [[volume]]
+///     name = "db"
+///     origin = "/srv/db.img"
+///
+/// SIGTERM and SIGINT stop listening, let what is in flight complete for at most `limits.drain` (30s unless set), and end.
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct ServeArgs {
+    /// The configuration
+    file: PathBuf,
+    /// Say what is wrong with the configuration, and start nothing
+    #[arg(long)]
+    check: bool,
+    /// What is logged on standard error: error, warn, info, debug or trace, also per module as in forebay_origin=debug
+    #[arg(long, value_name = "FILTER", default_value = "info")]
+    log: String,
+}
+
+/// Serves until a signal says otherwise.
+pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
+    let config = Config::read(&args.file).map_err(|error| Failure::new(error.to_string()))?;
+    if args.check {
+        say(format_args!("`{}` is good: {}", args.file.display(), summary(&config)));
+        return Ok(());
+    }
+    let filter = tracing_subscriber::EnvFilter::try_new(&args.log)
+        .context(format_args!("`{}` is no filter for the log", args.log))?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+    // Before anything starts, so that no signal finds the daemon half made.
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot wait for signals")?;
+    let daemon = Daemon::start(config)?;
+    for volume in &daemon.config().volumes {
+        for uri in daemon.uris(&volume.name) {
+            say(format_args!("volume `{}` is served at {uri}", volume.name));
+        }
+    }
+    if let Some(address) = daemon.http_address() {
+        say(format_args!(
+            "metrics at http://{address}/metrics, state by `forebay status --server {address}`"
+        ));
+    }
+    if let Some(path) = daemon.http_socket() {
+        say(format_args!("state by `forebay status --server unix:{}`", path.display()));
+    }
+    say(format_args!("ready: {}", summary(daemon.config())));
+    if let Some(signal) = signals.forever().next() {
+        let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
+        say(format_args!("{name}: what is in flight completes, then it ends"));
+    }
+    match daemon.shutdown() {
+        forebay_appliance::Drained::Completely => Ok(()),
+        forebay_appliance::Drained::TimedOut => {
+            Err(Failure::new("some requests in flight were not answered within `limits.drain`"))
+        }
+    }
+}
+
+fn summary(config: &Config) -> String {
+    let count = config.volumes.len();
+    let controlled = config
+        .volumes
+        .iter()
+        .filter(|volume| matches!(volume.cache, CacheConfig::Controlled { may_cache: true, .. }));
+    let objectives: usize = config.volumes.iter().map(|volume| volume.objectives.len()).sum();
+    format!(
+        "{count} volume{}, {objectives} objective{}, {} of cache for {} of them, decisions every {:?}{}",
+        if count == 1 { "" } else { "s" },
+        if objectives == 1 { "" } else { "s" },
+        config.cache_memory,
+        controlled.count(),
+        config.control.interval,
+        if config.control.enabled { "" } else { " (controller off)" }
+    )
+}

@@ -1,0 +1,230 @@
+//! `forebay status`: how the volumes of a running daemon do, once or live.
+
+pub(crate) mod client;
+mod screen;
+
+use crate::failure::Failure;
+use crate::output::{Output, OutputArgs, bytes};
+use client::Server;
+use forebay_report::Table;
+use forebay_serve::config::{Config, HTTP_DEFAULT};
+use forebay_serve::status::{ControllerState, ObjectiveStatus, Status, VolumeStatus};
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where a daemon answers.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Daemon")]
+pub(crate) struct ServerArgs {
+    /// Where it answers: ADDRESS:PORT or unix:PATH [default: 127.0.0.1:9809]
+    #[arg(long, value_name = "ADDRESS")]
+    server: Option<Server>,
+    /// Ask the daemon that was started with this configuration
+    #[arg(long, value_name = "FILE", conflicts_with = "server")]
+    config: Option<PathBuf>,
+}
+
+impl ServerArgs {
+    pub(crate) fn server(&self) -> Result<Server, Failure> {
+        if let Some(server) = &self.server {
+            return Ok(server.clone());
+        }
+        let Some(path) = &self.config else { return Ok(Server::Tcp(HTTP_DEFAULT)) };
+        let config = Config::read(path).map_err(|error| Failure::new(error.to_string()))?;
+        match (config.http.socket, config.http.listen) {
+            (Some(socket), _) => Ok(Server::Unix(socket)),
+            (None, Some(address)) if address.port() != 0 => Ok(Server::Tcp(address)),
+            _ => Err(Failure::new(format!("`{}` says of no place where the daemon answers", path.display()))
+                .with_hint("set `http.listen` to a port or `http.socket` to a path")),
+        }
+    }
+}
+
+/// Show how the volumes of a running daemon do.
+///
+/// At a terminal it stays and shows changes as they come; `q` ends it. Otherwise it prints a table once.
+#[derive(Debug, clap::Args)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Stay and show changes, also where standard output is no terminal (a table each time)
+    #[arg(long, conflicts_with = "json")]
+    watch: bool,
+    /// Print a table once, also at a terminal
+    #[arg(long, conflicts_with_all = ["json", "watch"])]
+    once: bool,
+    /// How often to look while staying, in seconds, from 0.1 to 3600
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    interval: Duration,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("expected a number of seconds from 0.1 to 3600".to_owned()),
+    }
+}
+
+/// Shows the state once or until told otherwise.
+pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
+    let server = args.server.server()?;
+    let get = || server.get::<Status>("/api/v1/status");
+    if args.output.json {
+        let mut output = Output::new();
+        output.json(&get()?)?;
+        return output.finish();
+    }
+    let at_terminal = std::io::stdout().is_terminal();
+    if at_terminal && !args.once {
+        // The first answer is waited for before the screen is taken: a daemon that is not there is told in words.
+        let first = get()?;
+        return screen::show(&server.to_string(), first, get, args.interval);
+    }
+    loop {
+        let mut output = Output::new();
+        print(&mut output, &get()?)?;
+        output.finish()?;
+        if !args.watch {
+            return Ok(());
+        }
+        std::thread::sleep(args.interval);
+    }
+}
+
+fn print(output: &mut Output, status: &Status) -> Result<(), Failure> {
+    output.line(headline(status))?;
+    for line in troubles(status) {
+        output.line(line)?;
+    }
+    output.line("")?;
+    let mut table = Table::new(HEADINGS);
+    for volume in &status.volumes {
+        for row in rows(volume) {
+            table.push(row);
+        }
+    }
+    output.table(&table)
+}
+
+pub(super) const HEADINGS: [&str; 9] =
+    ["volume", "state", "objective", "now", "conforming", "IOPS", "hit ratio", "cache used", "of quota"];
+
+/// The daemon in a line.
+pub(super) fn headline(status: &Status) -> String {
+    let controller = match status.controller.state {
+        ControllerState::Running => {
+            format!("controller decides every {}", span(status.controller.interval_s))
+        }
+        ControllerState::Disabled => "controller off".to_owned(),
+        ControllerState::Dead => "controller dead, to be started again".to_owned(),
+    };
+    format!(
+        "forebay {}, up {}, {controller}; {} of {} cache granted, {} used; {} client{}",
+        status.version,
+        span(status.uptime_s.round()),
+        bytes(status.cache.granted_bytes),
+        bytes(status.cache.capacity_bytes),
+        bytes(status.cache.used_bytes),
+        status.connections,
+        if status.connections == 1 { "" } else { "s" },
+    )
+}
+
+/// What a person should look after, in a line each.
+pub(super) fn troubles(status: &Status) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(panic) = &status.controller.last_panic {
+        lines.push(format!(
+            "! controller restarted {} times, last after: {panic}",
+            status.controller.restarts
+        ));
+    }
+    if let Some(trouble) = &status.history.trouble {
+        lines.push(format!("! history is not written ({} rows lost): {trouble}", status.history.rows_lost));
+    }
+    for volume in &status.volumes {
+        if let Some(reason) = &volume.origin.reason {
+            lines.push(format!("! origin of `{}` is {}: {reason}", volume.name, volume.origin.state));
+        }
+        if volume.origin.in_doubt_bytes > 0 {
+            lines.push(format!(
+                "! volume `{}` has {} with writes of unknown outcome",
+                volume.name,
+                bytes(volume.origin.in_doubt_bytes)
+            ));
+        }
+    }
+    lines
+}
+
+/// A volume as rows of the table: one per objective, the first with everything else.
+pub(super) fn rows(volume: &VolumeStatus) -> Vec<[String; 9]> {
+    let objective = |objective: Option<&ObjectiveStatus>| match objective {
+        None => ["-".to_owned(), "-".to_owned(), "-".to_owned()],
+        Some(objective) => [
+            objective.objective.clone(),
+            objective.value.map_or("-".to_owned(), |value| quantity(value, &objective.unit)),
+            objective.conforming_share.map_or("-".to_owned(), |share| {
+                format!("{:.0}% of {:.0}%", share * 100.0, objective.conforming_share_target * 100.0)
+            }),
+        ],
+    };
+    let [words, now, conforming] = objective(volume.objectives.first());
+    let mut rows = vec![[
+        volume.name.clone(),
+        volume.state.clone(),
+        words,
+        now,
+        conforming,
+        format!("{:.0}", volume.iops),
+        volume.hit_ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.3}")),
+        bytes(volume.used_bytes),
+        bytes(volume.quota_bytes),
+    ]];
+    for further in volume.objectives.iter().skip(1) {
+        let [words, now, conforming] = objective(Some(further));
+        let empty = String::new;
+        rows.push([empty(), empty(), words, now, conforming, empty(), empty(), empty(), empty()]);
+    }
+    rows
+}
+
+/// A number of an objective, in a unit that people read.
+pub(crate) fn quantity(value: f64, unit: &str) -> String {
+    match unit {
+        "s" => span(value),
+        "bytes/s" => format!("{:.1} MB/s", value / 1e6),
+        "requests/s" => format!("{value:.0}/s"),
+        _ => format!("{value:.3} {unit}"),
+    }
+}
+
+/// Seconds as people say them.
+pub(crate) fn span(seconds: f64) -> String {
+    match seconds {
+        s if s >= 172_800.0 => format!("{:.0} d", s / 86_400.0),
+        s if s >= 7_200.0 => format!("{:.0} h", s / 3_600.0),
+        s if s >= 300.0 => format!("{:.0} min", s / 60.0),
+        s if s >= 1.0 => format!("{} s", (s * 10.0).round() / 10.0),
+        s if s >= 1e-3 => format!("{:.2} ms", s * 1e3),
+        s => format!("{:.0} us", s * 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_said_in_units_that_fit() {
+        assert_eq!(
+            [span(0.00015), span(0.0042), span(12.0), span(3_000.0)],
+            ["150 us", "4.20 ms", "12 s", "50 min"]
+        );
+        assert_eq!(quantity(1_834.4, "requests/s"), "1834/s");
+        assert!(seconds("0").is_err() && seconds("2.5").is_ok());
+    }
+}

@@ -1,0 +1,161 @@
+//! `forebay serve`, `status` and `explain` as real processes: started, asked, and ended by signals.
+
+use crate::support::{args, fail, file, folder, json, run, succeed};
+use forebay_nbd::Uri;
+use forebay_origin::{
+    CompletionSink, NbdOrigin, NbdOriginOptions, Origin, OriginCompletion, OriginOperation, OriginRequest,
+    OriginRequestId,
+};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+/// A running daemon; killed if a test fails before it ends it.
+struct Daemon {
+    child: Child,
+    /// What it said until it was ready.
+    words: Vec<String>,
+}
+
+impl Daemon {
+    fn start(config: &Path) -> Daemon {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_forebay"))
+            .args(["serve".as_ref(), config.as_os_str()])
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary runs");
+        let mut lines = BufReader::new(child.stderr.take().expect("it is piped")).lines();
+        let mut words = Vec::new();
+        loop {
+            let line = lines.next().unwrap_or_else(|| panic!("it ended before it was ready: {words:#?}"));
+            words.push(line.expect("words are UTF-8"));
+            if words.last().is_some_and(|line| line.starts_with("ready:")) {
+                break;
+            }
+        }
+        // What it says further must not fill the pipe.
+        std::thread::spawn(move || lines.for_each(drop));
+        Daemon { child, words }
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let status = Command::new("kill").args([format!("-{name}"), pid]).status().expect("kill runs");
+        assert!(status.success());
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+struct Completions(Sender<OriginCompletion>);
+
+impl CompletionSink for Completions {
+    fn complete(&self, completion: OriginCompletion) {
+        let _ = self.0.send(completion);
+    }
+}
+
+fn client(socket: &Path) -> (NbdOrigin, Arc<dyn CompletionSink>, Receiver<OriginCompletion>) {
+    let origin =
+        NbdOrigin::connect(&Uri::unix(socket, "db"), NbdOriginOptions::default()).expect("db is served");
+    let (sender, completions) = channel();
+    (origin, Arc::new(Completions(sender)), completions)
+}
+
+/// A file of 1 MiB whose writes take `write` ms, served on `nbd.sock` and `http.sock` of the folder.
+fn config(folder: &tempfile::TempDir, write: u32) -> std::path::PathBuf {
+    file(folder, "db.img", vec![3; 1 << 20]);
+    let text = format!(
+        "listen = [\"unix:nbd.sock\"]\n[[volume]]\nname = \"db\"\norigin = \"db.img\"\n\
+         layers = [{{ type = \"delay\", write = \"{write}ms\" }}]\n[volume.objective]\nlatency = \"5ms\"\n\
+         [http]\nlisten = \"off\"\nsocket = \"http.sock\"\n[control]\ninterval = \"100ms\"\n"
+    );
+    file(folder, "forebay.toml", text)
+}
+
+#[test]
+fn a_daemon_serves_says_how_it_does_and_drains_on_sigterm() {
+    let folder = folder();
+    let config = config(&folder, 400);
+    let mut daemon = Daemon::start(&config);
+    let socket = folder.path().join("nbd.sock");
+    assert!(daemon.words.iter().any(|line| line.contains("nbd+unix:///db?socket=")), "{:#?}", daemon.words);
+    let status = json("forebay.status/1", args(&[&"status", &"--config", &config, &"--json"]));
+    assert_eq!(
+        (&status["volumes"][0]["name"], &status["volumes"][0]["origin"]["state"]),
+        (&"db".into(), &"up".into())
+    );
+    let table = succeed(args(&[&"status", &"--config", &config]));
+    assert!(table.contains("mean latency at most 5ms") && table.contains("hit ratio"), "{table}");
+    let explained = succeed(args(&[&"explain", &"db", &"--config", &config]));
+    assert!(explained.contains("No decision was made about it"), "{explained}");
+    json("forebay.explain/1", args(&[&"explain", &"db", &"--config", &config, &"--json"]));
+    let (code, words) = fail(args(&[&"explain", &"nobody", &"--config", &config]));
+    assert!(code == 1 && words.contains("there is no volume `nobody`"), "{words}");
+
+    let (client, sink, completions) = client(&socket);
+    let operation = OriginOperation::Write { offset: 4096, data: vec![8; 4096], fua: false };
+    client.submit(OriginRequest { id: OriginRequestId(1), operation }, &sink);
+    // The write is at the origin for 400 ms; the signal comes while it is.
+    loop {
+        let status = json("forebay.status/1", args(&[&"status", &"--config", &config, &"--json"]));
+        if status["volumes"][0]["requests_in_flight"] == 1 {
+            break;
+        }
+        assert!(completions.try_recv().is_err(), "the write was done before it was seen");
+    }
+    daemon.signal("TERM");
+    let answer = completions.recv_timeout(Duration::from_secs(20)).expect("the write is answered");
+    assert_eq!(answer.result, Ok(Vec::new()), "what was in flight completed");
+    assert!(daemon.child.wait().expect("it ends").success());
+    assert!(!socket.exists(), "its socket is gone");
+    let image = std::fs::read(folder.path().join("db.img")).unwrap();
+    assert_eq!(image[4096..8192], [8; 4096]);
+    let (code, words) = fail(args(&[&"status", &"--config", &config]));
+    assert!(code == 1 && words.contains("no daemon answers") && words.contains("hint:"), "{words}");
+}
+
+#[test]
+fn sockets_of_a_daemon_that_was_killed_are_taken_over() {
+    let folder = folder();
+    let config = config(&folder, 0);
+    let mut killed = Daemon::start(&config);
+    killed.child.kill().unwrap();
+    killed.child.wait().unwrap();
+    assert!(folder.path().join("nbd.sock").exists() && folder.path().join("http.sock").exists());
+    let mut daemon = Daemon::start(&config);
+    let second = run(args(&[&"serve", &config]));
+    assert!(!second.status.success(), "two daemons do not serve one file");
+    daemon.signal("INT");
+    assert!(daemon.child.wait().expect("it ends").success());
+}
+
+#[test]
+fn a_configuration_is_checked_before_anything_starts() {
+    let folder = folder();
+    let good = config(&folder, 0);
+    let checked = run(args(&[&"serve", &"--check", &good]));
+    assert!(checked.status.success() && checked.stdout.is_empty());
+    assert!(!folder.path().join("nbd.sock").exists());
+    let bad = file(
+        &folder,
+        "bad.toml",
+        "listen = [\"unix:nbd.sock\"]\n[[volume]]\nname = \"db\"\norigin = \"db.img\"\nsise = 1\n[[objective]]\nvolume = \"x\"\niops = 3\n",
+    );
+    for command in [args(&[&"serve", &"--check", &bad]), args(&[&"serve", &bad])] {
+        let (code, words) = fail(command);
+        assert_eq!(code, 1);
+        assert!(words.contains("bad.toml`, line 5, `volume[0].sise`: unknown key `sise`"), "{words}");
+        assert!(words.contains("line 7, `objective[0].volume`: there is no volume `x`"), "{words}");
+    }
+    let (code, words) = fail(args(&[&"status", &"--server", &"nowhere"]));
+    assert!(code == 2 && words.contains("is no address"), "{words}");
+}
