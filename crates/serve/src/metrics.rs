@@ -278,7 +278,8 @@ fn objectives(text: &mut Text, volumes: &Volumes<'_>) {
             text.sample("forebay_slo_windows_total", &labels, count as f64);
         }
     }
-    let families: [(&str, &str, fn(f64, f64) -> f64); 3] = [
+    type Of = fn(f64, f64) -> f64;
+    let families: [(&str, &str, Of); 3] = [
         (
             "forebay_slo_conforming_ratio",
             "Share of the last windows with enough load that conform.",

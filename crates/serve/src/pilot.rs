@@ -84,18 +84,18 @@ impl Pilot {
         let began = Instant::now();
         let (observation, row_data) = self.observe(shared);
         let mut decisions = Vec::new();
-        if shared.controller_enabled.load(Ordering::Relaxed) {
-            if let Some(outcome) = self.decide(shared, &observation) {
-                for action in outcome.actions {
-                    act(shared, action);
-                }
-                let at_unix_ms = unix_ms();
-                decisions = outcome
-                    .decisions
-                    .into_iter()
-                    .map(|decision| DatedDecision { at_unix_ms, decision })
-                    .collect();
+        if shared.controller_enabled.load(Ordering::Relaxed)
+            && let Some(outcome) = self.decide(shared, &observation)
+        {
+            for action in outcome.actions {
+                act(shared, action);
             }
+            let at_unix_ms = unix_ms();
+            decisions = outcome
+                .decisions
+                .into_iter()
+                .map(|decision| DatedDecision { at_unix_ms, decision })
+                .collect();
         }
         for dated in &decisions {
             tracing::info!(volume = dated.decision.volume_name, kind = ?dated.decision.kind, "{}", dated.decision.summary);

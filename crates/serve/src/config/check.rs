@@ -131,19 +131,19 @@ fn volumes(config: &Config, findings: &mut Vec<Finding>) {
             let message = format!("{} layers: expected at most {LAYERS_MAX}", volume.layers.len());
             findings.push(Finding::new(key("layers"), message));
         }
-        if let Some(observe) = config.observe {
-            if observe.zone_size.get() < volume.block_size.bytes() {
-                findings.push(Finding::new(
-                    "observe.zone_size",
-                    format!("a zone is smaller than a block of volume `{name}`"),
-                ));
-            }
+        if let Some(observe) = config.observe
+            && observe.zone_size.get() < volume.block_size.bytes()
+        {
+            findings.push(Finding::new(
+                "observe.zone_size",
+                format!("a zone is smaller than a block of volume `{name}`"),
+            ));
         }
-        if let CacheConfig::Controlled { minimum, maximum: Some(maximum), .. } = volume.cache {
-            if minimum > maximum {
-                let message = format!("{maximum} is below `minimum`, which is {minimum}");
-                findings.push(Finding::new(key("maximum"), message));
-            }
+        if let CacheConfig::Controlled { minimum, maximum: Some(maximum), .. } = volume.cache
+            && minimum > maximum
+        {
+            let message = format!("{maximum} is below `minimum`, which is {minimum}");
+            findings.push(Finding::new(key("maximum"), message));
         }
     }
 }
@@ -163,18 +163,18 @@ fn groups(config: &Config, findings: &mut Vec<Finding>) {
         }
     }
     for (at, volume) in config.volumes.iter().enumerate() {
-        if let OriginConfig::DiskGroup { group, .. } = &volume.origin {
-            if !names.contains(&group.as_str()) {
-                let known: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-                let finding = Finding::new(
-                    format!("volume[{at}].origin.group"),
-                    format!("there is no disk group `{group}`"),
-                );
-                findings.push(match known.is_empty() {
-                    true => finding.hint("declare it as `[[disk_group]]`"),
-                    false => finding.hint(format!("the disk groups are {}", known.join(", "))),
-                });
-            }
+        if let OriginConfig::DiskGroup { group, .. } = &volume.origin
+            && !names.contains(&group.as_str())
+        {
+            let known: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+            let finding = Finding::new(
+                format!("volume[{at}].origin.group"),
+                format!("there is no disk group `{group}`"),
+            );
+            findings.push(match known.is_empty() {
+                true => finding.hint("declare it as `[[disk_group]]`"),
+                false => finding.hint(format!("the disk groups are {}", known.join(", "))),
+            });
         }
     }
     for (at, place) in places(config).into_iter().enumerate() {
@@ -321,10 +321,10 @@ fn origins(config: &Config, findings: &mut Vec<Finding>) {
             OriginConfig::DiskGroup { .. } => format!("volume[{at}].origin.path"),
             _ => format!("volume[{at}].origin"),
         };
-        if let Some(path) = volume.origin.path() {
-            if let Err(finding) = file_origin(volume, path, &key) {
-                findings.push(finding);
-            }
+        if let Some(path) = volume.origin.path()
+            && let Err(finding) = file_origin(volume, path, &key)
+        {
+            findings.push(finding);
         }
         layers(volume, at, findings);
         let Some(identity) = Identity::of(&volume.origin) else { continue };
@@ -490,11 +490,11 @@ fn memory(config: &Config, findings: &mut Vec<Finding>) {
             );
             findings.push(Finding::new(format!("volume[{at}].{key}"), message));
         }
-        if let CacheConfig::Controlled { maximum: Some(maximum), .. } = volume.cache {
-            if maximum > memory {
-                let message = format!("{maximum} is more than `cache.memory`, which is {memory}");
-                findings.push(Finding::new(format!("volume[{at}].maximum"), message));
-            }
+        if let CacheConfig::Controlled { maximum: Some(maximum), .. } = volume.cache
+            && maximum > memory
+        {
+            let message = format!("{maximum} is more than `cache.memory`, which is {memory}");
+            findings.push(Finding::new(format!("volume[{at}].maximum"), message));
         }
         let (key, image) = match &volume.origin {
             OriginConfig::Memory { size } => ("size", *size),
