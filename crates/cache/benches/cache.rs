@@ -2,7 +2,8 @@
 //!
 //! `cargo bench -p forebay-cache --bench cache` runs 20 M Zipf(0.9) references over 4 M blocks in a cache of 400,000 blocks, and
 //! an 8 GiB change of the quota (less where less memory is available). `-- --smoke` runs a hundredth of both, so that the
-//! suite can; `-- --no-quota` ends before the change of the quota. Lines of look-ups end with a hash of the results: the same seed must give the same hash on every machine.
+//! suite can; `-- --simulate` ends after the simulations of LRU and S3-FIFO, `-- --no-quota` before the change of the
+//! quota. Lines of look-ups end with a hash of the results: the same seed must give the same hash on every machine.
 
 use forebay_cache::{Access, CachePartition, Inserted, Insertion, Partition, Progress, Simulation};
 use forebay_policy::{Belady, Fifo, Future, Lru, Policy, PolicyKind, S3Fifo, TwoPool};
@@ -254,13 +255,16 @@ fn main() {
     let references = references(count, blocks);
     println!("{count} Zipf(0.9) references over {blocks} blocks, cache of {slots} blocks");
     for _ in 0..if smoke { 1 } else { 3 } {
+        simulate(Lru::new(), &references, slots);
+        simulate(S3Fifo::new(), &references, slots);
+    }
+    if std::env::args().any(|argument| argument == "--simulate") {
+        return;
+    }
+    for _ in 0..if smoke { 1 } else { 3 } {
         look_ups(Lru::new(), &references, slots);
         look_ups(TwoPool::default(), &references, slots);
         look_ups(Fifo::new(), &references, slots);
-    }
-    for _ in 0..if smoke { 1 } else { 3 } {
-        simulate(Lru::new(), &references, slots);
-        simulate(S3Fifo::new(), &references, slots);
     }
     for kind in PolicyKind::ALL {
         simulate(kind.new_policy(), &references, slots);

@@ -9,6 +9,7 @@
 
 mod cached;
 mod partition;
+mod selector;
 mod simulation;
 mod store;
 
@@ -17,5 +18,6 @@ pub use forebay_policy::{Insertion, Slot};
 pub use partition::{
     ANTICIPATED_MAX, BLOCK_MAX, Inserted, Partition, Progress, QUOTA_BLOCKS_MAX, Refusal, Statistics,
 };
-pub use simulation::{Access, Outcome, Simulation};
+pub use selector::Selector;
+pub use simulation::{Access, AdaptiveSimulation, Outcome, Simulation};
 pub use store::{MemoryStore, StoreError};

@@ -8,6 +8,7 @@
 
 use forebay_policy::{Incoming, Insertion, Policy, SLOTS_MAX, Slot, SlotTable, TwoPool};
 use forebay_units::{BlockIndex, BlockRange};
+use std::collections::TryReserveError;
 use std::ops::ControlFlow;
 
 /// The largest index of a block: 2^52 - 1, that is 16 EiB in blocks of 4 KiB.
@@ -385,6 +386,26 @@ impl<P: Policy> Partition<P> {
         blocks
     }
 
+    /// Puts `policy`, which is empty, in the place of the partition's own, which is dropped; all blocks stay.
+    ///
+    /// The order is handed over, hottest first; what else the old policy knew, as ghosts and counts, is lost. `O(resident blocks)` in one
+    /// call, about 20 ns each: not for a data path that holds millions.
+    ///
+    /// # Errors
+    /// The allocator's refusal; the partition is then as it was.
+    pub fn replace_policy(&mut self, mut policy: P) -> Result<(), TryReserveError> {
+        policy.set_capacity(self.limit);
+        for slots in 1..=self.slots.len() {
+            policy.reserve(slots)?;
+        }
+        self.visit_hottest_first(&mut |block, slot| {
+            policy.on_insert(slot, Incoming { block, insertion: Insertion::PrewarmTail });
+            ControlFlow::Continue(())
+        });
+        self.policy = policy;
+        Ok(())
+    }
+
     /// The policy, to ask it for figures of its own.
     pub fn policy(&self) -> &P {
         &self.policy
@@ -403,7 +424,7 @@ fn clamp_quota(blocks: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_policy::Lru;
+    use forebay_policy::{Lru, PolicyKind};
 
     fn filled(quota: u64, blocks: &[u64]) -> Partition<Lru> {
         let mut partition = Partition::new(Lru::new(), quota, 0);
@@ -487,6 +508,25 @@ mod tests {
             partition.insert(BlockIndex(6), Insertion::Miss),
             Inserted::New { slot: Slot(3), evicted: None }
         );
+    }
+
+    #[test]
+    fn another_policy_takes_over_the_blocks_and_their_order() {
+        for kind in PolicyKind::ALL {
+            let policy: Box<dyn Policy + Send> = Box::new(Lru::new());
+            let mut partition = Partition::new(policy, 40, 0);
+            (0..60).for_each(|block| {
+                partition.insert(BlockIndex(block), Insertion::Miss);
+            });
+            let before = partition.hottest(99);
+            partition.replace_policy(kind.new_policy()).unwrap();
+            assert_eq!((partition.policy().name(), partition.hottest(99)), (kind.name(), before));
+            // It goes on as any other: full, and with one in, one out.
+            assert!(matches!(
+                partition.insert(BlockIndex(77), Insertion::Miss),
+                Inserted::New { evicted: Some(_), .. }
+            ));
+        }
     }
 
     #[test]

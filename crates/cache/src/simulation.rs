@@ -3,8 +3,8 @@
 //! The partition is the daemon's own, and so is every decision. Not here: reading traces, splitting requests into blocks, and what a miss costs.
 //! Invariant: `misses <= accesses` and `missed_bytes <= bytes`.
 
-use crate::{ANTICIPATED_MAX, Insertion, Partition};
-use forebay_policy::Policy;
+use crate::{ANTICIPATED_MAX, Insertion, Partition, Selector};
+use forebay_policy::{Policy, PolicyKind};
 use forebay_units::BlockIndex;
 
 /// One access to a block.
@@ -91,6 +91,43 @@ impl<P: Policy> Simulation<P> {
     /// The partition.
     pub fn partition(&self) -> &Partition<P> {
         &self.partition
+    }
+}
+
+/// A simulation whose policy is the choice of a [`Selector`] that sees the same accesses.
+#[derive(Debug)]
+pub struct AdaptiveSimulation {
+    simulation: Simulation<Box<dyn Policy + Send>>,
+    selector: Selector,
+}
+
+impl AdaptiveSimulation {
+    /// A cold cache of `quota_blocks` blocks under the first of `candidates`.
+    pub fn new(candidates: &[PolicyKind], quota_blocks: u64, seed: u64) -> AdaptiveSimulation {
+        let selector = Selector::new(candidates, quota_blocks, seed);
+        let policy = selector.choice().new_policy();
+        AdaptiveSimulation { simulation: Simulation::new(policy, quota_blocks, seed), selector }
+    }
+
+    /// Makes `accesses` in their order. Where there is no memory for another policy, the old one stays.
+    pub fn feed(&mut self, accesses: &[Access]) {
+        for access in accesses {
+            self.simulation.access(*access);
+            if self.selector.observe(BlockIndex(u64::from(access.block))) {
+                // Refused only without memory; the next change of the choice tries again.
+                let _ = self.simulation.partition.replace_policy(self.selector.choice().new_policy());
+            }
+        }
+    }
+
+    /// What was counted so far.
+    pub fn outcome(&self) -> Outcome {
+        self.simulation.outcome
+    }
+
+    /// The selector.
+    pub fn selector(&self) -> &Selector {
+        &self.selector
     }
 }
 

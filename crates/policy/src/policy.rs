@@ -203,3 +203,9 @@ impl<P: Policy + ?Sized> Policy for Box<P> {
         (**self).footprint_bytes()
     }
 }
+
+impl std::fmt::Debug for dyn Policy + Send {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Policy").field("name", &self.name()).finish_non_exhaustive()
+    }
+}

@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(table.occupied() as usize, expected.len());
         assert_eq!(
             table.buckets.len(),
-            if table.len() == 0 { table.buckets.len().min(1) } else { 2 * table.len() }
+            if table.is_empty() { table.buckets.len().min(1) } else { 2 * table.len() }
         );
         for (block, slot) in expected {
             assert_eq!(table.find(BlockIndex(*block)), Some(Slot(*slot)));
@@ -385,7 +385,7 @@ mod tests {
                         table.relocate(Slot(slot), free, prefer_below);
                         expected.insert(block, free.0);
                     }
-                    (5, ..) if table.len() > 0 && table.block_in(Slot(table.len() - 1)).is_none() => table.shrink(),
+                    (5, ..) if !table.is_empty() && table.block_in(Slot(table.len() - 1)).is_none() => table.shrink(),
                     _ => {}
                 }
                 check(&table, &expected);

@@ -30,7 +30,7 @@ pub(crate) struct SimulateArgs {
     input: InputArgs,
 
     /// Which policies, separated by commas: `fifo`, `clock`, `sieve`, `lru`, `slru`, `two-pool`, `2q`, `lfu`, `arc`, `arc-integer`, `lirs`,
-    /// `s3-fifo`, `w-tinylfu`, the bounds `none` (no cache) and `belady` (knows the future), or `all`
+    /// `s3-fifo`, `w-tinylfu`, `adaptive` (whichever of six suits best at the time, by miniature simulations), the bounds `none` (no cache) and `belady` (knows the future), or `all`
     #[arg(long, value_name = "POLICIES", value_delimiter = ',', default_value = "all", value_parser = parse_policy)]
     policy: Vec<Wanted>,
 
@@ -54,7 +54,8 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_enum, help_heading = "What is counted")]
     unit: Option<UnitArg>,
 
-    /// Chooses how the index of each cache hashes, which no result depends on [range: 0 to 2^64 - 1]
+    /// Chooses how the index of each cache hashes, which no result depends on, and the blocks that `adaptive` samples [range: 0 to
+    /// 2^64 - 1]
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
 
@@ -65,6 +66,16 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     svg: Option<PathBuf>,
 }
+
+/// What `adaptive` chooses from, first what it starts with (ours: the policies of which none is the best everywhere).
+const SELECTABLE: [PolicyKind; 6] = [
+    PolicyKind::S3Fifo,
+    PolicyKind::Lru,
+    PolicyKind::TwoQ,
+    PolicyKind::Arc,
+    PolicyKind::Lirs,
+    PolicyKind::WTinyLfu,
+];
 
 /// What `--policy` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +90,8 @@ enum Candidate {
     /// No cache at all.
     None,
     Policy(PolicyKind),
+    /// Whichever suits best at the time.
+    Adaptive,
     /// The fewest misses that are possible.
     Belady,
 }
@@ -88,6 +101,7 @@ impl Candidate {
         match self {
             Candidate::None => "none",
             Candidate::Policy(kind) => kind.name(),
+            Candidate::Adaptive => "adaptive",
             Candidate::Belady => "belady",
         }
     }
@@ -97,9 +111,10 @@ fn parse_policy(name: &str) -> Result<Wanted, String> {
     Ok(match name {
         "all" => Wanted::All,
         "none" => Wanted::One(Candidate::None),
+        "adaptive" => Wanted::One(Candidate::Adaptive),
         "belady" => Wanted::One(Candidate::Belady),
         name => Wanted::One(Candidate::Policy(
-            name.parse().map_err(|error| format!("{error}, none, belady, all"))?,
+            name.parse().map_err(|error| format!("{error}, adaptive, none, belady, all"))?,
         )),
     })
 }
@@ -119,7 +134,7 @@ impl SimulateArgs {
                 Wanted::All => {
                     candidates.push(Candidate::None);
                     candidates.extend(PolicyKind::ALL.map(Candidate::Policy));
-                    candidates.push(Candidate::Belady);
+                    candidates.extend([Candidate::Adaptive, Candidate::Belady]);
                 }
             }
         }
@@ -252,6 +267,7 @@ fn future_of(batches: &[Arc<[Access]>]) -> Result<Future, Failure> {
 fn jobs(candidates: &[Candidate], sizes: &[u64], future: Option<&Future>, seed: u64) -> Vec<Job> {
     let at = |candidate: &Candidate, size: u64| match (candidate, future) {
         (Candidate::Policy(kind), _) => Job::of(kind.new_policy(), size, seed),
+        (Candidate::Adaptive, _) => Job::adaptive(&SELECTABLE, size, seed),
         (Candidate::Belady, Some(future)) => Job::belady(future.clone(), size, seed),
         (Candidate::None | Candidate::Belady, _) => Job::of(PolicyKind::Fifo.new_policy(), 0, seed),
     };
@@ -268,7 +284,8 @@ mod tests {
         assert_eq!(parse_policy("belady"), Ok(Wanted::One(Candidate::Belady)));
         let error = parse_policy("mru").unwrap_err();
         assert!(
-            error.contains("`mru` is not a policy") && error.ends_with("w-tinylfu, none, belady, all"),
+            error.contains("`mru` is not a policy")
+                && error.ends_with("w-tinylfu, adaptive, none, belady, all"),
             "{error}"
         );
     }

@@ -1,7 +1,7 @@
 //! Simulations on all processors: each belongs to one thread, and every thread sees every batch.
 
-use forebay_cache::{Access, Outcome, Simulation};
-use forebay_policy::{Belady, Future, Policy};
+use forebay_cache::{Access, AdaptiveSimulation, Outcome, Simulation};
+use forebay_policy::{Belady, Future, Policy, PolicyKind};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
@@ -10,15 +10,36 @@ use std::thread::{self, JoinHandle};
 const WAITING_MAX: usize = 4;
 
 /// One policy at one size.
-pub(super) struct Job(Simulation<Box<dyn Policy + Send>>);
+pub(super) enum Job {
+    Fixed(Simulation<Box<dyn Policy + Send>>),
+    Adaptive(AdaptiveSimulation),
+}
 
 impl Job {
     pub(super) fn of(policy: Box<dyn Policy + Send>, size_blocks: u64, seed: u64) -> Job {
-        Job(Simulation::new(policy, size_blocks, seed))
+        Job::Fixed(Simulation::new(policy, size_blocks, seed))
     }
 
     pub(super) fn belady(future: Future, size_blocks: u64, seed: u64) -> Job {
         Job::of(Box::new(Belady::new(future)), size_blocks, seed)
+    }
+
+    pub(super) fn adaptive(candidates: &[PolicyKind], size_blocks: u64, seed: u64) -> Job {
+        Job::Adaptive(AdaptiveSimulation::new(candidates, size_blocks, seed))
+    }
+
+    fn feed(&mut self, accesses: &[Access]) {
+        match self {
+            Job::Fixed(simulation) => simulation.feed(accesses),
+            Job::Adaptive(simulation) => simulation.feed(accesses),
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        match self {
+            Job::Fixed(simulation) => simulation.outcome(),
+            Job::Adaptive(simulation) => simulation.outcome(),
+        }
     }
 }
 
@@ -45,9 +66,9 @@ impl Crew {
             let (sender, receiver) = sync_channel::<Arc<[Access]>>(WAITING_MAX);
             let worker = thread::spawn(move || {
                 for batch in receiver {
-                    share.iter_mut().for_each(|(_, job)| job.0.feed(&batch));
+                    share.iter_mut().for_each(|(_, job)| job.feed(&batch));
                 }
-                share.into_iter().map(|(at, job)| (at, job.0.outcome())).collect()
+                share.into_iter().map(|(at, job)| (at, job.outcome())).collect()
             });
             (sender, worker)
         };
