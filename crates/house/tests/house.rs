@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// Which rooms a room may use, transitively closed by hand: ARCHITECTURE.md draws it. A new arrow is a line here and a
 /// line in `docs/decisions/`.
-const ARROWS: [(&str, &[&str]); 16] = [
+const ARROWS: [(&str, &[&str]); 18] = [
     ("units", &[]),
     ("devmodel", &["units"]),
     ("trace", &["units"]),
@@ -20,6 +20,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
     ("origin", &["units", "devmodel", "nbd"]),
     ("appliance", &["units", "policy", "locality", "workload", "cache", "nbd", "origin", "trace"]),
     ("replay", &["units", "trace", "workload", "nbd", "origin"]),
+    ("sim", &["units", "devmodel", "locality", "policy", "workload", "control", "cache"]),
     (
         "serve",
         &[
@@ -52,14 +53,18 @@ const ARROWS: [(&str, &[&str]); 16] = [
             "replay",
             "report",
             "serve",
+            "sim",
         ],
     ),
+    ("simtest", &["units", "nbd", "trace", "serve"]),
     ("house", &[]),
 ];
 
 /// Rooms that do no I/O, read no clock and spawn nothing.
-const PURE: [&str; 10] =
-    ["units", "devmodel", "trace", "locality", "policy", "workload", "report", "control", "nbd", "cache"];
+const PURE: [&str; 11] = [
+    "units", "devmodel", "trace", "locality", "policy", "workload", "report", "control", "nbd", "cache",
+    "sim",
+];
 
 /// What a pure room must not name outside its tests and benches.
 const IMPURE: [&str; 10] = [
@@ -68,7 +73,8 @@ const IMPURE: [&str; 10] = [
     "std::thread",
     "std::process",
     "std::env",
-    "std::os",
+    "std::os::fd",
+    "std::os::unix::net",
     "Instant::now",
     "SystemTime",
     "thread_rng",
