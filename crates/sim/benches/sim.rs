@@ -9,24 +9,24 @@ const SCENARIO: &str = r#"
     duration = "7200s"
     measure_from = "600s"
     cache = { memory = "4GiB" }
-    origin = [{ name = "disks", type = "disks", spindles = 24, disk = "15000rpm", link_latency = "50us" }]
+    origin = [{ name = "disks", type = "disks", spindles = 28, disk = "15000rpm", link_latency = "50us" }]
     [[volume]]
     name = "db"
     size = "64GiB"
     load = [
-        { arrivals = "poisson", rate = 4000, theta = 1.1, working_set = "8GiB", read_share = 0.9 },
-        { from = "3600s", arrivals = "poisson", rate = 4500, theta = 1.1, working_set = "10GiB", read_share = 0.9 },
+        { arrivals = "poisson", rate = 4000, theta = 0.9, working_set = "8GiB", read_share = 0.9 },
+        { from = "3600s", arrivals = "poisson", rate = 4500, theta = 0.9, working_set = "10GiB", read_share = 0.9 },
     ]
     [[volume]]
     name = "web"
     size = "64GiB"
-    load = [{ arrivals = "poisson", rate = 1000, theta = 1.0, working_set = "4GiB" }]
+    load = [{ arrivals = "poisson", rate = 1000, theta = 0.9, working_set = "4GiB" }]
     [[objective]]
     volume = "db"
-    latency = "4ms"
+    latency = "3ms"
     [[objective]]
     volume = "web"
-    latency = "8ms"
+    latency = "6ms"
 "#;
 
 fn main() {
@@ -56,7 +56,7 @@ fn main() {
             volume.totals.iops,
             volume.totals.latency.mean_ms.unwrap_or(f64::NAN),
             volume.totals.hit_ratio.unwrap_or(0.0),
-            volume.totals.quota_blocks_mean * volume.block_bytes as f64 / (1 << 20) as f64,
+            volume.totals.quota_blocks_mean * volume.block_bytes as f64 / f64::from(1 << 20),
             volume.totals.shed,
             volume.objectives[0].conforming_share.unwrap_or(f64::NAN),
         );

@@ -10,6 +10,7 @@
 
 mod calendar;
 mod device;
+mod hindsight;
 mod interval;
 mod load;
 mod origin;
@@ -19,6 +20,7 @@ mod simulation;
 mod slab;
 mod volume;
 
+pub use hindsight::{Hindsight, hindsight};
 pub use load::{RecordedRequest, Traces};
 pub use outcome::{
     IntervalRow, LatencySummary, ObjectiveOutcome, OriginRow, OriginSeries, Outcome, Totals, VolumeSeries,

@@ -53,3 +53,39 @@ fn an_objective_that_comes_and_goes_brings_its_cache_and_takes_it_back() {
     assert!(quota(395.0) > 0);
     assert!(outcome.volumes[0].objectives[0].windows.iter().all(|row| row.at_s > 100.0 && row.at_s <= 400.0));
 }
+
+#[test]
+fn the_optimum_in_hindsight_suffices_and_a_step_less_does_not() {
+    // 200 s of a small problem: 4 servers of 10 ms serve 400/s, 600/s are asked for.
+    let scenario = scenario(
+        r#"
+        name = "hindsight"
+        duration = "400s"
+        measure_from = "200s"
+        cache = { memory = "32MiB", interval = "5s" }
+        origin = [{ name = "o", type = "servers", servers = 4, service = "10ms", distribution = "exponential" }]
+        [[volume]]
+        name = "db"
+        size = "1GiB"
+        load = [{ arrivals = "poisson", rate = 600, theta = 0.9, working_set = "32MiB", outstanding_max = 200 }]
+        [[objective]]
+        volume = "db"
+        latency = "8ms"
+        window = "5s"
+        "#,
+    );
+    let traces = forebay_sim::Traces::new();
+    let step = forebay_units::Bytes::kib(128);
+    let found = forebay_sim::hindsight(&scenario, &traces, 1, 0, step).unwrap().expect("an objective");
+    println!("{found:?}, ratio {:?}", found.ratio());
+    let optimum = found.optimum_bytes.expect("32 MiB hold everything");
+    assert!(optimum > 0 && optimum <= 16 << 20, "{found:?}");
+    let share = |bytes: u64| {
+        let mut fixed = scenario.clone();
+        fixed.cache.sizing = forebay_sim::scenario::Sizing::Fixed;
+        fixed.volume[0].cache = Some(forebay_units::Bytes(bytes));
+        run(&fixed, 1).volumes[0].objectives[0].conforming_share.unwrap()
+    };
+    assert!(share(optimum) >= found.conforming_share);
+    assert!(share(optimum - step.get()) < found.conforming_share);
+}
