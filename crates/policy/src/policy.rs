@@ -47,7 +47,7 @@ pub struct Incoming {
 /// | a block is invalidated | `on_remove` |
 /// | the partition uses one slot more than ever | `reserve`, before `on_insert` |
 ///
-/// # Why this shape carries the policies to come
+/// # Why this shape carries all of them
 ///
 /// * **LRU, FIFO, SLRU, two-pool**: lists of slots ([`crate::Links`]); `on_move` renames a slot within its list.
 /// * **CLOCK, SIEVE**: the hand moves in `victim`, which therefore takes `&mut self` and may relink. A visited bit is a
@@ -57,17 +57,19 @@ pub struct Incoming {
 ///   `on_evict` and `on_insert` name the block and residents need no key of their own. *Leaving because somebody else came*
 ///   (`on_evict`, may leave a ghost) differs from *no longer true* (`on_remove`, must not). ARC adapts its target by the
 ///   ghost list that the incoming block is in, before it chooses: so `victim` knows the incoming block. LIRS keeps
-///   resident and non-resident blocks in one stack: ids above the residents' slots in its own arrays, renamed by
-///   `on_insert`. Ghosts are bounded by the capacity and counted in `footprint_bytes`.
+///   resident and non-resident blocks in one stack: even ids are slots, odd ids ghosts. Ghosts are bounded by the
+///   capacity and counted in `footprint_bytes`.
 /// * **W-TinyLFU** counts every access by block in a sketch: `on_hit` and `on_miss` name the block. Its duel between window
 ///   and main area is `victim`; a pure TinyLFU filter, and any policy that refuses one-time blocks, is `admit`.
 /// * **Two kinds of warm-up**: [`Insertion`] says why a block enters; `admit` refuses what would displace its betters.
+/// * **Belady** knows the future by the number of the look-up: it counts `on_hit` and `on_miss`.
 ///
 /// What it rules out on purpose: an eviction by `on_hit`. A hit costs a bounded number of links and nothing of the
 /// store. Policies whose segments have hard borders let them overhang until the next insertion (see [`crate::TwoPool`]).
 ///
-/// Every call but `visit_hottest_first` is `O(1)`; `victim` of CLOCK and SIEVE only amortised: after everything was used once, one call
-/// goes round all slots (about 10 ns each), which a data path with millions of them must know. No call allocates except
+/// Every call but `visit_hottest_first` is `O(1)` (Belady: `O(log n)`); `victim` of CLOCK, SIEVE and S3-FIFO, and LIRS's pruning,
+/// only amortised: after everything was used once, one call goes round all slots (about 10 ns each), which a data path with
+/// millions of them must know. No call allocates except
 /// `reserve` (and ghosts, within memory that `reserve` or `set_capacity` obtained). The trait can be a trait object;
 /// partitions take it as a type parameter, since a virtual call per hit is a measurable share of a hit.
 pub trait Policy {
