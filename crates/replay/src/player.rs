@@ -38,7 +38,7 @@ pub enum Load<'a> {
         /// How many clients, each with one request in flight.
         outstanding: usize,
         /// What the next request is: an operation that is a read or a write, and its whole sectors.
-        next: &'a mut dyn FnMut() -> (Operation, ByteRange),
+        next: &'a mut (dyn FnMut() -> (Operation, ByteRange) + Send),
     },
 }
 
@@ -245,6 +245,8 @@ impl Phase<'_> {
         };
         let lap = Nanos(((last.time.saturating_since(first.time).0 + 1_000_000) as f64 / speed) as u64);
         let mut lap_start = self.started;
+        // Writes that wait for an earlier one to the same sectors; what comes after them does not wait.
+        let mut held_back = VecDeque::new();
         loop {
             for request in &playable {
                 let offset = request.time.saturating_since(first.time).0 as f64 / speed;
@@ -252,21 +254,26 @@ impl Phase<'_> {
                 if due >= end || stop.load(Ordering::Relaxed) {
                     return Ok(());
                 }
-                self.settle_until(due);
-                let blocked = |phase: &Phase<'_>| {
-                    phase.outstanding.len() >= outstanding_max
-                        || (request.operation == Operation::Write && phase.shadow.is_written(request.range()))
-                };
-                while blocked(self) && Instant::now() < end {
+                self.settle_until(due, &mut held_back);
+                while self.outstanding.len() + held_back.len() >= outstanding_max && Instant::now() < end {
                     self.settle_one(end.saturating_duration_since(Instant::now()));
+                    self.release(&mut held_back);
                 }
-                if blocked(self) {
+                if Instant::now() >= end {
                     return Ok(());
                 }
-                self.report.lateness.record(Instant::now().saturating_duration_since(due).into());
-                self.submit(request.operation, request.range());
+                let (operation, range) = (request.operation, request.range());
+                if operation == Operation::Write && self.must_wait(range, &held_back) {
+                    held_back.push_back((due, range));
+                } else {
+                    self.submit_due(due, operation, range);
+                }
             }
             if !repeat {
+                while !held_back.is_empty() && Instant::now() < end {
+                    self.settle_one(end.saturating_duration_since(Instant::now()));
+                    self.release(&mut held_back);
+                }
                 return Ok(());
             }
             lap_start += Duration::from(lap);
@@ -276,7 +283,7 @@ impl Phase<'_> {
     fn play_closed(
         &mut self,
         outstanding: usize,
-        next: &mut dyn FnMut() -> (Operation, ByteRange),
+        next: &mut (dyn FnMut() -> (Operation, ByteRange) + Send),
         end: Instant,
         stop: &AtomicBool,
     ) -> Result<(), PlayError> {
@@ -322,14 +329,43 @@ impl Phase<'_> {
         self.connection.submit(OriginRequest { id: OriginRequestId(id), operation: request }, &self.sink);
     }
 
+    fn submit_due(&mut self, due: Instant, operation: Operation, range: ByteRange) {
+        self.report.lateness.record(Instant::now().saturating_duration_since(due).into());
+        self.submit(operation, range);
+    }
+
+    /// Whether a write to `range` would overtake or meet an earlier write to one of its sectors.
+    fn must_wait(&self, range: ByteRange, held_back: &VecDeque<(Instant, ByteRange)>) -> bool {
+        self.shadow.is_written(range) || held_back.iter().any(|(_, earlier)| earlier.overlaps(range))
+    }
+
+    /// Submits the writes whose turn has come, in their order.
+    fn release(&mut self, held_back: &mut VecDeque<(Instant, ByteRange)>) {
+        let mut waiting = VecDeque::with_capacity(held_back.len());
+        for (due, range) in held_back.drain(..) {
+            if self.must_wait(range, &waiting) {
+                waiting.push_back((due, range));
+            } else {
+                self.submit_due(due, Operation::Write, range);
+            }
+        }
+        *held_back = waiting;
+    }
+
     /// Takes completions until `due`.
-    fn settle_until(&mut self, due: Instant) {
+    fn settle_until(&mut self, due: Instant, held_back: &mut VecDeque<(Instant, ByteRange)>) {
+        // Also when `due` is over: a load that is late must not leave answers lying.
+        while let Ok(completion) = self.completions.try_recv() {
+            self.settle(completion);
+        }
+        self.release(held_back);
         loop {
             let left = due.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
             }
             self.settle_one(left);
+            self.release(held_back);
         }
     }
 
@@ -550,5 +586,64 @@ mod tests {
         requests.push(request(2_000, Operation::Read, 63 * 4096, 8192));
         assert!(matches!(play(&requests), Err(PlayError::OutsideVolume { index: 4, .. })));
         assert!(matches!(play(&[]), Err(PlayError::Empty)));
+    }
+
+    /// Answers from memory, but a write only once a read was submitted after it.
+    struct WritesWaitForReads {
+        memory: Arc<dyn Origin>,
+        waiting: Mutex<Vec<(OriginRequest, Arc<dyn CompletionSink>)>>,
+    }
+
+    impl Origin for WritesWaitForReads {
+        fn traits(&self) -> OriginTraits {
+            self.memory.traits()
+        }
+
+        fn submit(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
+            if request.operation.changes_content() {
+                return self.waiting.lock().unwrap().push((request, Arc::clone(sink)));
+            }
+            self.memory.submit(request, sink);
+            for (request, sink) in self.waiting.lock().unwrap().drain(..) {
+                self.memory.submit(request, &sink);
+            }
+        }
+
+        fn describe(&self) -> String {
+            self.memory.describe()
+        }
+    }
+
+    #[test]
+    fn a_write_that_must_wait_holds_nothing_else_up() {
+        let request = |micros, operation, offset| Request {
+            time: Nanos::micros(micros),
+            offset,
+            length: 4096,
+            latency: Nanos::MAX,
+            volume: VolumeIndex(0),
+            operation,
+        };
+        let shadow = Shadow::new(Content::new(1), 64 * 4096);
+        let memory = MemoryVolume::holding(&shadow, Fault::None);
+        let connection: Arc<dyn Origin> =
+            Arc::new(WritesWaitForReads { memory, waiting: Mutex::new(Vec::new()) });
+        let mut player = Player::new(shadow);
+        // The second write waits for the first, whose answer waits for the read, which must not wait for the second. The
+        // third overlaps the second alone and must not overtake it. The last read lets the second complete, the next the third.
+        let requests = [
+            request(0, Operation::Write, 0),
+            request(10, Operation::Write, 0),
+            request(20, Operation::Write, 0),
+            request(30, Operation::Read, 8192),
+            request(20_000, Operation::Read, 8192),
+            request(40_000, Operation::Read, 0),
+        ];
+        let load = Load::Trace { requests: &requests, speed: 1.0, repeat: false, outstanding_max: 8 };
+        let options = PlayOptions { duration: Duration::from_secs(60), interval: Duration::from_secs(1) };
+        let report = player.play(&connection, load, options, &AtomicBool::new(false)).unwrap();
+        assert_eq!((report.requests, report.wrong_count, report.errors), (6, 0, 0), "{:?}", report.wrong);
+        // All three writes were made, in their order: version 3 is what the sector holds.
+        assert_eq!(player.shadow().submit_read(ByteRange::new(0, 512)), [3]);
     }
 }
