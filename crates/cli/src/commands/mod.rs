@@ -1,6 +1,7 @@
 //! The subcommands: one module each, with its arguments, its `run`, and its JSON output.
 
 mod capture;
+mod demo;
 mod explain;
 mod mrc;
 mod plan;
@@ -20,6 +21,8 @@ pub(crate) enum Command {
     Mrc(mrc::MrcArgs),
     /// Say how much cache each volume needs for its objectives
     Plan(plan::PlanArgs),
+    /// Show two objectives violated and restored, on emulated disks
+    Demo(demo::DemoArgs),
     /// Record what clients ask of a volume, as a trace
     Capture(capture::CaptureArgs),
     /// Serve volumes over NBD, with caches in front of those that need them
@@ -36,6 +39,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Trace(command) => trace::run(command),
         Command::Mrc(args) => mrc::run(&args),
         Command::Plan(args) => plan::run(&args),
+        Command::Demo(args) => demo::run(&args),
         Command::Capture(args) => capture::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Status(args) => status::run(&args),

@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod capture;
+mod demo;
 mod mrc;
 mod peers;
 mod plan;
