@@ -24,6 +24,11 @@ impl Document {
         Ok(Document { file, text })
     }
 
+    /// What it says, as it was read.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
     /// What the document holds. Unknown keys and values of a wrong type are failures where `T` says so.
     pub(crate) fn parse<T: DeserializeOwned>(&self) -> Result<T, Failure> {
         toml::from_str(&self.text).map_err(|error: toml::de::Error| {

@@ -6,6 +6,8 @@ mod explain;
 mod mrc;
 mod plan;
 mod serve;
+mod sim;
+mod simulate;
 mod status;
 mod trace;
 
@@ -21,6 +23,10 @@ pub(crate) enum Command {
     Mrc(mrc::MrcArgs),
     /// Say how much cache each volume needs for its objectives
     Plan(plan::PlanArgs),
+    /// Find what caches under other policies would have missed
+    Simulate(simulate::SimulateArgs),
+    /// Run a scenario on virtual time, with the daemon's own controller
+    Sim(sim::SimArgs),
     /// Show two objectives violated and restored, on emulated disks
     Demo(demo::DemoArgs),
     /// Record what clients ask of a volume, as a trace
@@ -39,6 +45,8 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Trace(command) => trace::run(command),
         Command::Mrc(args) => mrc::run(&args),
         Command::Plan(args) => plan::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
+        Command::Sim(args) => sim::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Capture(args) => capture::run(&args),
         Command::Serve(args) => serve::run(&args),

@@ -10,6 +10,7 @@ mod mrc;
 mod peers;
 mod plan;
 mod serve;
+mod simulate;
 mod support;
 mod tools;
 mod trace;

@@ -1,0 +1,76 @@
+//! `forebay sim`: runs a scenario on virtual time, with the daemon's own controller.
+
+mod place;
+mod show;
+mod traces;
+
+use crate::document::Document;
+use crate::failure::{Context, Failure};
+use crate::output::{Output, OutputArgs, say, write_file};
+use forebay_sim::{RunError, Scenario, Simulation};
+use std::path::{Path, PathBuf};
+
+/// Runs a scenario on virtual time: devices, caches, workloads, and the daemon's own controller.
+///
+/// The scenario names them in TOML; docs/reference/scenario.md describes its keys, the folder scenarios/ holds some. Printed
+/// are, per volume: rate, latencies, hit ratio, quota, and the share of windows that kept each objective; then what the
+/// controller did. The same scenario, traces, seed and version give the same events, which the hash stands for. An objective
+/// that was not kept is an answer, not an error: the status is 0.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SimArgs {
+    /// The scenario (TOML); paths in it are relative to its folder
+    #[arg(value_name = "SCENARIO")]
+    scenario: PathBuf,
+
+    /// Chooses everything random [range: 0 to 2^64 - 1; default: the scenario's, 1 unless set there]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    #[command(flatten)]
+    output: OutputArgs,
+
+    /// Write a self-contained HTML report with charts over time to this file
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    report: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &SimArgs) -> Result<(), Failure> {
+    let document = Document::read(&args.scenario)?;
+    let scenario: Scenario = document.parse()?;
+    // Before the traces: what is wrong is said at once.
+    scenario.check().map_err(|error| place::failure(&document, error.key(), &error))?;
+    let folder = args.scenario.parent().unwrap_or(Path::new(""));
+    let traces = traces::read(&document, &scenario, folder)?;
+    let simulation = Simulation::new(&scenario, &traces, args.seed).map_err(|error| match error {
+        RunError::Scenario(error) => place::failure(&document, error.key(), &error),
+        other => Failure::new(chain(&other)),
+    })?;
+    let outcome = simulation.run();
+    for flag in &outcome.flags {
+        say(format_args!("note: `{}`: {}", flag.key, flag.message));
+    }
+    let shown = show::Shown { scenario: &scenario, outcome: &outcome };
+    let mut output = Output::new();
+    if args.output.json {
+        output.json(&shown.json())?;
+    } else {
+        shown.print(&mut output)?;
+    }
+    output.finish()?;
+    if let Some(path) = &args.report {
+        write_file(path, &shown.report().to_html().context("the report cannot be written")?)?;
+        say(format_args!("report written to {}", path.display()));
+    }
+    Ok(())
+}
+
+/// An error with what it comes from.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(&format!(": {error}"));
+        source = error.source();
+    }
+    text
+}

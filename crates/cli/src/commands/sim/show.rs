@@ -1,0 +1,233 @@
+//! How a run is shown: a table for people, JSON for programs, a report with charts.
+
+use crate::failure::Failure;
+use crate::output::{Output, bytes, count};
+use forebay_report::{Axis, Card, Chart, Quantity, Report, Series, Status, Table};
+use forebay_sim::scenario::Scenario;
+use forebay_sim::{ObjectiveOutcome, Outcome, VolumeSeries};
+use serde::Serialize;
+
+/// The layout of the JSON.
+const SCHEMA: &str = "forebay.sim/1";
+
+/// Decisions that a table shows at most.
+const DECISIONS_SHOWN: usize = 40;
+
+/// A run and what it was asked for.
+pub(super) struct Shown<'a> {
+    pub(super) scenario: &'a Scenario,
+    pub(super) outcome: &'a Outcome,
+}
+
+#[derive(Serialize)]
+pub(super) struct Json<'a> {
+    schema: &'static str,
+    about: &'a str,
+    #[serde(flatten)]
+    outcome: &'a Outcome,
+}
+
+fn ms(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"))
+}
+
+fn share(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{:.1} %", value * 100.0))
+}
+
+fn verdict(objective: &ObjectiveOutcome) -> (&'static str, Status) {
+    match objective.met {
+        Some(true) => ("kept", Status::Good),
+        Some(false) => ("not kept", Status::Bad),
+        None => ("never judged", Status::Plain),
+    }
+}
+
+impl Shown<'_> {
+    pub(super) fn json(&self) -> Json<'_> {
+        Json { schema: SCHEMA, about: &self.scenario.about, outcome: self.outcome }
+    }
+
+    fn volumes(&self) -> Table {
+        let mut table = Table::new([
+            "volume",
+            "requests/s",
+            "mean ms",
+            "p95 ms",
+            "p99 ms",
+            "hit ratio",
+            "quota mean",
+            "quota max",
+            "shed",
+        ]);
+        for volume in &self.outcome.volumes {
+            let totals = &volume.totals;
+            table.push([
+                volume.volume.clone(),
+                format!("{:.0}", totals.iops),
+                ms(totals.latency.mean_ms),
+                ms(totals.latency.p95_ms),
+                ms(totals.latency.p99_ms),
+                share(totals.hit_ratio),
+                bytes((totals.quota_blocks_mean * volume.block_bytes as f64) as u64),
+                bytes(totals.quota_blocks_max * volume.block_bytes),
+                count(totals.shed),
+            ]);
+        }
+        table
+    }
+
+    fn objectives(&self) -> Table {
+        let mut table =
+            Table::new(["volume", "objective", "windows kept", "wanted", "last missed", "verdict"]);
+        for volume in &self.outcome.volumes {
+            for objective in &volume.objectives {
+                table.push([
+                    volume.volume.clone(),
+                    objective.objective.clone(),
+                    share(objective.conforming_share),
+                    share(Some(objective.conforming_share_wanted)),
+                    objective.last_violation_s.map_or_else(|| "never".to_owned(), |at| format!("{at:.0} s")),
+                    verdict(objective).0.to_owned(),
+                ]);
+            }
+        }
+        table
+    }
+
+    fn decisions(&self, most: usize) -> Table {
+        let mut table = Table::new(["at", "what"]);
+        for decision in self.outcome.decisions.iter().take(most) {
+            table.push([format!("{:.0} s", decision.at.as_secs_f64()), decision.summary.clone()]);
+        }
+        table
+    }
+
+    pub(super) fn print(&self, output: &mut Output) -> Result<(), Failure> {
+        let outcome = self.outcome;
+        output.line(format_args!(
+            "{}: {:.0} s of virtual time, seed {}, {} requests, {} events, hash {}",
+            outcome.scenario,
+            outcome.seconds,
+            outcome.seed,
+            count(outcome.requests),
+            count(outcome.events),
+            outcome.hash,
+        ))?;
+        output.line(format_args!("sums from {:.0} s on\n", outcome.measure_from_s))?;
+        output.table(&self.volumes())?;
+        if outcome.volumes.iter().any(|volume| !volume.objectives.is_empty()) {
+            output.line("")?;
+            output.table(&self.objectives())?;
+        }
+        if !outcome.decisions.is_empty() {
+            output.line("")?;
+            output.table(&self.decisions(DECISIONS_SHOWN))?;
+            let more = outcome.decisions.len().saturating_sub(DECISIONS_SHOWN);
+            if more > 0 {
+                output.line(format_args!("and {more} more decisions; --json has them all"))?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn report(&self) -> Report {
+        let outcome = self.outcome;
+        let subtitle = format!(
+            "{:.0} s of virtual time, seed {}, {} requests, event hash {}",
+            outcome.seconds,
+            outcome.seed,
+            count(outcome.requests),
+            outcome.hash
+        );
+        let mut report = Report::new(format!("Simulation: {}", outcome.scenario), subtitle);
+        if !self.scenario.about.is_empty() {
+            report = report.paragraph(self.scenario.about.clone());
+        }
+        report = report.note(
+            Status::Plain,
+            "Simulated: devices are models, no byte was moved. The controller, the caches' bookkeeping and what is observed \
+             are those of the daemon.",
+        );
+        for flag in &outcome.flags {
+            report = report.note(Status::Attention, format!("{}: {}", flag.key, flag.message));
+        }
+        let cards: Vec<Card> = outcome
+            .volumes
+            .iter()
+            .flat_map(|volume| volume.objectives.iter().map(move |objective| (volume, objective)))
+            .map(|(volume, objective)| {
+                let detail = format!("of the windows kept {}", objective.objective);
+                Card::new(volume.volume.clone(), share(objective.conforming_share), detail)
+                    .with_status(verdict(objective).1)
+            })
+            .collect();
+        if !cards.is_empty() {
+            report = report.cards(cards);
+        }
+        report = report.heading("Volumes").table(self.volumes());
+        if outcome.volumes.iter().any(|volume| !volume.objectives.is_empty()) {
+            report = report.table(self.objectives());
+        }
+        report = report.heading("Over time").chart(self.chart(
+            "Mean latency",
+            "latency",
+            Quantity::Latency,
+            |row| row.latency.mean_ms.map(|ms| ms / 1_000.0),
+        ));
+        report = report.chart(self.chart(
+            "Completed requests per second",
+            "requests/s",
+            Quantity::Count,
+            |row| Some(row.iops),
+        ));
+        report =
+            report.chart(self.chart("Quota", "quota", Quantity::Bytes, |row| Some(row.quota_blocks as f64)));
+        report = report.chart(self.chart("Hit ratio", "hit ratio", Quantity::Ratio, |row| row.hit_ratio));
+        let mut busy = Chart::new(
+            "Share of time that origins were busy",
+            Axis::linear("time", Quantity::Time),
+            Axis::linear("busy", Quantity::Ratio),
+        );
+        for origin in &outcome.origins {
+            let points = origin.intervals.iter().map(|row| (row.at_s, row.utilisation)).collect();
+            busy = busy.with_series(Series::line(origin.origin.clone(), points));
+        }
+        report = report.chart(busy);
+        if !outcome.decisions.is_empty() {
+            report = report.heading("What was decided").table(self.decisions(usize::MAX));
+        }
+        report
+    }
+
+    fn chart(
+        &self,
+        title: &str,
+        label: &str,
+        quantity: Quantity,
+        of: impl Fn(&forebay_sim::IntervalRow) -> Option<f64>,
+    ) -> Chart {
+        let mut chart =
+            Chart::new(title, Axis::linear("time", Quantity::Time), Axis::linear(label, quantity));
+        let scale = |volume: &VolumeSeries| match quantity {
+            Quantity::Bytes => volume.block_bytes as f64,
+            _ => 1.0,
+        };
+        for volume in &self.outcome.volumes {
+            let points: Vec<(f64, f64)> = volume
+                .intervals
+                .iter()
+                .filter_map(|row| of(row).map(|value| (row.at_s, value * scale(volume))))
+                .collect();
+            if !points.is_empty() {
+                chart = chart.with_series(Series::step(volume.volume.clone(), points));
+            }
+            if quantity == Quantity::Latency {
+                for objective in volume.objectives.iter().filter(|objective| objective.unit == "s") {
+                    chart = chart.with_level(format!("{}'s objective", volume.volume), objective.bound);
+                }
+            }
+        }
+        chart
+    }
+}

@@ -1,0 +1,82 @@
+//! From the traces that a scenario names to the requests of its loads.
+
+use super::place;
+use crate::document::Document;
+use crate::failure::Failure;
+use crate::input::{self, trace_failure};
+use forebay_sim::scenario::{LoadTable, Scenario, VolumeTable};
+use forebay_sim::{RecordedRequest, Traces};
+use forebay_trace::{Operation, ReadOptions, TraceReader, VolumeIndex};
+use std::path::Path;
+use std::sync::Arc;
+
+/// More requests of one load than this are refused: they are held in memory, 24 bytes each (ours).
+const REQUESTS_MAX: usize = 100_000_000;
+
+/// Reads the trace of every load that has one.
+pub(super) fn read(document: &Document, scenario: &Scenario, folder: &Path) -> Result<Traces, Failure> {
+    let mut traces = Traces::new();
+    for (at, volume) in scenario.volume.iter().enumerate() {
+        for (place, load) in volume.load.iter().enumerate() {
+            if let Some(path) = &load.trace {
+                let key = format!("volume[{at}].load[{place}].trace");
+                let requests = read_one(document, &key, volume, load, &folder.join(path))?;
+                traces.insert((at, place), requests);
+            }
+        }
+    }
+    Ok(traces)
+}
+
+fn read_one(
+    document: &Document,
+    key: &str,
+    volume: &VolumeTable,
+    load: &LoadTable,
+    path: &Path,
+) -> Result<Arc<[RecordedRequest]>, Failure> {
+    let options = ReadOptions { page_size: volume.block_size(), ..ReadOptions::default() };
+    let mut reader =
+        TraceReader::open(input::open(&[path.to_path_buf()])?, &options).map_err(trace_failure)?;
+    if !reader.format().has_time() {
+        let message = format!("a {} trace has no times", reader.format());
+        return Err(place::failure(document, key, message));
+    }
+    let mut requests: Vec<RecordedRequest> = Vec::new();
+    let mut batch = Vec::new();
+    let mut wanted: Option<VolumeIndex> = None;
+    while reader.next_batch(&mut batch).map_err(trace_failure)? > 0 {
+        if let Some(name) = &load.trace_volume
+            && wanted.is_none()
+        {
+            wanted = reader.volumes().iter().position(|known| known == name).map(|at| VolumeIndex(at as u32));
+        }
+        for request in &batch {
+            let of_volume = load.trace_volume.is_none() || wanted == Some(request.volume);
+            let writes = match request.operation {
+                Operation::Read => false,
+                Operation::Write => true,
+                _ => continue,
+            };
+            if !of_volume || request.length == 0 {
+                continue;
+            }
+            if requests.len() == REQUESTS_MAX {
+                let message = format!("the trace holds more than {REQUESTS_MAX} requests of this volume");
+                return Err(place::failure(document, key, message));
+            }
+            let length = u32::try_from(request.length).map_err(|_| {
+                place::failure(document, key, format_args!("a request asks for {} bytes", request.length))
+            })?;
+            requests.push(RecordedRequest { at: request.time, offset: request.offset, length, writes });
+        }
+    }
+    if requests.is_empty() {
+        let message = match &load.trace_volume {
+            Some(name) => format!("the trace holds no read or write of a volume `{name}`"),
+            None => "the trace holds neither a read nor a write".to_owned(),
+        };
+        return Err(place::failure(document, key, message));
+    }
+    Ok(requests.into())
+}
