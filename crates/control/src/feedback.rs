@@ -155,7 +155,16 @@ pub fn correct(input: &FeedbackInput<'_>, rules: &FeedbackRules) -> Correction {
         .blocks_min
         .max(input.insufficient_blocks.map_or(0, |blocks| blocks + chunk))
         .max(input.model_blocks.map_or(0, |blocks| blocks.min(cautious)));
-    let blocks = round_up(slowest.max(proportional).max(floor), chunk);
+    let mut blocks = round_up(slowest.max(proportional).max(floor), chunk);
+    // A few chunks are fewer than any of these shares leaves: then one chunk goes, if nothing that is known forbids it.
+    let smaller = (input.blocks.saturating_sub(1) / chunk) * chunk;
+    let known = input
+        .blocks_min
+        .max(input.insufficient_blocks.map_or(0, |blocks| blocks + chunk))
+        .max(input.model_blocks.unwrap_or(0));
+    if blocks >= input.blocks && smaller >= known.max(chunk) {
+        blocks = smaller;
+    }
     if blocks >= input.blocks {
         return Correction::Hold(HoldReason::AtFloor);
     }
@@ -294,6 +303,22 @@ mod tests {
         assert_eq!(correct(&modelled, &rules), Correction::Shrink { blocks: 950, error: -0.5 });
         let floored = FeedbackInput { insufficient_blocks: Some(995), ..input(&[-0.5; 8]) };
         assert_eq!(correct(&floored, &rules), Correction::Hold(HoldReason::AtFloor));
+    }
+
+    #[test]
+    fn a_few_chunks_shrink_by_one_until_something_is_known_to_fail() {
+        let rules = FeedbackRules::default();
+        // Three chunks of 256: a quarter less is 576, which rounds up to 768 again; so one chunk goes.
+        let three = FeedbackInput { blocks: 768, chunk_blocks: 256, ..input(&[-0.6; 8]) };
+        assert_eq!(correct(&three, &rules), Correction::Shrink { blocks: 512, error: -0.6 });
+        // 512 failed before, or the model wants more, or it is the last chunk: it stays.
+        for kept in [
+            FeedbackInput { insufficient_blocks: Some(512), ..three },
+            FeedbackInput { model_blocks: Some(600), ..three },
+            FeedbackInput { blocks: 256, ..three },
+        ] {
+            assert_eq!(correct(&kept, &rules), Correction::Hold(HoldReason::AtFloor), "{kept:?}");
+        }
     }
 
     #[test]
