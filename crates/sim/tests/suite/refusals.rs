@@ -77,3 +77,37 @@ fn doomed_scenarios_are_refused_with_the_arithmetic() {
     let error = refused("\"5ms\"", "\"100us\"").to_string();
     assert_eq!(error, "100us cannot be kept: a hit in the fastest tier takes 150us");
 }
+
+#[test]
+fn the_scenarios_that_are_shipped_can_be_run() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios");
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("the folder is there").flatten() {
+        let text = std::fs::read_to_string(entry.path()).expect("a text");
+        scenario(&text).check().unwrap_or_else(|error| panic!("{}: {error}", entry.path().display()));
+        names.push(entry.file_name());
+    }
+    assert!(names.len() >= 3, "{names:?}");
+}
+
+#[test]
+fn the_reference_names_every_key() {
+    let reference = include_str!("../../../../docs/reference/scenario.md");
+    // A key that nobody knows makes the reader name all those that it does.
+    for (from, to) in [
+        ("name = \"good\"", "name = \"good\"\nzz = 1"),
+        ("cache.memory", "cache.zz = 1\ncache.memory"),
+        ("servers = 2", "zz = 2"),
+        ("size = \"1GiB\"", "size = \"1GiB\"\nzz = 1"),
+        ("rate = 100", "zz = 1"),
+        ("latency = \"5ms\"", "zz = 1"),
+    ] {
+        let error = toml::from_str::<Scenario>(&GOOD.replacen(from, to, 1)).expect_err(to).to_string();
+        let (_, keys) = error.split_once("expected one of ").expect("the reader lists the keys");
+        let keys: Vec<&str> = keys.split('`').skip(1).step_by(2).collect();
+        assert!(keys.len() >= 5, "{error}");
+        for key in keys {
+            assert!(reference.contains(&format!("`{key}`")), "`{key}` is not in docs/reference/scenario.md");
+        }
+    }
+}
