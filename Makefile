@@ -4,7 +4,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 CARGO ?= cargo
 # Warnings are errors where they are looked at, in `make lint`; a newer compiler's new warning breaks no build.
 
-.PHONY: help demo test build lint bench bench-smoke clean capture-demo chroot-test
+.PHONY: help demo test build lint bench bench-datapath soak mutants capture-demo chroot-test clean
 
 help: ## List what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
@@ -29,6 +29,21 @@ lint: ## Formatting and clippy, warnings as errors
 bench: ## Measure speed: ratios to a peer where there is one, and a hash of each result
 	@scripts/bootstrap test
 	scripts/bench $(BENCH)
+
+bench-datapath: ## Measure the data path against nbdkit, alternating, with fio
+	@scripts/bootstrap test
+	scripts/bench-datapath
+
+soak: ## Look for faults for MINUTES (60): seeds, kills, fuzzing
+	@scripts/bootstrap test
+	scripts/soak $(or $(MINUTES),60)
+
+mutants: ## Plant each bug of mutants/ and show within how many seeds it is found
+	@scripts/bootstrap build
+	scripts/mutants $(PATCHES)
+
+capture-demo: build ## Record anew what the demo plays (root, PostgreSQL)
+	scripts/capture-demo
 
 chroot-test: ## Try both README commands in a minimal Debian chroot (root, debootstrap)
 	scripts/chroot-test
