@@ -9,11 +9,18 @@ use toml::de::{DeTable, DeValue};
 
 /// A failure about `key`, as in `volume[0].load[1].rate`: at its line, or at that of the nearest table around it.
 pub(super) fn failure(document: &Document, key: &str, message: impl Display) -> Failure {
-    let place = DeTable::parse(document.text()).ok().and_then(|table| span_of(&table, key));
-    match place {
-        Some((span, true)) => document.failure(&span, message),
-        Some((span, false)) => document.failure(&span, format_args!("`{key}`: {message}")),
-        None => document.failure(&(0..0), format_args!("`{key}`: {message}")),
+    let text = document.text();
+    let place = DeTable::parse(text).ok().and_then(|table| span_of(&table, key));
+    let Some((span, exact)) = place else {
+        return document.failure(&(0..0), format_args!("`{key}`: {message}"));
+    };
+    // Of a line with several keys, as an inline table is, the document names the first.
+    let line = text[..span.start].rfind('\n').map_or(0, |end| end + 1);
+    let last = key.rsplit('.').next().unwrap_or(key);
+    if exact && text[line..].starts_with(last) {
+        document.failure(&span, message)
+    } else {
+        document.failure(&span, format_args!("`{key}`: {message}"))
     }
 }
 
