@@ -335,7 +335,8 @@ impl World {
     /// Volumes that were taken away come back, once their origins have ended what was asked of them before.
     fn return_volumes(&mut self) {
         for index in 0..self.volumes.len() {
-            let is_over = self.volumes[index].origin.requests.is_empty();
+            let is_over = self.volumes[index].origin.requests.is_empty()
+                && !self.answers.keys().any(|(volume, _)| *volume == index);
             if self.volumes[index].life != Life::Gone || !is_over || (!self.is_ending && self.percent(80)) {
                 continue;
             }

@@ -46,6 +46,8 @@ struct Cluster {
     fua: bool,
     /// When the change ended in an error after which it is not applied any more.
     failed: u64,
+    /// When its client was told of an error although the origin may still apply it.
+    doubted: u64,
 }
 
 /// One cell since its last cut.
@@ -57,6 +59,26 @@ struct CellHistory {
     /// When the last read of such a version started.
     before_last_start: u64,
     cut: u64,
+}
+
+impl CellHistory {
+    /// Whether a change that its client was told had failed is seen by who looked at `looked`, although a later one was acknowledged.
+    fn check_doubtful(&self, cell: u64, version: u64, doubtful: &Cluster, looked: u64) {
+        if doubtful.doubted == NEVER {
+            return;
+        }
+        for (over, cluster) in &self.clusters {
+            assert!(
+                cluster.acknowledged == NEVER
+                    || cluster.write_start < doubtful.doubted
+                    || looked <= cluster.acknowledged,
+                "cell {cell}: version {version}, of which its client was told an error at {}, is there although version {over},                  which started at {}, was acknowledged at {}: a lost write came back over a later one",
+                doubtful.doubted,
+                cluster.write_start,
+                cluster.acknowledged
+            );
+        }
+    }
 }
 
 /// One volume.
@@ -81,6 +103,7 @@ impl History {
             acknowledged: NEVER,
             fua,
             failed: NEVER,
+            doubted: NEVER,
         };
         let before = self.cells[cell as usize].clusters.insert(version, cluster);
         assert!(before.is_none(), "versions are unique");
@@ -97,6 +120,14 @@ impl History {
     pub(crate) fn write_failed(&mut self, cell: u64, version: u64, end: u64) {
         if let Some(cluster) = self.cells[cell as usize].clusters.get_mut(&version) {
             cluster.failed = end;
+        }
+    }
+
+    /// The client was told of an error, and the origin may apply the change later: but not over one that was acknowledged and that
+    /// started when this was known.
+    pub(crate) fn write_doubted(&mut self, cell: u64, version: u64, end: u64) {
+        if let Some(cluster) = self.cells[cell as usize].clusters.get_mut(&version) {
+            cluster.doubted = end;
         }
     }
 
@@ -164,6 +195,7 @@ impl History {
     /// Whether all that was acknowledged and flushed is there where the origin holds `held`.
     pub(crate) fn must_hold(&self, cell: u64, held: u64) {
         let history = &self.cells[cell as usize];
+        let doubted = history.clusters.get(&held).map_or(NEVER, |cluster| cluster.doubted);
         let established = match history.clusters.get(&held) {
             Some(cluster) => cluster.first_end.min(cluster.failed),
             None => {
@@ -177,6 +209,11 @@ impl History {
         for (version, cluster) in &history.clusters {
             let stable =
                 cluster.acknowledged != NEVER && (cluster.fua || cluster.acknowledged < self.flushed);
+            assert!(
+                !stable || cluster.write_start < doubted,
+                "cell {cell}: version {version}, which is stable, is lost; the origin holds version {held}, of which its client was \
+                 told an error at {doubted}, before {version} started: a lost write came back over a later one"
+            );
             assert!(
                 !stable || established >= cluster.write_start || *version == held,
                 "cell {cell}: version {version}, acknowledged at {} and {}, is lost; the origin holds version \
@@ -205,6 +242,7 @@ impl History {
                 cluster.first_read_end > cluster.write_start,
                 "cell {cell}: version {version} was read before it was written"
             );
+            history.check_doubtful(cell, *version, cluster, cluster.last_start);
             if cluster.first_end == NEVER {
                 continue; // Failed, or its client is gone, and it was never seen.
             }

@@ -109,3 +109,24 @@ fn a_seed_takes_the_same_course_each_time() {
         assert_eq!(run(seed), run(seed), "seed {seed}");
     }
 }
+
+/// What the fuzzers were given, and what they found, goes through the same code on every run of the suite.
+#[test]
+fn the_corpus_of_the_fuzzers_passes() {
+    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+    for (name, target) in forebay_simtest::fuzz::TARGETS {
+        let mut files: Vec<_> = std::fs::read_dir(corpus.join(name))
+            .unwrap_or_else(|error| panic!("corpus `{name}`: {error}"))
+            .map(|entry| entry.expect("the corpus can be read").path())
+            .collect();
+        files.sort();
+        assert!(!files.is_empty(), "the corpus of `{name}` is empty");
+        for file in files {
+            let input = std::fs::read(&file).expect("the corpus can be read");
+            if let Err(panic) = catch_unwind(|| target(&input)) {
+                eprintln!("simtest: {} fails", file.display());
+                resume_unwind(panic);
+            }
+        }
+    }
+}

@@ -359,7 +359,9 @@ impl World {
             &mut self.volumes[volume];
         if asked.kind.changes_content() && asked.version != NO_VERSION {
             for cell in origin.cells(asked.range) {
-                if !origin.lost.contains(&(cell, asked.version)) {
+                if origin.lost.contains(&(cell, asked.version)) {
+                    history.write_doubted(cell, asked.version, now);
+                } else {
                     history.write_failed(cell, asked.version, now);
                 }
             }
