@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod capture;
+mod crash;
 mod demo;
 mod mrc;
 mod peers;
