@@ -208,7 +208,7 @@ fn caches(text: &mut Text, volumes: &Volumes<'_>) {
     text.family(
         "forebay_cache_lookups_total",
         "counter",
-        "Blocks that reads looked up; bypass: the cache could not answer at that time. Without a quota nothing is looked up.",
+        "Blocks that reads asked for, by what the cache had; bypass: it was not looked at, because the volume had no cache.",
     );
     for (volume, _) in volumes {
         let seen = &volume.observation.cache;

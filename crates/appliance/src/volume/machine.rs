@@ -206,6 +206,8 @@ impl VolumeMachine {
             locality.observe_read(blocks.first, blocks.count(), now);
         }
         if self.caches_nothing() {
+            // Counted, so that hits, misses and bypasses add up to the blocks read, whatever the quota was.
+            self.cache.bypass(blocks.count());
             return if range.length == 0 { ReadOutcome::Served } else { self.pass_through(now, tag, range) };
         }
         let start = output.len();
