@@ -1,8 +1,8 @@
 //! Allocation: the master that decides who gets how much cache when not everybody can have enough.
 //!
 //! Each claim says what every number of chunks would cost in weighted violation. The sum is minimised exactly by
-//! dynamic programming, because real curves have cliffs over which a greedy step cannot see (ALGORITHMS, sizing by
-//! feedback). Claims of a higher priority are settled before all lower ones. Invariant: the chunks handed out never
+//! dynamic programming, because real curves have cliffs over which a greedy step cannot see (the form is ours).
+//! Claims of a higher priority are settled before all lower ones. Invariant: the chunks handed out never
 //! exceed the capacity.
 //!
 //! It is *not* aware that a cache in front of one workload relieves its neighbours; [`coupled`] improves an

@@ -1,4 +1,4 @@
-//! Feedback: corrects the size of a granted partition by the error that remains (Hybrid Store; law of ALGORITHMS).
+//! Feedback: corrects the size of a granted partition by the error that remains (Hybrid Store publishes that it does so; the law is ours).
 //!
 //! `y` is a percentile of the errors of the intervals since the last change. Above 0 the partition grows by a clamped
 //! gain; below `-dead_band`, and with the mean also kept, it shrinks; in between it stays. After a change the error

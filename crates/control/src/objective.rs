@@ -160,7 +160,7 @@ impl Objective {
     ///
     /// `value` is in the target's unit: seconds, requests per second or bytes per second. Latencies give
     /// `value / bound - 1`, floors `floor / value - 1`, so that both are `L / SLO - 1` for a closed loop
-    /// (ALGORITHMS: the master minimises their weighted sum); a floor with nothing served gives infinity.
+    /// (the master minimises their weighted sum); a floor with nothing served gives infinity.
     pub fn excess(&self, value: f64) -> f64 {
         match self.target {
             Target::Latency { at_most, .. } => value / at_most.as_secs_f64() - 1.0,

@@ -12,8 +12,7 @@
 //! Schweitzer's estimate of the queue that an arrival finds (exact for one workload of exponential service on balanced
 //! queues; both are tested). It is *not* a model of an elevator, a stripe's request splitting or an array cache:
 //! these appear only through the service times, which are inverted from what was observed ([`infer`]). Where a
-//! number is ours its comment says so. Source of the shape `h * L_cache + (1 - h) * L_origin(load that is left)`:
-//! ALGORITHMS, sizing by feedback; closed and mixed queues: Reiser and Lavenberg, JACM 27(2), 1980.
+//! number is ours its comment says so. The shape `h * L_cache + (1 - h) * L_origin(load that is left)` is ours; closed and mixed queues: Reiser and Lavenberg, JACM 27(2), 1980.
 
 use crate::objective::{Objective, Operations, Statistic, Target};
 

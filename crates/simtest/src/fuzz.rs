@@ -9,8 +9,11 @@ use forebay_trace::{BATCH_REQUESTS, Format, Ids, ReadAhead, ReadOptions, Source,
 use std::collections::BTreeMap;
 use std::io::Cursor;
 
+/// Does something with any bytes; finds a fault by panicking.
+pub type Target = fn(&[u8]);
+
 /// Every target: its name, which is that of its folder in the corpus, and its body.
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[
+pub const TARGETS: &[(&str, Target)] = &[
     ("nbd_server", nbd_server),
     ("nbd_client", nbd_client),
     ("trace_readers", trace_readers),
