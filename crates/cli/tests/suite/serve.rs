@@ -41,10 +41,9 @@ impl Daemon {
         Daemon { child, words }
     }
 
-    fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        let status = Command::new("kill").args([format!("-{name}"), pid]).status().expect("kill runs");
-        assert!(status.success());
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).expect("the daemon runs");
     }
 }
 
@@ -112,7 +111,7 @@ fn a_daemon_serves_says_how_it_does_and_drains_on_sigterm() {
         }
         assert!(completions.try_recv().is_err(), "the write was done before it was seen");
     }
-    daemon.signal("TERM");
+    daemon.signal(rustix::process::Signal::TERM);
     let answer = completions.recv_timeout(Duration::from_secs(20)).expect("the write is answered");
     assert_eq!(answer.result, Ok(Vec::new()), "what was in flight completed");
     assert!(daemon.child.wait().expect("it ends").success());
@@ -134,7 +133,7 @@ fn sockets_of_a_daemon_that_was_killed_are_taken_over() {
     let mut daemon = Daemon::start(&config);
     let second = run(args(&[&"serve", &config]));
     assert!(!second.status.success(), "two daemons do not serve one file");
-    daemon.signal("INT");
+    daemon.signal(rustix::process::Signal::INT);
     assert!(daemon.child.wait().expect("it ends").success());
 }
 
