@@ -143,7 +143,8 @@ fn libnbd_tools_copy_and_describe() {
     let served = Served::new(Bytes::mib(64));
     let uri = served.uri();
     let info: serde_json::Value =
-        serde_json::from_slice(&run("nbdinfo", &["--json", "--no-content", &uri]).stdout).expect("nbdinfo prints JSON");
+        serde_json::from_slice(&run("nbdinfo", &["--json", "--no-content", &uri]).stdout)
+            .expect("nbdinfo prints JSON");
     assert_eq!(info["exports"][0]["export-size"], 64 << 20);
     let list = String::from_utf8(run("nbdinfo", &["--list", &uri]).stdout).expect("text");
     assert!(list.contains("data"), "{list}");
