@@ -1,0 +1,176 @@
+//! Changes: writes, trims and zeroes on their way to the origin, and what becomes of the cached blocks when they end.
+
+use super::super::request::{Errno, Reply, RequestTag};
+use super::super::writes::{Change, Write, WritePart};
+use super::{InFlight, Kind, VolumeMachine, span_in};
+use crate::slab::SlabKey;
+use forebay_origin::OriginError;
+use forebay_units::{BlockRange, ByteRange, Nanos};
+
+impl VolumeMachine {
+    pub(super) fn change(
+        &mut self,
+        now: Nanos,
+        tag: RequestTag,
+        range: ByteRange,
+        change: Change,
+        fua: bool,
+    ) {
+        if let Err(errno) = self.check(range, true) {
+            return self.refuse(tag, errno);
+        }
+        if range.length == 0 {
+            return self.reply(Reply { tag, result: Ok(Vec::new()) });
+        }
+        let write = Write {
+            tag,
+            started: now,
+            range,
+            blocks: range.blocks(self.settings.block_size),
+            change,
+            fua,
+            cursor: range.offset,
+            parts_pending: 0,
+            error: None,
+        };
+        let (key, may_start) = self.writes.admit(write);
+        if may_start {
+            self.start(now, key);
+        } else {
+            self.observer.counters.writes_delayed += 1;
+        }
+    }
+
+    /// Starts a change whose blocks it holds: from here on its blocks are not inserted, and fills in flight are marked.
+    fn start(&mut self, now: Nanos, key: SlabKey) {
+        let write = self.writes.writes.get_mut(key).expect("the caller just admitted it");
+        let blocks = write.blocks;
+        if self.doubt.overlaps(blocks) {
+            write.error = Some(Errno::IO);
+            return self.finish(now, key);
+        }
+        while let Some(fill_key) = self.reads.joinable.take_overlapping(blocks) {
+            let Some(InFlight { kind: Kind::Fill(fill), .. }) = self.in_flight.get_mut(fill_key) else {
+                unreachable!("a joinable fill is in flight");
+            };
+            fill.marked = true;
+        }
+        self.send_parts(key);
+    }
+
+    /// Sends as many parts of a change as may be outstanding.
+    fn send_parts(&mut self, key: SlabKey) {
+        let block_size = self.settings.block_size;
+        loop {
+            let write = self.writes.writes.get_mut(key).expect("a change with parts to send is in flight");
+            let done = write.error.is_some() || write.cursor == write.range.end();
+            if done || write.parts_pending >= self.settings.limits.write_parts_max {
+                return;
+            }
+            let zero_max =
+                self.settings.limits.zero_part_bytes_max.0 >> block_size.shift() << block_size.shift();
+            let bytes_max = match write.change {
+                Change::Write { .. } => self.part_bytes_max,
+                _ => self.part_bytes_max.min(zero_max.max(block_size.bytes())),
+            };
+            let end = write.next_part_end(bytes_max, block_size);
+            let is_write = matches!(write.change, Change::Write { .. });
+            let mut blocks = ByteRange::new(write.cursor, end - write.cursor).blocks(block_size);
+            // No block can enter while the change is in flight, so what is not cached now needs no copy.
+            let keep = is_write && self.cache.resident_blocks() > 0 && blocks.any(|b| self.cache.contains(b));
+            let part = write.cut_part(key, end, keep);
+            self.enqueue(Kind::Part(part));
+        }
+    }
+
+    pub(super) fn part_ended(&mut self, now: Nanos, part: WritePart, result: Result<Vec<u8>, OriginError>) {
+        let blocks = part.range.blocks(self.settings.block_size);
+        let write =
+            self.writes.writes.get_mut(part.write).expect("a change is in flight until its last part ended");
+        write.parts_pending -= 1;
+        match result {
+            Ok(_) => {
+                let zeroes = matches!(write.change, Change::WriteZeroes { .. });
+                self.apply(&part, blocks, zeroes);
+            }
+            Err(error) => {
+                write.error = write.error.or(Some(Errno(error.errno())));
+                self.cache.invalidate(blocks);
+                if matches!(error, OriginError::OutcomeUnknown { .. }) {
+                    self.observer.counters.outcomes_unknown += 1;
+                    self.doubt.insert(blocks);
+                    if self.doubt.len() > self.settings.limits.doubt_runs_max {
+                        self.doubt.widen();
+                        self.invalidate_doubt();
+                    }
+                }
+            }
+        }
+        self.send_parts(part.write);
+        let write = self.writes.writes.get(part.write).expect("it is finished below only");
+        if write.parts_pending == 0 {
+            self.finish(now, part.write);
+        }
+    }
+
+    /// Blocks in doubt are not cached and not about to be: true of those that became so by widening, too.
+    fn invalidate_doubt(&mut self) {
+        let runs: Vec<BlockRange> = self.doubt.iter().collect();
+        for blocks in runs {
+            self.cache.invalidate(blocks);
+            while let Some(fill_key) = self.reads.joinable.take_overlapping(blocks) {
+                if let Some(InFlight { kind: Kind::Fill(fill), .. }) = self.in_flight.get_mut(fill_key) {
+                    fill.marked = true;
+                }
+            }
+        }
+    }
+
+    /// The origin did this part: what is cached of it becomes what the origin holds.
+    fn apply(&mut self, part: &WritePart, blocks: BlockRange, zeroes: bool) {
+        if self.cache.resident_blocks() == 0 {
+            return;
+        }
+        if !zeroes && part.kept.is_none() {
+            // A trim (whatever the origin returns from now on is right, so it must be asked), or a write of which
+            // nothing was cached when it started, and nothing entered since.
+            self.cache.invalidate(blocks);
+            return;
+        }
+        let block_size = self.settings.block_size;
+        let zero_block = if zeroes { vec![0; block_size.bytes() as usize] } else { Vec::new() };
+        for block in blocks {
+            let span = span_in(part.range, block, block_size);
+            match &part.kept {
+                Some(data) => {
+                    let at = block.offset(block_size) + span.start as u64 - part.range.offset;
+                    self.cache.patch(block, span.start, &data[at as usize..at as usize + span.len()]);
+                }
+                None => {
+                    self.cache.patch(block, span.start, &zero_block[..span.len()]);
+                }
+            }
+        }
+    }
+
+    /// All parts of a change ended: answers, and starts those that waited for it.
+    fn finish(&mut self, now: Nanos, key: SlabKey) {
+        let mut ended = vec![key];
+        while let Some(key) = ended.pop() {
+            let write = self.writes.finish(key);
+            self.observer.writes.record(now.saturating_since(write.started));
+            let result = write.error.map_or(Ok(Vec::new()), Err);
+            self.reply(Reply { tag: write.tag, result });
+            for next in self.writes.startable() {
+                let blocks = self.writes.writes.get(next).expect("startable changes are in the table").blocks;
+                if self.doubt.overlaps(blocks) {
+                    // Not through `start`, which would come back here once per waiting change.
+                    self.writes.writes.get_mut(next).expect("as above").error = Some(Errno::IO);
+                    ended.push(next);
+                } else {
+                    self.start(now, next);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! The machine of one volume: what happens to every request, without I/O, clock or threads.
+//!
+//! This file holds its state and both its edges, to clients and to the origin; `reading`, `changing` and `commanding` hold what happens
+//! in between.
+
+mod changing;
+mod commanding;
+mod reading;
+
+use super::observation::Observer;
+use super::prewarm::Prewarm;
+use super::ranges::RangeSet;
+use super::reads::{Fill, Reads};
+use super::request::{ClientOperation, Errno, Reply, RequestTag, VolumeLimits};
+use super::writes::{Change, WritePart, Writes};
+use crate::slab::{Slab, SlabKey};
+use forebay_cache::CachePartition;
+use forebay_locality::{LiveConfig, LiveObserver};
+use forebay_origin::{OriginCompletion, OriginOperation, OriginRequest, OriginRequestId, OriginTraits};
+use forebay_policy::TwoPool;
+use forebay_units::{BlockIndex, BlockRange, BlockSize, ByteRange, Bytes, Nanos, Ratio};
+use std::collections::VecDeque;
+use thiserror::Error;
+
+/// What a volume's machine is made from.
+#[derive(Clone, Debug)]
+pub struct VolumeSettings {
+    /// Size and abilities of the origin.
+    pub origin: OriginTraits,
+    /// Refuses every change, whatever the origin allows.
+    pub read_only: bool,
+    /// The unit of caching.
+    pub block_size: BlockSize,
+    /// The partition's quota at the start, in bytes; whole blocks of it are used. 0: nothing is cached.
+    pub quota: Bytes,
+    /// The share of the single-touch pool.
+    pub single_touch_share: Ratio,
+    /// Makes the collisions of the index unpredictable to clients.
+    pub seed: u64,
+    /// How curve, working set and hot zones are observed; `None`: not at all. Its block size is that of the volume.
+    pub locality: Option<LiveConfig>,
+    /// Maxima.
+    pub limits: VolumeLimits,
+}
+
+/// Why a machine cannot be made from its settings.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum VolumeSettingsError {
+    /// Blocks would not be aligned as the origin needs it.
+    #[error("block size `{found}` is below the origin's smallest unit `{origin}`")]
+    BlockSizeBelowOrigin {
+        /// What was set.
+        found: BlockSize,
+        /// What the origin accepts at least.
+        origin: Bytes,
+    },
+    /// The origin cannot fill a block in one request.
+    #[error("block size `{found}` is above the origin's longest request `{origin}`")]
+    BlockSizeAboveOrigin {
+        /// What was set.
+        found: BlockSize,
+        /// What the origin accepts at most.
+        origin: Bytes,
+    },
+}
+
+/// A request at the origin, or in the queue before it.
+#[derive(Debug)]
+struct InFlight {
+    kind: Kind,
+    submitted_at: Nanos,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Fill(Fill),
+    Part(WritePart),
+    Flush { tag: RequestTag },
+}
+
+/// The request machine of one volume: its partition, everything in flight on it, and the rules that keep reads true.
+///
+/// Told of requests ([`VolumeMachine::read`], [`VolumeMachine::request`]), completions ([`VolumeMachine::complete`]), commands and
+/// the time, it yields replies ([`VolumeMachine::take_replies`]) and requests for the origin ([`VolumeMachine::take_submissions`]).
+/// The same calls with the same arguments yield the same answers.
+#[derive(Debug)]
+pub struct VolumeMachine {
+    settings: VolumeSettings,
+    /// Longest origin request, a multiple of the block size.
+    part_bytes_max: u64,
+    cache: CachePartition<TwoPool>,
+    reads: Reads,
+    writes: Writes,
+    in_flight: Slab<InFlight>,
+    /// Not yet handed to the origin.
+    queue: VecDeque<SlabKey>,
+    at_origin: usize,
+    flushes: usize,
+    doubt: RangeSet,
+    prewarm: Option<Prewarm>,
+    prewarm_generation: u32,
+    observer: Observer,
+    locality: Option<LiveObserver>,
+    replies: Vec<Reply>,
+    /// Reads served since the batch began, whose latency is known when it ends.
+    served_in_batch: u32,
+    draining: bool,
+}
+
+/// Slots of a shrinking partition that one call of [`VolumeMachine::step`] works off (ours; well under a millisecond).
+pub const QUOTA_STEP_SLOTS: u32 = 256;
+
+impl VolumeMachine {
+    /// A machine with an empty partition.
+    ///
+    /// # Errors
+    /// [`VolumeSettingsError`] if the block size does not go with the origin.
+    pub fn new(settings: VolumeSettings, now: Nanos) -> Result<VolumeMachine, VolumeSettingsError> {
+        let (found, origin) = (settings.block_size, settings.origin);
+        if found.bytes() < u64::from(origin.block_size_min) {
+            let origin = Bytes(origin.block_size_min.into());
+            return Err(VolumeSettingsError::BlockSizeBelowOrigin { found, origin });
+        }
+        let part_bytes_max = u64::from(origin.request_bytes_max) >> found.shift() << found.shift();
+        if part_bytes_max == 0 {
+            let origin = Bytes(origin.request_bytes_max.into());
+            return Err(VolumeSettingsError::BlockSizeAboveOrigin { found, origin });
+        }
+        let cache = CachePartition::new(
+            TwoPool::new(settings.single_touch_share),
+            found,
+            settings.quota.0 >> found.shift(),
+            settings.seed,
+        );
+        let locality = settings.locality.map(|config| {
+            let zone_size = config.zone_size.max(Bytes(found.bytes()));
+            LiveObserver::new(LiveConfig { block_size: found, zone_size, ..config }, now)
+        });
+        Ok(VolumeMachine {
+            settings,
+            part_bytes_max,
+            cache,
+            reads: Reads::new(),
+            writes: Writes::new(),
+            in_flight: Slab::new(),
+            queue: VecDeque::new(),
+            at_origin: 0,
+            flushes: 0,
+            doubt: RangeSet::default(),
+            prewarm: None,
+            prewarm_generation: 0,
+            observer: Observer::new(now),
+            locality,
+            replies: Vec::new(),
+            served_in_batch: 0,
+            draining: false,
+        })
+    }
+
+    /// Size of the volume in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        self.settings.origin.size_bytes
+    }
+
+    /// Whether changes are refused.
+    pub fn is_read_only(&self) -> bool {
+        self.settings.read_only || self.settings.origin.read_only
+    }
+
+    /// Whether another request may be handed in; if not, the caller stops reading its connections until replies came.
+    pub fn has_room(&self) -> bool {
+        self.requests_in_flight() < self.settings.limits.requests_max
+    }
+
+    /// Client requests in flight.
+    pub fn requests_in_flight(&self) -> usize {
+        self.reads.reads.len() + self.writes.writes.len() + self.flushes
+    }
+
+    /// Whether nothing is in flight, warm-up included.
+    pub fn is_idle(&self) -> bool {
+        self.requests_in_flight() == 0 && self.in_flight.is_empty() && self.replies.is_empty()
+    }
+
+    /// Refuses new requests and ends the warm-up; what is in flight completes.
+    pub fn drain(&mut self) {
+        self.draining = true;
+        self.cancel_prewarm();
+    }
+
+    /// The bytes of whole blocks; the volume's last block may be short.
+    fn bytes_of(&self, blocks: BlockRange) -> ByteRange {
+        let offset = BlockIndex(blocks.first).offset(self.settings.block_size);
+        let end = BlockIndex(blocks.end).offset(self.settings.block_size).min(self.size_bytes());
+        ByteRange::new(offset, end - offset)
+    }
+
+    /// A client asks for anything but a read; a [`Reply`] for `tag` follows, perhaps at once.
+    pub fn request(&mut self, now: Nanos, tag: RequestTag, operation: ClientOperation) {
+        let counters = &mut self.observer.counters;
+        match operation {
+            ClientOperation::Write { offset, data, fua } => {
+                counters.writes += 1;
+                counters.bytes_written += data.len() as u64;
+                let range = ByteRange::new(offset, data.len() as u64);
+                self.change(now, tag, range, Change::Write { data }, fua);
+            }
+            ClientOperation::Trim { range, fua } => {
+                counters.trims += 1;
+                self.change(now, tag, range, Change::Trim, fua);
+            }
+            ClientOperation::WriteZeroes { range, may_trim, fua } => {
+                counters.write_zeroes += 1;
+                self.change(now, tag, range, Change::WriteZeroes { may_trim }, fua);
+            }
+            ClientOperation::Flush => {
+                counters.flushes += 1;
+                if self.draining {
+                    return self.refuse(tag, Errno::SHUTDOWN);
+                }
+                // Every write that was acknowledged is complete at the origin, so nothing has to be waited for.
+                self.flushes += 1;
+                self.enqueue(Kind::Flush { tag });
+            }
+            ClientOperation::Cache { range } => {
+                counters.cache_requests += 1;
+                self.load(now, tag, range);
+            }
+        }
+    }
+
+    /// Whether a request may be served at all.
+    fn check(&self, range: ByteRange, changes: bool) -> Result<(), Errno> {
+        if self.draining {
+            return Err(Errno::SHUTDOWN);
+        }
+        if changes && self.is_read_only() {
+            return Err(Errno::PERM);
+        }
+        let end = range.offset.checked_add(range.length);
+        if end.is_none_or(|end| end > self.size_bytes()) {
+            return Err(if changes { Errno::NO_SPACE } else { Errno::INVALID });
+        }
+        let unit = u64::from(self.settings.origin.block_size_min.max(1));
+        if changes
+            && !(range.offset.is_multiple_of(unit)
+                && (range.length.is_multiple_of(unit) || end == Some(self.size_bytes())))
+        {
+            return Err(Errno::INVALID);
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self, tag: RequestTag, errno: Errno) {
+        self.reply(Reply { tag, result: Err(errno) });
+    }
+
+    fn reply(&mut self, reply: Reply) {
+        self.observer.counters.errors += u64::from(reply.result.is_err());
+        self.replies.push(reply);
+    }
+
+    fn enqueue(&mut self, kind: Kind) -> SlabKey {
+        let key = self.in_flight.insert(InFlight { kind, submitted_at: Nanos::ZERO });
+        self.queue.push_back(key);
+        key
+    }
+
+    /// Moves the requests that the origin may be asked now into `requests`. Called when a batch of requests was handed
+    /// in: until then adjacent misses merge.
+    pub fn take_submissions(&mut self, now: Nanos, requests: &mut Vec<OriginRequest>) {
+        self.observer.outstanding(now, self.requests_in_flight());
+        self.pump_prewarm(now);
+        while self.at_origin < self.settings.limits.origin_requests_max {
+            let Some(key) = self.queue.pop_front() else { return };
+            let entry = self.in_flight.get_mut(key).expect("what is queued is in flight");
+            entry.submitted_at = now;
+            let counters = &mut self.observer.counters;
+            counters.origin_requests += 1;
+            let operation = match &mut entry.kind {
+                Kind::Fill(fill) => {
+                    fill.submitted = true;
+                    counters.origin_reads += 1;
+                    counters.origin_bytes_read += fill.bytes.length;
+                    OriginOperation::Read { range: fill.bytes }
+                }
+                Kind::Part(part) => {
+                    counters.origin_bytes_written += part.range.length;
+                    part.operation.take().expect("a part is submitted once")
+                }
+                Kind::Flush { .. } => OriginOperation::Flush,
+            };
+            self.at_origin += 1;
+            requests.push(OriginRequest { id: OriginRequestId(key.0), operation });
+        }
+    }
+
+    /// The origin answered. A completion of nothing that is in flight is ignored: an origin that answers twice must not
+    /// harm anybody.
+    pub fn complete(&mut self, now: Nanos, completion: OriginCompletion) {
+        let key = SlabKey(completion.id.0);
+        let submitted = self.in_flight.get(key).is_some_and(|entry| match &entry.kind {
+            Kind::Fill(fill) => fill.submitted,
+            Kind::Part(part) => part.operation.is_none(),
+            Kind::Flush { .. } => true,
+        });
+        if !submitted {
+            tracing::error!(
+                id = completion.id.0,
+                "origin completed a request that is not outstanding; ignored"
+            );
+            return;
+        }
+        let Some(entry) = self.in_flight.remove(key) else { return };
+        self.at_origin -= 1;
+        self.observer.origin.record(now.saturating_since(entry.submitted_at));
+        self.observer.counters.origin_errors += u64::from(completion.result.is_err());
+        match entry.kind {
+            Kind::Fill(fill) => self.fill_ended(now, key, fill, completion.result),
+            Kind::Part(part) => self.part_ended(now, part, completion.result),
+            Kind::Flush { tag } => {
+                self.flushes -= 1;
+                let result = completion.result.map(|_| Vec::new()).map_err(|error| Errno(error.errno()));
+                self.reply(Reply { tag, result });
+            }
+        }
+    }
+
+    /// Moves the replies that are ready to the end of `replies`.
+    pub fn take_replies(&mut self, replies: &mut Vec<Reply>) {
+        replies.append(&mut self.replies);
+    }
+
+    /// The batch of requests that were received at `started` has been answered as far as it could be: their hits took
+    /// until `now`. Called once per batch, so that a hit costs no reading of a clock.
+    pub fn end_batch(&mut self, started: Nanos, now: Nanos) {
+        self.observer.served(std::mem::take(&mut self.served_in_batch), started, now);
+    }
+}
+
+/// The bytes of `range` that lie in `block`, counted from the block's start.
+#[inline]
+fn span_in(range: ByteRange, block: BlockIndex, block_size: BlockSize) -> std::ops::Range<usize> {
+    let start = block.offset(block_size);
+    let low = range.offset.max(start) - start;
+    let high = (range.end() - start).min(block_size.bytes());
+    low as usize..high as usize
+}

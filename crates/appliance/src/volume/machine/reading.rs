@@ -1,0 +1,294 @@
+//! Reads: hits, misses, and the fills that bring what was missed.
+
+use super::super::reads::{Fill, Read};
+use super::super::request::{Errno, ReadOutcome, Reply, RequestTag};
+use super::{InFlight, Kind, VolumeMachine, span_in};
+use crate::slab::SlabKey;
+use forebay_cache::{Inserted, Insertion, Refusal};
+use forebay_origin::OriginError;
+use forebay_units::{BlockIndex, BlockRange, ByteRange, Nanos};
+
+impl VolumeMachine {
+    /// A client reads `range`. If all of it is cached, the bytes are appended to `output` (copied once) and nothing is
+    /// allocated; else a [`Reply`] for `tag` follows, and `output` is as it was.
+    #[inline]
+    pub fn read(
+        &mut self,
+        now: Nanos,
+        tag: RequestTag,
+        range: ByteRange,
+        output: &mut Vec<u8>,
+    ) -> ReadOutcome {
+        self.observer.read(range);
+        if let Err(errno) = self.check(range, false) {
+            self.observer.counters.errors += 1;
+            return ReadOutcome::Refused(errno);
+        }
+        let blocks = range.blocks(self.settings.block_size);
+        if let Some(locality) = &mut self.locality {
+            locality.observe_read(blocks.first, blocks.count(), now);
+        }
+        if self.caches_nothing() {
+            // Counted, so that hits, misses and bypasses add up to the blocks read, whatever the quota was.
+            self.cache.bypass(blocks.count());
+            return if range.length == 0 { ReadOutcome::Served } else { self.pass_through(now, tag, range) };
+        }
+        let start = output.len();
+        for block in blocks {
+            let Some(bytes) = self.cache.get(block) else {
+                self.read_missed(now, tag, range, block, &output[start..], false);
+                output.truncate(start);
+                return ReadOutcome::Pending;
+            };
+            output.extend_from_slice(&bytes[span_in(range, block, self.settings.block_size)]);
+        }
+        self.observer.counters.reads_hit += 1;
+        self.served_in_batch += 1;
+        ReadOutcome::Served
+    }
+
+    /// Whether reads may go past the cache: there is no quota, and nothing left of an earlier one. As long as a block is
+    /// resident it must be served: a read past it could see a write that is in flight, and a later one the block, which is
+    /// older.
+    fn caches_nothing(&self) -> bool {
+        self.cache.quota_blocks() == 0 && self.cache.resident_blocks() == 0
+    }
+
+    /// A read of a volume that caches nothing: as it is, widened only to the origin's smallest unit.
+    fn pass_through(&mut self, now: Nanos, tag: RequestTag, range: ByteRange) -> ReadOutcome {
+        let unit = u64::from(self.settings.origin.block_size_min.max(1));
+        let (mut offset, end) = (range.offset / unit * unit, range.end().next_multiple_of(unit));
+        let end = end.min(self.size_bytes());
+        let read = Read {
+            tag,
+            started: now,
+            range,
+            buffer: Vec::new(),
+            cache_only: false,
+            fills_pending: 0,
+            error: None,
+        };
+        let key = self.reads.reads.insert(read);
+        while offset < end {
+            let bytes = ByteRange::new(offset, (end - offset).min(self.part_bytes_max));
+            self.send_fill(BlockRange { first: 0, end: 0 }, bytes, true, Some(key));
+            offset = bytes.end();
+        }
+        ReadOutcome::Pending
+    }
+
+    pub(super) fn load(&mut self, now: Nanos, tag: RequestTag, range: ByteRange) {
+        if let Err(errno) = self.check(range, false) {
+            return self.refuse(tag, errno);
+        }
+        // With less quota than was asked for it would only push out its own blocks.
+        let quota_bytes = u64::from(self.cache.quota_blocks()) << self.settings.block_size.shift();
+        let range = ByteRange::new(range.offset, range.length.min(quota_bytes));
+        let missed = range.blocks(self.settings.block_size).find(|block| !self.cache.contains(*block));
+        match missed {
+            Some(block) => self.read_missed(now, tag, range, block, &[], true),
+            None => self.reply(Reply { tag, result: Ok(Vec::new()) }),
+        }
+    }
+
+    /// A read whose blocks before `missed` were hits with the bytes `prefix`; `missed` was looked up and is not there.
+    fn read_missed(
+        &mut self,
+        now: Nanos,
+        tag: RequestTag,
+        range: ByteRange,
+        missed: BlockIndex,
+        prefix: &[u8],
+        cache_only: bool,
+    ) {
+        let mut read =
+            Read { tag, started: now, range, buffer: Vec::new(), cache_only, fills_pending: 0, error: None };
+        if !prefix.is_empty() {
+            read.copy_in(range.offset, prefix);
+        }
+        let key = self.reads.reads.insert(read);
+        let blocks = range.blocks(self.settings.block_size);
+        let mut joined_until = 0;
+        let mut run: Option<u64> = None;
+        for block in missed.0..blocks.end {
+            let hit = if block == missed.0 { None } else { self.cache.get(BlockIndex(block)) };
+            if let Some(bytes) = hit {
+                if !cache_only {
+                    let span = span_in(range, BlockIndex(block), self.settings.block_size);
+                    let offset = BlockIndex(block).offset(self.settings.block_size) + span.start as u64;
+                    let read = self.reads.reads.get_mut(key).expect("inserted above");
+                    read.copy_in(offset, &bytes[span]);
+                }
+                self.fetch(run.take(), block, key);
+            } else if block < joined_until {
+                debug_assert!(run.is_none());
+            } else if let Some((fill_blocks, fill_key)) = self.reads.joinable_at(BlockIndex(block)) {
+                self.fetch(run.take(), block, key);
+                self.wait_for(fill_key, key);
+                self.observer.counters.reads_coalesced += 1;
+                joined_until = fill_blocks.end;
+            } else {
+                run.get_or_insert(block);
+            }
+        }
+        self.fetch(run, blocks.end, key);
+    }
+
+    /// Asks the origin for the blocks `run..end`, none of which is cached or being filled, for the read `key`.
+    fn fetch(&mut self, run: Option<u64>, end: u64, key: SlabKey) {
+        let Some(mut first) = run else { return };
+        let blocks = BlockRange { first, end };
+        let marked = self.is_untrustworthy(blocks);
+        let blocks_max = self.part_bytes_max >> self.settings.block_size.shift();
+        while first < end {
+            let piece = BlockRange { first, end: end.min(first + blocks_max) };
+            first = piece.end;
+            if marked || !self.merge(piece, key) {
+                self.send_fill(piece, self.bytes_of(piece), marked, Some(key));
+            }
+        }
+    }
+
+    /// Whether data of these blocks that the origin is asked for now may be out of date when it comes.
+    pub(super) fn is_untrustworthy(&self, blocks: BlockRange) -> bool {
+        self.cache.quota_blocks() == 0 || self.writes.held.overlaps(blocks) || self.doubt.overlaps(blocks)
+    }
+
+    /// Lengthens the fill that ends where `piece` starts, if it is still in the queue.
+    fn merge(&mut self, piece: BlockRange, key: SlabKey) -> bool {
+        let limit = self.settings.limits.merge_bytes_max.0.min(self.part_bytes_max);
+        let Some((blocks, fill_key)) = self.reads.joinable.ending_at(BlockIndex(piece.first)) else {
+            return false;
+        };
+        let joined = BlockRange { first: blocks.first, end: piece.end };
+        if joined.count() << self.settings.block_size.shift() > limit {
+            return false;
+        }
+        let bytes = self.bytes_of(joined);
+        let Some(InFlight { kind: Kind::Fill(fill), .. }) = self.in_flight.get_mut(fill_key) else {
+            unreachable!("a joinable fill is in flight");
+        };
+        if fill.submitted {
+            return false;
+        }
+        debug_assert!(!fill.marked && fill.blocks == blocks);
+        (fill.blocks, fill.bytes) = (joined, bytes);
+        self.reads.joinable.extend_to(joined.first, joined.end);
+        self.observer.counters.reads_merged += 1;
+        self.wait_for(fill_key, key);
+        true
+    }
+
+    /// Lets the read `key` wait for the fill.
+    fn wait_for(&mut self, fill_key: SlabKey, key: SlabKey) {
+        let Some(InFlight { kind: Kind::Fill(fill), .. }) = self.in_flight.get_mut(fill_key) else {
+            unreachable!("a joinable fill is in flight");
+        };
+        debug_assert!(!fill.marked);
+        if fill.waiters.last() != Some(&key) {
+            fill.waiters.push(key);
+            self.reads.reads.get_mut(key).expect("the caller inserted it").fills_pending += 1;
+        }
+    }
+
+    pub(super) fn send_fill(
+        &mut self,
+        blocks: BlockRange,
+        bytes: ByteRange,
+        marked: bool,
+        waiter: Option<SlabKey>,
+    ) {
+        let fill = Fill {
+            blocks,
+            bytes,
+            marked,
+            submitted: false,
+            prewarm: waiter.is_none().then_some(self.prewarm_generation),
+            waiters: waiter.into_iter().collect(),
+        };
+        if let Some(key) = waiter {
+            self.reads.reads.get_mut(key).expect("the caller inserted it").fills_pending += 1;
+        }
+        let key = self.enqueue(Kind::Fill(fill));
+        if !marked {
+            self.reads.joinable.insert(blocks, key);
+        }
+    }
+
+    pub(super) fn fill_ended(
+        &mut self,
+        now: Nanos,
+        key: SlabKey,
+        fill: Fill,
+        result: Result<Vec<u8>, OriginError>,
+    ) {
+        let mut data = match result {
+            Ok(data) if data.len() as u64 == fill.bytes.length => Ok(data),
+            // An origin that answers with another number of bytes is not believed.
+            Ok(_) => Err(Errno::IO),
+            Err(error) => Err(Errno(error.errno())),
+        };
+        let mut inserted_blocks = 0;
+        if fill.marked {
+            self.observer.counters.fills_dropped += u64::from(!fill.blocks.is_empty());
+            if let Ok(data) = &mut data {
+                self.prefer_cached(fill.bytes, data);
+            }
+        } else {
+            self.reads.joinable.remove(fill.blocks, key);
+            if let Ok(data) = &data {
+                inserted_blocks = self.insert(&fill, data);
+            }
+        }
+        if fill.prewarm.is_some() {
+            self.prewarm_read_ended(&fill, inserted_blocks, data.is_ok());
+        }
+        for (index, read) in fill.waiters.iter().enumerate() {
+            let last = index + 1 == fill.waiters.len();
+            if let Some((reply, started)) = self.reads.deliver(*read, fill.bytes, &mut data, last) {
+                self.observer.misses.record(now.saturating_since(started));
+                self.reply(reply);
+            }
+        }
+    }
+
+    /// Replaces what a marked fill brought by what is cached meanwhile. The fill may have seen a change that is in flight,
+    /// of which readers of the cached block will learn only when it is complete: nobody may see it and then not.
+    fn prefer_cached(&self, range: ByteRange, data: &mut [u8]) {
+        if self.cache.resident_blocks() == 0 {
+            return;
+        }
+        let block_size = self.settings.block_size;
+        for block in range.blocks(block_size) {
+            if let Some(bytes) = self.cache.peek(block) {
+                let span = span_in(range, block, block_size);
+                let at = (block.offset(block_size) + span.start as u64 - range.offset) as usize;
+                data[at..at + span.len()].copy_from_slice(&bytes[span]);
+            }
+        }
+    }
+
+    /// Inserts what an unmarked fill brought; how many blocks entered.
+    fn insert(&mut self, fill: &Fill, data: &[u8]) -> u64 {
+        debug_assert!(
+            !self.writes.held.overlaps(fill.blocks) && !self.doubt.overlaps(fill.blocks),
+            "a fill of {:?} is not marked although a write overlaps it",
+            fill.blocks
+        );
+        let insertion = match &self.prewarm {
+            Some(prewarm) if fill.waiters.is_empty() => prewarm.insertion,
+            _ => Insertion::Miss,
+        };
+        let block_bytes = self.settings.block_size.bytes() as usize;
+        let mut inserted_blocks = 0;
+        for (block, bytes) in fill.blocks.zip(data.chunks(block_bytes)) {
+            debug_assert!(!self.cache.contains(block), "block {} was filled twice", block.0);
+            match self.cache.insert(block, bytes, insertion) {
+                Inserted::Refused(Refusal::NoQuota) => break,
+                Inserted::Refused(_) => {}
+                _ => inserted_blocks += 1,
+            }
+        }
+        inserted_blocks
+    }
+}
