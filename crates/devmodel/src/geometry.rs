@@ -1,5 +1,6 @@
 //! Where a byte lies on a disk, and how long it takes to get there and to transfer it.
 
+use crate::buffer::DiskBuffer;
 use forebay_units::Nanos;
 use thiserror::Error;
 
@@ -32,11 +33,13 @@ pub struct DiskParameters {
     pub command_latency: Nanos,
     /// Time that every request holds the mechanism besides seek, rotation and transfer.
     pub service_overhead: Nanos,
+    /// The on-board cache with its read-ahead; none in the presets.
+    pub buffer: DiskBuffer,
 }
 
 /// A parameter that the models cannot work with.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("disk parameter `{name}` is {found}: expected {expected}")]
+#[error("device parameter `{name}` is {found}: expected {expected}")]
 pub struct ParameterError {
     /// Which parameter.
     pub name: &'static str,
@@ -69,6 +72,7 @@ impl DiskParameters {
             zones: 16,
             command_latency: Nanos::micros(100),
             service_overhead: Nanos::ZERO,
+            buffer: DiskBuffer::default(),
         }
     }
 
@@ -88,6 +92,7 @@ impl DiskParameters {
             zones: 16,
             command_latency: Nanos::micros(60),
             service_overhead: Nanos::ZERO,
+            buffer: DiskBuffer::default(),
         }
     }
 
@@ -105,6 +110,7 @@ impl DiskParameters {
             zones: 1,
             command_latency: Nanos::ZERO,
             service_overhead: service,
+            buffer: DiskBuffer::default(),
         }
     }
 }
@@ -158,6 +164,18 @@ impl Geometry {
                 "rate_inner_bytes_s",
                 0,
                 "more than 0 where `rate_outer_bytes_s` is",
+            ));
+        }
+        if p.buffer.segments > 256 {
+            return Err(ParameterError::new("buffer.segments", p.buffer.segments, "at most 256"));
+        }
+        if p.buffer.segments > 0
+            && (p.buffer.segment_bytes == 0 || p.buffer.read_ahead_bytes > p.buffer.segment_bytes)
+        {
+            return Err(ParameterError::new(
+                "buffer.segment_bytes",
+                p.buffer.segment_bytes,
+                "above 0 and at least `buffer.read_ahead_bytes`",
             ));
         }
         let zones = lay_out_zones(p);
@@ -222,6 +240,11 @@ impl Geometry {
         let wait = (target + turn - stands) % turn;
         // Positions are rounded to nanoseconds: a head that is late by less than a sector's share has not missed it.
         Nanos(if turn - wait <= turn / LATE_SHARE { 0 } else { wait })
+    }
+
+    /// The media rate at `offset` in bytes per second; 0 where transfers take no time.
+    pub(crate) fn rate(&self, offset: u64) -> u64 {
+        self.zone_of(offset).rate_bytes_s
     }
 
     /// Time for `length` bytes to pass under the head at the rate of the zone of `offset`.
@@ -323,7 +346,18 @@ mod tests {
             ("seek_average", DiskParameters { seek_average: Nanos::ZERO, ..good.clone() }),
             ("seek_full", DiskParameters { seek_full: Nanos::millis(1), ..good.clone() }),
             ("rate_inner_bytes_s", DiskParameters { rate_inner_bytes_s: u64::MAX, ..good.clone() }),
-            ("rate_inner_bytes_s", DiskParameters { rate_inner_bytes_s: 0, ..good }),
+            ("rate_inner_bytes_s", DiskParameters { rate_inner_bytes_s: 0, ..good.clone() }),
+            (
+                "buffer.segments",
+                DiskParameters {
+                    buffer: DiskBuffer { segments: 257, ..DiskBuffer::typical() },
+                    ..good.clone()
+                },
+            ),
+            (
+                "buffer.segment_bytes",
+                DiskParameters { buffer: DiskBuffer { segment_bytes: 1, ..DiskBuffer::typical() }, ..good },
+            ),
         ];
         for (name, parameters) in bad {
             assert_eq!(Geometry::new(parameters).unwrap_err().name, name);

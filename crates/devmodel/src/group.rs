@@ -2,7 +2,7 @@
 
 use crate::disk::{Disk, DiskObservation, QueueDiscipline};
 use crate::geometry::{DiskParameters, ParameterError};
-use crate::layout::{DiskPart, Layout};
+use crate::layout::{DiskPart, Layout, WritePlan};
 use forebay_units::{ByteRange, Nanos, mix64};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -27,7 +27,7 @@ pub enum DiskRequestKind {
 pub struct DiskRequest {
     /// Pairs it with its completion.
     pub id: DiskRequestId,
-    /// What is asked. Reads and writes take the same time on a striped group.
+    /// What is asked. Without redundancy and buffers, reads and writes take the same time.
     pub kind: DiskRequestKind,
     /// Which bytes. An empty range completes at once.
     pub range: ByteRange,
@@ -71,7 +71,7 @@ pub struct DiskGroupParameters {
     pub spindles: u32,
     /// Consecutive bytes on one spindle, at least 512; 64 KiB by default (ours).
     pub stripe_unit_bytes: u64,
-    /// How addresses are spread.
+    /// How addresses are spread, and with which redundancy.
     pub layout: Layout,
     /// What each disk is.
     pub disk: DiskParameters,
@@ -123,13 +123,26 @@ impl DiskGroupObservation {
     }
 }
 
+/// A request, or a step of one that takes several.
 #[derive(Clone, Debug)]
 struct Outstanding {
-    id: DiskRequestId,
-    parts_left: u32,
+    of: Whole,
+    /// Parts at disks, or for a request of several steps: its steps.
+    left: u32,
+    /// The writes that follow when all reads of this step are done.
+    then: Vec<DiskPart>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Whole {
+    Request(DiskRequestId),
+    /// A step of the entry with this token.
+    Step(usize),
 }
 
 /// Spindles behind one address space.
+///
+/// Rows of parity are not locked: two small writes in one row at once take as long as in two rows (ours).
 ///
 /// Driven by who owns it: [`DiskGroup::submit`] adds a request, [`DiskGroup::next_event`] says when
 /// [`DiskGroup::advance`] has something to do. Everything is deterministic: events at the same instant are taken in
@@ -139,15 +152,17 @@ pub struct DiskGroup {
     parameters: DiskGroupParameters,
     capacity_bytes: u64,
     disks: Vec<Disk>,
-    /// Requests accepted and not completed, by the token that their parts carry.
+    /// Requests accepted and not completed, and steps of them, by the token that their parts carry.
     outstanding: Vec<Option<Outstanding>>,
     tokens_free: Vec<usize>,
+    accepted: usize,
     /// At most one entry per spindle: its next event.
     events: BinaryHeap<Reverse<(Nanos, u32)>>,
     /// Requests without parts, with their instants: they complete with the next advance.
     immediate: Vec<DiskCompletion>,
     clock: Nanos,
     parts: Vec<DiskPart>,
+    plan: WritePlan,
 }
 
 impl DiskGroup {
@@ -158,6 +173,9 @@ impl DiskGroup {
     pub fn new(parameters: DiskGroupParameters) -> Result<DiskGroup, ParameterError> {
         if !(1..=1024).contains(&parameters.spindles) {
             return Err(ParameterError::new("spindles", parameters.spindles, "from 1 to 1024"));
+        }
+        if let Err(expected) = parameters.layout.check(parameters.spindles) {
+            return Err(ParameterError::new("spindles", parameters.spindles, expected));
         }
         if parameters.stripe_unit_bytes < 512 || parameters.stripe_unit_bytes > parameters.disk.capacity_bytes
         {
@@ -180,7 +198,9 @@ impl DiskGroup {
         let units_per_disk = parameters.disk.capacity_bytes / parameters.stripe_unit_bytes;
         let capacity_bytes = units_per_disk
             .checked_mul(parameters.stripe_unit_bytes)
-            .and_then(|bytes| bytes.checked_mul(u64::from(parameters.spindles)))
+            .and_then(|bytes| {
+                bytes.checked_mul(u64::from(parameters.layout.data_spindles(parameters.spindles)))
+            })
             .ok_or_else(|| {
                 ParameterError::new(
                     "capacity_bytes",
@@ -194,10 +214,12 @@ impl DiskGroup {
             disks,
             outstanding: Vec::new(),
             tokens_free: Vec::new(),
+            accepted: 0,
             events: BinaryHeap::new(),
             immediate: Vec::new(),
             clock: Nanos::ZERO,
             parts: Vec::new(),
+            plan: WritePlan::default(),
         })
     }
 
@@ -206,14 +228,14 @@ impl DiskGroup {
         &self.parameters
     }
 
-    /// The size of the address space: whole stripe units of all disks.
+    /// The size of the address space: whole stripe units of all disks, less what redundancy takes.
     pub fn capacity_bytes(&self) -> u64 {
         self.capacity_bytes
     }
 
     /// Requests accepted and not completed.
     pub fn outstanding(&self) -> usize {
-        self.outstanding.len() - self.tokens_free.len() + self.immediate.len()
+        self.accepted + self.immediate.len()
     }
 
     /// Accepts a request that arrives at `now`; an instant before the latest one told counts as that one.
@@ -223,7 +245,10 @@ impl DiskGroup {
     /// # Errors
     /// [`SubmitError::Full`] at the maximum of outstanding requests, [`SubmitError::OutOfRange`] beyond the end.
     pub fn submit(&mut self, now: Nanos, request: DiskRequest) -> Result<(), SubmitError> {
-        self.clock = self.clock.max(now);
+        if now > self.clock {
+            self.catch_up(now);
+            self.clock = now;
+        }
         let range = request.range;
         if range.offset.checked_add(range.length).is_none_or(|end| end > self.capacity_bytes) {
             return Err(SubmitError::OutOfRange {
@@ -235,35 +260,96 @@ impl DiskGroup {
         if self.outstanding() >= self.parameters.outstanding_max {
             return Err(SubmitError::Full { outstanding_max: self.parameters.outstanding_max });
         }
+        if range.length == 0 {
+            self.immediate.push(DiskCompletion { id: request.id, at: self.clock });
+            return Ok(());
+        }
+        self.accepted += 1;
+        match request.kind {
+            DiskRequestKind::Read => self.read(request.id, range),
+            DiskRequestKind::Write => self.write(request.id, range),
+        }
+        Ok(())
+    }
+
+    /// With redundancy, what is sent depends on what happened before: takes what is due before `now`. What completes
+    /// comes from the next [`DiskGroup::advance`].
+    fn catch_up(&mut self, now: Nanos) {
+        if self.parameters.layout != Layout::Striped
+            && self.events.peek().is_some_and(|first| first.0.0 < now)
+        {
+            let mut due = std::mem::take(&mut self.immediate);
+            self.take_events(Nanos(now.0 - 1), &mut due);
+            self.immediate = due;
+        }
+    }
+
+    fn read(&mut self, id: DiskRequestId, range: ByteRange) {
+        let DiskGroupParameters { layout, spindles, stripe_unit_bytes, .. } = self.parameters;
         let mut parts = std::mem::take(&mut self.parts);
         parts.clear();
-        self.parameters.layout.split(
+        layout.split(spindles, stripe_unit_bytes, range, &mut parts);
+        if layout == Layout::Mirrored {
+            for part in &mut parts {
+                let (first, second) =
+                    (&self.disks[part.spindle as usize], &self.disks[part.spindle as usize + 1]);
+                let cost = |disk: &Disk| (disk.queue_length(), disk.distance(part.range.offset));
+                part.spindle += u32::from(cost(second) < cost(first));
+            }
+        }
+        let token = self.enter(Whole::Request(id), parts.len() as u32);
+        self.send(token, DiskRequestKind::Read, &parts);
+        self.parts = parts;
+    }
+
+    fn write(&mut self, id: DiskRequestId, range: ByteRange) {
+        let mut plan = std::mem::take(&mut self.plan);
+        self.parameters.layout.plan_write(
             self.parameters.spindles,
             self.parameters.stripe_unit_bytes,
             range,
-            &mut parts,
+            &mut plan,
         );
-        if parts.is_empty() {
-            self.immediate.push(DiskCompletion { id: request.id, at: self.clock });
-        } else {
-            let entry = Some(Outstanding { id: request.id, parts_left: parts.len() as u32 });
-            let token = self.tokens_free.pop().unwrap_or_else(|| {
-                self.outstanding.push(None);
-                self.outstanding.len() - 1
-            });
-            self.outstanding[token] = entry;
-            for part in &parts {
-                let disk = &mut self.disks[part.spindle as usize];
-                let was_idle = disk.next_event().is_none();
-                disk.submit(self.clock, token as u64, part.range);
-                if was_idle {
-                    let at = disk.next_event().expect("a disk with a request has an event");
-                    self.events.push(Reverse((at, part.spindle)));
-                }
+        let whole = match plan.steps.len() {
+            1 => Whole::Request(id),
+            steps => Whole::Step(self.enter(Whole::Request(id), steps as u32)),
+        };
+        let mut from = 0;
+        for &(reads, writes) in &plan.steps {
+            let (read, write) = plan.parts[from..][..(reads + writes) as usize].split_at(reads as usize);
+            from += (reads + writes) as usize;
+            if reads == 0 {
+                let token = self.enter(whole, writes);
+                self.send(token, DiskRequestKind::Write, write);
+            } else {
+                let token = self.enter(whole, reads);
+                self.outstanding[token].as_mut().expect("it was entered").then.extend_from_slice(write);
+                self.send(token, DiskRequestKind::Read, read);
             }
         }
-        self.parts = parts;
-        Ok(())
+        self.plan = plan;
+    }
+
+    fn enter(&mut self, of: Whole, left: u32) -> usize {
+        let token = self.tokens_free.pop().unwrap_or_else(|| {
+            self.outstanding.push(None);
+            self.outstanding.len() - 1
+        });
+        self.outstanding[token] = Some(Outstanding { of, left, then: Vec::new() });
+        token
+    }
+
+    /// Hands `parts` to their disks.
+    fn send(&mut self, token: usize, kind: DiskRequestKind, parts: &[DiskPart]) {
+        for part in parts {
+            let disk = &mut self.disks[part.spindle as usize];
+            let was_idle = disk.next_event().is_none();
+            disk.submit(self.clock, token as u64, kind, part.range);
+            if was_idle {
+                let at = disk.next_event().expect("a disk with a request has an event");
+                self.events.push(Reverse((at, part.spindle)));
+            }
+        }
     }
 
     /// When [`DiskGroup::advance`] has something to do next; `None` for a group at rest.
@@ -283,8 +369,16 @@ impl DiskGroup {
         let first_new = completions.len();
         completions.append(&mut self.immediate);
         let merged = completions.len() > first_new;
+        self.take_events(self.clock, completions);
+        if merged {
+            completions[first_new..].sort_by_key(|completion| completion.at);
+        }
+    }
+
+    /// Takes every event until `now`.
+    fn take_events(&mut self, now: Nanos, completions: &mut Vec<DiskCompletion>) {
         while let Some(&Reverse((at, spindle))) = self.events.peek() {
-            if at > self.clock {
+            if at > now {
                 break;
             }
             self.events.pop();
@@ -297,18 +391,32 @@ impl DiskGroup {
                 self.part_done(token as usize, at, completions);
             }
         }
-        if merged {
-            completions[first_new..].sort_by_key(|completion| completion.at);
-        }
     }
 
     fn part_done(&mut self, token: usize, at: Nanos, completions: &mut Vec<DiskCompletion>) {
         let entry = self.outstanding[token].as_mut().expect("a part belongs to an outstanding request");
-        entry.parts_left -= 1;
-        if entry.parts_left == 0 {
-            completions.push(DiskCompletion { id: entry.id, at });
-            self.outstanding[token] = None;
-            self.tokens_free.push(token);
+        entry.left -= 1;
+        if entry.left > 0 {
+            return;
+        }
+        if !entry.then.is_empty() {
+            let parts = std::mem::take(&mut entry.then);
+            entry.left = parts.len() as u32;
+            // The instant of the last read, not that until which time was told.
+            let told = std::mem::replace(&mut self.clock, at);
+            self.send(token, DiskRequestKind::Write, &parts);
+            self.clock = told;
+            return;
+        }
+        let of = entry.of;
+        self.outstanding[token] = None;
+        self.tokens_free.push(token);
+        match of {
+            Whole::Request(id) => {
+                self.accepted -= 1;
+                completions.push(DiskCompletion { id, at });
+            }
+            Whole::Step(request) => self.part_done(request, at, completions),
         }
     }
 
