@@ -5,8 +5,10 @@
 
 mod bad_input;
 mod capture;
+mod client;
 mod crash;
 mod demo;
+mod ledger;
 mod mrc;
 mod peers;
 mod plan;

@@ -1,0 +1,112 @@
+//! A client of our own on one connection, that knows exactly which replies reached it before the connection ended.
+
+use forebay_nbd::client::{Config, Event, Operation, Session};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+/// A request in flight, and where the bytes of a read go.
+struct Asked<T> {
+    what: T,
+    offset: u64,
+    buffer: Vec<u8>,
+}
+
+/// A reply: what was asked, the bytes read, or the error.
+pub(crate) struct Answer<T> {
+    pub(crate) what: T,
+    pub(crate) result: Result<Vec<u8>, String>,
+}
+
+/// One connection; requests carry a `T` that their answers bring back.
+pub(crate) struct Client<T> {
+    stream: UnixStream,
+    session: Session,
+    asked: BTreeMap<u64, Asked<T>>,
+    next_cookie: u64,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    /// Sending failed: what is left is to take the replies that are there.
+    broken: bool,
+}
+
+impl<T> Client<T> {
+    /// Connects and opens `export`; `None` if the server goes away meanwhile.
+    pub(crate) fn connect(socket: &Path, export: &str) -> Option<Client<T>> {
+        let mut client = Client {
+            stream: UnixStream::connect(socket).ok()?,
+            session: Session::new(Config::new(export)),
+            asked: BTreeMap::new(),
+            next_cookie: 0,
+            input: Vec::new(),
+            output: Vec::new(),
+            broken: false,
+        };
+        while !client.session.is_ready() {
+            client.receive()?;
+            client.send();
+        }
+        Some(client)
+    }
+
+    /// Requests in flight.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.asked.len()
+    }
+
+    /// Adds a request to those that [`Client::send`] sends; `data` is a write's.
+    pub(crate) fn ask(&mut self, operation: Operation, data: &[u8], what: T) {
+        let (offset, length) = match operation {
+            Operation::Read { offset, length, .. } => (offset, length as usize),
+            _ => (0, 0),
+        };
+        self.session.submit(self.next_cookie, operation, &mut self.output).expect("a valid request");
+        self.output.extend_from_slice(data);
+        self.asked.insert(self.next_cookie, Asked { what, offset, buffer: vec![0; length] });
+        self.next_cookie += 1;
+    }
+
+    /// Sends what was asked.
+    pub(crate) fn send(&mut self) {
+        self.broken |= self.stream.write_all(&self.output).is_err();
+        self.output.clear();
+    }
+
+    /// Waits for replies and takes all that are there; `None` once every byte that the server sent was taken and nothing more
+    /// can come.
+    pub(crate) fn receive(&mut self) -> Option<Vec<Answer<T>>> {
+        let mut buffer = [0; 64 << 10];
+        let count = self.stream.read(&mut buffer).ok().filter(|count| *count > 0)?;
+        self.input.extend_from_slice(&buffer[..count]);
+        let (mut done, mut answers) = (0, Vec::new());
+        loop {
+            let parsed = self
+                .session
+                .receive(&self.input[done..], &mut self.output)
+                .expect("the server keeps to the protocol");
+            done += parsed.consumed;
+            match parsed.event {
+                Event::NeedMore => break,
+                Event::Data { cookie, offset, bytes } => {
+                    let asked = self.asked.get_mut(&cookie).expect("it was asked for");
+                    let start = (offset - asked.offset) as usize;
+                    asked.buffer[start..start + bytes.len()].copy_from_slice(bytes);
+                }
+                Event::Done { cookie, result } => {
+                    let asked = self.asked.remove(&cookie).expect("it was asked for");
+                    let result = result.map(|()| asked.buffer).map_err(|error| error.to_string());
+                    answers.push(Answer { what: asked.what, result });
+                }
+                _ => {}
+            }
+        }
+        self.input.drain(..done);
+        Some(answers)
+    }
+
+    /// Whether requests still reach the server, as far as is known.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken
+    }
+}
