@@ -8,6 +8,7 @@
 //! block that it was inserted for. Nothing here stalls: every call is bounded, and a change of the quota happens in steps.
 
 mod cached;
+pub mod flash;
 mod partition;
 mod selector;
 mod simulation;
