@@ -75,6 +75,44 @@ impl SsdParameters {
     }
 }
 
+impl SsdParameters {
+    /// Checks every range without making anything; the number of dies, and the logical pages of each.
+    ///
+    /// # Errors
+    /// [`ParameterError`] names the parameter that is out of its range.
+    pub fn check(&self) -> Result<(u32, u64), ParameterError> {
+        let p = self;
+        for (name, found) in [("channels", p.channels), ("dies_per_channel", p.dies_per_channel)] {
+            if !(1..=64).contains(&found) {
+                return Err(ParameterError::new(name, found, "from 1 to 64"));
+            }
+        }
+        if p.page_bytes < 512 || p.page_bytes > 1 << 20 {
+            return Err(ParameterError::new("page_bytes", p.page_bytes, "from 512 to 1 MiB"));
+        }
+        if !(1..=4_096).contains(&p.pages_per_block) {
+            return Err(ParameterError::new("pages_per_block", p.pages_per_block, "from 1 to 4096"));
+        }
+        if !(0.0..=10.0).contains(&p.spare_share) {
+            return Err(ParameterError::new("spare_share", p.spare_share, "from 0 to 10"));
+        }
+        if !(0.0..=1.0).contains(&p.filled_share) {
+            return Err(ParameterError::new("filled_share", p.filled_share, "from 0 to 1"));
+        }
+        if p.outstanding_max == 0 {
+            return Err(ParameterError::new("outstanding_max", 0, "at least 1"));
+        }
+        let dies = p.channels * p.dies_per_channel;
+        let logical = p.capacity_bytes / p.page_bytes / u64::from(dies);
+        // Memory is held for every page: 8 bytes.
+        if logical == 0 || logical * u64::from(dies) > 1 << 28 {
+            let found = p.capacity_bytes;
+            return Err(ParameterError::new("capacity_bytes", found, "a page per die to 2^28 pages"));
+        }
+        Ok((dies, logical))
+    }
+}
+
 /// What an SSD has done; counts and times only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SsdObservation {
@@ -170,34 +208,8 @@ impl Ssd {
     /// # Errors
     /// [`ParameterError`] names the parameter that is out of its range.
     pub fn new(parameters: SsdParameters) -> Result<Ssd, ParameterError> {
+        let (dies, logical) = parameters.check()?;
         let p = &parameters;
-        for (name, found) in [("channels", p.channels), ("dies_per_channel", p.dies_per_channel)] {
-            if !(1..=64).contains(&found) {
-                return Err(ParameterError::new(name, found, "from 1 to 64"));
-            }
-        }
-        if p.page_bytes < 512 || p.page_bytes > 1 << 20 {
-            return Err(ParameterError::new("page_bytes", p.page_bytes, "from 512 to 1 MiB"));
-        }
-        if !(1..=4_096).contains(&p.pages_per_block) {
-            return Err(ParameterError::new("pages_per_block", p.pages_per_block, "from 1 to 4096"));
-        }
-        if !(0.0..=10.0).contains(&p.spare_share) {
-            return Err(ParameterError::new("spare_share", p.spare_share, "from 0 to 10"));
-        }
-        if !(0.0..=1.0).contains(&p.filled_share) {
-            return Err(ParameterError::new("filled_share", p.filled_share, "from 0 to 1"));
-        }
-        if p.outstanding_max == 0 {
-            return Err(ParameterError::new("outstanding_max", 0, "at least 1"));
-        }
-        let dies = p.channels * p.dies_per_channel;
-        let logical = p.capacity_bytes / p.page_bytes / u64::from(dies);
-        // Memory is held for every page: 8 bytes.
-        if logical == 0 || logical * u64::from(dies) > 1 << 28 {
-            let found = p.capacity_bytes;
-            return Err(ParameterError::new("capacity_bytes", found, "a page per die to 2^28 pages"));
-        }
         let per_block = u64::from(p.pages_per_block);
         let needed = logical.div_ceil(per_block);
         let wanted = (logical as f64 * (1.0 + p.spare_share) / per_block as f64).round() as u64;

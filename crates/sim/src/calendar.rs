@@ -11,10 +11,12 @@ pub(crate) enum Planned {
     Arrival { volume: u32, load: u32 },
     /// A device has something to do.
     Device { origin: u32 },
+    /// A request has come through its appliance's link and worker.
+    Ask { asked: u32 },
     /// A request reaches its device.
     Submit { flight: u32 },
     /// A server of an origin is done with a request.
-    Served { flight: u32 },
+    Served { flight: u32, queue: u32 },
     /// The answer to a request reaches the appliance.
     Answer { flight: u32 },
     /// A volume's next load begins.

@@ -8,6 +8,7 @@
 //! seed and commit give the same events, which [`Outcome::hash`] stands for; events at one instant are taken in the
 //! order in which they were planned; every request that was sent completes exactly once or is outstanding at the end.
 
+mod appliance;
 mod calendar;
 mod device;
 mod hindsight;

@@ -1,15 +1,21 @@
-//! An origin: a link, a device behind it, and the volumes' places on it.
+//! An origin: a link, and a device behind it.
 
 use crate::calendar::{Calendar, Planned};
-use crate::device::{Device, disk_request, flight_of};
-use forebay_devmodel::{DiskCompletion, ParameterError};
+use crate::device::{Device, Submitted, flight_of};
+use forebay_devmodel::{DiskCompletion, Lane, ParameterError};
 use forebay_units::{ByteRange, Nanos};
 
 /// An origin on virtual time.
 #[derive(Debug)]
 pub(crate) struct Origin {
     pub(crate) device: Device,
-    link: Nanos,
+    /// The way to it and the way back.
+    there: Lane,
+    back: Lane,
+    /// Whether the ways take time at all.
+    far: bool,
+    /// By flight: the bytes of its answer, where they count.
+    answers: Vec<u32>,
     /// The device's event that is planned; later ones count, earlier ones are stale.
     planned: Nanos,
     completions: Vec<DiskCompletion>,
@@ -17,17 +23,34 @@ pub(crate) struct Origin {
 
 impl Origin {
     pub(crate) fn new(table: &crate::scenario::OriginTable, seed: u64) -> Result<Origin, ParameterError> {
+        let link = table.link();
         Ok(Origin {
             device: Device::new(table, seed)?,
-            link: table.link_latency,
+            there: Lane::new(link)?,
+            back: Lane::new(link)?,
+            far: link != Default::default(),
+            answers: Vec::new(),
             planned: Nanos::MAX,
             completions: Vec::new(),
         })
     }
 
-    /// Delay of one way.
-    pub(crate) fn link(&self) -> Nanos {
-        self.link
+    /// A request sets out at `now`: when it reaches the device; `None` for at once.
+    pub(crate) fn set_out(&mut self, now: Nanos, flight: u32, writes: bool, bytes: u64) -> Option<Nanos> {
+        if !self.far {
+            return None;
+        }
+        let place = flight as usize;
+        if self.answers.len() <= place {
+            self.answers.resize(place + 1, 0);
+        }
+        self.answers[place] = if writes { 0 } else { bytes as u32 };
+        Some(self.there.send(now, if writes { bytes } else { 0 }))
+    }
+
+    fn answer(&mut self, at: Nanos, flight: u32, calendar: &mut Calendar) {
+        let bytes = if self.far { self.answers[flight as usize].into() } else { 0 };
+        calendar.plan(self.back.send(at, bytes), Planned::Answer { flight });
     }
 
     /// A request reaches the device.
@@ -40,24 +63,17 @@ impl Origin {
         range: ByteRange,
         calendar: &mut Calendar,
     ) {
-        match &mut self.device {
-            Device::Disks(group, _) => {
-                group
-                    .submit(now, disk_request(flight, writes, range))
-                    .expect("volumes lie within the group, and its maximum is above theirs");
-                self.plan(number, calendar);
+        match self.device.submit(now, flight, writes, range) {
+            Submitted::Queued => self.plan(number, calendar),
+            Submitted::Server { queue, span: Some(span) } => {
+                calendar.plan(now + span, Planned::Served { flight, queue });
             }
-            Device::Servers(servers, _) => {
-                if let Some(span) = servers.arrive(now, flight, range.length) {
-                    calendar.plan(now + span, Planned::Served { flight });
-                }
-            }
+            Submitted::Server { span: None, .. } => {}
         }
     }
 
     fn plan(&mut self, number: u32, calendar: &mut Calendar) {
-        if let Device::Disks(group, _) = &self.device
-            && let Some(at) = group.next_event()
+        if let Some(at) = self.device.next_event()
             && at < self.planned
         {
             self.planned = at;
@@ -71,24 +87,23 @@ impl Origin {
             return false;
         }
         self.planned = Nanos::MAX;
-        if let Device::Disks(group, _) = &mut self.device {
-            group.advance(now, &mut self.completions);
-            for completion in self.completions.drain(..) {
-                let flight = flight_of(&completion);
-                calendar.plan(completion.at + self.link, Planned::Answer { flight });
-            }
+        let mut completions = std::mem::take(&mut self.completions);
+        self.device.advance(now, &mut completions);
+        for completion in completions.drain(..) {
+            self.answer(completion.at, flight_of(&completion), calendar);
         }
+        self.completions = completions;
         self.plan(number, calendar);
         true
     }
 
-    /// A server is done at `now` with `flight`.
-    pub(crate) fn served(&mut self, now: Nanos, flight: u32, calendar: &mut Calendar) {
+    /// A server is done at `now` with `flight` of its queue.
+    pub(crate) fn served(&mut self, now: Nanos, flight: u32, queue: u32, calendar: &mut Calendar) {
         if let Device::Servers(servers, _) = &mut self.device
-            && let Some((next, span)) = servers.done(now)
+            && let Some((next, span)) = servers.done(now, queue)
         {
-            calendar.plan(now + span, Planned::Served { flight: next });
+            calendar.plan(now + span, Planned::Served { flight: next, queue });
         }
-        calendar.plan(now + self.link, Planned::Answer { flight });
+        self.answer(now, flight, calendar);
     }
 }

@@ -1,5 +1,6 @@
 //! A run: takes what is planned, in order, and lets the controller decide at the end of every interval.
 
+use crate::appliance::Appliance;
 use crate::calendar::Planned;
 use crate::load::{Load, Traces};
 use crate::origin::Origin;
@@ -8,7 +9,7 @@ use crate::outcome::{
     WindowRow,
 };
 use crate::scenario::{ArrivalKind, Flag, ObjectiveTable, Scenario, ScenarioError, Sizing};
-use crate::volume::{Cache, Volume, World};
+use crate::volume::{Cache, OnItsWay, Volume, World};
 use forebay_control::conformance::{Verdict, WindowTotals, judge};
 use forebay_control::{
     Action, ConfigError, Controller, Decision, HostId, Objective, Observation, OriginId, OriginObservation,
@@ -31,6 +32,14 @@ pub enum RunError {
     Device {
         /// Which origin.
         origin: String,
+        /// What is wrong.
+        source: ParameterError,
+    },
+    /// An appliance refuses its parameters.
+    #[error("appliance `{appliance}` cannot be made")]
+    Appliance {
+        /// Which appliance.
+        appliance: String,
         /// What is wrong.
         source: ParameterError,
     },
@@ -133,6 +142,8 @@ struct Client {
     rows: Vec<IntervalRow>,
     sum: Sum,
     quota: u64,
+    /// Requests that their appliance has not taken up yet.
+    on_their_way: u32,
 }
 
 /// A run of a scenario.
@@ -178,6 +189,11 @@ impl<'a> Simulation<'a> {
             world.origins.push(origin);
             origins.push(OriginSeries { origin: table.name.clone(), intervals: Vec::new() });
         }
+        for table in &scenario.appliance {
+            let appliance = Appliance::new(table)
+                .map_err(|source| RunError::Appliance { appliance: table.name.clone(), source })?;
+            world.appliances.push(appliance);
+        }
         let mut simulation = Simulation {
             scenario,
             traces,
@@ -204,10 +220,22 @@ impl<'a> Simulation<'a> {
     fn add_volumes(&mut self) {
         let scenario = self.scenario;
         let mut bases = vec![0u64; scenario.origin.len()];
+        let mut shared_blocks = 0;
         for (at, table) in scenario.volume.iter().enumerate() {
             let origin = scenario.origin_of(table).expect("the scenario was checked");
             let block_size = table.block_size();
-            let quota = block_size.blocks_for(table.cache.unwrap_or_default());
+            let size =
+                if scenario.cache.shared { scenario.cache.memory } else { table.cache.unwrap_or_default() };
+            let quota = block_size.blocks_for(size);
+            if at == 0 || !scenario.cache.shared {
+                self.world.caches.push(Cache::new(scenario.cache.policy, quota));
+            }
+            let cache = (self.world.caches.len() - 1, shared_blocks);
+            if scenario.cache.shared {
+                shared_blocks += block_size.blocks_for(table.size);
+            }
+            let appliance =
+                scenario.appliance_of(table).map(|at| (at, self.world.appliances[at].add_volume()));
             let seed = mix64(self.seed ^ mix64(0x0f0e_0000 + at as u64));
             let locality =
                 LiveObserver::new(LiveConfig { block_size, seed, ..LiveConfig::default() }, Nanos::ZERO);
@@ -215,7 +243,8 @@ impl<'a> Simulation<'a> {
                 at as u32,
                 (origin as u32, bases[origin]),
                 (table.size.get(), block_size),
-                Cache::new(scenario.cache.policy, quota),
+                cache,
+                appliance,
                 locality,
             ));
             bases[origin] += table.size.get();
@@ -236,6 +265,7 @@ impl<'a> Simulation<'a> {
                 rows: Vec::new(),
                 sum: Sum::default(),
                 quota,
+                on_their_way: 0,
             });
         }
     }
@@ -324,12 +354,13 @@ impl<'a> Simulation<'a> {
             Planned::Arrival { volume, load } => 1 << 60 | u64::from(volume) << 32 | u64::from(load),
             Planned::Device { origin } => 2 << 60 | u64::from(origin),
             Planned::Submit { flight } => 3 << 60 | u64::from(flight),
-            Planned::Served { flight } => 4 << 60 | u64::from(flight),
+            Planned::Served { flight, .. } => 4 << 60 | u64::from(flight),
             Planned::Answer { flight } => 5 << 60 | u64::from(flight),
             Planned::Load { volume, load } => 6 << 60 | u64::from(volume) << 32 | u64::from(load),
             Planned::Objectives { volume } => 7 << 60 | u64::from(volume),
             Planned::Prewarm { volume } => 8 << 60 | u64::from(volume),
             Planned::Interval => 9 << 60,
+            Planned::Ask { asked } => 10 << 60 | u64::from(asked),
         };
         self.fold(at.0);
         self.fold(code);
@@ -343,10 +374,16 @@ impl<'a> Simulation<'a> {
                 let volume = self.world.flights[flight].volume as usize;
                 self.volumes[volume].submit(&mut self.world, flight);
             }
-            Planned::Served { flight } => {
+            Planned::Served { flight, queue } => {
                 let volume = self.world.flights[flight].volume as usize;
                 let origin = self.volumes[volume].origin();
-                self.world.origins[origin].served(at, flight, &mut self.world.calendar);
+                self.world.origins[origin].served(at, flight, queue, &mut self.world.calendar);
+            }
+            Planned::Ask { asked } => {
+                let on_its_way = self.world.on_their_way[asked];
+                self.world.on_their_way.free(asked);
+                self.clients[on_its_way.volume as usize].on_their_way -= 1;
+                self.ask(on_its_way);
             }
             Planned::Answer { flight } => {
                 let volume = self.world.flights[flight].volume as usize;
@@ -397,12 +434,26 @@ impl<'a> Simulation<'a> {
         }
         let outstanding_max = client.load.outstanding_max;
         let target = &mut self.volumes[volume];
-        if open && target.recorder.outstanding >= outstanding_max {
+        if open && target.recorder.outstanding + client.on_their_way >= outstanding_max {
             target.recorder.shed += 1;
             return;
         }
         self.requests += 1;
-        let answered = target.ask(&mut self.world, asked, load);
+        let on_its_way = OnItsWay { volume: volume as u32, load, asked, started: now };
+        if let Some((appliance, worker)) = target.appliance {
+            client.on_their_way += 1;
+            let at = self.world.appliances[appliance].reach(worker, now, asked.writes, asked.bytes);
+            let asked = self.world.on_their_way.insert(on_its_way);
+            self.world.calendar.plan(at, Planned::Ask { asked });
+        } else {
+            self.ask(on_its_way);
+        }
+    }
+
+    /// A request has reached its volume.
+    fn ask(&mut self, OnItsWay { volume, load, asked, started }: OnItsWay) {
+        let volume = volume as usize;
+        let answered = self.volumes[volume].ask(&mut self.world, asked, load, started);
         self.fold(asked.first << 2 | u64::from(asked.writes) << 1 | u64::from(answered.is_some()));
         if let Some(at) = answered {
             self.replies += 1;
@@ -444,7 +495,7 @@ impl<'a> Simulation<'a> {
             observation.origins.push(OriginObservation { origin, utilisation: Some(utilisation) });
         }
         for (at, (volume, client)) in self.volumes.iter_mut().zip(&mut self.clients).enumerate() {
-            let statistics = volume.cache.statistics();
+            let statistics = volume.statistics(&self.world);
             let warming = volume.is_warming();
             let locality = volume.locality.snapshot(now);
             let id = VolumeId(at as u32);
@@ -472,7 +523,7 @@ impl<'a> Simulation<'a> {
         match action {
             Action::SetQuota { volume, blocks, .. } => {
                 let at = volume.0 as usize;
-                self.volumes[at].cache.set_quota(*blocks);
+                self.volumes[at].set_quota(&mut self.world, *blocks);
                 self.clients[at].quota = *blocks;
                 self.fold(*blocks);
             }

@@ -4,6 +4,7 @@
 //! their order where they overlap, and neither allocate nor touch recency. It is *not* the machine itself: a shrinking
 //! quota is in force at once, misses that wait are not merged, and there are no errors.
 
+use crate::appliance::Appliance;
 use crate::calendar::{Calendar, Planned};
 use crate::interval::Recorder;
 use crate::load::Asked;
@@ -111,9 +112,19 @@ pub(crate) struct Flight {
 struct Client {
     started: Nanos,
     parts: u32,
+    bytes: u32,
     /// The load that it belongs to.
     load: u32,
     writes: bool,
+}
+
+/// A request on its way from its client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OnItsWay {
+    pub(crate) volume: u32,
+    pub(crate) load: u32,
+    pub(crate) asked: Asked,
+    pub(crate) started: Nanos,
 }
 
 /// What volumes share: the calendar, the origins, and everything in flight.
@@ -122,6 +133,10 @@ pub(crate) struct World {
     pub(crate) now: Nanos,
     pub(crate) calendar: Calendar,
     pub(crate) origins: Vec<Origin>,
+    pub(crate) appliances: Vec<Appliance>,
+    /// Partitions, or the one cache that volumes share.
+    pub(crate) caches: Vec<Cache>,
+    pub(crate) on_their_way: Slab<OnItsWay>,
     pub(crate) flights: Slab<Flight>,
     clients: Slab<Client>,
     chains: Chains,
@@ -135,7 +150,7 @@ impl World {
 
     /// Client requests that are not answered yet, and requests to origins.
     pub(crate) fn in_flight(&self) -> (usize, usize) {
-        (self.clients.used(), self.flights.used())
+        (self.clients.used() + self.on_their_way.used(), self.flights.used())
     }
 }
 
@@ -159,7 +174,10 @@ pub(crate) struct Volume {
     base: u64,
     size: u64,
     block_size: BlockSize,
-    pub(crate) cache: Cache,
+    /// The place of its cache, and of its first block there.
+    cache: (usize, u64),
+    /// Its appliance and its worker there.
+    pub(crate) appliance: Option<(usize, usize)>,
     pub(crate) locality: LiveObserver,
     pub(crate) recorder: Recorder,
     /// Reads under way that others may join.
@@ -176,7 +194,8 @@ impl Volume {
         number: u32,
         (origin, base): (u32, u64),
         (size, block_size): (u64, BlockSize),
-        cache: Cache,
+        cache: (usize, u64),
+        appliance: Option<(usize, usize)>,
         locality: LiveObserver,
     ) -> Volume {
         Volume {
@@ -186,6 +205,7 @@ impl Volume {
             size,
             block_size,
             cache,
+            appliance,
             locality,
             recorder: Recorder::new(),
             joinable: Blocks::default(),
@@ -201,11 +221,25 @@ impl Volume {
         self.origin as usize
     }
 
-    /// A client's request arrives. Returns when it was answered if it was a hit.
-    pub(crate) fn ask(&mut self, world: &mut World, asked: Asked, load: u32) -> Option<Nanos> {
+    /// When an answer that is ready at `at` is back at its client.
+    fn back(&self, world: &mut World, at: Nanos, writes: bool, bytes: u64) -> Nanos {
+        match self.appliance {
+            Some((appliance, _)) => world.appliances[appliance].answer(at, writes, bytes),
+            None => at,
+        }
+    }
+
+    /// A client's request, sent at `started`, arrives. Returns when it was answered if it was a hit.
+    pub(crate) fn ask(
+        &mut self,
+        world: &mut World,
+        asked: Asked,
+        load: u32,
+        started: Nanos,
+    ) -> Option<Nanos> {
         let now = world.now;
         if asked.writes {
-            self.write(world, asked, load);
+            self.write(world, asked, load, started);
             return None;
         }
         self.locality.observe_read(asked.first, asked.end - asked.first, now);
@@ -214,11 +248,12 @@ impl Volume {
         let mut run = asked.first..asked.first;
         let mut joined = NONE;
         for block in asked.first..asked.end {
-            if self.cache.lookup(block) {
+            if world.caches[self.cache.0].lookup(self.cache.1 + block) {
                 continue;
             }
             if client == NONE {
-                client = world.clients.insert(Client { started: now, parts: 0, load, writes: false });
+                let bytes = asked.bytes as u32;
+                client = world.clients.insert(Client { started, parts: 0, bytes, load, writes: false });
             }
             if let Some(&flight) = self.joinable.get(&block) {
                 if flight != joined {
@@ -234,8 +269,9 @@ impl Volume {
             run.end = block + 1;
         }
         if client == NONE {
-            self.recorder.hit(world.hit_latency);
-            return Some(now + world.hit_latency);
+            let at = self.back(world, now + world.hit_latency, false, asked.bytes);
+            self.recorder.hit(at.saturating_since(started));
+            return Some(at);
         }
         self.fill(world, run, client);
         self.recorder.more_outstanding(now);
@@ -277,11 +313,12 @@ impl Volume {
         self.queue.push_back(flight);
     }
 
-    fn write(&mut self, world: &mut World, asked: Asked, load: u32) {
+    fn write(&mut self, world: &mut World, asked: Asked, load: u32, started: Nanos) {
         let now = world.now;
         self.recorder.write(asked.bytes);
         self.recorder.more_outstanding(now);
-        let client = world.clients.insert(Client { started: now, parts: 0, load, writes: true });
+        let bytes = asked.bytes as u32;
+        let client = world.clients.insert(Client { started, parts: 0, bytes, load, writes: true });
         let blocks = asked.first..asked.end;
         let flight = world.flights.insert(self.flight(Purpose::Write, &blocks));
         self.wait(world, client, flight);
@@ -332,26 +369,35 @@ impl Volume {
             && let Some(flight) = self.queue.pop_front()
         {
             self.at_origin += 1;
-            let link = world.origins[self.origin as usize].link();
-            if link == Nanos::ZERO {
-                self.submit(world, flight);
-            } else {
-                world.calendar.plan(world.now + link, Planned::Submit { flight });
-            }
+            self.set_out(world, flight);
         }
         if !self.prewarm.ranges.is_empty() {
             self.pump_prewarm(world);
         }
     }
 
-    /// A request reaches its device.
-    pub(crate) fn submit(&mut self, world: &mut World, flight: u32) {
+    /// A request goes to its origin.
+    fn set_out(&mut self, world: &mut World, flight: u32) {
+        let (writes, range) = self.request(world, flight);
+        let origin = &mut world.origins[self.origin as usize];
+        match origin.set_out(world.now, flight, writes, range.length) {
+            Some(at) => world.calendar.plan(at, Planned::Submit { flight }),
+            None => self.submit(world, flight),
+        }
+    }
+
+    /// Whether a flight writes, and which bytes of the device it is about.
+    fn request(&self, world: &World, flight: u32) -> (bool, ByteRange) {
         let at = world.flights[flight];
         let shift = self.block_size.shift();
         let first = at.first << shift;
         let end = (at.end << shift).min(self.size);
-        let range = ByteRange::new(self.base + first, end.saturating_sub(first));
-        let writes = at.purpose == Purpose::Write;
+        (at.purpose == Purpose::Write, ByteRange::new(self.base + first, end.saturating_sub(first)))
+    }
+
+    /// A request reaches its device.
+    pub(crate) fn submit(&mut self, world: &mut World, flight: u32) {
+        let (writes, range) = self.request(world, flight);
         let origin = &mut world.origins[self.origin as usize];
         origin.submit(self.origin, world.now, flight, writes, range, &mut world.calendar);
     }
@@ -373,6 +419,7 @@ impl Volume {
             if waiting.parts == 0 {
                 world.clients.free(client);
                 let at = world.now + world.hit_latency;
+                let at = self.back(world, at, waiting.writes, waiting.bytes.into());
                 self.recorder.done(world.now, at.saturating_since(waiting.started), waiting.writes);
                 answered.push((waiting.load, at));
             }
@@ -388,7 +435,7 @@ impl Volume {
             self.forget_joinable(world, flight);
             let insertion = if warms { Insertion::PrewarmTail } else { Insertion::Miss };
             for block in done.first..done.end {
-                let inserted = self.cache.insert(block, insertion);
+                let inserted = world.caches[self.cache.0].insert(self.cache.1 + block, insertion);
                 if inserted == Inserted::Refused(Refusal::NoQuota) {
                     break;
                 }
@@ -456,8 +503,18 @@ impl Volume {
         self.pump(world);
     }
 
+    /// What its cache has done; with a shared one, for all.
+    pub(crate) fn statistics(&self, world: &World) -> Statistics {
+        world.caches[self.cache.0].statistics()
+    }
+
+    /// Sets its quota, in force at once.
+    pub(crate) fn set_quota(&self, world: &mut World, blocks: u64) {
+        world.caches[self.cache.0].set_quota(blocks);
+    }
+
     fn pump_prewarm(&mut self, world: &mut World) {
-        if self.cache.statistics().quota_blocks == 0 {
+        if self.statistics(world).quota_blocks == 0 {
             self.prewarm.ranges.clear();
         }
         let most = (PREWARM_READ_BYTES >> self.block_size.shift()).max(1);
@@ -472,7 +529,7 @@ impl Volume {
                 }
                 return;
             }
-            let Some(blocks) = self.next_warm_run(most) else { return };
+            let Some(blocks) = self.next_warm_run(world, most) else { return };
             let bytes = (blocks.end - blocks.start) << self.block_size.shift();
             let span = u128::from(bytes) * 1_000_000_000 / u128::from(self.prewarm.bytes_per_second.max(1));
             self.prewarm.next_at =
@@ -485,13 +542,12 @@ impl Volume {
             }
             // As in the daemon, behind the clients' requests, of which none waits here.
             self.at_origin += 1;
-            let link = world.origins[self.origin as usize].link();
-            world.calendar.plan(world.now + link, Planned::Submit { flight });
+            self.set_out(world, flight);
         }
     }
 
     /// The next run of at most `most` blocks that are neither there nor on their way nor being written.
-    fn next_warm_run(&mut self, most: u64) -> Option<std::ops::Range<u64>> {
+    fn next_warm_run(&mut self, world: &World, most: u64) -> Option<std::ops::Range<u64>> {
         let mut run: Option<std::ops::Range<u64>> = None;
         while let Some(front) = self.prewarm.ranges.front_mut() {
             if front.0 == front.1 {
@@ -505,7 +561,7 @@ impl Volume {
                 break;
             }
             let block = front.0;
-            let skip = self.cache.holds(block)
+            let skip = world.caches[self.cache.0].holds(self.cache.1 + block)
                 || self.joinable.contains_key(&block)
                 || self.writing.contains_key(&block);
             if skip && run.is_some() {

@@ -5,6 +5,8 @@
 mod closed_forms;
 #[path = "suite/loop.rs"]
 mod control_loop;
+#[path = "suite/devices.rs"]
+mod devices;
 #[path = "suite/refusals.rs"]
 mod refusals;
 #[path = "suite/runs.rs"]
@@ -21,4 +23,11 @@ fn scenario(text: &str) -> Scenario {
 /// Runs it without traces.
 fn run(scenario: &Scenario, seed: u64) -> Outcome {
     Simulation::new(scenario, &Traces::new(), Some(seed)).expect("a good scenario").run()
+}
+
+/// Prints what was found beside the closed form, and fails where they differ by more than `tolerance`.
+fn compare(what: &str, found: f64, expected: f64, tolerance: f64) {
+    let error = found / expected - 1.0;
+    println!("{what}: simulated {found:.3}, closed form {expected:.3}, error {:+.2} %", error * 100.0);
+    assert!(error.abs() < tolerance, "{what}: {found} against {expected}");
 }

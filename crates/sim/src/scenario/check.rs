@@ -1,7 +1,11 @@
 //! Whether a scenario can be run, and what in it is doomed: said before the run, with the arithmetic.
 
-use super::{ArrivalKind, LoadTable, OriginKind, Popularity, Scenario, Sizing, VolumeTable};
+use super::{
+    ArrivalKind, DiskName, Distribution, LoadTable, OriginKind, Popularity, Queues, Scenario, Sizing,
+    VolumeTable,
+};
 use forebay_control::{ObjectiveError, Operations, Target};
+use forebay_devmodel::{Array, DiskGroup};
 use forebay_units::{BlockSize, Bytes, Nanos};
 use serde::Serialize;
 use std::fmt::Display;
@@ -101,8 +105,8 @@ pub enum ScenarioError {
         /// The most that it serves.
         at_most: f64,
     },
-    /// Volumes that do not fit on their disks.
-    #[error("the volumes of origin `{origin}` need {needed}, its disks have {capacity}")]
+    /// Volumes that do not fit on their device.
+    #[error("the volumes of origin `{origin}` need {needed}, it has {capacity}")]
     DisksTooSmall {
         /// Which key.
         key: String,
@@ -189,6 +193,10 @@ impl Scenario {
         for at in 0..self.origin.len() {
             self.check_origin(at)?;
         }
+        for at in 0..self.appliance.len() {
+            self.check_appliance(at)?;
+        }
+        self.check_shared()?;
         let mut requests = 0.0;
         for (at, volume) in self.volume.iter().enumerate() {
             self.check_volume(at, volume)?;
@@ -230,6 +238,7 @@ impl Scenario {
             Ok(())
         };
         twice(self.origin.iter().map(|origin| origin.name.as_str()).collect(), "origin")?;
+        twice(self.appliance.iter().map(|appliance| appliance.name.as_str()).collect(), "appliance")?;
         twice(self.volume.iter().map(|volume| volume.name.as_str()).collect(), "volume")
     }
 
@@ -242,59 +251,194 @@ impl Scenario {
         if origin.link_latency > Nanos::secs(10) {
             out_of_range(key("link_latency"), origin.link_latency, "at most 10 s")?;
         }
-        match origin.kind {
-            OriginKind::Servers => {
-                let only = "only with `type = \"disks\"`";
-                foreign("spindles", origin.spindles.is_some(), only)?;
-                foreign("disk", origin.disk.is_some(), only)?;
-                foreign("disk_capacity", origin.disk_capacity.is_some(), only)?;
-                foreign("stripe_unit", origin.stripe_unit.is_some(), only)?;
-                foreign("queue", origin.queue.is_some(), only)?;
-                foreign("seek_average", origin.seek_average.is_some(), only)?;
-                foreign("rotation", origin.rotation.is_some(), only)?;
-                let Some(service) = origin.service else {
-                    return missing(format!("origin[{at}]"), "service", "`type = \"servers\"`");
-                };
-                if service == Nanos::ZERO || service > Nanos::secs(10) {
-                    out_of_range(key("service"), service, "above 0 and at most 10 s")?;
+        if origin.link_per_second == Some(Bytes::ZERO) {
+            out_of_range(key("link_per_second"), Bytes::ZERO, "above 0")?;
+        }
+        let (disks, ssd) = (origin.kind == OriginKind::Disks, origin.kind == OriginKind::Ssd);
+        let servers = origin.kind == OriginKind::Servers;
+        let each = servers && origin.queues == Some(Queues::Each);
+        let fixed = disks && origin.disk == Some(DiskName::Fixed);
+        let uniform = servers && origin.distribution == Some(Distribution::Uniform);
+        let only_disks = "only with `type = \"disks\"`";
+        let only_servers = "only with `type = \"servers\"`";
+        foreign("spindles", origin.spindles.is_some() && !disks, only_disks)?;
+        foreign("disk", origin.disk.is_some() && !disks, only_disks)?;
+        foreign("disk_capacity", origin.disk_capacity.is_some() && !disks, only_disks)?;
+        foreign("raid", origin.raid.is_some() && !disks, only_disks)?;
+        foreign("queue", origin.queue.is_some() && !disks, only_disks)?;
+        foreign("seek_average", origin.seek_average.is_some() && !disks, only_disks)?;
+        foreign("rotation", origin.rotation.is_some() && !disks, only_disks)?;
+        foreign("buffer", origin.buffer.is_some() && !disks, only_disks)?;
+        foreign("array", origin.array.is_some() && !disks, only_disks)?;
+        foreign("flash", origin.flash.is_some() && !ssd, "only with `type = \"ssd\"`")?;
+        foreign("servers", origin.servers.is_some() && !servers, only_servers)?;
+        foreign("queues", origin.queues.is_some() && !servers, only_servers)?;
+        foreign("distribution", origin.distribution.is_some() && !servers, only_servers)?;
+        foreign(
+            "service_spread",
+            origin.service_spread.is_some() && !uniform,
+            "only with `distribution = \"uniform\"`",
+        )?;
+        foreign(
+            "stripe_unit",
+            origin.stripe_unit.is_some() && !disks && !each,
+            "only with disks or `queues = \"each\"`",
+        )?;
+        foreign(
+            "service",
+            origin.service.is_some() && !servers && !fixed,
+            "only with servers or `disk = \"fixed\"`",
+        )?;
+        let capacity = match origin.kind {
+            OriginKind::Servers => return self.check_servers(at),
+            OriginKind::Disks => self.check_disks(at)?,
+            OriginKind::Ssd => {
+                if origin.flash.is_none() {
+                    missing(format!("origin[{at}]"), "flash", "`type = \"ssd\"`")?;
                 }
-                let servers = origin.servers.unwrap_or(1);
-                if !(1..=1_024).contains(&servers) {
-                    out_of_range(key("servers"), servers, "from 1 to 1024")?;
-                }
-            }
-            OriginKind::Disks => {
-                let only = "only with `type = \"servers\"`";
-                foreign("servers", origin.servers.is_some(), only)?;
-                foreign("distribution", origin.distribution.is_some(), only)?;
-                let fixed = origin.disk == Some(super::DiskName::Fixed);
-                if fixed && origin.service.is_none_or(|service| service == Nanos::ZERO) {
-                    missing(format!("origin[{at}]"), "service", "`disk = \"fixed\"`")?;
-                }
-                foreign("service", !fixed && origin.service.is_some(), "only with `disk = \"fixed\"`")?;
-                let group = match forebay_devmodel::DiskGroup::new(origin.disks()) {
-                    Ok(group) => group,
+                let ssd = origin.ssd();
+                match ssd.check() {
+                    Ok((dies, pages)) => Bytes(u64::from(dies) * pages * ssd.page_bytes),
                     Err(error) => {
                         let field = match error.name {
-                            "stripe_unit_bytes" => "stripe_unit",
-                            "capacity_bytes" => "disk_capacity",
+                            "capacity_bytes" => "capacity",
+                            "page_bytes" => "page",
                             other => other,
                         };
-                        return out_of_range(key(field), error.found, error.expected);
+                        return out_of_range(key(&format!("flash.{field}")), error.found, error.expected);
                     }
-                };
-                let members = self.volume.iter().filter(|volume| self.origin_of(volume) == Some(at));
-                let needed: Bytes = members.map(|volume| volume.size).sum();
-                let capacity = Bytes(group.capacity_bytes());
-                if needed > capacity {
-                    return Err(ScenarioError::DisksTooSmall {
-                        key: key("disk_capacity"),
-                        origin: origin.name.clone(),
-                        needed,
-                        capacity,
-                    });
                 }
             }
+        };
+        let members = self.volume.iter().filter(|volume| self.origin_of(volume) == Some(at));
+        let needed: Bytes = members.map(|volume| volume.size).sum();
+        if needed > capacity {
+            return Err(ScenarioError::DisksTooSmall {
+                key: key(if disks { "disk_capacity" } else { "flash.capacity" }),
+                origin: origin.name.clone(),
+                needed,
+                capacity,
+            });
+        }
+        Ok(())
+    }
+
+    fn check_servers(&self, at: usize) -> Result<(), ScenarioError> {
+        let origin = &self.origin[at];
+        let key = |key: &str| format!("origin[{at}].{key}");
+        let Some(service) = origin.service else {
+            return missing(format!("origin[{at}]"), "service", "`type = \"servers\"`");
+        };
+        if service == Nanos::ZERO || service > Nanos::secs(10) {
+            out_of_range(key("service"), service, "above 0 and at most 10 s")?;
+        }
+        let servers = origin.servers.unwrap_or(1);
+        if !(1..=1_024).contains(&servers) {
+            out_of_range(key("servers"), servers, "from 1 to 1024")?;
+        }
+        if origin.service_spread.is_some_and(|spread| spread > service) {
+            let found = origin.service_spread.unwrap_or_default();
+            out_of_range(key("service_spread"), found, "at most `service`")?;
+        }
+        if origin.stripe_unit.is_some_and(|unit| unit < Bytes(512)) {
+            let found = origin.stripe_unit.unwrap_or_default();
+            out_of_range(key("stripe_unit"), found, "at least 512 B")?;
+        }
+        Ok(())
+    }
+
+    /// What the disks of an origin hold.
+    fn check_disks(&self, at: usize) -> Result<Bytes, ScenarioError> {
+        let origin = &self.origin[at];
+        let key = |key: &str| format!("origin[{at}].{key}");
+        let fixed = origin.disk == Some(DiskName::Fixed);
+        if fixed && origin.service.is_none_or(|service| service == Nanos::ZERO) {
+            missing(format!("origin[{at}]"), "service", "`disk = \"fixed\"`")?;
+        }
+        let made = DiskGroup::new(origin.disks()).map(|group| group.capacity_bytes());
+        let made = match (made, origin.array_cache()) {
+            (Ok(capacity), Some(cache)) => Array::new(origin.disks(), cache).map(|_| capacity),
+            (made, _) => made,
+        };
+        match made {
+            Ok(capacity) => Ok(Bytes(capacity)),
+            Err(error) => {
+                let field = match error.name {
+                    "stripe_unit_bytes" => "stripe_unit",
+                    "capacity_bytes" => "disk_capacity",
+                    "buffer.segment_bytes" => "buffer.segment",
+                    "page_bytes" => "array.page",
+                    "array_cache" => "array.cache",
+                    "dirty_percent_max" => "array.dirty_share_max",
+                    "flush_percent" => "array.flush_share",
+                    "flush_outstanding_max" => "array.flush_outstanding_max",
+                    other => other,
+                };
+                out_of_range(key(field), error.found, error.expected)?;
+                Ok(Bytes::ZERO)
+            }
+        }
+    }
+
+    fn check_appliance(&self, at: usize) -> Result<(), ScenarioError> {
+        let appliance = &self.appliance[at];
+        let key = |key: &str| format!("appliance[{at}].{key}");
+        let workers = appliance.workers.unwrap_or(1);
+        if !(1..=1_024).contains(&workers) {
+            out_of_range(key("workers"), workers, "from 1 to 1024")?;
+        }
+        for (field, span) in
+            [("request_time", appliance.request_time), ("link_latency", appliance.link_latency)]
+        {
+            if span > Nanos::secs(10) {
+                out_of_range(key(field), span, "at most 10 s")?;
+            }
+        }
+        for (field, rate) in
+            [("link_per_second", appliance.link_per_second), ("copy_per_second", appliance.copy_per_second)]
+        {
+            if rate == Some(Bytes::ZERO) {
+                out_of_range(key(field), Bytes::ZERO, "above 0")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_shared(&self) -> Result<(), ScenarioError> {
+        if !self.cache.shared {
+            return Ok(());
+        }
+        if self.cache.sizing != Sizing::Fixed {
+            out_of_range(
+                "cache.shared",
+                "true",
+                "only with `sizing = \"fixed\"`: there are no partitions to size",
+            )?;
+        }
+        let first = self.volume[0].block_size;
+        let mut blocks = 0u64;
+        for (at, volume) in self.volume.iter().enumerate() {
+            if volume.cache.is_some() {
+                out_of_range(format!("volume[{at}].cache"), "this key", "not with `cache.shared`")?;
+            }
+            if volume.block_size != first {
+                let found = volume.block_size.unwrap_or(Bytes::kib(4));
+                out_of_range(
+                    format!("volume[{at}].block_size"),
+                    found,
+                    "the same for all with `cache.shared`",
+                )?;
+            }
+            blocks = blocks.saturating_add(
+                volume.size.get() / volume.block_size.unwrap_or(Bytes::kib(4)).get().max(1) + 1,
+            );
+        }
+        if blocks > 1 << 52 {
+            out_of_range(
+                "cache.shared",
+                format!("{blocks} blocks"),
+                "volumes of at most 2^52 blocks in sum",
+            )?;
         }
         Ok(())
     }
@@ -310,6 +454,12 @@ impl Scenario {
                 return Err(ScenarioError::Name { key: key("origin"), name: name.clone(), problem });
             }
             _ => {}
+        }
+        if let Some(name) = &volume.appliance
+            && self.appliance_of(volume).is_none()
+        {
+            let problem = "is no appliance of this scenario";
+            return Err(ScenarioError::Name { key: key("appliance"), name: name.clone(), problem });
         }
         let block = volume.block_size.unwrap_or(Bytes::kib(4));
         if BlockSize::new(block).is_err() {
@@ -371,7 +521,7 @@ impl Scenario {
             _ => {}
         }
         only("think", load.think.is_some() && !closed, "only with `closed` arrivals")?;
-        if closed && load.think.unwrap_or(Nanos::ZERO) + self.cache.hit_latency == Nanos::ZERO {
+        if closed && load.think.unwrap_or(Nanos::ZERO) + self.hit_least(volume) == Nanos::ZERO {
             out_of_range(key("think"), "0", "above 0 where hits take no time: else time stands still")?;
         }
         if trace && load.trace.is_none() {
@@ -444,7 +594,7 @@ impl Scenario {
         let origin = &self.origin[self.origin_of(volume).expect("checked with the volumes")];
         match objective.target {
             Target::Latency { at_most, operations, .. } => {
-                let hit = self.cache.hit_latency;
+                let hit = self.hit_least(volume);
                 let (least, because) = match operations {
                     // Writes always wait for the origin.
                     Operations::Writes => (
@@ -461,7 +611,7 @@ impl Scenario {
             Target::IopsFloor { at_least, .. } => {
                 let closed = volume.load.iter().filter(|load| load.arrivals == ArrivalKind::Closed);
                 for load in closed {
-                    let least = self.cache.hit_latency + load.think.unwrap_or(Nanos::ZERO);
+                    let least = self.hit_least(volume) + load.think.unwrap_or(Nanos::ZERO);
                     let clients = load.clients.unwrap_or(1);
                     let reachable = f64::from(clients) / least.as_secs_f64();
                     if at_least > reachable {
@@ -474,6 +624,13 @@ impl Scenario {
             Target::BandwidthFloor { .. } => {}
         }
         Ok(())
+    }
+
+    /// The shortest time that a hit of one block takes.
+    fn hit_least(&self, volume: &VolumeTable) -> Nanos {
+        let block = volume.block_size.unwrap_or(Bytes::kib(4)).get();
+        let appliance = self.appliance_of(volume).map(|at| self.appliance[at].least(block));
+        self.cache.hit_latency + appliance.unwrap_or(Nanos::ZERO)
     }
 
     /// Compares what open loops ask of an origin with what it can serve, load by load.
@@ -504,14 +661,15 @@ impl Scenario {
                 let bytes = load.request_size.map_or(volume.block_size().bytes(), Bytes::get);
                 let cached = match (self.cache.sizing, volume.cache) {
                     (_, Some(cache)) => cache > Bytes::ZERO,
-                    (Sizing::Fixed, None) => false,
+                    (Sizing::Fixed, None) => self.cache.shared && self.cache.memory > Bytes::ZERO,
                     (Sizing::Control, None) => volume.may_cache && self.cache.memory > Bytes::ZERO,
                 };
                 let forced = if cached { rate * (1.0 - load.read_share) } else { rate };
-                let capacity = self.origin[origin].capacity(bytes);
+                let writes = 1.0 - load.read_share;
                 all += rate;
                 unavoidable += forced;
-                busy += rate / capacity.typical;
+                busy += rate / self.origin[origin].capacity(bytes, writes).typical;
+                let capacity = self.origin[origin].capacity(bytes, if cached { 1.0 } else { writes });
                 let share = forced / capacity.at_most;
                 forced_busy += share;
                 if worst.is_none_or(|(most, ..)| share > most) {

@@ -5,9 +5,14 @@
 
 mod arithmetic;
 mod check;
+mod devices;
 mod text;
 
 pub use check::{Flag, ScenarioError};
+pub use devices::{
+    ApplianceTable, ArrayTable, BufferTable, DiskName, Distribution, FlashTable, OriginKind, OriginTable,
+    Queue, Queues, Raid,
+};
 
 use forebay_control::{ControlConfig, Objective, Operations, Statistic, Target};
 use forebay_units::{BlockSize, Bytes, Nanos};
@@ -41,6 +46,9 @@ pub struct Scenario {
     /// Where data live.
     #[serde(default)]
     pub origin: Vec<OriginTable>,
+    /// Through what clients reach the cache; at once unless set.
+    #[serde(default)]
+    pub appliance: Vec<ApplianceTable>,
     /// Who uses them.
     #[serde(default)]
     pub volume: Vec<VolumeTable>,
@@ -63,6 +71,8 @@ pub struct CacheTable {
     pub sizing: Sizing,
     /// Who leaves a full partition.
     pub policy: PolicyName,
+    /// One cache for all volumes, who compete for it, instead of a partition each; only with sizes that are fixed.
+    pub shared: bool,
     /// The control interval; 10 s unless set.
     #[serde(deserialize_with = "text")]
     pub interval: Nanos,
@@ -75,6 +85,7 @@ impl Default for CacheTable {
             hit_latency: Nanos::micros(150),
             sizing: Sizing::Control,
             policy: PolicyName::TwoPool,
+            shared: false,
             interval: Nanos::secs(10),
         }
     }
@@ -104,97 +115,6 @@ pub enum PolicyName {
     Fifo,
 }
 
-/// What an origin is made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum OriginKind {
-    /// A striped group of disks, the model of the daemon's emulated disk group.
-    Disks,
-    /// Equal servers behind one queue: an array that can be described by a rate, or a closed form.
-    Servers,
-}
-
-/// Which disk a group is made of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub enum DiskName {
-    /// A typical disk for capacity.
-    #[default]
-    #[serde(rename = "7200rpm")]
-    Rpm7200,
-    /// A typical disk for speed.
-    #[serde(rename = "15000rpm")]
-    Rpm15000,
-    /// Holds every request for `service`.
-    #[serde(rename = "fixed")]
-    Fixed,
-}
-
-/// Which waiting request a disk serves next.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Queue {
-    /// The oldest.
-    #[default]
-    Fifo,
-    /// Upwards from the head, then from the lowest again.
-    CLook,
-    /// The one that is reached first.
-    ShortestPositioning,
-}
-
-/// How service times vary.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Distribution {
-    /// Not at all.
-    #[default]
-    Constant,
-    /// Exponentially.
-    Exponential,
-}
-
-/// An origin.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct OriginTable {
-    /// Its name.
-    pub name: String,
-    /// What it is made of.
-    #[serde(rename = "type")]
-    pub kind: OriginKind,
-    /// Delay of the way to it, and of the way back; zero unless set.
-    #[serde(default = "default::zero", deserialize_with = "text")]
-    pub link_latency: Nanos,
-    /// Disks: how many; 4 unless set.
-    pub spindles: Option<u32>,
-    /// Disks: which; `7200rpm` unless set.
-    pub disk: Option<DiskName>,
-    /// Disks: bytes of one; 64 GiB unless set.
-    #[serde(default, deserialize_with = "optional")]
-    pub disk_capacity: Option<Bytes>,
-    /// Disks: consecutive bytes on one; 64 KiB unless set.
-    #[serde(default, deserialize_with = "optional")]
-    pub stripe_unit: Option<Bytes>,
-    /// Disks: which request is next; `fifo` unless set.
-    pub queue: Option<Queue>,
-    /// Disks: mean seek; the shortest and the longest scale with it.
-    #[serde(default, deserialize_with = "optional")]
-    pub seek_average: Option<Nanos>,
-    /// Disks: a turn.
-    #[serde(default, deserialize_with = "optional")]
-    pub rotation: Option<Nanos>,
-    /// Servers: how many.
-    pub servers: Option<u32>,
-    /// Servers and `fixed` disks: mean time of one request.
-    #[serde(default, deserialize_with = "optional")]
-    pub service: Option<Nanos>,
-    /// Servers: how service times vary; `constant` unless set.
-    pub distribution: Option<Distribution>,
-    /// Bytes per second of one disk or server, which add to the service time; as the disk has it, else unbounded.
-    #[serde(default, deserialize_with = "optional")]
-    pub transfer_per_second: Option<Bytes>,
-}
-
 /// A volume.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -203,6 +123,8 @@ pub struct VolumeTable {
     pub name: String,
     /// The name of its origin; may be left out where there is one.
     pub origin: Option<String>,
+    /// The name of its appliance; the first one unless set.
+    pub appliance: Option<String>,
     /// Its size.
     #[serde(deserialize_with = "text")]
     pub size: Bytes,
@@ -409,6 +331,14 @@ impl ObjectiveTable {
 }
 
 impl Scenario {
+    /// The place of a volume's appliance among the appliances; the first for none that is named.
+    pub(crate) fn appliance_of(&self, volume: &VolumeTable) -> Option<usize> {
+        match &volume.appliance {
+            Some(name) => self.appliance.iter().position(|appliance| appliance.name == *name),
+            None => (!self.appliance.is_empty()).then_some(0),
+        }
+    }
+
     /// The place of a volume's origin among the origins.
     pub(crate) fn origin_of(&self, volume: &VolumeTable) -> Option<usize> {
         match &volume.origin {

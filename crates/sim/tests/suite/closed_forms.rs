@@ -1,6 +1,6 @@
 //! Queues and caches whose answers are known.
 
-use crate::{run, scenario};
+use crate::{compare, run, scenario};
 
 /// The mean of a G/G/c queue of one volume without a cache, in milliseconds.
 fn mean_ms(servers: u32, distribution: &str, rate: f64, seed: u64) -> f64 {
@@ -19,12 +19,6 @@ fn mean_ms(servers: u32, distribution: &str, rate: f64, seed: u64) -> f64 {
     ));
     let outcome = run(&scenario, seed);
     outcome.volumes[0].totals.latency.mean_ms.expect("requests completed")
-}
-
-fn compare(what: &str, found: f64, expected: f64, tolerance: f64) {
-    let error = found / expected - 1.0;
-    println!("{what}: simulated {found:.3}, closed form {expected:.3}, error {:+.2} %", error * 100.0);
-    assert!(error.abs() < tolerance, "{what}: {found} against {expected}");
 }
 
 #[test]
