@@ -1,7 +1,7 @@
 //! Where the data lives: files, block devices, NBD exports, an emulated disk group, and layers stacked on any of them.
 //!
 //! Everything here implements [`Origin`]: requests go in without blocking, and each is completed exactly once, on a
-//! thread of the origin's own. No origin caches, reorders writes for its own sake, or sends a write twice.
+//! thread of the origin's own or of whoever drives its [`Reactor`]. No origin caches, reorders writes for its own sake, or sends a write twice.
 //!
 //! Invariants: every queue has a maximum, above which a request is answered with `EBUSY`; dropping an origin completes
 //! what is in flight on it; an error is never turned into a success.
@@ -29,7 +29,7 @@ pub use nbd::{ConnectError, NbdOrigin, NbdOriginOptions};
 pub use open_error::OpenError;
 pub use request::{
     CompletionSink, Origin, OriginCompletion, OriginError, OriginOperation, OriginRequest, OriginRequestId,
-    OriginTraits,
+    OriginTraits, Reactor,
 };
 pub use statistics::{DeviceStatistics, OriginState, OriginStatistics};
 pub use timer::Timer;

@@ -3,6 +3,7 @@
 use crate::statistics::OriginStatistics;
 use forebay_units::ByteRange;
 use std::fmt;
+use std::os::fd::BorrowedFd;
 
 /// The number that pairs a request with its completion; chosen by who submits, unique among its outstanding ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -148,7 +149,7 @@ pub struct OriginTraits {
     pub can_multi_conn: bool,
 }
 
-/// Where completions go; called from the origin's own threads, so it must not block: it queues and wakes.
+/// Where completions go; called from the origin's threads, or from the thread that submits or drives a [`Reactor`], so it must not block: it queues and wakes.
 pub trait CompletionSink: Send + Sync {
     /// Takes one completion.
     fn complete(&self, completion: OriginCompletion);
@@ -166,6 +167,21 @@ pub trait Origin: Send + Sync {
     /// Starts a request; its completion reaches `sink`, perhaps before this returns.
     fn submit(&self, request: OriginRequest, sink: &std::sync::Arc<dyn CompletionSink>);
 
+    /// Starts requests, in their order, like as many calls of [`Origin::submit`]; an origin may hand them on together.
+    fn submit_all(
+        &self,
+        requests: &mut dyn Iterator<Item = OriginRequest>,
+        sink: &std::sync::Arc<dyn CompletionSink>,
+    ) {
+        requests.for_each(|request| self.submit(request, sink));
+    }
+
+    /// The part of an origin that an event loop may drive instead of the origin's own thread, which saves a change of threads
+    /// per completion; `None` if there is none, or somebody drives it already.
+    fn reactor(&self) -> Option<Box<dyn Reactor>> {
+        None
+    }
+
     /// One line for people: what it is and where.
     fn describe(&self) -> String;
 
@@ -178,4 +194,14 @@ pub trait Origin: Send + Sync {
     /// more, which only who runs the storage can know. The origin clears its count of writes in doubt; who keeps
     /// ranges in doubt clears them with it.
     fn settle(&self) {}
+}
+
+/// What an event loop drives of an origin. While it lives, completions come from [`Reactor::proceed`], on the thread that
+/// calls it; when it is dropped, the origin's own thread goes on.
+pub trait Reactor: Send {
+    /// Readable when there is something to do.
+    fn fd(&self) -> BorrowedFd<'_>;
+
+    /// Does what there is to do, without waiting.
+    fn proceed(&self);
 }

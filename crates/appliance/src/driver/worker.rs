@@ -9,7 +9,7 @@ use super::{BATCH_FULL, BATCH_MIN, EVENTS_MAX, RECEIVE_BYTES};
 use crate::clock::Clock;
 use crate::service::{Service, ServiceLimits};
 use crate::slab::SlabKey;
-use forebay_origin::{CompletionSink, Origin, OriginRequest};
+use forebay_origin::{CompletionSink, Origin, OriginRequest, Reactor};
 use forebay_units::Nanos;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::fd::OwnedFd;
@@ -22,6 +22,9 @@ use std::time::Duration;
 
 /// The event that is no connection: the inbox. No key of a connection has this value, since generations start at 0.
 const WAKE: u64 = u64::MAX;
+
+/// Set in the event of a volume's origin that this worker drives; the rest is the volume's key. Indices of keys are far below it.
+const ORIGIN: u64 = 1 << 31;
 
 /// Rounds of completions that arrive while they are handled, before replies are sent.
 const ROUNDS_MAX: usize = 4;
@@ -37,6 +40,8 @@ struct Client {
 
 /// A volume's origin, and where it puts its completions.
 struct OriginPath {
+    /// What of it this worker drives: its completions then come without another thread in between.
+    reactor: Option<Box<dyn Reactor>>,
     origin: Arc<dyn Origin>,
     sink: Arc<dyn CompletionSink>,
 }
@@ -140,6 +145,8 @@ impl Worker {
                 let (data, flags) = (event.data, event.flags);
                 if data.u64() == WAKE {
                     self.inbox.clear_wake();
+                } else if data.u64() & ORIGIN != 0 {
+                    self.proceed(SlabKey(data.u64() & !ORIGIN));
                 } else {
                     let key = SlabKey(data.u64());
                     requests += self.receive(now, key, flags);
@@ -253,9 +260,40 @@ impl Worker {
     }
 
     fn submit(&mut self, submissions: &mut Vec<(SlabKey, OriginRequest)>) {
-        for (volume, request) in submissions.drain(..) {
+        let mut rest = submissions.drain(..).peekable();
+        while let Some((volume, _)) = rest.peek() {
+            let volume = *volume;
             let path = self.origins.get(&volume).expect("a volume's origin lives as long as it");
-            path.origin.submit(request, &path.sink);
+            let mut requests =
+                std::iter::from_fn(|| rest.next_if(|(next, _)| *next == volume).map(|(_, request)| request));
+            path.origin.submit_all(&mut requests, &path.sink);
+        }
+    }
+
+    /// Lets the origin of a volume act on what came for it; completions go to the inbox, which is looked at in this turn.
+    fn proceed(&mut self, volume: SlabKey) {
+        if let Some(OriginPath { reactor: Some(reactor), .. }) = self.origins.get(&volume) {
+            reactor.proceed();
+        }
+    }
+
+    /// Takes the role of driving an origin, if it has one to take.
+    fn drive(&self, volume: SlabKey, origin: &dyn Origin) -> Option<Box<dyn Reactor>> {
+        let reactor = origin.reactor()?;
+        let data = EventData::new_u64(volume.0 | ORIGIN);
+        match epoll::add(&self.epoll, reactor.fd(), data, EventFlags::IN) {
+            Ok(()) => Some(reactor),
+            Err(error) => {
+                tracing::warn!(%error, "epoll_ctl failed; the origin uses a thread of its own");
+                None
+            }
+        }
+    }
+
+    fn forget_origin(&mut self, volume: SlabKey) {
+        if let Some(OriginPath { reactor: Some(reactor), .. }) = self.origins.remove(&volume) {
+            // What it waits on may live on with the origin.
+            let _ = epoll::delete(&self.epoll, reactor.fd());
         }
     }
 
@@ -325,8 +363,9 @@ impl Worker {
             }
             Message::AddVolume { machine, origin, reply } => {
                 let volume = self.service.add_volume(*machine);
-                let sink = VolumeSink { volume, inbox: self.inbox.clone() };
-                self.origins.insert(volume, OriginPath { origin, sink: Arc::new(sink) });
+                let sink = Arc::new(VolumeSink { volume, inbox: self.inbox.clone() });
+                let reactor = self.drive(volume, &*origin);
+                self.origins.insert(volume, OriginPath { reactor, origin, sink });
                 let _ = reply.send(volume);
             }
             Message::Command { volume, command } => command(self.service.volume(volume), now),
@@ -359,7 +398,7 @@ impl Worker {
                 continue;
             }
             self.service.remove_volume(volume);
-            self.origins.remove(&volume);
+            self.forget_origin(volume);
             let mut closed = Vec::new();
             self.service.take_dirty(&mut closed);
             for key in closed {

@@ -16,27 +16,33 @@
 //!
 //! Source: the NBD protocol document (`doc/proto.md`); the rules above are ours.
 
+mod connection;
 mod job;
 mod lane;
+mod reactor;
 mod stream;
 
 pub use stream::ConnectError;
 
 use crate::pending::{Counters, EIO};
 use crate::pool::locked;
-use crate::request::{CompletionSink, Origin, OriginOperation, OriginRequest, OriginTraits};
+use crate::request::{CompletionSink, Origin, OriginOperation, OriginRequest, OriginTraits, Reactor};
 use crate::statistics::{OriginState, OriginStatistics};
+use connection::Connection;
 use forebay_nbd::Uri;
 use forebay_nbd::client::Export;
 use forebay_nbd::wire::TransmissionFlags;
 use forebay_units::Nanos;
 use job::Job;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::OwnedFd;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use stream::{Stream, connect};
+use stream::connect;
 
 /// How an export is used. All defaults are ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,12 +87,15 @@ impl Default for NbdOriginOptions {
 
 const CLOSED: &str = "origin closed";
 
+/// Requests in flight on a connection from which on others share the load (ours: fewer go out and come back in one call each).
+const LOAD_SHARED_FROM: usize = 16;
+
 struct Queue {
     jobs: VecDeque<Job>,
     closing: bool,
     failed: Option<String>,
     lanes_up: Vec<bool>,
-    streams: Vec<Option<Stream>>,
+    connections: Vec<Option<Arc<Connection>>>,
     down_reason: String,
 }
 
@@ -96,12 +105,27 @@ impl Queue {
         self.closing || self.failed.is_some()
     }
 
+    fn cut_connections(&self) {
+        self.connections.iter().flatten().for_each(|connection| connection.stream().shut_down());
+    }
+
     fn take_job(&mut self) -> Option<Job> {
         if self.over() { None } else { self.jobs.pop_front() }
     }
 
     fn is_up(&self) -> bool {
         self.lanes_up.contains(&true)
+    }
+
+    /// The connection that the next requests go to, and how many may be in flight on it then: the first one with few, so that
+    /// requests go out side by side in one call; with many, the one with the fewest.
+    fn choose(&self) -> Option<(Arc<Connection>, usize)> {
+        let with_room = || self.connections.iter().flatten().filter(|connection| connection.has_room());
+        if let Some(first) = with_room().find(|connection| connection.load() < LOAD_SHARED_FROM) {
+            return Some((Arc::clone(first), LOAD_SHARED_FROM));
+        }
+        let least = with_room().min_by_key(|connection| connection.load())?;
+        Some((Arc::clone(least), least.load() + LOAD_SHARED_FROM))
     }
 }
 
@@ -110,11 +134,13 @@ struct Shared {
     options: NbdOriginOptions,
     export: Export,
     queue: Mutex<Queue>,
-    /// Told when there is something to send: lanes with room wait here.
-    work: Condvar,
-    /// Told when a lane has room again: lanes without wait here.
-    room: Condvar,
-    /// Told when a lane goes up or down, or it is over.
+    /// The sockets of the connections, by lane, and `wake`.
+    epoll: OwnedFd,
+    /// Ends the wait of whoever waits for the sockets.
+    wake: OwnedFd,
+    /// Somebody else than our own thread receives.
+    is_attached: AtomicBool,
+    /// Told when a lane goes up or down, a reactor comes or leaves, or it is over.
     change: Condvar,
     reconnects: AtomicU64,
     reads_sent_again: AtomicU64,
@@ -149,15 +175,23 @@ impl Shared {
         tracing::error!(target: "forebay::origin", uri = %self.uri, reason, "origin failed");
         let mut queue = locked(&self.queue);
         queue.failed.get_or_insert(reason);
-        queue.streams.iter().flatten().for_each(Stream::shut_down);
+        queue.cut_connections();
         drop(queue);
-        self.wake_all();
+        self.change.notify_all();
     }
 
-    fn wake_all(&self) {
-        self.work.notify_all();
-        self.room.notify_all();
-        self.change.notify_all();
+    /// Hands what waits in the queue to connections with room. Called by whoever put something there or made room, so that
+    /// nothing waits that could go.
+    fn pump(&self) {
+        loop {
+            let queue = locked(&self.queue);
+            if queue.over() || queue.jobs.is_empty() {
+                return;
+            }
+            let Some((connection, load_max)) = queue.choose() else { return };
+            drop(queue);
+            connection.fill(self, load_max);
+        }
     }
 
     /// Puts a request back to the front, to be sent next.
@@ -169,9 +203,19 @@ impl Shared {
             return job.unreachable(&reason);
         }
         queue.jobs.push_front(job);
+        let is_up = queue.is_up();
         drop(queue);
-        self.work.notify_one();
-        self.change.notify_all();
+        self.sendable(is_up);
+    }
+
+    /// Something was put into the queue.
+    fn sendable(&self, is_up: bool) {
+        if is_up {
+            self.pump();
+        } else {
+            // It may have to be given up in time.
+            self.change.notify_all();
+        }
     }
 
     /// A connection was lost: what was acknowledged and not flushed may be lost with it.
@@ -215,7 +259,7 @@ impl NbdOrigin {
         options.request_timeout = options.request_timeout.max(Nanos::millis(1));
         options.connect_timeout = options.connect_timeout.max(Nanos::millis(1));
         options.backoff_min = options.backoff_min.max(Nanos::millis(1));
-        let first = connect(uri, lane::LANE_REQUESTS_MAX, options.connect_timeout.into())?;
+        let first = connect(uri, connection::LANE_REQUESTS_MAX, options.connect_timeout.into())?;
         let export = first.export.clone();
         if export.size_bytes == 0 {
             return Err(ConnectError::Empty { uri: uri.to_string() });
@@ -235,6 +279,10 @@ impl NbdOrigin {
             can_trim: export.flags.contains(TransmissionFlags::SEND_TRIM) && !read_only,
             can_multi_conn: multi || lanes == 1,
         };
+        let system = |errno: rustix::io::Errno| ConnectError::Thread { source: errno.into() };
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system)?;
+        epoll::add(&epoll, &wake, EventData::new_u64(reactor::WAKE), EventFlags::IN).map_err(system)?;
         let mut lanes_up = vec![false; lanes];
         // The first lane has its connection already.
         lanes_up[0] = true;
@@ -247,11 +295,12 @@ impl NbdOrigin {
                 closing: false,
                 failed: None,
                 lanes_up,
-                streams: (0..lanes).map(|_| None).collect(),
+                connections: (0..lanes).map(|_| None).collect(),
                 down_reason: String::new(),
             }),
-            work: Condvar::new(),
-            room: Condvar::new(),
+            epoll,
+            wake,
+            is_attached: AtomicBool::new(false),
             change: Condvar::new(),
             reconnects: AtomicU64::new(0),
             reads_sent_again: AtomicU64::new(0),
@@ -271,6 +320,9 @@ impl NbdOrigin {
                 .threads
                 .push(builder.spawn(move || lane::run(&shared, index, first)).map_err(thread_error)?);
         }
+        let shared = Arc::clone(&origin.shared);
+        let builder = thread::Builder::new().name("nbd-origin-io".into());
+        origin.threads.push(builder.spawn(move || reactor::run(&shared)).map_err(thread_error)?);
         let shared = Arc::clone(&origin.shared);
         let builder = thread::Builder::new().name("nbd-origin-wait".into());
         origin.threads.push(builder.spawn(move || expire(&shared)).map_err(thread_error)?);
@@ -324,35 +376,29 @@ impl Origin for NbdOrigin {
     }
 
     fn submit(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
-        let Some(pending) = self.counters.admit(request.id, sink) else {
+        self.submit_all(&mut std::iter::once(request), sink);
+    }
+
+    fn submit_all(&self, requests: &mut dyn Iterator<Item = OriginRequest>, sink: &Arc<dyn CompletionSink>) {
+        let mut jobs = requests.filter_map(|request| self.prepare(request, sink)).peekable();
+        if jobs.peek().is_none() {
             return;
-        };
-        if let Err(error) = crate::image::check(&request.operation, &self.traits) {
-            return pending.complete(Err(error));
         }
-        let job = Job::new(pending, request.operation);
-        if job.operation == OriginOperation::Flush
-            && self.shared.flush_must_fail.swap(false, Ordering::SeqCst)
-        {
-            return job
-                .fail(EIO, "a connection was lost since writes were acknowledged: they may not be safe");
-        }
-        if job.operation != OriginOperation::Flush && job.operation.range().length == 0 {
-            return job.pending.complete(Ok(Vec::new()));
-        }
+        // Collected first: who is told of a refusal may submit again, so nothing is locked while requests are looked at.
+        let mut jobs: VecDeque<Job> = jobs.collect();
         let mut queue = locked(&self.shared.queue);
         if let Some(reason) = queue.failed.clone() {
             drop(queue);
-            return job.unreachable(&reason);
+            return jobs.into_iter().for_each(|job| job.unreachable(&reason));
         }
-        queue.jobs.push_back(job);
+        queue.jobs.append(&mut jobs);
         let is_up = queue.is_up();
         drop(queue);
-        if is_up {
-            self.shared.work.notify_one();
-        } else {
-            self.shared.change.notify_all();
-        }
+        self.shared.sendable(is_up);
+    }
+
+    fn reactor(&self) -> Option<Box<dyn Reactor>> {
+        reactor::Attached::new(&self.shared).map(|attached| Box::new(attached) as Box<dyn Reactor>)
     }
 
     fn describe(&self) -> String {
@@ -386,16 +432,38 @@ impl Origin for NbdOrigin {
 impl Drop for NbdOrigin {
     fn drop(&mut self) {
         locked(&self.shared.queue).closing = true;
-        self.shared.wake_all();
+        self.shared.change.notify_all();
+        let _ = rustix::io::write(&self.shared.wake, &1u64.to_ne_bytes());
         // Lanes leave politely when nothing is in flight; a call that is stuck is cut off. A thread that is still
         // connecting after that ends by itself and touches nothing that is ours.
         self.wait_for_threads(Duration::from_millis(200));
-        locked(&self.shared.queue).streams.iter().flatten().for_each(Stream::shut_down);
+        locked(&self.shared.queue).cut_connections();
         self.wait_for_threads(Duration::from_millis(500));
     }
 }
 
 impl NbdOrigin {
+    /// Takes a request on; `None` if it is answered already.
+    fn prepare(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) -> Option<Job> {
+        let pending = self.counters.admit(request.id, sink)?;
+        if let Err(error) = crate::image::check(&request.operation, &self.traits) {
+            pending.complete(Err(error));
+            return None;
+        }
+        let job = Job::new(pending, request.operation);
+        if job.operation == OriginOperation::Flush
+            && self.shared.flush_must_fail.swap(false, Ordering::SeqCst)
+        {
+            job.fail(EIO, "a connection was lost since writes were acknowledged: they may not be safe");
+            return None;
+        }
+        if job.operation != OriginOperation::Flush && job.operation.range().length == 0 {
+            job.pending.complete(Ok(Vec::new()));
+            return None;
+        }
+        Some(job)
+    }
+
     fn wait_for_threads(&mut self, time: Duration) {
         let deadline = Instant::now() + time;
         loop {

@@ -4,6 +4,7 @@ use forebay_nbd::client::{Config, Event, Export, Session};
 use forebay_nbd::{Transport, Uri};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -94,10 +95,10 @@ impl Stream {
         }
     }
 
-    pub(super) fn try_clone(&self) -> io::Result<Stream> {
+    pub(super) fn set_nonblocking(&self) -> io::Result<()> {
         match self {
-            Stream::Tcp(stream) => stream.try_clone().map(Stream::Tcp),
-            Stream::Unix(stream) => stream.try_clone().map(Stream::Unix),
+            Stream::Tcp(stream) => stream.set_nonblocking(true),
+            Stream::Unix(stream) => stream.set_nonblocking(true),
         }
     }
 
@@ -120,6 +121,15 @@ impl Stream {
             Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
             Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
         };
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Stream::Tcp(stream) => stream.as_fd(),
+            Stream::Unix(stream) => stream.as_fd(),
+        }
     }
 }
 

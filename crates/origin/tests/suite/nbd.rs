@@ -6,14 +6,18 @@ use super::support::{Collector, errno, read, run, submit, write};
 use forebay_nbd::ExportInfo;
 use forebay_nbd::wire::Command;
 use forebay_origin::{
-    ConnectError, NbdOrigin, NbdOriginOptions, Origin, OriginError, OriginOperation, OriginState,
+    CompletionSink, ConnectError, NbdOrigin, NbdOriginOptions, Origin, OriginError, OriginOperation,
+    OriginRequest, OriginRequestId, OriginState, OriginStatistics, OriginTraits,
 };
 use forebay_units::{ByteRange, Nanos};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 fn quick() -> NbdOriginOptions {
@@ -26,6 +30,68 @@ fn quick() -> NbdOriginOptions {
 
 fn connect(server: &Server, options: NbdOriginOptions) -> NbdOrigin {
     NbdOrigin::connect(&server.uri(), options).unwrap()
+}
+
+/// An origin whose completions come from an event loop that took the role of receiving.
+struct Driven {
+    origin: NbdOrigin,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<usize>>,
+}
+
+impl Driven {
+    fn new(origin: NbdOrigin) -> Driven {
+        let reactor = origin.reactor().expect("nobody drives it yet");
+        assert!(origin.reactor().is_none(), "the role is taken");
+        let stop = Arc::new(AtomicBool::new(false));
+        let stops = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let tick = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+            let mut turns = 0;
+            while !stops.load(Ordering::SeqCst) {
+                let mut fds = [PollFd::from_borrowed_fd(reactor.fd(), PollFlags::IN)];
+                if poll(&mut fds, Some(&tick)) == Ok(1) {
+                    reactor.proceed();
+                    turns += 1;
+                }
+            }
+            turns
+        });
+        Driven { origin, stop, thread: Some(thread) }
+    }
+
+    fn stop(&mut self) -> usize {
+        self.stop.store(true, Ordering::SeqCst);
+        self.thread.take().map_or(0, |thread| thread.join().unwrap())
+    }
+}
+
+impl Drop for Driven {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Origin for Driven {
+    fn traits(&self) -> OriginTraits {
+        self.origin.traits()
+    }
+
+    fn submit(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
+        self.origin.submit(request, sink);
+    }
+
+    fn submit_all(&self, requests: &mut dyn Iterator<Item = OriginRequest>, sink: &Arc<dyn CompletionSink>) {
+        self.origin.submit_all(requests, sink);
+    }
+
+    fn describe(&self) -> String {
+        self.origin.describe()
+    }
+
+    fn statistics(&self) -> OriginStatistics {
+        self.origin.statistics()
+    }
 }
 
 fn until(what: &str, mut condition: impl FnMut() -> bool) {
@@ -50,6 +116,32 @@ fn an_nbd_export_conforms_with_several_connections_and_with_one() {
         until("all connections", || !multi_conn || servers.borrow()[0].connections() >= 4);
         assert!(multi_conn || servers.borrow().iter().all(|server| server.connections() == 1));
     }
+}
+
+#[test]
+fn an_nbd_export_conforms_driven_by_an_event_loop_and_goes_on_without_it() {
+    let servers = RefCell::new(Vec::new());
+    conform(&|| {
+        let server = Server::start(export(SIZE));
+        let origin = Driven::new(connect(&server, quick()));
+        servers.borrow_mut().push(server);
+        Arc::new(origin)
+    });
+    let server = Server::start(export(SIZE));
+    let mut origin = Driven::new(connect(&server, quick()));
+    // Many at once, in order, over all connections, and more than they take.
+    let collector = Collector::new();
+    let requests = 0..700;
+    let mut batch = requests
+        .clone()
+        .map(|id| OriginRequest { id: OriginRequestId(id), operation: write(id * 8, &id.to_be_bytes()) });
+    origin.submit_all(&mut batch, &collector.sink());
+    assert!(collector.wait(700).values().all(Result::is_ok));
+    assert!(origin.stop() > 0, "the event loop had nothing to do");
+    // The origin's own thread receives again.
+    let found = run(&origin, read(0, 5600)).unwrap();
+    assert_eq!(found, requests.flat_map(u64::to_be_bytes).collect::<Vec<_>>());
+    assert!(origin.origin.reactor().is_some());
 }
 
 #[test]
@@ -278,9 +370,12 @@ fn tcp_is_a_transport() {
 /// that was acknowledged or one that is in doubt.
 #[test]
 fn random_losses_never_double_a_write_and_never_lose_an_acknowledged_one() {
-    for fences_on_disconnect in [false, true] {
+    for (fences_on_disconnect, is_driven) in [(false, false), (true, false), (false, true)] {
         let server = Server::start(export(SIZE));
         let origin = connect(&server, NbdOriginOptions { fences_on_disconnect, ..quick() });
+        let origin: Box<dyn Origin> =
+            if is_driven { Box::new(Driven::new(origin)) } else { Box::new(origin) };
+        let origin = &*origin;
         let random = Mutex::new(Xoshiro256PlusPlus::seed_from_u64(11));
         server.script(move |_| match random.lock().unwrap().random_range(0..100) {
             0..2 => Action::Cut,
@@ -290,7 +385,7 @@ fn random_losses_never_double_a_write_and_never_lose_an_acknowledged_one() {
         let doubts = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for client in 0..4u64 {
-                let (origin, server, doubts) = (&origin, &server, &doubts);
+                let (server, doubts) = (&server, &doubts);
                 scope.spawn(move || {
                     let mut random = Xoshiro256PlusPlus::seed_from_u64(client);
                     // Per block what it may hold.

@@ -1,0 +1,452 @@
+//! One established connection: requests out, replies in. No call waits for the socket.
+//!
+//! It is not a thread and not a life cycle: whoever has something to send, or knows that something came, calls, from any
+//! thread. It decides nothing about requests that were in flight when it was lost; its lane does.
+//!
+//! Invariants: a job is in the queue, in `sent`, or ended; nothing is completed while the conversation is locked, so that
+//! who is told may submit at once; a lost connection takes no job any more.
+
+use super::Shared;
+use super::job::{Job, Step};
+use super::stream::{Connected, RECEIVE_BYTES, Stream};
+use crate::pending::{EINVAL, EIO, EPERM};
+use crate::pool::locked;
+use crate::request::OriginOperation;
+use forebay_nbd::client::{Event, Export, Operation, ReplyError, Session, SubmitError};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Instant;
+
+/// Requests in flight on one connection (ours).
+pub(super) const LANE_REQUESTS_MAX: usize = 128;
+/// Bytes of reads in flight on one connection, besides the one that passes it (ours).
+const LANE_READ_BYTES_MAX: u64 = 64 << 20;
+/// Bytes that wait for the socket, above which no more are encoded, besides the request that passes it (ours).
+const GATHER_BYTES: usize = 128 << 10;
+
+static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+
+struct Sent {
+    job: Job,
+    /// Bytes of this protocol request.
+    bytes: u64,
+    /// What came of a read.
+    buffer: Vec<u8>,
+    at: Instant,
+}
+
+/// A request that is over, and why.
+enum Ended {
+    /// There was nothing to send for it.
+    Nothing(Job),
+    /// It could not be asked of this server.
+    Refused(Job, SubmitError),
+    /// Its reply came.
+    Answered(Sent, Result<(), ReplyError>),
+}
+
+/// One established connection.
+pub(super) struct Connection {
+    index: usize,
+    export: Export,
+    stream: Stream,
+    /// Requests sent and not answered.
+    load: AtomicUsize,
+    /// Whether another request may be taken.
+    has_room: AtomicBool,
+    is_lost: AtomicBool,
+    conversation: Mutex<Conversation>,
+}
+
+struct Conversation {
+    session: Session,
+    sent: BTreeMap<u64, Sent>,
+    read_bytes: u64,
+    next_cookie: u64,
+    lost: Option<String>,
+    /// Encoded; the socket took the first `unsent_from` bytes.
+    unsent: Vec<u8>,
+    unsent_from: usize,
+    awaits_writable: bool,
+    /// Received and not parsed: the first `input_len` bytes.
+    input: Vec<u8>,
+    input_len: usize,
+}
+
+impl Conversation {
+    fn has_room(&self) -> bool {
+        self.lost.is_none()
+            && self.sent.len() < LANE_REQUESTS_MAX
+            && self.read_bytes < LANE_READ_BYTES_MAX
+            && self.unsent.len() - self.unsent_from < GATHER_BYTES
+    }
+}
+
+impl Connection {
+    /// The lane `index`'s connection; it is to be registered for what comes, and told what came behind the handshake.
+    pub(super) fn new(index: usize, connected: Connected) -> io::Result<Connection> {
+        let Connected { stream, session, export, received } = connected;
+        stream.set_nonblocking()?;
+        let mut input = received;
+        let input_len = input.len();
+        input.resize(RECEIVE_BYTES.max(session.receive_bytes_min()).max(input_len), 0);
+        let conversation = Conversation {
+            session,
+            sent: BTreeMap::new(),
+            read_bytes: 0,
+            next_cookie: 0,
+            lost: None,
+            unsent: Vec::new(),
+            unsent_from: 0,
+            awaits_writable: false,
+            input,
+            input_len,
+        };
+        Ok(Connection {
+            index,
+            export,
+            stream,
+            load: AtomicUsize::new(0),
+            has_room: AtomicBool::new(true),
+            is_lost: AtomicBool::new(false),
+            conversation: Mutex::new(conversation),
+        })
+    }
+
+    pub(super) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Requests without an answer; as of a moment ago.
+    pub(super) fn load(&self) -> usize {
+        self.load.load(Ordering::Relaxed)
+    }
+
+    /// Whether it takes another request; as of a moment ago. Who finds it false will see [`Shared::pump`] called when it is true again.
+    pub(super) fn has_room(&self) -> bool {
+        self.has_room.load(Ordering::Acquire)
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Acquire)
+    }
+
+    fn conversation(&self) -> MutexGuard<'_, Conversation> {
+        locked(&self.conversation)
+    }
+
+    fn publish(&self, conversation: &Conversation) {
+        self.load.store(conversation.sent.len(), Ordering::Relaxed);
+        self.has_room.store(conversation.has_room(), Ordering::Release);
+    }
+
+    /// Ends the connection; the first reason stays.
+    pub(super) fn lose(&self, shared: &Shared, reason: &str) {
+        let mut conversation = self.conversation();
+        self.lose_locked(&mut conversation, reason);
+        drop(conversation);
+        self.tell_lane(shared);
+    }
+
+    fn lose_locked(&self, conversation: &mut Conversation, reason: &str) {
+        conversation.lost.get_or_insert_with(|| reason.to_owned());
+        self.publish(conversation);
+        self.is_lost.store(true, Ordering::Release);
+        self.stream.shut_down();
+    }
+
+    fn tell_lane(&self, shared: &Shared) {
+        // Under the lock of the queue, so that a lane that has just looked does not miss it.
+        drop(locked(&shared.queue));
+        shared.change.notify_all();
+    }
+
+    /// Ends it, politely if nothing is in flight; why it ended, and what was in flight, oldest first.
+    pub(super) fn end(&self, shared: &Shared) -> (String, Vec<Job>) {
+        let mut conversation = self.conversation();
+        if conversation.lost.is_none() && conversation.sent.is_empty() && conversation.unsent.is_empty() {
+            let mut farewell = Vec::new();
+            conversation.session.disconnect(&mut farewell);
+            // Whoever does not take 28 bytes now will see that we left anyway.
+            let _ = (&mut &self.stream).write(&farewell);
+        }
+        self.lose_locked(&mut conversation, "origin closed");
+        let reason = conversation.lost.clone().unwrap_or_default();
+        let sent = std::mem::take(&mut conversation.sent);
+        self.publish(&conversation);
+        let _ = epoll::delete(&shared.epoll, &self.stream);
+        (reason, sent.into_values().map(|sent| sent.job).collect())
+    }
+
+    /// What the oldest request has waited for too long, if it has. Cookies grow with time.
+    pub(super) fn overdue(&self, shared: &Shared) -> Option<String> {
+        let timeout = shared.options.request_timeout;
+        let conversation = self.conversation();
+        let (_, oldest) = conversation.sent.first_key_value()?;
+        (oldest.at.elapsed() > timeout.into())
+            .then(|| oldest.job.context(&format!("no answer within {timeout}")))
+    }
+
+    /// Takes requests from the queue, at most until `load_max` are in flight, and sends as much as the socket takes.
+    pub(super) fn fill(&self, shared: &Shared, load_max: usize) {
+        let mut ended = Vec::new();
+        let mut guard = self.conversation();
+        let conversation = &mut *guard;
+        let mut broken = None;
+        while conversation.lost.is_none() {
+            while conversation.sent.len() < load_max && conversation.has_room() {
+                let Some(job) = locked(&shared.queue).take_job() else { break };
+                ended.extend(self.encode(shared, conversation, job));
+            }
+            if conversation.unsent.is_empty() {
+                break;
+            }
+            match self.send(shared, conversation) {
+                // Everything went out, so there may be room for more.
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    broken = Some(format!("sending failed: {error}"));
+                    break;
+                }
+            }
+        }
+        if let Some(reason) = &broken {
+            self.lose_locked(conversation, reason);
+        }
+        self.publish(conversation);
+        drop(guard);
+        if broken.is_some() {
+            self.tell_lane(shared);
+        }
+        self.conclude(shared, ended);
+    }
+
+    /// Sends what waits; whether all of it went out.
+    fn send(&self, shared: &Shared, conversation: &mut Conversation) -> io::Result<bool> {
+        while conversation.unsent_from < conversation.unsent.len() {
+            match (&mut &self.stream).write(&conversation.unsent[conversation.unsent_from..]) {
+                Ok(count) => conversation.unsent_from += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        let is_done = conversation.unsent_from == conversation.unsent.len();
+        if is_done {
+            conversation.unsent.clear();
+            conversation.unsent.shrink_to(GATHER_BYTES * 8);
+            conversation.unsent_from = 0;
+        }
+        if conversation.awaits_writable == is_done {
+            let mut interest = EventFlags::IN;
+            interest.set(EventFlags::OUT, !is_done);
+            epoll::modify(&shared.epoll, &self.stream, EventData::new_u64(self.index as u64), interest)?;
+            conversation.awaits_writable = !is_done;
+        }
+        Ok(is_done)
+    }
+
+    /// Encodes a request and remembers it; or says how it ended without being sent.
+    fn encode(&self, shared: &Shared, conversation: &mut Conversation, mut job: Job) -> Option<Ended> {
+        let Step::Send { operation, zeroes } = job.step(&self.export) else {
+            return Some(Ended::Nothing(job));
+        };
+        if job.is_flush() {
+            job.covers = shared.writes_acknowledged.load(Ordering::SeqCst);
+        }
+        let cookie = conversation.next_cookie;
+        conversation.next_cookie += 1;
+        let output = &mut conversation.unsent;
+        let before = output.len();
+        if let Err(error) = conversation.session.submit(cookie, operation, output) {
+            output.truncate(before);
+            return Some(Ended::Refused(job, error));
+        }
+        let bytes = match operation {
+            Operation::Read { length, .. }
+            | Operation::Write { length, .. }
+            | Operation::Trim { length, .. }
+            | Operation::WriteZeroes { length, .. } => u64::from(length),
+            _ => 0,
+        };
+        let mut left = zeroes as usize;
+        while left > 0 {
+            let part = left.min(ZEROES.len());
+            output.extend_from_slice(&ZEROES[..part]);
+            left -= part;
+        }
+        if let (OriginOperation::Write { data, .. }, Operation::Write { .. }) = (&job.operation, operation) {
+            output.extend_from_slice(data);
+        }
+        let buffer = if matches!(operation, Operation::Read { .. }) {
+            conversation.read_bytes += bytes;
+            Vec::with_capacity(bytes as usize)
+        } else {
+            Vec::new()
+        };
+        job.pending.begin();
+        conversation.sent.insert(cookie, Sent { job, bytes, buffer, at: Instant::now() });
+        None
+    }
+
+    /// Sends what waited for the socket, and more.
+    pub(super) fn writable(&self, shared: &Shared) {
+        self.fill(shared, 0);
+        if self.has_room() {
+            shared.pump();
+        }
+    }
+
+    /// Receives what came, at most once, and acts on it.
+    pub(super) fn receive(&self, shared: &Shared) {
+        let mut guard = self.conversation();
+        let conversation = &mut *guard;
+        if conversation.lost.is_some() {
+            return;
+        }
+        let result = match (&mut &self.stream).read(&mut conversation.input[conversation.input_len..]) {
+            Ok(0) => Err("server closed the connection".to_owned()),
+            Ok(bytes) => {
+                conversation.input_len += bytes;
+                Ok(())
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                return;
+            }
+            Err(error) => Err(format!("receiving failed: {error}")),
+        };
+        self.act(shared, guard, result);
+    }
+
+    /// Acts on what came behind the handshake.
+    pub(super) fn receive_leftover(&self, shared: &Shared) {
+        self.act(shared, self.conversation(), Ok(()));
+    }
+
+    fn act(&self, shared: &Shared, mut guard: MutexGuard<'_, Conversation>, received: Result<(), String>) {
+        let conversation = &mut *guard;
+        let mut ended = Vec::new();
+        let result = received.and_then(|()| parse(conversation, &mut ended));
+        if let Err(reason) = &result {
+            self.lose_locked(conversation, reason);
+        }
+        self.publish(conversation);
+        drop(guard);
+        if result.is_err() {
+            self.tell_lane(shared);
+        }
+        let answered = !ended.is_empty();
+        self.conclude(shared, ended);
+        if answered {
+            shared.pump();
+        }
+    }
+
+    /// Tells who waits; the conversation is not locked.
+    fn conclude(&self, shared: &Shared, ended: Vec<Ended>) {
+        for end in ended {
+            match end {
+                Ended::Nothing(job) => job.pending.complete(Ok(Vec::new())),
+                Ended::Refused(job, error) => {
+                    let errno = match error {
+                        SubmitError::ReadOnly => EPERM,
+                        SubmitError::NotOffered { .. } => 95,
+                        SubmitError::Full { .. } | SubmitError::NotReady => EIO,
+                        _ => EINVAL,
+                    };
+                    job.fail(errno, &error.to_string());
+                }
+                Ended::Answered(sent, reply) => self.finish(shared, sent, reply),
+            }
+        }
+    }
+
+    fn finish(&self, shared: &Shared, sent: Sent, reply: Result<(), ReplyError>) {
+        let Sent { mut job, bytes, buffer, .. } = sent;
+        if let Err(error) = reply {
+            return job.fail(error.code.to_linux().0, &error.to_string());
+        }
+        if job.is_flush() {
+            shared.flushed_through.fetch_max(job.covers, Ordering::SeqCst);
+        } else if job.operation.changes_content() {
+            shared.writes_acknowledged.fetch_add(1, Ordering::SeqCst);
+        }
+        if job.advance(bytes, &self.export) {
+            shared.put_back(job);
+        } else {
+            job.pending.complete(Ok(buffer));
+        }
+    }
+}
+
+/// Acts on the messages in the input, and drops them from it.
+fn parse(conversation: &mut Conversation, ended: &mut Vec<Ended>) -> Result<(), String> {
+    let Conversation { session, sent, read_bytes, input, input_len, .. } = conversation;
+    let mut output = Vec::new();
+    let mut done = 0;
+    let result = loop {
+        let parsed = match session.receive(&input[done..*input_len], &mut output) {
+            Ok(parsed) => parsed,
+            Err(error) => break Err(format!("server broke the protocol: {error}")),
+        };
+        done += parsed.consumed;
+        match parsed.event {
+            Event::NeedMore => break Ok(()),
+            Event::Data { cookie, offset, bytes } => {
+                if let Some(request) = sent.get_mut(&cookie) {
+                    // The session has checked that the bytes lie inside the request.
+                    let start = (offset - request.job.operation.range().offset) as usize;
+                    place(&mut request.buffer, start, bytes);
+                }
+            }
+            Event::Done { cookie, result } => {
+                if let Some(mut request) = sent.remove(&cookie) {
+                    if matches!(request.job.operation, OriginOperation::Read { .. }) {
+                        *read_bytes -= request.bytes;
+                        if result.is_ok() {
+                            // What no data came for is a hole; the session has checked that all was described.
+                            request.buffer.resize(request.bytes as usize, 0);
+                        }
+                    }
+                    ended.push(Ended::Answered(request, result));
+                }
+            }
+            Event::Closed => break Err("server ended the conversation".into()),
+            _ => {}
+        }
+    };
+    input.copy_within(done..*input_len, 0);
+    *input_len -= done;
+    result
+}
+
+/// Puts `bytes` at `start`, over zeroes where nothing was yet. Data mostly comes in order, and is then written once.
+fn place(buffer: &mut Vec<u8>, start: usize, bytes: &[u8]) {
+    if buffer.len() < start {
+        buffer.resize(start, 0);
+    }
+    let overlap = (buffer.len() - start).min(bytes.len());
+    buffer[start..start + overlap].copy_from_slice(&bytes[..overlap]);
+    buffer.extend_from_slice(&bytes[overlap..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_of_a_read_may_come_in_any_order() {
+        let mut buffer = Vec::with_capacity(10);
+        place(&mut buffer, 6, &[6, 7]);
+        place(&mut buffer, 0, &[1, 2]);
+        place(&mut buffer, 2, &[3, 4]);
+        place(&mut buffer, 8, &[8]);
+        // A piece that covers the end of what is there and goes on.
+        place(&mut buffer, 7, &[9, 9, 9]);
+        assert_eq!(buffer, [1, 2, 3, 4, 0, 0, 6, 9, 9, 9]);
+    }
+}
