@@ -3,9 +3,10 @@
 //! Idea: frequency decides who stays, counted for all blocks, also those not here, in a sketch that ages; the window lets bursts
 //! gather their frequency.
 //! Source: Einziger, Friedman and Manes, "TinyLFU: a highly efficient cache admission policy", ACM TOS 13(4), 2017, section 4: an LRU window
-//! of 1 per cent, a main area by SLRU with 80 per cent protected.
-//! Deviations: no doorkeeper; the window's size does not adapt; ageing is spread over time (see `sketch.rs`). Warm-up at the head enters probation directly, at the
-//! tail the end of probation.
+//! of 1 per cent, a main area by SLRU with 80 per cent protected. The window's share climbs the hill of the hit ratio: Einziger, Eytan, Friedman and Manes,
+//! "Adaptive software cache management", Middleware '18, section 3.1; step, decay and restart as in Caffeine.
+//! Deviations: no doorkeeper; ageing is spread over time (see `sketch.rs`); the climber's sample is ours. A window that grows takes the places of those who
+//! leave next, none is moved. Warm-up at the head enters probation directly, at the tail the end of probation.
 //! Invariant: the tag of a slot names its segment; segments are above their shares only after a shrink, until enough calls moved the excess.
 
 use crate::sketch::{Sketch, sketch_hash};
@@ -18,6 +19,57 @@ const WINDOW: u8 = 0;
 const PROBATION: u8 = 1;
 const PROTECTED: u8 = 2;
 
+/// What the window is at first, and what the climber leaves it at least and at most.
+const WINDOW_START: f64 = 0.01;
+const WINDOW_MIN: f64 = 0.01;
+const WINDOW_MAX: f64 = 0.8;
+/// A sample of the climber: so many accesses for each slot, and not fewer than these. Ours, with the two above.
+const SAMPLE_PER_SLOT: u64 = 4;
+const SAMPLE_MIN: u64 = 1000;
+/// The climber's step, as a share of all slots; what each step leaves of it; and the change of the hit ratio that makes it start anew.
+const STEP: f64 = 0.0625;
+const STEP_DECAY: f64 = 0.98;
+const RESTART: f64 = 0.05;
+
+/// Hill climbing: the window grows or shrinks as long as the hit ratio does not fall by it, then turns.
+#[derive(Debug)]
+struct Climber {
+    hits: u64,
+    accesses: u64,
+    /// Of the sample before; nothing before the first.
+    hit_ratio: Option<f64>,
+    /// What is added to the share at the next turn.
+    step: f64,
+    share: f64,
+}
+
+impl Climber {
+    const fn new() -> Climber {
+        Climber { hits: 0, accesses: 0, hit_ratio: None, step: STEP, share: WINDOW_START }
+    }
+
+    /// Counts an access; whether the share is another after it.
+    #[inline]
+    fn count(&mut self, hit: bool, capacity: u32) -> bool {
+        self.hits += u64::from(hit);
+        self.accesses += 1;
+        self.accesses >= (SAMPLE_PER_SLOT * u64::from(capacity)).max(SAMPLE_MIN) && self.climb()
+    }
+
+    #[cold]
+    fn climb(&mut self) -> bool {
+        let hit_ratio = self.hits as f64 / self.accesses as f64;
+        (self.hits, self.accesses) = (0, 0);
+        let Some(before) = self.hit_ratio.replace(hit_ratio) else { return false };
+        let change = hit_ratio - before;
+        let amount = if change >= 0.0 { self.step } else { -self.step };
+        self.step = if change.abs() >= RESTART { STEP.copysign(amount) } else { STEP_DECAY * amount };
+        let share = self.share;
+        self.share = (share + amount).clamp(WINDOW_MIN, WINDOW_MAX);
+        self.share != share
+    }
+}
+
 /// W-TinyLFU; 16 bytes per slot and 8 per slot for the sketch.
 #[derive(Debug)]
 pub struct WTinyLfu {
@@ -27,6 +79,7 @@ pub struct WTinyLfu {
     /// Window, probation, protected: each the most recent in front.
     segments: [List; 3],
     sketch: Sketch,
+    climber: Climber,
     capacity: u32,
     window_capacity: u32,
     protected_capacity: u32,
@@ -40,9 +93,17 @@ impl WTinyLfu {
             hashes: SegmentedVec::new(),
             segments: [List::EMPTY; 3],
             sketch: Sketch::new(),
+            climber: Climber::new(),
             capacity: 0,
             window_capacity: 0,
             protected_capacity: 0,
+        }
+    }
+
+    #[inline]
+    fn observe(&mut self, hit: bool) {
+        if self.climber.count(hit, self.capacity) {
+            self.set_capacity(self.capacity);
         }
     }
 
@@ -101,10 +162,10 @@ impl Policy for WTinyLfu {
         self.sketch.release(slots);
     }
 
-    /// The window has one per cent, rounded, and at least one slot; four fifths of the rest, rounded, are protected.
+    /// The window has its share, rounded, and at least one slot; four fifths of the rest, rounded, are protected.
     fn set_capacity(&mut self, blocks: u32) {
         self.capacity = blocks;
-        self.window_capacity = ((f64::from(blocks) * 0.01).round() as u32).max(1);
+        self.window_capacity = ((f64::from(blocks) * self.climber.share).round() as u32).max(1);
         let main = blocks.saturating_sub(self.window_capacity);
         self.protected_capacity = (f64::from(main) * 0.8).round() as u32;
     }
@@ -138,6 +199,7 @@ impl Policy for WTinyLfu {
     }
 
     fn on_hit(&mut self, slot: Slot, _block: BlockIndex) {
+        self.observe(true);
         self.sketch.count(*self.hashes.get(slot.0));
         if self.unlink(slot) == WINDOW {
             self.push(slot, WINDOW);
@@ -148,6 +210,7 @@ impl Policy for WTinyLfu {
     }
 
     fn on_miss(&mut self, block: BlockIndex) {
+        self.observe(false);
         self.sketch.count(sketch_hash(block));
     }
 
@@ -198,6 +261,7 @@ impl Policy for WTinyLfu {
 mod tests {
     use super::*;
     use crate::model::{Model, check_against, trace};
+    use forebay_units::mix64;
 
     /// A sketch that is there before the first block is, whose first use would else not be counted.
     fn sketch() -> Sketch {
@@ -231,16 +295,50 @@ mod tests {
         assert_eq!((run.evicted.as_slice(), run.order_blocks()), ([4, 1, 6, 4].as_slice(), vec![5, 3, 2, 7]));
     }
 
-    /// Window, probation, protected, most recent first; uses come from the sketch itself, which has tests of its own.
+    #[test]
+    fn the_window_climbs_while_the_hit_ratio_does_not_fall_and_turns_when_it_does() {
+        let mut climber = Climber::new();
+        let mut sample = |hits: u64| {
+            let changed = (0..SAMPLE_MIN).filter(|&at| climber.count(at < hits, 10)).count();
+            (changed, climber.share, climber.step)
+        };
+        // The first sample is nobody's successor. 0.30 after 0.30 is no fall: up by a step, which decays.
+        assert_eq!(sample(300), (0, 0.01, STEP));
+        assert_eq!(sample(300), (1, 0.01 + STEP, STEP * STEP_DECAY));
+        // 0.28: down again by the decayed step. 0.23: a loss of 0.05 turns it and starts anew.
+        let share = 0.01 + STEP - STEP * STEP_DECAY;
+        assert_eq!(sample(280), (1, share, -STEP * STEP_DECAY * STEP_DECAY));
+        let (_, after, step) = sample(230);
+        assert!(after > share && step == STEP, "{after} {step}");
+        // However long it goes up, the main area keeps a fifth.
+        for _ in 0..100 {
+            sample(230);
+        }
+        assert_eq!(sample(230).1, WINDOW_MAX);
+    }
+
+    #[test]
+    fn recency_calls_for_a_larger_window() {
+        // Every block comes again within 30 steps, and then never: only the window can hold it until then.
+        let uses = |steps: std::ops::Range<u64>| steps.flat_map(|at| [at + 30, at + mix64(at) % 30]);
+        let mut run = trace(WTinyLfu::new(), 100, &[]);
+        uses(0..30_000).for_each(|block| run.access(block));
+        let share = run.policy.climber.share;
+        assert!(share > 0.3, "{share}");
+    }
+
+    /// Window, probation, protected, most recent first; uses and the window's share come from sketch and climber themselves, which have
+    /// tests of their own.
     struct Naive {
         segments: [Vec<u64>; 3],
         sketch: Sketch,
+        climber: Climber,
         capacity: usize,
     }
 
     impl Naive {
         fn window(&self) -> usize {
-            ((self.capacity as f64 * 0.01).round() as usize).max(1)
+            ((self.capacity as f64 * self.climber.share).round() as usize).max(1)
         }
         fn overflow(&mut self, segment: usize, most: usize) {
             for _ in 0..2 {
@@ -260,6 +358,7 @@ mod tests {
             self.capacity = capacity;
         }
         fn miss(&mut self, block: u64) {
+            self.climber.count(false, self.capacity as u32);
             self.sketch.count(sketch_hash(BlockIndex(block)));
         }
         fn admits(&mut self, _: u64, insertion: Insertion, capacity: usize) -> bool {
@@ -281,6 +380,7 @@ mod tests {
             main
         }
         fn hit(&mut self, block: u64) {
+            self.climber.count(true, self.capacity as u32);
             self.sketch.count(sketch_hash(BlockIndex(block)));
             let in_window = self.segments[0].contains(&block);
             self.remove(block);
@@ -313,7 +413,7 @@ mod tests {
     fn it_agrees_with_three_lists() {
         check_against(
             || WTinyLfu { sketch: sketch(), ..WTinyLfu::new() },
-            || Naive { segments: Default::default(), sketch: sketch(), capacity: 0 },
+            || Naive { segments: Default::default(), sketch: sketch(), climber: Climber::new(), capacity: 0 },
         );
     }
 }
