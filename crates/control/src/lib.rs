@@ -13,6 +13,7 @@ pub mod config;
 pub mod conformance;
 pub mod controller;
 pub mod decision;
+pub mod eafc;
 pub mod feedback;
 pub mod host;
 pub mod interference;

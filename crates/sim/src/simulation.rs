@@ -8,6 +8,7 @@ use crate::outcome::{
     IntervalRow, LatencySummary, ObjectiveOutcome, OriginRow, OriginSeries, Outcome, Sum, VolumeSeries,
     WindowRow,
 };
+use crate::papers::Papers;
 use crate::scenario::{ArrivalKind, Flag, ObjectiveTable, Scenario, ScenarioError, Sizing};
 use crate::volume::{Cache, OnItsWay, Volume, World};
 use forebay_control::conformance::{Verdict, WindowTotals, judge};
@@ -79,15 +80,15 @@ pub enum RunError {
 
 /// An objective over time.
 #[derive(Debug)]
-struct Track {
+pub(crate) struct Track {
     table: ObjectiveTable,
-    objective: Objective,
+    pub(crate) objective: Objective,
     totals: WindowTotals,
     windows: Vec<WindowRow>,
 }
 
 impl Track {
-    fn is_active(&self, now: Nanos) -> bool {
+    pub(crate) fn is_active(&self, now: Nanos) -> bool {
         self.table.from <= now && self.table.until.is_none_or(|until| now < until)
     }
 
@@ -132,16 +133,16 @@ impl Track {
 
 /// What a run keeps of a volume besides its data path.
 #[derive(Debug)]
-struct Client {
+pub(crate) struct Client {
     load: Load,
     /// Which load, counted from 0; before the first one `u32::MAX`.
     number: u32,
     random: Random,
     seed: u64,
-    tracks: Vec<Track>,
+    pub(crate) tracks: Vec<Track>,
     rows: Vec<IntervalRow>,
     sum: Sum,
-    quota: u64,
+    pub(crate) quota: u64,
     /// Requests that their appliance has not taken up yet.
     on_their_way: u32,
 }
@@ -158,6 +159,7 @@ pub struct Simulation<'a> {
     clients: Vec<Client>,
     origins: Vec<OriginSeries>,
     controller: Option<Controller>,
+    papers: Papers,
     decisions: Vec<Decision>,
     answered: Vec<(u32, Nanos)>,
     hash: u64,
@@ -204,6 +206,7 @@ impl<'a> Simulation<'a> {
             clients: Vec::new(),
             origins,
             controller: None,
+            papers: Papers::default(),
             decisions: Vec::new(),
             answered: Vec::new(),
             hash: seed,
@@ -291,8 +294,13 @@ impl<'a> Simulation<'a> {
 
     fn start_controller(&mut self) -> Result<(), RunError> {
         let scenario = self.scenario;
-        if scenario.cache.sizing == Sizing::Fixed {
-            return Ok(());
+        match scenario.cache.sizing {
+            Sizing::Fixed => return Ok(()),
+            Sizing::Eafc => {
+                self.papers = Papers::new(scenario, &mut self.world, &self.volumes, &mut self.clients);
+                return Ok(());
+            }
+            Sizing::Control => {}
         }
         let fixed: Bytes = scenario.volume.iter().filter_map(|volume| volume.cache).sum();
         let specs = self.world.origins.iter().zip(&scenario.origin).enumerate();
@@ -515,6 +523,11 @@ impl<'a> Simulation<'a> {
             for action in &outcome.actions {
                 self.apply(action);
             }
+        }
+        for (at, blocks) in self.papers.step(self.scenario, &observation, &mut self.clients) {
+            self.volumes[at].set_quota(&mut self.world, blocks);
+            self.clients[at].quota = blocks;
+            self.fold(blocks);
         }
         self.world.calendar.plan(now + interval, Planned::Interval);
     }

@@ -7,6 +7,8 @@ mod closed_forms;
 mod control_loop;
 #[path = "suite/devices.rs"]
 mod devices;
+#[path = "suite/hybrid_store.rs"]
+mod hybrid_store;
 #[path = "suite/refusals.rs"]
 mod refusals;
 #[path = "suite/runs.rs"]

@@ -183,6 +183,9 @@ impl Scenario {
                 expected: error.expected,
             });
         }
+        if let Some((key, found, expected)) = self.eafc.wrong() {
+            out_of_range(format!("eafc.{key}"), found, expected)?;
+        }
         if self.origin.is_empty() {
             missing("origin", "origin", "every volume")?;
         }
@@ -662,7 +665,9 @@ impl Scenario {
                 let cached = match (self.cache.sizing, volume.cache) {
                     (_, Some(cache)) => cache > Bytes::ZERO,
                     (Sizing::Fixed, None) => self.cache.shared && self.cache.memory > Bytes::ZERO,
-                    (Sizing::Control, None) => volume.may_cache && self.cache.memory > Bytes::ZERO,
+                    (Sizing::Control | Sizing::Eafc, None) => {
+                        volume.may_cache && self.cache.memory > Bytes::ZERO
+                    }
                 };
                 let forced = if cached { rate * (1.0 - load.read_share) } else { rate };
                 let writes = 1.0 - load.read_share;

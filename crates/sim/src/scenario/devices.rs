@@ -145,6 +145,35 @@ pub struct OriginTable {
     pub transfer_per_second: Option<Bytes>,
 }
 
+impl OriginTable {
+    /// An origin with nothing set.
+    pub(crate) fn new(name: &str, kind: OriginKind) -> OriginTable {
+        OriginTable {
+            name: name.to_owned(),
+            kind,
+            link_latency: Nanos::ZERO,
+            link_per_second: None,
+            spindles: None,
+            disk: None,
+            disk_capacity: None,
+            stripe_unit: None,
+            raid: None,
+            queue: None,
+            seek_average: None,
+            rotation: None,
+            buffer: None,
+            array: None,
+            flash: None,
+            servers: None,
+            queues: None,
+            service: None,
+            distribution: None,
+            service_spread: None,
+            transfer_per_second: None,
+        }
+    }
+}
+
 /// A disk's on-board cache.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -14,6 +14,7 @@ pub use devices::{
     Queue, Queues, Raid,
 };
 
+use forebay_control::eafc::EafcRules;
 use forebay_control::{ControlConfig, Objective, Operations, Statistic, Target};
 use forebay_units::{BlockSize, Bytes, Nanos};
 use serde::Deserialize;
@@ -43,6 +44,9 @@ pub struct Scenario {
     /// The controller's parameters; those of the daemon unless set.
     #[serde(default)]
     pub control: ControlConfig,
+    /// Those of the Hybrid Store paper's controller, where that decides.
+    #[serde(default)]
+    pub eafc: EafcRules,
     /// Where data live.
     #[serde(default)]
     pub origin: Vec<OriginTable>,
@@ -100,6 +104,9 @@ pub enum Sizing {
     Control,
     /// Each volume's `cache`, for good; the controller does not run.
     Fixed,
+    /// The Hybrid Store paper's feedback controller, one for each volume with a latency objective and no `cache` of its
+    /// own; they begin with a quarter of an equal share of the memory (ours).
+    Eafc,
 }
 
 /// Which policy orders a partition.
@@ -299,6 +306,24 @@ pub struct ObjectiveTable {
 }
 
 impl ObjectiveTable {
+    /// A mean latency of at most `at_most`, always.
+    pub(crate) fn latency(volume: &str, at_most: Nanos) -> ObjectiveTable {
+        ObjectiveTable {
+            volume: volume.to_owned(),
+            from: Nanos::ZERO,
+            until: None,
+            latency: Some(at_most),
+            statistic: None,
+            iops: None,
+            bandwidth_per_second: None,
+            operations: Operations::default(),
+            window: None,
+            conforming_share: None,
+            weight: 1.0,
+            priority: 0,
+        }
+    }
+
     fn statistic(&self) -> Option<Statistic> {
         match self.statistic.as_deref().unwrap_or("mean") {
             "mean" => Some(Statistic::Mean),
