@@ -7,7 +7,7 @@
 use crate::clock::Clock;
 use crate::driver::{
     Acceptor, AcceptorHandle, BATCH_WAIT, BoundAddress, Inbox, ListenError, Listener, ListenerConfig,
-    Message, Worker,
+    Message, TlsAcceptor, Worker,
 };
 use crate::service::{Directory, DirectoryEntry, NAME_BYTES_MAX, ServiceLimits};
 use crate::slab::SlabKey;
@@ -18,6 +18,7 @@ use forebay_locality::LiveConfig;
 use forebay_nbd::server::Config;
 use forebay_nbd::{BlockSizes, ExportInfo};
 use forebay_origin::{Origin, OriginStatistics, OriginTraits};
+use forebay_tls::{ServerTls, Tunnels};
 use forebay_units::{BlockSize, Bytes, Nanos, Ratio, mix64};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,6 +33,8 @@ use thiserror::Error;
 pub struct ApplianceConfig {
     /// Where to listen; may be empty.
     pub listeners: Vec<ListenerConfig>,
+    /// What is shown to clients that ask for TLS; needed where a listener is [`ListenerConfig::Tls`]. Default: none.
+    pub tls: Option<ServerTls>,
     /// Threads that own volumes; at least 1. Each volume has one, so more than there are volumes is a waste. Default 2.
     pub workers: usize,
     /// Client connections at once, handshakes included. Default 4,096.
@@ -49,6 +52,7 @@ impl Default for ApplianceConfig {
     fn default() -> ApplianceConfig {
         ApplianceConfig {
             listeners: Vec::new(),
+            tls: None,
             workers: 2,
             connections_max: 4096,
             limits: ServiceLimits::default(),
@@ -129,6 +133,9 @@ pub enum StartError {
     /// A listener cannot be opened.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// A listener offers TLS, and there is no certificate to show.
+    #[error("a listener offers TLS, and there is no certificate for it")]
+    NoCertificate,
     /// The system has no threads or descriptors for it.
     #[error("cannot start the threads of the data path")]
     System(#[from] io::Error),
@@ -211,6 +218,8 @@ pub struct Appliance {
     listeners: Vec<BoundAddress>,
     connections: Arc<AtomicUsize>,
     limits: ServiceLimits,
+    /// Ends after the workers, whose last replies it hands on.
+    _tunnels: Option<Arc<Tunnels>>,
 }
 
 impl Appliance {
@@ -220,6 +229,14 @@ impl Appliance {
     /// [`StartError`]; nothing is left behind then.
     pub fn start(config: ApplianceConfig) -> Result<Appliance, StartError> {
         let listeners = config.listeners.iter().map(Listener::open).collect::<Result<Vec<_>, _>>()?;
+        let offers_tls = |listener: &ListenerConfig| matches!(listener, ListenerConfig::Tls { .. });
+        let tls = match config.tls {
+            Some(certificates) => {
+                Some(TlsAcceptor { certificates, tunnels: Arc::new(Tunnels::start("tls")?) })
+            }
+            None if config.listeners.iter().any(offers_tls) => return Err(StartError::NoCertificate),
+            None => None,
+        };
         let clock = Clock::start();
         let directory = Arc::new(RwLock::new(Directory::default()));
         let acceptor = Arc::new(AcceptorHandle::new().map_err(io::Error::from)?);
@@ -232,6 +249,7 @@ impl Appliance {
             listeners: listeners.iter().map(|listener| listener.address.clone()).collect(),
             connections: Arc::default(),
             limits: config.limits,
+            _tunnels: tls.as_ref().map(|tls| tls.tunnels.clone()),
         };
         for index in 0..config.workers.max(1) {
             let inbox = Arc::new(Inbox::new().map_err(io::Error::from)?);
@@ -254,6 +272,7 @@ impl Appliance {
             acceptor,
             listeners,
             nbd,
+            tls,
             directory,
             inboxes,
             appliance.connections.clone(),

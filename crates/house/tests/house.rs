@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// Which rooms a room may use, transitively closed by hand: ARCHITECTURE.md draws it. A new arrow is a line here and a
 /// line in `docs/decisions/`.
-const ARROWS: [(&str, &[&str]); 18] = [
+const ARROWS: [(&str, &[&str]); 19] = [
     ("units", &[]),
     ("devmodel", &["units"]),
     ("trace", &["units"]),
@@ -16,9 +16,10 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ("report", &["units"]),
     ("control", &["units", "locality", "workload"]),
     ("nbd", &["units"]),
+    ("tls", &[]),
     ("cache", &["units", "policy"]),
-    ("origin", &["units", "devmodel", "nbd"]),
-    ("appliance", &["units", "policy", "locality", "workload", "cache", "nbd", "origin", "trace"]),
+    ("origin", &["units", "devmodel", "nbd", "tls"]),
+    ("appliance", &["units", "policy", "locality", "workload", "cache", "nbd", "origin", "tls", "trace"]),
     ("replay", &["units", "trace", "workload", "nbd", "origin"]),
     ("sim", &["units", "devmodel", "locality", "policy", "workload", "control", "cache"]),
     (
@@ -32,6 +33,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
             "control",
             "cache",
             "nbd",
+            "tls",
             "origin",
             "appliance",
         ],

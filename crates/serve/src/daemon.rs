@@ -11,12 +11,14 @@ use crate::origins::{OriginFailure, OriginShop, competition};
 use crate::pilot;
 use crate::status::{ControllerState, Curve, Explanation, Status};
 use forebay_appliance::{
-    AddVolumeError, Appliance, ApplianceConfig, BoundAddress, Drained, VolumeConfig as ServedVolume,
+    AddVolumeError, Appliance, ApplianceConfig, BoundAddress, Drained, ListenerConfig,
+    VolumeConfig as ServedVolume,
 };
 use forebay_control::{OriginId, OriginSpec};
 use forebay_locality::LiveConfig;
 use forebay_nbd::Uri;
 use forebay_origin::Origin;
+use forebay_tls::{ServerTls, TlsFilesError};
 use forebay_units::{Bytes, mix64};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -57,6 +59,12 @@ pub enum StartError {
     /// The data path cannot be started.
     #[error(transparent)]
     Appliance(#[from] forebay_appliance::StartError),
+    /// The certificates cannot be used.
+    #[error("TLS cannot be offered")]
+    Tls {
+        /// Why.
+        source: TlsFilesError,
+    },
     /// HTTP cannot listen.
     #[error("cannot listen for HTTP on `{address}`")]
     Http {
@@ -152,7 +160,12 @@ impl Shared {
             }
             BoundAddress::Tcp(address) => Uri::tcp(address.ip().to_string(), address.port(), volume),
         };
-        self.appliance.listeners().iter().map(|address| uri(address).to_string()).collect()
+        let listeners = self.appliance.listeners().iter().zip(&self.config.listen);
+        let uri = |(address, config): (&BoundAddress, &ListenerConfig)| {
+            let tls_required = matches!(config, ListenerConfig::Tls { required: true, .. });
+            Uri { tls_required, ..uri(address) }.to_string()
+        };
+        listeners.map(uri).collect()
     }
 }
 
@@ -176,6 +189,12 @@ impl Daemon {
     /// [`StartError`]; nothing runs and no socket is left behind then.
     pub fn start(config: Config) -> Result<Daemon, StartError> {
         config.check()?;
+        let tls = config
+            .tls
+            .as_ref()
+            .map(|files| ServerTls::load(&files.certificate, &files.key, files.client_authorities.as_deref()))
+            .transpose()
+            .map_err(|source| StartError::Tls { source })?;
         let shop = OriginShop::start(&config).map_err(|source| StartError::Disks { source })?;
         let mut absent = BTreeMap::new();
         let mut served = Vec::new();
@@ -202,6 +221,7 @@ impl Daemon {
         };
         let appliance = Appliance::start(ApplianceConfig {
             listeners: config.listen.clone(),
+            tls,
             workers: workers.min(config.volumes.len()),
             connections_max: config.limits.connections,
             limits: config.limits.service,

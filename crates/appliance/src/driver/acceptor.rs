@@ -9,7 +9,8 @@ use super::{EVENTS_MAX, HANDSHAKE_TIME_MAX, HANDSHAKES_MAX, Listener, RECEIVE_BY
 use crate::clock::Clock;
 use crate::service::{Directory, Output};
 use crate::slab::{Slab, SlabKey};
-use forebay_nbd::server::{Config, Event, Session};
+use forebay_nbd::server::{Config, Event, Session, TlsPolicy};
+use forebay_tls::{ServerTls, Tunnels};
 use forebay_units::Nanos;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
@@ -39,6 +40,25 @@ struct Handshake {
     deadline: Nanos,
     guard: ConnectionGuard,
     interest: EventFlags,
+    /// The client asked for TLS: it begins once the answer was sent. Until then nothing of it is received.
+    starts_tls: bool,
+    requires_tls: bool,
+}
+
+impl Handshake {
+    /// Says why a client that did without TLS got nothing.
+    fn note_refusal(&self) {
+        if self.requires_tls && !self.session.is_tls() {
+            tracing::warn!(peer = %self.socket.peer, "client left without TLS, which is required here");
+        }
+    }
+}
+
+/// What clients that ask for TLS are given.
+#[derive(Clone)]
+pub(crate) struct TlsAcceptor {
+    pub(crate) certificates: ServerTls,
+    pub(crate) tunnels: Arc<Tunnels>,
 }
 
 /// What ends the thread.
@@ -68,6 +88,7 @@ pub(crate) struct Acceptor {
     accept_again_at: Nanos,
     handshakes: Slab<Handshake>,
     config: Config,
+    tls: Option<TlsAcceptor>,
     directory: Arc<RwLock<Directory>>,
     workers: Vec<Arc<Inbox>>,
     connections: Arc<AtomicUsize>,
@@ -82,6 +103,7 @@ impl Acceptor {
         handle: Arc<AcceptorHandle>,
         listeners: Vec<Listener>,
         config: Config,
+        tls: Option<TlsAcceptor>,
         directory: Arc<RwLock<Directory>>,
         workers: Vec<Arc<Inbox>>,
         connections: Arc<AtomicUsize>,
@@ -101,6 +123,7 @@ impl Acceptor {
             accept_again_at: Nanos::ZERO,
             handshakes: Slab::new(),
             config,
+            tls,
             directory,
             workers,
             connections,
@@ -162,7 +185,9 @@ impl Acceptor {
                 continue;
             }
             let mut output = Output::default();
-            let session = output.append(|output| Session::new(self.config.clone(), output));
+            let tls = self.listeners[listener].tls;
+            let config = Config { tls, ..self.config.clone() };
+            let session = output.append(|output| Session::new(config, output));
             let handshake = Handshake {
                 socket,
                 session,
@@ -171,6 +196,8 @@ impl Acceptor {
                 deadline: now.saturating_add(HANDSHAKE_TIME_MAX),
                 guard: ConnectionGuard::new(&self.connections),
                 interest: EventFlags::IN,
+                starts_tls: false,
+                requires_tls: tls == TlsPolicy::Required,
             };
             let key = self.handshakes.insert(handshake);
             let handshake = self.handshakes.get(key).expect("inserted above");
@@ -216,10 +243,15 @@ impl Acceptor {
     /// Receives, answers and sends as far as it goes without waiting.
     fn proceed(&mut self, key: SlabKey) {
         let Some(handshake) = self.handshakes.get_mut(key) else { return };
-        match handshake.socket.receive(&mut self.buffer) {
+        let received = match handshake.starts_tls {
+            true => Received::Nothing,
+            false => handshake.socket.receive(&mut self.buffer),
+        };
+        match received {
             Received::Bytes(count) => handshake.input.extend_from_slice(&self.buffer[..count]),
             Received::Nothing => {}
             Received::End => {
+                handshake.note_refusal();
                 self.handshakes.remove(key);
                 return;
             }
@@ -229,7 +261,11 @@ impl Acceptor {
         let mut consumed = 0;
         {
             let directory = self.directory.read().expect("nobody panics while holding the directory");
-            while !is_over && chosen.is_none() && handshake.output.len() <= HANDSHAKE_OUTPUT_BYTES_MAX {
+            while !is_over
+                && !handshake.starts_tls
+                && chosen.is_none()
+                && handshake.output.len() <= HANDSHAKE_OUTPUT_BYTES_MAX
+            {
                 let input = &handshake.input[consumed..];
                 let session = &mut handshake.session;
                 let parsed = handshake.output.append(|output| {
@@ -237,7 +273,8 @@ impl Acceptor {
                     let event = match parsed.event {
                         Event::NeedMore => Step::Wait,
                         Event::ExportChosen(export) => Step::Chosen(export.name),
-                        Event::Disconnect(_) | Event::UpgradeTls => Step::Over,
+                        Event::Disconnect(_) => Step::Over,
+                        Event::UpgradeTls => Step::Tls,
                         _ => Step::Next,
                     };
                     Ok::<_, forebay_nbd::server::ProtocolError>((parsed.consumed, event))
@@ -249,6 +286,7 @@ impl Acceptor {
                             Step::Wait => break,
                             Step::Next => {}
                             Step::Over => is_over = true,
+                            Step::Tls => handshake.starts_tls = true,
                             Step::Chosen(name) => {
                                 chosen = directory.entries.get(&name).cloned();
                                 is_over = chosen.is_none();
@@ -273,9 +311,17 @@ impl Acceptor {
                 }
             }
         }
+        if handshake.starts_tls && !handshake.input.is_empty() {
+            tracing::warn!(peer = %handshake.socket.peer, "bytes in the clear behind the request for TLS; disconnected");
+            is_over = true;
+        }
         if is_over {
+            handshake.note_refusal();
             self.handshakes.remove(key);
             return;
+        }
+        if handshake.starts_tls && handshake.output.is_empty() {
+            return self.upgrade(key);
         }
         let Some(entry) = chosen else { return self.set_interest(key) };
         let mut handshake = self.handshakes.remove(key).expect("looked up above");
@@ -297,6 +343,30 @@ impl Acceptor {
         });
     }
 
+    /// Puts TLS between the client and its session.
+    fn upgrade(&mut self, key: SlabKey) {
+        let Some(mut handshake) = self.handshakes.remove(key) else { return };
+        let Some(tls) = &self.tls else { return };
+        let _ = epoll::delete(&self.epoll, &handshake.socket);
+        let peer = format!("{} (TLS)", handshake.socket.peer);
+        let inner = match tls.tunnels.accept(&tls.certificates, handshake.socket.into_fd(), &peer) {
+            Ok(inner) => inner,
+            Err(error) => return tracing::error!(peer, %error, "cannot begin TLS; client disconnected"),
+        };
+        handshake.socket = Socket::new(inner, peer);
+        handshake.session.tls_established();
+        handshake.starts_tls = false;
+        handshake.interest = EventFlags::IN;
+        let key = self.handshakes.insert(handshake);
+        let handshake = self.handshakes.get(key).expect("inserted above");
+        if let Err(error) =
+            epoll::add(&self.epoll, &handshake.socket, EventData::new_u64(key.0), EventFlags::IN)
+        {
+            tracing::error!(%error, "epoll_ctl failed; client disconnected");
+            self.handshakes.remove(key);
+        }
+    }
+
     fn set_interest(&mut self, key: SlabKey) {
         let Some(handshake) = self.handshakes.get_mut(key) else { return };
         // A client that does not take its answers is not asked for more questions.
@@ -315,5 +385,6 @@ enum Step {
     Wait,
     Next,
     Over,
+    Tls,
     Chosen(String),
 }

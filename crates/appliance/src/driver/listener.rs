@@ -1,6 +1,7 @@
 //! Listening sockets: unix and TCP, and the rules for both.
 
 use super::socket::Socket;
+use forebay_nbd::server::TlsPolicy;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -21,9 +22,16 @@ pub enum ListenerConfig {
     Tcp {
         /// Where.
         address: SocketAddr,
-        /// Listens beyond loopback, where whoever reaches the port reads and writes the volumes: there is neither
-        /// secret nor TLS yet.
+        /// Listens beyond loopback, where whoever reaches the port reads and writes the volumes, unless TLS is required and asks clients
+        /// for certificates.
         allow_remote: bool,
+    },
+    /// One of the others, where clients may ask for TLS ([`crate::ApplianceConfig::tls`]).
+    Tls {
+        /// Where.
+        listener: Box<ListenerConfig>,
+        /// Nothing is answered without TLS.
+        required: bool,
     },
 }
 
@@ -90,6 +98,7 @@ enum Kind {
 pub(crate) struct Listener {
     kind: Kind,
     pub(crate) address: BoundAddress,
+    pub(crate) tls: TlsPolicy,
 }
 
 impl Listener {
@@ -106,6 +115,7 @@ impl Listener {
                 Ok(Listener {
                     kind: Kind::Unix(listener, path.clone()),
                     address: BoundAddress::Unix(path.clone()),
+                    tls: TlsPolicy::Off,
                 })
             }
             ListenerConfig::Tcp { address, allow_remote } => {
@@ -115,7 +125,15 @@ impl Listener {
                 let listener = TcpListener::bind(address).map_err(system(address.to_string()))?;
                 listener.set_nonblocking(true).map_err(system(address.to_string()))?;
                 let bound = listener.local_addr().map_err(system(address.to_string()))?;
-                Ok(Listener { kind: Kind::Tcp(listener), address: BoundAddress::Tcp(bound) })
+                let address = BoundAddress::Tcp(bound);
+                Ok(Listener { kind: Kind::Tcp(listener), address, tls: TlsPolicy::Off })
+            }
+            ListenerConfig::Tls { listener, required } => {
+                let mut listener = Listener::open(listener)?;
+                if listener.tls != TlsPolicy::Required {
+                    listener.tls = if *required { TlsPolicy::Required } else { TlsPolicy::Allowed };
+                }
+                Ok(listener)
             }
         }
     }

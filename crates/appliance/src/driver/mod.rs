@@ -10,7 +10,7 @@ mod listener;
 mod socket;
 mod worker;
 
-pub(crate) use acceptor::{Acceptor, AcceptorHandle};
+pub(crate) use acceptor::{Acceptor, AcceptorHandle, TlsAcceptor};
 pub(crate) use inbox::{Inbox, Message};
 pub(crate) use listener::Listener;
 pub use listener::{BoundAddress, ListenError, ListenerConfig};

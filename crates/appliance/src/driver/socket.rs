@@ -29,6 +29,11 @@ impl Socket {
         Socket { fd, peer }
     }
 
+    /// The descriptor, for who speaks with the client in its own way.
+    pub(crate) fn into_fd(self) -> OwnedFd {
+        self.fd
+    }
+
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> Received {
         loop {
             return match rustix::io::read(&self.fd, &mut *buffer) {

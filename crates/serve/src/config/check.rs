@@ -30,8 +30,9 @@ pub(super) fn check(config: &Config, findings: &mut Vec<Finding>) {
     control(config, findings);
 }
 
-const NEITHER_SECRET_NOR_TLS: &str = "is not loopback: whoever reaches it could read and write every volume, since there is \
-     neither a secret nor TLS yet; expected a unix socket or a loopback address";
+const NEITHER_SECRET_NOR_TLS: &str = "is not loopback: whoever reaches it could read and write every volume, since it has \
+     neither a secret nor TLS that asks clients for a certificate; expected a unix socket, a loopback address, or `tls = \"required\"` \
+     and `tls.client_authorities`";
 
 fn listeners(config: &Config, findings: &mut Vec<Finding>) {
     let mut seen: Vec<String> = Vec::new();
@@ -60,21 +61,33 @@ fn listeners(config: &Config, findings: &mut Vec<Finding>) {
             findings.push(Finding::new(key, message));
         }
     };
+    let asks_clients = config.tls.as_ref().is_some_and(|tls| tls.client_authorities.is_some());
     for (at, listener) in config.listen.iter().enumerate() {
         let key = format!("listen[{at}]");
+        let (mut listener, mut offers, mut requires) = (listener, false, false);
+        while let ListenerConfig::Tls { listener: inner, required } = listener {
+            (listener, offers, requires) = (inner, true, requires || *required);
+        }
+        if offers && config.tls.is_none() {
+            findings.push(
+                Finding::new(&key, "offers TLS, and there is no certificate")
+                    .hint("[tls]\ncertificate = \"server-cert.pem\"\nkey = \"server-key.pem\""),
+            );
+        }
         match listener {
             ListenerConfig::Unix { path } => {
                 socket(&key, path, findings);
                 twice(key, path.display().to_string(), findings);
             }
             ListenerConfig::Tcp { address, .. } => {
-                if !address.ip().is_loopback() {
+                if !address.ip().is_loopback() && !(requires && asks_clients) {
                     findings.push(Finding::new(&key, format!("`{address}` {NEITHER_SECRET_NOR_TLS}")));
                 }
                 if address.port() != 0 {
                     twice(key, address.to_string(), findings);
                 }
             }
+            ListenerConfig::Tls { .. } => unreachable!("unwrapped above"),
         }
     }
     if let Some(address) = config.http.listen {

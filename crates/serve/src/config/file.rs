@@ -2,16 +2,17 @@
 
 use super::check::check;
 use super::problem::{ConfigError, Finding, Problem};
-use super::reader::{Notes, Table, TextOrTable, join};
+use super::reader::{Notes, Table, TextOr, join};
 use super::{
     CacheConfig, Config, ControlSettings, DiskBacking, DiskGroupConfig, HTTP_DEFAULT, HistoryConfig,
-    HttpConfig, LayerConfig, Limits, OnAbsent, OriginConfig, VolumeConfig, machine_memory,
+    HttpConfig, LayerConfig, Limits, OnAbsent, OriginConfig, TlsFiles, VolumeConfig, machine_memory,
 };
 use forebay_appliance::ListenerConfig;
 use forebay_control::{ControlConfig, Objective, Operations, Statistic, Target};
 use forebay_devmodel::{DiskGroupParameters, DiskParameters, QueueDiscipline};
 use forebay_locality::LiveConfig;
 use forebay_nbd::Uri;
+use forebay_nbd::server::TlsPolicy;
 use forebay_origin::NbdOriginOptions;
 use forebay_origin::layer::{DelayParameters, ErrorParameters, LogParameters, RateParameters};
 use forebay_units::{BlockSize, Bytes, Nanos};
@@ -114,8 +115,10 @@ impl FileReader<'_> {
                 );
             }
         }
+        let tls = self.tls(root);
         Config {
-            listen: self.listen(root),
+            listen: self.listen(root, &tls),
+            tls,
             volumes,
             disk_groups: root
                 .tables("disk_group", |_| Ok("disk_group"))
@@ -134,7 +137,17 @@ impl FileReader<'_> {
         }
     }
 
-    fn listen(&self, root: &Table<'_>) -> Vec<ListenerConfig> {
+    fn tls(&self, root: &Table<'_>) -> Option<TlsFiles> {
+        let table = root.table("tls", "tls")?;
+        let file = |key| table.text(key).map(|text| self.path(&text));
+        for key in ["certificate", "key"].into_iter().filter(|key| !table.has(key)) {
+            table.wrong(key, format!("missing key `{key}`"));
+        }
+        let client_authorities = file("client_authorities");
+        Some(TlsFiles { certificate: file("certificate")?, key: file("key")?, client_authorities })
+    }
+
+    fn listen(&self, root: &Table<'_>, tls: &Option<TlsFiles>) -> Vec<ListenerConfig> {
         let mut listeners = Vec::new();
         if !root.has("listen") {
             self.notes.add(
@@ -142,23 +155,50 @@ impl FileReader<'_> {
                     .hint("listen = [\"unix:/run/forebay.sock\"]"),
             );
         }
-        for (path, text) in root.texts("listen") {
-            let expected = "expected `unix:PATH` or `tcp:ADDRESS:PORT`, as in `tcp:127.0.0.1:10809`";
-            match text.split_once(':') {
-                Some(("unix", name)) if !name.is_empty() => {
-                    listeners.push(ListenerConfig::Unix { path: self.path(name) });
+        let asks_clients = tls.as_ref().is_some_and(|tls| tls.client_authorities.is_some());
+        for (path, value) in root.texts_or_tables("listen", "listen") {
+            let (path, text, policy) = match value {
+                TextOr::Text(text) => (path, text, TlsPolicy::Off),
+                TextOr::Table(table) => {
+                    let words = [
+                        ("off", TlsPolicy::Off),
+                        ("allowed", TlsPolicy::Allowed),
+                        ("required", TlsPolicy::Required),
+                    ];
+                    let policy = table.word("tls", &words).unwrap_or(TlsPolicy::Off);
+                    let Some(text) = table.text("address") else {
+                        if !table.has("address") {
+                            table.wrong("address", "missing key `address`");
+                        }
+                        continue;
+                    };
+                    (table.path_of("address"), text, policy)
                 }
+            };
+            let expected = "expected `unix:PATH` or `tcp:ADDRESS:PORT`, as in `tcp:127.0.0.1:10809`";
+            let allow_remote = policy == TlsPolicy::Required && asks_clients;
+            let listener = match text.split_once(':') {
+                Some(("unix", name)) if !name.is_empty() => ListenerConfig::Unix { path: self.path(name) },
                 Some(("tcp", address)) => match address.replace("localhost", "127.0.0.1").parse() {
-                    Ok(address) => listeners.push(ListenerConfig::Tcp { address, allow_remote: false }),
+                    Ok(address) => ListenerConfig::Tcp { address, allow_remote },
                     Err(_) => {
-                        self.notes.add(Finding::new(
-                            path,
-                            format!("`{text}` is no TCP address with a port: {expected}"),
-                        ));
+                        let message = format!("`{text}` is no TCP address with a port: {expected}");
+                        self.notes.add(Finding::new(path, message));
+                        continue;
                     }
                 },
-                _ => self.notes.add(Finding::new(path, format!("`{text}` is no address: {expected}"))),
-            }
+                _ => {
+                    self.notes.add(Finding::new(path, format!("`{text}` is no address: {expected}")));
+                    continue;
+                }
+            };
+            listeners.push(match policy {
+                TlsPolicy::Off => listener,
+                _ => ListenerConfig::Tls {
+                    listener: Box::new(listener),
+                    required: policy == TlsPolicy::Required,
+                },
+            });
         }
         listeners
     }
@@ -226,16 +266,16 @@ impl FileReader<'_> {
 
     fn origin(&self, volume: &Table<'_>) -> Option<OriginConfig> {
         let table = match volume.text_or_table("origin")? {
-            TextOrTable::Text(text) if text.starts_with("nbd:") || text.starts_with("nbd+unix:") => {
+            TextOr::Text(text) if text.starts_with("nbd:") || text.starts_with("nbd+unix:") => {
                 let uri = volume.parsed::<Uri>("origin", "a path or an NBD URI")?;
                 return Some(OriginConfig::Nbd { uri, options: NbdOriginOptions::default() });
             }
-            TextOrTable::Text(text) if text.is_empty() => {
+            TextOr::Text(text) if text.is_empty() => {
                 volume.wrong("origin", "an empty text is no origin: expected a path or a table");
                 return None;
             }
-            TextOrTable::Text(text) => return Some(OriginConfig::file(self.path(&text))),
-            TextOrTable::Table(table) => table,
+            TextOr::Text(text) => return Some(OriginConfig::file(self.path(&text))),
+            TextOr::Table(table) => table,
         };
         const KINDS: [&str; 5] =
             ["origin file", "origin block-device", "origin nbd", "origin disk-group", "origin memory"];

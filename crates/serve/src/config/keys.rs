@@ -31,6 +31,12 @@ const fn key(
 /// The kinds of tables, in the order of the reference: how the kind is called here, how it is written, what it is.
 pub const TABLES: &[(&str, &str, &str)] = &[
     ("", "Top of the file", "Where to listen."),
+    (
+        "listen",
+        "listen = [{ address = \"...\" }]",
+        "An address with its rules; a text alone is short for `{ address = \"TEXT\" }`.",
+    ),
+    ("tls", "[tls]", "What NBD clients that ask for TLS are shown, and whom it lets in."),
     ("volume", "[[volume]]", "A block device that clients use; at least one."),
     (
         "objective",
@@ -81,7 +87,8 @@ const SPAN: &str = "span of time with unit";
 /// All keys, by table.
 #[rustfmt::skip]
 pub const KEYS: &[Key] = &[
-    key("", "listen", "array of addresses", "required", "`unix:PATH` or `tcp:ADDRESS:PORT` on loopback", "Where NBD clients connect. Port 0 takes a free one."),
+    key("", "listen", "array of addresses or tables", "required", "`unix:PATH` or `tcp:ADDRESS:PORT`", "Where NBD clients connect. Port 0 takes a free one. Beyond loopback only with `tls = \"required\"` and `tls.client_authorities`."),
+    key("", "tls", "table", "none", "", "See below."),
     key("", "volume", "array of tables", "required", "1 to 4096", "The volumes."),
     key("", "objective", "array of tables", "none", "", "Objectives written apart from their volumes."),
     key("", "disk_group", "array of tables", "none", "", "Emulated disk groups."),
@@ -91,6 +98,13 @@ pub const KEYS: &[Key] = &[
     key("", "history", "table", "", "", "See below."),
     key("", "limits", "table", "", "", "See below."),
     key("", "control", "table", "", "", "See below."),
+
+    key("listen", "address", "text", "required", "`unix:PATH` or `tcp:ADDRESS:PORT`", "Where."),
+    key("listen", "tls", "text", "`\"off\"`", "`off`, `allowed` or `required`", "Whether clients may, or must, ask for TLS (STARTTLS) before anything else is answered."),
+
+    key("tls", "certificate", "path", "required", "PEM", "The server's certificate, what lies between it and its authority behind it. TLS 1.3 only."),
+    key("tls", "key", "path", "required", "PEM", "The key of the certificate."),
+    key("tls", "client_authorities", "path", "none: clients show no certificate", "PEM", "Clients are let in with a certificate from one of these authorities only."),
 
     key("volume", "name", "text", "required", "1 to 255 bytes, no control characters, unique", "The NBD export's name."),
     key("volume", "origin", "path or table", "required", "", "Where the data lives."),

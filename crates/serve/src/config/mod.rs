@@ -35,6 +35,8 @@ use std::time::Duration;
 pub struct Config {
     /// Where NBD clients connect.
     pub listen: Vec<ListenerConfig>,
+    /// What clients that ask for TLS are shown; `None`: no listener offers it.
+    pub tls: Option<TlsFiles>,
     /// The volumes.
     pub volumes: Vec<VolumeConfig>,
     /// Emulated disks that volumes share.
@@ -51,6 +53,17 @@ pub struct Config {
     pub history: Option<HistoryConfig>,
     /// Maxima of the data path.
     pub limits: Limits,
+}
+
+/// Certificates, in PEM files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The server's certificate, what lies between it and its authority behind it.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// Authorities of which a client's certificate must come; `None`: whoever knows the address is let in.
+    pub client_authorities: Option<PathBuf>,
 }
 
 /// A volume.
@@ -327,6 +340,7 @@ impl Config {
     pub fn new(volumes: Vec<VolumeConfig>) -> Config {
         Config {
             listen: Vec::new(),
+            tls: None,
             volumes,
             disk_groups: Vec::new(),
             cache_memory: Bytes(machine_memory().get() / 4),

@@ -233,38 +233,44 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The texts of an array under a key, or the one text that stands in its place, each with its path.
-    pub(super) fn texts(&self, key: &'static str) -> Vec<(String, String)> {
+    /// The texts and tables of an array under a key, or the one that stands in its place, each with its path.
+    pub(super) fn texts_or_tables(
+        &self,
+        key: &'static str,
+        kind: &'static str,
+    ) -> Vec<(String, TextOr<Table<'a>>)> {
+        let one = |path: String, value: &'a DeValue<'a>| match value {
+            DeValue::String(text) => Some((path, TextOr::Text(text.to_string()))),
+            DeValue::Table(table) => {
+                Some((path.clone(), TextOr::Table(Table::new(self.notes, kind, path, table))))
+            }
+            value => {
+                let message =
+                    format!("{} is no value here: expected a text in quotes or a table", found(value));
+                self.notes.add(Finding::new(path, message));
+                None
+            }
+        };
         match self.get(key) {
             None => Vec::new(),
-            Some(DeValue::String(text)) => vec![(self.path_of(key), text.to_string())],
             Some(DeValue::Array(array)) => array
                 .iter()
                 .enumerate()
                 .filter_map(|(at, value)| {
                     let path = format!("{}[{at}]", self.path_of(key));
                     self.notes.note(&path, value.span());
-                    let text = value.get_ref().as_str();
-                    if text.is_none() {
-                        let message =
-                            format!("{} is no value here: expected a text in quotes", found(value.get_ref()));
-                        self.notes.add(Finding::new(path.clone(), message));
-                    }
-                    text.map(|text| (path, text.to_owned()))
+                    one(path, value.get_ref())
                 })
                 .collect(),
-            Some(value) => {
-                self.wrong(key, format!("{} is no value here: expected an array of texts", found(value)));
-                Vec::new()
-            }
+            Some(value) => one(self.path_of(key), value).into_iter().collect(),
         }
     }
 
     /// A text or a table under a key.
-    pub(super) fn text_or_table(&self, key: &'static str) -> Option<TextOrTable<'a>> {
+    pub(super) fn text_or_table(&self, key: &'static str) -> Option<TextOr<&'a DeTable<'a>>> {
         match self.get(key)? {
-            DeValue::String(text) => Some(TextOrTable::Text(text.to_string())),
-            DeValue::Table(table) => Some(TextOrTable::Table(table)),
+            DeValue::String(text) => Some(TextOr::Text(text.to_string())),
+            DeValue::Table(table) => Some(TextOr::Table(table)),
             value => {
                 self.wrong(key, format!("{} is no value here: expected a path or a table", found(value)));
                 None
@@ -291,9 +297,9 @@ impl<'a> Table<'a> {
 }
 
 /// What stands where both are allowed.
-pub(super) enum TextOrTable<'a> {
+pub(super) enum TextOr<T> {
     Text(String),
-    Table(&'a DeTable<'a>),
+    Table(T),
 }
 
 fn number_of(value: &DeValue<'_>) -> Option<f64> {

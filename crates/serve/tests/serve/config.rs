@@ -1,5 +1,6 @@
 //! Configurations that are wrong: each problem with its line and key, and all of them at once.
 
+use forebay_appliance::ListenerConfig;
 use forebay_serve::config::{CacheConfig, Config, OriginConfig, machine_memory};
 use forebay_units::{Bytes, Nanos};
 use std::path::Path;
@@ -88,6 +89,33 @@ fn every_mistake_is_told_with_its_line_and_key() {
             "neither a secret nor TLS",
         ),
         (format!("listen = [\"tcp:0.0.0.0:10809\"]\n{VOLUME}"), "1 listen[0]", "neither a secret nor TLS"),
+        (
+            format!(
+                "listen = [{{ address = \"tcp:0.0.0.0:10809\", tls = \"required\" }}]\n{VOLUME}[tls]\ncertificate = \"c\"\nkey = \"k\"\n"
+            ),
+            "1 listen[0]",
+            "TLS that asks clients for a certificate",
+        ),
+        (
+            format!(
+                "listen = [{{ address = \"tcp:0.0.0.0:10809\", tls = \"allowed\" }}]\n{VOLUME}[tls]\ncertificate = \"c\"\nkey = \"k\"\nclient_authorities = \"a\"\n"
+            ),
+            "1 listen[0]",
+            "neither a secret nor TLS",
+        ),
+        (
+            format!("listen = {{ address = \"unix:s\", tls = \"allowed\" }}\n{VOLUME}"),
+            "1 listen[0]",
+            "there is no certificate",
+        ),
+        (
+            format!("listen = {{ address = \"unix:s\", tls = \"on\" }}\n{VOLUME}"),
+            "1 listen.tls",
+            "expected `off` or",
+        ),
+        (format!("listen = {{ tls = \"off\" }}\n{VOLUME}"), "1 listen.address", "missing key `address`"),
+        (format!("listen = [7]\n{VOLUME}"), "1 listen[0]", "expected a text in quotes or a table"),
+        (format!("{HEAD}{VOLUME}[tls]\nkey = \"k\"\n"), "5 tls.certificate", "missing key `certificate`"),
         (format!("listen = [\"udp:1\"]\n{VOLUME}"), "1 listen[0]", "expected `unix:PATH` or `tcp:"),
         (format!("listen = [\"unix:no/such/folder/s\"]\n{VOLUME}"), "1 listen[0]", "does not exist"),
         (format!("listen = [\"unix:a.img\"]\n{VOLUME}"), "1 listen[0]", "exists and is no socket"),
@@ -226,4 +254,19 @@ fn what_is_written_is_what_is_meant() {
     assert_eq!(config.volumes[1].objectives[0].window, Nanos::millis(200), "the interval unless it is set");
     assert_eq!((config.control.rules.retry_after, config.control.rules.feedback.gain), (7, 1.0));
     assert_eq!((config.http.listen, config.cache_memory), (None, Bytes::mib(1)));
+}
+
+#[test]
+fn tls_beyond_loopback_asks_clients_for_certificates() {
+    let folder = folder();
+    let text = "listen = [\"unix:f.sock\", { address = \"tcp:0.0.0.0:0\", tls = \"required\" }, { address = \"unix:g.sock\", tls = \"allowed\" }]\n\
+        [[volume]]\nname = \"a\"\norigin = \"a.img\"\n\
+        [tls]\ncertificate = \"c.pem\"\nkey = \"k.pem\"\nclient_authorities = \"a.pem\"\n";
+    let config = Config::parse("f", text, folder.path()).unwrap_or_else(|error| panic!("{error}"));
+    let address = "0.0.0.0:0".parse().unwrap();
+    let tcp = ListenerConfig::Tcp { address, allow_remote: true };
+    assert_eq!(config.listen[1], ListenerConfig::Tls { listener: Box::new(tcp), required: true });
+    assert!(matches!(&config.listen[2], ListenerConfig::Tls { required: false, .. }));
+    let files = config.tls.expect("it was read");
+    assert_eq!(files.client_authorities, Some(folder.path().join("a.pem")));
 }

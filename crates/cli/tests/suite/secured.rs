@@ -1,0 +1,232 @@
+//! TLS between real clients and the real daemon: who may come in, who may not and is told why in the log.
+
+use crate::support::{folder, prerequisites};
+use forebay_units::mix64;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const SIZE: usize = 24 << 20;
+
+/// A volume `db` over the file `disk`, at the socket `required` with TLS only and at `allowed` with or without.
+struct Daemon {
+    folder: tempfile::TempDir,
+    child: Child,
+}
+
+fn certificates(whose: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../tls/tests/certificates")
+        .join(whose)
+        .canonicalize()
+        .expect("they are there")
+}
+
+impl Daemon {
+    fn start() -> Daemon {
+        let folder = folder();
+        let at = folder.path().display();
+        let good = certificates("good");
+        let good = good.display();
+        let configuration = format!(
+            "listen = [{{ address = \"unix:{at}/required\", tls = \"required\" }}, {{ address = \"unix:{at}/allowed\", tls = \"allowed\" }}, \"unix:{at}/off\"]\n\
+             [tls]\ncertificate = \"{good}/server-cert.pem\"\nkey = \"{good}/server-key.pem\"\nclient_authorities = \"{good}/ca-cert.pem\"\n\
+             [http]\nlisten = \"off\"\n[[volume]]\nname = \"db\"\norigin = \"disk\"\ncache = \"8MiB\"\n"
+        );
+        std::fs::File::create(folder.path().join("disk")).unwrap().set_len(SIZE as u64).unwrap();
+        std::fs::write(folder.path().join("forebay.toml"), configuration).unwrap();
+        let log = std::fs::File::create(folder.path().join("log")).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_forebay"))
+            .arg("serve")
+            .arg(folder.path().join("forebay.toml"))
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("the binary runs");
+        let daemon = Daemon { folder, child };
+        daemon.wait_for_log("ready:");
+        daemon
+    }
+
+    /// Waits until the log says `words`.
+    fn wait_for_log(&self, words: &str) {
+        let end = Instant::now() + Duration::from_secs(30);
+        loop {
+            let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap();
+            if log.contains(words) {
+                return;
+            }
+            assert!(Instant::now() < end, "the log does not say `{words}`: {log}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().expect("temporary paths are UTF-8").to_owned()
+    }
+
+    /// The volume at a socket, over TLS with these certificates.
+    fn secured(&self, socket: &str, whose: &str) -> String {
+        let certificates = certificates(whose);
+        format!("nbds+unix:///db?socket={}&tls-certificates={}", self.path(socket), certificates.display())
+    }
+
+    fn plain(&self, socket: &str) -> String {
+        format!("nbd+unix:///db?socket={}", self.path(socket))
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn run(program: &str, arguments: &[&str]) -> Output {
+    Command::new("timeout")
+        .arg("60")
+        .arg(program)
+        .args(arguments)
+        .output()
+        .unwrap_or_else(|error| panic!("{program}: {error}"))
+}
+
+#[track_caller]
+fn succeed(program: &str, arguments: &[&str]) -> String {
+    let output = run(program, arguments);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "{program} {arguments:?}: {said}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    said
+}
+
+fn pattern(seed: u64) -> Vec<u8> {
+    (0..SIZE as u64 / 8).flat_map(|word| mix64(word ^ mix64(seed)).to_le_bytes()).collect()
+}
+
+#[test]
+fn clients_of_others_come_in_by_tls() {
+    if !prerequisites("clients over TLS", &["nbdinfo", "nbdcopy", "qemu-img", "nbdkit"], false) {
+        return;
+    }
+    let daemon = Daemon::start();
+    let disk = daemon.path("disk");
+    for socket in ["required", "allowed"] {
+        let uri = daemon.secured(socket, "good");
+        let info = succeed("nbdinfo", &["--no-content", &uri]);
+        assert!(info.contains("TLS") && info.contains(&SIZE.to_string()), "{info}");
+        let (source, target) = (daemon.path("source"), daemon.path("target"));
+        let content = pattern(socket.len() as u64);
+        std::fs::write(&source, &content).unwrap();
+        succeed("nbdcopy", &["--flush", &source, &uri]);
+        assert!(std::fs::read(&disk).unwrap() == content, "{socket}: what was written is not at the origin");
+        for _ in 0..2 {
+            succeed("nbdcopy", &[&uri, &target]);
+            assert!(
+                std::fs::read(&target).unwrap() == content,
+                "{socket}: what is read is not what was written"
+            );
+        }
+        // QEMU's client, and nbdkit's plugin as a client.
+        let credentials = format!(
+            "tls-creds-x509,id=tls,endpoint=client,verify-peer=yes,dir={}",
+            certificates("good").display()
+        );
+        let volume = format!(
+            "driver=nbd,server.type=unix,server.path={},export=db,tls-creds=tls,tls-hostname=localhost",
+            daemon.path(socket)
+        );
+        let same = succeed(
+            "qemu-img",
+            &[
+                "compare",
+                "--object",
+                &credentials,
+                "--image-opts",
+                &volume,
+                &format!("driver=file,filename={source}"),
+            ],
+        );
+        assert!(same.contains("identical"), "{same}");
+        let through = format!("nbdinfo --size \"$uri\" && nbdcopy \"$uri\" {target}");
+        let size = succeed(
+            "nbdkit",
+            &[
+                "-U",
+                "-",
+                "nbd",
+                &format!("uri={}", daemon.plain(socket)),
+                "tls=require",
+                &format!("tls-certificates={}", certificates("good").display()),
+                "--run",
+                &through,
+            ],
+        );
+        assert_eq!(size.trim(), SIZE.to_string());
+        assert!(std::fs::read(&target).unwrap() == content, "{socket}: nbdkit reads something else");
+    }
+    // In the clear where that is allowed.
+    for socket in ["allowed", "off"] {
+        assert_eq!(succeed("nbdinfo", &["--size", &daemon.plain(socket)]).trim(), SIZE.to_string());
+    }
+}
+
+#[test]
+fn who_is_not_believed_is_refused_and_the_log_says_why() {
+    if !prerequisites("strangers over TLS", &["nbdinfo", "openssl"], false) {
+        return;
+    }
+    let daemon = Daemon::start();
+    let refused = |uri: &str, words: &str| {
+        let output = run("nbdinfo", &["--size", uri]);
+        assert!(!output.status.success(), "{uri} was let in");
+        daemon.wait_for_log(words);
+    };
+    refused(&daemon.plain("required"), "client left without TLS, which is required here");
+    // A client without a certificate, then one whose certificate comes from another authority.
+    let (strangers, good) = (certificates("stranger"), certificates("good"));
+    let mixed = daemon.folder.path().join("mixed");
+    std::fs::create_dir(&mixed).unwrap();
+    std::fs::copy(good.join("ca-cert.pem"), mixed.join("ca-cert.pem")).unwrap();
+    let uri =
+        format!("nbds+unix:///db?socket={}&tls-certificates={}", daemon.path("required"), mixed.display());
+    refused(&uri, "peer sent no certificates");
+    for name in ["client-cert.pem", "client-key.pem"] {
+        std::fs::copy(strangers.join(name), mixed.join(name)).unwrap();
+    }
+    // GnuTLS does not even show a certificate from an authority that the daemon did not name.
+    refused(&uri, "peer sent no certificates");
+    refused(&daemon.secured("required", "stranger"), "TLS handshake failed");
+    // Where there is no TLS, asking for it is no way in.
+    assert!(!run("nbdinfo", &["--size", &daemon.secured("off", "good")]).status.success());
+    // Bytes in the clear behind the request for TLS are dropped unseen.
+    use std::io::{Read, Write};
+    let greet = || {
+        let mut stream = std::os::unix::net::UnixStream::connect(daemon.path("required")).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.read_exact(&mut [0; 18]).unwrap();
+        stream.write_all(&[0, 0, 0, 3]).unwrap();
+        stream
+    };
+    let option = |number: u32| [b"IHAVEOPT".as_slice(), &number.to_be_bytes(), &[0; 4]].concat();
+    let mut stream = greet();
+    stream.write_all(&[option(5), option(3)].concat()).unwrap();
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    assert!(answer.len() <= 20, "the list of exports was told in the clear: {answer:x?}");
+    daemon.wait_for_log("bytes in the clear behind the request for TLS");
+    // Every other option is refused in the clear, with NBD_REP_ERR_TLS_REQD (2^31 + 5).
+    for number in [3, 6, 7, 8, 9, 10] {
+        let mut stream = greet();
+        stream.write_all(&option(number)).unwrap();
+        let mut header = [0; 20];
+        stream.read_exact(&mut header).unwrap();
+        assert_eq!(u32::from_be_bytes(header[12..16].try_into().unwrap()), (1 << 31) + 5, "option {number}");
+    }
+    // And all of that harms nobody.
+    assert_eq!(succeed("nbdinfo", &["--size", &daemon.secured("required", "good")]).trim(), SIZE.to_string());
+}

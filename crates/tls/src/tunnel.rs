@@ -1,0 +1,234 @@
+//! One connection: TLS towards the peer (outer), plain bytes towards ours (inner).
+//!
+//! Invariant: what waits in here is bounded: at most [`PLAIN_BYTES_MAX`] and what one receive brings towards the inner socket, at most one
+//! piece of [`PIECE_BYTES`] (and its encryption) towards the outer. Above it the side that sends is not read.
+
+use rustix::event::epoll::EventFlags;
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+use rustls::Connection;
+use std::io::{self, Read, Write};
+use std::time::Instant;
+
+/// Bytes read from the inner socket at once (ours: some records of TLS, which have 16 KiB each).
+pub(crate) const PIECE_BYTES: usize = 128 << 10;
+
+/// Decrypted bytes above which the peer is not read (ours).
+const PLAIN_BYTES_MAX: usize = 128 << 10;
+
+/// How it goes on.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Pumped {
+    /// Call again when one of the sockets is ready for this: outer, inner.
+    Waits(EventFlags, EventFlags),
+    /// It is over, with a reason if it did not end in good order.
+    Over(Option<String>),
+}
+
+pub(crate) struct Tunnel {
+    pub(crate) outer: OwnedFd,
+    pub(crate) inner: OwnedFd,
+    connection: Connection,
+    /// Decrypted and not yet taken by the inner socket, from `sent` on.
+    plain: Vec<u8>,
+    sent: usize,
+    outer_ended: bool,
+    inner_ended: bool,
+    said_goodbye: bool,
+    /// The inner socket is taken out of the epoll set, since its other end is closed.
+    pub(crate) is_inner_gone: bool,
+    /// What is left must have gone by then.
+    pub(crate) deadline: Option<Instant>,
+    /// Who, for the log.
+    pub(crate) peer: String,
+}
+
+/// A socket as the TLS library wants it.
+struct Raw<'a>(&'a OwnedFd);
+
+impl Read for Raw<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(recv(self.0, buffer, RecvFlags::empty())?.0)
+    }
+}
+
+impl Write for Raw<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(send(self.0, bytes, SendFlags::NOSIGNAL)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Tunnel {
+    pub(crate) fn new(outer: OwnedFd, inner: OwnedFd, connection: Connection, peer: String) -> Tunnel {
+        Tunnel {
+            outer,
+            inner,
+            connection,
+            plain: Vec::new(),
+            sent: 0,
+            outer_ended: false,
+            inner_ended: false,
+            said_goodbye: false,
+            is_inner_gone: false,
+            deadline: None,
+            peer,
+        }
+    }
+
+    /// Whether the peer still has to prove itself.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.connection.is_handshaking()
+    }
+
+    /// Moves bytes both ways as far as it goes without waiting. `piece` is scratch of [`PIECE_BYTES`].
+    pub(crate) fn pump(&mut self, piece: &mut [u8]) -> Pumped {
+        loop {
+            let mut progress = false;
+            for step in
+                [Tunnel::take_from_peer, Tunnel::give_to_inner, Tunnel::take_from_inner, Tunnel::give_to_peer]
+            {
+                match step(self, piece) {
+                    Ok(moved) => progress |= moved,
+                    Err(reason) => return Pumped::Over(Some(reason)),
+                }
+            }
+            if self.is_over() {
+                return Pumped::Over(None);
+            }
+            if !progress {
+                break;
+            }
+        }
+        let (mut outer, mut inner) = (EventFlags::empty(), EventFlags::empty());
+        outer.set(EventFlags::IN, self.wants_peer());
+        outer.set(EventFlags::OUT, self.connection.wants_write());
+        inner.set(EventFlags::IN, self.wants_inner());
+        inner.set(EventFlags::OUT, self.sent < self.plain.len());
+        Pumped::Waits(outer, inner)
+    }
+
+    /// Nothing can come any more from either side, and all was handed on; what a peer says to nobody is not waited for.
+    fn is_over(&self) -> bool {
+        let peer_is_done = self.outer_ended && self.sent == self.plain.len();
+        if self.is_handshaking() {
+            return peer_is_done || self.is_inner_gone;
+        }
+        self.inner_ended && !self.connection.wants_write() && (peer_is_done || self.is_inner_gone)
+    }
+
+    fn wants_peer(&self) -> bool {
+        !self.outer_ended && self.plain.len() - self.sent < PLAIN_BYTES_MAX
+    }
+
+    fn wants_inner(&self) -> bool {
+        !self.inner_ended && !self.is_handshaking() && !self.connection.wants_write()
+    }
+
+    fn take_from_peer(&mut self, _: &mut [u8]) -> Result<bool, String> {
+        if !self.wants_peer() {
+            return Ok(false);
+        }
+        match self.connection.read_tls(&mut Raw(&self.outer)) {
+            // An end without a farewell is the same to NBD, whose messages say how long they are.
+            Ok(0) => self.end_outer(),
+            Ok(_) => {}
+            Err(error) if is_temporary(&error) => return Ok(false),
+            Err(error) if self.is_handshaking() => return Err(format!("connection broke: {error}")),
+            Err(_) => self.end_outer(),
+        }
+        let state = match self.connection.process_new_packets() {
+            Ok(state) => state,
+            Err(error) => {
+                // The alert that tells the peer why.
+                let _ = self.connection.write_tls(&mut Raw(&self.outer));
+                return Err(error.to_string());
+            }
+        };
+        if state.plaintext_bytes_to_read() > 0 {
+            if self.sent == self.plain.len() {
+                self.plain.clear();
+                self.sent = 0;
+            }
+            let start = self.plain.len();
+            self.plain.resize(start + state.plaintext_bytes_to_read(), 0);
+            let read = self.connection.reader().read_exact(&mut self.plain[start..]);
+            read.map_err(|error| format!("decrypted bytes are not there: {error}"))?;
+        }
+        if state.peer_has_closed() {
+            self.end_outer();
+        }
+        Ok(true)
+    }
+
+    fn end_outer(&mut self) {
+        self.outer_ended = true;
+    }
+
+    fn give_to_inner(&mut self, _: &mut [u8]) -> Result<bool, String> {
+        let mut progress = false;
+        while self.sent < self.plain.len() {
+            match send(&self.inner, &self.plain[self.sent..], SendFlags::NOSIGNAL) {
+                Ok(count) => self.sent += count,
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => return Ok(progress),
+                Err(_) => {
+                    // Our side has closed: what the peer still says is of no interest to anybody.
+                    (self.sent, self.outer_ended) = (self.plain.len(), true);
+                }
+            }
+            progress = true;
+        }
+        if self.outer_ended && !self.inner_ended && !self.said_goodbye {
+            // Tells our side once that nothing more comes; it answers by closing.
+            self.said_goodbye = true;
+            let _ = shutdown(&self.inner, Shutdown::Write);
+        }
+        Ok(progress)
+    }
+
+    fn take_from_inner(&mut self, piece: &mut [u8]) -> Result<bool, String> {
+        if !self.wants_inner() {
+            // Before there is TLS our side says nothing; that it leaves shows as the end of its socket.
+            return Ok(false);
+        }
+        match recv(&self.inner, &mut *piece, RecvFlags::empty()) {
+            Ok((0, _)) | Err(Errno::CONNRESET | Errno::PIPE) => {
+                self.inner_ended = true;
+                self.connection.send_close_notify();
+            }
+            Ok((count, _)) => {
+                let written = self.connection.writer().write_all(&piece[..count]);
+                written.map_err(|error| format!("cannot encrypt: {error}"))?;
+            }
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
+            Err(error) => return Err(format!("socket of our side broke: {error}")),
+        }
+        Ok(true)
+    }
+
+    fn give_to_peer(&mut self, _: &mut [u8]) -> Result<bool, String> {
+        let mut progress = false;
+        while self.connection.wants_write() {
+            match self.connection.write_tls(&mut Raw(&self.outer)) {
+                Ok(_) => progress = true,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if is_temporary(&error) => break,
+                Err(_) if self.outer_ended || !self.is_handshaking() => {
+                    // The peer left: our side sees the end of its socket.
+                    return Err(String::new());
+                }
+                Err(error) => return Err(format!("connection broke: {error}")),
+            }
+        }
+        Ok(progress)
+    }
+}
+
+fn is_temporary(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}

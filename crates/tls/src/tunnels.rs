@@ -1,0 +1,279 @@
+//! The thread that moves the bytes of all tunnels of one owner.
+
+use crate::files::{ClientTls, ServerTls};
+use crate::tunnel::{PIECE_BYTES, Pumped, Tunnel};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::OwnedFd;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::time::Timespec;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, Connection, ServerConnection};
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+const WAKE: u64 = u64::MAX;
+
+/// How long a peer may take for what is left when our side has closed (ours).
+const LINGER: Duration = Duration::from_secs(5);
+
+/// Ciphertext that one tunnel holds at most, in bytes: a piece and what the records add to it.
+const CIPHERTEXT_BYTES_MAX: usize = PIECE_BYTES + (16 << 10);
+
+/// Why no TLS connection to a server came about.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum TlsConnectError {
+    /// What is to be verified cannot be a name.
+    #[error("`{name}` is neither a host name nor an address that a certificate could be for")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// The handshake failed: a certificate was not believed, by us or by the server, or there is nothing in common.
+    #[error("TLS handshake failed")]
+    Handshake {
+        /// Why.
+        source: io::Error,
+    },
+    /// The system has no socket, or no thread.
+    #[error("cannot start a TLS tunnel")]
+    System {
+        /// Why.
+        source: io::Error,
+    },
+}
+
+struct Shared {
+    wake: OwnedFd,
+    new: Mutex<Vec<Tunnel>>,
+    ends: AtomicBool,
+    open: AtomicUsize,
+}
+
+/// A thread with any number of tunnels. Dropping it closes those whose sockets are still held, and hands on what is left in the others,
+/// for at most five seconds.
+pub struct Tunnels {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Tunnels {
+    /// Starts the thread, called `name`.
+    ///
+    /// # Errors
+    /// The system has no thread or file descriptor left.
+    pub fn start(name: &str) -> io::Result<Tunnels> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let shared = Arc::new(Shared {
+            wake,
+            new: Mutex::default(),
+            ends: AtomicBool::new(false),
+            open: AtomicUsize::new(0),
+        });
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&set, &shared.wake, EventData::new_u64(WAKE), EventFlags::IN)?;
+        let of_thread = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || Mover { shared: of_thread, epoll: set, tunnels: HashMap::new(), next: 0 }.run())?;
+        Ok(Tunnels { shared, thread: Some(thread) })
+    }
+
+    /// Tunnels that are open, those that still hand on what is left included.
+    pub fn open(&self) -> usize {
+        self.shared.open.load(Ordering::Relaxed)
+    }
+
+    /// Serves TLS on `socket`, a connected one whose peer is about to begin with it. What the peer says then arrives at the socket
+    /// that is returned (non-blocking), and what is sent there goes to the peer. A handshake that fails is logged with its
+    /// reason, and shows as the end of that socket; how long it may take is up to the caller, who drops the socket.
+    ///
+    /// # Errors
+    /// The system has no file descriptor left.
+    pub fn accept(&self, tls: &ServerTls, socket: OwnedFd, peer: &str) -> io::Result<OwnedFd> {
+        let connection = ServerConnection::new(Arc::clone(&tls.config)).map_err(io::Error::other)?;
+        self.add(Connection::Server(connection), socket, peer)
+    }
+
+    /// Does the TLS handshake on `socket`, which blocks (with whatever timeouts were set on it), and returns the socket for the
+    /// conversation in the clear, which blocks as well. `server_name` is what the server's certificate must be for.
+    ///
+    /// # Errors
+    /// [`TlsConnectError`].
+    pub fn connect<S>(
+        &self,
+        tls: &ClientTls,
+        server_name: &str,
+        socket: S,
+    ) -> Result<OwnedFd, TlsConnectError>
+    where
+        S: Read + Write + Into<OwnedFd>,
+    {
+        let system = |source: io::Error| TlsConnectError::System { source };
+        let name = ServerName::try_from(server_name.to_owned())
+            .map_err(|_| TlsConnectError::Name { name: server_name.to_owned() })?;
+        let mut connection = ClientConnection::new(Arc::clone(&tls.config), name)
+            .map_err(|error| TlsConnectError::Handshake { source: io::Error::other(error) })?;
+        let mut socket = socket;
+        while connection.is_handshaking() {
+            connection.complete_io(&mut socket).map_err(|source| TlsConnectError::Handshake { source })?;
+        }
+        let socket: OwnedFd = socket.into();
+        rustix::io::ioctl_fionbio(&socket, true).map_err(|error| system(error.into()))?;
+        let inner = self.add(Connection::Client(connection), socket, server_name).map_err(system)?;
+        rustix::io::ioctl_fionbio(&inner, false).map_err(|error| system(error.into()))?;
+        Ok(inner)
+    }
+
+    fn add(&self, mut connection: Connection, socket: OwnedFd, peer: &str) -> io::Result<OwnedFd> {
+        connection.set_buffer_limit(Some(CIPHERTEXT_BYTES_MAX));
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        let tunnel = Tunnel::new(socket, ours, connection, peer.to_owned());
+        self.shared.new.lock().unwrap_or_else(PoisonError::into_inner).push(tunnel);
+        self.shared.open.fetch_add(1, Ordering::Relaxed);
+        self.wake();
+        Ok(theirs)
+    }
+
+    fn wake(&self) {
+        let _ = rustix::io::write(&self.shared.wake, &1u64.to_ne_bytes());
+    }
+}
+
+impl Drop for Tunnels {
+    fn drop(&mut self) {
+        self.shared.ends.store(true, Ordering::Release);
+        self.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The state of the thread.
+struct Mover {
+    shared: Arc<Shared>,
+    epoll: OwnedFd,
+    /// Even keys are outer sockets in the epoll set, odd ones (the same and one) inner sockets.
+    tunnels: HashMap<u64, Tunnel>,
+    next: u64,
+}
+
+impl Mover {
+    fn run(mut self) {
+        let mut events = Vec::with_capacity(64);
+        let mut piece = vec![0; PIECE_BYTES];
+        loop {
+            let ends = self.shared.ends.load(Ordering::Acquire);
+            events.clear();
+            let timeout = if ends { Some(Timespec::default()) } else { self.timeout() };
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => {
+                    tracing::error!(%error, "epoll_wait failed; all TLS connections end");
+                    return;
+                }
+            }
+            for event in &events {
+                let (data, flags) = (event.data.u64(), event.flags);
+                if data == WAKE {
+                    let _ = rustix::io::read(&self.shared.wake, &mut [0; 8]);
+                    self.take_new(&mut piece);
+                } else {
+                    self.on_event(data, flags, &mut piece);
+                }
+            }
+            let now = Instant::now();
+            let late = |tunnel: &Tunnel| tunnel.deadline.is_some_and(|deadline| now >= deadline);
+            let late: Vec<u64> = self.tunnels.iter().filter(|(_, t)| late(t)).map(|(key, _)| *key).collect();
+            for key in late {
+                self.remove(key, None);
+            }
+            if ends && events.is_empty() {
+                // Nobody is left on our side of the others.
+                self.tunnels.retain(|_, tunnel| tunnel.is_inner_gone);
+                if self.tunnels.is_empty() {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
+    fn timeout(&self) -> Option<Timespec> {
+        let at = self.tunnels.values().filter_map(|tunnel| tunnel.deadline).min()?;
+        Timespec::try_from(at.saturating_duration_since(Instant::now())).ok()
+    }
+
+    fn take_new(&mut self, piece: &mut [u8]) {
+        let new = std::mem::take(&mut *self.shared.new.lock().unwrap_or_else(PoisonError::into_inner));
+        for tunnel in new {
+            let key = self.next;
+            self.next += 2;
+            let added = epoll::add(&self.epoll, &tunnel.outer, EventData::new_u64(key), EventFlags::empty())
+                .and_then(|()| {
+                    epoll::add(&self.epoll, &tunnel.inner, EventData::new_u64(key + 1), EventFlags::empty())
+                });
+            self.tunnels.insert(key, tunnel);
+            match added {
+                Ok(()) => self.pump(key, piece),
+                Err(error) => self.remove(key, Some(format!("epoll_ctl failed: {error}"))),
+            }
+        }
+    }
+
+    fn on_event(&mut self, data: u64, flags: EventFlags, piece: &mut [u8]) {
+        let key = data & !1;
+        let Some(tunnel) = self.tunnels.get_mut(&key) else { return };
+        let is_gone = flags.intersects(EventFlags::HUP | EventFlags::ERR);
+        if is_gone && data & 1 == 1 && !tunnel.is_inner_gone {
+            // Our side has closed. An event that cannot be switched off would come again and again.
+            tunnel.is_inner_gone = true;
+            tunnel.deadline = Some(Instant::now() + LINGER);
+            let _ = epoll::delete(&self.epoll, &tunnel.inner);
+            if tunnel.is_handshaking() {
+                return self.remove(key, Some("did not finish the handshake in time".to_owned()));
+            }
+        }
+        self.pump(key, piece);
+        // Whoever is gone takes nothing, and what it said before was taken above as far as there was room.
+        if is_gone && data & 1 == 0 {
+            self.remove(key, None);
+        }
+    }
+
+    fn pump(&mut self, key: u64, piece: &mut [u8]) {
+        let Some(tunnel) = self.tunnels.get_mut(&key) else { return };
+        let (outer, inner) = match tunnel.pump(piece) {
+            Pumped::Waits(outer, inner) => (outer, inner),
+            Pumped::Over(reason) => return self.remove(key, reason),
+        };
+        let mut set = epoll::modify(&self.epoll, &tunnel.outer, EventData::new_u64(key), outer);
+        if !tunnel.is_inner_gone {
+            set = set.and(epoll::modify(&self.epoll, &tunnel.inner, EventData::new_u64(key + 1), inner));
+        }
+        if let Err(error) = set {
+            self.remove(key, Some(format!("epoll_ctl failed: {error}")));
+        }
+    }
+
+    /// Closes both sockets of a tunnel.
+    fn remove(&mut self, key: u64, reason: Option<String>) {
+        let Some(tunnel) = self.tunnels.remove(&key) else { return };
+        self.shared.open.fetch_sub(1, Ordering::Relaxed);
+        match reason.filter(|reason| !reason.is_empty()) {
+            Some(reason) if tunnel.is_handshaking() => {
+                tracing::warn!(peer = tunnel.peer, reason, "TLS handshake failed; disconnected");
+            }
+            Some(reason) => tracing::warn!(peer = tunnel.peer, reason, "TLS connection broke; disconnected"),
+            None => tracing::debug!(peer = tunnel.peer, "TLS connection closed"),
+        }
+    }
+}
