@@ -2,7 +2,7 @@
 //!
 //! It does not decide what may be inserted (the data path knows which fills are too old) and talks to no origin.
 
-use crate::{Inserted, MemoryStore, Partition, Progress, Refusal, Statistics};
+use crate::{Inserted, MemoryStore, Partition, Progress, Refusal, Statistics, StepChange};
 use forebay_policy::{Insertion, Policy, TwoPool};
 use forebay_units::{BlockIndex, BlockRange, BlockSize, Bytes};
 
@@ -62,9 +62,25 @@ impl<P: Policy> CachePartition<P> {
     /// # Panics
     /// If `data` is longer than a block or `block` is beyond [`crate::BLOCK_MAX`].
     pub fn insert(&mut self, block: BlockIndex, data: &[u8], insertion: Insertion) -> Inserted {
+        self.insert_demoting(block, data, insertion, |_, _| ())
+    }
+
+    /// As [`CachePartition::insert`]; `demote` is told of the block that leaves, with its content.
+    ///
+    /// # Panics
+    /// As [`CachePartition::insert`].
+    pub fn insert_demoting(
+        &mut self,
+        block: BlockIndex,
+        data: &[u8],
+        insertion: Insertion,
+        demote: impl FnOnce(BlockIndex, &[u8]),
+    ) -> Inserted {
         let block_bytes = self.store.block_size().bytes();
         assert!(data.len() as u64 <= block_bytes, "{} bytes for a block of {block_bytes}", data.len());
-        let inserted = self.partition.insert(block, insertion);
+        let CachePartition { partition, store } = self;
+        let inserted =
+            partition.insert_demoting(block, insertion, |victim, slot| demote(victim, store.read(slot)));
         match inserted {
             Inserted::Refused(_) => return inserted,
             Inserted::New { slot, .. } => {
@@ -116,9 +132,17 @@ impl<P: Policy> CachePartition<P> {
     /// Each slot costs at most one copied block, each chunk one unmapping. Whatever the budget, a step copies at most 1 MiB (or one block,
     /// if that is larger): with blocks of 4 KiB those are 256 slots and about 0.1 ms (`benches/cache.rs` measures the slowest).
     pub fn step(&mut self, budget: u32) -> Progress {
+        self.step_demoting(budget, |_, _| ())
+    }
+
+    /// As [`CachePartition::step`]; `demote` is told of each block that leaves, with its content.
+    pub fn step_demoting(&mut self, budget: u32, mut demote: impl FnMut(BlockIndex, &[u8])) -> Progress {
         let store = &mut self.store;
         let budget = budget.min((STEP_BYTES / store.block_size().bytes()).max(1) as u32);
-        let progress = self.partition.step(budget, |from, to| store.copy(from, to));
+        let progress = self.partition.step_demoting(budget, |change| match change {
+            StepChange::Evicted { block, slot } => demote(block, store.read(slot)),
+            StepChange::Moved { from, to } => store.copy(from, to),
+        });
         self.store.release(self.partition.slots_in_use(), usize::MAX);
         progress
     }

@@ -2,7 +2,7 @@
 //!
 //! [`Partition`] is one workload's share of one appliance: which block is in which slot, who leaves, how the quota changes.
 //! It works without bytes, and the simulator uses it so. [`MemoryStore`] holds the bytes of slots. [`CachePartition`] is
-//! both, and what the data path uses. None of them knows volumes, origins or clients, or when a fill is too old to insert.
+//! both, and what the data path uses; [`flash`] is the tier below. None of them knows volumes, origins or clients, or when a fill is too old to insert.
 //!
 //! Invariant: a block is in at most one slot, a slot holds at most one block, and content is only ever returned for the
 //! block that it was inserted for. Nothing here stalls: every call is bounded, and a change of the quota happens in steps.
@@ -18,6 +18,7 @@ pub use cached::CachePartition;
 pub use forebay_policy::{Insertion, Slot};
 pub use partition::{
     ANTICIPATED_MAX, BLOCK_MAX, Inserted, Partition, Progress, QUOTA_BLOCKS_MAX, Refusal, Statistics,
+    StepChange,
 };
 pub use selector::Selector;
 pub use simulation::{Access, AdaptiveSimulation, Outcome, Simulation};

@@ -47,6 +47,25 @@ pub enum Refusal {
     OutOfMemory,
 }
 
+/// What a step does to a slot whose content is still there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepChange {
+    /// The block leaves.
+    Evicted {
+        /// Which.
+        block: BlockIndex,
+        /// Where it was.
+        slot: Slot,
+    },
+    /// Its block goes to another slot.
+    Moved {
+        /// Where it was.
+        from: Slot,
+        /// Where it will be.
+        to: Slot,
+    },
+}
+
 /// How far a change of the quota is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
@@ -201,6 +220,20 @@ impl<P: Policy> Partition<P> {
     /// # Panics
     /// If `block` is beyond [`BLOCK_MAX`].
     pub fn insert(&mut self, block: BlockIndex, insertion: Insertion) -> Inserted {
+        self.insert_demoting(block, insertion, |_, _| ())
+    }
+
+    /// As [`Partition::insert`]; `demote` is told of the block that leaves, and its slot, whose content is still there.
+    ///
+    /// # Panics
+    /// As [`Partition::insert`].
+    #[inline]
+    pub fn insert_demoting(
+        &mut self,
+        block: BlockIndex,
+        insertion: Insertion,
+        demote: impl FnOnce(BlockIndex, Slot),
+    ) -> Inserted {
         assert!(block <= BLOCK_MAX, "block {} is beyond the largest index {}", block.0, BLOCK_MAX.0);
         if let Some(slot) = self.slots.find(block) {
             return Inserted::Present(slot);
@@ -214,7 +247,7 @@ impl<P: Policy> Partition<P> {
         }
         let mut evicted = None;
         if self.slots.occupied() >= self.limit {
-            evicted = self.evict(Some(incoming));
+            evicted = self.evict(Some(incoming), demote);
         }
         let Some(slot) = self.slots.free().or_else(|| self.grow()) else {
             self.stop_growing();
@@ -243,9 +276,14 @@ impl<P: Policy> Partition<P> {
         self.policy.set_capacity(self.limit);
     }
 
-    fn evict(&mut self, incoming: Option<Incoming>) -> Option<BlockIndex> {
+    fn evict(
+        &mut self,
+        incoming: Option<Incoming>,
+        demote: impl FnOnce(BlockIndex, Slot),
+    ) -> Option<BlockIndex> {
         let slot = self.policy.victim(incoming)?;
         let block = self.slots.block_in(slot).expect("the policy orders occupied slots only");
+        demote(block, slot);
         self.policy.on_evict(slot, block);
         self.slots.clear(slot, self.quota);
         self.counters.evictions += 1;
@@ -322,9 +360,18 @@ impl<P: Policy> Partition<P> {
     ///
     /// `moved(from, to)` is called for each block that moves, before anything else happens to either slot. `O(budget)`.
     pub fn step(&mut self, budget: u32, mut moved: impl FnMut(Slot, Slot)) -> Progress {
+        self.step_demoting(budget, |change| {
+            if let StepChange::Moved { from, to } = change {
+                moved(from, to);
+            }
+        })
+    }
+
+    /// As [`Partition::step`], but tells of the blocks that leave, too, while the content of their slots is still there.
+    pub fn step_demoting(&mut self, budget: u32, mut changed: impl FnMut(StepChange)) -> Progress {
         for _ in 0..budget {
             if self.slots.occupied() > self.quota {
-                self.evict(None);
+                self.evict(None, |block, slot| changed(StepChange::Evicted { block, slot }));
                 continue;
             }
             if self.slots.len() <= self.quota {
@@ -334,7 +381,7 @@ impl<P: Policy> Partition<P> {
             if let Some(block) = self.slots.block_in(last) {
                 // There is a free slot: occupied <= quota < slots. It is not `last`, which is occupied.
                 let to = self.slots.free().expect("fewer blocks than slots leave a slot free");
-                moved(last, to);
+                changed(StepChange::Moved { from: last, to });
                 self.slots.relocate(last, to, self.quota);
                 self.policy.on_move(last, to);
                 self.counters.relocations += 1;

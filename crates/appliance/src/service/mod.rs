@@ -107,6 +107,8 @@ pub struct Service {
     held_bytes: usize,
     scratch_replies: Vec<Reply>,
     scratch_submissions: Vec<OriginRequest>,
+    /// Requests for the flash device.
+    flash_submissions: Vec<(SlabKey, OriginRequest)>,
 }
 
 impl Service {
@@ -124,6 +126,7 @@ impl Service {
             held_bytes: 0,
             scratch_replies: Vec::new(),
             scratch_submissions: Vec::new(),
+            flash_submissions: Vec::new(),
         }
     }
 
@@ -342,7 +345,7 @@ impl Service {
 
     // ---- Turns ------------------------------------------------------------------------------------------------
 
-    /// The origin of `volume` answered.
+    /// The origin of `volume` answered, or the flash device.
     pub fn complete(&mut self, now: Nanos, volume: SlabKey, completion: OriginCompletion) {
         if let Some(entry) = self.volumes.get_mut(volume) {
             entry.machine.complete(now, completion);
@@ -366,6 +369,8 @@ impl Service {
             entry.is_touched = false;
             entry.machine.take_submissions(now, &mut self.scratch_submissions);
             submissions.extend(self.scratch_submissions.drain(..).map(|request| (key, request)));
+            entry.machine.take_flash_submissions(now, &mut self.scratch_submissions);
+            self.flash_submissions.extend(self.scratch_submissions.drain(..).map(|request| (key, request)));
             entry.machine.take_replies(&mut self.scratch_replies);
             if !entry.is_active && (entry.machine.wants_step() || entry.machine.wake_at().is_some()) {
                 entry.is_active = true;
@@ -391,6 +396,12 @@ impl Service {
             });
             self.waiting = waiting;
         }
+    }
+
+    /// Moves the requests for the flash device, of the turns until now, into `submissions`. They are answered through
+    /// [`Service::complete`], as those for origins are.
+    pub fn take_flash_submissions(&mut self, submissions: &mut Vec<(SlabKey, OriginRequest)>) {
+        submissions.append(&mut self.flash_submissions);
     }
 
     /// The requests received at `started` were served as far as they could be.

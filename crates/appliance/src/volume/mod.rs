@@ -14,7 +14,10 @@
 //!    origin each time, and changes of them are refused until [`VolumeMachine::settle`].
 //! 6. As long as a block is resident, reads of it are served from the cache, whatever the quota says.
 //! 7. What a marked fill brought of blocks that have been cached since is not answered: the cached content is.
-//! 8. An origin's error is answered to every request that depended on it, and leaves nothing in the cache.
+//! 8. A block that is on flash is cached, in all of the above. What is read of it is believed only with its checksum; what is not becomes
+//!    a fill from the origin. A marked fill from the origin takes the blocks that it brought off flash, where it cannot look at once
+//!    (7). A change takes its blocks off flash before it is answered.
+//! 9. An origin's error is answered to every request that depended on it, and leaves nothing in the cache.
 //!
 //! Two readers of a block that is not cached, while a change of it is in flight, may see old and new content, but never new and
 //! then old: that is why marked fills are not joined. A cached block is served old until the change completed, to everybody:
@@ -34,6 +37,6 @@ mod tests;
 mod writes;
 
 pub use machine::{QUOTA_STEP_SLOTS, VolumeMachine, VolumeSettings, VolumeSettingsError};
-pub use observation::{Counters, Latencies, VolumeObservation};
+pub use observation::{Counters, FlashObservation, Latencies, VolumeObservation};
 pub use prewarm::{PrewarmEnd, PrewarmPlan, PrewarmProgress};
 pub use request::{ClientOperation, Errno, ReadOutcome, Reply, RequestTag, VolumeLimits};

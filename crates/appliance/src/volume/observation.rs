@@ -4,6 +4,7 @@
 //! interval that the last observer who asked for it ended.
 
 use super::prewarm::PrewarmProgress;
+use forebay_cache::flash::FlashStatistics;
 use forebay_cache::{Progress, Statistics};
 use forebay_locality::LocalitySnapshot;
 use forebay_units::{ByteRange, Bytes, Nanos};
@@ -14,8 +15,10 @@ use forebay_workload::{LatencyHistogram, LatencySnapshot};
 pub struct Counters {
     /// Read requests.
     pub reads: u64,
-    /// Of them, answered from the cache alone.
+    /// Of them, answered from memory alone.
     pub reads_hit: u64,
+    /// Of them, answered without the origin, but not from memory alone.
+    pub reads_flash: u64,
     /// Bytes asked for by reads.
     pub bytes_read: u64,
     /// Reads that started where one of the last four had ended.
@@ -59,10 +62,10 @@ pub struct Counters {
 /// Latencies of one interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Latencies {
-    /// Reads answered from the cache alone: from the moment the request was received to the moment its reply was ready
+    /// Reads answered from memory alone: from the moment the request was received to the moment its reply was ready
     /// to send.
     pub hits: LatencySnapshot,
-    /// Reads that needed the origin, likewise.
+    /// Reads that needed flash or the origin, likewise.
     pub misses: LatencySnapshot,
     /// Writes, trims and zeroes, likewise.
     pub writes: LatencySnapshot,
@@ -99,6 +102,8 @@ pub struct VolumeObservation {
     pub held_bytes: Bytes,
     /// Memory of the bookkeeping besides the data, in bytes.
     pub bookkeeping_bytes: u64,
+    /// The tier on flash, if the volume has one.
+    pub flash: Option<FlashObservation>,
     /// The last warm-up, if there ever was one.
     pub prewarm: Option<PrewarmProgress>,
     /// Ranges with writes of unknown outcome, in whole blocks.
@@ -109,6 +114,25 @@ pub struct VolumeObservation {
     pub origin_in_flight: usize,
     /// Of `requests_in_flight`, changes that wait for overlapping ones.
     pub writes_waiting: usize,
+}
+
+/// A volume's tier on flash at one instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlashObservation {
+    /// Hits, misses, faults, blocks.
+    pub statistics: FlashStatistics,
+    /// The quota, in bytes of whole segments.
+    pub quota_bytes: Bytes,
+    /// Blocks resident on flash, in bytes.
+    pub resident_bytes: Bytes,
+    /// Segments taken on the device, in bytes.
+    pub held_bytes: Bytes,
+    /// Memory of blocks on their way to the device, in bytes.
+    pub buffered_bytes: Bytes,
+    /// Memory of the index, in bytes.
+    pub bookkeeping_bytes: u64,
+    /// Requests at the device or waiting for it.
+    pub in_flight: usize,
 }
 
 /// What is recorded between two snapshots.

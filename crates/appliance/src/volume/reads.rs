@@ -1,17 +1,18 @@
-//! Reads in flight: origin reads (fills), the client reads that wait for them, coalescing and merging.
+//! Reads in flight: reads of the origin or of flash (fills), the client reads that wait for them, coalescing and merging.
 //!
 //! A fill is *joinable* or *marked*. Joinable: no write overlaps it, so every reader of its blocks may wait for it, and
 //! its data is inserted. Marked: a write was in flight at some moment of its life, or its blocks were in doubt, or
 //! nothing is to be cached; it answers the readers that it has, takes no more, and its data is dropped.
 //!
-//! Invariants: joinable fills are disjoint; no block of a joinable fill is cached; a fill is marked once and for ever.
+//! Invariants: joinable fills are disjoint; no block of a joinable fill is cached in memory; a fill is marked once and for ever.
 
 use super::ranges::RangeMap;
 use super::request::{Errno, Reply, RequestTag};
 use crate::slab::{Slab, SlabKey};
+use forebay_cache::flash::FlashAddress;
 use forebay_units::{BlockIndex, BlockRange, ByteRange, Nanos};
 
-/// An origin read in flight.
+/// A read of the origin or of flash in flight.
 #[derive(Debug)]
 pub(crate) struct Fill {
     /// The blocks that its bytes fill; empty for a read that passes through.
@@ -20,12 +21,21 @@ pub(crate) struct Fill {
     pub(crate) bytes: ByteRange,
     /// Never to be inserted, never to be joined.
     pub(crate) marked: bool,
-    /// Handed to the origin, so that it can no longer be lengthened.
+    /// Handed to the origin or the device, so that it can no longer be lengthened.
     pub(crate) submitted: bool,
+    /// Where the blocks are on flash, one address each; empty: the origin is asked.
+    pub(crate) flash: Vec<FlashAddress>,
     /// Asked for by the warm-up of this number, not by a client.
     pub(crate) prewarm: Option<u32>,
     /// The reads that wait.
     pub(crate) waiters: Vec<SlabKey>,
+}
+
+impl Fill {
+    /// Whether the flash device is asked, not the origin.
+    pub(crate) fn is_flash(&self) -> bool {
+        !self.flash.is_empty()
+    }
 }
 
 /// A client read (or cache request) in flight.
@@ -38,9 +48,18 @@ pub(crate) struct Read {
     pub(crate) buffer: Vec<u8>,
     /// A cache request: wants no bytes.
     pub(crate) cache_only: bool,
+    /// Something of it is asked of the origin.
+    pub(crate) asks_origin: bool,
     /// Fills waited for.
     pub(crate) fills_pending: u32,
     pub(crate) error: Option<Errno>,
+}
+
+/// What is known of a read that is answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Delivered {
+    pub(crate) started: Nanos,
+    pub(crate) asked_origin: bool,
 }
 
 /// The client reads in flight and where the joinable fills are.
@@ -70,7 +89,7 @@ impl Reads {
         bytes: ByteRange,
         data: &mut Result<Vec<u8>, Errno>,
         last_waiter: bool,
-    ) -> Option<(Reply, Nanos)> {
+    ) -> Option<(Reply, Delivered)> {
         let read = self.reads.get_mut(key).expect("a fill's waiters are in flight until it ends");
         match data {
             Err(errno) => read.error = read.error.or(Some(*errno)),
@@ -95,7 +114,8 @@ impl Reads {
                 Ok(read.buffer)
             }
         };
-        Some((Reply { tag: read.tag, result }, read.started))
+        let delivered = Delivered { started: read.started, asked_origin: read.asks_origin };
+        Some((Reply { tag: read.tag, result }, delivered))
     }
 }
 

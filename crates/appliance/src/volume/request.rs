@@ -101,6 +101,8 @@ pub struct VolumeLimits {
     pub prewarm_read_bytes: Bytes,
     /// Runs of blocks in doubt that are kept apart; more are widened to one run that spans them.
     pub doubt_runs_max: usize,
+    /// Flash reads outstanding at once; more wait in the machine.
+    pub flash_reads_max: usize,
 }
 
 impl Default for VolumeLimits {
@@ -115,6 +117,7 @@ impl Default for VolumeLimits {
             prewarm_outstanding_max: 4,
             prewarm_read_bytes: Bytes::kib(256),
             doubt_runs_max: 4096,
+            flash_reads_max: 128,
         }
     }
 }

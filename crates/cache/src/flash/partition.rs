@@ -447,7 +447,8 @@ impl FlashPartition {
         self.writing.push(Writing { frame, sequence, bytes });
     }
 
-    /// Sends what is buffered on its way, although its segment is not full: the partition is about to be stopped.
+    /// Sends what is buffered on its way, although its segment is not full: the partition is about to be stopped. At most one segment more
+    /// than [`WRITES_MAX`] is on its way then.
     pub fn seal_open(&mut self) {
         self.seal();
     }
@@ -460,6 +461,11 @@ impl FlashPartition {
     /// Whether a segment is to be written or on its way.
     pub fn is_writing(&self) -> bool {
         !self.writing.is_empty()
+    }
+
+    /// Whether everything that it holds is on the device.
+    pub fn is_quiet(&self) -> bool {
+        self.open.is_none() && self.writing.is_empty()
     }
 
     /// The write `sequence` ended. If it failed, its blocks leave and its segment is given back.
@@ -579,9 +585,9 @@ impl FlashPartition {
         oldest.inspect(|frame| self.remove_frame(*frame)).is_some()
     }
 
-    /// Forgets everything and keeps the segments taken: what is in them is to be found at the next start.
-    pub(crate) fn keep(mut self) {
-        self.frames.clear();
+    /// Forgets everything and keeps its segments taken: what is in them is to be found at the next start. Returns them.
+    pub(crate) fn keep(mut self) -> Vec<u32> {
+        std::mem::take(&mut self.frames).into_iter().map(|frame| frame.segment).collect()
     }
 
     pub(crate) fn settings(&self) -> &PartitionSettings {

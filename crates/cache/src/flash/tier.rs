@@ -150,15 +150,16 @@ struct Slot {
     /// What both copies say, if they say the same.
     record: Option<Record>,
     is_served: bool,
-    /// Segments of the index, taken for as long as it is good while the volume is served.
-    index: Vec<u32>,
+    /// Segments that nobody else may have: of a volume that is stopped, its blocks and its index; of one that is served, its index for as
+    /// long as that is good.
+    held: Vec<u32>,
 }
 
 impl Slot {
     /// The volume is no longer served.
     fn release(&mut self, pool: &SegmentPool) {
         self.is_served = false;
-        self.index.drain(..).for_each(|segment| pool.give(segment));
+        self.held.drain(..).for_each(|segment| pool.give(segment));
     }
 }
 
@@ -268,6 +269,7 @@ impl FlashTier {
                 free.ok_or(FlashError::TooManyVolumes { most: self.geometry().records })?
             }
         };
+        state.slots[number].release(&self.pool);
         let record = state.slots[number].record.filter(|record| record.volume == settings.volume);
         let epoch = state.next_epoch;
         state.next_epoch += 1;
@@ -306,7 +308,7 @@ impl FlashTier {
         self.establish(number as u32, &record)?;
         if record.state == RecordState::Clean {
             index.retain(|segment| self.pool.claim(*segment));
-            state.slots[number].index = index;
+            state.slots[number].held = index;
         }
         state.slots[number].record = Some(record);
         state.slots[number].is_served = true;
@@ -425,7 +427,7 @@ impl FlashTier {
     /// # Panics
     /// If something is on its way to the device.
     pub fn save(&self, mut partition: FlashPartition, stamp: Option<[u8; 32]>) -> Result<Saved, FlashError> {
-        assert!(!partition.is_writing(), "a partition is saved while it is being written");
+        assert!(partition.is_quiet(), "a partition is saved while it is being written");
         let mut state = self.lock();
         let volume = partition.settings().volume;
         let found = state
@@ -461,7 +463,8 @@ impl FlashTier {
         match result {
             Ok(record) => {
                 state.slots[number].record = Some(record);
-                partition.keep();
+                state.slots[number].held = partition.keep();
+                state.slots[number].held.append(&mut index);
                 Ok(Saved::Kept { blocks: record.blocks })
             }
             Err(error) => {

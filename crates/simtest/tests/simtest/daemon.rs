@@ -2,7 +2,7 @@
 //! `appliance` does, in the same order, with simulated connections and origins.
 
 use crate::network::ServerEnd;
-use crate::world::{Answered, Doubt, Event, Failure, Life, Volume, World, note};
+use crate::world::{Answered, Daemon, Doubt, Event, Failure, Life, Volume, World, note};
 use forebay_appliance::service::SlabKey;
 use forebay_nbd::server::{Config, Event as ServerEvent, Session};
 use forebay_nbd::wire::{ErrorCode, LinuxErrno};
@@ -194,15 +194,19 @@ impl World {
             let requests = self.daemon.service.resume(now, key);
             self.count_batch(key, requests);
         }
-        let mut submissions = Vec::new();
+        let (mut submissions, mut demotions) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS_MAX {
             self.take_inbox();
             self.daemon.service.turn(now, &mut submissions);
-            if submissions.is_empty() {
+            self.daemon.service.take_flash_submissions(&mut demotions);
+            if submissions.is_empty() && demotions.is_empty() {
                 break;
             }
             for (key, request) in submissions.drain(..) {
                 self.submit(key, request);
+            }
+            for (key, request) in demotions.drain(..) {
+                self.submit_to_flash(key, request);
             }
         }
         for volume in std::mem::take(&mut self.daemon.batch) {
@@ -219,7 +223,8 @@ impl World {
         }
         self.check_drained();
         self.check_bounds();
-        if !self.daemon.resumable.is_empty() || !self.daemon.inbox.is_empty() {
+        let Daemon { resumable, inbox, flash_inbox, .. } = &self.daemon;
+        if !resumable.is_empty() || !inbox.is_empty() || !flash_inbox.is_empty() {
             self.wake_daemon();
         }
         if let Some(at) = self.daemon.service.wake_at() {
@@ -229,6 +234,9 @@ impl World {
 
     /// The answers of origins reach their volumes.
     pub(crate) fn take_inbox(&mut self) {
+        for (key, completion) in std::mem::take(&mut self.daemon.flash_inbox) {
+            self.daemon.service.complete(Nanos(self.now), key, completion);
+        }
         for answered in std::mem::take(&mut self.daemon.inbox) {
             let Answered { volume, key, completion, range, is_flush, is_change, trimmed } = answered;
             let error = completion.result.as_ref().err().cloned();
@@ -305,8 +313,9 @@ impl World {
                 continue;
             }
             note!(self, "volume {index} is taken away, drained: {is_done}");
-            self.daemon.service.remove_volume(key);
+            let machine = self.daemon.service.remove_volume(key).expect("it was looked at above");
             self.volumes[index].life = Life::Gone;
+            self.save_flash(index, machine);
             let mut closed = Vec::new();
             self.daemon.service.take_dirty(&mut closed);
             closed.into_iter().for_each(|key| self.look(key));

@@ -177,7 +177,7 @@ impl World {
 
     /// The daemon is killed and started again; its origins end what it had asked of them, in part or whole, before
     /// it comes back (as a file that is locked does).
-    fn crash_daemon(&mut self) {
+    pub(crate) fn crash_daemon(&mut self, power_fails: bool) {
         note!(self, "the daemon is killed");
         self.course.crashes += 1;
         let now = self.tick();
@@ -204,6 +204,7 @@ impl World {
         let next_turn = self.daemon.next_turn;
         self.daemon = Daemon::new(self.daemon.incarnation + 1, self.limits);
         self.daemon.next_turn = next_turn;
+        self.crash_flash(power_fails);
         for index in 0..self.volumes.len() {
             self.serve_volume(index);
         }
@@ -212,7 +213,7 @@ impl World {
     /// Power fails at the daemon and at all origins.
     pub(crate) fn host_crash(&mut self) {
         note!(self, "power fails");
-        self.crash_daemon();
+        self.crash_daemon(true);
         for index in 0..self.volumes.len() {
             self.crash_origin(index, false);
             self.volumes[index].origin.next_flush_fails = false;
@@ -256,10 +257,11 @@ impl World {
                 if faults.origin_crash && self.percent(50) {
                     self.host_crash();
                 } else {
-                    self.crash_daemon();
+                    self.crash_daemon(false);
                 }
             }
             71..75 if faults.removal => self.remove(index),
+            75..82 => self.disturb_flash(index),
             _ => {}
         }
     }
@@ -318,9 +320,10 @@ impl World {
     }
 
     /// A volume is taken away, with some time for what is in flight.
-    fn remove(&mut self, index: usize) {
+    pub(crate) fn remove(&mut self, index: usize) {
         let Life::Served { key } = self.volumes[index].life else { return };
-        let deadline = self.now + self.random.random_range(0..500_000);
+        let patience = if self.is_ending || self.percent(30) { 50_000_000 } else { 500_000 };
+        let deadline = self.now + self.random.random_range(0..patience);
         note!(self, "volume {index} is to go");
         self.daemon.exports.remove(&self.volumes[index].name);
         self.daemon.service.volume(key).expect("it is served").drain();
@@ -367,6 +370,13 @@ impl World {
             assert!(seen.counters.reads_hit <= seen.counters.reads);
             assert!(seen.in_doubt.iter().all(|range| range.offset.is_multiple_of(block)));
             self.course.hits = self.course.hits.max(seen.counters.reads_hit);
+            if let Some(flash) = seen.flash {
+                let statistics = flash.statistics;
+                assert!(seen.counters.reads_flash + seen.counters.reads_hit <= seen.counters.reads);
+                assert!(flash.resident_bytes.0 <= flash.held_bytes.0 + block);
+                self.course.flash_hits = self.course.flash_hits.max(statistics.hits);
+                self.course.corrupt = self.course.corrupt.max(statistics.corrupt);
+            }
         }
     }
 }

@@ -7,6 +7,7 @@
 mod client;
 mod daemon;
 mod disturbance;
+mod flash;
 mod history;
 mod network;
 mod origin;
@@ -85,6 +86,10 @@ fn every_seed_keeps_the_promises() {
         all.answers += course.answers;
         all.errors += course.errors;
         all.hits += course.hits;
+        all.flash_hits += course.flash_hits;
+        all.corrupt += course.corrupt;
+        all.saved += course.saved;
+        all.recovered += course.recovered;
         all.crashes += course.crashes;
     }
     let seconds = start.elapsed().as_secs_f64();
@@ -98,6 +103,9 @@ fn every_seed_keeps_the_promises() {
             all.answers > 50 * seeds
                 && all.hits > 5 * seeds
                 && all.errors > seeds
+                && all.flash_hits > seeds
+                && all.corrupt > seeds / 20
+                && all.recovered > seeds / 4
                 && all.crashes > seeds / 20
         );
     }

@@ -2,6 +2,7 @@
 
 use crate::client::{Asked, Client};
 use crate::disturbance::Answers;
+use crate::flash::SimFlash;
 use crate::history::History;
 use crate::network::Connection;
 use crate::origin::{Fate, SimOrigin};
@@ -30,6 +31,8 @@ pub(crate) enum Event {
     Work { volume: usize, serial: u64 },
     /// An answer of an origin arrives at the daemon.
     Answer { volume: usize, serial: u64 },
+    /// The flash device does something, or its answer arrives.
+    Flash { serial: u64 },
     /// Somebody who is neither client nor origin does something.
     Disturb,
 }
@@ -110,6 +113,9 @@ pub(crate) struct Daemon {
     pub(crate) resumable: Vec<SlabKey>,
     pub(crate) looks: Vec<SlabKey>,
     pub(crate) inbox: Vec<Answered>,
+    pub(crate) flash_inbox: Vec<(SlabKey, OriginCompletion)>,
+    /// It was killed in the middle of something, which happens at the end of the event.
+    pub(crate) is_doomed: bool,
     pub(crate) exports: BTreeMap<String, ExportInfo>,
     pub(crate) batch: BTreeSet<SlabKey>,
     pub(crate) next_turn: Option<u64>,
@@ -124,6 +130,11 @@ pub(crate) struct Course {
     pub(crate) answers: u64,
     pub(crate) errors: u64,
     pub(crate) hits: u64,
+    /// Blocks read from flash, found unfit to be read, saved at a stop, and found at a start.
+    pub(crate) flash_hits: u64,
+    pub(crate) corrupt: u64,
+    pub(crate) saved: u64,
+    pub(crate) recovered: u64,
     pub(crate) crashes: u64,
     pub(crate) digest: u64,
 }
@@ -138,6 +149,7 @@ pub(crate) struct World {
     pub(crate) faults: Faults,
     pub(crate) limits: ServiceLimits,
     pub(crate) daemon: Daemon,
+    pub(crate) flash: Option<SimFlash>,
     pub(crate) volumes: Vec<Volume>,
     pub(crate) clients: Vec<Client>,
     pub(crate) connections: BTreeMap<u64, Connection>,
@@ -172,6 +184,7 @@ impl World {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let faults = draw_faults(&mut random);
         let limits = draw_limits(&mut random);
+        let flash = SimFlash::draw(&mut random);
         let mut world = World {
             daemon: Daemon::new(0, limits),
             random,
@@ -181,6 +194,7 @@ impl World {
             events: BinaryHeap::new(),
             faults,
             limits,
+            flash,
             volumes: Vec::new(),
             clients: Vec::new(),
             connections: BTreeMap::new(),
@@ -247,6 +261,7 @@ impl World {
             prewarm_outstanding_max: random.random_range(1..4),
             prewarm_read_bytes: Bytes(block * random.random_range(1..5)),
             doubt_runs_max: [2, 4096][random.random_range(0..2)],
+            flash_reads_max: random.random_range(1..8),
             ..VolumeLimits::default()
         };
         let locality = random.random_range(0..10) == 0;
@@ -289,7 +304,11 @@ impl World {
                 .then(|| LiveConfig { curve_bytes: Bytes::kib(16), ..LiveConfig::default() }),
             limits: volume.limits,
         };
-        let machine = VolumeMachine::new(settings, Nanos(self.now)).expect("settings that go together");
+        let mut machine = VolumeMachine::new(settings, Nanos(self.now)).expect("settings that go together");
+        if let Some(partition) = self.load_flash(index) {
+            machine.attach_flash(partition);
+        }
+        let volume = &mut self.volumes[index];
         let key = self.daemon.service.add_volume(machine);
         volume.life = Life::Served { key };
         let export = ExportInfo {
@@ -356,6 +375,9 @@ impl World {
         self.is_ending = true;
         self.come_to_rest();
         self.settle_everything();
+        if self.flash.is_some() && self.percent(50) {
+            self.restart_everything();
+        }
         if self.faults.origin_crash && self.percent(50) {
             self.host_crash();
         }
@@ -383,7 +405,11 @@ impl World {
             Event::Think { client } => self.think(client),
             Event::Work { volume, serial } => self.work(volume, serial),
             Event::Answer { volume, serial } => self.answer(volume, serial),
+            Event::Flash { serial } => self.flash_event(serial),
             Event::Disturb => self.disturb(),
+        }
+        if self.daemon.is_doomed {
+            self.crash_daemon(false);
         }
         true
     }
@@ -408,6 +434,14 @@ impl World {
         }
         let held = self.daemon.service.held_bytes();
         assert_eq!(held, 0, "the service holds {held} bytes although nobody waits for any");
+    }
+
+    /// Every volume is taken away in order and comes back, with what flash kept of it.
+    fn restart_everything(&mut self) {
+        (0..self.volumes.len()).for_each(|volume| self.remove(volume));
+        self.schedule(1_000, Event::Disturb);
+        while self.step() {}
+        assert!(self.volumes.iter().all(|volume| matches!(volume.life, Life::Served { .. })));
     }
 
     /// Who knows the origins says that nothing lost will come back.
@@ -487,6 +521,8 @@ impl Daemon {
             resumable: Vec::new(),
             looks: Vec::new(),
             inbox: Vec::new(),
+            flash_inbox: Vec::new(),
+            is_doomed: false,
             exports: BTreeMap::new(),
             batch: BTreeSet::new(),
             next_turn: None,

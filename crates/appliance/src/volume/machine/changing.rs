@@ -95,7 +95,7 @@ impl VolumeMachine {
             }
             Err(error) => {
                 write.error = write.error.or(Some(Errno(error.errno())));
-                self.cache.invalidate(blocks);
+                self.invalidate(blocks);
                 if matches!(error, OriginError::OutcomeUnknown { .. }) {
                     self.observer.counters.outcomes_unknown += 1;
                     self.doubt.insert(blocks);
@@ -113,11 +113,19 @@ impl VolumeMachine {
         }
     }
 
+    /// What is cached of `blocks` leaves every tier.
+    fn invalidate(&mut self, blocks: BlockRange) {
+        self.cache.invalidate(blocks);
+        if let Some(flash) = &mut self.flash {
+            flash.invalidate(blocks);
+        }
+    }
+
     /// Blocks in doubt are not cached and not about to be: true of those that became so by widening, too.
     fn invalidate_doubt(&mut self) {
         let runs: Vec<BlockRange> = self.doubt.iter().collect();
         for blocks in runs {
-            self.cache.invalidate(blocks);
+            self.invalidate(blocks);
             while let Some(fill_key) = self.reads.joinable.take_overlapping(blocks) {
                 if let Some(InFlight { kind: Kind::Fill(fill), .. }) = self.in_flight.get_mut(fill_key) {
                     fill.marked = true;
@@ -128,6 +136,10 @@ impl VolumeMachine {
 
     /// The origin did this part: what is cached of it becomes what the origin holds.
     fn apply(&mut self, part: &WritePart, blocks: BlockRange, zeroes: bool) {
+        // Flash is not changed in place: the copy leaves, before anybody is told of the change.
+        if let Some(flash) = &mut self.flash {
+            flash.invalidate(blocks);
+        }
         if self.cache.resident_blocks() == 0 {
             return;
         }

@@ -3,8 +3,10 @@
 use super::super::observation::{Counters, VolumeObservation};
 use super::super::prewarm::{PREWARM_SCAN_BLOCKS_MAX, Prewarm, PrewarmEnd, PrewarmPlan, PrewarmProgress};
 use super::super::reads::Fill;
+use super::flashing::demote;
 use super::{QUOTA_STEP_SLOTS, VolumeMachine};
 use forebay_cache::Progress;
+use forebay_cache::flash::FlashPartition;
 use forebay_units::{BlockIndex, BlockRange, Bytes, Nanos};
 
 impl VolumeMachine {
@@ -42,10 +44,12 @@ impl VolumeMachine {
                 return;
             }
             let prewarm = self.prewarm.as_mut().expect("checked above");
-            let (cache, reads, writes, doubt) = (&self.cache, &self.reads, &self.writes, &self.doubt);
+            let (cache, flash) = (&self.cache, &self.flash);
+            let (reads, writes, doubt) = (&self.reads, &self.writes, &self.doubt);
             let run = prewarm.next_run(blocks_max, &mut scan, |block| {
                 let one = BlockRange { first: block, end: block + 1 };
                 cache.contains(BlockIndex(block))
+                    || flash.as_ref().is_some_and(|flash| flash.contains(BlockIndex(block)))
                     || reads.joinable.overlaps(one)
                     || writes.held.overlaps(one)
                     || doubt.overlaps(one)
@@ -55,7 +59,7 @@ impl VolumeMachine {
                 continue;
             };
             prewarm.sent(blocks.count(), now);
-            self.send_fill(blocks, self.bytes_of(blocks), false, None);
+            self.send_fill(blocks, self.bytes_of(blocks), Vec::new(), false, None);
         }
     }
 
@@ -82,12 +86,18 @@ impl VolumeMachine {
 
     /// Works off a bounded part of a quota change; whether there is more to do at once.
     pub fn step(&mut self) -> bool {
-        self.cache.step(QUOTA_STEP_SLOTS) != Progress::Settled
+        let VolumeMachine { cache, flash, .. } = self;
+        cache.step_demoting(QUOTA_STEP_SLOTS, |victim, bytes| demote(flash.as_mut(), victim, bytes));
+        if let Some(flash) = flash {
+            flash.step();
+        }
+        self.wants_step()
     }
 
     /// Whether a quota change waits for [`VolumeMachine::step`].
     pub fn wants_step(&self) -> bool {
         self.cache.progress() != Progress::Settled
+            || self.flash.as_ref().is_some_and(FlashPartition::wants_step)
     }
 
     /// When [`VolumeMachine::take_submissions`] should be called although nothing happened; `None`: not before something does.
@@ -137,6 +147,7 @@ impl VolumeMachine {
             resident_bytes: self.cache.resident_bytes(),
             held_bytes: self.cache.held_bytes(),
             bookkeeping_bytes: self.cache.footprint_bytes(),
+            flash: self.observe_flash(),
             prewarm: self.prewarm_progress(),
             in_doubt: self.doubt.iter().map(|blocks| self.bytes_of(blocks)).collect(),
             requests_in_flight: self.requests_in_flight(),

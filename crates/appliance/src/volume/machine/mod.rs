@@ -1,10 +1,11 @@
 //! The machine of one volume: what happens to every request, without I/O, clock or threads.
 //!
-//! This file holds its state and both its edges, to clients and to the origin; `reading`, `changing` and `commanding` hold what happens
-//! in between.
+//! This file holds its state and both its edges, to clients and to the origin; `reading`, `changing`, `flashing` and `commanding` hold what
+//! happens in between.
 
 mod changing;
 mod commanding;
+mod flashing;
 mod reading;
 
 use super::observation::Observer;
@@ -15,6 +16,7 @@ use super::request::{ClientOperation, Errno, Reply, RequestTag, VolumeLimits};
 use super::writes::{Change, WritePart, Writes};
 use crate::slab::{Slab, SlabKey};
 use forebay_cache::CachePartition;
+use forebay_cache::flash::FlashPartition;
 use forebay_locality::{LiveConfig, LiveObserver};
 use forebay_origin::{OriginCompletion, OriginOperation, OriginRequest, OriginRequestId, OriginTraits};
 use forebay_policy::TwoPool;
@@ -65,7 +67,7 @@ pub enum VolumeSettingsError {
     },
 }
 
-/// A request at the origin, or in the queue before it.
+/// A request at the origin or at the flash device, or in the queue before it.
 #[derive(Debug)]
 struct InFlight {
     kind: Kind,
@@ -76,7 +78,34 @@ struct InFlight {
 enum Kind {
     Fill(Fill),
     Part(WritePart),
-    Flush { tag: RequestTag },
+    Flush {
+        tag: RequestTag,
+    },
+    /// The flush before a volume with flash is stopped.
+    LastFlush,
+    /// A segment on its way to flash.
+    Demotion {
+        sequence: u64,
+    },
+}
+
+/// Where the flush before the end is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LastFlush {
+    NotAsked,
+    Asked,
+    Ended,
+}
+
+impl Kind {
+    /// Whether the flash device is asked, not the origin.
+    fn is_flash(&self) -> bool {
+        match self {
+            Kind::Fill(fill) => fill.is_flash(),
+            Kind::Demotion { .. } => true,
+            Kind::Part(_) | Kind::Flush { .. } | Kind::LastFlush => false,
+        }
+    }
 }
 
 /// The request machine of one volume: its partition, everything in flight on it, and the rules that keep reads true.
@@ -96,6 +125,14 @@ pub struct VolumeMachine {
     /// Not yet handed to the origin.
     queue: VecDeque<SlabKey>,
     at_origin: usize,
+    /// The tier below the memory, if the volume has one.
+    flash: Option<FlashPartition>,
+    /// Reads not yet handed to the flash device.
+    flash_queue: VecDeque<SlabKey>,
+    at_flash: usize,
+    /// A flush failed: the origin may have lost what was acknowledged, and flash is not kept.
+    flush_failed: bool,
+    last_flush: LastFlush,
     flushes: usize,
     doubt: RangeSet,
     prewarm: Option<Prewarm>,
@@ -146,6 +183,11 @@ impl VolumeMachine {
             in_flight: Slab::new(),
             queue: VecDeque::new(),
             at_origin: 0,
+            flash: None,
+            flash_queue: VecDeque::new(),
+            at_flash: 0,
+            flush_failed: false,
+            last_flush: LastFlush::NotAsked,
             flushes: 0,
             doubt: RangeSet::default(),
             prewarm: None,
@@ -178,9 +220,12 @@ impl VolumeMachine {
         self.reads.reads.len() + self.writes.writes.len() + self.flushes
     }
 
-    /// Whether nothing is in flight, warm-up included.
+    /// Whether nothing is in flight, warm-up included; of a volume that drains, nothing is left to write to flash either.
     pub fn is_idle(&self) -> bool {
-        self.requests_in_flight() == 0 && self.in_flight.is_empty() && self.replies.is_empty()
+        self.requests_in_flight() == 0
+            && self.in_flight.is_empty()
+            && self.replies.is_empty()
+            && !(self.draining && self.is_stopping_flash())
     }
 
     /// Refuses new requests and ends the warm-up; what is in flight completes.
@@ -262,8 +307,13 @@ impl VolumeMachine {
     }
 
     fn enqueue(&mut self, kind: Kind) -> SlabKey {
+        let is_flash = kind.is_flash();
         let key = self.in_flight.insert(InFlight { kind, submitted_at: Nanos::ZERO });
-        self.queue.push_back(key);
+        if is_flash {
+            self.flash_queue.push_back(key);
+        } else {
+            self.queue.push_back(key);
+        }
         key
     }
 
@@ -272,6 +322,9 @@ impl VolumeMachine {
     pub fn take_submissions(&mut self, now: Nanos, requests: &mut Vec<OriginRequest>) {
         self.observer.outstanding(now, self.requests_in_flight());
         self.pump_prewarm(now);
+        if self.draining {
+            self.stop_flash();
+        }
         while self.at_origin < self.settings.limits.origin_requests_max {
             let Some(key) = self.queue.pop_front() else { return };
             let entry = self.in_flight.get_mut(key).expect("what is queued is in flight");
@@ -289,21 +342,22 @@ impl VolumeMachine {
                     counters.origin_bytes_written += part.range.length;
                     part.operation.take().expect("a part is submitted once")
                 }
-                Kind::Flush { .. } => OriginOperation::Flush,
+                Kind::Flush { .. } | Kind::LastFlush => OriginOperation::Flush,
+                Kind::Demotion { .. } => unreachable!("the origin gets no segments"),
             };
             self.at_origin += 1;
             requests.push(OriginRequest { id: OriginRequestId(key.0), operation });
         }
     }
 
-    /// The origin answered. A completion of nothing that is in flight is ignored: an origin that answers twice must not
-    /// harm anybody.
+    /// The origin answered, or the flash device. A completion of nothing that is in flight is ignored: an origin that answers
+    /// twice must not harm anybody.
     pub fn complete(&mut self, now: Nanos, completion: OriginCompletion) {
         let key = SlabKey(completion.id.0);
         let submitted = self.in_flight.get(key).is_some_and(|entry| match &entry.kind {
             Kind::Fill(fill) => fill.submitted,
             Kind::Part(part) => part.operation.is_none(),
-            Kind::Flush { .. } => true,
+            Kind::Flush { .. } | Kind::LastFlush | Kind::Demotion { .. } => true,
         });
         if !submitted {
             tracing::error!(
@@ -313,6 +367,10 @@ impl VolumeMachine {
             return;
         }
         let Some(entry) = self.in_flight.remove(key) else { return };
+        if entry.kind.is_flash() {
+            self.at_flash -= 1;
+            return self.flash_ended(now, key, entry.kind, completion.result);
+        }
         self.at_origin -= 1;
         self.observer.origin.record(now.saturating_since(entry.submitted_at));
         self.observer.counters.origin_errors += u64::from(completion.result.is_err());
@@ -321,9 +379,15 @@ impl VolumeMachine {
             Kind::Part(part) => self.part_ended(now, part, completion.result),
             Kind::Flush { tag } => {
                 self.flushes -= 1;
+                self.flush_failed |= completion.result.is_err();
                 let result = completion.result.map(|_| Vec::new()).map_err(|error| Errno(error.errno()));
                 self.reply(Reply { tag, result });
             }
+            Kind::LastFlush => {
+                self.flush_failed |= completion.result.is_err();
+                self.last_flush = LastFlush::Ended;
+            }
+            Kind::Demotion { .. } => unreachable!("handled above"),
         }
     }
 

@@ -1,9 +1,11 @@
 //! Reads: hits, misses, and the fills that bring what was missed.
 
-use super::super::reads::{Fill, Read};
+use super::super::reads::{Delivered, Fill, Read};
 use super::super::request::{Errno, ReadOutcome, Reply, RequestTag};
+use super::flashing::{FlashRun, FoundOnFlash, demote};
 use super::{InFlight, Kind, VolumeMachine, span_in};
 use crate::slab::SlabKey;
+use forebay_cache::flash::FlashAddress;
 use forebay_cache::{Inserted, Insertion, Refusal};
 use forebay_origin::OriginError;
 use forebay_units::{BlockIndex, BlockRange, ByteRange, Nanos};
@@ -51,7 +53,9 @@ impl VolumeMachine {
     /// resident it must be served: a read past it could see a write that is in flight, and a later one the block, which is
     /// older.
     fn caches_nothing(&self) -> bool {
-        self.cache.quota_blocks() == 0 && self.cache.resident_blocks() == 0
+        self.cache.quota_blocks() == 0
+            && self.cache.resident_blocks() == 0
+            && self.flash.as_ref().is_none_or(|flash| flash.quota_segments() == 0 && flash.is_empty())
     }
 
     /// A read of a volume that caches nothing: as it is, widened only to the origin's smallest unit.
@@ -65,13 +69,14 @@ impl VolumeMachine {
             range,
             buffer: Vec::new(),
             cache_only: false,
+            asks_origin: true,
             fills_pending: 0,
             error: None,
         };
         let key = self.reads.reads.insert(read);
         while offset < end {
             let bytes = ByteRange::new(offset, (end - offset).min(self.part_bytes_max));
-            self.send_fill(BlockRange { first: 0, end: 0 }, bytes, true, Some(key));
+            self.send_fill(BlockRange { first: 0, end: 0 }, bytes, Vec::new(), true, Some(key));
             offset = bytes.end();
         }
         ReadOutcome::Pending
@@ -82,9 +87,10 @@ impl VolumeMachine {
             return self.refuse(tag, errno);
         }
         // With less quota than was asked for it would only push out its own blocks.
-        let quota_bytes = u64::from(self.cache.quota_blocks()) << self.settings.block_size.shift();
+        let quota_bytes = (u64::from(self.cache.quota_blocks()) << self.settings.block_size.shift())
+            .max(self.flash_quota().0);
         let range = ByteRange::new(range.offset, range.length.min(quota_bytes));
-        let missed = range.blocks(self.settings.block_size).find(|block| !self.cache.contains(*block));
+        let missed = range.blocks(self.settings.block_size).find(|block| !self.holds(*block));
         match missed {
             Some(block) => self.read_missed(now, tag, range, block, &[], true),
             None => self.reply(Reply { tag, result: Ok(Vec::new()) }),
@@ -101,8 +107,16 @@ impl VolumeMachine {
         prefix: &[u8],
         cache_only: bool,
     ) {
-        let mut read =
-            Read { tag, started: now, range, buffer: Vec::new(), cache_only, fills_pending: 0, error: None };
+        let mut read = Read {
+            tag,
+            started: now,
+            range,
+            buffer: Vec::new(),
+            cache_only,
+            asks_origin: false,
+            fills_pending: 0,
+            error: None,
+        };
         if !prefix.is_empty() {
             read.copy_in(range.offset, prefix);
         }
@@ -110,6 +124,7 @@ impl VolumeMachine {
         let blocks = range.blocks(self.settings.block_size);
         let mut joined_until = 0;
         let mut run: Option<u64> = None;
+        let mut flash_run = FlashRun::default();
         for block in missed.0..blocks.end {
             let hit = if block == missed.0 { None } else { self.cache.get(BlockIndex(block)) };
             if let Some(bytes) = hit {
@@ -120,18 +135,44 @@ impl VolumeMachine {
                     read.copy_in(offset, &bytes[span]);
                 }
                 self.fetch(run.take(), block, key);
+                self.fetch_flash(&mut flash_run, key);
             } else if block < joined_until {
-                debug_assert!(run.is_none());
+                debug_assert!(run.is_none() && flash_run.is_empty());
             } else if let Some((fill_blocks, fill_key)) = self.reads.joinable_at(BlockIndex(block)) {
                 self.fetch(run.take(), block, key);
+                self.fetch_flash(&mut flash_run, key);
                 self.wait_for(fill_key, key);
                 self.observer.counters.reads_coalesced += 1;
                 joined_until = fill_blocks.end;
+            } else if let Some(found) = self.find_on_flash(BlockIndex(block), range, key) {
+                self.fetch(run.take(), block, key);
+                match found {
+                    FoundOnFlash::Answered => self.fetch_flash(&mut flash_run, key),
+                    FoundOnFlash::At(address) => {
+                        if !flash_run.takes(block, address, self.settings.block_size.bytes()) {
+                            self.fetch_flash(&mut flash_run, key);
+                        }
+                        flash_run.push(block, address);
+                    }
+                }
             } else {
+                self.fetch_flash(&mut flash_run, key);
                 run.get_or_insert(block);
             }
         }
         self.fetch(run, blocks.end, key);
+        self.fetch_flash(&mut flash_run, key);
+        // Everything may have been in the buffers of the flash tier.
+        if self.reads.reads.get(key).is_some_and(|read| read.fills_pending == 0) {
+            let read = self.reads.reads.remove(key).expect("looked up above");
+            self.count_answered(now, Delivered { started: read.started, asked_origin: false });
+            self.reply(Reply { tag: read.tag, result: Ok(read.buffer) });
+        }
+    }
+
+    fn count_answered(&mut self, now: Nanos, read: Delivered) {
+        self.observer.misses.record(now.saturating_since(read.started));
+        self.observer.counters.reads_flash += u64::from(!read.asked_origin);
     }
 
     /// Asks the origin for the blocks `run..end`, none of which is cached or being filled, for the read `key`.
@@ -144,14 +185,16 @@ impl VolumeMachine {
             let piece = BlockRange { first, end: end.min(first + blocks_max) };
             first = piece.end;
             if marked || !self.merge(piece, key) {
-                self.send_fill(piece, self.bytes_of(piece), marked, Some(key));
+                self.send_fill(piece, self.bytes_of(piece), Vec::new(), marked, Some(key));
             }
         }
     }
 
     /// Whether data of these blocks that the origin is asked for now may be out of date when it comes.
     pub(super) fn is_untrustworthy(&self, blocks: BlockRange) -> bool {
-        self.cache.quota_blocks() == 0 || self.writes.held.overlaps(blocks) || self.doubt.overlaps(blocks)
+        let takes_none = self.cache.quota_blocks() == 0
+            && self.flash.as_ref().is_none_or(|flash| flash.quota_segments() == 0);
+        takes_none || self.writes.held.overlaps(blocks) || self.doubt.overlaps(blocks)
     }
 
     /// Lengthens the fill that ends where `piece` starts, if it is still in the queue.
@@ -168,7 +211,7 @@ impl VolumeMachine {
         let Some(InFlight { kind: Kind::Fill(fill), .. }) = self.in_flight.get_mut(fill_key) else {
             unreachable!("a joinable fill is in flight");
         };
-        if fill.submitted {
+        if fill.submitted || fill.is_flash() {
             return false;
         }
         debug_assert!(!fill.marked && fill.blocks == blocks);
@@ -187,7 +230,9 @@ impl VolumeMachine {
         debug_assert!(!fill.marked);
         if fill.waiters.last() != Some(&key) {
             fill.waiters.push(key);
-            self.reads.reads.get_mut(key).expect("the caller inserted it").fills_pending += 1;
+            let read = self.reads.reads.get_mut(key).expect("the caller inserted it");
+            read.fills_pending += 1;
+            read.asks_origin |= !fill.is_flash();
         }
     }
 
@@ -195,10 +240,12 @@ impl VolumeMachine {
         &mut self,
         blocks: BlockRange,
         bytes: ByteRange,
+        flash: Vec<FlashAddress>,
         marked: bool,
         waiter: Option<SlabKey>,
     ) {
         let fill = Fill {
+            flash,
             blocks,
             bytes,
             marked,
@@ -207,7 +254,9 @@ impl VolumeMachine {
             waiters: waiter.into_iter().collect(),
         };
         if let Some(key) = waiter {
-            self.reads.reads.get_mut(key).expect("the caller inserted it").fills_pending += 1;
+            let read = self.reads.reads.get_mut(key).expect("the caller inserted it");
+            read.fills_pending += 1;
+            read.asks_origin |= !fill.is_flash();
         }
         let key = self.enqueue(Kind::Fill(fill));
         if !marked {
@@ -232,7 +281,7 @@ impl VolumeMachine {
         if fill.marked {
             self.observer.counters.fills_dropped += u64::from(!fill.blocks.is_empty());
             if let Ok(data) = &mut data {
-                self.prefer_cached(fill.bytes, data);
+                self.prefer_cached(&fill, data);
             }
         } else {
             self.reads.joinable.remove(fill.blocks, key);
@@ -245,25 +294,31 @@ impl VolumeMachine {
         }
         for (index, read) in fill.waiters.iter().enumerate() {
             let last = index + 1 == fill.waiters.len();
-            if let Some((reply, started)) = self.reads.deliver(*read, fill.bytes, &mut data, last) {
-                self.observer.misses.record(now.saturating_since(started));
+            if let Some((reply, delivered)) = self.reads.deliver(*read, fill.bytes, &mut data, last) {
+                self.count_answered(now, delivered);
                 self.reply(reply);
             }
         }
     }
 
     /// Replaces what a marked fill brought by what is cached meanwhile. The fill may have seen a change that is in flight,
-    /// of which readers of the cached block will learn only when it is complete: nobody may see it and then not.
-    fn prefer_cached(&self, range: ByteRange, data: &mut [u8]) {
-        if self.cache.resident_blocks() == 0 {
+    /// of which readers of the cached block will learn only when it is complete: nobody may see it and then not. What is only on
+    /// flash would have to be read for that; it leaves instead, so that later readers see what the origin holds, too.
+    fn prefer_cached(&mut self, fill: &Fill, data: &mut [u8]) {
+        if self.cache.resident_blocks() == 0 && self.flash.is_none() {
             return;
         }
         let block_size = self.settings.block_size;
+        let range = fill.bytes;
         for block in range.blocks(block_size) {
             if let Some(bytes) = self.cache.peek(block) {
                 let span = span_in(range, block, block_size);
                 let at = (block.offset(block_size) + span.start as u64 - range.offset) as usize;
                 data[at..at + span.len()].copy_from_slice(&bytes[span]);
+            } else if !fill.is_flash()
+                && let Some(flash) = &mut self.flash
+            {
+                flash.remove(block);
             }
         }
     }
@@ -281,9 +336,19 @@ impl VolumeMachine {
         };
         let block_bytes = self.settings.block_size.bytes() as usize;
         let mut inserted_blocks = 0;
+        let VolumeMachine { cache, flash, .. } = self;
         for (block, bytes) in fill.blocks.zip(data.chunks(block_bytes)) {
-            debug_assert!(!self.cache.contains(block), "block {} was filled twice", block.0);
-            match self.cache.insert(block, bytes, insertion) {
+            debug_assert!(!cache.contains(block), "block {} was filled twice", block.0);
+            let inserted = cache.insert_demoting(block, bytes, insertion, |victim, bytes| {
+                demote(flash.as_mut(), victim, bytes);
+            });
+            match inserted {
+                // Memory takes nothing: flash may.
+                Inserted::Refused(Refusal::NoQuota) if flash.is_some() => {
+                    let mut whole = bytes.to_vec();
+                    whole.resize(block_bytes, 0);
+                    demote(flash.as_mut(), block, &whole);
+                }
                 Inserted::Refused(Refusal::NoQuota) => break,
                 Inserted::Refused(_) => {}
                 _ => inserted_blocks += 1,
