@@ -14,7 +14,6 @@ mod peers;
 mod plan;
 mod secured;
 mod serve;
-mod sim;
 mod simulate;
 mod support;
 mod tools;
