@@ -1,8 +1,9 @@
 //! What other threads tell a worker: completions of origins, new connections, commands.
 //!
-//! Invariant: whatever was pushed before the worker looks is seen by that look or announced by the event fd, so that no
-//! wake-up is lost; many pushes cost one wake-up.
+//! Invariant: whatever was sent before the worker looks is seen by that look or announced by the event fd, so that no
+//! wake-up is lost (`mailbox.rs`); many messages cost one wake-up.
 
+use super::mailbox::Mailbox;
 use super::socket::Socket;
 use crate::slab::SlabKey;
 use crate::volume::VolumeMachine;
@@ -11,9 +12,9 @@ use forebay_origin::{CompletionSink, Origin, OriginCompletion};
 use forebay_units::Nanos;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 use std::time::Duration;
 
@@ -72,15 +73,12 @@ pub(crate) enum Message {
 pub(crate) struct Content {
     pub(crate) messages: Vec<Message>,
     pub(crate) completions: Vec<(SlabKey, OriginCompletion)>,
-    /// The worker has ended: nobody will look any more.
-    is_closed: bool,
 }
 
 /// The queue of one worker. Its length is bounded by the requests at origins, by the connections, and by the callers that
 /// wait for the answers to their commands.
 pub(crate) struct Inbox {
-    content: Mutex<Content>,
-    has_content: AtomicBool,
+    mailbox: Mailbox<Content>,
     wake: OwnedFd,
     owner: OnceLock<ThreadId>,
 }
@@ -88,12 +86,7 @@ pub(crate) struct Inbox {
 impl Inbox {
     pub(crate) fn new() -> rustix::io::Result<Inbox> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Inbox {
-            content: Mutex::default(),
-            has_content: AtomicBool::new(false),
-            wake,
-            owner: OnceLock::new(),
-        })
+        Ok(Inbox { mailbox: Mailbox::new(), wake, owner: OnceLock::new() })
     }
 
     /// The calling thread is the worker from here on.
@@ -106,17 +99,8 @@ impl Inbox {
     }
 
     fn push(&self, push: impl FnOnce(&mut Content)) {
-        {
-            let mut content = self.content.lock().expect("nobody panics while holding the inbox");
-            if content.is_closed {
-                // What was pushed is dropped, and with it the sender that its caller waits on.
-                return;
-            }
-            push(&mut content);
-        }
-        let announced = self.has_content.swap(true, Ordering::AcqRel);
         // The worker itself looks before it waits.
-        if !announced && self.owner.get() != Some(&std::thread::current().id()) {
+        if self.mailbox.put(push) && self.owner.get() != Some(&std::thread::current().id()) {
             self.wake();
         }
     }
@@ -131,25 +115,17 @@ impl Inbox {
     }
 
     pub(crate) fn has_content(&self) -> bool {
-        self.has_content.load(Ordering::Acquire)
+        self.mailbox.has_content()
     }
 
     /// Exchanges the content for the empty `content`, whose memory is used again.
     pub(crate) fn take(&self, content: &mut Content) {
-        // The flag falls first: what is pushed after it is announced anew.
-        if self.has_content.swap(false, Ordering::AcqRel) {
-            std::mem::swap(
-                content,
-                &mut *self.content.lock().expect("nobody panics while holding the inbox"),
-            );
-        }
+        self.mailbox.take(content);
     }
 
-    /// The worker ends: everything in here, and everything pushed from now on, is dropped.
+    /// The worker ends: everything in here, and everything sent from now on, is dropped.
     pub(crate) fn close(&self) {
-        if let Ok(mut content) = self.content.lock() {
-            *content = Content { is_closed: true, ..Content::default() };
-        }
+        self.mailbox.close();
     }
 
     /// Takes the event fd back to zero.

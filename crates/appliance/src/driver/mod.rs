@@ -7,8 +7,17 @@
 mod acceptor;
 mod inbox;
 mod listener;
+mod mailbox;
+#[cfg(test)]
+mod mailbox_orders;
 mod socket;
 mod worker;
+
+/// What [`mailbox`] is made of; its tests have the same from `loom`.
+mod primitives {
+    pub(super) use std::sync::Mutex;
+    pub(super) use std::sync::atomic::{AtomicBool, Ordering};
+}
 
 pub(crate) use acceptor::{Acceptor, AcceptorHandle, TlsAcceptor};
 pub(crate) use inbox::{Inbox, Message};
