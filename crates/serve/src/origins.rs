@@ -8,6 +8,7 @@ use forebay_origin::{
     ConnectError, DiskGroupDevice, FileOrigin, FileOriginOptions, MemoryImage, MemoryOrigin, NbdOrigin,
     OpenError, Origin, Timer, VolumeBacking,
 };
+use forebay_tls::{ClientTls, TlsFilesError};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -24,6 +25,9 @@ pub enum OriginFailure {
     /// An export.
     #[error(transparent)]
     Connect(#[from] ConnectError),
+    /// The certificates for an export over TLS.
+    #[error(transparent)]
+    Tls(#[from] TlsFilesError),
     /// A layer's parameter.
     #[error(transparent)]
     Layer(#[from] LayerError),
@@ -86,7 +90,17 @@ impl OriginShop {
                     FileOriginOptions { read_only, workers: *workers, ..FileOriginOptions::default() };
                 Arc::new(FileOrigin::open(path, options)?)
             }
-            OriginConfig::Nbd { uri, options } => Arc::new(NbdOrigin::connect(uri, *options)?),
+            OriginConfig::Nbd { uri, options, tls } => {
+                let believes = uri.tls_verify_peer.unwrap_or(true);
+                let authorities = tls.authorities.as_deref().filter(|_| believes);
+                let identity =
+                    tls.identity.as_ref().map(|(certificate, key)| (certificate.as_path(), key.as_path()));
+                let tls = match uri.tls_required {
+                    true => Some(ClientTls::load(authorities, identity)?),
+                    false => None,
+                };
+                Arc::new(NbdOrigin::connect_secured(uri, tls, *options)?)
+            }
             OriginConfig::Memory { size } => Arc::new(MemoryOrigin::new(Arc::new(MemoryImage::new(*size)))),
             OriginConfig::Image(image) => Arc::new(MemoryOrigin::new(Arc::clone(image))),
             OriginConfig::DiskGroup { group, backing, offset } => {

@@ -230,3 +230,78 @@ fn who_is_not_believed_is_refused_and_the_log_says_why() {
     // And all of that harms nobody.
     assert_eq!(succeed("nbdinfo", &["--size", &daemon.secured("required", "good")]).trim(), SIZE.to_string());
 }
+
+/// One daemon's volume is the other's origin, over TLS, through a kill of the former; nbdkit is an origin over TLS too.
+#[test]
+fn origins_are_reached_by_tls() {
+    if !prerequisites("origins over TLS", &["nbdcopy", "nbdkit"], false) {
+        return;
+    }
+    let lower = Daemon::start();
+    let good = certificates("good");
+    let good = good.display();
+    let folder = folder();
+    let nbdkit_socket = folder.path().join("nbdkit");
+    let mut nbdkit = Command::new("nbdkit")
+        .args([
+            "-f",
+            "--tls=require",
+            "--tls-verify-peer",
+            &format!("--tls-certificates={good}"),
+            "memory",
+            "size=8M",
+        ])
+        .arg("-U")
+        .arg(&nbdkit_socket)
+        .spawn()
+        .expect("nbdkit runs");
+    let at = folder.path().display();
+    let tls = format!(
+        "authorities = \"{good}/ca-cert.pem\", certificate = \"{good}/client-cert.pem\", key = \"{good}/client-key.pem\""
+    );
+    let configuration = format!(
+        "listen = \"unix:{at}/upper\"\n[http]\nlisten = \"off\"\n\
+         [[volume]]\nname = \"db\"\ncache = \"2MiB\"\norigin = {{ type = \"nbd\", uri = \"nbds+unix:///db?socket={}\", {tls} }}\n\
+         [[volume]]\nname = \"kit\"\ncache = \"2MiB\"\non_absent = \"wait\"\norigin = {{ type = \"nbd\", uri = \"nbds+unix:///?socket={}\", {tls} }}\n",
+        lower.path("required"),
+        nbdkit_socket.display()
+    );
+    std::fs::write(folder.path().join("forebay.toml"), configuration).unwrap();
+    let log = std::fs::File::create(folder.path().join("log")).unwrap();
+    let child = Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .arg("serve")
+        .arg(folder.path().join("forebay.toml"))
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .expect("the binary runs");
+    let upper = Daemon { folder, child };
+    upper.wait_for_log("ready:");
+    let (source, target) = (upper.path("source"), upper.path("target"));
+    let content = pattern(9);
+    std::fs::write(&source, &content).unwrap();
+    let volume = |name: &str| format!("nbd+unix:///{name}?socket={}", upper.path("upper"));
+    succeed("nbdcopy", &["--flush", &source, &volume("db")]);
+    assert!(
+        std::fs::read(lower.path("disk")).unwrap() == content,
+        "what was written is not at the lower origin"
+    );
+    succeed("nbdcopy", &[&volume("db"), &target]);
+    assert!(std::fs::read(&target).unwrap() == content, "what is read is not what was written");
+    std::fs::write(&source, &content[..8 << 20]).unwrap();
+    let end = Instant::now() + Duration::from_secs(30);
+    while !run("nbdinfo", &["--size", &volume("kit")]).status.success() {
+        assert!(Instant::now() < end, "nbdkit's export does not appear");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for _ in 0..2 {
+        succeed("nbdcopy", &["--flush", &source, &volume("kit")]);
+        succeed("nbdcopy", &[&volume("kit"), &target]);
+        assert!(
+            std::fs::read(&target).unwrap() == content[..8 << 20],
+            "nbdkit's export reads something else"
+        );
+    }
+    let _ = nbdkit.kill();
+    let _ = nbdkit.wait();
+}

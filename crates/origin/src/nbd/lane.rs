@@ -26,7 +26,12 @@ pub(super) fn run(shared: &Shared, index: usize, first: Option<Connected>) {
     loop {
         let attempt = match next.take() {
             Some(connected) => Ok(connected),
-            None => connect(&shared.uri, LANE_REQUESTS_MAX, shared.options.connect_timeout.into()),
+            None => connect(
+                &shared.uri,
+                shared.secured.as_ref(),
+                LANE_REQUESTS_MAX,
+                shared.options.connect_timeout.into(),
+            ),
         };
         match attempt {
             Ok(connected) => {

@@ -32,6 +32,7 @@ use connection::Connection;
 use forebay_nbd::Uri;
 use forebay_nbd::client::Export;
 use forebay_nbd::wire::TransmissionFlags;
+use forebay_tls::{ClientTls, Tunnels};
 use forebay_units::Nanos;
 use job::Job;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -42,7 +43,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use stream::connect;
+use stream::{Secured, connect};
 
 /// How an export is used. All defaults are ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +132,7 @@ impl Queue {
 
 struct Shared {
     uri: Uri,
+    secured: Option<Secured>,
     options: NbdOriginOptions,
     export: Export,
     queue: Mutex<Queue>,
@@ -252,14 +254,31 @@ impl NbdOrigin {
     /// # Errors
     /// [`ConnectError`] where that cannot be done now; trying again later is up to the caller.
     pub fn connect(uri: &Uri, options: NbdOriginOptions) -> Result<NbdOrigin, ConnectError> {
-        if uri.tls_required {
-            return Err(ConnectError::Tls { uri: uri.to_string() });
-        }
+        NbdOrigin::connect_secured(uri, None, options)
+    }
+
+    /// Likewise, with what a URI that asks for TLS (`nbds://`, `nbds+unix://`) needs: whom to believe, and what to show. The server's
+    /// certificate must be for the URI's `tls-hostname`, else its host, else `localhost`.
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub fn connect_secured(
+        uri: &Uri,
+        tls: Option<ClientTls>,
+        options: NbdOriginOptions,
+    ) -> Result<NbdOrigin, ConnectError> {
+        let secured = match tls {
+            Some(tls) => {
+                let tunnels = Tunnels::start("nbd-origin-tls").map_err(|source| ConnectError::Thread { source })?;
+                Some(Secured { tls, tunnels: Arc::new(tunnels) })
+            }
+            None => None,
+        };
         let mut options = options;
         options.request_timeout = options.request_timeout.max(Nanos::millis(1));
         options.connect_timeout = options.connect_timeout.max(Nanos::millis(1));
         options.backoff_min = options.backoff_min.max(Nanos::millis(1));
-        let first = connect(uri, connection::LANE_REQUESTS_MAX, options.connect_timeout.into())?;
+        let first = connect(uri, secured.as_ref(), connection::LANE_REQUESTS_MAX, options.connect_timeout.into())?;
         let export = first.export.clone();
         if export.size_bytes == 0 {
             return Err(ConnectError::Empty { uri: uri.to_string() });
@@ -288,6 +307,7 @@ impl NbdOrigin {
         lanes_up[0] = true;
         let shared = Arc::new(Shared {
             uri: uri.clone(),
+            secured,
             options,
             export,
             queue: Mutex::new(Queue {

@@ -1,11 +1,14 @@
 //! Sockets of an NBD client, and the handshake over them.
 
 use forebay_nbd::client::{Config, Event, Export, Session};
+use forebay_nbd::server::TlsPolicy;
 use forebay_nbd::{Transport, Uri};
+use forebay_tls::{ClientTls, TlsConnectError, Tunnels};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
@@ -17,10 +20,18 @@ pub(super) const RECEIVE_BYTES: usize = 256 << 10;
 #[non_exhaustive]
 pub enum ConnectError {
     /// The URI asks for TLS.
-    #[error("`{uri}` asks for TLS, which is not supported for origins")]
+    #[error("`{uri}` asks for TLS, and nothing says whom to believe")]
     Tls {
         /// The server.
         uri: String,
+    },
+    /// The TLS handshake failed.
+    #[error("no TLS with `{uri}`")]
+    TlsHandshake {
+        /// The server.
+        uri: String,
+        /// Why.
+        source: TlsConnectError,
     },
     /// Nobody answers there.
     #[error("cannot connect to `{uri}`")]
@@ -124,6 +135,31 @@ impl Stream {
     }
 }
 
+impl From<Stream> for OwnedFd {
+    fn from(stream: Stream) -> OwnedFd {
+        match stream {
+            Stream::Tcp(stream) => stream.into(),
+            Stream::Unix(stream) => stream.into(),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(buffer)
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (&*self).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
@@ -163,15 +199,47 @@ pub(super) struct Connected {
     pub(super) received: Vec<u8>,
 }
 
-/// Connects and opens the export; takes at most about twice `timeout`.
-pub(super) fn connect(uri: &Uri, requests_max: usize, timeout: Duration) -> Result<Connected, ConnectError> {
+/// What connections over TLS need.
+pub(super) struct Secured {
+    pub(super) tls: ClientTls,
+    pub(super) tunnels: Arc<Tunnels>,
+}
+
+impl Secured {
+    /// A stream over TLS on `stream`, whose server has agreed to it.
+    fn upgrade(&self, uri: &Uri, stream: Stream) -> Result<Stream, ConnectError> {
+        let name = match (&uri.tls_hostname, &uri.transport) {
+            (Some(name), _) | (None, Transport::Tcp { host: name, .. }) => name,
+            // What other clients verify on a socket of this machine.
+            (None, Transport::Unix { .. }) => "localhost",
+        };
+        match self.tunnels.connect(&self.tls, name, stream) {
+            Ok(socket) => Ok(Stream::Unix(socket.into())),
+            Err(source) => Err(ConnectError::TlsHandshake { uri: uri.to_string(), source }),
+        }
+    }
+}
+
+/// Connects and opens the export, over TLS if the URI asks for it; takes at most about three times `timeout`.
+pub(super) fn connect(
+    uri: &Uri,
+    secured: Option<&Secured>,
+    requests_max: usize,
+    timeout: Duration,
+) -> Result<Connected, ConnectError> {
     let text = || uri.to_string();
-    let stream = Stream::dial(&uri.transport, timeout)
+    let secured = match (uri.tls_required, secured) {
+        (false, _) => None,
+        (true, Some(secured)) => Some(secured),
+        (true, None) => return Err(ConnectError::Tls { uri: text() }),
+    };
+    let mut stream = Stream::dial(&uri.transport, timeout)
         .map_err(|source| ConnectError::Connect { uri: text(), source })?;
     let broken = |source| ConnectError::Broken { uri: text(), source };
     stream.set_timeouts(timeout, timeout).map_err(broken)?;
-    let deadline = Instant::now() + timeout;
-    let config = Config { block_status: false, requests_max, ..Config::new(uri.export.clone()) };
+    let mut deadline = Instant::now() + timeout;
+    let tls = if secured.is_some() { TlsPolicy::Required } else { TlsPolicy::Off };
+    let config = Config { tls, block_status: false, requests_max, ..Config::new(uri.export.clone()) };
     let mut session = Session::new(config);
     let mut received = Vec::new();
     let mut chunk = vec![0; 16 << 10];
@@ -179,7 +247,8 @@ pub(super) fn connect(uri: &Uri, requests_max: usize, timeout: Duration) -> Resu
     loop {
         let mut done = 0;
         let mut ready = None;
-        while ready.is_none() {
+        let mut upgrades = false;
+        while ready.is_none() && !upgrades {
             let parsed = session
                 .receive(&received[done..], &mut output)
                 .map_err(|source| ConnectError::Handshake { uri: text(), source: Box::new(source) })?;
@@ -187,12 +256,27 @@ pub(super) fn connect(uri: &Uri, requests_max: usize, timeout: Duration) -> Resu
             match parsed.event {
                 Event::Ready(export) => ready = Some(export),
                 Event::NeedMore => break,
+                Event::UpgradeTls => upgrades = true,
                 _ => {}
             }
         }
         received.drain(..done);
         (&stream).write_all(&output).map_err(broken)?;
         output.clear();
+        if upgrades {
+            if !received.is_empty() {
+                let what = "server sent bytes in the clear behind its agreement to TLS";
+                return Err(broken(io::Error::new(io::ErrorKind::InvalidData, what)));
+            }
+            let secured = secured.expect("TLS was asked for");
+            stream = secured.upgrade(uri, stream)?;
+            stream.set_timeouts(timeout, timeout).map_err(broken)?;
+            deadline = Instant::now() + timeout;
+            session.tls_established(&mut output);
+            (&stream).write_all(&output).map_err(broken)?;
+            output.clear();
+            continue;
+        }
         if let Some(export) = ready {
             return Ok(Connected { stream, session, export, received });
         }

@@ -2,7 +2,8 @@
 
 use super::problem::Finding;
 use super::{
-    CacheConfig, Config, DiskBacking, LayerConfig, OnAbsent, OriginConfig, VolumeConfig, machine_memory,
+    CacheConfig, Config, DiskBacking, LayerConfig, OnAbsent, OriginConfig, OriginTls, VolumeConfig,
+    machine_memory,
 };
 use forebay_appliance::ListenerConfig;
 use forebay_devmodel::DiskGroup;
@@ -338,6 +339,20 @@ fn origins(config: &Config, findings: &mut Vec<Finding>) {
             && let Err(finding) = file_origin(volume, path, &key)
         {
             findings.push(finding);
+        }
+        if let OriginConfig::Nbd { uri, tls, .. } = &volume.origin {
+            let finding = |message: &str| Finding::new(format!("volume[{at}].origin"), message);
+            if uri.tls_required && tls.authorities.is_none() && uri.tls_verify_peer != Some(false) {
+                findings.push(finding("asks for TLS, and nothing says whom to believe").hint(
+                    "origin = { type = \"nbd\", uri = \"nbds://...\", authorities = \"ca-cert.pem\" }",
+                ));
+            }
+            if !uri.tls_required && *tls != OriginTls::default() {
+                findings.push(
+                    finding("has certificates, and its URI does not ask for TLS")
+                        .hint("write `nbds` for `nbd`"),
+                );
+            }
         }
         layers(volume, at, findings);
         let Some(identity) = Identity::of(&volume.origin) else { continue };

@@ -5,7 +5,8 @@ use super::problem::{ConfigError, Finding, Problem};
 use super::reader::{Notes, Table, TextOr, join};
 use super::{
     CacheConfig, Config, ControlSettings, DiskBacking, DiskGroupConfig, HTTP_DEFAULT, HistoryConfig,
-    HttpConfig, LayerConfig, Limits, OnAbsent, OriginConfig, TlsFiles, VolumeConfig, machine_memory,
+    HttpConfig, LayerConfig, Limits, OnAbsent, OriginConfig, OriginTls, TlsFiles, VolumeConfig,
+    machine_memory,
 };
 use forebay_appliance::ListenerConfig;
 use forebay_control::{ControlConfig, Objective, Operations, Statistic, Target};
@@ -266,9 +267,14 @@ impl FileReader<'_> {
 
     fn origin(&self, volume: &Table<'_>) -> Option<OriginConfig> {
         let table = match volume.text_or_table("origin")? {
-            TextOr::Text(text) if text.starts_with("nbd:") || text.starts_with("nbd+unix:") => {
+            TextOr::Text(text)
+                if ["nbd:", "nbd+unix:", "nbds:", "nbds+unix:"]
+                    .iter()
+                    .any(|scheme| text.starts_with(scheme)) =>
+            {
                 let uri = volume.parsed::<Uri>("origin", "a path or an NBD URI")?;
-                return Some(OriginConfig::Nbd { uri, options: NbdOriginOptions::default() });
+                let (options, tls) = (NbdOriginOptions::default(), OriginTls::default());
+                return Some(OriginConfig::Nbd { uri, options, tls });
             }
             TextOr::Text(text) if text.is_empty() => {
                 volume.wrong("origin", "an empty text is no origin: expected a path or a table");
@@ -326,7 +332,21 @@ impl FileReader<'_> {
                     ..defaults
                 };
                 required("uri");
-                OriginConfig::Nbd { uri: table.parsed::<Uri>("uri", "an NBD URI in quotes")?, options }
+                let file = |key| table.text(key).map(|text| self.path(&text));
+                let identity = match (file("certificate"), file("key")) {
+                    (Some(certificate), Some(key)) => Some((certificate, key)),
+                    (None, None) => None,
+                    (Some(_), None) => {
+                        table.wrong("certificate", "a certificate needs its `key`");
+                        None
+                    }
+                    (None, Some(_)) => {
+                        table.wrong("key", "a key needs its `certificate`");
+                        None
+                    }
+                };
+                let tls = OriginTls { authorities: file("authorities"), identity };
+                OriginConfig::Nbd { uri: table.parsed::<Uri>("uri", "an NBD URI in quotes")?, options, tls }
             }
             "origin disk-group" => {
                 required("group");

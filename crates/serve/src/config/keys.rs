@@ -138,7 +138,10 @@ pub const KEYS: &[Key] = &[
     key("origin block-device", "workers", "threads", "`8`", "1 to 256", "Threads that make the blocking calls."),
 
     key("origin nbd", "type", "text", "required", "`nbd`", ""),
-    key("origin nbd", "uri", "NBD URI", "required", "`nbd://` or `nbd+unix://`", "Server and export."),
+    key("origin nbd", "uri", "NBD URI", "required", "`nbd://`, `nbd+unix://`, `nbds://` or `nbds+unix://`", "Server and export; `nbds`: over TLS 1.3."),
+    key("origin nbd", "authorities", "path", "none", "PEM; needed for `nbds` without `tls-verify-peer=false`", "The server's certificate must come from one of these authorities and be for the URI's host (`tls-hostname`; `localhost` for a unix socket)."),
+    key("origin nbd", "certificate", "path", "none", "PEM, with `key`", "What is shown to a server that asks for a certificate."),
+    key("origin nbd", "key", "path", "none", "PEM, with `certificate`", "The key of the certificate."),
     key("origin nbd", "connections", "connections", "`4`", "1 to 16", "Connections; one where the server does not allow more."),
     key("origin nbd", "connect_timeout", SPAN, "`\"5s\"`", "`1ms` to `1h`", "For connecting, and again for the handshake."),
     key("origin nbd", "request_timeout", SPAN, "`\"30s\"`", "`1ms` to `1h`", "A request without an answer for so long means that the connection is lost."),

@@ -66,6 +66,16 @@ pub struct TlsFiles {
     pub client_authorities: Option<PathBuf>,
 }
 
+/// Whom to believe, and what to show, over TLS to an origin: PEM files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OriginTls {
+    /// Authorities of which the server's certificate must come; the system's are not asked. `None` is only for URIs that say
+    /// `tls-verify-peer=false`.
+    pub authorities: Option<PathBuf>,
+    /// Our certificate and its key, for servers that ask for one.
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
 /// A volume.
 #[derive(Clone, Debug)]
 pub struct VolumeConfig {
@@ -148,6 +158,8 @@ pub enum OriginConfig {
         uri: Uri,
         /// How it is used.
         options: NbdOriginOptions,
+        /// For a URI that asks for TLS.
+        tls: OriginTls,
     },
     /// A place on an emulated disk group.
     DiskGroup {
