@@ -6,14 +6,15 @@
 
 use crate::clock::Clock;
 use crate::driver::{
-    Acceptor, AcceptorHandle, BATCH_WAIT, BoundAddress, Inbox, ListenError, Listener, ListenerConfig,
-    Message, TlsAcceptor, Worker,
+    Acceptor, AcceptorHandle, BATCH_WAIT, BoundAddress, FLASH_ALIGNMENT, FLASH_SEGMENT_BYTES, FlashStore,
+    Inbox, ListenError, Listener, ListenerConfig, Message, OriginStamp, TlsAcceptor, VolumeFlash, Worker,
 };
 use crate::service::{Directory, DirectoryEntry, NAME_BYTES_MAX, ServiceLimits};
 use crate::slab::SlabKey;
 use crate::volume::{
     PrewarmPlan, VolumeLimits, VolumeMachine, VolumeObservation, VolumeSettings, VolumeSettingsError,
 };
+use forebay_cache::flash::{FlashError, FlashVolumeSettings, VolumeId};
 use forebay_locality::LiveConfig;
 use forebay_nbd::server::Config;
 use forebay_nbd::{BlockSizes, ExportInfo};
@@ -83,6 +84,19 @@ pub struct VolumeConfig {
     pub locality: Option<LiveConfig>,
     /// Maxima.
     pub limits: VolumeLimits,
+    /// A second tier below the memory; `None` (default): there is none.
+    pub flash: Option<VolumeFlashConfig>,
+}
+
+/// A volume's share of a flash device.
+#[derive(Clone, Debug)]
+pub struct VolumeFlashConfig {
+    /// The device.
+    pub store: Arc<FlashStore>,
+    /// How much of it, in bytes; whole segments are used.
+    pub quota: Bytes,
+    /// How to know at the next start that nobody changed the origin meanwhile.
+    pub stamp: OriginStamp,
 }
 
 impl VolumeConfig {
@@ -98,6 +112,7 @@ impl VolumeConfig {
             read_only: false,
             locality: Some(LiveConfig::default()),
             limits: VolumeLimits::default(),
+            flash: None,
         }
     }
 }
@@ -164,6 +179,22 @@ pub enum AddVolumeError {
         name: String,
         /// Why.
         source: VolumeSettingsError,
+    },
+    /// Blocks of this size do not go with flash.
+    #[error("volume `{name}`: blocks of {found} do not go with flash; expected 4 KiB to 1 MiB")]
+    FlashBlockSize {
+        /// The volume.
+        name: String,
+        /// Its block size.
+        found: BlockSize,
+    },
+    /// The flash device cannot be used for it. Its flash must not be used at all then: what is there may be old.
+    #[error("volume `{name}`: {reason}")]
+    Flash {
+        /// The volume.
+        name: String,
+        /// Why.
+        reason: String,
     },
     /// The worker thread is gone.
     #[error(transparent)]
@@ -340,12 +371,17 @@ impl Appliance {
             locality: config.locality,
             limits: config.limits,
         };
-        let machine = VolumeMachine::new(settings, self.clock.now())
+        let mut machine = VolumeMachine::new(settings, self.clock.now())
             .map_err(|source| AddVolumeError::Settings { name: name.clone(), source })?;
+        let flash = config
+            .flash
+            .as_ref()
+            .map(|flash| attach_flash(&config, flash, &mut machine, seed))
+            .transpose()?;
         let export = self.export(&config, &machine, &origin_traits);
         let (reply, answer) = sync_channel(1);
         let origin = config.origin.clone();
-        thread.inbox.send(Message::AddVolume { machine: Box::new(machine), origin, reply });
+        thread.inbox.send(Message::AddVolume { machine: Box::new(machine), origin, flash, reply });
         let volume = answer.recv().map_err(|_| WorkerGone { worker })?;
         let mut directory = self.directory.write().expect("nobody panics while holding the directory");
         if directory.entries.contains_key(&name) {
@@ -441,6 +477,15 @@ impl Appliance {
         self.run(name, move |machine, _| machine.set_quota(quota))
     }
 
+    /// Sets a volume's quota on flash; whole segments of it are used. A smaller one is put in force in small steps between requests. Without
+    /// effect on a volume that has no flash.
+    ///
+    /// # Errors
+    /// [`CommandError`].
+    pub fn set_flash_quota(&self, name: &str, quota: Bytes) -> Result<(), CommandError> {
+        self.run(name, move |machine, _| machine.set_flash_quota(quota))
+    }
+
     /// Starts a warm-up in place of the one that goes on; [`VolumeObservation::prewarm`] tells how far it is.
     ///
     /// # Errors
@@ -533,6 +578,49 @@ impl Drop for Appliance {
     fn drop(&mut self) {
         self.end(Duration::ZERO);
     }
+}
+
+/// Finds on flash what can be proved of a volume, and gives it to the machine.
+fn attach_flash(
+    config: &VolumeConfig,
+    flash: &VolumeFlashConfig,
+    machine: &mut VolumeMachine,
+    seed: u64,
+) -> Result<VolumeFlash, AddVolumeError> {
+    let name = config.name.clone();
+    let most = Bytes(FLASH_SEGMENT_BYTES.into());
+    let found = config.block_size;
+    if found.bytes() < FLASH_ALIGNMENT as u64 || found.bytes() > most.0 {
+        return Err(AddVolumeError::FlashBlockSize { name, found });
+    }
+    let settings = FlashVolumeSettings {
+        volume: VolumeId::new(&name, &config.origin.describe()),
+        stamp: flash.stamp.take(),
+        read_only: machine.is_read_only(),
+        block_size: config.block_size,
+        quota_segments: u32::try_from(flash.quota.0 / most.0).unwrap_or(u32::MAX),
+        seed,
+    };
+    let (partition, recovery) = flash
+        .store
+        .tier()
+        .load(&settings)
+        .map_err(|error| AddVolumeError::Flash { name: name.clone(), reason: reasons(&error) })?;
+    tracing::info!(volume = %name, ?recovery, "flash is found");
+    machine.attach_flash(partition);
+    let VolumeFlashConfig { store, stamp, .. } = flash.clone();
+    Ok(VolumeFlash { name, store, stamp, origin: config.origin.clone() })
+}
+
+/// An error with all its causes.
+fn reasons(error: &FlashError) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
 }
 
 fn snapshot(

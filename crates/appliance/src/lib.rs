@@ -17,9 +17,11 @@ pub mod volume;
 
 pub use appliance::{
     AddVolumeError, Appliance, ApplianceConfig, CommandError, Drained, StartError, VolumeConfig,
-    VolumeSnapshot, WorkerGone,
+    VolumeFlashConfig, VolumeSnapshot, WorkerGone,
 };
 pub use driver::{
-    BATCH_WAIT, BoundAddress, HANDSHAKE_TIME_MAX, HANDSHAKES_MAX, ListenError, ListenerConfig, RECEIVE_BYTES,
+    BATCH_WAIT, BoundAddress, FLASH_ALIGNMENT, FLASH_REQUESTS_MAX, FLASH_SEGMENT_BYTES, FLASH_VOLUMES_MAX,
+    FlashConfig, FlashOpenError, FlashStore, HANDSHAKE_TIME_MAX, HANDSHAKES_MAX, ListenError, ListenerConfig,
+    OriginStamp, RECEIVE_BYTES,
 };
 pub use service::ServiceLimits;

@@ -3,6 +3,7 @@
 //! Invariant: whatever was sent before the worker looks is seen by that look or announced by the event fd, so that no
 //! wake-up is lost (`mailbox.rs`); many messages cost one wake-up.
 
+use super::flash::VolumeFlash;
 use super::mailbox::Mailbox;
 use super::socket::Socket;
 use crate::slab::SlabKey;
@@ -60,7 +61,12 @@ pub(crate) enum Message {
         guard: ConnectionGuard,
     },
     /// A volume to own.
-    AddVolume { machine: Box<VolumeMachine>, origin: Arc<dyn Origin>, reply: SyncSender<SlabKey> },
+    AddVolume {
+        machine: Box<VolumeMachine>,
+        origin: Arc<dyn Origin>,
+        flash: Option<VolumeFlash>,
+        reply: SyncSender<SlabKey>,
+    },
     /// A command to one volume.
     Command { volume: SlabKey, command: VolumeCommand },
     /// Finish what is in flight on a volume and forget it; answers whether all of it finished in time.

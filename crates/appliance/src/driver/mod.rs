@@ -5,6 +5,7 @@
 //! directory, which is read during handshakes.
 
 mod acceptor;
+mod flash;
 mod inbox;
 mod listener;
 mod mailbox;
@@ -20,6 +21,11 @@ mod primitives {
 }
 
 pub(crate) use acceptor::{Acceptor, AcceptorHandle, TlsAcceptor};
+pub(crate) use flash::VolumeFlash;
+pub use flash::{
+    FLASH_ALIGNMENT, FLASH_REQUESTS_MAX, FLASH_SEGMENT_BYTES, FLASH_VOLUMES_MAX, FlashConfig, FlashOpenError,
+    FlashStore, OriginStamp,
+};
 pub(crate) use inbox::{Inbox, Message};
 pub(crate) use listener::Listener;
 pub use listener::{BoundAddress, ListenError, ListenerConfig};

@@ -3,12 +3,14 @@
 //! One turn: wait; receive from every socket that has something; take completions and commands; let the volumes proceed;
 //! send to every client what it has coming, in one system call each.
 
+use super::flash::VolumeFlash;
 use super::inbox::{ConnectionGuard, Content, Inbox, Message, VolumeSink};
 use super::socket::{Received, Socket};
 use super::{BATCH_FULL, BATCH_MIN, EVENTS_MAX, RECEIVE_BYTES};
 use crate::clock::Clock;
 use crate::service::{Service, ServiceLimits};
 use crate::slab::SlabKey;
+use crate::volume::VolumeMachine;
 use forebay_origin::{CompletionSink, Origin, OriginRequest, Reactor};
 use forebay_units::Nanos;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
@@ -18,6 +20,7 @@ use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// The event that is no connection: the inbox. No key of a connection has this value, since generations start at 0.
@@ -43,12 +46,15 @@ struct OriginPath {
     /// What of it this worker drives: its completions then come without another thread in between.
     reactor: Option<Box<dyn Reactor>>,
     origin: Arc<dyn Origin>,
+    flash: Option<VolumeFlash>,
     sink: Arc<dyn CompletionSink>,
 }
 
 struct Draining {
     volume: SlabKey,
     deadline: Nanos,
+    /// Whether flash is to hold for the next start what it holds of the volume.
+    keeps_flash: bool,
     reply: Option<SyncSender<bool>>,
 }
 
@@ -72,6 +78,8 @@ pub(crate) struct Worker {
     batch_volumes: Vec<SlabKey>,
     draining: Vec<Draining>,
     ending: Option<Ending>,
+    /// Threads that write what flash is to keep.
+    saving: Vec<JoinHandle<()>>,
     batch_wait: Duration,
     stall_check_at: Nanos,
 }
@@ -97,6 +105,7 @@ impl Worker {
             batch_volumes: Vec::new(),
             draining: Vec::new(),
             ending: None,
+            saving: Vec::new(),
             batch_wait,
             stall_check_at: Nanos::ZERO,
         })
@@ -162,8 +171,11 @@ impl Worker {
                     self.take_inbox(&mut content, at);
                 }
                 self.service.turn(at, &mut submissions);
-                let submitted = !submissions.is_empty();
+                let mut submitted = !submissions.is_empty();
                 self.submit(&mut submissions);
+                self.service.take_flash_submissions(&mut submissions);
+                submitted |= !submissions.is_empty();
+                self.submit_to_flash(&mut submissions);
                 if !submitted && !self.inbox.has_content() {
                     break;
                 }
@@ -188,6 +200,9 @@ impl Worker {
             if self.draining.is_empty()
                 && let Some(ending) = self.ending.take()
             {
+                for thread in self.saving.drain(..) {
+                    let _ = thread.join();
+                }
                 let _ = ending.reply.send(ending.all_in_time);
                 return;
             }
@@ -270,6 +285,14 @@ impl Worker {
         }
     }
 
+    fn submit_to_flash(&mut self, submissions: &mut Vec<(SlabKey, OriginRequest)>) {
+        for (volume, request) in submissions.drain(..) {
+            let path = self.origins.get(&volume).expect("a volume's origin lives as long as it");
+            let flash = path.flash.as_ref().expect("who asks the device has one");
+            flash.store.submit(request, &path.sink);
+        }
+    }
+
     /// Lets the origin of a volume act on what came for it; completions go to the inbox, which is looked at in this turn.
     fn proceed(&mut self, volume: SlabKey) {
         if let Some(OriginPath { reactor: Some(reactor), .. }) = self.origins.get(&volume) {
@@ -290,11 +313,13 @@ impl Worker {
         }
     }
 
-    fn forget_origin(&mut self, volume: SlabKey) {
-        if let Some(OriginPath { reactor: Some(reactor), .. }) = self.origins.remove(&volume) {
+    fn forget_origin(&mut self, volume: SlabKey) -> Option<VolumeFlash> {
+        let OriginPath { reactor, flash, .. } = self.origins.remove(&volume)?;
+        if let Some(reactor) = reactor {
             // What it waits on may live on with the origin.
             let _ = epoll::delete(&self.epoll, reactor.fd());
         }
+        flash
     }
 
     /// Sends what there is to send, and does what else the connection wishes.
@@ -361,31 +386,37 @@ impl Worker {
                 }
                 self.clients.insert(key, Client { socket, interest: EventFlags::empty(), _guard: guard });
             }
-            Message::AddVolume { machine, origin, reply } => {
+            Message::AddVolume { machine, origin, flash, reply } => {
                 let volume = self.service.add_volume(*machine);
                 let sink = Arc::new(VolumeSink { volume, inbox: self.inbox.clone() });
                 let reactor = self.drive(volume, &*origin);
-                self.origins.insert(volume, OriginPath { reactor, origin, sink });
+                self.origins.insert(volume, OriginPath { reactor, origin, flash, sink });
                 let _ = reply.send(volume);
             }
             Message::Command { volume, command } => command(self.service.volume(volume), now),
             Message::RemoveVolume { volume, timeout, reply } => {
-                self.drain(volume, now.saturating_add(timeout.into()), Some(reply));
+                self.drain(volume, now.saturating_add(timeout.into()), false, Some(reply));
             }
             Message::Shutdown { timeout, reply } => {
                 for volume in self.service.volume_keys() {
-                    self.drain(volume, now.saturating_add(timeout.into()), None);
+                    self.drain(volume, now.saturating_add(timeout.into()), true, None);
                 }
                 self.ending = Some(Ending { reply, all_in_time: true });
             }
         }
     }
 
-    fn drain(&mut self, volume: SlabKey, deadline: Nanos, reply: Option<SyncSender<bool>>) {
+    fn drain(
+        &mut self,
+        volume: SlabKey,
+        deadline: Nanos,
+        keeps_flash: bool,
+        reply: Option<SyncSender<bool>>,
+    ) {
         if let Some(machine) = self.service.volume(volume) {
             machine.drain();
         }
-        self.draining.push(Draining { volume, deadline, reply });
+        self.draining.push(Draining { volume, deadline, keeps_flash, reply });
     }
 
     fn check_drained(&mut self, now: Nanos) {
@@ -397,8 +428,11 @@ impl Worker {
                 self.draining.push(draining);
                 continue;
             }
-            self.service.remove_volume(volume);
-            self.forget_origin(volume);
+            let machine = self.service.remove_volume(volume);
+            let flash = self.forget_origin(volume);
+            if let (Some(machine), Some(flash)) = (machine, flash) {
+                self.leave_flash(machine, flash, draining.keeps_flash);
+            }
             let mut closed = Vec::new();
             self.service.take_dirty(&mut closed);
             for key in closed {
@@ -410,6 +444,27 @@ impl Worker {
             if let Some(reply) = draining.reply {
                 let _ = reply.send(is_done);
             }
+        }
+    }
+
+    /// A volume is gone: flash drops what it holds of it, or keeps it for the next start. That happens on a thread of its own, since the index
+    /// of a large cache takes a while to write.
+    fn leave_flash(&mut self, machine: VolumeMachine, flash: VolumeFlash, keeps: bool) {
+        let Some((partition, is_true)) = machine.into_flash() else { return };
+        if !(keeps && is_true) {
+            return flash.store.tier().discard(partition);
+        }
+        let save = move || {
+            let VolumeFlash { name, store, stamp, origin } = flash;
+            match store.tier().save(partition, stamp.take()) {
+                Ok(saved) => tracing::info!(?saved, volume = %name, "flash is left"),
+                Err(error) => tracing::warn!(%error, volume = %name, "flash keeps nothing"),
+            }
+            drop(origin);
+        };
+        match std::thread::Builder::new().name("flash-save".to_owned()).spawn(save) {
+            Ok(thread) => self.saving.push(thread),
+            Err(error) => tracing::warn!(%error, "no thread to leave flash with; it keeps nothing"),
         }
     }
 }

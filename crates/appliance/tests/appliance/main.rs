@@ -6,13 +6,13 @@ mod client;
 use client::Client;
 use forebay_appliance::volume::PrewarmPlan;
 use forebay_appliance::{
-    AddVolumeError, Appliance, ApplianceConfig, CommandError, Drained, ListenerConfig, ServiceLimits,
-    StartError, VolumeConfig,
+    AddVolumeError, Appliance, ApplianceConfig, CommandError, Drained, FlashConfig, FlashStore,
+    ListenerConfig, OriginStamp, ServiceLimits, StartError, VolumeConfig, VolumeFlashConfig,
 };
 use forebay_cache::Insertion;
 use forebay_nbd::client::Operation;
 use forebay_origin::{CompletionSink, MemoryImage, MemoryOrigin, Origin, OriginRequest, OriginTraits};
-use forebay_units::{ByteRange, Bytes, Nanos};
+use forebay_units::{BlockSize, ByteRange, Bytes, Nanos};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::io::{Read, Write};
@@ -148,6 +148,97 @@ fn clients_verify_every_byte_while_quotas_change() {
     assert_eq!((observation.counters.errors, observation.requests_in_flight), (0, 0));
     assert_eq!(scene.appliance.shutdown(PATIENCE), Drained::Completely);
     assert!(!scene.path.exists());
+}
+
+/// A volume with little memory and some flash, of an origin that nobody else changes unless `stamp` says so.
+fn volume_on_flash(origin: &Arc<dyn Origin>, store: &Arc<FlashStore>, stamp: u8) -> VolumeConfig {
+    let stamp = OriginStamp::new(move || Some([stamp; 32]));
+    let flash = VolumeFlashConfig { store: store.clone(), quota: Bytes(6 * MIB), stamp };
+    VolumeConfig { quota: Bytes(512 << 10), flash: Some(flash), ..VolumeConfig::new("disk", origin.clone()) }
+}
+
+#[test]
+fn flash_holds_what_memory_does_not_and_is_found_at_the_next_start() {
+    let (image, origin) = memory(8 * MIB);
+    let directory = tempfile::tempdir().unwrap();
+    let config = FlashConfig { path: directory.path().join("flash"), size: Some(Bytes(16 * MIB)) };
+    let store = Arc::new(FlashStore::open(&config).unwrap());
+    let scene1 = scene(vec![volume_on_flash(&origin, &store, 1)], ServiceLimits::default());
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..4u64)
+            .map(|index| {
+                let path = &scene1.path;
+                scope.spawn(move || verify(Client::connect(path, "disk").unwrap(), index))
+            })
+            .collect();
+        scope.spawn(|| {
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(8);
+            while !over.load(Ordering::SeqCst) {
+                let quota = Bytes([0, 2, 4, 6][random.random_range(0..4)] * MIB);
+                scene1.appliance.set_flash_quota("disk", quota).unwrap();
+                let quota = Bytes([0, 64 << 10, 512 << 10][random.random_range(0..3)]);
+                scene1.appliance.set_quota("disk", quota).unwrap();
+                std::thread::yield_now();
+            }
+        });
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        over.store(true, Ordering::SeqCst);
+    });
+    // All of it is read once more, so that flash is full.
+    scene1.appliance.set_quota("disk", Bytes(512 << 10)).unwrap();
+    scene1.appliance.set_flash_quota("disk", Bytes(6 * MIB)).unwrap();
+    let mut content = vec![0; 8 * MIB as usize];
+    image.read_at(0, &mut content);
+    let read_all = |scene: &Scene| {
+        let mut client = Client::connect(&scene.path, "disk").unwrap();
+        // To and fro, so that what was read last is read first.
+        for place in (0..128).rev().chain(0..128) {
+            let offset = place * (64 << 10);
+            let operation = Operation::Read { offset, length: 64 << 10, dont_fragment: false };
+            let found = client.call(operation, &[]).unwrap().unwrap();
+            assert!(found == content[offset as usize..][..64 << 10], "{offset} does not read as it should");
+        }
+        scene.appliance.observe("disk", false).unwrap().observation
+    };
+    let seen = read_all(&scene1);
+    let flash = seen.flash.unwrap();
+    assert!(flash.statistics.hits > 0 && flash.statistics.segments_written > 0, "{flash:?}");
+    assert_eq!((flash.statistics.corrupt, flash.statistics.write_errors, seen.counters.errors), (0, 0, 0));
+    assert!(flash.resident_bytes.0 > 4 * MIB && flash.held_bytes.0 <= 6 * MIB, "{flash:?}");
+    assert_eq!(scene1.appliance.shutdown(PATIENCE), Drained::Completely);
+    drop(store);
+
+    let start = |stamp| {
+        let store = Arc::new(FlashStore::open(&config).unwrap());
+        scene(vec![volume_on_flash(&origin, &store, stamp)], ServiceLimits::default())
+    };
+    let scene2 = start(1);
+    let recovered = |scene: &Scene| {
+        scene.appliance.observe("disk", false).unwrap().observation.flash.unwrap().statistics.recovered
+    };
+    assert!(recovered(&scene2) * 4096 > 4 * MIB, "{}", recovered(&scene2));
+    let seen = read_all(&scene2);
+    assert!(seen.counters.reads_flash > 0 && seen.flash.unwrap().statistics.corrupt == 0, "{seen:?}");
+    // Not in order: nothing is kept. Nor is it of an origin that somebody else changed.
+    drop(scene2);
+    let scene3 = start(1);
+    assert_eq!(recovered(&scene3), 0);
+    read_all(&scene3);
+    assert_eq!(scene3.appliance.shutdown(PATIENCE), Drained::Completely);
+    let scene4 = start(2);
+    assert_eq!(recovered(&scene4), 0);
+    // A volume that is taken away leaves its segments to others.
+    assert_eq!(scene4.appliance.remove_volume("disk", PATIENCE), Ok(Drained::Completely));
+    let small = BlockSize::new(Bytes(512)).unwrap();
+    let store =
+        Arc::new(FlashStore::open(&FlashConfig { path: directory.path().join("other"), ..config }).unwrap());
+    let refused = scene4
+        .appliance
+        .add_volume(VolumeConfig { block_size: small, ..volume_on_flash(&origin, &store, 2) });
+    assert!(matches!(refused, Err(AddVolumeError::FlashBlockSize { .. })));
+    scene4.appliance.add_volume(volume_on_flash(&origin, &store, 2)).unwrap();
+    read_all(&scene4);
 }
 
 /// Reads and writes the slots of 1.5 KiB that are `index` modulo 4, unaligned to blocks and shared with the neighbours, and

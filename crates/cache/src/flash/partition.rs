@@ -238,17 +238,21 @@ impl FlashPartition {
     /// Judges what was read of `block` at `address`; `None`: the device gave an error. True if it is what was written. If not, the block
     /// leaves, unless it was written elsewhere meanwhile.
     pub fn judge(&mut self, block: BlockIndex, address: FlashAddress, bytes: Option<&[u8]>) -> bool {
-        match bytes {
-            Some(bytes) if self.checksum(block, address.sequence, bytes) == address.checksum => {
-                self.counters.hits += 1;
-                return true;
-            }
-            Some(_) => self.counters.corrupt += 1,
-            None => self.counters.read_errors += 1,
+        if let Some(bytes) = bytes
+            && self.checksum(block, address.sequence, bytes) == address.checksum
+        {
+            self.counters.hits += 1;
+            return true;
         }
-        // A segment that was taken for other blocks since is no fault, and holds the block no more.
         if self.address(block) == Some(address) {
+            match bytes {
+                Some(_) => self.counters.corrupt += 1,
+                None => self.counters.read_errors += 1,
+            }
             self.remove(block);
+        } else {
+            // It left while it was read, and its segment may have been taken for others: no fault.
+            self.counters.misses += 1;
         }
         false
     }

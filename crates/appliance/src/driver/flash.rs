@@ -1,0 +1,441 @@
+//! The flash device of an appliance: one file or block device, read and written past the host's page cache by threads of its own.
+//!
+//! Requests may come from any worker, are done in any order, and are answered like an origin's. At most [`FLASH_REQUESTS_MAX`] wait;
+//! above that the answer is an error, which for a read is a miss. Start and stop of volumes ([`FlashTier`]) do their I/O here, too, on the
+//! thread that asks. It is *not* what judges whether bytes are right: partitions do.
+
+use forebay_cache::flash::{FlashDevice, FlashError, FlashTier, Opened, TierSettings};
+use forebay_origin::{CompletionSink, Origin, OriginCompletion, OriginError, OriginOperation, OriginRequest};
+use forebay_units::{Bytes, mix64};
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{SystemTime, UNIX_EPOCH};
+use thiserror::Error;
+
+/// Requests that may wait for the device.
+pub const FLASH_REQUESTS_MAX: usize = 4096;
+
+/// Bytes of a segment: flash takes them as one write, and a volume has five of them in memory at most.
+pub const FLASH_SEGMENT_BYTES: u32 = 1 << 20;
+
+/// Volumes that a device remembers.
+pub const FLASH_VOLUMES_MAX: u32 = 255;
+
+/// What reads and writes past the page cache must be aligned to, in memory and on the device: the most that devices ask for.
+pub const FLASH_ALIGNMENT: usize = 4096;
+
+/// Threads that read and write (ours: with 16, a device sees 16 requests at once).
+const THREADS: usize = 16;
+
+const EBUSY: i32 = 16;
+const EIO: i32 = 5;
+
+/// Why a flash device cannot be used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum FlashOpenError {
+    /// The system refuses.
+    #[error("cannot open the flash device `{path}`")]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+    /// Another process has it.
+    #[error("the flash device `{path}` is in use by another process")]
+    Locked {
+        /// Which.
+        path: PathBuf,
+    },
+    /// It is a directory, a socket or the like.
+    #[error("the flash device `{path}` is neither a file nor a block device")]
+    NotStorage {
+        /// Which.
+        path: PathBuf,
+    },
+    /// The file is there, but is not as large as it is said to be.
+    #[error("the flash file `{path}` has `{found}`, expected `{expected}`; remove it to have it made anew")]
+    Size {
+        /// Which.
+        path: PathBuf,
+        /// What it has.
+        found: Bytes,
+        /// What was set.
+        expected: Bytes,
+    },
+    /// What is on it.
+    #[error("`{path}`: {source}")]
+    Flash {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong.
+        source: FlashError,
+    },
+}
+
+/// Where the flash device is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlashConfig {
+    /// A file, which is made if it is not there, or a block device.
+    pub path: PathBuf,
+    /// Bytes of it; `None`: all of it, which must be there then.
+    pub size: Option<Bytes>,
+}
+
+/// An open flash device with its tier, for all volumes of an appliance.
+pub struct FlashStore {
+    tier: FlashTier,
+    device: Arc<FlashFile>,
+    opened: Opened,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for FlashStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FlashStore").field("path", &self.device.path).finish_non_exhaustive()
+    }
+}
+
+impl FlashStore {
+    /// Opens, locks and, where it is empty, formats the device, and starts its threads.
+    ///
+    /// # Errors
+    /// [`FlashOpenError`].
+    pub fn open(config: &FlashConfig) -> Result<FlashStore, FlashOpenError> {
+        let device = Arc::new(FlashFile::open(config)?);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let settings = TierSettings {
+            segment_bytes: FLASH_SEGMENT_BYTES,
+            records: FLASH_VOLUMES_MAX,
+            // Different from one formatting to the next is all that it must be.
+            device_id: mix64(now.as_nanos() as u64 ^ u64::from(std::process::id()) << 48),
+            epoch_floor: now.as_secs(),
+        };
+        let flash = |source| FlashOpenError::Flash { path: config.path.clone(), source };
+        let (tier, opened) = FlashTier::open(device.clone(), &settings).map_err(flash)?;
+        if let Opened::Formatted { why } = &opened {
+            tracing::warn!(path = %config.path.display(), %why, "flash device formatted anew; what it held is dropped");
+        }
+        let mut store = FlashStore { tier, device, opened, threads: Vec::with_capacity(THREADS) };
+        for index in 0..THREADS {
+            let device = store.device.clone();
+            let thread = std::thread::Builder::new()
+                .name(format!("flash-{index}"))
+                .spawn(move || device.work())
+                .map_err(|source| FlashOpenError::Io { path: config.path.clone(), source })?;
+            store.threads.push(thread);
+        }
+        Ok(store)
+    }
+
+    /// Which volume has how much of it.
+    pub fn tier(&self) -> &FlashTier {
+        &self.tier
+    }
+
+    /// How it was found.
+    pub fn opened(&self) -> &Opened {
+        &self.opened
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.device.path
+    }
+
+    /// Whether it is read and written past the page cache; file systems in memory cannot.
+    pub fn is_direct(&self) -> bool {
+        self.device.is_direct
+    }
+
+    /// Bytes for blocks.
+    pub fn capacity(&self) -> Bytes {
+        let geometry = self.tier.geometry();
+        Bytes(u64::from(geometry.segments) * u64::from(geometry.segment_bytes))
+    }
+
+    /// Bytes of segments that volumes have, or that are kept for the next start.
+    pub fn taken(&self) -> Bytes {
+        Bytes(u64::from(self.tier.pool().taken()) * u64::from(self.tier.geometry().segment_bytes))
+    }
+
+    /// Starts a read or a write; its completion reaches `sink`.
+    pub(crate) fn submit(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
+        self.device.submit(request, sink);
+    }
+}
+
+impl Drop for FlashStore {
+    fn drop(&mut self) {
+        self.device.locked().is_closing = true;
+        self.device.wake.notify_all();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What an origin looks like, such that it looks different if anybody changed it: a function, asked at start and at stop, when nothing is in
+/// flight; `None` where nobody can know.
+#[derive(Clone)]
+pub struct OriginStamp(Arc<dyn Fn() -> Option<[u8; 32]> + Send + Sync>);
+
+impl OriginStamp {
+    /// The function.
+    pub fn new(take: impl Fn() -> Option<[u8; 32]> + Send + Sync + 'static) -> OriginStamp {
+        OriginStamp(Arc::new(take))
+    }
+
+    /// Nobody can know: what flash holds is dropped at the stop.
+    pub fn unknown() -> OriginStamp {
+        OriginStamp::new(|| None)
+    }
+
+    /// What the origin looks like now.
+    pub fn take(&self) -> Option<[u8; 32]> {
+        (self.0)()
+    }
+}
+
+impl std::fmt::Debug for OriginStamp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OriginStamp(..)")
+    }
+}
+
+/// A volume's way to its flash.
+pub(crate) struct VolumeFlash {
+    pub(crate) name: String,
+    pub(crate) store: Arc<FlashStore>,
+    pub(crate) stamp: OriginStamp,
+    /// Kept open, and so locked, until the last stamp was taken: nobody changes it before that.
+    pub(crate) origin: Arc<dyn Origin>,
+}
+
+struct Job {
+    request: OriginRequest,
+    sink: Arc<dyn CompletionSink>,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    is_closing: bool,
+}
+
+/// The open device and what waits for it.
+struct FlashFile {
+    file: File,
+    path: PathBuf,
+    size_bytes: u64,
+    is_direct: bool,
+    queue: Mutex<Queue>,
+    wake: Condvar,
+}
+
+thread_local! {
+    /// Memory aligned as direct I/O needs it; grows to the longest request, a segment.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Lets `work` use `length` aligned bytes.
+fn with_aligned<R>(length: usize, work: impl FnOnce(&mut [u8]) -> R) -> R {
+    SCRATCH.with_borrow_mut(|scratch| {
+        if scratch.len() < length + FLASH_ALIGNMENT {
+            scratch.resize(length + FLASH_ALIGNMENT, 0);
+        }
+        let start = scratch.as_ptr().align_offset(FLASH_ALIGNMENT);
+        work(&mut scratch[start..start + length])
+    })
+}
+
+impl FlashFile {
+    fn open(config: &FlashConfig) -> Result<FlashFile, FlashOpenError> {
+        let path = &config.path;
+        let io = |source| FlashOpenError::Io { path: path.clone(), source };
+        let is_device = std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device());
+        let open = |flags: OFlags| {
+            // Without O_NONBLOCK the open of a FIFO would wait for a peer; with O_EXCL Linux refuses a device that is mounted.
+            let flags = flags | OFlags::NONBLOCK | if is_device { OFlags::EXCL } else { OFlags::empty() };
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(!is_device && config.size.is_some()).truncate(false);
+            options.mode(0o600).custom_flags(flags.bits() as i32).open(path)
+        };
+        let (mut file, is_direct) = match open(OFlags::DIRECT) {
+            Ok(file) => (file, true),
+            Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
+                (open(OFlags::empty()).map_err(io)?, false)
+            }
+            Err(error) if error.raw_os_error() == Some(EBUSY) => {
+                return Err(FlashOpenError::Locked { path: path.clone() });
+            }
+            Err(error) => return Err(io(error)),
+        };
+        let kind = file.metadata().map_err(io)?.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(FlashOpenError::NotStorage { path: path.clone() });
+        }
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(FlashOpenError::Locked { path: path.clone() }),
+            Err(errno) => return Err(io(errno.into())),
+        }
+        let mut size_bytes = file.seek(SeekFrom::End(0)).map_err(io)?;
+        if let Some(expected) = config.size {
+            if size_bytes == 0 && kind.is_file() {
+                file.set_len(expected.0).map_err(io)?;
+                size_bytes = expected.0;
+            }
+            let is_wrong = if kind.is_file() { size_bytes != expected.0 } else { size_bytes < expected.0 };
+            if is_wrong {
+                return Err(FlashOpenError::Size { path: path.clone(), found: Bytes(size_bytes), expected });
+            }
+            size_bytes = expected.0;
+        }
+        Ok(FlashFile {
+            file,
+            path: path.clone(),
+            size_bytes,
+            is_direct,
+            queue: Mutex::default(),
+            wake: Condvar::new(),
+        })
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn submit(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
+        let mut queue = self.locked();
+        if queue.jobs.len() >= FLASH_REQUESTS_MAX || queue.is_closing {
+            drop(queue);
+            let context = "the flash device has too much to do".to_owned();
+            let result = Err(OriginError::Failed { errno: EBUSY, context });
+            return sink.complete(OriginCompletion { id: request.id, result });
+        }
+        queue.jobs.push_back(Job { request, sink: sink.clone() });
+        drop(queue);
+        self.wake.notify_one();
+    }
+
+    /// Does requests until there are no more and the store is dropped.
+    fn work(&self) {
+        loop {
+            let mut queue = self.locked();
+            let job = loop {
+                if let Some(job) = queue.jobs.pop_front() {
+                    break job;
+                }
+                if queue.is_closing {
+                    return;
+                }
+                queue = self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            };
+            drop(queue);
+            let Job { request: OriginRequest { id, operation }, sink } = job;
+            let result = match operation {
+                OriginOperation::Read { range } => {
+                    FlashDevice::read(self, range.offset, range.length as usize)
+                }
+                OriginOperation::Write { offset, data, .. } => {
+                    FlashDevice::write(self, offset, &data).map(|()| Vec::new())
+                }
+                _ => Err(io::ErrorKind::Unsupported.into()),
+            };
+            let result = result.map_err(|error| OriginError::Failed {
+                errno: error.raw_os_error().unwrap_or(EIO),
+                context: format!("flash device `{}`: {error}", self.path.display()),
+            });
+            sink.complete(OriginCompletion { id, result });
+        }
+    }
+}
+
+impl FlashDevice for FlashFile {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn read(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+        with_aligned(length, |buffer| {
+            self.file.read_exact_at(buffer, offset)?;
+            Ok(buffer.to_vec())
+        })
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        with_aligned(data.len(), |buffer| {
+            buffer.copy_from_slice(data);
+            self.file.write_all_at(buffer, offset)
+        })
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_cache::flash::{FlashVolumeSettings, Recovery, VolumeId};
+    use forebay_origin::OriginRequestId;
+    use forebay_units::{BlockSize, ByteRange};
+    use std::sync::mpsc::{Sender, channel};
+
+    struct Sink(Mutex<Sender<OriginCompletion>>);
+
+    impl CompletionSink for Sink {
+        fn complete(&self, completion: OriginCompletion) {
+            let _ = self.0.lock().expect("no test panics in here").send(completion);
+        }
+    }
+
+    #[test]
+    fn a_file_is_made_locked_read_and_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = FlashConfig { path: directory.path().join("flash"), size: Some(Bytes::mib(8)) };
+        let store = FlashStore::open(&config).unwrap();
+        // 1 + 2 * 255 sectors of 4 KiB are less than 2 MiB: six segments are left.
+        assert_eq!((store.opened(), store.capacity()), (&Opened::New, Bytes::mib(6)));
+        assert!(matches!(FlashStore::open(&config), Err(FlashOpenError::Locked { .. })));
+        let (sender, receiver) = channel();
+        let sink: Arc<dyn CompletionSink> = Arc::new(Sink(Mutex::new(sender)));
+        let data: Vec<u8> = (0..1 << 20).map(|at: u32| (at >> 7) as u8).collect();
+        let ask = |id, operation| {
+            store.submit(OriginRequest { id: OriginRequestId(id), operation }, &sink);
+            receiver.recv().unwrap()
+        };
+        let written = ask(1, OriginOperation::Write { offset: 3 << 20, data: data.clone(), fua: false });
+        assert_eq!((written.id, written.result), (OriginRequestId(1), Ok(Vec::new())));
+        let range = ByteRange::new((3 << 20) + 8192, 4096);
+        assert_eq!(ask(2, OriginOperation::Read { range }).result, Ok(data[8192..12288].to_vec()));
+        let range = ByteRange::new(9 << 20, 4096);
+        assert!(matches!(ask(3, OriginOperation::Read { range }).result, Err(OriginError::Failed { .. })));
+        drop(store);
+        let other = FlashConfig { size: Some(Bytes::mib(9)), ..config.clone() };
+        assert!(matches!(FlashStore::open(&other), Err(FlashOpenError::Size { .. })));
+        let store = FlashStore::open(&FlashConfig { size: None, ..config }).unwrap();
+        assert_eq!(store.opened(), &Opened::Found);
+        let settings = FlashVolumeSettings {
+            volume: VolumeId::new("disk", "memory"),
+            stamp: None,
+            read_only: false,
+            block_size: BlockSize::DEFAULT,
+            quota_segments: 3,
+            seed: 1,
+        };
+        let (partition, recovery) = store.tier().load(&settings).unwrap();
+        assert_eq!((recovery, partition.quota_segments(), store.taken()), (Recovery::New, 3, Bytes::ZERO));
+    }
+}
