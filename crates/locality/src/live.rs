@@ -137,6 +137,8 @@ pub struct LiveObserver {
     older: Epoch,
     /// Learns; `None` before the end of the first epoch.
     younger: Option<Epoch>,
+    /// Accesses that the samplers have not been told of yet.
+    uncounted: u64,
     distinct: DistinctSketch,
     zones: HotZones,
     epoch_end: Nanos,
@@ -167,6 +169,7 @@ impl LiveObserver {
             threshold: u64::MAX,
             older: Epoch::new(config.curve_bytes.0 as usize / 2, config.seed, now),
             younger: None,
+            uncounted: 0,
             distinct: DistinctSketch::new(),
             zones: HotZones::new(zone_shift, config.hot_share, config.zone_entries),
             epoch_end,
@@ -185,23 +188,45 @@ impl LiveObserver {
         if now >= self.next_end {
             self.end_windows(now);
         }
-        self.older.shards.count_unsampled(blocks);
-        if let Some(younger) = &mut self.younger {
-            younger.shards.count_unsampled(blocks);
+        self.uncounted += blocks;
+        if blocks == 1 {
+            self.zones.add_block(first_block);
+            self.observe_block(first_block);
+        } else {
+            self.observe_run(first_block, blocks);
         }
+    }
+
+    #[inline(never)]
+    fn observe_run(&mut self, first_block: u64, blocks: u64) {
         self.zones.add_run(first_block, blocks);
         for block in first_block..first_block.saturating_add(blocks) {
-            let hash = sample_hash(block, self.seed_mask);
-            self.distinct.add_hash(hash);
-            if hash <= self.threshold {
-                self.access_sampled(hash);
-            }
+            self.observe_block(block);
+        }
+    }
+
+    #[inline]
+    fn observe_block(&mut self, block: u64) {
+        let hash = sample_hash(block, self.seed_mask);
+        self.distinct.add_hash(hash);
+        if hash <= self.threshold {
+            self.access_sampled(hash);
+        }
+    }
+
+    /// Tells the samplers of the accesses since the last time.
+    fn count(&mut self) {
+        let uncounted = std::mem::take(&mut self.uncounted);
+        self.older.shards.count_unsampled(uncounted);
+        if let Some(younger) = &mut self.younger {
+            younger.shards.count_unsampled(uncounted);
         }
     }
 
     #[cold]
     #[inline(never)]
     fn access_sampled(&mut self, hash: u64) {
+        self.count();
         self.older.access_sampled(hash);
         self.threshold = self.older.shards.threshold();
         if let Some(younger) = &mut self.younger {
@@ -233,6 +258,7 @@ impl LiveObserver {
 
     /// Ends the epoch now, as when the workload is known to have changed: the younger sampler answers from here on.
     pub fn rotate(&mut self, now: Nanos) {
+        self.count();
         let bytes = self.config.curve_bytes.0 as usize / 2;
         let fresh = Epoch::new(bytes, self.config.seed, now);
         if let Some(younger) = self.younger.replace(fresh) {
@@ -250,6 +276,7 @@ impl LiveObserver {
         if now >= self.next_end {
             self.end_windows(now);
         }
+        self.count();
         let shards = &self.older.shards;
         let current_blocks = self.distinct.estimate();
         let (count, sum, max) = self.windows[0];

@@ -63,8 +63,22 @@ impl LossyCounter {
     #[inline]
     pub fn add(&mut self, zone: u64) {
         self.total += 1;
+        let home = self.home(zone);
+        // Mostly it is there, and has not been counted to the end.
+        if let Some(entry) = self.entries.get_mut(home)
+            && entry.zone == zone
+            && (1..u32::MAX).contains(&entry.count)
+        {
+            entry.count += 1;
+        } else {
+            self.search(zone, home);
+        }
+    }
+
+    #[inline(never)]
+    fn search(&mut self, zone: u64, home: usize) {
         let mask = self.entries.len() - 1;
-        let mut at = self.home(zone);
+        let mut at = home;
         loop {
             let entry = &mut self.entries[at & mask];
             if entry.zone == zone && entry.count > 0 {
@@ -185,6 +199,12 @@ impl HotZones {
     pub fn new(zone_shift: u32, share: f64, entries: usize) -> HotZones {
         let counter = LossyCounter::new(entries);
         HotZones { counter, zone_shift, share, last: ZoneWindow::default(), before: ZoneWindow::default() }
+    }
+
+    /// Counts a request for one block.
+    #[inline]
+    pub fn add_block(&mut self, block: u64) {
+        self.counter.add(block >> self.zone_shift);
     }
 
     /// Counts a request for `blocks` blocks from `first_block` on: one access to each zone it touches.
