@@ -43,7 +43,7 @@ pub struct ApplianceConfig {
     /// Maxima of each worker.
     pub limits: ServiceLimits,
     /// How long a worker lets a batch form after one of 32 requests; proportionally less after smaller ones, and not at all
-    /// below 8. Default 20 us; zero never waits.
+    /// below 8. Default 32 us; zero never waits.
     pub batch_wait: Duration,
     /// The volumes at the start.
     pub volumes: Vec<VolumeConfig>,

@@ -3,7 +3,7 @@
 //! It does not decide what may be inserted (the data path knows which fills are too old) and talks to no origin.
 
 use crate::{Inserted, MemoryStore, Partition, Progress, Refusal, Statistics, StepChange};
-use forebay_policy::{Insertion, Policy, TwoPool};
+use forebay_policy::{Insertion, Policy, Slot, TwoPool};
 use forebay_units::{BlockIndex, BlockRange, BlockSize, Bytes};
 
 /// How many bytes a step copies at most, unless a single block is larger (ours).
@@ -35,6 +35,23 @@ impl<P: Policy> CachePartition<P> {
     pub fn get(&mut self, block: BlockIndex) -> Option<&[u8]> {
         let slot = self.partition.lookup(block)?;
         Some(self.store.read(slot))
+    }
+
+    /// Where the content of `block` is; counts and uses as [`CachePartition::get`]. Good for [`CachePartition::bytes_in`] until
+    /// the partition is next changed.
+    #[inline]
+    pub fn locate(&mut self, block: BlockIndex) -> Option<Slot> {
+        self.partition.lookup(block)
+    }
+
+    /// The content of a block that was located, a whole block.
+    ///
+    /// # Panics
+    /// If `slot` is none that [`CachePartition::locate`] returned since the partition was last changed, at least where its memory
+    /// was given back.
+    #[inline]
+    pub fn bytes_in(&self, slot: Slot) -> &[u8] {
+        self.store.read(slot)
     }
 
     /// The content of `block`, without counting or using it.

@@ -3,7 +3,7 @@
 use crate::service::Output;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use rustix::net::{AddressFamily, SendAncillaryBuffer, SendFlags, sendmsg, sockopt};
 use std::io::IoSlice;
 
 /// A connected, non-blocking stream socket.
@@ -34,6 +34,15 @@ impl Socket {
         self.fd
     }
 
+    /// Lets a local socket hold more replies that its client has not taken yet: with the system's default the worker waits until
+    /// the client has taken three quarters of them, and the client then until the worker has woken. Best effort; the system's own
+    /// maximum (`net.core.wmem_max`) applies. TCP grows by itself.
+    pub(crate) fn enlarge_send_buffer(&self) {
+        if sockopt::socket_domain(&self.fd) == Ok(AddressFamily::UNIX) {
+            let _ = sockopt::set_socket_send_buffer_size(&self.fd, super::SEND_BUFFER_BYTES);
+        }
+    }
+
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> Received {
         loop {
             return match rustix::io::read(&self.fd, &mut *buffer) {
@@ -50,9 +59,14 @@ impl Socket {
     pub(crate) fn send(&self, output: &Output) -> Result<usize, Errno> {
         let mut slices = [IoSlice::new(&[]); super::SLICES_MAX];
         let count = output.slices(&mut slices);
+        self.send_slices(&slices[..count])
+    }
+
+    /// [`Socket::send`] of pieces, in order.
+    pub(crate) fn send_slices(&self, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
         loop {
             let mut no_control = SendAncillaryBuffer::default();
-            return match sendmsg(&self.fd, &slices[..count], &mut no_control, SendFlags::NOSIGNAL) {
+            return match sendmsg(&self.fd, slices, &mut no_control, SendFlags::NOSIGNAL) {
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => Ok(0),
                 result => result,

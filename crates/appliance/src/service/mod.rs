@@ -8,17 +8,19 @@
 //! limits, so memory is bounded whatever clients send or fail to read.
 
 mod directory;
+mod hits;
 mod limits;
 mod output;
 
 pub(crate) use directory::{Directory, DirectoryEntry, NAME_BYTES_MAX};
+pub use hits::SendNow;
 pub use limits::ServiceLimits;
 pub use output::Output;
 
 pub use crate::slab::SlabKey;
 
 use crate::slab::Slab;
-use crate::volume::{ClientOperation, Errno, ReadOutcome, Reply, RequestTag, VolumeMachine};
+use crate::volume::{ClientOperation, Errno, InPlaceOutcome, Place, Reply, RequestTag, VolumeMachine};
 use forebay_nbd::ExportInfo;
 use forebay_nbd::server::{
     CONTEXT_ID_ALLOCATION, Disconnect, Event, Payload, ProtocolError, ReplyEncoder, Request, Session,
@@ -26,6 +28,11 @@ use forebay_nbd::server::{
 use forebay_nbd::wire::{AllocationFlags, Command, ErrorCode, Extent, LinuxErrno};
 use forebay_origin::{OriginCompletion, OriginRequest};
 use forebay_units::Nanos;
+use hits::Hits;
+
+/// Hits of at least this length are sent from the cache, shorter ones are copied first (ours: a copy of 4 KiB costs the same as
+/// two more pieces in a system call).
+const IN_PLACE_BYTES_MIN: u64 = 16 << 10;
 
 /// One client in the transmission phase.
 #[derive(Debug)]
@@ -105,6 +112,9 @@ pub struct Service {
     /// Connections that may not go on because their volume or the worker is at a limit.
     waiting: Vec<SlabKey>,
     held_bytes: usize,
+    /// Empty between calls.
+    hits: Hits,
+    scratch_places: Vec<Place>,
     scratch_replies: Vec<Reply>,
     scratch_submissions: Vec<OriginRequest>,
     /// Requests for the flash device.
@@ -124,6 +134,8 @@ impl Service {
             active: Vec::new(),
             waiting: Vec::new(),
             held_bytes: 0,
+            hits: Hits::default(),
+            scratch_places: Vec::new(),
             scratch_replies: Vec::new(),
             scratch_submissions: Vec::new(),
             flash_submissions: Vec::new(),
@@ -224,26 +236,36 @@ impl Service {
         }
     }
 
-    /// Bytes came from a client; how many requests were parsed.
+    /// Bytes came from a client; how many requests were parsed. All replies go to [`Service::output`].
     pub fn received(&mut self, now: Nanos, key: SlabKey, bytes: &[u8]) -> usize {
+        self.received_sending(now, key, bytes, &mut |_| 0)
+    }
+
+    /// [`Service::received`]; replies to hits are sent at once by `send`, from where they are cached, if nothing waits before them.
+    pub fn received_sending(&mut self, now: Nanos, key: SlabKey, bytes: &[u8], send: SendNow<'_>) -> usize {
         let Some(connection) = self.connections.get_mut(key) else { return 0 };
         if connection.input.is_empty() {
-            let (consumed, requests) = self.parse(now, key, bytes);
+            let (consumed, requests) = self.parse(now, key, bytes, send);
             if let Some(connection) = self.connections.get_mut(key) {
                 connection.input.extend_from_slice(&bytes[consumed..]);
             }
             requests
         } else {
             connection.input.extend_from_slice(bytes);
-            self.resume(now, key)
+            self.resume_sending(now, key, send)
         }
     }
 
-    /// Parses what is left of earlier input; how many requests were parsed.
+    /// Parses what is left of earlier input; how many requests were parsed. All replies go to [`Service::output`].
     pub fn resume(&mut self, now: Nanos, key: SlabKey) -> usize {
+        self.resume_sending(now, key, &mut |_| 0)
+    }
+
+    /// [`Service::resume`], with `send` as in [`Service::received_sending`].
+    pub fn resume_sending(&mut self, now: Nanos, key: SlabKey, send: SendNow<'_>) -> usize {
         let Some(connection) = self.connections.get_mut(key) else { return 0 };
         let mut input = std::mem::take(&mut connection.input);
-        let (consumed, requests) = self.parse(now, key, &input);
+        let (consumed, requests) = self.parse(now, key, &input, send);
         if let Some(connection) = self.connections.get_mut(key) {
             if consumed == input.len() {
                 input.clear();
@@ -256,8 +278,9 @@ impl Service {
     }
 
     /// Parses and serves requests until the input is used up or a limit is reached: (bytes consumed, requests).
-    fn parse(&mut self, now: Nanos, key: SlabKey, input: &[u8]) -> (usize, usize) {
+    fn parse(&mut self, now: Nanos, key: SlabKey, input: &[u8], send: SendNow<'_>) -> (usize, usize) {
         let Service { limits, connections, volumes, pending, dirty, touched, held_bytes, .. } = self;
+        let (hits, places) = (&mut self.hits, &mut self.scratch_places);
         let Some(connection) = connections.get_mut(key) else { return (input.len(), 0) };
         let Some(volume) = volumes.get_mut(connection.volume) else { return (input.len(), 0) };
         let output_before = connection.output.len();
@@ -270,8 +293,9 @@ impl Service {
             }
             // A payload that was begun is taken to its end: what it will hold is counted already.
             if connection.receiving.is_none() {
-                let room = volume.machine.has_room() && *held_bytes < limits.held_per_worker_max.0 as usize;
-                if !room || !connection.has_room(limits) {
+                let held = *held_bytes + hits.len();
+                let room = volume.machine.has_room() && held < limits.held_per_worker_max.0 as usize;
+                if !room || !connection.has_room(limits, hits.len()) {
                     connection.has_leftover = consumed < input.len();
                     break;
                 }
@@ -286,8 +310,45 @@ impl Service {
                 }
             };
             consumed += parsed.consumed;
+            if let Event::Request { request, payload: Payload::None } = &parsed.event
+                && request.command == Command::Read
+            {
+                places.clear();
+                let outcome = volume.machine.read_in_place(now, request.range, places);
+                if outcome == InPlaceOutcome::Served {
+                    requests += 1;
+                    let header = connection.replies.read_header(request);
+                    if request.range.length >= IN_PLACE_BYTES_MIN || hits.len() > 0 {
+                        hits.push(header, places);
+                    } else {
+                        connection.output.append(|output| {
+                            output.extend_from_slice(&header);
+                            places
+                                .iter()
+                                .for_each(|place| output.extend_from_slice(volume.machine.bytes_at(*place)));
+                        });
+                    }
+                    continue;
+                }
+                hits.copy_to(&volume.machine, &mut connection.output);
+                let tag = RequestTag(pending.next_key().0);
+                requests += 1;
+                match outcome {
+                    InPlaceOutcome::Refused(errno) => connection.refuse(request.cookie, errno),
+                    InPlaceOutcome::Missed(missed) => {
+                        volume.machine.read_missed(now, tag, request.range, missed, places);
+                        connection.wait(key, request, pending, held_bytes);
+                    }
+                    InPlaceOutcome::Served => unreachable!("handled above"),
+                }
+                continue;
+            }
+            if parsed.event == Event::NeedMore {
+                break;
+            }
+            // The machine may be told something else now, and replies keep their order.
+            hits.copy_to(&volume.machine, &mut connection.output);
             let request = match parsed.event {
-                Event::NeedMore => break,
                 Event::Request { request, payload: Payload::Pending { bytes } } => {
                     let data = Vec::with_capacity(bytes as usize);
                     *held_bytes += data.capacity();
@@ -317,24 +378,21 @@ impl Service {
                     connection.closing = Some(Closing::InOrder(how));
                     break;
                 }
-                Event::Negotiated | Event::UpgradeTls | Event::ExportChosen(_) => {
-                    unreachable!("the handshake is over before a connection comes here")
+                Event::NeedMore | Event::Negotiated | Event::UpgradeTls | Event::ExportChosen(_) => {
+                    unreachable!(
+                        "handled above, or part of the handshake, which is over before a connection comes here"
+                    )
                 }
             };
             requests += 1;
             let (request, data) = request;
             let waits = connection.serve(now, pending.next_key(), &mut volume.machine, &request, data);
             if waits {
-                let request_bytes = match request.command {
-                    Command::Read | Command::Write => request.range.length as usize,
-                    _ => 0,
-                };
-                connection.in_flight += 1;
-                connection.held_bytes += request_bytes;
-                *held_bytes += request_bytes;
-                let volume = connection.volume;
-                pending.insert(Pending { connection: key, volume, request, held_bytes: request_bytes });
+                connection.wait(key, &request, pending, held_bytes);
             }
+        }
+        if hits.deliver(&volume.machine, &mut connection.output, send) > 0 {
+            connection.taken_at = now;
         }
         *held_bytes += connection.output.len() - output_before;
         let volume_key = connection.volume;
@@ -482,8 +540,8 @@ impl Service {
         let connection = self.connections.get(key)?;
         let shared_room = self.has_shared_room(connection);
         let receiving = connection.receiving.is_some();
-        let goes_on =
-            connection.closing.is_none() && (receiving || (shared_room && connection.has_room(&self.limits)));
+        let goes_on = connection.closing.is_none()
+            && (receiving || (shared_room && connection.has_room(&self.limits, 0)));
         let close = match connection.closing {
             None => false,
             Some(Closing::InOrder(_)) => connection.in_flight == 0 && connection.output.is_empty(),
@@ -530,9 +588,10 @@ impl Service {
 }
 
 impl Connection {
-    fn has_room(&self, limits: &ServiceLimits) -> bool {
+    /// Whether another request may be parsed, with `more` bytes of replies besides the output.
+    fn has_room(&self, limits: &ServiceLimits, more: usize) -> bool {
         self.in_flight < limits.requests_per_connection_max
-            && (self.output.len() as u64) < limits.output_per_connection_max.0
+            && ((self.output.len() + more) as u64) < limits.output_per_connection_max.0
             && (self.held_bytes as u64) < limits.held_per_connection_max.0
     }
 
@@ -542,7 +601,25 @@ impl Connection {
         self.output.append(|output| replies.error(cookie, code, "", output));
     }
 
-    /// Serves one request; true if its reply comes later, to the tag `key`.
+    /// Notes that `request`, which the machine was told with the next tag of `pending`, waits for its reply.
+    fn wait(
+        &mut self,
+        key: SlabKey,
+        request: &Request,
+        pending: &mut Slab<Pending>,
+        held_bytes_of_worker: &mut usize,
+    ) {
+        let held_bytes = match request.command {
+            Command::Read | Command::Write => request.range.length as usize,
+            _ => 0,
+        };
+        self.in_flight += 1;
+        self.held_bytes += held_bytes;
+        *held_bytes_of_worker += held_bytes;
+        pending.insert(Pending { connection: key, volume: self.volume, request: *request, held_bytes });
+    }
+
+    /// Serves one request that is no read; true if its reply comes later, to the tag `key`.
     #[inline]
     fn serve(
         &mut self,
@@ -555,26 +632,6 @@ impl Connection {
         let tag = RequestTag(key.0);
         let (range, fua) = (request.range, request.fua());
         let operation = match request.command {
-            Command::Read => {
-                let replies = self.replies;
-                let outcome = self.output.append(|output| {
-                    let start = output.len();
-                    output.extend_from_slice(&replies.read_header(request));
-                    let outcome = machine.read(now, tag, range, output);
-                    if outcome != ReadOutcome::Served {
-                        output.truncate(start);
-                    }
-                    outcome
-                });
-                return match outcome {
-                    ReadOutcome::Served => false,
-                    ReadOutcome::Pending => true,
-                    ReadOutcome::Refused(errno) => {
-                        self.refuse(request.cookie, errno);
-                        false
-                    }
-                };
-            }
             Command::Write => ClientOperation::Write { offset: range.offset, data, fua },
             Command::Flush => ClientOperation::Flush,
             Command::Trim => ClientOperation::Trim { range, fua },
@@ -642,6 +699,9 @@ mod tests {
     use forebay_nbd::{client, server};
     use forebay_origin::OriginTraits;
     use forebay_units::{BlockSize, Bytes, Ratio};
+    use rand::{Rng, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus;
+    use std::io::IoSlice;
 
     fn machine() -> VolumeMachine {
         let origin = OriginTraits {
@@ -679,6 +739,94 @@ mod tests {
             to_server.drain(..parsed);
         }
         (client, server)
+    }
+
+    /// A socket that has room for `room` bytes.
+    fn take_some(slices: &[IoSlice<'_>], room: &mut usize, stream: &mut Vec<u8>) -> usize {
+        let before = stream.len();
+        for slice in slices {
+            let taken = slice.len().min(*room);
+            *room -= taken;
+            stream.extend_from_slice(&slice[..taken]);
+        }
+        stream.len() - before
+    }
+
+    /// Hits and misses in any mix, sockets that take any part at any time: the client gets what it asked for.
+    #[test]
+    fn replies_that_are_sent_from_the_cache_are_the_same_however_the_socket_takes_them() {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(3);
+        let byte_at = |offset: u64| (offset / 512) as u8 ^ (offset % 509) as u8;
+        for round in 0..60 {
+            let mut service = Service::new(ServiceLimits {
+                // In some rounds so low that requests are left for later.
+                output_per_connection_max: Bytes::kib(if round % 3 == 0 { 16 } else { 256 }),
+                ..ServiceLimits::default()
+            });
+            let mut machine = machine();
+            machine.set_quota(Bytes::kib(200));
+            let volume = service.add_volume(machine);
+            let (mut client, server) = shaken_hands();
+            let connection = service.open(Nanos::ZERO, server, volume, Vec::new(), Vec::new());
+            let (mut wanted, mut got) = (Vec::new(), Vec::new());
+            let mut stream = Vec::new();
+            for batch in 0..12 {
+                let mut asked = Vec::new();
+                for request in 0..random.random_range(1..12u64) {
+                    let offset = random.random_range(0..(600 << 10));
+                    let length = random.random_range(1..40_000);
+                    let read = client::Operation::Read { offset, length, dont_fragment: false };
+                    let cookie = batch * 100 + request;
+                    client.submit(cookie, read, &mut asked).expect("a valid request");
+                    let bytes: Vec<u8> = (offset..offset + u64::from(length)).map(byte_at).collect();
+                    wanted.push((cookie, offset, bytes));
+                }
+                let mut room = random.random_range(0..60_000);
+                let mut take = |slices: &[IoSlice<'_>]| take_some(slices, &mut room, &mut stream);
+                service.received_sending(Nanos::ZERO, connection, &asked, &mut take);
+                loop {
+                    let mut submissions = Vec::new();
+                    service.turn(Nanos::ZERO, &mut submissions);
+                    let submitted = submissions.len();
+                    for (volume, request) in submissions {
+                        let range = request.operation.range();
+                        let data = (range.offset..range.end()).map(byte_at).collect();
+                        let completion = OriginCompletion { id: request.id, result: Ok(data) };
+                        service.complete(Nanos::ZERO, volume, completion);
+                    }
+                    let output = service.output(connection).expect("the client stays");
+                    let count = output.len();
+                    output.copy_to(&mut stream);
+                    service.sent(Nanos::ZERO, connection, count);
+                    let resumes = service.wishes(connection).expect("the client stays").resume;
+                    if resumes {
+                        let mut room = random.random_range(0..60_000);
+                        let mut take = |slices: &[IoSlice<'_>]| take_some(slices, &mut room, &mut stream);
+                        service.resume_sending(Nanos::ZERO, connection, &mut take);
+                    } else if submitted == 0 && count == 0 {
+                        break;
+                    }
+                }
+            }
+            let mut unused = Vec::new();
+            loop {
+                let parsed = client.receive(&stream, &mut unused).expect("a valid reply");
+                match parsed.event {
+                    client::Event::NeedMore => break,
+                    client::Event::Data { cookie, offset, bytes } => {
+                        got.push((cookie, offset, bytes.to_vec()));
+                    }
+                    client::Event::Done { result, .. } => assert_eq!(result, Ok(())),
+                    event => panic!("unexpected: {event:?}"),
+                }
+                let consumed = parsed.consumed;
+                stream.drain(..consumed);
+            }
+            assert_eq!((service.held_bytes(), stream.len()), (0, 0));
+            got.sort();
+            wanted.sort();
+            assert!(got == wanted, "round {round}: {} of {} replies", got.len(), wanted.len());
+        }
     }
 
     #[test]

@@ -39,4 +39,6 @@ mod writes;
 pub use machine::{QUOTA_STEP_SLOTS, VolumeMachine, VolumeSettings, VolumeSettingsError};
 pub use observation::{Counters, FlashObservation, Latencies, VolumeObservation};
 pub use prewarm::{PrewarmEnd, PrewarmPlan, PrewarmProgress};
-pub use request::{ClientOperation, Errno, ReadOutcome, Reply, RequestTag, VolumeLimits};
+pub use request::{
+    ClientOperation, Errno, InPlaceOutcome, Missed, Place, ReadOutcome, Reply, RequestTag, VolumeLimits,
+};

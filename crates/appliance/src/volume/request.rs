@@ -1,6 +1,7 @@
 //! What a client asks of a volume and what it is answered: plain data, without a protocol.
 
-use forebay_units::{ByteRange, Bytes};
+use forebay_policy::Slot;
+use forebay_units::{BlockIndex, ByteRange, Bytes};
 
 /// The number that pairs a request with its reply; chosen by who asks, unique among its outstanding ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,6 +79,38 @@ pub enum ReadOutcome {
     Pending,
     /// Refused; nothing was appended and nothing follows.
     Refused(Errno),
+}
+
+/// What became of a read whose bytes are not copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InPlaceOutcome {
+    /// All bytes are cached, at the places that were appended.
+    Served,
+    /// Not all of it is cached: [`super::VolumeMachine::read_missed`] must follow with this.
+    Missed(Missed),
+    /// Refused; nothing was appended and nothing follows.
+    Refused(Errno),
+}
+
+/// A read that is not all cached: its blocks from `block` on are to be looked for elsewhere; those before were appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Missed {
+    pub(crate) block: BlockIndex,
+}
+
+/// Bytes of one cached block: good for [`super::VolumeMachine::bytes_at`] until the machine is next told anything but a read in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub(crate) slot: Slot,
+    pub(crate) start: u32,
+    pub(crate) end: u32,
+}
+
+impl Place {
+    /// How many bytes.
+    pub fn bytes(self) -> usize {
+        (self.end - self.start) as usize
+    }
 }
 
 /// Maxima of one volume's machine. Every queue and table is bounded by them. The defaults are ours.

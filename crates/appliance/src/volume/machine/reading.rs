@@ -1,7 +1,7 @@
 //! Reads: hits, misses, and the fills that bring what was missed.
 
 use super::super::reads::{Delivered, Fill, Read};
-use super::super::request::{Errno, ReadOutcome, Reply, RequestTag};
+use super::super::request::{Errno, InPlaceOutcome, Missed, Place, ReadOutcome, Reply, RequestTag};
 use super::flashing::{FlashRun, FoundOnFlash, demote};
 use super::{InFlight, Kind, VolumeMachine, span_in};
 use crate::slab::SlabKey;
@@ -11,9 +11,8 @@ use forebay_origin::OriginError;
 use forebay_units::{BlockIndex, BlockRange, ByteRange, Nanos};
 
 impl VolumeMachine {
-    /// A client reads `range`. If all of it is cached, the bytes are appended to `output` (copied once) and nothing is
-    /// allocated; else a [`Reply`] for `tag` follows, and `output` is as it was.
-    #[inline]
+    /// A client reads `range`. If all of it is cached, the bytes are appended to `output`; else a [`Reply`] for `tag` follows, and
+    /// `output` is as it was.
     pub fn read(
         &mut self,
         now: Nanos,
@@ -21,10 +20,28 @@ impl VolumeMachine {
         range: ByteRange,
         output: &mut Vec<u8>,
     ) -> ReadOutcome {
+        let mut places = Vec::new();
+        match self.read_in_place(now, range, &mut places) {
+            InPlaceOutcome::Served => {
+                places.iter().for_each(|place| output.extend_from_slice(self.bytes_at(*place)));
+                ReadOutcome::Served
+            }
+            InPlaceOutcome::Refused(errno) => ReadOutcome::Refused(errno),
+            InPlaceOutcome::Missed(missed) => {
+                self.read_missed(now, tag, range, missed, &places);
+                ReadOutcome::Pending
+            }
+        }
+    }
+
+    /// A client reads `range`: appends where its bytes are, as far as they are cached without a gap from its start. Changes
+    /// nothing but the order of the cache and what is observed, so that bytes located before stay where they are.
+    #[inline]
+    pub fn read_in_place(&mut self, now: Nanos, range: ByteRange, places: &mut Vec<Place>) -> InPlaceOutcome {
         self.observer.read(range);
         if let Err(errno) = self.check(range, false) {
             self.observer.counters.errors += 1;
-            return ReadOutcome::Refused(errno);
+            return InPlaceOutcome::Refused(errno);
         }
         let blocks = range.blocks(self.settings.block_size);
         if let Some(locality) = &mut self.locality {
@@ -33,20 +50,45 @@ impl VolumeMachine {
         if self.caches_nothing() {
             // Counted, so that hits, misses and bypasses add up to the blocks read, whatever the quota was.
             self.cache.bypass(blocks.count());
-            return if range.length == 0 { ReadOutcome::Served } else { self.pass_through(now, tag, range) };
+            if range.length > 0 {
+                return InPlaceOutcome::Missed(Missed { block: BlockIndex(blocks.first) });
+            }
+            return InPlaceOutcome::Served;
         }
-        let start = output.len();
         for block in blocks {
-            let Some(bytes) = self.cache.get(block) else {
-                self.read_missed(now, tag, range, block, &output[start..], false);
-                output.truncate(start);
-                return ReadOutcome::Pending;
+            let Some(slot) = self.cache.locate(block) else {
+                return InPlaceOutcome::Missed(Missed { block });
             };
-            output.extend_from_slice(&bytes[span_in(range, block, self.settings.block_size)]);
+            let span = span_in(range, block, self.settings.block_size);
+            places.push(Place { slot, start: span.start as u32, end: span.end as u32 });
         }
         self.observer.counters.reads_hit += 1;
         self.served_in_batch += 1;
-        ReadOutcome::Served
+        InPlaceOutcome::Served
+    }
+
+    /// The bytes at a place.
+    #[inline]
+    pub fn bytes_at(&self, place: Place) -> &[u8] {
+        &self.cache.bytes_in(place.slot)[place.start as usize..place.end as usize]
+    }
+
+    /// Goes on with a read that [`VolumeMachine::read_in_place`] found not to be cached as a whole, and `prefix` the places that
+    /// it appended; nothing else was told in between. A [`Reply`] for `tag` follows.
+    pub fn read_missed(
+        &mut self,
+        now: Nanos,
+        tag: RequestTag,
+        range: ByteRange,
+        missed: Missed,
+        prefix: &[Place],
+    ) {
+        if self.caches_nothing() {
+            return self.pass_through(now, tag, range);
+        }
+        let mut bytes = Vec::new();
+        prefix.iter().for_each(|place| bytes.extend_from_slice(self.bytes_at(*place)));
+        self.look_elsewhere(now, tag, range, missed.block, &bytes, false);
     }
 
     /// Whether reads may go past the cache: there is no quota, and nothing left of an earlier one. As long as a block is
@@ -59,7 +101,7 @@ impl VolumeMachine {
     }
 
     /// A read of a volume that caches nothing: as it is, widened only to the origin's smallest unit.
-    fn pass_through(&mut self, now: Nanos, tag: RequestTag, range: ByteRange) -> ReadOutcome {
+    fn pass_through(&mut self, now: Nanos, tag: RequestTag, range: ByteRange) {
         let unit = u64::from(self.settings.origin.block_size_min.max(1));
         let (mut offset, end) = (range.offset / unit * unit, range.end().next_multiple_of(unit));
         let end = end.min(self.size_bytes());
@@ -79,7 +121,6 @@ impl VolumeMachine {
             self.send_fill(BlockRange { first: 0, end: 0 }, bytes, Vec::new(), true, Some(key));
             offset = bytes.end();
         }
-        ReadOutcome::Pending
     }
 
     pub(super) fn load(&mut self, now: Nanos, tag: RequestTag, range: ByteRange) {
@@ -92,13 +133,13 @@ impl VolumeMachine {
         let range = ByteRange::new(range.offset, range.length.min(quota_bytes));
         let missed = range.blocks(self.settings.block_size).find(|block| !self.holds(*block));
         match missed {
-            Some(block) => self.read_missed(now, tag, range, block, &[], true),
+            Some(block) => self.look_elsewhere(now, tag, range, block, &[], true),
             None => self.reply(Reply { tag, result: Ok(Vec::new()) }),
         }
     }
 
     /// A read whose blocks before `missed` were hits with the bytes `prefix`; `missed` was looked up and is not there.
-    fn read_missed(
+    fn look_elsewhere(
         &mut self,
         now: Nanos,
         tag: RequestTag,
