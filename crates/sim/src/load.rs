@@ -43,6 +43,8 @@ enum Source {
     },
     Recorded {
         requests: Arc<[RecordedRequest]>,
+        /// Where it begins, and when that was recorded.
+        first: (usize, Nanos),
         next: usize,
         speed: f64,
         repeat: bool,
@@ -98,8 +100,9 @@ impl Load {
                 Source::Drawn { arrivals, picker, first, units, read_share: table.read_share }
             }
             (None, Some(requests)) => Source::Recorded {
+                first: (requests.partition_point(|request| request.at < table.trace_from), table.trace_from),
+                next: requests.partition_point(|request| request.at < table.trace_from),
                 requests,
-                next: 0,
                 speed: table.speed,
                 repeat: table.repeat,
                 origin: now,
@@ -117,17 +120,18 @@ impl Load {
             Source::Idle => None,
             Source::Drawn { arrivals: Arrivals::Closed { .. }, .. } => None,
             Source::Drawn { arrivals, .. } => Some(now + arrivals.next_span(random)),
-            Source::Recorded { requests, next, speed, repeat, origin, last } => {
+            Source::Recorded { requests, first, next, speed, repeat, origin, last } => {
                 if *next == requests.len() {
-                    if !*repeat || requests.is_empty() {
+                    if !*repeat || first.0 == requests.len() {
                         return None;
                     }
                     // It begins again a thousandth of its length after its end: never without time passing.
                     *origin =
                         last.saturating_add(Nanos((last.saturating_since(*origin).0 / 1_000).max(1_000_000)));
-                    *next = 0;
+                    *next = first.0;
                 }
-                let since = Nanos((requests[*next].at.0 as f64 / *speed).round() as u64);
+                let since =
+                    Nanos((requests[*next].at.saturating_since(first.1).0 as f64 / *speed).round() as u64);
                 *last = origin.saturating_add(since).max(*last);
                 Some(*last)
             }

@@ -46,6 +46,10 @@ pub struct IntervalRow {
     pub iops: f64,
     /// Reads and writes together.
     pub latency: LatencySummary,
+    /// Completed reads.
+    pub reads: u64,
+    /// Their mean latency; absent without reads.
+    pub read_mean_ms: Option<f64>,
     /// Share of the completed reads that the cache alone answered; absent without reads.
     pub hit_ratio: Option<f64>,
     /// The quota during the interval, in blocks.

@@ -21,6 +21,9 @@ use forebay_locality::{LiveConfig, LiveObserver};
 use forebay_units::{Bytes, Nanos, mix64};
 use forebay_workload::generator::{Random, random};
 
+/// Events after which a run ends, whatever was planned: half an hour of a processor (ours).
+const EVENTS_MAX: u64 = 5_000_000_000;
+
 /// Why a run cannot begin.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -164,6 +167,7 @@ pub struct Simulation<'a> {
     answered: Vec<(u32, Nanos)>,
     hash: u64,
     events: u64,
+    events_max: u64,
     requests: u64,
     replies: u64,
 }
@@ -211,6 +215,7 @@ impl<'a> Simulation<'a> {
             answered: Vec::new(),
             hash: seed,
             events: 0,
+            events_max: EVENTS_MAX,
             requests: 0,
             replies: 0,
         };
@@ -339,15 +344,29 @@ impl<'a> Simulation<'a> {
         calendar.plan(self.scenario.cache.interval, Planned::Interval);
     }
 
-    /// Runs to the end.
+    /// The same run, which ends after so many events at the latest.
+    #[must_use]
+    pub fn with_events_max(self, events_max: u64) -> Simulation<'a> {
+        Simulation { events_max, ..self }
+    }
+
+    /// Runs to the end, or until so many events were taken as no experiment needs (closed loops and repeated traces draw
+    /// as many as are answered): then a flag says so, and the outcome's `seconds` are those that passed.
     pub fn run(mut self) -> Outcome {
+        let mut ended = self.scenario.duration;
         while let Some((at, planned)) = self.world.calendar.next() {
             if at > self.scenario.duration {
                 break;
             }
+            if self.events == self.events_max {
+                let message = format!("the run was ended at {at} after {} events", self.events);
+                self.flags.push(Flag { key: "duration".to_owned(), message });
+                ended = at;
+                break;
+            }
             self.take(at, planned);
         }
-        self.finish()
+        self.finish(ended)
     }
 
     #[inline]
@@ -548,7 +567,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    fn finish(self) -> Outcome {
+    fn finish(self, ended: Nanos) -> Outcome {
         let outstanding = self.world.in_flight().0 as u64;
         assert_eq!(self.requests, self.replies + outstanding, "a request was lost or answered twice");
         let measure_from = self.scenario.measure_from;
@@ -567,7 +586,7 @@ impl<'a> Simulation<'a> {
         Outcome {
             scenario: self.scenario.name.clone(),
             seed: self.seed,
-            seconds: self.scenario.duration.as_secs_f64(),
+            seconds: ended.as_secs_f64(),
             measure_from_s: measure_from.as_secs_f64(),
             hash: format!("{:016x}", mix64(self.hash ^ self.world.calendar.planned())),
             events: self.events,
@@ -585,6 +604,7 @@ fn row(observed: &VolumeObservation, quota: u64, shed: u64, interval: Nanos, now
     let seconds = interval.as_secs_f64();
     let mut latencies = observed.hits.clone();
     latencies.merge(&observed.misses);
+    let read_mean_ms = latencies.mean().map(Nanos::as_millis_f64);
     latencies.merge(&observed.writes);
     let reads = observed.reads();
     IntervalRow {
@@ -592,6 +612,8 @@ fn row(observed: &VolumeObservation, quota: u64, shed: u64, interval: Nanos, now
         arrivals_per_second: observed.arrivals as f64 / seconds,
         iops: observed.completed() as f64 / seconds,
         latency: LatencySummary::of(&latencies),
+        reads,
+        read_mean_ms,
         hit_ratio: (reads > 0).then(|| observed.hits.count() as f64 / reads as f64),
         quota_blocks: quota,
         used_blocks: observed.cache.used_blocks,

@@ -5,6 +5,7 @@ mod demo;
 mod explain;
 mod mrc;
 mod plan;
+mod repro;
 mod serve;
 mod sim;
 mod simulate;
@@ -25,8 +26,11 @@ pub(crate) enum Command {
     Plan(plan::PlanArgs),
     /// Find what caches under other policies would have missed
     Simulate(simulate::SimulateArgs),
-    /// Run a scenario on virtual time, with the daemon's own controller
+    // Its help is that of its arguments, at length.
     Sim(sim::SimArgs),
+    /// Run the evaluation of a published paper again, beside its figures
+    #[command(subcommand)]
+    Repro(repro::ReproCommand),
     /// Show two objectives violated and restored, on emulated disks
     Demo(demo::DemoArgs),
     /// Record what clients ask of a volume, as a trace
@@ -47,6 +51,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Plan(args) => plan::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Sim(args) => sim::run(&args),
+        Command::Repro(command) => repro::run(command),
         Command::Demo(args) => demo::run(&args),
         Command::Capture(args) => capture::run(&args),
         Command::Serve(args) => serve::run(&args),

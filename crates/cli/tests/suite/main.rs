@@ -14,6 +14,7 @@ mod peers;
 mod plan;
 mod secured;
 mod serve;
+mod sim;
 mod simulate;
 mod support;
 mod tools;

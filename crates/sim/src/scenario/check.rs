@@ -12,8 +12,9 @@ use std::fmt::Display;
 
 /// Intervals of a run at most: every one is kept per volume.
 const INTERVALS_MAX: u64 = 1 << 17;
-/// Requests that loads may draw at most: two days at 500,000 a second (ours). A run must end.
-const REQUESTS_MAX: f64 = 1e11;
+/// Requests that open loops may draw at most: some four days at 5,000 a second, a quarter of an hour of a processor (ours).
+/// A run must end.
+const REQUESTS_MAX: f64 = 2e9;
 
 /// Why a scenario is refused. Every variant has the key, as in `volume[0].load[1].rate`.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -210,7 +211,7 @@ impl Scenario {
             }
         }
         if requests > REQUESTS_MAX {
-            out_of_range("duration", format!("{requests:.1e} requests"), "at most 1e11 requests in a run")?;
+            out_of_range("duration", format!("{requests:.1e} requests"), "at most 2e9 requests in a run")?;
         }
         for at in 0..self.objective.len() {
             self.check_objective(at)?;
@@ -532,6 +533,7 @@ impl Scenario {
         }
         only("trace", load.trace.is_some() && !trace, "only with `trace` arrivals")?;
         only("trace_volume", load.trace_volume.is_some() && !trace, "only with `trace` arrivals")?;
+        only("trace_from", load.trace_from > Nanos::ZERO && !trace, "only with `trace` arrivals")?;
         if !(load.speed > 0.0 && load.speed <= 1e6) {
             out_of_range(key("speed"), load.speed, "above 0 and at most 1e6")?;
         }

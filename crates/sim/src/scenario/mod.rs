@@ -235,6 +235,9 @@ pub struct LoadTable {
     pub trace: Option<String>,
     /// Trace: which of its volumes; all of them together unless set.
     pub trace_volume: Option<String>,
+    /// Trace: how far into the recording it begins; at its start unless set.
+    #[serde(default = "default::zero", deserialize_with = "text")]
+    pub trace_from: Nanos,
     /// Trace: how much faster than recorded; 1 unless set.
     #[serde(default = "default::one")]
     pub speed: f64,
@@ -261,6 +264,7 @@ impl LoadTable {
             outstanding_max: default::outstanding(),
             trace: None,
             trace_volume: None,
+            trace_from: Nanos::ZERO,
             speed: 1.0,
             repeat: false,
         }

@@ -60,6 +60,15 @@ fn the_same_seed_repeats_every_event_and_another_does_not() {
 }
 
 #[test]
+fn a_run_ends_after_so_many_events() {
+    let scenario = scenario(MIXED);
+    let outcome = Simulation::new(&scenario, &Traces::new(), None).unwrap().with_events_max(10_000).run();
+    assert_eq!(outcome.events, 10_000);
+    assert!(outcome.seconds > 1.0 && outcome.seconds < 60.0, "{}", outcome.seconds);
+    assert!(outcome.flags.last().unwrap().message.contains("after 10000 events"), "{:?}", outcome.flags);
+}
+
+#[test]
 fn totals_series_and_events_agree() {
     let outcome = run(&scenario(MIXED), 3);
     for volume in &outcome.volumes {
@@ -143,6 +152,14 @@ fn recorded_requests_come_when_they_were_recorded() {
         outcome.volumes[0].intervals[..3].iter().map(|row| row.latency.mean_ms).collect();
     // The intervals end at 10, 20 and 30 s; what arrives at 10 s was planned after the first interval's end.
     assert_eq!(means, [None, Some(11.0), Some(6.0)]);
+    // Begun 25 s into the recording, the request of 30 s comes after 2.5 s and misses both of its blocks.
+    let mut later = scenario.clone();
+    later.volume[0].load[0].trace_from = Nanos::secs(25);
+    let outcome = Simulation::new(&later, &traces, None).unwrap().run();
+    let totals = &outcome.volumes[0].totals;
+    assert_eq!((totals.misses, totals.hits, totals.writes), (2, 0, 1));
+    assert_eq!(outcome.volumes[0].intervals[0].reads, 2);
+    assert_eq!(outcome.volumes[0].intervals[0].read_mean_ms, Some(11.0));
     // The trace is refused where it passes the volume's end, and where it is not there.
     let beyond = Traces::from([((0, 0), [request(0, 1 << 20, 1, false)].into())]);
     let error = Simulation::new(&scenario, &beyond, None).unwrap_err().to_string();

@@ -10,9 +10,9 @@ use crate::output::{Output, OutputArgs, say, write_file};
 use forebay_sim::{RunError, Scenario, Simulation};
 use std::path::{Path, PathBuf};
 
-/// Runs a scenario on virtual time: devices, caches, workloads, and the daemon's own controller.
+/// Run a scenario on virtual time, with the daemon's own controller.
 ///
-/// The scenario names them in TOML; docs/reference/scenario.md describes its keys, the folder scenarios/ holds some. Printed
+/// The scenario names devices, caches, workloads and objectives in TOML; docs/reference/scenario.md describes its keys, the folder scenarios/ holds some. Printed
 /// are, per volume: rate, latencies, hit ratio, quota, and the share of windows that kept each objective; then what the
 /// controller did. The same scenario, traces, seed and version give the same events, which the hash stands for. An objective
 /// that was not kept is an answer, not an error: the status is 0.

@@ -1,0 +1,18 @@
+//! `forebay repro`: evaluations of published papers, run again.
+
+mod hybrid_store;
+
+use crate::failure::Failure;
+
+/// Run the evaluation of a published paper again, and print its figures beside ours
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum ReproCommand {
+    // Its help is that of its arguments, at length.
+    HybridStore(hybrid_store::HybridStoreArgs),
+}
+
+pub(crate) fn run(command: ReproCommand) -> Result<(), Failure> {
+    match command {
+        ReproCommand::HybridStore(args) => hybrid_store::run(&args),
+    }
+}

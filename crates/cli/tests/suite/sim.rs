@@ -1,0 +1,207 @@
+//! `forebay sim` and `forebay repro`: what they print, that a seed repeats it, and what is said of scenarios that cannot be.
+
+use crate::support::{args, assert_nests, fail, file, folder, json, run, succeed};
+use serde_json::Value;
+
+const SIM: &str = "forebay.sim/1";
+
+/// A minute of a volume on two servers, with a controller.
+const SMALL: &str = r#"name = "small"
+about = "A minute."
+duration = "60s"
+measure_from = "30s"
+cache = { memory = "64MiB", interval = "5s" }
+
+[[origin]]
+name = "array"
+type = "servers"
+servers = 2
+service = "10ms"
+
+[[volume]]
+name = "db"
+size = "1GiB"
+load = [{ arrivals = "poisson", rate = 150, theta = 1.0, working_set = "16MiB" }]
+
+[[objective]]
+volume = "db"
+latency = "8ms"
+window = "5s"
+"#;
+
+#[test]
+fn help_says_what_they_do_and_lists_their_options() {
+    let text = succeed(["sim", "--help"]);
+    for word in ["virtual time", "--seed", "--json", "--report", "SCENARIO", "docs/reference/scenario.md"] {
+        assert!(text.contains(word), "`{word}` in {text}");
+    }
+    assert!(succeed(["repro", "--help"]).contains("hybrid-store"));
+    let text = succeed(["repro", "hybrid-store", "--help"]);
+    for word in ["--quick", "--scale", "--seed", "--json", "--report", "[default: 4]", "8 and 3 ms"] {
+        assert!(text.contains(word), "`{word}` in {text}");
+    }
+    assert_eq!(fail(["sim"]).0, 2);
+    assert_eq!(fail(["repro", "hybrid-store", "--scale", "0"]).0, 2);
+    assert_eq!(fail(["repro", "hybrid-store", "--duration", "1s"]).0, 2);
+}
+
+#[test]
+fn a_scenario_is_shown_as_table_json_and_report() {
+    let folder = folder();
+    let path = file(&folder, "small.toml", SMALL);
+    let table = succeed(args(&[&"sim", &path]));
+    assert!(table.contains("60 s of virtual time, seed 1") && table.contains("windows kept"), "{table}");
+    let report = folder.path().join("out.html");
+    let found = json(SIM, args(&[&"sim", &path, &"--json", &"--seed", &"7", &"--report", &report]));
+    assert_eq!(
+        (&found["scenario"], &found["seed"], &found["about"]),
+        (&"small".into(), &7.into(), &"A minute.".into())
+    );
+    let db = &found["volumes"][0];
+    assert_eq!(db["intervals"].as_array().unwrap().len(), 12);
+    // 150/s over 30 s, within five standard deviations of a Poisson count.
+    let arrivals = db["totals"]["arrivals"].as_f64().unwrap();
+    assert!((arrivals - 4_500.0).abs() < 5.0 * 4_500f64.sqrt(), "{arrivals}");
+    let windows = db["objectives"][0]["windows"].as_array().unwrap();
+    assert_eq!(windows.len(), 12);
+    assert!(found["requests"].as_u64() >= found["answered"].as_u64());
+    let html = std::fs::read_to_string(report).unwrap();
+    assert!(
+        html.contains("<svg") && html.contains("Simulation: small"),
+        "{}",
+        html.len()
+    );
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    let folder = folder();
+    let path = file(&folder, "small.toml", SMALL);
+    let printed = |seed: &str| succeed(args(&[&"sim", &path, &"--json", &"--seed", &seed]));
+    let (first, again, other) = (printed("3"), printed("3"), printed("4"));
+    assert_eq!(first, again);
+    let hash = |text: &str| serde_json::from_str::<Value>(text).unwrap()["hash"].clone();
+    assert_ne!(hash(&first), hash(&other));
+}
+
+#[test]
+fn bad_scenarios_are_refused_with_file_line_key_and_arithmetic() {
+    let folder = folder();
+    let refuse = |from: &str, to: &str| {
+        assert!(SMALL.contains(from), "{from}");
+        let path = file(&folder, "bad.toml", SMALL.replace(from, to));
+        let (status, words) = fail(args(&[&"sim", &path]));
+        assert_eq!(status, 1, "{words}");
+        assert!(words.starts_with("error: ") && words.contains("bad.toml`, line "), "{words}");
+        words
+    };
+    // Lines are counted from 1.
+    for (from, to, expected) in [
+        ("servers = 2", "sarvers = 2", "line 10, `sarvers`: unknown field `sarvers`"),
+        ("rate = 150", "rade = 150", "line 16, `load`: unknown field `rade`"),
+        ("type = \"servers\"", "type = \"tape\"", "line 9, `type`: unknown variant `tape`"),
+        ("servers = 2", "servers = 0", "line 10, `servers`: 0 is out of range, expected from 1 to 1024"),
+        ("latency = \"8ms\"", "latency = \"8 parsecs\"", "line 20, `latency`"),
+        ("duration = \"60s\"", "duration = \"1s\"", "line 3, `duration`: 1s is out of range"),
+        ("volume = \"db\"", "volume = \"dc\"", "`dc` is no volume of this scenario"),
+    ] {
+        let words = refuse(from, to);
+        assert!(words.contains(expected), "{words}");
+    }
+    // A load that no cache takes, beyond what the devices can ever serve.
+    let words = refuse("rate = 150", "rate = 500, read_share = 0.5");
+    assert!(
+        words.contains("line 16") && words.contains("250 requests/s from 0ns on reach it whatever is cached"),
+        "{words}"
+    );
+    assert!(words.contains("2 at 10ms each serve 200 at most"), "{words}");
+    let words =
+        refuse("servers = 2", "servers = 2\nqueues = \"each\"\ndistribution = \"exponential\"\nraid = \"5\"");
+    assert!(words.contains("`raid`") && words.contains("only with `type = \"disks\"`"), "{words}");
+    // An objective that is faster than anything.
+    let words = refuse("latency = \"8ms\"", "latency = \"100us\"");
+    assert!(
+        words.contains("line 20, `latency`: 100us cannot be kept: a hit in the fastest tier takes 150us"),
+        "{words}"
+    );
+    // A run that would never end.
+    let words = refuse("rate = 150", "rate = 1e8");
+    assert!(
+        words.contains("can never serve")
+            || words.contains("1e11 requests")
+            || words.contains("out of range"),
+        "{words}"
+    );
+    let words = refuse("duration = \"60s\"", "duration = \"1000000h\"");
+    assert!(words.contains("one to 131,072 intervals"), "{words}");
+}
+
+#[test]
+fn a_load_that_needs_a_cache_is_flagged_and_ends() {
+    let folder = folder();
+    let path = file(&folder, "flag.toml", SMALL.replace("rate = 150", "rate = 400, outstanding_max = 64"));
+    let output = run(args(&[&"sim", &path, &"--json"]));
+    assert!(output.status.success());
+    let words = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        words.contains("note: `volume[0].load[0].rate`")
+            && words.contains("at least 50 % of them must be hits"),
+        "{words}"
+    );
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(found["flags"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn shipped_scenarios_with_traces_run() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/demo.toml");
+    let found = json(SIM, ["sim", root, "--json"]);
+    let orders = &found["volumes"][0]["totals"];
+    assert!(orders["misses"].as_u64().unwrap() > 1_000, "{orders}");
+    // A trace that is not there is named with the key that asks for it.
+    let folder = folder();
+    let text = std::fs::read_to_string(root).unwrap();
+    let path = file(&folder, "demo.toml", text);
+    let (_, words) = fail(args(&[&"sim", &path]));
+    assert!(words.contains("pgbench.fbt.zst"), "{words}");
+}
+
+#[test]
+fn the_hybrid_store_evaluation_runs_quickly_and_repeats() {
+    let folder = folder();
+    let report = folder.path().join("hybrid-store.html");
+    let command =
+        args(&[&"repro", &"hybrid-store", &"--quick", &"--seed", &"2", &"--json", &"--report", &report]);
+    let text = succeed(command.clone());
+    let found: Value = serde_json::from_str(&text).expect("output is JSON");
+    assert_eq!((&found["schema"], &found["seed"]), (&"forebay.repro-hybrid-store/1".into(), &2.into()));
+    assert!(
+        found["assumptions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|text| text.as_str().unwrap().starts_with("Ours: "))
+    );
+    let reading = &found["readings"][0];
+    assert_eq!(reading["vanilla_bytes"], 70e9);
+    // The paper's 15 and 36 GB, and what hindsight finds under LRU.
+    let optima = reading["optima"].as_array().unwrap();
+    for row in optima.iter().filter(|row| row["policy"] == "lru") {
+        let (ours, paper) = (row["bytes"].as_f64().unwrap(), row["paper_bytes"].as_f64().unwrap());
+        assert!((ours / paper - 1.0).abs() < 0.15, "{row}");
+    }
+    let laws: Vec<&str> =
+        reading["laws"].as_array().unwrap().iter().map(|row| row["law"].as_str().unwrap()).collect();
+    assert_eq!(laws[..4], ["vanilla LRU", "EAFC, max threshold", "EAFC, min-max range", "Forebay"]);
+    assert_eq!(found["varying"][0]["rows"].as_array().unwrap().len(), 15);
+    assert_eq!(found["inverted"].as_array().unwrap().len(), 8);
+    let html = std::fs::read_to_string(report).unwrap();
+    assert!(html.matches("<svg").count() >= 5 && html.contains("SLO-aware Hybrid Store"));
+    let body = html.split("<body").nth(1).expect("a body");
+    assert!(!body.is_empty());
+    // What is drawn nests.
+    let svg = html.find("<svg").unwrap();
+    assert_nests(&html[svg..svg + html[svg..].find("</svg>").unwrap() + 6]);
+    // Threads change nothing.
+    assert_eq!(succeed(command), text);
+}
