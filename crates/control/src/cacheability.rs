@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct CacheabilityRules {
     /// Least share of reads among the requests: a write-through cache sends every write on. Default 0.2; 0 to 1.
     pub read_share_min: f64,
-    /// Largest miss ratio that the best size may leave. Default 0.9; 0 to 1.
+    /// Largest miss ratio that the largest size which it may have leaves. Default 0.8; 0 to 1.
     pub floor_max: f64,
     /// Largest number of cached blocks made invalid by writes, per block filled. Default 0.8.
     pub invalidation_share_max: f64,
@@ -23,7 +23,7 @@ impl Default for CacheabilityRules {
     fn default() -> CacheabilityRules {
         CacheabilityRules {
             read_share_min: 0.2,
-            floor_max: 0.9,
+            floor_max: 0.8,
             invalidation_share_max: 0.8,
             sequential_share_max: 0.9,
             curve_accesses_min: 200,
@@ -38,6 +38,8 @@ pub struct Character<'a> {
     pub read_share: f64,
     /// The live curve; `None` where there is none yet.
     pub curve: Option<&'a MissRatioCurve>,
+    /// The largest size that it may have, in blocks: what a volume larger than any cache could hit beyond it does not count.
+    pub blocks_max: u64,
     /// Reads behind it.
     pub curve_accesses: u64,
     /// Cached blocks made invalid per block filled, where something is cached.
@@ -115,8 +117,9 @@ pub fn check(character: &Character<'_>, rules: &CacheabilityRules) -> Result<(),
         let accesses = if character.curve.is_some() { character.curve_accesses } else { 0 };
         return Err(NotCacheable::CurveUnknown { accesses, limit: rules.curve_accesses_min });
     };
-    if curve.floor() > rules.floor_max {
-        return Err(NotCacheable::NoReuse { floor: curve.floor(), limit: rules.floor_max });
+    let floor = curve.miss_ratio_at(character.blocks_max);
+    if floor > rules.floor_max {
+        return Err(NotCacheable::NoReuse { floor, limit: rules.floor_max });
     }
     if let Some(share) = character.invalidation_share.filter(|&share| share > rules.invalidation_share_max) {
         return Err(NotCacheable::Invalidated { share, limit: rules.invalidation_share_max });
@@ -143,6 +146,7 @@ mod tests {
         let good = Character {
             read_share: 0.7,
             curve: Some(&good_curve),
+            blocks_max: 100,
             curve_accesses: 1_000,
             invalidation_share: Some(0.1),
             sequential_share: 0.1,
@@ -163,6 +167,11 @@ mod tests {
         assert!(matches!(
             refused(Character { curve: Some(&bad_curve), ..good }),
             NotCacheable::NoReuse { .. }
+        ));
+        // Two blocks of ten that would hit eight reads in ten: one in six.
+        assert!(matches!(
+            refused(Character { blocks_max: 2, ..good }),
+            NotCacheable::NoReuse { floor, .. } if floor > 0.8
         ));
         assert!(matches!(
             refused(Character { invalidation_share: Some(2.0), ..good }),

@@ -30,7 +30,7 @@ pub struct ControlConfig {
     pub removal: RemovalRules,
     /// Sizes are chosen so that the prediction stays so far below the bound. Default 0.1 (ours); 0 to below 1.
     pub sizing_margin: f64,
-    /// Caches are sized in multiples of this many bytes. Default 1 MiB (ours); at least 4,096.
+    /// Caches are sized in multiples of this many bytes. Default 16 KiB (ours): a hundredth of a small cache; at least 4,096.
     pub chunk_bytes: u64,
     /// Intervals that are kept of every volume. Default 64 (Hybrid Store: a few hundred suffice for sizing; the
     /// correlation needs tens); 8 to 1,024.
@@ -60,7 +60,7 @@ impl Default for ControlConfig {
             warmup: WarmupRules::default(),
             removal: RemovalRules::default(),
             sizing_margin: 0.1,
-            chunk_bytes: 1 << 20,
+            chunk_bytes: 16 << 10,
             history_intervals: 64,
             recent_intervals: 5,
             analyses_max: 8,
@@ -98,7 +98,7 @@ impl ControlConfig {
         const SHARE: &str = "a number from 0 to below 1";
         const POSITIVE: &str = "a number above 0";
         const ONE: &str = "a whole number of at least 1";
-        let rules: [(&'static str, f64, bool, &'static str); 37] = [
+        let rules: [(&'static str, f64, bool, &'static str); 40] = [
             (
                 "conformance.requests_min",
                 self.conformance.requests_min as f64,
@@ -206,6 +206,24 @@ impl ControlConfig {
             ),
             ("feedback.dead_band", self.feedback.dead_band, share(self.feedback.dead_band), SHARE),
             ("feedback.guard_max", self.feedback.guard_max as f64, count(self.feedback.guard_max, 1), ONE),
+            (
+                "feedback.model_growth_max",
+                self.feedback.model_growth_max,
+                positive(self.feedback.model_growth_max),
+                POSITIVE,
+            ),
+            (
+                "feedback.model_shrink_max",
+                self.feedback.model_shrink_max,
+                positive(self.feedback.model_shrink_max) && share(self.feedback.model_shrink_max),
+                "a number above 0 and below 1",
+            ),
+            (
+                "feedback.model_dead_band",
+                self.feedback.model_dead_band,
+                share(self.feedback.model_dead_band),
+                SHARE,
+            ),
             ("warmup.zone_share_min", self.warmup.zone_share_min, ratio(self.warmup.zone_share_min), RATIO),
             ("warmup.overlap_min", self.warmup.overlap_min, ratio(self.warmup.overlap_min), RATIO),
             (

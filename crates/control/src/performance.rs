@@ -11,7 +11,9 @@
 //! For one open workload this is Pollaczek and Khinchine's formula; for closed ones it is mean value analysis with
 //! Schweitzer's estimate of the queue that an arrival finds (exact for one workload of exponential service on balanced
 //! queues; both are tested). It is *not* a model of an elevator, a stripe's request splitting or an array cache:
-//! these appear only through the service times, which are inverted from what was observed ([`infer`]). Where a
+//! these appear only through the service times, which are inverted from what was observed ([`infer`]). What a request
+//! waits for beside the servers (overlapping writes that wait for one another, reads that join a fill under way) is no
+//! work: it stretches or shortens the request's own latency by a factor and loads nobody. Where a
 //! number is ours its comment says so. The shape `h * L_cache + (1 - h) * L_origin(load that is left)` is ours; closed and mixed queues: Reiser and Lavenberg, JACM 27(2), 1980.
 
 use crate::objective::{Objective, Operations, Statistic, Target};
@@ -22,6 +24,15 @@ const OPEN_UTILISATION_MAX: f64 = 0.98;
 /// The span over which a backlog grows where the origin is asked for more than it can serve, in seconds (ours: the
 /// default window).
 const BACKLOG_WINDOW_S: f64 = 10.0;
+/// The most that servers can be busy, as a share of their time: what was observed was served.
+const BUSY_MAX: f64 = 0.98;
+/// How much longer than the shortest kind of request another one is served at most, where the origin does not say how busy
+/// it is (ours: a write to a group with parity costs four times a read). What lies beyond is taken for waiting.
+const SERVICE_RATIO_MAX: f64 = 4.0;
+/// Servers that are busier than this have a backlog, and how long it is says nothing of other loads (ours).
+pub(crate) const OVERLOADED: f64 = 0.95;
+/// Waits among which [`infer`] looks for the least.
+const WAITS_TRIED: u32 = 64;
 /// The shortest latency that the model knows, in seconds.
 const LATENCY_MIN_S: f64 = 1e-6;
 
@@ -66,6 +77,10 @@ pub struct WorkloadModel {
     pub read_service: f64,
     /// Time of a server that a write takes at the origin.
     pub write_service: f64,
+    /// Latency of a read at the origin over its wait and service: 1 where it waits for the servers alone.
+    pub read_stretch: f64,
+    /// The same of a write: above 1 where writes wait for one another.
+    pub write_stretch: f64,
     /// Squared coefficient of variation of the latency at the origin as observed. `None`: from the model.
     pub latency_cv2: Option<f64>,
     /// Bytes of an average read.
@@ -81,6 +96,14 @@ impl WorkloadModel {
         (hits, self.read_share - hits, 1.0 - self.read_share)
     }
 
+    fn read_latency(&self, wait: f64) -> f64 {
+        ((self.read_service + wait) * self.read_stretch).max(LATENCY_MIN_S)
+    }
+
+    fn write_latency(&self, wait: f64) -> f64 {
+        ((self.write_service + wait) * self.write_stretch).max(LATENCY_MIN_S)
+    }
+
     /// Requests per second where each origin request waits `wait` seconds.
     fn rate(&self, wait: f64) -> f64 {
         match self.demand {
@@ -89,8 +112,8 @@ impl WorkloadModel {
                 let (hits, misses, writes) = self.shares();
                 let cycle = think
                     + hits * self.hit_latency
-                    + misses * (self.read_service + wait)
-                    + writes * (self.write_service + wait);
+                    + misses * self.read_latency(wait)
+                    + writes * self.write_latency(wait);
                 outstanding / cycle.max(LATENCY_MIN_S)
             }
         }
@@ -266,8 +289,8 @@ pub fn predict(origin: &OriginModel, workloads: &[WorkloadModel]) -> OriginPredi
                 rate: served(workload, wait),
                 shares: workload.shares(),
                 hit_latency: workload.hit_latency.max(LATENCY_MIN_S),
-                miss_latency: (workload.read_service + wait).max(LATENCY_MIN_S),
-                write_latency: (workload.write_service + wait).max(LATENCY_MIN_S),
+                miss_latency: workload.read_latency(wait),
+                write_latency: workload.write_latency(wait),
                 latency_cv2: workload.latency_cv2.unwrap_or(model_cv2).clamp(0.01, 4.0),
                 read_bytes: workload.read_bytes,
                 write_bytes: workload.write_bytes,
@@ -323,58 +346,148 @@ pub struct ObservedLoad {
     pub outstanding: Option<f64>,
 }
 
+/// What one workload's requests take of the servers, and what else they wait for.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Service {
+    /// Seconds of a server for a read; the write's where none was seen, 0 where neither was.
+    pub read: f64,
+    /// Seconds of a server for a write, likewise.
+    pub write: f64,
+    /// [`WorkloadModel::read_stretch`]; 1 where no read was seen.
+    pub read_stretch: f64,
+    /// [`WorkloadModel::write_stretch`]; 1 where no write was seen.
+    pub write_stretch: f64,
+}
+
 /// Service times that make the model reproduce an observation exactly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inferred {
     /// Mean wait at the origin, in seconds.
     pub wait: f64,
-    /// (service of a read, service of a write) of every workload, in seconds; the other kind's where one was not seen,
-    /// 0 where neither was.
-    pub services: Vec<(f64, f64)>,
+    /// One per workload.
+    pub services: Vec<Service>,
+}
+
+/// The kinds of requests that were seen at an origin, the shortest latency first.
+struct Kinds {
+    /// (rate, latency, share of its own requests that an arriving one can find)
+    kinds: Vec<(f64, f64, f64)>,
+    /// Seconds of servers per second that they can have taken at most.
+    work_max: f64,
+    /// Longest service over the shortest.
+    ratio_max: f64,
+}
+
+impl Kinds {
+    fn new(origin: &OriginModel, observed: &[ObservedLoad], utilisation: Option<f64>) -> Kinds {
+        let mut kinds = Vec::with_capacity(observed.len() * 2);
+        for load in observed {
+            let others = load.outstanding.map_or(1.0, |count| ((count - 1.0) / count.max(1e-9)).max(0.0));
+            for (rate, latency) in
+                [(load.read_rate, load.read_latency), (load.write_rate, load.write_latency)]
+            {
+                if rate > 0.0 {
+                    kinds.push((rate, latency, others));
+                }
+            }
+        }
+        kinds.sort_by(|a, b| a.1.total_cmp(&b.1));
+        Kinds {
+            kinds,
+            work_max: origin.servers.max(1.0) * utilisation.unwrap_or(BUSY_MAX).clamp(0.01, BUSY_MAX),
+            ratio_max: if utilisation.is_some() { f64::INFINITY } else { SERVICE_RATIO_MAX },
+        }
+    }
+
+    /// The longest service time that can be, where requests wait `wait` seconds: with longer ones the servers would have
+    /// been busier than they were or can be. What takes longest is cut first, since that is what waits for something else.
+    fn longest(&self, wait: f64) -> f64 {
+        let mut left: f64 = self.kinds.iter().map(|kind| kind.0).sum();
+        let mut work = 0.0;
+        let shortest = self.kinds.first().map_or(f64::INFINITY, |kind| beyond(kind.1, wait));
+        for &(rate, latency, _) in &self.kinds {
+            let service = beyond(latency, wait);
+            if work + service * left > self.work_max {
+                return ((self.work_max - work) / left).min(shortest * self.ratio_max);
+            }
+            work += service * rate;
+            left -= rate;
+        }
+        shortest * self.ratio_max
+    }
+
+    /// The wait that these services at these rates lead to, where requests already wait `wait`.
+    fn implied(&self, wait: f64, residual: f64) -> f64 {
+        let longest = self.longest(wait);
+        let queued = |&(rate, latency, others): &(f64, f64, f64)| {
+            let service = beyond(latency, wait).min(longest);
+            others * rate * (service * wait + service * service * residual)
+        };
+        self.kinds.iter().map(queued).sum()
+    }
+}
+
+/// What is left of a latency beyond the wait; a thousandth at least.
+fn beyond(latency: f64, wait: f64) -> f64 {
+    (latency - wait).max(latency * 1e-3)
 }
 
 /// Inverts the model: which waiting time, and so which service times, explain these latencies at these rates.
 ///
 /// Latency is wait plus service, and the wait follows from rates and services, so there is one equation for the wait.
-/// Cost is `O(n)` times some forty halvings.
-pub fn infer(origin: &OriginModel, observed: &[ObservedLoad]) -> Inferred {
+/// Servers that were busy for `utilisation` of their time (`None`: unknown, hence at most 98 %) cannot have worked longer:
+/// what a kind of request takes beyond that is its own waiting, and becomes its stretch. The rule is ours.
+/// Cost is `O(n log n)`, and `O(n)` times a hundred.
+pub fn infer(origin: &OriginModel, observed: &[ObservedLoad], utilisation: Option<f64>) -> Inferred {
     let servers = origin.servers.max(1.0);
     let residual = (1.0 + origin.service_cv2) / 2.0;
-    let service = |latency: f64, wait: f64| (latency - wait).max(latency * 1e-3);
-    let implied = |wait: f64| {
-        observed
-            .iter()
-            .map(|load| {
-                let others = load.outstanding.map_or(1.0, |count| ((count - 1.0) / count.max(1e-9)).max(0.0));
-                let queued = |rate: f64, latency: f64| {
-                    let service = service(latency, wait);
-                    rate * (service * wait + service * service * residual)
-                };
-                others
-                    * (queued(load.read_rate, load.read_latency)
-                        + queued(load.write_rate, load.write_latency))
-                    / servers
-            })
-            .sum::<f64>()
-    };
-    let longest =
-        observed.iter().fold(0.0f64, |longest, load| longest.max(load.read_latency).max(load.write_latency));
+    let kinds = Kinds::new(origin, observed, utilisation);
+    // The least wait that explains itself: with services that may be cut there can be others, at which the quickest kind
+    // of request takes no work at all.
+    let longest = kinds.kinds.last().map_or(0.0, |kind| kind.1);
     let (mut low, mut high) = (0.0, longest);
-    for _ in 0..48 {
+    for step in 1..WAITS_TRIED {
+        let wait = longest * f64::from(step) / f64::from(WAITS_TRIED);
+        if kinds.implied(wait, residual) / servers <= wait {
+            high = wait;
+            break;
+        }
+        low = wait;
+    }
+    for _ in 0..40 {
         let middle = (low + high) / 2.0;
-        if implied(middle) > middle {
+        if kinds.implied(middle, residual) / servers > middle {
             low = middle;
         } else {
             high = middle;
         }
     }
-    let wait = high;
+    let mut wait = high;
+    let longest = kinds.longest(wait);
+    if let Some(&(_, quickest, _)) = kinds.kinds.first()
+        && longest < beyond(quickest, wait)
+        && utilisation.is_none_or(|busy| busy >= OVERLOADED)
+    {
+        // Everything takes longer than the servers can have worked: a backlog, which all share.
+        wait = quickest - longest;
+    }
+    let of = |rate: f64, latency: f64| {
+        (rate > 0.0).then(|| {
+            let service = beyond(latency, wait).min(longest);
+            (service, latency / (wait + service).max(LATENCY_MIN_S))
+        })
+    };
     let services = observed
         .iter()
         .map(|load| {
-            let read = (load.read_rate > 0.0).then(|| service(load.read_latency, wait));
-            let write = (load.write_rate > 0.0).then(|| service(load.write_latency, wait));
-            (read.or(write).unwrap_or(0.0), write.or(read).unwrap_or(0.0))
+            let (read, write) =
+                (of(load.read_rate, load.read_latency), of(load.write_rate, load.write_latency));
+            Service {
+                read: read.or(write).map_or(0.0, |read| read.0),
+                write: write.or(read).map_or(0.0, |write| write.0),
+                read_stretch: read.map_or(1.0, |read| read.1),
+                write_stretch: write.map_or(1.0, |write| write.1),
+            }
         })
         .collect();
     Inferred { wait, services }
@@ -402,11 +515,11 @@ pub fn fit_servers(service_cv2: f64, history: &[Vec<ObservedLoad>]) -> Option<f6
         let logs: Vec<f64> = busy
             .iter()
             .map(|observed| {
-                let inferred = infer(&origin, observed);
+                let inferred = infer(&origin, observed, None);
                 let work: f64 = observed
                     .iter()
                     .zip(&inferred.services)
-                    .map(|(load, service)| load.read_rate * service.0 + load.write_rate * service.1)
+                    .map(|(load, service)| load.read_rate * service.read + load.write_rate * service.write)
                     .sum();
                 (work / load(observed)).max(1e-9).ln()
             })
@@ -429,7 +542,7 @@ fn gamma_share_below(t: f64, mean: f64, cv2: f64) -> f64 {
 }
 
 /// The standard normal distribution function (Abramowitz and Stegun 7.1.26: error at most 1.5e-7).
-fn normal_share_below(z: f64) -> f64 {
+pub(crate) fn normal_share_below(z: f64) -> f64 {
     let x = z.abs() / std::f64::consts::SQRT_2;
     let t = 1.0 / (1.0 + 0.327_591_1 * x);
     let poly = t
@@ -452,6 +565,8 @@ mod tests {
             hit_latency: 100e-6,
             read_service: 0.010,
             write_service: 0.010,
+            read_stretch: 1.0,
+            write_stretch: 1.0,
             latency_cv2: None,
             read_bytes: 4096.0,
             write_bytes: 4096.0,
@@ -573,11 +688,61 @@ mod tests {
                 },
             })
             .collect();
-        let inferred = infer(&origin, &observed);
+        let inferred = infer(&origin, &observed, None);
         near(inferred.wait, predicted.wait);
-        near(inferred.services[0].0, 0.008);
-        near(inferred.services[0].1, 0.012);
-        near(inferred.services[1].0, 0.010);
+        near(inferred.services[0].read, 0.008);
+        near(inferred.services[0].write, 0.012);
+        near(inferred.services[1].read, 0.010);
+        for service in inferred.services {
+            near(service.read_stretch, 1.0);
+            near(service.write_stretch, 1.0);
+        }
+    }
+
+    #[test]
+    fn writes_that_wait_for_one_another_are_no_work() {
+        // 300 reads/s and 100 writes/s of 8 ms on 4 servers are busy for 0.8. The writes overlap: each waits for five
+        // others on average, so that clients see six times the latency of a read. Taken for service that would be
+        // 100/s x 0.2 s = 20 servers.
+        let origin = OriginModel { servers: 4.0, service_cv2: 0.3 };
+        let read = WorkloadModel { read_service: 0.008, ..reader(Demand::Open { rate: 300.0 }, 0.0) };
+        let write = WorkloadModel {
+            read_share: 0.0,
+            write_service: 0.008,
+            write_stretch: 6.0,
+            ..reader(Demand::Open { rate: 100.0 }, 0.0)
+        };
+        let seen = predict(&origin, &[read, write]);
+        let load = ObservedLoad {
+            read_rate: 300.0,
+            read_latency: seen.workloads[0].miss_latency,
+            write_rate: 100.0,
+            write_latency: seen.workloads[1].write_latency,
+            outstanding: None,
+        };
+        let inferred = infer(&origin, &[load], Some(seen.utilisation));
+        near(inferred.services[0].read, 0.008);
+        near(inferred.services[0].write, 0.008);
+        near(inferred.services[0].write_stretch, 6.0);
+        // An origin that does not say how busy it is leaves the writes up to four times the work of a read; what was
+        // seen is reproduced all the same, and the servers are not busier than they can be.
+        let guessed = infer(&origin, &[load], None).services[0];
+        assert!(guessed.write <= 4.0 * guessed.read + 1e-9 && guessed.write_stretch > 1.5, "{guessed:?}");
+        assert!(300.0 * guessed.read + 100.0 * guessed.write <= 4.0 * 0.98 + 1e-6, "{guessed:?}");
+        let again = predict(
+            &origin,
+            &[WorkloadModel {
+                demand: Demand::Open { rate: 400.0 },
+                read_share: 0.75,
+                read_service: guessed.read,
+                write_service: guessed.write,
+                read_stretch: guessed.read_stretch,
+                write_stretch: guessed.write_stretch,
+                ..read
+            }],
+        );
+        assert!((again.workloads[0].miss_latency / load.read_latency - 1.0).abs() < 0.02, "{again:?}");
+        assert!((again.workloads[0].write_latency / load.write_latency - 1.0).abs() < 0.02, "{again:?}");
     }
 
     #[test]

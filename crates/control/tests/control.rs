@@ -229,7 +229,7 @@ fn a_violation_is_found_mended_corrected_and_the_cache_taken_back() {
         );
         assert!(conforming >= 0.85, "seed {seed}: {conforming}");
         assert!((0.9..=1.8).contains(&ratio), "seed {seed}: {} against {best}", world.quota());
-        assert!(changes <= 8, "seed {seed}: {changes} changes");
+        assert!(changes <= 12, "seed {seed}: {changes} changes");
 
         world.sides[0].rate = 40.0;
         world.sides[1].rate = 30.0;
@@ -311,6 +311,8 @@ fn a_cache_in_front_of_one_restores_the_rate_of_a_closed_neighbour() {
             hit_latency: HIT_S,
             read_service: 0.008,
             write_service: 0.008,
+            read_stretch: 1.0,
+            write_stretch: 1.0,
             latency_cv2: None,
             read_bytes: 4_096.0,
             write_bytes: 4_096.0,

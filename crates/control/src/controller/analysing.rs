@@ -65,6 +65,19 @@ impl Controller {
         let index = self.scene_of(scenes, origin);
         let scene = &scenes.list[index];
         let Some(place) = scene.place(victim) else { return };
+        let planned = self.planned(scene, changes);
+        if let Some(served) = self.under_way(at, victim, scene, &planned, changes, outcome) {
+            for id in served {
+                match changes.get_mut(&id) {
+                    Some(change) => change.serves.push(victim),
+                    None => {
+                        let grant = self.volumes.get_mut(&id).and_then(|volume| volume.grant.as_mut());
+                        grant.expect("a cache that fills was granted").serve(&[victim]);
+                    }
+                }
+            }
+            return;
+        }
         let judged = self.judge_neighbours(scene, place);
         outcome.decisions.push(self.tell_interference(at, victim, scene, &judged));
 
@@ -96,7 +109,12 @@ impl Controller {
                 }
             }
         }
-        let free = self.capacity.saturating_sub(self.granted());
+        let ordered: u64 = (planned.iter().zip(&scene.parties))
+            .map(|(blocks, party)| {
+                blocks.saturating_sub(party.blocks) * self.volumes[&party.id].block_bytes()
+            })
+            .sum();
+        let free = self.capacity.saturating_sub(self.granted()).saturating_sub(Bytes(ordered));
         let goal = -self.config.sizing_margin;
         let ranked = |wide: bool| {
             let eligible = |other: usize| {
@@ -104,8 +122,9 @@ impl Controller {
                     && (other == place
                         || judged.iter().any(|(at, judged)| *at == other && (wide || judged.is_likely())))
             };
-            let tenants: Vec<Tenant> =
-                (0..scene.parties.len()).map(|at| self.tenant(scene, at, eligible(at))).collect();
+            let tenants: Vec<Tenant> = (0..scene.parties.len())
+                .map(|at| self.tenant(scene, at, planned[at], eligible(at)))
+                .collect();
             rank(place, &tenants, goal, free, |blocks| scene.excess(blocks))
         };
         let mut solutions = ranked(false);
@@ -115,7 +134,7 @@ impl Controller {
         {
             solutions = ranked(true);
         }
-        let before = scene.excess(&scene.blocks())[place];
+        let before = scene.excess(&planned)[place];
         let observed = self.volumes[&victim]
             .tracks
             .iter()
@@ -167,6 +186,14 @@ impl Controller {
             );
             decision.alternatives = alternatives;
             outcome.decisions.push(decision);
+            // The caches that relieve it already are for it too: feedback grows them for it, and does not take them back.
+            for id in self.relieving(scene, place, &planned) {
+                if let Some(grant) = self.volumes.get_mut(&id).and_then(|volume| volume.grant.as_mut()) {
+                    grant.serve(&[victim]);
+                } else if let Some(change) = changes.get_mut(&id) {
+                    change.serves.push(victim);
+                }
+            }
             let wait = if curve_missing { 2 } else { self.config.retry_after as u64 };
             self.volumes.get_mut(&victim).expect("a violated volume is registered").analyse_from =
                 self.step + wait;
@@ -195,13 +222,77 @@ impl Controller {
                 self.volumes[&cached].spec.name,
                 Bytes(blocks * self.volumes[&cached].block_bytes())
             );
-            let larger = changes.get(&cached).is_none_or(|change| change.blocks < blocks);
-            if larger {
-                changes.insert(cached, Change { blocks, kind, summary, facts, serves: Some(victim) });
+            let earlier = changes.get_mut(&cached);
+            match earlier {
+                Some(change) if change.blocks >= blocks => change.serves.push(victim),
+                _ => {
+                    let mut serves = earlier.map(|change| change.serves.clone()).unwrap_or_default();
+                    serves.push(victim);
+                    changes.insert(cached, Change { blocks, kind, summary, facts, serves });
+                }
             }
         }
         self.volumes.get_mut(&victim).expect("a violated volume is registered").analyse_from =
             self.step + self.config.retry_after as u64;
+    }
+
+    /// The blocks of every party once what this step has decided so far is done.
+    fn planned(&self, scene: &Scene, changes: &BTreeMap<VolumeId, Change>) -> Vec<u64> {
+        let planned = |party: &scene::Party| {
+            changes.get(&party.id).map_or(party.blocks, |change| change.blocks.max(party.blocks))
+        };
+        scene.parties.iter().map(planned).collect()
+    }
+
+    /// The parties whose caches take away a good part of what the party at `place` would be beyond its objective without
+    /// them.
+    fn relieving(&self, scene: &Scene, place: usize, planned: &[u64]) -> Vec<VolumeId> {
+        let with = scene.excess(planned)[place];
+        let relieves = |&at: &usize| {
+            let mut blocks = planned.to_vec();
+            blocks[at] = 0;
+            let without = scene.excess(&blocks)[place];
+            without.max(0.0) - with >= BEST_EFFORT_MIN * without.max(0.05)
+        };
+        let cached = (0..planned.len()).filter(|&at| at != place && planned[at] > 0);
+        cached.filter(relieves).map(|at| scene.parties[at].id).collect()
+    }
+
+    /// The caches on this origin that are ordered in this step or still fill, if they are predicted to keep the objective
+    /// of `victim` once they are full: then it needs no cache of its own. `None` where they are not, or there are none.
+    fn under_way(
+        &self,
+        at: Nanos,
+        victim: VolumeId,
+        scene: &Scene,
+        planned: &[u64],
+        changes: &BTreeMap<VolumeId, Change>,
+        outcome: &mut StepOutcome,
+    ) -> Option<Vec<VolumeId>> {
+        let fills = |party: &scene::Party| {
+            let volume = &self.volumes[&party.id];
+            changes.get(&party.id).is_some_and(|change| change.blocks > party.blocks)
+                || (party.blocks > 0 && volume.is_filling(&self.config.feedback))
+        };
+        let filling: Vec<&scene::Party> = scene.parties.iter().filter(|party| fills(party)).collect();
+        let place = scene.place(victim)?;
+        let excess = scene.excess(planned)[place];
+        if filling.is_empty() || excess > 0.0 {
+            return None;
+        }
+        let names: Vec<&str> =
+            filling.iter().map(|party| self.volumes[&party.id].spec.name.as_str()).collect();
+        let name = &self.volumes[&victim].spec.name;
+        let summary = format!(
+            "the cache of {}, once full, is predicted to keep the objective of {name} too",
+            names.join(" and of ")
+        );
+        let facts = vec![
+            Fact::number("predicted_excess_now", scene.excess(&scene.blocks_used())[place], ""),
+            Fact::number("predicted_excess", excess, ""),
+        ];
+        outcome.decisions.push(self.decision(at, victim, DecisionKind::SolutionChosen, summary, facts));
+        Some(filling.iter().map(|party| party.id).collect())
     }
 
     /// Interference of the busiest neighbours with the party at `place`.
@@ -277,6 +368,7 @@ impl Controller {
         let character = Character {
             read_share: if recent.rate() > 0.0 { reads / recent.rate() } else { 1.0 },
             curve: party.curve.as_deref(),
+            blocks_max: self.blocks_ceiling(party.id),
             curve_accesses: volume.curve_accesses,
             invalidation_share: (party.blocks > 0 && recent.filled > 0.0)
                 .then(|| recent.invalidated / recent.filled),
@@ -286,14 +378,14 @@ impl Controller {
         cacheability::check(&character, &self.config.cacheability)
     }
 
-    fn tenant(&self, scene: &Scene, at: usize, eligible: bool) -> Tenant {
+    fn tenant(&self, scene: &Scene, at: usize, blocks: u64, eligible: bool) -> Tenant {
         let party = &scene.parties[at];
         let volume = &self.volumes[&party.id];
         let ceiling = self.blocks_ceiling(party.id);
-        let blocks_max = party.curve.as_ref().map_or(0, |curve| useful_max(curve, ceiling)).max(party.blocks);
+        let blocks_max = party.curve.as_ref().map_or(0, |curve| useful_max(curve, ceiling)).max(blocks);
         Tenant {
             eligible,
-            blocks: party.blocks,
+            blocks,
             blocks_max,
             chunk_blocks: volume.chunk_blocks(self.config.chunk_bytes),
             block_bytes: volume.block_bytes(),

@@ -24,7 +24,7 @@ use crate::inventory::{HostSpec, OriginId, OriginSpec, VolumeId, VolumeSpec, Vol
 use crate::observation::{Observation, VolumeObservation};
 use forebay_units::{Bytes, Nanos};
 use scenes::Scenes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use volume::Volume;
 
 /// Decides; see the module's page.
@@ -37,6 +37,10 @@ pub struct Controller {
     /// By origin: the servers fitted, and at which step.
     fits: BTreeMap<OriginId, (u64, Option<f64>)>,
     volumes: BTreeMap<VolumeId, Volume>,
+    /// By origin: how busy it said it was in the last intervals, the newest last; at most `recent_intervals`.
+    busy: BTreeMap<OriginId, VecDeque<f64>>,
+    /// By origin: the service time last seen, in seconds.
+    services: BTreeMap<OriginId, f64>,
     step: u64,
 }
 
@@ -46,7 +50,8 @@ struct Change {
     kind: DecisionKind,
     summary: String,
     facts: Vec<Fact>,
-    serves: Option<VolumeId>,
+    /// Whose objectives it is for, beside those that the partition serves already.
+    serves: Vec<VolumeId>,
 }
 
 impl Controller {
@@ -69,6 +74,8 @@ impl Controller {
             origins,
             fits: BTreeMap::new(),
             volumes: BTreeMap::new(),
+            busy: BTreeMap::new(),
+            services: BTreeMap::new(),
             step: 0,
         })
     }
@@ -145,6 +152,7 @@ impl Controller {
                 volume.tracks.iter_mut().for_each(|track| track.closed = false);
             }
         }
+        self.observe_origins(observation);
         let mut scenes = Scenes::default();
         let mut changes: BTreeMap<VolumeId, Change> = BTreeMap::new();
         let violated = self.judge(observation.at, &mut outcome);
@@ -156,6 +164,20 @@ impl Controller {
         self.settle_states();
         debug_assert!(self.granted() <= self.capacity);
         outcome
+    }
+
+    /// Keeps how busy origins said they were; one that is silent is not known any more.
+    fn observe_origins(&mut self, observation: &Observation) {
+        let said: BTreeMap<OriginId, f64> =
+            observation.origins.iter().filter_map(|said| Some((said.origin, said.utilisation?))).collect();
+        self.busy.retain(|origin, _| said.contains_key(origin));
+        for (origin, utilisation) in said {
+            let kept = self.busy.entry(origin).or_default();
+            if kept.len() >= self.config.recent_intervals {
+                kept.pop_front();
+            }
+            kept.push_back(utilisation);
+        }
     }
 
     fn decision(
@@ -189,7 +211,7 @@ impl Controller {
                         kind: DecisionKind::Granted,
                         summary: format!("{} gets the cache that it is guaranteed", volume.spec.name),
                         facts: vec![Fact::number("minimum", minimum as f64, "blocks")],
-                        serves: Some(*id),
+                        serves: vec![*id],
                     },
                 );
             }

@@ -5,9 +5,10 @@ use super::scenes::Scenes;
 use super::volume::Grant;
 use super::{Change, Controller};
 use crate::decision::{Action, Decision, DecisionKind, Fact, StepOutcome};
-use crate::feedback::fill_intervals;
+use crate::feedback::{Noise, fill_intervals};
 use crate::inventory::VolumeId;
 use crate::observation::{Observation, VolumeObservation};
+use crate::performance::OVERLOADED;
 use forebay_units::Nanos;
 use std::collections::BTreeMap;
 
@@ -61,7 +62,7 @@ impl Controller {
                     .grant
                     .iter()
                     .flat_map(|grant| grant.serves.iter().copied())
-                    .chain(change.and_then(|change| change.serves));
+                    .chain(change.iter().flat_map(|change| change.serves.iter().copied()));
                 let priority = served
                     .filter_map(|id| self.volumes.get(&id))
                     .flat_map(|served| served.spec.objectives.iter().map(|objective| objective.priority))
@@ -94,11 +95,9 @@ impl Controller {
             if blocks != before {
                 orders.push((id, before, blocks));
             } else if let Some(change) = changes.get(&id)
-                && let (Some(served), Some(grant)) =
-                    (change.serves, &mut self.volumes.get_mut(&id).expect("wanted").grant)
-                && !grant.serves.contains(&served)
+                && let Some(grant) = &mut self.volumes.get_mut(&id).expect("wanted").grant
             {
-                grant.serves.push(served);
+                grant.serve(&change.serves);
             }
         }
         orders.sort_by_key(|&(id, before, blocks)| (blocks > before, id));
@@ -175,7 +174,7 @@ impl Controller {
                     Fact::number("size_before", before as f64, "blocks"),
                     Fact::number("size_after", blocks as f64, "blocks"),
                 ];
-                (DecisionKind::Shrunk, summary, facts, None)
+                (DecisionKind::Shrunk, summary, facts, Vec::new())
             }
         };
         outcome.decisions.push(self.decision(observation.at, id, kind, summary, facts));
@@ -202,7 +201,7 @@ impl Controller {
         let load: f64 = {
             let mut served: Vec<VolumeId> =
                 self.volumes[&id].grant.iter().flat_map(|grant| grant.serves.clone()).collect();
-            served.extend(serves);
+            served.extend(&serves);
             served.sort_unstable();
             served.dedup();
             served
@@ -211,19 +210,24 @@ impl Controller {
                 .map(|v| v.recent(self.config.recent_intervals).rate())
                 .sum()
         };
+        let overloaded = blocks > before && utilisation >= OVERLOADED;
         let volume = self.volumes.get_mut(&id).expect("an ordered volume is registered");
         if blocks == 0 {
             volume.grant = None;
             return;
         }
-        let grant = volume.grant.get_or_insert_with(|| Grant::new(host, 0, load));
+        volume.steady = 0;
+        // Ours: what is assumed of the windows' noise is what the margin leaves room for, one window in twenty beyond it.
+        let noise = Noise::assumed(self.config.sizing_margin.max(0.01) / 1.645);
+        let grant = volume.grant.get_or_insert_with(|| Grant::new(host, load, noise));
         let failed = grant.shrunk_from.is_some() && blocks > before;
         if failed {
             grant.insufficient = Some(grant.insufficient.unwrap_or(0).max(before));
         }
-        grant.changed(blocks, fill_intervals(blocks.saturating_sub(before), fill_rate));
-        if let Some(served) = serves.filter(|served| !grant.serves.contains(served)) {
-            grant.serves.push(served);
+        // What waited at the origin until now is answered late in the interval after the fill.
+        let fill = fill_intervals(blocks.saturating_sub(before), fill_rate);
+        grant.changed(blocks, fill, usize::from(overloaded));
+        if grant.serve(&serves) {
             grant.rate_at_grant = load;
             grant.removal = Default::default();
         }

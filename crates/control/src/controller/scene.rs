@@ -5,8 +5,8 @@ use crate::config::ControlConfig;
 use crate::inventory::{OriginSpec, VolumeId};
 use crate::objective::{Objective, Statistic, Target};
 use crate::performance::{
-    Demand, ObservedLoad, OriginModel, OriginPrediction, Prediction, WorkloadModel, fit_servers, infer,
-    predict,
+    Demand, ObservedLoad, OriginModel, OriginPrediction, Prediction, Service, WorkloadModel, fit_servers,
+    infer, predict,
 };
 use forebay_locality::MissRatioCurve;
 use std::collections::BTreeMap;
@@ -25,6 +25,8 @@ pub(super) struct Party {
     pub(super) curve: Option<Arc<MissRatioCurve>>,
     /// The blocks ordered now.
     pub(super) blocks: u64,
+    /// The blocks cached now.
+    used: u64,
     /// Observed hit ratio over that of the curve, where the cache is warm.
     correction: f64,
     model: WorkloadModel,
@@ -40,6 +42,8 @@ pub(super) struct Scene {
     pub(super) basis: &'static str,
     pub(super) parties: Vec<Party>,
     pub(super) utilisation: f64,
+    /// The longest service time that was seen, in seconds; 0 where nothing reached the origin.
+    pub(super) service: f64,
 }
 
 /// The load that a sample put on the origin.
@@ -51,6 +55,21 @@ fn load_of(sample: &Sample) -> ObservedLoad {
         write_latency: sample.write_latency,
         outstanding: sample.backlogged.then_some(sample.outstanding.max(1.0)),
     }
+}
+
+/// The share of a volume's misses that join a read under way, and so are no work for the origin: what is in flight serves
+/// as a cache that is as large as it holds blocks (ours). At an overloaded origin that is many.
+fn joined(volume: &Volume, recent: &Sample) -> f64 {
+    let Some(curve) = &volume.curve else { return 0.0 };
+    let missed = curve.miss_ratio_at(volume.used_blocks);
+    let blocks = (recent.read_bytes / volume.block_bytes() as f64).max(1.0);
+    let waiting = recent.miss_rate * recent.miss_latency * blocks;
+    let mut sent = 1.0;
+    for _ in 0..4 {
+        let inflight = volume.used_blocks + (waiting * sent) as u64;
+        sent = if missed > 0.0 { curve.miss_ratio_at(inflight) / missed } else { 1.0 };
+    }
+    (1.0 - sent).clamp(0.0, 0.9)
 }
 
 /// Fits the number of servers from the histories of an origin's volumes.
@@ -82,6 +101,8 @@ impl Scene {
         volumes: &BTreeMap<VolumeId, Volume>,
         spec: Option<&OriginSpec>,
         fitted: Option<f64>,
+        utilisation: Option<f64>,
+        service_before: Option<f64>,
         config: &ControlConfig,
     ) -> Scene {
         let configured = spec.and_then(|spec| spec.servers);
@@ -94,11 +115,21 @@ impl Scene {
             servers: servers.max(1.0),
             service_cv2: spec.and_then(|spec| spec.service_cv2).unwrap_or(SERVICE_CV2),
         };
-        let recents: Vec<Sample> = ids.iter().map(|id| volumes[id].recent(config.recent_intervals)).collect();
-        let inferred = infer(&origin, &recents.iter().map(load_of).collect::<Vec<_>>());
-        let known: f64 = inferred.services.iter().map(|service| service.0).fold(0.0, f64::max);
-        let fallback =
-            spec.and_then(|spec| spec.service).map_or(known.max(1e-4), |service| service.as_secs_f64());
+        // What was seen before a cache or a load on this origin last changed says nothing of now.
+        let steady = ids.iter().map(|id| volumes[id].steady).min().unwrap_or(0);
+        let count = config.recent_intervals.min(steady).max(1);
+        let recents: Vec<Sample> = ids.iter().map(|id| volumes[id].recent(count)).collect();
+        let loads: Vec<ObservedLoad> = (ids.iter().zip(&recents))
+            .map(|(id, recent)| {
+                let load = load_of(recent);
+                ObservedLoad { read_rate: load.read_rate * (1.0 - joined(&volumes[id], recent)), ..load }
+            })
+            .collect();
+        let inferred = infer(&origin, &loads, utilisation);
+        let known: f64 = inferred.services.iter().map(|service| service.read).fold(0.0, f64::max);
+        let fallback = spec.and_then(|spec| spec.service).map(|service| service.as_secs_f64());
+        // A cache that answers everything hides the origin: what was seen of it before still holds.
+        let fallback = fallback.or((known > 0.0).then_some(known)).or(service_before).unwrap_or(1e-4);
         let mut parties: Vec<Party> = ids
             .iter()
             .zip(&recents)
@@ -119,7 +150,8 @@ impl Scene {
                 }
             }
         }
-        Scene { origin, basis, parties, utilisation: baseline.utilisation }
+        let utilisation = utilisation.unwrap_or(baseline.utilisation);
+        Scene { origin, basis, parties, utilisation, service: known }
     }
 
     /// The place of a volume.
@@ -130,6 +162,11 @@ impl Scene {
     /// The blocks ordered now.
     pub(super) fn blocks(&self) -> Vec<u64> {
         self.parties.iter().map(|party| party.blocks).collect()
+    }
+
+    /// The blocks cached now.
+    pub(super) fn blocks_used(&self) -> Vec<u64> {
+        self.parties.iter().map(|party| party.used).collect()
     }
 
     fn predict(&self, blocks: &[u64]) -> OriginPrediction {
@@ -193,13 +230,7 @@ impl Party {
     }
 }
 
-fn party(
-    volume: &Volume,
-    recent: &Sample,
-    service: (f64, f64),
-    fallback: f64,
-    config: &ControlConfig,
-) -> Party {
+fn party(volume: &Volume, recent: &Sample, service: Service, fallback: f64, config: &ControlConfig) -> Party {
     let reads = recent.hit_rate + recent.miss_rate;
     let seen = if reads > 0.0 { recent.hit_rate / reads } else { 0.0 };
     let blocks = volume.blocks();
@@ -220,8 +251,10 @@ fn party(
         } else {
             config.hit_latency_ns as f64 / 1e9
         },
-        read_service: known(service.0),
-        write_service: known(service.1),
+        read_service: known(service.read),
+        write_service: known(service.write),
+        read_stretch: service.read_stretch,
+        write_stretch: service.write_stretch,
         latency_cv2: None,
         read_bytes: recent.read_bytes,
         write_bytes: recent.write_bytes,
@@ -231,6 +264,7 @@ fn party(
         recent: *recent,
         curve: volume.curve.clone(),
         blocks,
+        used: volume.used_blocks.min(blocks),
         correction,
         model,
         objectives: volume.spec.objectives.iter().map(|objective| (*objective, 1.0)).collect(),

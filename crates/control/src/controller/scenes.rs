@@ -60,7 +60,13 @@ impl Controller {
                 }
             }
         };
-        let scene = Scene::build(&ids, &self.volumes, spec, fitted, &self.config);
+        let said = self.busy.get(&origin).filter(|said| !said.is_empty());
+        let utilisation = said.map(|said| said.iter().sum::<f64>() / said.len() as f64);
+        let before = self.services.get(&origin).copied();
+        let scene = Scene::build(&ids, &self.volumes, spec, fitted, utilisation, before, &self.config);
+        if scene.service > 0.0 {
+            self.services.insert(origin, scene.service);
+        }
         scenes.list.push(scene);
         scenes.by_origin.insert(origin, scenes.list.len() - 1);
         scenes.list.len() - 1

@@ -69,8 +69,7 @@ impl Controller {
         for volume in self.volumes.values() {
             if let Some(grant) = &volume.grant {
                 for served in &grant.serves {
-                    *filling.entry(*served).or_default() |=
-                        grant.age <= grant.guard.min(self.config.feedback.guard_max);
+                    *filling.entry(*served).or_default() |= volume.is_filling(&self.config.feedback);
                 }
             }
         }

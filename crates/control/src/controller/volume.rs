@@ -2,7 +2,7 @@
 
 use crate::config::ControlConfig;
 use crate::conformance::{Judgement, Verdict, WindowTotals, judge};
-use crate::feedback::{Phase, PhaseMemory};
+use crate::feedback::{FeedbackRules, Noise, Phase, PhaseMemory};
 use crate::inventory::{HostId, VolumeId, VolumeSpec};
 use crate::observation::VolumeObservation;
 use crate::removal::RemovalCounters;
@@ -120,6 +120,16 @@ impl Sample {
             if weight > 0.0 { samples.clone().map(|s| of(s) * by(s)).sum::<f64>() / weight } else { 0.0 }
         };
         let reads = |sample: &Sample| sample.hit_rate + sample.miss_rate;
+        // A closed loop keeps its requests outstanding and takes the rate that it gets; an open one keeps its rate, and what
+        // is outstanding varies: also at an origin that it overloads, where it is never idle either. By a twentieth
+        // both may vary.
+        let variation = |of: fn(&Sample) -> f64| {
+            let mean = average(of);
+            let squares = samples.clone().map(|sample| (of(sample) - mean).powi(2)).sum::<f64>();
+            (squares / count).sqrt() / mean.max(1e-9)
+        };
+        let steady = variation(|s| s.outstanding) <= variation(|s| s.arrival_rate).max(0.05);
+        let backlogged = samples.clone().filter(|s| s.backlogged).count();
         Sample {
             arrival_rate: average(|s| s.arrival_rate),
             hit_rate: average(|s| s.hit_rate),
@@ -129,7 +139,7 @@ impl Sample {
             miss_latency: weighted(|s| s.miss_latency, |s| s.miss_rate),
             write_latency: weighted(|s| s.write_latency, |s| s.write_rate),
             outstanding: average(|s| s.outstanding),
-            backlogged: 2 * samples.clone().filter(|s| s.backlogged).count() > samples.clone().count(),
+            backlogged: steady && 2 * backlogged > samples.clone().count(),
             read_bytes: weighted(|s| s.read_bytes, reads),
             write_bytes: weighted(|s| s.write_bytes, |s| s.write_rate),
             working_set: average(|s| s.working_set),
@@ -176,7 +186,13 @@ pub(super) struct Grant {
     /// Intervals since the last change, and those that it needs to fill.
     pub(super) age: usize,
     pub(super) guard: usize,
+    /// Intervals in which the origin answers what waited for it before.
+    pub(super) drain: usize,
     pub(super) errors: VecDeque<f64>,
+    /// How much errors differ while nothing changes.
+    pub(super) noise: Noise,
+    /// The errors are those of a load that has just changed.
+    pub(super) fresh: bool,
     /// The largest size that failed in this phase.
     pub(super) insufficient: Option<u64>,
     /// The phase, and for how many intervals another one has been seen.
@@ -191,15 +207,18 @@ pub(super) struct Grant {
 }
 
 impl Grant {
-    pub(super) fn new(host: HostId, blocks: u64, rate_at_grant: f64) -> Grant {
+    pub(super) fn new(host: HostId, rate_at_grant: f64, noise: Noise) -> Grant {
         Grant {
             serves: Vec::new(),
             host,
-            blocks,
+            blocks: 0,
             rate_at_grant,
             age: 0,
             guard: 0,
+            drain: 0,
             errors: VecDeque::new(),
+            noise,
+            fresh: false,
             insufficient: None,
             phase: None,
             shrunk_from: None,
@@ -207,6 +226,17 @@ impl Grant {
             mismatch: 0,
             limited_until: 0,
         }
+    }
+
+    /// Takes more beneficiaries in; whether there was a new one.
+    pub(super) fn serve(&mut self, served: &[VolumeId]) -> bool {
+        let before = self.serves.len();
+        for id in served {
+            if !self.serves.contains(id) {
+                self.serves.push(*id);
+            }
+        }
+        self.serves.len() > before
     }
 
     pub(super) fn push_error(&mut self, error: f64) {
@@ -219,7 +249,7 @@ impl Grant {
     /// Sees a phase; a new one that lasts makes what failed in the old one count no more.
     pub(super) fn see_phase(&mut self, seen: Phase) {
         match &mut self.phase {
-            Some((phase, others)) if *phase != seen => {
+            Some((phase, others)) if phase.distance(&seen) >= 1.0 => {
                 *others += 1;
                 if *others >= PHASE_LASTS {
                     (self.phase, self.insufficient) = (Some((seen, 0)), None);
@@ -231,12 +261,22 @@ impl Grant {
     }
 
     /// Starts a new episode after the size changed.
-    pub(super) fn changed(&mut self, blocks: u64, guard: usize) {
+    pub(super) fn changed(&mut self, blocks: u64, guard: usize, drain: usize) {
         self.shrunk_from = (blocks < self.blocks).then_some(self.blocks);
         self.blocks = blocks;
         self.age = 0;
-        self.guard = guard;
+        (self.guard, self.drain) = (guard, drain);
+        self.noise.learn(self.errors.make_contiguous());
         self.errors.clear();
+        self.fresh = false;
+    }
+
+    /// Forgets what was seen of another load than that of the last `count` windows.
+    pub(super) fn load_changed(&mut self, count: usize) {
+        let old: Vec<f64> = self.errors.drain(..self.errors.len().saturating_sub(count)).collect();
+        self.noise.learn(&old);
+        self.fresh = true;
+        self.insufficient = None;
     }
 }
 
@@ -251,6 +291,8 @@ pub(super) struct Volume {
     pub(super) curve_accesses: u64,
     pub(super) sequential_share: f64,
     pub(super) used_blocks: u64,
+    /// Intervals since its cache or its load last changed.
+    pub(super) steady: usize,
     pub(super) earlier_zones: VecDeque<Vec<u64>>,
     pub(super) grant: Option<Grant>,
     pub(super) memory: PhaseMemory,
@@ -272,6 +314,7 @@ impl Volume {
             curve_accesses: 0,
             sequential_share: 0.0,
             used_blocks: 0,
+            steady: 0,
             earlier_zones: VecDeque::new(),
             grant: None,
             memory: PhaseMemory::default(),
@@ -298,6 +341,7 @@ impl Volume {
         }
         self.sequential_share = observed.sequential_share;
         self.used_blocks = observed.cache.used_blocks;
+        self.steady = self.steady.saturating_add(1);
         for (track, objective) in self.tracks.iter_mut().zip(&self.spec.objectives) {
             track.totals.add(observed, interval);
             // Half an interval of tolerance: timers are late.
@@ -375,6 +419,21 @@ impl Volume {
         let sets: Vec<f64> = self.history.iter().map(|sample| sample.working_set).collect();
         let usual = percentile(&sets, 50.0).unwrap_or(0.0);
         (recent.working_set - usual).abs() <= 0.3 * usual.max(recent.working_set)
+    }
+
+    /// Whether what its cache was given last neither is full nor has had the time to fill.
+    pub(super) fn is_filling(&self, rules: &FeedbackRules) -> bool {
+        self.grant.as_ref().is_some_and(|grant| {
+            let full = self.used_blocks * 50 >= grant.blocks * 49;
+            grant.age <= if full { grant.drain } else { grant.guard.min(rules.guard_max) + grant.drain }
+        })
+    }
+
+    /// The phase of a sample of a loop that is `closed` or open: by what such a loop keeps, whatever it gets.
+    pub(super) fn phase_of(sample: &Sample, closed: bool) -> Phase {
+        let intensity = if closed { sample.outstanding * 100.0 } else { sample.arrival_rate };
+        let reads = sample.hit_rate + sample.miss_rate;
+        Phase::of(intensity, reads / sample.rate().max(1e-9), sample.working_set as u64)
     }
 
     /// The block size in bytes.

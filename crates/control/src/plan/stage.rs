@@ -116,6 +116,8 @@ impl<'a> Stage<'a> {
             read_service: self.origin.model.service(read_bytes, volume.load.sequential_share),
             write_service: self.origin.model.service(write_bytes, 0.0)
                 * self.origin.model.write_cost.max(0.0),
+            read_stretch: 1.0,
+            write_stretch: 1.0,
             latency_cv2: None,
             read_bytes,
             write_bytes,

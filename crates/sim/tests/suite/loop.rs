@@ -89,3 +89,50 @@ fn the_optimum_in_hindsight_suffices_and_a_step_less_does_not() {
     assert!(share(optimum) >= found.conforming_share);
     assert!(share(optimum - step.get()) < found.conforming_share);
 }
+
+/// The load of the third phase is that of the first: its size is used at the end of the first interval that misses.
+#[test]
+fn the_size_of_a_remembered_phase_is_used_within_an_interval() {
+    let scenario = scenario(
+        r#"
+        name = "phases"
+        duration = "1300s"
+        cache = { memory = "128MiB", interval = "10s" }
+        origin = [{ name = "o", type = "servers", servers = 3, service = "5ms", distribution = "exponential" }]
+        [[volume]]
+        name = "db"
+        size = "1GiB"
+        load = [
+            { arrivals = "poisson", rate = 1000, theta = 0.9, working_set = "64MiB" },
+            { from = "600s", arrivals = "poisson", rate = 700, theta = 0.9, working_set = "64MiB" },
+            { from = "1100s", arrivals = "poisson", rate = 1000, theta = 0.9, working_set = "64MiB" },
+        ]
+        [[objective]]
+        volume = "db"
+        latency = "6ms"
+        "#,
+    );
+    for seed in [1, 2, 3] {
+        let outcome = run(&scenario, seed);
+        let db = &outcome.volumes[0];
+        let quota = |at_s: f64| {
+            let row = db.intervals.iter().find(|row| row.at_s >= at_s).expect("within the run");
+            row.quota_blocks
+        };
+        let (first, second, third) = (quota(600.0), quota(1_100.0), quota(1_120.0));
+        let recalled = outcome.decisions.iter().find(|decision| {
+            decision.kind == DecisionKind::PhaseRemembered && decision.at > forebay_units::Nanos::secs(1_100)
+        });
+        println!(
+            "phases, seed {seed}: {first}, {second}, {third} blocks, recalled {:?}",
+            recalled.map(|d| d.at)
+        );
+        assert!(second < first, "seed {seed}: {second} of {first}");
+        let recalled = recalled.unwrap_or_else(|| panic!("seed {seed}: nothing is remembered"));
+        assert!(recalled.at <= forebay_units::Nanos::secs(1_110), "seed {seed}: {}", recalled.at);
+        assert!(third.abs_diff(first) * 10 <= first, "seed {seed}: {third} and {first}");
+        let late = db.objectives[0].windows.iter().filter(|row| row.at_s > 1_140.0);
+        let missed = late.filter(|row| row.verdict == forebay_control::conformance::Verdict::Nonconforming);
+        assert!(missed.count() <= 2, "seed {seed}");
+    }
+}

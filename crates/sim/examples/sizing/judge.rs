@@ -1,0 +1,292 @@
+//! Runs a case under a law and under static sizes, and compares.
+
+use crate::cases::Case;
+use forebay_control::conformance::Verdict;
+use forebay_control::feedback::Law;
+use forebay_sim::scenario::{Scenario, Sizing};
+use forebay_sim::{Outcome, Simulation};
+use forebay_units::Bytes;
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::Mutex;
+
+/// The share of windows that are to conform.
+const SHARE: f64 = 0.99;
+/// Of the optimum, relative: bisection ends here.
+const RESOLUTION: f64 = 0.005;
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    /// Share of conforming windows in the steady part.
+    share: f64,
+    /// Mean bytes in the steady part, and the most at any time from the case's beginning on.
+    mean: f64,
+    most: f64,
+    /// Seconds after the beginning from which on the share holds; infinite if never.
+    settled_s: f64,
+}
+
+/// The optimum of a case and a seed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Optimum {
+    /// The smallest static size.
+    bytes: f64,
+    /// The share that it is for: 0.99, or what all the memory reaches.
+    share: f64,
+    /// Seconds that it needs from cold.
+    cold_s: f64,
+}
+
+/// Optima that were found.
+#[derive(Debug, Default)]
+pub(crate) struct Optima {
+    found: BTreeMap<(String, u64), Optimum>,
+    path: Option<String>,
+}
+
+impl Optima {
+    /// From a file of lines `case seed bytes share seconds`; nothing where there is none.
+    pub(crate) fn read(path: Option<&str>) -> Optima {
+        let text = path.and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
+        let parse = |line: &str| {
+            let mut words = line.split_whitespace();
+            let name = words.next()?.to_owned();
+            let numbers: Vec<f64> = words.filter_map(|word| word.parse().ok()).collect();
+            let [seed, bytes, share, cold_s] = numbers[..] else { return None };
+            Some(((name, seed as u64), Optimum { bytes, share, cold_s }))
+        };
+        Optima { found: text.lines().filter_map(parse).collect(), path: path.map(str::to_owned) }
+    }
+
+    /// Writes them back, where a file was named.
+    fn write(&self) {
+        let Some(path) = &self.path else { return };
+        let lines: Vec<String> = self
+            .found
+            .iter()
+            .map(|((name, seed), o)| format!("{name} {seed} {} {} {}\n", o.bytes, o.share, o.cold_s))
+            .collect();
+        fs::write(path, lines.concat()).expect("the file of the optima can be written");
+    }
+}
+
+/// A law against the optimum.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Judged {
+    run: Run,
+    optimum: Optimum,
+}
+
+impl Judged {
+    fn ratio(&self) -> f64 {
+        self.run.mean / self.optimum.bytes.max(1.0)
+    }
+
+    fn overshoot(&self) -> f64 {
+        self.run.most / self.optimum.bytes.max(1.0)
+    }
+
+    fn allowed_s(&self, case: &Case) -> f64 {
+        match case.step_s {
+            0.0 => 1.2 * self.optimum.cold_s + 12.0 * case.interval_s(),
+            _ => self.optimum.cold_s + 2.0 * case.interval_s(),
+        }
+    }
+}
+
+fn measure(case: &Case, scenario: &Scenario, seed: u64) -> (Run, Outcome) {
+    let outcome = Simulation::new(scenario, &case.traces, Some(seed)).expect("a good case").run();
+    let volume = &outcome.volumes[0];
+    let objective = &volume.objectives[0];
+    let windows: Vec<(f64, bool)> = objective
+        .windows
+        .iter()
+        .filter(|row| row.at_s > case.step_s && row.verdict != Verdict::LowLoad)
+        .map(|row| (row.at_s, row.verdict == Verdict::Conforming))
+        .collect();
+    // From the end backwards: the earliest window from which on enough conform.
+    let (mut good, mut settled_s) = (0.0, f64::INFINITY);
+    for (count, (at_s, conforms)) in windows.iter().rev().enumerate() {
+        good += f64::from(u8::from(*conforms));
+        if *conforms && good >= SHARE * (count + 1) as f64 {
+            settled_s = at_s - case.step_s - case.interval_s();
+        }
+    }
+    let block = volume.block_bytes as f64;
+    let most = volume.intervals.iter().filter(|row| row.at_s > case.step_s).map(|row| row.quota_blocks).max();
+    let run = Run {
+        share: objective.conforming_share.unwrap_or(0.0),
+        mean: volume.totals.quota_blocks_mean * block,
+        most: most.unwrap_or(0) as f64 * block,
+        settled_s,
+    };
+    (run, outcome)
+}
+
+fn fixed(case: &Case, bytes: f64) -> Scenario {
+    let mut scenario = case.scenario.clone();
+    scenario.cache.sizing = Sizing::Fixed;
+    for (at, volume) in scenario.volume.iter_mut().enumerate() {
+        (volume.minimum, volume.maximum) = (Bytes::ZERO, None);
+        volume.cache = (at == 0).then_some(Bytes(bytes as u64));
+    }
+    scenario
+}
+
+/// The smallest static size by bisection; `guess` is where it begins.
+fn optimum(case: &Case, seed: u64, guess: f64) -> Optimum {
+    let run = |bytes: f64| measure(case, &fixed(case, bytes), seed).0;
+    let most = case.scenario.cache.memory.as_f64().min(case.scenario.volume[0].size.as_f64());
+    let share = run(most).share.min(SHARE);
+    let suffices = |bytes: f64| run(bytes).share >= share - 1e-9;
+    let (mut low, mut high) = (0.0, most);
+    let mut probe = guess.clamp(65_536.0, most);
+    let mut reach = 1.1;
+    while probe < high && probe > low {
+        if suffices(probe) {
+            high = probe;
+            if low > 0.0 {
+                break;
+            }
+            probe /= reach;
+        } else {
+            low = probe;
+            if high < most {
+                break;
+            }
+            probe *= reach;
+        }
+        reach *= reach;
+    }
+    while high - low > (high * RESOLUTION).max(16_384.0) {
+        let middle = (low + high) / 2.0;
+        if suffices(middle) { high = middle } else { low = middle }
+    }
+    Optimum { bytes: high, share, cold_s: run(high).settled_s }
+}
+
+/// Judges every law in a case with a seed.
+pub(crate) fn judge(
+    case: &Case,
+    seed: u64,
+    laws: &[String],
+    optima: &Mutex<Optima>,
+    decisions: bool,
+) -> Vec<Judged> {
+    let runs: Vec<Run> = laws
+        .iter()
+        .map(|law| {
+            let mut scenario = case.scenario.clone();
+            scenario.control.feedback.law = match law.as_str() {
+                "model" => Law::Model,
+                "plain" => Law::Plain,
+                other => panic!("law `{other}` is not known: expected `model` or `plain`"),
+            };
+            let (run, outcome) = measure(case, &scenario, seed);
+            if decisions {
+                tell(case, law, seed, &outcome);
+            }
+            run
+        })
+        .collect();
+    let key = (case.name.clone(), seed);
+    let known = optima.lock().expect("no panic").found.get(&key).copied();
+    let optimum = known.unwrap_or_else(|| {
+        let guess = if runs.first().is_some_and(|run| run.mean > 0.0) { runs[0].mean } else { 1e7 };
+        let found = optimum(case, seed, guess);
+        let mut optima = optima.lock().expect("no panic");
+        optima.found.insert(key, found);
+        optima.write();
+        found
+    });
+    runs.into_iter().map(|run| Judged { run, optimum }).collect()
+}
+
+fn tell(case: &Case, law: &str, seed: u64, outcome: &Outcome) {
+    let mut lines = vec![format!("## {} {law} seed {seed}", case.name)];
+    let volume = &outcome.volumes[0];
+    let mut windows = volume.objectives[0].windows.iter().peekable();
+    let mut decisions = outcome.decisions.iter().peekable();
+    for row in &volume.intervals {
+        let mut value = String::new();
+        while let Some(window) = windows.next_if(|window| window.at_s <= row.at_s + 1e-9) {
+            value = format!("{:.5} {:?}", window.value.unwrap_or(0.0), window.verdict);
+        }
+        lines.push(format!(
+            "{:7.1} quota {:7} used {:7} hit {:.3} arrivals {:6.0} mean {:8.2} ms | {value}",
+            row.at_s,
+            row.quota_blocks,
+            row.used_blocks,
+            row.hit_ratio.unwrap_or(0.0),
+            row.arrivals_per_second,
+            row.latency.mean_ms.unwrap_or(0.0)
+        ));
+        while let Some(decision) = decisions.next_if(|decision| decision.at.as_secs_f64() <= row.at_s + 1e-9)
+        {
+            let facts: Vec<String> =
+                decision.facts.iter().map(|fact| format!("{}={:?}", fact.name, fact.value)).collect();
+            lines.push(format!("        {:?} {} | {}", decision.kind, decision.summary, facts.join(" ")));
+        }
+    }
+    println!("{}", lines.join("\n"));
+}
+
+/// The table: one line per case and law, over all seeds.
+pub(crate) fn print(cases: &[Case], laws: &[String], results: &BTreeMap<(usize, u64), Vec<Judged>>) {
+    println!(
+        "size/optimum and overshoot: median and worst; conforming: mean and least; settled: median and worst in seconds, and \
+         in how many seeds within what is allowed ({SHARE} of windows)"
+    );
+    println!(
+        "{:22} {:6} {:>9} {:>13} {:>13} {:>13} {:>16} {:>7}",
+        "case", "law", "optimum", "size/optimum", "conforming", "overshoot", "settled", "in time"
+    );
+    let mut kept: BTreeMap<&str, [u32; 5]> = BTreeMap::new();
+    for (at, case) in cases.iter().enumerate() {
+        for (number, law) in laws.iter().enumerate() {
+            let judged: Vec<Judged> =
+                results.iter().filter(|((case, _), _)| *case == at).map(|(_, all)| all[number]).collect();
+            let spread = |value: &dyn Fn(&Judged) -> f64| {
+                let mut values: Vec<f64> = judged.iter().map(value).collect();
+                values.sort_by(f64::total_cmp);
+                (values[values.len() / 2], values[values.len() - 1])
+            };
+            let (ratio, overshoot) = (spread(&Judged::ratio), spread(&Judged::overshoot));
+            let (share, settled) = (spread(&|j| -j.run.share), spread(&|j| j.run.settled_s));
+            let mean_share = judged.iter().map(|j| j.run.share).sum::<f64>() / judged.len() as f64;
+            let count = |holds: &dyn Fn(&Judged) -> bool| judged.iter().filter(|j| holds(j)).count() as u32;
+            let good = [
+                count(&|j| j.ratio() <= 1.05 && j.run.share >= j.optimum.share - 1e-9),
+                count(&|j| j.run.settled_s <= j.allowed_s(case)),
+                count(&|j| j.overshoot() <= 1.3),
+                count(&|j| j.run.share >= j.optimum.share - 1e-9),
+                judged.len() as u32,
+            ];
+            let sum = kept.entry(law.as_str()).or_default();
+            sum.iter_mut().zip(good).for_each(|(sum, good)| *sum += good);
+            println!(
+                "{:22} {:6} {:>6.1}MiB {:>6.3} {:>6.3} {:>6.3} {:>6.3} {:>6.2} {:>6.2} {:>8.0} {:>7.0} {:>4}/{}",
+                case.name,
+                law,
+                spread(&|j| j.optimum.bytes).0 / 1_048_576.0,
+                ratio.0,
+                ratio.1,
+                mean_share,
+                -share.1,
+                overshoot.0,
+                overshoot.1,
+                settled.0,
+                settled.1,
+                good[1],
+                judged.len()
+            );
+        }
+    }
+    for (law, [size, time, overshoot, share, all]) in kept {
+        println!(
+            "{law}: of {all} runs {share} conform as often as the optimum, {size} of them with at most 1.05 of its size; {time} \
+             settle in the time allowed; {overshoot} overshoot by at most 30 %"
+        );
+    }
+}

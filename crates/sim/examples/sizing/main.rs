@@ -1,0 +1,78 @@
+//! Prints how near the controller's sizing comes to the least static cache that hindsight would choose.
+//!
+//! `cargo run --release -p forebay-sim --example sizing -- --seeds 101,102` runs every case of `cases` under each law and
+//! finds the optimum by bisection; `--only PART` takes the cases whose name holds PART, `--laws model,plain` the laws,
+//! `--optima FILE` keeps what was found between runs (it depends on cases, seeds and the simulator, not on the law), and
+//! `--decisions` prints what the controller did. Cases on the shared traces need their folder in `FOREBAY_TRACES`.
+
+mod cases;
+mod judge;
+
+use judge::{Judged, Optima};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+/// What the command line asks for.
+struct Asked {
+    seeds: Vec<u64>,
+    only: Vec<String>,
+    laws: Vec<String>,
+    optima: Option<String>,
+    decisions: bool,
+    threads: usize,
+}
+
+fn asked() -> Asked {
+    let mut asked = Asked {
+        seeds: vec![1],
+        only: Vec::new(),
+        laws: vec!["model".to_owned(), "plain".to_owned()],
+        optima: None,
+        decisions: false,
+        threads: 2,
+    };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let mut value = || words.next().unwrap_or_else(|| panic!("`{word}` needs a value"));
+        let list = |text: String| text.split(',').map(str::to_owned).collect::<Vec<_>>();
+        match word.as_str() {
+            "--seeds" => {
+                asked.seeds = list(value()).iter().map(|seed| seed.parse().expect("a seed")).collect()
+            }
+            "--only" => asked.only = list(value()),
+            "--laws" => asked.laws = list(value()),
+            "--optima" => asked.optima = Some(value()),
+            "--threads" => asked.threads = value().parse().expect("a number of threads"),
+            "--decisions" => asked.decisions = true,
+            other => panic!(
+                "`{other}` is not known: expected --seeds, --only, --laws, --optima, --threads or --decisions"
+            ),
+        }
+    }
+    asked
+}
+
+fn main() {
+    let asked = asked();
+    let cases: Vec<cases::Case> = cases::all()
+        .into_iter()
+        .filter(|case| asked.only.is_empty() || asked.only.iter().any(|part| case.name.contains(part)))
+        .collect();
+    let optima = Mutex::new(Optima::read(asked.optima.as_deref()));
+    let jobs: Mutex<Vec<(usize, u64)>> = Mutex::new(
+        (0..cases.len()).rev().flat_map(|case| asked.seeds.iter().map(move |&seed| (case, seed))).collect(),
+    );
+    let results: Mutex<BTreeMap<(usize, u64), Vec<Judged>>> = Mutex::new(BTreeMap::new());
+    std::thread::scope(|scope| {
+        for _ in 0..asked.threads {
+            scope.spawn(|| {
+                loop {
+                    let Some((at, seed)) = jobs.lock().expect("no panic").pop() else { break };
+                    let found = judge::judge(&cases[at], seed, &asked.laws, &optima, asked.decisions);
+                    results.lock().expect("no panic").insert((at, seed), found);
+                }
+            });
+        }
+    });
+    judge::print(&cases, &asked.laws, &results.into_inner().expect("no panic"));
+}
