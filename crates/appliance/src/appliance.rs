@@ -42,8 +42,8 @@ pub struct ApplianceConfig {
     pub connections_max: usize,
     /// Maxima of each worker.
     pub limits: ServiceLimits,
-    /// How long a worker lets a batch form after one of 32 requests; proportionally less after smaller ones, and not at all
-    /// below 8. Default 32 us; zero never waits.
+    /// How long a worker lets a batch form at most after a turn of 8 or more requests: half of what the turn took, or this. Default
+    /// 32 us; zero never waits.
     pub batch_wait: Duration,
     /// The volumes at the start.
     pub volumes: Vec<VolumeConfig>,

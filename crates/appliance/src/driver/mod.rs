@@ -52,13 +52,9 @@ pub(crate) const SLICES_MAX: usize = 64;
 /// Events per `epoll_wait` (ours).
 pub(crate) const EVENTS_MAX: usize = 128;
 
-/// How long a worker lets the next batch form after one of [`BATCH_FULL`] requests; less after smaller ones (ours: a
-/// microsecond per request is less than a client needs for one. With 20 us at a queue depth of 32 a hit of 4 KiB cost a fifth more
-/// processor time; with 48 us a fast client waited for its replies).
+/// How long a worker lets the next batch form at most; half of what the last turn took, if that is less (ours: a wait of a fixed
+/// microsecond per request saved processor time on a slow machine and kept a client waiting on one twice as fast).
 pub const BATCH_WAIT: Duration = Duration::from_micros(32);
-
-/// Requests in a turn from which on the next turn waits the whole [`BATCH_WAIT`] (ours).
-pub(crate) const BATCH_FULL: usize = 32;
 
 /// Requests in a turn below which the next one does not wait at all: waiting takes longer than it saves (ours; with any
 /// batch of two waiting 20 us, 4 KiB reads at a queue depth of 4 took 28 us instead of the 14 us of a server that never waits).

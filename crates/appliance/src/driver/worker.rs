@@ -6,7 +6,7 @@
 use super::flash::VolumeFlash;
 use super::inbox::{ConnectionGuard, Content, Inbox, Message, VolumeSink};
 use super::socket::{Received, Socket};
-use super::{BATCH_FULL, BATCH_MIN, EVENTS_MAX, RECEIVE_BYTES};
+use super::{BATCH_MIN, EVENTS_MAX, RECEIVE_BYTES};
 use crate::clock::Clock;
 use crate::service::{Service, ServiceLimits};
 use crate::slab::SlabKey;
@@ -214,11 +214,12 @@ impl Worker {
                 let _ = ending.reply.send(ending.all_in_time);
                 return;
             }
-            // Who sent many requests at once will do so again: a short wait lets one receive yield many. It grows with
-            // the batch, so that it costs each request little, and a client with few requests never waits.
+            // Who sent many requests at once will do so again: a short wait lets one receive yield many. It is half of what this
+            // turn took, so that it keeps pace with the machine: a client needs longer for a request than a worker, and still finds
+            // replies when the wait is over. A client with few requests never waits.
             if requests >= BATCH_MIN {
-                let share = requests.min(BATCH_FULL) as u32;
-                let wait = self.batch_wait * share / BATCH_FULL as u32;
+                let wait = Duration::from(self.clock.now().saturating_since(now)) / 2;
+                let wait = wait.min(self.batch_wait);
                 if !wait.is_zero() {
                     std::thread::sleep(wait);
                 }
