@@ -25,9 +25,9 @@ const WAKE: u64 = u64::MAX;
 /// Listener `i` has this plus `i`; keys of handshakes lie below, since a generation would have to reach 2^31 first.
 const LISTENERS: u64 = 1 << 63;
 
-/// Answers of a handshake that its client has not taken, above which it is disconnected (ours: a list of thousands of
-/// exports fits).
-const HANDSHAKE_OUTPUT_BYTES_MAX: usize = 16 << 20;
+/// Answers of a handshake that its client has not taken, above which no more of its questions are answered (ours). One answer may pass
+/// it: a list of all exports.
+const HANDSHAKE_OUTPUT_BYTES_MAX: usize = 64 << 10;
 
 /// How long no connection is accepted after the system had no file descriptor left for one.
 const ACCEPT_PAUSE: Nanos = Nanos::millis(100);
@@ -242,8 +242,14 @@ impl Acceptor {
 
     /// Receives, answers and sends as far as it goes without waiting.
     fn proceed(&mut self, key: SlabKey) {
-        let Some(handshake) = self.handshakes.get_mut(key) else { return };
-        let received = match handshake.starts_tls {
+        while self.step(key) {}
+    }
+
+    /// Likewise, as far as the answers may wait; whether all of them were sent, so that there is more to do.
+    fn step(&mut self, key: SlabKey) -> bool {
+        let Some(handshake) = self.handshakes.get_mut(key) else { return false };
+        // Who does not take its answers is not asked for more questions.
+        let received = match handshake.starts_tls || !handshake.output.is_empty() {
             true => Received::Nothing,
             false => handshake.socket.receive(&mut self.buffer),
         };
@@ -253,7 +259,7 @@ impl Acceptor {
             Received::End => {
                 handshake.note_refusal();
                 self.handshakes.remove(key);
-                return;
+                return false;
             }
         }
         let mut chosen = None;
@@ -301,6 +307,7 @@ impl Acceptor {
             }
         }
         handshake.input.drain(..consumed);
+        let is_full = handshake.output.len() > HANDSHAKE_OUTPUT_BYTES_MAX;
         while !handshake.output.is_empty() {
             match handshake.socket.send(&handshake.output) {
                 Ok(0) => break,
@@ -318,17 +325,24 @@ impl Acceptor {
         if is_over {
             handshake.note_refusal();
             self.handshakes.remove(key);
-            return;
+            return false;
         }
         if handshake.starts_tls && handshake.output.is_empty() {
-            return self.upgrade(key);
+            self.upgrade(key);
+            return false;
         }
-        let Some(entry) = chosen else { return self.set_interest(key) };
+        let Some(entry) = chosen else {
+            if is_full && handshake.output.is_empty() {
+                return true;
+            }
+            self.set_interest(key);
+            return false;
+        };
         let mut handshake = self.handshakes.remove(key).expect("looked up above");
         handshake.guard.count(&entry.connections);
         if let Err(error) = epoll::delete(&self.epoll, &handshake.socket) {
             tracing::error!(%error, "epoll_ctl failed; client disconnected");
-            return;
+            return false;
         }
         tracing::debug!(peer = %handshake.socket.peer, volume = %entry.export.name, "client connected");
         let mut output = Vec::new();
@@ -341,6 +355,7 @@ impl Acceptor {
             volume: entry.volume,
             guard: handshake.guard,
         });
+        false
     }
 
     /// Puts TLS between the client and its session.

@@ -14,14 +14,15 @@ pub struct ServiceLimits {
     /// Data of one connection's requests in flight, before no more of them are parsed; one request may go above it.
     pub held_per_connection_max: Bytes,
     /// Data of requests in flight and of replies not taken yet, of all connections of a worker together, before no request
-    /// that carries or asks for data is parsed. Each connection may go above it by one request.
+    /// that carries or asks for data is parsed. It is never passed, but by a single request when nothing else is held. The first half is for
+    /// whoever comes first; of the second half, each connection has an equal share.
     pub held_per_worker_max: Bytes,
     /// Requests of one connection that are parsed before another connection's turn comes.
     pub requests_per_turn_max: usize,
     /// Longest read or write.
     pub request_bytes_max: u32,
-    /// A client that takes nothing of its replies for so long is disconnected while its worker holds more than half of
-    /// `held_per_worker_max`: who does not read must not starve who does.
+    /// A client that takes less than 256 KiB of its replies in so long, or does not finish the payload of a write in it, is disconnected while
+    /// its worker holds more than half of `held_per_worker_max`: who does not read, or send, must not starve who does.
     pub stalled_client_max: Nanos,
 }
 

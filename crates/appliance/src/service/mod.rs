@@ -56,8 +56,26 @@ struct Connection {
     closing: Option<Closing>,
     /// There is input that was left for the next turn, or for better times.
     has_leftover: bool,
-    /// When the client last took bytes, or had none to take.
+    /// Bytes that the request holds which was left because there was no room for it.
+    wants: usize,
+    /// When the payload that is being received was announced.
+    receiving_since: Nanos,
+    /// When the client last had taken [`PROGRESS_BYTES`], or had nothing to take; and what it took since.
     taken_at: Nanos,
+    taken_bytes: usize,
+}
+
+/// What a client takes of its replies within `stalled_client_max`, if it reads at all (ours).
+const PROGRESS_BYTES: usize = 256 << 10;
+
+/// Whether a worker that holds `total` bytes, of `max`, takes a request of `bytes` more of a connection that holds `own`.
+///
+/// The first half of the memory is for whoever comes first. Of the second half each of the `connections` has an equal share, so that
+/// those who fill the first, and do not take their replies, cannot keep the others out. A request that is longer than all that gets
+/// its turn when nothing else is held.
+fn admits(total: usize, max: usize, connections: usize, own: usize, bytes: usize) -> bool {
+    let half = max / 2;
+    total == 0 || total + bytes <= half || (total + bytes <= max && own + bytes <= half / connections.max(1))
 }
 
 /// How a connection ends.
@@ -112,6 +130,8 @@ pub struct Service {
     /// Connections that may not go on because their volume or the worker is at a limit.
     waiting: Vec<SlabKey>,
     held_bytes: usize,
+    /// Memory was given back since connections were last looked at that wait for some.
+    has_freed: bool,
     /// Empty between calls.
     hits: Hits,
     scratch_places: Vec<Place>,
@@ -134,6 +154,7 @@ impl Service {
             active: Vec::new(),
             waiting: Vec::new(),
             held_bytes: 0,
+            has_freed: false,
             hits: Hits::default(),
             scratch_places: Vec::new(),
             scratch_replies: Vec::new(),
@@ -175,6 +196,7 @@ impl Service {
             let pending = self.pending.remove(key).expect("listed above");
             self.held_bytes -= pending.held_bytes;
         }
+        self.has_freed = true;
         Some(entry.machine)
     }
 
@@ -212,7 +234,10 @@ impl Service {
             is_waiting: false,
             closing,
             has_leftover,
+            wants: 0,
+            receiving_since: now,
             taken_at: now,
+            taken_bytes: 0,
         });
         mark_dirty(&mut self.connections, &mut self.dirty, key);
         key
@@ -225,6 +250,7 @@ impl Service {
             if let Some((_, data)) = &connection.receiving {
                 self.held_bytes -= data.capacity();
             }
+            self.has_freed = true;
         }
     }
 
@@ -280,11 +306,13 @@ impl Service {
     /// Parses and serves requests until the input is used up or a limit is reached: (bytes consumed, requests).
     fn parse(&mut self, now: Nanos, key: SlabKey, input: &[u8], send: SendNow<'_>) -> (usize, usize) {
         let Service { limits, connections, volumes, pending, dirty, touched, held_bytes, .. } = self;
+        let clients = connections.len();
         let (hits, places) = (&mut self.hits, &mut self.scratch_places);
         let Some(connection) = connections.get_mut(key) else { return (input.len(), 0) };
         let Some(volume) = volumes.get_mut(connection.volume) else { return (input.len(), 0) };
         let output_before = connection.output.len();
         connection.has_leftover = false;
+        connection.wants = 0;
         let (mut consumed, mut requests) = (0, 0);
         while connection.closing.is_none() {
             if requests >= limits.requests_per_turn_max {
@@ -293,10 +321,18 @@ impl Service {
             }
             // A payload that was begun is taken to its end: what it will hold is counted already.
             if connection.receiving.is_none() {
-                let held = *held_bytes + hits.len();
-                let room = volume.machine.has_room() && held < limits.held_per_worker_max.0 as usize;
+                let total = *held_bytes + connection.output.len() - output_before + hits.len();
+                let max = limits.held_per_worker_max.0 as usize;
+                // Where any request would do, this one need not be looked at twice.
+                let wants = match total + limits.request_bytes_max as usize <= max / 2 {
+                    true => 0,
+                    false => connection.session.next_request_bytes(&input[consumed..]).unwrap_or(0) as usize,
+                };
+                let own = connection.holds() + hits.len();
+                let room = volume.machine.has_room() && admits(total, max, clients, own, wants);
                 if !room || !connection.has_room(limits, hits.len()) {
                     connection.has_leftover = consumed < input.len();
+                    connection.wants = wants;
                     break;
                 }
             }
@@ -353,6 +389,7 @@ impl Service {
                     let data = Vec::with_capacity(bytes as usize);
                     *held_bytes += data.capacity();
                     connection.receiving = Some((request, data));
+                    connection.receiving_since = now;
                     continue;
                 }
                 Event::Request { request, payload: Payload::Whole(data) } => (request, data.to_vec()),
@@ -391,10 +428,9 @@ impl Service {
                 connection.wait(key, &request, pending, held_bytes);
             }
         }
-        if hits.deliver(&volume.machine, &mut connection.output, send) > 0 {
-            connection.taken_at = now;
-        }
+        hits.deliver(&volume.machine, &mut connection.output, send);
         *held_bytes += connection.output.len() - output_before;
+        connection.note_output(now, output_before);
         let volume_key = connection.volume;
         touch(volumes, touched, volume_key);
         mark_dirty(connections, dirty, key);
@@ -436,11 +472,12 @@ impl Service {
             }
             let mut replies = std::mem::take(&mut self.scratch_replies);
             for reply in replies.drain(..) {
-                self.answer(reply);
+                self.answer(now, reply);
             }
             self.scratch_replies = replies;
         }
         // Limits that were reached may not be any more.
+        self.has_freed = false;
         if !self.waiting.is_empty() {
             let mut waiting = std::mem::take(&mut self.waiting);
             waiting.retain(|key| {
@@ -471,6 +508,9 @@ impl Service {
 
     /// When [`Service::turn`] should be called although nothing happened.
     pub fn wake_at(&self) -> Option<Nanos> {
+        if self.has_freed && !self.waiting.is_empty() {
+            return Some(Nanos::ZERO);
+        }
         let of = |key: &SlabKey| {
             let machine = &self.volumes.get(*key)?.machine;
             if machine.wants_step() { Some(Nanos::ZERO) } else { machine.wake_at() }
@@ -478,7 +518,7 @@ impl Service {
         self.active.iter().filter_map(of).min()
     }
 
-    fn answer(&mut self, reply: Reply) {
+    fn answer(&mut self, now: Nanos, reply: Reply) {
         let Some(pending) = self.pending.remove(SlabKey(reply.tag.0)) else {
             debug_assert!(false, "a reply to {:?}, which nobody waits for", reply.tag);
             return;
@@ -502,6 +542,7 @@ impl Service {
             Err(errno) => connection.refuse(pending.request.cookie, errno),
         }
         self.held_bytes += connection.output.len() - before;
+        connection.note_output(now, before);
         mark_dirty(&mut self.connections, &mut self.dirty, pending.connection);
     }
 
@@ -524,14 +565,19 @@ impl Service {
     pub fn sent(&mut self, now: Nanos, key: SlabKey, bytes: usize) {
         if let Some(connection) = self.connections.get_mut(key) {
             connection.output.advance(bytes);
-            connection.taken_at = now;
+            connection.taken_bytes += bytes;
+            if connection.output.is_empty() || connection.taken_bytes >= PROGRESS_BYTES {
+                (connection.taken_at, connection.taken_bytes) = (now, 0);
+            }
             self.held_bytes -= bytes;
+            self.has_freed = true;
         }
     }
 
     /// Whether the connection's volume and the worker have room for another request.
     fn has_shared_room(&self, connection: &Connection) -> bool {
-        self.held_bytes < self.limits.held_per_worker_max.0 as usize
+        let max = self.limits.held_per_worker_max.0 as usize;
+        admits(self.held_bytes, max, self.connections.len(), connection.holds(), connection.wants)
             && self.volumes.get(connection.volume).is_some_and(|volume| volume.machine.has_room())
     }
 
@@ -560,18 +606,19 @@ impl Service {
         Some(wishes)
     }
 
-    /// Marks the connections to be closed whose clients take nothing while memory is short.
+    /// Marks the connections to be closed whose clients take nothing, or do not send what they announced, while memory is short.
     pub fn close_stalled(&mut self, now: Nanos) {
         if self.held_bytes <= self.limits.held_per_worker_max.0 as usize / 2 {
             return;
         }
         let is_stalled = |c: &Connection| {
-            !c.output.is_empty() && now.saturating_since(c.taken_at) > self.limits.stalled_client_max
+            let late = |since| now.saturating_since(since) > self.limits.stalled_client_max;
+            (!c.output.is_empty() && late(c.taken_at)) || (c.receiving.is_some() && late(c.receiving_since))
         };
         let stalled: Vec<SlabKey> =
             self.connections.iter().filter(|(_, c)| is_stalled(c)).map(|(key, _)| key).collect();
         for key in stalled {
-            tracing::warn!("client takes no replies while memory is short; disconnected");
+            tracing::warn!("client takes no replies, or sends no payload, while memory is short; disconnected");
             self.close(key);
         }
     }
@@ -588,6 +635,19 @@ impl Service {
 }
 
 impl Connection {
+    /// Bytes that its requests and replies hold.
+    fn holds(&self) -> usize {
+        let receiving = self.receiving.as_ref().map_or(0, |(_, data)| data.capacity());
+        self.held_bytes + self.output.len() + receiving
+    }
+
+    /// Replies were added to the `before` bytes that waited.
+    fn note_output(&mut self, now: Nanos, before: usize) {
+        if before == 0 {
+            (self.taken_at, self.taken_bytes) = (now, 0);
+        }
+    }
+
     /// Whether another request may be parsed, with `more` bytes of replies besides the output.
     fn has_room(&self, limits: &ServiceLimits, more: usize) -> bool {
         self.in_flight < limits.requests_per_connection_max
@@ -827,6 +887,56 @@ mod tests {
             wanted.sort();
             assert!(got == wanted, "round {round}: {} of {} replies", got.len(), wanted.len());
         }
+    }
+
+    #[test]
+    fn memory_is_shared_by_hand() {
+        // Of 64: the first 32 are for whoever comes first.
+        assert!(admits(0, 64, 4, 0, 32) && admits(20, 64, 4, 20, 12) && !admits(20, 64, 4, 20, 13));
+        // Of the other 32, each of four has 8, and nobody passes the end.
+        assert!(admits(40, 64, 4, 0, 8) && !admits(40, 64, 4, 0, 9) && !admits(40, 64, 4, 5, 4));
+        assert!(admits(56, 64, 4, 0, 8) && !admits(57, 64, 4, 0, 8));
+        // What is longer than everything comes alone.
+        assert!(admits(0, 64, 4, 0, 1000) && !admits(1, 64, 4, 0, 1000));
+    }
+
+    #[test]
+    fn whoever_announces_payloads_and_sends_none_keeps_nobody_out_for_long() {
+        let limits = ServiceLimits { held_per_worker_max: Bytes::kib(1028), ..ServiceLimits::default() };
+        let mut service = Service::new(limits);
+        let volume = service.add_volume(machine());
+        let connect = |service: &mut Service| {
+            let (client, server) = shaken_hands();
+            (client, service.open(Nanos::ZERO, server, volume, Vec::new(), Vec::new()))
+        };
+        let write = |length| client::Operation::Write { offset: 0, length, fua: false };
+        let mut silent = Vec::new();
+        for index in 0..4 {
+            let (mut client, key) = connect(&mut service);
+            let mut asked = Vec::new();
+            client.submit(1, write(if index == 0 { 512 } else { 400 } << 10), &mut asked).expect("a valid request");
+            service.received(Nanos::ZERO, key, &asked);
+            silent.push(key);
+        }
+        // One of them has its 512 KiB; for the others there is no room, and the bound holds.
+        assert_eq!(service.held_bytes(), 512 << 10);
+        assert_eq!(silent.iter().filter(|key| service.wishes(**key).unwrap().receive).count(), 1);
+        // A client with small requests is served beside them.
+        let (mut client, key) = connect(&mut service);
+        let mut asked = Vec::new();
+        client.submit(1, client::Operation::Read { offset: 0, length: 4096, dont_fragment: false }, &mut asked).unwrap();
+        assert_eq!(service.received(Nanos::ZERO, key, &asked), 1);
+        // The one that sends nothing is told to go, and the next has its turn.
+        let late = Nanos::secs(31);
+        service.close_stalled(late);
+        let gone: Vec<&SlabKey> = silent.iter().filter(|key| service.wishes(**key).unwrap().close).collect();
+        assert_eq!(gone, [&silent[0]]);
+        service.forget(silent[0]);
+        assert_eq!(service.wake_at(), Some(Nanos::ZERO), "those that wait are looked at again");
+        service.turn(late, &mut Vec::new());
+        assert!(service.wishes(silent[1]).unwrap().resume);
+        assert_eq!(service.resume(late, silent[1]), 0);
+        assert_eq!(service.held_bytes(), (400 << 10) + 4096);
     }
 
     #[test]

@@ -73,6 +73,13 @@ impl<T> Client<T> {
         self.output.clear();
     }
 
+    /// Sends as much of what was asked as the socket takes, and gives the connection away.
+    pub(crate) fn send_without_waiting(mut self) -> UnixStream {
+        self.stream.set_nonblocking(true).expect("a socket can be told not to block");
+        let _ = self.stream.write_all(&self.output);
+        self.stream
+    }
+
     /// Waits for replies and takes all that are there; `None` once every byte that the server sent was taken and nothing more
     /// can come.
     pub(crate) fn receive(&mut self) -> Option<Vec<Answer<T>>> {

@@ -24,8 +24,8 @@ pub use request::Request;
 
 use crate::ExportInfo;
 use crate::wire::{
-    ErrorCode, GREETING_BYTES, HandshakeFlags, MAGIC_OPTION, MAGIC_SERVER, OPTION_HEADER_BYTES,
-    PAYLOAD_BYTES_PORTABLE, REQUEST_BYTES, TransmissionFlags,
+    Command, ErrorCode, GREETING_BYTES, HandshakeFlags, MAGIC_OPTION, MAGIC_SERVER, OPTION_HEADER_BYTES,
+    PAYLOAD_BYTES_PORTABLE, REQUEST_BYTES, RequestHeader, TransmissionFlags,
 };
 use options::Negotiated;
 use thiserror::Error;
@@ -372,6 +372,17 @@ impl Session {
             Phase::Payload { remaining } => remaining,
             _ => 0,
         }
+    }
+
+    /// How many bytes of data the request holds, or asks for, whose header stands at the front of `input`: so that an owner can wait with
+    /// [`Session::receive`] until it has room. `None` if no whole header stands there, or something else is awaited.
+    pub fn next_request_bytes(&self, input: &[u8]) -> Option<u32> {
+        if self.phase != Phase::Request {
+            return None;
+        }
+        let header = RequestHeader::decode(input.first_chunk::<REQUEST_BYTES>()?);
+        let holds = [Command::Read.number(), Command::Write.number()].contains(&header.command);
+        Some(if holds { header.length.min(self.block_size_max) } else { 0 })
     }
 
     /// Tells the session that the owner has received `bytes` of the pending payload itself.

@@ -1,0 +1,184 @@
+//! Hundreds of clients that mean no good beside one that does: the daemon's memory stays under its written bound, and the good one is
+//! served.
+//!
+//! The bound is that of `docs/internals/appliance.md`, with the limits of this daemon.
+
+use crate::client::Client;
+use crate::support::folder;
+use forebay_nbd::client::Operation;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const MIB: u64 = 1 << 20;
+const VOLUME: u64 = 256 * MIB;
+const HELD_PER_WORKER: u64 = 64 * MIB;
+
+/// Clients of each kind; 500 in all, with the good one and the handshakes that never end.
+const GREEDY: usize = 100;
+const ANNOUNCERS: usize = 100;
+const PIPELINERS: usize = 100;
+const SILENT: usize = 199;
+
+struct Daemon {
+    folder: tempfile::TempDir,
+    child: Child,
+}
+
+impl Daemon {
+    fn start() -> Daemon {
+        let folder = folder();
+        let at = folder.path().display();
+        std::fs::File::create(folder.path().join("disk")).unwrap().set_len(VOLUME).unwrap();
+        let configuration = format!(
+            "listen = \"unix:{at}/socket\"\n[http]\nlisten = \"off\"\n[observe]\nenabled = false\n\
+             [limits]\nworkers = 1\nheld_per_worker = \"64MiB\"\nstalled_client = \"2s\"\n\
+             [[volume]]\nname = \"db\"\norigin = \"disk\"\ncache = \"16MiB\"\n"
+        );
+        std::fs::write(folder.path().join("forebay.toml"), configuration).unwrap();
+        let log = std::fs::File::create(folder.path().join("log")).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_forebay"))
+            .arg("serve")
+            .arg(folder.path().join("forebay.toml"))
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("the binary runs");
+        let daemon = Daemon { folder, child };
+        let end = Instant::now() + Duration::from_secs(30);
+        while UnixStream::connect(daemon.socket()).is_err() {
+            assert!(Instant::now() < end, "the daemon does not listen");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        daemon
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("socket")
+    }
+
+    /// A line of `/proc/PID/status`, in bytes.
+    fn memory(&self, what: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
+        let line = status.lines().find(|line| line.starts_with(what)).expect("the kernel says it");
+        line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("a number") * 1024
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A connection that says `requests` after its handshake, and never reads what it is answered.
+fn say(socket: &Path, requests: &[(Operation, usize)]) -> Option<UnixStream> {
+    let mut client = Client::connect(socket, "db")?;
+    for (operation, bytes) in requests {
+        client.ask(*operation, &vec![7; *bytes], ());
+    }
+    Some(client.send_without_waiting())
+}
+
+/// Answered reads per second of a client with eight 4 KiB reads in flight, over `time`; the first block over and over, so that it is
+/// the service that is measured.
+fn good_reads(client: &mut Client<Instant>, time: Duration) -> (f64, Duration) {
+    let (start, mut count, mut slowest) = (Instant::now(), 0u64, Duration::ZERO);
+    let mut at = 0;
+    while start.elapsed() < time || client.in_flight() > 0 {
+        while client.in_flight() < 8 && start.elapsed() < time {
+            at = (at + 1) % 1024;
+            let operation = Operation::Read { offset: at * 4096, length: 4096, dont_fragment: false };
+            client.ask(operation, &[], Instant::now());
+        }
+        client.send();
+        for answer in client.receive().expect("the daemon serves") {
+            answer.result.expect("a healthy file can be read");
+            count += 1;
+            slowest = slowest.max(answer.what.elapsed());
+        }
+    }
+    (count as f64 / start.elapsed().as_secs_f64(), slowest)
+}
+
+#[test]
+fn five_hundred_clients_that_mean_no_good_neither_fill_memory_nor_starve_others() {
+    let daemon = Daemon::start();
+    let socket = daemon.socket();
+    let mut good: Client<Instant> = Client::connect(&socket, "db").expect("the daemon serves");
+    let (alone, _) = good_reads(&mut good, Duration::from_millis(500));
+    let before = daemon.memory("VmRSS");
+
+    let largest = 32 << 20;
+    let read = |length| Operation::Read { offset: 64 << 20, length, dont_fragment: false };
+    let write = |length| Operation::Write { offset: 64 << 20, length, fua: false };
+    let over = AtomicBool::new(false);
+    let (beside, slowest) = std::thread::scope(|scope| {
+        // Handshakes that dribble.
+        scope.spawn(|| {
+            let mut silent: Vec<UnixStream> =
+                (0..SILENT).filter_map(|_| UnixStream::connect(&socket).ok()).collect();
+            while !over.load(Ordering::Relaxed) {
+                for stream in &mut silent {
+                    let _ = stream.write_all(b"I");
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        // Again and again, since those that are in the way are told to go.
+        for part in 0..2 {
+            let (over, socket) = (&over, &socket);
+            scope.spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    let mut streams = Vec::new();
+                    for index in 0..(GREEDY + ANNOUNCERS + PIPELINERS) / 2 {
+                        let requests: Vec<(Operation, usize)> = match (index + part) % 3 {
+                            // The longest reads, whose answers nobody takes.
+                            0 => vec![(read(largest), 0); 8],
+                            // The longest writes, of which only the beginning comes.
+                            1 => vec![(write(largest), 100_000)],
+                            // As many small reads as there can be.
+                            _ => vec![(read(65_536), 0); 256],
+                        };
+                        streams.extend(say(socket, &requests));
+                    }
+                    for _ in 0..60 {
+                        if over.load(Ordering::Relaxed) {
+                            break;
+                        }
+                        std::thread::sleep(Duration::from_millis(50));
+                    }
+                    // One byte each: a client that dribbles is not one that reads.
+                    for stream in &mut streams {
+                        let _ = stream.set_read_timeout(Some(Duration::from_millis(1)));
+                        let _ = stream.read(&mut [0]);
+                    }
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        let result = good_reads(&mut good, Duration::from_secs(6));
+        over.store(true, Ordering::Relaxed);
+        result
+    });
+    let peak = daemon.memory("VmHWM");
+    println!(
+        "overload: {alone:.0} reads/s alone, {beside:.0} beside 500 clients (slowest {slowest:?}); {} MiB before, {} MiB at most",
+        before / MIB,
+        peak / MIB
+    );
+    // Requests and replies of the worker, twice; what is received and not parsed; handshakes; and what the origin's threads hold.
+    let bound = 2 * HELD_PER_WORKER + 500 * 512 * 1024 + 256 * 512 * 1024 + 8 * largest as u64;
+    assert!(
+        peak - before <= bound,
+        "{} MiB more than before, {} MiB allowed",
+        (peak - before) / MIB,
+        bound / MIB
+    );
+    assert!(slowest < Duration::from_secs(10), "a read took {slowest:?}");
+    assert!(beside > 50.0, "{beside:.0} reads/s beside the others is starving");
+}
