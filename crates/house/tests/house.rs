@@ -58,7 +58,7 @@ const ARROWS: [(&str, &[&str]); 19] = [
             "sim",
         ],
     ),
-    ("simtest", &["units", "nbd", "trace", "serve"]),
+    ("simtest", &["units", "nbd", "trace", "cache", "serve"]),
     ("house", &[]),
 ];
 

@@ -7,12 +7,12 @@ use crate::config::{CacheConfig, Config, ConfigError, OnAbsent, VolumeConfig};
 use crate::history::{DatedDecision, History};
 use crate::http::{HttpServer, Listeners};
 use crate::monitor::Monitor;
-use crate::origins::{OriginFailure, OriginShop, competition};
+use crate::origins::{OriginFailure, OriginShop, competition, origin_stamp};
 use crate::pilot;
 use crate::status::{ControllerState, Curve, Explanation, Status};
 use forebay_appliance::{
-    AddVolumeError, Appliance, ApplianceConfig, BoundAddress, Drained, ListenerConfig,
-    VolumeConfig as ServedVolume,
+    AddVolumeError, Appliance, ApplianceConfig, BoundAddress, Drained, FlashOpenError, FlashStore,
+    ListenerConfig, VolumeConfig as ServedVolume, VolumeFlashConfig,
 };
 use forebay_control::{OriginId, OriginSpec};
 use forebay_locality::LiveConfig;
@@ -59,6 +59,9 @@ pub enum StartError {
     /// The data path cannot be started.
     #[error(transparent)]
     Appliance(#[from] forebay_appliance::StartError),
+    /// The flash device cannot be used.
+    #[error(transparent)]
+    Flash(#[from] FlashOpenError),
     /// The certificates cannot be used.
     #[error("TLS cannot be offered")]
     Tls {
@@ -82,6 +85,7 @@ pub enum StartError {
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) appliance: Appliance,
+    pub(crate) flash: Option<Arc<FlashStore>>,
     pub(crate) history: Option<History>,
     pub(crate) started: Instant,
     pub(crate) started_unix_ms: i64,
@@ -195,12 +199,13 @@ impl Daemon {
             .map(|files| ServerTls::load(&files.certificate, &files.key, files.client_authorities.as_deref()))
             .transpose()
             .map_err(|source| StartError::Tls { source })?;
+        let flash = config.flash.as_ref().map(FlashStore::open).transpose()?.map(Arc::new);
         let shop = OriginShop::start(&config).map_err(|source| StartError::Disks { source })?;
         let mut absent = BTreeMap::new();
         let mut served = Vec::new();
         for (index, volume) in config.volumes.iter().enumerate() {
             match shop.open(&config, index) {
-                Ok(origin) => served.push(served_volume(&config, volume, origin)),
+                Ok(origin) => served.push(served_volume(&config, volume, origin, flash.as_ref())),
                 Err(error) if volume.on_absent == OnAbsent::Wait => {
                     let reason = chain(&error);
                     tracing::warn!(
@@ -237,6 +242,7 @@ impl Daemon {
         let shared = Arc::new(Shared {
             config,
             appliance,
+            flash,
             history,
             started: Instant::now(),
             started_unix_ms: unix_ms(),
@@ -378,7 +384,12 @@ impl Drop for Daemon {
 }
 
 /// A volume in the data path's words.
-fn served_volume(config: &Config, volume: &VolumeConfig, origin: Arc<dyn Origin>) -> ServedVolume {
+fn served_volume(
+    config: &Config,
+    volume: &VolumeConfig,
+    origin: Arc<dyn Origin>,
+    flash: Option<&Arc<FlashStore>>,
+) -> ServedVolume {
     let quota = match volume.cache {
         CacheConfig::Fixed(quota) => quota,
         CacheConfig::Controlled { .. } => Bytes::ZERO,
@@ -391,6 +402,11 @@ fn served_volume(config: &Config, volume: &VolumeConfig, origin: Arc<dyn Origin>
         read_only: volume.read_only,
         locality: config.observe.map(|observe| LiveConfig { block_size: volume.block_size, seed, ..observe }),
         limits: config.limits.volume,
+        flash: flash.filter(|_| volume.flash > Bytes::ZERO).map(|store| VolumeFlashConfig {
+            store: Arc::clone(store),
+            quota: volume.flash,
+            stamp: origin_stamp(volume),
+        }),
         ..ServedVolume::new(volume.name.clone(), origin)
     }
 }
@@ -407,7 +423,7 @@ fn wait_for_origins(shared: &Shared, shop: &OriginShop) {
                 continue;
             }
             let added = shop.open(&shared.config, index).map_err(|error| chain(&error)).and_then(|origin| {
-                let served = served_volume(&shared.config, volume, origin);
+                let served = served_volume(&shared.config, volume, origin, shared.flash.as_ref());
                 match shared.appliance.add_volume(served) {
                     Ok(()) | Err(AddVolumeError::Exists { .. }) => Ok(()),
                     Err(error) => Err(chain(&error)),

@@ -7,6 +7,7 @@ use crate::daemon::Shared;
 use crate::monitor::{LatencyTotals, Monitor};
 use crate::status::ControllerState;
 use forebay_appliance::VolumeSnapshot;
+use forebay_appliance::volume::FlashObservation;
 use forebay_control::conformance::Verdict;
 use forebay_origin::OriginState;
 use forebay_units::Nanos;
@@ -85,6 +86,7 @@ pub(crate) fn render(shared: &Shared) -> String {
 
     per_volume(&mut text, &volumes);
     caches(&mut text, &volumes);
+    flash(&mut text, shared, &volumes);
     objectives(&mut text, &volumes);
     origins(&mut text, shared, &volumes);
 
@@ -250,6 +252,76 @@ fn caches(text: &mut Text, volumes: &Volumes<'_>) {
             for (volume, _) in volumes {
                 text.sample(name, &[("volume", &volume.name)], of(volume) as f64);
             }
+        }
+    }
+}
+
+fn flash(text: &mut Text, shared: &Shared, volumes: &Volumes<'_>) {
+    let Some(store) = &shared.flash else { return };
+    text.family("forebay_flash_device_bytes", "gauge", "Bytes of the flash device for blocks.");
+    text.sample("forebay_flash_device_bytes", &[], store.capacity().as_f64());
+    text.family(
+        "forebay_flash_device_taken_bytes",
+        "gauge",
+        "Bytes of the flash device that volumes have taken.",
+    );
+    text.sample("forebay_flash_device_taken_bytes", &[], store.taken().as_f64());
+    let of =
+        || volumes.iter().filter_map(|(volume, _)| Some((volume.name.as_str(), volume.observation.flash?)));
+    text.family(
+        "forebay_flash_lookups_total",
+        "counter",
+        "Blocks that memory did not have, by what flash had; damaged: not what was written; error: it could not be read.",
+    );
+    for (volume, flash) in of() {
+        let seen = flash.statistics;
+        let results = [
+            ("hit", seen.hits),
+            ("miss", seen.misses),
+            ("damaged", seen.corrupt),
+            ("error", seen.read_errors),
+        ];
+        for (result, count) in results {
+            text.sample(
+                "forebay_flash_lookups_total",
+                &[("volume", volume), ("result", result)],
+                count as f64,
+            );
+        }
+    }
+    type Of = fn(&FlashObservation) -> u64;
+    let families: [(&str, &str, &str, Of); 9] = [
+        ("forebay_flash_appended_total", "counter", "Blocks that entered flash.", |flash| {
+            flash.statistics.appended
+        }),
+        (
+            "forebay_flash_refused_total",
+            "counter",
+            "Blocks that did not, because the device did not keep up.",
+            |flash| flash.statistics.refused,
+        ),
+        ("forebay_flash_evictions_total", "counter", "Blocks that left for others.", |flash| {
+            flash.statistics.evictions
+        }),
+        ("forebay_flash_invalidations_total", "counter", "Blocks that were no longer true.", |flash| {
+            flash.statistics.invalidations
+        }),
+        ("forebay_flash_segments_written_total", "counter", "Segments written.", |flash| {
+            flash.statistics.segments_written
+        }),
+        ("forebay_flash_write_errors_total", "counter", "Segments that could not be written.", |flash| {
+            flash.statistics.write_errors
+        }),
+        ("forebay_flash_recovered_blocks", "gauge", "Blocks that were there at the start.", |flash| {
+            flash.statistics.recovered
+        }),
+        ("forebay_flash_capacity_bytes", "gauge", "The quota on flash.", |flash| flash.quota_bytes.get()),
+        ("forebay_flash_used_bytes", "gauge", "Data on flash.", |flash| flash.resident_bytes.get()),
+    ];
+    for (name, kind, help, value) in families {
+        text.family(name, kind, help);
+        for (volume, flash) in of() {
+            text.sample(name, &[("volume", volume)], value(&flash) as f64);
         }
     }
 }

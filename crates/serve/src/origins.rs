@@ -1,6 +1,7 @@
 //! From configured origins to open ones: files, exports, places on disk groups, and the layers over them.
 
 use crate::config::{Config, DiskBacking, LayerConfig, OriginConfig, VolumeConfig, places};
+use forebay_appliance::OriginStamp;
 use forebay_control::{OriginId, OriginSpec};
 use forebay_nbd::Transport;
 use forebay_origin::layer::{Delay, ErrorInjection, LayerError, Log, Rate};
@@ -10,9 +11,12 @@ use forebay_origin::{
 };
 use forebay_tls::{ClientTls, TlsFilesError};
 use std::collections::BTreeMap;
+use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use thiserror::Error;
 
 /// Why an origin cannot be used.
@@ -124,6 +128,42 @@ impl OriginShop {
             }
         })
     }
+}
+
+/// How flash knows at the next start that nobody changed the origin of a volume meanwhile: by a file's times, or by the operator's word.
+pub(crate) fn origin_stamp(volume: &VolumeConfig) -> OriginStamp {
+    let path = match &volume.origin {
+        // Memory is lost at the end, whatever anybody says.
+        OriginConfig::Memory { .. } | OriginConfig::Image(_) => return OriginStamp::unknown(),
+        OriginConfig::DiskGroup { backing: DiskBacking::Memory(_) | DiskBacking::Image(_), .. } => {
+            return OriginStamp::unknown();
+        }
+        origin => origin.path().map(Path::to_path_buf),
+    };
+    let vouched = volume.sole_writer.then_some([b'v'; 32]);
+    OriginStamp::new(move || path.as_deref().and_then(file_stamp).or(vouched))
+}
+
+/// What changes with every change of a regular file: its times, down to the nanosecond, beside its number and its size.
+fn file_stamp(path: &Path) -> Option<[u8; 32]> {
+    // The clock of file times may stand still for some milliseconds: a change within the same tick would leave them as they are. So they
+    // are believed only when they are older than that.
+    for _ in 0..20 {
+        let metadata = std::fs::metadata(path).ok().filter(Metadata::is_file)?;
+        let times = [(metadata.mtime(), metadata.mtime_nsec()), (metadata.ctime(), metadata.ctime_nsec())];
+        let nanos = times.map(|(seconds, nanos)| i128::from(seconds) * 1_000_000_000 + i128::from(nanos));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_nanos() as i128;
+        if nanos.iter().all(|at| now - at > 100_000_000) {
+            let words = [nanos[0] as u64, nanos[1] as u64, metadata.ino(), metadata.len()];
+            let mut stamp = [0; 32];
+            for (bytes, word) in stamp.chunks_mut(8).zip(words) {
+                bytes.copy_from_slice(&word.to_le_bytes());
+            }
+            return Some(stamp);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    None
 }
 
 /// Which volumes compete for the same storage: those of one disk group, file system, device or NBD server.

@@ -5,8 +5,8 @@ use crate::daemon::{Shared, State, unix_ms};
 use crate::history::{DatedDecision, word};
 use crate::monitor::{Monitor, Track};
 use crate::status::{
-    CacheStatus, ControllerStatus, Curve, CurvePoint, Explanation, HistoryStatus, LatencyStatus,
-    ObjectiveStatus, OriginStatus, PrewarmStatus, Status, VolumeStatus,
+    CacheStatus, ControllerStatus, Curve, CurvePoint, Explanation, FlashStatus, HistoryStatus, LatencyStatus,
+    ObjectiveStatus, OriginStatus, PrewarmStatus, Status, VolumeFlashStatus, VolumeStatus,
 };
 use forebay_appliance::VolumeSnapshot;
 use forebay_control::conformance::Verdict;
@@ -45,6 +45,12 @@ pub(crate) fn status(shared: &Shared) -> Status {
             granted_bytes: volumes.iter().map(|volume| volume.quota_bytes).sum(),
             used_bytes: volumes.iter().map(|volume| volume.used_bytes).sum(),
         },
+        flash: shared.flash.as_ref().map(|flash| FlashStatus {
+            path: flash.path().display().to_string(),
+            capacity_bytes: flash.capacity().get(),
+            taken_bytes: flash.taken().get(),
+            direct: flash.is_direct(),
+        }),
         history: HistoryStatus { enabled: shared.history.is_some(), trouble, rows_written, rows_lost },
         volumes,
     }
@@ -102,6 +108,15 @@ fn volume(shared: &Shared, state: &State, config: &VolumeConfig) -> VolumeStatus
         hit_ratio: interval.hit_ratio,
         quota_bytes: seen.map_or(0, |seen| seen.quota_bytes.get()),
         used_bytes: seen.map_or(0, |seen| seen.resident_bytes.get()),
+        flash: seen.and_then(|seen| seen.flash).map(|flash| VolumeFlashStatus {
+            quota_bytes: flash.quota_bytes.get(),
+            used_bytes: flash.resident_bytes.get(),
+            hits: flash.statistics.hits,
+            misses: flash.statistics.misses,
+            damaged: flash.statistics.corrupt + flash.statistics.read_errors,
+            write_errors: flash.statistics.write_errors,
+            recovered: flash.statistics.recovered,
+        }),
         working_set_bytes: seen.and_then(|seen| seen.locality.as_ref()).map_or(0, |locality| {
             let set = &locality.working_set;
             set.last_blocks.unwrap_or(set.current_blocks) * block_bytes

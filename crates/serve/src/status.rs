@@ -24,6 +24,9 @@ pub struct Status {
     pub controller: ControllerStatus,
     /// The memory for caches.
     pub cache: CacheStatus,
+    /// The flash device; absent where there is none.
+    #[serde(default)]
+    pub flash: Option<FlashStatus>,
     /// What is kept.
     pub history: HistoryStatus,
     /// The volumes, in the order of the configuration.
@@ -68,6 +71,38 @@ pub struct CacheStatus {
     pub granted_bytes: u64,
     /// Data cached.
     pub used_bytes: u64,
+}
+
+/// The flash device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlashStatus {
+    /// The file or block device.
+    pub path: String,
+    /// Bytes for blocks.
+    pub capacity_bytes: u64,
+    /// Bytes that volumes have taken.
+    pub taken_bytes: u64,
+    /// Whether it is read and written past the page cache.
+    pub direct: bool,
+}
+
+/// What a volume has on flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeFlashStatus {
+    /// What it may hold.
+    pub quota_bytes: u64,
+    /// What it holds.
+    pub used_bytes: u64,
+    /// Blocks found there since the start.
+    pub hits: u64,
+    /// Blocks looked for and not found.
+    pub misses: u64,
+    /// Blocks that were not what was written, or could not be read: misses, too.
+    pub damaged: u64,
+    /// Segments that could not be written.
+    pub write_errors: u64,
+    /// Blocks that were there at the start.
+    pub recovered: u64,
 }
 
 /// What is kept.
@@ -127,6 +162,9 @@ pub struct VolumeStatus {
     pub quota_bytes: u64,
     /// What it holds.
     pub used_bytes: u64,
+    /// What it has on flash; absent where it has none.
+    #[serde(default)]
+    pub flash: Option<VolumeFlashStatus>,
     /// Distinct blocks that were read in the observation's window, in bytes.
     pub working_set_bytes: u64,
     /// Requests answered with an error since the start.

@@ -6,6 +6,8 @@ mod config;
 mod control;
 #[path = "serve/documents.rs"]
 mod documents;
+#[path = "serve/flash.rs"]
+mod flash;
 #[path = "serve/http.rs"]
 mod http;
 #[path = "serve/prometheus.rs"]

@@ -3,11 +3,17 @@
 //! The first bytes of an input choose the circumstances, the rest is what is parsed. `fuzz/` runs these bodies under libFuzzer;
 //! `tests/simtest` replays `fuzz/corpus` through them on stable.
 
+use forebay_cache::flash::{
+    FlashDevice, FlashTier, FlashVolumeSettings, FormatError, IndexHeader, IndexReader, MemoryFlash, Record,
+    Recovery, SECTOR, Superblock, TierSettings, VolumeId,
+};
 use forebay_nbd::server::{Payload, TlsPolicy};
 use forebay_nbd::{ExportInfo, client, server};
 use forebay_trace::{BATCH_REQUESTS, Format, Ids, ReadAhead, ReadOptions, Source, TimeUnit, TraceReader};
+use forebay_units::{BlockIndex, BlockSize, Bytes};
 use std::collections::BTreeMap;
 use std::io::Cursor;
+use std::sync::Arc;
 
 /// Does something with any bytes; finds a fault by panicking.
 pub type Target = fn(&[u8]);
@@ -17,6 +23,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("nbd_server", nbd_server),
     ("nbd_client", nbd_client),
     ("trace_readers", trace_readers),
+    ("flash", flash),
     #[cfg(feature = "configuration")]
     ("configuration", configuration),
 ];
@@ -303,4 +310,84 @@ pub fn configuration(input: &[u8]) {
             }
         }
     }
+}
+const FLASH_SETTINGS: TierSettings =
+    TierSettings { segment_bytes: 4096, records: 2, device_id: 5, epoch_floor: 1 };
+const FLASH_BYTES: usize = 16 * SECTOR;
+
+/// A device that was stopped in order with twelve blocks of one volume on it, and the settings with which they are found again.
+fn flash_in_order() -> (Vec<u8>, FlashVolumeSettings) {
+    let device = Arc::new(MemoryFlash::new(vec![0; FLASH_BYTES]));
+    let settings = FlashVolumeSettings {
+        volume: VolumeId::new("disk", "fuzz"),
+        stamp: Some([1; 32]),
+        read_only: false,
+        block_size: BlockSize::new(Bytes(512)).expect("a power of two"),
+        quota_segments: 6,
+        seed: 1,
+    };
+    let (tier, _) = FlashTier::open(device.clone(), &FLASH_SETTINGS).expect("an empty device");
+    let (mut partition, _) = tier.load(&settings).expect("a device without faults");
+    for block in 0..12u64 {
+        partition.append(BlockIndex(block), &[block as u8; 512]);
+    }
+    partition.seal_open();
+    while let Some(write) = partition.take_write() {
+        device.write(write.offset, &write.data).expect("a device without faults");
+        partition.write_ended(write.sequence, true);
+    }
+    tier.save(partition, settings.stamp).expect("a device without faults");
+    (device.read(0, FLASH_BYTES).expect("a device without faults"), settings)
+}
+
+/// Sectors and indexes of rubbish are refused or mean something; a device with rubbish on it starts or says why not, and no block of it
+/// reads as anything but what was written there.
+pub fn flash(input: &[u8]) {
+    let mut sector = input.to_vec();
+    sector.resize(SECTOR, 0);
+    if let Ok(found) = Superblock::decode(&sector) {
+        assert_eq!(Superblock::decode(&found.encode()), Ok(found));
+    }
+    match Record::decode(&sector, 5, SECTOR as u64) {
+        Ok(found) => assert_eq!(Record::decode(&found.encode(SECTOR as u64), 5, SECTOR as u64), Ok(found)),
+        Err(error) => assert!(error != FormatError::Empty || input.iter().all(|byte| *byte == 0)),
+    }
+    if let Ok((header, payload)) = IndexHeader::decode(&sector) {
+        assert_eq!(header.payload_bytes as usize, payload.len());
+    }
+    let (mut whole, mut cut) = (IndexReader::new(16), IndexReader::new(16));
+    let (mut items, mut again) = (Vec::new(), Vec::new());
+    let result = whole.read(input, |item| items.push(item));
+    let in_pieces = input.chunks(7).try_for_each(|piece| cut.read(piece, |item| again.push(item)));
+    assert_eq!((items, result.is_ok()), (again, in_pieces.is_ok()));
+    assert_eq!(whole.finish().is_ok() && result.is_ok(), cut.finish().is_ok() && in_pieces.is_ok());
+
+    // The input is a list of changes of a device in order: where (2 bytes), how many bytes (1), the bytes.
+    let (mut bytes, settings) = flash_in_order();
+    let mut rest = input;
+    while let [low, high, length, more @ ..] = rest {
+        let at = usize::from(u16::from_le_bytes([*low, *high]));
+        let (change, next) = more.split_at(usize::from(*length).min(more.len()));
+        let end = (at + change.len()).min(FLASH_BYTES);
+        bytes[at..end].copy_from_slice(&change[..end - at]);
+        rest = next;
+    }
+    let device = Arc::new(MemoryFlash::new(bytes));
+    let Ok((tier, _)) = FlashTier::open(device.clone(), &FLASH_SETTINGS) else { return };
+    let (mut partition, recovery) = tier.load(&settings).expect("a device without faults");
+    assert!(matches!(recovery, Recovery::Kept { .. }) || partition.is_empty());
+    for block in 0..16u64 {
+        if let Some(address) = partition.address(BlockIndex(block)) {
+            let first = address.offset / SECTOR as u64 * SECTOR as u64;
+            let sector = device.read(first, SECTOR).expect("an address is on the device");
+            let found = &sector[(address.offset - first) as usize..][..512];
+            if partition.judge(BlockIndex(block), address, Some(found)) {
+                assert_eq!(found, [block as u8; 512]);
+            }
+        }
+    }
+    // What was revoked is not found again.
+    drop(partition);
+    let (tier, _) = FlashTier::open(device, &FLASH_SETTINGS).expect("it was opened before");
+    assert!(tier.load(&settings).expect("as before").0.is_empty());
 }

@@ -222,8 +222,8 @@ impl FlashTier {
             let mut copies = [None, None];
             for (copy, found) in (0..).zip(&mut copies) {
                 let offset = geometry.record_offset(number, copy);
-                // A copy that cannot be read is one that does not agree.
-                let Ok(sector) = device.read(offset, SECTOR) else { continue };
+                // One that cannot be read now may be read at another start, and be old by then: nothing is done without it.
+                let sector = device.read(offset, SECTOR).map_err(io_error("reading a record"))?;
                 *found = Record::decode(&sector, superblock.device_id, offset).ok();
                 if let Some(record) = found {
                     state.next_epoch = state.next_epoch.max(record.epoch + 1);

@@ -5,7 +5,7 @@ use super::{
     CacheConfig, Config, DiskBacking, LayerConfig, OnAbsent, OriginConfig, OriginTls, VolumeConfig,
     machine_memory,
 };
-use forebay_appliance::ListenerConfig;
+use forebay_appliance::{FLASH_ALIGNMENT, FLASH_VOLUMES_MAX, FlashConfig, ListenerConfig};
 use forebay_devmodel::DiskGroup;
 use forebay_units::{ByteRange, Bytes, Nanos};
 use std::collections::BTreeMap;
@@ -17,6 +17,8 @@ use std::time::Duration;
 /// Volumes of one daemon (ours; the data path has no such bound).
 const VOLUMES_MAX: usize = 4096;
 const LAYERS_MAX: usize = 16;
+/// One segment that is filled while another is written.
+const FLASH_QUOTA_MIN: Bytes = Bytes::mib(2);
 const OBJECTIVES_MAX: usize = 16;
 const NAME_BYTES_MAX: usize = 255;
 
@@ -81,7 +83,8 @@ fn listeners(config: &Config, findings: &mut Vec<Finding>) {
                 twice(key, path.display().to_string(), findings);
             }
             ListenerConfig::Tcp { address, .. } => {
-                if !address.ip().is_loopback() && !(requires && asks_clients) {
+                let is_guarded = requires && asks_clients;
+                if !address.ip().is_loopback() && !is_guarded {
                     findings.push(Finding::new(&key, format!("`{address}` {NEITHER_SECRET_NOR_TLS}")));
                 }
                 if address.port() != 0 {
@@ -116,6 +119,11 @@ fn volumes(config: &Config, findings: &mut Vec<Finding>) {
     if config.volumes.len() > VOLUMES_MAX {
         let message = format!("{} volumes: expected at most {VOLUMES_MAX}", config.volumes.len());
         findings.push(Finding::new("volume", message));
+    }
+    let on_flash = config.volumes.iter().filter(|volume| volume.flash > Bytes::ZERO).count();
+    if on_flash > FLASH_VOLUMES_MAX as usize {
+        let message = format!("{on_flash} volumes on flash: expected at most {FLASH_VOLUMES_MAX}");
+        findings.push(Finding::new("flash", message));
     }
     let mut names = BTreeMap::new();
     for (at, volume) in config.volumes.iter().enumerate() {
@@ -152,6 +160,23 @@ fn volumes(config: &Config, findings: &mut Vec<Finding>) {
                 "observe.zone_size",
                 format!("a zone is smaller than a block of volume `{name}`"),
             ));
+        }
+        if volume.flash > Bytes::ZERO {
+            let wrong = match &config.flash {
+                None => Some("there is no `[flash]` to hold it".to_owned()),
+                Some(_) if volume.flash < FLASH_QUOTA_MIN => {
+                    Some(format!("{} is too little: expected at least {FLASH_QUOTA_MIN}", volume.flash))
+                }
+                Some(FlashConfig { size: Some(size), .. }) if volume.flash > *size => {
+                    Some(format!("{} is more than `flash.size`, which is {size}", volume.flash))
+                }
+                Some(_) if volume.block_size.bytes() < FLASH_ALIGNMENT as u64 => Some(format!(
+                    "blocks of {} are too small for flash: expected at least 4KiB",
+                    volume.block_size
+                )),
+                Some(_) => None,
+            };
+            findings.extend(wrong.map(|message| Finding::new(key("flash"), message)));
         }
         if let CacheConfig::Controlled { minimum, maximum: Some(maximum), .. } = volume.cache
             && minimum > maximum

@@ -8,7 +8,7 @@ use super::{
     HttpConfig, LayerConfig, Limits, OnAbsent, OriginConfig, OriginTls, TlsFiles, VolumeConfig,
     machine_memory,
 };
-use forebay_appliance::ListenerConfig;
+use forebay_appliance::{FlashConfig, ListenerConfig};
 use forebay_control::{ControlConfig, Objective, Operations, Statistic, Target};
 use forebay_devmodel::{DiskGroupParameters, DiskParameters, QueueDiscipline};
 use forebay_locality::LiveConfig;
@@ -130,12 +130,22 @@ impl FileReader<'_> {
                 .table("cache", "cache")
                 .and_then(|table| table.bytes("memory", Bytes::ZERO, ANY))
                 .unwrap_or(Bytes(machine_memory().get() / 4)),
+            flash: self.flash(root),
             observe: self.observe(root),
             control,
             http: self.http(root),
             history: self.history(root),
             limits: self.limits(root),
         }
+    }
+
+    fn flash(&self, root: &Table<'_>) -> Option<FlashConfig> {
+        let table = root.table("flash", "flash")?;
+        if !table.has("path") {
+            table.wrong("path", "missing key `path`");
+        }
+        let size = table.bytes("size", Bytes::mib(4), ANY);
+        table.text("path").map(|text| FlashConfig { path: self.path(&text), size })
     }
 
     fn tls(&self, root: &Table<'_>) -> Option<TlsFiles> {
@@ -250,6 +260,8 @@ impl FileReader<'_> {
                 maximum,
             },
         };
+        volume.flash = table.bytes("flash", Bytes::ZERO, ANY).unwrap_or(Bytes::ZERO);
+        volume.sole_writer = table.boolean("sole_writer").unwrap_or(false);
         volume.on_absent = table
             .word("on_absent", &[("fail", OnAbsent::Fail), ("wait", OnAbsent::Wait)])
             .unwrap_or(OnAbsent::Fail);

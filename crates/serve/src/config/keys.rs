@@ -62,6 +62,11 @@ pub const TABLES: &[(&str, &str, &str)] = &[
     ("layer log", "layers = [{ type = \"log\" }]", "Notes each request to the origin."),
     ("disk_group", "[[disk_group]]", "Emulated disks that volumes share, in real time."),
     ("cache", "[cache]", "What the caches of all volumes may take together."),
+    (
+        "flash",
+        "[flash]",
+        "A second tier of cache, below the memory: a file or a block device for blocks that memory has no room for.",
+    ),
     ("observe", "[observe]", "How the locality of reads is observed."),
     ("http", "[http]", "Metrics and state for people and programs of this machine."),
     ("history", "[history]", "What is kept across restarts, in SQLite."),
@@ -93,6 +98,7 @@ pub const KEYS: &[Key] = &[
     key("", "objective", "array of tables", "none", "", "Objectives written apart from their volumes."),
     key("", "disk_group", "array of tables", "none", "", "Emulated disk groups."),
     key("", "cache", "table", "", "", "See below."),
+    key("", "flash", "table", "none: memory only", "", "See below."),
     key("", "observe", "table", "", "", "See below."),
     key("", "http", "table", "", "", "See below."),
     key("", "history", "table", "", "", "See below."),
@@ -115,6 +121,8 @@ pub const KEYS: &[Key] = &[
     key("volume", "may_cache", "boolean", "`true`", "", "Whether the controller may put a cache in front of it."),
     key("volume", "minimum", SIZE, "`\"0\"`", "0 to `cache.memory`", "Cache that the controller always leaves it."),
     key("volume", "maximum", SIZE, "the volume's size", "`minimum` to `cache.memory`", "Cache that the controller never exceeds."),
+    key("volume", "flash", SIZE, "`\"0\"`", "0, or 2 MiB to `flash.size`", "What it may hold on flash; needs `[flash]`, and blocks of at least 4 KiB."),
+    key("volume", "sole_writer", "boolean", "`false`", "", "You vouch that nobody but this daemon writes to the origin, also while the daemon is stopped: flash may keep blocks of a block device or an NBD export between starts. Files need no word: their times tell."),
     key("volume", "on_absent", "text", "`\"fail\"`", "`fail` or `wait`", "An origin that is absent at the start: do not start, or serve the other volumes and export this one once it is there."),
     key("volume", "objective", "table or array of tables", "none", "at most 16", "What the volume was promised."),
 
@@ -196,6 +204,9 @@ pub const KEYS: &[Key] = &[
     key("disk_group", "outstanding_max", "requests", "`4096`", "1 to 1048576", "Requests in the group; above it they fail with EBUSY."),
 
     key("cache", "memory", SIZE, "a quarter of the machine's memory", "0 to nine tenths of the machine's memory", "All fixed quotas, and what the controller may grant."),
+
+    key("flash", "path", "path", "required", "a file, made if it is not there, or a block device", "Where. Locked while the daemon runs. What is there and is not Forebay's is not overwritten."),
+    key("flash", "size", SIZE, "all of it", "at least `4MiB`", "Needed where the file is not there. Blocks are dropped when it changes."),
 
     key("observe", "enabled", "boolean", "`true`", "", "Without it there is no curve, and the controller grants nothing."),
     key("observe", "curve_memory", SIZE, "`\"128KiB\"`", "`16KiB` to `16MiB`", "Per volume: more is more accurate."),

@@ -16,7 +16,7 @@ pub use machine::machine_memory;
 pub use problem::{ConfigError, Problem};
 
 use forebay_appliance::volume::VolumeLimits;
-use forebay_appliance::{ListenerConfig, ServiceLimits};
+use forebay_appliance::{FlashConfig, ListenerConfig, ServiceLimits};
 use forebay_control::{ControlConfig, Objective};
 use forebay_devmodel::{DiskGroupParameters, DiskParameters};
 use forebay_locality::LiveConfig;
@@ -43,6 +43,8 @@ pub struct Config {
     pub disk_groups: Vec<DiskGroupConfig>,
     /// All fixed quotas, and what the controller may grant.
     pub cache_memory: Bytes,
+    /// A second tier of cache; `None`: memory only.
+    pub flash: Option<FlashConfig>,
     /// How the locality of reads is observed; `None`: not at all.
     pub observe: Option<LiveConfig>,
     /// The controller.
@@ -93,6 +95,10 @@ pub struct VolumeConfig {
     pub cache: CacheConfig,
     /// What it was promised.
     pub objectives: Vec<Objective>,
+    /// What it may hold on flash.
+    pub flash: Bytes,
+    /// Somebody vouches that nobody else writes to its origin, also while the daemon is stopped.
+    pub sole_writer: bool,
     /// What an origin that is absent at the start means.
     pub on_absent: OnAbsent,
 }
@@ -108,6 +114,8 @@ impl VolumeConfig {
             block_size: BlockSize::DEFAULT,
             cache: CacheConfig::default(),
             objectives: Vec::new(),
+            flash: Bytes::ZERO,
+            sole_writer: false,
             on_absent: OnAbsent::Fail,
         }
     }
@@ -356,6 +364,7 @@ impl Config {
             volumes,
             disk_groups: Vec::new(),
             cache_memory: Bytes(machine_memory().get() / 4),
+            flash: None,
             observe: Some(LiveConfig::default()),
             control: ControlSettings::default(),
             http: HttpConfig { listen: None, socket: None },

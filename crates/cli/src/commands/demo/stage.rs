@@ -195,6 +195,7 @@ pub(super) fn config(socket: &Path, stores: &[Store; 2], keep: Option<&Path>) ->
             parameters: DiskGroupParameters::striped(SPINDLES, disk),
         }],
         cache_memory: CACHE_BYTES,
+        flash: None,
         observe: Some(LiveConfig { window: WORKING_SET_WINDOW, ..LiveConfig::default() }),
         control: ControlSettings { enabled: false, interval: CONTROL_INTERVAL, ..ControlSettings::default() },
         history: keep.map(|folder| HistoryConfig::new(folder.join("history.sqlite"))),

@@ -96,6 +96,9 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
 
 fn print(output: &mut Output, status: &Status) -> Result<(), Failure> {
     output.line(headline(status))?;
+    for line in on_flash(status) {
+        output.line(line)?;
+    }
     for line in troubles(status) {
         output.line(line)?;
     }
@@ -133,6 +136,27 @@ pub(super) fn headline(status: &Status) -> String {
     )
 }
 
+/// What is on flash, in a line for the device and for each volume; nothing without.
+fn on_flash(status: &Status) -> Vec<String> {
+    let Some(device) = &status.flash else { return Vec::new() };
+    let (taken, capacity) = (bytes(device.taken_bytes), bytes(device.capacity_bytes));
+    let mut lines = vec![format!("flash `{}`: {taken} of {capacity} taken", device.path)];
+    for volume in &status.volumes {
+        if let Some(flash) = &volume.flash {
+            let looked = flash.hits + flash.misses;
+            let ratio = if looked == 0 { 0.0 } else { flash.hits as f64 / looked as f64 };
+            lines.push(format!(
+                "  volume `{}`: {} of {} on flash, which had {:.1}% of the blocks that memory did not",
+                volume.name,
+                bytes(flash.used_bytes),
+                bytes(flash.quota_bytes),
+                ratio * 100.0
+            ));
+        }
+    }
+    lines
+}
+
 /// What a person should look after, in a line each.
 pub(super) fn troubles(status: &Status) -> Vec<String> {
     let mut lines = Vec::new();
@@ -148,6 +172,12 @@ pub(super) fn troubles(status: &Status) -> Vec<String> {
     for volume in &status.volumes {
         if let Some(reason) = &volume.origin.reason {
             lines.push(format!("! origin of `{}` is {}: {reason}", volume.name, volume.origin.state));
+        }
+        if let Some(flash) = volume.flash.filter(|flash| flash.damaged + flash.write_errors > 0) {
+            lines.push(format!(
+                "! flash of `{}`: {} blocks were not what was written or could not be read, {} segments could not be written",
+                volume.name, flash.damaged, flash.write_errors
+            ));
         }
         if volume.origin.in_doubt_bytes > 0 {
             lines.push(format!(
