@@ -37,7 +37,7 @@ fn asked() -> Asked {
         let list = |text: String| text.split(',').map(str::to_owned).collect::<Vec<_>>();
         match word.as_str() {
             "--seeds" => {
-                asked.seeds = list(value()).iter().map(|seed| seed.parse().expect("a seed")).collect()
+                asked.seeds = list(value()).iter().map(|seed| seed.parse().expect("a seed")).collect();
             }
             "--only" => asked.only = list(value()),
             "--laws" => asked.laws = list(value()),
