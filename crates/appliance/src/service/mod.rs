@@ -618,7 +618,9 @@ impl Service {
         let stalled: Vec<SlabKey> =
             self.connections.iter().filter(|(_, c)| is_stalled(c)).map(|(key, _)| key).collect();
         for key in stalled {
-            tracing::warn!("client takes no replies, or sends no payload, while memory is short; disconnected");
+            tracing::warn!(
+                "client takes no replies, or sends no payload, while memory is short; disconnected"
+            );
             self.close(key);
         }
     }
@@ -914,7 +916,9 @@ mod tests {
         for index in 0..4 {
             let (mut client, key) = connect(&mut service);
             let mut asked = Vec::new();
-            client.submit(1, write(if index == 0 { 512 } else { 400 } << 10), &mut asked).expect("a valid request");
+            client
+                .submit(1, write(if index == 0 { 512 } else { 400 } << 10), &mut asked)
+                .expect("a valid request");
             service.received(Nanos::ZERO, key, &asked);
             silent.push(key);
         }
@@ -924,7 +928,9 @@ mod tests {
         // A client with small requests is served beside them.
         let (mut client, key) = connect(&mut service);
         let mut asked = Vec::new();
-        client.submit(1, client::Operation::Read { offset: 0, length: 4096, dont_fragment: false }, &mut asked).unwrap();
+        client
+            .submit(1, client::Operation::Read { offset: 0, length: 4096, dont_fragment: false }, &mut asked)
+            .unwrap();
         assert_eq!(service.received(Nanos::ZERO, key, &asked), 1);
         // The one that sends nothing is told to go, and the next has its turn.
         let late = Nanos::secs(31);

@@ -269,7 +269,8 @@ impl NbdOrigin {
     ) -> Result<NbdOrigin, ConnectError> {
         let secured = match tls {
             Some(tls) => {
-                let tunnels = Tunnels::start("nbd-origin-tls").map_err(|source| ConnectError::Thread { source })?;
+                let tunnels =
+                    Tunnels::start("nbd-origin-tls").map_err(|source| ConnectError::Thread { source })?;
                 Some(Secured { tls, tunnels: Arc::new(tunnels) })
             }
             None => None,
@@ -278,7 +279,8 @@ impl NbdOrigin {
         options.request_timeout = options.request_timeout.max(Nanos::millis(1));
         options.connect_timeout = options.connect_timeout.max(Nanos::millis(1));
         options.backoff_min = options.backoff_min.max(Nanos::millis(1));
-        let first = connect(uri, secured.as_ref(), connection::LANE_REQUESTS_MAX, options.connect_timeout.into())?;
+        let first =
+            connect(uri, secured.as_ref(), connection::LANE_REQUESTS_MAX, options.connect_timeout.into())?;
         let export = first.export.clone();
         if export.size_bytes == 0 {
             return Err(ConnectError::Empty { uri: uri.to_string() });
