@@ -47,14 +47,14 @@ pub enum StartError {
     Origin {
         /// The volume.
         volume: String,
-        /// Why.
-        source: OriginFailure,
+        /// Why; boxed, since it may carry a TLS error.
+        source: Box<OriginFailure>,
     },
     /// The emulated disks cannot be started.
     #[error("the emulated disks cannot be started")]
     Disks {
-        /// Why.
-        source: OriginFailure,
+        /// Why; boxed for the same reason.
+        source: Box<OriginFailure>,
     },
     /// The data path cannot be started.
     #[error(transparent)]
@@ -200,7 +200,8 @@ impl Daemon {
             .transpose()
             .map_err(|source| StartError::Tls { source })?;
         let flash = config.flash.as_ref().map(FlashStore::open).transpose()?.map(Arc::new);
-        let shop = OriginShop::start(&config).map_err(|source| StartError::Disks { source })?;
+        let shop =
+            OriginShop::start(&config).map_err(|source| StartError::Disks { source: Box::new(source) })?;
         let mut absent = BTreeMap::new();
         let mut served = Vec::new();
         for (index, volume) in config.volumes.iter().enumerate() {
@@ -215,7 +216,10 @@ impl Daemon {
                     );
                     absent.insert(volume.name.clone(), reason);
                 }
-                Err(source) => return Err(StartError::Origin { volume: volume.name.clone(), source }),
+                Err(source) => {
+                    let source = Box::new(source);
+                    return Err(StartError::Origin { volume: volume.name.clone(), source });
+                }
             }
         }
         let listeners = Listeners::open(&config.http)

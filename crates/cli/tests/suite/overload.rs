@@ -172,7 +172,7 @@ fn five_hundred_clients_that_mean_no_good_neither_fill_memory_nor_starve_others(
         peak / MIB
     );
     // Requests and replies of the worker, twice; what is received and not parsed; handshakes; and what the origin's threads hold.
-    let bound = 2 * HELD_PER_WORKER + 500 * 512 * 1024 + 256 * 512 * 1024 + 8 * largest as u64;
+    let bound = 2 * HELD_PER_WORKER + 500 * 512 * 1024 + 256 * 512 * 1024 + 8 * u64::from(largest);
     assert!(
         peak - before <= bound,
         "{} MiB more than before, {} MiB allowed",
