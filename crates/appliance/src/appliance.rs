@@ -546,7 +546,8 @@ impl Appliance {
         self.command(entry.worker, entry.volume, move |machine, now| machine.observe(now, end_interval))
     }
 
-    /// Stops listening, lets what is in flight complete for at most `timeout`, disconnects everybody, and ends the threads.
+    /// Stops listening, lets what is in flight complete for at most `timeout`, disconnects everybody, and ends the threads. Flash keeps what
+    /// it holds of each volume that was flushed in time; with a `timeout` of zero, which is what dropping does, it keeps nothing.
     pub fn shutdown(mut self, timeout: Duration) -> Drained {
         self.end(timeout)
     }

@@ -412,8 +412,10 @@ impl Worker {
                 self.drain(volume, now.saturating_add(timeout.into()), false, Some(reply));
             }
             Message::Shutdown { timeout, reply } => {
+                // Who does not wait at all does not stop in order, even where nothing happens to be in flight.
+                let keeps_flash = !timeout.is_zero();
                 for volume in self.service.volume_keys() {
-                    self.drain(volume, now.saturating_add(timeout.into()), true, None);
+                    self.drain(volume, now.saturating_add(timeout.into()), keeps_flash, None);
                 }
                 self.ending = Some(Ending { reply, all_in_time: true });
             }
