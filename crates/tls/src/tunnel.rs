@@ -36,8 +36,12 @@ pub(crate) struct Tunnel {
     outer_ended: bool,
     inner_ended: bool,
     said_goodbye: bool,
+    /// The peer takes nothing any more.
+    is_deaf: bool,
     /// The inner socket is taken out of the epoll set, since its other end is closed.
     pub(crate) is_inner_gone: bool,
+    /// The outer socket is taken out of it, since the peer has closed; what it said before may still be in the socket.
+    pub(crate) is_outer_gone: bool,
     /// What is left must have gone by then.
     pub(crate) deadline: Option<Instant>,
     /// Who, for the log.
@@ -74,7 +78,9 @@ impl Tunnel {
             outer_ended: false,
             inner_ended: false,
             said_goodbye: false,
+            is_deaf: false,
             is_inner_gone: false,
+            is_outer_gone: false,
             deadline: None,
             peer,
         }
@@ -106,7 +112,7 @@ impl Tunnel {
         }
         let (mut outer, mut inner) = (EventFlags::empty(), EventFlags::empty());
         outer.set(EventFlags::IN, self.wants_peer());
-        outer.set(EventFlags::OUT, self.connection.wants_write());
+        outer.set(EventFlags::OUT, self.wants_write());
         inner.set(EventFlags::IN, self.wants_inner());
         inner.set(EventFlags::OUT, self.sent < self.plain.len());
         Pumped::Waits(outer, inner)
@@ -118,7 +124,7 @@ impl Tunnel {
         if self.is_handshaking() {
             return peer_is_done || self.is_inner_gone;
         }
-        self.inner_ended && !self.connection.wants_write() && (peer_is_done || self.is_inner_gone)
+        self.inner_ended && !self.wants_write() && (peer_is_done || self.is_inner_gone)
     }
 
     fn wants_peer(&self) -> bool {
@@ -126,7 +132,11 @@ impl Tunnel {
     }
 
     fn wants_inner(&self) -> bool {
-        !self.inner_ended && !self.is_handshaking() && !self.connection.wants_write()
+        !self.inner_ended && !self.is_handshaking() && !self.wants_write()
+    }
+
+    fn wants_write(&self) -> bool {
+        !self.is_deaf && self.connection.wants_write()
     }
 
     fn take_from_peer(&mut self, _: &mut [u8]) -> Result<bool, String> {
@@ -213,14 +223,16 @@ impl Tunnel {
 
     fn give_to_peer(&mut self, _: &mut [u8]) -> Result<bool, String> {
         let mut progress = false;
-        while self.connection.wants_write() {
+        while self.wants_write() {
             match self.connection.write_tls(&mut Raw(&self.outer)) {
                 Ok(_) => progress = true,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if is_temporary(&error) => break,
-                Err(_) if self.outer_ended || !self.is_handshaking() => {
-                    // The peer left: our side sees the end of its socket.
-                    return Err(String::new());
+                Err(_) if self.is_handshaking() && self.outer_ended => return Err(String::new()),
+                Err(_) if !self.is_handshaking() => {
+                    // The peer left. What it said before is still handed on; then our side sees the end of its socket.
+                    (self.is_deaf, self.inner_ended) = (true, true);
+                    progress = true;
                 }
                 Err(error) => return Err(format!("connection broke: {error}")),
             }

@@ -19,7 +19,7 @@ use thiserror::Error;
 
 const WAKE: u64 = u64::MAX;
 
-/// How long a peer may take for what is left when our side has closed (ours).
+/// How long one side may take for what is left when the other has closed (ours).
 const LINGER: Duration = Duration::from_secs(5);
 
 /// Ciphertext that one tunnel holds at most, in bytes: a piece and what the records add to it.
@@ -242,11 +242,13 @@ impl Mover {
                 return self.remove(key, Some("did not finish the handshake in time".to_owned()));
             }
         }
-        self.pump(key, piece);
-        // Whoever is gone takes nothing, and what it said before was taken above as far as there was room.
-        if is_gone && data & 1 == 0 {
-            self.remove(key, None);
+        if is_gone && data & 1 == 0 && !tunnel.is_outer_gone {
+            // The peer has closed; what it said before waits in the socket and is handed on as our side takes it.
+            tunnel.is_outer_gone = true;
+            tunnel.deadline = Some(Instant::now() + LINGER);
+            let _ = epoll::delete(&self.epoll, &tunnel.outer);
         }
+        self.pump(key, piece);
     }
 
     fn pump(&mut self, key: u64, piece: &mut [u8]) {
@@ -255,7 +257,10 @@ impl Mover {
             Pumped::Waits(outer, inner) => (outer, inner),
             Pumped::Over(reason) => return self.remove(key, reason),
         };
-        let mut set = epoll::modify(&self.epoll, &tunnel.outer, EventData::new_u64(key), outer);
+        let mut set = Ok(());
+        if !tunnel.is_outer_gone {
+            set = epoll::modify(&self.epoll, &tunnel.outer, EventData::new_u64(key), outer);
+        }
         if !tunnel.is_inner_gone {
             set = set.and(epoll::modify(&self.epoll, &tunnel.inner, EventData::new_u64(key + 1), inner));
         }

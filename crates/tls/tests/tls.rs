@@ -106,6 +106,27 @@ fn what_was_said_last_arrives_before_the_end() {
 }
 
 #[test]
+fn who_is_slow_still_hears_all_that_a_peer_said_before_it_left() {
+    let tunnels = Tunnels::start("tls").unwrap();
+    let (mut served, mut used) =
+        connect(&tunnels, &server(None), &client(Some("good/ca-cert.pem"), None), "127.0.0.1").unwrap();
+    // More than a tunnel and the socket behind it hold, less than fits with the socket before it.
+    let last = vec![7; 400_000];
+    served.write_all(&last).unwrap();
+    drop(served);
+    let end = Instant::now() + Duration::from_secs(20);
+    while tunnels.open() > 1 {
+        assert!(Instant::now() < end, "the server's tunnel stays open");
+        thread::sleep(Duration::from_millis(1));
+    }
+    let mut received = Vec::new();
+    used.read_to_end(&mut received).unwrap();
+    assert_eq!(received.len(), last.len());
+    drop(used);
+    wait_until_none_is_open(&tunnels);
+}
+
+#[test]
 fn a_server_that_is_not_believed_gets_nothing() {
     let tunnels = Tunnels::start("tls").unwrap();
     for (authorities, name, expected) in [
