@@ -8,7 +8,7 @@ use forebay_control::{Alternative, DecisionKind, Fact, FactValue};
 use forebay_serve::DatedDecision;
 use forebay_serve::status::Explanation;
 
-/// Say why each decision about a volume was made, with its numbers.
+/// Say why each decision about a volume was made.
 ///
 /// The last decisions of the daemon are told, oldest first, and those of earlier runs where it keeps a history.
 #[derive(Debug, clap::Args)]

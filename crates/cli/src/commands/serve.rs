@@ -9,7 +9,7 @@ use signal_hook::iterator::Signals;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
-/// Serve volumes over NBD, observe them, and put caches in front of those that miss their objectives.
+/// Serve volumes over NBD, with caches in front of those that need them
 ///
 /// The file is TOML; docs/reference/configuration.md lists every key with its unit, default and range. This is one that
 /// serves a file:

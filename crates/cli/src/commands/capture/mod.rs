@@ -30,7 +30,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// For requests in flight at the end.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Serves a volume over NBD and records every request of its clients (time, operation, bytes, latency) as a trace.
+/// Record what clients ask of a volume, as a trace.
+///
+/// Serves the volume over NBD and records every request: time, operation, bytes, latency.
 ///
 /// Ends with COMMAND, whose exit status it passes on, or with Ctrl-C. COMMAND finds the volume in FOREBAY_NBD_URI and the unix
 /// socket in FOREBAY_NBD_SOCKET. SIGUSR1 switches recording on, SIGUSR2 off, for what is not to be in the trace, as loading a

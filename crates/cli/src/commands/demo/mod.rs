@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Shows two workloads that spoil each other's objectives on shared disks, and how Forebay restores both.
+/// Show two objectives violated and restored, on emulated disks.
 ///
 /// Takes about 90 s and 1.3 GiB of memory, needs no privileges, and leaves nothing behind but the report. Ends with status 1 if an
 /// objective was not restored or a byte was wrong, and says which.

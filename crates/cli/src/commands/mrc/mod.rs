@@ -12,7 +12,7 @@ use forebay_units::{BlockSize, Bytes, Nanos, SizeSpec};
 use measure::{Measurement, Tracker};
 use std::path::PathBuf;
 
-/// Prints the LRU miss ratio curve of a trace: how the miss ratio falls with the size of the cache.
+/// Find how the miss ratio falls with the size of the cache.
 ///
 /// Requests are byte ranges; they are split into blocks, and every block touched is one access. Traces that count pages take
 /// a page as a block. Miss ratios are 0 to 1; first touches are misses at every size.

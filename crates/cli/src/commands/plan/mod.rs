@@ -10,7 +10,7 @@ use config::PlanConfig;
 use forebay_control::plan::PlanInput;
 use std::path::PathBuf;
 
-/// Says how much cache each volume needs for its objectives, before anything is bought or moved.
+/// Say how much cache each volume needs for its objectives.
 ///
 /// The plan file names traces, objectives and a storage model; docs/reference/plan.md describes its keys, examples/plan.toml
 /// is one. Printed are, per volume: load, footprint, working set, the smallest cache that keeps the objective, predicted

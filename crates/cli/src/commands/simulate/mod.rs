@@ -18,7 +18,7 @@ use run::{Crew, Job};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Runs a trace through caches of several sizes under several policies, and prints what each misses.
+/// Find what caches under other policies would have missed.
 ///
 /// The caches are the daemon's own, without bytes; they are cold at the start, and every miss is filled. Requests are byte ranges; they are
 /// split into blocks, and every block touched is one access. The trace is read once, whatever the number of policies and sizes. It is held in

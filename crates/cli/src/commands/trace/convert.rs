@@ -9,7 +9,9 @@ use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-/// Writes a trace in another format, by default Forebay's own compact binary one, which keeps everything.
+/// Write a trace in another format.
+///
+/// By default Forebay's own compact binary one, which keeps everything.
 ///
 /// Several files become one, merged by time. What the other formats cannot say is left out or widened, and counted.
 #[derive(Debug, clap::Args)]

@@ -8,7 +8,9 @@ use forebay_trace::{Operation, Request};
 use forebay_units::{BlockSize, Nanos};
 use serde::Serialize;
 
-/// Prints the first requests of a trace, in the order in which they are read.
+/// Print the first requests of a trace.
+///
+/// They come in the order in which they are read.
 #[derive(Debug, clap::Args)]
 pub(crate) struct HeadArgs {
     #[command(flatten)]

@@ -8,7 +8,9 @@ use forebay_trace::TraceInfo;
 use forebay_units::{BlockSize, Nanos};
 use serde::Serialize;
 
-/// Counts what is in a trace: requests by kind, bytes, volumes, time span, distinct blocks. Reads all of it.
+/// Count what is in a trace: requests, bytes, volumes, time, distinct blocks.
+///
+/// Reads all of it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InfoArgs {
     #[command(flatten)]

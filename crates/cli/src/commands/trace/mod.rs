@@ -9,11 +9,8 @@ use crate::failure::Failure;
 /// What can be done with a trace.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum TraceCommand {
-    /// Count what is in a trace: requests, bytes, volumes, time, distinct blocks
     Info(info::InfoArgs),
-    /// Print the first requests of a trace
     Head(head::HeadArgs),
-    /// Write a trace in another format
     Convert(convert::ConvertArgs),
 }
 
