@@ -4,12 +4,12 @@
 //! The bound is that of `docs/internals/appliance.md`, with the limits of this daemon.
 
 use crate::client::Client;
-use crate::support::folder;
+use crate::support::{folder, serve};
 use forebay_nbd::client::Operation;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -40,13 +40,7 @@ impl Daemon {
         );
         std::fs::write(folder.path().join("forebay.toml"), configuration).unwrap();
         let log = std::fs::File::create(folder.path().join("log")).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_forebay"))
-            .arg("serve")
-            .arg(folder.path().join("forebay.toml"))
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("the binary runs");
+        let child = serve(&folder.path().join("forebay.toml"), log);
         let daemon = Daemon { folder, child };
         let end = Instant::now() + Duration::from_secs(30);
         while UnixStream::connect(daemon.socket()).is_err() {

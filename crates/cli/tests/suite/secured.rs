@@ -1,9 +1,9 @@
 //! TLS between real clients and the real daemon: who may come in, who may not and is told why in the log.
 
-use crate::support::{folder, prerequisites};
+use crate::support::{folder, prerequisites, serve};
 use forebay_units::mix64;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
 
 const SIZE: usize = 24 << 20;
@@ -36,13 +36,7 @@ impl Daemon {
         std::fs::File::create(folder.path().join("disk")).unwrap().set_len(SIZE as u64).unwrap();
         std::fs::write(folder.path().join("forebay.toml"), configuration).unwrap();
         let log = std::fs::File::create(folder.path().join("log")).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_forebay"))
-            .arg("serve")
-            .arg(folder.path().join("forebay.toml"))
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("the binary runs");
+        let child = serve(&folder.path().join("forebay.toml"), log);
         let daemon = Daemon { folder, child };
         daemon.wait_for_log("ready:");
         daemon
@@ -268,13 +262,7 @@ fn origins_are_reached_by_tls() {
     );
     std::fs::write(folder.path().join("forebay.toml"), configuration).unwrap();
     let log = std::fs::File::create(folder.path().join("log")).unwrap();
-    let child = Command::new(env!("CARGO_BIN_EXE_forebay"))
-        .arg("serve")
-        .arg(folder.path().join("forebay.toml"))
-        .stdout(Stdio::null())
-        .stderr(log)
-        .spawn()
-        .expect("the binary runs");
+    let child = serve(&folder.path().join("forebay.toml"), log);
     let upper = Daemon { folder, child };
     upper.wait_for_log("ready:");
     let (source, target) = (upper.path("source"), upper.path("target"));

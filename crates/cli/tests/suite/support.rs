@@ -119,3 +119,14 @@ pub(crate) fn seed() -> u64 {
         since.as_secs() & 0xffff_ffff
     })
 }
+
+/// Runs `forebay serve` on `configuration`, with its log in `log`.
+pub(crate) fn serve(configuration: &Path, log: std::fs::File) -> std::process::Child {
+    std::process::Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .arg("serve")
+        .arg(configuration)
+        .stdout(std::process::Stdio::null())
+        .stderr(log)
+        .spawn()
+        .expect("the binary runs")
+}

@@ -10,11 +10,11 @@ mod fio;
 
 use crate::client::Client;
 use crate::ledger::{Ledger, SECTOR, content};
-use crate::support::{folder, seed};
+use crate::support::{folder, seed, serve};
 use forebay_nbd::client::Operation;
 use forebay_units::mix64;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -63,13 +63,7 @@ impl Daemon {
         // A socket that a killed daemon left behind would look like this one's.
         let _ = std::fs::remove_file(socket(folder));
         let log = std::fs::File::options().append(true).create(true).open(folder.join("daemon.log")).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_forebay"))
-            .arg("serve")
-            .arg(folder.join("forebay.toml"))
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("the binary runs");
+        let child = serve(&folder.join("forebay.toml"), log);
         let daemon = Daemon(child);
         assert!(
             wait_until(PATIENCE, || std::os::unix::net::UnixStream::connect(socket(folder)).is_ok()),
