@@ -39,3 +39,29 @@ impl Default for ServiceLimits {
         }
     }
 }
+
+/// Whether a worker that holds `total` bytes, of `max`, takes a request of `bytes` more of a connection that holds `own`.
+///
+/// The first half of the memory is for whoever comes first. Of the second half each of the `connections` has an equal share, so that
+/// those who fill the first, and do not take their replies, cannot keep the others out. A request that is longer than all that gets
+/// its turn when nothing else is held.
+pub(super) fn admits(total: usize, max: usize, connections: usize, own: usize, bytes: usize) -> bool {
+    let half = max / 2;
+    total == 0 || total + bytes <= half || (total + bytes <= max && own + bytes <= half / connections.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_shared_by_hand() {
+        // Of 64: the first 32 are for whoever comes first.
+        assert!(admits(0, 64, 4, 0, 32) && admits(20, 64, 4, 20, 12) && !admits(20, 64, 4, 20, 13));
+        // Of the other 32, each of four has 8, and nobody passes the end.
+        assert!(admits(40, 64, 4, 0, 8) && !admits(40, 64, 4, 0, 9) && !admits(40, 64, 4, 5, 4));
+        assert!(admits(56, 64, 4, 0, 8) && !admits(57, 64, 4, 0, 8));
+        // What is longer than everything comes alone.
+        assert!(admits(0, 64, 4, 0, 1000) && !admits(1, 64, 4, 0, 1000));
+    }
+}

@@ -1,0 +1,144 @@
+//! One client in the transmission phase: its session, what it holds, and its requests that wait for their replies.
+//!
+//! Invariant: `in_flight` and `held_bytes` are those of the entries of the service's table of pending requests that name it.
+
+use super::{Output, ServiceLimits};
+use crate::slab::{Slab, SlabKey};
+use crate::volume::{ClientOperation, Errno, RequestTag, VolumeMachine};
+use forebay_nbd::server::{CONTEXT_ID_ALLOCATION, Disconnect, ReplyEncoder, Request, Session};
+use forebay_nbd::wire::{AllocationFlags, Command, ErrorCode, Extent, LinuxErrno};
+use forebay_units::Nanos;
+
+/// One client in the transmission phase.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) session: Session,
+    pub(super) replies: ReplyEncoder,
+    pub(super) volume: SlabKey,
+    /// Received and not parsed yet.
+    pub(super) input: Vec<u8>,
+    /// The write whose payload is being received.
+    pub(super) receiving: Option<(Request, Vec<u8>)>,
+    pub(super) output: Output,
+    /// Requests in flight, and the bytes that they hold.
+    pub(super) in_flight: usize,
+    pub(super) held_bytes: usize,
+    /// In the list of connections that the driver should look at.
+    pub(super) is_dirty: bool,
+    /// In the list of connections that wait for room.
+    pub(super) is_waiting: bool,
+    /// Why it will be closed.
+    pub(super) closing: Option<Closing>,
+    /// There is input that was left for the next turn, or for better times.
+    pub(super) has_leftover: bool,
+    /// Bytes that the request holds which was left because there was no room for it.
+    pub(super) wants: usize,
+    /// When the payload that is being received was announced.
+    pub(super) receiving_since: Nanos,
+    /// When the client last had taken [`PROGRESS_BYTES`], or had nothing to take; and what it took since.
+    pub(super) taken_at: Nanos,
+    pub(super) taken_bytes: usize,
+}
+
+/// How a connection ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Closing {
+    /// The client asked for it: its requests are answered first.
+    InOrder(Disconnect),
+    /// At once.
+    Now,
+}
+
+/// A request that waits for its reply.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) connection: SlabKey,
+    pub(super) volume: SlabKey,
+    pub(super) request: Request,
+    pub(super) held_bytes: usize,
+}
+
+impl Connection {
+    /// Bytes that its requests and replies hold.
+    pub(super) fn holds(&self) -> usize {
+        let receiving = self.receiving.as_ref().map_or(0, |(_, data)| data.capacity());
+        self.held_bytes + self.output.len() + receiving
+    }
+
+    /// Replies were added to the `before` bytes that waited.
+    pub(super) fn note_output(&mut self, now: Nanos, before: usize) {
+        if before == 0 {
+            (self.taken_at, self.taken_bytes) = (now, 0);
+        }
+    }
+
+    /// Whether another request may be parsed, with `more` bytes of replies besides the output.
+    pub(super) fn has_room(&self, limits: &ServiceLimits, more: usize) -> bool {
+        self.in_flight < limits.requests_per_connection_max
+            && ((self.output.len() + more) as u64) < limits.output_per_connection_max.0
+            && (self.held_bytes as u64) < limits.held_per_connection_max.0
+    }
+
+    pub(super) fn refuse(&mut self, cookie: u64, errno: Errno) {
+        let replies = self.replies;
+        let code = ErrorCode::from_linux(LinuxErrno(errno.0));
+        self.output.append(|output| replies.error(cookie, code, "", output));
+    }
+
+    /// Notes that `request`, which the machine was told with the next tag of `pending`, waits for its reply.
+    pub(super) fn wait(
+        &mut self,
+        key: SlabKey,
+        request: &Request,
+        pending: &mut Slab<Pending>,
+        held_bytes_of_worker: &mut usize,
+    ) {
+        let held_bytes = match request.command {
+            Command::Read | Command::Write => request.range.length as usize,
+            _ => 0,
+        };
+        self.in_flight += 1;
+        self.held_bytes += held_bytes;
+        *held_bytes_of_worker += held_bytes;
+        pending.insert(Pending { connection: key, volume: self.volume, request: *request, held_bytes });
+    }
+
+    /// Serves one request that is no read; true if its reply comes later, to the tag `key`.
+    #[inline]
+    pub(super) fn serve(
+        &mut self,
+        now: Nanos,
+        key: SlabKey,
+        machine: &mut VolumeMachine,
+        request: &Request,
+        data: Vec<u8>,
+    ) -> bool {
+        let tag = RequestTag(key.0);
+        let (range, fua) = (request.range, request.fua());
+        let operation = match request.command {
+            Command::Write => ClientOperation::Write { offset: range.offset, data, fua },
+            Command::Flush => ClientOperation::Flush,
+            Command::Trim => ClientOperation::Trim { range, fua },
+            Command::WriteZeroes => {
+                ClientOperation::WriteZeroes { range, may_trim: request.may_make_hole(), fua }
+            }
+            Command::Cache => ClientOperation::Cache { range },
+            Command::BlockStatus => {
+                // Everything is allocated, as far as we know: always a true answer.
+                let length = u32::try_from(range.length).unwrap_or(u32::MAX);
+                let extent = Extent { length, flags: AllocationFlags::default() };
+                let replies = self.replies;
+                self.output.append(|output| {
+                    replies.block_status(request.cookie, CONTEXT_ID_ALLOCATION, &[extent], output);
+                });
+                return false;
+            }
+            _ => {
+                self.refuse(request.cookie, Errno::INVALID);
+                return false;
+            }
+        };
+        machine.request(now, tag, operation);
+        true
+    }
+}

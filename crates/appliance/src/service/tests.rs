@@ -1,0 +1,201 @@
+//! Clients and volumes in memory: what a service answers, keeps and gives back.
+
+use super::*;
+use crate::volume::{VolumeLimits, VolumeSettings};
+use forebay_nbd::{ExportInfo, client, server};
+use forebay_origin::{OriginCompletion, OriginTraits};
+use forebay_units::{BlockSize, Bytes, Ratio};
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use std::io::IoSlice;
+
+fn machine() -> VolumeMachine {
+    let origin = OriginTraits {
+        size_bytes: 1 << 20,
+        read_only: false,
+        block_size_min: 1,
+        block_size_preferred: 4096,
+        request_bytes_max: 1 << 20,
+        can_trim: true,
+        can_multi_conn: true,
+    };
+    let settings = VolumeSettings {
+        origin,
+        read_only: false,
+        block_size: BlockSize::DEFAULT,
+        quota: Bytes::ZERO,
+        single_touch_share: Ratio::clamped(0.2),
+        seed: 1,
+        locality: None,
+        limits: VolumeLimits::default(),
+    };
+    VolumeMachine::new(settings, Nanos::ZERO).expect("settings that go together")
+}
+
+/// Both ends of a connection whose handshake is over.
+fn shaken_hands() -> (client::Session, Session) {
+    let exports = vec![ExportInfo::new("disk", 1 << 20)];
+    let (mut to_client, mut to_server) = (Vec::new(), Vec::new());
+    let mut server = Session::new(server::Config::default(), &mut to_client);
+    let mut client = client::Session::new(client::Config::new("disk"));
+    while !client.is_ready() {
+        let parsed = client.receive(&to_client, &mut to_server).expect("a valid handshake").consumed;
+        to_client.drain(..parsed);
+        let parsed = server.receive(&to_server, &exports, &mut to_client).expect("likewise").consumed;
+        to_server.drain(..parsed);
+    }
+    (client, server)
+}
+
+/// A socket that has room for `room` bytes.
+fn take_some(slices: &[IoSlice<'_>], room: &mut usize, stream: &mut Vec<u8>) -> usize {
+    let before = stream.len();
+    for slice in slices {
+        let taken = slice.len().min(*room);
+        *room -= taken;
+        stream.extend_from_slice(&slice[..taken]);
+    }
+    stream.len() - before
+}
+
+/// Hits and misses in any mix, sockets that take any part at any time: the client gets what it asked for.
+#[test]
+fn replies_that_are_sent_from_the_cache_are_the_same_however_the_socket_takes_them() {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(3);
+    let byte_at = |offset: u64| (offset / 512) as u8 ^ (offset % 509) as u8;
+    for round in 0..60 {
+        let mut service = Service::new(ServiceLimits {
+            // In some rounds so low that requests are left for later.
+            output_per_connection_max: Bytes::kib(if round % 3 == 0 { 16 } else { 256 }),
+            ..ServiceLimits::default()
+        });
+        let mut machine = machine();
+        machine.set_quota(Bytes::kib(200));
+        let volume = service.add_volume(machine);
+        let (mut client, server) = shaken_hands();
+        let connection = service.open(Nanos::ZERO, server, volume, Vec::new(), Vec::new());
+        let (mut wanted, mut got) = (Vec::new(), Vec::new());
+        let mut stream = Vec::new();
+        for batch in 0..12 {
+            let mut asked = Vec::new();
+            for request in 0..random.random_range(1..12u64) {
+                let offset = random.random_range(0..(600 << 10));
+                let length = random.random_range(1..40_000);
+                let read = client::Operation::Read { offset, length, dont_fragment: false };
+                let cookie = batch * 100 + request;
+                client.submit(cookie, read, &mut asked).expect("a valid request");
+                let bytes: Vec<u8> = (offset..offset + u64::from(length)).map(byte_at).collect();
+                wanted.push((cookie, offset, bytes));
+            }
+            let mut room = random.random_range(0..60_000);
+            let mut take = |slices: &[IoSlice<'_>]| take_some(slices, &mut room, &mut stream);
+            service.received_sending(Nanos::ZERO, connection, &asked, &mut take);
+            loop {
+                let mut submissions = Vec::new();
+                service.turn(Nanos::ZERO, &mut submissions);
+                let submitted = submissions.len();
+                for (volume, request) in submissions {
+                    let range = request.operation.range();
+                    let data = (range.offset..range.end()).map(byte_at).collect();
+                    let completion = OriginCompletion { id: request.id, result: Ok(data) };
+                    service.complete(Nanos::ZERO, volume, completion);
+                }
+                let output = service.output(connection).expect("the client stays");
+                let count = output.len();
+                output.copy_to(&mut stream);
+                service.sent(Nanos::ZERO, connection, count);
+                let resumes = service.wishes(connection).expect("the client stays").resume;
+                if resumes {
+                    let mut room = random.random_range(0..60_000);
+                    let mut take = |slices: &[IoSlice<'_>]| take_some(slices, &mut room, &mut stream);
+                    service.resume_sending(Nanos::ZERO, connection, &mut take);
+                } else if submitted == 0 && count == 0 {
+                    break;
+                }
+            }
+        }
+        let mut unused = Vec::new();
+        loop {
+            let parsed = client.receive(&stream, &mut unused).expect("a valid reply");
+            match parsed.event {
+                client::Event::NeedMore => break,
+                client::Event::Data { cookie, offset, bytes } => {
+                    got.push((cookie, offset, bytes.to_vec()));
+                }
+                client::Event::Done { result, .. } => assert_eq!(result, Ok(())),
+                event => panic!("unexpected: {event:?}"),
+            }
+            let consumed = parsed.consumed;
+            stream.drain(..consumed);
+        }
+        assert_eq!((service.held_bytes(), stream.len()), (0, 0));
+        got.sort();
+        wanted.sort();
+        assert!(got == wanted, "round {round}: {} of {} replies", got.len(), wanted.len());
+    }
+}
+
+#[test]
+fn whoever_announces_payloads_and_sends_none_keeps_nobody_out_for_long() {
+    let limits = ServiceLimits { held_per_worker_max: Bytes::kib(1028), ..ServiceLimits::default() };
+    let mut service = Service::new(limits);
+    let volume = service.add_volume(machine());
+    let connect = |service: &mut Service| {
+        let (client, server) = shaken_hands();
+        (client, service.open(Nanos::ZERO, server, volume, Vec::new(), Vec::new()))
+    };
+    let write = |length| client::Operation::Write { offset: 0, length, fua: false };
+    let mut silent = Vec::new();
+    for index in 0..4 {
+        let (mut client, key) = connect(&mut service);
+        let mut asked = Vec::new();
+        client
+            .submit(1, write(if index == 0 { 512 } else { 400 } << 10), &mut asked)
+            .expect("a valid request");
+        service.received(Nanos::ZERO, key, &asked);
+        silent.push(key);
+    }
+    // One of them has its 512 KiB; for the others there is no room, and the bound holds.
+    assert_eq!(service.held_bytes(), 512 << 10);
+    assert_eq!(silent.iter().filter(|key| service.wishes(**key).unwrap().receive).count(), 1);
+    // A client with small requests is served beside them.
+    let (mut client, key) = connect(&mut service);
+    let mut asked = Vec::new();
+    client
+        .submit(1, client::Operation::Read { offset: 0, length: 4096, dont_fragment: false }, &mut asked)
+        .unwrap();
+    assert_eq!(service.received(Nanos::ZERO, key, &asked), 1);
+    // The one that sends nothing is told to go, and the next has its turn.
+    let late = Nanos::secs(31);
+    service.close_stalled(late);
+    let gone: Vec<&SlabKey> = silent.iter().filter(|key| service.wishes(**key).unwrap().close).collect();
+    assert_eq!(gone, [&silent[0]]);
+    service.forget(silent[0]);
+    assert_eq!(service.wake_at(), Some(Nanos::ZERO), "those that wait are looked at again");
+    service.turn(late, &mut Vec::new());
+    assert!(service.wishes(silent[1]).unwrap().resume);
+    assert_eq!(service.resume(late, silent[1]), 0);
+    assert_eq!(service.held_bytes(), (400 << 10) + 4096);
+}
+
+#[test]
+fn a_volume_taken_away_in_the_middle_gives_back_what_its_requests_held() {
+    let mut service = Service::new(ServiceLimits::default());
+    let volume = service.add_volume(machine());
+    let (mut client, server) = shaken_hands();
+    let connection = service.open(Nanos::ZERO, server, volume, Vec::new(), Vec::new());
+    let mut asked = Vec::new();
+    let read = client::Operation::Read { offset: 0, length: 4096, dont_fragment: false };
+    client.submit(1, read, &mut asked).expect("a valid request");
+    assert_eq!(service.received(Nanos::ZERO, connection, &asked), 1);
+    let mut submissions = Vec::new();
+    service.turn(Nanos::ZERO, &mut submissions);
+    assert_eq!((submissions.len(), service.held_bytes()), (1, 4096));
+    service.remove_volume(volume);
+    assert_eq!((service.held_bytes(), service.pending.len()), (0, 0));
+    // What the origin answers now is of no interest to anybody.
+    let (volume, request) = submissions.remove(0);
+    service.complete(Nanos::ZERO, volume, OriginCompletion { id: request.id, result: Ok(vec![0; 4096]) });
+    service.turn(Nanos::ZERO, &mut submissions);
+    assert_eq!(service.held_bytes(), 0);
+}

@@ -1,0 +1,117 @@
+//! Turns: what origins answered goes in, what volumes want of them comes out, and replies go to their connections.
+
+use super::{Service, mark_dirty, touch};
+use crate::slab::SlabKey;
+use crate::volume::Reply;
+use forebay_nbd::wire::Command;
+use forebay_origin::{OriginCompletion, OriginRequest};
+use forebay_units::Nanos;
+
+impl Service {
+    /// The origin of `volume` answered, or the flash device.
+    pub fn complete(&mut self, now: Nanos, volume: SlabKey, completion: OriginCompletion) {
+        if let Some(entry) = self.volumes.get_mut(volume) {
+            entry.machine.complete(now, completion);
+            touch(&mut self.volumes, &mut self.touched, volume);
+        }
+    }
+
+    /// Lets every volume that was touched, or whose time has come, proceed: replies go to their connections' output, requests
+    /// for origins to `submissions`.
+    pub fn turn(&mut self, now: Nanos, submissions: &mut Vec<(SlabKey, OriginRequest)>) {
+        let active = std::mem::take(&mut self.active);
+        for key in active {
+            if let Some(entry) = self.volumes.get_mut(key) {
+                entry.is_active = false;
+                entry.machine.step();
+                touch(&mut self.volumes, &mut self.touched, key);
+            }
+        }
+        while let Some(key) = self.touched.pop() {
+            let Some(entry) = self.volumes.get_mut(key) else { continue };
+            entry.is_touched = false;
+            entry.machine.take_submissions(now, &mut self.scratch_submissions);
+            submissions.extend(self.scratch_submissions.drain(..).map(|request| (key, request)));
+            entry.machine.take_flash_submissions(now, &mut self.scratch_submissions);
+            self.flash_submissions.extend(self.scratch_submissions.drain(..).map(|request| (key, request)));
+            entry.machine.take_replies(&mut self.scratch_replies);
+            if !entry.is_active && (entry.machine.wants_step() || entry.machine.wake_at().is_some()) {
+                entry.is_active = true;
+                self.active.push(key);
+            }
+            let mut replies = std::mem::take(&mut self.scratch_replies);
+            for reply in replies.drain(..) {
+                self.answer(now, reply);
+            }
+            self.scratch_replies = replies;
+        }
+        // Limits that were reached may not be any more.
+        self.has_freed = false;
+        if !self.waiting.is_empty() {
+            let mut waiting = std::mem::take(&mut self.waiting);
+            waiting.retain(|key| {
+                let Some(connection) = self.connections.get(*key) else { return false };
+                if !self.has_shared_room(connection) {
+                    return true;
+                }
+                self.connections.get_mut(*key).expect("looked up above").is_waiting = false;
+                mark_dirty(&mut self.connections, &mut self.dirty, *key);
+                false
+            });
+            self.waiting = waiting;
+        }
+    }
+
+    /// Moves the requests for the flash device, of the turns until now, into `submissions`. They are answered through
+    /// [`Service::complete`], as those for origins are.
+    pub fn take_flash_submissions(&mut self, submissions: &mut Vec<(SlabKey, OriginRequest)>) {
+        submissions.append(&mut self.flash_submissions);
+    }
+
+    /// The requests received at `started` were served as far as they could be.
+    pub fn end_batch(&mut self, volume: SlabKey, started: Nanos, now: Nanos) {
+        if let Some(entry) = self.volumes.get_mut(volume) {
+            entry.machine.end_batch(started, now);
+        }
+    }
+
+    /// When [`Service::turn`] should be called although nothing happened.
+    pub fn wake_at(&self) -> Option<Nanos> {
+        if self.has_freed && !self.waiting.is_empty() {
+            return Some(Nanos::ZERO);
+        }
+        let of = |key: &SlabKey| {
+            let machine = &self.volumes.get(*key)?.machine;
+            if machine.wants_step() { Some(Nanos::ZERO) } else { machine.wake_at() }
+        };
+        self.active.iter().filter_map(of).min()
+    }
+
+    fn answer(&mut self, now: Nanos, reply: Reply) {
+        let Some(pending) = self.pending.remove(SlabKey(reply.tag.0)) else {
+            debug_assert!(false, "a reply to {:?}, which nobody waits for", reply.tag);
+            return;
+        };
+        self.held_bytes -= pending.held_bytes;
+        // The client may have left.
+        let Some(connection) = self.connections.get_mut(pending.connection) else { return };
+        connection.in_flight -= 1;
+        connection.held_bytes -= pending.held_bytes;
+        let before = connection.output.len();
+        match reply.result {
+            Ok(data) if pending.request.command == Command::Read => {
+                let header = connection.replies.read_header(&pending.request);
+                connection.output.append(|output| output.extend_from_slice(&header));
+                connection.output.append_data(data);
+            }
+            Ok(_) => {
+                let replies = connection.replies;
+                connection.output.append(|output| replies.success(&pending.request, output));
+            }
+            Err(errno) => connection.refuse(pending.request.cookie, errno),
+        }
+        self.held_bytes += connection.output.len() - before;
+        connection.note_output(now, before);
+        mark_dirty(&mut self.connections, &mut self.dirty, pending.connection);
+    }
+}
