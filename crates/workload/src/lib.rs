@@ -5,6 +5,7 @@
 
 pub mod generator;
 mod latency;
+pub mod presto;
 pub mod statistics;
 
 pub use generator::{Arrivals, BlockPicker, Random, Scatter, ZipfRanks, exponential, random};
