@@ -23,6 +23,7 @@ fn machine() -> Result<VolumeMachine, Box<dyn Error>> {
         block_size_preferred: 4096,
         request_bytes_max: 1 << 20,
         can_trim: true,
+        can_fast_zero: true,
         can_multi_conn: true,
     };
     let settings = VolumeSettings {

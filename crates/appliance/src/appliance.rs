@@ -406,6 +406,7 @@ impl Appliance {
             read_only: machine.is_read_only(),
             trim: origin.can_trim,
             write_zeroes: true,
+            fast_zero: origin.can_fast_zero,
             cache: true,
             block_status: true,
             multi_conn: origin.can_multi_conn,

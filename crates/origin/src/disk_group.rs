@@ -161,7 +161,9 @@ impl DiskGroupDevice {
         state.volumes.push(place);
         drop(state);
         let counters = Counters::new(self.parameters.outstanding_max);
-        Ok(DiskGroupOrigin { device: Arc::clone(self), traits: image.traits(), image, place, counters })
+        // The disks write zeroes like anything else.
+        let traits = OriginTraits { can_fast_zero: false, ..image.traits() };
+        Ok(DiskGroupOrigin { device: Arc::clone(self), traits, image, place, counters })
     }
 
     /// The size of the group in bytes.

@@ -32,7 +32,8 @@ impl Default for FileOriginOptions {
 /// is not opened for writing. Its size is that at opening. A
 /// file that got shorter since answers reads beyond its end with `EIO`. After a failed `fdatasync` every later flush
 /// and FUA write fails too, since Linux may have dropped the pages that it could not write. Trims punch holes and
-/// zeroes are made by the file system where it can; else trims do nothing and zeroes are written.
+/// zeroes are made by the file system where it can; else trims do nothing and zeroes are written. Zeroes that must be fast are made by the
+/// file system, or by the device itself, or refused.
 ///
 /// Dropping it carries out what is queued, completes it, and waits for that.
 pub struct FileOrigin {

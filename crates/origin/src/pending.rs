@@ -9,6 +9,7 @@ pub(crate) const EPERM: i32 = 1;
 pub(crate) const EIO: i32 = 5;
 pub(crate) const EBUSY: i32 = 16;
 pub(crate) const EINVAL: i32 = 22;
+pub(crate) const ENOTSUP: i32 = 95;
 
 /// Counters of an origin and the bound on what is in flight on it.
 #[derive(Debug)]

@@ -43,6 +43,9 @@ pub enum OriginOperation {
         may_trim: bool,
         /// Force unit access.
         fua: bool,
+        /// If it cannot be done faster than by writing zeroes, it is to fail at once with `ENOTSUP`, and without having changed
+        /// anything. Asked only of an origin that says it can ([`OriginTraits::can_fast_zero`]).
+        fast: bool,
     },
 }
 
@@ -145,6 +148,8 @@ pub struct OriginTraits {
     pub request_bytes_max: u32,
     /// Whether trims do anything.
     pub can_trim: bool,
+    /// Whether zeroes are, mostly, made faster than by writing them.
+    pub can_fast_zero: bool,
     /// Whether a flush on one path covers writes acknowledged on another.
     pub can_multi_conn: bool,
 }

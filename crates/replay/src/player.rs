@@ -481,6 +481,7 @@ mod tests {
                 block_size_preferred: 4096,
                 request_bytes_max: 1 << 25,
                 can_trim: false,
+                can_fast_zero: false,
                 can_multi_conn: true,
             }
         }

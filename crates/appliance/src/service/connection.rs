@@ -119,9 +119,12 @@ impl Connection {
             Command::Write => ClientOperation::Write { offset: range.offset, data, fua },
             Command::Flush => ClientOperation::Flush,
             Command::Trim => ClientOperation::Trim { range, fua },
-            Command::WriteZeroes => {
-                ClientOperation::WriteZeroes { range, may_trim: request.may_make_hole(), fua }
-            }
+            Command::WriteZeroes => ClientOperation::WriteZeroes {
+                range,
+                may_trim: request.may_make_hole(),
+                fua,
+                fast: request.fast_zero(),
+            },
             Command::Cache => ClientOperation::Cache { range },
             Command::BlockStatus => {
                 // Everything is allocated, as far as we know: always a true answer.

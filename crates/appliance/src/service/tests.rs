@@ -18,6 +18,7 @@ fn machine() -> VolumeMachine {
         request_bytes_max: 1 << 20,
         can_trim: true,
         can_multi_conn: true,
+        can_fast_zero: true,
     };
     let settings = VolumeSettings {
         origin,
@@ -198,4 +199,78 @@ fn a_volume_taken_away_in_the_middle_gives_back_what_its_requests_held() {
     service.complete(Nanos::ZERO, volume, OriginCompletion { id: request.id, result: Ok(vec![0; 4096]) });
     service.turn(Nanos::ZERO, &mut submissions);
     assert_eq!(service.held_bytes(), 0);
+}
+
+/// One of many clients takes its replies; the others ask for all that they may, and never take any. However long that goes on, the one
+/// is answered in the turn after that in which it asked: its request goes to the origin in the first, and its reply leaves in the second.
+#[test]
+fn who_takes_replies_is_answered_in_the_next_turn_whatever_others_do() {
+    const GREEDY: usize = 200;
+    // Of the half that is shared, 8 KiB for each.
+    let held = Bytes::kib(2 * 8 * (GREEDY as u64 + 1));
+    let mut service = Service::new(ServiceLimits { held_per_worker_max: held, ..ServiceLimits::default() });
+    let volume = service.add_volume(machine());
+    let connect = |service: &mut Service| {
+        let (client, server) = shaken_hands();
+        (client, service.open(Nanos::ZERO, server, volume, Vec::new(), Vec::new()))
+    };
+    let mut greedy: Vec<_> = (0..GREEDY).map(|_| connect(&mut service)).collect();
+    let (mut good, good_key) = connect(&mut service);
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(11);
+    let mut at_origin: Vec<(SlabKey, OriginRequest)> = Vec::new();
+    let (mut asked_in, mut answered, mut most_held) = (None, 0, 0);
+    for turn in 0..400u64 {
+        let now = Nanos::millis(turn);
+        if asked_in.is_none() {
+            let mut asked = Vec::new();
+            let read = client::Operation::Read { offset: turn * 512, length: 4096, dont_fragment: false };
+            good.submit(turn, read, &mut asked).expect("a valid request");
+            asked_in = Some(turn);
+            // Behind all others.
+            greedy_turn(&mut service, &mut greedy, turn, &mut random);
+            service.received(now, good_key, &asked);
+        } else {
+            greedy_turn(&mut service, &mut greedy, turn, &mut random);
+        }
+        for (volume, request) in std::mem::take(&mut at_origin) {
+            let data = vec![3; request.operation.range().length as usize];
+            service.complete(now, volume, OriginCompletion { id: request.id, result: Ok(data) });
+        }
+        service.turn(now, &mut at_origin);
+        most_held = most_held.max(service.held_bytes());
+        let count = service.output(good_key).expect("it stays").len();
+        if count > 0 {
+            service.sent(now, good_key, count);
+            let asked_in: u64 = asked_in.take().expect("it asked");
+            assert_eq!(turn - asked_in, 1, "answered in turn {turn}, asked in {asked_in}");
+            answered += 1;
+        }
+    }
+    assert_eq!(answered, 200, "every second turn");
+    assert!(most_held <= held.0 as usize, "{most_held} bytes are held, of {held}");
+    // They did take all that they could have.
+    assert!(most_held > held.0 as usize / 2 - (64 << 10), "{most_held}");
+}
+
+/// Whoever may say more asks for another read of any length.
+fn greedy_turn(
+    service: &mut Service,
+    greedy: &mut [(client::Session, SlabKey)],
+    turn: u64,
+    random: &mut Xoshiro256PlusPlus,
+) {
+    for (client, key) in greedy {
+        let wishes = service.wishes(*key).expect("it stays");
+        if wishes.resume {
+            service.resume(Nanos::millis(turn), *key);
+        } else if wishes.receive {
+            let mut asked = Vec::new();
+            let length = random.random_range(512..64 << 10);
+            let read = client::Operation::Read { offset: 0, length, dont_fragment: false };
+            // Its session may know that too much is under way.
+            if client.submit(turn, read, &mut asked).is_ok() {
+                service.received(Nanos::millis(turn), *key, &asked);
+            }
+        }
+    }
 }

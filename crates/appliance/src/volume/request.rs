@@ -36,6 +36,8 @@ pub enum ClientOperation {
         may_trim: bool,
         /// Force unit access.
         fua: bool,
+        /// Fail with `ENOTSUP` rather than be as slow as a write.
+        fast: bool,
     },
     /// Load the range into the cache; answered when that is done.
     Cache {

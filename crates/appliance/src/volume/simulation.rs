@@ -200,6 +200,7 @@ impl Simulation {
                 block_size_preferred: BLOCK as u32,
                 request_bytes_max: BLOCK as u32 * [1, 2, 4, 64][random.random_range(0..4)],
                 can_trim: true,
+                can_fast_zero: true,
                 can_multi_conn: true,
             },
             read_only: false,
@@ -320,8 +321,8 @@ impl Simulation {
                     self.zeroed[cell as usize] = true;
                     self.history.write(cell, 0, started);
                 }
-                let may_trim = self.percent(50);
-                (ClientOperation::WriteZeroes { range, may_trim, fua }, AskedKind::Change, 0)
+                let (may_trim, fast) = (self.percent(50), self.percent(50));
+                (ClientOperation::WriteZeroes { range, may_trim, fua, fast }, AskedKind::Change, 0)
             }
             90..96 => (ClientOperation::Flush, AskedKind::Flush, 0),
             _ => (ClientOperation::Cache { range }, AskedKind::Cache, 0),

@@ -19,6 +19,7 @@ fn machine(quota_blocks: u64) -> VolumeMachine {
             block_size_preferred: 4096,
             request_bytes_max: 16384,
             can_trim: true,
+            can_fast_zero: true,
             can_multi_conn: true,
         },
         read_only: false,
@@ -284,6 +285,7 @@ fn block_sizes_that_do_not_go_with_the_origin_are_refused() {
         block_size_preferred: 4096,
         request_bytes_max: 65536,
         can_trim: true,
+        can_fast_zero: true,
         can_multi_conn: true,
     };
     let with = |block_size: u64| {
@@ -302,6 +304,38 @@ fn block_sizes_that_do_not_go_with_the_origin_are_refused() {
     assert!(matches!(with(2048), Some(VolumeSettingsError::BlockSizeBelowOrigin { .. })));
     assert!(matches!(with(131_072), Some(VolumeSettingsError::BlockSizeAboveOrigin { .. })));
     assert_eq!(with(65536), None);
+}
+
+/// 36 KiB are three parts of at most 16 KiB.
+#[test]
+fn zeroes_that_must_be_fast_stop_at_the_first_part_that_is_refused() {
+    let zero = |machine: &mut VolumeMachine, tag, fast| {
+        let range = ByteRange::new(0, 9 * BLOCK);
+        let operation = ClientOperation::WriteZeroes { range, may_trim: true, fua: false, fast };
+        machine.request(Nanos::ZERO, RequestTag(tag), operation);
+    };
+    let mut machine = machine(0);
+    zero(&mut machine, 0, false);
+    let all = submissions(&mut machine);
+    assert_eq!(all.len(), 3);
+    all.iter().for_each(|part| complete(&mut machine, part, 0));
+    assert_eq!(replies(&mut machine), [(0, Ok(vec![]))]);
+
+    zero(&mut machine, 1, true);
+    let first = submissions(&mut machine);
+    assert_eq!(ranges(&first), [(0, 4 * BLOCK)]);
+    assert!(matches!(first[0].operation, OriginOperation::WriteZeroes { fast: true, .. }));
+    fail(&mut machine, &first[0], OriginError::Failed { errno: 95, context: String::new() });
+    assert_eq!(submissions(&mut machine), []);
+    assert_eq!(replies(&mut machine), [(1, Err(Errno(95)))]);
+
+    zero(&mut machine, 2, true);
+    for part in [(0, 4 * BLOCK), (4 * BLOCK, 4 * BLOCK), (8 * BLOCK, BLOCK)] {
+        let parts = submissions(&mut machine);
+        assert_eq!(ranges(&parts), [part]);
+        complete(&mut machine, &parts[0], 0);
+    }
+    assert_eq!(replies(&mut machine), [(2, Ok(vec![]))]);
 }
 
 // ---- Flash ----------------------------------------------------------------------------------------------------

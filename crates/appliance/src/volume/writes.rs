@@ -20,6 +20,7 @@ pub(crate) enum Change {
     Trim,
     WriteZeroes {
         may_trim: bool,
+        fast: bool,
     },
 }
 
@@ -145,8 +146,8 @@ impl Write {
                 (OriginOperation::Write { offset: range.offset, data: bytes, fua }, kept)
             }
             Change::Trim => (OriginOperation::Trim { range, fua }, None),
-            Change::WriteZeroes { may_trim } => {
-                (OriginOperation::WriteZeroes { range, may_trim: *may_trim, fua }, None)
+            Change::WriteZeroes { may_trim, fast } => {
+                (OriginOperation::WriteZeroes { range, may_trim: *may_trim, fua, fast: *fast }, None)
             }
         };
         self.cursor = end;

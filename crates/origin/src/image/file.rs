@@ -2,14 +2,14 @@
 
 use super::Image;
 use crate::open_error::OpenError;
-use crate::pending::{EBUSY, EIO};
+use crate::pending::{EBUSY, EIO, ENOTSUP};
 use crate::request::{OriginError, OriginOperation};
 use forebay_units::ByteRange;
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -22,6 +22,9 @@ pub(crate) struct FileImage {
     path: PathBuf,
     size_bytes: u64,
     read_only: bool,
+    is_device: bool,
+    /// Whether holes can be punched, as far as that can be told without punching any.
+    can_fast_zero: bool,
     /// Cleared when the file system says that it cannot.
     can_punch: AtomicBool,
     can_zero: AtomicBool,
@@ -77,11 +80,14 @@ impl FileImage {
         if size_bytes == 0 {
             return Err(OpenError::Empty { path: path.to_path_buf() });
         }
+        let can_fast_zero = !read_only && can_make_holes(&file, is_device, size_bytes);
         Ok(FileImage {
             file,
             path: path.to_path_buf(),
             size_bytes,
             read_only,
+            is_device,
+            can_fast_zero,
             can_punch: AtomicBool::new(true),
             can_zero: AtomicBool::new(true),
             sync_failed: AtomicBool::new(false),
@@ -126,6 +132,21 @@ impl FileImage {
     }
 }
 
+/// Whether holes can be punched. A file is asked for one behind its end, which changes nothing; of a device, Linux says in `sysfs` whether
+/// it zeroes ranges itself, and punching a hole never falls back to writing (`blkdev_fallocate`).
+fn can_make_holes(file: &File, is_device: bool, size_bytes: u64) -> bool {
+    if is_device {
+        let Ok(metadata) = file.metadata() else { return false };
+        let number = metadata.rdev();
+        let device = format!("/sys/dev/block/{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
+        // A partition's queue is that of the device that it is on.
+        let of = |queue: &str| fs::read_to_string(format!("{device}/{queue}/write_zeroes_max_bytes")).ok();
+        let most = of("queue").or_else(|| of("../queue"));
+        return most.is_some_and(|most| most.trim().parse::<u64>().is_ok_and(|most| most > 0));
+    }
+    fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, size_bytes, 4096).is_ok()
+}
+
 impl Image for FileImage {
     fn size_bytes(&self) -> u64 {
         self.size_bytes
@@ -137,6 +158,10 @@ impl Image for FileImage {
 
     fn sync_blocks(&self) -> bool {
         true
+    }
+
+    fn can_fast_zero(&self) -> bool {
+        self.can_fast_zero
     }
 
     fn apply(&self, operation: &OriginOperation) -> Result<Vec<u8>, OriginError> {
@@ -158,15 +183,23 @@ impl Image for FileImage {
                 self.allocate(&self.can_punch, FallocateFlags::PUNCH_HOLE, range)
                     .map_err(|error| self.failed("trim of", range, &error))?;
             }
-            OriginOperation::WriteZeroes { may_trim, .. } => {
+            OriginOperation::WriteZeroes { may_trim, fast, .. } => {
                 let punched = *may_trim
                     && self
                         .allocate(&self.can_punch, FallocateFlags::PUNCH_HOLE, range)
                         .map_err(|error| self.failed("zeroing of", range, &error))?;
+                // Linux writes the zeroes itself where a device cannot zero a range without making a hole.
+                let may_ask = !(*fast && self.is_device);
                 let zeroed = punched
-                    || self
-                        .allocate(&self.can_zero, FallocateFlags::ZERO_RANGE, range)
-                        .map_err(|error| self.failed("zeroing of", range, &error))?;
+                    || may_ask
+                        && self
+                            .allocate(&self.can_zero, FallocateFlags::ZERO_RANGE, range)
+                            .map_err(|error| self.failed("zeroing of", range, &error))?;
+                if !zeroed && *fast {
+                    let context =
+                        format!("zeroing of {}+{} is no faster than a write", range.offset, range.length);
+                    return Err(OriginError::Failed { errno: ENOTSUP, context });
+                }
                 if !zeroed {
                     self.write_zeroes(range).map_err(|error| self.failed("zeroing of", range, &error))?;
                 }

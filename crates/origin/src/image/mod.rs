@@ -6,7 +6,7 @@ mod memory;
 pub(crate) use file::FileImage;
 pub use memory::MemoryImage;
 
-use crate::pending::{EINVAL, EPERM};
+use crate::pending::{EINVAL, ENOTSUP, EPERM};
 use crate::request::{OriginError, OriginOperation, OriginTraits};
 
 /// Longest read or write of the origins of this room that hold their own bytes (ours; NBD clients stay below it).
@@ -18,6 +18,8 @@ pub(crate) trait Image: Send + Sync {
     fn read_only(&self) -> bool;
     /// Whether a sync can take long, so that it must not be made on a thread that keeps time.
     fn sync_blocks(&self) -> bool;
+    /// Whether zeroes are made faster than by writing them.
+    fn can_fast_zero(&self) -> bool;
     /// Carries the operation out without forcing it to stable storage. A flush does nothing here.
     fn apply(&self, operation: &OriginOperation) -> Result<Vec<u8>, OriginError>;
     /// Everything applied until now to stable storage.
@@ -32,6 +34,7 @@ pub(crate) trait Image: Send + Sync {
             block_size_preferred: 4096,
             request_bytes_max: REQUEST_BYTES_MAX,
             can_trim: !self.read_only(),
+            can_fast_zero: !self.read_only() && self.can_fast_zero(),
             can_multi_conn: true,
         }
     }
@@ -72,6 +75,9 @@ pub(crate) fn check(operation: &OriginOperation, traits: &OriginTraits) -> Resul
     }
     if traits.read_only && operation.changes_content() {
         return failed(EPERM, "origin is read-only".into());
+    }
+    if matches!(operation, OriginOperation::WriteZeroes { fast: true, .. }) && !traits.can_fast_zero {
+        return failed(ENOTSUP, "zeroes are no faster here than writes".into());
     }
     Ok(())
 }

@@ -80,16 +80,17 @@ impl Job {
                 let length = left.min(RANGE_BYTES_MAX) as u32;
                 send(Operation::Trim { offset, length, fua: *fua && can_fua })
             }
-            OriginOperation::WriteZeroes { may_trim, fua, .. } => {
+            OriginOperation::WriteZeroes { may_trim, fua, fast, .. } => {
                 let fua = *fua && can_fua;
-                if offers(Flags::SEND_WRITE_ZEROES) {
+                // Sent also to a server that came back without fast zeroes: the session refuses it then.
+                if *fast || offers(Flags::SEND_WRITE_ZEROES) {
                     let length = left.min(RANGE_BYTES_MAX) as u32;
                     return send(Operation::WriteZeroes {
                         offset,
                         length,
                         fua,
                         no_hole: !may_trim,
-                        fast_zero: false,
+                        fast_zero: *fast,
                     });
                 }
                 let zeroes = left.min(ZEROES_BYTES).min(u64::from(export.block_sizes.max));

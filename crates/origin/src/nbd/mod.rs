@@ -298,6 +298,7 @@ impl NbdOrigin {
             block_size_preferred: export.block_sizes.preferred,
             request_bytes_max: export.block_sizes.max.min(crate::image::REQUEST_BYTES_MAX),
             can_trim: export.flags.contains(TransmissionFlags::SEND_TRIM) && !read_only,
+            can_fast_zero: export.flags.contains(TransmissionFlags::SEND_FAST_ZERO) && !read_only,
             can_multi_conn: multi || lanes == 1,
         };
         let system = |errno: rustix::io::Errno| ConnectError::Thread { source: errno.into() };

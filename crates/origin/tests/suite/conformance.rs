@@ -21,6 +21,7 @@ pub(crate) const SIZE: u64 = (1 << 20) + 777;
 pub(crate) fn conform(make: &dyn Fn() -> Arc<dyn Origin>) {
     reads_return_what_was_written(&*make());
     the_ends_are_where_they_should_be(&*make());
+    fast_zeroes_are_there_or_refused(&*make());
     concurrent_requests_complete_once(&make());
     a_drop_completes_what_is_in_flight(make());
 }
@@ -40,11 +41,11 @@ fn reads_return_what_was_written(origin: &dyn Origin) {
             }
             4 => {
                 bytes.fill(0);
-                OriginOperation::WriteZeroes { range, may_trim: true, fua: step % 3 == 0 }
+                OriginOperation::WriteZeroes { range, may_trim: true, fua: step % 3 == 0, fast: false }
             }
             5 => {
                 bytes.fill(0);
-                OriginOperation::WriteZeroes { range, may_trim: false, fua: false }
+                OriginOperation::WriteZeroes { range, may_trim: false, fua: false, fast: false }
             }
             6 => {
                 // Every origin of the suite promises zeroes after a trim of what lies beneath it.
@@ -75,6 +76,26 @@ fn the_ends_are_where_they_should_be(origin: &dyn Origin) {
         assert_eq!(errno(&run(origin, bad.clone())), Some(22), "{bad:?}");
     }
     assert_eq!(run(origin, read(SIZE - 2, 2)), Ok(b"\0x".to_vec()));
+}
+
+fn fast_zeroes_are_there_or_refused(origin: &dyn Origin) {
+    run(origin, write(0, &[7; 20_000])).unwrap();
+    let mut model = vec![7; 20_000];
+    for (offset, length, may_trim) in
+        [(4096, 8192, true), (100, 300, true), (12_288, 4096, false), (19_000, 7, false)]
+    {
+        let range = ByteRange::new(offset, length);
+        let outcome = run(origin, OriginOperation::WriteZeroes { range, may_trim, fua: false, fast: true });
+        match errno(&outcome) {
+            None => model[offset as usize..(offset + length) as usize].fill(0),
+            errno => assert_eq!(errno, Some(95), "{outcome:?}"),
+        }
+        assert!(
+            outcome.is_err() || origin.traits().can_fast_zero,
+            "{range:?} was zeroed by who says that it cannot"
+        );
+        assert!(run(origin, read(0, 20_000)).unwrap() == model, "{range:?}: {outcome:?}");
+    }
 }
 
 fn concurrent_requests_complete_once(origin: &Arc<dyn Origin>) {

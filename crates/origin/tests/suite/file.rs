@@ -146,6 +146,24 @@ impl Drop for Loop {
 }
 
 #[test]
+fn zeroes_that_must_be_fast_become_holes() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), vec![7; 1 << 20]).unwrap();
+    let origin = FileOrigin::open(file.path(), FileOriginOptions::default()).unwrap();
+    let blocks = || std::os::unix::fs::MetadataExt::blocks(&file.as_file().metadata().unwrap());
+    let before = blocks();
+    if !origin.traits().can_fast_zero {
+        return println!("skipped: the file system of {} makes no holes", file.path().display());
+    }
+    let range = ByteRange::new(0, 512 << 10);
+    run(&origin, OriginOperation::WriteZeroes { range, may_trim: true, fua: true, fast: true }).unwrap();
+    assert!(before - blocks() >= 900, "{before} blocks, then {}", blocks());
+    assert!(run(&origin, read(0, 1 << 20)).unwrap() == [vec![0; 512 << 10], vec![7; 512 << 10]].concat());
+    // Neither the probe at the start nor this made the file longer.
+    assert_eq!(file.as_file().metadata().unwrap().len(), 1 << 20);
+}
+
+#[test]
 fn a_block_device_is_an_origin() {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(1 << 20).unwrap();
@@ -162,13 +180,24 @@ fn a_block_device_is_an_origin() {
     // Unaligned: the device cannot, so that zeroes are written. Aligned: it can.
     for range in [ByteRange::new(100, 1000), ByteRange::new(8192, 4096)] {
         for may_trim in [true, false] {
-            run(&origin, OriginOperation::WriteZeroes { range, may_trim, fua: true }).unwrap();
+            run(&origin, OriginOperation::WriteZeroes { range, may_trim, fua: true, fast: false }).unwrap();
         }
+    }
+    // Fast: only aligned, and only where a hole may be made.
+    assert!(origin.traits().can_fast_zero);
+    for (offset, may_trim, expected) in
+        [(16_384, true, None), (20_480, false, Some(95)), (20_481, true, Some(95)), (20_481, false, Some(95))]
+    {
+        let range = ByteRange::new(offset, 512);
+        let outcome = run(&origin, OriginOperation::WriteZeroes { range, may_trim, fua: false, fast: true });
+        assert_eq!(errno(&outcome), expected, "{range:?}: {outcome:?}");
     }
     run(&origin, OriginOperation::Trim { range: ByteRange::new(32_768, 4096), fua: false }).unwrap();
     run(&origin, OriginOperation::Trim { range: ByteRange::new(50_001, 3), fua: false }).unwrap();
     let bytes = run(&origin, read(0, 65_536)).unwrap();
-    let zero = |at: usize| (100..1100).contains(&at) || (8192..12_288).contains(&at);
+    let zero = |at: usize| {
+        (100..1100).contains(&at) || (8192..12_288).contains(&at) || (16_384..16_896).contains(&at)
+    };
     for (at, byte) in bytes.iter().enumerate().filter(|(at, _)| !(32_768..36_864).contains(at)) {
         assert_eq!(*byte, if zero(at) { 0 } else { 3 }, "byte {at}");
     }

@@ -156,12 +156,41 @@ fn what_a_poor_server_does_not_offer_is_done_otherwise() {
     // Zeroes become writes of at most 1 MiB.
     run(&origin, write(SIZE - 1, b"x")).unwrap();
     let range = ByteRange::new(1, SIZE - 1);
-    run(&origin, OriginOperation::WriteZeroes { range, may_trim: true, fua: false }).unwrap();
+    run(&origin, OriginOperation::WriteZeroes { range, may_trim: true, fua: false, fast: false }).unwrap();
     assert_eq!(server.commands(Command::Write).len(), 4);
     assert_eq!((server.bytes(0, 3), server.bytes(SIZE - 1, 1)), (vec![5, 0, 0], vec![0]));
+    // Zeroes that must be fast are refused at once.
+    assert!(!origin.traits().can_fast_zero);
+    let fast = |range| OriginOperation::WriteZeroes { range, may_trim: true, fua: false, fast: true };
+    assert_eq!(errno(&run(&origin, fast(range))), Some(95));
+    assert_eq!(server.commands(Command::Write).len(), 4);
     // A trim is a hint.
     run(&origin, OriginOperation::Trim { range, fua: false }).unwrap();
     assert_eq!(server.commands(Command::Trim).len(), 0);
+}
+
+#[test]
+fn fast_zeroes_are_asked_of_a_server_that_offers_them() {
+    let rich = ExportInfo { fast_zero: true, ..export(SIZE) };
+    let server = Server::start(rich.clone());
+    let origin = connect(&server, NbdOriginOptions { connections: 1, ..quick() });
+    assert!(origin.traits().can_fast_zero);
+    let zeroes = |fast| {
+        let range = ByteRange::new(1, 100);
+        run(&origin, OriginOperation::WriteZeroes { range, may_trim: true, fua: false, fast })
+    };
+    zeroes(true).unwrap();
+    zeroes(false).unwrap();
+    let asked: Vec<bool> =
+        server.commands(Command::WriteZeroes).iter().map(|request| request.fast_zero()).collect();
+    assert_eq!(asked, [true, false]);
+    // It comes back without: what must be fast is refused, without a word to the server.
+    server.set_export(ExportInfo { fast_zero: false, ..rich });
+    server.cut_all();
+    until("a new connection", || origin.statistics().reconnects == 1);
+    assert_eq!(errno(&zeroes(true)), Some(95));
+    zeroes(false).unwrap();
+    assert_eq!(server.commands(Command::WriteZeroes).len(), 3);
 }
 
 #[test]
@@ -475,7 +504,7 @@ impl Peer {
         assert!(collector.wait(128).values().all(Result::is_ok));
         run(&origin, OriginOperation::Flush).unwrap();
         let range = ByteRange::new(8192, 8192);
-        run(&origin, OriginOperation::WriteZeroes { range, may_trim: true, fua: true }).unwrap();
+        run(&origin, OriginOperation::WriteZeroes { range, may_trim: true, fua: true, fast: false }).unwrap();
         run(&origin, OriginOperation::Trim { range: ByteRange::new(size - 4096, 4096), fua: false }).unwrap();
         let collector = Collector::new();
         for id in 0..128 {

@@ -16,7 +16,12 @@ impl World {
     pub(crate) fn submit_to_origin(&mut self, index: usize, key: SlabKey, request: OriginRequest) {
         let now = self.tick();
         let is_change = request.operation.changes_content();
-        let fate = self.draw_fate(is_change);
+        let mut fate = self.draw_fate(is_change);
+        if matches!(fate, Fate::Fails { .. })
+            && matches!(request.operation, OriginOperation::WriteZeroes { fast: true, .. })
+        {
+            fate = Fate::Fails { errno: 95 };
+        }
         note!(self, "origin {index} is asked {:?}: {:?}, {fate:?}", request.id, Brief(&request.operation));
         let version = if matches!(request.operation, OriginOperation::Trim { .. }) {
             // What a trimmed range reads as is the origin's affair: something new.

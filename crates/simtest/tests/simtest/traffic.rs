@@ -107,6 +107,7 @@ impl World {
 
     fn ask(&mut self, index: usize, kind: AskedKind, range: ByteRange) {
         let (fua, flag) = (self.percent(20), self.percent(50));
+        let is_fast = kind == AskedKind::WriteZeroes && self.percent(50);
         let started = self.tick();
         let volume = self.clients[index].volume;
         let cell_size = self.volumes[volume].origin.cell;
@@ -126,7 +127,7 @@ impl World {
             }
             AskedKind::Write => Operation::Write { offset, length, fua },
             AskedKind::WriteZeroes => {
-                Operation::WriteZeroes { offset, length, fua, no_hole: flag, fast_zero: false }
+                Operation::WriteZeroes { offset, length, fua, no_hole: flag, fast_zero: is_fast }
             }
             AskedKind::Trim => Operation::Trim { offset, length, fua },
             AskedKind::Flush => Operation::Flush,

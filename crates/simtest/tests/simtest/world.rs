@@ -250,6 +250,7 @@ impl World {
             block_size_preferred: block as u32,
             request_bytes_max: (block * [1, 2, 4, 64][random.random_range(0..4)]) as u32,
             can_trim: true,
+            can_fast_zero: true,
             can_multi_conn: true,
         };
         let limits = VolumeLimits {
@@ -314,6 +315,7 @@ impl World {
         let export = ExportInfo {
             trim: true,
             write_zeroes: true,
+            fast_zero: true,
             cache: true,
             block_status: true,
             multi_conn: true,

@@ -64,7 +64,12 @@ impl VolumeMachine {
         loop {
             let write = self.writes.writes.get_mut(key).expect("a change with parts to send is in flight");
             let done = write.error.is_some() || write.cursor == write.range.end();
-            if done || write.parts_pending >= self.settings.limits.write_parts_max {
+            // Zeroes that must be fast go one after the other: the first that is refused is mostly the first, and nothing is changed then.
+            let parts_max = match write.change {
+                Change::WriteZeroes { fast: true, .. } => 1,
+                _ => self.settings.limits.write_parts_max,
+            };
+            if done || write.parts_pending >= parts_max {
                 return;
             }
             let zero_max =

@@ -255,9 +255,9 @@ impl VolumeMachine {
                 counters.trims += 1;
                 self.change(now, tag, range, Change::Trim, fua);
             }
-            ClientOperation::WriteZeroes { range, may_trim, fua } => {
+            ClientOperation::WriteZeroes { range, may_trim, fua, fast } => {
                 counters.write_zeroes += 1;
-                self.change(now, tag, range, Change::WriteZeroes { may_trim }, fua);
+                self.change(now, tag, range, Change::WriteZeroes { may_trim, fast }, fua);
             }
             ClientOperation::Flush => {
                 counters.flushes += 1;

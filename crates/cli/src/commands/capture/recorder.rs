@@ -323,7 +323,12 @@ mod tests {
         submit(5, OriginOperation::Trim { range: ByteRange::new(0, 4096), fua: false });
         submit(
             6,
-            OriginOperation::WriteZeroes { range: ByteRange::new(0, 4096), may_trim: false, fua: false },
+            OriginOperation::WriteZeroes {
+                range: ByteRange::new(0, 4096),
+                may_trim: false,
+                fua: false,
+                fast: false,
+            },
         );
         recording.switch(false);
         submit(7, read(512));
