@@ -5,7 +5,7 @@
 
 use crate::support::{folder, prerequisites};
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -33,12 +33,13 @@ const CLIENTS: [(&str, &[&str], &str, &str); 9] = [
     (
         "nbdsh",
         &["nbdsh"],
-        "every command and flag: FUA, DF, zeroes with and without holes, trim, cache, block status, flush",
+        "every command and flag: FUA, DF, zeroes with and without holes and fast ones, trim, cache, block status, flush",
         r#"
         /usr/bin/python3 -m nbd -u "$uri" -c '
 h.pwrite(b"a" * 4096, 4096, nbd.CMD_FLAG_FUA)
 h.zero(4096, 8192, nbd.CMD_FLAG_NO_HOLE)
 h.zero(4096, 12288)
+if h.can_fast_zero(): h.zero(1 << 20, 8 << 20, nbd.CMD_FLAG_FAST_ZERO)
 if h.can_trim(): h.trim(4096, 65536)
 h.cache(1 << 20, 0)
 h.flush()
@@ -99,11 +100,19 @@ assert seen == ["base:allocation"]'"#,
     (
         "nbd-client",
         &["nbd-client"],
-        "lists the exports (its kernel driver is not part of the matrix)",
+        "lists the exports",
         r#"
         nbd-client -l -u "$socket" >log 2>&1; grep -q "$export" log"#,
     ),
 ];
+
+/// The kernel's driver: as the clients above, but that one start of the guest uses the volumes of all origins, `$exports`.
+const KERNEL: (&str, &[&str], &str, &str) = (
+    "Linux's nbd driver",
+    &["qemu-system-x86_64", "busybox", "cpio", "nbd-client", "mkfs.ext4", "fsck.ext4", "debugfs", "nbdcopy"],
+    "attached by nbd-client in a small QEMU guest, two connections: written and read raw; ext4 on it, with discards, checked and read by both sides",
+    include_str!("kernel.sh"),
+);
 
 /// An origin: its name, what it needs, how it is started (on `$socket`, over the file `$image`), and what the volume says of it.
 const ORIGINS: [(&str, &[&str], &str, &str); 3] = [
@@ -152,7 +161,11 @@ fn every_client_works_on_every_origin() {
     }
     std::fs::write(folder.join("noise"), &noise).unwrap();
     let socket = folder.join("socket");
-    let mut configuration = format!("listen = \"unix:{}\"\n[http]\nlisten = \"off\"\n", socket.display());
+    let port = free_port();
+    let mut configuration = format!(
+        "listen = [\"unix:{}\", \"tcp:127.0.0.1:{port}\"]\n[http]\nlisten = \"off\"\n",
+        socket.display()
+    );
     let mut exports = Vec::new();
     for (index, (name, needs, start, origin)) in ORIGINS.iter().enumerate() {
         if !prerequisites(&format!("{name} as an origin"), needs, false) {
@@ -188,29 +201,61 @@ fn every_client_works_on_every_origin() {
         .expect("the binary runs");
     running.0.push(daemon);
     wait_for(&socket);
-    let mut cells = 0;
-    for (client, needs, _, script) in CLIENTS {
-        if !prerequisites(&format!("{client} as a client"), needs, false) {
-            continue;
-        }
-        for (origin, export) in &exports {
+    let run =
+        |(client, _, _, script): (&str, &[&str], &str, &str), origin: &str, export: &str, kernel: &Path| {
             let own = folder.join(format!("{}-{export}", client.replace(' ', "-")));
             std::fs::create_dir(&own).unwrap();
+            let exports: Vec<&str> = exports.iter().map(|(_, export)| export.as_str()).collect();
             let output = Command::new("timeout")
                 .args(["60", "bash", "-c", &format!("set -euo pipefail; {script}")])
                 .current_dir(&own)
                 .env("PATH", std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin")
                 .env("uri", format!("nbd+unix:///{export}?socket={}", socket.display()))
                 .env("socket", &socket)
+                .env("port", port.to_string())
                 .env("export", export)
+                .env("exports", exports.join(" "))
+                .env("guest_kernel", kernel)
                 .output()
                 .expect("bash runs");
             let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success(), "{client} on {origin}: {}: {said}", output.status);
+        };
+    let mut cells = 0;
+    for client in CLIENTS {
+        if !prerequisites(&format!("{} as a client", client.0), client.1, false) {
+            continue;
+        }
+        for (origin, export) in &exports {
+            run(client, origin, export, Path::new(""));
             cells += 1;
         }
     }
-    println!("interoperability: {cells} of {} cells", CLIENTS.len() * ORIGINS.len());
+    if prerequisites(&format!("{} as a client", KERNEL.0), KERNEL.1, false)
+        && let Some(kernel) = guest_kernel()
+    {
+        std::fs::write(folder.join("kernel-init.sh"), include_str!("kernel-init.sh")).unwrap();
+        run(KERNEL, "every origin", "all", &kernel);
+        cells += exports.len();
+    }
+    println!("interoperability: {cells} of {} cells", (CLIENTS.len() + 1) * ORIGINS.len());
+}
+
+/// The kernel and the modules that `scripts/bootstrap` took from Debian's package; `None` where it did not, which is said.
+fn guest_kernel() -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/guest-kernel");
+    if folder.join("vmlinuz").exists() {
+        return Some(folder);
+    }
+    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "no kernel for a guest and CI=true");
+    println!("skipped: Linux's nbd driver: no kernel for a guest (scripts/bootstrap test)");
+    None
+}
+
+/// A port of the loopback interface that nobody listens on at the moment.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("the loopback interface is there");
+    listener.local_addr().expect("it is bound").port()
 }
 
 #[test]
@@ -224,13 +269,13 @@ fn the_matrix_in_the_documents_is_that_of_the_test() {
     }
     text.push_str("\n| --- | --- |");
     text.push_str(&" --- |".repeat(ORIGINS.len()));
-    for (client, _, what, _) in CLIENTS {
+    for (client, _, what, _) in CLIENTS.iter().chain([&KERNEL]) {
         write!(text, "\n| {client} | {what} |{}", " yes |".repeat(ORIGINS.len())).unwrap();
     }
     text.push_str(
         "\n\nOver TLS (`secured.rs`): nbdinfo, nbdcopy, qemu-img and nbdkit's nbd plugin as clients, nbdkit and another Forebay as origins.\n\
-         ext4, PostgreSQL and fio under changing quotas: `peers.rs`. ext4 and fio under `kill -9`: `crash/`.\n\n\
-         Not run: the Linux kernel's NBD driver (nbd-client attaches it) and fast zeroes, which are offered to nobody.\n",
+         ext4, PostgreSQL and fio under changing quotas: `peers.rs`. ext4, PostgreSQL and fio under `kill -9`: `crash/`.\n\
+         Each feature of the protocol by itself, with libnbd: `protocol.rs`.\n",
     );
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/interoperability.md");
     if std::env::var_os("FOREBAY_UPDATE").is_some() {

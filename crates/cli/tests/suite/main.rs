@@ -14,6 +14,7 @@ mod mrc;
 mod overload;
 mod peers;
 mod plan;
+mod protocol;
 mod secured;
 mod serve;
 mod sim;

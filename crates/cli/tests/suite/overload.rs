@@ -1,7 +1,9 @@
 //! Hundreds of clients that mean no good beside one that does: the daemon's memory stays under its written bound, and the good one is
 //! served.
 //!
-//! The bound is that of `docs/internals/appliance.md`, with the limits of this daemon.
+//! The bound is that of `docs/internals/appliance.md`, with the limits of this daemon. How long a turn of the daemon takes is the machine's
+//! affair, and only printed; that the good client is answered in the turn after that in which it asked is held by `service/tests.rs` of
+//! `appliance`. Here it must get on at all, while the others have come and gone.
 
 use crate::client::Client;
 use crate::support::{folder, serve};
@@ -10,7 +12,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Child;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
@@ -22,6 +24,13 @@ const GREEDY: usize = 100;
 const ANNOUNCERS: usize = 100;
 const PIPELINERS: usize = 100;
 const SILENT: usize = 199;
+
+/// What the good client gets done beside the others. One that is let in only when one of them is told to go, after `stalled_client`, is
+/// not through before `PATIENCE` is over.
+const READS: u64 = 4000;
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How often the others come and go meanwhile.
+const ROUNDS: usize = 4;
 
 struct Daemon {
     folder: tempfile::TempDir,
@@ -78,13 +87,12 @@ fn say(socket: &Path, requests: &[(Operation, usize)]) -> Option<UnixStream> {
     Some(client.send_without_waiting())
 }
 
-/// Answered reads per second of a client with eight 4 KiB reads in flight, over `time`; the first block over and over, so that it is
-/// the service that is measured.
-fn good_reads(client: &mut Client<Instant>, time: Duration) -> (f64, Duration) {
-    let (start, mut count, mut slowest) = (Instant::now(), 0u64, Duration::ZERO);
+/// Answered reads per second of a client with eight 4 KiB reads in flight, until `is_enough` of them, and the slowest.
+fn good_reads(client: &mut Client<Instant>, mut is_enough: impl FnMut(u64) -> bool) -> (f64, Duration) {
+    let (start, mut count, mut slowest) = (Instant::now(), 0, Duration::ZERO);
     let mut at = 0;
-    while start.elapsed() < time || client.in_flight() > 0 {
-        while client.in_flight() < 8 && start.elapsed() < time {
+    while !is_enough(count) || client.in_flight() > 0 {
+        while client.in_flight() < 8 && !is_enough(count) {
             at = (at + 1) % 1024;
             let operation = Operation::Read { offset: at * 4096, length: 4096, dont_fragment: false };
             client.ask(operation, &[], Instant::now());
@@ -95,8 +103,20 @@ fn good_reads(client: &mut Client<Instant>, time: Duration) -> (f64, Duration) {
             count += 1;
             slowest = slowest.max(answer.what.elapsed());
         }
+        assert!(
+            start.elapsed() < PATIENCE,
+            "starved: {count} reads in {PATIENCE:?}, the slowest {slowest:?}"
+        );
     }
     (count as f64 / start.elapsed().as_secs_f64(), slowest)
+}
+
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 #[test]
@@ -104,13 +124,13 @@ fn five_hundred_clients_that_mean_no_good_neither_fill_memory_nor_starve_others(
     let daemon = Daemon::start();
     let socket = daemon.socket();
     let mut good: Client<Instant> = Client::connect(&socket, "db").expect("the daemon serves");
-    let (alone, _) = good_reads(&mut good, Duration::from_millis(500));
+    let (alone, _) = good_reads(&mut good, |count| count >= READS);
     let before = daemon.memory("VmRSS");
 
     let largest = 32 << 20;
     let read = |length| Operation::Read { offset: 64 << 20, length, dont_fragment: false };
     let write = |length| Operation::Write { offset: 64 << 20, length, fua: false };
-    let over = AtomicBool::new(false);
+    let (over, rounds) = (AtomicBool::new(false), AtomicUsize::new(0));
     let (beside, slowest) = std::thread::scope(|scope| {
         // Handshakes that dribble.
         scope.spawn(|| {
@@ -125,7 +145,7 @@ fn five_hundred_clients_that_mean_no_good_neither_fill_memory_nor_starve_others(
         });
         // Again and again, since those that are in the way are told to go.
         for part in 0..2 {
-            let (over, socket) = (&over, &socket);
+            let (over, rounds, socket) = (&over, &rounds, &socket);
             scope.spawn(move || {
                 while !over.load(Ordering::Relaxed) {
                     let mut streams = Vec::new();
@@ -151,13 +171,14 @@ fn five_hundred_clients_that_mean_no_good_neither_fill_memory_nor_starve_others(
                         let _ = stream.set_read_timeout(Some(Duration::from_millis(1)));
                         let _ = stream.read(&mut [0]);
                     }
+                    rounds.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
         std::thread::sleep(Duration::from_millis(500));
-        let result = good_reads(&mut good, Duration::from_secs(6));
-        over.store(true, Ordering::Relaxed);
-        result
+        // The others stop when this fails, too, or the scope would wait for them for ever.
+        let _over = SetOnDrop(&over);
+        good_reads(&mut good, |count| count >= READS && rounds.load(Ordering::Relaxed) >= ROUNDS)
     });
     let peak = daemon.memory("VmHWM");
     println!(
@@ -173,6 +194,4 @@ fn five_hundred_clients_that_mean_no_good_neither_fill_memory_nor_starve_others(
         (peak - before) / MIB,
         bound / MIB
     );
-    assert!(slowest < Duration::from_secs(10), "a read took {slowest:?}");
-    assert!(beside > 50.0, "{beside:.0} reads/s beside the others is starving");
 }

@@ -67,7 +67,7 @@ fn ext4_finds_what_was_synced_before_a_kill() {
 }
 
 /// `attach` makes a block device, `$loop`, of the volume; it goes with the shell.
-const ATTACH: &str = r#"
+pub(super) const ATTACH: &str = r#"
 here=$PWD
 attach() {
     mkdir -p fuse mnt

@@ -7,6 +7,7 @@
 
 mod ext4;
 mod fio;
+mod postgresql;
 
 use crate::client::Client;
 use crate::ledger::{Ledger, SECTOR, content};
