@@ -1,0 +1,129 @@
+//! What a tier and its volumes are opened with, what was found, and what can go wrong.
+
+use super::super::format::VolumeId;
+use super::records::REVOCATIONS_MAX;
+use forebay_units::{BlockSize, Bytes};
+use std::io;
+use thiserror::Error;
+
+/// What a tier is opened with.
+#[derive(Clone, Copy, Debug)]
+pub struct TierSettings {
+    /// Bytes of a segment: a power of two of at least 4 KiB. 1 MiB is large enough for flash to take it as one.
+    pub segment_bytes: u32,
+    /// How many volumes may be remembered.
+    pub records: u32,
+    /// The number that the device gets if it is formatted; random.
+    pub device_id: u64,
+    /// A number that never falls from one start to the next, such as the time in seconds, in case that the device forgot its own.
+    pub epoch_floor: u64,
+}
+
+/// How a device was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Opened {
+    /// As it was left.
+    Found,
+    /// It was empty, and is formatted now.
+    New,
+    /// It was ours, but could not be used, and is formatted anew; what it held is dropped.
+    Formatted {
+        /// Why.
+        why: String,
+    },
+}
+
+/// Which volume is to be loaded, and what is known of it.
+#[derive(Clone, Copy, Debug)]
+pub struct VolumeSettings {
+    /// Which volume.
+    pub volume: VolumeId,
+    /// What the origin looks like now, such that it looks different if anybody changed it since; `None`: nobody can know.
+    pub stamp: Option<[u8; 32]>,
+    /// Nobody can change the volume through us: an index stays valid while it is served.
+    pub read_only: bool,
+    /// The unit of caching.
+    pub block_size: BlockSize,
+    /// How many segments it may have.
+    pub quota_segments: u32,
+    /// Makes the collisions of the index unpredictable to clients.
+    pub seed: u64,
+}
+
+/// What was found of a volume's blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    /// They are here.
+    Kept {
+        /// How many.
+        blocks: u64,
+    },
+    /// The volume was not here before.
+    New,
+    /// The last stop was not in order, so that writes may have happened after what is on the device.
+    Unclean,
+    /// Nobody can know whether the origin was changed meanwhile.
+    Unprovable,
+    /// The origin was changed meanwhile.
+    OriginChanged,
+    /// The volume was cached in blocks of another size.
+    BlockSizeChanged,
+    /// The index cannot be read, or is not what was written.
+    IndexDamaged,
+}
+
+/// What became of a volume that was stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Saved {
+    /// The next start will find it.
+    Kept {
+        /// How many blocks.
+        blocks: u64,
+    },
+    /// Nobody will be able to know whether the origin was changed meanwhile, so nothing was kept.
+    Unprovable,
+}
+
+/// Why the flash tier cannot do something.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum FlashError {
+    /// The device gave an error.
+    #[error("flash device: {doing} failed")]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The device holds something that is not ours, which is not overwritten.
+    #[error(
+        "flash device holds something else (it starts with {found:02x?}); to use it all the same, clear its first 4 KiB"
+    )]
+    Foreign {
+        /// Its first bytes.
+        found: [u8; 8],
+    },
+    /// There is no room for anything.
+    #[error("flash device of `{found}` is too small for two segments of `{segment}`")]
+    TooSmall {
+        /// Its size.
+        found: Bytes,
+        /// The size of a segment.
+        segment: Bytes,
+    },
+    /// The device does not keep what is written, so that a later start might believe what is no longer true.
+    #[error(
+        "flash device does not keep what is written: a record of a volume could not be revoked in {REVOCATIONS_MAX} attempts"
+    )]
+    NotRevoked,
+    /// All records are of volumes that are served.
+    #[error("flash device has records for `{most}` volumes, and all are served")]
+    TooManyVolumes {
+        /// How many there are.
+        most: u32,
+    },
+    /// The volume is served already.
+    #[error("the volume is on the flash device already")]
+    Twice,
+}

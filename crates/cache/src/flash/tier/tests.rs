@@ -1,0 +1,269 @@
+//! Stops and starts by hand, and under every fault of a device.
+
+use super::super::device::{FaultyFlash, FlashFaults, MemoryFlash};
+use super::super::format::VolumeId;
+use super::super::partition::Appended;
+use super::*;
+use forebay_units::{BlockIndex, BlockRange, BlockSize};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+const SETTINGS: TierSettings =
+    TierSettings { segment_bytes: 4096, records: 3, device_id: 77, epoch_floor: 1 };
+
+fn volume(number: u128, stamp: u8) -> VolumeSettings {
+    VolumeSettings {
+        volume: VolumeId(number),
+        stamp: Some([stamp; 32]),
+        read_only: false,
+        block_size: BlockSize::new(Bytes(512)).unwrap(),
+        quota_segments: 6,
+        seed: 3,
+    }
+}
+
+fn content(value: u64) -> Vec<u8> {
+    value.to_le_bytes().repeat(64)
+}
+
+/// What the data path would do, at once.
+fn append(device: &dyn FlashDevice, partition: &mut FlashPartition, block: u64, value: u64) -> Appended {
+    let appended = partition.append(BlockIndex(block), &content(value));
+    proceed(device, partition);
+    appended
+}
+
+fn proceed(device: &dyn FlashDevice, partition: &mut FlashPartition) {
+    while let Some(write) = partition.take_write() {
+        let result = device.write(write.offset, &write.data);
+        partition.write_ended(write.sequence, result.is_ok());
+    }
+}
+
+fn read(device: &dyn FlashDevice, partition: &mut FlashPartition, block: u64) -> Option<Vec<u8>> {
+    let block = BlockIndex(block);
+    if let Some(bytes) = partition.buffered(block) {
+        return Some(bytes.to_vec());
+    }
+    let address = partition.address(block)?;
+    // A sector at a time, as devices do.
+    let first = address.offset / SECTOR as u64 * SECTOR as u64;
+    let bytes = device
+        .read(first, SECTOR)
+        .ok()
+        .map(|sector| sector[(address.offset - first) as usize..][..512].to_vec());
+    partition.judge(block, address, bytes.as_deref()).then(|| bytes.expect("it was judged"))
+}
+
+fn stop(device: &dyn FlashDevice, tier: &FlashTier, mut partition: FlashPartition, stamp: u8) -> Option<u64> {
+    partition.seal_open();
+    proceed(device, &mut partition);
+    match tier.save(partition, Some([stamp; 32])) {
+        Ok(Saved::Kept { blocks }) => Some(blocks),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_stop_in_order_keeps_what_can_be_proved() {
+    // 7 sectors of superblock and records, then 20 segments of 8 blocks of 512 bytes.
+    let device = Arc::new(MemoryFlash::new(vec![0; 27 * 4096]));
+    let (tier, opened) = FlashTier::open(device.clone(), &SETTINGS).unwrap();
+    assert_eq!((opened, tier.geometry().segments), (Opened::New, 20));
+    let (mut partition, recovery) = tier.load(&volume(1, 4)).unwrap();
+    assert_eq!(recovery, Recovery::New);
+    assert!(matches!(tier.load(&volume(1, 4)), Err(FlashError::Twice)));
+    // 60 blocks in 6 segments of 8: the first 12 leave with theirs (16), 44 are left.
+    (0..60).for_each(|block| assert_eq!(append(&*device, &mut partition, block, block), Appended::Yes));
+    assert_eq!(partition.resident_blocks(), 44);
+    assert_eq!(stop(&*device, &tier, partition, 4), Some(44));
+    let open = || FlashTier::open(device.clone(), &SETTINGS).unwrap().0;
+    let tier = open();
+    let (mut partition, recovery) = tier.load(&volume(1, 4)).unwrap();
+    assert_eq!(recovery, Recovery::Kept { blocks: 44 });
+    for block in 16..60 {
+        assert_eq!(read(&*device, &mut partition, block), Some(content(block)));
+    }
+    assert_eq!(stop(&*device, &tier, partition, 4), Some(44));
+    // Another stamp, no stamp, another block size, another volume: nothing is believed, and the record is revoked each time.
+    let mut others = [volume(1, 5), volume(1, 4), volume(1, 4), volume(2, 4)];
+    others[1].stamp = None;
+    others[2].block_size = BlockSize::DEFAULT;
+    let expected = [Recovery::OriginChanged, Recovery::Unprovable, Recovery::BlockSizeChanged, Recovery::New];
+    let saved = device.read(0, 27 * 4096).unwrap();
+    for (other, expected) in others.iter().zip(expected) {
+        device.write(0, &saved).unwrap();
+        let (partition, recovery) = open().load(other).unwrap();
+        assert_eq!((recovery, partition.resident_blocks()), (expected, 0));
+        if other.volume == VolumeId(1) {
+            assert_eq!(open().load(&volume(1, 4)).unwrap().1, Recovery::Unclean);
+        }
+    }
+    // Every sector of index and records that is damaged is noticed; blocks are judged when they are read.
+    device.write(0, &saved).unwrap();
+    let mut kept = 0;
+    for sector in 1..27 {
+        device.write(0, &saved).unwrap();
+        device.change(|bytes| bytes[sector * 4096 + 80] ^= 1);
+        match open().load(&volume(1, 4)).unwrap() {
+            (mut partition, Recovery::Kept { .. }) => {
+                kept += 1;
+                for block in 0..60 {
+                    assert!(
+                        read(&*device, &mut partition, block).is_none_or(|found| found == content(block))
+                    );
+                }
+            }
+            (partition, _) => assert!(partition.is_empty()),
+        }
+    }
+    assert!(kept > 12, "{kept}");
+}
+
+#[test]
+fn a_read_only_volume_is_kept_through_a_crash() {
+    let device = Arc::new(MemoryFlash::new(vec![0; 27 * 4096]));
+    let open = || FlashTier::open(device.clone(), &SETTINGS).unwrap().0;
+    let settings = VolumeSettings { read_only: true, ..volume(1, 4) };
+    let tier = open();
+    let mut partition = tier.load(&settings).unwrap().0;
+    (0..20).for_each(|block| assert_eq!(append(&*device, &mut partition, block, block), Appended::Yes));
+    assert_eq!(stop(&*device, &tier, partition, 4), Some(20));
+    for _ in 0..3 {
+        // Each start adds blocks and never stops; what was saved stays, unless it was written over.
+        let tier = open();
+        let (mut partition, recovery) = tier.load(&settings).unwrap();
+        assert_eq!(recovery, Recovery::Kept { blocks: 20 });
+        (0..20).for_each(|block| assert_eq!(read(&*device, &mut partition, block), Some(content(block))));
+        (30..40).for_each(|block| assert_eq!(append(&*device, &mut partition, block, block), Appended::Yes));
+        std::mem::forget(partition);
+    }
+    // Who may write revokes it.
+    let _ = open().load(&volume(1, 4)).unwrap();
+    assert_eq!(open().load(&settings).unwrap().1, Recovery::Unclean);
+}
+
+#[test]
+fn what_is_not_ours_is_not_overwritten() {
+    let device = Arc::new(MemoryFlash::new([0xeb, 0x3c, 0x90].repeat(40_960)));
+    assert!(matches!(
+        FlashTier::open(device, &SETTINGS),
+        Err(FlashError::Foreign { found: [0xeb, 0x3c, ..] })
+    ));
+    let device = Arc::new(MemoryFlash::new(vec![0; 8 * 4096]));
+    assert!(matches!(FlashTier::open(device, &SETTINGS), Err(FlashError::TooSmall { .. })));
+}
+
+#[test]
+fn a_device_that_loses_writes_is_not_trusted_with_a_volume() {
+    let faults = FlashFaults { lose_percent: 100, ..FlashFaults::default() };
+    let device = Arc::new(FaultyFlash::new(27 * 4096, 1));
+    let tier = FlashTier::open(device.clone(), &SETTINGS).unwrap().0;
+    let partition = tier.load(&volume(1, 4)).unwrap().0;
+    assert_eq!(stop(&*device, &tier, partition, 4), Some(0));
+    device.set_faults(faults);
+    assert!(matches!(tier.load(&volume(1, 4)), Err(FlashError::NotRevoked)));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// A miss is filled and demoted.
+    Append(u64),
+    /// A client writes: the block leaves.
+    Write(u64),
+    Read(u64),
+    /// Stops in order, and starts again.
+    Restart,
+    /// Power fails, perhaps while stopping or starting, when the device has done so many things more.
+    Crash {
+        while_stopping: bool,
+        after: u64,
+    },
+    /// Somebody else changes the origin while we are away.
+    Foreign(u64),
+    Rot,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        12 => (0u64..60).prop_map(Step::Append),
+        3 => (0u64..60).prop_map(Step::Write),
+        6 => (0u64..60).prop_map(Step::Read),
+        1 => Just(Step::Restart),
+        1 => (any::<bool>(), 0u64..12).prop_map(|(while_stopping, after)| Step::Crash { while_stopping, after }),
+        1 => (0u64..60).prop_map(Step::Foreign),
+        1 => Just(Step::Rot),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+    #[test]
+    fn nothing_untrue_survives_any_fault(steps in prop::collection::vec(step(), 0..150), seed in any::<u64>(),
+                                         percents in (0u64..8, 0u64..8, 0u64..8, 0u64..8)) {
+        let device = Arc::new(FaultyFlash::new(27 * 4096, seed));
+        let faults = FlashFaults { tear_percent: percents.0, lose_percent: percents.1, misdirect_percent: percents.2,
+                                   fail_percent: percents.3 };
+        // The origin: content of each block, and how often it was changed.
+        let (mut origin, mut stamp) = (BTreeMap::<u64, u64>::new(), 0u8);
+        let mut value = 1000;
+        let mut running: Option<(FlashTier, FlashPartition)> = None;
+        for step in steps {
+            let mut start = false;
+            match step {
+                Step::Append(block) => if let Some((_, partition)) = &mut running {
+                    let value = *origin.entry(block).or_insert(block);
+                    // The data path inserts what it has read of the origin.
+                    append(&*device, partition, block, value);
+                },
+                Step::Write(block) => if let Some((_, partition)) = &mut running {
+                    value += 1;
+                    origin.insert(block, value);
+                    // Where somebody vouches for the origin, its stamp tells nothing of our own changes.
+                    stamp = stamp.wrapping_add((seed % 2) as u8);
+                    partition.invalidate(BlockRange { first: block, end: block + 1 });
+                },
+                Step::Read(block) => if let Some((_, partition)) = &mut running
+                    && let Some(found) = read(&*device, partition, block) {
+                        prop_assert_eq!(found, content(origin.get(&block).copied().unwrap_or(block)));
+                },
+                Step::Restart => {
+                    if let Some((tier, partition)) = running.take() {
+                        stop(&*device, &tier, partition, stamp);
+                    }
+                    start = true;
+                }
+                Step::Crash { while_stopping, after } => {
+                    if let Some((tier, partition)) = running.take() {
+                        device.stop_after(Some(after));
+                        if while_stopping {
+                            stop(&*device, &tier, partition, stamp);
+                        }
+                        device.crash();
+                    }
+                    start = true;
+                }
+                Step::Foreign(block) => if running.is_none() {
+                    value += 1;
+                    origin.insert(block, value);
+                    stamp = stamp.wrapping_add(1);
+                },
+                Step::Rot => device.flip_bit(),
+            }
+            if start && seed % 5 != 0 || running.is_none() {
+                device.set_faults(faults);
+                let tier = FlashTier::open(device.clone(), &SETTINGS);
+                if let Ok((tier, _)) = tier && let Ok((partition, _)) = tier.load(&volume(1, stamp)) {
+                    running = Some((tier, partition));
+                }
+            }
+        }
+        if let Some((_, partition)) = &mut running {
+            for block in 0..60 {
+                if let Some(found) = read(&*device, partition, block) {
+                    prop_assert_eq!(found, content(origin.get(&block).copied().unwrap_or(block)));
+                }
+            }
+        }
+    }
+}
