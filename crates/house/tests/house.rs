@@ -12,7 +12,7 @@ const ARROWS: [(&str, &[&str]); 19] = [
     ("trace", &["units"]),
     ("locality", &["units"]),
     ("policy", &["units"]),
-    ("workload", &["units"]),
+    ("workload", &["units", "devmodel", "trace", "locality"]),
     ("report", &["units"]),
     ("control", &["units", "locality", "workload"]),
     ("nbd", &["units"]),

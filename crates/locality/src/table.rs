@@ -157,6 +157,11 @@ impl<S: Stamp> KeyTable<S> {
         }
     }
 
+    /// Every key with its stamp, in no order.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (u64, S)> + '_ {
+        self.slots.iter().filter(|slot| slot.stamp != S::EMPTY).map(|slot| (slot.key(), slot.stamp))
+    }
+
     /// Every stamp, in no order.
     pub(crate) fn stamps(&self) -> impl Iterator<Item = S> + '_ {
         self.slots.iter().map(|slot| slot.stamp).filter(|stamp| *stamp != S::EMPTY)

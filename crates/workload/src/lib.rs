@@ -1,10 +1,12 @@
-//! Workload statistics, latency histograms, and seeded generators of requests.
+//! Workload statistics, latency histograms, models of workloads, and seeded generators of requests.
 //!
-//! Pure: no clock, no I/O, and randomness only from a generator that the caller seeds. It does not know traces (see
-//! `trace`) or what a cache makes of a workload (see `locality` and `control`).
+//! Pure: no clock, no I/O, and randomness only from a generator that the caller seeds. It opens no traces (it takes and
+//! yields `trace`'s requests) and judges no cache (see `locality` and `control`).
 
+pub mod compare;
 pub mod generator;
 mod latency;
+pub mod model;
 pub mod presto;
 pub mod statistics;
 

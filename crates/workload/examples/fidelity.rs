@@ -1,0 +1,86 @@
+//! Fits a model to each trace that is named, generates from it, and prints how far apart the two are.
+//!
+//! `cargo run -p forebay-workload --example fidelity -- TRACE...`
+
+use forebay_trace::{ReadOptions, Request, Source, TraceReader};
+use forebay_workload::compare::{DeviceLayout, LatencyTrial, Profile, compare};
+use forebay_workload::model::{Fidelity, FitOptions, GenerateOptions, Generator, ModelFitter};
+use std::time::Instant;
+
+fn read(path: &str) -> Vec<Request> {
+    let file = std::fs::File::open(path).expect("the trace exists");
+    let mut reader =
+        TraceReader::open(vec![Source::new(path, file)], &ReadOptions::default()).expect("the trace opens");
+    let (mut all, mut batch) = (Vec::new(), Vec::new());
+    while reader.next_batch(&mut batch).expect("the trace is sound") > 0 {
+        all.extend_from_slice(&batch);
+    }
+    all
+}
+
+fn profile(requests: &[Request]) -> Profile {
+    let mut profile = Profile::new();
+    profile.requests(requests);
+    profile.finish();
+    profile
+}
+
+fn main() {
+    for path in std::env::args().skip(1) {
+        let original = read(&path);
+        let begun = Instant::now();
+        let mut fitter = ModelFitter::new(FitOptions::default());
+        for batch in original.chunks(4_096) {
+            fitter.requests(batch).expect("few volumes");
+        }
+        let passed = begun.elapsed();
+        let model = fitter.finish().expect("the trace has requests");
+        let json = serde_json::to_string(&model).expect("a model is plain data");
+        println!(
+            "{path}: {} requests, fit {:.2} M/s + {:.2} s, {} KB, level {} {:?}, {} states, {} phases, {} transitions, {} reuse, sampled {}",
+            original.len(),
+            original.len() as f64 / passed.as_secs_f64() / 1e6,
+            (begun.elapsed() - passed).as_secs_f64(),
+            json.len() / 1_000,
+            model.level,
+            model.levels.iter().map(|level| level.iops as u64).collect::<Vec<_>>(),
+            model.states.len(),
+            model.phases.len(),
+            model.phases.iter().map(|phase| phase.transitions.len()).sum::<usize>(),
+            model.reuse.len(),
+            model.about.sampled,
+        );
+        let measured = profile(&original);
+        for (fidelity, seed) in [(Fidelity::Plain, 1), (Fidelity::Full, 1), (Fidelity::Full, 2)] {
+            let options = GenerateOptions { seed, fidelity, ..GenerateOptions::default() };
+            let begun = Instant::now();
+            let mut generator = Generator::new(&model, &options).expect("the model is sound");
+            let (mut all, mut batch) = (Vec::new(), Vec::new());
+            while generator.next_batch(&mut batch) > 0 {
+                all.extend_from_slice(&batch);
+            }
+            let rate = all.len() as f64 / begun.elapsed().as_secs_f64() / 1e6;
+            let synthetic = profile(&all);
+            let layout = DeviceLayout::of(&[&measured, &synthetic]);
+            let latency = |requests: &[Request], profile: &Profile| {
+                let mut trial = LatencyTrial::new(&layout, profile).expect("the device is sound");
+                trial.requests(requests);
+                trial.finish()
+            };
+            let found =
+                compare(&measured, &synthetic, [latency(&original, &measured), latency(&all, &synthetic)]);
+            println!("  {fidelity:?} seed {seed}, {rate:.2} M/s");
+            for row in &found.rows {
+                println!(
+                    "    {:20} {:40} {:40} {:>9} {:7} {:?}",
+                    row.metric,
+                    row.original,
+                    row.synthetic,
+                    row.deviation.map_or("-".to_owned(), |deviation| format!("{deviation:.4}")),
+                    row.unit,
+                    row.verdict,
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,524 @@
+//! Comparing two traces: the validation table of DCIO (table I), and what it leaves out.
+//!
+//! A trace is measured in two passes: [`Profile`] counts what needs no device, [`LatencyTrial`] plays the trace on a simulated group of
+//! disks, which has to know first how large the volumes are. [`compare`] sets two measured traces side by side.
+//!
+//! Bounds are the paper's figures for Messenger, but for IOPS (1 %) and the hit ratio curve (0.02), which are ours.
+
+use forebay_devmodel::{
+    DiskCompletion, DiskGroup, DiskGroupParameters, DiskParameters, DiskRequest, DiskRequestId,
+    DiskRequestKind, ParameterError,
+};
+use forebay_locality::{CurveBuilder, CurveOptions, MissRatioCurve};
+use forebay_trace::{Operation, Request};
+use forebay_units::{ByteRange, Nanos};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Fewest requests, and shortest span in seconds, of an original whose rows are judged; others are reported.
+pub const JUDGED: (u64, f64) = (100_000, 600.0);
+
+/// Zones by which addresses are compared.
+const ZONE_BYTES: u64 = 1 << 20;
+/// Sizes at which hit ratio curves are compared, on either scale.
+const CURVE_SIZES: u64 = 128;
+
+/// What a trace is like, but for its latency on a device.
+#[derive(Debug)]
+pub struct Profile {
+    /// Requests.
+    pub requests: u64,
+    /// Requests that read.
+    pub reads: u64,
+    /// Requests that write.
+    pub writes: u64,
+    /// From the first to the last request.
+    pub span: Nanos,
+    /// Requests that do not start where the one before them in their volume ended.
+    pub random: u64,
+    /// Requests by size in bytes.
+    pub sizes: BTreeMap<u64, u64>,
+    /// By volume: requests, and where the last one ended.
+    pub volumes: Vec<(u64, u64)>,
+    /// Inter-arrival times by their bucket.
+    gaps: BTreeMap<u32, u64>,
+    zones: BTreeMap<(u32, u64), u64>,
+    first: Option<Nanos>,
+    last: Nanos,
+    ends: Vec<u64>,
+    builder: Option<CurveBuilder>,
+    curve: MissRatioCurve,
+    footprint: u64,
+}
+
+impl Default for Profile {
+    fn default() -> Profile {
+        Profile::new()
+    }
+}
+
+impl Profile {
+    /// Nothing seen yet. Memory grows with the distinct blocks (about 40 bytes each), not with the length.
+    pub fn new() -> Profile {
+        Profile {
+            requests: 0,
+            reads: 0,
+            writes: 0,
+            span: Nanos::ZERO,
+            random: 0,
+            sizes: BTreeMap::new(),
+            volumes: Vec::new(),
+            gaps: BTreeMap::new(),
+            zones: BTreeMap::new(),
+            first: None,
+            last: Nanos::ZERO,
+            ends: Vec::new(),
+            builder: Some(CurveBuilder::new(CurveOptions::default())),
+            curve: MissRatioCurve::new(Vec::new()),
+            footprint: 0,
+        }
+    }
+
+    /// The next requests; a time that steps back counts as the one before.
+    pub fn requests(&mut self, requests: &[Request]) {
+        for request in requests {
+            self.request(request);
+        }
+    }
+
+    fn request(&mut self, request: &Request) {
+        self.requests += 1;
+        match request.operation {
+            Operation::Read => self.reads += 1,
+            Operation::Write => self.writes += 1,
+            _ => {}
+        }
+        match self.first {
+            None => (self.first, self.last) = (Some(request.time), request.time),
+            Some(_) => {
+                let gap = request.time.saturating_since(self.last).0;
+                *self.gaps.entry(gap_bucket(gap)).or_default() += 1;
+                self.last = self.last.max(request.time);
+            }
+        }
+        let volume = request.volume.0 as usize;
+        if volume >= self.volumes.len() {
+            self.volumes.resize(volume + 1, (0, 0));
+            self.ends.resize(volume + 1, u64::MAX);
+        }
+        let end = request.offset + request.length;
+        let (count, bytes) = &mut self.volumes[volume];
+        *count += 1;
+        *bytes = (*bytes).max(end);
+        *self.sizes.entry(request.length).or_default() += 1;
+        if request.length == 0 {
+            return;
+        }
+        self.random += u64::from(std::mem::replace(&mut self.ends[volume], end) != request.offset);
+        *self.zones.entry((request.volume.0, request.offset / ZONE_BYTES)).or_default() += 1;
+        if let Some(builder) = &mut self.builder {
+            builder.request(request.volume.0, request.range(), request.operation == Operation::Read);
+        }
+    }
+
+    /// Must be called when all requests were given.
+    pub fn finish(&mut self) {
+        self.span = self.last.saturating_since(self.first.unwrap_or_default());
+        if let Some(builder) = self.builder.take() {
+            let result = builder.finish();
+            self.footprint = result.footprint_blocks();
+            self.curve = result.curve();
+        }
+    }
+
+    /// Requests per second; `None` without times.
+    pub fn iops(&self) -> Option<f64> {
+        (self.span > Nanos::ZERO).then(|| self.requests as f64 / self.span.as_secs_f64())
+    }
+
+    /// The LRU miss ratio curve of all requests, in blocks of 4 KiB.
+    pub fn curve(&self) -> &MissRatioCurve {
+        &self.curve
+    }
+
+    /// Distinct blocks of 4 KiB.
+    pub fn footprint_blocks(&self) -> u64 {
+        self.footprint
+    }
+
+    /// Volumes by their number of requests, the busiest first.
+    fn ranks(&self) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.volumes.len()).collect();
+        order.sort_by_key(|&volume| (std::cmp::Reverse(self.volumes[volume].0), volume));
+        order
+    }
+
+    fn share(&self, part: u64) -> f64 {
+        part as f64 / self.requests.max(1) as f64
+    }
+}
+
+/// Sixteen buckets per doubling of nanoseconds.
+fn gap_bucket(ns: u64) -> u32 {
+    match ns {
+        0..16 => ns as u32,
+        _ => (ns.ilog2() - 3) * 16 + ((ns >> (ns.ilog2() - 4)) & 15) as u32,
+    }
+}
+
+/// How volumes lie on the simulated device: one behind the other, the busiest first, each as large as either trace needs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceLayout {
+    /// By rank: first byte on the device.
+    starts: Vec<u64>,
+    capacity: u64,
+}
+
+impl DeviceLayout {
+    /// The layout for some traces, whose volumes are told apart by how busy they are.
+    pub fn of(profiles: &[&Profile]) -> DeviceLayout {
+        let ranks: Vec<Vec<usize>> = profiles.iter().map(|profile| profile.ranks()).collect();
+        let volumes = ranks.iter().map(Vec::len).max().unwrap_or(0);
+        let (mut starts, mut at) = (Vec::new(), 0u64);
+        for rank in 0..volumes {
+            starts.push(at);
+            let of = |(profile, order): (&&Profile, &Vec<usize>)| {
+                order.get(rank).map_or(0, |&volume| profile.volumes[volume].1)
+            };
+            let bytes = profiles.iter().zip(&ranks).map(of).max().unwrap_or(0);
+            at = at.saturating_add(bytes.next_multiple_of(1 << 20));
+        }
+        DeviceLayout { starts, capacity: at.clamp(1 << 20, 1 << 62).next_multiple_of(1 << 20) }
+    }
+
+    /// Bytes of the device.
+    pub fn capacity_bytes(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Where the volumes of `profile` start, in the order of their numbers.
+    pub fn starts_of(&self, profile: &Profile) -> Vec<u64> {
+        let mut starts = vec![0; profile.volumes.len()];
+        for (rank, volume) in profile.ranks().into_iter().enumerate() {
+            starts[volume] = self.starts[rank];
+        }
+        starts
+    }
+}
+
+/// Spindles of the simulated device: the paper's server had ten disk partitions.
+pub const SPINDLES: u32 = 10;
+
+/// Plays a trace on a striped group of ten disks of 7,200 rpm, open loop: requests arrive at their times, whatever waits.
+#[derive(Debug)]
+pub struct LatencyTrial {
+    device: DiskGroup,
+    starts: Vec<u64>,
+    capacity: u64,
+    now: Nanos,
+    arrivals: std::collections::VecDeque<Nanos>,
+    /// The id of the first of `arrivals`.
+    oldest: u64,
+    completions: Vec<DiskCompletion>,
+    sum_ns: u128,
+    completed: u64,
+}
+
+impl LatencyTrial {
+    /// A trial of the trace of `profile` on devices of `layout`.
+    ///
+    /// # Errors
+    /// What the device says to its parameters.
+    pub fn new(layout: &DeviceLayout, profile: &Profile) -> Result<LatencyTrial, ParameterError> {
+        let capacity = layout.capacity.div_ceil(u64::from(SPINDLES)).next_multiple_of(1 << 20);
+        let mut parameters = DiskGroupParameters::striped(SPINDLES, DiskParameters::rpm_7200(capacity));
+        // An open loop waits however long it takes.
+        parameters.outstanding_max = 1 << 24;
+        Ok(LatencyTrial {
+            device: DiskGroup::new(parameters)?,
+            starts: layout.starts_of(profile),
+            capacity: layout.capacity,
+            now: Nanos::ZERO,
+            arrivals: std::collections::VecDeque::new(),
+            oldest: 0,
+            completions: Vec::new(),
+            sum_ns: 0,
+            completed: 0,
+        })
+    }
+
+    /// The next requests. Those without bytes, and what is neither read nor written, do not reach the device.
+    pub fn requests(&mut self, requests: &[Request]) {
+        for request in requests {
+            self.now = self.now.max(request.time);
+            self.advance(self.now);
+            let kind = match request.operation {
+                Operation::Write => DiskRequestKind::Write,
+                Operation::Read => DiskRequestKind::Read,
+                _ => continue,
+            };
+            let start = self.starts.get(request.volume.0 as usize).copied().unwrap_or(0);
+            let offset = start.saturating_add(request.offset).min(self.capacity - 1);
+            let length = request.length.min(self.capacity - offset);
+            if length == 0 {
+                continue;
+            }
+            let id = DiskRequestId(self.oldest + self.arrivals.len() as u64);
+            let submitted =
+                self.device.submit(self.now, DiskRequest { id, kind, range: ByteRange::new(offset, length) });
+            if submitted.is_ok() {
+                self.arrivals.push_back(self.now);
+            }
+        }
+    }
+
+    fn advance(&mut self, until: Nanos) {
+        while self.device.next_event().is_some_and(|at| at <= until) {
+            let at = self.device.next_event().expect("there was one");
+            self.device.advance(at, &mut self.completions);
+            for completion in self.completions.drain(..) {
+                let arrival = self.arrivals[(completion.id.0 - self.oldest) as usize];
+                self.sum_ns += u128::from(completion.at.saturating_since(arrival).0);
+                self.completed += 1;
+                self.arrivals[(completion.id.0 - self.oldest) as usize] = Nanos::MAX;
+            }
+            while self.arrivals.front() == Some(&Nanos::MAX) {
+                self.arrivals.pop_front();
+                self.oldest += 1;
+            }
+        }
+    }
+
+    /// The mean latency, everything completed; `None` where nothing reached the device.
+    pub fn finish(mut self) -> Option<Nanos> {
+        self.advance(Nanos::MAX);
+        (self.completed > 0).then(|| Nanos((self.sum_ns / u128::from(self.completed)) as u64))
+    }
+}
+
+/// What a row comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Within its bound.
+    Within,
+    /// Beyond it.
+    Beyond,
+    /// It has no bound, or the trace is too short to be judged, or has nothing to compare.
+    NotJudged,
+}
+
+/// A row of the comparison.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// A short name that does not change.
+    pub metric: &'static str,
+    /// The original's value, as text.
+    pub original: String,
+    /// The synthetic trace's.
+    pub synthetic: String,
+    /// How far apart they are, in the unit below; `None` where one of them has no value.
+    pub deviation: Option<f64>,
+    /// `%` of the original's value, `points` (of a percentage), or `` for a distance from 0 to 1.
+    pub unit: &'static str,
+    /// What the deviation is.
+    pub measure: &'static str,
+    /// The most that is good.
+    pub bound: Option<f64>,
+    /// Whether it is.
+    pub verdict: Verdict,
+}
+
+/// Two traces side by side.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// Whether the original is long enough for its rows to be judged.
+    pub judged: bool,
+    /// The rows, the paper's first.
+    pub rows: Vec<Row>,
+}
+
+impl Comparison {
+    /// Whether no judged row is beyond its bound.
+    pub fn within(&self) -> bool {
+        self.rows.iter().all(|row| row.verdict != Verdict::Beyond)
+    }
+
+    /// The deviation of a metric.
+    pub fn deviation(&self, metric: &str) -> Option<f64> {
+        self.rows.iter().find(|row| row.metric == metric)?.deviation
+    }
+}
+
+/// Relative deviation in per cent; `None` where the original is 0 and the other is not.
+fn relative(original: f64, synthetic: f64) -> Option<f64> {
+    if original == 0.0 {
+        (synthetic == 0.0).then_some(0.0)
+    } else {
+        Some((synthetic / original - 1.0) * 100.0)
+    }
+}
+
+/// The largest difference of two distributions (Kolmogorov and Smirnov), from counts by ascending keys.
+fn kolmogorov_smirnov<K: Ord + Copy>(a: &BTreeMap<K, u64>, b: &BTreeMap<K, u64>) -> Option<f64> {
+    let total = |of: &BTreeMap<K, u64>| of.values().sum::<u64>() as f64;
+    let (total_a, total_b) = (total(a), total(b));
+    if total_a == 0.0 || total_b == 0.0 {
+        return None;
+    }
+    let keys: std::collections::BTreeSet<K> = a.keys().chain(b.keys()).copied().collect();
+    let (mut sum, mut worst) = (0.0f64, 0.0f64);
+    for key in keys {
+        sum += a.get(&key).map_or(0.0, |&count| count as f64 / total_a);
+        sum -= b.get(&key).map_or(0.0, |&count| count as f64 / total_b);
+        worst = worst.max(sum.abs());
+    }
+    Some(worst)
+}
+
+/// The mean absolute difference of two curves over sizes up to `footprint`, evenly spaced and evenly spaced in their logarithm: the
+/// larger of the two means.
+pub fn curve_error(a: &MissRatioCurve, b: &MissRatioCurve, footprint: u64) -> f64 {
+    let footprint = footprint.max(2);
+    let linear: Vec<u64> = (1..=CURVE_SIZES).map(|at| (footprint * at / CURVE_SIZES).max(1)).collect();
+    let log: Vec<u64> = (1..=CURVE_SIZES)
+        .map(|at| (footprint as f64).powf(at as f64 / CURVE_SIZES as f64).round().max(1.0) as u64)
+        .collect();
+    a.mean_absolute_error(b, &linear).max(a.mean_absolute_error(b, &log))
+}
+
+/// Compares two measured traces; `latencies` are those of their trials, original first.
+pub fn compare(original: &Profile, synthetic: &Profile, latencies: [Option<Nanos>; 2]) -> Comparison {
+    let judged = original.requests >= JUDGED.0 && original.span.as_secs_f64() >= JUDGED.1;
+    let mut rows = Vec::new();
+    let mut push =
+        |metric, values: [String; 2], deviation: Option<f64>, unit, measure, bound: Option<f64>| {
+            let verdict = match (deviation, bound) {
+                (Some(deviation), Some(bound)) if judged => {
+                    if deviation.abs() <= bound {
+                        Verdict::Within
+                    } else {
+                        Verdict::Beyond
+                    }
+                }
+                _ => Verdict::NotJudged,
+            };
+            let [original, synthetic] = values;
+            rows.push(Row { metric, original, synthetic, deviation, unit, measure, bound, verdict });
+        };
+    let both = |of: &dyn Fn(&Profile) -> String| [of(original), of(synthetic)];
+    let percent = |share: f64| format!("{:.2} %", share * 100.0);
+    let points = |of: &dyn Fn(&Profile) -> f64| Some((of(synthetic) - of(original)) * 100.0);
+
+    let reads = |profile: &Profile| profile.reads as f64 / (profile.reads + profile.writes).max(1) as f64;
+    let ratio = |profile: &Profile| match (profile.reads, profile.writes) {
+        (reads, 0) => format!("{reads}:0"),
+        (reads, writes) if reads >= writes => format!("{:.2}:1", reads as f64 / writes as f64),
+        (0, writes) => format!("0:{writes}"),
+        (reads, writes) => format!("1:{:.2}", writes as f64 / reads as f64),
+    };
+    push("read-write", both(&ratio), points(&reads), "points", "share of reads", Some(0.5));
+    let random = |profile: &Profile| profile.share(profile.random);
+    let deviation = relative(random(original), random(synthetic));
+    push("random", both(&|profile| percent(random(profile))), deviation, "%", "relative", Some(1.38));
+
+    let mut commonest: Vec<(u64, u64)> = original.sizes.iter().map(|(&size, &count)| (count, size)).collect();
+    commonest.sort_unstable_by(|a, b| b.cmp(a));
+    commonest.truncate(3);
+    let share_of =
+        |profile: &Profile, size: u64| profile.share(profile.sizes.get(&size).copied().unwrap_or(0));
+    let sizes = |profile: &Profile| {
+        let parts: Vec<String> = commonest
+            .iter()
+            .map(|&(_, size)| {
+                format!("{}({:.1} %)", forebay_units::Bytes(size), share_of(profile, size) * 100.0)
+            })
+            .collect();
+        parts.join(" ")
+    };
+    let apart: f64 =
+        commonest.iter().map(|&(_, size)| (share_of(synthetic, size) - share_of(original, size)).abs()).sum();
+    let deviation = Some(apart / commonest.len().max(1) as f64 * 100.0);
+    push("sizes", both(&sizes), deviation, "points", "mean over the three commonest", Some(0.33));
+    let bytes = |profile: &Profile| {
+        profile.sizes.iter().map(|(&size, &count)| size as f64 * count as f64).sum::<f64>()
+            / profile.requests.max(1) as f64
+    };
+    let kib = |profile: &Profile| format!("{:.2} KiB", bytes(profile) / 1024.0);
+    push("mean-size", both(&kib), relative(bytes(original), bytes(synthetic)), "%", "relative", None);
+
+    let (ranks_a, ranks_b) = (original.ranks(), synthetic.ranks());
+    let weight = |profile: &Profile, ranks: &[usize], rank: usize| {
+        ranks.get(rank).map_or(0.0, |&volume| profile.share(profile.volumes[volume].0))
+    };
+    let shown = |profile: &Profile, ranks: &[usize]| {
+        let parts: Vec<String> =
+            (0..ranks.len().min(3)).map(|rank| percent(weight(profile, ranks, rank))).collect();
+        parts.join(" ")
+    };
+    let apart = (0..ranks_a.len().max(ranks_b.len()))
+        .map(|rank| (weight(synthetic, &ranks_b, rank) - weight(original, &ranks_a, rank)).abs())
+        .fold(0.0, f64::max);
+    let values = [shown(original, &ranks_a), shown(synthetic, &ranks_b)];
+    push("thread-weights", values, Some(apart * 100.0), "points", "largest over the volumes", Some(0.05));
+
+    let gap = |profile: &Profile| {
+        (profile.requests > 1).then(|| profile.span.as_millis_f64() / (profile.requests - 1) as f64)
+    };
+    let timed = original.span > Nanos::ZERO;
+    let maybe = |value: Option<f64>, unit: &str| match value {
+        Some(value) if timed => format!("{value:.3} {unit}"),
+        _ => "-".to_owned(),
+    };
+    let relative_of = |of: &dyn Fn(&Profile) -> Option<f64>| {
+        if timed { relative(of(original)?, of(synthetic)?) } else { None }
+    };
+    let relative_gap = relative_of(&gap);
+    push(
+        "inter-arrival",
+        both(&|p| maybe(gap(p), "ms")),
+        relative_gap,
+        "%",
+        "relative, of the mean",
+        Some(3.1),
+    );
+    let iops = relative_of(&Profile::iops);
+    push("iops", both(&|p| maybe(p.iops(), "/s")), iops, "%", "relative", Some(1.0));
+    let latency = latencies.map(|latency| latency.map(|latency| latency.as_millis_f64()));
+    let deviation = match latency {
+        [Some(original), Some(synthetic)] if timed => relative(original, synthetic),
+        _ => None,
+    };
+    let values = latency.map(|latency| maybe(latency, "ms"));
+    push("latency", values, deviation, "%", "relative, of the mean", Some(4.8));
+
+    let footprint = original.footprint;
+    let error = curve_error(&original.curve, &synthetic.curve, footprint);
+    let floor = |profile: &Profile| format!("{} at most", percent(1.0 - profile.curve.floor()));
+    push("hit-ratio-curve", both(&floor), Some(error), "", "mean absolute error", Some(0.02));
+    let sizes: Vec<u64> =
+        (0..=CURVE_SIZES).map(|at| (footprint as f64).powf(at as f64 / CURVE_SIZES as f64) as u64).collect();
+    let worst = sizes
+        .iter()
+        .map(|&size| (original.curve.miss_ratio_at(size) - synthetic.curve.miss_ratio_at(size)).abs())
+        .fold(0.0, f64::max);
+    let blocks = |profile: &Profile| format!("{} blocks", profile.footprint);
+    push("reuse-distances", both(&blocks), Some(worst), "", "Kolmogorov-Smirnov", None);
+    let rename = |profile: &Profile, ranks: &[usize]| {
+        let mut rank_of = vec![0u32; ranks.len()];
+        (0u32..).zip(ranks).for_each(|(rank, &volume)| rank_of[volume] = rank);
+        profile
+            .zones
+            .iter()
+            .map(|(&(volume, zone), &count)| ((rank_of[volume as usize], zone), count))
+            .collect()
+    };
+    let (zones_a, zones_b): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        (rename(original, &ranks_a), rename(synthetic, &ranks_b));
+    let zones = |zones: &BTreeMap<(u32, u64), u64>| format!("{} MiB touched", zones.len());
+    let distance = kolmogorov_smirnov(&zones_a, &zones_b);
+    push("addresses", [zones(&zones_a), zones(&zones_b)], distance, "", "Kolmogorov-Smirnov", None);
+    let distance = if timed { kolmogorov_smirnov(&original.gaps, &synthetic.gaps) } else { None };
+    push("inter-arrival-times", both(&|_| String::new()), distance, "", "Kolmogorov-Smirnov", None);
+    Comparison { judged, rows }
+}

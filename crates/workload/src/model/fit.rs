@@ -1,0 +1,688 @@
+//! Fitting: one pass over a trace, in memory that does not grow with its length.
+//!
+//! What is bounded, and how: ranges are split in four up to a level that is lowered when more than 2^18 different transitions
+//! occur; sizes beyond 1,024 different ones are rounded up to powers of two; blocks beyond 2^18 are sampled; segments of the
+//! schedule are merged. Volumes and their names are the trace's own: a record of 4 KiB for each.
+
+use super::arrivals::{GapCounter, octave};
+use super::plain;
+use super::reuse::{DepthBucket, Distances, NEW, depth_range};
+use super::schedule::{Observed, thin};
+use super::{
+    About, Kind, Link, MODEL_SCHEMA, Model, Phase, Reuse, Segment, StateModel, Transition, VolumeModel,
+};
+use foldhash::fast::FixedState;
+use forebay_trace::{Operation, Request, block_key};
+use forebay_units::{BlockSize, Nanos};
+use hashbrown::HashMap;
+use std::collections::{BTreeMap, BTreeSet};
+use thiserror::Error;
+
+/// The finest level: 4^5 = 1,024 ranges a volume.
+pub(super) const LEVEL_MAX: u32 = 5;
+/// Volumes of a model.
+const VOLUMES_MAX: usize = 1 << 12;
+const CELLS: usize = 1 << (2 * LEVEL_MAX);
+/// Different (phase, from, to, kind, link), and different (phase, state, kind, depth), above which ranges get coarser.
+const ROWS_MAX: usize = 1 << 18;
+/// Different types and sizes above which sizes are rounded.
+const KINDS_MAX: usize = 1 << 10;
+/// Requests of a window that is given a phase as a whole.
+const WINDOW: usize = 256;
+/// Requests of a segment before anything is merged.
+const SEGMENT: u64 = 32;
+/// Distance of two mixtures of requests (0: alike, 2: nothing in common) above which they are different phases.
+const PHASE_DISTANCE: f64 = 0.7;
+/// Cells of a mixture.
+const MIXTURE: usize = 64;
+/// Requests whose ends a stream may go on from.
+pub(super) const HEADS: usize = 16;
+
+/// How large a model may be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FitOptions {
+    /// The level; `None` chooses the first at which the IOPS of a simulated device change by less than 2 %.
+    pub level: Option<u32>,
+    /// Phases at most, 1 to 16.
+    pub phases_max: usize,
+    /// Segments of the schedule at most, at least 1.
+    pub segments_max: usize,
+    /// Transitions that are kept apart at most; the rarest beyond share one row per state they lead to.
+    pub transitions_max: usize,
+    /// The block of the reuse model.
+    pub block_size: BlockSize,
+}
+
+impl Default for FitOptions {
+    fn default() -> FitOptions {
+        FitOptions {
+            level: None,
+            phases_max: 8,
+            segments_max: 2_048,
+            transitions_max: 4_096,
+            block_size: BlockSize::DEFAULT,
+        }
+    }
+}
+
+/// Why there is no model.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum FitError {
+    /// The trace has no requests, or none of the volumes asked for.
+    #[error("the trace has no requests to fit a model to")]
+    NoRequests,
+    /// More volumes than a model holds.
+    #[error("the trace has more than {max} volumes: fit a model to some of them")]
+    TooManyVolumes {
+        /// The most.
+        max: usize,
+    },
+}
+
+type Map<V> = HashMap<u64, V, FixedState>;
+
+/// What is known of a volume while fitting.
+#[derive(Clone, Debug)]
+struct Volume {
+    /// The root range is `[0, 2^root_shift)`.
+    root_shift: u32,
+    end: u64,
+    requests: u64,
+    /// State by cell of the finest level, `u32::MAX` where none.
+    states: Box<[u32]>,
+    /// Where the last requests ended, the newest at `newest`.
+    heads: [u64; HEADS],
+    newest: usize,
+}
+
+/// A request of the window that is not yet in a phase.
+#[derive(Clone, Copy, Debug)]
+struct Event {
+    row: u64,
+    before_ns: u64,
+    gap_ns: u64,
+    mixture: u8,
+}
+
+const TO: u32 = 20;
+const FROM: u32 = 36;
+const PHASE: u32 = 52;
+
+/// Packs (from, to, kind, link); 16 bits a state, 12 a kind, 2 a link. The phase comes in when it is known.
+fn row_key(from: u32, to: u32, kind: u32, link: Link) -> u64 {
+    u64::from(from) << FROM | u64::from(to) << TO | u64::from(kind) << 2 | link as u64
+}
+
+fn row_of(key: u64) -> (u32, u32, u32, u32, Link) {
+    let link = match key & 3 {
+        0 => Link::Jump,
+        1 => Link::Follow,
+        _ => Link::Resume,
+    };
+    let state = |shift: u32| (key >> shift & 0xffff) as u32;
+    ((key >> PHASE) as u32, state(FROM), state(TO), (key >> 2 & 0x3_ffff) as u32, link)
+}
+
+/// Packs (state, kind, bucket).
+fn reuse_key(state: u32, kind: u32, bucket: u32) -> u64 {
+    u64::from(state) << FROM | u64::from(kind) << TO | u64::from(bucket)
+}
+
+/// Fits a [`Model`] to requests in the order of the trace.
+#[derive(Clone, Debug)]
+pub struct ModelFitter {
+    options: FitOptions,
+    volumes: Vec<Option<Volume>>,
+    /// Levels of the cells: at most [`LEVEL_MAX`].
+    level: u32,
+    states: Vec<(u32, u32)>,
+    kinds: Vec<(Operation, u64, [u64; 8])>,
+    kind_ids: HashMap<(u8, u64), u32, FixedState>,
+    /// Count and sum of gaps in ns by row.
+    rows: Map<(u64, f64)>,
+    /// Blocks by state, kind and bucket of their distance.
+    reuse: Map<u64>,
+    distances: Distances,
+    window: Vec<Event>,
+    window_reuse: Vec<u64>,
+    window_segments: Vec<Observed>,
+    segment: Observed,
+    segments: Vec<Observed>,
+    phases: Vec<([f64; MIXTURE], u64)>,
+    gaps: Vec<GapCounter>,
+    requests: u64,
+    first: Option<Nanos>,
+    last: Nanos,
+    last_gap: u64,
+    /// Greatest common divisor of all times.
+    divisor: u64,
+    stepped_back: u64,
+    /// The state of the last request, and its (volume, cell).
+    at: Option<u32>,
+}
+
+impl ModelFitter {
+    /// Nothing seen yet.
+    pub fn new(options: FitOptions) -> ModelFitter {
+        ModelFitter {
+            options: FitOptions {
+                phases_max: options.phases_max.clamp(1, 16),
+                segments_max: options.segments_max.max(1),
+                transitions_max: options.transitions_max.max(1),
+                level: options.level.map(|level| level.min(LEVEL_MAX)),
+                ..options
+            },
+            volumes: Vec::new(),
+            level: LEVEL_MAX,
+            states: Vec::new(),
+            kinds: Vec::new(),
+            kind_ids: HashMap::default(),
+            rows: HashMap::default(),
+            reuse: HashMap::default(),
+            distances: Distances::new(),
+            window: Vec::with_capacity(WINDOW),
+            window_reuse: Vec::new(),
+            window_segments: Vec::new(),
+            segment: Observed::new(),
+            segments: Vec::new(),
+            phases: Vec::new(),
+            gaps: Vec::new(),
+            requests: 0,
+            first: None,
+            last: Nanos::ZERO,
+            last_gap: 0,
+            divisor: 0,
+            stepped_back: 0,
+            at: None,
+        }
+    }
+
+    /// The next requests.
+    ///
+    /// # Errors
+    /// [`FitError::TooManyVolumes`].
+    pub fn requests(&mut self, requests: &[Request]) -> Result<(), FitError> {
+        for request in requests {
+            if request.volume.0 as usize >= VOLUMES_MAX {
+                return Err(FitError::TooManyVolumes { max: VOLUMES_MAX });
+            }
+            self.request(request);
+        }
+        Ok(())
+    }
+
+    fn request(&mut self, request: &Request) {
+        let gap = self.gap(request.time);
+        let volume = request.volume.0 as usize;
+        if volume >= self.volumes.len() {
+            self.volumes.resize(volume + 1, None);
+        }
+        if self.volumes[volume].is_none() {
+            self.volumes[volume] = Some(Volume {
+                root_shift: 2 * LEVEL_MAX + 12,
+                end: 0,
+                requests: 0,
+                states: vec![u32::MAX; CELLS].into_boxed_slice(),
+                heads: [u64::MAX; HEADS],
+                newest: 0,
+            });
+        }
+        let end = request.offset + request.length;
+        self.grow(volume, end);
+        // What has no bytes happens where the last request was.
+        let kind = self.kind(request);
+        let seen = self.volumes[volume].as_mut().expect("it was made above");
+        seen.requests += 1;
+        let shift = seen.root_shift - 2 * self.level;
+        // Beyond 2^63 the last cell takes what is left.
+        let cell_of = |byte: u64| (byte >> shift).min((1 << (2 * self.level)) - 1) as usize;
+        let (link, to) = if request.length == 0 {
+            let last = seen.heads[seen.newest];
+            (Link::Jump, cell_of(if last == u64::MAX { 0 } else { last.saturating_sub(1) }))
+        } else {
+            seen.end = seen.end.max(end);
+            let link = match (0..HEADS)
+                .find(|back| seen.heads[(seen.newest + HEADS - back) % HEADS] == request.offset)
+            {
+                Some(0) => Link::Follow,
+                Some(back) => {
+                    // The stream goes on: its old end is nobody's any more.
+                    seen.heads[(seen.newest + HEADS - back) % HEADS] = u64::MAX;
+                    Link::Resume
+                }
+                None => Link::Jump,
+            };
+            seen.newest = (seen.newest + 1) % HEADS;
+            seen.heads[seen.newest] = end;
+            (link, cell_of(request.offset))
+        };
+        let state = seen.states[to];
+        let to = if state != u32::MAX { state } else { self.new_state(volume, to) };
+        if request.length > 0 {
+            let (window_reuse, jump) = (&mut self.window_reuse, link == Link::Jump);
+            let blocks = request.range().blocks(self.options.block_size);
+            let keys = blocks.map(|block| block_key(request.volume, block));
+            self.distances.request(keys, |bucket| {
+                if jump {
+                    window_reuse.push(reuse_key(to, kind, bucket));
+                }
+            });
+        }
+        let mixture = self.mixture(volume, to, kind);
+        self.window.push(Event {
+            row: row_key(self.at.unwrap_or(to), to, kind, link),
+            before_ns: self.last_gap,
+            gap_ns: gap,
+            mixture,
+        });
+        self.at = Some(to);
+        self.last_gap = gap;
+        self.segment.requests += 1;
+        self.segment.ns += gap;
+        self.segment.octaves[octave(gap)] += 1;
+        if self.segment.requests == SEGMENT {
+            self.window_segments.push(std::mem::replace(&mut self.segment, Observed::new()));
+        }
+        if self.window.len() == WINDOW {
+            self.close_window();
+        }
+    }
+
+    /// The time since the last request; 0 for the first one and for steps back.
+    fn gap(&mut self, time: Nanos) -> u64 {
+        self.requests += 1;
+        let Some(first) = self.first else {
+            (self.first, self.last) = (Some(time), time);
+            return 0;
+        };
+        if time < self.last {
+            self.stepped_back += 1;
+            return 0;
+        }
+        if self.divisor != 1 {
+            self.divisor = greatest_common_divisor(self.divisor, time.saturating_since(first).0);
+        }
+        time.0 - std::mem::replace(&mut self.last, time).0
+    }
+
+    fn kind(&mut self, request: &Request) -> u32 {
+        let operation = request.operation as u8;
+        let sector = (request.offset % self.options.block_size.bytes().min(4_096)) / 512;
+        let mut bytes = request.length;
+        if self.kinds.len() >= KINDS_MAX - 5 * 40 && !self.kind_ids.contains_key(&(operation, bytes)) {
+            bytes = bytes.next_power_of_two();
+        }
+        let id = *self.kind_ids.entry((operation, bytes)).or_insert_with(|| {
+            self.kinds.push((request.operation, bytes, [0; 8]));
+            self.kinds.len() as u32 - 1
+        });
+        self.kinds[id as usize].2[sector as usize & 7] += 1;
+        id
+    }
+
+    /// A class of requests, for telling phases apart: sixteenth of the volume, type, and size in three steps.
+    fn mixture(&self, volume: usize, state: u32, kind: u32) -> u8 {
+        let (operation, bytes, _) = self.kinds[kind as usize];
+        let area = u64::from(self.states[state as usize].1 >> (2 * self.level).saturating_sub(4));
+        let size = u64::from(bytes > 8 << 10) + u64::from(bytes > 64 << 10);
+        let class = (volume as u64) << 32 | area << 8 | (operation as u64) << 4 | size;
+        (forebay_units::mix64(class) % MIXTURE as u64) as u8
+    }
+
+    fn new_state(&mut self, volume: usize, cell: usize) -> u32 {
+        if self.states.len() > 0xfff0 {
+            self.coarsen();
+            // The level is lower now, so the cell is another one.
+            let cell = cell >> 2;
+            let seen = self.volumes[volume].as_ref().expect("the volume has requests");
+            if seen.states[cell] != u32::MAX {
+                return seen.states[cell];
+            }
+            return self.add_state(volume, cell);
+        }
+        self.add_state(volume, cell)
+    }
+
+    fn add_state(&mut self, volume: usize, cell: usize) -> u32 {
+        let state = self.states.len() as u32;
+        self.states.push((volume as u32, cell as u32));
+        self.volumes[volume].as_mut().expect("the volume has requests").states[cell] = state;
+        state
+    }
+
+    /// Makes the root of `volume` reach to `end`.
+    fn grow(&mut self, volume: usize, end: u64) {
+        let seen = self.volumes[volume].as_ref().expect("the volume has requests");
+        let mut shift = seen.root_shift;
+        while shift < 63 && end > 1 << shift {
+            shift += 2;
+        }
+        let shift = shift.min(63);
+        if shift > seen.root_shift {
+            // Cells merge: every `by` bits of them are one.
+            let by = shift - seen.root_shift;
+            let occupied = seen.requests > 0;
+            self.volumes[volume].as_mut().expect("the volume has requests").root_shift = shift;
+            if occupied {
+                self.remap(|of, cell| if of as usize == volume { cell >> by } else { cell });
+            }
+        }
+    }
+
+    fn coarsen(&mut self) {
+        if self.level > 0 {
+            self.level -= 1;
+            self.remap(|_, cell| cell >> 2);
+        }
+    }
+
+    /// Gives every state its new cell; states with one cell become one.
+    fn remap(&mut self, cell_of: impl Fn(u32, u32) -> u32) {
+        let old = std::mem::take(&mut self.states);
+        for volume in self.volumes.iter_mut().flatten() {
+            volume.states.fill(u32::MAX);
+        }
+        let mut renamed = Vec::with_capacity(old.len());
+        for (volume, cell) in old {
+            let cell = cell_of(volume, cell);
+            let known = self.volumes[volume as usize].as_ref().expect("it has states").states[cell as usize];
+            renamed.push(if known != u32::MAX {
+                known
+            } else {
+                self.add_state(volume as usize, cell as usize)
+            });
+        }
+        let name = |key: u64, shift: u32| {
+            let state = renamed[(key >> shift & 0xffff) as usize];
+            (key & !(0xffff << shift)) | u64::from(state) << shift
+        };
+        let rename_row = |key: u64| name(name(key, FROM), TO);
+        let rows = std::mem::take(&mut self.rows);
+        for (key, (count, sum)) in rows {
+            let row = self.rows.entry(rename_row(key)).or_insert((0, 0.0));
+            row.0 += count;
+            row.1 += sum;
+        }
+        for (key, count) in std::mem::take(&mut self.reuse) {
+            *self.reuse.entry(name(key, FROM)).or_insert(0) += count;
+        }
+        self.window.iter_mut().for_each(|event| event.row = rename_row(event.row));
+        self.window_reuse.iter_mut().for_each(|key| *key = name(*key, FROM));
+        self.at = self.at.map(|at| renamed[at as usize]);
+    }
+
+    /// Gives the window a phase, and counts what is in it.
+    fn close_window(&mut self) {
+        if self.window.is_empty() {
+            return;
+        }
+        let mut mixture = [0.0; MIXTURE];
+        let share = 1.0 / self.window.len() as f64;
+        self.window.iter().for_each(|event| mixture[event.mixture as usize] += share);
+        let phase = self.phase_of(&mixture);
+        for event in &self.window {
+            let row = self.rows.entry(event.row | (phase as u64) << PHASE).or_insert((0, 0.0));
+            row.0 += 1;
+            row.1 += event.gap_ns as f64;
+            self.gaps[phase].add(event.before_ns, event.gap_ns);
+        }
+        for key in self.window_reuse.drain(..) {
+            *self.reuse.entry(key | (phase as u64) << PHASE).or_insert(0) += 1;
+        }
+        self.window.clear();
+        for mut segment in self.window_segments.drain(..) {
+            segment.phase = phase as u32;
+            self.segments.push(segment);
+        }
+        if self.segments.len() >= 2 * self.options.segments_max + WINDOW {
+            thin(&mut self.segments, self.options.segments_max);
+        }
+        while self.level > 0 && (self.rows.len() > ROWS_MAX || self.reuse.len() > 2 * ROWS_MAX) {
+            self.coarsen();
+        }
+    }
+
+    /// The phase nearest to a mixture, or a new one: one pass of leader clustering.
+    fn phase_of(&mut self, mixture: &[f64; MIXTURE]) -> usize {
+        let distance =
+            |other: &[f64; MIXTURE]| -> f64 { mixture.iter().zip(other).map(|(a, b)| (a - b).abs()).sum() };
+        let nearest = self
+            .phases
+            .iter()
+            .map(|(centre, _)| distance(centre))
+            .enumerate()
+            .min_by(|a, b| a.1.total_cmp(&b.1));
+        let phase = match nearest {
+            Some((phase, far)) if far <= PHASE_DISTANCE || self.phases.len() == self.options.phases_max => {
+                phase
+            }
+            _ => {
+                self.phases.push(([0.0; MIXTURE], 0));
+                self.gaps.push(GapCounter::new());
+                self.phases.len() - 1
+            }
+        };
+        let (centre, windows) = &mut self.phases[phase];
+        *windows += 1;
+        for (centre, share) in centre.iter_mut().zip(mixture) {
+            *centre += (share - *centre) / *windows as f64;
+        }
+        phase
+    }
+
+    /// The model of everything seen.
+    ///
+    /// # Errors
+    /// [`FitError::NoRequests`] where nothing was.
+    pub fn finish(mut self) -> Result<Model, FitError> {
+        if self.requests == 0 {
+            return Err(FitError::NoRequests);
+        }
+        if self.segment.requests > 0 {
+            self.window_segments.push(std::mem::replace(&mut self.segment, Observed::new()));
+        }
+        self.close_window();
+        thin(&mut self.segments, self.options.segments_max);
+        let levels = match self.options.level {
+            Some(level) => {
+                while self.level > level {
+                    self.coarsen();
+                }
+                Vec::new()
+            }
+            None => {
+                let (level, levels) = self.choose_level();
+                while self.level > level {
+                    self.coarsen();
+                }
+                levels
+            }
+        };
+        Ok(self.model(levels))
+    }
+
+    /// The first level that leaves the IOPS of the simulated device within 2 % of those of the level before it.
+    fn choose_level(&self) -> (u32, Vec<super::LevelIops>) {
+        let mut found: Vec<super::LevelIops> = Vec::new();
+        for level in 0..=self.level {
+            let mut coarse = self.clone();
+            while coarse.level > level {
+                coarse.coarsen();
+            }
+            let model = coarse.model(Vec::new());
+            let iops = plain::device_iops(&model);
+            let settled = found.last().is_some_and(|last| (iops / last.iops - 1.0).abs() < 0.02);
+            found.push(super::LevelIops { level, states: model.states.len() as u32, iops });
+            if settled && level >= 2 {
+                break;
+            }
+        }
+        (found.last().map_or(0, |last| last.level), found)
+    }
+
+    fn model(&self, levels: Vec<super::LevelIops>) -> Model {
+        let mut volumes = Vec::new();
+        let mut volume_ids = vec![u32::MAX; self.volumes.len()];
+        for (at, volume) in self.volumes.iter().enumerate() {
+            if let Some(volume) = volume {
+                volume_ids[at] = volumes.len() as u32;
+                let weight = volume.requests as f64 / self.requests as f64;
+                volumes.push(VolumeModel { bytes: volume.end.max(1), weight });
+            }
+        }
+        let mut states: Vec<StateModel> = self
+            .states
+            .iter()
+            .map(|&(volume, cell)| {
+                let seen = self.volumes[volume as usize].as_ref().expect("it has states");
+                let shift = seen.root_shift - 2 * self.level;
+                let first_byte = u64::from(cell) << shift;
+                let bytes = (1u64 << shift).min(seen.end.max(1).saturating_sub(first_byte)).max(1);
+                StateModel { volume: volume_ids[volume as usize], first_byte, bytes, run_bytes: 0 }
+            })
+            .collect();
+        // In order of their keys, so that the same trace gives the same model.
+        let rows: BTreeMap<u64, (u64, f64)> = self.rows.iter().map(|(&key, &row)| (key, row)).collect();
+        let mut runs = vec![(0u64, 0u64); states.len()];
+        for (&key, &(count, _)) in &rows {
+            let (_, _, to, kind, link) = row_of(key);
+            let (jumps, bytes) = &mut runs[to as usize];
+            *jumps += if link == Link::Jump { count } else { 0 };
+            *bytes += count * self.kinds[kind as usize].1;
+        }
+        for (state, (jumps, bytes)) in states.iter_mut().zip(runs) {
+            state.run_bytes = bytes / jumps.max(1);
+        }
+        let gaps: Vec<_> = self.gaps.iter().map(GapCounter::finish).collect();
+        let phases = self.phases(&rows, &gaps);
+        let resolution_ns = self.divisor.max(1);
+        Model {
+            schema: MODEL_SCHEMA.to_owned(),
+            about: About {
+                requests: self.requests,
+                seconds: self.last.saturating_since(self.first.unwrap_or_default()).as_secs_f64(),
+                timed: self.divisor != 0,
+                resolution_ns,
+                stepped_back: self.stepped_back,
+                sampled: self.distances.share(),
+                footprint_blocks: self.distances.footprint(),
+            },
+            block_bytes: self.options.block_size.bytes(),
+            level: self.level,
+            levels,
+            volumes,
+            kinds: self
+                .kinds
+                .iter()
+                .map(|&(operation, bytes, sectors)| Kind {
+                    operation,
+                    bytes,
+                    sectors: match sectors[1..] {
+                        [0, 0, 0, 0, 0, 0, 0] => Vec::new(),
+                        _ => (0u8..).zip(sectors).filter(|(_, count)| *count > 0).collect(),
+                    },
+                })
+                .collect(),
+            states,
+            phases,
+            reuse: self.reuse_rows(),
+            schedule: self
+                .segments
+                .iter()
+                .map(|segment| Segment {
+                    phase: segment.phase,
+                    requests: segment.requests,
+                    seconds: segment.ns as f64 / 1e9,
+                    bursts: segment.octaves[gaps[segment.phase as usize].1..]
+                        .iter()
+                        .map(|&count| u64::from(count))
+                        .sum(),
+                })
+                .collect(),
+        }
+    }
+
+    /// The chains: what is too rare to be kept apart is summed over the states before it.
+    fn phases(&self, rows: &BTreeMap<u64, (u64, f64)>, gaps: &[(super::Gaps, usize)]) -> Vec<Phase> {
+        let mut counts: Vec<u64> = rows.values().map(|row| row.0).collect();
+        let rare = if counts.len() > self.options.transitions_max {
+            counts.sort_unstable_by(|a, b| b.cmp(a));
+            counts[self.options.transitions_max]
+        } else {
+            0
+        };
+        let mut phases: Vec<Phase> = gaps
+            .iter()
+            .map(|(gaps, _)| Phase { requests: 0, gaps: gaps.clone(), transitions: Vec::new() })
+            .collect();
+        let mut others: BTreeMap<(u32, u32, u32, u8), (Link, u64, f64)> = BTreeMap::new();
+        for (&key, &(count, sum)) in rows {
+            let (phase, from, to, kind, link) = row_of(key);
+            phases[phase as usize].requests += count;
+            if count > rare {
+                let gap_us = sum / count as f64 / 1e3;
+                let row = Transition { from, to, kind, link, requests: count, gap_us };
+                phases[phase as usize].transitions.push(row);
+            } else {
+                let row = others.entry((phase, to, kind, link as u8)).or_insert((link, 0, 0.0));
+                row.1 += count;
+                row.2 += sum;
+            }
+        }
+        for ((phase, to, kind, _), (link, requests, sum)) in others {
+            let gap_us = sum / requests as f64 / 1e3;
+            let from = Transition::ANY;
+            let row = Transition { from, to, kind, link, requests, gap_us };
+            phases[phase as usize].transitions.push(row);
+        }
+        phases
+    }
+
+    /// Reuse per phase where there is enough to go by, else over all phases.
+    fn reuse_rows(&self) -> Vec<Reuse> {
+        const ENOUGH: u64 = 256;
+        let mut apart: BTreeMap<(u32, u32, u32), BTreeMap<u32, u64>> = BTreeMap::new();
+        for (&key, &count) in &self.reuse {
+            let of = ((key >> FROM & 0xffff) as u32, (key >> TO & 0xffff) as u32, (key >> PHASE) as u32);
+            *apart.entry(of).or_default().entry((key & 0xfffff) as u32).or_default() += count;
+        }
+        let mut together: BTreeMap<(u32, u32), BTreeMap<u32, u64>> = BTreeMap::new();
+        let mut phases_of: BTreeMap<(u32, u32), BTreeSet<u32>> = BTreeMap::new();
+        for ((state, kind, phase), buckets) in &apart {
+            phases_of.entry((*state, *kind)).or_default().insert(*phase);
+            let sum = together.entry((*state, *kind)).or_default();
+            buckets.iter().for_each(|(&bucket, &count)| *sum.entry(bucket).or_default() += count);
+        }
+        let row = |phase, state, kind, buckets: &BTreeMap<u32, u64>| Reuse {
+            phase,
+            state,
+            kind,
+            new: buckets.get(&NEW).copied().unwrap_or(0),
+            depths: buckets
+                .iter()
+                .filter(|(bucket, _)| **bucket != NEW)
+                .map(|(&bucket, &blocks)| {
+                    let (from, to) = depth_range(bucket);
+                    DepthBucket { from, to, blocks }
+                })
+                .collect(),
+        };
+        let mut rows: Vec<Reuse> =
+            together.iter().map(|(&(state, kind), buckets)| row(None, state, kind, buckets)).collect();
+        for (&(state, kind, phase), buckets) in &apart {
+            let several = phases_of[&(state, kind)].len() > 1;
+            if several && buckets.values().sum::<u64>() >= ENOUGH {
+                rows.push(row(Some(phase), state, kind, buckets));
+            }
+        }
+        rows
+    }
+}
+
+fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}

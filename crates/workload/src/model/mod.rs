@@ -1,0 +1,352 @@
+//! Models of workloads: a description that can stand in for a trace, how it is fitted, and what it generates.
+//!
+//! The backbone is the hierarchical Markov chain of DCIO (section II.A): states are ranges of a volume's bytes, each level
+//! splits a range in four, and transitions carry probability, size, type, randomness and inter-arrival time. A volume of a trace
+//! is a thread of the paper; its weight is its share of the requests.
+//!
+//! Ours beyond the paper, because a chain over ranges loses reuse and bursts:
+//!
+//! * **Phases.** Windows of similar content share a phase; each phase has a chain of its own.
+//! * **Schedule.** Counts, spans and bursts of consecutive segments: the intensity over time, down to some tens of requests.
+//! * **Gaps.** Per phase, two-phase hyper-exponential inter-arrivals by EM, with the persistence of either phase.
+//! * **Reuse.** Per state and kind of request, how far down an LRU stack of blocks the reused ones lie, and how many are new.
+//!
+//! A model is *not* a trace: it holds no address but the ranges of its states, and its size does not grow with the trace's length.
+//! It is plain data; [`Model::check`] says whether it can be generated from, and nothing generates from one that cannot.
+
+mod arrivals;
+mod fit;
+mod generate;
+mod placement;
+mod plain;
+mod reuse;
+mod schedule;
+mod stack;
+mod strata;
+
+pub use arrivals::{GapBucket, Gaps, HyperExponential};
+pub use fit::{FitError, FitOptions, ModelFitter};
+pub use generate::{Fidelity, GenerateError, GenerateOptions, Generator};
+pub use plain::{PlainTransition, plain_transitions};
+pub use reuse::{DepthBucket, Reuse};
+pub use schedule::Segment;
+
+use forebay_trace::Operation;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// The `schema` of the models that this version writes and reads.
+pub const MODEL_SCHEMA: &str = "forebay-model/1";
+
+/// What was fitted, in numbers that need no generation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct About {
+    /// Requests of the original.
+    pub requests: u64,
+    /// Span from the first to the last request, in seconds; 0 where the trace has no times.
+    pub seconds: f64,
+    /// Whether the original has times.
+    pub timed: bool,
+    /// All times are multiples of this many nanoseconds.
+    pub resolution_ns: u64,
+    /// Requests whose time stepped back; they count as arriving with the one before them.
+    pub stepped_back: u64,
+    /// The share of the blocks whose reuse was followed at the end of the fit: 1 is all of them.
+    pub sampled: f64,
+    /// Distinct blocks of the original, estimated where `sampled` is below 1.
+    pub footprint_blocks: u64,
+}
+
+/// A volume of the original: a thread of the paper.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeModel {
+    /// Where its last request ended, in bytes.
+    pub bytes: u64,
+    /// Its share of all requests, 0 to 1.
+    pub weight: f64,
+}
+
+/// A type and size of requests.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kind {
+    /// `read`, `write`, `flush`, `discard` or `other`.
+    #[serde(with = "operation_name")]
+    pub operation: Operation,
+    /// Bytes of such a request.
+    pub bytes: u64,
+    /// Where they start within a block: pairs of (sector of 512 bytes, 0 to 7; requests). Empty: at its start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sectors: Vec<(u8, u64)>,
+}
+
+mod operation_name {
+    use forebay_trace::Operation;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    const NAMES: [(Operation, &str); 5] = [
+        (Operation::Read, "read"),
+        (Operation::Write, "write"),
+        (Operation::Flush, "flush"),
+        (Operation::Discard, "discard"),
+        (Operation::Other, "other"),
+    ];
+
+    pub(super) fn serialize<S: Serializer>(operation: &Operation, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(NAMES[*operation as usize].1)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Operation, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        NAMES.iter().find(|(_, name)| *name == text).map(|(operation, _)| *operation).ok_or_else(|| {
+            D::Error::custom(format!(
+                "`{text}` is no operation: expected read, write, flush, discard or other"
+            ))
+        })
+    }
+}
+
+/// A state of the chain: a range of a volume.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StateModel {
+    /// Index into the volumes.
+    pub volume: u32,
+    /// First byte of the range.
+    pub first_byte: u64,
+    /// Bytes of the range, above 0.
+    pub bytes: u64,
+    /// Mean bytes from a jump into the range until the next one: how long runs are.
+    pub run_bytes: u64,
+}
+
+/// How a request's address follows from those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Link {
+    /// It starts anywhere: a random request.
+    Jump = 0,
+    /// It starts where the request before it in its volume ended: a sequential one.
+    Follow = 1,
+    /// It starts where one of the sixteen requests before that ended: one of several interleaved streams goes on.
+    Resume = 2,
+}
+
+/// A transition with its features; on paper an array `[from, to, kind, link, requests, gap_us]`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "TransitionRow", into = "TransitionRow")]
+pub struct Transition {
+    /// The state before; [`Transition::ANY`] for what was too rare to be kept apart: it may follow on any state.
+    pub from: u32,
+    /// The state that the request is in.
+    pub to: u32,
+    /// Its type and size: an index into the kinds.
+    pub kind: u32,
+    /// Whether it is random.
+    pub link: Link,
+    /// How many requests took this transition: its probability times those that left `from`.
+    pub requests: u64,
+    /// Mean inter-arrival time in microseconds.
+    pub gap_us: f64,
+}
+
+type TransitionRow = (i64, u32, u32, Link, u64, f64);
+
+impl Transition {
+    /// Any state.
+    pub const ANY: u32 = u32::MAX;
+}
+
+impl From<TransitionRow> for Transition {
+    fn from((from, to, kind, link, requests, gap_us): TransitionRow) -> Transition {
+        let from = u32::try_from(from).unwrap_or(Transition::ANY);
+        Transition { from, to, kind, link, requests, gap_us }
+    }
+}
+
+impl From<Transition> for TransitionRow {
+    fn from(row: Transition) -> TransitionRow {
+        let from = if row.from == Transition::ANY { -1 } else { i64::from(row.from) };
+        (from, row.to, row.kind, row.link, row.requests, row.gap_us)
+    }
+}
+
+/// A kind of time in the workload's life.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Phase {
+    /// Requests of the original in it.
+    pub requests: u64,
+    /// Its inter-arrival times.
+    pub gaps: Gaps,
+    /// Its chain.
+    pub transitions: Vec<Transition>,
+}
+
+/// What a model of one level did on the simulated device that levels are chosen by.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LevelIops {
+    /// The level: each volume has up to 4^level ranges.
+    pub level: u32,
+    /// States that occur.
+    pub states: u32,
+    /// Requests per second that the device completed, some of them always outstanding.
+    pub iops: f64,
+}
+
+/// A workload, described; see `docs/reference/model.md` for every field on paper.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Model {
+    /// [`MODEL_SCHEMA`].
+    pub schema: String,
+    /// What was fitted.
+    pub about: About,
+    /// Bytes of a block of the reuse model.
+    pub block_bytes: u64,
+    /// The level of the states.
+    pub level: u32,
+    /// Why this level: the device's IOPS level by level; empty where the level was given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub levels: Vec<LevelIops>,
+    /// The volumes, in order of first appearance.
+    pub volumes: Vec<VolumeModel>,
+    /// Types and sizes.
+    pub kinds: Vec<Kind>,
+    /// Ranges.
+    pub states: Vec<StateModel>,
+    /// Phases.
+    pub phases: Vec<Phase>,
+    /// Reuse by state and kind.
+    pub reuse: Vec<Reuse>,
+    /// Intensity over time.
+    pub schedule: Vec<Segment>,
+}
+
+/// A model that nothing can be generated from.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("model field `{field}` is {found}: expected {expected}")]
+pub struct ModelError {
+    /// Which field, as a path.
+    pub field: String,
+    /// What was found.
+    pub found: String,
+    /// What would do.
+    pub expected: String,
+}
+
+impl Model {
+    /// Whether something can be generated from it.
+    ///
+    /// # Errors
+    /// The first field that is out of range, or that refers to what is not there.
+    pub fn check(&self) -> Result<(), ModelError> {
+        let wrong = |field: String, found: &dyn std::fmt::Display, expected: String| {
+            Err(ModelError { field, found: found.to_string(), expected })
+        };
+        if self.schema != MODEL_SCHEMA {
+            return wrong("schema".into(), &format_args!("`{}`", self.schema), format!("`{MODEL_SCHEMA}`"));
+        }
+        if !self.block_bytes.is_power_of_two() || !(512..=1 << 24).contains(&self.block_bytes) {
+            return wrong(
+                "block_bytes".into(),
+                &self.block_bytes,
+                "a power of two from 512 to 16777216".into(),
+            );
+        }
+        for (name, length) in [
+            ("volumes", self.volumes.len()),
+            ("kinds", self.kinds.len()),
+            ("states", self.states.len()),
+            ("phases", self.phases.len()),
+            ("schedule", self.schedule.len()),
+        ] {
+            if length == 0 || length > 1 << 20 {
+                return wrong(
+                    name.into(),
+                    &format_args!("a list of {length}"),
+                    "1 to 1048576 entries".into(),
+                );
+            }
+        }
+        let below = |field: String, index: u32, length: usize| match (index as usize) < length {
+            true => Ok(()),
+            false => wrong(field, &index, format!("an index below {length}")),
+        };
+        let finite = |field: String, value: f64| match value.is_finite() && (0.0..=1e18).contains(&value) {
+            true => Ok(()),
+            false => wrong(field, &value, "a number from 0 to 1e18".into()),
+        };
+        finite("about.seconds".into(), self.about.seconds)?;
+        for (at, kind) in self.kinds.iter().enumerate() {
+            if kind.bytes > forebay_trace::REQUEST_BYTES_MAX {
+                let expected = format!("at most {}", forebay_trace::REQUEST_BYTES_MAX);
+                return wrong(format!("kinds[{at}].bytes"), &kind.bytes, expected);
+            }
+            if let Some((sector, _)) = kind.sectors.iter().find(|(sector, _)| *sector > 7) {
+                return wrong(format!("kinds[{at}].sectors"), sector, "sectors from 0 to 7".into());
+            }
+        }
+        for (at, state) in self.states.iter().enumerate() {
+            below(format!("states[{at}].volume"), state.volume, self.volumes.len())?;
+            if state.bytes == 0 || state.first_byte.checked_add(state.bytes).is_none() {
+                let field = format!("states[{at}].bytes");
+                return wrong(field, &state.bytes, "a range of at least a byte that ends below 2^64".into());
+            }
+        }
+        for (at, phase) in self.phases.iter().enumerate() {
+            if phase.transitions.iter().all(|row| row.requests == 0) {
+                return wrong(
+                    format!("phases[{at}].transitions"),
+                    &"without requests",
+                    "at least one".into(),
+                );
+            }
+            for (row_at, row) in phase.transitions.iter().enumerate() {
+                let field = || format!("phases[{at}].transitions[{row_at}]");
+                if row.from != Transition::ANY {
+                    below(field(), row.from, self.states.len())?;
+                }
+                below(field(), row.to, self.states.len())?;
+                below(field(), row.kind, self.kinds.len())?;
+                finite(field(), row.gap_us)?;
+                if row.requests > 1 << 60 {
+                    return wrong(field(), &row.requests, "at most 2^60 requests".into());
+                }
+            }
+            phase.gaps.check(&format!("phases[{at}].gaps"))?;
+        }
+        for (at, reuse) in self.reuse.iter().enumerate() {
+            below(format!("reuse[{at}].state"), reuse.state, self.states.len())?;
+            below(format!("reuse[{at}].kind"), reuse.kind, self.kinds.len())?;
+            if reuse.depths.iter().any(|bucket| bucket.from > bucket.to || bucket.to > 1 << 48) {
+                return wrong(
+                    format!("reuse[{at}].depths"),
+                    &"a range of depths",
+                    "from <= to <= 2^48".into(),
+                );
+            }
+        }
+        for (at, segment) in self.schedule.iter().enumerate() {
+            below(format!("schedule[{at}]"), segment.phase, self.phases.len())?;
+            finite(format!("schedule[{at}]"), segment.seconds)?;
+            if segment.requests == 0 || segment.requests > 1 << 60 {
+                return wrong(format!("schedule[{at}]"), &segment.requests, "1 to 2^60 requests".into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Requests of a whole schedule.
+    pub fn requests(&self) -> u64 {
+        self.schedule.iter().map(|segment| segment.requests).sum()
+    }
+
+    /// Span of a whole schedule in seconds, from the first to the last request.
+    pub fn seconds(&self) -> f64 {
+        self.schedule.iter().map(|segment| segment.seconds).sum()
+    }
+}
