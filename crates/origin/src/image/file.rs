@@ -5,7 +5,7 @@ use crate::open_error::OpenError;
 use crate::pending::{EBUSY, EIO, ENOTSUP};
 use crate::request::{OriginError, OriginOperation};
 use forebay_units::ByteRange;
-use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock, fstatfs};
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
@@ -80,7 +80,7 @@ impl FileImage {
         if size_bytes == 0 {
             return Err(OpenError::Empty { path: path.to_path_buf() });
         }
-        let can_fast_zero = !read_only && can_make_holes(&file, is_device, size_bytes);
+        let can_fast_zero = !read_only && can_make_holes(&file, is_device);
         Ok(FileImage {
             file,
             path: path.to_path_buf(),
@@ -132,9 +132,12 @@ impl FileImage {
     }
 }
 
-/// Whether holes can be punched. A file is asked for one behind its end, which changes nothing; of a device, Linux says in `sysfs` whether
-/// it zeroes ranges itself, and punching a hole never falls back to writing (`blkdev_fallocate`).
-fn can_make_holes(file: &File, is_device: bool, size_bytes: u64) -> bool {
+/// File systems that make holes: ext4 (and what its driver mounts), XFS, Btrfs, F2FS and tmpfs, by the magic numbers of `statfs(2)`.
+const MAKE_HOLES: [u32; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
+
+/// Whether holes can be punched, without trying it: even a hole behind the end of a file changes when it was modified. Of a device,
+/// Linux says in `sysfs` whether it zeroes ranges itself, and punching a hole never falls back to writing (`blkdev_fallocate`).
+fn can_make_holes(file: &File, is_device: bool) -> bool {
     if is_device {
         let Ok(metadata) = file.metadata() else { return false };
         let number = metadata.rdev();
@@ -144,7 +147,7 @@ fn can_make_holes(file: &File, is_device: bool, size_bytes: u64) -> bool {
         let most = of("queue").or_else(|| of("../queue"));
         return most.is_some_and(|most| most.trim().parse::<u64>().is_ok_and(|most| most > 0));
     }
-    fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, size_bytes, 4096).is_ok()
+    fstatfs(file).is_ok_and(|system| MAKE_HOLES.contains(&(system.f_type as u32)))
 }
 
 impl Image for FileImage {
