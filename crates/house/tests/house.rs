@@ -200,6 +200,33 @@ fn documents_link_to_files_that_exist() {
     }
 }
 
+/// Each thing that always holds names tests that there are.
+#[test]
+fn every_invariant_names_tests_that_exist() {
+    let architecture = read(&root().join("ARCHITECTURE.md"));
+    let section = architecture.split("\n## ").find(|section| section.starts_with("What always holds"));
+    let section = section.expect("ARCHITECTURE.md says what always holds");
+    let numbered =
+        section.lines().filter(|line| line.split_once(". ").is_some_and(|(n, _)| n.parse::<u32>().is_ok()));
+    let mut tests = BTreeMap::new();
+    for row in section.lines().filter(|line| line.starts_with("| ") && line.contains("`crates/")) {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let &[number, file, names] = &cells[..] else { panic!("three cells are expected: {row}") };
+        let source = read(&root().join(file.trim_matches('`')));
+        for name in names.split(", ").map(|name| name.trim_matches('`')) {
+            let before = source.split(&format!("fn {name}(")).next().filter(|before| *before != source);
+            let before = before.unwrap_or_else(|| panic!("{file} has no `{name}`"));
+            let attributes = before.rsplit("\n\n").next().unwrap_or_default();
+            assert!(attributes.contains("#[test]"), "`{name}` in {file} is no test");
+            *tests.entry(number.to_owned()).or_insert(0) += 1;
+        }
+    }
+    let count = numbered.count();
+    assert_eq!(count, 8, "what always holds is numbered from 1 to 8");
+    let numbers: Vec<String> = (1..=count).map(|number| number.to_string()).collect();
+    assert_eq!(tests.keys().cloned().collect::<Vec<_>>(), numbers, "each has tests: {tests:?}");
+}
+
 #[test]
 fn every_room_says_what_it_is() {
     let architecture = read(&root().join("ARCHITECTURE.md"));

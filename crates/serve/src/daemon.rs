@@ -286,7 +286,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
         self.shared.as_ref().expect("only shutdown takes it")
     }
 

@@ -391,6 +391,57 @@ mod tests {
         }
     }
 
+    /// A new client of the volume `a`, which writes and reads a block.
+    fn client(daemon: &Daemon) -> impl FnMut(u8) + use<> {
+        let uri = daemon.uris("a")[0].parse().unwrap();
+        let origin = NbdOrigin::connect(&uri, NbdOriginOptions::default()).unwrap();
+        let (sender, completions) = channel();
+        let sink: Arc<dyn CompletionSink> = Arc::new(Completions(sender));
+        move |value| {
+            let data = vec![value; 4096];
+            let read = OriginOperation::Read { range: ByteRange::new(0, 4096) };
+            let write = OriginOperation::Write { offset: 0, data: data.clone(), fua: false };
+            for (operation, expected) in [(write, Vec::new()), (read, data)] {
+                origin.submit(OriginRequest { id: OriginRequestId(1), operation }, &sink);
+                let answer = completions.recv_timeout(Duration::from_secs(10)).unwrap();
+                assert_eq!(answer.result, Ok(expected));
+            }
+        }
+    }
+
+    #[test]
+    fn clients_are_served_while_the_controller_is_stuck() {
+        const INTERVAL: Duration = Duration::from_millis(100);
+        let folder = tempfile::tempdir().unwrap();
+        let mut config =
+            Config::new(vec![VolumeConfig::new("a", OriginConfig::Memory { size: Bytes::mib(1) })]);
+        config.listen = vec![ListenerConfig::Unix { path: folder.path().join("nbd.sock") }];
+        config.control.interval = INTERVAL;
+        let daemon = Daemon::start(config).unwrap();
+        let mut before = client(&daemon);
+        before(1);
+        // Whatever the control loop does, it does with this in its hands.
+        let held = daemon.shared().state();
+        let steps = daemon.intervals();
+        let mut meanwhile = client(&daemon);
+        let stuck_since = Instant::now();
+        let mut value = 0u8;
+        while stuck_since.elapsed() < 5 * INTERVAL || value < 100 {
+            value = value.wrapping_add(1);
+            before(value);
+            meanwhile(value ^ 0x55);
+        }
+        // The step that was on its way may have ended.
+        assert!(daemon.intervals() <= steps + 1, "the control loop was not stuck");
+        drop(held);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while daemon.intervals() < steps + 3 {
+            assert!(Instant::now() < deadline, "the control loop does not go on");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        daemon.shutdown();
+    }
+
     #[test]
     fn a_controller_that_panics_leaves_clients_served_and_comes_back() {
         let folder = tempfile::tempdir().unwrap();
@@ -404,14 +455,7 @@ mod tests {
         let status = daemon.status();
         assert_eq!(status.controller.last_panic.as_deref(), Some("injected by a test"));
         assert!(daemon.metrics().contains("forebay_controller_up 0\n"));
-        let uri = daemon.uris("a")[0].parse().unwrap();
-        let origin = NbdOrigin::connect(&uri, NbdOriginOptions::default()).unwrap();
-        let (sender, completions) = channel();
-        let sink: Arc<dyn CompletionSink> = Arc::new(Completions(sender));
-        let operation = OriginOperation::Read { range: ByteRange::new(0, 4096) };
-        origin.submit(OriginRequest { id: OriginRequestId(1), operation }, &sink);
-        let answer = completions.recv_timeout(Duration::from_secs(10)).unwrap();
-        assert_eq!(answer.result, Ok(vec![0; 4096]));
+        client(&daemon)(0);
         wait_for(ControllerState::Running, &daemon);
         let status = daemon.status();
         assert_eq!(status.controller.restarts, 1);

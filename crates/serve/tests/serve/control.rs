@@ -4,9 +4,9 @@ use super::support::{Client, eventually};
 use forebay_appliance::ListenerConfig;
 use forebay_control::{DecisionKind, Objective, Operations};
 use forebay_devmodel::{DiskGroupParameters, DiskParameters};
-use forebay_origin::OriginOperation;
+use forebay_origin::{NbdOriginOptions, OriginOperation};
 use forebay_serve::config::{
-    Config, DiskBacking, DiskGroupConfig, HistoryConfig, OriginConfig, VolumeConfig,
+    Config, DiskBacking, DiskGroupConfig, HistoryConfig, OriginConfig, OriginTls, VolumeConfig,
 };
 use forebay_serve::history::Database;
 use forebay_serve::status::ControllerState;
@@ -130,5 +130,37 @@ fn without_the_controller_volumes_are_served_and_observed_and_nothing_is_granted
         eventually("the controller, switched on, grants a cache", Duration::from_secs(30), granted);
         stop.store(true, Ordering::Relaxed);
     });
+    daemon.shutdown();
+}
+
+/// One volume's storage goes away for good: its clients get errors, and the others' objectives are looked after all the same.
+#[test]
+fn the_controller_goes_on_when_an_origin_dies() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = Config::new(vec![VolumeConfig::new("far", OriginConfig::Memory { size: Bytes::mib(1) })]);
+    store.listen = vec![ListenerConfig::Unix { path: folder.path().join("store.sock") }];
+    let store = Daemon::start(store).unwrap();
+    let mut config = config(folder.path());
+    let options = NbdOriginOptions { wait_for_origin: Nanos::millis(100), ..NbdOriginOptions::default() };
+    let uri = store.uris("far")[0].parse().unwrap();
+    let mut far = VolumeConfig::new("far", OriginConfig::Nbd { uri, options, tls: OriginTls::default() });
+    far.objectives = config.volumes[0].objectives.clone();
+    config.volumes.push(far);
+    let daemon = Daemon::start(config).unwrap();
+    let mut client = Client::connect(&daemon.uris("far")[0]);
+    assert_eq!(client.read(0, 4096), Ok(vec![0; 4096]));
+    store.shutdown();
+    assert!(client.read(8192, 4096).is_err(), "there is nobody who could answer");
+    let uri = daemon.uris("zipf").remove(0);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| read_skewed(&uri, &stop));
+        let granted = || daemon.status().volumes[0].quota_bytes > 0;
+        eventually("the other volume gets its cache", Duration::from_secs(30), granted);
+        stop.store(true, Ordering::Relaxed);
+    });
+    let status = daemon.status();
+    assert_eq!((status.controller.state, status.controller.restarts), (ControllerState::Running, 0));
+    assert!(client.read(8192, 4096).is_err());
     daemon.shutdown();
 }
