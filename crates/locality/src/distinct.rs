@@ -7,9 +7,17 @@ const REGISTERS: usize = 1 << INDEX_BITS;
 const RANK_MAX: usize = 64 - INDEX_BITS as usize + 1;
 
 /// Counts distinct hashes with a standard error of 1.04 / sqrt(2,048) = 2.3%, and nearly exactly while they are few.
+///
+/// Once every register holds some rank, a hash of at most that rank changes nothing, which one look at its bits tells (ours): of a
+/// stream with many more distinct hashes than registers, hardly any reaches a register.
 #[derive(Clone, Debug)]
 pub struct DistinctSketch {
     registers: Box<[u8; REGISTERS]>,
+    /// The lowest rank of all registers, and how many of them have it.
+    lowest: u8,
+    at_lowest: u16,
+    /// The bits of a hash that are all zero if its rank is above the lowest.
+    below: u64,
 }
 
 impl Default for DistinctSketch {
@@ -21,18 +29,46 @@ impl Default for DistinctSketch {
 impl DistinctSketch {
     /// Nothing seen yet.
     pub fn new() -> DistinctSketch {
-        DistinctSketch { registers: Box::new([0; REGISTERS]) }
+        DistinctSketch {
+            registers: Box::new([0; REGISTERS]),
+            lowest: 0,
+            at_lowest: REGISTERS as u16,
+            below: 0,
+        }
     }
 
     /// Adds a block by its hash, as of [`forebay_units::mix64`].
     #[inline]
     pub fn add_hash(&mut self, hash: u64) {
+        if hash & self.below == 0 {
+            self.raise(hash);
+        }
+    }
+
+    #[inline(never)]
+    fn raise(&mut self, hash: u64) {
         let register = &mut self.registers[(hash % REGISTERS as u64) as usize];
         // The added bit bounds the rank.
         let rank = ((hash >> INDEX_BITS) | 1 << (64 - INDEX_BITS)).trailing_zeros() as u8 + 1;
-        if rank > *register {
+        let before = *register;
+        if rank > before {
             *register = rank;
+            if before == self.lowest {
+                self.at_lowest -= 1;
+                if self.at_lowest == 0 {
+                    self.find_lowest();
+                }
+            }
         }
+    }
+
+    /// Happens at most once per rank between two calls of [`DistinctSketch::clear`].
+    #[cold]
+    fn find_lowest(&mut self) {
+        self.lowest = *self.registers.iter().min().expect("there are registers");
+        self.at_lowest = self.registers.iter().filter(|&&rank| rank == self.lowest).count() as u16;
+        // A rank of r means that r - 1 bits above the index are zero, and the next is not: above r, r are.
+        self.below = ((1 << self.lowest) - 1) << INDEX_BITS;
     }
 
     /// Adds all that `other` has seen.
@@ -40,11 +76,13 @@ impl DistinctSketch {
         for (register, &theirs) in self.registers.iter_mut().zip(other.registers.iter()) {
             *register = (*register).max(theirs);
         }
+        self.find_lowest();
     }
 
     /// Forgets everything.
     pub fn clear(&mut self) {
         self.registers.fill(0);
+        self.find_lowest();
     }
 
     /// The estimate, by the improved raw estimator, which needs no tables of corrections (Ertl, arXiv:1702.01284, algorithm 6).
@@ -115,6 +153,24 @@ mod tests {
         let mut few = DistinctSketch::new();
         (0..10).for_each(|key| few.add_hash(mix64(key)));
         assert_eq!(few.estimate(), 10);
+    }
+
+    #[test]
+    fn what_is_passed_over_would_have_changed_nothing() {
+        let mut sketch = DistinctSketch::new();
+        let mut plain = [0u8; REGISTERS];
+        for key in 0..200_000 {
+            let hash = mix64(key);
+            sketch.add_hash(hash);
+            let register = &mut plain[(hash & 2_047) as usize];
+            *register = (*register).max(((hash >> 11).trailing_zeros() as u8).min(53) + 1);
+        }
+        assert_eq!(*sketch.registers, plain);
+        // 98 hashes per register: the chance that one of 2,048 saw none of rank 4 and above is 2,048 * (7/8)^98 = 0.4%.
+        assert!(sketch.lowest >= 3 && sketch.below >= 0b111 << 11);
+        sketch.clear();
+        sketch.add_hash(1 << 11);
+        assert_eq!((sketch.lowest, sketch.below, sketch.registers[0]), (0, 0, 1));
     }
 
     #[test]

@@ -182,15 +182,14 @@ impl LiveObserver {
     }
 
     /// A read of `blocks` blocks from `first_block` on. Times that step back are taken as they are: they only delay the end of
-    /// a window.
+    /// a window. So does a busy window, of which only every sixteenth read or so looks at the time.
     #[inline]
     pub fn observe_read(&mut self, first_block: u64, blocks: u64, now: Nanos) {
-        if now >= self.next_end {
-            self.end_windows(now);
+        if self.zones.is_next_counted() {
+            self.count_zones(first_block, blocks, now);
         }
         self.uncounted += blocks;
         if blocks == 1 {
-            self.zones.add_block(first_block);
             self.observe_block(first_block);
         } else {
             self.observe_run(first_block, blocks);
@@ -198,8 +197,15 @@ impl LiveObserver {
     }
 
     #[inline(never)]
+    fn count_zones(&mut self, first_block: u64, blocks: u64, now: Nanos) {
+        if now >= self.next_end {
+            self.end_windows(now);
+        }
+        self.zones.count(first_block, blocks);
+    }
+
+    #[inline(never)]
     fn observe_run(&mut self, first_block: u64, blocks: u64) {
-        self.zones.add_run(first_block, blocks);
         for block in first_block..first_block.saturating_add(blocks) {
             self.observe_block(block);
         }
