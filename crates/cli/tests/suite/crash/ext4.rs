@@ -1,6 +1,6 @@
 //! A file system on a volume whose daemon is killed: what was synced is there afterwards.
 
-use super::{Daemon, PATIENCE, prepare, wait_until};
+use super::{Daemon, PATIENCE, cycles, prepare, wait_until};
 use crate::support::{folder, prerequisites, seed};
 use forebay_units::mix64;
 use std::process::{Command, Stdio};
@@ -37,7 +37,8 @@ fn ext4_finds_what_was_synced_before_a_kill() {
     let mut daemon = Daemon::start(folder);
     script("attach; mkfs.ext4 -q -E nodiscard $loop");
     let mut synced = 0;
-    for cycle in 0..3u64 {
+    let cycles = cycles().div_ceil(8);
+    for cycle in 0..cycles {
         let mut writer = Command::new("bash")
             .args(["-c", &format!("set -eu; . ./attach; attach; mount $loop mnt; {WRITE}")])
             .env("CYCLE", cycle.to_string())
@@ -63,7 +64,7 @@ fn ext4_finds_what_was_synced_before_a_kill() {
         );
         assert!(whole.contains("whole"), "FOREBAY_SEED={seed}: {whole}");
     }
-    println!("crash: {synced} synced files whole on ext4 after 3 kills (FOREBAY_SEED={seed})");
+    println!("crash: {synced} synced files whole on ext4 after {cycles} kills (FOREBAY_SEED={seed})");
 }
 
 /// `attach` makes a block device, `$loop`, of the volume; it goes with the shell.
