@@ -23,6 +23,7 @@ pub mod observation;
 pub mod performance;
 mod plain;
 pub mod plan;
+pub mod prewarm;
 pub mod removal;
 pub mod sizing;
 pub mod solutions;

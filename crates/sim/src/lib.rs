@@ -18,6 +18,7 @@ mod load;
 mod origin;
 mod outcome;
 mod papers;
+pub mod presto;
 pub mod scenario;
 mod simulation;
 mod slab;

@@ -1,0 +1,119 @@
+//! An experiment: a load, a failure, and ways to prewarm the node that takes over.
+
+use super::destination::{Loading, Run, serve as take_over};
+use super::ideal::ideal;
+use super::learnt::{Goal, Plan, Rehearsal};
+use super::load::Load;
+use super::objects::Object;
+use super::pools::{Entry, Pools};
+use super::source::{Source, serve as serve_until_failure};
+use forebay_control::prewarm::{Heuristic, ScoreTable};
+use forebay_units::Nanos;
+use std::collections::BTreeMap;
+
+/// Seconds after the failure that are run.
+pub const SECONDS: u32 = 1_800;
+/// Seconds over which prewarming is to be good, where the goal does not say otherwise.
+pub const HORIZON: u32 = 300;
+/// When the slides' node fails.
+pub const FAILURE: Nanos = Nanos::secs(5_400);
+
+/// How the node that takes over is prewarmed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Way {
+    /// Not at all.
+    Cold,
+    /// It goes on with the cache of the node that failed, as if nothing had happened.
+    Warm,
+    /// From snapshots taken every so many accesses, in the order of a score.
+    Scored(Heuristic, usize),
+    /// By what was learnt, as rehearsed.
+    Learnt(Goal),
+    /// By what was learnt, but in a fixed order: nothing is followed.
+    Fixed(Goal),
+    /// Knowing the future.
+    Ideal(Goal),
+}
+
+/// A load, and the node that fails.
+pub struct Experiment {
+    load: Load,
+    failure: usize,
+    capacity: u64,
+}
+
+/// An experiment whose node has failed.
+pub struct Failed<'a> {
+    of: &'a Experiment,
+    rehearsal: Rehearsal<'a>,
+    /// By accesses between snapshots.
+    sources: BTreeMap<usize, Source>,
+}
+
+impl Experiment {
+    /// Of `load` on nodes with caches of `capacity` bytes, the first of which fails at `failure`.
+    pub fn new(load: Load, capacity: u64, failure: Nanos) -> Experiment {
+        let failure = load.position(failure);
+        Experiment { load, failure, capacity }
+    }
+
+    /// What is looked up.
+    pub fn load(&self) -> &Load {
+        &self.load
+    }
+
+    /// Bytes of each node's cache.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Serves until the failure, with snapshots every so many accesses, for each of `every`.
+    pub fn fail(&self, every: &[usize]) -> Failed<'_> {
+        let sources = every
+            .iter()
+            .map(|&every| (every, serve_until_failure(&self.load, self.failure, self.capacity, every)))
+            .collect();
+        let rehearsal = Rehearsal::new(&self.load, self.failure, self.capacity, HORIZON);
+        Failed { of: self, rehearsal, sources }
+    }
+}
+
+impl Failed<'_> {
+    /// What the node that failed left behind, with snapshots every so many accesses.
+    ///
+    /// # Panics
+    /// If that was not among those given to [`Experiment::fail`].
+    pub fn source(&self, every: usize) -> &Source {
+        self.sources.get(&every).unwrap_or_else(|| panic!("no snapshots were taken every {every} accesses"))
+    }
+
+    /// The order of a score over all objects.
+    pub fn order(&self, heuristic: Heuristic, every: usize) -> Vec<Object> {
+        let objects = &self.of.load.objects;
+        let mut table = ScoreTable::new(heuristic, objects.count());
+        self.source(every).snapshots.iter().for_each(|snapshot| table.add_words(&snapshot.words));
+        table.ranked(|object| objects.bytes(Object(object))).into_iter().map(Object).collect()
+    }
+
+    /// Runs the node that takes over, and says by which plan where there was one.
+    pub fn run(&self, way: Way, how: Loading) -> (Option<Plan>, Run) {
+        let Experiment { load, failure, capacity } = self.of;
+        let cold = || Pools::new(load.objects.clone(), *capacity);
+        let fixed = |order: &[Object]| (None, take_over(load, *failure, SECONDS, cold(), order, how, None));
+        match way {
+            Way::Cold => fixed(&[]),
+            Way::Warm => {
+                let warm = self.sources.values().next().map_or_else(cold, |source| source.warm.clone());
+                let nothing = Loading { limit: 0, rate: None, entry: Entry::Head };
+                (None, take_over(load, *failure, SECONDS, warm, &[], nothing, None))
+            }
+            Way::Scored(heuristic, every) => fixed(&self.order(heuristic, every)),
+            Way::Fixed(goal) => fixed(&self.rehearsal.learnt().order(load, goal)),
+            Way::Ideal(goal) => fixed(&ideal(load, *failure, *capacity, how, goal)),
+            Way::Learnt(goal) => {
+                let (plan, run) = self.rehearsal.run(*failure, SECONDS, goal, how);
+                (Some(plan), run)
+            }
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The node that will fail: it serves from cold, and takes snapshots of its cache.
+
+use super::load::Load;
+use super::objects::Object;
+use super::pools::Pools;
+
+/// Which objects were cached at an instant.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// When it was taken, in milliseconds.
+    pub at_millis: u32,
+    /// One bit per object.
+    pub words: Vec<u64>,
+}
+
+impl Snapshot {
+    fn of(pools: &Pools, count: usize, at_millis: u32) -> Snapshot {
+        let mut words = vec![0u64; count.div_ceil(64)];
+        for object in pools.cached() {
+            words[object.index() / 64] |= 1 << (object.index() % 64);
+        }
+        Snapshot { at_millis, words }
+    }
+
+    /// Whether it has `object`.
+    pub fn has(&self, object: Object) -> bool {
+        self.words[object.index() / 64] >> (object.index() % 64) & 1 == 1
+    }
+
+    /// How many objects it has.
+    pub fn count(&self) -> u64 {
+        self.words.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+}
+
+/// What survives the node.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// The oldest first.
+    pub snapshots: Vec<Snapshot>,
+    /// The cache at the failure, warm: what a node that did not fail goes on with.
+    pub warm: Pools,
+    /// Look-ups in all.
+    pub accesses: usize,
+}
+
+/// Serves the look-ups of `load` before the failure, and takes a snapshot whenever more than the next multiple of `every` accesses were
+/// served, as the original does. Nothing that comes after the failure is seen.
+pub fn serve(load: &Load, failure: usize, bytes: u64, every: usize) -> Source {
+    let mut pools = Pools::new(load.objects.clone(), bytes);
+    let mut snapshots = Vec::new();
+    for (served, access) in load.accesses[..failure].iter().enumerate() {
+        pools.look_up(load.objects.hm1(access.extent));
+        pools.look_up(load.objects.hm3(access.extent));
+        if served + 1 > (snapshots.len() + 1) * every {
+            snapshots.push(Snapshot::of(&pools, load.objects.count(), access.at_millis));
+        }
+    }
+    Source { snapshots, warm: pools, accesses: failure }
+}
