@@ -274,3 +274,53 @@ fn greedy_turn(
         }
     }
 }
+
+#[test]
+fn long_reads_of_nothing_but_zeroes_are_answered_with_a_hole() {
+    let mut service = Service::new(ServiceLimits::default());
+    let volume = service.add_volume(machine());
+    let (mut client, server) = shaken_hands();
+    let connection = service.open(Nanos::ZERO, server, volume, Vec::new(), Vec::new());
+    // (length, DF, a byte in the middle, what comes)
+    let cases = [
+        (16384, false, 0, "hole"),
+        (16384, true, 0, "data"),
+        (8192, false, 0, "data"),
+        (16384, false, 9, "data"),
+    ];
+    for (cookie, (length, dont_fragment, byte, expected)) in (0..).zip(cases) {
+        let mut asked = Vec::new();
+        let read = client::Operation::Read { offset: 512, length, dont_fragment };
+        client.submit(cookie, read, &mut asked).expect("a valid request");
+        service.received(Nanos::ZERO, connection, &asked);
+        let mut submissions = Vec::new();
+        service.turn(Nanos::ZERO, &mut submissions);
+        for (volume, request) in submissions {
+            let mut data = vec![0; request.operation.range().length as usize];
+            data[length as usize / 2] = byte;
+            service.complete(Nanos::ZERO, volume, OriginCompletion { id: request.id, result: Ok(data) });
+        }
+        service.turn(Nanos::ZERO, &mut Vec::new());
+        let (mut stream, mut came) = (Vec::new(), Vec::new());
+        let output = service.output(connection).expect("the client stays");
+        output.copy_to(&mut stream);
+        service.sent(Nanos::ZERO, connection, stream.len());
+        let mut at = 0;
+        loop {
+            let parsed = client.receive(&stream[at..], &mut Vec::new()).expect("a valid reply");
+            at += parsed.consumed;
+            match parsed.event {
+                client::Event::NeedMore => break,
+                client::Event::Hole { range, .. } => {
+                    came.push("hole");
+                    assert_eq!((range.offset, range.length), (512, u64::from(length)));
+                }
+                client::Event::Data { .. } => came.push("data"),
+                client::Event::Done { result, .. } => assert_eq!(result, Ok(())),
+                event => panic!("unexpected: {event:?}"),
+            }
+        }
+        assert_eq!(came, [expected], "{length} bytes, DF {dont_fragment}, {byte}");
+    }
+    assert_eq!(service.held_bytes(), 0);
+}

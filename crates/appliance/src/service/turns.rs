@@ -3,9 +3,26 @@
 use super::{Service, mark_dirty, touch};
 use crate::slab::SlabKey;
 use crate::volume::Reply;
+use forebay_nbd::server::{ReplyEncoder, ReplyFormat, Request};
 use forebay_nbd::wire::Command;
 use forebay_origin::{OriginCompletion, OriginRequest};
 use forebay_units::Nanos;
+
+/// Reads of at least this length that the origin answers with zeroes are answered with a hole, if the client understands them (ours:
+/// shorter ones are cheaper to send than to look at).
+const HOLE_BYTES_MIN: u64 = 16 << 10;
+
+fn may_be_hole(replies: ReplyEncoder, request: &Request) -> bool {
+    request.command == Command::Read
+        && request.range.length >= HOLE_BYTES_MIN
+        && replies.format() == ReplyFormat::Structured
+        && !request.dont_fragment()
+}
+
+/// Data that is not zero mostly says so at once; what is goes through one comparison with itself.
+fn is_zero(data: &[u8]) -> bool {
+    data.is_empty() || (data[0] == 0 && data[1..] == data[..data.len() - 1])
+}
 
 impl Service {
     /// The origin of `volume` answered, or the flash device.
@@ -99,6 +116,12 @@ impl Service {
         connection.held_bytes -= pending.held_bytes;
         let before = connection.output.len();
         match reply.result {
+            Ok(data) if may_be_hole(connection.replies, &pending.request) && is_zero(&data) => {
+                let (replies, request) = (connection.replies, &pending.request);
+                connection
+                    .output
+                    .append(|output| replies.hole_chunk(request.cookie, request.range, true, output));
+            }
             Ok(data) if pending.request.command == Command::Read => {
                 let header = connection.replies.read_header(&pending.request);
                 connection.output.append(|output| output.extend_from_slice(&header));

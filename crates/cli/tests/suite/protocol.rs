@@ -24,7 +24,7 @@ const SERVERS: [(&str, &str); 5] = [
 
 /// What is tried: the feature, and a script of libnbd's Python module. `connect(export)` connects; `origin(export)` says what its nbdkit was
 /// asked since the last time.
-const FEATURES: [(&str, &str); 16] = [
+const FEATURES: [(&str, &str); 17] = [
     (
         "EXPORT_NAME: without fixed newstyle and with 124 zeroes",
         r#"
@@ -66,6 +66,18 @@ assert chunks == [(b"z" * 8192, 4096, nbd.READ_DATA)]
 for flags in (0, nbd.CMD_FLAG_REQ_ONE):
     seen = []; h.block_status(1 << 20, 0, lambda context, offset, entries, error: seen.append((context, offset, entries[0])), flags)
     assert seen == [("base:allocation", 0, 1 << 20)], seen"#,
+    ),
+    (
+        "READ with holes: what the origin has none of is sent as such, but not with DF, nor in simple replies",
+        r#"
+h, simple = connect("file"), nbd.NBD(); simple.set_request_structured_replies(False); simple.set_export_name("file"); simple.connect_unix(socket)
+def chunks(h, offset, flags=0):
+    seen = []; h.pread_structured(65536, offset, lambda data, offset, status, error: seen.append((bytes(data), status)), flags); return seen
+zeroes = bytes(65536)
+assert chunks(h, 1 << 20) == [(zeroes, nbd.READ_HOLE)]
+assert chunks(h, 2 << 20, nbd.CMD_FLAG_DF) == [(zeroes, nbd.READ_DATA)]
+assert chunks(simple, 3 << 20) == [(zeroes, nbd.READ_DATA)]
+h.pwrite(b"h", (1 << 20) + 600000); assert chunks(h, (1 << 20) + 589824)[0][1] == nbd.READ_DATA"#,
     ),
     (
         "WRITE, FLUSH, FUA reach the origin as such",
