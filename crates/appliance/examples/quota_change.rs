@@ -1,10 +1,14 @@
-//! How long the slowest request takes while a quota changes: `quota_change SIZE`.
+//! How long the slowest request takes while a quota changes: `quota_change SIZE [FLASH]`.
 //!
 //! A client reads 4 KiB at random offsets, one at a time, from a volume of SIZE that is cached as a whole: for a second, then while the
-//! quota goes to 0 and all memory is given back, and then while it grows again. Prints one line of JSON, in microseconds.
+//! quota goes to 0 and all memory is given back, and then while it grows again. With a path FLASH, which is made and removed, the volume is
+//! cached on flash in place of memory, and it is that quota. Prints one line of JSON, in microseconds.
 
 use forebay_appliance::volume::PrewarmPlan;
-use forebay_appliance::{Appliance, ApplianceConfig, ListenerConfig, VolumeConfig};
+use forebay_appliance::{
+    Appliance, ApplianceConfig, FlashConfig, FlashStore, ListenerConfig, OriginStamp, VolumeConfig,
+    VolumeFlashConfig,
+};
 use forebay_cache::{Insertion, Progress};
 use forebay_nbd::client::{Config, Event, Operation, Session};
 use forebay_origin::{MemoryImage, MemoryOrigin};
@@ -15,6 +19,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+/// How much is read at once to fill flash.
+const FILL_BYTES: u32 = 256 << 10;
 
 struct Client {
     stream: UnixStream,
@@ -44,14 +51,14 @@ impl Client {
     }
 
     fn read(&mut self, size: u64) -> Result<Duration, Box<dyn Error>> {
+        self.read_at(mix64(self.count) % (size / 4096) * 4096, 4096)
+    }
+
+    fn read_at(&mut self, offset: u64, length: u32) -> Result<Duration, Box<dyn Error>> {
         self.count += 1;
-        let offset = mix64(self.count) % (size / 4096) * 4096;
         let mut output = Vec::new();
-        self.session.submit(
-            self.count,
-            Operation::Read { offset, length: 4096, dont_fragment: false },
-            &mut output,
-        )?;
+        let operation = Operation::Read { offset, length, dont_fragment: false };
+        self.session.submit(self.count, operation, &mut output)?;
         let started = Instant::now();
         self.stream.write_all(&output)?;
         while !self.step()? {}
@@ -69,28 +76,56 @@ impl Client {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let size: Bytes = std::env::args().nth(1).ok_or("usage: quota_change SIZE")?.parse()?;
+    let size: Bytes = std::env::args().nth(1).ok_or("usage: quota_change SIZE [FLASH]")?.parse()?;
+    let flash_path = std::env::args().nth(2);
     let folder = tempfile::tempdir()?;
     let socket = folder.path().join("socket");
     let origin = Arc::new(MemoryOrigin::new(Arc::new(MemoryImage::new(size))));
+    let mut volume = VolumeConfig { quota: size, ..VolumeConfig::new("v", origin) };
+    if let Some(path) = &flash_path {
+        let room = Some(Bytes(size.0 + Bytes::mib(64).0));
+        let store = Arc::new(FlashStore::open(&FlashConfig { path: path.into(), size: room })?);
+        volume.quota = Bytes::mib(16);
+        volume.flash = Some(VolumeFlashConfig { store, quota: size, stamp: OriginStamp::unknown() });
+    }
     let appliance = Appliance::start(ApplianceConfig {
         listeners: vec![ListenerConfig::Unix { path: socket.clone() }],
-        volumes: vec![VolumeConfig { quota: size, ..VolumeConfig::new("v", origin) }],
+        volumes: vec![volume],
         ..ApplianceConfig::default()
     })?;
-    let plan = PrewarmPlan {
-        ranges: vec![ByteRange::new(0, size.0)],
-        bytes_per_second: None,
-        insertion: Insertion::Prewarm,
+    let set_quota = |quota| match flash_path {
+        None => appliance.set_quota("v", quota),
+        Some(_) => appliance.set_flash_quota("v", quota),
     };
-    appliance.prewarm("v", plan)?;
-    while appliance.observe("v", false)?.observation.resident_bytes < size {
-        std::thread::sleep(Duration::from_millis(50));
+    // What is cached, and whether a change of the quota is over.
+    let state = || -> Result<(Bytes, bool), String> {
+        let seen = appliance.observe("v", false).map_err(|error| error.to_string())?.observation;
+        Ok(match seen.flash {
+            None => (seen.resident_bytes, seen.quota_progress == Progress::Settled),
+            Some(flash) => (flash.resident_bytes, flash.held_bytes <= flash.quota_bytes),
+        })
+    };
+    if flash_path.is_none() {
+        let plan = PrewarmPlan {
+            ranges: vec![ByteRange::new(0, size.0)],
+            bytes_per_second: None,
+            insertion: Insertion::Prewarm,
+        };
+        appliance.prewarm("v", plan)?;
+        while state()?.0 < size {
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
     let session = Session::new(Config::new("v"));
     let mut client = Client { stream: UnixStream::connect(&socket)?, session, input: Vec::new(), count: 0 };
     while !client.session.is_ready() {
         client.step()?;
+    }
+    // Flash refuses what comes faster than it writes: what is missing is read again.
+    while flash_path.is_some() && state()?.0.0 < size.0 / 100 * 95 {
+        for offset in (0..size.0).step_by(FILL_BYTES as usize) {
+            client.read_at(offset, FILL_BYTES)?;
+        }
     }
     let begun = Instant::now();
     let (before, reads_before) = client.slowest(size.0, || begun.elapsed() > Duration::from_secs(1))?;
@@ -98,12 +133,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (changed, shrinking) = std::thread::scope(|scope| {
         let changer = scope.spawn(|| {
             let begun = Instant::now();
-            let result = appliance.set_quota("v", Bytes::ZERO).map_err(|error| error.to_string());
-            let is_settled = || match appliance.observe("v", false) {
-                Ok(snapshot) => snapshot.observation.quota_progress == Progress::Settled,
-                Err(_) => true,
-            };
-            while !is_settled() {
+            let result = set_quota(Bytes::ZERO).map_err(|error| error.to_string());
+            while state().is_ok_and(|(_, is_settled)| !is_settled) {
                 std::thread::sleep(Duration::from_millis(20));
             }
             is_over.store(true, Ordering::Release);
@@ -113,7 +144,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         (changer.join().expect("no panic"), slowest)
     });
     let (shrinking, reads_shrinking) = shrinking?;
-    appliance.set_quota("v", size)?;
+    set_quota(size)?;
     let begun = Instant::now();
     let (growing, _) = client.slowest(size.0, || begun.elapsed() > Duration::from_secs(1))?;
     println!(
@@ -122,5 +153,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         size.0,
         changed?.as_millis(),
     );
+    drop(appliance);
+    flash_path.map_or(Ok(()), std::fs::remove_file)?;
     Ok(())
 }

@@ -19,6 +19,7 @@ use forebay_locality::LiveConfig;
 use forebay_nbd::server::Config;
 use forebay_nbd::{BlockSizes, ExportInfo};
 use forebay_origin::{Origin, OriginStatistics, OriginTraits};
+use forebay_ring::{Engine, EngineChoice, RingRefused};
 use forebay_tls::{ServerTls, Tunnels};
 use forebay_units::{BlockSize, Bytes, Nanos, Ratio, mix64};
 use std::io;
@@ -45,6 +46,8 @@ pub struct ApplianceConfig {
     /// How long a worker lets a batch form at most after a turn of 8 or more requests: half of what the turn took, or this. Default
     /// 32 us; zero never waits.
     pub batch_wait: Duration,
+    /// How files are read and written. Default: by io_uring where the kernel allows it.
+    pub io: EngineChoice,
     /// The volumes at the start.
     pub volumes: Vec<VolumeConfig>,
 }
@@ -58,6 +61,7 @@ impl Default for ApplianceConfig {
             connections_max: 4096,
             limits: ServiceLimits::default(),
             batch_wait: BATCH_WAIT,
+            io: EngineChoice::Auto,
             volumes: Vec::new(),
         }
     }
@@ -151,6 +155,9 @@ pub enum StartError {
     /// A listener offers TLS, and there is no certificate to show.
     #[error("a listener offers TLS, and there is no certificate for it")]
     NoCertificate,
+    /// io_uring must be used, and cannot.
+    #[error("files are to be read and written by io_uring")]
+    Io(#[source] RingRefused),
     /// The system has no threads or descriptors for it.
     #[error("cannot start the threads of the data path")]
     System(#[from] io::Error),
@@ -249,6 +256,7 @@ pub struct Appliance {
     listeners: Vec<BoundAddress>,
     connections: Arc<AtomicUsize>,
     limits: ServiceLimits,
+    io: Engine,
     /// Ends after the workers, whose last replies it hands on.
     _tunnels: Option<Arc<Tunnels>>,
 }
@@ -280,20 +288,32 @@ impl Appliance {
             listeners: listeners.iter().map(|listener| listener.address.clone()).collect(),
             connections: Arc::default(),
             limits: config.limits,
+            io: match config.io {
+                EngineChoice::Threads => Engine::Threads { reason: "as configured".to_owned() },
+                EngineChoice::Auto | EngineChoice::IoUring => Engine::IoUring,
+            },
             _tunnels: tls.as_ref().map(|tls| tls.tunnels.clone()),
         };
         for index in 0..config.workers.max(1) {
             let inbox = Arc::new(Inbox::new().map_err(io::Error::from)?);
             let worker = Worker::new(inbox.clone(), config.limits, config.batch_wait, clock)
                 .map_err(io::Error::from)?;
-            let thread =
-                std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || worker.run())?;
+            let (started, answer) = sync_channel(1);
+            let thread = std::thread::Builder::new()
+                .name(format!("worker-{index}"))
+                .spawn(move || worker.run(config.io, &started))?;
             appliance.workers.push(WorkerThread {
                 inbox,
                 thread: Some(thread),
                 volumes: AtomicUsize::new(0),
             });
+            match answer.recv().map_err(|_| io::Error::other("a worker thread ended at its start"))? {
+                Ok(()) => {}
+                Err(refused) if config.io == EngineChoice::IoUring => return Err(StartError::Io(refused)),
+                Err(refused) => appliance.io = Engine::Threads { reason: refused.to_string() },
+            }
         }
+        tracing::info!(io = %appliance.io, "how files are read and written");
         for volume in config.volumes {
             appliance.add_volume(volume)?;
         }
@@ -319,6 +339,11 @@ impl Appliance {
     /// Where it listens, in the order of the configuration, with the ports that were chosen.
     pub fn listeners(&self) -> &[BoundAddress] {
         &self.listeners
+    }
+
+    /// How files are read and written.
+    pub fn io(&self) -> &Engine {
+        &self.io
     }
 
     /// The time on the data path's clock, to which all times in snapshots refer.

@@ -24,4 +24,5 @@ pub use driver::{
     FlashConfig, FlashOpenError, FlashStore, HANDSHAKE_TIME_MAX, HANDSHAKES_MAX, ListenError, ListenerConfig,
     OriginStamp, RECEIVE_BYTES,
 };
+pub use forebay_ring::{Engine, EngineChoice};
 pub use service::ServiceLimits;

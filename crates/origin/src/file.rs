@@ -2,10 +2,12 @@
 
 use crate::image::{FileImage, Image, check};
 use crate::open_error::OpenError;
-use crate::pending::Counters;
-use crate::pool::WorkerPool;
-use crate::request::{CompletionSink, Origin, OriginRequest, OriginTraits};
+use crate::pending::{Counters, EIO};
+use crate::request::{CompletionSink, Origin, OriginError, OriginOperation, OriginRequest, OriginTraits};
 use crate::statistics::OriginStatistics;
+use forebay_ring::{FileError, FileIo, Operation, Threads};
+use forebay_units::ByteRange;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,7 +16,7 @@ use std::sync::Arc;
 pub struct FileOriginOptions {
     /// Refuse every change and share the lock with other readers; false by default.
     pub read_only: bool,
-    /// Threads that make the blocking calls, 1 to 256; 8 by default (ours).
+    /// Threads that make the blocking calls which no ring makes, 1 to 256 at most; 8 by default (ours).
     pub workers: usize,
     /// Requests in flight, waiting ones included, at least 1; 1,024 by default (ours). Above it, `EBUSY`.
     pub in_flight_max: usize,
@@ -26,7 +28,7 @@ impl Default for FileOriginOptions {
     }
 }
 
-/// A regular file or a block device, read and written by a pool of threads.
+/// A regular file or a block device, read and written by threads, or in the io_uring of the thread that submits, if it drives one.
 ///
 /// It is locked (`flock`, advisory) while open: exclusively, or shared where read-only; a block device that is mounted
 /// is not opened for writing. Its size is that at opening. A
@@ -35,12 +37,13 @@ impl Default for FileOriginOptions {
 /// zeroes are made by the file system where it can; else trims do nothing and zeroes are written. Zeroes that must be fast are made by the
 /// file system, or by the device itself, or refused.
 ///
-/// Dropping it carries out what is queued, completes it, and waits for that.
+/// Dropping it carries out what its threads have, completes it, and waits for that; what is in a ring completes there.
 pub struct FileOrigin {
     image: Arc<FileImage>,
+    io: FileIo,
     traits: OriginTraits,
     counters: Arc<Counters>,
-    pool: WorkerPool,
+    threads: Threads,
 }
 
 impl FileOrigin {
@@ -50,11 +53,24 @@ impl FileOrigin {
     /// [`OpenError`] names the path and what is wrong with it.
     pub fn open(path: &Path, options: FileOriginOptions) -> Result<FileOrigin, OpenError> {
         let image = Arc::new(FileImage::open(path, options.read_only)?);
-        let pool = WorkerPool::start("origin-file", options.workers.clamp(1, 256))
+        let threads = Threads::start("origin-file", options.workers.clamp(1, 256))
             .map_err(|source| OpenError::Thread { source })?;
-        let traits = image.traits();
-        Ok(FileOrigin { image, traits, counters: Counters::new(options.in_flight_max.max(1)), pool })
+        let (io, traits) = (FileIo::new(Arc::clone(image.file()), 1, &threads), image.traits());
+        Ok(FileOrigin { image, io, traits, counters: Counters::new(options.in_flight_max.max(1)), threads })
     }
+}
+
+/// What the end of a read or write comes to.
+fn ended(
+    image: &FileImage,
+    what: &str,
+    range: ByteRange,
+    result: Result<Vec<u8>, FileError>,
+) -> Result<Vec<u8>, OriginError> {
+    result.map_err(|error| match error {
+        FileError::Failed(error) => image.failed(what, range, &error),
+        error => OriginError::OutcomeUnknown { context: format!("{}: {error}", image.describe()) },
+    })
 }
 
 impl Origin for FileOrigin {
@@ -70,11 +86,30 @@ impl Origin for FileOrigin {
             return pending.complete(Err(error));
         }
         let image = Arc::clone(&self.image);
-        self.pool.submit(Box::new(move || {
-            pending.begin();
-            let result = image.execute(&request.operation);
-            pending.complete(result);
-        }));
+        let range = request.operation.range();
+        pending.begin();
+        match request.operation {
+            OriginOperation::Read { .. } => {
+                let read = Operation::Read { offset: range.offset, length: range.length as usize };
+                self.io.submit(read, move |result| pending.complete(ended(&image, "read of", range, result)));
+            }
+            OriginOperation::Write { offset, data, fua: false } => {
+                let write = Operation::Write { offset, data };
+                self.io
+                    .submit(write, move |result| pending.complete(ended(&image, "write of", range, result)));
+            }
+            OriginOperation::Flush => match image.sync_is_decided() {
+                Some(result) => pending.complete(result.map(|()| Vec::new())),
+                None => self.io.submit(Operation::Sync, move |result| {
+                    let result = result.map(drop).map_err(|error| match error {
+                        FileError::Failed(error) => error,
+                        _ => io::Error::from_raw_os_error(EIO),
+                    });
+                    pending.complete(image.synced(result).map(|()| Vec::new()));
+                }),
+            },
+            operation => self.threads.submit(Box::new(move || pending.complete(image.execute(&operation)))),
+        }
     }
 
     fn describe(&self) -> String {

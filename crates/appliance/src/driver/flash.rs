@@ -1,4 +1,5 @@
-//! The flash device of an appliance: one file or block device, read and written past the host's page cache by threads of its own.
+//! The flash device of an appliance: one file or block device, read and written past the host's page cache, in the io_uring of the worker that asks or by
+//! threads.
 //!
 //! Requests may come from any worker, are done in any order, and are answered like an origin's. At most [`FLASH_REQUESTS_MAX`] wait;
 //! above that the answer is an error, which for a read is a miss. Start and stop of volumes ([`FlashTier`]) do their I/O here, too, on the
@@ -6,17 +7,16 @@
 
 use forebay_cache::flash::{FlashDevice, FlashError, FlashTier, Opened, TierSettings};
 use forebay_origin::{CompletionSink, Origin, OriginCompletion, OriginError, OriginOperation, OriginRequest};
+use forebay_ring::{FileError, FileIo, Operation, Threads};
 use forebay_units::{Bytes, mix64};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
-use std::cell::RefCell;
-use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 use thiserror::Error;
 
@@ -32,8 +32,8 @@ pub const FLASH_VOLUMES_MAX: u32 = 255;
 /// What reads and writes past the page cache must be aligned to, in memory and on the device: the most that devices ask for.
 pub const FLASH_ALIGNMENT: usize = 4096;
 
-/// Threads that read and write (ours: with 16, a device sees 16 requests at once).
-const THREADS: usize = 16;
+/// Threads that read and write what no ring does, at most (ours: with 16, a device sees 16 requests at once).
+const THREADS_MAX: usize = 16;
 
 const EBUSY: i32 = 16;
 const EIO: i32 = 5;
@@ -96,7 +96,8 @@ pub struct FlashStore {
     tier: FlashTier,
     device: Arc<FlashFile>,
     opened: Opened,
-    threads: Vec<JoinHandle<()>>,
+    /// Ends after everything that was asked of it was done.
+    _threads: Threads,
 }
 
 impl std::fmt::Debug for FlashStore {
@@ -106,12 +107,14 @@ impl std::fmt::Debug for FlashStore {
 }
 
 impl FlashStore {
-    /// Opens, locks and, where it is empty, formats the device, and starts its threads.
+    /// Opens, locks and, where it is empty, formats the device.
     ///
     /// # Errors
     /// [`FlashOpenError`].
     pub fn open(config: &FlashConfig) -> Result<FlashStore, FlashOpenError> {
-        let device = Arc::new(FlashFile::open(config)?);
+        let threads = Threads::start("flash", THREADS_MAX)
+            .map_err(|source| FlashOpenError::Io { path: config.path.clone(), source })?;
+        let device = Arc::new(FlashFile::open(config, &threads)?);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let settings = TierSettings {
             segment_bytes: FLASH_SEGMENT_BYTES,
@@ -125,16 +128,7 @@ impl FlashStore {
         if let Opened::Formatted { why } = &opened {
             tracing::warn!(path = %config.path.display(), %why, "flash device formatted anew; what it held is dropped");
         }
-        let mut store = FlashStore { tier, device, opened, threads: Vec::with_capacity(THREADS) };
-        for index in 0..THREADS {
-            let device = store.device.clone();
-            let thread = std::thread::Builder::new()
-                .name(format!("flash-{index}"))
-                .spawn(move || device.work())
-                .map_err(|source| FlashOpenError::Io { path: config.path.clone(), source })?;
-            store.threads.push(thread);
-        }
-        Ok(store)
+        Ok(FlashStore { tier, device, opened, _threads: threads })
     }
 
     /// Which volume has how much of it.
@@ -171,16 +165,6 @@ impl FlashStore {
     /// Starts a read or a write; its completion reaches `sink`.
     pub(crate) fn submit(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
         self.device.submit(request, sink);
-    }
-}
-
-impl Drop for FlashStore {
-    fn drop(&mut self) {
-        self.device.locked().is_closing = true;
-        self.device.wake.notify_all();
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
     }
 }
 
@@ -221,45 +205,17 @@ pub(crate) struct VolumeFlash {
     pub(crate) origin: Arc<dyn Origin>,
 }
 
-struct Job {
-    request: OriginRequest,
-    sink: Arc<dyn CompletionSink>,
-}
-
-#[derive(Default)]
-struct Queue {
-    jobs: VecDeque<Job>,
-    is_closing: bool,
-}
-
-/// The open device and what waits for it.
+/// The open device and how much is asked of it.
 struct FlashFile {
-    file: File,
+    io: FileIo,
     path: PathBuf,
     size_bytes: u64,
     is_direct: bool,
-    queue: Mutex<Queue>,
-    wake: Condvar,
-}
-
-thread_local! {
-    /// Memory aligned as direct I/O needs it; grows to the longest request, a segment.
-    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Lets `work` use `length` aligned bytes.
-fn with_aligned<R>(length: usize, work: impl FnOnce(&mut [u8]) -> R) -> R {
-    SCRATCH.with_borrow_mut(|scratch| {
-        if scratch.len() < length + FLASH_ALIGNMENT {
-            scratch.resize(length + FLASH_ALIGNMENT, 0);
-        }
-        let start = scratch.as_ptr().align_offset(FLASH_ALIGNMENT);
-        work(&mut scratch[start..start + length])
-    })
+    in_flight: AtomicUsize,
 }
 
 impl FlashFile {
-    fn open(config: &FlashConfig) -> Result<FlashFile, FlashOpenError> {
+    fn open(config: &FlashConfig, threads: &Threads) -> Result<FlashFile, FlashOpenError> {
         let path = &config.path;
         let io = |source| FlashOpenError::Io { path: path.clone(), source };
         let is_device = std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device());
@@ -301,62 +257,44 @@ impl FlashFile {
             }
             size_bytes = expected.0;
         }
-        Ok(FlashFile {
-            file,
-            path: path.clone(),
-            size_bytes,
-            is_direct,
-            queue: Mutex::default(),
-            wake: Condvar::new(),
-        })
+        // Also where the page cache is not passed: the copy is the same.
+        let io = FileIo::new(Arc::new(file), FLASH_ALIGNMENT, threads);
+        Ok(FlashFile { io, path: path.clone(), size_bytes, is_direct, in_flight: AtomicUsize::new(0) })
     }
 
-    fn locked(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn submit(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
-        let mut queue = self.locked();
-        if queue.jobs.len() >= FLASH_REQUESTS_MAX || queue.is_closing {
-            drop(queue);
+    fn submit(self: &Arc<Self>, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
+        let OriginRequest { id, operation } = request;
+        let operation = match operation {
+            OriginOperation::Read { range } => {
+                Operation::Read { offset: range.offset, length: range.length as usize }
+            }
+            OriginOperation::Write { offset, data, .. } => Operation::Write { offset, data },
+            _ => unreachable!("flash is only read and written"),
+        };
+        if self.in_flight.fetch_add(1, Ordering::Relaxed) >= FLASH_REQUESTS_MAX {
+            self.in_flight.fetch_sub(1, Ordering::Relaxed);
             let context = "the flash device has too much to do".to_owned();
-            let result = Err(OriginError::Failed { errno: EBUSY, context });
-            return sink.complete(OriginCompletion { id: request.id, result });
+            return sink.complete(OriginCompletion {
+                id,
+                result: Err(OriginError::Failed { errno: EBUSY, context }),
+            });
         }
-        queue.jobs.push_back(Job { request, sink: sink.clone() });
-        drop(queue);
-        self.wake.notify_one();
+        let (device, sink) = (Arc::clone(self), Arc::clone(sink));
+        self.io.submit(operation, move |result| {
+            device.in_flight.fetch_sub(1, Ordering::Relaxed);
+            let result = result.map_err(|error| device.failed(&error));
+            sink.complete(OriginCompletion { id, result });
+        });
     }
 
-    /// Does requests until there are no more and the store is dropped.
-    fn work(&self) {
-        loop {
-            let mut queue = self.locked();
-            let job = loop {
-                if let Some(job) = queue.jobs.pop_front() {
-                    break job;
-                }
-                if queue.is_closing {
-                    return;
-                }
-                queue = self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
-            };
-            drop(queue);
-            let Job { request: OriginRequest { id, operation }, sink } = job;
-            let result = match operation {
-                OriginOperation::Read { range } => {
-                    FlashDevice::read(self, range.offset, range.length as usize)
-                }
-                OriginOperation::Write { offset, data, .. } => {
-                    FlashDevice::write(self, offset, &data).map(|()| Vec::new())
-                }
-                _ => Err(io::ErrorKind::Unsupported.into()),
-            };
-            let result = result.map_err(|error| OriginError::Failed {
-                errno: error.raw_os_error().unwrap_or(EIO),
-                context: format!("flash device `{}`: {error}", self.path.display()),
-            });
-            sink.complete(OriginCompletion { id, result });
+    fn failed(&self, error: &FileError) -> OriginError {
+        let errno = match error {
+            FileError::Failed(error) => error.raw_os_error(),
+            _ => None,
+        };
+        OriginError::Failed {
+            errno: errno.unwrap_or(EIO),
+            context: format!("flash device `{}`: {error}", self.path.display()),
         }
     }
 }
@@ -367,21 +305,15 @@ impl FlashDevice for FlashFile {
     }
 
     fn read(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
-        with_aligned(length, |buffer| {
-            self.file.read_exact_at(buffer, offset)?;
-            Ok(buffer.to_vec())
-        })
+        self.io.carry_out(&Operation::Read { offset, length })
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        with_aligned(data.len(), |buffer| {
-            buffer.copy_from_slice(data);
-            self.file.write_all_at(buffer, offset)
-        })
+        self.io.carry_out(&Operation::Write { offset, data: data.to_vec() }).map(drop)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+        self.io.carry_out(&Operation::Sync).map(drop)
     }
 }
 
@@ -391,6 +323,7 @@ mod tests {
     use forebay_cache::flash::{FlashVolumeSettings, Recovery, VolumeId};
     use forebay_origin::OriginRequestId;
     use forebay_units::{BlockSize, ByteRange};
+    use std::sync::Mutex;
     use std::sync::mpsc::{Sender, channel};
 
     struct Sink(Mutex<Sender<OriginCompletion>>);

@@ -12,6 +12,7 @@ use crate::service::{Service, ServiceLimits};
 use crate::slab::SlabKey;
 use crate::volume::VolumeMachine;
 use forebay_origin::{CompletionSink, Origin, OriginRequest, Reactor};
+use forebay_ring::{EngineChoice, RingRefused, ThreadRing};
 use forebay_units::Nanos;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::fd::OwnedFd;
@@ -26,6 +27,9 @@ use std::time::Duration;
 
 /// The event that is no connection: the inbox. No key of a connection has this value, since generations start at 0.
 const WAKE: u64 = u64::MAX;
+
+/// The event of the worker's ring; no connection's either.
+const RING: u64 = u64::MAX - 1;
 
 /// Set in the event of a volume's origin that this worker drives; the rest is the volume's key. Indices of keys are far below it.
 const ORIGIN: u64 = 1 << 31;
@@ -134,7 +138,22 @@ impl Worker {
     }
 
     /// Runs until it is told to shut down and all its volumes are drained.
-    pub(crate) fn run(mut self) {
+    ///
+    /// It reads and writes files in a ring of its own, if `io` says so and the kernel allows it; `started` is told. Where it must and cannot, it ends at once.
+    pub(crate) fn run(mut self, io: EngineChoice, started: &SyncSender<Result<(), RingRefused>>) {
+        let ring = match io {
+            EngineChoice::Threads => Ok(None),
+            EngineChoice::Auto | EngineChoice::IoUring => self.install_ring().map(Some),
+        };
+        let may_go_on = ring.is_ok() || io == EngineChoice::Auto;
+        let (ring, result) = match ring {
+            Ok(ring) => (ring, Ok(())),
+            Err(refused) => (None, Err(refused)),
+        };
+        let _ = started.send(result);
+        if !may_go_on {
+            return;
+        }
         let _closes = self.closes_inbox();
         self.inbox.own();
         // The default slack of 50 us would make a wait of 32 us one of 82.
@@ -145,7 +164,7 @@ impl Worker {
         let mut looks = Vec::new();
         loop {
             events.clear();
-            let timeout = self.timeout();
+            let timeout = self.timeout(ring.as_ref());
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => {
@@ -162,6 +181,8 @@ impl Worker {
                 let (data, flags) = (event.data, event.flags);
                 if data.u64() == WAKE {
                     self.inbox.clear_wake();
+                } else if data.u64() == RING {
+                    // It is looked at in every turn.
                 } else if data.u64() & ORIGIN != 0 {
                     self.proceed(SlabKey(data.u64() & !ORIGIN));
                 } else {
@@ -184,6 +205,9 @@ impl Worker {
                 self.service.take_flash_submissions(&mut submissions);
                 submitted |= !submissions.is_empty();
                 self.submit_to_flash(&mut submissions);
+                if let Some(ring) = &ring {
+                    ring.proceed();
+                }
                 if !submitted && !self.inbox.has_content() {
                     break;
                 }
@@ -227,8 +251,20 @@ impl Worker {
         }
     }
 
-    fn timeout(&self) -> Option<Timespec> {
+    fn install_ring(&self) -> Result<ThreadRing, RingRefused> {
+        let ring = ThreadRing::install()?;
+        let flags = EventFlags::IN | EventFlags::ET;
+        epoll::add(&self.epoll, ring.fd(), EventData::new_u64(RING), flags)
+            .map_err(|error| RingRefused::Setup { source: error.into() })?;
+        Ok(ring)
+    }
+
+    fn timeout(&self, ring: Option<&ThreadRing>) -> Option<Timespec> {
         let mut wake_at = self.service.wake_at();
+        if let Some(span) = ring.and_then(ThreadRing::proceed_within) {
+            let at = self.clock.now().saturating_add(span.into());
+            wake_at = Some(wake_at.map_or(at, |wake_at| wake_at.min(at)));
+        }
         if !self.resumable.is_empty() || self.inbox.has_content() {
             wake_at = Some(Nanos::ZERO);
         }

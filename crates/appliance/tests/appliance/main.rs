@@ -6,12 +6,15 @@ mod client;
 use client::Client;
 use forebay_appliance::volume::PrewarmPlan;
 use forebay_appliance::{
-    AddVolumeError, Appliance, ApplianceConfig, CommandError, Drained, FlashConfig, FlashStore,
-    ListenerConfig, OriginStamp, ServiceLimits, StartError, VolumeConfig, VolumeFlashConfig,
+    AddVolumeError, Appliance, ApplianceConfig, CommandError, Drained, Engine, EngineChoice, FlashConfig,
+    FlashStore, ListenerConfig, OriginStamp, ServiceLimits, StartError, VolumeConfig, VolumeFlashConfig,
 };
 use forebay_cache::Insertion;
 use forebay_nbd::client::Operation;
-use forebay_origin::{CompletionSink, MemoryImage, MemoryOrigin, Origin, OriginRequest, OriginTraits};
+use forebay_origin::{
+    CompletionSink, FileOrigin, FileOriginOptions, MemoryImage, MemoryOrigin, Origin, OriginRequest,
+    OriginTraits,
+};
 use forebay_units::{BlockSize, ByteRange, Bytes, Nanos};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -239,6 +242,47 @@ fn flash_holds_what_memory_does_not_and_is_found_at_the_next_start() {
     assert!(matches!(refused, Err(AddVolumeError::FlashBlockSize { .. })));
     scene4.appliance.add_volume(volume_on_flash(&origin, &store, 2)).unwrap();
     read_all(&scene4);
+}
+
+#[test]
+fn files_are_served_in_rings_or_by_threads_and_it_says_which() {
+    for io in [EngineChoice::Auto, EngineChoice::Threads] {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(2 * MIB).unwrap();
+        let origin = Arc::new(FileOrigin::open(file.path(), FileOriginOptions::default()).unwrap());
+        let directory = tempfile::tempdir().unwrap();
+        let config = FlashConfig { path: directory.path().join("flash"), size: Some(Bytes(8 * MIB)) };
+        let store = Arc::new(FlashStore::open(&config).unwrap());
+        let flash = VolumeFlashConfig { store, quota: Bytes(3 * MIB), stamp: OriginStamp::unknown() };
+        let quota = Bytes(64 << 10);
+        let volume = VolumeConfig { quota, flash: Some(flash), ..VolumeConfig::new("disk", origin) };
+        let path = directory.path().join("nbd.sock");
+        let appliance = Appliance::start(ApplianceConfig {
+            listeners: vec![ListenerConfig::Unix { path: path.clone() }],
+            volumes: vec![volume],
+            io,
+            ..ApplianceConfig::default()
+        })
+        .unwrap();
+        match (io, appliance.io()) {
+            (EngineChoice::Threads, Engine::Threads { reason }) => assert_eq!(reason, "as configured"),
+            (EngineChoice::Auto, Engine::IoUring) => {}
+            (EngineChoice::Auto, Engine::Threads { reason }) => {
+                println!("skipped: rings: {reason}");
+                assert!(std::env::var("CI").as_deref() != Ok("true"), "io_uring is needed where CI=true");
+            }
+            other => panic!("{other:?}"),
+        }
+        std::thread::scope(|scope| {
+            for index in 0..4 {
+                let path = &path;
+                scope.spawn(move || verify(Client::connect(path, "disk").unwrap(), index));
+            }
+        });
+        let seen = appliance.observe("disk", false).unwrap();
+        assert!(seen.observation.counters.reads_flash > 0 && seen.origin_statistics.errors == 0, "{seen:?}");
+        assert_eq!(appliance.shutdown(PATIENCE), Drained::Completely);
+    }
 }
 
 /// Reads and writes the slots of 1.5 KiB that are `index` modulo 4, unaligned to blocks and shared with the neighbours, and

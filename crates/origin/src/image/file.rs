@@ -4,6 +4,7 @@ use super::Image;
 use crate::open_error::OpenError;
 use crate::pending::{EBUSY, EIO, ENOTSUP};
 use crate::request::{OriginError, OriginOperation};
+use forebay_ring::{Operation, carry_out};
 use forebay_units::ByteRange;
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock, fstatfs};
 use rustix::io::Errno;
@@ -11,6 +12,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -18,7 +20,7 @@ static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
 /// An open file or block device, locked as long as it is open: exclusively where it may be written, shared where not.
 pub(crate) struct FileImage {
-    file: File,
+    file: Arc<File>,
     path: PathBuf,
     size_bytes: u64,
     read_only: bool,
@@ -82,7 +84,7 @@ impl FileImage {
         }
         let can_fast_zero = !read_only && can_make_holes(&file, is_device);
         Ok(FileImage {
-            file,
+            file: Arc::new(file),
             path: path.to_path_buf(),
             size_bytes,
             read_only,
@@ -94,10 +96,39 @@ impl FileImage {
         })
     }
 
-    fn failed(&self, what: &str, range: ByteRange, error: &io::Error) -> OriginError {
+    /// The file.
+    pub(crate) fn file(&self) -> &Arc<File> {
+        &self.file
+    }
+
+    /// That `what` of `range` ended with `error`.
+    pub(crate) fn failed(&self, what: &str, range: ByteRange, error: &io::Error) -> OriginError {
         let errno = error.raw_os_error().unwrap_or(EIO);
         let (path, offset, length) = (self.path.display(), range.offset, range.length);
         OriginError::Failed { errno, context: format!("{what} {offset}+{length} of `{path}`: {error}") }
+    }
+
+    /// What a sync comes to without asking the system, if that is known.
+    pub(crate) fn sync_is_decided(&self) -> Option<Result<(), OriginError>> {
+        if self.read_only {
+            return Some(Ok(()));
+        }
+        let has_failed = self.sync_failed.load(Ordering::Relaxed);
+        has_failed.then(|| {
+            let error = io::Error::other("an earlier sync failed and nothing tells what it lost");
+            Err(self.failed("sync", ByteRange::default(), &error))
+        })
+    }
+
+    /// What a sync comes to that the system answered with `result`. One that failed meanwhile fails this one too: the system tells of a loss once.
+    pub(crate) fn synced(&self, result: io::Result<()>) -> Result<(), OriginError> {
+        match result {
+            Ok(()) => self.sync_is_decided().unwrap_or(Ok(())),
+            Err(error) => {
+                self.sync_failed.store(true, Ordering::Relaxed);
+                Err(self.failed("sync", ByteRange::default(), &error))
+            }
+        }
     }
 
     /// Asks the file system to do it; `false` where it cannot, so that it must be done otherwise.
@@ -171,11 +202,9 @@ impl Image for FileImage {
         let range = operation.range();
         match operation {
             OriginOperation::Read { .. } => {
-                let mut bytes = vec![0; range.length as usize];
-                self.file
-                    .read_exact_at(&mut bytes, range.offset)
-                    .map_err(|error| self.failed("read of", range, &error))?;
-                return Ok(bytes);
+                let read = Operation::Read { offset: range.offset, length: range.length as usize };
+                return carry_out(&self.file, 1, &read)
+                    .map_err(|error| self.failed("read of", range, &error));
             }
             OriginOperation::Write { data, .. } => self
                 .file
@@ -213,17 +242,10 @@ impl Image for FileImage {
     }
 
     fn sync(&self) -> Result<(), OriginError> {
-        if self.read_only {
-            return Ok(());
+        match self.sync_is_decided() {
+            Some(result) => result,
+            None => self.synced(self.file.sync_data()),
         }
-        let failed = |error: &io::Error| self.failed("sync", ByteRange::default(), error);
-        if self.sync_failed.load(Ordering::Relaxed) {
-            return Err(failed(&io::Error::other("an earlier sync failed and nothing tells what it lost")));
-        }
-        self.file.sync_data().map_err(|error| {
-            self.sync_failed.store(true, Ordering::Relaxed);
-            failed(&error)
-        })
     }
 
     fn describe(&self) -> String {

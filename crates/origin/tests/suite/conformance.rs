@@ -1,6 +1,6 @@
 //! What every origin must do, run on each of them and on stacks of layers.
 
-use super::support::{Collector, errno, read, run, submit, write};
+use super::support::{Collector, OnRing, errno, read, run, submit, write};
 use forebay_devmodel::{DiskGroupParameters, DiskParameters};
 use forebay_origin::layer::{
     Delay, DelayParameters, ErrorInjection, ErrorParameters, Log, LogParameters, Rate, RateParameters,
@@ -141,14 +141,18 @@ fn memory_conforms() {
 }
 
 #[test]
-fn a_file_conforms() {
+fn a_file_conforms_by_threads_and_in_a_ring() {
     let directory = tempfile::tempdir().unwrap();
     let count = std::cell::Cell::new(0);
-    conform(&|| {
+    let make = || -> Arc<dyn Origin> {
         let path = directory.path().join(count.replace(count.get() + 1).to_string());
         std::fs::File::create(&path).unwrap().set_len(SIZE).unwrap();
         Arc::new(FileOrigin::open(&path, FileOriginOptions::default()).unwrap())
-    });
+    };
+    conform(&make);
+    if OnRing::new(make()).is_ok() {
+        conform(&|| Arc::new(OnRing::new(make()).unwrap()));
+    }
 }
 
 fn quick_group() -> Arc<DiskGroupDevice> {
