@@ -7,8 +7,8 @@ use crate::pool::{WorkerPool, locked};
 use crate::request::{CompletionSink, Origin, OriginError, OriginOperation, OriginRequest, OriginTraits};
 use crate::statistics::{DeviceStatistics, OriginStatistics};
 use forebay_devmodel::{
-    DiskCompletion, DiskGroup, DiskGroupObservation, DiskGroupParameters, DiskRequest, DiskRequestId,
-    DiskRequestKind, SubmitError,
+    Array, ArrayCache, DiskCompletion, DiskGroup, DiskGroupObservation, DiskGroupParameters, DiskRequest,
+    DiskRequestId, DiskRequestKind, ParameterError, SubmitError,
 };
 use forebay_units::{ByteRange, Nanos};
 use std::collections::HashMap;
@@ -45,8 +45,62 @@ struct InFlight {
     image: Arc<dyn Image>,
 }
 
+/// The model: disks alone, or behind an array's cache.
+enum Model {
+    Disks(Box<DiskGroup>),
+    Array(Box<Array>),
+}
+
+impl Model {
+    fn new(parameters: DiskGroupParameters, cache: Option<ArrayCache>) -> Result<Model, ParameterError> {
+        Ok(match cache {
+            None => Model::Disks(Box::new(DiskGroup::new(parameters)?)),
+            Some(cache) => Model::Array(Box::new(Array::new(parameters, cache)?)),
+        })
+    }
+
+    fn capacity_bytes(&self) -> u64 {
+        match self {
+            Model::Disks(group) => group.capacity_bytes(),
+            Model::Array(array) => array.capacity_bytes(),
+        }
+    }
+
+    /// What the disks have done, and how many requests wait for an answer.
+    fn observe(&self, now: Nanos) -> DiskGroupObservation {
+        match self {
+            Model::Disks(group) => group.observe(now),
+            Model::Array(array) => {
+                let outstanding = array.outstanding() as u64;
+                DiskGroupObservation { outstanding, ..array.observe(now).group }
+            }
+        }
+    }
+
+    fn submit(&mut self, now: Nanos, request: DiskRequest) -> Result<(), SubmitError> {
+        match self {
+            Model::Disks(group) => group.submit(now, request),
+            Model::Array(array) => array.submit(now, request),
+        }
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        match self {
+            Model::Disks(group) => group.next_event(),
+            Model::Array(array) => array.next_event(),
+        }
+    }
+
+    fn advance(&mut self, now: Nanos, completions: &mut Vec<DiskCompletion>) {
+        match self {
+            Model::Disks(group) => group.advance(now, completions),
+            Model::Array(array) => array.advance(now, completions),
+        }
+    }
+}
+
 struct State {
-    group: DiskGroup,
+    group: Model,
     in_flight: HashMap<u64, InFlight>,
     next_id: u64,
     volumes: Vec<ByteRange>,
@@ -89,7 +143,7 @@ impl Shared {
 ///
 /// A request takes as long as the model says. Its bytes are read or written at the modelled instant of its
 /// completion, in the order of completions, so that a write that was never completed was never made. Disks have no
-/// write cache: a completed write is on the emulated media. A flush, and the FUA flag, additionally force the backing
+/// write cache, and an array's is taken for one that keeps its content: a completed write is safe. A flush, and the FUA flag, additionally force the backing
 /// file to stable storage, on other threads; that takes what it takes.
 ///
 /// Where the machine is too busy to complete on time, the delay is counted ([`DeviceStatistics::late`]); it does not add
@@ -108,7 +162,18 @@ impl DiskGroupDevice {
     /// # Errors
     /// [`OpenError::Parameter`] for a parameter out of its range, [`OpenError::Thread`] where no thread is to be had.
     pub fn start(parameters: DiskGroupParameters) -> Result<Arc<DiskGroupDevice>, OpenError> {
-        let group = DiskGroup::new(parameters.clone())?;
+        DiskGroupDevice::start_behind(None, parameters)
+    }
+
+    /// As [`DiskGroupDevice::start`], with the disks behind an array's `cache` that all volumes share.
+    ///
+    /// # Errors
+    /// As [`DiskGroupDevice::start`].
+    pub fn start_behind(
+        cache: Option<ArrayCache>,
+        parameters: DiskGroupParameters,
+    ) -> Result<Arc<DiskGroupDevice>, OpenError> {
+        let group = Model::new(parameters.clone(), cache)?;
         let shared = Arc::new(Shared {
             started: Instant::now(),
             state: Mutex::new(State {

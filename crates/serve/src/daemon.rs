@@ -9,7 +9,8 @@ use crate::http::{HttpServer, Listeners};
 use crate::monitor::Monitor;
 use crate::origins::{OriginFailure, OriginShop, competition, origin_stamp};
 use crate::pilot;
-use crate::status::{ControllerState, Curve, Explanation, Status};
+use crate::reservation::{ReservationBook, ReservationError, ReservationRequest};
+use crate::status::{ControllerState, Curve, Explanation, ReservationStatus, Status};
 use forebay_appliance::{
     AddVolumeError, Appliance, ApplianceConfig, BoundAddress, Drained, FlashOpenError, FlashStore,
     ListenerConfig, VolumeConfig as ServedVolume, VolumeFlashConfig,
@@ -94,6 +95,7 @@ pub(crate) struct Shared {
     pub(crate) controller_enabled: AtomicBool,
     pub(crate) steps: AtomicU64,
     pub(crate) state: Mutex<State>,
+    reservations: Mutex<ReservationBook>,
     stopping: Mutex<bool>,
     wake: Condvar,
     #[cfg(test)]
@@ -126,6 +128,11 @@ impl Shared {
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         // Who panicked while holding it left plain numbers behind.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn reservations(&self) -> MutexGuard<'_, ReservationBook> {
+        // Each change of it is whole or not made.
+        self.reservations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sleeps until `at`; `false` if the daemon stops.
@@ -243,6 +250,7 @@ impl Daemon {
         let waits = !absent.is_empty();
         let enabled = config.control.enabled;
         let origins = competition(&config);
+        let reservations = ReservationBook::open(config.reservations.clone(), &config.volumes, unix_ms());
         let shared = Arc::new(Shared {
             config,
             appliance,
@@ -251,6 +259,7 @@ impl Daemon {
             started: Instant::now(),
             started_unix_ms: unix_ms(),
             origins,
+            reservations: Mutex::new(reservations),
             controller_enabled: AtomicBool::new(enabled),
             steps: AtomicU64::new(0),
             state: Mutex::new(State {
@@ -344,6 +353,22 @@ impl Daemon {
     pub fn set_controller_enabled(&self, enabled: bool) {
         self.shared().controller_enabled.store(enabled, Ordering::Relaxed);
         tracing::info!(enabled, "controller switched");
+    }
+
+    /// Makes a reservation; it begins and ends with a control interval.
+    ///
+    /// # Errors
+    /// [`ReservationError`]; nothing has changed then.
+    pub fn reserve(&self, request: ReservationRequest) -> Result<ReservationStatus, ReservationError> {
+        crate::report::reserve(self.shared(), request)
+    }
+
+    /// Ends a reservation before its time; what it was.
+    ///
+    /// # Errors
+    /// [`ReservationError`]; nothing has changed then.
+    pub fn cancel_reservation(&self, id: u64) -> Result<ReservationStatus, ReservationError> {
+        crate::report::cancel_reservation(self.shared(), id)
     }
 
     /// Control intervals that have been observed so far: for who waits for the next one.

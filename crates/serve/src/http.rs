@@ -1,16 +1,20 @@
-//! HTTP for people and programs of this machine: metrics, state, explanations. It only reads.
+//! HTTP for people and programs of this machine: metrics, state, explanations, and on the unix socket, which is its owner's alone, reservations.
 //!
+//! Over TCP it only reads: every user of the machine can reach a loopback port, and so can web pages in their browsers.
 //! It runs on a thread of its own, never on the data path. At most 64 connections are served at once; the
 //! others wait.
 
 use crate::config::HttpConfig;
 use crate::daemon::Shared;
+use crate::reservation::{ReservationError, ReservationRequest};
+use crate::status::ReservationStatus;
 use crate::{metrics, report};
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::{Path as UrlPath, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{delete, get, post};
 use axum::serve::Listener;
 use std::io;
 use std::net::SocketAddr;
@@ -99,18 +103,18 @@ impl HttpServer {
         let (stop, stopped) = oneshot::channel::<()>();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         // A request that hangs must not keep the daemon alive.
-        let router = router(Arc::downgrade(shared));
+        let [reading, changing] = [false, true].map(|changes| router(Arc::downgrade(shared), changes));
         let thread = thread::Builder::new().name("http".to_owned()).spawn(move || {
             let served = runtime.block_on(async {
                 let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
                 if let Some(listener) = listeners.tcp.take() {
                     let inner = tokio::net::TcpListener::from_std(listener)?;
-                    tokio::spawn(serve(Bounded { inner, permits: Arc::clone(&permits) }, router.clone()));
+                    tokio::spawn(serve(Bounded { inner, permits: Arc::clone(&permits) }, reading));
                 }
                 if let Some((listener, path)) = &listeners.unix {
                     let inner = tokio::net::UnixListener::from_std(listener.try_clone()?)?;
                     tracing::debug!(path = %path.display(), "HTTP on a unix socket");
-                    tokio::spawn(serve(Bounded { inner, permits: Arc::clone(&permits) }, router));
+                    tokio::spawn(serve(Bounded { inner, permits: Arc::clone(&permits) }, changing));
                 }
                 let _ = stopped.await;
                 Ok::<(), io::Error>(())
@@ -211,13 +215,24 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Permitted<I> {
     }
 }
 
-fn router(shared: Weak<Shared>) -> Router {
+fn router(shared: Weak<Shared>, changes: bool) -> Router {
+    let changing = if changes {
+        Router::new()
+            .route("/api/v1/reservations", post(reserve))
+            .route("/api/v1/reservations/{id}", delete(cancel_reservation))
+    } else {
+        let refused = || async { error(StatusCode::FORBIDDEN, ONLY_READ) };
+        Router::new()
+            .route("/api/v1/reservations", post(refused))
+            .route("/api/v1/reservations/{id}", delete(refused))
+    };
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/metrics", get(metrics_of))
         .route("/api/v1/status", get(status))
         .route("/api/v1/explain/{volume}", get(explain))
         .route("/api/v1/volumes/{volume}/curve", get(curve))
+        .merge(changing)
         .fallback(|| async {
             error(StatusCode::NOT_FOUND, "there is nothing here; docs/reference/json.md lists what there is")
         })
@@ -243,6 +258,45 @@ where
             ),
         },
     }
+}
+
+const ONLY_READ: &str =
+    "over TCP nothing is changed: use the unix socket, `http.socket`, which is its owner's alone";
+
+fn reservation_answer(
+    shared: &Weak<Shared>,
+    of: impl FnOnce(&Shared) -> Result<ReservationStatus, ReservationError>,
+) -> Response {
+    let Some(shared) = shared.upgrade() else {
+        return error(StatusCode::SERVICE_UNAVAILABLE, "the daemon is stopping");
+    };
+    match of(&shared) {
+        Ok(reservation) => {
+            let mut body = serde_json::json!(reservation);
+            body["schema"] = "forebay.reservation/1".into();
+            axum::Json(body).into_response()
+        }
+        Err(wrong) => {
+            let status = match wrong {
+                ReservationError::Refused { .. } => StatusCode::BAD_REQUEST,
+                ReservationError::Full => StatusCode::CONFLICT,
+                ReservationError::Unknown { .. } => StatusCode::NOT_FOUND,
+                ReservationError::NotKept { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+            };
+            error(status, &wrong.to_string())
+        }
+    }
+}
+
+async fn reserve(State(shared): State<Weak<Shared>>, body: Bytes) -> Response {
+    match serde_json::from_slice::<ReservationRequest>(&body) {
+        Ok(request) => reservation_answer(&shared, |shared| report::reserve(shared, request)),
+        Err(wrong) => error(StatusCode::BAD_REQUEST, &format!("the reservation is not understood: {wrong}")),
+    }
+}
+
+async fn cancel_reservation(State(shared): State<Weak<Shared>>, UrlPath(id): UrlPath<u64>) -> Response {
+    reservation_answer(&shared, |shared| report::cancel_reservation(shared, id))
 }
 
 async fn metrics_of(State(shared): State<Weak<Shared>>) -> Response {

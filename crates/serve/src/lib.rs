@@ -16,6 +16,7 @@ mod monitor;
 mod origins;
 mod pilot;
 mod report;
+pub mod reservation;
 pub mod status;
 
 pub use daemon::{Daemon, StartError};

@@ -331,7 +331,8 @@ fn objectives(text: &mut Text, volumes: &Volumes<'_>) {
     let tracks = || {
         volumes.iter().flat_map(|(volume, monitor)| {
             let track = move |(at, track)| (volume.name.as_str(), at, track);
-            monitor.tracks.iter().enumerate().map(track)
+            // Series are bounded by the configuration, so reservations have none.
+            monitor.tracks.iter().filter(|track| track.reservation.is_none()).enumerate().map(track)
         })
     };
     let labelled = |volume: &str, at: usize, words: String| [volume.to_owned(), at.to_string(), words];

@@ -56,6 +56,8 @@ pub(crate) struct Latencies {
 #[derive(Clone, Debug)]
 pub(crate) struct Track {
     pub(crate) objective: Objective,
+    /// The number of the reservation that it is of; absent for those of the configuration.
+    pub(crate) reservation: Option<u64>,
     totals: WindowTotals,
     verdicts: VecDeque<Verdict>,
     pub(crate) last: Option<Judgement>,
@@ -64,6 +66,17 @@ pub(crate) struct Track {
 }
 
 impl Track {
+    fn new(objective: Objective, reservation: Option<u64>) -> Track {
+        Track {
+            objective,
+            reservation,
+            totals: WindowTotals::default(),
+            verdicts: VecDeque::new(),
+            last: None,
+            windows: [0; 3],
+        }
+    }
+
     fn add(&mut self, observed: &VolumeObservation, interval: Nanos, rules: &ConformanceRules) {
         self.totals.add(observed, interval);
         // Half an interval of tolerance, as the controller has it: timers are late.
@@ -142,22 +155,34 @@ impl Monitor {
         edges.sort_unstable();
         edges.dedup();
         let totals = LatencyTotals::new(edges.len());
-        let track = |objective: &Objective| Track {
-            objective: *objective,
-            totals: WindowTotals::default(),
-            verdicts: VecDeque::new(),
-            last: None,
-            windows: [0; 3],
-        };
         Monitor {
             id,
             edges,
             latencies: Latencies { reads: totals.clone(), writes: totals.clone(), origin: totals },
-            tracks: objectives.iter().map(track).collect(),
+            tracks: objectives.iter().map(|objective| Track::new(*objective, None)).collect(),
             interval: Interval::default(),
             series: VecDeque::new(),
             last: None,
         }
+    }
+
+    /// Judges `reserved`, each with the number of its reservation, beside the objectives of the configuration from now on. What goes
+    /// on keeps its windows.
+    pub(crate) fn reserve(&mut self, reserved: &[(u64, Objective)]) {
+        let wanted =
+            |track: &Track| track.reservation.is_none_or(|id| reserved.contains(&(id, track.objective)));
+        self.tracks.retain(wanted);
+        for (id, objective) in reserved {
+            let there = |track: &Track| track.reservation == Some(*id) && track.objective == *objective;
+            if !self.tracks.iter().any(there) {
+                self.tracks.push(Track::new(*objective, Some(*id)));
+            }
+        }
+    }
+
+    /// Everything that is promised now.
+    pub(crate) fn objectives(&self) -> Vec<Objective> {
+        self.tracks.iter().map(|track| track.objective).collect()
     }
 
     /// The totals with the interval that runs, as `snapshot` has it.

@@ -57,7 +57,8 @@ impl OriginShop {
     pub(crate) fn start(config: &Config) -> Result<OriginShop, OriginFailure> {
         let mut groups = BTreeMap::new();
         for group in &config.disk_groups {
-            groups.insert(group.name.clone(), DiskGroupDevice::start(group.parameters.clone())?);
+            let device = DiskGroupDevice::start_behind(group.array.clone(), group.parameters.clone())?;
+            groups.insert(group.name.clone(), device);
         }
         let delays = |layer: &LayerConfig| matches!(layer, LayerConfig::Delay(_) | LayerConfig::Rate(_));
         let needs_timer = config.volumes.iter().any(|volume| volume.layers.iter().any(delays));

@@ -8,17 +8,18 @@ use crate::config::{CacheConfig, Config, VolumeConfig};
 use crate::daemon::{Shared, chain, remember, unix_ms};
 use crate::history::{Batch, DatedDecision, IntervalRow};
 use crate::monitor::{Interval, Monitor};
+use crate::reservation::Reservation;
 use forebay_appliance::volume::PrewarmPlan;
 use forebay_appliance::{CommandError, VolumeSnapshot};
 use forebay_cache::Insertion;
 use forebay_control::{
-    Action, Controller, HostId, HostSpec, Observation, OriginId, OriginObservation, StepOutcome, VolumeId,
-    VolumeSpec,
+    Action, Controller, HostId, HostSpec, Objective, Observation, OriginId, OriginObservation, StepOutcome,
+    VolumeId, VolumeSpec,
 };
 use forebay_origin::DeviceStatistics;
 use forebay_units::{ByteRange, Bytes, Nanos};
 use forebay_workload::LatencySnapshot;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -57,7 +58,8 @@ pub(crate) fn run(shared: &Shared) {
 
 struct Pilot {
     controller: Option<Controller>,
-    registered: BTreeSet<VolumeId>,
+    /// What the controller knows of the volumes' objectives.
+    registered: BTreeMap<VolumeId, Vec<Objective>>,
     /// Another controller left quotas that must go before the next one starts.
     takes_back: bool,
     backoff: Duration,
@@ -71,7 +73,7 @@ impl Pilot {
     fn new() -> Pilot {
         Pilot {
             controller: None,
-            registered: BTreeSet::new(),
+            registered: BTreeMap::new(),
             takes_back: false,
             backoff: BACKOFF_MIN,
             start_at: Instant::now(),
@@ -100,6 +102,7 @@ impl Pilot {
         for dated in &decisions {
             tracing::info!(volume = dated.decision.volume_name, kind = ?dated.decision.kind, "{}", dated.decision.summary);
         }
+        renew_reservations(shared);
         let mut state = shared.state();
         remember(&mut state, &decisions);
         state.last_step = began.elapsed();
@@ -182,7 +185,7 @@ impl Pilot {
             assert!(!shared.panics_next_step.swap(false, Ordering::Relaxed), "injected by a test");
             let outcome = controller.step(observation);
             let mut state = shared.state();
-            for id in registered.iter() {
+            for id in registered.keys() {
                 if let Some(status) = controller.status(*id) {
                     let name = |id: &VolumeId| shared.config.volumes[id.0 as usize].name.clone();
                     let serves = status.serves.iter().map(name).collect();
@@ -217,6 +220,25 @@ impl Pilot {
     }
 }
 
+/// Has each volume judged by the reservations that stand now. At the end of a turn, so that the next interval is wholly theirs.
+fn renew_reservations(shared: &Shared) {
+    let now = unix_ms();
+    let active: Vec<Reservation> = {
+        let mut reservations = shared.reservations();
+        reservations.end(now);
+        reservations.all().iter().filter(|reservation| reservation.is_active(now)).cloned().collect()
+    };
+    let window = Nanos::from(shared.config.control.interval);
+    for (volume, monitor) in &mut shared.state().monitors {
+        let of = |reservation: &Reservation| {
+            let id = reservation.id;
+            reservation.objectives(window).map(move |objective| (id, objective)).collect::<Vec<_>>()
+        };
+        let theirs = active.iter().filter(|reservation| reservation.volumes.contains(volume));
+        monitor.reserve(&theirs.flat_map(of).collect::<Vec<_>>());
+    }
+}
+
 fn find<'a>(config: &'a Config, name: &str) -> Option<(usize, &'a VolumeConfig)> {
     config.volumes.iter().enumerate().find(|(_, volume)| volume.name == name)
 }
@@ -243,16 +265,21 @@ fn start(config: &Config, origins: Vec<forebay_control::OriginSpec>) -> Result<C
         .map_err(|error| chain(&error))
 }
 
-/// Tells the controller of volumes that it does not know yet.
-fn register(shared: &Shared, controller: &mut Controller, registered: &mut BTreeSet<VolumeId>) {
+/// Tells the controller of volumes that it does not know yet, and of those to which something else is promised.
+fn register(
+    shared: &Shared,
+    controller: &mut Controller,
+    registered: &mut BTreeMap<VolumeId, Vec<Objective>>,
+) {
     let state = shared.state();
     for (index, volume) in shared.config.volumes.iter().enumerate() {
         let id = VolumeId(index as u32);
-        if registered.contains(&id) {
+        let Some(monitor) = state.monitors.get(&volume.name) else { continue };
+        let Some(VolumeSnapshot { size, .. }) = &monitor.last else { continue };
+        let objectives = monitor.objectives();
+        if registered.get(&id) == Some(&objectives) {
             continue;
         }
-        let last = state.monitors.get(&volume.name).and_then(|monitor| monitor.last.as_ref());
-        let Some(VolumeSnapshot { size, .. }) = last else { continue };
         let (may_cache, minimum, maximum) = match volume.cache {
             CacheConfig::Fixed(_) => (false, Bytes::ZERO, None),
             CacheConfig::Controlled { may_cache, minimum, maximum } => (may_cache, minimum, maximum),
@@ -264,7 +291,7 @@ fn register(shared: &Shared, controller: &mut Controller, registered: &mut BTree
             block_size: volume.block_size,
             origin: shared.origins.0[index],
             host: HOST,
-            objectives: volume.objectives.clone(),
+            objectives: objectives.clone(),
             may_cache,
             minimum: minimum.min(*size),
             maximum,
@@ -272,7 +299,7 @@ fn register(shared: &Shared, controller: &mut Controller, registered: &mut BTree
         if let Err(error) = controller.register(spec) {
             tracing::error!(volume = volume.name, error = chain(&error), "the controller refuses the volume");
         }
-        registered.insert(id);
+        registered.insert(id, objectives);
     }
 }
 

@@ -4,9 +4,10 @@ use crate::config::{CacheConfig, VolumeConfig};
 use crate::daemon::{Shared, State, unix_ms};
 use crate::history::{DatedDecision, word};
 use crate::monitor::{Monitor, Track};
+use crate::reservation::{Reservation, ReservationError, ReservationRequest};
 use crate::status::{
     CacheStatus, ControllerStatus, Curve, CurvePoint, Explanation, FlashStatus, HistoryStatus, LatencyStatus,
-    ObjectiveStatus, OriginStatus, PrewarmStatus, Status, VolumeFlashStatus, VolumeStatus,
+    ObjectiveStatus, OriginStatus, PrewarmStatus, ReservationStatus, Status, VolumeFlashStatus, VolumeStatus,
 };
 use forebay_appliance::VolumeSnapshot;
 use forebay_control::conformance::Verdict;
@@ -16,6 +17,9 @@ use forebay_workload::LatencySnapshot;
 use std::sync::atomic::Ordering;
 
 pub(crate) fn status(shared: &Shared) -> Status {
+    // Never under the lock of the state: nobody holds both.
+    let reservations_trouble = shared.reservations().trouble();
+    let reservations = reservations(shared, |_| true);
     let state = shared.state();
     let volumes: Vec<VolumeStatus> =
         shared.config.volumes.iter().map(|config| volume(shared, &state, config)).collect();
@@ -52,8 +56,41 @@ pub(crate) fn status(shared: &Shared) -> Status {
             direct: flash.is_direct(),
         }),
         history: HistoryStatus { enabled: shared.history.is_some(), trouble, rows_written, rows_lost },
+        reservations,
+        reservations_trouble,
         volumes,
     }
+}
+
+/// The reservations that `wanted` says, what has ended left out.
+fn reservations(shared: &Shared, wanted: impl Fn(&Reservation) -> bool) -> Vec<ReservationStatus> {
+    let now = unix_ms();
+    let book = shared.reservations();
+    let wanted =
+        book.all().iter().filter(|reservation| reservation.until_unix_ms > now && wanted(reservation));
+    wanted.map(|reservation| reservation_status(reservation, book.is_kept(), now)).collect()
+}
+
+fn reservation_status(reservation: &Reservation, kept: bool, now_unix_ms: i64) -> ReservationStatus {
+    ReservationStatus { reservation: reservation.clone(), active: reservation.is_active(now_unix_ms), kept }
+}
+
+pub(crate) fn reserve(
+    shared: &Shared,
+    request: ReservationRequest,
+) -> Result<ReservationStatus, ReservationError> {
+    let now = unix_ms();
+    let mut book = shared.reservations();
+    let made = book.make(request, &shared.config.volumes, now)?;
+    tracing::info!(?made, "a reservation is made");
+    Ok(reservation_status(&made, book.is_kept(), now))
+}
+
+pub(crate) fn cancel_reservation(shared: &Shared, id: u64) -> Result<ReservationStatus, ReservationError> {
+    let mut book = shared.reservations();
+    let cancelled = book.cancel(id)?;
+    tracing::info!(id, "a reservation is cancelled");
+    Ok(reservation_status(&cancelled, book.is_kept(), unix_ms()))
 }
 
 fn volume(shared: &Shared, state: &State, config: &VolumeConfig) -> VolumeStatus {
@@ -166,6 +203,7 @@ fn objective(track: &Track) -> ObjectiveStatus {
     let verdict = |verdict: Verdict| word(&verdict);
     ObjectiveStatus {
         objective: track.objective.to_string(),
+        reservation: track.reservation,
         value: track.last.and_then(|judgement| judgement.value),
         bound: track.objective.bound(),
         unit: track.objective.unit().to_owned(),
@@ -201,6 +239,7 @@ pub(crate) fn explain(shared: &Shared, name: &str) -> Option<Explanation> {
         schema: "forebay.explain/1".to_owned(),
         volume: name.to_owned(),
         status,
+        reservations: reservations(shared, |reservation| reservation.volumes.iter().any(|of| of == name)),
         decisions: decisions(shared, name),
     })
 }

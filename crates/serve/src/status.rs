@@ -1,6 +1,7 @@
 //! What the daemon tells of itself, as plain data with a versioned layout: docs/reference/json.md describes it.
 
 use crate::history::DatedDecision;
+use crate::reservation::Reservation;
 use serde::{Deserialize, Serialize};
 
 /// The daemon at an instant; schema `forebay.status/1`.
@@ -29,6 +30,12 @@ pub struct Status {
     pub flash: Option<FlashStatus>,
     /// What is kept.
     pub history: HistoryStatus,
+    /// Promises for a while, in the order in which they were made.
+    #[serde(default)]
+    pub reservations: Vec<ReservationStatus>,
+    /// Why reservations cannot be kept; absent where all is well.
+    #[serde(default)]
+    pub reservations_trouble: Option<String>,
     /// The volumes, in the order of the configuration.
     pub volumes: Vec<VolumeStatus>,
 }
@@ -103,6 +110,18 @@ pub struct VolumeFlashStatus {
     pub write_errors: u64,
     /// Blocks that were there at the start.
     pub recovered: u64,
+}
+
+/// A promise for a while.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReservationStatus {
+    /// What was promised.
+    #[serde(flatten)]
+    pub reservation: Reservation,
+    /// Whether it stands; else it is to come.
+    pub active: bool,
+    /// Whether it outlasts a restart of the daemon.
+    pub kept: bool,
 }
 
 /// What is kept.
@@ -199,6 +218,9 @@ pub struct OriginStatus {
 pub struct ObjectiveStatus {
     /// In words.
     pub objective: String,
+    /// The number of the reservation that it is of; absent for those of the configuration.
+    #[serde(default)]
+    pub reservation: Option<u64>,
     /// The number of the last window, in `unit`; absent before the first, and where nothing completed.
     pub value: Option<f64>,
     /// The promised number.
@@ -254,6 +276,9 @@ pub struct Explanation {
     pub volume: String,
     /// Where it stands.
     pub status: VolumeStatus,
+    /// Promises for a while that it has part in.
+    #[serde(default)]
+    pub reservations: Vec<ReservationStatus>,
     /// What was decided about it, oldest first; earlier runs too where a history is kept.
     pub decisions: Vec<DatedDecision>,
 }

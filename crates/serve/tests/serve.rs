@@ -12,5 +12,7 @@ mod flash;
 mod http;
 #[path = "serve/prometheus.rs"]
 mod prometheus;
+#[path = "serve/reservations.rs"]
+mod reservations;
 #[path = "serve/support.rs"]
 mod support;

@@ -1,7 +1,8 @@
 //! `forebay explain`: why a volume has the cache that it has.
 
+use super::reserve;
 use super::status::client::Server;
-use super::status::{ServerArgs, quantity, span};
+use super::status::{ServerArgs, named, quantity, span};
 use crate::failure::Failure;
 use crate::output::{Output, OutputArgs, bytes};
 use forebay_control::{Alternative, DecisionKind, Fact, FactValue};
@@ -74,9 +75,13 @@ fn print(output: &mut Output, explanation: &Explanation, left_out: usize) -> Res
         });
         output.line(format_args!(
             "  {}: now {now}; {share}, promised {:.0}%",
-            objective.objective,
+            named(objective),
             objective.conforming_share_target * 100.0
         ))?;
+    }
+    let now = reserve::unix_ms();
+    for reservation in &explanation.reservations {
+        output.line(format_args!("  {}", reserve::words(reservation, now)))?;
     }
     output.line("")?;
     if explanation.decisions.is_empty() {

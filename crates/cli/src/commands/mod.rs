@@ -6,6 +6,7 @@ mod explain;
 mod mrc;
 mod plan;
 mod repro;
+mod reserve;
 mod serve;
 mod sim;
 mod simulate;
@@ -32,6 +33,7 @@ pub(crate) enum Command {
     Serve(serve::ServeArgs),
     Status(status::StatusArgs),
     Explain(explain::ExplainArgs),
+    Reserve(reserve::ReserveArgs),
 }
 
 /// Runs `command` to its end.
@@ -48,5 +50,6 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Serve(args) => serve::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Reserve(args) => reserve::run(&args),
     }
 }

@@ -138,6 +138,46 @@ fn sockets_of_a_daemon_that_was_killed_are_taken_over() {
 }
 
 #[test]
+fn a_reservation_is_made_shown_and_cancelled() {
+    let folder = folder();
+    let config = config(&folder, 0);
+    let _daemon = Daemon::start(&config);
+    let ask = |more: &[&str]| {
+        let mut all = args(&[&"reserve", &"--config", &config]);
+        all.extend(more.iter().map(Into::into));
+        all
+    };
+    let said = succeed(ask(&["db", "--iops", "20000", "--latency", "5ms", "--for", "40m"]));
+    assert!(
+        said.starts_with("reservation 1: 20000/s and 5.00 ms mean latency on `db` for another 40 min"),
+        "{said}"
+    );
+    let later =
+        json("forebay.reservation/1", ask(&["db", "--iops", "1", "--for", "1m", "--in", "1h", "--json"]));
+    assert_eq!((later["id"].as_u64(), later["active"].as_bool()), (Some(2), Some(false)));
+    let status = succeed(args(&[&"status", &"--config", &config]));
+    assert!(status.contains("reservation 1: 20000/s") && status.contains("reservation 2: 1/s"), "{status}");
+    let explained = succeed(args(&[&"explain", &"db", &"--config", &config]));
+    assert!(explained.contains("reservation 1: 20000/s"), "{explained}");
+    assert_eq!(succeed(ask(&["--cancel", "1"])), "reservation 1 is cancelled\n");
+    assert!(!succeed(args(&[&"status", &"--config", &config])).contains("reservation 1"));
+    for (more, code, said) in [
+        (&["--cancel", "1"][..], 1, "there is no reservation 1"),
+        (&["nobody", "--iops", "1", "--for", "1m"], 1, "`volumes` is `nobody`, expected one of `db`"),
+        (&["db", "--iops", "-1", "--for", "1m"], 2, "unexpected argument '-1'"),
+        (&["db", "--iops", "NaN", "--for", "1m"], 1, "`iops`"),
+        (&["db", "--for", "1m"], 1, "one of them, or both"),
+        (&["db", "--iops", "1"], 2, "--for"),
+        (&["db", "--iops", "1", "--for", "0s"], 1, "`duration_s` is 0"),
+        (&["db", "--iops", "1", "--for", "500d"], 1, "`duration_s` is 43200000"),
+        (&["db", "--cancel", "1"], 2, "cannot be used with"),
+    ] {
+        let (found, words) = fail(ask(more));
+        assert!(found == code && words.contains(said), "{more:?}: {found} {words}");
+    }
+}
+
+#[test]
 fn a_configuration_is_checked_before_anything_starts() {
     let folder = folder();
     let good = config(&folder, 0);

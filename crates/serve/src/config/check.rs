@@ -6,7 +6,7 @@ use super::{
     machine_memory,
 };
 use forebay_appliance::{FLASH_ALIGNMENT, FLASH_VOLUMES_MAX, FlashConfig, ListenerConfig};
-use forebay_devmodel::DiskGroup;
+use forebay_devmodel::{Array, DiskGroup};
 use forebay_units::{ByteRange, Bytes, Nanos};
 use std::collections::BTreeMap;
 use std::fs::Metadata;
@@ -197,7 +197,12 @@ fn groups(config: &Config, findings: &mut Vec<Finding>) {
             findings.push(Finding::new(key("name"), format!("there is another disk group `{}`", group.name)));
         }
         names.push(&group.name);
-        if let Err(error) = DiskGroup::new(group.parameters.clone()) {
+        let made = DiskGroup::new(group.parameters.clone());
+        let made = made.map(drop).and_then(|()| match &group.array {
+            Some(cache) => Array::new(group.parameters.clone(), cache.clone()).map(drop),
+            None => Ok(()),
+        });
+        if let Err(error) = made {
             findings.push(Finding::new(format!("disk_group[{at}]"), error.to_string()));
         }
     }
@@ -489,6 +494,14 @@ fn written_files(config: &Config, findings: &mut Vec<Finding>) {
         }
         if history.rows_max < 1000 {
             findings.push(Finding::new("history.rows_max", "out of range: expected at least 1000"));
+        }
+    }
+    if let Some(path) = &config.reservations {
+        written.push(("reservations.path".to_owned(), path));
+        if config.http.socket.is_none() {
+            let message = "reservations are made over `http.socket`, which is not set";
+            findings
+                .push(Finding::new("reservations", message).hint("http.socket = \"/run/forebay-http.sock\""));
         }
     }
     let same = |a: &Path, b: &Path| match (std::fs::metadata(a), std::fs::metadata(b)) {

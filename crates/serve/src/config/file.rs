@@ -10,7 +10,9 @@ use super::{
 };
 use forebay_appliance::{FlashConfig, ListenerConfig};
 use forebay_control::{ControlConfig, Objective, Operations, Statistic, Target};
-use forebay_devmodel::{DiskGroupParameters, DiskParameters, QueueDiscipline};
+use forebay_devmodel::{
+    ArrayCache, DiskBuffer, DiskGroupParameters, DiskParameters, Layout, QueueDiscipline,
+};
 use forebay_locality::LiveConfig;
 use forebay_nbd::Uri;
 use forebay_nbd::server::TlsPolicy;
@@ -135,6 +137,7 @@ impl FileReader<'_> {
             control,
             http: self.http(root),
             history: self.history(root),
+            reservations: self.reservations(root),
             limits: self.limits(root),
         }
     }
@@ -531,7 +534,55 @@ impl FileReader<'_> {
         parameters.discipline = table.word("discipline", &disciplines).unwrap_or_default();
         parameters.queue_depth = table.count("queue_depth", 1, 65_536).unwrap_or(32) as usize;
         parameters.outstanding_max = table.count("outstanding_max", 1, 1 << 20).unwrap_or(4096) as usize;
-        DiskGroupConfig { name, parameters }
+        let raids = [
+            ("0", Layout::Striped),
+            ("1", Layout::Mirrored),
+            ("4", Layout::DedicatedParity),
+            ("5", Layout::RotatedParity),
+        ];
+        if let Some(layout) = table.word("raid", &raids) {
+            parameters.layout = layout;
+        }
+        if let Some(table) = table.table("buffer", "disk_group.buffer") {
+            let typical = DiskBuffer::typical();
+            let bytes = |key, least, most, unset| table.bytes(key, least, most).map_or(unset, Bytes::get);
+            parameters.disk.buffer = DiskBuffer {
+                segments: table.count("segments", 1, 256).map_or(typical.segments, |count| count as u32),
+                segment_bytes: bytes("segment", Bytes(512), Bytes::gib(1), typical.segment_bytes),
+                read_ahead_bytes: bytes("read_ahead", Bytes::ZERO, Bytes::gib(1), typical.read_ahead_bytes),
+                interface_bytes_s: bytes(
+                    "interface_per_second",
+                    Bytes::kib(64),
+                    ANY,
+                    typical.interface_bytes_s,
+                ),
+            };
+        }
+        let array = table.table("array", "disk_group.array").map(|table| Self::array(&table));
+        DiskGroupConfig { name, parameters, array }
+    }
+
+    fn array(table: &Table<'_>) -> ArrayCache {
+        if !table.has("cache") {
+            table.wrong("cache", "missing key `cache`");
+        }
+        let cache = table.bytes("cache", Bytes::kib(256), Bytes::gib(1024)).unwrap_or(Bytes::gib(1));
+        let typical = ArrayCache::new(cache.get());
+        let percent = |key, most, unset: u64| {
+            table.number(key, 0.0, true, most).map_or(unset, |share| (share * 100.0).round() as u64)
+        };
+        let dirty_percent_max = percent("dirty_share_max", 0.9, typical.dirty_percent_max);
+        ArrayCache {
+            page_bytes: table.bytes("page", Bytes(512), Bytes::mib(1)).map_or(typical.page_bytes, Bytes::get),
+            latency: table.span("latency", Nanos::ZERO, Nanos::secs(1)).unwrap_or(typical.latency),
+            dirty_percent_max,
+            flush_percent: percent("flush_share", 0.9, typical.flush_percent).min(dirty_percent_max),
+            flush_after: table.span("flush_after", Nanos::ZERO, HOUR).unwrap_or(typical.flush_after),
+            flush_outstanding_max: table
+                .count("flush_outstanding_max", 1, 65_536)
+                .map_or(typical.flush_outstanding_max, |count| count as usize),
+            ..typical
+        }
     }
 
     fn observe(&self, root: &Table<'_>) -> Option<LiveConfig> {
@@ -590,6 +641,14 @@ impl FileReader<'_> {
         history.retention = retention.map_or(history.retention, Duration::from);
         history.rows_max = rows.unwrap_or(history.rows_max);
         Some(history)
+    }
+
+    fn reservations(&self, root: &Table<'_>) -> Option<PathBuf> {
+        let table = root.table("reservations", "reservations")?;
+        if !table.has("path") {
+            table.wrong("path", "missing key `path`");
+        }
+        table.text("path").map(|path| self.path(&path))
     }
 
     fn limits(&self, root: &Table<'_>) -> Limits {

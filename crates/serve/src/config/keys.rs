@@ -61,6 +61,16 @@ pub const TABLES: &[(&str, &str, &str)] = &[
     ("layer rate", "layers = [{ type = \"rate\" }]", "Lets no more through to the origin."),
     ("layer log", "layers = [{ type = \"log\" }]", "Notes each request to the origin."),
     ("disk_group", "[[disk_group]]", "Emulated disks that volumes share, in real time."),
+    (
+        "disk_group.buffer",
+        "buffer = { ... } in a disk group",
+        "Every disk's on-board cache with its read-ahead; `{}` is a typical one. Writes go to the media.",
+    ),
+    (
+        "disk_group.array",
+        "array = { ... } in a disk group",
+        "An array's cache in front of the disks, which all volumes of the group share; it keeps its content without power.",
+    ),
     ("cache", "[cache]", "What the caches of all volumes may take together."),
     (
         "flash",
@@ -70,6 +80,11 @@ pub const TABLES: &[(&str, &str, &str)] = &[
     ("observe", "[observe]", "How the locality of reads is observed."),
     ("http", "[http]", "Metrics and state for people and programs of this machine."),
     ("history", "[history]", "What is kept across restarts, in SQLite."),
+    (
+        "reservations",
+        "[reservations]",
+        "Promises for a while, made with `forebay reserve` while the daemon runs. Needs `http.socket`.",
+    ),
     ("limits", "[limits]", "Maxima of the data path."),
     ("control", "[control]", "The controller."),
     ("control.conformance", "[control.conformance]", "When a window says something."),
@@ -102,6 +117,7 @@ pub const KEYS: &[Key] = &[
     key("", "observe", "table", "", "", "See below."),
     key("", "http", "table", "", "", "See below."),
     key("", "history", "table", "", "", "See below."),
+    key("", "reservations", "table", "none: they end with the daemon", "", "See below."),
     key("", "limits", "table", "", "", "See below."),
     key("", "control", "table", "", "", "See below."),
 
@@ -199,9 +215,25 @@ pub const KEYS: &[Key] = &[
     key("disk_group", "rotation", SPAN, "of the disk", "0 to `1s`", "One turn; 0: no rotational latency."),
     key("disk_group", "transfer_per_second", SIZE, "of the disk", "`64KiB` and more", "A constant media rate per disk in place of zones."),
     key("disk_group", "stripe_unit", SIZE, "`\"64KiB\"`", "512 B to 1 GiB", "Consecutive bytes on one disk."),
+    key("disk_group", "raid", "text", "`\"0\"`", "`0`, `1`, `4` or `5`", "Stripes; pairs of copies (an even number of disks); parity on the last disk, or parity that goes round (3 disks and more). A small write takes one request, two, or four."),
+    key("disk_group", "buffer", "table", "none", "", "See below."),
+    key("disk_group", "array", "table", "none: the disks alone", "", "See below."),
     key("disk_group", "discipline", "text", "`\"fifo\"`", "`fifo`, `c-look` or `shortest-positioning`", "Which waiting request a disk serves next."),
     key("disk_group", "queue_depth", "requests", "`32`", "1 to 65536", "How many waiting requests a disk may choose among."),
     key("disk_group", "outstanding_max", "requests", "`4096`", "1 to 1048576", "Requests in the group; above it they fail with EBUSY."),
+
+    key("disk_group.buffer", "segments", "streams", "`32`", "1 to 256", "Streams that are told apart."),
+    key("disk_group.buffer", "segment", SIZE, "`\"2MiB\"`", "512 B to 1 GiB", "Bytes of each."),
+    key("disk_group.buffer", "read_ahead", SIZE, "`\"1MiB\"`", "0 to `segment`", "What an idle disk reads on."),
+    key("disk_group.buffer", "interface_per_second", SIZE, "`\"550MB\"`", "`64KiB` and more", "Rate from the buffer."),
+
+    key("disk_group.array", "cache", SIZE, "required", "`256KiB` to `1TiB`, at least 16 pages", "All of it, for reads and writes."),
+    key("disk_group.array", "page", SIZE, "`\"16KiB\"`", "512 B to 1 MiB", "The unit of caching."),
+    key("disk_group.array", "latency", SPAN, "`\"200us\"`", "0 to `1s`", "Every request's time in the controller."),
+    key("disk_group.array", "dirty_share_max", "ratio", "`0.5`", "0 to 0.9", "Above it writes wait; 0: they go through to the disks."),
+    key("disk_group.array", "flush_share", "ratio", "`0.1`", "0 to 0.9", "Above it dirty pages are destaged at once, the oldest first."),
+    key("disk_group.array", "flush_after", SPAN, "`\"5s\"`", "0 to `1h`", "Or when they have been dirty for so long."),
+    key("disk_group.array", "flush_outstanding_max", "requests", "`32`", "1 to 65536", "Writes to the disks that destaging keeps outstanding."),
 
     key("cache", "memory", SIZE, "a quarter of the machine's memory", "0 to nine tenths of the machine's memory", "All fixed quotas, and what the controller may grant."),
 
@@ -220,6 +252,8 @@ pub const KEYS: &[Key] = &[
     key("history", "path", "path", "none: nothing is kept", "a local file system", "The database; made if it is not there."),
     key("history", "retention", SPAN, "`\"7d\"`", "`1m` to `3650d`", "Older intervals and decisions are deleted."),
     key("history", "rows_max", "rows", "`2000000`", "1000 to 1e9", "Intervals kept at most, whatever their age: some 250 bytes each."),
+
+    key("reservations", "path", "path", "required", "a local file system", "The file in which they outlast a restart; made with the first. One that is not understood is left as it is, and none can be made."),
 
     key("limits", "workers", "threads", "`0`: one per core, at most 4", "0 to 64", "Threads that serve volumes."),
     key("limits", "connections", "connections", "`4096`", "1 to 65536", "Clients at once; more are refused."),

@@ -18,7 +18,7 @@ pub use problem::{ConfigError, Problem};
 use forebay_appliance::volume::VolumeLimits;
 use forebay_appliance::{FlashConfig, ListenerConfig, ServiceLimits};
 use forebay_control::{ControlConfig, Objective};
-use forebay_devmodel::{DiskGroupParameters, DiskParameters};
+use forebay_devmodel::{ArrayCache, DiskGroupParameters, DiskParameters};
 use forebay_locality::LiveConfig;
 use forebay_nbd::Uri;
 use forebay_origin::layer::{DelayParameters, ErrorParameters, LogParameters, RateParameters};
@@ -53,6 +53,8 @@ pub struct Config {
     pub http: HttpConfig,
     /// What is kept across restarts; `None`: nothing.
     pub history: Option<HistoryConfig>,
+    /// The file in which reservations outlast a restart; `None`: they do not.
+    pub reservations: Option<PathBuf>,
     /// Maxima of the data path.
     pub limits: Limits,
 }
@@ -270,13 +272,15 @@ pub struct DiskGroupConfig {
     pub name: String,
     /// What it is.
     pub parameters: DiskGroupParameters,
+    /// The array's cache in front of the disks, which all volumes share; `None`: the disks alone.
+    pub array: Option<ArrayCache>,
 }
 
 impl DiskGroupConfig {
     /// Four disks of 7,200 rpm and 64 GiB each.
     pub fn new(name: impl Into<String>) -> DiskGroupConfig {
         let disk = DiskParameters::rpm_7200(Bytes::gib(64).get());
-        DiskGroupConfig { name: name.into(), parameters: DiskGroupParameters::striped(4, disk) }
+        DiskGroupConfig { name: name.into(), parameters: DiskGroupParameters::striped(4, disk), array: None }
     }
 }
 
@@ -369,6 +373,7 @@ impl Config {
             control: ControlSettings::default(),
             http: HttpConfig { listen: None, socket: None },
             history: None,
+            reservations: None,
             limits: Limits::default(),
         }
     }

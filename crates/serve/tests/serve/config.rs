@@ -35,7 +35,41 @@ fn every_mistake_is_told_with_its_line_and_key() {
     let folder = folder();
     let too_large = Bytes(machine_memory().get() * 2);
     // Lines: `listen` is line 1, `[[volume]]` line 2, `name` line 3, `origin` line 4, what follows line 5.
+    let group = |keys: &str| {
+        format!("{HEAD}{VOLUME}[[disk_group]]\nname = \"g\"\ndisk_capacity = \"1GiB\"\n{keys}\n")
+    };
     let cases: Vec<(String, &str, &str)> = vec![
+        (group("spindles = 2\nraid = \"5\""), "5 disk_group[0]", "at least 3 for RAID 4 and 5"),
+        (group("spindles = 3\nraid = \"1\""), "5 disk_group[0]", "an even number for RAID 1"),
+        (group("raid = \"6\""), "8 disk_group[0].raid", "`6` is no value here"),
+        (group("raid = 5"), "8 disk_group[0].raid", "a text"),
+        (group("array = { }"), "8 disk_group[0].array.cache", "missing key `cache`"),
+        (group("array = { cache = \"1KiB\" }"), "8 disk_group[0].array.cache", "out of range"),
+        (group("array = { cache = \"1MiB\", page = \"1MiB\" }"), "5 disk_group[0]", "from 16"),
+        (
+            group("array = { cache = \"1GiB\", dirty_share_max = nan }"),
+            "8 disk_group[0].array.dirty_share_max",
+            "out of range",
+        ),
+        (
+            group("array = { cache = \"1GiB\", flush_share = 0.95 }"),
+            "8 disk_group[0].array.flush_share",
+            "out of range",
+        ),
+        (group("array = { cache = \"1GiB\", pgae = 1 }"), "8 disk_group[0].array.pgae", "unknown key"),
+        (group("buffer = { segment = \"64KiB\", read_ahead = \"1MiB\" }"), "5 disk_group[0]", "read_ahead"),
+        (group("buffer = { segments = 0 }"), "8 disk_group[0].buffer.segments", "out of range"),
+        (
+            format!("{HEAD}{VOLUME}[reservations]\npath = \"r.json\"\n"),
+            "5 reservations",
+            "made over `http.socket`",
+        ),
+        (format!("{HEAD}{VOLUME}[reservations]\nfile = \"r.json\"\n"), "6 reservations.file", "unknown key"),
+        (
+            format!("{HEAD}{VOLUME}[http]\nsocket = \"h.sock\"\n[reservations]\npath = \"a.img\"\n"),
+            "8 reservations.path",
+            "a.img",
+        ),
         (format!("{HEAD}{VOLUME}sise = 3\n"), "5 volume[0].sise", "unknown key `sise`"),
         (format!("{HEAD}{VOLUME}[cache]\nmemroy = \"1GiB\"\n"), "6 cache.memroy", "unknown key"),
         (

@@ -14,8 +14,15 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-fn get(mut stream: impl Read + Write, path: &str) -> (u16, String) {
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+fn get(stream: impl Read + Write, path: &str) -> (u16, String) {
+    ask(stream, "GET", path, "")
+}
+
+pub(crate) fn ask(mut stream: impl Read + Write, method: &str, path: &str, body: &str) -> (u16, String) {
+    let length = body.len();
+    let head =
+        format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}");
+    write!(stream, "{head}\r\n\r\n{body}").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();

@@ -191,8 +191,8 @@ pub(super) fn config(socket: &Path, stores: &[Store; 2], keep: Option<&Path>) ->
     Config {
         listen: vec![ListenerConfig::Unix { path: socket.to_owned() }],
         disk_groups: vec![DiskGroupConfig {
-            name: "disks".into(),
             parameters: DiskGroupParameters::striped(SPINDLES, disk),
+            ..DiskGroupConfig::new("disks")
         }],
         cache_memory: CACHE_BYTES,
         flash: None,

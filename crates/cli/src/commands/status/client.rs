@@ -1,4 +1,4 @@
-//! A GET over HTTP/1.1 to a daemon of this machine: as much of the protocol as our own server speaks.
+//! Requests over HTTP/1.1 to a daemon of this machine: as much of the protocol as our own server speaks.
 
 use crate::failure::{Context, Failure};
 use serde::de::DeserializeOwned;
@@ -51,13 +51,25 @@ impl fmt::Display for Server {
 impl Server {
     /// The JSON at `path`.
     pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
-        let body = self.get_text(path)?;
-        serde_json::from_str(&body).context(format_args!("the answer of {self} is not understood"))
+        self.ask("GET", path, "")
     }
 
-    fn get_text(&self, path: &str) -> Result<String, Failure> {
+    /// The JSON that `method` at `path` answers to `body`.
+    pub(crate) fn ask<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> Result<T, Failure> {
+        let answer = self.answer(method, path, body)?;
+        serde_json::from_str(&answer).context(format_args!("the answer of {self} is not understood"))
+    }
+
+    fn answer(&self, method: &str, path: &str, body: &str) -> Result<String, Failure> {
         let request = format!(
-            "GET {path} HTTP/1.1\r\nHost: forebay\r\nAccept: application/json\r\nConnection: close\r\n\r\n"
+            "{method} {path} HTTP/1.1\r\nHost: forebay\r\nAccept: application/json\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
         );
         let answer = match self {
             Server::Tcp(address) => TcpStream::connect_timeout(address, TIMEOUT).and_then(|mut stream| {

@@ -3,6 +3,7 @@
 pub(crate) mod client;
 mod screen;
 
+use super::reserve;
 use crate::failure::Failure;
 use crate::output::{Output, OutputArgs, bytes};
 use client::Server;
@@ -99,6 +100,9 @@ fn print(output: &mut Output, status: &Status) -> Result<(), Failure> {
     for line in on_flash(status) {
         output.line(line)?;
     }
+    for reservation in &status.reservations {
+        output.line(reserve::words(reservation, status.at_unix_ms))?;
+    }
     for line in troubles(status) {
         output.line(line)?;
     }
@@ -166,6 +170,9 @@ pub(super) fn troubles(status: &Status) -> Vec<String> {
             status.controller.restarts
         ));
     }
+    if let Some(trouble) = &status.reservations_trouble {
+        lines.push(format!("! no reservation stands: {trouble}"));
+    }
     if let Some(trouble) = &status.history.trouble {
         lines.push(format!("! history is not written ({} rows lost): {trouble}", status.history.rows_lost));
     }
@@ -195,7 +202,7 @@ pub(super) fn rows(volume: &VolumeStatus) -> Vec<[String; 9]> {
     let objective = |objective: Option<&ObjectiveStatus>| match objective {
         None => ["-".to_owned(), "-".to_owned(), "-".to_owned()],
         Some(objective) => [
-            objective.objective.clone(),
+            named(objective),
             objective.value.map_or("-".to_owned(), |value| quantity(value, &objective.unit)),
             objective.conforming_share.map_or("-".to_owned(), |share| {
                 format!("{:.0}% of {:.0}%", share * 100.0, objective.conforming_share_target * 100.0)
@@ -220,6 +227,14 @@ pub(super) fn rows(volume: &VolumeStatus) -> Vec<[String; 9]> {
         rows.push([empty(), empty(), words, now, conforming, empty(), empty(), empty(), empty()]);
     }
     rows
+}
+
+/// An objective in words, with the reservation that it is of.
+pub(crate) fn named(objective: &ObjectiveStatus) -> String {
+    match objective.reservation {
+        None => objective.objective.clone(),
+        Some(id) => format!("{} (reservation {id})", objective.objective),
+    }
 }
 
 /// A number of an objective, in a unit that people read.

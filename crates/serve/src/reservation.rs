@@ -1,0 +1,455 @@
+//! Reservations: promises for a while, made while the daemon runs, as in "20,000 requests/s on these two volumes for 40 minutes".
+//!
+//! While one stands, its objectives are judged and served beside those of the configuration; it ends by itself. Where a file is configured, what
+//! stands and what is to come outlasts a restart. Not here: what is done to keep them, which is the controller's.
+//! Invariant: what was answered as made is in the file, where there is one, before it is answered.
+//! Source: SANCache's goals by API; who gets how much of a rate that several volumes share is ours.
+
+use crate::config::VolumeConfig;
+use forebay_control::{Objective, Operations, Statistic, Target};
+use forebay_units::Nanos;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use thiserror::Error;
+
+/// Reservations at once.
+pub const RESERVATIONS_MAX: usize = 64;
+/// How far ahead one may reach.
+const AHEAD_MAX: Duration = Duration::from_secs(366 * 86_400);
+/// Names the layout of the file.
+const SCHEMA: &str = "forebay.reservations/1";
+
+/// What somebody asks for; the body of `POST /api/v1/reservations`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReservationRequest {
+    /// For which volumes.
+    pub volumes: Vec<String>,
+    /// Requests per second of all of them together; each is promised an equal part.
+    #[serde(default)]
+    pub iops: Option<f64>,
+    /// Mean latency of the requests of each, in seconds.
+    #[serde(default)]
+    pub latency_s: Option<f64>,
+    /// How long it stands.
+    pub duration_s: f64,
+    /// When it begins, milliseconds since 1970; at once unless set.
+    #[serde(default)]
+    pub from_unix_ms: Option<i64>,
+    /// How much a violation weighs against that of other objectives of its priority; 1 unless set.
+    #[serde(default)]
+    pub weight: Option<f64>,
+    /// Objectives of a higher priority are served first; 1 unless set, above those of the configuration.
+    #[serde(default)]
+    pub priority: Option<u8>,
+}
+
+/// A reservation that was made.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reservation {
+    /// Its number, by which it is cancelled.
+    pub id: u64,
+    /// For which volumes.
+    pub volumes: Vec<String>,
+    /// Requests per second of all of them together.
+    pub iops: Option<f64>,
+    /// Mean latency of the requests of each, in seconds.
+    pub latency_s: Option<f64>,
+    /// When it begins, milliseconds since 1970.
+    pub from_unix_ms: i64,
+    /// When it ends.
+    pub until_unix_ms: i64,
+    /// How much a violation weighs.
+    pub weight: f64,
+    /// Objectives of a higher priority are served first.
+    pub priority: u8,
+}
+
+impl Reservation {
+    /// Whether it stands at `at_unix_ms`.
+    pub fn is_active(&self, at_unix_ms: i64) -> bool {
+        (self.from_unix_ms..self.until_unix_ms).contains(&at_unix_ms)
+    }
+
+    /// What it promises each of its volumes, judged over `window`.
+    pub fn objectives(&self, window: Nanos) -> impl Iterator<Item = Objective> {
+        let operations = Operations::All;
+        let part = self.volumes.len().max(1) as f64;
+        let floor = self.iops.map(|iops| Target::IopsFloor { at_least: iops / part, operations });
+        let bound = self.latency_s.map(|latency| Target::Latency {
+            statistic: Statistic::Mean,
+            at_most: Nanos::from_secs_f64(latency),
+            operations,
+        });
+        let (weight, priority) = (self.weight, self.priority);
+        let objective = move |target| Objective { weight, priority, ..Objective::new(target).over(window) };
+        floor.into_iter().chain(bound).map(objective)
+    }
+}
+
+/// Why a reservation is not made or cancelled.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[non_exhaustive]
+pub enum ReservationError {
+    /// A field cannot be what it is.
+    #[error("`{field}` is {found}, expected {expected}")]
+    Refused {
+        /// Which.
+        field: &'static str,
+        /// What it is.
+        found: String,
+        /// What it may be.
+        expected: String,
+    },
+    /// There are as many as there may be.
+    #[error(
+        "there are {RESERVATIONS_MAX} reservations, and no more at once: cancel one, or wait until one ends"
+    )]
+    Full,
+    /// None has this number.
+    #[error("there is no reservation {id}")]
+    Unknown {
+        /// The number.
+        id: u64,
+    },
+    /// It could not be kept, and so was not made.
+    #[error("the file of reservations `{path}` cannot be {verb}: {reason}")]
+    NotKept {
+        /// Where.
+        path: String,
+        /// `read` or `written`.
+        verb: &'static str,
+        /// Why.
+        reason: String,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    schema: String,
+    next: u64,
+    reservations: Vec<Reservation>,
+}
+
+/// All reservations that stand or are to come.
+#[derive(Debug)]
+pub(crate) struct ReservationBook {
+    /// In the order in which they were made.
+    reservations: Vec<Reservation>,
+    next: u64,
+    file: Option<PathBuf>,
+    /// Why nothing can be kept. A file that is not understood is not overwritten.
+    trouble: Option<ReservationError>,
+}
+
+impl ReservationBook {
+    /// Those that `file` keeps, without what has ended and without volumes that are no longer in `volumes`.
+    pub(crate) fn open(file: Option<PathBuf>, volumes: &[VolumeConfig], now_unix_ms: i64) -> ReservationBook {
+        let mut book = ReservationBook { reservations: Vec::new(), next: 1, file, trouble: None };
+        let Some(path) = &book.file else { return book };
+        match read(path) {
+            Ok(None) => {}
+            Ok(Some(kept)) => {
+                book.next = kept.next;
+                book.reservations = kept.reservations;
+                for reservation in &mut book.reservations {
+                    let known = |name: &String| volumes.iter().any(|volume| volume.name == *name);
+                    if let Some(gone) = reservation.volumes.iter().find(|name| !known(name)) {
+                        let id = reservation.id;
+                        tracing::error!(
+                            id,
+                            volume = gone,
+                            "a reservation is ended: a volume of it is no longer configured"
+                        );
+                        reservation.until_unix_ms = i64::MIN;
+                    }
+                }
+                book.end(now_unix_ms);
+            }
+            Err(reason) => {
+                let path = path.display().to_string();
+                let error = ReservationError::NotKept { path, verb: "read", reason };
+                tracing::error!(%error, "no reservation stands, and none can be made");
+                book.trouble = Some(error);
+            }
+        }
+        book
+    }
+
+    /// Makes a reservation.
+    ///
+    /// # Errors
+    /// [`ReservationError`]; nothing has changed then.
+    pub(crate) fn make(
+        &mut self,
+        request: ReservationRequest,
+        volumes: &[VolumeConfig],
+        now_unix_ms: i64,
+    ) -> Result<Reservation, ReservationError> {
+        let reservation = checked(request, volumes, now_unix_ms, self.next)?;
+        self.end(now_unix_ms);
+        if self.reservations.len() >= RESERVATIONS_MAX {
+            return Err(ReservationError::Full);
+        }
+        self.reservations.push(reservation.clone());
+        self.next += 1;
+        if let Err(error) = self.keep() {
+            self.reservations.pop();
+            self.next -= 1;
+            return Err(error);
+        }
+        Ok(reservation)
+    }
+
+    /// Ends a reservation before its time; what it was.
+    ///
+    /// # Errors
+    /// [`ReservationError`]; nothing has changed then.
+    pub(crate) fn cancel(&mut self, id: u64) -> Result<Reservation, ReservationError> {
+        let at = self.reservations.iter().position(|reservation| reservation.id == id);
+        let at = at.ok_or(ReservationError::Unknown { id })?;
+        let cancelled = self.reservations.remove(at);
+        if let Err(error) = self.keep() {
+            self.reservations.insert(at, cancelled);
+            return Err(error);
+        }
+        Ok(cancelled)
+    }
+
+    /// Forgets those that have ended. The file follows with the next change: what has ended in it is not read.
+    pub(crate) fn end(&mut self, now_unix_ms: i64) {
+        self.reservations.retain(|reservation| {
+            let stands = now_unix_ms < reservation.until_unix_ms;
+            if !stands {
+                tracing::info!(id = reservation.id, "a reservation has ended");
+            }
+            stands
+        });
+    }
+
+    /// Those that stand and those to come, in the order in which they were made.
+    pub(crate) fn all(&self) -> &[Reservation] {
+        &self.reservations
+    }
+
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.trouble.as_ref().map(ToString::to_string)
+    }
+
+    /// Whether they outlast a restart.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.file.is_some() && self.trouble.is_none()
+    }
+
+    /// Writes all of them beside the file, and puts that in its place.
+    fn keep(&self) -> Result<(), ReservationError> {
+        if let Some(trouble) = &self.trouble {
+            return Err(trouble.clone());
+        }
+        let Some(path) = &self.file else { return Ok(()) };
+        let kept =
+            Kept { schema: SCHEMA.to_owned(), next: self.next, reservations: self.reservations.clone() };
+        write(path, &kept).map_err(|error| {
+            let path = path.display().to_string();
+            ReservationError::NotKept { path, verb: "written", reason: error.to_string() }
+        })
+    }
+}
+
+fn read(path: &Path) -> Result<Option<Kept>, String> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+    };
+    let kept: Kept = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    if kept.schema != SCHEMA {
+        return Err(format!("found layout `{}`, expected `{SCHEMA}`", kept.schema));
+    }
+    Ok(Some(kept))
+}
+
+fn write(path: &Path, kept: &Kept) -> std::io::Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let beside = PathBuf::from(name);
+    let mut file = File::create(&beside)?;
+    serde_json::to_writer_pretty(&mut file, kept)?;
+    file.write_all(b"\n")?;
+    file.sync_all()?;
+    std::fs::rename(&beside, path)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
+}
+
+fn checked(
+    request: ReservationRequest,
+    volumes: &[VolumeConfig],
+    now_unix_ms: i64,
+    id: u64,
+) -> Result<Reservation, ReservationError> {
+    let refusal = |field, found: String, expected: &str| ReservationError::Refused {
+        field,
+        found,
+        expected: expected.to_owned(),
+    };
+    let refused = |field, found, expected: &str| Err(refusal(field, found, expected));
+    if request.volumes.is_empty() {
+        return refused("volumes", "empty".to_owned(), "at least one volume");
+    }
+    for (at, name) in request.volumes.iter().enumerate() {
+        if !volumes.iter().any(|volume| volume.name == *name) {
+            let names: Vec<String> = volumes.iter().map(|volume| format!("`{}`", volume.name)).collect();
+            return refused("volumes", format!("`{name}`"), &format!("one of {}", names.join(", ")));
+        }
+        if request.volumes[..at].contains(name) {
+            return refused("volumes", format!("`{name}` twice"), "each volume once");
+        }
+    }
+    if request.iops.is_none() && request.latency_s.is_none() {
+        return refused("iops", "absent, and so is `latency_s`".to_owned(), "one of them, or both");
+    }
+    let within = |field, value: Option<f64>, least: f64, most: f64| match value {
+        Some(value) if !(value >= least && value <= most) => {
+            Err(refusal(field, value.to_string(), &format!("a number from {least} to {most}")))
+        }
+        _ => Ok(()),
+    };
+    // NaN is refused with the rest.
+    within("iops", request.iops, 0.001, 1e9)?;
+    within("latency_s", request.latency_s, 1e-6, 3_600.0)?;
+    within("weight", request.weight, 1e-6, 1e6)?;
+    within("duration_s", Some(request.duration_s), 1.0, AHEAD_MAX.as_secs_f64())?;
+    let ahead_ms = AHEAD_MAX.as_millis() as i64;
+    let from_unix_ms = request.from_unix_ms.unwrap_or(now_unix_ms);
+    if from_unix_ms > now_unix_ms.saturating_add(ahead_ms) {
+        return refused("from_unix_ms", from_unix_ms.to_string(), "at most a year ahead");
+    }
+    let until_unix_ms = from_unix_ms.saturating_add((request.duration_s * 1e3) as i64);
+    if until_unix_ms <= now_unix_ms {
+        return refused("from_unix_ms", from_unix_ms.to_string(), "a time at which it has not ended yet");
+    }
+    Ok(Reservation {
+        id,
+        volumes: request.volumes,
+        iops: request.iops,
+        latency_s: request.latency_s,
+        from_unix_ms,
+        until_unix_ms,
+        weight: request.weight.unwrap_or(1.0),
+        priority: request.priority.unwrap_or(1),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::OriginConfig;
+    use forebay_units::Bytes;
+
+    const NOW: i64 = 1_000_000;
+
+    fn volumes() -> Vec<VolumeConfig> {
+        ["a", "b"].map(|name| VolumeConfig::new(name, OriginConfig::Memory { size: Bytes::mib(1) })).to_vec()
+    }
+
+    fn request() -> ReservationRequest {
+        ReservationRequest {
+            volumes: vec!["a".to_owned(), "b".to_owned()],
+            iops: Some(20_000.0),
+            latency_s: Some(0.005),
+            duration_s: 2_400.0,
+            from_unix_ms: None,
+            weight: None,
+            priority: None,
+        }
+    }
+
+    #[test]
+    fn a_rate_is_shared_out_and_a_latency_is_everybodys() {
+        let mut book = ReservationBook::open(None, &volumes(), NOW);
+        let made = book.make(request(), &volumes(), NOW).unwrap();
+        assert_eq!((made.id, made.until_unix_ms, made.priority), (1, NOW + 2_400_000, 1));
+        let objectives: Vec<String> = made
+            .objectives(Nanos::secs(20))
+            .map(|objective| format!("{objective} over {}", objective.window))
+            .collect();
+        assert_eq!(objectives.len(), 2);
+        assert!(objectives[0].contains("10000") && objectives[0].ends_with("over 20s"), "{objectives:?}");
+        assert!(objectives[1].contains("5ms"), "{objectives:?}");
+        // It stands from its first to before its last millisecond.
+        let stands = [NOW - 1, NOW, NOW + 2_399_999, NOW + 2_400_000].map(|at| made.is_active(at));
+        assert_eq!(stands, [false, true, true, false]);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_by_field() {
+        type Change = fn(&mut ReservationRequest);
+        let cases: [(Change, &str); 15] = [
+            (|r| r.volumes.clear(), "volumes"),
+            (|r| r.volumes.push("c".to_owned()), "volumes"),
+            (|r| r.volumes.push("a".to_owned()), "volumes"),
+            (|r| (r.iops, r.latency_s) = (None, None), "iops"),
+            (|r| r.iops = Some(0.0), "iops"),
+            (|r| r.iops = Some(f64::NAN), "iops"),
+            (|r| r.iops = Some(1e10), "iops"),
+            (|r| r.latency_s = Some(-1.0), "latency_s"),
+            (|r| r.weight = Some(0.0), "weight"),
+            (|r| r.duration_s = 0.0, "duration_s"),
+            (|r| r.duration_s = f64::INFINITY, "duration_s"),
+            (|r| r.duration_s = 1e18, "duration_s"),
+            (|r| r.from_unix_ms = Some(i64::MAX), "from_unix_ms"),
+            (|r| r.from_unix_ms = Some(i64::MIN), "from_unix_ms"),
+            (|r| r.from_unix_ms = Some(NOW - 2_400_000), "from_unix_ms"),
+        ];
+        let mut book = ReservationBook::open(None, &volumes(), NOW);
+        for (change, expected) in cases {
+            let mut request = request();
+            change(&mut request);
+            match book.make(request, &volumes(), NOW) {
+                Err(ReservationError::Refused { field, .. }) => assert_eq!(field, expected),
+                other => panic!("{expected}: {other:?}"),
+            }
+        }
+        assert!(book.all().is_empty());
+        assert_eq!(book.cancel(7), Err(ReservationError::Unknown { id: 7 }));
+    }
+
+    #[test]
+    fn there_is_a_maximum_and_the_end_makes_room() {
+        let mut book = ReservationBook::open(None, &volumes(), NOW);
+        (0..RESERVATIONS_MAX).for_each(|_| drop(book.make(request(), &volumes(), NOW).unwrap()));
+        assert_eq!(book.make(request(), &volumes(), NOW), Err(ReservationError::Full));
+        assert_eq!(book.make(request(), &volumes(), NOW + 2_400_000).unwrap().id, 65);
+        assert_eq!(book.all().len(), 1);
+    }
+
+    #[test]
+    fn the_file_outlasts_a_restart_and_a_strange_one_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("reservations.json");
+        let open = |now| ReservationBook::open(Some(path.clone()), &volumes(), now);
+        let mut book = open(NOW);
+        let later = ReservationRequest { from_unix_ms: Some(NOW + 5_000_000), ..request() };
+        let (first, second) = (book.make(request(), &volumes(), NOW), book.make(later, &volumes(), NOW));
+        let (first, second) = (first.unwrap(), second.unwrap());
+        let third = book.make(request(), &volumes(), NOW).unwrap();
+        book.cancel(third.id).unwrap();
+        assert_eq!(open(NOW).all(), [first, second.clone()]);
+        // The first has ended meanwhile; numbers are not used again.
+        let mut book = open(NOW + 3_000_000);
+        assert_eq!(book.all(), [second]);
+        assert_eq!(book.make(request(), &volumes(), NOW + 3_000_000).unwrap().id, 4);
+        // Without one of its volumes a reservation says something else than what was promised.
+        assert!(ReservationBook::open(Some(path.clone()), &volumes()[..1], NOW).all().is_empty());
+        std::fs::write(&path, "{}").unwrap();
+        let mut book = open(NOW);
+        assert!(!book.is_kept() && book.trouble().is_some());
+        assert!(matches!(book.make(request(), &volumes(), NOW), Err(ReservationError::NotKept { .. })));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}");
+    }
+}
