@@ -229,7 +229,7 @@ pub struct Outcome {
     pub requests: u64,
     /// Client requests answered.
     pub answered: u64,
-    /// What was to be known before the run.
+    /// What was to be known before the run, and what it had to shed.
     pub flags: Vec<Flag>,
     /// Volumes in the order of the scenario.
     pub volumes: Vec<VolumeSeries>,

@@ -184,9 +184,10 @@ impl<'a> Simulation<'a> {
         traces: &'a Traces,
         seed: Option<u64>,
     ) -> Result<Simulation<'a>, RunError> {
-        let flags = scenario.check()?;
+        let mut flags = scenario.check()?;
         let seed = seed.unwrap_or(scenario.seed);
         check_traces(scenario, traces)?;
+        scenario.flag_traces(traces, &mut flags);
         let mut world = World::new(scenario.cache.hit_latency);
         let mut origins = Vec::new();
         for (at, table) in scenario.origin.iter().enumerate() {
@@ -571,7 +572,7 @@ impl<'a> Simulation<'a> {
         let outstanding = self.world.in_flight().0 as u64;
         assert_eq!(self.requests, self.replies + outstanding, "a request was lost or answered twice");
         let measure_from = self.scenario.measure_from;
-        let volumes = self
+        let volumes: Vec<VolumeSeries> = self
             .clients
             .into_iter()
             .zip(&self.scenario.volume)
@@ -583,6 +584,8 @@ impl<'a> Simulation<'a> {
                 intervals: client.rows,
             })
             .collect();
+        let mut flags = self.flags;
+        self.scenario.flag_shed(&volumes, &mut flags);
         Outcome {
             scenario: self.scenario.name.clone(),
             seed: self.seed,
@@ -592,7 +595,7 @@ impl<'a> Simulation<'a> {
             events: self.events,
             requests: self.requests,
             answered: self.replies,
-            flags: self.flags,
+            flags,
             volumes,
             origins: self.origins,
             decisions: self.decisions,

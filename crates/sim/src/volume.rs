@@ -9,13 +9,12 @@ use crate::calendar::{Calendar, Planned};
 use crate::interval::Recorder;
 use crate::load::Asked;
 use crate::origin::Origin;
-use crate::scenario::PolicyName;
 use crate::slab::{Chains, NONE, Slab};
 use foldhash::fast::FixedState;
 use forebay_cache::{Inserted, Insertion, Partition, Progress, Refusal, Statistics};
 use forebay_control::ZoneRange;
 use forebay_locality::LiveObserver;
-use forebay_policy::{Fifo, Lru, TwoPool};
+use forebay_policy::{Fifo, Lru, Policy, PolicyKind, TwoPool};
 use forebay_units::{BlockIndex, BlockSize, ByteRange, Nanos};
 use hashbrown::HashMap;
 use std::collections::VecDeque;
@@ -35,6 +34,8 @@ pub(crate) enum Cache {
     TwoPool(Box<Partition<TwoPool>>),
     Lru(Box<Partition<Lru>>),
     Fifo(Box<Partition<Fifo>>),
+    /// Any other policy, behind a pointer.
+    Other(Box<Partition<Box<dyn Policy + Send>>>),
 }
 
 macro_rules! each {
@@ -43,16 +44,18 @@ macro_rules! each {
             Cache::TwoPool($partition) => $what,
             Cache::Lru($partition) => $what,
             Cache::Fifo($partition) => $what,
+            Cache::Other($partition) => $what,
         }
     };
 }
 
 impl Cache {
-    pub(crate) fn new(policy: PolicyName, quota: u64) -> Cache {
+    pub(crate) fn new(policy: PolicyKind, quota: u64) -> Cache {
         match policy {
-            PolicyName::TwoPool => Cache::TwoPool(Box::new(Partition::new(TwoPool::default(), quota, 0))),
-            PolicyName::Lru => Cache::Lru(Box::new(Partition::new(Lru::new(), quota, 0))),
-            PolicyName::Fifo => Cache::Fifo(Box::new(Partition::new(Fifo::new(), quota, 0))),
+            PolicyKind::TwoPool => Cache::TwoPool(Box::new(Partition::new(TwoPool::default(), quota, 0))),
+            PolicyKind::Lru => Cache::Lru(Box::new(Partition::new(Lru::new(), quota, 0))),
+            PolicyKind::Fifo => Cache::Fifo(Box::new(Partition::new(Fifo::new(), quota, 0))),
+            other => Cache::Other(Box::new(Partition::new(other.new_policy(), quota, 0))),
         }
     }
 

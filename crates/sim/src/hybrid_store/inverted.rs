@@ -1,9 +1,10 @@
 //! Two workloads in one cache, of which the busier has the looser objective: the paper's inversion, and who removes it.
 
 use super::{Law, PUBLISHED, Phase, Setup, conforming, mean, windows};
-use crate::scenario::{PolicyName, Sizing};
+use crate::scenario::Sizing;
 use crate::simulation::RunError;
 use forebay_control::eafc::Decrement;
+use forebay_policy::PolicyKind;
 use forebay_units::{Bytes, Nanos};
 use serde::Serialize;
 
@@ -39,7 +40,7 @@ pub fn inverted(
     let workloads = [("strict", 3.0, 0.2), ("loose", 8.0, 0.8)];
     let set = Bytes(PUBLISHED.working_set.get() / 2);
     let (half, end) = (setup.duration.as_secs_f64() / 2.0, setup.duration.as_secs_f64());
-    let halves = Law::Static(Bytes(shared.get() / 2), PolicyName::Lru);
+    let halves = Law::Static(Bytes(shared.get() / 2), PolicyKind::Lru);
     let mut rows = Vec::new();
     for (name, law) in [
         ("one shared LRU", Law::Vanilla),

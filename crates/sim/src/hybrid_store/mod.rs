@@ -16,12 +16,13 @@ pub use varying::{PhaseRow, Varying, varying};
 use crate::load::Traces;
 use crate::outcome::Outcome;
 use crate::scenario::{
-    ArrivalKind, CacheTable, Distribution, LoadTable, ObjectiveTable, OriginKind, OriginTable, PolicyName,
-    Queues, Scenario, ScenarioError, Sizing, VolumeTable,
+    ArrivalKind, CacheTable, Distribution, LoadTable, ObjectiveTable, OriginKind, OriginTable, Queues,
+    Scenario, ScenarioError, Sizing, VolumeTable,
 };
 use crate::simulation::{RunError, Simulation};
 use forebay_control::ControlConfig;
 use forebay_control::eafc::{Decrement, EafcRules};
+use forebay_policy::PolicyKind;
 use forebay_units::{Bytes, Nanos};
 use serde::Serialize;
 
@@ -113,7 +114,7 @@ pub enum Law {
     /// One LRU cache as large as the working set, for all: not partitioned.
     Vanilla,
     /// Partitioned, of a size that never changes, under this policy.
-    Static(Bytes, PolicyName),
+    Static(Bytes, PolicyKind),
     /// Partitioned and dynamic, as the paper: how it shrinks, and the conformance percentile.
     Eafc(Decrement, f64),
     /// Partitioned and dynamic: the daemon's controller, with the share of windows that must conform.
@@ -122,11 +123,11 @@ pub enum Law {
 
 impl Law {
     /// Vanilla and the paper's caches are LRU; Forebay's is the daemon's.
-    fn policy(self) -> PolicyName {
+    fn policy(self) -> PolicyKind {
         match self {
-            Law::Vanilla | Law::Eafc(..) => PolicyName::Lru,
+            Law::Vanilla | Law::Eafc(..) => PolicyKind::Lru,
             Law::Static(_, policy) => policy,
-            Law::Forebay(_) => PolicyName::TwoPool,
+            Law::Forebay(_) => PolicyKind::TwoPool,
         }
     }
 }

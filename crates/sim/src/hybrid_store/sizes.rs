@@ -2,9 +2,9 @@
 
 use super::{Law, PUBLISHED, Setup, conforming, mean, static_windows, windows};
 use crate::outcome::Outcome;
-use crate::scenario::PolicyName;
 use crate::simulation::RunError;
 use forebay_control::eafc::Decrement;
+use forebay_policy::PolicyKind;
 use forebay_units::Bytes;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -85,7 +85,7 @@ pub struct Sizes {
 /// Static runs under one policy, each made once.
 struct Statics<'a> {
     setup: &'a Setup,
-    policy: PolicyName,
+    policy: PolicyKind,
     runs: BTreeMap<u64, Vec<f64>>,
 }
 
@@ -127,7 +127,7 @@ pub fn sizes(setup: &Setup, percentiles: &[f64], tell: &mut dyn FnMut(&str)) -> 
     let vanilla_bytes = PUBLISHED.working_set.as_f64();
     let (half, end) = (setup.duration.as_secs_f64() / 2.0, setup.duration.as_secs_f64());
     let make = |policy| Statics { setup, policy, runs: BTreeMap::new() };
-    let (mut statics, mut pools) = (make(PolicyName::Lru), make(PolicyName::TwoPool));
+    let (mut statics, mut pools) = (make(PolicyKind::Lru), make(PolicyKind::TwoPool));
     tell("no cache");
     let uncached = statics.windows(0)?;
     let uncached_mean_ms = (!uncached.is_empty()).then(|| mean(uncached));

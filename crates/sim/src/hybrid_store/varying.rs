@@ -1,9 +1,9 @@
 //! Load and working set that change: what the laws have in every phase, against the least static size of that phase.
 
 use super::{Law, PUBLISHED, Phase, Setup, conforming, mean, static_windows, windows};
-use crate::scenario::PolicyName;
 use crate::simulation::RunError;
 use forebay_control::eafc::Decrement;
+use forebay_policy::PolicyKind;
 use forebay_units::{Bytes, Nanos};
 use serde::Serialize;
 
@@ -124,7 +124,7 @@ pub fn varying(setup: &Setup, objective_ms: f64, tell: &mut dyn FnMut(&str)) -> 
 fn optimum(setup: &Setup, phase: &Phase, objective_ms: f64) -> Result<Option<f64>, RunError> {
     let alone = Phase { from: Nanos::ZERO, ..*phase };
     let suffices = |step: u64| -> Result<bool, RunError> {
-        let law = Law::Static(Bytes(phase.working_set.get() * step / STEPS), PolicyName::Lru);
+        let law = Law::Static(Bytes(phase.working_set.get() * step / STEPS), PolicyKind::Lru);
         let volume = setup.volume("specsfs", &[alone], law);
         let objective = setup.objective("specsfs", objective_ms, PERCENTILE / 100.0);
         let found = static_windows(setup, &setup.scenario(law, vec![volume], vec![objective]))?;

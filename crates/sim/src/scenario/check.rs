@@ -106,6 +106,20 @@ pub enum ScenarioError {
         /// The most that it serves.
         at_most: f64,
     },
+    /// Bytes or requests that must pass through something that never takes so many.
+    #[error("{what} can never keep up: {asked} from {at} on, and it does {at_most} at most")]
+    Narrow {
+        /// Which key.
+        key: String,
+        /// What is too narrow.
+        what: String,
+        /// What is asked of it.
+        asked: String,
+        /// From when on.
+        at: Nanos,
+        /// What it can do.
+        at_most: String,
+    },
     /// Volumes that do not fit on their device.
     #[error("the volumes of origin `{origin}` need {needed}, it has {capacity}")]
     DisksTooSmall {
@@ -131,6 +145,7 @@ impl ScenarioError {
             | ScenarioError::BelowFastestTier { key, .. }
             | ScenarioError::BeyondClients { key, .. }
             | ScenarioError::Overload { key, .. }
+            | ScenarioError::Narrow { key, .. }
             | ScenarioError::DisksTooSmall { key, .. } => key,
         }
     }
@@ -220,6 +235,9 @@ impl Scenario {
         for origin in 0..self.origin.len() {
             self.check_rates(origin, &mut flags)?;
         }
+        self.check_lanes()?;
+        self.flag_objectives(&mut flags);
+        self.flag_closed_loops(&mut flags);
         Ok(flags)
     }
 
@@ -358,6 +376,24 @@ impl Scenario {
         let fixed = origin.disk == Some(DiskName::Fixed);
         if fixed && origin.service.is_none_or(|service| service == Nanos::ZERO) {
             missing(format!("origin[{at}]"), "service", "`disk = \"fixed\"`")?;
+        }
+        for (field, span, most, expected) in [
+            ("service", origin.service, Nanos::secs(10), "at most 10 s"),
+            ("seek_average", origin.seek_average, Nanos::secs(1), "at most 1 s"),
+            ("rotation", origin.rotation, Nanos::secs(1), "at most 1 s"),
+        ] {
+            if let Some(found) = span.filter(|span| *span > most) {
+                out_of_range(key(field), found, expected)?;
+            }
+        }
+        if let Some(array) = &origin.array {
+            for (field, share) in
+                [("array.dirty_share_max", array.dirty_share_max), ("array.flush_share", array.flush_share)]
+            {
+                if let Some(found) = share.filter(|share| !(0.0..=0.9).contains(share)) {
+                    out_of_range(key(field), found, "from 0 to 0.9")?;
+                }
+            }
         }
         let made = DiskGroup::new(origin.disks()).map(|group| group.capacity_bytes());
         let made = match (made, origin.array_cache()) {
@@ -613,103 +649,29 @@ impl Scenario {
                     return Err(ScenarioError::BelowFastestTier { key, bound: at_most, because, least });
                 }
             }
-            Target::IopsFloor { at_least, .. } => {
+            Target::IopsFloor { at_least, .. } | Target::BandwidthFloor { at_least, .. } => {
                 let closed = volume.load.iter().filter(|load| load.arrivals == ArrivalKind::Closed);
                 for load in closed {
+                    let (iops, key) = match table.iops {
+                        Some(iops) => (iops, key("iops")),
+                        None => (at_least / load.request_bytes(volume) as f64, key("bandwidth_per_second")),
+                    };
                     let least = self.hit_least(volume) + load.think.unwrap_or(Nanos::ZERO);
                     let clients = load.clients.unwrap_or(1);
                     let reachable = f64::from(clients) / least.as_secs_f64();
-                    if at_least > reachable {
-                        let key = key("iops");
-                        let iops = at_least;
+                    if iops > reachable {
                         return Err(ScenarioError::BeyondClients { key, iops, clients, least, reachable });
                     }
                 }
             }
-            Target::BandwidthFloor { .. } => {}
         }
         Ok(())
     }
 
     /// The shortest time that a hit of one block takes.
-    fn hit_least(&self, volume: &VolumeTable) -> Nanos {
+    pub(super) fn hit_least(&self, volume: &VolumeTable) -> Nanos {
         let block = volume.block_size.unwrap_or(Bytes::kib(4)).get();
         let appliance = self.appliance_of(volume).map(|at| self.appliance[at].least(block));
         self.cache.hit_latency + appliance.unwrap_or(Nanos::ZERO)
-    }
-
-    /// Compares what open loops ask of an origin with what it can serve, load by load.
-    fn check_rates(&self, origin: usize, flags: &mut Vec<Flag>) -> Result<(), ScenarioError> {
-        let members: Vec<(usize, &VolumeTable)> = self
-            .volume
-            .iter()
-            .enumerate()
-            .filter(|(_, volume)| self.origin_of(volume) == Some(origin))
-            .collect();
-        let mut instants: Vec<Nanos> =
-            members.iter().flat_map(|(_, volume)| volume.load.iter().map(|load| load.from)).collect();
-        instants.sort_unstable();
-        instants.dedup();
-        for at in instants {
-            // Random requests only: what is sequential costs a disk next to nothing.
-            let (mut all, mut unavoidable, mut busy, mut forced_busy) = (0.0, 0.0, 0.0, 0.0);
-            let mut worst: Option<(f64, usize, usize, super::arithmetic::Capacity)> = None;
-            for &(place, volume) in &members {
-                let Some((number, load)) =
-                    volume.load.iter().enumerate().rev().find(|(_, load)| load.from <= at)
-                else {
-                    continue;
-                };
-                let Some(rate) = load.rate.filter(|_| load.popularity != Popularity::Sequential) else {
-                    continue;
-                };
-                let bytes = load.request_size.map_or(volume.block_size().bytes(), Bytes::get);
-                let cached = match (self.cache.sizing, volume.cache) {
-                    (_, Some(cache)) => cache > Bytes::ZERO,
-                    (Sizing::Fixed, None) => self.cache.shared && self.cache.memory > Bytes::ZERO,
-                    (Sizing::Control | Sizing::Eafc, None) => {
-                        volume.may_cache && self.cache.memory > Bytes::ZERO
-                    }
-                };
-                let forced = if cached { rate * (1.0 - load.read_share) } else { rate };
-                let writes = 1.0 - load.read_share;
-                all += rate;
-                unavoidable += forced;
-                busy += rate / self.origin[origin].capacity(bytes, writes).typical;
-                let capacity = self.origin[origin].capacity(bytes, if cached { 1.0 } else { writes });
-                let share = forced / capacity.at_most;
-                forced_busy += share;
-                if worst.is_none_or(|(most, ..)| share > most) {
-                    worst = Some((share, place, number, capacity));
-                }
-            }
-            let Some((_, place, number, capacity)) = worst else { continue };
-            let key = format!("volume[{place}].load[{number}].rate");
-            let name = self.origin[origin].name.clone();
-            if forced_busy > 1.0 {
-                return Err(ScenarioError::Overload {
-                    key,
-                    origin: name,
-                    unavoidable,
-                    at,
-                    servers: capacity.servers,
-                    service: capacity.service,
-                    at_most: capacity.at_most,
-                });
-            }
-            if busy > 1.0 {
-                let message = format!(
-                    "from {at} on {all:.0} random requests/s are asked of origin `{name}`, which serves about {:.0} of \
-                     them in turn ({} at {} each): without a cache requests wait and are shed at the volumes' maximum; \
-                     with one, at least {:.0} % of them must be hits",
-                    all / busy,
-                    capacity.servers,
-                    capacity.service,
-                    100.0 * (1.0 - 1.0 / busy),
-                );
-                flags.push(Flag { key, message });
-            }
-        }
-        Ok(())
     }
 }

@@ -6,6 +6,7 @@
 mod arithmetic;
 mod check;
 mod devices;
+mod rates;
 mod text;
 
 pub use check::{Flag, ScenarioError};
@@ -16,6 +17,7 @@ pub use devices::{
 
 use forebay_control::eafc::EafcRules;
 use forebay_control::{ControlConfig, Objective, Operations, Statistic, Target};
+use forebay_policy::PolicyKind;
 use forebay_units::{BlockSize, Bytes, Nanos};
 use serde::Deserialize;
 use text::{optional, text};
@@ -74,7 +76,8 @@ pub struct CacheTable {
     /// Who decides the sizes.
     pub sizing: Sizing,
     /// Who leaves a full partition.
-    pub policy: PolicyName,
+    #[serde(deserialize_with = "text")]
+    pub policy: PolicyKind,
     /// One cache for all volumes, who compete for it, instead of a partition each; only with sizes that are fixed.
     pub shared: bool,
     /// The control interval; 10 s unless set.
@@ -88,7 +91,7 @@ impl Default for CacheTable {
             memory: Bytes::ZERO,
             hit_latency: Nanos::micros(150),
             sizing: Sizing::Control,
-            policy: PolicyName::TwoPool,
+            policy: PolicyKind::TwoPool,
             shared: false,
             interval: Nanos::secs(10),
         }
@@ -107,19 +110,6 @@ pub enum Sizing {
     /// The Hybrid Store paper's feedback controller, one for each volume with a latency objective and no `cache` of its
     /// own; they begin with a quarter of an equal share of the memory (ours).
     Eafc,
-}
-
-/// Which policy orders a partition.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PolicyName {
-    /// Single-touch and multi-touch pools, as in the daemon.
-    #[default]
-    TwoPool,
-    /// Least recently used.
-    Lru,
-    /// First in, first out.
-    Fifo,
 }
 
 /// A volume.
@@ -360,6 +350,26 @@ impl ObjectiveTable {
 }
 
 impl Scenario {
+    /// The same scenario with all that is planned for an instant moved nearer, so that it takes `duration`: a short form to try. Rates,
+    /// windows and the control interval stay as they are. No change where it takes no longer.
+    #[must_use]
+    pub fn within(mut self, duration: Nanos) -> Scenario {
+        let whole = self.duration;
+        if duration >= whole {
+            return self;
+        }
+        let nearer =
+            |at: Nanos| Nanos((u128::from(at.0) * u128::from(duration.0) / u128::from(whole.0)) as u64);
+        (self.duration, self.measure_from) = (duration, nearer(self.measure_from));
+        for load in self.volume.iter_mut().flat_map(|volume| &mut volume.load) {
+            load.from = nearer(load.from);
+        }
+        for objective in &mut self.objective {
+            (objective.from, objective.until) = (nearer(objective.from), objective.until.map(nearer));
+        }
+        self
+    }
+
     /// The place of a volume's appliance among the appliances; the first for none that is named.
     pub(crate) fn appliance_of(&self, volume: &VolumeTable) -> Option<usize> {
         match &volume.appliance {

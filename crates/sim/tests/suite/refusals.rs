@@ -2,6 +2,8 @@
 
 use crate::scenario;
 use forebay_sim::scenario::{Scenario, ScenarioError};
+use forebay_sim::{RecordedRequest, Simulation, Traces};
+use forebay_units::Nanos;
 
 const GOOD: &str = r#"
     name = "good"
@@ -76,6 +78,118 @@ fn doomed_scenarios_are_refused_with_the_arithmetic() {
     );
     let error = refused("\"5ms\"", "\"100us\"").to_string();
     assert_eq!(error, "100us cannot be kept: a hit in the fastest tier takes 150us");
+}
+
+const DISKS: &str = r#"
+    name = "disks"
+    duration = "60s"
+    cache.memory = "64MiB"
+    origin = [{ name = "o", type = "disks" }]
+    [[volume]]
+    name = "v"
+    size = "1GiB"
+    load = [{ arrivals = "poisson", rate = 100 }]
+"#;
+
+#[test]
+fn what_is_too_narrow_is_refused_with_the_arithmetic() {
+    let disks = |keys: &str, load: &str| {
+        let text = DISKS.replace("\"disks\" }]", &format!("\"disks\"{keys} }}]")).replace("rate = 100", load);
+        scenario(&text).check()
+    };
+    let said = |keys, load| disks(keys, load).expect_err(load).to_string();
+    // 100 writes of 4 KiB a second are 400 KiB/s.
+    assert_eq!(
+        said(", link_per_second = \"100KiB\"", "rate = 100, read_share = 0"),
+        "the link to origin `o` can never keep up: 400KiB/s from 0ns on, and it does 100KiB/s at most"
+    );
+    // Reads may all be hits; of a volume that may not be cached they may not.
+    assert_eq!(disks(", link_per_second = \"100KiB\"", "rate = 100"), Ok(Vec::new()));
+    // 3,000 sequential writes of 1 MiB each are 2.93 GiB/s; four disks of 200 MB/s at most do a quarter of that.
+    let sequential = "rate = 3000, read_share = 0, popularity = \"sequential\", request_size = \"1MiB\"";
+    assert!(
+        said("", sequential).starts_with("the disks of origin `o` can never keep up: 2.93GiB/s"),
+        "{}",
+        said("", sequential)
+    );
+    // What an array's cache takes, no disk need ever see: overwritten pages are written once.
+    assert!(disks(", array = { cache = \"1GiB\" }", sequential).is_ok());
+    for (keys, key) in [
+        (", array = { cache = \"1GiB\", dirty_share_max = nan }", "origin[0].array.dirty_share_max"),
+        (", array = { cache = \"1GiB\", flush_share = -0.1 }", "origin[0].array.flush_share"),
+        (", seek_average = \"10h\"", "origin[0].seek_average"),
+        (", rotation = \"2s\"", "origin[0].rotation"),
+        (", disk = \"fixed\", service = \"11s\"", "origin[0].service"),
+    ] {
+        assert_eq!(disks(keys, "rate = 1").expect_err(keys).key(), key);
+    }
+    // A worker that takes 20 ms for a request, hit or not, does 50 a second.
+    let appliance = format!("{DISKS}[[appliance]]\nname = \"a\"\nrequest_time = \"20ms\"\n");
+    assert_eq!(
+        scenario(&appliance).check().expect_err("100 requests/s").to_string(),
+        "a worker of appliance `a` can never keep up: 2.00 s of work per second from 0ns on, and it does 1.00 s of work per second at most"
+    );
+    let narrow = appliance.replace("request_time = \"20ms\"", "link_per_second = \"100KiB\"");
+    assert!(
+        scenario(&narrow)
+            .check()
+            .expect_err("400 KiB/s")
+            .to_string()
+            .starts_with("the link from appliance `a`")
+    );
+}
+
+#[test]
+fn objectives_that_say_nothing_and_loops_without_end_are_flagged() {
+    let flags = |from: &str, to: &str| {
+        let flags = scenario(&GOOD.replace(from, to)).check().expect(to);
+        flags.into_iter().map(|flag| format!("{}: {}", flag.key, flag.message)).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        flags("latency = \"5ms\"", "iops = 5000"),
+        ["objective[0].iops: nobody asks `v` for more than 100 requests/s: a floor of 5000 cannot be missed"]
+    );
+    assert_eq!(
+        flags("latency = \"5ms\"", "latency = \"5ms\"\nfrom = \"70s\""),
+        ["objective[0].from: it begins at 70s, and the run ends at 60s"]
+    );
+    assert_eq!(flags("latency = \"5ms\"", "latency = \"5ms\"\nwindow = \"30s\"\nfrom = \"40s\"").len(), 1);
+    // 64 clients, hits of 1 us, 60 s: 3.8e9 requests.
+    let text = GOOD
+        .replace("cache.memory = \"64MiB\"", "cache = { memory = \"64MiB\", hit_latency = \"1us\" }")
+        .replace("arrivals = \"poisson\", rate = 100", "arrivals = \"closed\", clients = 64");
+    let flags = scenario(&text).check().expect("it can be run");
+    assert!(flags[0].message.contains("would ask 3.8e9 times within 60s"), "{flags:?}");
+    // A floor in bytes is as far beyond two clients as one in requests.
+    let text = GOOD
+        .replace("arrivals = \"poisson\", rate = 100", "arrivals = \"closed\", clients = 2")
+        .replace("latency = \"5ms\"", "bandwidth_per_second = \"1GiB\"");
+    let error = scenario(&text).check().expect_err("2 clients");
+    assert_eq!(error.key(), "objective[0].bandwidth_per_second");
+    // 1 GiB/s are 262,144 blocks of 4 KiB.
+    assert!(error.to_string().starts_with("262144 requests/s cannot be reached: 2 clients"), "{error}");
+}
+
+#[test]
+fn a_trace_faster_than_its_devices_is_flagged_before_and_after() {
+    let text = GOOD.replace(
+        "arrivals = \"poisson\", rate = 100",
+        "arrivals = \"trace\", trace = \"t\", outstanding_max = 16",
+    );
+    let scenario = scenario(&text);
+    // 1,000 writes a second for 10 s; two servers of 10 ms serve 200.
+    let requests: Vec<RecordedRequest> = (0..10_000)
+        .map(|at| RecordedRequest { at: Nanos::millis(at), offset: at << 12, length: 4096, writes: true })
+        .collect();
+    let traces = Traces::from([((0, 0), requests.into())]);
+    let outcome = Simulation::new(&scenario, &traces, None).expect("it can be run").run();
+    let said: Vec<&str> = outcome.flags.iter().map(|flag| flag.message.as_str()).collect();
+    assert!(
+        said[0].starts_with("10000 requests within 9.999 s are 1000/s of 4.0 KiB, 100 % of them writes; origin `o` serves about 200"),
+        "{said:?}"
+    );
+    assert!(said[1].contains("requests were shed"), "{said:?}");
+    assert_eq!(said.len(), 2);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::document::Document;
 use crate::failure::{Context, Failure};
 use crate::output::{Output, OutputArgs, say, write_file};
 use forebay_sim::{RunError, Scenario, Simulation};
+use forebay_units::Nanos;
 use std::path::{Path, PathBuf};
 
 /// Run a scenario on virtual time, with the daemon's own controller.
@@ -26,6 +27,11 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
+    /// Play the whole plan of the scenario within this time, a short form for trying it: what is planned for an instant moves nearer, rates and
+    /// intervals stay [range: one control interval and more; default: as long as the scenario says]
+    #[arg(long, value_name = "TIME")]
+    within: Option<Nanos>,
+
     #[command(flatten)]
     output: OutputArgs,
 
@@ -37,6 +43,10 @@ pub(crate) struct SimArgs {
 pub(crate) fn run(args: &SimArgs) -> Result<(), Failure> {
     let document = Document::read(&args.scenario)?;
     let scenario: Scenario = document.parse()?;
+    let scenario = match args.within {
+        Some(within) => scenario.within(within),
+        None => scenario,
+    };
     // Before the traces: what is wrong is said at once.
     scenario.check().map_err(|error| place::failure(&document, error.key(), &error))?;
     let folder = args.scenario.parent().unwrap_or(Path::new(""));

@@ -1,0 +1,360 @@
+//! What loads ask of devices, links and appliances, held against what those can do, before the run and after it.
+//!
+//! Refused is what nothing could serve; flagged is what can be run and should be known. It is *not* a prediction: queues and caches are the
+//! run's. Invariant: what is refused could not be served by any order of the queues and any cache.
+
+use super::{
+    ArrivalKind, Flag, LoadTable, OriginKind, OriginTable, Popularity, Raid, Scenario, ScenarioError, Sizing,
+    VolumeTable,
+};
+use crate::load::Traces;
+use crate::outcome::VolumeSeries;
+use forebay_units::{Bytes, Nanos};
+
+/// Closed loops that could ask for more requests than this are flagged: the run may take a quarter of an hour, or be ended (ours).
+const CLOSED_REQUESTS_MAX: f64 = 1e9;
+
+impl LoadTable {
+    /// Bytes of one drawn request.
+    pub(super) fn request_bytes(&self, volume: &VolumeTable) -> u64 {
+        self.request_size.map_or(volume.block_size().bytes(), Bytes::get)
+    }
+}
+
+impl OriginTable {
+    /// Bytes per second that its media never exceed, and how many of them a byte written costs at least; `None` where that is not bounded:
+    /// what an array's cache takes, and overwrites there, never reaches the disks.
+    fn media(&self) -> Option<(f64, f64)> {
+        if self.kind != OriginKind::Disks || self.array.is_some() {
+            return None;
+        }
+        let group = self.disks();
+        let spindles = f64::from(group.spindles);
+        let rate = group.disk.rate_outer_bytes_s.max(group.disk.rate_inner_bytes_s) as f64;
+        let written = match self.raid.unwrap_or_default() {
+            Raid::Level0 => 1.0,
+            Raid::Level1 => 2.0,
+            Raid::Level4 | Raid::Level5 => spindles / (spindles - 1.0).max(1.0),
+        };
+        (rate > 0.0 && self.buffer.is_none()).then_some((spindles * rate, written))
+    }
+}
+
+/// What passes through something narrow from an instant on, and the load with most part in it.
+#[derive(Default)]
+struct Through {
+    amount: f64,
+    worst: Option<(f64, usize, usize)>,
+}
+
+impl Through {
+    fn add(&mut self, amount: f64, place: usize, number: usize) {
+        self.amount += amount;
+        if amount > 0.0 && self.worst.is_none_or(|(most, ..)| amount > most) {
+            self.worst = Some((amount, place, number));
+        }
+    }
+
+    /// Refuses what is above `at_most`.
+    fn check(
+        &self,
+        at: Nanos,
+        at_most: f64,
+        what: impl FnOnce() -> String,
+        said: impl Fn(f64) -> String,
+    ) -> Result<(), ScenarioError> {
+        match self.worst {
+            Some((_, place, number)) if self.amount > at_most => Err(ScenarioError::Narrow {
+                key: format!("volume[{place}].load[{number}].rate"),
+                what: what(),
+                asked: said(self.amount),
+                at,
+                at_most: said(at_most),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn bytes_per_second(bytes: f64) -> String {
+    format!("{}/s", Bytes(bytes as u64))
+}
+
+impl Scenario {
+    /// Whether any of a volume's reads may be answered without its origin.
+    fn may_be_cached(&self, volume: &VolumeTable) -> bool {
+        match (self.cache.sizing, volume.cache) {
+            (_, Some(cache)) => cache > Bytes::ZERO,
+            (Sizing::Fixed, None) => self.cache.shared && self.cache.memory > Bytes::ZERO,
+            (Sizing::Control | Sizing::Eafc, None) => volume.may_cache && self.cache.memory > Bytes::ZERO,
+        }
+    }
+
+    /// When any load takes the place of another.
+    fn changes_of_load(&self) -> Vec<Nanos> {
+        let mut instants: Vec<Nanos> =
+            self.volume.iter().flat_map(|volume| volume.load.iter().map(|load| load.from)).collect();
+        instants.sort_unstable();
+        instants.dedup();
+        instants
+    }
+
+    /// The open loop of each volume at an instant: place of the volume, number of the load, both, and requests per second.
+    fn open_at(&self, at: Nanos) -> impl Iterator<Item = (usize, usize, &VolumeTable, &LoadTable, f64)> {
+        self.volume.iter().enumerate().filter_map(move |(place, volume)| {
+            let (number, load) = volume.load.iter().enumerate().rev().find(|(_, load)| load.from <= at)?;
+            Some((place, number, volume, load, load.rate?))
+        })
+    }
+
+    /// Compares the bytes that must pass with what media and links carry, and the requests with what the appliances' workers do.
+    pub(super) fn check_lanes(&self) -> Result<(), ScenarioError> {
+        for at in self.changes_of_load() {
+            for (origin, table) in self.origin.iter().enumerate() {
+                let (mut there, mut back, mut media) =
+                    (Through::default(), Through::default(), Through::default());
+                let written_costs = table.media().map_or(0.0, |(_, written)| written);
+                for (place, number, volume, load, rate) in self.open_at(at) {
+                    if self.origin_of(volume) != Some(origin) {
+                        continue;
+                    }
+                    let bytes = rate * load.request_bytes(volume) as f64;
+                    let written = bytes * (1.0 - load.read_share);
+                    let read = if self.may_be_cached(volume) { 0.0 } else { bytes * load.read_share };
+                    there.add(written, place, number);
+                    back.add(read, place, number);
+                    media.add(written * written_costs + read, place, number);
+                }
+                let name = &table.name;
+                if let Some(link) = table.link_per_second.map(Bytes::as_f64) {
+                    there.check(at, link, || format!("the link to origin `{name}`"), bytes_per_second)?;
+                    back.check(at, link, || format!("the link from origin `{name}`"), bytes_per_second)?;
+                }
+                if let Some((at_most, _)) = table.media() {
+                    media.check(at, at_most, || format!("the disks of origin `{name}`"), bytes_per_second)?;
+                }
+            }
+            self.check_appliances(at)?;
+        }
+        Ok(())
+    }
+
+    /// Hits too pass through the appliance: no cache helps it.
+    fn check_appliances(&self, at: Nanos) -> Result<(), ScenarioError> {
+        for (appliance, table) in self.appliance.iter().enumerate() {
+            let count = table.workers.unwrap_or(1) as usize;
+            let mut workers: Vec<Through> = (0..count).map(|_| Through::default()).collect();
+            let (mut there, mut back) = (Through::default(), Through::default());
+            let on_it = |volume: &VolumeTable| self.appliance_of(volume) == Some(appliance);
+            for (place, number, volume, load, rate) in self.open_at(at) {
+                if !on_it(volume) {
+                    continue;
+                }
+                // Its volumes go round its workers.
+                let worker = self.volume[..place].iter().filter(|before| on_it(before)).count() % count;
+                let bytes = load.request_bytes(volume) as f64;
+                let copy = table.copy_per_second.map_or(0.0, |copy| bytes / copy.as_f64());
+                workers[worker].add(rate * (table.request_time.as_secs_f64() + copy), place, number);
+                there.add(rate * bytes * (1.0 - load.read_share), place, number);
+                back.add(rate * bytes * load.read_share, place, number);
+            }
+            let name = &table.name;
+            for worker in workers {
+                let said = |busy: f64| format!("{busy:.2} s of work per second");
+                worker.check(at, 1.0, || format!("a worker of appliance `{name}`"), said)?;
+            }
+            if let Some(link) = table.link_per_second.map(Bytes::as_f64) {
+                there.check(at, link, || format!("the link to appliance `{name}`"), bytes_per_second)?;
+                back.check(at, link, || format!("the link from appliance `{name}`"), bytes_per_second)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Objectives that say nothing: their time or their windows lie outside the run, or nobody asks for so much.
+    pub(super) fn flag_objectives(&self, flags: &mut Vec<Flag>) {
+        for (at, table) in self.objective.iter().enumerate() {
+            let mut flag = |key: &str, message: String| {
+                flags.push(Flag { key: format!("objective[{at}].{key}"), message });
+            };
+            let until = table.until.unwrap_or(self.duration).min(self.duration);
+            let window = table.objective().map_or(Nanos::ZERO, |objective| objective.window);
+            let measured = until.saturating_since(table.from.max(self.measure_from));
+            if table.from >= self.duration {
+                flag("from", format!("it begins at {}, and the run ends at {}", table.from, self.duration));
+            } else if measured < window {
+                flag(
+                    "window",
+                    format!(
+                        "no window of {window} can end within the {measured} for which it stands and is measured"
+                    ),
+                );
+            }
+            let Some(volume) = self.volume.iter().find(|volume| volume.name == table.volume) else {
+                continue;
+            };
+            let open =
+                |load: &LoadTable| matches!(load.arrivals, ArrivalKind::Poisson | ArrivalKind::Constant);
+            let (Some(iops), true) = (table.iops, volume.load.iter().all(open)) else { continue };
+            let most = volume.load.iter().filter_map(|load| load.rate).fold(0.0, f64::max);
+            if iops > most {
+                flag(
+                    "iops",
+                    format!(
+                        "nobody asks `{}` for more than {most:.0} requests/s: a floor of {iops:.0} cannot be missed",
+                        volume.name
+                    ),
+                );
+            }
+        }
+    }
+
+    /// Closed loops that hits could make run for very long.
+    pub(super) fn flag_closed_loops(&self, flags: &mut Vec<Flag>) {
+        for (place, volume) in self.volume.iter().enumerate() {
+            for (number, load) in volume.load.iter().enumerate() {
+                let Some(clients) = load.clients.filter(|_| self.may_be_cached(volume)) else { continue };
+                let until =
+                    volume.load.get(number + 1).map_or(self.duration, |next| next.from).min(self.duration);
+                let span = until.saturating_since(load.from);
+                let least = self.hit_least(volume) + load.think.unwrap_or(Nanos::ZERO);
+                let requests = f64::from(clients) * span.as_secs_f64() / least.as_secs_f64();
+                if requests > CLOSED_REQUESTS_MAX {
+                    let message = format!(
+                        "were all of them hits, {clients} clients that wait {least} for every answer would ask {requests:.1e} times within \
+                         {span}: the run may take long, and is ended after so many events as no experiment needs"
+                    );
+                    flags.push(Flag { key: format!("volume[{place}].load[{number}].clients"), message });
+                }
+            }
+        }
+    }
+
+    /// Traces that ask for more random requests than their devices serve in turn. What is sequential in them is not told apart.
+    pub(crate) fn flag_traces(&self, traces: &Traces, flags: &mut Vec<Flag>) {
+        for ((place, number), requests) in traces {
+            let volume = &self.volume[*place];
+            let load = &volume.load[*number];
+            let from = requests.partition_point(|request| request.at < load.trace_from);
+            let requests = &requests[from..];
+            let key = format!("volume[{place}].load[{number}].trace");
+            let (Some(first), Some(last)) = (requests.first(), requests.last()) else {
+                let message = format!("nothing was recorded from {} on", load.trace_from);
+                flags.push(Flag { key, message });
+                continue;
+            };
+            let span = last.at.saturating_since(first.at).as_secs_f64() / load.speed;
+            if span <= 0.0 {
+                continue;
+            }
+            let Some(origin) = self.origin_of(volume).map(|at| &self.origin[at]) else { continue };
+            let count = requests.len() as f64;
+            let writes = requests.iter().filter(|request| request.writes).count() as f64 / count;
+            let bytes = requests.iter().map(|request| f64::from(request.length)).sum::<f64>() / count;
+            let capacity = origin.capacity(bytes as u64, writes);
+            let rate = count / span;
+            if rate > capacity.typical {
+                let message = format!(
+                    "{count} requests within {span:.3} s are {rate:.0}/s of {:.1} KiB, {:.0} % of them writes; origin `{}` serves about {:.0} random \
+                     ones in turn ({} at {} each)",
+                    bytes / 1024.0,
+                    100.0 * writes,
+                    origin.name,
+                    capacity.typical,
+                    capacity.servers,
+                    capacity.service
+                );
+                flags.push(Flag { key, message });
+            }
+        }
+    }
+
+    /// What the run had to shed, with the arithmetic.
+    pub(crate) fn flag_shed(&self, volumes: &[VolumeSeries], flags: &mut Vec<Flag>) {
+        for (place, volume) in volumes.iter().enumerate() {
+            let interval = self.cache.interval.as_secs_f64();
+            let shed: u64 = volume.intervals.iter().map(|row| row.shed).sum();
+            if shed > 0 {
+                let arrived: f64 =
+                    volume.intervals.iter().map(|row| row.arrivals_per_second * interval).sum();
+                let answered: f64 = volume.intervals.iter().map(|row| row.iops * interval).sum();
+                let message = format!(
+                    "{shed} requests were shed at the maximum outstanding, and {answered:.0} of the {arrived:.0} that were sent were answered: \
+                     the run asked for more than could be served"
+                );
+                flags.push(Flag { key: format!("volume[{place}]"), message });
+            }
+        }
+    }
+
+    /// Compares what open loops ask of an origin with what it can serve, load by load.
+    pub(super) fn check_rates(&self, origin: usize, flags: &mut Vec<Flag>) -> Result<(), ScenarioError> {
+        let members: Vec<(usize, &VolumeTable)> = self
+            .volume
+            .iter()
+            .enumerate()
+            .filter(|(_, volume)| self.origin_of(volume) == Some(origin))
+            .collect();
+        let mut instants: Vec<Nanos> =
+            members.iter().flat_map(|(_, volume)| volume.load.iter().map(|load| load.from)).collect();
+        instants.sort_unstable();
+        instants.dedup();
+        for at in instants {
+            let (mut all, mut unavoidable, mut busy, mut forced_busy) = (0.0, 0.0, 0.0, 0.0);
+            let mut worst: Option<(f64, usize, usize, super::arithmetic::Capacity)> = None;
+            for &(place, volume) in &members {
+                let Some((number, load)) =
+                    volume.load.iter().enumerate().rev().find(|(_, load)| load.from <= at)
+                else {
+                    continue;
+                };
+                // What is sequential costs a disk next to nothing but its bytes, which are counted elsewhere.
+                let moves = self.origin[origin].kind == OriginKind::Disks;
+                let Some(rate) = load.rate.filter(|_| !moves || load.popularity != Popularity::Sequential)
+                else {
+                    continue;
+                };
+                let bytes = load.request_bytes(volume);
+                let cached = self.may_be_cached(volume);
+                let forced = if cached { rate * (1.0 - load.read_share) } else { rate };
+                let writes = 1.0 - load.read_share;
+                all += rate;
+                unavoidable += forced;
+                busy += rate / self.origin[origin].capacity(bytes, writes).typical;
+                let capacity = self.origin[origin].capacity(bytes, if cached { 1.0 } else { writes });
+                let share = forced / capacity.at_most;
+                forced_busy += share;
+                if worst.is_none_or(|(most, ..)| share > most) {
+                    worst = Some((share, place, number, capacity));
+                }
+            }
+            let Some((_, place, number, capacity)) = worst else { continue };
+            let key = format!("volume[{place}].load[{number}].rate");
+            let name = self.origin[origin].name.clone();
+            if forced_busy > 1.0 {
+                return Err(ScenarioError::Overload {
+                    key,
+                    origin: name,
+                    unavoidable,
+                    at,
+                    servers: capacity.servers,
+                    service: capacity.service,
+                    at_most: capacity.at_most,
+                });
+            }
+            if busy > 1.0 {
+                let message = format!(
+                    "from {at} on {all:.0} random requests/s are asked of origin `{name}`, which serves about {:.0} of \
+                     them in turn ({} at {} each): without a cache requests wait and are shed at the volumes' maximum; \
+                     with one, at least {:.0} % of them must be hits",
+                    all / busy,
+                    capacity.servers,
+                    capacity.service,
+                    100.0 * (1.0 - 1.0 / busy),
+                );
+                flags.push(Flag { key, message });
+            }
+        }
+        Ok(())
+    }
+}
