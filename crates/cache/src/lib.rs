@@ -9,6 +9,7 @@
 
 mod cached;
 pub mod flash;
+mod follower;
 mod partition;
 mod selector;
 mod simulation;

@@ -151,6 +151,19 @@ impl<P: Policy> Partition<P> {
         found
     }
 
+    /// Looks `block` up and inserts it if it is not there, as a simulation does; whether it was there.
+    ///
+    /// # Panics
+    /// If `block` is beyond [`BLOCK_MAX`].
+    #[inline]
+    pub fn access(&mut self, block: BlockIndex) -> bool {
+        let hit = self.lookup(block).is_some();
+        if !hit {
+            self.insert(block, Insertion::Miss);
+        }
+        hit
+    }
+
     /// Reads what look-ups of `blocks`, and insertions of those that miss, will read, and changes nothing.
     ///
     /// Who knows many look-ups in advance calls this first: their memory is then fetched together instead of one after another, which

@@ -2,23 +2,27 @@
 //!
 //! Idea: a cache of `size` blocks misses as a cache of `rate * size` blocks does that only sees the blocks whose hash is below `rate`.
 //! Source: Waldspurger, Saemundsson, Ahmad and Park, "Cache modeling and optimization using miniature simulations", USENIX ATC '17, section 3; the sample is
-//! that of SHARDS (FAST '15, section 3.1). Ours: the size of the miniatures, how fast old misses fade, and the hysteresis.
-//! Not here: changing the policy of a partition, which is [`crate::Partition::replace_policy`], and when that is worth its cost.
+//! that of SHARDS (FAST '15, section 3.1). Ours: the size of the miniatures, how fast old misses fade, and when a difference counts.
+//! Not here: what a change of the choice does to the cache; that is [`crate::AdaptiveSimulation`].
 //! Invariant: all miniatures saw the same accesses.
 
-use crate::{Insertion, Partition};
+use crate::{Inserted, Insertion, Partition};
 use forebay_policy::{Policy, PolicyKind};
 use forebay_units::{BlockIndex, mix64};
 
-/// Blocks of a miniature: the paper has errors near 0.01 with hundreds, and a change of policy should rest on less than that. Chosen, as the
-/// three below, on a part of the recorded traces; the others confirm them.
-const MINIATURE_BLOCKS: u64 = 4096;
-/// Sampled accesses between two decisions, at least.
-const WINDOW_MIN: u64 = 128;
-/// What remains of the misses of a window after the next one: a change costs what the old policy knew, so a few windows must not decide.
-const FADING: f64 = 0.99;
-/// A candidate must have fewer misses by this share to be chosen.
-const MARGIN: f64 = 0.02;
+/// Blocks of a miniature at most: caches up to 1 GiB of 4 KiB blocks are simulated in full, so that the cache can follow what is simulated. A change
+/// that only hands over which blocks are there loses what the policy knows of all others, and with that most of what there is to gain (measured).
+const MINIATURE_BLOCKS: u64 = 1 << 18;
+/// Sampled accesses between two decisions, as a share of a miniature's blocks, and at least. Chosen, as the three below, on a part of the recorded
+/// traces; the others confirm them.
+const WINDOW_SHARE: u64 = 50;
+const WINDOW_MIN: u64 = 64;
+/// After so many sampled accesses per block of a miniature its misses count half.
+const HALF_LIFE: f64 = 4.0;
+/// A candidate is chosen if it has fewer misses by so many times the square root of theirs: fewer may be chance.
+const CHANCE: f64 = 2.0;
+/// Where the cache cannot follow, a change must besides have been worth so many misses per block: it costs what the old policy knew.
+const COST: f64 = 0.1;
 
 /// A cache that takes part in the comparison.
 #[derive(Debug)]
@@ -27,6 +31,8 @@ struct Miniature {
     partition: Partition<Box<dyn Policy + Send>>,
     /// Misses, those of the past faded.
     misses: f64,
+    /// Who left it for the last access.
+    evicted: Option<BlockIndex>,
 }
 
 /// Miniature caches under candidate policies, and the choice among them.
@@ -39,35 +45,53 @@ pub struct Selector {
     /// Sampled accesses between two decisions, and those left until the next.
     window: u64,
     left: u64,
+    /// What a window leaves of the misses before it.
+    fading: f64,
+    /// Misses that a change must have been worth besides chance.
+    cost: f64,
     chosen: usize,
     changes: u64,
 }
 
 impl Selector {
-    /// Compares `candidates` for a cache of `quota_blocks` blocks; until it knows better, the first is the choice. `seed` chooses the sample.
+    /// Compares `candidates` for a cache of `quota_blocks` blocks. Until it knows better, the first is the choice where the miniatures are complete, else
+    /// the last: a cache that follows can begin with what is slow to learn, one that cannot with what is seldom far off. `seed` chooses the sample.
     ///
-    /// Memory: at most 4,096 blocks' bookkeeping per candidate, 28 to 72 bytes each. A quota of 0 is taken as 1.
+    /// Memory: at most 262,144 blocks' bookkeeping per candidate, 28 to 72 bytes each. A quota of 0 is taken as 1.
     ///
     /// # Panics
     /// If there are no candidates.
     pub fn new(candidates: &[PolicyKind], quota_blocks: u64, seed: u64) -> Selector {
+        Selector::with_miniatures(candidates, quota_blocks, MINIATURE_BLOCKS, seed)
+    }
+
+    /// As [`Selector::new`], with miniatures of at most `blocks_max` blocks.
+    pub(crate) fn with_miniatures(
+        candidates: &[PolicyKind],
+        quota_blocks: u64,
+        blocks_max: u64,
+        seed: u64,
+    ) -> Selector {
         assert!(!candidates.is_empty(), "a selector needs candidates");
         let quota = quota_blocks.max(1);
-        let size = quota.min(MINIATURE_BLOCKS);
+        let size = quota.min(blocks_max);
         let rate = size as f64 / quota as f64;
         let miniature = |kind: &PolicyKind| Miniature {
             kind: *kind,
             partition: Partition::new(kind.new_policy(), size, seed),
             misses: 0.0,
+            evicted: None,
         };
-        let window = (size / 2).max(WINDOW_MIN);
+        let window = (size / WINDOW_SHARE).max(WINDOW_MIN);
         Selector {
             miniatures: candidates.iter().map(miniature).collect(),
             threshold: if size == quota { u64::MAX } else { (rate * u64::MAX as f64) as u64 },
             seed: mix64(seed),
             window,
             left: window,
-            chosen: 0,
+            fading: 0.5f64.powf(window as f64 / (HALF_LIFE * size as f64)),
+            cost: if size == quota { 0.0 } else { COST * size as f64 },
+            chosen: if size == quota { 0 } else { candidates.len() - 1 },
             changes: 0,
         }
     }
@@ -78,9 +102,12 @@ impl Selector {
             return false;
         }
         for miniature in &mut self.miniatures {
+            miniature.evicted = None;
             if miniature.partition.lookup(block).is_none() {
                 miniature.misses += 1.0;
-                miniature.partition.insert(block, Insertion::Miss);
+                if let Inserted::New { evicted, .. } = miniature.partition.insert(block, Insertion::Miss) {
+                    miniature.evicted = evicted;
+                }
             }
         }
         self.left -= 1;
@@ -94,14 +121,30 @@ impl Selector {
             let misses = |at: &usize| self.miniatures[*at].misses;
             misses(a).total_cmp(&misses(b))
         });
-        let best = best.filter(|best| self.miniatures[*best].misses < chosen * (1.0 - MARGIN));
+        let enough = CHANCE * chosen.sqrt() + self.cost;
+        let best = best.filter(|best| chosen - self.miniatures[*best].misses > enough);
         for miniature in &mut self.miniatures {
-            miniature.misses *= FADING;
+            miniature.misses *= self.fading;
         }
         let Some(best) = best else { return false };
         self.chosen = best;
         self.changes += 1;
         true
+    }
+
+    /// Whether the miniatures are as large as the cache and see all of its blocks, so that it can do as they do.
+    pub fn is_complete(&self) -> bool {
+        self.threshold == u64::MAX
+    }
+
+    /// Whether the chosen miniature holds `block`.
+    pub(crate) fn keeps(&self, block: BlockIndex) -> bool {
+        self.miniatures[self.chosen].partition.peek(block).is_some()
+    }
+
+    /// Who left the chosen miniature for the access observed last.
+    pub(crate) fn evicted(&self) -> Option<BlockIndex> {
+        self.miniatures[self.chosen].evicted
     }
 
     /// The policy that suits best.
@@ -135,8 +178,9 @@ mod tests {
     #[test]
     fn a_loop_calls_for_lirs_and_recency_for_lru() {
         // A circle of 12,000 blocks around a cache of 10,000: LRU never hits, LIRS nearly always.
-        let mut selector = Selector::new(&CANDIDATES, 10_000, 1);
-        assert_eq!(selector.choice(), PolicyKind::Lru);
+        let mut selector = Selector::with_miniatures(&CANDIDATES, 10_000, 4096, 1);
+        assert!(!selector.is_complete());
+        assert_eq!(selector.choice(), PolicyKind::S3Fifo);
         for at in 0..100_000u64 {
             selector.observe(BlockIndex(at % 12_000));
         }

@@ -3,7 +3,8 @@
 //! The partition is the daemon's own, and so is every decision. Not here: reading traces, splitting requests into blocks, and what a miss costs.
 //! Invariant: `misses <= accesses` and `missed_bytes <= bytes`.
 
-use crate::{ANTICIPATED_MAX, Insertion, Partition, Selector};
+use crate::follower::Follower;
+use crate::{ANTICIPATED_MAX, Partition, Selector};
 use forebay_policy::{Policy, PolicyKind};
 use forebay_units::BlockIndex;
 
@@ -40,6 +41,17 @@ impl Outcome {
     pub fn byte_miss_ratio(&self) -> f64 {
         self.missed_bytes as f64 / self.bytes as f64
     }
+
+    #[inline]
+    fn count(&mut self, access: Access, hit: bool) {
+        let (counts, bytes) = (u64::from(access.bytes > 0), u64::from(access.bytes));
+        self.accesses += counts;
+        self.bytes += bytes;
+        if !hit {
+            self.misses += counts;
+            self.missed_bytes += bytes;
+        }
+    }
 }
 
 /// A partition that is looked up for every access and filled on every miss.
@@ -71,16 +83,8 @@ impl<P: Policy> Simulation<P> {
 
     #[inline]
     fn access(&mut self, access: Access) {
-        let block = BlockIndex(u64::from(access.block));
-        let counts = u64::from(access.bytes > 0);
-        let bytes = u64::from(access.bytes);
-        self.outcome.accesses += counts;
-        self.outcome.bytes += bytes;
-        if self.partition.lookup(block).is_none() {
-            self.outcome.misses += counts;
-            self.outcome.missed_bytes += bytes;
-            self.partition.insert(block, Insertion::Miss);
-        }
+        let hit = self.partition.access(BlockIndex(u64::from(access.block)));
+        self.outcome.count(access, hit);
     }
 
     /// What was counted so far.
@@ -97,37 +101,69 @@ impl<P: Policy> Simulation<P> {
 /// A simulation whose policy is the choice of a [`Selector`] that sees the same accesses.
 #[derive(Debug)]
 pub struct AdaptiveSimulation {
-    simulation: Simulation<Box<dyn Policy + Send>>,
+    cache: Adaptive,
+    outcome: Outcome,
     selector: Selector,
+}
+
+#[derive(Debug)]
+enum Adaptive {
+    /// Comes to hold what the chosen miniature holds: they are as large as the cache.
+    Following(Follower),
+    /// Has the chosen policy, which knows no more than the blocks and their order when it begins.
+    Replacing(Partition<Box<dyn Policy + Send>>),
 }
 
 impl AdaptiveSimulation {
     /// A cold cache of `quota_blocks` blocks under the first of `candidates`.
     pub fn new(candidates: &[PolicyKind], quota_blocks: u64, seed: u64) -> AdaptiveSimulation {
-        let selector = Selector::new(candidates, quota_blocks, seed);
-        let policy = selector.choice().new_policy();
-        AdaptiveSimulation { simulation: Simulation::new(policy, quota_blocks, seed), selector }
+        AdaptiveSimulation::with_selector(Selector::new(candidates, quota_blocks, seed), quota_blocks, seed)
+    }
+
+    fn with_selector(selector: Selector, quota_blocks: u64, seed: u64) -> AdaptiveSimulation {
+        let cache = match u32::try_from(quota_blocks) {
+            Ok(quota @ 1..) if selector.is_complete() => Adaptive::Following(Follower::new(quota, seed)),
+            _ => Adaptive::Replacing(Partition::new(selector.choice().new_policy(), quota_blocks, seed)),
+        };
+        AdaptiveSimulation { cache, outcome: Outcome::default(), selector }
     }
 
     /// Makes `accesses` in their order. Where there is no memory for another policy, the old one stays.
     pub fn feed(&mut self, accesses: &[Access]) {
         for access in accesses {
-            self.simulation.access(*access);
-            if self.selector.observe(BlockIndex(u64::from(access.block))) {
-                // Refused only without memory; the next change of the choice tries again.
-                let _ = self.simulation.partition.replace_policy(self.selector.choice().new_policy());
-            }
+            let block = BlockIndex(u64::from(access.block));
+            let changed = self.selector.observe(block);
+            let hit = match &mut self.cache {
+                Adaptive::Following(follower) => follower.access(block, &self.selector, changed),
+                Adaptive::Replacing(partition) => {
+                    if changed {
+                        // Refused only without memory; the next change of the choice tries again.
+                        let _ = partition.replace_policy(self.selector.choice().new_policy());
+                    }
+                    partition.access(block)
+                }
+            };
+            self.outcome.count(*access, hit);
         }
     }
 
     /// What was counted so far.
     pub fn outcome(&self) -> Outcome {
-        self.simulation.outcome
+        self.outcome
     }
 
     /// The selector.
     pub fn selector(&self) -> &Selector {
         &self.selector
+    }
+
+    /// The memory it holds, in bytes, by the capacity of its allocations.
+    pub fn footprint_bytes(&self) -> u64 {
+        let cache = match &self.cache {
+            Adaptive::Following(follower) => follower.footprint_bytes(),
+            Adaptive::Replacing(partition) => partition.footprint_bytes(),
+        };
+        cache + self.selector.footprint_bytes()
     }
 }
 

@@ -67,14 +67,14 @@ pub(crate) struct SimulateArgs {
     svg: Option<PathBuf>,
 }
 
-/// What `adaptive` chooses from, first what it starts with (ours: the policies of which none is the best everywhere).
+/// What `adaptive` chooses from, first and last what it begins with (ours: the policies of which none is the best everywhere).
 const SELECTABLE: [PolicyKind; 6] = [
-    PolicyKind::S3Fifo,
+    PolicyKind::Lirs,
     PolicyKind::Lru,
     PolicyKind::TwoQ,
     PolicyKind::Arc,
-    PolicyKind::Lirs,
     PolicyKind::WTinyLfu,
+    PolicyKind::S3Fifo,
 ];
 
 /// What `--policy` names.
