@@ -240,6 +240,46 @@ mod tests {
         }
 
         #[test]
+        fn priorities_weights_and_minimums_are_settled_as_by_trying_everything(
+            capacity in 3usize..9,
+            claims in prop::collection::vec(
+                (0u8..3, 0usize..3, 0.1f64..10.0, prop::collection::vec(0.0f64..10.0, 1..7)),
+                1..5,
+            ),
+        ) {
+            // A reservation is a claim of a higher priority while it stands; a weight multiplies the cost.
+            let mut left = capacity;
+            let claims: Vec<Claim> = claims
+                .iter()
+                .map(|(priority, minimum, weight, cost)| {
+                    let minimum = (*minimum).min(left);
+                    left -= minimum;
+                    let cost: Vec<f64> = cost.iter().map(|cost| weight * cost).collect();
+                    claim(*priority, minimum, &cost)
+                })
+                .collect();
+            // Per priority, the highest first: whatever costs less there costs less.
+            let value = |chunks: &[usize]| {
+                let mut sums = [0.0; 3];
+                for (claim, &chunks) in claims.iter().zip(chunks) {
+                    sums[2 - usize::from(claim.priority)] += claim.cost_at(chunks);
+                }
+                sums
+            };
+            let given = allocate(capacity, &claims);
+            prop_assert!(given.iter().sum::<usize>() <= capacity);
+            prop_assert!(given.iter().zip(&claims).all(|(&chunks, claim)| chunks >= claim.minimum));
+            let limits: Vec<(usize, usize)> =
+                claims.iter().map(|claim| (claim.minimum, (claim.cost.len() - 1).max(claim.minimum))).collect();
+            let found = value(&given);
+            each(capacity, &limits, &mut |chunks| {
+                let tried = value(chunks);
+                let first = (0..3).find(|&at| (tried[at] - found[at]).abs() > 1e-9);
+                assert!(first.is_none_or(|at| tried[at] > found[at]), "{chunks:?} costs {tried:?}, {given:?} {found:?}");
+            });
+        }
+
+        #[test]
         fn capacity_is_never_exceeded_with_priorities(
             capacity in 0usize..30,
             claims in prop::collection::vec((0u8..3, prop::collection::vec(0.0f64..10.0, 1..20)), 0..12),

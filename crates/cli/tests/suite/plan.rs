@@ -1,6 +1,6 @@
 //! `forebay plan`: numbers worked out by hand, the shipped example, and plan files that are refused before a trace is read.
 
-use crate::support::{args, assert_nests, fail, file, folder, json, msr, succeed};
+use crate::support::{args, assert_nests, fail, file, folder, json, msr, recorded, succeed};
 use std::path::{Path, PathBuf};
 
 const PLAN: &str = "forebay.plan/1";
@@ -219,4 +219,63 @@ fn the_reference_names_every_key() {
         }
     }
     assert!(keys > 40, "{keys} keys were found in the source");
+}
+
+/// Four recorded volumes, each on disks of its own: `budget` and, where there are any, the minimum of each, in bytes.
+fn recorded_plan(
+    folder: &tempfile::TempDir,
+    budget: u64,
+    minimums: Option<&[u64]>,
+) -> Option<serde_json::Value> {
+    let volumes = [
+        ("cloud", "cloudphysics_sample.vscsi.zst", 8, "9ms"),
+        ("web", "blkreplay_linux-webserver-2.load.gz", 16, "7ms"),
+        ("mssql", "blkreplay_windows-mssql.load.gz", 4, "4ms"),
+        ("dtrs", "msps_DTRS100M.ssdsim.trace.zst", 2, "9ms"),
+    ];
+    let mut text = format!("budget = \"{budget}B\"\nchunk = \"256KiB\"\n");
+    let mut objectives = String::new();
+    for (at, (name, trace, servers, latency)) in volumes.iter().enumerate() {
+        let trace = recorded(trace)?;
+        let minimum = minimums.map_or(0, |minimums| minimums[at]);
+        text += &format!("[[origin]]\nname = \"{name}\"\npreset = \"disk-7200\"\nservers = {servers}\n");
+        objectives += &format!(
+            "[[volume]]\nname = \"{name}\"\norigin = \"{name}\"\ntrace = \"{}\"\nminimum = \"{minimum}B\"\n\
+             [[objective]]\nvolume = \"{name}\"\nlatency = \"{latency}\"\noperations = \"reads\"\nconforming_share = 0.7\n",
+            trace.display()
+        );
+    }
+    let path = file(folder, "recorded.toml", text + &objectives);
+    Some(json(PLAN, args(&[&"plan", &path, &"--json"])))
+}
+
+/// Where there is not enough for all, the planner's division violates less than shares in proportion to what each needs, to its working set,
+/// and equal ones, at a quarter and three quarters of what all would need.
+#[test]
+fn a_budget_is_divided_better_than_in_proportion() {
+    let folder = folder();
+    let Some(enough) = recorded_plan(&folder, 1 << 40, None) else { return };
+    let numbers = |rows: &serde_json::Value, field: &str| -> Vec<u64> {
+        rows.as_array().unwrap().iter().map(|row| row[field].as_u64().unwrap()).collect()
+    };
+    let needed = numbers(&enough["recommendation"]["caches"], "bytes");
+    let working_sets = numbers(&enough["volumes"], "working_set_bytes");
+    let violation = |plan: &serde_json::Value| plan["within_budget"]["weighted_violation"].as_f64().unwrap();
+    assert!(enough["recommendation"]["weighted_violation"].as_f64().unwrap() < 1e-9);
+    for quarters in [1, 3] {
+        let budget = needed.iter().sum::<u64>() * quarters / 4;
+        let divided = violation(&recorded_plan(&folder, budget, None).unwrap());
+        for (shares, how) in [(&needed, "need"), (&working_sets, "working set"), (&vec![1; 4], "nothing")] {
+            // A plan whose minimums take up its budget has nothing to divide.
+            let sum: u64 = shares.iter().sum();
+            let part =
+                |share: &u64| (u128::from(budget) * u128::from(*share) / u128::from(sum)) as u64 >> 18 << 18;
+            let minimums: Vec<u64> = shares.iter().map(part).collect();
+            let fixed = recorded_plan(&folder, minimums.iter().sum(), Some(&minimums)).unwrap();
+            assert_eq!(numbers(&fixed["within_budget"]["caches"], "bytes"), minimums);
+            let proportional = violation(&fixed);
+            println!("{quarters}/4: divided {divided:.3}, in proportion to {how} {proportional:.3}");
+            assert!(divided < proportional, "{quarters}/4, {how}: {divided} {proportional}");
+        }
+    }
 }
