@@ -3,11 +3,10 @@
 //! A cell is a script that must end with 0. The document is made of these tables (`FOREBAY_UPDATE=1` writes it anew), so that it says what
 //! is run and nothing else.
 
-use crate::support::{folder, prerequisites};
+use crate::support::{Running, folder, prerequisites, serve, wait_for};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
 /// A client: its name, the commands that it needs, what is done with it, and the script. The script finds the volume's `$uri`, its
 /// `$socket` and `$export`, a folder of its own as the current one, and 16 MiB of noise in `../noise`.
@@ -131,25 +130,6 @@ const ORIGINS: [(&str, &[&str], &str, &str); 3] = [
     ),
 ];
 
-struct Running(Vec<Child>);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-fn wait_for(socket: &Path) {
-    let end = Instant::now() + Duration::from_secs(30);
-    while std::os::unix::net::UnixStream::connect(socket).is_err() {
-        assert!(Instant::now() < end, "{} does not listen", socket.display());
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 #[test]
 fn every_client_works_on_every_origin() {
     let folder = folder();
@@ -192,13 +172,8 @@ fn every_client_works_on_every_origin() {
         exports.push((*name, format!("volume{index}")));
     }
     std::fs::write(folder.join("forebay.toml"), configuration).unwrap();
-    let daemon = Command::new(env!("CARGO_BIN_EXE_forebay"))
-        .arg("serve")
-        .arg(folder.join("forebay.toml"))
-        .stdout(Stdio::null())
-        .stderr(std::fs::File::create(folder.join("log")).unwrap())
-        .spawn()
-        .expect("the binary runs");
+    let log = std::fs::File::create(folder.join("log")).unwrap();
+    let daemon = serve(&folder.join("forebay.toml"), log);
     running.0.push(daemon);
     wait_for(&socket);
     let run =
@@ -207,7 +182,7 @@ fn every_client_works_on_every_origin() {
             std::fs::create_dir(&own).unwrap();
             let exports: Vec<&str> = exports.iter().map(|(_, export)| export.as_str()).collect();
             let output = Command::new("timeout")
-                .args(["60", "bash", "-c", &format!("set -euo pipefail; {script}")])
+                .args(["240", "bash", "-c", &format!("set -euo pipefail; {script}")])
                 .current_dir(&own)
                 .env("PATH", std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin")
                 .env("uri", format!("nbd+unix:///{export}?socket={}", socket.display()))

@@ -17,7 +17,7 @@ head -c 4194304 ../noise >root/noise
 cp ../kernel-init.sh root/init
 chmod 755 root/init
 (cd root && find . | cpio --quiet -o -H newc) >initramfs
-timeout 55 qemu-system-x86_64 -M q35 -accel tcg -cpu max -m 256 -nodefaults -no-reboot -display none -serial stdio \
+timeout 220 qemu-system-x86_64 -M q35 -accel tcg -cpu max -m 256 -nodefaults -no-reboot -display none -serial stdio \
     -kernel "$guest_kernel/vmlinuz" -initrd initramfs \
     -append "console=ttyS0 quiet panic=-1 forebay_port=$port forebay_exports=${exports// /,}" \
     -netdev user,id=net -device virtio-net-pci,netdev=net,romfile= </dev/null >console 2>&1 || true

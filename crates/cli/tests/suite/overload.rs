@@ -6,7 +6,7 @@
 //! `appliance`. Here it must get on at all, while the others have come and gone.
 
 use crate::client::Client;
-use crate::support::{folder, serve};
+use crate::support::{SetOnDrop, folder, serve, wait_for};
 use forebay_nbd::client::Operation;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -51,11 +51,7 @@ impl Daemon {
         let log = std::fs::File::create(folder.path().join("log")).unwrap();
         let child = serve(&folder.path().join("forebay.toml"), log);
         let daemon = Daemon { folder, child };
-        let end = Instant::now() + Duration::from_secs(30);
-        while UnixStream::connect(daemon.socket()).is_err() {
-            assert!(Instant::now() < end, "the daemon does not listen");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_for(&daemon.socket());
         daemon
     }
 
@@ -109,14 +105,6 @@ fn good_reads(client: &mut Client<Instant>, mut is_enough: impl FnMut(u64) -> bo
         );
     }
     (count as f64 / start.elapsed().as_secs_f64(), slowest)
-}
-
-struct SetOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for SetOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 #[test]

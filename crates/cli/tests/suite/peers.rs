@@ -4,7 +4,7 @@
 //! a little and more than enough, several times a second, for as long as the client works. What the client wrote must be
 //! what it reads, whatever the cache was doing.
 
-use crate::support::{folder, prerequisites, seed};
+use crate::support::{SetOnDrop, folder, prerequisites, seed};
 use forebay_appliance::{Appliance, ApplianceConfig, ListenerConfig, VolumeConfig};
 use forebay_origin::{FileOrigin, FileOriginOptions};
 use forebay_units::{Bytes, mix64};
@@ -77,14 +77,6 @@ impl Served {
         let seen = self.appliance.observe("data", false).expect("the volume is there").observation;
         println!("seed {seed}: {changes:?} quota changes; cache {:?}", seen.cache);
         result
-    }
-}
-
-struct SetOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for SetOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -3,7 +3,7 @@
 //! STARTTLS is in `secured.rs`, whole programs are in `interoperability.rs`; what is refused is in the tests of `nbd`.
 
 use crate::client::Client;
-use crate::support::{folder, prerequisites, serve};
+use crate::support::{Running, folder, prerequisites, serve, wait_for};
 use forebay_nbd::client::Operation;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -178,25 +178,6 @@ seen = {}
 def origin(export):
     text = everything(export); new = text[seen.get(export, 0):]; seen[export] = len(text); return new
 "#;
-
-struct Running(Vec<Child>);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-fn wait_for(socket: &Path) {
-    let end = Instant::now() + Duration::from_secs(30);
-    while std::os::unix::net::UnixStream::connect(socket).is_err() {
-        assert!(Instant::now() < end, "{} does not listen", socket.display());
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
 
 /// Runs the daemon on `volumes`, at `socket` in `folder`.
 fn start(folder: &Path, volumes: &str) -> (Child, PathBuf) {

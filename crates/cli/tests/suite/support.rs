@@ -4,7 +4,9 @@ use serde_json::Value;
 use std::ffi::OsStr;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// Runs `forebay` with `args` to its end.
 pub(crate) fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Output {
@@ -121,12 +123,42 @@ pub(crate) fn seed() -> u64 {
 }
 
 /// Runs `forebay serve` on `configuration`, with its log in `log`.
-pub(crate) fn serve(configuration: &Path, log: std::fs::File) -> std::process::Child {
-    std::process::Command::new(env!("CARGO_BIN_EXE_forebay"))
+pub(crate) fn serve(configuration: &Path, log: std::fs::File) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_forebay"))
         .arg("serve")
         .arg(configuration)
         .stdout(std::process::Stdio::null())
         .stderr(log)
         .spawn()
         .expect("the binary runs")
+}
+
+/// Programs that are killed when the test is over.
+pub(crate) struct Running(pub(crate) Vec<Child>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Waits until somebody listens at `socket`.
+pub(crate) fn wait_for(socket: &Path) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while std::os::unix::net::UnixStream::connect(socket).is_err() {
+        assert!(Instant::now() < end, "{} does not listen", socket.display());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Tells other threads of a test to stop, also when the test fails.
+pub(crate) struct SetOnDrop<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }

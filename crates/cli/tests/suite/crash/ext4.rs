@@ -70,9 +70,11 @@ fn ext4_finds_what_was_synced_before_a_kill() {
 /// `attach` makes a block device, `$loop`, of the volume; it goes with the shell.
 pub(super) const ATTACH: &str = r#"
 here=$PWD
-attach() {
+attach() { expose "nbd+unix:///db?socket=$here/socket"; }
+# Makes one of what nbdfuse is to show.
+expose() {
     mkdir -p fuse mnt
-    nbdfuse fuse/volume "nbd+unix:///db?socket=$here/socket" 2>/dev/null &
+    nbdfuse fuse/volume "$@" 2>/dev/null &
     fuse=$!
     trap detach EXIT
     for i in $(seq 100); do [ -e fuse/volume ] && break; sleep 0.1; done

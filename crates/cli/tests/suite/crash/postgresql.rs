@@ -63,7 +63,7 @@ struct Bench(Child);
 
 impl Bench {
     fn ended_well(mut self) -> bool {
-        let ended = wait_until(Duration::from_secs(120), || {
+        let ended = wait_until(Duration::from_secs(240), || {
             self.0.try_wait().expect("it can be waited for").is_some()
         });
         if !ended {
@@ -93,12 +93,7 @@ as_user() { su postgres -c "export PGHOST=$here/run; cd $here/run; $*"; }
 
 # Like attach; but requests wait for a daemon that is away, and are sent again.
 attach_for_long() {
-    mkdir -p fuse mnt
-    nbdfuse fuse/volume [ nbdkit --filter=retry nbd "uri=nbd+unix:///db?socket=$here/socket" retry-delay=1 retry-exponential=no retries=60 ] 2>/dev/null &
-    fuse=$!
-    trap detach EXIT
-    for i in $(seq 100); do [ -e fuse/volume ] && break; sleep 0.1; done
-    loop=$(losetup --find --show fuse/volume)
+    expose [ nbdkit --filter=retry nbd "uri=nbd+unix:///db?socket=$here/socket" retry-delay=1 retry-exponential=no retries=60 ]
 }
 # A database whose file system is in ruins cannot be asked to stop.
 fell() {
@@ -113,8 +108,8 @@ fell() {
 }
 start() {
     mountpoint -q mnt || mount $loop mnt
-    # Of a database that fell; its processes are dead.
-    rm -f mnt/db/postmaster.pid
+    # Of a database that fell: its processes are dead, but one that nobody took note of yet looks alive to the next.
+    rm -f mnt/db/postmaster.pid run/.s.PGSQL.*
     trap 'fell; detach' EXIT
     as_user "$bin/pg_ctl -D $here/mnt/db -w -t 60 -l $here/run/log start" >/dev/null || { cat run/log; exit 1; }
 }
