@@ -7,6 +7,7 @@ mod commands;
 mod document;
 mod failure;
 mod input;
+mod interrupt;
 mod output;
 
 use clap::Parser;

@@ -65,6 +65,17 @@ pub struct Level {
     pub at: f64,
 }
 
+/// A grid of counts over the plane of a chart, the darker the more: equal steps of darkness are equal factors.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cells {
+    /// How long a cell is on the x axis; the first begins at 0.
+    pub width: f64,
+    /// How high a cell is on the y axis; the first begins at 0.
+    pub height: f64,
+    /// Rows from the bottom, each from the left.
+    pub rows: Vec<Vec<u64>>,
+}
+
 /// A chart of one or more series over common axes.
 ///
 /// ```
@@ -83,6 +94,8 @@ pub struct Chart {
     pub x: Axis,
     /// The vertical axis.
     pub y: Axis,
+    /// Counts below everything else; the axes must be linear.
+    pub cells: Option<Cells>,
     /// The lines, the first one drawn last (on top).
     pub series: Vec<Series>,
     /// Named stretches of the x axis.
@@ -154,11 +167,22 @@ impl Chart {
             description: String::new(),
             x,
             y,
+            cells: None,
             series: Vec::new(),
             bands: Vec::new(),
             markers: Vec::new(),
             levels: Vec::new(),
         }
+    }
+
+    /// The same chart with a grid of counts, over which its axes reach.
+    #[must_use]
+    pub fn with_cells(mut self, cells: Cells) -> Chart {
+        let columns = cells.rows.iter().map(Vec::len).max().unwrap_or(0).max(1);
+        self.x = self.x.with_range(0.0, cells.width * columns as f64);
+        self.y = self.y.with_range(0.0, cells.height * cells.rows.len().max(1) as f64);
+        self.cells = Some(cells);
+        self
     }
 
     /// The same chart with one more series.

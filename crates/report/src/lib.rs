@@ -14,6 +14,6 @@ mod table;
 mod text;
 
 pub use axis::{Axis, Quantity, Scale};
-pub use chart::{Band, Chart, ChartError, Level, Marker, Series, Shape};
+pub use chart::{Band, Cells, Chart, ChartError, Level, Marker, Series, Shape};
 pub use html::{Card, Report, ReportError, Status};
 pub use table::{Align, Column, Table, TableError};

@@ -71,18 +71,41 @@ pub(crate) fn draw(chart: &Chart, id: &str) -> String {
         c(frame.width + 6.0),
         c(frame.height + 5.0)
     );
+    cells(&mut svg, chart, &frame);
     levels(&mut svg, chart, &frame);
     markers(&mut svg, chart, &frame);
     for (index, series) in chart.series.iter().enumerate().rev() {
         line(&mut svg, series, index, &id, &frame);
     }
     labels(&mut svg, chart, &frame);
-    if chart.series.iter().all(|series| series.points.is_empty()) {
+    if chart.cells.is_none() && chart.series.iter().all(|series| series.points.is_empty()) {
         let (x, y) = (frame.left + frame.width / 2.0, frame.top + frame.height / 2.0);
         text(&mut svg, x, y, "middle", FONT, "fb-muted", "no data");
     }
     svg.push_str("</svg>\n");
     svg
+}
+
+/// Each cell that counts something, as dark as the logarithm of its count.
+fn cells(svg: &mut String, chart: &Chart, frame: &Frame) {
+    let Some(cells) = &chart.cells else { return };
+    let most = cells.rows.iter().flatten().max().map_or(0.0, |most| (*most as f64 + 1.0).ln());
+    for (row, counts) in cells.rows.iter().enumerate() {
+        let (top, bottom) = (frame.y((row + 1) as f64 * cells.height), frame.y(row as f64 * cells.height));
+        for (column, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let (left, right) =
+                (frame.x(column as f64 * cells.width), frame.x((column + 1) as f64 * cells.width));
+            let _ = writeln!(
+                svg,
+                "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"#d55e00\" fill-opacity=\"{:.2}\"/>",
+                c(left),
+                c(top),
+                c(right - left),
+                c(bottom - top),
+                0.1 + 0.9 * (*count as f64 + 1.0).ln() / most
+            );
+        }
+    }
 }
 
 fn lay_out(chart: &Chart) -> Frame {
@@ -154,7 +177,10 @@ fn described(chart: &Chart) -> String {
     if !chart.description.is_empty() {
         return chart.description.clone();
     }
-    let names: Vec<&str> = chart.series.iter().map(|series| series.name.as_str()).collect();
+    let mut names: Vec<&str> = chart.series.iter().map(|series| series.name.as_str()).collect();
+    if chart.cells.is_some() {
+        names.push("a grid of counts");
+    }
     format!(
         "{} over {}: {}",
         chart.y.label,

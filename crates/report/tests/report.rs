@@ -3,7 +3,7 @@
 //!
 //! `FOREBAY_UPDATE_GOLDEN=1 cargo test -p forebay-report` writes the golden files anew; look at them before you commit.
 
-use forebay_report::{Axis, Card, Chart, ChartError, Quantity, Report, Series, Shape, Status, Table};
+use forebay_report::{Axis, Card, Cells, Chart, ChartError, Quantity, Report, Series, Shape, Status, Table};
 use std::path::PathBuf;
 
 /// Compares `found` with the golden file `name`, or writes that file where FOREBAY_UPDATE_GOLDEN is set.
@@ -256,4 +256,33 @@ fn what_cannot_stand_on_an_axis_is_refused() {
     assert!(empty.clone().with_level("l", f64::INFINITY).to_svg("c").is_err());
     let page = Report::new("r", "").chart(empty.with_band("b", 0.0, f64::NAN)).to_html();
     assert!(page.unwrap_err().to_string().contains("`t`"));
+}
+
+#[test]
+fn cells_are_as_dark_as_the_logarithm_of_their_counts() {
+    let cells = Cells { width: 60.0, height: 1024.0, rows: vec![vec![0, 1, 0], vec![3, 0, 0]] };
+    let chart =
+        Chart::new("heat", Axis::linear("time", Quantity::Time), Axis::linear("address", Quantity::Bytes))
+            .with_cells(cells);
+    assert_eq!((chart.x.range, chart.y.range), (Some((0.0, 180.0)), Some((0.0, 2048.0))));
+    let svg = chart.to_svg("heat").unwrap();
+    assert_well_formed(&svg);
+    // Empty cells are not drawn: ln 2 / ln 4 = 0.5 gives 0.1 + 0.45, and the largest count 1.
+    let opacities: Vec<&str> = svg
+        .lines()
+        .filter(|line| line.contains("#d55e00"))
+        .filter_map(|line| line.split("fill-opacity=").nth(1))
+        .collect();
+    assert_eq!(opacities, ["\"0.55\"/>", "\"1.00\"/>"]);
+    assert!(!svg.contains("no data"));
+    // The upper cell stands at the left, above the lower one in the middle.
+    let place = |opacity: &str, name: &str| -> f64 {
+        let line = svg.lines().find(|line| line.contains(opacity)).unwrap();
+        line.split(&format!(" {name}=\"")).nth(1).unwrap().split('"').next().unwrap().parse().unwrap()
+    };
+    assert!(place("1.00", "x") < place("0.55", "x") && place("1.00", "y") < place("0.55", "y"));
+    let empty = Cells { width: 1.0, height: 1.0, rows: Vec::new() };
+    let chart =
+        Chart::new("", Axis::linear("", Quantity::Time), Axis::linear("", Quantity::Bytes)).with_cells(empty);
+    assert_well_formed(&chart.to_svg("empty").unwrap());
 }

@@ -8,6 +8,7 @@ pub mod generator;
 mod latency;
 pub mod model;
 pub mod presto;
+pub mod profile;
 pub mod statistics;
 
 pub use generator::{Arrivals, BlockPicker, Random, Scatter, ZipfRanks, exponential, random};

@@ -27,6 +27,15 @@ pub fn percentile(values: &[f64], percentile: f64) -> Option<f64> {
     Some(*values.select_nth_unstable_by(rank - 1, f64::total_cmp).1)
 }
 
+/// The straight line through `points` by least squares: its slope, and the share of the variance of y that it explains (R squared);
+/// `None` where x or y is constant.
+pub fn line(points: &[(f64, f64)]) -> Option<(f64, f64)> {
+    let (xs, ys): (Vec<f64>, Vec<f64>) = points.iter().copied().unzip();
+    let correlation = pearson(&xs, &ys)?;
+    let slope = correlation * (variance(&ys)? / variance(&xs)?).sqrt();
+    Some((slope, correlation * correlation))
+}
+
 /// Pearson's correlation of two series of equal length, from -1 to 1; `None` where one of them is constant or there
 /// are fewer than two pairs: a constant says nothing, and 0 would be an answer.
 ///

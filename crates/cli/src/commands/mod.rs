@@ -5,6 +5,7 @@ mod demo;
 mod explain;
 mod mrc;
 mod plan;
+mod replay;
 mod repro;
 mod reserve;
 mod serve;
@@ -24,6 +25,7 @@ pub(crate) enum Command {
     Mrc(mrc::MrcArgs),
     Plan(plan::PlanArgs),
     Simulate(simulate::SimulateArgs),
+    Replay(replay::ReplayArgs),
     Sim(sim::SimArgs),
     /// Run the evaluation of a published paper again, beside its figures
     #[command(subcommand)]
@@ -43,6 +45,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Mrc(args) => mrc::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Repro(command) => repro::run(command),
         Command::Demo(args) => demo::run(&args),

@@ -15,6 +15,7 @@ mod overload;
 mod peers;
 mod plan;
 mod protocol;
+mod replay;
 mod secured;
 mod serve;
 mod sim;

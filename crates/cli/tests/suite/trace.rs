@@ -177,3 +177,35 @@ fn other_formats_are_written_and_what_they_cannot_say_is_counted() {
     assert!(output.status.success() && words.contains("1 requests left out"), "{words}");
     assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), 1);
 }
+
+#[test]
+fn a_workload_is_described_in_a_table_in_json_and_in_a_report() {
+    let folder = folder();
+    // 2,000 requests over 200 s: every fourth a write of 8 KiB to the first blocks, the others one long sequential read.
+    let requests: Vec<_> = (0..2_000u64)
+        .map(|at| (at * 1_000_000, 0, at % 4 != 0, if at % 4 == 0 { 0 } else { (1 << 20) + at * 4096 }, 8192))
+        .collect();
+    let path = file(&folder, "workload.csv", msr(&requests));
+    let report = folder.path().join("report.html");
+    let stats = json("forebay.trace-stats/1", args(&[&"trace", &"stats", &"--json", &path, &"--report", &report]));
+    assert_eq!((&stats["requests"], &stats["reads"], &stats["writes"]), (&json!(2000), &json!(1500), &json!(500)));
+    assert_eq!(stats["read_sizes"]["common"], json!([{ "bytes": 8192, "share": 1.0 }]));
+    // Requests overlap by half, so that none begins where another ended.
+    assert_eq!(stats["runs"]["random_share"], 1.0);
+    assert!((stats["gaps"]["mean_s"].as_f64().unwrap() - 0.1).abs() < 1e-9);
+    // A metronome: no variation, no dispersion where a window holds whole gaps.
+    assert!(stats["gaps"]["squared_cv"].as_f64().unwrap() < 1e-9);
+    assert_eq!(stats["heat"][0]["volume"], 0);
+    let total: u64 =
+        stats["heat"][0]["cells"].as_array().unwrap().iter().flat_map(|row| row.as_array().unwrap()).map(|cell| cell.as_u64().unwrap()).sum();
+    assert_eq!(total, 2_000);
+    let page = std::fs::read_to_string(&report).expect("the report was written");
+    assert!(page.contains("Requests per second") && page.contains("Where requests go") && page.ends_with("</html>\n"));
+    let table = succeed(args(&[&"trace", &"stats", &path]));
+    assert!(table.contains("write size, mean") && table.contains("Hurst exponent"), "{table}");
+    // Without times nothing is said of them.
+    let timeless = file(&folder, "blocks.lis", "0 4 0 0\n8 2 0 1\n0 4 0 2\n");
+    let stats = json("forebay.trace-stats/1", args(&[&"trace", &"stats", &"--json", &"--format", &"arc-lis", &timeless]));
+    assert_eq!((&stats["requests"], &stats["footprint_blocks"]), (&json!(3), &json!(6)));
+    assert!(stats["span_s"].is_null() && stats["gaps"].is_null() && stats["burstiness"].is_null());
+}

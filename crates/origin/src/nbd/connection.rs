@@ -20,8 +20,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
-/// Requests in flight on one connection (ours).
-pub(super) const LANE_REQUESTS_MAX: usize = 128;
 /// Bytes of reads in flight on one connection, besides the one that passes it (ours).
 const LANE_READ_BYTES_MAX: u64 = 64 << 20;
 /// Bytes that wait for the socket, above which no more are encoded, besides the request that passes it (ours).
@@ -51,6 +49,7 @@ enum Ended {
 /// One established connection.
 pub(super) struct Connection {
     index: usize,
+    requests_max: usize,
     export: Export,
     stream: Stream,
     /// Requests sent and not answered.
@@ -77,17 +76,17 @@ struct Conversation {
 }
 
 impl Conversation {
-    fn has_room(&self) -> bool {
+    fn has_room(&self, requests_max: usize) -> bool {
         self.lost.is_none()
-            && self.sent.len() < LANE_REQUESTS_MAX
+            && self.sent.len() < requests_max
             && self.read_bytes < LANE_READ_BYTES_MAX
             && self.unsent.len() - self.unsent_from < GATHER_BYTES
     }
 }
 
 impl Connection {
-    /// The lane `index`'s connection; it is to be registered for what comes, and told what came behind the handshake.
-    pub(super) fn new(index: usize, connected: Connected) -> io::Result<Connection> {
+    /// The lane `index`'s connection, which has at most `requests_max` in flight; it is to be registered for what comes, and told what came behind the handshake.
+    pub(super) fn new(index: usize, connected: Connected, requests_max: usize) -> io::Result<Connection> {
         let Connected { stream, session, export, received } = connected;
         stream.set_nonblocking()?;
         let mut input = received;
@@ -107,6 +106,7 @@ impl Connection {
         };
         Ok(Connection {
             index,
+            requests_max,
             export,
             stream,
             load: AtomicUsize::new(0),
@@ -140,7 +140,7 @@ impl Connection {
 
     fn publish(&self, conversation: &Conversation) {
         self.load.store(conversation.sent.len(), Ordering::Relaxed);
-        self.has_room.store(conversation.has_room(), Ordering::Release);
+        self.has_room.store(conversation.has_room(self.requests_max), Ordering::Release);
     }
 
     /// Ends the connection; the first reason stays.
@@ -197,7 +197,7 @@ impl Connection {
         let conversation = &mut *guard;
         let mut broken = None;
         while conversation.lost.is_none() {
-            while conversation.sent.len() < load_max && conversation.has_room() {
+            while conversation.sent.len() < load_max && conversation.has_room(self.requests_max) {
                 let Some(job) = locked(&shared.queue).take_job() else { break };
                 ended.extend(self.encode(shared, conversation, job));
             }

@@ -1,7 +1,7 @@
 //! One lane's life: connect, stay until the connection is lost, decide about what was in flight, again.
 
 use super::Shared;
-use super::connection::{Connection, LANE_REQUESTS_MAX};
+use super::connection::Connection;
 use super::job::Job;
 use super::stream::{Connected, connect};
 use crate::pending::EIO;
@@ -29,7 +29,7 @@ pub(super) fn run(shared: &Shared, index: usize, first: Option<Connected>) {
             None => connect(
                 &shared.uri,
                 shared.secured.as_ref(),
-                LANE_REQUESTS_MAX,
+                shared.options.connection_requests_max,
                 shared.options.connect_timeout.into(),
             ),
         };
@@ -75,7 +75,7 @@ pub(super) fn run(shared: &Shared, index: usize, first: Option<Connected>) {
 
 /// Makes the connection known to who sends and who receives; `None` when closing has begun, or it broke.
 fn register(shared: &Shared, index: usize, connected: Connected) -> Option<Arc<Connection>> {
-    let connection = match Connection::new(index, connected) {
+    let connection = match Connection::new(index, connected, shared.options.connection_requests_max) {
         Ok(connection) => Arc::new(connection),
         Err(error) => {
             note_down(shared, format!("socket cannot be used: {error}"));

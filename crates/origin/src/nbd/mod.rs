@@ -50,6 +50,8 @@ use stream::{Secured, connect};
 pub struct NbdOriginOptions {
     /// Connections, 1 to 16; 4 by default. One where the server does not say that a flush on one covers all.
     pub connections: usize,
+    /// Requests in flight on one connection, 1 to 65,536; 128 by default. Above it they wait for their turn.
+    pub connection_requests_max: usize,
     /// Requests in flight, waiting ones included, at least 1; 1,024 by default. Above it, `EBUSY`.
     pub in_flight_max: usize,
     /// For connecting, and again for the handshake; 5 s by default.
@@ -74,6 +76,7 @@ impl Default for NbdOriginOptions {
     fn default() -> NbdOriginOptions {
         NbdOriginOptions {
             connections: 4,
+            connection_requests_max: 128,
             in_flight_max: 1024,
             connect_timeout: Nanos::secs(5),
             request_timeout: Nanos::secs(30),
@@ -279,8 +282,9 @@ impl NbdOrigin {
         options.request_timeout = options.request_timeout.max(Nanos::millis(1));
         options.connect_timeout = options.connect_timeout.max(Nanos::millis(1));
         options.backoff_min = options.backoff_min.max(Nanos::millis(1));
+        options.connection_requests_max = options.connection_requests_max.clamp(1, 1 << 16);
         let first =
-            connect(uri, secured.as_ref(), connection::LANE_REQUESTS_MAX, options.connect_timeout.into())?;
+            connect(uri, secured.as_ref(), options.connection_requests_max, options.connect_timeout.into())?;
         let export = first.export.clone();
         if export.size_bytes == 0 {
             return Err(ConnectError::Empty { uri: uri.to_string() });

@@ -5,14 +5,14 @@ use super::verdict::{Check, Window};
 use crate::failure::{Context, Failure};
 use forebay_nbd::Uri;
 use forebay_origin::{NbdOrigin, NbdOriginOptions, Origin};
-use forebay_replay::{Load, PlayOptions, PlayReport, Player};
+use forebay_replay::{AfterWait, Due, Load, PlayOptions, PlayReport, Player};
 use forebay_serve::Daemon;
 use forebay_trace::{Operation, Request};
 use forebay_units::{ByteRange, Nanos, mix64};
 use forebay_workload::LatencyHistogram;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// How often the daemon is asked how it stands.
@@ -165,26 +165,29 @@ impl<'a> Drive<'a> {
     ) -> Result<PhaseResult, Failure> {
         self.daemon.set_controller_enabled(phase.forebay);
         let from_s = self.started.elapsed().as_secs_f64();
-        let options = PlayOptions { duration: Duration::from_secs(phase.seconds), interval: WINDOW.into() };
+        let duration = Duration::from_secs(phase.seconds);
+        let options = PlayOptions::for_duration(duration, WINDOW.into());
         let recorded = self.next_part(phase);
         let Drive { orders, reports, connections, state, .. } = self;
         let mut next = || {
             *state = state.wrapping_add(1);
             let block = mix64(*state) % (VOLUME_BYTES / READER_BYTES);
-            (Operation::Read, ByteRange::new(block * READER_BYTES, READER_BYTES))
+            Some((Operation::Read, ByteRange::new(block * READER_BYTES, READER_BYTES)))
         };
         let (daemon, started) = (self.daemon, self.started);
         let mut samples = Vec::new();
         let (orders, reports) = std::thread::scope(|scope| {
             let orders = phase.orders.then(|| {
-                let load = Load::Trace {
-                    requests: recorded,
-                    speed: SPEED,
-                    repeat: false,
-                    outstanding_max: RECORDING_OUTSTANDING_MAX,
-                };
                 let connection = &connections[0];
-                scope.spawn(move || orders.play(connection, load, options, stop))
+                scope.spawn(move || {
+                    let mut requests = Due::recorded(recorded, SPEED, Some(duration.into()));
+                    let load = Load::Open {
+                        requests: &mut requests,
+                        outstanding_max: RECORDING_OUTSTANDING_MAX,
+                        after_wait: AfterWait::CatchUp,
+                    };
+                    orders.play(connection, load, options, stop)
+                })
             });
             let reports = phase.reports.then(|| {
                 let load = Load::Closed { outstanding: READER_OUTSTANDING, next: &mut next };
@@ -210,6 +213,9 @@ impl<'a> Drive<'a> {
         let reports =
             reports.transpose().context(format_args!("phase `{}`, volume `{REPORTS}`", phase.name))?;
         for report in [&orders, &reports].into_iter().flatten() {
+            if let Some(gave_up) = &report.gave_up {
+                return Err(Failure::new(format!("phase `{}`: {gave_up}", phase.name)));
+            }
             self.note(report);
         }
         let (orders, reports) =
@@ -233,19 +239,15 @@ impl<'a> Drive<'a> {
     /// Reads a sample of both volumes through NBD, cache and disks, spread over all of them.
     pub(super) fn read_sample(&mut self, stop: &AtomicBool) -> Result<(), Failure> {
         for (player, connection) in [&mut self.orders, &mut self.reports].into_iter().zip(&self.connections) {
-            let done = AtomicBool::new(stop.load(Ordering::Relaxed));
             let mut index = 0;
             let mut next = || {
                 let range = ByteRange::new(index * (VOLUME_BYTES / SAMPLE_READS), SAMPLE_BYTES);
                 index += 1;
-                if index == SAMPLE_READS {
-                    done.store(true, Ordering::Relaxed);
-                }
-                (Operation::Read, ByteRange::new(range.offset % VOLUME_BYTES, range.length))
+                (index <= SAMPLE_READS).then_some((Operation::Read, range))
             };
-            let options = PlayOptions { duration: Duration::from_secs(60), interval: WINDOW.into() };
+            let options = PlayOptions::for_duration(Duration::from_secs(60), WINDOW.into());
             let load = Load::Closed { outstanding: 16, next: &mut next };
-            let report = player.play(connection, load, options, &done).context("the sample at the end")?;
+            let report = player.play(connection, load, options, stop).context("the sample at the end")?;
             let check = &mut self.check;
             add(check, &report);
         }
@@ -283,19 +285,14 @@ fn sample(daemon: &Daemon, started: Instant) -> CacheSample {
 
 /// The phase's own windows; what completed after its end, while the last answers were waited for, is in the histograms only.
 fn played(report: &PlayReport, phase: Phase) -> Played {
-    let (mut reads, mut writes) = (LatencyHistogram::new(), LatencyHistogram::new());
-    for interval in &report.intervals {
-        reads.merge(&interval.reads);
-        writes.merge(&interval.writes);
-    }
     let window = |at: usize| match report.intervals.get(at) {
         Some(interval) => (interval.reads.mean(), interval.reads.count()),
         None => (None, 0),
     };
     Played {
-        reads,
-        writes,
-        lateness: report.lateness.clone(),
+        reads: report.reads.clone(),
+        writes: report.writes.clone(),
+        lateness: report.fidelity.issue_error.clone(),
         windows: (0..phase.seconds as usize).map(window).collect(),
     }
 }

@@ -11,16 +11,15 @@ mod stage;
 mod verdict;
 
 use crate::failure::{Context, Failure};
+use crate::interrupt;
 use crate::output::{Output, OutputArgs, say, write_file};
 use drive::{CacheSample, Drive, PHASES, PhaseResult, seconds_total};
 use forebay_replay::{Player, Shadow};
 use forebay_serve::{Daemon, DatedDecision};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use outcome::{Outcome, Seen};
-use signal_hook::consts::{SIGINT, SIGTERM};
 use stage::{ORDERS, REPORTS, VOLUME_BYTES};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -47,7 +46,7 @@ pub(crate) struct DemoArgs {
 }
 
 pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
-    let stop = watch_for_interrupts()?;
+    let stop = interrupt::watch()?;
     if let Some(folder) = &args.keep {
         std::fs::create_dir_all(folder)
             .context(format_args!("cannot make the folder `{}`", folder.display()))?;
@@ -67,17 +66,6 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
         show::print(&outcome)?;
     }
     if outcome.passed { Ok(()) } else { Err(Failure::new(outcome.failures.join("; "))) }
-}
-
-/// A flag that the first Ctrl-C sets; the second one ends the process at once.
-fn watch_for_interrupts() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))
-            .context("cannot watch for signals")?;
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot watch for signals")?;
-    }
-    Ok(stop)
 }
 
 /// The whole run; `None` if it was interrupted.
@@ -121,7 +109,7 @@ fn perform(args: &DemoArgs, stop: &AtomicBool) -> Result<Option<Outcome>, Failur
     let (players, samples, mut check) = drive.into_players();
     daemon.shutdown();
     for ((store, player), name) in stores.iter().zip(&players).zip([ORDERS, REPORTS]) {
-        let (compared, wrong) = stage::compare(store, player.shadow())?;
+        let (compared, wrong) = stage::compare(store, player.shadow().expect("the demo checks what it reads"))?;
         check.bytes_compared_at_end += compared;
         if let Some(found) = wrong {
             check.wrong_volumes += 1;

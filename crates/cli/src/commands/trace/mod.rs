@@ -1,8 +1,9 @@
-//! `forebay trace`: look at traces and convert them.
+//! `forebay trace`: look at traces, describe and convert them.
 
 mod convert;
 mod head;
 mod info;
+mod stats;
 
 use crate::failure::Failure;
 
@@ -10,6 +11,7 @@ use crate::failure::Failure;
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum TraceCommand {
     Info(info::InfoArgs),
+    Stats(stats::StatsArgs),
     Head(head::HeadArgs),
     Convert(convert::ConvertArgs),
 }
@@ -18,6 +20,7 @@ pub(crate) enum TraceCommand {
 pub(crate) fn run(command: TraceCommand) -> Result<(), Failure> {
     match command {
         TraceCommand::Info(args) => info::run(&args),
+        TraceCommand::Stats(args) => stats::run(&args),
         TraceCommand::Head(args) => head::run(&args),
         TraceCommand::Convert(args) => convert::run(&args),
     }

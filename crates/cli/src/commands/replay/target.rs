@@ -1,0 +1,103 @@
+//! Where a trace is replayed to.
+
+use crate::failure::{Context, Failure};
+use crate::output::count;
+use forebay_nbd::Uri;
+use forebay_origin::{FileOrigin, FileOriginOptions, NbdOrigin, NbdOriginOptions, OpenError, Origin};
+use forebay_units::Nanos;
+use rustix::fs::{FileType, SeekFrom};
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Threads that make the blocking calls of a file or block device (ours); fewer where fewer requests may be in flight.
+const FILE_WORKERS_MAX: usize = 32;
+
+/// A target, named and not yet opened.
+pub(super) enum Target {
+    Nbd(Uri),
+    File(PathBuf),
+}
+
+/// How a target is opened.
+pub(super) struct Opening {
+    pub(super) threads: usize,
+    pub(super) connections: usize,
+    pub(super) outstanding_max: usize,
+    pub(super) read_only: bool,
+    pub(super) give_up_after: Nanos,
+}
+
+impl Target {
+    pub(super) fn parse(text: &str) -> Result<Target, Failure> {
+        if text.contains("://") {
+            let uri = text.parse().map_err(|error| Failure::usage(format!("`{text}`: {error}")))?;
+            return Ok(Target::Nbd(uri));
+        }
+        Ok(Target::File(PathBuf::from(text)))
+    }
+
+    /// Fails where something would be written over that nobody said may be.
+    pub(super) fn check_consent(&self, writes: u64, is_given: bool) -> Result<(), Failure> {
+        let Target::File(path) = self else { return Ok(()) };
+        if writes == 0 || is_given {
+            return Ok(());
+        }
+        let shown = path.display();
+        // What cannot be opened is said when it is opened for use.
+        let Ok(file) = File::open(path) else { return Ok(()) };
+        let status = rustix::fs::fstat(&file).context(format_args!("cannot look at `{shown}`"))?;
+        let what = match FileType::from_raw_mode(status.st_mode) {
+            FileType::BlockDevice => "is a block device",
+            // Every file system that knows no holes says that all is data.
+            FileType::RegularFile if rustix::fs::seek(&file, SeekFrom::Data(0)).is_ok() => "holds data",
+            _ => return Ok(()),
+        };
+        Err(Failure::new(format!(
+            "`{shown}` {what}, and {} requests of the trace would change it",
+            count(writes)
+        ))
+        .with_hint("write over it with --yes-overwrite, or play only what reads with --reads-only"))
+    }
+
+    /// Opens it once per thread; a file only once, for all of them.
+    pub(super) fn open(&self, opening: &Opening) -> Result<Vec<Arc<dyn Origin>>, Failure> {
+        match self {
+            Target::Nbd(uri) => {
+                let options = NbdOriginOptions {
+                    connections: opening.connections,
+                    connection_requests_max: opening.outstanding_max,
+                    in_flight_max: 2 * opening.outstanding_max + 1,
+                    request_timeout: opening.give_up_after,
+                    // A request that cannot be sent now is not what was recorded if it is sent later.
+                    wait_for_origin: Nanos::ZERO,
+                    ..NbdOriginOptions::default()
+                };
+                let connect = |_| -> Result<Arc<dyn Origin>, Failure> {
+                    Ok(Arc::new(NbdOrigin::connect(uri, options)?))
+                };
+                (0..opening.threads).map(connect).collect()
+            }
+            Target::File(path) => {
+                let options = FileOriginOptions {
+                    read_only: opening.read_only,
+                    workers: opening.outstanding_max.min(FILE_WORKERS_MAX),
+                    in_flight_max: 2 * opening.outstanding_max + 1,
+                };
+                let origin: Arc<dyn Origin> = Arc::new(FileOrigin::open(path, options).map_err(|error| {
+                    let hint = match &error {
+                        OpenError::NotFound { .. } => Some("make one with `truncate --size 10G FILE`"),
+                        OpenError::Empty { .. } => Some("give it a size with `truncate --size 10G FILE`"),
+                        _ => None,
+                    };
+                    let failure = Failure::from(error);
+                    match hint {
+                        Some(hint) => failure.with_hint(hint),
+                        None => failure,
+                    }
+                })?);
+                Ok(vec![origin; opening.threads])
+            }
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! `forebay replay` against files and real NBD servers: what arrives, what is refused, and what is said of traces and targets that
+//! are not as they should be.
+
+use crate::support::{args, fail, file, folder, json, msr, prerequisites, run};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const REPLAY: &str = "forebay.replay/1";
+
+/// A file of `bytes` zeroes that takes no space.
+fn sparse(folder: &tempfile::TempDir, name: &str, bytes: u64) -> PathBuf {
+    let path = folder.path().join(name);
+    std::fs::File::create(&path).and_then(|file| file.set_len(bytes)).expect("a sparse file can be made");
+    path
+}
+
+/// A server that is ended with the test.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts nbdkit with `arguments` on a socket in `folder`; the URI.
+fn nbdkit(folder: &Path, arguments: &[&str]) -> (Server, String) {
+    let socket = folder.join("nbdkit.sock");
+    let child = Command::new("nbdkit")
+        .args(["-f", "-U"])
+        .arg(&socket)
+        .args(arguments)
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("nbdkit is installed");
+    let server = Server(child);
+    let until = Instant::now() + Duration::from_secs(20);
+    while !socket.exists() {
+        assert!(Instant::now() < until, "nbdkit {arguments:?} does not listen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    (server, format!("nbd+unix:///?socket={}", socket.display()))
+}
+
+#[test]
+fn what_a_trace_asks_arrives_at_a_real_server_at_its_times() {
+    if !prerequisites("replay to nbdkit", &["nbdkit"], false) {
+        return;
+    }
+    let folder = folder();
+    // 300 requests, 1 ms apart, reads and writes of 4 KiB in turn, each at its own place.
+    let requests: Vec<_> =
+        (0..300).map(|at| (at * 10_000, 0, at % 2 == 0, (at * 7 % 300) * 8192, 4096)).collect();
+    let trace = file(&folder, "trace.csv", msr(&requests));
+    let log = folder.path().join("log");
+    let logfile = format!("logfile={}", log.display());
+    let (server, uri) = nbdkit(folder.path(), &["--filter=log", "memory", "64M", &logfile]);
+    let report = json(REPLAY, args(&[&"replay", &trace, &"--to", &uri, &"--json", &"--interval", &"100ms"]));
+    drop(server);
+    assert_eq!((&report["answered"], &report["errors"]), (&json!(300), &json!(0)));
+    assert_eq!(report["fidelity"]["issued"], 300);
+    assert_eq!(report["fidelity"]["bound_hit"], 0);
+    assert_eq!((&report["reads"]["count"], &report["writes"]["count"]), (&json!(150), &json!(150)));
+    let intervals = report["intervals"].as_array().expect("an array");
+    assert!(intervals.len() >= 3, "{}", intervals.len());
+    let sum: u64 = intervals.iter().map(|interval| interval["reads"]["count"].as_u64().unwrap()).sum();
+    assert_eq!(sum, 150);
+    // A run of 299 ms is not over sooner; how precise it was is a matter of how busy the machine is.
+    assert!(report["fidelity"]["stretch"].as_f64().unwrap() > 0.95, "{}", report["fidelity"]);
+    // The server saw each of them: operation, offset, length.
+    let text = std::fs::read_to_string(&log).expect("nbdkit wrote its log");
+    let mut seen: Vec<(bool, u64)> = text
+        .lines()
+        .filter_map(|line| {
+            let is_read = line.contains(" Read ");
+            let asked = is_read || line.contains(" Write ");
+            let offset = line.split("offset=0x").nth(1)?.split(' ').next()?;
+            (asked && line.contains("count=0x1000"))
+                .then(|| (is_read, u64::from_str_radix(offset, 16).unwrap()))
+        })
+        .collect();
+    let mut wanted: Vec<(bool, u64)> = requests.iter().map(|request| (request.2, request.3)).collect();
+    seen.sort_unstable();
+    wanted.sort_unstable();
+    assert_eq!(seen, wanted);
+}
+
+#[test]
+fn content_is_verified_on_a_file_and_nothing_is_overwritten_unasked() {
+    let folder = folder();
+    let requests: Vec<_> =
+        (0..400).map(|at| (at * 1_000, 0, at % 4 == 3, at * 5 % 64 * 4096, 8192)).collect();
+    let trace = file(&folder, "trace.csv", msr(&requests));
+    let target = sparse(&folder, "target.img", 1 << 20);
+    // An empty file may be written to.
+    let verify: [&dyn AsRef<std::ffi::OsStr>; 6] =
+        [&"replay", &trace, &"--to", &target, &"--verify", &"--json"];
+    let report = json(REPLAY, args(&verify));
+    assert_eq!((&report["errors"], &report["wrong_reads"]), (&json!(0), &json!(0)));
+    assert!(report["bytes_checked"].as_u64().unwrap() > 100_000, "{}", report["bytes_checked"]);
+    // Now it holds data.
+    let before = std::fs::read(&target).unwrap();
+    let (status, words) = fail(args(&verify));
+    assert_eq!(status, 1);
+    assert!(words.contains("holds data, and 300 requests of the trace would change it"), "{words}");
+    assert!(words.contains("hint: write over it with --yes-overwrite"), "{words}");
+    assert!(std::fs::read(&target).unwrap() == before, "a refused replay changed its target");
+    let reads = json(REPLAY, args(&[&"replay", &trace, &"--to", &target, &"--reads-only", &"--json"]));
+    assert_eq!((&reads["answered"], &reads["requests"]["left_out"]), (&json!(100), &json!(300)));
+    assert!(std::fs::read(&target).unwrap() == before, "a replay of reads changed its target");
+    let again = json(REPLAY, args(&[&"replay", &trace, &"--to", &target, &"--yes-overwrite", &"--json"]));
+    assert_eq!(again["answered"], 400);
+    assert!(std::fs::read(&target).unwrap() != before);
+    let (status, words) = fail(args(&[&"replay", &trace, &"--to", &target, &"--verify", &"--threads", &"2"]));
+    assert_eq!(status, 2, "{words}");
+}
+
+#[test]
+fn traces_that_are_not_as_they_should_be() {
+    let folder = folder();
+    let target = sparse(&folder, "target.img", 16 << 20);
+    let play = |trace: &Path, more: &[&str]| -> Value {
+        let mut arguments = args(&[&"replay", &trace, &"--to", &target, &"--yes-overwrite", &"--json"]);
+        arguments.extend(more.iter().map(Into::into));
+        json(REPLAY, arguments)
+    };
+    // Without times: refused in an open loop, played at a rate or as fast as it goes.
+    let timeless = file(&folder, "blocks.lis", "0 4 0 0\n8 2 0 1\n0 4 0 2\n");
+    let refused = args(&[&"replay", &"--format", &"arc-lis", &timeless, &"--to", &target]);
+    let (status, words) = fail(refused);
+    assert_eq!(status, 1);
+    assert!(words.contains("the trace has no times") && words.contains("--rate"), "{words}");
+    let rated = play(&timeless, &["--format", "arc-lis", "--rate", "1000"]);
+    assert_eq!((&rated["answered"], &rated["rate"]), (&json!(3), &json!(1000.0)));
+    let fast = play(&timeless, &["--format", "arc-lis", "--pace", "fast"]);
+    assert_eq!((&fast["answered"], &fast["fidelity"]["issued"]), (&json!(3), &json!(0)));
+
+    // Whole seconds, played 100 times as fast: spread over the second unless told otherwise.
+    let lines: Vec<_> = (0..20).map(|at| (10_000_000 * (at / 10), 0, true, at * 4096, 4096)).collect();
+    let seconds = file(&folder, "seconds.csv", msr(&lines));
+    let spread = play(&seconds, &["--speed", "20"]);
+    assert_eq!((&spread["whole_seconds"], &spread["answered"]), (&json!("spread"), &json!(20)));
+    let as_is = play(&seconds, &["--speed", "20", "--whole-seconds", "as-is"]);
+    assert_eq!((&as_is["whole_seconds"], &as_is["answered"]), (&json!("as-is"), &json!(20)));
+
+    // Out of order: issued in order of time.
+    let disordered = file(
+        &folder,
+        "disordered.csv",
+        msr(&[(200_000, 0, true, 0, 512), (0, 0, true, 512, 512), (100_000, 0, true, 1024, 512)]),
+    );
+    let report = play(&disordered, &[]);
+    assert_eq!(
+        (&report["requests"]["reordered"], &report["requests"]["out_of_order"]),
+        (&json!(2), &json!(0))
+    );
+    assert!(report["fidelity"]["stretch"].as_f64().unwrap() > 0.9);
+
+    // A single request has no stretch.
+    let single = file(&folder, "single.csv", msr(&[(0, 0, false, 4096, 512)]));
+    let report = play(&single, &[]);
+    assert_eq!((&report["answered"], &report["fidelity"]["stretch"]), (&json!(1), &Value::Null));
+
+    // 100 volumes of 1 MiB on a target of 16 MiB: laid one after the other and wrapped, or scaled, or refused; or one of them.
+    let many: Vec<_> = (0..200).map(|at| (at * 100, (at % 100) as u32, false, 0xf_f000, 4096)).collect();
+    let many = file(&folder, "many.csv", msr(&many));
+    let report = play(&many, &[]);
+    assert_eq!((&report["answered"], &report["trace_bytes"]), (&json!(200), &json!(100 << 20)));
+    assert_eq!(report["requests"]["moved"], 2 * (100 - 16));
+    assert_eq!(play(&many, &["--fit", "scale"])["answered"], 200);
+    let refused = args(&[&"replay", &many, &"--to", &target, &"--yes-overwrite", &"--fit", &"refuse"]);
+    let (_, words) = fail(refused);
+    assert!(words.contains("the trace reaches 100MiB, but the target has 16MiB"), "{words}");
+    let one = play(&many, &["--volume", "host_7"]);
+    assert_eq!((&one["answered"], &one["requests"]["moved"]), (&json!(2), &json!(0)));
+    let (status, words) = fail(args(&[&"replay", &many, &"--to", &target, &"--volume", &"none"]));
+    assert_eq!(status, 2);
+    assert!(words.contains("the trace has no volume `none`"), "{words}");
+
+    // Only writes, and only reads asked for.
+    let (_, words) = fail(args(&[&"replay", &single, &"--to", &target, &"--reads-only"]));
+    assert!(words.contains("nothing of the trace is left to play"), "{words}");
+    // Standard input is read twice: it is kept.
+    let mut child = Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .args(["replay", "-", "--json", "--reads-only", "--to"])
+        .arg(&target)
+        .stdin(Stdio::from(std::fs::File::open(&disordered).unwrap()))
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let report: Value = serde_json::from_reader(child.stdout.take().unwrap()).expect("output is JSON");
+    assert!(child.wait().unwrap().success());
+    assert_eq!(report["answered"], 3);
+}
+
+#[test]
+fn targets_that_are_not_as_they_should_be() {
+    let folder = folder();
+    let lines: Vec<_> = (0..500).map(|at| (at * 20_000, 0, true, at % 256 * 4096, 4096)).collect();
+    let trace = file(&folder, "trace.csv", msr(&lines));
+    let absent = folder.path().join("absent.img");
+    let (status, words) = fail(args(&[&"replay", &trace, &"--to", &absent]));
+    assert_eq!(status, 1);
+    assert!(words.contains("does not exist") && words.contains("hint: make one with `truncate"), "{words}");
+    let (status, words) = fail(args(&[&"replay", &trace, &"--to", &"ftp://nowhere"]));
+    assert_eq!(status, 2, "{words}");
+    let nobody = format!("nbd+unix:///?socket={}", folder.path().join("nobody").display());
+    let (status, _) = fail(args(&[&"replay", &trace, &"--to", &nobody]));
+    assert_eq!(status, 1);
+    if !prerequisites("replay to a failing nbdkit", &["nbdkit"], false) {
+        return;
+    }
+    // A server that answers every request with an error, and says so in the report and by its status.
+    let failing = tempfile::tempdir_in(folder.path()).unwrap();
+    let (server, uri) = nbdkit(
+        failing.path(),
+        &["--filter=error", "memory", "64M", "error-pread-rate=100%", "error-pread=EIO"],
+    );
+    let output = run(args(&[&"replay", &trace, &"--to", &uri, &"--json", &"--duration", &"200ms"]));
+    drop(server);
+    assert_eq!(output.status.code(), Some(1));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("the report is printed all the same");
+    assert_eq!(report["errors"], report["answered"]);
+    assert!(report["errors"].as_u64().unwrap() >= 100 && report["gave_up"].is_null(), "{report}");
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(words.contains("requests were answered with an error, first Read"), "{words}");
+
+    // A server that stops in the middle: given up after the time that was allowed, with what was done.
+    let dying = tempfile::tempdir_in(folder.path()).unwrap();
+    let (mut server, uri) = nbdkit(dying.path(), &["memory", "64M"]);
+    let child = Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .args(args(&[&"replay", &trace, &"--to", &uri, &"--json", &"--give-up-after", &"150ms"]))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    std::thread::sleep(Duration::from_millis(400));
+    server.0.kill().expect("it runs");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(1));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("the report is printed all the same");
+    assert!(report["gave_up"].as_str().unwrap().contains("no request succeeded for 150ms"), "{report}");
+    assert!(report["errors"].as_u64().unwrap() > 0 && report["answered"].as_u64().unwrap() < 500);
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(words.contains("error: given up: no request succeeded"), "{words}");
+
+    // A server that writes nothing.
+    let fixed = tempfile::tempdir_in(folder.path()).unwrap();
+    let (server, uri) = nbdkit(fixed.path(), &["-r", "memory", "64M"]);
+    let writes = file(&folder, "writes.csv", msr(&[(0, 0, false, 0, 4096)]));
+    let (_, words) = fail(args(&[&"replay", &writes, &"--to", &uri]));
+    drop(server);
+    assert!(
+        words.contains("is read-only, and the trace writes") && words.contains("--reads-only"),
+        "{words}"
+    );
+}

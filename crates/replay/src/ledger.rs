@@ -1,0 +1,223 @@
+//! What is in flight, and what came of the rest. Completions are settled on the thread that brings them, so that issuing
+//! never waits for one.
+
+use crate::progress::Progress;
+use crate::report::{IntervalReport, PlayReport, WRONG_KEPT_MAX, WrongContent};
+use crate::shadow::Shadow;
+use forebay_origin::{CompletionSink, OriginCompletion, OriginError};
+use forebay_trace::Operation;
+use forebay_units::ByteRange;
+use forebay_workload::LatencyHistogram;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+/// A request that was issued.
+pub(crate) struct Outstanding {
+    pub(crate) operation: Operation,
+    pub(crate) range: ByteRange,
+    pub(crate) issued: Instant,
+    /// Of a checked read: the lowest version that each of its sectors may have.
+    pub(crate) lowest: Vec<u32>,
+}
+
+/// The books of one run of one player.
+pub(crate) struct Books {
+    /// What is known of the volume's content; `None` where nothing is checked.
+    pub(crate) shadow: Option<Shadow>,
+    /// By request id.
+    outstanding: Vec<Option<Outstanding>>,
+    free: Vec<usize>,
+    start: Instant,
+    interval: Duration,
+    /// The interval that is being counted; what is over is in the report.
+    reads: LatencyHistogram,
+    writes: LatencyHistogram,
+    current: IntervalReport,
+    /// Since when something was asked and nothing has succeeded.
+    unsuccessful_since: Option<Instant>,
+    pub(crate) report: PlayReport,
+}
+
+/// The books and who is to be woken about them.
+pub(crate) struct Ledger {
+    books: Mutex<Books>,
+    in_flight: AtomicUsize,
+    /// The issuing thread waits for a completion.
+    issuer_waits: AtomicBool,
+    issuer: Thread,
+    progress: Arc<Progress>,
+}
+
+impl Books {
+    pub(crate) fn new(shadow: Option<Shadow>, start: Instant, interval: Duration) -> Books {
+        Books {
+            shadow,
+            outstanding: Vec::new(),
+            free: Vec::new(),
+            start,
+            interval: interval.max(Duration::from_millis(1)),
+            reads: LatencyHistogram::new(),
+            writes: LatencyHistogram::new(),
+            current: IntervalReport::default(),
+            unsuccessful_since: None,
+            report: PlayReport::default(),
+        }
+    }
+
+    /// Enters a request that is about to be issued; its id.
+    pub(crate) fn enter(&mut self, request: Outstanding) -> u64 {
+        self.unsuccessful_since.get_or_insert(request.issued);
+        if let Some(slot) = self.free.pop() {
+            self.outstanding[slot] = Some(request);
+            return slot as u64;
+        }
+        self.outstanding.push(Some(request));
+        (self.outstanding.len() - 1) as u64
+    }
+
+    /// Ends the intervals before `now`.
+    fn turn_to(&mut self, now: Instant) {
+        let since = now.saturating_duration_since(self.start).as_nanos();
+        let slot = (since / self.interval.as_nanos()) as usize;
+        while self.report.intervals.len() < slot {
+            self.close_interval();
+        }
+    }
+
+    fn close_interval(&mut self) {
+        let next = self.interval.saturating_mul(self.report.intervals.len() as u32 + 1);
+        let mut ended = std::mem::take(&mut self.current);
+        self.current.from = next.into();
+        ended.reads = self.reads.snapshot();
+        ended.writes = self.writes.snapshot();
+        self.report.reads.merge(&self.reads);
+        self.report.writes.merge(&self.writes);
+        self.reads.clear();
+        self.writes.clear();
+        self.report.intervals.push(ended);
+    }
+
+    /// Ends the last interval; nothing is settled after that.
+    pub(crate) fn close(&mut self) {
+        if !(self.reads.is_empty() && self.writes.is_empty() && self.current.errors == 0) {
+            self.close_interval();
+        }
+    }
+
+    fn settle(&mut self, completion: OriginCompletion, now: Instant, is_last: bool) -> bool {
+        let slot = completion.id.0 as usize;
+        let done = self.outstanding[slot].take().expect("every completion answers one request, once");
+        self.free.push(slot);
+        self.turn_to(now);
+        self.report.requests += 1;
+        match completion.result {
+            Ok(data) => {
+                self.unsuccessful_since = (!is_last).then_some(now);
+                let latency = now.saturating_duration_since(done.issued).into();
+                let is_read = done.operation == Operation::Read;
+                if is_read { &mut self.reads } else { &mut self.writes }.record(latency);
+                self.current.bytes += done.range.length;
+                self.check(&done, &data);
+                true
+            }
+            Err(error) => {
+                self.fail(&done, &error);
+                false
+            }
+        }
+    }
+
+    fn check(&mut self, done: &Outstanding, data: &[u8]) {
+        let Some(shadow) = &mut self.shadow else { return };
+        match done.operation {
+            Operation::Write => shadow.acknowledge_write(done.range),
+            Operation::Read => match shadow.check_read(done.range, &done.lowest, data) {
+                Ok(bytes) => self.report.bytes_checked += bytes,
+                Err(found) => {
+                    self.report.wrong_count += 1;
+                    if self.report.wrong.len() < WRONG_KEPT_MAX {
+                        self.report.wrong.push(WrongContent { range: done.range, found });
+                    }
+                }
+            },
+            _ => {}
+        }
+    }
+
+    fn fail(&mut self, done: &Outstanding, error: &OriginError) {
+        if let (Operation::Write, Some(shadow)) = (done.operation, &mut self.shadow) {
+            shadow.fail_write(done.range);
+        }
+        self.current.errors += 1;
+        self.report.errors += 1;
+        self.report
+            .first_error
+            .get_or_insert_with(|| format!("{:?} of {:?}: {error}", done.operation, done.range));
+    }
+
+    /// For how long something was asked and nothing has succeeded.
+    pub(crate) fn unsuccessful_for(&self, now: Instant) -> Duration {
+        self.unsuccessful_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
+}
+
+impl Ledger {
+    /// Books whose issuing thread is the current one.
+    pub(crate) fn new(books: Books, progress: Arc<Progress>) -> Ledger {
+        Ledger {
+            books: Mutex::new(books),
+            in_flight: AtomicUsize::new(0),
+            issuer_waits: AtomicBool::new(false),
+            issuer: std::thread::current(),
+            progress,
+        }
+    }
+
+    pub(crate) fn books(&self) -> MutexGuard<'_, Books> {
+        // A panic while the books were open is reported by the thread that it ended.
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Requests issued and not answered.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::SeqCst)
+    }
+
+    /// Counts requests that are about to be issued.
+    pub(crate) fn issuing(&self, count: usize) {
+        self.in_flight.fetch_add(count, Ordering::SeqCst);
+        Progress::add(&self.progress.issued, count as u64);
+    }
+
+    /// Waits on the issuing thread until a completion came since `in_flight` was `seen`, or for `wait`; or spuriously.
+    pub(crate) fn wait_for_completion(&self, seen: usize, wait: Duration) {
+        self.issuer_waits.store(true, Ordering::SeqCst);
+        if self.in_flight() == seen {
+            std::thread::park_timeout(wait);
+        }
+        self.issuer_waits.store(false, Ordering::SeqCst);
+    }
+
+    /// Likewise, without having looked: any completion from now on ends the wait.
+    pub(crate) fn wait(&self, wait: Duration, until_completion: bool) {
+        self.issuer_waits.store(until_completion, Ordering::SeqCst);
+        std::thread::park_timeout(wait);
+        self.issuer_waits.store(false, Ordering::SeqCst);
+    }
+}
+
+impl CompletionSink for Ledger {
+    fn complete(&self, completion: OriginCompletion) {
+        let now = Instant::now();
+        let mut books = self.books();
+        let is_last = self.in_flight.fetch_sub(1, Ordering::SeqCst) == 1;
+        let succeeded = books.settle(completion, now, is_last);
+        drop(books);
+        Progress::add(if succeeded { &self.progress.answered } else { &self.progress.errors }, 1);
+        if self.issuer_waits.load(Ordering::SeqCst) {
+            self.issuer.unpark();
+        }
+    }
+}
