@@ -90,6 +90,16 @@ pub const SYN6GB: [SynVolume; 6] = [
     SynVolume { id: 570, iops: 150 },
 ];
 
+/// The volumes of Syn4GB: ours, from the same list, since the slides say only that they need less cache than Syn6GB's.
+pub const SYN4GB: [SynVolume; 6] = [
+    SynVolume { id: 512, iops: 50 },
+    SynVolume { id: 523, iops: 100 },
+    SynVolume { id: 537, iops: 100 },
+    SynVolume { id: 548, iops: 150 },
+    SynVolume { id: 561, iops: 150 },
+    SynVolume { id: 590, iops: 25 },
+];
+
 impl SynVolume {
     /// Its specification.
     ///

@@ -1,6 +1,7 @@
 //! `forebay repro`: evaluations of published papers, run again.
 
 mod hybrid_store;
+mod presto;
 
 use crate::failure::Failure;
 
@@ -9,10 +10,12 @@ use crate::failure::Failure;
 pub(crate) enum ReproCommand {
     // Its help is that of its arguments, at length.
     HybridStore(hybrid_store::HybridStoreArgs),
+    Presto(presto::PrestoArgs),
 }
 
 pub(crate) fn run(command: ReproCommand) -> Result<(), Failure> {
     match command {
         ReproCommand::HybridStore(args) => hybrid_store::run(&args),
+        ReproCommand::Presto(args) => presto::run(&args),
     }
 }

@@ -1,0 +1,413 @@
+//! The rows of the evaluation: each is independent of the others, and they run on as many threads as there are processors.
+
+use crate::output::say;
+use forebay_control::prewarm::Heuristic;
+use forebay_sim::presto::{
+    Entry, Experiment, FAILURE, Failed, Goal, HORIZON, Load, Loading, Metric, Part, Plan, Run, SECONDS,
+    SYN6GB_ROWS, SYN6GB_VOLUMES, SpanWeights, Way, runtime_working_set, wss80,
+};
+use forebay_units::Nanos;
+use forebay_workload::presto::{SYN4GB, SYN6GB, SynVolume};
+use serde::Serialize;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+/// The layout of the JSON.
+const SCHEMA: &str = "forebay.repro-presto/1";
+/// Accesses between snapshots where a table does not vary it.
+const SNAPSHOT_EVERY: usize = 100_000;
+/// How long the slides' volumes are run by themselves for their wss80.
+const WSS80_SPAN: Nanos = Nanos::secs(14_400);
+
+/// Which volumes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Set {
+    Syn6gb,
+    Syn4gb,
+}
+
+impl Set {
+    fn volumes(self) -> &'static [SynVolume] {
+        match self {
+            Set::Syn6gb => &SYN6GB,
+            Set::Syn4gb => &SYN4GB,
+        }
+    }
+
+    fn capacity(self) -> u64 {
+        match self {
+            Set::Syn6gb => 6 << 30,
+            Set::Syn4gb => 4 << 30,
+        }
+    }
+}
+
+/// Everything that was found.
+#[derive(Debug, Serialize)]
+pub(super) struct Found {
+    schema: &'static str,
+    pub(super) set: Set,
+    pub(super) seed: u64,
+    pub(super) cache_bytes: u64,
+    /// Accesses until the failure, and snapshots taken until then by accesses between them: how many, and objects in the last.
+    pub(super) accesses: usize,
+    pub(super) snapshots: Vec<Snapshots>,
+    pub(super) volumes: Vec<VolumeFound>,
+    pub(super) rows: Vec<Row>,
+}
+
+/// A series of snapshots, and what it costs the node that takes it.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Snapshots {
+    pub(super) every_accesses: usize,
+    pub(super) count: usize,
+    pub(super) objects_last: u64,
+    /// As plain bitmaps of all objects, as the slides have them.
+    pub(super) bytes_each: u64,
+}
+
+/// A volume.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct VolumeFound {
+    pub(super) id: u16,
+    pub(super) iops: u16,
+    /// MiB; none if 2,900 are too few.
+    pub(super) wss80_mib: Option<u32>,
+    pub(super) runtime_wss_mib: f64,
+    pub(super) published_iops: Option<f64>,
+    pub(super) published_wss80_mib: Option<u32>,
+    pub(super) published_runtime_wss_mib: Option<f64>,
+}
+
+/// Hit ratios by one metric.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Ratios {
+    /// Since the failure, at the end of the first second, and its mean over the seconds of 5, 15 and 30 minutes.
+    pub(super) first_second: f64,
+    pub(super) mean_5min: f64,
+    pub(super) mean_15min: f64,
+    pub(super) mean_30min: f64,
+    /// Of all accesses of the first 5 minutes.
+    pub(super) window_5min: f64,
+    /// Seconds until the ratio of the last 10 s first is 95 % of that of a node that did not fail.
+    pub(super) warm_after_s: Option<u32>,
+}
+
+/// What prewarming was to maximise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Aim {
+    LookUps,
+    Both,
+    Latency,
+}
+
+impl Aim {
+    const ALL: [Aim; 3] = [Aim::LookUps, Aim::Both, Aim::Latency];
+
+    fn goal(self) -> Goal {
+        let (metric, span) = match self {
+            Aim::LookUps => (Metric::LookUps, SpanWeights::Cumulative),
+            Aim::Both => (Metric::Both, SpanWeights::Window),
+            Aim::Latency => (Metric::Latency, SpanWeights::Cumulative),
+        };
+        Goal { metric, span, horizon: HORIZON }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Aim::LookUps => "look-ups",
+            Aim::Both => "both objects",
+            Aim::Latency => "latency",
+        }
+    }
+
+    /// The figure that it is judged by.
+    pub(super) fn of(self, row: &Row) -> f64 {
+        match self {
+            Aim::LookUps => row.look_ups.mean_5min,
+            Aim::Both => row.both.window_5min,
+            Aim::Latency => row.latency.mean_5min,
+        }
+    }
+}
+
+/// A node that took over.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Row {
+    /// Of which table.
+    pub(super) part: &'static str,
+    pub(super) who: String,
+    /// What it was to maximise, where it could be told.
+    pub(super) aim: Option<Aim>,
+    pub(super) snapshot_every: Option<usize>,
+    pub(super) limit_percent: u32,
+    /// None: all at once.
+    pub(super) rate_mib_per_s: Option<u32>,
+    /// The slides' columns.
+    pub(super) published: Option<[f64; 4]>,
+    pub(super) look_ups: Ratios,
+    pub(super) both: Ratios,
+    pub(super) latency: Ratios,
+    pub(super) prewarmed_bytes: u64,
+    pub(super) prewarm_s: u32,
+    pub(super) missed_bytes: u64,
+    /// What the rehearsal chose.
+    pub(super) plan: Option<PlanFound>,
+    /// The share of the way from the best of the slides' four scores to the one who knows the future, by what it was to maximise.
+    pub(super) gap_closed: Option<f64>,
+    /// Per second, look-ups found of those since the failure.
+    pub(super) series: Vec<f64>,
+}
+
+/// A plan.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct PlanFound {
+    limit_share: f64,
+    order_share: f64,
+    chance: f64,
+}
+
+impl From<Plan> for PlanFound {
+    fn from(plan: Plan) -> PlanFound {
+        PlanFound { limit_share: plan.limit_share, order_share: plan.order_share, chance: plan.chance }
+    }
+}
+
+/// Titles of the parts that are not the slides'.
+pub(super) const REFERENCE: &str = "Not prewarmed";
+pub(super) const OWN_PARTITION: &str = "Where prewarmed objects enter";
+
+#[derive(Clone, Copy)]
+struct Job {
+    part: &'static str,
+    way: Way,
+    limit_percent: u32,
+    rate: Option<u32>,
+    entry: Entry,
+    published: Option<[f64; 4]>,
+}
+
+/// All rows that are to be run.
+fn jobs(set: Set, quick: bool) -> Vec<Job> {
+    let reference =
+        |way| Job { part: REFERENCE, way, limit_percent: 0, rate: None, entry: Entry::Head, published: None };
+    let mut jobs = vec![reference(Way::Warm), reference(Way::Cold)];
+    let size = |limit_percent: u32, way: Way, entry: Entry| Job {
+        part: Part::SizeLimit.title(),
+        way,
+        limit_percent,
+        rate: Some(100),
+        entry,
+        published: None,
+    };
+    if quick {
+        let ideal = Job {
+            part: Part::ScoreSmall.title(),
+            rate: Some(50),
+            ..size(10, Way::Ideal(Aim::LookUps.goal()), Entry::Tail)
+        };
+        jobs.push(ideal);
+    } else {
+        for percent in [5, 10, 25, 50, 75, 100] {
+            // What takes longest first.
+            for aim in Aim::ALL {
+                jobs.push(size(percent, Way::Learnt(aim.goal()), Entry::Tail));
+            }
+            for aim in Aim::ALL {
+                jobs.push(size(percent, Way::Ideal(aim.goal()), Entry::Tail));
+            }
+            jobs.push(size(percent, Way::Scored(Heuristic::FrequencyPerByte, SNAPSHOT_EVERY), Entry::Tail));
+            jobs.push(size(
+                percent,
+                Way::Scored(Heuristic::Decayed { half_life: 9.0 }, SNAPSHOT_EVERY),
+                Entry::Tail,
+            ));
+            // k-Recent is the slides' own row.
+            for heuristic in Heuristic::PUBLISHED.into_iter().skip(1) {
+                jobs.push(size(percent, Way::Scored(heuristic, SNAPSHOT_EVERY), Entry::Head));
+            }
+        }
+        for entry in [Entry::Head, Entry::Tail, Entry::OwnPartition] {
+            for heuristic in [Heuristic::Recent, Heuristic::FrequencyPerByte] {
+                jobs.push(Job {
+                    part: OWN_PARTITION,
+                    ..size(75, Way::Scored(heuristic, SNAPSHOT_EVERY), entry)
+                });
+            }
+        }
+    }
+    for row in SYN6GB_ROWS {
+        if quick && row.part != Part::ScoreSmall {
+            continue;
+        }
+        jobs.push(Job {
+            part: row.part.title(),
+            way: row.way(),
+            limit_percent: row.limit_percent,
+            rate: row.rate,
+            entry: Entry::Head,
+            published: (set == Set::Syn6gb).then_some(row.columns),
+        });
+    }
+    jobs
+}
+
+/// Runs everything.
+pub(super) fn run(set: Set, seed: u64, quick: bool) -> Found {
+    let began = Instant::now();
+    let tell = |what: &str| say(format_args!("{:>5.0} s  {what}", began.elapsed().as_secs_f64()));
+    let end = FAILURE.saturating_add(Nanos::secs(u64::from(SECONDS)));
+    let experiment = Experiment::new(Load::generate(set.volumes(), seed, end), set.capacity(), FAILURE);
+    let intervals: &[usize] = if quick { &[SNAPSHOT_EVERY] } else { &[10_000, 50_000, SNAPSHOT_EVERY] };
+    let failed = experiment.fail(intervals);
+    tell("the node has failed");
+    let jobs = jobs(set, quick);
+    let runs = in_parallel(jobs.len(), |at| {
+        let job = &jobs[at];
+        let how = Loading {
+            limit: set.capacity() / 100 * u64::from(job.limit_percent),
+            rate: job.rate.map(|rate| u64::from(rate) << 20),
+            entry: job.entry,
+        };
+        let run = failed.run(job.way, how);
+        if matches!(job.way, Way::Learnt(_)) {
+            tell(&format!("rehearsed and run: {}, {} %", name(job).0, job.limit_percent));
+        }
+        run
+    });
+    let warm = &runs[0].1;
+    let mut rows: Vec<Row> = jobs.iter().zip(&runs).map(|(job, run)| row(job, run, warm)).collect();
+    close_gaps(&mut rows);
+    let volumes = if quick { Vec::new() } else { volumes(set, seed) };
+    Found {
+        schema: SCHEMA,
+        set,
+        seed,
+        cache_bytes: set.capacity(),
+        accesses: failed.source(SNAPSHOT_EVERY).accesses,
+        snapshots: intervals.iter().map(|&every| snapshots(&failed, every)).collect(),
+        volumes,
+        rows,
+    }
+}
+
+/// What `run` gives for each number below `count`.
+fn in_parallel<T: Send>(count: usize, run: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let results: Vec<Mutex<Option<T>>> = (0..count).map(|_| Mutex::new(None)).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from).min(count) {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(result) = results.get(at) else { break };
+                    *result.lock().expect("no run panics while it holds its place") = Some(run(at));
+                }
+            });
+        }
+    });
+    let done =
+        |result: Mutex<Option<T>>| result.into_inner().expect("no run panicked").expect("every run was made");
+    results.into_iter().map(done).collect()
+}
+
+fn snapshots(failed: &Failed<'_>, every: usize) -> Snapshots {
+    let snapshots = &failed.source(every).snapshots;
+    Snapshots {
+        every_accesses: every,
+        count: snapshots.len(),
+        objects_last: snapshots.last().map_or(0, forebay_sim::presto::Snapshot::count),
+        bytes_each: snapshots.last().map_or(0, |snapshot| snapshot.words.len() as u64 * 8),
+    }
+}
+
+fn volumes(set: Set, seed: u64) -> Vec<VolumeFound> {
+    in_parallel(set.volumes().len(), |at| {
+        let volume = set.volumes()[at];
+        let published =
+            SYN6GB_VOLUMES.iter().find(|published| set == Set::Syn6gb && published.id == volume.id);
+        VolumeFound {
+            id: volume.id,
+            iops: volume.iops,
+            wss80_mib: wss80(&Load::generate(&[volume], seed, WSS80_SPAN)),
+            runtime_wss_mib: runtime_working_set(&Load::generate(&[volume], seed, FAILURE)),
+            published_iops: published.map(|published| published.iops),
+            published_wss80_mib: published.map(|published| published.wss80),
+            published_runtime_wss_mib: published.map(|published| published.runtime_wss),
+        }
+    })
+}
+
+/// Who prewarms, and for what.
+fn name(job: &Job) -> (String, Option<Aim>) {
+    let aim = |goal: Goal| Aim::ALL.into_iter().find(|aim| aim.goal() == goal);
+    let entry = match job.entry {
+        Entry::Head => "",
+        Entry::Tail => ", at the tail",
+        Entry::OwnPartition => ", partition of its own",
+    };
+    match job.way {
+        Way::Cold => ("cold".to_owned(), None),
+        Way::Warm => ("did not fail".to_owned(), None),
+        Way::Scored(heuristic, _) => (format!("{}{entry}", heuristic.name()), None),
+        Way::Learnt(goal) => ("Forebay".to_owned(), aim(goal)),
+        Way::Fixed(goal) => ("Forebay, fixed order".to_owned(), aim(goal)),
+        Way::Ideal(goal) => ("knows the future".to_owned(), aim(goal)),
+    }
+}
+
+fn row(job: &Job, (plan, run): &(Option<Plan>, Run), warm: &Run) -> Row {
+    let ratios = |metric: Metric| {
+        let [first_second, mean_5min, mean_15min, mean_30min] = metric.columns(run);
+        Ratios {
+            first_second,
+            mean_5min,
+            mean_15min,
+            mean_30min,
+            window_5min: metric.window(&run.seconds[..HORIZON as usize]),
+            warm_after_s: metric.reaches(&run.seconds, 0.95 * metric.window(&warm.seconds)),
+        }
+    };
+    let (who, aim) = name(job);
+    Row {
+        part: job.part,
+        who,
+        aim,
+        snapshot_every: if let Way::Scored(_, every) = job.way { Some(every) } else { None },
+        limit_percent: job.limit_percent,
+        rate_mib_per_s: job.rate,
+        published: job.published,
+        look_ups: ratios(Metric::LookUps),
+        both: ratios(Metric::Both),
+        latency: ratios(Metric::Latency),
+        prewarmed_bytes: run.prewarmed_bytes,
+        prewarm_s: run.prewarm_seconds,
+        missed_bytes: run.missed_bytes,
+        plan: plan.map(PlanFound::from),
+        gap_closed: None,
+        series: Metric::LookUps.cumulative(&run.seconds),
+    }
+}
+
+/// Says of Forebay's rows how far they go from the best of the slides' scores to the bound.
+fn close_gaps(rows: &mut [Row]) {
+    let closed = |row: &Row| {
+        let aim = row.aim.filter(|_| row.who == "Forebay")?;
+        let same =
+            || rows.iter().filter(|other| other.part == row.part && other.limit_percent == row.limit_percent);
+        let slides = Heuristic::PUBLISHED.map(Heuristic::name);
+        let best = same()
+            .filter(|other| slides.contains(&other.who.as_str()))
+            .map(|other| aim.of(other))
+            .fold(0.0, f64::max);
+        let bound = same()
+            .find(|other| other.who == "knows the future" && other.aim == Some(aim))
+            .map(|other| aim.of(other))?;
+        (bound > best).then(|| (aim.of(row) - best) / (bound - best))
+    };
+    let gaps: Vec<Option<f64>> = rows.iter().map(closed).collect();
+    rows.iter_mut().zip(gaps).for_each(|(row, gap)| row.gap_closed = gap);
+}
