@@ -13,6 +13,7 @@ mod follower;
 mod partition;
 mod selector;
 mod simulation;
+pub mod snapshot;
 mod store;
 
 pub use cached::CachePartition;

@@ -1,0 +1,282 @@
+//! Snapshots: which blocks of a volume were cached at an instant, and how much each mattered then, as bytes. Version 1.
+//!
+//! Pure: blocks to bytes and back; where the bytes are kept is not its business, nor what a score means ([`SCORE_MAX`] + 1 steps, of whoever
+//! wrote it). A snapshot is a hint about what to load and never about what is true, so one that is damaged or of another volume is
+//! refused as a whole and nothing is lost.
+//!
+//! Invariant: what [`Snapshot::parse`] accepts yields ascending blocks below the volume's size; no input makes it panic or allocate more
+//! than a small multiple of the input's length. The layout is documented in `docs/reference/snapshot-format.md`.
+
+mod chunk;
+mod error;
+
+pub use error::{SnapshotError, WriteError};
+
+use crate::flash::VolumeId;
+use chunk::ChunkRef;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// The version of the layout that this code writes and reads.
+pub const SNAPSHOT_VERSION: u32 = 1;
+/// Blocks of a chunk.
+pub const CHUNK_BLOCKS: u64 = 1 << 16;
+/// The largest score.
+pub const SCORE_MAX: u8 = 15;
+
+const MAGIC: [u8; 8] = *b"FBSNAP\0\0";
+/// Blocks of the largest volume: chunks have 32-bit numbers.
+const VOLUME_BLOCKS_MAX: u64 = 1 << 47;
+const HEADER_BYTES: usize = 64;
+const CHECKSUM_BYTES: usize = 8;
+/// So that these bytes are not believed as something else, and nothing else as these.
+const CHECKSUM_SEED: u64 = 0x736e_6170_7368_6f74;
+/// Flag: blocks have scores.
+const SCORED: u32 = 1;
+
+/// Of what, and when, a snapshot is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnapshotHeader {
+    /// Of which volume.
+    pub volume: VolumeId,
+    /// Bytes of a block.
+    pub block_bytes: u32,
+    /// Blocks of the volume; at most 2^47.
+    pub volume_blocks: u64,
+    /// Its place in the series, rising.
+    pub sequence: u64,
+    /// When it was taken, in seconds since 1970.
+    pub taken_at_unix_s: u64,
+}
+
+/// Writes a snapshot, block after block. `O(1)` amortised per block; about 1.6 bytes of memory per block besides the chunk being filled.
+#[derive(Debug)]
+pub struct SnapshotWriter {
+    header: SnapshotHeader,
+    scored: bool,
+    bytes: Vec<u8>,
+    chunks: u32,
+    /// The chunk being filled.
+    chunk: u64,
+    places: Vec<u16>,
+    scores: Vec<u8>,
+}
+
+impl SnapshotWriter {
+    /// Nothing cached. `scored` says whether scores are kept.
+    ///
+    /// # Errors
+    /// [`WriteError::VolumeTooLarge`].
+    pub fn new(header: SnapshotHeader, scored: bool) -> Result<SnapshotWriter, WriteError> {
+        if header.volume_blocks > VOLUME_BLOCKS_MAX {
+            return Err(WriteError::VolumeTooLarge { blocks: header.volume_blocks });
+        }
+        let mut bytes = Vec::with_capacity(HEADER_BYTES);
+        bytes.resize(HEADER_BYTES, 0);
+        Ok(SnapshotWriter {
+            header,
+            scored,
+            bytes,
+            chunks: 0,
+            chunk: 0,
+            places: Vec::new(),
+            scores: Vec::new(),
+        })
+    }
+
+    /// Adds a block; blocks come in ascending order. Scores above [`SCORE_MAX`] count as that.
+    ///
+    /// # Errors
+    /// [`WriteError::Order`] and [`WriteError::BeyondEnd`]; the block is then not added.
+    pub fn push(&mut self, block: u64, score: u8) -> Result<(), WriteError> {
+        if block >= self.header.volume_blocks {
+            return Err(WriteError::BeyondEnd { block, blocks: self.header.volume_blocks });
+        }
+        let (chunk, place) = (block / CHUNK_BLOCKS, (block % CHUNK_BLOCKS) as u16);
+        let before = self.places.last().map(|last| self.chunk * CHUNK_BLOCKS + u64::from(*last));
+        if chunk < self.chunk || before.is_some_and(|before| before >= block) {
+            return Err(WriteError::Order { block, before: before.unwrap_or(self.chunk * CHUNK_BLOCKS) });
+        }
+        if chunk > self.chunk {
+            self.close_chunk();
+            self.chunk = chunk;
+        }
+        self.places.push(place);
+        if self.scored {
+            self.scores.push(score.min(SCORE_MAX));
+        }
+        Ok(())
+    }
+
+    fn close_chunk(&mut self) {
+        if !self.places.is_empty() {
+            chunk::write(self.chunk as u32, &self.places, &self.scores, &mut self.bytes);
+            self.chunks += 1;
+            self.places.clear();
+            self.scores.clear();
+        }
+    }
+
+    /// The snapshot's bytes.
+    pub fn finish(mut self) -> Vec<u8> {
+        self.close_chunk();
+        let header = &self.header;
+        let mut fields = Vec::with_capacity(HEADER_BYTES);
+        fields.extend_from_slice(&MAGIC);
+        fields.extend_from_slice(&SNAPSHOT_VERSION.to_le_bytes());
+        fields.extend_from_slice(&header.block_bytes.to_le_bytes());
+        fields.extend_from_slice(&header.volume.0.to_le_bytes());
+        fields.extend_from_slice(&header.volume_blocks.to_le_bytes());
+        fields.extend_from_slice(&header.sequence.to_le_bytes());
+        fields.extend_from_slice(&header.taken_at_unix_s.to_le_bytes());
+        fields.extend_from_slice(&self.chunks.to_le_bytes());
+        fields.extend_from_slice(&(if self.scored { SCORED } else { 0 }).to_le_bytes());
+        self.bytes[..HEADER_BYTES].copy_from_slice(&fields);
+        seal(&mut self.bytes);
+        self.bytes
+    }
+}
+
+/// A snapshot that was checked. It keeps its bytes, and decodes chunks when they are asked for.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    header: SnapshotHeader,
+    scored: bool,
+    bytes: Vec<u8>,
+    chunks: Vec<ChunkRef>,
+    blocks: u64,
+}
+
+impl Snapshot {
+    /// Checks all of `bytes`, which must be a snapshot of `volume`.
+    ///
+    /// # Errors
+    /// What is wrong with them, and where.
+    pub fn parse(bytes: Vec<u8>, volume: VolumeId) -> Result<Snapshot, SnapshotError> {
+        if bytes.len() < HEADER_BYTES + CHECKSUM_BYTES {
+            return Err(SnapshotError::Short { found: bytes.len(), expected: HEADER_BYTES + CHECKSUM_BYTES });
+        }
+        if bytes[..8] != MAGIC {
+            return Err(SnapshotError::Magic { found: take(&bytes, 0) });
+        }
+        let version = u32::from_le_bytes(take(&bytes, 8));
+        if version != SNAPSHOT_VERSION {
+            return Err(SnapshotError::Version { found: version });
+        }
+        let end = bytes.len() - CHECKSUM_BYTES;
+        let (found, expected) =
+            (xxh3_64_with_seed(&bytes[..end], CHECKSUM_SEED), u64::from_le_bytes(take(&bytes, end)));
+        if found != expected {
+            return Err(SnapshotError::Checksum { found, expected });
+        }
+        let header = SnapshotHeader {
+            block_bytes: u32::from_le_bytes(take(&bytes, 12)),
+            volume: VolumeId(u128::from_le_bytes(take(&bytes, 16))),
+            volume_blocks: u64::from_le_bytes(take(&bytes, 32)),
+            sequence: u64::from_le_bytes(take(&bytes, 40)),
+            taken_at_unix_s: u64::from_le_bytes(take(&bytes, 48)),
+        };
+        if header.volume_blocks > VOLUME_BLOCKS_MAX {
+            return Err(SnapshotError::VolumeTooLarge { blocks: header.volume_blocks });
+        }
+        if header.volume != volume {
+            return Err(SnapshotError::Foreign { found: header.volume, expected: volume });
+        }
+        let flags = u32::from_le_bytes(take(&bytes, 60));
+        if flags & !SCORED != 0 {
+            return Err(SnapshotError::Flags { found: flags });
+        }
+        let scored = flags & SCORED != 0;
+        let announced = u32::from_le_bytes(take(&bytes, 56));
+        let mut chunks: Vec<ChunkRef> = Vec::new();
+        let (mut at, mut blocks) = (HEADER_BYTES, 0);
+        let mut places = Vec::new();
+        while at < end {
+            let damaged = |what| SnapshotError::Chunk { at, what };
+            let chunk = ChunkRef::read(&bytes[..end], at, scored).map_err(damaged)?;
+            if chunks.last().is_some_and(|before| before.index >= chunk.index) {
+                return Err(damaged("chunks are not in ascending order"));
+            }
+            let last = chunk.check(&bytes, &mut places).map_err(damaged)?;
+            if u64::from(chunk.index) * CHUNK_BLOCKS + u64::from(last) >= header.volume_blocks {
+                return Err(damaged("a block lies beyond the volume's end"));
+            }
+            blocks += u64::from(chunk.count);
+            at = chunk.end;
+            chunks.push(chunk);
+        }
+        if chunks.len() != announced as usize {
+            return Err(SnapshotError::Chunks { found: chunks.len(), expected: announced });
+        }
+        Ok(Snapshot { header, scored, bytes, chunks, blocks })
+    }
+
+    /// Of what, and when, it is.
+    pub fn header(&self) -> &SnapshotHeader {
+        &self.header
+    }
+
+    /// How many blocks were cached.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// The length of its bytes.
+    pub fn encoded_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The places, within chunk number `index`, of the blocks that were cached, ascending; `places` is cleared first.
+    pub fn places(&self, index: u32, places: &mut Vec<u16>) {
+        places.clear();
+        if let Ok(found) = self.chunks.binary_search_by_key(&index, |chunk| chunk.index) {
+            let decoded = self.chunks[found].decode(&self.bytes, places);
+            debug_assert!(decoded.is_ok(), "what was parsed decodes again");
+        }
+    }
+
+    /// Visits each block that was cached with its score, ascending; the score is 0 where none were kept.
+    pub fn for_each(&self, mut visit: impl FnMut(u64, u8)) {
+        let mut places = Vec::new();
+        for chunk in &self.chunks {
+            places.clear();
+            let decoded = chunk.decode(&self.bytes, &mut places);
+            debug_assert!(decoded.is_ok(), "what was parsed decodes again");
+            for (at, place) in places.iter().enumerate() {
+                let score = if self.scored { chunk.score(&self.bytes, at) } else { 0 };
+                visit(u64::from(chunk.index) * CHUNK_BLOCKS + u64::from(*place), score);
+            }
+        }
+    }
+}
+
+/// Those of `files` that are snapshots of `volume`, the oldest first, and why each of the others is not used.
+pub fn usable(
+    files: impl IntoIterator<Item = Vec<u8>>,
+    volume: VolumeId,
+) -> (Vec<Snapshot>, Vec<SnapshotError>) {
+    let (mut snapshots, mut refused) = (Vec::new(), Vec::new());
+    for bytes in files {
+        match Snapshot::parse(bytes, volume) {
+            Ok(snapshot) => snapshots.push(snapshot),
+            Err(error) => refused.push(error),
+        }
+    }
+    snapshots.sort_by_key(|snapshot| snapshot.header.sequence);
+    (snapshots, refused)
+}
+
+/// Appends the checksum that fits `bytes`: what a writer ends with, and a fuzzer needs to get past.
+pub fn seal(bytes: &mut Vec<u8>) {
+    let checksum = xxh3_64_with_seed(bytes, CHECKSUM_SEED);
+    bytes.extend_from_slice(&checksum.to_le_bytes());
+}
+
+/// `N` bytes at `at`; the caller has checked that they are there.
+fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut taken = [0; N];
+    taken.copy_from_slice(&bytes[at..at + N]);
+    taken
+}
+
+#[cfg(test)]
+mod tests;

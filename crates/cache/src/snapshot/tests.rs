@@ -1,0 +1,144 @@
+use super::*;
+use proptest::prelude::*;
+
+const VOLUME: VolumeId = VolumeId(77);
+
+fn header(volume_blocks: u64) -> SnapshotHeader {
+    SnapshotHeader {
+        volume: VOLUME,
+        block_bytes: 4_096,
+        volume_blocks,
+        sequence: 3,
+        taken_at_unix_s: 1_700_000_000,
+    }
+}
+
+fn write(volume_blocks: u64, blocks: &[(u64, u8)], scored: bool) -> Vec<u8> {
+    let mut writer = SnapshotWriter::new(header(volume_blocks), scored).unwrap();
+    blocks.iter().for_each(|(block, score)| writer.push(*block, *score).unwrap());
+    writer.finish()
+}
+
+fn read(bytes: Vec<u8>) -> Vec<(u64, u8)> {
+    let mut blocks = Vec::new();
+    Snapshot::parse(bytes, VOLUME).unwrap().for_each(|block, score| blocks.push((block, score)));
+    blocks
+}
+
+#[test]
+fn a_small_snapshot_byte_by_byte() {
+    // Blocks 2 and 3: one run of four bytes against gaps 2 and 0: the gaps are shorter. Scores 5 and 9 share a byte.
+    let bytes = write(100, &[(2, 5), (3, 9)], true);
+    assert_eq!(bytes.len(), 64 + 12 + 2 + 1 + 8);
+    assert_eq!(&bytes[..12], b"FBSNAP\0\0\x01\0\0\0");
+    assert_eq!(&bytes[64..79], [0, 0, 0, 0, 1, 0, 1, 0, 2, 0, 0, 0, 2, 0, 0x95]);
+    assert_eq!(read(bytes), [(2, 5), (3, 9)]);
+    let empty = Snapshot::parse(write(0, &[], true), VOLUME).unwrap();
+    assert_eq!((empty.blocks(), empty.encoded_bytes(), empty.header().sequence), (0, 72, 3));
+}
+
+#[test]
+fn each_code_is_used_where_it_is_shortest() {
+    let code = |blocks: &[u64]| {
+        let scored: Vec<(u64, u8)> = blocks.iter().map(|block| (*block, 0)).collect();
+        let bytes = write(1 << 16, &scored, false);
+        assert_eq!(read(bytes.clone()), scored);
+        (bytes[68], bytes.len() - 64 - 12 - 8)
+    };
+    assert_eq!(code(&(0..65_536).collect::<Vec<_>>()), (2, 4), "one run");
+    assert_eq!(code(&(0..65_536).step_by(2).collect::<Vec<_>>()), (0, 8_192), "a bitmap");
+    assert_eq!(code(&(0..65_536).step_by(25).collect::<Vec<_>>()), (1, 2_622), "gaps: 65,536 / 25");
+    assert_eq!(code(&[60_000]), (3, 2), "a list");
+}
+
+#[test]
+fn what_cannot_be_written_is_said() {
+    let mut writer = SnapshotWriter::new(header(70_000), true).unwrap();
+    writer.push(66_000, 99).unwrap();
+    assert_eq!(writer.push(66_000, 1), Err(WriteError::Order { block: 66_000, before: 66_000 }));
+    assert_eq!(writer.push(5, 1), Err(WriteError::Order { block: 5, before: 66_000 }));
+    assert_eq!(writer.push(70_000, 1), Err(WriteError::BeyondEnd { block: 70_000, blocks: 70_000 }));
+    assert_eq!(read(writer.finish()), [(66_000, SCORE_MAX)]);
+    assert!(matches!(SnapshotWriter::new(header(1 << 50), true), Err(WriteError::VolumeTooLarge { .. })));
+}
+
+/// Bytes with a checksum that fits them, so that what lies behind it is tried.
+fn resealed(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.truncate(bytes.len() - 8);
+    seal(&mut bytes);
+    bytes
+}
+
+#[test]
+fn every_flipped_bit_is_refused_and_the_rest_is_used() {
+    let good = write(1 << 20, &[(1, 1), (2, 2), (70_000, 3), (70_001, 4), (900_000, 15)], true);
+    for bit in 0..good.len() * 8 {
+        let mut bad = good.clone();
+        bad[bit / 8] ^= 1 << (bit % 8);
+        assert!(Snapshot::parse(bad, VOLUME).is_err(), "bit {bit}");
+    }
+    for length in 0..good.len() {
+        assert!(Snapshot::parse(good[..length].to_vec(), VOLUME).is_err(), "length {length}");
+    }
+    let foreign = SnapshotError::Foreign { found: VOLUME, expected: VolumeId(78) };
+    assert_eq!(Snapshot::parse(good.clone(), VolumeId(78)).unwrap_err(), foreign);
+    let mut newer = good.clone();
+    newer[8] = 2;
+    assert_eq!(Snapshot::parse(newer, VOLUME).unwrap_err(), SnapshotError::Version { found: 2 });
+    // A block beyond the end of a volume that is said to be smaller.
+    let mut small = good.clone();
+    small[32..40].copy_from_slice(&100u64.to_le_bytes());
+    let error = Snapshot::parse(resealed(small), VOLUME).unwrap_err();
+    assert!(error.to_string().contains("beyond the volume's end"), "{error}");
+    let mut damaged = good.clone();
+    damaged[90] ^= 1;
+    let (used, refused) = usable([damaged, good, b"no snapshot at all".to_vec()], VOLUME);
+    assert_eq!((used.len(), refused.len()), (1, 2));
+    assert_eq!(used[0].blocks(), 5);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn what_is_written_is_read(
+        runs in prop::collection::vec((0u64..3_000, 1u64..200, any::<u8>()), 0..60), spread in 1u64..2_000, scored: bool,
+    ) {
+        let mut blocks = Vec::new();
+        let mut next = 0;
+        for (gap, length, score) in runs {
+            let first = next + gap * spread;
+            blocks.extend((first..first + length).map(|block| (block, if scored { score & 15 } else { 0 })));
+            next = first + length;
+        }
+        let bytes = write(next, &blocks, scored);
+        let most = 72 + blocks.len() * 5 / 2 + 13 * blocks.iter().map(|(block, _)| block / CHUNK_BLOCKS).collect::<std::collections::BTreeSet<_>>().len();
+        prop_assert!(bytes.len() <= most, "{} bytes for {} blocks", bytes.len(), blocks.len());
+        let snapshot = Snapshot::parse(bytes.clone(), VOLUME).unwrap();
+        prop_assert_eq!(snapshot.blocks(), blocks.len() as u64);
+        let mut places = Vec::new();
+        let mut of_chunks = Vec::new();
+        for chunk in 0..=(next / CHUNK_BLOCKS) as u32 {
+            snapshot.places(chunk, &mut places);
+            of_chunks.extend(places.iter().map(|place| u64::from(chunk) * CHUNK_BLOCKS + u64::from(*place)));
+        }
+        prop_assert!(of_chunks.iter().eq(blocks.iter().map(|(block, _)| block)));
+        prop_assert_eq!(read(bytes), blocks);
+    }
+
+    #[test]
+    fn rubbish_with_a_good_checksum_does_no_harm(tail in prop::collection::vec(any::<u8>(), 0..300), chunks in 0u32..4) {
+        let mut bytes = write(1 << 30, &[], true);
+        bytes.truncate(64);
+        bytes[56..60].copy_from_slice(&chunks.to_le_bytes());
+        bytes.extend(tail);
+        bytes.extend([0; 8]);
+        if let Ok(snapshot) = Snapshot::parse(resealed(bytes), VOLUME) {
+            let mut before = None;
+            snapshot.for_each(|block, _| {
+                assert!(before.is_none_or(|before| before < block) && block < 1 << 30);
+                before = Some(block);
+            });
+        }
+    }
+}
