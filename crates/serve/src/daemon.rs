@@ -241,6 +241,7 @@ impl Daemon {
             workers: workers.min(config.volumes.len()),
             connections_max: config.limits.connections,
             limits: config.limits.service,
+            io: config.io,
             volumes: served,
             ..ApplianceConfig::default()
         })?;

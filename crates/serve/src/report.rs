@@ -6,8 +6,9 @@ use crate::history::{DatedDecision, word};
 use crate::monitor::{Monitor, Track};
 use crate::reservation::{Reservation, ReservationError, ReservationRequest};
 use crate::status::{
-    CacheStatus, ControllerStatus, Curve, CurvePoint, Explanation, FlashStatus, HistoryStatus, LatencyStatus,
-    ObjectiveStatus, OriginStatus, PrewarmStatus, ReservationStatus, Status, VolumeFlashStatus, VolumeStatus,
+    CacheStatus, ControllerStatus, Curve, CurvePoint, Explanation, FlashStatus, HistoryStatus, IoStatus,
+    LatencyStatus, ObjectiveStatus, OriginStatus, PrewarmStatus, ReservationStatus, Status,
+    VolumeFlashStatus, VolumeStatus,
 };
 use forebay_appliance::VolumeSnapshot;
 use forebay_control::conformance::Verdict;
@@ -55,6 +56,10 @@ pub(crate) fn status(shared: &Shared) -> Status {
             taken_bytes: flash.taken().get(),
             direct: flash.is_direct(),
         }),
+        io: IoStatus {
+            engine: shared.appliance.io().name().to_owned(),
+            reason: shared.appliance.io().reason().map(str::to_owned),
+        },
         history: HistoryStatus { enabled: shared.history.is_some(), trouble, rows_written, rows_lost },
         reservations,
         reservations_trouble,

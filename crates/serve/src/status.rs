@@ -28,6 +28,9 @@ pub struct Status {
     /// The flash device; absent where there is none.
     #[serde(default)]
     pub flash: Option<FlashStatus>,
+    /// How files are read and written.
+    #[serde(default)]
+    pub io: IoStatus,
     /// What is kept.
     pub history: HistoryStatus,
     /// Promises for a while, in the order in which they were made.
@@ -91,6 +94,15 @@ pub struct FlashStatus {
     pub taken_bytes: u64,
     /// Whether it is read and written past the page cache.
     pub direct: bool,
+}
+
+/// How files are read and written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IoStatus {
+    /// `io_uring` or `threads`.
+    pub engine: String,
+    /// Why it is threads.
+    pub reason: Option<String>,
 }
 
 /// What a volume has on flash.

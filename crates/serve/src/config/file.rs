@@ -8,7 +8,7 @@ use super::{
     HttpConfig, LayerConfig, Limits, OnAbsent, OriginConfig, OriginTls, TlsFiles, VolumeConfig,
     machine_memory,
 };
-use forebay_appliance::{FlashConfig, ListenerConfig};
+use forebay_appliance::{EngineChoice, FlashConfig, ListenerConfig};
 use forebay_control::{ControlConfig, Objective, Operations, Statistic, Target};
 use forebay_devmodel::{
     ArrayCache, DiskBuffer, DiskGroupParameters, DiskParameters, Layout, QueueDiscipline,
@@ -135,6 +135,7 @@ impl FileReader<'_> {
             flash: self.flash(root),
             observe: self.observe(root),
             control,
+            io: self.io(root),
             http: self.http(root),
             history: self.history(root),
             reservations: self.reservations(root),
@@ -149,6 +150,15 @@ impl FileReader<'_> {
         }
         let size = table.bytes("size", Bytes::mib(4), ANY);
         table.text("path").map(|text| FlashConfig { path: self.path(&text), size })
+    }
+
+    fn io(&self, root: &Table<'_>) -> EngineChoice {
+        let words = [
+            ("auto", EngineChoice::Auto),
+            ("io_uring", EngineChoice::IoUring),
+            ("threads", EngineChoice::Threads),
+        ];
+        root.table("io", "io").and_then(|table| table.word("engine", &words)).unwrap_or_default()
     }
 
     fn tls(&self, root: &Table<'_>) -> Option<TlsFiles> {

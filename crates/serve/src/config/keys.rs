@@ -78,6 +78,7 @@ pub const TABLES: &[(&str, &str, &str)] = &[
         "A second tier of cache, below the memory: a file or a block device for blocks that memory has no room for.",
     ),
     ("observe", "[observe]", "How the locality of reads is observed."),
+    ("io", "[io]", "How files are read and written: origins of type `file`, and flash."),
     ("http", "[http]", "Metrics and state for people and programs of this machine."),
     ("history", "[history]", "What is kept across restarts, in SQLite."),
     (
@@ -115,6 +116,7 @@ pub const KEYS: &[Key] = &[
     key("", "cache", "table", "", "", "See below."),
     key("", "flash", "table", "none: memory only", "", "See below."),
     key("", "observe", "table", "", "", "See below."),
+    key("", "io", "table", "", "", "See below."),
     key("", "http", "table", "", "", "See below."),
     key("", "history", "table", "", "", "See below."),
     key("", "reservations", "table", "none: they end with the daemon", "", "See below."),
@@ -245,6 +247,8 @@ pub const KEYS: &[Key] = &[
     key("observe", "epoch", SPAN, "`\"15m\"`", "`1s` to `7d`", "A curve stands for the last one to two of these."),
     key("observe", "window", SPAN, "`\"60s\"`", "`100ms` to `1d`", "Of the working set size and of hot zones."),
     key("observe", "zone_size", SIZE, "`\"1MiB\"`", "power of two, `64KiB` to `1GiB`", "The unit in which heat is tracked."),
+
+    key("io", "engine", "text", "`\"auto\"`", "`auto`, `io_uring` or `threads`", "io_uring saves changes of threads; `auto` takes threads where the kernel refuses it, and says why; with `io_uring` the daemon does not start then."),
 
     key("http", "listen", "text", "`\"127.0.0.1:9809\"`", "loopback address and port, or `off`", "`/metrics` and `/api/v1`. Port 0 takes a free one."),
     key("http", "socket", "path", "none", "", "The same on a unix socket, for its owner alone."),

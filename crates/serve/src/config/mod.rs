@@ -16,7 +16,7 @@ pub use machine::machine_memory;
 pub use problem::{ConfigError, Problem};
 
 use forebay_appliance::volume::VolumeLimits;
-use forebay_appliance::{FlashConfig, ListenerConfig, ServiceLimits};
+use forebay_appliance::{EngineChoice, FlashConfig, ListenerConfig, ServiceLimits};
 use forebay_control::{ControlConfig, Objective};
 use forebay_devmodel::{ArrayCache, DiskGroupParameters, DiskParameters};
 use forebay_locality::LiveConfig;
@@ -49,6 +49,8 @@ pub struct Config {
     pub observe: Option<LiveConfig>,
     /// The controller.
     pub control: ControlSettings,
+    /// How files are read and written.
+    pub io: EngineChoice,
     /// Metrics and state.
     pub http: HttpConfig,
     /// What is kept across restarts; `None`: nothing.
@@ -371,6 +373,7 @@ impl Config {
             flash: None,
             observe: Some(LiveConfig::default()),
             control: ControlSettings::default(),
+            io: EngineChoice::Auto,
             http: HttpConfig { listen: None, socket: None },
             history: None,
             reservations: None,

@@ -1,6 +1,6 @@
 //! Configurations that are wrong: each problem with its line and key, and all of them at once.
 
-use forebay_appliance::ListenerConfig;
+use forebay_appliance::{EngineChoice, ListenerConfig};
 use forebay_serve::config::{CacheConfig, Config, OriginConfig, machine_memory};
 use forebay_units::{Bytes, Nanos};
 use std::path::Path;
@@ -233,6 +233,11 @@ fn every_mistake_is_told_with_its_line_and_key() {
             "6 volume[0].maximum",
             "below `minimum`",
         ),
+        (
+            format!("{HEAD}{VOLUME}[io]\nengine = \"fast\"\n"),
+            "6 io.engine",
+            "`auto` or `io_uring` or `threads`",
+        ),
         (format!("{HEAD}{VOLUME}on_absent = \"pray\"\n"), "5 volume[0].on_absent", "`fail` or `wait`"),
         ("listen = [\n".to_owned(), "", ""),
     ];
@@ -277,7 +282,7 @@ fn what_is_written_is_what_is_meant() {
         [[volume]]\nname = \"a\"\norigin = \"a.img\"\ncache = \"8KiB\"\nlayers = [{ type = \"delay\", read = \"5ms\" }]\n\
         [[volume]]\nname = \"late\"\norigin = \"late.img\"\non_absent = \"wait\"\n\
         [[volume.objective]]\nlatency = \"3ms\"\nstatistic = \"p95\"\n[[volume.objective]]\niops = 100\n\
-        [cache]\nmemory = \"1MiB\"\n[control]\ninterval = \"200ms\"\nretry_after = 7\n[control.feedback]\ngain = 1\n[http]\nlisten = \"off\"\n";
+        [cache]\nmemory = \"1MiB\"\n[control]\ninterval = \"200ms\"\nretry_after = 7\n[control.feedback]\ngain = 1\n[io]\nengine = \"threads\"\n[http]\nlisten = \"off\"\n";
     let config = Config::parse("f", text, folder.path()).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(config.volumes[0].cache, CacheConfig::Fixed(Bytes::kib(8)));
     assert!(
@@ -288,6 +293,7 @@ fn what_is_written_is_what_is_meant() {
     assert_eq!(config.volumes[1].objectives[0].window, Nanos::millis(200), "the interval unless it is set");
     assert_eq!((config.control.rules.retry_after, config.control.rules.feedback.gain), (7, 1.0));
     assert_eq!((config.http.listen, config.cache_memory), (None, Bytes::mib(1)));
+    assert_eq!(config.io, EngineChoice::Threads);
 }
 
 #[test]

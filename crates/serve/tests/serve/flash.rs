@@ -59,6 +59,7 @@ fn blocks_on_flash_outlive_a_restart_unless_somebody_changed_the_file() {
     assert!(flash.hits > 0 && flash.used_bytes > Bytes::mib(3).get() && flash.damaged == 0, "{flash:?}");
     let device = status.flash.unwrap();
     assert_eq!((device.capacity_bytes, device.taken_bytes), (Bytes::mib(14).get(), Bytes::mib(6).get()));
+    assert_eq!(status.io.engine == "threads", status.io.reason.is_some(), "{:?}", status.io);
     let metrics = daemon.metrics();
     assert!(metrics.contains("forebay_flash_device_bytes 14680064"), "{metrics}");
     assert_eq!(daemon.shutdown(), Drained::Completely);

@@ -97,6 +97,7 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
 
 fn print(output: &mut Output, status: &Status) -> Result<(), Failure> {
     output.line(headline(status))?;
+    output.line(how_files_are_read(status))?;
     for line in on_flash(status) {
         output.line(line)?;
     }
@@ -138,6 +139,14 @@ pub(super) fn headline(status: &Status) -> String {
         status.connections,
         if status.connections == 1 { "" } else { "s" },
     )
+}
+
+/// How files are read and written, in a line.
+fn how_files_are_read(status: &Status) -> String {
+    match &status.io.reason {
+        None => format!("io: {}", status.io.engine),
+        Some(reason) => format!("io: {} ({reason})", status.io.engine),
+    }
 }
 
 /// What is on flash, in a line for the device and for each volume; nothing without.
