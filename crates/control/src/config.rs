@@ -98,7 +98,7 @@ impl ControlConfig {
         const SHARE: &str = "a number from 0 to below 1";
         const POSITIVE: &str = "a number above 0";
         const ONE: &str = "a whole number of at least 1";
-        let rules: [(&'static str, f64, bool, &'static str); 40] = [
+        let rules: [(&'static str, f64, bool, &'static str); 41] = [
             (
                 "conformance.requests_min",
                 self.conformance.requests_min as f64,
@@ -206,6 +206,12 @@ impl ControlConfig {
             ),
             ("feedback.dead_band", self.feedback.dead_band, share(self.feedback.dead_band), SHARE),
             ("feedback.guard_max", self.feedback.guard_max as f64, count(self.feedback.guard_max, 1), ONE),
+            (
+                "feedback.model_first_share",
+                self.feedback.model_first_share,
+                self.feedback.model_first_share > 0.0 && self.feedback.model_first_share <= 1.0,
+                "a number above 0 and at most 1",
+            ),
             (
                 "feedback.model_growth_max",
                 self.feedback.model_growth_max,

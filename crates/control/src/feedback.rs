@@ -42,11 +42,15 @@ pub struct FeedbackRules {
     pub dead_band: f64,
     /// Longest guard after growing, in intervals. Default 15; at least 1.
     pub guard_max: usize,
-    /// Law `model`: largest growth in one step, as a share of the size. Default 1; above 0.
+    /// Law `model`: the first size, as a share of what the model finds sufficient: that is approached from below. Default
+    /// 0.75; above 0, at most 1.
+    pub model_first_share: f64,
+    /// Law `model`: largest growth in one step, as a share of the size, where a flood or enough windows ask for it.
+    /// Default 1; above 0.
     pub model_growth_max: f64,
     /// Law `model`: largest shrinkage in one step, as a share of the size. Default 0.3; above 0, below 1.
     pub model_shrink_max: f64,
-    /// Law `model`: a size is left alone if the one wanted is smaller by less than this share. Default 0.015; 0 to below 1.
+    /// Law `model`: a size is left alone if the one wanted is smaller by less than this share. Default 0.01; 0 to below 1.
     pub model_dead_band: f64,
 }
 
@@ -62,9 +66,10 @@ impl Default for FeedbackRules {
             shrink_max: 0.25,
             dead_band: 0.15,
             guard_max: 15,
+            model_first_share: 0.75,
             model_growth_max: 1.0,
             model_shrink_max: 0.3,
-            model_dead_band: 0.015,
+            model_dead_band: 0.01,
         }
     }
 }
@@ -125,6 +130,8 @@ pub enum Correction {
 pub enum HoldReason {
     /// The last increment is still filling.
     Filling,
+    /// The origin works off what waited for it before, and will soon be done.
+    Draining,
     /// Too few intervals since the last change.
     TooYoung,
     /// The error is within the dead band.
@@ -196,173 +203,6 @@ pub fn correct(input: &FeedbackInput<'_>, rules: &FeedbackRules) -> Correction {
 
 fn round_up(blocks: u64, chunk: u64) -> u64 {
     blocks.div_ceil(chunk) * chunk
-}
-
-/// How much the windows of a workload differ while nothing changes: pooled over the sizes that it had.
-///
-/// The number is a standard deviation of `1 + error`, relative to its mean. What was assumed at first counts as much as a
-/// few windows and fades; old windows fade too. A window counts as at most three deviations away: a burst is no noise.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Noise {
-    squares: f64,
-    windows: f64,
-}
-
-impl Noise {
-    /// Windows for which the assumption counts at first.
-    const ASSUMED_WINDOWS: f64 = 4.0;
-    /// Windows that are remembered at most.
-    const WINDOWS_MAX: f64 = 64.0;
-
-    /// Assumes that windows deviate by `deviation`.
-    pub fn assumed(deviation: f64) -> Noise {
-        Noise { squares: deviation * deviation * Noise::ASSUMED_WINDOWS, windows: Noise::ASSUMED_WINDOWS }
-    }
-
-    /// Takes in the windows of one size; not those of a size that was far too small: they tell of a backlog that grows or
-    /// is worked off.
-    pub fn learn(&mut self, errors: &[f64]) {
-        let mean = errors.iter().sum::<f64>() / errors.len().max(1) as f64;
-        let (squares, windows) = if mean < 0.5 { self.of(errors) } else { (0.0, 0.0) };
-        self.squares += squares;
-        self.windows += windows;
-        let fade = (Noise::WINDOWS_MAX / self.windows).min(1.0);
-        self.squares *= fade;
-        self.windows *= fade;
-    }
-
-    /// The deviation, with the windows since the last change, which were not learnt yet.
-    pub fn deviation(&self, errors: &[f64]) -> f64 {
-        let (squares, windows) = self.of(errors);
-        ((self.squares + squares) / (self.windows + windows)).sqrt()
-    }
-
-    /// The sum of squared deviations from the mean, and how many of them are free.
-    fn of(&self, errors: &[f64]) -> (f64, f64) {
-        if errors.len() < 2 {
-            return (0.0, 0.0);
-        }
-        let most = 9.0 * self.squares / self.windows;
-        let mean = (1.0 + errors.iter().sum::<f64>() / errors.len() as f64).max(1e-3);
-        let squares = errors.iter().map(|error| ((1.0 + error) / mean - 1.0).powi(2).min(most)).sum();
-        (squares, errors.len() as f64 - 1.0)
-    }
-}
-
-/// How many of the newest errors belong to a load that began with them: 2 where the last two both lie on one side of all
-/// the others by far, 1 where the last one misses by very far, 0 where they do not.
-///
-/// By far is more than four deviations and a tenth of the objective, by very far eight and a half of it (ours).
-/// `O(errors)`.
-pub fn changed(errors: &[f64], noise: &Noise) -> usize {
-    let Some(at) = errors.len().checked_sub(2).filter(|&at| at >= 3) else { return 0 };
-    let (old, new) = errors.split_at(at);
-    let mean = old.iter().sum::<f64>() / old.len() as f64;
-    let far = (4.0 * noise.deviation(old) * (1.0 + mean)).max(0.1);
-    let jumped = new.iter().all(|error| *error > mean + far) || new.iter().all(|error| *error < mean - far);
-    if jumped {
-        return 2;
-    }
-    let last = new[1];
-    usize::from(last > 0.0 && last > mean + (2.0 * far).max(0.5))
-}
-
-/// What the law `model` decides from, beside [`FeedbackInput`].
-#[derive(Clone, Copy, Debug)]
-pub struct ModelInput<'a> {
-    /// As for the plain law; `model_blocks` is not looked at.
-    pub plain: FeedbackInput<'a>,
-    /// How much windows differ.
-    pub noise: Noise,
-    /// The errors are those of a load that has just changed: one of them suffices to grow.
-    pub fresh: bool,
-}
-
-/// Applies the law `model`.
-///
-/// Of the windows since the last change the mean is known to within their deviation over the root of their number. The
-/// share of windows that must conform is taken of a normal distribution around it. Where that is surely too slow, or
-/// surely faster than it must be, the model is asked how far the size may go: `size_for(ratio)` is the smallest size for
-/// which it predicts at most `ratio` times what it predicts for the present one (`None`: no size does). So only the shape
-/// of the model's answer matters, not its level, and the more windows were seen the nearer the size comes to the least
-/// that suffices. The law is ours. `O(errors)` and at most two questions.
-pub fn correct_by_model(
-    input: &ModelInput<'_>,
-    rules: &FeedbackRules,
-    mut size_for: impl FnMut(f64) -> Option<u64>,
-) -> Correction {
-    let ModelInput { plain, noise, fresh } = *input;
-    if plain.age < plain.guard.min(rules.guard_max) {
-        return Correction::Hold(HoldReason::Filling);
-    }
-    let seen = plain.errors.len();
-    if seen < if fresh { 1 } else { rules.grow_after.max(1) } {
-        return Correction::Hold(HoldReason::TooYoung);
-    }
-    let share = plain.conforming_share.max(rules.percentile / 100.0);
-    let errors: Vec<f64> = plain.errors.iter().map(|error| error.clamp(-1.0, 1e6)).collect();
-    let level = 1.0 + errors.iter().sum::<f64>() / seen as f64;
-    let deviation = noise.deviation(&errors) * level;
-    let doubt = deviation / (seen as f64).sqrt();
-    let strict = level + normal_quantile(share).max(0.0) * deviation;
-    let chunk = plain.chunk_blocks.max(1);
-    // More windows miss than may, and it is no chance: as often as by a fair size in one case of twenty, or by the mean.
-    let missed = errors.iter().filter(|&&error| error > 0.0).count();
-    let chance = chance_of_misses(seen, missed, 1.0 - share);
-    if missed > 0 && (strict - 2.0 * doubt > 1.0 || chance < 0.05) {
-        let error = (strict - 1.0).max(level - 1.0);
-        if plain.blocks >= plain.blocks_max {
-            return Correction::Exhausted { error };
-        }
-        let most = (plain.blocks as f64 * (1.0 + rules.model_growth_max)).ceil() as u64 + chunk;
-        let least = plain.blocks + (plain.blocks / 100).max(chunk);
-        let wanted = size_for(1.0 / strict.max(1.0));
-        // A load that has just changed is sized anew, as far as the model knows a size.
-        let most = if fresh { wanted.unwrap_or(most).max(most) } else { most };
-        let wanted = wanted.unwrap_or(most).clamp(least, most);
-        let blocks = round_up(wanted, chunk).clamp(plain.blocks_min, plain.blocks_max);
-        return Correction::Grow { blocks, error };
-    }
-    if strict + doubt >= 1.0 {
-        return Correction::Hold(HoldReason::WithinBand);
-    }
-    if seen < rules.shrink_after {
-        return Correction::Hold(HoldReason::TooYoung);
-    }
-    let wanted = size_for(1.0 / (strict + doubt).max(1e-3)).unwrap_or(plain.blocks);
-    let slowest = (plain.blocks as f64 * (1.0 - rules.model_shrink_max)).floor() as u64;
-    let known = plain.insufficient_blocks.map_or(0, |blocks| blocks + (blocks / 50).max(chunk));
-    let blocks = round_up(wanted.max(slowest).max(known).max(plain.blocks_min), chunk);
-    if blocks as f64 > plain.blocks as f64 * (1.0 - rules.model_dead_band) {
-        return Correction::Hold(HoldReason::WithinBand);
-    }
-    Correction::Shrink { blocks, error: strict - 1.0 }
-}
-
-/// The chance that of `windows` at least `missed` miss where each does with probability `miss`.
-fn chance_of_misses(windows: usize, missed: usize, miss: f64) -> f64 {
-    let miss = miss.clamp(1e-6, 1.0 - 1e-6);
-    let mut exactly = (1.0 - miss).powi(windows as i32);
-    let mut fewer = 0.0;
-    for count in 0..missed {
-        fewer += exactly;
-        exactly *= (windows - count) as f64 / (count + 1) as f64 * miss / (1.0 - miss);
-    }
-    (1.0 - fewer).clamp(0.0, 1.0)
-}
-
-/// The value that a standard normal variable does not exceed with probability `share`; at most 4.
-fn normal_quantile(share: f64) -> f64 {
-    let (mut low, mut high) = (-4.0, 4.0);
-    for _ in 0..40 {
-        let middle = (low + high) / 2.0;
-        if crate::performance::normal_share_below(middle) < share {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    high
 }
 
 /// How many intervals an increment needs to fill: its bytes over what fills it in an interval; at least 1.
@@ -532,100 +372,5 @@ mod tests {
         (0..PhaseMemory::CAPACITY as u32)
             .for_each(|n| memory.remember(Phase::of(f64::from(2u32 << n), 0.1, 1), 1));
         assert_eq!(memory.recall(phase), None);
-    }
-
-    /// A latency that falls with the size: the objective is kept on average from 1,000 blocks on.
-    fn truth(blocks: f64) -> f64 {
-        (1_000.0 / blocks).powf(1.5)
-    }
-
-    #[test]
-    fn the_model_says_how_far_and_the_windows_how_sure() {
-        let rules = FeedbackRules::default();
-        // The model's level is wrong by three, its shape a little: only ratios count.
-        let ask = |at: u64| {
-            move |ratio: f64| {
-                let model = |blocks: f64| 3.0 * (1_000.0 / blocks).powf(1.3);
-                (1..100_000).find(|&blocks| model(blocks as f64) <= ratio * model(at as f64))
-            }
-        };
-        let with = |errors: &[f64], blocks: u64| {
-            let plain = FeedbackInput { blocks, conforming_share: 0.95, chunk_blocks: 1, ..input(errors) };
-            let input = ModelInput { plain, noise: Noise::assumed(0.04), fresh: false };
-            correct_by_model(&input, &rules, ask(blocks))
-        };
-        // 500 blocks: 1.83 too slow. Doubling is the most at once.
-        assert!(matches!(with(&[1.83; 4], 500), Correction::Grow { blocks: 1_001, .. }));
-        // A mean of 0.97 and a deviation of .04: one window in twenty would miss; but four windows cannot say so.
-        assert_eq!(with(&[-0.03, -0.01, -0.05, -0.03], 1_020), Correction::Hold(HoldReason::WithinBand));
-        assert!(matches!(with(&[-0.03, -0.01, -0.07, 0.02].repeat(8), 1_020), Correction::Grow { .. }));
-        // Much slack: shrinks by the most at once; a little: to where the model says.
-        assert!(matches!(with(&[-0.6; 8], 2_000), Correction::Shrink { blocks: 1_400, .. }));
-        let Correction::Shrink { blocks, .. } = with(&[-0.2, -0.21, -0.19, -0.2, -0.2, -0.2], 1_160) else {
-            panic!()
-        };
-        assert!(blocks > 1_000 && blocks < 1_100, "{blocks}");
-    }
-
-    /// Closed over a noisy truth the law ends near the least size that keeps nineteen windows in twenty.
-    #[test]
-    fn the_law_converges_to_the_least_size_that_suffices() {
-        let rules = FeedbackRules::default();
-        let deviation = 0.05;
-        // 1.645 deviations below the objective: (1000 / s)^1.5 (1 + 1.645 x .05) = 1 at 1,054 blocks.
-        let least = 1_000.0 * (1.0f64 + 1.645 * deviation).powf(1.0 / 1.5);
-        let mut ratios = Vec::new();
-        for seed in 0..20 {
-            let mut random = forebay_workload::random(seed);
-            let mut normal =
-                move || (0..12).map(|_| forebay_workload::generator::unit(&mut random)).sum::<f64>() - 6.0;
-            let (mut blocks, mut noise, mut errors) = (400u64, Noise::assumed(0.04), Vec::new());
-            let (mut insufficient, mut most) = (None, 0);
-            for _ in 0..300 {
-                errors.push(truth(blocks as f64) * (1.0 + deviation * normal()) - 1.0);
-                let recent = &errors[errors.len().saturating_sub(64)..];
-                let plain = FeedbackInput {
-                    blocks,
-                    chunk_blocks: 1,
-                    conforming_share: 0.95,
-                    insufficient_blocks: insufficient,
-                    ..input(recent)
-                };
-                // The model's latency falls with the square of the size: steeper than the truth.
-                let size_for = |ratio: f64| Some((blocks as f64 * ratio.powf(-0.5)).ceil() as u64);
-                let found = correct_by_model(&ModelInput { plain, noise, fresh: false }, &rules, size_for);
-                if let Correction::Grow { blocks: next, .. } | Correction::Shrink { blocks: next, .. } = found
-                {
-                    if next > blocks {
-                        insufficient = Some(insufficient.unwrap_or(0).max(blocks));
-                    }
-                    noise.learn(recent);
-                    errors.clear();
-                    blocks = next;
-                    most = most.max(blocks);
-                }
-            }
-            ratios.push(blocks as f64 / least);
-            assert!((most as f64) < 1.2 * least, "seed {seed}: {most} of {least}");
-        }
-        let mean = ratios.iter().sum::<f64>() / 20.0;
-        println!("law `model`: size over the least, mean {mean:.3}, {ratios:.3?}");
-        assert!((mean - 1.0).abs() < 0.03, "{mean}");
-        assert!(ratios.iter().all(|ratio| (0.95..1.08).contains(ratio)), "{ratios:?}");
-    }
-
-    #[test]
-    fn a_jump_of_two_windows_is_a_change_and_a_spike_is_not() {
-        let noise = Noise::assumed(0.04);
-        assert_eq!(changed(&[-0.1, -0.12, -0.09, -0.1, 0.5, 0.6], &noise), 2);
-        assert_eq!(changed(&[-0.1, -0.12, -0.09, -0.1, 0.5, -0.1], &noise), 0);
-        assert_eq!(changed(&[-0.1, -0.12, -0.09, -0.1, -0.1, 0.3], &noise), 0);
-        assert_eq!(changed(&[-0.1, -0.12, -0.09, -0.1, -0.1, 3.0], &noise), 1);
-        assert_eq!(changed(&[-0.1, -0.12, -0.09, -0.1, -0.5, -0.4], &noise), 2);
-        assert_eq!(changed(&[-0.1, -0.12, 0.5, 0.6], &noise), 0); // two windows are no past
-        // Of 20 windows with one miss in a hundred: at least one in 1 - .99^20 = .182, two in .0169.
-        assert!((chance_of_misses(20, 1, 0.01) - 0.182).abs() < 1e-3);
-        assert!((chance_of_misses(20, 2, 0.01) - 0.0169).abs() < 1e-3);
-        assert!((normal_quantile(0.99) - 2.326).abs() < 1e-3 && normal_quantile(0.5).abs() < 1e-3);
     }
 }

@@ -18,6 +18,7 @@ pub mod feedback;
 pub mod host;
 pub mod interference;
 pub mod inventory;
+pub mod model_law;
 pub mod objective;
 pub mod observation;
 pub mod performance;
@@ -29,6 +30,7 @@ pub mod sizing;
 pub mod solutions;
 pub mod violation;
 pub mod warmup;
+pub mod windows;
 
 pub use config::{ConfigError, ControlConfig};
 pub use controller::{Controller, ObjectiveStatus, VolumeState, VolumeStatus};

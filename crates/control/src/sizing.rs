@@ -3,7 +3,7 @@
 //! The prediction is a function that the caller gives: the live controller asks the performance model, the planner
 //! asks it for every window of a trace. Sizes are in blocks throughout.
 
-use forebay_locality::MissRatioCurve;
+use forebay_locality::{CurvePoint, MissRatioCurve};
 
 /// What sizing came to.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -77,6 +77,49 @@ pub fn candidates(curve: &MissRatioCurve, blocks_max: u64) -> Vec<u64> {
     sizes
 }
 
+/// The curve of a cache that keeps what is used twice, as far as it follows from that of the least recently used order
+/// (ours): with frequent blocks told from others it needs several times fewer of them.
+///
+/// In a span of `T` references a cache that forgets by recency sees `s(T)` blocks, and `s' = mr(s)` (the footprint's
+/// derivative). Where blocks are drawn independently, those that are drawn twice in the span are `s - T s'`, and answer
+/// `1 - s' + T s''` of the references. Never above `curve`. `O(points)`.
+pub fn kept_if_used_twice(curve: &MissRatioCurve) -> MissRatioCurve {
+    let last = curve.points().last().map_or(0, |point| point.size_blocks);
+    let mut points = Vec::with_capacity(TWICE_POINTS);
+    let (mut size, mut span, mut least) = (0.0f64, 0.0f64, 1.0f64);
+    let mut at = 1.0f64;
+    while (at as u64) < last {
+        let next = (at * TWICE_STEP).max(at + 1.0);
+        let (before, after) = (curve.miss_ratio_at(at as u64), curve.miss_ratio_at(next as u64));
+        let missed = (before + after) / 2.0;
+        if missed <= 0.0 {
+            break;
+        }
+        let slope = (after - before) / ((next as u64 - at as u64) as f64);
+        span += (at - size) / missed.max(before);
+        size = at;
+        let middle = span + (next - at) / 2.0 / missed;
+        let kept = (at + next) / 2.0 - middle * missed;
+        let misses = missed - middle * missed * slope;
+        least = least.min(misses.clamp(0.0, 1.0)).min(1.0);
+        if kept >= 1.0 {
+            points.push(CurvePoint { size_blocks: kept as u64, miss_ratio: least });
+        }
+        at = next;
+    }
+    let twice = MissRatioCurve::new(points);
+    let both = curve.points().iter().chain(twice.points());
+    let best = both.map(|point| CurvePoint {
+        size_blocks: point.size_blocks,
+        miss_ratio: curve.miss_ratio_at(point.size_blocks).min(twice.miss_ratio_at(point.size_blocks)),
+    });
+    MissRatioCurve::new(best.collect())
+}
+
+/// Points of [`kept_if_used_twice`] at most, and how far each lies beyond the one before.
+const TWICE_POINTS: usize = 128;
+const TWICE_STEP: f64 = 1.2;
+
 /// The largest size that still buys something: where the curve reaches its floor, at most `blocks_max`.
 pub fn useful_max(curve: &MissRatioCurve, blocks_max: u64) -> u64 {
     curve.size_for(curve.floor()).unwrap_or(blocks_max).min(blocks_max)
@@ -85,7 +128,6 @@ pub fn useful_max(curve: &MissRatioCurve, blocks_max: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_locality::CurvePoint;
     use proptest::prelude::*;
 
     fn curve(points: &[(u64, f64)]) -> MissRatioCurve {
@@ -121,6 +163,30 @@ mod tests {
         assert_eq!(candidates(&cliff, u64::MAX), [100, 1_000, 2_000]);
         assert_eq!(candidates(&cliff, 1_500), [100, 1_000, 1_500]);
         assert_eq!(useful_max(&curve(&[(100, 0.5), (900, 0.5)]), 1_000), 100);
+    }
+
+    #[test]
+    fn frequent_blocks_need_less_room_where_they_are_kept() {
+        // All blocks alike: s(T) = n (1 - e^-x) with x = T/n; twice: n (1 - e^-x - x e^-x), and as much of the references.
+        // So it is the same curve: mr(c) = 1 - c / n.
+        let alike = curve(&[(10_000, 0.0)]);
+        let twice = kept_if_used_twice(&alike);
+        for size in [500, 3_000, 5_000] {
+            assert!((twice.miss_ratio_at(size) - alike.miss_ratio_at(size)).abs() < 0.03, "{size}");
+        }
+        // A tenth of the blocks gets nine tenths of the references: by Che's approximation, s(T) and mr(T) of two groups.
+        let point = |span: f64| {
+            let (hot, cold) = ((-0.9 / 1_000.0 * span).exp(), (-0.1 / 9_000.0 * span).exp());
+            let size = 1_000.0 * (1.0 - hot) + 9_000.0 * (1.0 - cold);
+            (size as u64, 0.9 * hot + 0.1 * cold)
+        };
+        let recent = curve(&(1..400).map(|at| point(f64::from(at) * 50.0)).collect::<Vec<_>>());
+        let twice = kept_if_used_twice(&recent);
+        let (wanted, wanted_twice) = (recent.size_for(0.12), twice.size_for(0.12));
+        // 0.9 e^-x = 0.12 - 0.1 of cold: by recency about 1,340 blocks, nearly none of the cold ones if used twice.
+        assert!(wanted_twice.unwrap() < wanted.unwrap() * 9 / 10, "{wanted_twice:?} of {wanted:?}");
+        assert!((0..100).all(|at| twice.miss_ratio_at(at * 100) <= recent.miss_ratio_at(at * 100)));
+        assert_eq!(kept_if_used_twice(&curve(&[])).floor(), 1.0);
     }
 
     proptest! {

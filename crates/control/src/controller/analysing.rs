@@ -5,6 +5,7 @@ use super::scenes::Scenes;
 use super::{Change, Controller};
 use crate::cacheability::{self, Character, NotCacheable};
 use crate::decision::{Alternative, Decision, DecisionKind, Fact, StepOutcome};
+use crate::feedback::Law;
 use crate::interference::{Interference, interference};
 use crate::inventory::VolumeId;
 use crate::sizing::{candidates, useful_max};
@@ -90,7 +91,11 @@ impl Controller {
                 continue;
             }
             match self.check_cacheable(party) {
-                Ok(()) => *cacheable = true,
+                // Where what there is is not filled, more would help nobody yet.
+                Ok(()) => {
+                    let filled = party.used() * 20 >= party.blocks * 19;
+                    *cacheable = filled || self.config.feedback.law == Law::Plain;
+                }
                 Err(reason) => {
                     curve_missing |= matches!(reason, NotCacheable::CurveUnknown { .. });
                     let name = &self.volumes[&party.id].spec.name;
@@ -109,6 +114,11 @@ impl Controller {
                 }
             }
         }
+        if self.config.feedback.law == Law::Model {
+            let cacheable = cacheable.iter().enumerate().filter(|(_, cacheable)| **cacheable);
+            cacheable.for_each(|(at, _)| scenes.list[index].parties[at].expect_policy());
+        }
+        let scene = &scenes.list[index];
         let ordered: u64 = (planned.iter().zip(&scene.parties))
             .map(|(blocks, party)| {
                 blocks.saturating_sub(party.blocks) * self.volumes[&party.id].block_bytes()
@@ -207,12 +217,32 @@ impl Controller {
         let mut decision = self.decision(at, victim, DecisionKind::SolutionChosen, summary, facts);
         decision.alternatives = alternatives;
         outcome.decisions.push(decision);
-        for &(other, blocks) in &best.sizes {
+        let rules = &self.config.feedback;
+        for &(other, wanted) in &best.sizes {
             let cached = scene.parties[other].id;
             let party = &scene.parties[other];
+            let chunk_blocks = self.volumes[&cached].chunk_blocks(self.config.chunk_bytes);
+            let first = match rules.law {
+                Law::Model => {
+                    // Where the model knows of no size that suffices it says little of any.
+                    let share = rules.model_first_share * if best.reached { 1.0 } else { 0.25 };
+                    let blocks = (wanted as f64 * share).ceil() as u64;
+                    blocks.next_multiple_of(chunk_blocks).max(party.blocks).min(wanted)
+                }
+                Law::Plain => wanted,
+            };
+            let blocks = match rules.law {
+                _ if party.blocks == 0 => first,
+                Law::Model => {
+                    let most = (party.blocks as f64 * (1.0 + rules.model_growth_max)).ceil() as u64;
+                    wanted.min(most.next_multiple_of(chunk_blocks))
+                }
+                Law::Plain => wanted,
+            };
             let facts = vec![
                 Fact::number("size_before", party.blocks as f64, "blocks"),
                 Fact::number("size_after", blocks as f64, "blocks"),
+                Fact::number("size_wanted", wanted as f64, "blocks"),
                 Fact::number("hit_ratio_predicted", party.hit_ratio(blocks), ""),
                 Fact::text("serves", name.clone()),
             ];
@@ -228,7 +258,8 @@ impl Controller {
                 _ => {
                     let mut serves = earlier.map(|change| change.serves.clone()).unwrap_or_default();
                     serves.push(victim);
-                    changes.insert(cached, Change { blocks, kind, summary, facts, serves });
+                    changes
+                        .insert(cached, Change { blocks, kind, summary, facts, ratio: None, wanted, serves });
                 }
             }
         }
@@ -239,7 +270,9 @@ impl Controller {
     /// The blocks of every party once what this step has decided so far is done.
     fn planned(&self, scene: &Scene, changes: &BTreeMap<VolumeId, Change>) -> Vec<u64> {
         let planned = |party: &scene::Party| {
-            changes.get(&party.id).map_or(party.blocks, |change| change.blocks.max(party.blocks))
+            let wanted = self.volumes[&party.id].grant.as_ref().map_or(0, |grant| grant.wanted);
+            let ordered = changes.get(&party.id).map_or(0, |change| change.blocks.max(change.wanted));
+            ordered.max(wanted).max(party.blocks)
         };
         scene.parties.iter().map(planned).collect()
     }

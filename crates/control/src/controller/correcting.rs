@@ -2,18 +2,30 @@
 
 use super::scene::Scene;
 use super::scenes::Scenes;
-use super::volume::Volume;
+use super::volume::{Effort, Volume};
 use super::{Change, Controller};
 use crate::decision::{DecisionKind, Fact};
-use crate::feedback::{
-    Correction, FeedbackInput, HoldReason, Law, ModelInput, changed, correct, correct_by_model,
-};
+use crate::feedback::{Correction, FeedbackInput, HoldReason, Law, correct};
 use crate::inventory::VolumeId;
+use crate::model_law::{Flood, Goal, ModelInput, correct_by_model};
 use crate::performance::OVERLOADED;
 use crate::removal::RemovalInput;
 use crate::sizing::smallest;
 use std::collections::BTreeMap;
 
+/// What is off by less is judged by its latencies, however busy the origin is (ours).
+const FLOODED_ERROR: f64 = 1.0;
+/// The same for what looks like a closed loop: an open one whose client stops at a maximum of requests looks like that too.
+const FLOODED_ERROR_CLOSED: f64 = 4.0;
+/// Growth is in vain (ours) where so many times the cache, over more than so many intervals, left more than this part of
+/// the error; the next attempt waits twice as long each time, so often.
+const VAIN_GROWTH: u64 = 8;
+const VAIN_INTERVALS: usize = 20;
+const VAIN_ERROR: f64 = 0.5;
+const VAIN_SPAN: f64 = 4.0;
+const VAIN_MAX: u32 = 5;
+/// What is off by more waits for something, whatever the servers say: writes that overlap wait for one another.
+const FAR_ERROR: f64 = 10.0;
 /// Steps between two questions whether a partition is still needed (ours).
 const REMOVAL_EVERY: u64 = 4;
 
@@ -81,6 +93,8 @@ impl Controller {
             kind: DecisionKind::Removed,
             summary: format!("the cache of {name} is taken back: {reason}"),
             facts,
+            ratio: None,
+            wanted: 0,
             serves: Vec::new(),
         })
     }
@@ -92,6 +106,7 @@ impl Controller {
             .filter_map(|served| self.volumes.get(served)?.closed_excess())
             .max_by(f64::total_cmp);
         let rules = self.config.feedback;
+        let flood = error.and_then(|error| self.flood(id, &served, error, scenes));
         let volume = self.volumes.get_mut(&id)?;
         let recent = volume.recent(self.config.recent_intervals);
         let phase = Volume::phase_of(&recent, recent.backlogged);
@@ -99,13 +114,28 @@ impl Controller {
         let grant = volume.grant.as_mut()?;
         grant.see_phase(phase);
         let mut jumped = 0;
-        if let Some(error) = error
-            && !filling
-        {
-            grant.push_error(error);
-            jumped = changed(grant.errors.make_contiguous(), &grant.noise);
-            if jumped > 0 && rules.law == Law::Model {
-                grant.load_changed(jumped);
+        // In the window in which a flood ends there still is some of it.
+        let spoilt = flood.is_some() || (grant.flooded && error.is_some_and(|error| error > 0.0));
+        if error.is_some() {
+            grant.flooded = flood.is_some();
+        }
+        if let Some(error) = error {
+            if rules.law == Law::Plain {
+                if !filling {
+                    grant.push_error(error);
+                }
+            } else if filling && error < 0.0 {
+                // Of a cache that fills only the last window speaks, and only if it conforms.
+                grant.windows.clear();
+                grant.push_error(error);
+            } else if !filling && !spoilt {
+                grant.push_error(error);
+                jumped = grant.windows.changed();
+            } else if flood.is_some() && grant.windows.len() >= 3 {
+                jumped = 1;
+            }
+            if jumped > 0 {
+                grant.load_changed(if flood.is_some() { 0 } else { jumped });
                 // At least as many intervals as windows: a window is never shorter.
                 for other in served.iter().chain([&id]) {
                     if let Some(volume) = self.volumes.get_mut(other) {
@@ -117,7 +147,92 @@ impl Controller {
         if let Some(change) = self.recall(id, error, jumped > 0) {
             return Some(change);
         }
-        self.correction(id, share, scenes)
+        if let Some(change) = self.in_vain(id, error, flood) {
+            return Some(change);
+        }
+        self.correction(id, share, flood, scenes)
+    }
+
+    /// Whether the origin is flooded where those that a partition serves are off by `error`: it is overloaded, and they are
+    /// far beyond what they were promised. A closed loop never floods it: its latencies follow the size at once.
+    fn flood(&mut self, id: VolumeId, served: &[VolumeId], error: f64, scenes: &mut Scenes) -> Option<Flood> {
+        if error <= FLOODED_ERROR {
+            return None;
+        }
+        let said = self.busy.get(&self.volumes[&id].spec.origin).and_then(|said| said.back().copied());
+        let busy = said.unwrap_or_else(|| {
+            let (index, _) = self.scene_place(scenes, id);
+            scenes.list[index].utilisation
+        });
+        if busy < OVERLOADED && error <= FAR_ERROR {
+            return None;
+        }
+        let mut served = served.iter().filter_map(|served| self.volumes.get(served));
+        let closed = served.all(|volume| volume.recent(self.config.recent_intervals).backlogged);
+        if closed && error <= FLOODED_ERROR_CLOSED {
+            return None;
+        }
+        // All that use the origin wait in one queue.
+        let (mut waiting, mut falling, mut asked) = (0.0, 0.0, 0.0);
+        let origin = self.volumes[&id].spec.origin;
+        for volume in self.volumes.values().filter(|volume| volume.spec.origin == origin) {
+            let Some(last) = volume.history.back() else { continue };
+            waiting += last.outstanding;
+            falling += last.rate() - last.arrival_rate;
+            asked += last.arrival_rate;
+        }
+        let over_in = (falling > 0.01 * asked).then(|| waiting / falling / self.interval_s);
+        Some(Flood { over_in, error })
+    }
+
+    /// Gives back what growth was in vain: where several times the cache left a flood as bad as it was.
+    fn in_vain(&mut self, id: VolumeId, error: Option<f64>, flood: Option<Flood>) -> Option<Change> {
+        let error = error?.min(1e6);
+        let (step, retry) = (self.step, self.config.retry_after as u64);
+        let volume = self.volumes.get_mut(&id)?;
+        let name = volume.spec.name.clone();
+        let blocks_min = volume.blocks_min();
+        let grant = volume.grant.as_mut()?;
+        if flood.is_none() || self.config.feedback.law == Law::Plain {
+            (grant.effort, grant.vain) = (None, 0);
+            return None;
+        }
+        let Effort { blocks, before, now, intervals } =
+            grant.effort.unwrap_or(Effort { blocks: grant.blocks, before: error, now: error, intervals: 0 });
+        let now = now + (error - now) / VAIN_SPAN;
+        // What made a difference is where the next attempt starts from.
+        grant.effort = Some(if now < VAIN_ERROR * before {
+            Effort { blocks: grant.blocks, before: now, now, intervals: 0 }
+        } else {
+            Effort { blocks, before: before.max(now), now, intervals: intervals + 1 }
+        });
+        if grant.blocks < blocks.saturating_mul(VAIN_GROWTH) || intervals < VAIN_INTERVALS {
+            return None;
+        }
+        let wait = retry << grant.vain.min(VAIN_MAX);
+        grant.vain += 1;
+        grant.limited_until = step + wait;
+        grant.effort = None;
+        let facts = vec![
+            Fact::number("size_before", grant.blocks as f64, "blocks"),
+            Fact::number("size_after", blocks as f64, "blocks"),
+            Fact::number("error_before", before, ""),
+            Fact::number("error", now, ""),
+            Fact::number("tried_again_in", wait as f64, "intervals"),
+        ];
+        let summary = format!(
+            "nothing helps {name}: its origin is asked for more than it can serve, and {} times the cache has not changed              that; it is given back",
+            grant.blocks / blocks.max(1)
+        );
+        Some(Change {
+            blocks: blocks.max(blocks_min),
+            kind: DecisionKind::NothingHelps,
+            summary,
+            facts,
+            ratio: None,
+            wanted: 0,
+            serves: Vec::new(),
+        })
     }
 
     /// Whom a partition serves, and the largest share of windows that any of them was promised.
@@ -161,43 +276,76 @@ impl Controller {
             kind: DecisionKind::PhaseRemembered,
             summary: format!("{name} gets the cache that sufficed in a phase like this one"),
             facts,
+            ratio: None,
+            wanted: 0,
             serves: Vec::new(),
         })
     }
 
-    /// What the law makes of the errors since the last change.
-    fn correction(&mut self, id: VolumeId, share: f64, scenes: &mut Scenes) -> Option<Change> {
+    /// What the law makes of the windows.
+    fn correction(
+        &mut self,
+        id: VolumeId,
+        share: f64,
+        flood: Option<Flood>,
+        scenes: &mut Scenes,
+    ) -> Option<Change> {
         let (step, rules) = (self.step, self.config.feedback);
         let ceiling = self.blocks_ceiling(id);
         let volume = &self.volumes[&id];
         let grant = volume.grant.as_ref()?;
-        let errors: Vec<f64> = grant.errors.iter().copied().collect();
-        let plain = FeedbackInput {
-            blocks: grant.blocks,
-            chunk_blocks: volume.chunk_blocks(self.config.chunk_bytes),
-            blocks_min: volume.blocks_min(),
-            blocks_max: ceiling.max(grant.blocks),
-            errors: &errors,
-            conforming_share: share,
-            age: grant.age,
-            guard: if volume.is_filling(&rules) { grant.guard } else { 0 },
-            model_blocks: None,
-            insufficient_blocks: grant.insufficient,
-        };
+        let (size_before, age) = (grant.blocks, grant.age);
+        let chunk_blocks = volume.chunk_blocks(self.config.chunk_bytes);
+        let (blocks_min, blocks_max) = (volume.blocks_min(), ceiling.max(size_before));
+        let filling = volume.is_filling(&rules);
         let limited = step < grant.limited_until;
         let mut model = None;
         let correction = match rules.law {
-            Law::Plain => correct(&plain, &rules),
+            Law::Plain => {
+                let errors: Vec<f64> = grant.errors.iter().copied().collect();
+                let input = FeedbackInput {
+                    blocks: size_before,
+                    chunk_blocks,
+                    blocks_min,
+                    blocks_max,
+                    errors: &errors,
+                    conforming_share: share,
+                    age,
+                    guard: if filling { grant.guard } else { 0 },
+                    model_blocks: None,
+                    insufficient_blocks: grant.insufficient,
+                };
+                correct(&input, &rules)
+            }
             Law::Model => {
-                // At an overloaded origin there is nothing to compare with either: it is sized anew.
-                let busy = self.busy.get(&volume.spec.origin).and_then(|said| said.back());
-                let overloaded = busy.is_some_and(|&busy| busy >= OVERLOADED);
-                let input = ModelInput { plain, noise: grant.noise, fresh: grant.fresh || overloaded };
-                correct_by_model(&input, &rules, |ratio| {
-                    model = self.model_blocks(id, ratio, scenes);
+                let windows = grant.windows.clone();
+                let input = ModelInput {
+                    blocks: size_before,
+                    used: volume.used_blocks,
+                    chunk_blocks,
+                    blocks_min,
+                    blocks_max,
+                    windows: &windows,
+                    conforming_share: share,
+                    sufficed: grant.shrunk_from,
+                    grows: grant.grows,
+                    shrinks: grant.shrinks,
+                    age,
+                    filling,
+                    fresh: grant.fresh,
+                    flood,
+                };
+                correct_by_model(&input, &rules, |goal| {
+                    model = self.model_blocks(id, goal, scenes);
                     model
                 })
             }
+        };
+        let ratio = match correction {
+            Correction::Grow { blocks, .. } | Correction::Shrink { blocks, .. } => {
+                self.model_ratio(id, blocks, scenes)
+            }
+            _ => None,
         };
         let volume = self.volumes.get_mut(&id)?;
         let recent = volume.recent(self.config.recent_intervals);
@@ -205,10 +353,10 @@ impl Controller {
         let name = volume.spec.name.clone();
         let grant = volume.grant.as_mut()?;
         let mut facts = vec![
-            Fact::number("size_before", plain.blocks as f64, "blocks"),
-            Fact::number("intervals_since_change", plain.age as f64, ""),
-            Fact::number("windows_judged", errors.len() as f64, ""),
-            Fact::number("windows_deviate_by", grant.noise.deviation(&errors), ""),
+            Fact::number("size_before", size_before as f64, "blocks"),
+            Fact::number("intervals_since_change", age as f64, ""),
+            Fact::number("windows_judged", grant.windows.len() as f64, ""),
+            Fact::number("windows_deviate_by", grant.windows.deviation(), ""),
         ];
         facts.extend(model.map(|blocks| Fact::number("model_size", blocks as f64, "blocks")));
         match correction {
@@ -220,7 +368,15 @@ impl Controller {
                     "the cache of {name} grows: those it serves are {:.0} % beyond their objective",
                     error * 100.0
                 );
-                Some(Change { blocks, kind: DecisionKind::Grown, summary, facts, serves: Vec::new() })
+                Some(Change {
+                    blocks,
+                    kind: DecisionKind::Grown,
+                    summary,
+                    facts,
+                    ratio,
+                    wanted: 0,
+                    serves: Vec::new(),
+                })
             }
             Correction::Shrink { blocks, error } => {
                 facts.push(Fact::number("error", error, ""));
@@ -229,11 +385,21 @@ impl Controller {
                     "the cache of {name} shrinks: those it serves have {:.0} % of slack",
                     -error * 100.0
                 );
-                Some(Change { blocks, kind: DecisionKind::Shrunk, summary, facts, serves: Vec::new() })
+                Some(Change {
+                    blocks,
+                    kind: DecisionKind::Shrunk,
+                    summary,
+                    facts,
+                    ratio,
+                    wanted: 0,
+                    serves: Vec::new(),
+                })
             }
-            Correction::Hold(HoldReason::WithinBand) => {
-                // What has just changed is not known to suffice.
-                if errors.len() >= rules.shrink_after {
+            Correction::Hold(HoldReason::WithinBand | HoldReason::TooYoung) => {
+                // What has just changed is not known to suffice, nor is it known which phase it is.
+                let now = volume.history.back().map(|last| Volume::phase_of(last, recent.backlogged));
+                let lasts = now.is_some_and(|now| phase.distance(&now) < 0.5);
+                if grant.windows.len() >= rules.shrink_after && lasts {
                     let blocks = grant.blocks;
                     grant.fresh = false;
                     volume.memory.remember(phase, blocks);
@@ -242,12 +408,11 @@ impl Controller {
             }
             Correction::Grow { .. } | Correction::Exhausted { .. } | Correction::Hold(_) => None,
         }
-        .filter(|change| change.blocks != plain.blocks)
+        .filter(|change| change.blocks != size_before)
     }
 
-    /// The smallest size for which the model predicts those that a partition serves at most `ratio` times what it
-    /// predicts for the present sizes, others as they are.
-    fn model_blocks(&mut self, id: VolumeId, ratio: f64, scenes: &mut Scenes) -> Option<u64> {
+    /// The smallest size with which the model predicts that those whom a partition serves reach `goal`, others as they are.
+    fn model_blocks(&mut self, id: VolumeId, goal: Goal, scenes: &mut Scenes) -> Option<u64> {
         let served = self.volumes[&id].grant.as_ref()?.serves.clone();
         let chunk_blocks = self.volumes[&id].chunk_blocks(self.config.chunk_bytes);
         let ceiling = self.blocks_ceiling(id);
@@ -259,11 +424,9 @@ impl Controller {
         if !now.is_finite() {
             return None;
         }
-        // How long the backlog of an overloaded origin is says nothing of other sizes: then the model's own level counts.
-        let goal = if scene.utilisation >= OVERLOADED && ratio < 1.0 {
-            -self.config.sizing_margin
-        } else {
-            now.max(1e-6) * ratio - 1.0
+        let goal = match goal {
+            Goal::Bound => -self.config.sizing_margin,
+            Goal::Times(ratio) => now.max(1e-6) * ratio - 1.0,
         };
         let sizing = smallest(ceiling, chunk_blocks, goal, |blocks| {
             let mut sizes = base.clone();
@@ -271,6 +434,20 @@ impl Controller {
             worst_of(scene, &scene.excess(&sizes), &served)
         });
         sizing.reached.then_some(sizing.blocks)
+    }
+
+    /// The level that the model predicts those whom a partition serves with a cache of `blocks`, over that with the present one.
+    fn model_ratio(&mut self, id: VolumeId, blocks: u64, scenes: &mut Scenes) -> Option<f64> {
+        let served = self.volumes[&id].grant.as_ref()?.serves.clone();
+        let (index, place) = self.scene_place(scenes, id);
+        let scene = &scenes.list[index];
+        scene.parties[place].curve.as_ref()?;
+        let mut sizes = scene.blocks();
+        let now = 1.0 + worst_of(scene, &scene.excess(&sizes), &served);
+        sizes[place] = blocks;
+        let then = 1.0 + worst_of(scene, &scene.excess(&sizes), &served);
+        let ratio = then / now;
+        (now > 1e-6 && ratio > 0.0 && ratio.is_finite()).then_some(ratio)
     }
 }
 

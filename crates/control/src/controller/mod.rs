@@ -42,6 +42,8 @@ pub struct Controller {
     /// By origin: the service time last seen, in seconds.
     services: BTreeMap<OriginId, f64>,
     step: u64,
+    /// The length of the last interval, in seconds.
+    interval_s: f64,
 }
 
 /// A change of a quota that a step wants.
@@ -50,6 +52,10 @@ struct Change {
     kind: DecisionKind,
     summary: String,
     facts: Vec<Fact>,
+    /// By how much the model says that the level of the windows changes.
+    ratio: Option<f64>,
+    /// The size that this is a step towards; at most `blocks` where it is none.
+    wanted: u64,
     /// Whose objectives it is for, beside those that the partition serves already.
     serves: Vec<VolumeId>,
 }
@@ -77,6 +83,7 @@ impl Controller {
             busy: BTreeMap::new(),
             services: BTreeMap::new(),
             step: 0,
+            interval_s: 1.0,
         })
     }
 
@@ -142,6 +149,7 @@ impl Controller {
     /// Cost is `O(volumes)` for those without trouble, and at most `analyses_max` analyses of an origin's volumes.
     pub fn step(&mut self, observation: &Observation) -> StepOutcome {
         self.step += 1;
+        self.interval_s = observation.interval.as_secs_f64().max(1e-9);
         let mut outcome = StepOutcome::default();
         let observed: BTreeMap<VolumeId, &VolumeObservation> =
             observation.volumes.iter().map(|volume| (volume.volume, volume)).collect();
@@ -211,6 +219,8 @@ impl Controller {
                         kind: DecisionKind::Granted,
                         summary: format!("{} gets the cache that it is guaranteed", volume.spec.name),
                         facts: vec![Fact::number("minimum", minimum as f64, "blocks")],
+                        ratio: None,
+                        wanted: 0,
                         serves: vec![*id],
                     },
                 );

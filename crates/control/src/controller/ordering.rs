@@ -5,10 +5,11 @@ use super::scenes::Scenes;
 use super::volume::Grant;
 use super::{Change, Controller};
 use crate::decision::{Action, Decision, DecisionKind, Fact, StepOutcome};
-use crate::feedback::{Noise, fill_intervals};
+use crate::feedback::fill_intervals;
 use crate::inventory::VolumeId;
 use crate::observation::{Observation, VolumeObservation};
 use crate::performance::OVERLOADED;
+use crate::windows::Windows;
 use forebay_units::Nanos;
 use std::collections::BTreeMap;
 
@@ -165,6 +166,8 @@ impl Controller {
         if blocks == before {
             return;
         }
+        let ratio = change.as_ref().filter(|change| change.blocks == blocks).and_then(|change| change.ratio);
+        let wanted = change.as_ref().map_or(0, |change| change.wanted);
         let (kind, summary, facts, serves) = match change {
             Some(change) => (change.kind, change.summary, change.facts, change.serves),
             None => {
@@ -216,17 +219,21 @@ impl Controller {
             volume.grant = None;
             return;
         }
-        volume.steady = 0;
+        // After a small step what was seen before it still tells of the load.
+        if volume.grant.is_none() || blocks.abs_diff(before) * 10 > before {
+            volume.steady = 0;
+        }
         // Ours: what is assumed of the windows' noise is what the margin leaves room for, one window in twenty beyond it.
-        let noise = Noise::assumed(self.config.sizing_margin.max(0.01) / 1.645);
-        let grant = volume.grant.get_or_insert_with(|| Grant::new(host, load, noise));
+        let windows = Windows::assumed(self.config.sizing_margin.max(0.01) / 1.645);
+        let grant = volume.grant.get_or_insert_with(|| Grant::new(host, load, windows));
         let failed = grant.shrunk_from.is_some() && blocks > before;
         if failed {
             grant.insufficient = Some(grant.insufficient.unwrap_or(0).max(before));
         }
         // What waited at the origin until now is answered late in the interval after the fill.
         let fill = fill_intervals(blocks.saturating_sub(before), fill_rate);
-        grant.changed(blocks, fill, usize::from(overloaded));
+        grant.changed(blocks, fill, usize::from(overloaded), ratio);
+        grant.wanted = wanted;
         if grant.serve(&serves) {
             grant.rate_at_grant = load;
             grant.removal = Default::default();

@@ -5,9 +5,10 @@ use crate::config::ControlConfig;
 use crate::inventory::{OriginSpec, VolumeId};
 use crate::objective::{Objective, Statistic, Target};
 use crate::performance::{
-    Demand, ObservedLoad, OriginModel, OriginPrediction, Prediction, Service, WorkloadModel, fit_servers,
-    infer, predict,
+    Demand, OVERLOADED, ObservedLoad, OriginModel, OriginPrediction, Prediction, Service, WorkloadModel,
+    fit_servers, infer, predict,
 };
+use crate::sizing::kept_if_used_twice;
 use forebay_locality::MissRatioCurve;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +28,11 @@ pub(super) struct Party {
     pub(super) blocks: u64,
     /// The blocks cached now.
     used: u64,
-    /// Observed hit ratio over that of the curve, where the cache is warm.
+    /// The curve is that of a cache that keeps what is used twice.
+    pub(super) twice: bool,
+    /// How many blocks of the curve's least recently used order one block of the cache is worth, where the cache is warm.
+    worth: f64,
+    /// Observed hit ratio over that of the curve at that worth.
     correction: f64,
     model: WorkloadModel,
     /// Every objective with what the model must be multiplied by to agree with what was observed.
@@ -42,6 +47,8 @@ pub(super) struct Scene {
     pub(super) basis: &'static str,
     pub(super) parties: Vec<Party>,
     pub(super) utilisation: f64,
+    /// What requests were inferred to take, where the origin was not overloaded.
+    pub(super) calm: Vec<(VolumeId, Service)>,
     /// The longest service time that was seen, in seconds; 0 where nothing reached the origin.
     pub(super) service: f64,
 }
@@ -126,6 +133,7 @@ impl Scene {
             })
             .collect();
         let inferred = infer(&origin, &loads, utilisation);
+        let overloaded = utilisation.unwrap_or(1.0) >= OVERLOADED;
         let known: f64 = inferred.services.iter().map(|service| service.read).fold(0.0, f64::max);
         let fallback = spec.and_then(|spec| spec.service).map(|service| service.as_secs_f64());
         // A cache that answers everything hides the origin: what was seen of it before still holds.
@@ -134,7 +142,15 @@ impl Scene {
             .iter()
             .zip(&recents)
             .zip(&inferred.services)
-            .map(|((id, recent), service)| party(&volumes[id], recent, *service, fallback, config))
+            .map(|((id, recent), service)| {
+                // A queue that is long is served faster, and what waits hides what is served.
+                let service = match volumes[id].service {
+                    _ if !overloaded => *service,
+                    Some(calm) => calm,
+                    None => Service { read_stretch: 1.0, write_stretch: 1.0, ..*service },
+                };
+                party(&volumes[id], recent, service, fallback, config)
+            })
             .collect();
         // The model at the observed hit ratios: what it says of each objective is compared with what was seen.
         let seen: Vec<WorkloadModel> = parties.iter().map(|party| party.model).collect();
@@ -151,7 +167,10 @@ impl Scene {
             }
         }
         let utilisation = utilisation.unwrap_or(baseline.utilisation);
-        Scene { origin, basis, parties, utilisation, service: known }
+        let busy =
+            utilisation < OVERLOADED && loads.iter().any(|load| load.read_rate + load.write_rate > 0.0);
+        let calm = if busy { ids.iter().copied().zip(inferred.services).collect() } else { Vec::new() };
+        Scene { origin, basis, parties, utilisation, calm, service: known }
     }
 
     /// The place of a volume.
@@ -211,8 +230,22 @@ impl Scene {
 }
 
 impl Party {
+    /// Takes the workload for one that a cache is new to: nothing was seen of what a policy makes of its curve.
+    pub(super) fn expect_policy(&mut self) {
+        if let (0, false, Some(curve)) = (self.blocks, self.twice, &self.curve) {
+            self.curve = Some(Arc::new(kept_if_used_twice(curve)));
+            self.twice = true;
+        }
+    }
+
+    /// The blocks cached now.
+    pub(super) fn used(&self) -> u64 {
+        self.used
+    }
+
     /// Share of the reads that a warm cache of `blocks` answers.
     pub(super) fn hit_ratio(&self, blocks: u64) -> f64 {
+        let blocks = (blocks as f64 * self.worth) as u64;
         let curve = self.curve.as_ref().map_or(0.0, |curve| 1.0 - curve.miss_ratio_at(blocks));
         (curve * self.correction).clamp(0.0, 1.0)
     }
@@ -230,13 +263,34 @@ impl Party {
     }
 }
 
+/// What a block of a cache that holds `used` and answers the share `seen` of the reads is worth on the curve, and what is
+/// left to correct then.
+///
+/// A policy that keeps what is used often needs fewer blocks than the least recently used order does, and a working set that
+/// has grown needs more than its curve of before says: both stretch the curve along its sizes.
+fn calibrate(curve: &MissRatioCurve, used: u64, seen: f64) -> (f64, f64) {
+    if used == 0 || seen < 0.01 {
+        return (1.0, 1.0);
+    }
+    let alike = curve.size_for(1.0 - seen).map_or(WORTH_MAX, |blocks| blocks as f64 / used as f64);
+    let worth = alike.clamp(WORTH_MIN, WORTH_MAX);
+    let on_curve = 1.0 - curve.miss_ratio_at((used as f64 * worth) as u64);
+    (worth, if on_curve > 0.02 { (seen / on_curve).clamp(0.5, 1.2) } else { 1.0 })
+}
+
+/// What a block of a cache may be worth on the curve (ours).
+const WORTH_MIN: f64 = 0.2;
+const WORTH_MAX: f64 = 8.0;
+
 fn party(volume: &Volume, recent: &Sample, service: Service, fallback: f64, config: &ControlConfig) -> Party {
     let reads = recent.hit_rate + recent.miss_rate;
     let seen = if reads > 0.0 { recent.hit_rate / reads } else { 0.0 };
     let blocks = volume.blocks();
-    let on_curve = volume.curve.as_ref().map_or(0.0, |curve| 1.0 - curve.miss_ratio_at(volume.used_blocks));
-    let warm = blocks > 0 && volume.used_blocks * 10 >= blocks * 9 && on_curve > 0.02;
-    let correction = if warm { (seen / on_curve).clamp(0.5, 1.2) } else { 1.0 };
+    let warm = blocks > 0 && volume.used_blocks * 10 >= blocks * 9;
+    let (worth, correction) = match &volume.curve {
+        Some(curve) if warm => calibrate(curve, volume.used_blocks, seen),
+        _ => (1.0, 1.0),
+    };
     let known = |service: f64| if service > 0.0 { service } else { fallback };
     let model = WorkloadModel {
         demand: if recent.backlogged {
@@ -265,6 +319,8 @@ fn party(volume: &Volume, recent: &Sample, service: Service, fallback: f64, conf
         curve: volume.curve.clone(),
         blocks,
         used: volume.used_blocks.min(blocks),
+        twice: false,
+        worth,
         correction,
         model,
         objectives: volume.spec.objectives.iter().map(|objective| (*objective, 1.0)).collect(),

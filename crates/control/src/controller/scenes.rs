@@ -67,6 +67,13 @@ impl Controller {
         if scene.service > 0.0 {
             self.services.insert(origin, scene.service);
         }
+        for (id, service) in &scene.calm {
+            if service.read > 0.0
+                && let Some(volume) = self.volumes.get_mut(id)
+            {
+                volume.service = Some(*service);
+            }
+        }
         scenes.list.push(scene);
         scenes.by_origin.insert(origin, scenes.list.len() - 1);
         scenes.list.len() - 1

@@ -2,11 +2,13 @@
 
 use crate::config::ControlConfig;
 use crate::conformance::{Judgement, Verdict, WindowTotals, judge};
-use crate::feedback::{FeedbackRules, Noise, Phase, PhaseMemory};
+use crate::feedback::{FeedbackRules, Law, Phase, PhaseMemory};
 use crate::inventory::{HostId, VolumeId, VolumeSpec};
 use crate::observation::VolumeObservation;
+use crate::performance::Service;
 use crate::removal::RemovalCounters;
 use crate::violation::{Assessment, assess};
+use crate::windows::Windows;
 use forebay_locality::MissRatioCurve;
 use forebay_units::Nanos;
 use forebay_workload::statistics::percentile;
@@ -174,6 +176,21 @@ impl Track {
     }
 }
 
+/// Intervals within which growth follows growth (ours).
+const GROWS_SOON: usize = 8;
+
+/// Growth against a flood.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Effort {
+    /// The size that it began with.
+    pub(super) blocks: u64,
+    /// The error at that time, and a moving mean of it now.
+    pub(super) before: f64,
+    pub(super) now: f64,
+    /// For how many intervals.
+    pub(super) intervals: usize,
+}
+
 /// A partition that was granted.
 #[derive(Clone, Debug)]
 pub(super) struct Grant {
@@ -188,9 +205,14 @@ pub(super) struct Grant {
     pub(super) guard: usize,
     /// Intervals in which the origin answers what waited for it before.
     pub(super) drain: usize,
+    /// Since the last change.
     pub(super) errors: VecDeque<f64>,
-    /// How much errors differ while nothing changes.
-    pub(super) noise: Noise,
+    /// Of this load, as they would have been at the present size.
+    pub(super) windows: Windows,
+    /// The origin was flooded in the last interval.
+    pub(super) flooded: bool,
+    /// What the model finds sufficient, where that is being approached from below; else at most `blocks`.
+    pub(super) wanted: u64,
     /// The errors are those of a load that has just changed.
     pub(super) fresh: bool,
     /// The largest size that failed in this phase.
@@ -199,6 +221,14 @@ pub(super) struct Grant {
     pub(super) phase: Option<(Phase, usize)>,
     /// The last change was a shrink to the present size, from this one.
     pub(super) shrunk_from: Option<u64>,
+    /// Growth that followed growth soon.
+    pub(super) grows: u32,
+    /// Shrinks since the last growth.
+    pub(super) shrinks: u32,
+    /// Growth that has been trying to end a flood.
+    pub(super) effort: Option<Effort>,
+    /// How often that was in vain.
+    pub(super) vain: u32,
     pub(super) removal: RemovalCounters,
     /// Intervals for which the observed quota differs from the ordered one.
     pub(super) mismatch: usize,
@@ -207,7 +237,7 @@ pub(super) struct Grant {
 }
 
 impl Grant {
-    pub(super) fn new(host: HostId, rate_at_grant: f64, noise: Noise) -> Grant {
+    pub(super) fn new(host: HostId, rate_at_grant: f64, windows: Windows) -> Grant {
         Grant {
             serves: Vec::new(),
             host,
@@ -217,11 +247,17 @@ impl Grant {
             guard: 0,
             drain: 0,
             errors: VecDeque::new(),
-            noise,
+            windows,
+            flooded: false,
+            wanted: 0,
             fresh: false,
             insufficient: None,
             phase: None,
             shrunk_from: None,
+            grows: 0,
+            shrinks: 0,
+            effort: None,
+            vain: 0,
             removal: RemovalCounters::default(),
             mismatch: 0,
             limited_until: 0,
@@ -240,6 +276,7 @@ impl Grant {
     }
 
     pub(super) fn push_error(&mut self, error: f64) {
+        self.windows.push(error);
         if self.errors.len() == ERRORS_MAX {
             self.errors.pop_front();
         }
@@ -260,21 +297,27 @@ impl Grant {
         }
     }
 
-    /// Starts a new episode after the size changed.
-    pub(super) fn changed(&mut self, blocks: u64, guard: usize, drain: usize) {
+    /// Starts a new episode after the size changed; windows are expected to have `ratio` times the level from now on, if
+    /// that can be said.
+    pub(super) fn changed(&mut self, blocks: u64, guard: usize, drain: usize, ratio: Option<f64>) {
         self.shrunk_from = (blocks < self.blocks).then_some(self.blocks);
+        self.grows = match blocks > self.blocks {
+            true if self.age < GROWS_SOON => self.grows + 1,
+            grows => u32::from(grows),
+        };
+        self.shrinks = if blocks < self.blocks { self.shrinks + 1 } else { 0 };
         self.blocks = blocks;
         self.age = 0;
         (self.guard, self.drain) = (guard, drain);
-        self.noise.learn(self.errors.make_contiguous());
+        self.windows.rescale(ratio);
         self.errors.clear();
         self.fresh = false;
     }
 
     /// Forgets what was seen of another load than that of the last `count` windows.
     pub(super) fn load_changed(&mut self, count: usize) {
-        let old: Vec<f64> = self.errors.drain(..self.errors.len().saturating_sub(count)).collect();
-        self.noise.learn(&old);
+        self.errors.drain(..self.errors.len().saturating_sub(count));
+        self.windows.load_changed(count);
         self.fresh = true;
         self.insufficient = None;
     }
@@ -291,11 +334,15 @@ pub(super) struct Volume {
     pub(super) curve_accesses: u64,
     pub(super) sequential_share: f64,
     pub(super) used_blocks: u64,
+    /// The same an interval earlier.
+    used_before: u64,
     /// Intervals since its cache or its load last changed.
     pub(super) steady: usize,
     pub(super) earlier_zones: VecDeque<Vec<u64>>,
     pub(super) grant: Option<Grant>,
     pub(super) memory: PhaseMemory,
+    /// What its requests took of its origin when that was last seen not to be overloaded.
+    pub(super) service: Option<Service>,
     /// When the violation that is under way began.
     pub(super) violated_since: Option<Nanos>,
     /// The step before which the violation is not analysed again.
@@ -314,10 +361,12 @@ impl Volume {
             curve_accesses: 0,
             sequential_share: 0.0,
             used_blocks: 0,
+            used_before: 0,
             steady: 0,
             earlier_zones: VecDeque::new(),
             grant: None,
             memory: PhaseMemory::default(),
+            service: None,
             violated_since: None,
             analyse_from: 0,
         }
@@ -340,7 +389,7 @@ impl Volume {
             self.curve_accesses = observed.curve_accesses;
         }
         self.sequential_share = observed.sequential_share;
-        self.used_blocks = observed.cache.used_blocks;
+        (self.used_before, self.used_blocks) = (self.used_blocks, observed.cache.used_blocks);
         self.steady = self.steady.saturating_add(1);
         for (track, objective) in self.tracks.iter_mut().zip(&self.spec.objectives) {
             track.totals.add(observed, interval);
@@ -425,7 +474,15 @@ impl Volume {
     pub(super) fn is_filling(&self, rules: &FeedbackRules) -> bool {
         self.grant.as_ref().is_some_and(|grant| {
             let full = self.used_blocks * 50 >= grant.blocks * 49;
-            grant.age <= if full { grant.drain } else { grant.guard.min(rules.guard_max) + grant.drain }
+            match rules.law {
+                Law::Plain if full => grant.age <= grant.drain,
+                Law::Plain => grant.age <= grant.guard.min(rules.guard_max) + grant.drain,
+                // What does not become more is all that there is to cache.
+                Law::Model => {
+                    let more = self.used_blocks.saturating_sub(self.used_before) * 100 > grant.blocks;
+                    !full && (more || grant.age <= 1)
+                }
+            }
         })
     }
 

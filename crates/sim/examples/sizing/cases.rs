@@ -160,6 +160,14 @@ pub(crate) fn all() -> Vec<Case> {
         let loads = format!("{from}, {}", to.replacen("{ ", "{ from = \"800s\", ", 1));
         cases.push(several(name, disks, &[&loads], &mean("7ms"), 800.0));
     }
+    // What was needed before is not needed any more.
+    for (name, from, to) in [
+        ("step-load-down", load(1_400, 0.9, "256MiB", ""), load(1_100, 0.9, "256MiB", "")),
+        ("step-set-down", load(1_200, 0.9, "256MiB", ""), load(1_200, 0.9, "128MiB", "")),
+    ] {
+        let loads = format!("{from}, {}", to.replacen("{ ", "{ from = \"500s\", ", 1));
+        cases.push(several(name, disks, &[&loads], &mean("7ms"), 500.0));
+    }
     // The third phase is like the first one, which was left for the second.
     let again = format!(
         "{}, {}, {}",
@@ -197,7 +205,7 @@ pub(crate) fn all() -> Vec<Case> {
             path: shared.join("blkreplay_linux-webserver-2.load.gz"),
             volume: None,
             speed: 6.0,
-            size: "512GiB",
+            size: "640GiB",
             origin: many,
             objective: "latency = \"30ms\"\noperations = \"reads\"",
         },

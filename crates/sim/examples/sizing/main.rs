@@ -1,6 +1,6 @@
 //! Prints how near the controller's sizing comes to the least static cache that hindsight would choose.
 //!
-//! `cargo run --release -p forebay-sim --example sizing -- --seeds 101,102` runs every case of `cases` under each law and
+//! `cargo run --release -p forebay-sim --example sizing -- --seeds 101,201..210` runs every case of `cases` under each law and
 //! finds the optimum by bisection; `--only PART` takes the cases whose name holds PART, `--laws model,plain` the laws,
 //! `--optima FILE` keeps what was found between runs (it depends on cases, seeds and the simulator, not on the law), and
 //! `--decisions` prints what the controller did. Cases on the shared traces need their folder in `FOREBAY_TRACES`.
@@ -37,7 +37,8 @@ fn asked() -> Asked {
         let list = |text: String| text.split(',').map(str::to_owned).collect::<Vec<_>>();
         match word.as_str() {
             "--seeds" => {
-                asked.seeds = list(value()).iter().map(|seed| seed.parse().expect("a seed")).collect();
+                let parts = list(value());
+                asked.seeds = parts.iter().flat_map(|part| seeds(part)).collect();
             }
             "--only" => asked.only = list(value()),
             "--laws" => asked.laws = list(value()),
@@ -52,6 +53,15 @@ fn asked() -> Asked {
     asked
 }
 
+/// A seed, or a range as in `201..210`, its end included.
+fn seeds(part: &str) -> std::ops::RangeInclusive<u64> {
+    let parse = |text: &str| text.parse().unwrap_or_else(|_| panic!("`{text}` is no seed"));
+    match part.split_once("..") {
+        Some((first, last)) => parse(first)..=parse(last),
+        None => parse(part)..=parse(part),
+    }
+}
+
 fn main() {
     let asked = asked();
     let cases: Vec<cases::Case> = cases::all()
@@ -60,7 +70,12 @@ fn main() {
         .collect();
     let optima = Mutex::new(Optima::read(asked.optima.as_deref()));
     let jobs: Mutex<Vec<(usize, u64)>> = Mutex::new(
-        (0..cases.len()).rev().flat_map(|case| asked.seeds.iter().map(move |&seed| (case, seed))).collect(),
+        asked
+            .seeds
+            .iter()
+            .rev()
+            .flat_map(|&seed| (0..cases.len()).rev().map(move |case| (case, seed)))
+            .collect(),
     );
     let results: Mutex<BTreeMap<(usize, u64), Vec<Judged>>> = Mutex::new(BTreeMap::new());
     std::thread::scope(|scope| {

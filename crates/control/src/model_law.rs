@@ -1,0 +1,332 @@
+//! The law `model`: how large a cache has to be is asked of the model, how far the model is wrong is asked of the windows.
+//!
+//! A cache is approached from below: its first size is a part of what the model finds sufficient, since what is too small
+//! shows at once and what is too large takes long to show. While the origin is flooded (more is asked of it than it can
+//! serve, or it works off what waited) latencies say nothing of sizes; then the model's own level counts, and growth
+//! waits while the backlog falls fast enough. After that only *ratios* are asked of the model: how far the size may go for
+//! a level that is by so much lower or higher than the windows'. The law is ours.
+
+use crate::feedback::{Correction, FeedbackRules, HoldReason};
+use crate::windows::Windows;
+
+/// Intervals that a backlog may still take to be gone without more cache.
+const DRAIN_PATIENCE: f64 = 5.0;
+/// Intervals beyond which it hardly falls.
+const DRAIN_SLOW: f64 = 15.0;
+/// The least growth of a cache whose origin stays flooded, as a share of its size.
+const FLOODED_GROWTH_MIN: f64 = 0.1;
+/// By how much shrinks that follow one another become longer, and how often.
+const SHRINKS_LENGTHEN: f64 = 1.4;
+const SHRINKS_MAX: u32 = 3;
+const SHRINK_LENGTHENED_MAX: f64 = 0.05;
+/// The windows below which a size is judged by too few for a large step.
+const FEW_WINDOWS: usize = 4;
+/// The windows whose noise is known well enough to grow where none of them missed.
+const MANY_WINDOWS: usize = 12;
+
+/// An origin that is asked for more than it can serve, or works off what waited.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Flood {
+    /// Intervals until the backlog is gone at the present rate; `None` where it does not fall.
+    pub over_in: Option<f64>,
+    /// How far those that are served are off.
+    pub error: f64,
+}
+
+/// What the law decides from. Sizes are in blocks.
+#[derive(Clone, Copy, Debug)]
+pub struct ModelInput<'a> {
+    /// The size in force.
+    pub blocks: u64,
+    /// How much of it is filled.
+    pub used: u64,
+    /// Sizes are multiples of this.
+    pub chunk_blocks: u64,
+    /// Never less.
+    pub blocks_min: u64,
+    /// Never more.
+    pub blocks_max: u64,
+    /// The windows of this load.
+    pub windows: &'a Windows,
+    /// The share of windows that must conform.
+    pub conforming_share: f64,
+    /// The last change was a shrink, from this size.
+    pub sufficed: Option<u64>,
+    /// How often growth has followed growth within few windows.
+    pub grows: u32,
+    /// How often shrinks have followed one another without growth between: their steps become longer.
+    pub shrinks: u32,
+    /// Intervals since the last change.
+    pub age: usize,
+    /// The last increment is still filling.
+    pub filling: bool,
+    /// The load has just changed: few windows suffice for a large step.
+    pub fresh: bool,
+    /// The origin is flooded.
+    pub flood: Option<Flood>,
+}
+
+/// What the model is asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Goal {
+    /// The smallest size that keeps the objective, by the model's own level.
+    Bound,
+    /// The smallest size with at most so many times the level that the model says of the present size.
+    Times(f64),
+}
+
+/// Applies the law. `size_for` asks the model; `None` where it knows no such size. `O(windows)` and one question.
+pub fn correct_by_model(
+    input: &ModelInput<'_>,
+    rules: &FeedbackRules,
+    mut size_for: impl FnMut(Goal) -> Option<u64>,
+) -> Correction {
+    let chunk = input.chunk_blocks.max(1);
+    let round_up = |blocks: u64| blocks.div_ceil(chunk) * chunk;
+    let share_of = |share: f64| (input.blocks as f64 * share).ceil() as u64;
+    let grow = |least: u64, wanted: u64, most: u64, error: f64| {
+        if input.blocks >= input.blocks_max {
+            return Correction::Exhausted { error };
+        }
+        let least = least.max(input.blocks + chunk);
+        let blocks = round_up(wanted.clamp(least, most.max(least)));
+        Correction::Grow { blocks: blocks.clamp(input.blocks_min, input.blocks_max), error }
+    };
+    if let Some(flood) = input.flood {
+        // However long that takes: what is asked for more than is filled helps nobody yet.
+        if input.used * 20 < input.blocks * 19 {
+            return Correction::Hold(HoldReason::Filling);
+        }
+        if flood.over_in.is_some_and(|intervals| intervals <= DRAIN_PATIENCE) {
+            return Correction::Hold(HoldReason::Draining);
+        }
+        let falls = flood.over_in.is_some_and(|intervals| intervals <= DRAIN_SLOW);
+        let most = flood.error.max(0.0).powf(0.6).clamp(FLOODED_GROWTH_MIN, rules.model_growth_max);
+        let most = share_of(1.0 + if falls { FLOODED_GROWTH_MIN } else { most });
+        // What sufficed before the last shrink does again.
+        let wanted = size_for(Goal::Bound).unwrap_or(most).min(input.sufficed.unwrap_or(u64::MAX));
+        return grow(share_of(1.0 + FLOODED_GROWTH_MIN), wanted, most, 1.0);
+    }
+    let Some(expected) = input.windows.expected(input.conforming_share.max(rules.percentile / 100.0)) else {
+        return Correction::Hold(HoldReason::TooYoung);
+    };
+    if input.filling {
+        // What is filled suffices already: no more is needed. A cache that fills is one of the size that is filled.
+        let enough = round_up(input.used.max(1));
+        if expected.strict + expected.doubt < 1.0 && enough < input.blocks {
+            let blocks = enough.max(input.blocks_min);
+            return Correction::Shrink { blocks, error: expected.strict - 1.0 };
+        }
+        return Correction::Hold(HoldReason::Filling);
+    }
+    let few = (expected.windows < MANY_WINDOWS || input.age < FEW_WINDOWS) && !input.fresh;
+    let level_sure = if few || input.fresh { 0.0 } else { expected.doubt / 2.0 };
+    if expected.strict - level_sure > 1.0 {
+        // Few windows may be wrong about their noise and about what the last change did; that the newest missed is so.
+        if input.used * 20 < input.blocks * 19 {
+            return Correction::Hold(HoldReason::Filling);
+        }
+        if few && expected.newest <= 1.0 {
+            return Correction::Hold(HoldReason::TooYoung);
+        }
+        // A cache that has just grown is still finding its blocks: what it misses now it will not all miss. After some steps
+        // it was not that.
+        let most = if few && input.grows < FEW_WINDOWS as u32 {
+            share_of(expected.level.min(expected.newest).max(1.0).powf(0.6).clamp(1.05, 1.25))
+        } else if few {
+            share_of(expected.strict.clamp(1.1, 1.35))
+        } else {
+            share_of(1.0 + rules.model_growth_max)
+        };
+        let wanted = size_for(Goal::Times(1.0 / expected.strict)).unwrap_or(share_of(1.1));
+        // Between the square root and the fourth power of what is missing: no curve is steeper or flatter for long.
+        let wanted = wanted.clamp(share_of(expected.strict.sqrt()), share_of(expected.strict.powi(3)));
+        if wanted < share_of(1.0 + rules.model_dead_band) && expected.missed == 0 {
+            return Correction::Hold(HoldReason::WithinBand);
+        }
+        return grow(0, wanted, most, expected.strict - 1.0);
+    }
+    let sure = expected.strict + expected.doubt / 2.0;
+    if sure >= 1.0 {
+        return Correction::Hold(HoldReason::WithinBand);
+    }
+    // Where there is much slack, few windows show it.
+    if expected.windows < if sure + expected.doubt < 0.85 { FEW_WINDOWS } else { rules.shrink_after } {
+        return Correction::Hold(HoldReason::TooYoung);
+    }
+    let wanted = size_for(Goal::Times(1.0 / sure.max(1e-3))).unwrap_or(input.blocks);
+    // Where the model thinks the curve steeper than it is, all its steps are too short.
+    let longer = SHRINKS_LENGTHEN.powi(input.shrinks.min(SHRINKS_MAX) as i32);
+    let share = (wanted as f64 / input.blocks as f64).min(1.0);
+    let wanted = share_of(share.powf(longer).max(share.min(1.0 - SHRINK_LENGTHENED_MAX)));
+    let slowest = (input.blocks as f64 * (1.0 - rules.model_shrink_max)).floor() as u64;
+    let blocks = round_up(wanted.max(slowest).max(input.blocks_min));
+    if blocks as f64 > input.blocks as f64 * (1.0 - rules.model_dead_band) {
+        return Correction::Hold(HoldReason::WithinBand);
+    }
+    // What the last step did shows in a few windows.
+    if input.age < FEW_WINDOWS {
+        return Correction::Hold(HoldReason::TooYoung);
+    }
+    Correction::Shrink { blocks, error: expected.strict - 1.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn input(windows: &Windows) -> ModelInput<'_> {
+        ModelInput {
+            blocks: 1_000,
+            used: 1_000,
+            chunk_blocks: 10,
+            blocks_min: 0,
+            blocks_max: 5_000,
+            windows,
+            conforming_share: 0.95,
+            sufficed: None,
+            grows: 0,
+            shrinks: 0,
+            age: 10,
+            filling: false,
+            fresh: false,
+            flood: None,
+        }
+    }
+
+    fn of(errors: &[f64]) -> Windows {
+        let mut windows = Windows::assumed(0.04);
+        errors.iter().for_each(|error| windows.push(*error));
+        windows
+    }
+
+    #[test]
+    fn a_flood_is_grown_against_until_its_backlog_falls() {
+        let (rules, none) = (FeedbackRules::default(), of(&[]));
+        let flooded = |over_in, error| ModelInput { flood: Some(Flood { over_in, error }), ..input(&none) };
+        // The model wants 1,400, within twice the size.
+        let law = |input: &ModelInput<'_>, wanted| correct_by_model(input, &rules, |_| wanted);
+        assert_eq!(law(&flooded(None, 50.0), Some(1_400)), Correction::Grow { blocks: 1_400, error: 1.0 });
+        // It knows of no size: twice, the most in one step. It thinks that this size suffices: a tenth.
+        assert_eq!(law(&flooded(None, 50.0), None), Correction::Grow { blocks: 2_000, error: 1.0 });
+        assert_eq!(law(&flooded(None, 50.0), Some(900)), Correction::Grow { blocks: 1_100, error: 1.0 });
+        // Gone in four intervals: wait. In ten: a tenth more.
+        assert_eq!(law(&flooded(Some(4.0), 50.0), None), Correction::Hold(HoldReason::Draining));
+        assert_eq!(law(&flooded(Some(10.0), 50.0), None), Correction::Grow { blocks: 1_100, error: 1.0 });
+        // Nothing is ordered beyond what is filled.
+        let unfilled = ModelInput { used: 900, ..flooded(None, 50.0) };
+        assert_eq!(law(&unfilled, None), Correction::Hold(HoldReason::Filling));
+        // The size that sufficed before the last shrink does again.
+        let shrunk = ModelInput { sufficed: Some(1_200), ..flooded(None, 50.0) };
+        assert_eq!(law(&shrunk, None), Correction::Grow { blocks: 1_200, error: 1.0 });
+        let full = ModelInput { blocks: 5_000, used: 5_000, ..flooded(None, 50.0) };
+        assert_eq!(law(&full, None), Correction::Exhausted { error: 1.0 });
+    }
+
+    #[test]
+    fn a_cache_that_fills_is_cut_to_what_suffices() {
+        let rules = FeedbackRules::default();
+        let conforming = of(&[-0.4]);
+        let filling = ModelInput { used: 501, filling: true, ..input(&conforming) };
+        assert!(matches!(
+            correct_by_model(&filling, &rules, |_| None),
+            Correction::Shrink { blocks: 510, .. }
+        ));
+        let barely = of(&[-0.01]);
+        let filling = ModelInput { windows: &barely, ..filling };
+        assert_eq!(correct_by_model(&filling, &rules, |_| None), Correction::Hold(HoldReason::Filling));
+    }
+
+    #[test]
+    fn few_windows_move_it_little_and_many_far() {
+        let rules = FeedbackRules::default();
+        // One window 80 % beyond: 1.8 to the power of .6 is 1.42, and a quarter is the most.
+        let one = of(&[0.8]);
+        let law = |input: &ModelInput<'_>| correct_by_model(input, &rules, |_| Some(3_000));
+        assert!(matches!(law(&input(&one)), Correction::Grow { blocks: 1_250, .. }));
+        // The fourth time by what is missing, a third at most.
+        let again = ModelInput { grows: 4, ..input(&one) };
+        assert!(matches!(law(&again), Correction::Grow { blocks: 1_350, .. }));
+        // The newest conforms: what the last change did is not over.
+        let better = of(&[0.8, -0.1]);
+        assert_eq!(law(&input(&better)), Correction::Hold(HoldReason::TooYoung));
+        // A load that has just changed: by the model, at most twice.
+        let fresh = ModelInput { fresh: true, ..input(&one) };
+        assert!(matches!(law(&fresh), Correction::Grow { blocks: 2_000, .. }));
+        // Twelve windows 30 % beyond (the oldest noise is gone): up to the third power of what is missing.
+        let many = of(&[0.3; 40]);
+        assert!(matches!(law(&input(&many)), Correction::Grow { blocks: 2_000, .. }));
+    }
+
+    #[test]
+    fn it_shrinks_by_the_model_and_further_where_that_goes_on() {
+        let rules = FeedbackRules::default();
+        let slack = of(&[-0.12; 40]);
+        let law = |shrinks| {
+            let input = ModelInput { shrinks, ..input(&slack) };
+            correct_by_model(&input, &rules, |_| Some(980))
+        };
+        assert!(matches!(law(0), Correction::Shrink { blocks: 980, .. }));
+        // .98 to the power of 1.4 three times is .946: at most a twentieth.
+        assert!(matches!(law(3), Correction::Shrink { blocks: 950, .. }));
+        // Much slack: by the most in one step, but not before the last one shows.
+        let much = of(&[-0.6; 40]);
+        let input = ModelInput { windows: &much, ..input(&slack) };
+        assert!(matches!(
+            correct_by_model(&input, &rules, |_| Some(10)),
+            Correction::Shrink { blocks: 700, .. }
+        ));
+        let young = ModelInput { age: 1, ..input };
+        assert_eq!(correct_by_model(&young, &rules, |_| Some(10)), Correction::Hold(HoldReason::TooYoung));
+    }
+
+    /// A latency that falls with the size: the objective is kept on average from 1,000 blocks on.
+    fn truth(blocks: f64) -> f64 {
+        (1_000.0 / blocks).powf(1.5)
+    }
+
+    /// Closed over a noisy truth the law ends near the least size that keeps nineteen windows in twenty.
+    #[test]
+    fn it_converges_to_the_least_size_that_suffices() {
+        let rules = FeedbackRules::default();
+        let deviation = 0.05;
+        // 1.645 deviations below the objective: (1000 / s)^1.5 (1 + 1.645 x .05) = 1 at 1,054 blocks.
+        let least = 1_000.0 * (1.0f64 + 1.645 * deviation).powf(1.0 / 1.5);
+        let (mut ratios, mut missed) = (Vec::new(), 0);
+        for seed in 0..20 {
+            let mut random = forebay_workload::random(seed);
+            let mut normal =
+                move || (0..12).map(|_| forebay_workload::generator::unit(&mut random)).sum::<f64>() - 6.0;
+            let (mut blocks, mut windows, mut age, mut shrinks) = (400u64, Windows::assumed(0.04), 0, 0);
+            for step in 0..300 {
+                let error = truth(blocks as f64) * (1.0 + deviation * normal()) - 1.0;
+                missed += u32::from(step >= 100 && error > 0.0);
+                windows.push(error);
+                age += 1;
+                let input =
+                    ModelInput { blocks, used: blocks, chunk_blocks: 1, shrinks, age, ..input(&windows) };
+                // The model's latency falls with the square of the size: steeper than the truth.
+                let model = |from: u64, to: u64| (from as f64 / to as f64).powi(2);
+                let found = correct_by_model(&input, &rules, |goal| match goal {
+                    Goal::Times(ratio) => Some((blocks as f64 * ratio.powf(-0.5)).ceil() as u64),
+                    Goal::Bound => None,
+                });
+                if let Correction::Grow { blocks: next, .. } | Correction::Shrink { blocks: next, .. } = found
+                {
+                    windows.rescale(Some(model(blocks, next)));
+                    (age, shrinks) = (0, if next < blocks { shrinks + 1 } else { 0 });
+                    blocks = next;
+                    assert!((blocks as f64) < 1.25 * least, "seed {seed}: {blocks} of {least}");
+                }
+            }
+            ratios.push(blocks as f64 / least);
+        }
+        let mean = ratios.iter().sum::<f64>() / 20.0;
+        let share = 1.0 - f64::from(missed) / 4_000.0;
+        println!(
+            "law `model`: size over the least, mean {mean:.3}, {ratios:.3?}; {share:.4} of windows conform"
+        );
+        assert!((mean - 1.0).abs() < 0.03 && (0.94..0.97).contains(&share), "{mean} {share}");
+        assert!(ratios.iter().all(|ratio| (0.94..1.1).contains(ratio)), "{ratios:?}");
+    }
+}
