@@ -7,6 +7,7 @@ use forebay_cache::flash::{
     FlashDevice, FlashTier, FlashVolumeSettings, FormatError, IndexHeader, IndexReader, MemoryFlash, Record,
     Recovery, SECTOR, Superblock, TierSettings, VolumeId,
 };
+use forebay_cache::snapshot::{Snapshot, SnapshotWriter, seal};
 use forebay_nbd::server::{Payload, TlsPolicy};
 use forebay_nbd::{ExportInfo, client, server};
 use forebay_trace::{BATCH_REQUESTS, Format, Ids, ReadAhead, ReadOptions, Source, TimeUnit, TraceReader};
@@ -24,6 +25,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("nbd_client", nbd_client),
     ("trace_readers", trace_readers),
     ("flash", flash),
+    ("snapshot", snapshot),
     #[cfg(feature = "configuration")]
     ("configuration", configuration),
 ];
@@ -338,6 +340,33 @@ fn flash_in_order() -> (Vec<u8>, FlashVolumeSettings) {
     }
     tier.save(partition, settings.stamp).expect("a device without faults");
     (device.read(0, FLASH_BYTES).expect("a device without faults"), settings)
+}
+
+/// Bytes that may be a snapshot are refused or yield ascending blocks, and what they yield is written and read again the same. The first
+/// byte says whether a checksum that fits is put behind them: else none would ever get past that.
+pub fn snapshot(input: &[u8]) {
+    let Some((sealed, bytes)) = input.split_first() else { return };
+    let mut bytes = bytes.to_vec();
+    if sealed % 2 == 1 {
+        seal(&mut bytes);
+    }
+    let volume = VolumeId(u128::from_le_bytes(*b"a volume to fuzz"));
+    let Ok(found) = Snapshot::parse(bytes, volume) else { return };
+    let mut writer =
+        SnapshotWriter::new(*found.header(), true).expect("the volume is no larger than what was accepted");
+    let mut blocks = Vec::new();
+    found.for_each(|block, score| {
+        writer.push(block, score).expect("blocks ascend and lie within the volume");
+        blocks.push((block, score));
+    });
+    assert_eq!(found.blocks(), blocks.len() as u64);
+    let again = Snapshot::parse(writer.finish(), volume).expect("what is written is accepted");
+    let mut place = 0;
+    again.for_each(|block, score| {
+        assert_eq!((block, score), blocks[place]);
+        place += 1;
+    });
+    assert_eq!((place, again.header()), (blocks.len(), found.header()));
 }
 
 /// Sectors and indexes of rubbish are refused or mean something; a device with rubbish on it starts or says why not, and no block of it
