@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(cache.held_bytes(), Bytes::mib(4));
         cache.set_quota(300);
         while cache.step(16) != Progress::Settled {}
-        // 300 slots of 4 KiB are two chunks of 1 MiB.
+        // 300 slots of 4 KiB are in one chunk of 2 MiB, 1,000 in two.
         assert_eq!((cache.held_bytes(), cache.resident_blocks()), (Bytes::mib(2), 300));
         for block in cache.hottest(300) {
             assert_eq!(cache.peek(block).unwrap(), [block.0 as u8; 4096]);
