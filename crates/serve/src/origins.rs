@@ -57,7 +57,7 @@ impl OriginShop {
     pub(crate) fn start(config: &Config) -> Result<OriginShop, OriginFailure> {
         let mut groups = BTreeMap::new();
         for group in &config.disk_groups {
-            let device = DiskGroupDevice::start_behind(group.array.clone(), group.parameters.clone())?;
+            let device = DiskGroupDevice::start_behind(group.array, group.parameters.clone())?;
             groups.insert(group.name.clone(), device);
         }
         let delays = |layer: &LayerConfig| matches!(layer, LayerConfig::Delay(_) | LayerConfig::Rate(_));

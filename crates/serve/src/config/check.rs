@@ -199,7 +199,7 @@ fn groups(config: &Config, findings: &mut Vec<Finding>) {
         names.push(&group.name);
         let made = DiskGroup::new(group.parameters.clone());
         let made = made.map(drop).and_then(|()| match &group.array {
-            Some(cache) => Array::new(group.parameters.clone(), cache.clone()).map(drop),
+            Some(cache) => Array::new(group.parameters.clone(), *cache).map(drop),
             None => Ok(()),
         });
         if let Err(error) = made {
