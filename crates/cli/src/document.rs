@@ -29,6 +29,17 @@ impl Document {
         &self.text
     }
 
+    /// A document that stands in no file.
+    #[cfg(test)]
+    pub(crate) fn of(file: &str, text: &str) -> Document {
+        Document { file: file.to_owned(), text: text.to_owned() }
+    }
+
+    /// A failure about `key` in a line.
+    pub(crate) fn failure_in(&self, line_number: usize, key: &str, message: impl Display) -> Failure {
+        Failure::new(format!("`{}`, line {line_number}, `{key}`: {message}", self.file))
+    }
+
     /// What the document holds. Unknown keys and values of a wrong type are failures where `T` says so.
     pub(crate) fn parse<T: DeserializeOwned>(&self) -> Result<T, Failure> {
         toml::from_str(&self.text).map_err(|error: toml::de::Error| {

@@ -9,6 +9,7 @@ mod failure;
 mod input;
 mod interrupt;
 mod output;
+mod trace_file;
 
 use clap::Parser;
 use std::process::ExitCode;

@@ -1,6 +1,7 @@
 //! Self-contained HTML reports: cards, tables, charts and notes on one page without any other resource.
 
 use crate::chart::{Chart, ChartError};
+use crate::diagram::Diagram;
 use crate::table::{Align, Table};
 use crate::text::escape;
 use std::fmt::{self, Write};
@@ -91,6 +92,7 @@ enum Part {
     Cards(Vec<Card>),
     Table(Table),
     Chart(Chart),
+    Diagram(Diagram),
 }
 
 /// Why a report cannot be written.
@@ -168,6 +170,13 @@ impl Report {
         self
     }
 
+    /// Adds a state diagram.
+    #[must_use]
+    pub fn diagram(mut self, diagram: Diagram) -> Report {
+        self.parts.push(Part::Diagram(diagram));
+        self
+    }
+
     /// The page.
     ///
     /// # Errors
@@ -216,6 +225,9 @@ fn write_part(page: &mut String, part: &Part, index: usize) -> Result<(), Report
                 .to_svg(&format!("chart-{index}"))
                 .map_err(|source| ReportError::Chart { title: chart.title.clone(), source })?;
             let _ = writeln!(page, "<figure>\n{svg}</figure>");
+        }
+        Part::Diagram(diagram) => {
+            let _ = writeln!(page, "<figure>\n{}</figure>", diagram.to_svg());
         }
     }
     Ok(())

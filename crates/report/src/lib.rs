@@ -8,6 +8,7 @@
 
 mod axis;
 mod chart;
+mod diagram;
 mod html;
 mod svg;
 mod table;
@@ -15,5 +16,6 @@ mod text;
 
 pub use axis::{Axis, Quantity, Scale};
 pub use chart::{Band, Cells, Chart, ChartError, Level, Marker, Series, Shape};
+pub use diagram::{Arrow, Diagram, State};
 pub use html::{Card, Report, ReportError, Status};
 pub use table::{Align, Column, Table, TableError};

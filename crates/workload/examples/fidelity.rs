@@ -3,7 +3,7 @@
 //! `cargo run -p forebay-workload --example fidelity -- TRACE...`
 
 use forebay_trace::{ReadOptions, Request, Source, TraceReader};
-use forebay_workload::compare::{DeviceLayout, LatencyTrial, Profile, compare};
+use forebay_workload::compare::{Device, DeviceLayout, LatencyTrial, Measured, compare};
 use forebay_workload::model::{Fidelity, FitOptions, GenerateOptions, Generator, ModelFitter};
 use std::time::Instant;
 
@@ -18,11 +18,11 @@ fn read(path: &str) -> Vec<Request> {
     all
 }
 
-fn profile(requests: &[Request]) -> Profile {
-    let mut profile = Profile::new();
-    profile.requests(requests);
-    profile.finish();
-    profile
+fn measure(requests: &[Request]) -> Measured {
+    let mut measured = Measured::new();
+    measured.requests(requests);
+    measured.finish();
+    measured
 }
 
 fn main() {
@@ -33,24 +33,20 @@ fn main() {
         for batch in original.chunks(4_096) {
             fitter.requests(batch).expect("few volumes");
         }
-        let passed = begun.elapsed();
+        let passed = begun.elapsed().as_secs_f64();
         let model = fitter.finish().expect("the trace has requests");
         let json = serde_json::to_string(&model).expect("a model is plain data");
         println!(
-            "{path}: {} requests, fit {:.2} M/s + {:.2} s, {} KB, level {} {:?}, {} states, {} phases, {} transitions, {} reuse, sampled {}",
+            "{path}: {} requests, fit {:.2} M/s and {:.2} s, {} KB, level {}, {} states, {} phases",
             original.len(),
-            original.len() as f64 / passed.as_secs_f64() / 1e6,
-            (begun.elapsed() - passed).as_secs_f64(),
+            original.len() as f64 / passed / 1e6,
+            begun.elapsed().as_secs_f64() - passed,
             json.len() / 1_000,
             model.level,
-            model.levels.iter().map(|level| level.iops as u64).collect::<Vec<_>>(),
             model.states.len(),
             model.phases.len(),
-            model.phases.iter().map(|phase| phase.transitions.len()).sum::<usize>(),
-            model.reuse.len(),
-            model.about.sampled,
         );
-        let measured = profile(&original);
+        let measured = measure(&original);
         for (fidelity, seed) in [(Fidelity::Plain, 1), (Fidelity::Full, 1), (Fidelity::Full, 2)] {
             let options = GenerateOptions { seed, fidelity, ..GenerateOptions::default() };
             let begun = Instant::now();
@@ -59,26 +55,24 @@ fn main() {
             while generator.next_batch(&mut batch) > 0 {
                 all.extend_from_slice(&batch);
             }
-            let rate = all.len() as f64 / begun.elapsed().as_secs_f64() / 1e6;
-            let synthetic = profile(&all);
+            println!(
+                "  {fidelity:?}, seed {seed}, {:.2} M/s",
+                all.len() as f64 / begun.elapsed().as_secs_f64() / 1e6
+            );
+            let synthetic = measure(&all);
             let layout = DeviceLayout::of(&[&measured, &synthetic]);
-            let latency = |requests: &[Request], profile: &Profile| {
-                let mut trial = LatencyTrial::new(&layout, profile).expect("the device is sound");
+            let latency = |device, requests: &[Request], measured: &Measured| {
+                let mut trial = LatencyTrial::new(device, &layout, measured).expect("the device is sound");
                 trial.requests(requests);
                 trial.finish()
             };
-            let found =
-                compare(&measured, &synthetic, [latency(&original, &measured), latency(&all, &synthetic)]);
-            println!("  {fidelity:?} seed {seed}, {rate:.2} M/s");
-            for row in &found.rows {
+            let latencies = [Device::Disks, Device::Flash]
+                .map(|device| [latency(device, &original, &measured), latency(device, &all, &synthetic)]);
+            for row in compare(&measured, &synthetic, latencies).rows {
+                let deviation = row.deviation.map_or("-".to_owned(), |deviation| format!("{deviation:.4}"));
                 println!(
-                    "    {:20} {:40} {:40} {:>9} {:7} {:?}",
-                    row.metric,
-                    row.original,
-                    row.synthetic,
-                    row.deviation.map_or("-".to_owned(), |deviation| format!("{deviation:.4}")),
-                    row.unit,
-                    row.verdict,
+                    "    {:20} {:40} {:40} {deviation:>9} {:7} {:?}",
+                    row.metric, row.original, row.synthetic, row.unit, row.verdict
                 );
             }
         }

@@ -1,13 +1,13 @@
 //! Comparing two traces: the validation table of DCIO (table I), and what it leaves out.
 //!
-//! A trace is measured in two passes: [`Profile`] counts what needs no device, [`LatencyTrial`] plays the trace on a simulated group of
+//! A trace is measured in two passes: [`Measured`] counts what needs no device, [`LatencyTrial`] plays the trace on a simulated group of
 //! disks, which has to know first how large the volumes are. [`compare`] sets two measured traces side by side.
 //!
 //! Bounds are the paper's figures for Messenger, but for IOPS (1 %) and the hit ratio curve (0.02), which are ours.
 
 use forebay_devmodel::{
     DiskCompletion, DiskGroup, DiskGroupParameters, DiskParameters, DiskRequest, DiskRequestId,
-    DiskRequestKind, ParameterError,
+    DiskRequestKind, ParameterError, Ssd, SsdParameters,
 };
 use forebay_locality::{CurveBuilder, CurveOptions, MissRatioCurve};
 use forebay_trace::{Operation, Request};
@@ -25,7 +25,7 @@ const CURVE_SIZES: u64 = 128;
 
 /// What a trace is like, but for its latency on a device.
 #[derive(Debug)]
-pub struct Profile {
+pub struct Measured {
     /// Requests.
     pub requests: u64,
     /// Requests that read.
@@ -51,16 +51,16 @@ pub struct Profile {
     footprint: u64,
 }
 
-impl Default for Profile {
-    fn default() -> Profile {
-        Profile::new()
+impl Default for Measured {
+    fn default() -> Measured {
+        Measured::new()
     }
 }
 
-impl Profile {
+impl Measured {
     /// Nothing seen yet. Memory grows with the distinct blocks (about 40 bytes each), not with the length.
-    pub fn new() -> Profile {
-        Profile {
+    pub fn new() -> Measured {
+        Measured {
             requests: 0,
             reads: 0,
             writes: 0,
@@ -176,16 +176,16 @@ pub struct DeviceLayout {
 
 impl DeviceLayout {
     /// The layout for some traces, whose volumes are told apart by how busy they are.
-    pub fn of(profiles: &[&Profile]) -> DeviceLayout {
-        let ranks: Vec<Vec<usize>> = profiles.iter().map(|profile| profile.ranks()).collect();
+    pub fn of(traces: &[&Measured]) -> DeviceLayout {
+        let ranks: Vec<Vec<usize>> = traces.iter().map(|trace| trace.ranks()).collect();
         let volumes = ranks.iter().map(Vec::len).max().unwrap_or(0);
         let (mut starts, mut at) = (Vec::new(), 0u64);
         for rank in 0..volumes {
             starts.push(at);
-            let of = |(profile, order): (&&Profile, &Vec<usize>)| {
-                order.get(rank).map_or(0, |&volume| profile.volumes[volume].1)
+            let of = |(trace, order): (&&Measured, &Vec<usize>)| {
+                order.get(rank).map_or(0, |&volume| trace.volumes[volume].1)
             };
-            let bytes = profiles.iter().zip(&ranks).map(of).max().unwrap_or(0);
+            let bytes = traces.iter().zip(&ranks).map(of).max().unwrap_or(0);
             at = at.saturating_add(bytes.next_multiple_of(1 << 20));
         }
         DeviceLayout { starts, capacity: at.clamp(1 << 20, 1 << 62).next_multiple_of(1 << 20) }
@@ -196,23 +196,67 @@ impl DeviceLayout {
         self.capacity
     }
 
-    /// Where the volumes of `profile` start, in the order of their numbers.
-    pub fn starts_of(&self, profile: &Profile) -> Vec<u64> {
-        let mut starts = vec![0; profile.volumes.len()];
-        for (rank, volume) in profile.ranks().into_iter().enumerate() {
+    /// Where the volumes of `trace` start, in the order of their numbers.
+    pub fn starts_of(&self, trace: &Measured) -> Vec<u64> {
+        let mut starts = vec![0; trace.volumes.len()];
+        for (rank, volume) in trace.ranks().into_iter().enumerate() {
             starts[volume] = self.starts[rank];
         }
         starts
     }
 }
 
-/// Spindles of the simulated device: the paper's server had ten disk partitions.
-pub const SPINDLES: u32 = 10;
+/// A simulated device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// A striped group of ten disks of 7,200 rpm, first in first out: the paper's server had ten disk partitions. Latencies are about
+    /// where requests go: seeks, turns, and who waits for whom on one disk.
+    Disks,
+    /// A solid-state disk. Latencies are about when requests come, how large they are and what they do.
+    Flash,
+}
 
-/// Plays a trace on a striped group of ten disks of 7,200 rpm, open loop: requests arrive at their times, whatever waits.
+/// Spindles of [`Device::Disks`].
+const SPINDLES: u32 = 10;
+
+#[derive(Debug)]
+enum Simulated {
+    Disks(Box<DiskGroup>),
+    Flash(Box<Ssd>),
+}
+
+impl Simulated {
+    fn next_event(&self) -> Option<Nanos> {
+        match self {
+            Simulated::Disks(group) => group.next_event(),
+            Simulated::Flash(ssd) => ssd.next_event(),
+        }
+    }
+
+    fn advance(&mut self, now: Nanos, completions: &mut Vec<DiskCompletion>) {
+        match self {
+            Simulated::Disks(group) => group.advance(now, completions),
+            Simulated::Flash(ssd) => ssd.advance(now, completions),
+        }
+    }
+
+    fn submit(&mut self, now: Nanos, request: DiskRequest) -> bool {
+        match self {
+            Simulated::Disks(group) => group.submit(now, request).is_ok(),
+            Simulated::Flash(ssd) => ssd.submit(now, request).is_ok(),
+        }
+    }
+}
+
+/// Requests that wait at most; beyond, they are dropped.
+const OUTSTANDING_MAX: usize = 1 << 24;
+/// Bytes of the simulated flash: addresses beyond it wrap, as its latency does not depend on them.
+const FLASH_BYTES: u64 = 64 << 30;
+
+/// Plays a trace on a simulated device, open loop: requests arrive at their times, whatever waits.
 #[derive(Debug)]
 pub struct LatencyTrial {
-    device: DiskGroup,
+    device: Simulated,
     starts: Vec<u64>,
     capacity: u64,
     now: Nanos,
@@ -225,19 +269,32 @@ pub struct LatencyTrial {
 }
 
 impl LatencyTrial {
-    /// A trial of the trace of `profile` on devices of `layout`.
+    /// A trial of `trace` on a device with volumes as in `layout`.
     ///
     /// # Errors
     /// What the device says to its parameters.
-    pub fn new(layout: &DeviceLayout, profile: &Profile) -> Result<LatencyTrial, ParameterError> {
-        let capacity = layout.capacity.div_ceil(u64::from(SPINDLES)).next_multiple_of(1 << 20);
-        let mut parameters = DiskGroupParameters::striped(SPINDLES, DiskParameters::rpm_7200(capacity));
-        // An open loop waits however long it takes.
-        parameters.outstanding_max = 1 << 24;
+    pub fn new(
+        device: Device,
+        layout: &DeviceLayout,
+        trace: &Measured,
+    ) -> Result<LatencyTrial, ParameterError> {
+        let (device, capacity) = match device {
+            Device::Disks => {
+                let each = layout.capacity.div_ceil(u64::from(SPINDLES)).next_multiple_of(1 << 20);
+                let mut parameters = DiskGroupParameters::striped(SPINDLES, DiskParameters::rpm_7200(each));
+                parameters.outstanding_max = OUTSTANDING_MAX;
+                (Simulated::Disks(Box::new(DiskGroup::new(parameters)?)), layout.capacity)
+            }
+            Device::Flash => {
+                let mut parameters = SsdParameters::typical(FLASH_BYTES);
+                parameters.outstanding_max = OUTSTANDING_MAX;
+                (Simulated::Flash(Box::new(Ssd::new(parameters)?)), FLASH_BYTES)
+            }
+        };
         Ok(LatencyTrial {
-            device: DiskGroup::new(parameters)?,
-            starts: layout.starts_of(profile),
-            capacity: layout.capacity,
+            device,
+            starts: layout.starts_of(trace),
+            capacity,
             now: Nanos::ZERO,
             arrivals: std::collections::VecDeque::new(),
             oldest: 0,
@@ -258,15 +315,13 @@ impl LatencyTrial {
                 _ => continue,
             };
             let start = self.starts.get(request.volume.0 as usize).copied().unwrap_or(0);
-            let offset = start.saturating_add(request.offset).min(self.capacity - 1);
+            let offset = start.saturating_add(request.offset) % self.capacity;
             let length = request.length.min(self.capacity - offset);
             if length == 0 {
                 continue;
             }
             let id = DiskRequestId(self.oldest + self.arrivals.len() as u64);
-            let submitted =
-                self.device.submit(self.now, DiskRequest { id, kind, range: ByteRange::new(offset, length) });
-            if submitted.is_ok() {
+            if self.device.submit(self.now, DiskRequest { id, kind, range: ByteRange::new(offset, length) }) {
                 self.arrivals.push_back(self.now);
             }
         }
@@ -387,8 +442,8 @@ pub fn curve_error(a: &MissRatioCurve, b: &MissRatioCurve, footprint: u64) -> f6
     a.mean_absolute_error(b, &linear).max(a.mean_absolute_error(b, &log))
 }
 
-/// Compares two measured traces; `latencies` are those of their trials, original first.
-pub fn compare(original: &Profile, synthetic: &Profile, latencies: [Option<Nanos>; 2]) -> Comparison {
+/// Compares two measured traces; `latencies` are those of their trials on disks and on flash, original first.
+pub fn compare(original: &Measured, synthetic: &Measured, latencies: [[Option<Nanos>; 2]; 2]) -> Comparison {
     let judged = original.requests >= JUDGED.0 && original.span.as_secs_f64() >= JUDGED.1;
     let mut rows = Vec::new();
     let mut push =
@@ -406,32 +461,31 @@ pub fn compare(original: &Profile, synthetic: &Profile, latencies: [Option<Nanos
             let [original, synthetic] = values;
             rows.push(Row { metric, original, synthetic, deviation, unit, measure, bound, verdict });
         };
-    let both = |of: &dyn Fn(&Profile) -> String| [of(original), of(synthetic)];
+    let both = |of: &dyn Fn(&Measured) -> String| [of(original), of(synthetic)];
     let percent = |share: f64| format!("{:.2} %", share * 100.0);
-    let points = |of: &dyn Fn(&Profile) -> f64| Some((of(synthetic) - of(original)) * 100.0);
+    let points = |of: &dyn Fn(&Measured) -> f64| Some((of(synthetic) - of(original)) * 100.0);
 
-    let reads = |profile: &Profile| profile.reads as f64 / (profile.reads + profile.writes).max(1) as f64;
-    let ratio = |profile: &Profile| match (profile.reads, profile.writes) {
+    let reads = |trace: &Measured| trace.reads as f64 / (trace.reads + trace.writes).max(1) as f64;
+    let ratio = |trace: &Measured| match (trace.reads, trace.writes) {
         (reads, 0) => format!("{reads}:0"),
         (reads, writes) if reads >= writes => format!("{:.2}:1", reads as f64 / writes as f64),
         (0, writes) => format!("0:{writes}"),
         (reads, writes) => format!("1:{:.2}", writes as f64 / reads as f64),
     };
     push("read-write", both(&ratio), points(&reads), "points", "share of reads", Some(0.5));
-    let random = |profile: &Profile| profile.share(profile.random);
+    let random = |trace: &Measured| trace.share(trace.random);
     let deviation = relative(random(original), random(synthetic));
-    push("random", both(&|profile| percent(random(profile))), deviation, "%", "relative", Some(1.38));
+    push("random", both(&|trace| percent(random(trace))), deviation, "%", "relative", Some(1.38));
 
     let mut commonest: Vec<(u64, u64)> = original.sizes.iter().map(|(&size, &count)| (count, size)).collect();
     commonest.sort_unstable_by(|a, b| b.cmp(a));
     commonest.truncate(3);
-    let share_of =
-        |profile: &Profile, size: u64| profile.share(profile.sizes.get(&size).copied().unwrap_or(0));
-    let sizes = |profile: &Profile| {
+    let share_of = |trace: &Measured, size: u64| trace.share(trace.sizes.get(&size).copied().unwrap_or(0));
+    let sizes = |trace: &Measured| {
         let parts: Vec<String> = commonest
             .iter()
             .map(|&(_, size)| {
-                format!("{}({:.1} %)", forebay_units::Bytes(size), share_of(profile, size) * 100.0)
+                format!("{}({:.1} %)", forebay_units::Bytes(size), share_of(trace, size) * 100.0)
             })
             .collect();
         parts.join(" ")
@@ -440,20 +494,20 @@ pub fn compare(original: &Profile, synthetic: &Profile, latencies: [Option<Nanos
         commonest.iter().map(|&(_, size)| (share_of(synthetic, size) - share_of(original, size)).abs()).sum();
     let deviation = Some(apart / commonest.len().max(1) as f64 * 100.0);
     push("sizes", both(&sizes), deviation, "points", "mean over the three commonest", Some(0.33));
-    let bytes = |profile: &Profile| {
-        profile.sizes.iter().map(|(&size, &count)| size as f64 * count as f64).sum::<f64>()
-            / profile.requests.max(1) as f64
+    let bytes = |trace: &Measured| {
+        trace.sizes.iter().map(|(&size, &count)| size as f64 * count as f64).sum::<f64>()
+            / trace.requests.max(1) as f64
     };
-    let kib = |profile: &Profile| format!("{:.2} KiB", bytes(profile) / 1024.0);
+    let kib = |trace: &Measured| format!("{:.2} KiB", bytes(trace) / 1024.0);
     push("mean-size", both(&kib), relative(bytes(original), bytes(synthetic)), "%", "relative", None);
 
     let (ranks_a, ranks_b) = (original.ranks(), synthetic.ranks());
-    let weight = |profile: &Profile, ranks: &[usize], rank: usize| {
-        ranks.get(rank).map_or(0.0, |&volume| profile.share(profile.volumes[volume].0))
+    let weight = |trace: &Measured, ranks: &[usize], rank: usize| {
+        ranks.get(rank).map_or(0.0, |&volume| trace.share(trace.volumes[volume].0))
     };
-    let shown = |profile: &Profile, ranks: &[usize]| {
+    let shown = |trace: &Measured, ranks: &[usize]| {
         let parts: Vec<String> =
-            (0..ranks.len().min(3)).map(|rank| percent(weight(profile, ranks, rank))).collect();
+            (0..ranks.len().min(3)).map(|rank| percent(weight(trace, ranks, rank))).collect();
         parts.join(" ")
     };
     let apart = (0..ranks_a.len().max(ranks_b.len()))
@@ -462,15 +516,15 @@ pub fn compare(original: &Profile, synthetic: &Profile, latencies: [Option<Nanos
     let values = [shown(original, &ranks_a), shown(synthetic, &ranks_b)];
     push("thread-weights", values, Some(apart * 100.0), "points", "largest over the volumes", Some(0.05));
 
-    let gap = |profile: &Profile| {
-        (profile.requests > 1).then(|| profile.span.as_millis_f64() / (profile.requests - 1) as f64)
+    let gap = |trace: &Measured| {
+        (trace.requests > 1).then(|| trace.span.as_millis_f64() / (trace.requests - 1) as f64)
     };
     let timed = original.span > Nanos::ZERO;
     let maybe = |value: Option<f64>, unit: &str| match value {
         Some(value) if timed => format!("{value:.3} {unit}"),
         _ => "-".to_owned(),
     };
-    let relative_of = |of: &dyn Fn(&Profile) -> Option<f64>| {
+    let relative_of = |of: &dyn Fn(&Measured) -> Option<f64>| {
         if timed { relative(of(original)?, of(synthetic)?) } else { None }
     };
     let relative_gap = relative_of(&gap);
@@ -482,19 +536,21 @@ pub fn compare(original: &Profile, synthetic: &Profile, latencies: [Option<Nanos
         "relative, of the mean",
         Some(3.1),
     );
-    let iops = relative_of(&Profile::iops);
+    let iops = relative_of(&Measured::iops);
     push("iops", both(&|p| maybe(p.iops(), "/s")), iops, "%", "relative", Some(1.0));
-    let latency = latencies.map(|latency| latency.map(|latency| latency.as_millis_f64()));
-    let deviation = match latency {
-        [Some(original), Some(synthetic)] if timed => relative(original, synthetic),
-        _ => None,
-    };
-    let values = latency.map(|latency| maybe(latency, "ms"));
-    push("latency", values, deviation, "%", "relative, of the mean", Some(4.8));
+    for (metric, latencies) in ["latency", "latency-flash"].into_iter().zip(latencies) {
+        let latency = latencies.map(|latency| latency.map(|latency| latency.as_millis_f64()));
+        let deviation = match latency {
+            [Some(original), Some(synthetic)] if timed => relative(original, synthetic),
+            _ => None,
+        };
+        let values = latency.map(|latency| maybe(latency, "ms"));
+        push(metric, values, deviation, "%", "relative, of the mean", Some(4.8));
+    }
 
     let footprint = original.footprint;
     let error = curve_error(&original.curve, &synthetic.curve, footprint);
-    let floor = |profile: &Profile| format!("{} at most", percent(1.0 - profile.curve.floor()));
+    let floor = |trace: &Measured| format!("{} at most", percent(1.0 - trace.curve.floor()));
     push("hit-ratio-curve", both(&floor), Some(error), "", "mean absolute error", Some(0.02));
     let sizes: Vec<u64> =
         (0..=CURVE_SIZES).map(|at| (footprint as f64).powf(at as f64 / CURVE_SIZES as f64) as u64).collect();
@@ -502,12 +558,12 @@ pub fn compare(original: &Profile, synthetic: &Profile, latencies: [Option<Nanos
         .iter()
         .map(|&size| (original.curve.miss_ratio_at(size) - synthetic.curve.miss_ratio_at(size)).abs())
         .fold(0.0, f64::max);
-    let blocks = |profile: &Profile| format!("{} blocks", profile.footprint);
+    let blocks = |trace: &Measured| format!("{} blocks", trace.footprint);
     push("reuse-distances", both(&blocks), Some(worst), "", "Kolmogorov-Smirnov", None);
-    let rename = |profile: &Profile, ranks: &[usize]| {
+    let rename = |trace: &Measured, ranks: &[usize]| {
         let mut rank_of = vec![0u32; ranks.len()];
         (0u32..).zip(ranks).for_each(|(rank, &volume)| rank_of[volume] = rank);
-        profile
+        trace
             .zones
             .iter()
             .map(|(&(volume, zone), &count)| ((rank_of[volume as usize], zone), count))

@@ -7,9 +7,11 @@ pub mod compare;
 pub mod generator;
 mod latency;
 pub mod model;
+pub mod parametric;
 pub mod presto;
 pub mod profile;
 pub mod statistics;
+pub mod study;
 
 pub use generator::{Arrivals, BlockPicker, Random, Scatter, ZipfRanks, exponential, random};
 pub use latency::{LatencyHistogram, LatencySnapshot};

@@ -3,6 +3,8 @@
 mod capture;
 mod demo;
 mod explain;
+mod generate;
+mod model;
 mod mrc;
 mod plan;
 mod replay;
@@ -23,6 +25,10 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Trace(trace::TraceCommand),
     Mrc(mrc::MrcArgs),
+    /// Describe workloads: fit models to traces, generate traces from them, compare the two
+    #[command(subcommand)]
+    Model(model::ModelCommand),
+    Generate(generate::GenerateArgs),
     Plan(plan::PlanArgs),
     Simulate(simulate::SimulateArgs),
     Replay(replay::ReplayArgs),
@@ -43,6 +49,8 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Trace(command) => trace::run(command),
         Command::Mrc(args) => mrc::run(&args),
+        Command::Model(command) => model::run(command),
+        Command::Generate(args) => generate::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Replay(args) => replay::run(&args),

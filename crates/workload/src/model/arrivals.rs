@@ -133,13 +133,21 @@ impl GapCounter {
         self.pairs[octave(before) * OCTAVES + octave(gap)] += 1;
     }
 
-    /// The fitted times; also the octave from which times are long.
-    pub(crate) fn finish(&self) -> (Gaps, usize) {
-        let occupied = || self.buckets.iter().filter(|bucket| bucket.count > 0);
+    fn fit(&self) -> (HyperExponential, f64) {
+        let occupied = self.buckets.iter().filter(|bucket| bucket.count > 0);
         let points: Vec<(f64, f64)> =
-            occupied().map(|bucket| (bucket.sum / bucket.count as f64, bucket.count as f64)).collect();
-        let (mut fitted, border) = expectation_maximisation(&points);
-        let border_octave = octave(border as u64).clamp(1, OCTAVES - 1);
+            occupied.map(|bucket| (bucket.sum / bucket.count as f64, bucket.count as f64)).collect();
+        expectation_maximisation(&points)
+    }
+
+    /// The octave from which times are more likely long than short.
+    pub(crate) fn border(&self) -> usize {
+        octave(self.fit().1 as u64).clamp(1, OCTAVES - 1)
+    }
+
+    /// The fitted times, of which those from the octave `border_octave` on are long.
+    pub(crate) fn finish(&self, border_octave: usize) -> Gaps {
+        let (mut fitted, _) = self.fit();
         let mut after = [[0u64; 2]; 2];
         for (at, &count) in self.pairs.iter().enumerate() {
             after[usize::from(at / OCTAVES >= border_octave)][usize::from(at % OCTAVES >= border_octave)] +=
@@ -150,7 +158,8 @@ impl GapCounter {
             total => long as f64 / total as f64,
         };
         (fitted.long_after_short, fitted.long_after_long) = (share(after[0]), share(after[1]));
-        let histogram = occupied()
+        let occupied = self.buckets.iter().filter(|bucket| bucket.count > 0);
+        let histogram = occupied
             .map(|bucket| {
                 let mean = bucket.sum / bucket.count as f64;
                 // As wide as leaves the mean in the middle: a bucket of equal times is a point.
@@ -159,7 +168,7 @@ impl GapCounter {
             })
             .collect();
         let long_from_us = if border_octave == 0 { 0.0 } else { (1u64 << (border_octave - 1)) as f64 / 1e3 };
-        (Gaps { hyper_exponential: fitted, long_from_us, histogram }, border_octave)
+        Gaps { hyper_exponential: fitted, long_from_us, histogram }
     }
 }
 
@@ -262,7 +271,7 @@ mod tests {
             counter.add(before, gap);
             before = gap;
         }
-        let (gaps, _) = counter.finish();
+        let gaps = counter.finish(counter.border());
         let found = gaps.hyper_exponential;
         assert!((found.long - 0.25).abs() < 0.01, "{found:?}");
         assert!((found.short_us / 100.0 - 1.0).abs() < 0.03, "{found:?}");
@@ -280,14 +289,14 @@ mod tests {
     #[test]
     fn equal_times_and_no_times_are_fitted_too() {
         let mut counter = GapCounter::new();
-        assert!(counter.finish().0.histogram.is_empty());
+        assert!(counter.finish(1).histogram.is_empty());
         (0..10).for_each(|_| counter.add(5_000, 5_000));
-        let (gaps, _) = counter.finish();
+        let gaps = counter.finish(counter.border());
         assert_eq!(gaps.histogram, [GapBucket { from_us: 5.0, to_us: 5.0, requests: 10 }]);
         assert_eq!((gaps.hyper_exponential.short_us, gaps.hyper_exponential.long_us), (5.0, 5.0));
         assert!(gaps.check("gaps").is_ok());
         let mut zeros = GapCounter::new();
         (0..10).for_each(|_| zeros.add(0, 0));
-        assert_eq!(zeros.finish().0.histogram, [GapBucket { from_us: 0.0, to_us: 0.0, requests: 10 }]);
+        assert_eq!(zeros.finish(1).histogram, [GapBucket { from_us: 0.0, to_us: 0.0, requests: 10 }]);
     }
 }

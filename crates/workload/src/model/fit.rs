@@ -9,7 +9,8 @@ use super::plain;
 use super::reuse::{DepthBucket, Distances, NEW, depth_range};
 use super::schedule::{Observed, thin};
 use super::{
-    About, Kind, Link, MODEL_SCHEMA, Model, Phase, Reuse, Segment, StateModel, Transition, VolumeModel,
+    ANY, About, Gaps, Kind, Link, MODEL_SCHEMA, Model, Phase, Reuse, Segment, StateModel, Transition,
+    VolumeModel,
 };
 use foldhash::fast::FixedState;
 use forebay_trace::{Operation, Request, block_key};
@@ -20,6 +21,12 @@ use thiserror::Error;
 
 /// The finest level: 4^5 = 1,024 ranges a volume.
 pub(super) const LEVEL_MAX: u32 = 5;
+/// Followed blocks per request on average, above which fewer are followed: what keeps the fit above a million requests a second.
+const FOLLOWED_PER_REQUEST: f64 = 2.0;
+/// Zones in which new data are clustered, and how many are known apart.
+pub(super) const ZONE_BYTES: u64 = 1 << 20;
+const ZONES_MAX: usize = 1 << 17;
+const ZONE_VOLUME: u32 = 44;
 /// Volumes of a model.
 const VOLUMES_MAX: usize = 1 << 12;
 const CELLS: usize = 1 << (2 * LEVEL_MAX);
@@ -27,8 +34,12 @@ const CELLS: usize = 1 << (2 * LEVEL_MAX);
 const ROWS_MAX: usize = 1 << 18;
 /// Different types and sizes above which sizes are rounded.
 const KINDS_MAX: usize = 1 << 10;
+/// Types and sizes of a model.
+const KINDS_KEPT: usize = 96;
 /// Requests of a window that is given a phase as a whole.
 const WINDOW: usize = 256;
+/// Requests of the first window, which also tells long inter-arrival times from short ones.
+const WINDOW_FIRST: usize = 1_024;
 /// Requests of a segment before anything is merged.
 const SEGMENT: u64 = 32;
 /// Distance of two mixtures of requests (0: alike, 2: nothing in common) above which they are different phases.
@@ -59,7 +70,7 @@ impl Default for FitOptions {
             level: None,
             phases_max: 8,
             segments_max: 2_048,
-            transitions_max: 4_096,
+            transitions_max: 8_192,
             block_size: BlockSize::DEFAULT,
         }
     }
@@ -93,6 +104,8 @@ struct Volume {
     states: Box<[u32]>,
     /// Where the last requests ended, the newest at `newest`.
     heads: [u64; HEADS],
+    /// Where they started.
+    starts: [u64; HEADS],
     newest: usize,
 }
 
@@ -105,28 +118,53 @@ struct Event {
     mixture: u8,
 }
 
-const TO: u32 = 20;
-const FROM: u32 = 36;
-const PHASE: u32 = 52;
+/// Fields of a packed row: link, kind, to, kind before, from, long, phase.
+const KIND: u32 = 2;
+const TO: u32 = KIND + KIND_BITS;
+const FROM_KIND: u32 = TO + STATE_BITS;
+const FROM: u32 = FROM_KIND + KIND_BITS;
+const LONG: u32 = FROM + STATE_BITS;
+const PHASE: u32 = LONG + 1;
+const KIND_BITS: u32 = 11;
+const STATE_BITS: u32 = 14;
 
-/// Packs (from, to, kind, link); 16 bits a state, 12 a kind, 2 a link. The phase comes in when it is known.
-fn row_key(from: u32, to: u32, kind: u32, link: Link) -> u64 {
-    u64::from(from) << FROM | u64::from(to) << TO | u64::from(kind) << 2 | link as u64
+fn field(key: u64, shift: u32, bits: u32) -> u32 {
+    (key >> shift) as u32 & ((1 << bits) - 1)
 }
 
-fn row_of(key: u64) -> (u32, u32, u32, u32, Link) {
+/// Packs (from, kind before), (to, kind) and link. Phase and length of the time come in when they are known.
+fn row_key(from: (u32, u32), to: (u32, u32), link: Link) -> u64 {
+    u64::from(from.0) << FROM
+        | u64::from(from.1) << FROM_KIND
+        | u64::from(to.0) << TO
+        | u64::from(to.1) << KIND
+        | link as u64
+}
+
+/// The row that a key stands for, without its counts, and its phase.
+fn row_of(key: u64) -> (usize, Transition) {
     let link = match key & 3 {
         0 => Link::Jump,
         1 => Link::Follow,
-        _ => Link::Resume,
+        2 => Link::Resume,
+        _ => Link::Again,
     };
-    let state = |shift: u32| (key >> shift & 0xffff) as u32;
-    ((key >> PHASE) as u32, state(FROM), state(TO), (key >> 2 & 0x3_ffff) as u32, link)
+    let row = Transition {
+        from: field(key, FROM, STATE_BITS),
+        from_kind: field(key, FROM_KIND, KIND_BITS),
+        to: field(key, TO, STATE_BITS),
+        kind: field(key, KIND, KIND_BITS),
+        link,
+        long: key >> LONG & 1 == 1,
+        requests: 0,
+        gap_us: 0.0,
+    };
+    ((key >> PHASE) as usize, row)
 }
 
-/// Packs (state, kind, bucket).
+/// Packs (state, kind, bucket), in the places of the state and kind before.
 fn reuse_key(state: u32, kind: u32, bucket: u32) -> u64 {
-    u64::from(state) << FROM | u64::from(kind) << TO | u64::from(bucket)
+    u64::from(state) << FROM | u64::from(kind) << FROM_KIND | u64::from(bucket)
 }
 
 /// Fits a [`Model`] to requests in the order of the trace.
@@ -144,13 +182,23 @@ pub struct ModelFitter {
     /// Blocks by state, kind and bucket of their distance.
     reuse: Map<u64>,
     distances: Distances,
+    /// New blocks by (volume, zone), of the zones whose hash is at most `zone_threshold`.
+    zones: Map<u64>,
+    zone_threshold: u64,
     window: Vec<Event>,
-    window_reuse: Vec<u64>,
+    /// With the blocks that each stands for: what is followed gets rarer while the fit goes on.
+    window_reuse: Vec<(u64, u64)>,
+    /// Blocks of the window by the bucket of their distance.
+    window_depths: Vec<u64>,
     window_segments: Vec<Observed>,
     segment: Observed,
     segments: Vec<Observed>,
     phases: Vec<([f64; MIXTURE], u64)>,
     gaps: Vec<GapCounter>,
+    /// The octave from which inter-arrival times are long, as the first window has it.
+    long_from: Option<usize>,
+    /// By phase: blocks by the bucket of their distance.
+    depths: Vec<Vec<u64>>,
     requests: u64,
     first: Option<Nanos>,
     last: Nanos,
@@ -158,8 +206,8 @@ pub struct ModelFitter {
     /// Greatest common divisor of all times.
     divisor: u64,
     stepped_back: u64,
-    /// The state of the last request, and its (volume, cell).
-    at: Option<u32>,
+    /// State and kind of the last request.
+    at: Option<(u32, u32)>,
 }
 
 impl ModelFitter {
@@ -180,14 +228,19 @@ impl ModelFitter {
             kind_ids: HashMap::default(),
             rows: HashMap::default(),
             reuse: HashMap::default(),
-            distances: Distances::new(),
-            window: Vec::with_capacity(WINDOW),
+            distances: Distances::new(FOLLOWED_PER_REQUEST),
+            zones: HashMap::default(),
+            zone_threshold: u64::MAX,
+            window: Vec::with_capacity(WINDOW_FIRST),
             window_reuse: Vec::new(),
+            window_depths: vec![0; NEW as usize + 1],
             window_segments: Vec::new(),
             segment: Observed::new(),
             segments: Vec::new(),
             phases: Vec::new(),
             gaps: Vec::new(),
+            long_from: None,
+            depths: Vec::new(),
             requests: 0,
             first: None,
             last: Nanos::ZERO,
@@ -225,6 +278,7 @@ impl ModelFitter {
                 requests: 0,
                 states: vec![u32::MAX; CELLS].into_boxed_slice(),
                 heads: [u64::MAX; HEADS],
+                starts: [u64::MAX; HEADS],
                 newest: 0,
             });
         }
@@ -238,45 +292,51 @@ impl ModelFitter {
         // Beyond 2^63 the last cell takes what is left.
         let cell_of = |byte: u64| (byte >> shift).min((1 << (2 * self.level)) - 1) as usize;
         let (link, to) = if request.length == 0 {
-            let last = seen.heads[seen.newest];
-            (Link::Jump, cell_of(if last == u64::MAX { 0 } else { last.saturating_sub(1) }))
+            let last = seen.starts[seen.newest];
+            (Link::Jump, cell_of(if last == u64::MAX { 0 } else { last }))
         } else {
             seen.end = seen.end.max(end);
-            let link = match (0..HEADS)
-                .find(|back| seen.heads[(seen.newest + HEADS - back) % HEADS] == request.offset)
+            let place = |back: usize| (seen.newest + HEADS - back) % HEADS;
+            let link = if let Some(back) = (0..HEADS).find(|&back| seen.heads[place(back)] == request.offset)
             {
-                Some(0) => Link::Follow,
-                Some(back) => {
-                    // The stream goes on: its old end is nobody's any more.
-                    seen.heads[(seen.newest + HEADS - back) % HEADS] = u64::MAX;
-                    Link::Resume
-                }
-                None => Link::Jump,
+                // The stream goes on: its old end is nobody's any more.
+                seen.heads[place(back)] = u64::MAX;
+                if back == 0 { Link::Follow } else { Link::Resume }
+            } else if seen.starts.contains(&request.offset) {
+                Link::Again
+            } else {
+                Link::Jump
             };
             seen.newest = (seen.newest + 1) % HEADS;
             seen.heads[seen.newest] = end;
+            seen.starts[seen.newest] = request.offset;
             (link, cell_of(request.offset))
         };
         let state = seen.states[to];
         let to = if state != u32::MAX { state } else { self.new_state(volume, to) };
         if request.length > 0 {
-            let (window_reuse, jump) = (&mut self.window_reuse, link == Link::Jump);
+            let (window_reuse, window_depths) = (&mut self.window_reuse, &mut self.window_depths);
+            let jump = link == Link::Jump;
             let blocks = request.range().blocks(self.options.block_size);
+            let (scale, mut new) = (self.distances.scale(), 0);
             let keys = blocks.map(|block| block_key(request.volume, block));
             self.distances.request(keys, |bucket| {
+                window_depths[bucket as usize] += scale;
+                new += if bucket == NEW { scale } else { 0 };
                 if jump {
-                    window_reuse.push(reuse_key(to, kind, bucket));
+                    window_reuse.push((reuse_key(to, kind, bucket), scale));
                 }
             });
+            self.zone(volume, request.offset, new);
         }
         let mixture = self.mixture(volume, to, kind);
         self.window.push(Event {
-            row: row_key(self.at.unwrap_or(to), to, kind, link),
+            row: row_key(self.at.unwrap_or((to, kind)), (to, kind), link),
             before_ns: self.last_gap,
             gap_ns: gap,
             mixture,
         });
-        self.at = Some(to);
+        self.at = Some((to, kind));
         self.last_gap = gap;
         self.segment.requests += 1;
         self.segment.ns += gap;
@@ -284,8 +344,22 @@ impl ModelFitter {
         if self.segment.requests == SEGMENT {
             self.window_segments.push(std::mem::replace(&mut self.segment, Observed::new()));
         }
-        if self.window.len() == WINDOW {
+        if self.window.len() == if self.long_from.is_none() { WINDOW_FIRST } else { WINDOW } {
             self.close_window();
+        }
+    }
+
+    /// Counts new blocks in the zone of `offset`; zones are sampled by hash where there are too many.
+    fn zone(&mut self, volume: usize, offset: u64, new: u64) {
+        let zone = (volume as u64) << ZONE_VOLUME | (offset / ZONE_BYTES) & ((1 << ZONE_VOLUME) - 1);
+        if forebay_units::mix64(zone) > self.zone_threshold {
+            return;
+        }
+        *self.zones.entry(zone).or_insert(0) += new;
+        if self.zones.len() > ZONES_MAX {
+            self.zone_threshold /= 2;
+            let threshold = self.zone_threshold;
+            self.zones.retain(|&zone, _| forebay_units::mix64(zone) <= threshold);
         }
     }
 
@@ -331,7 +405,7 @@ impl ModelFitter {
     }
 
     fn new_state(&mut self, volume: usize, cell: usize) -> u32 {
-        if self.states.len() > 0xfff0 {
+        if self.states.len() + 16 > 1 << STATE_BITS {
             self.coarsen();
             // The level is lower now, so the cell is another one.
             let cell = cell >> 2;
@@ -394,8 +468,8 @@ impl ModelFitter {
             });
         }
         let name = |key: u64, shift: u32| {
-            let state = renamed[(key >> shift & 0xffff) as usize];
-            (key & !(0xffff << shift)) | u64::from(state) << shift
+            let state = renamed[field(key, shift, STATE_BITS) as usize];
+            (key & !(((1 << STATE_BITS) - 1) << shift)) | u64::from(state) << shift
         };
         let rename_row = |key: u64| name(name(key, FROM), TO);
         let rows = std::mem::take(&mut self.rows);
@@ -408,8 +482,8 @@ impl ModelFitter {
             *self.reuse.entry(name(key, FROM)).or_insert(0) += count;
         }
         self.window.iter_mut().for_each(|event| event.row = rename_row(event.row));
-        self.window_reuse.iter_mut().for_each(|key| *key = name(*key, FROM));
-        self.at = self.at.map(|at| renamed[at as usize]);
+        self.window_reuse.iter_mut().for_each(|(key, _)| *key = name(*key, FROM));
+        self.at = self.at.map(|(state, kind)| (renamed[state as usize], kind));
     }
 
     /// Gives the window a phase, and counts what is in it.
@@ -417,18 +491,27 @@ impl ModelFitter {
         if self.window.is_empty() {
             return;
         }
+        let long_from = *self.long_from.get_or_insert_with(|| {
+            let mut counter = GapCounter::new();
+            self.window.iter().for_each(|event| counter.add(event.before_ns, event.gap_ns));
+            counter.border()
+        });
         let mut mixture = [0.0; MIXTURE];
         let share = 1.0 / self.window.len() as f64;
         self.window.iter().for_each(|event| mixture[event.mixture as usize] += share);
         let phase = self.phase_of(&mixture);
         for event in &self.window {
-            let row = self.rows.entry(event.row | (phase as u64) << PHASE).or_insert((0, 0.0));
+            let long = u64::from(octave(event.gap_ns) >= long_from) << LONG;
+            let row = self.rows.entry(event.row | long | (phase as u64) << PHASE).or_insert((0, 0.0));
             row.0 += 1;
             row.1 += event.gap_ns as f64;
             self.gaps[phase].add(event.before_ns, event.gap_ns);
         }
-        for key in self.window_reuse.drain(..) {
-            *self.reuse.entry(key | (phase as u64) << PHASE).or_insert(0) += 1;
+        for (sum, count) in self.depths[phase].iter_mut().zip(&mut self.window_depths) {
+            *sum += std::mem::take(count);
+        }
+        for (key, blocks) in self.window_reuse.drain(..) {
+            *self.reuse.entry(key | (phase as u64) << PHASE).or_insert(0) += blocks;
         }
         self.window.clear();
         for mut segment in self.window_segments.drain(..) {
@@ -460,6 +543,7 @@ impl ModelFitter {
             _ => {
                 self.phases.push(([0.0; MIXTURE], 0));
                 self.gaps.push(GapCounter::new());
+                self.depths.push(vec![0; NEW as usize + 1]);
                 self.phases.len() - 1
             }
         };
@@ -484,6 +568,7 @@ impl ModelFitter {
         }
         self.close_window();
         thin(&mut self.segments, self.options.segments_max);
+        self.merge_kinds();
         let levels = match self.options.level {
             Some(level) => {
                 while self.level > level {
@@ -500,6 +585,52 @@ impl ModelFitter {
             }
         };
         Ok(self.model(levels))
+    }
+
+    /// Gives rare sizes the nearest of the common ones of their type.
+    fn merge_kinds(&mut self) {
+        if self.kinds.len() <= KINDS_KEPT {
+            return;
+        }
+        let counts: Vec<u64> = self.kinds.iter().map(|kind| kind.2.iter().sum()).collect();
+        let mut order: Vec<usize> = (0..self.kinds.len()).collect();
+        order.sort_by_key(|&kind| (std::cmp::Reverse(counts[kind]), kind));
+        let mut kept: Vec<usize> = order[..KINDS_KEPT].to_vec();
+        // A type is never lost.
+        for &kind in &order[KINDS_KEPT..] {
+            if !kept.iter().any(|&of| self.kinds[of].0 == self.kinds[kind].0) {
+                kept.push(kind);
+            }
+        }
+        let log = |kind: usize| (self.kinds[kind].1.max(1) as f64).ln();
+        let renamed: Vec<u64> = (0..self.kinds.len())
+            .map(|kind| {
+                let of_type =
+                    kept.iter().enumerate().filter(|(_, of)| self.kinds[**of].0 == self.kinds[kind].0);
+                let far = |of: usize| (log(of) - log(kind)).abs();
+                let nearest = of_type.min_by(|a, b| far(*a.1).total_cmp(&far(*b.1)));
+                nearest.expect("every type was kept").0 as u64
+            })
+            .collect();
+        let mut kinds: Vec<_> =
+            kept.iter().map(|&kind| (self.kinds[kind].0, self.kinds[kind].1, [0; 8])).collect();
+        for (kind, &name) in renamed.iter().enumerate() {
+            let sectors = &mut kinds[name as usize].2;
+            sectors.iter_mut().zip(self.kinds[kind].2).for_each(|(sum, count)| *sum += count);
+        }
+        self.kinds = kinds;
+        let name = |key: u64, shift: u32| {
+            let kind = renamed[field(key, shift, KIND_BITS) as usize];
+            (key & !(((1 << KIND_BITS) - 1) << shift)) | kind << shift
+        };
+        for (key, (count, sum)) in std::mem::take(&mut self.rows) {
+            let row = self.rows.entry(name(name(key, FROM_KIND), KIND)).or_insert((0, 0.0));
+            row.0 += count;
+            row.1 += sum;
+        }
+        for (key, count) in std::mem::take(&mut self.reuse) {
+            *self.reuse.entry(name(key, FROM_KIND)).or_insert(0) += count;
+        }
     }
 
     /// The first level that leaves the IOPS of the simulated device within 2 % of those of the level before it.
@@ -539,22 +670,37 @@ impl ModelFitter {
                 let shift = seen.root_shift - 2 * self.level;
                 let first_byte = u64::from(cell) << shift;
                 let bytes = (1u64 << shift).min(seen.end.max(1).saturating_sub(first_byte)).max(1);
-                StateModel { volume: volume_ids[volume as usize], first_byte, bytes, run_bytes: 0 }
+                let volume = volume_ids[volume as usize];
+                StateModel { volume, first_byte, bytes, run_bytes: 0, zones: 0, new_bytes: 0 }
             })
             .collect();
         // In order of their keys, so that the same trace gives the same model.
         let rows: BTreeMap<u64, (u64, f64)> = self.rows.iter().map(|(&key, &row)| (key, row)).collect();
         let mut runs = vec![(0u64, 0u64); states.len()];
         for (&key, &(count, _)) in &rows {
-            let (_, _, to, kind, link) = row_of(key);
-            let (jumps, bytes) = &mut runs[to as usize];
-            *jumps += if link == Link::Jump { count } else { 0 };
-            *bytes += count * self.kinds[kind as usize].1;
+            let (_, row) = row_of(key);
+            let (jumps, bytes) = &mut runs[row.to as usize];
+            *jumps += if row.link == Link::Jump { count } else { 0 };
+            *bytes += count * self.kinds[row.kind as usize].1;
         }
         for (state, (jumps, bytes)) in states.iter_mut().zip(runs) {
             state.run_bytes = bytes / jumps.max(1);
         }
-        let gaps: Vec<_> = self.gaps.iter().map(GapCounter::finish).collect();
+        let long_from = self.long_from.unwrap_or(0);
+        // Halvings of the sample of zones are powers of two.
+        let zone_scale = u64::MAX / self.zone_threshold;
+        for (&zone, &new) in &self.zones {
+            let (volume, zone) = ((zone >> ZONE_VOLUME) as usize, zone & ((1 << ZONE_VOLUME) - 1));
+            let seen = self.volumes[volume].as_ref().expect("it has zones");
+            let cell = (zone * ZONE_BYTES) >> (seen.root_shift - 2 * self.level);
+            // A zone may be larger than a range; then it is of the first range that is used.
+            let state = seen.states[(cell as usize).min(CELLS - 1)];
+            if let Some(state) = states.get_mut(state as usize) {
+                state.zones += zone_scale;
+                state.new_bytes += new * zone_scale * self.options.block_size.bytes();
+            }
+        }
+        let gaps: Vec<Gaps> = self.gaps.iter().map(|gaps| gaps.finish(long_from)).collect();
         let phases = self.phases(&rows, &gaps);
         let resolution_ns = self.divisor.max(1);
         Model {
@@ -594,47 +740,71 @@ impl ModelFitter {
                     phase: segment.phase,
                     requests: segment.requests,
                     seconds: segment.ns as f64 / 1e9,
-                    bursts: segment.octaves[gaps[segment.phase as usize].1..]
-                        .iter()
-                        .map(|&count| u64::from(count))
-                        .sum(),
+                    bursts: segment.octaves[long_from..].iter().map(|&count| u64::from(count)).sum(),
                 })
                 .collect(),
         }
     }
 
-    /// The chains: what is too rare to be kept apart is summed over the states before it.
-    fn phases(&self, rows: &BTreeMap<u64, (u64, f64)>, gaps: &[(super::Gaps, usize)]) -> Vec<Phase> {
-        let mut counts: Vec<u64> = rows.values().map(|row| row.0).collect();
-        let rare = if counts.len() > self.options.transitions_max {
-            counts.sort_unstable_by(|a, b| b.cmp(a));
-            counts[self.options.transitions_max]
-        } else {
-            0
-        };
+    /// The chains: what is too rare to be kept apart is summed over the kind before, then over the state before.
+    fn phases(&self, rows: &BTreeMap<u64, (u64, f64)>, gaps: &[Gaps]) -> Vec<Phase> {
         let mut phases: Vec<Phase> = gaps
             .iter()
-            .map(|(gaps, _)| Phase { requests: 0, gaps: gaps.clone(), transitions: Vec::new() })
+            .zip(&self.depths)
+            .map(|(gaps, depths)| Phase {
+                requests: 0,
+                gaps: gaps.clone(),
+                new: depths[NEW as usize],
+                depths: depth_rows((0..NEW).zip(depths.iter().copied())),
+                transitions: Vec::new(),
+            })
             .collect();
-        let mut others: BTreeMap<(u32, u32, u32, u8), (Link, u64, f64)> = BTreeMap::new();
+        // Rows of a level of detail by (phase, from, kind before, long, to, kind, link).
+        type Key = (usize, u32, u32, bool, u32, u32, u8);
+        let mut detailed: BTreeMap<Key, (Transition, f64)> = BTreeMap::new();
         for (&key, &(count, sum)) in rows {
-            let (phase, from, to, kind, link) = row_of(key);
-            phases[phase as usize].requests += count;
-            if count > rare {
-                let gap_us = sum / count as f64 / 1e3;
-                let row = Transition { from, to, kind, link, requests: count, gap_us };
-                phases[phase as usize].transitions.push(row);
-            } else {
-                let row = others.entry((phase, to, kind, link as u8)).or_insert((link, 0, 0.0));
-                row.1 += count;
-                row.2 += sum;
-            }
+            let (phase, mut row) = row_of(key);
+            row.requests = count;
+            phases[phase].requests += count;
+            let key = (phase, row.from, row.from_kind, row.long, row.to, row.kind, row.link as u8);
+            detailed.insert(key, (row, sum));
         }
-        for ((phase, to, kind, _), (link, requests, sum)) in others {
-            let gap_us = sum / requests as f64 / 1e3;
-            let from = Transition::ANY;
-            let row = Transition { from, to, kind, link, requests, gap_us };
-            phases[phase as usize].transitions.push(row);
+        let mut left = self.options.transitions_max;
+        for step in 0..3 {
+            // Half of what may be kept goes to each finer step; all that is left is the last one's.
+            let most = if step < 2 { left / 2 } else { usize::MAX };
+            let mut counts: Vec<u64> = detailed.values().map(|(row, _)| row.requests).collect();
+            let rare = if counts.len() > most {
+                counts.sort_unstable_by(|a, b| b.cmp(a));
+                counts[most]
+            } else {
+                0
+            };
+            let mut coarser: BTreeMap<Key, (Transition, f64)> = BTreeMap::new();
+            let mut rests: BTreeMap<(usize, u32, u32, bool), u64> = BTreeMap::new();
+            for ((phase, from, from_kind, long, to, kind, link), (mut row, sum)) in
+                std::mem::take(&mut detailed)
+            {
+                if step == 2 || row.requests > rare {
+                    row.gap_us = sum / row.requests as f64 / 1e3;
+                    phases[phase].transitions.push(row);
+                    left = left.saturating_sub(1);
+                } else {
+                    *rests.entry((phase, from, from_kind, long)).or_default() += row.requests;
+                    row.from_kind = ANY;
+                    row.from = if step == 0 { from } else { ANY };
+                    let key = (phase, row.from, ANY, long, to, kind, link);
+                    let summed = coarser.entry(key).or_insert((Transition { requests: 0, ..row }, 0.0));
+                    summed.0.requests += row.requests;
+                    summed.1 += sum;
+                }
+            }
+            for ((phase, from, from_kind, long), requests) in rests {
+                let (to, kind, link) = (ANY, 0, Link::Jump);
+                let row = Transition { from, from_kind, to, kind, link, long, requests, gap_us: 0.0 };
+                phases[phase].transitions.push(row);
+            }
+            detailed = coarser;
         }
         phases
     }
@@ -644,8 +814,8 @@ impl ModelFitter {
         const ENOUGH: u64 = 256;
         let mut apart: BTreeMap<(u32, u32, u32), BTreeMap<u32, u64>> = BTreeMap::new();
         for (&key, &count) in &self.reuse {
-            let of = ((key >> FROM & 0xffff) as u32, (key >> TO & 0xffff) as u32, (key >> PHASE) as u32);
-            *apart.entry(of).or_default().entry((key & 0xfffff) as u32).or_default() += count;
+            let of = (field(key, FROM, STATE_BITS), field(key, FROM_KIND, KIND_BITS), (key >> PHASE) as u32);
+            *apart.entry(of).or_default().entry(field(key, 0, TO)).or_default() += count;
         }
         let mut together: BTreeMap<(u32, u32), BTreeMap<u32, u64>> = BTreeMap::new();
         let mut phases_of: BTreeMap<(u32, u32), BTreeSet<u32>> = BTreeMap::new();
@@ -659,14 +829,7 @@ impl ModelFitter {
             state,
             kind,
             new: buckets.get(&NEW).copied().unwrap_or(0),
-            depths: buckets
-                .iter()
-                .filter(|(bucket, _)| **bucket != NEW)
-                .map(|(&bucket, &blocks)| {
-                    let (from, to) = depth_range(bucket);
-                    DepthBucket { from, to, blocks }
-                })
-                .collect(),
+            depths: depth_rows(buckets.iter().map(|(&bucket, &blocks)| (bucket, blocks))),
         };
         let mut rows: Vec<Reuse> =
             together.iter().map(|(&(state, kind), buckets)| row(None, state, kind, buckets)).collect();
@@ -678,6 +841,17 @@ impl ModelFitter {
         }
         rows
     }
+}
+
+/// Buckets with their ranges, without those that are empty and that of what is new.
+fn depth_rows(buckets: impl Iterator<Item = (u32, u64)>) -> Vec<DepthBucket> {
+    buckets
+        .filter(|&(bucket, blocks)| bucket != NEW && blocks > 0)
+        .map(|(bucket, blocks)| {
+            let (from, to) = depth_range(bucket);
+            DepthBucket { from, to, blocks }
+        })
+        .collect()
 }
 
 fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {

@@ -5,9 +5,10 @@
 //! (see `strata`), from one seeded generator.
 
 use super::placement::Placement;
-use super::stack::{Stack, Trail};
+use super::stack::Stack;
+use super::steering::{Steering, octave_of};
 use super::strata::Table;
-use super::{Gaps, Link, Model, ModelError, Transition};
+use super::{ANY, Gaps, Link, Model, ModelError, StateModel, Transition};
 use crate::generator::{Random, exponential, random, unit};
 use foldhash::fast::FixedState;
 use forebay_trace::{BATCH_REQUESTS, Operation, Request, VolumeIndex};
@@ -79,18 +80,93 @@ struct Row {
     reuse: u32,
     ring: u32,
     gap_us: f64,
+    /// Whether it comes after a long inter-arrival time.
+    long: bool,
+    /// Its class in the balance.
+    class: u32,
+}
+
+/// Keeps types, sizes, links and volumes of the requests at their shares: classes of these that are ahead are drawn less often.
+#[derive(Clone, Debug, Default)]
+struct Balance {
+    /// By kind, link and volume.
+    classes: HashMap<(u32, u8, u32), u32, FixedState>,
+    shares: Vec<f64>,
+    counts: Vec<f64>,
+    accept: Vec<f64>,
+    total: f64,
+}
+
+impl Balance {
+    /// The class of a kind, link and volume, whose share `requests` add to.
+    fn class(&mut self, kind: u32, link: Link, volume: u32, requests: f64) -> u32 {
+        let next = self.shares.len() as u32;
+        let class = *self.classes.entry((kind, link as u8, volume)).or_insert(next);
+        if class == next {
+            self.shares.push(0.0);
+            self.counts.push(0.0);
+            self.accept.push(1.0);
+        }
+        self.shares[class as usize] += requests;
+        class
+    }
+
+    #[inline]
+    fn count(&mut self, class: u32) {
+        self.counts[class as usize] += 1.0;
+        self.total += 1.0;
+        if self.total % BALANCE_INTERVAL == 0.0 {
+            self.correct();
+        }
+    }
+
+    fn correct(&mut self) {
+        let all: f64 = self.shares.iter().sum();
+        for ((accept, share), count) in self.accept.iter_mut().zip(&self.shares).zip(&self.counts) {
+            let wanted = share / all * self.total;
+            // An interval's worth of deviation is a factor of e.
+            let deviation = (wanted - count) / (share / all * BALANCE_INTERVAL + 2.0);
+            // What is behind is always taken: a rare class that cannot catch up must not hold up the others.
+            *accept = deviation.clamp(-4.0, 0.0).exp();
+        }
+    }
+}
+
+/// Where an entry starts in the stack: volume and offset in one number.
+const STACK_OFFSET: u64 = (1 << STACK_VOLUME) - 1;
+const STACK_VOLUME: u32 = 52;
+
+#[inline]
+fn stack_key(volume: u32, offset: u64) -> u64 {
+    u64::from(volume) << STACK_VOLUME | offset & STACK_OFFSET
+}
+
+/// Requests between two corrections.
+const BALANCE_INTERVAL: f64 = 256.0;
+
+/// Rows that follow on something, and the table over them; its last entry stands for the rows of the next coarser step.
+#[derive(Clone, Debug)]
+struct Step {
+    first: u32,
+    count: u32,
+    table: Table,
 }
 
 /// The chain of a phase.
 #[derive(Clone, Debug)]
 struct Chain {
     rows: Vec<Row>,
-    /// By state: which rows, and the table over them; its last entry stands for the marginal one.
-    from: Vec<Option<(u32, u32, Table)>>,
-    /// Rows that may follow on any state, and the table over them.
-    any: Option<(u32, u32, Table)>,
-    /// Over all rows: where a phase is entered in a state that it has not.
+    /// By state and kind.
+    from_both: HashMap<(u32, u32), Step, FixedState>,
+    /// By state.
+    from_state: Vec<Option<Step>>,
+    /// Rows that may follow on anything.
+    from_any: Option<Step>,
+    /// Over all rows, for what this phase does not know.
     all: Table,
+    balance: Balance,
+    /// The share of long inter-arrival times.
+    long: f64,
 }
 
 #[derive(Clone, Debug)]
@@ -98,15 +174,28 @@ struct ReuseTable {
     /// Entry 0 is what is new.
     table: Table,
     depths: Vec<(u64, u64)>,
+    /// Octaves of the entries.
+    octaves: Vec<u8>,
     /// Depths that were drawn before the stack was that deep: something new was used in their place, and they are used in place
     /// of something new later.
     owed: VecDeque<u64>,
 }
 
 impl ReuseTable {
-    /// A depth of at most `total`, or `None` for something new.
-    fn draw(&mut self, total: u64, random: &mut Random) -> Option<u64> {
-        let drawn = self.table.draw(random);
+    /// A depth of at most `total`, or `None` for something new. Draws are accepted with the probability of their octave; where the
+    /// table has too little of what is wanted, it is drawn without the table.
+    fn draw(&mut self, total: u64, steering: &Steering, random: &mut Random) -> Option<u64> {
+        let mut drawn = self.table.draw(random);
+        for tries in 0.. {
+            let accept = steering.accept[self.octaves[drawn] as usize];
+            if accept >= 1.0 || unit(random) < accept {
+                break;
+            }
+            if tries == DEPTH_DRAWS_MAX {
+                return steering.most_wanted(total, random);
+            }
+            drawn = self.table.draw(random);
+        }
         if drawn == 0 {
             return self.owed.pop_front_if(|depth| *depth <= total);
         }
@@ -122,26 +211,44 @@ impl ReuseTable {
     }
 }
 
+/// An entry of the right state and length is taken if its age is within this factor of the wanted one.
+const NEAR: f64 = 1.25;
+/// Draws from a table of depths before what is wanted most is taken.
+const DEPTH_DRAWS_MAX: usize = 4;
+/// How unwelcome a stream into what is new can get.
+const WELCOME_LEAST: f64 = 0.6;
+/// Draws after which the most welcome of them is taken.
+const DRAWS_MAX: usize = 8;
 /// Depths that are remembered per table; more are drawn only where the stack never gets that deep.
 const OWED_MAX: usize = 1 << 12;
 
 /// Where a request ended, and what it used.
 #[derive(Clone, Copy, Debug)]
 struct Head {
+    start: u64,
+    length: u64,
     end: u64,
-    trail: Option<Trail>,
+    state: u32,
+    operation: Operation,
 }
 
-const NOWHERE: Head = Head { end: u64::MAX, trail: None };
+const NOWHERE: Head =
+    Head { start: u64::MAX, length: 0, end: u64::MAX, state: 0, operation: Operation::Other };
+
+impl Head {
+    /// The stream, which goes on elsewhere now.
+    fn take(&mut self) -> Head {
+        let stream = *self;
+        self.end = u64::MAX;
+        stream
+    }
+}
 
 /// Draws inter-arrival times of a phase.
 #[derive(Clone, Debug)]
 struct GapTables {
     short: Option<(Table, Vec<(f64, f64)>)>,
     long: Option<(Table, Vec<(f64, f64)>)>,
-    /// How much likelier a long time is after a long one than on average, and after a short one.
-    after_long: f64,
-    after_short: f64,
 }
 
 impl GapTables {
@@ -155,14 +262,7 @@ impl GapTables {
             let table = Table::new(of.iter().map(|bucket| bucket.requests as f64))?;
             Some((table, of.iter().map(|bucket| (bucket.from_us * 1e3, bucket.to_us * 1e3)).collect()))
         };
-        let h2 = &gaps.hyper_exponential;
-        let relative = |share: f64| if h2.long > 0.0 { (share / h2.long).clamp(0.05, 20.0) } else { 1.0 };
-        GapTables {
-            short: side(false),
-            long: side(true),
-            after_long: relative(h2.long_after_long),
-            after_short: relative(h2.long_after_short),
-        }
+        GapTables { short: side(false), long: side(true) }
     }
 
     /// A time in nanoseconds.
@@ -185,25 +285,34 @@ pub struct Generator {
     chains: Vec<Chain>,
     gaps: Vec<GapTables>,
     reuse: Vec<ReuseTable>,
-    kinds: Vec<(Operation, u64, Option<(Table, Vec<u64>)>)>,
+    /// Type, length, and at which sectors of a block they start.
+    kinds: Vec<(Operation, u64, Option<Sectors>)>,
     /// By state: volume, first byte, bytes.
     states: Vec<(u32, u64, u64)>,
-    rings_of_state: Vec<Vec<(u32, u64)>>,
     placements: Vec<Placement>,
     stack: Stack,
     volume_bytes: Vec<u64>,
+    /// Kinds by type and length, rings by state and length.
+    kind_ids: HashMap<(u8, u64), u32, FixedState>,
+    rings: HashMap<(u32, u64), u32, FixedState>,
     heads: Vec<([Head; super::fit::HEADS], usize)>,
     block_shift: u32,
     schedule: Schedule,
-    /// The state of the last request.
-    at: u32,
+    /// State and kind of the last request.
+    at: (u32, u32),
+
     time_ns: f64,
-    chunk: Vec<f64>,
+    /// Inter-arrival times, whether they are long, and requests without their times.
+    chunk: Vec<(f64, bool, Request)>,
     chunk_at: usize,
     resolution_ns: u64,
     left: u64,
     volume_names: Vec<String>,
+    steering: Steering,
 }
+
+/// A table over sectors of a block.
+type Sectors = (Table, Vec<u64>);
 
 /// Plays the segments.
 #[derive(Clone, Debug)]
@@ -222,7 +331,6 @@ struct Schedule {
     requests: u64,
     ns: f64,
     bursts: u64,
-    after_long: bool,
     /// Without times: the span between requests.
     constant_ns: Option<f64>,
 }
@@ -286,7 +394,7 @@ impl Generator {
         let chains = (0..)
             .zip(&phases)
             .map(|(phase, transitions)| {
-                Chain::new(transitions, model.states.len(), |row| {
+                let resolve = |row: &Transition| {
                     let key = |phase| reuse_ids.get(&(phase, row.to, row.kind)).copied();
                     Row {
                         to: row.to,
@@ -295,8 +403,11 @@ impl Generator {
                         reuse: key(phase).or_else(|| key(u32::MAX)).unwrap_or(u32::MAX),
                         ring: rings.of_row(model, row),
                         gap_us: row.gap_us / intensity,
+                        long: row.long,
+                        class: 0,
                     }
-                })
+                };
+                Chain::new(transitions, &model.states, resolve)
             })
             .collect();
         let reuse = model
@@ -314,6 +425,9 @@ impl Generator {
                         .iter()
                         .map(|bucket| (bucket.from.max(1), bucket.to.max(1)))
                         .collect(),
+                    octaves: std::iter::once(0)
+                        .chain(reuse.depths.iter().map(|bucket| octave_of(bucket.from) as u8))
+                        .collect(),
                     owed: VecDeque::new(),
                 }
             })
@@ -328,12 +442,8 @@ impl Generator {
                 (kind.operation, kind.bytes, sectors)
             })
             .collect();
-        let placements = (0u64..)
-            .zip(&model.states)
-            .map(|(at, state)| {
-                Placement::new(state.first_byte, state.bytes, state.run_bytes, mix64(seed ^ at))
-            })
-            .collect();
+        let placements =
+            (0u64..).zip(&model.states).map(|(at, state)| Placement::new(state, mix64(seed ^ at))).collect();
         let mut volume_bytes: Vec<u64> = model.volumes.iter().map(|volume| volume.bytes).collect();
         for state in &model.states {
             let bytes = &mut volume_bytes[state.volume as usize];
@@ -352,10 +462,14 @@ impl Generator {
             reuse,
             kinds,
             states: model.states.iter().map(|state| (state.volume, state.first_byte, state.bytes)).collect(),
-            rings_of_state: rings.by_state(model.states.len()),
             placements,
-            stack: Stack::new(rings.ids.len()),
+            stack: Stack::new(2 * rings.ids.len()),
             volume_bytes,
+            kind_ids: (0..)
+                .zip(&model.kinds)
+                .map(|(at, kind)| ((kind.operation as u8, kind.bytes), at))
+                .collect(),
+            rings: rings.ids.iter().map(|(&of, &ring)| (of, 2 * ring)).collect(),
             heads: vec![([NOWHERE; super::fit::HEADS], 0); model.volumes.len()],
             block_shift: model.block_bytes.trailing_zeros(),
             schedule: Schedule {
@@ -369,10 +483,9 @@ impl Generator {
                 requests: 0,
                 ns: 0.0,
                 bursts: 0,
-                after_long: false,
                 constant_ns,
             },
-            at: 0,
+            at: (0, 0),
             time_ns: 0.0,
             chunk: Vec::new(),
             chunk_at: 0,
@@ -383,11 +496,12 @@ impl Generator {
                 1
             },
             left: options.requests.map_or(requests, |most| most.min(requests)),
+            steering: Steering::new(model),
             volume_names: (0..model.volumes.len()).map(|volume| format!("volume-{volume}")).collect(),
         };
-        let chain = &mut generator.chains[0];
-        let first = chain.all.draw(&mut generator.random);
-        generator.at = chain.rows[first].to;
+        let first = generator.chains[0].all.draw(&mut generator.random);
+        let first = generator.chains[0].rows[first];
+        generator.at = (first.to, first.kind);
         Ok(generator)
     }
 
@@ -419,18 +533,32 @@ impl Generator {
     }
 
     fn request(&mut self) -> Request {
-        let row = if self.fidelity == Fidelity::Plain {
-            let row = self.chains[0].next(self.at, &mut self.random);
+        if self.fidelity == Fidelity::Plain {
+            let row = self.chains[0].draw(self.at, &mut self.random);
             self.time_ns += match self.schedule.constant_ns {
                 Some(constant) => constant,
                 None => exponential(row.gap_us * 1e3, &mut self.random),
             };
-            row
-        } else {
-            self.tick();
-            let phase = self.schedule.phase as usize;
-            self.chains[phase].next(self.at, &mut self.random)
-        };
+            return self.place(&row);
+        }
+        if self.chunk_at == self.chunk.len() {
+            self.fill_chunk();
+        }
+        let (gap, _, mut request) = self.chunk[self.chunk_at];
+        self.chunk_at += 1;
+        self.time_ns += gap;
+        request.time = self.time();
+        request
+    }
+
+    fn time(&self) -> Nanos {
+        let ns = self.time_ns as u64;
+        Nanos(ns - ns % self.resolution_ns)
+    }
+
+    /// The request of a transition, now.
+    fn place(&mut self, row: &Row) -> Request {
+        self.at = (row.to, row.kind);
         let (volume, first, bytes) = self.states[row.to as usize];
         let (operation, length, sectors) = &mut self.kinds[row.kind as usize];
         let (operation, length) = (*operation, *length);
@@ -438,19 +566,56 @@ impl Generator {
             None => 0,
             Some((table, sectors)) => sectors[table.draw(&mut self.random)],
         };
-        let ns = self.time_ns as u64;
-        let time = Nanos(ns - ns % self.resolution_ns);
-        let volume_index = VolumeIndex(volume);
-        self.at = row.to;
-        if length == 0 {
-            return Request { time, offset: 0, length, latency: Nanos::MAX, volume: volume_index, operation };
-        }
-        let offset = if self.fidelity == Fidelity::Plain {
-            self.plain_offset(&row, volume, first, bytes, length, sector)
-        } else {
-            self.offset(&row, volume, length, sector)
+        let offset = match (length, self.fidelity) {
+            (0, _) => 0,
+            (_, Fidelity::Plain) => self.plain_offset(row, volume, first, bytes, length, sector),
+            (_, Fidelity::Full) => self.offset(row, volume, length, sector),
         };
-        Request { time, offset, length, latency: Nanos::MAX, volume: volume_index, operation }
+        let (time, latency, volume) = (self.time(), Nanos::MAX, VolumeIndex(volume));
+        Request { time, offset, length, latency, volume, operation }
+    }
+
+    /// How welcome it is that a stream goes on at `end`: as much as blocks of the depth that it finds there are wanted.
+    fn welcome_at(&self, volume: u32, end: u64) -> f64 {
+        let octave = match self.stack.starting_at(stack_key(volume, end)) {
+            None => 0,
+            Some(place) => {
+                let stretch = self.stack.total() as f64 / self.steering.footprint().max(1) as f64;
+                octave_of((self.stack.depth_of(place) as f64 / stretch.max(1.0)) as u64)
+            }
+        };
+        self.steering.accept[octave].max(WELCOME_LEAST)
+    }
+
+    /// How welcome a transition is now: that of the place to which a stream would go on, if it is one.
+    fn welcome(&self, row: &Row) -> f64 {
+        let (volume, ..) = self.states[row.to as usize];
+        let (heads, newest) = &self.heads[volume as usize];
+        match row.link {
+            Link::Jump | Link::Again => 1.0,
+            Link::Follow => self.welcome_at(volume, heads[*newest].end),
+            Link::Resume => self.resumed(row).map_or(WELCOME_LEAST, |(_, welcome)| welcome),
+        }
+    }
+
+    /// The stream in the range that is the most welcome to go on, the newest of equals: where it stands among the heads.
+    fn resumed(&self, row: &Row) -> Option<(usize, f64)> {
+        let (volume, first, bytes) = self.states[row.to as usize];
+        let (heads, newest) = &self.heads[volume as usize];
+        let mut best: Option<(usize, f64)> = None;
+        for back in 1..heads.len() {
+            let at = (newest + heads.len() - back) % heads.len();
+            if heads[at].end != u64::MAX && (first..first + bytes).contains(&heads[at].end) {
+                let welcome = self.welcome_at(volume, heads[at].end);
+                if best.is_none_or(|(_, best)| welcome > best) {
+                    best = Some((at, welcome));
+                }
+                if welcome >= 0.5 {
+                    break;
+                }
+            }
+        }
+        best
     }
 
     /// The paper's address: where the last request ended, or anywhere in the range.
@@ -477,99 +642,130 @@ impl Generator {
         offset
     }
 
-    /// Our address: along a stream, or by reuse, or new.
+    /// Our address: along a stream, or as a request before, or by reuse, or new.
     fn offset(&mut self, row: &Row, volume: u32, length: u64, sector: u64) -> u64 {
+        let resumed = if row.link == Link::Resume { self.resumed(row) } else { None };
         let (heads, newest) = &mut self.heads[volume as usize];
         let room = self.volume_bytes[volume as usize];
+        let count = heads.len();
+        let newest = *newest;
+        let places = (0..count).map(|back| (newest + count - back) % count);
+        let mut again = None;
         let head = match row.link {
             Link::Jump => None,
-            Link::Follow => Some(heads[*newest]),
-            Link::Resume => {
-                let (_, first, bytes) = self.states[row.to as usize];
-                let found = (1..heads.len())
-                    .map(|back| (*newest + heads.len() - back) % heads.len())
-                    .find(|&at| (first..first + bytes).contains(&heads[at].end));
-                found.map(|at| std::mem::replace(&mut heads[at], NOWHERE))
+            Link::Follow => Some(heads[newest].take()),
+            Link::Resume => resumed.map(|(at, _)| heads[at].take()),
+            Link::Again => {
+                // As `repeat` chose.
+                let operation = self.kinds[row.kind as usize].0;
+                let mut alike = places.filter(|&at| heads[at].length == length && heads[at].state == row.to);
+                let first = alike.next();
+                let found = first
+                    .filter(|&at| heads[at].operation == operation)
+                    .or_else(|| alike.find(|&at| heads[at].operation == operation))
+                    .or(first);
+                again = found.map(|at| heads[at].start);
+                None
             }
         };
         let head = head.filter(|head| head.end != u64::MAX && head.end.saturating_add(length) <= room);
-        let (offset, mut trail) = match head {
-            Some(head) => {
-                let taken = head.trail.and_then(|trail| self.stack.take_following(trail, row.ring, head.end));
-                (head.end, taken)
+        let (offset, old) = match (head, again) {
+            (Some(Head { end: start, .. }), _) | (None, Some(start)) => {
+                (start.min(room.saturating_sub(length)), self.stack.starting_at(stack_key(volume, start)))
             }
-            None => self.jump(row, length, sector),
+            (None, None) => self.jump(row, length, sector),
         };
-        let blocks = ((offset + length - 1) >> self.block_shift) - (offset >> self.block_shift) + 1;
-        let pushed = self.stack.push(row.ring, offset, blocks.min(u64::from(u32::MAX)) as u32);
-        // What was used after the old entry of this run, else what is used after this one.
-        let trail = *trail.get_or_insert(pushed);
+        let last = (offset + length - 1) >> self.block_shift;
+        let blocks = (last - (offset >> self.block_shift) + 1).min(u64::from(u32::MAX)) as u32;
+        if let Some(place) = old {
+            self.stack.take(place, blocks, stack_key(volume, offset + length));
+        }
+        let ring = row.ring + u32::from(matches!(row.link, Link::Follow | Link::Resume));
+        self.stack.push(ring, stack_key(volume, offset), blocks);
+        self.steering.observe(volume, offset >> self.block_shift, blocks, self.schedule.phase as usize);
         let (heads, newest) = &mut self.heads[volume as usize];
         *newest = (*newest + 1) % heads.len();
-        heads[*newest] = Head { end: offset + length, trail: Some(trail) };
+        let (operation, ..) = self.kinds[row.kind as usize];
+        heads[*newest] = Head { start: offset, length, end: offset + length, state: row.to, operation };
         offset
     }
 
-    /// A random request: an extent of the wanted depth, or a new one.
-    fn jump(&mut self, row: &Row, length: u64, sector: u64) -> (u64, Option<Trail>) {
+    /// A random request: an extent of the wanted depth with its place in the stack, or a new one.
+    fn jump(&mut self, row: &Row, length: u64, sector: u64) -> (u64, Option<u32>) {
         // What fell off the stack lies beyond its bottom: such depths end there.
-        let total = if self.stack.is_full() { u64::MAX } else { self.stack.total() };
+        let footprint = self.steering.footprint().max(1);
+        let total = if self.stack.is_full() { u64::MAX } else { footprint };
         let reuse = self.reuse.get_mut(row.reuse as usize);
-        let depth = reuse.and_then(|reuse| reuse.draw(total, &mut self.random));
+        let depth = reuse.and_then(|reuse| reuse.draw(total, &self.steering, &mut self.random));
         let placement = &mut self.placements[row.to as usize];
         let Some(depth) = depth else { return (placement.place(length, sector), None) };
-        let Some(place) = self.stack.place_at(depth) else {
+        // Extents overlap, so that the stack counts some blocks twice.
+        let stretch = (self.stack.total() as f64 / footprint as f64).max(1.0);
+        let Some(place) = self.stack.place_at((depth as f64 * stretch) as u64) else {
             return (placement.earlier(self.random.random_range(0..=placement.used()), sector), None);
         };
         let wanted = self.stack.age(place) as f64;
-        let near = |stack: &Stack, ring: u32| {
-            let (index, found) = stack.nearest(ring, place)?;
-            let age = stack.age(found) as f64;
-            Some(((age / wanted).max(wanted / age), index))
-        };
-        let own = near(&self.stack, row.ring);
-        if let Some((_, index)) = own.filter(|(far, _)| *far <= 1.5) {
-            let (start, trail) = self.stack.take(row.ring, index);
-            return (start, Some(trail));
-        }
-        // A longer extent of about that age, of which the first part is used.
-        let mut best: Option<(f64, u32, usize)> = own.map(|(far, index)| (far, row.ring, index));
-        for &(ring, bytes) in &self.rings_of_state[row.to as usize] {
-            if bytes > length
-                && let Some((far, index)) = near(&self.stack, ring)
-                && best.is_none_or(|(best, ..)| far < best / 1.5)
-            {
-                best = Some((far, ring, index));
-            }
-        }
-        match best {
-            Some((_, ring, index)) if ring == row.ring => {
-                let (start, trail) = self.stack.take(ring, index);
-                (start, Some(trail))
-            }
-            Some((_, ring, index)) => (self.stack.start(ring, index), None),
-            None => (placement.place(length, sector), None),
-        }
+        let near = self.stack.nearest(row.ring, place).filter(|&near| {
+            let age = self.stack.age(near) as f64;
+            (age / wanted).max(wanted / age) <= NEAR
+        });
+        // The depth matters more than the range: else whatever lies there, but not what a stream would go on into.
+        let (heads, newest) = &self.heads[self.states[row.to as usize].0 as usize];
+        let next = heads[*newest].end;
+        let stream = |place: u32| self.stack.entry(place).0 & STACK_OFFSET == next;
+        let place = near.filter(|&near| !stream(near)).unwrap_or(place);
+        let place = if stream(place) && place > 0 { self.stack.older(place) } else { place };
+        (self.stack.entry(place).0 & STACK_OFFSET, Some(place))
     }
 
-    /// Advances the time to the next request.
-    fn tick(&mut self) {
-        if let Some(constant) = self.schedule.constant_ns {
-            if self.schedule.requests == 0 {
-                self.schedule.next_segment();
-            }
-            self.schedule.requests -= 1;
-            self.time_ns += constant;
-            return;
-        }
-        if self.chunk_at == self.chunk.len() {
-            self.fill_chunk();
-        }
-        self.time_ns += self.chunk[self.chunk_at];
-        self.chunk_at += 1;
+    /// Makes `row` a repetition of the newest request that is like it: same type and state, else same type, else any.
+    fn repeat(&mut self, phase: usize, row: &mut Row) {
+        let (volume, ..) = self.states[row.to as usize];
+        let (heads, newest) = &self.heads[volume as usize];
+        let operation = self.kinds[row.kind as usize].0;
+        let used = (0..heads.len())
+            .map(|back| &heads[(newest + heads.len() - back) % heads.len()])
+            .filter(|head| head.start != u64::MAX);
+        let alike = |head: &&Head| u8::from(head.operation == operation) * 2 + u8::from(head.state == row.to);
+        // The first of the best, as `max_by_key` takes the last.
+        let Some(head) = used.rev().max_by_key(alike) else { return };
+        let Some(&kind) = self.kind_ids.get(&(operation as u8, head.length)) else { return };
+        let Some(&ring) = self.rings.get(&(head.state, head.length)) else { return };
+        let class = self.chains[phase].balance.classes.get(&(kind, Link::Again as u8, volume));
+        (row.to, row.kind, row.ring, row.class) = (head.state, kind, ring, *class.unwrap_or(&row.class));
     }
 
-    /// Draws the inter-arrival times of the next part of the segment, and makes them fill its span.
+    /// A transition that may follow.
+    fn draw(&mut self, phase: usize) -> Row {
+        let mut row = self.chains[phase].draw(self.at, &mut self.random);
+        if row.link == Link::Again {
+            self.repeat(phase, &mut row);
+        }
+        row
+    }
+
+    /// The transition of the next request: drawn until balance, bursts and reuse welcome it.
+    fn next_row(&mut self, phase: usize, odds: [f64; 2]) -> Row {
+        let mut row = self.draw(phase);
+        let mut best = 0.0;
+        for tried in 0..DRAWS_MAX {
+            let drawn = if tried == 0 { row } else { self.draw(phase) };
+            let accept = self.chains[phase].balance.accept[drawn.class as usize]
+                * odds[usize::from(drawn.long)]
+                * self.welcome(&drawn);
+            if accept > best {
+                (row, best) = (drawn, accept);
+            }
+            if accept >= 1.0 || unit(&mut self.random) < accept {
+                row = drawn;
+                break;
+            }
+        }
+        self.chains[phase].balance.count(row.class);
+        row
+    }
+
+    /// Draws the transitions of the next part of the segment with their inter-arrival times, and makes these fill its span.
     fn fill_chunk(&mut self) {
         let schedule = &mut self.schedule;
         if schedule.requests == 0 {
@@ -578,44 +774,45 @@ impl Generator {
         let count = schedule.requests.min(CHUNK);
         let share = count as f64 / schedule.requests as f64;
         let span = schedule.ns * share;
-        let bursts = ((schedule.bursts as f64 * share).round() as u64).min(count);
+        let bursts = schedule.bursts as f64 * share;
         schedule.requests -= count;
         schedule.ns -= span;
-        schedule.bursts -= bursts;
+        schedule.bursts -= bursts.round() as u64;
         self.chunk.clear();
         self.chunk_at = 0;
-        let tables = &mut self.gaps[schedule.phase as usize];
+        let phase = schedule.phase as usize;
+        let (constant_ns, natural) = (schedule.constant_ns, self.chains[phase].long);
         let (mut left, mut short_sum, mut long_sum) = (bursts, 0.0, 0.0);
-        // Long times are kept negative until they are made to fit.
         for drawn in 0..count {
-            let relative = if schedule.after_long { tables.after_long } else { tables.after_short };
-            let even = left as f64 / (count - drawn) as f64;
-            // Odds, so that a certainty stays one.
-            let odds = even * relative;
-            let long = left > 0 && unit(&mut self.random) * (odds + 1.0 - even) < odds;
-            schedule.after_long = long;
-            left -= u64::from(long);
-            let gap = tables.draw(long, &mut self.random);
-            if long {
-                long_sum += gap;
-                self.chunk.push(-gap - 1.0);
-            } else {
-                short_sum += gap;
-                self.chunk.push(gap);
-            }
+            // The odds of a long time are those of the chain, times what brings the segment to its bursts.
+            let wanted = (left / (count - drawn) as f64).clamp(0.0, 1.0);
+            let factor = wanted * (1.0 - natural) / ((1.0 - wanted) * natural).max(1e-9);
+            let odds = if factor > 1.0 { [1.0 / factor, 1.0] } else { [1.0, factor] };
+            let row = self.next_row(phase, odds);
+            left -= if row.long { 1.0 } else { 0.0 };
+            let gap = match constant_ns {
+                Some(constant) => constant,
+                None => self.gaps[phase].draw(row.long, &mut self.random),
+            };
+            *(if row.long { &mut long_sum } else { &mut short_sum }) += gap;
+            let request = self.place(&row);
+            self.chunk.push((gap, row.long, request));
         }
-        // Long times take what short ones leave; where there is not enough, both shrink.
-        let (short_factor, long_factor) = if long_sum > 0.0 && short_sum < span {
-            (1.0, (span - short_sum) / long_sum)
-        } else if short_sum + long_sum > 0.0 {
-            let factor = span / (short_sum + long_sum);
-            (factor, factor)
-        } else {
-            (0.0, 0.0)
-        };
+        if constant_ns.is_some() {
+            return;
+        }
+        // All times are scaled where a little will do. Else long times take what short ones leave, and where there is not enough,
+        // both shrink.
+        let factor = if short_sum + long_sum > 0.0 { span / (short_sum + long_sum) } else { 0.0 };
+        let (short_factor, long_factor) =
+            if long_sum > 0.0 && short_sum < span && !(0.67..1.5).contains(&factor) {
+                (1.0, (span - short_sum) / long_sum)
+            } else {
+                (factor, factor)
+            };
         let spread = if short_sum + long_sum > 0.0 { 0.0 } else { span / count as f64 };
-        for gap in &mut self.chunk {
-            *gap = spread + if *gap < 0.0 { (-*gap - 1.0) * long_factor } else { *gap * short_factor };
+        for (gap, long, _) in &mut self.chunk {
+            *gap = spread + *gap * if *long { long_factor } else { short_factor };
         }
     }
 }
@@ -643,48 +840,62 @@ impl Schedule {
 }
 
 impl Chain {
-    fn new(transitions: &[Transition], states: usize, resolve: impl Fn(&Transition) -> Row) -> Chain {
+    fn new(transitions: &[Transition], states: &[StateModel], resolve: impl Fn(&Transition) -> Row) -> Chain {
         let mut sorted: Vec<&Transition> = transitions.iter().filter(|row| row.requests > 0).collect();
-        sorted.sort_by_key(|row| row.from);
-        let rows: Vec<Row> = sorted.iter().map(|row| resolve(row)).collect();
-        // What enters a state leaves it again: what is not kept apart is the rest.
-        let mut surplus = vec![0.0; states];
-        for row in &sorted {
-            surplus[row.to as usize] += row.requests as f64;
-            if row.from != Transition::ANY {
-                surplus[row.from as usize] -= row.requests as f64;
+        // What left by coarser rows comes last of its step.
+        sorted.sort_by_key(|row| (row.from, row.from_kind, row.to == ANY));
+        let mut chain = Chain {
+            rows: Vec::new(),
+            from_both: HashMap::default(),
+            from_state: vec![None; states.len()],
+            from_any: None,
+            all: Table::new(std::iter::once(1.0)).expect("a weight of 1"),
+            balance: Balance::default(),
+            long: 0.0,
+        };
+        let mut weights = Vec::new();
+        for group in sorted.chunk_by(|a, b| (a.from, a.from_kind) == (b.from, b.from_kind)) {
+            let first = chain.rows.len() as u32;
+            for row in group.iter().filter(|row| row.to != ANY) {
+                let class = chain.balance.class(
+                    row.kind,
+                    row.link,
+                    states[row.to as usize].volume,
+                    row.requests as f64,
+                );
+                chain.rows.push(Row { class, ..resolve(row) });
+                weights.push(row.requests as f64);
+                chain.long += if row.long { row.requests as f64 } else { 0.0 };
+            }
+            let count = chain.rows.len() as u32 - first;
+            let Some(table) = Table::new(group.iter().map(|row| row.requests as f64)) else { continue };
+            let step = Step { first, count, table };
+            match (group[0].from, group[0].from_kind) {
+                (ANY, _) => chain.from_any = Some(step),
+                (state, ANY) => chain.from_state[state as usize] = Some(step),
+                both => {
+                    chain.from_both.insert(both, step);
+                }
             }
         }
-        let weights = |from: usize, to: usize| sorted[from..to].iter().map(|row| row.requests as f64);
-        let any_from = sorted.partition_point(|row| row.from != Transition::ANY);
-        let any = Table::new(weights(any_from, sorted.len()))
-            .map(|table| (any_from as u32, sorted.len() as u32, table));
-        let mut from = vec![None; states];
-        let mut at = 0;
-        while at < any_from {
-            let end = at + sorted[at..any_from].iter().take_while(|row| row.from == sorted[at].from).count();
-            let state = sorted[at].from as usize;
-            let rest = if any.is_some() { surplus[state].max(0.0) } else { 0.0 };
-            let table = Table::new(weights(at, end).chain(std::iter::once(rest)));
-            from[state] = table.map(|table| (at as u32, end as u32, table));
-            at = end;
-        }
-        let all = Table::new(weights(0, sorted.len())).expect("the model was checked");
-        Chain { rows, from, any, all }
+        chain.long /= weights.iter().sum::<f64>();
+        chain.all =
+            Table::new(weights.into_iter()).expect("the model was checked: every phase has a transition");
+        chain
     }
 
+    /// A row that may follow on `at`.
     #[inline]
-    fn next(&mut self, at: u32, random: &mut Random) -> Row {
-        if let Some((from, to, table)) = &mut self.from[at as usize] {
-            let drawn = *from as usize + table.draw(random);
-            if drawn < *to as usize {
-                return self.rows[drawn];
+    fn draw(&mut self, at: (u32, u32), random: &mut Random) -> Row {
+        let steps =
+            [self.from_both.get_mut(&at), self.from_state[at.0 as usize].as_mut(), self.from_any.as_mut()];
+        for step in steps.into_iter().flatten() {
+            let drawn = step.table.draw(random) as u32;
+            if drawn < step.count {
+                return self.rows[(step.first + drawn) as usize];
             }
         }
-        match &mut self.any {
-            Some((from, _, table)) => self.rows[*from as usize + table.draw(random)],
-            None => self.rows[self.all.draw(random)],
-        }
+        self.rows[self.all.draw(random)]
     }
 }
 
@@ -696,7 +907,8 @@ struct Rings {
 impl Rings {
     fn of(model: &Model) -> Rings {
         let mut ids = BTreeMap::new();
-        for row in model.phases.iter().flat_map(|phase| &phase.transitions) {
+        let rows = model.phases.iter().flat_map(|phase| &phase.transitions);
+        for row in rows.filter(|row| row.to != ANY) {
             let next = ids.len() as u32;
             ids.entry((row.to, model.kinds[row.kind as usize].bytes)).or_insert(next);
         }
@@ -704,15 +916,7 @@ impl Rings {
     }
 
     fn of_row(&self, model: &Model, row: &Transition) -> u32 {
-        self.ids[&(row.to, model.kinds[row.kind as usize].bytes)]
-    }
-
-    /// Rings and lengths by state.
-    fn by_state(&self, states: usize) -> Vec<Vec<(u32, u64)>> {
-        let mut found = vec![Vec::new(); states];
-        for (&(state, bytes), &ring) in &self.ids {
-            found[state as usize].push((ring, bytes));
-        }
-        found
+        // Two rings each: of the starts of runs, and of what follows on them.
+        2 * self.ids[&(row.to, model.kinds[row.kind as usize].bytes)]
     }
 }

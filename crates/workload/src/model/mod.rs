@@ -22,7 +22,10 @@ mod plain;
 mod reuse;
 mod schedule;
 mod stack;
+mod steering;
 mod strata;
+#[cfg(test)]
+mod tests;
 
 pub use arrivals::{GapBucket, Gaps, HyperExponential};
 pub use fit::{FitError, FitOptions, ModelFitter};
@@ -36,7 +39,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// The `schema` of the models that this version writes and reads.
-pub const MODEL_SCHEMA: &str = "forebay-model/1";
+pub const MODEL_SCHEMA: &str = "forebay.model/1";
 
 /// What was fitted, in numbers that need no generation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -120,6 +123,10 @@ pub struct StateModel {
     pub bytes: u64,
     /// Mean bytes from a jump into the range until the next one: how long runs are.
     pub run_bytes: u64,
+    /// How many zones of 1 MiB of the range were used, estimated.
+    pub zones: u64,
+    /// How many bytes of it were used, estimated.
+    pub new_bytes: u64,
 }
 
 /// How a request's address follows from those before it.
@@ -132,44 +139,55 @@ pub enum Link {
     Follow = 1,
     /// It starts where one of the sixteen requests before that ended: one of several interleaved streams goes on.
     Resume = 2,
+    /// It starts where one of the sixteen requests before it started: the same range again.
+    Again = 3,
 }
 
-/// A transition with its features; on paper an array `[from, to, kind, link, requests, gap_us]`.
+/// A transition with its features; on paper an array `[from, from_kind, to, kind, link, long, requests, gap_us]`, where -1 stands for
+/// [`ANY`].
+///
+/// What is too rare to be kept apart is summed: first over the kind before, then over the state before. A row whose `to` is any
+/// says how many requests left its `from` by such summed rows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "TransitionRow", into = "TransitionRow")]
 pub struct Transition {
-    /// The state before; [`Transition::ANY`] for what was too rare to be kept apart: it may follow on any state.
+    /// The state before, or any.
     pub from: u32,
+    /// The kind of the request before, or any.
+    pub from_kind: u32,
     /// The state that the request is in.
     pub to: u32,
     /// Its type and size: an index into the kinds.
     pub kind: u32,
     /// Whether it is random.
     pub link: Link,
+    /// Whether it came after a long inter-arrival time.
+    pub long: bool,
     /// How many requests took this transition: its probability times those that left `from`.
     pub requests: u64,
     /// Mean inter-arrival time in microseconds.
     pub gap_us: f64,
 }
 
-type TransitionRow = (i64, u32, u32, Link, u64, f64);
+/// Any state, or any kind.
+pub const ANY: u32 = u32::MAX;
 
-impl Transition {
-    /// Any state.
-    pub const ANY: u32 = u32::MAX;
-}
+type TransitionRow = (i64, i64, i64, u32, Link, u8, u64, f64);
 
 impl From<TransitionRow> for Transition {
-    fn from((from, to, kind, link, requests, gap_us): TransitionRow) -> Transition {
-        let from = u32::try_from(from).unwrap_or(Transition::ANY);
-        Transition { from, to, kind, link, requests, gap_us }
+    fn from((from, from_kind, to, kind, link, long, requests, gap_us): TransitionRow) -> Transition {
+        let index = |value: i64| u32::try_from(value).unwrap_or(ANY);
+        let (from, from_kind, to) = (index(from), index(from_kind), index(to));
+        Transition { from, from_kind, to, kind, link, long: long != 0, requests, gap_us }
     }
 }
 
 impl From<Transition> for TransitionRow {
     fn from(row: Transition) -> TransitionRow {
-        let from = if row.from == Transition::ANY { -1 } else { i64::from(row.from) };
-        (from, row.to, row.kind, row.link, row.requests, row.gap_us)
+        let index = |value: u32| if value == ANY { -1 } else { i64::from(value) };
+        let gap_us = (row.gap_us * 1e3).round() / 1e3;
+        let long = u8::from(row.long);
+        (index(row.from), index(row.from_kind), index(row.to), row.kind, row.link, long, row.requests, gap_us)
     }
 }
 
@@ -181,6 +199,10 @@ pub struct Phase {
     pub requests: u64,
     /// Its inter-arrival times.
     pub gaps: Gaps,
+    /// Sampled blocks of all its requests that were used for the first time.
+    pub new: u64,
+    /// The other blocks, by their distance: what the generated trace is steered by.
+    pub depths: Vec<DepthBucket>,
     /// Its chain.
     pub transitions: Vec<Transition>,
 }
@@ -298,7 +320,7 @@ impl Model {
             }
         }
         for (at, phase) in self.phases.iter().enumerate() {
-            if phase.transitions.iter().all(|row| row.requests == 0) {
+            if phase.transitions.iter().all(|row| row.requests == 0 || row.to == ANY) {
                 return wrong(
                     format!("phases[{at}].transitions"),
                     &"without requests",
@@ -307,10 +329,15 @@ impl Model {
             }
             for (row_at, row) in phase.transitions.iter().enumerate() {
                 let field = || format!("phases[{at}].transitions[{row_at}]");
-                if row.from != Transition::ANY {
-                    below(field(), row.from, self.states.len())?;
+                for (index, length) in [
+                    (row.from, self.states.len()),
+                    (row.from_kind, self.kinds.len()),
+                    (row.to, self.states.len()),
+                ] {
+                    if index != ANY {
+                        below(field(), index, length)?;
+                    }
                 }
-                below(field(), row.to, self.states.len())?;
                 below(field(), row.kind, self.kinds.len())?;
                 finite(field(), row.gap_us)?;
                 if row.requests > 1 << 60 {

@@ -10,9 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// The most blocks that are followed: about 16 MB.
 const FOLLOWED_MAX: u64 = 1 << 18;
-/// Followed blocks per request on average, above which fewer are followed: what keeps the fit above a million requests a second.
-const FOLLOWED_PER_REQUEST: u64 = 4;
-/// Followed uses before the average counts.
+/// Followed uses before their average counts.
 const FOLLOWED_MIN: u64 = 1 << 16;
 
 /// A range of stack distances in blocks, the block itself included; on paper an array `[from, to, blocks]`.
@@ -94,13 +92,22 @@ pub(crate) struct Distances {
     scale: u64,
     uses: u64,
     requests: u64,
+    /// Followed uses per request on average, above which fewer are followed.
+    per_request: f64,
     /// First uses, each counting the scale of its time.
     new: u64,
 }
 
 impl Distances {
-    pub(crate) fn new() -> Distances {
-        Distances { lru: ExactLru::new(), threshold: u64::MAX, scale: 1, uses: 0, requests: 0, new: 0 }
+    /// Nothing seen yet; `per_request` uses are followed per request on average, which bounds the time.
+    pub(crate) fn new(per_request: f64) -> Distances {
+        let lru = ExactLru::new();
+        Distances { lru, threshold: u64::MAX, scale: 1, uses: 0, requests: 0, per_request, new: 0 }
+    }
+
+    /// 1 / the share of blocks that are followed.
+    pub(crate) fn scale(&self) -> u64 {
+        self.scale
     }
 
     /// The share of blocks that are followed.
@@ -133,7 +140,7 @@ impl Distances {
                 Some(distance) => found(depth_bucket(distance * self.scale - self.scale / 2)),
             }
         }
-        let dear = self.uses > FOLLOWED_MIN && self.uses > self.requests * FOLLOWED_PER_REQUEST;
+        let dear = self.uses > FOLLOWED_MIN && self.uses as f64 > self.requests as f64 * self.per_request;
         if self.lru.footprint_blocks() > FOLLOWED_MAX || dear {
             self.halve();
         }
@@ -169,7 +176,7 @@ mod tests {
     /// A loop over a million blocks: far more than are followed. Every reuse lies a million blocks deep.
     #[test]
     fn a_sample_is_taken_where_there_are_too_many_blocks() {
-        let mut distances = Distances::new();
+        let mut distances = Distances::new(4.0);
         let (mut new, mut near, mut others) = (0, 0, 0);
         for round in 0..3 {
             for block in 0..1_000_000u64 {
@@ -187,11 +194,11 @@ mod tests {
 
     #[test]
     fn large_requests_are_sampled_for_time() {
-        let mut distances = Distances::new();
+        let mut distances = Distances::new(4.0);
         for request in 0..20_000u64 {
             distances.request(request % 10 * 256..request % 10 * 256 + 256, |_| ());
         }
-        assert!(distances.uses <= 20_000 * (FOLLOWED_PER_REQUEST + 1), "{}", distances.uses);
+        assert!(distances.uses <= 20_000 * 5, "{}", distances.uses);
         assert!((distances.footprint() as f64 / 2_560.0 - 1.0).abs() < 0.01, "{}", distances.footprint());
     }
 }

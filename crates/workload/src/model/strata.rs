@@ -22,7 +22,7 @@ impl Strata {
     /// The next number.
     #[inline]
     pub(crate) fn next(&mut self, random: &mut Random) -> f64 {
-        if self.drawn % STRATA == 0 {
+        if self.drawn.is_multiple_of(STRATA) {
             let bits: u32 = random.random();
             (self.factor, self.shift) = (bits | 1, bits >> 16);
         }

@@ -1,5 +1,6 @@
 //! `forebay repro`: evaluations of published papers, run again.
 
+mod dcio;
 mod hybrid_store;
 mod presto;
 
@@ -9,12 +10,14 @@ use crate::failure::Failure;
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum ReproCommand {
     // Its help is that of its arguments, at length.
+    Dcio(dcio::DcioArgs),
     HybridStore(hybrid_store::HybridStoreArgs),
     Presto(presto::PrestoArgs),
 }
 
 pub(crate) fn run(command: ReproCommand) -> Result<(), Failure> {
     match command {
+        ReproCommand::Dcio(args) => dcio::run(&args),
         ReproCommand::HybridStore(args) => hybrid_store::run(&args),
         ReproCommand::Presto(args) => presto::run(&args),
     }

@@ -1,0 +1,173 @@
+//! `forebay model fit`: a trace becomes a model.
+
+use crate::failure::{Context, Failure};
+use crate::input::{self, InputArgs};
+use crate::output::{count, say, write_file};
+use forebay_trace::{Request, TraceReader, VolumeIndex};
+use forebay_units::BlockSize;
+use forebay_workload::model::{FitOptions, Model, ModelFitter};
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+/// Fit a model to a trace.
+///
+/// The hierarchical Markov model of "Storage I/O Generation and Replay for Datacenter Applications" (2011), with phases, bursts and reuse
+/// beyond it: small, readable JSON, with no address of the trace but ranges and no name of a volume. One pass, in memory that does not grow
+/// with the trace's length; blocks are sampled where there are too many, and the model says so. Requests whose time steps back count as
+/// arriving with the one before them.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FitArgs {
+    #[command(flatten)]
+    input: InputArgs,
+
+    /// The file to write the model to, `-` for standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+
+    /// Fit only to this volume, by its name in the trace; may be repeated [default: all]
+    #[arg(long, value_name = "NAME")]
+    volume: Vec<String>,
+
+    /// Split each volume in 4^LEVEL ranges [range: 0 to 5; default: the first level at which the IOPS of a simulated disk
+    /// change by less than 2 %]
+    #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(u32).range(0..=5))]
+    level: Option<u32>,
+
+    /// Kinds of time at most, each with a chain of its own
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=16))]
+    phases: u32,
+
+    /// Segments of the intensity over time at most
+    #[arg(long, value_name = "N", default_value_t = 2_048, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    segments: u32,
+
+    /// Transitions that are kept apart at most; rarer ones are summed
+    #[arg(long, value_name = "N", default_value_t = 8_192, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    transitions: u32,
+}
+
+pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
+    let options = FitOptions {
+        level: args.level,
+        phases_max: args.phases as usize,
+        segments_max: args.segments as usize,
+        transitions_max: args.transitions as usize,
+        ..FitOptions::default()
+    };
+    let mut reader = input::open_trace(&args.input, BlockSize::DEFAULT)?;
+    let model = fit(&mut reader, options, &args.volume)?;
+    let mut text = serde_json::to_string(&model).context("the model cannot be written as JSON")?;
+    text = lines(&text);
+    if args.output.as_os_str() == "-" {
+        let mut output = crate::output::Output::new();
+        output.text(&text)?;
+        output.finish()?;
+    } else {
+        write_file(&args.output, &text)?;
+    }
+    tell(&model, text.len());
+    Ok(())
+}
+
+/// Fits a model to what `reader` yields, of the volumes named only if any are.
+pub(crate) fn fit(
+    reader: &mut TraceReader,
+    options: FitOptions,
+    volumes: &[String],
+) -> Result<Model, Failure> {
+    let mut fitter = ModelFitter::new(options);
+    let mut batch = Vec::new();
+    // Numbers of the chosen volumes, in the order in which they appear.
+    let mut chosen: HashMap<VolumeIndex, Option<VolumeIndex>> = HashMap::new();
+    let mut found = 0;
+    while reader.next_batch(&mut batch).map_err(input::trace_failure)? > 0 {
+        if !volumes.is_empty() {
+            batch.retain_mut(|request: &mut Request| {
+                let number = chosen.entry(request.volume).or_insert_with(|| {
+                    let wanted = volumes.iter().any(|name| name == reader.volume_name(request.volume));
+                    found += u32::from(wanted);
+                    wanted.then(|| VolumeIndex(found - 1))
+                });
+                request.volume = number.unwrap_or_default();
+                number.is_some()
+            });
+        }
+        fitter.requests(&batch)?;
+    }
+    if let Some(name) = volumes.iter().find(|name| !reader.volumes().contains(name)) {
+        return Err(Failure::new(format!("the trace has no volume `{name}`"))
+            .with_hint("`forebay trace info` lists the volumes"));
+    }
+    Ok(fitter.finish()?)
+}
+
+/// JSON with the entries of its top level, and of its lists, on lines of their own: readable, and no larger than it must be.
+fn lines(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + text.len() / 20);
+    let (mut depth, mut in_text, mut escaped) = (0, false, false);
+    for character in text.chars() {
+        out.push(character);
+        if in_text {
+            in_text = escaped || character != '"';
+            escaped = !escaped && character == '\\';
+            continue;
+        }
+        match character {
+            '"' => in_text = true,
+            '{' | '[' => {
+                depth += 1;
+                if depth <= 2 {
+                    out.push('\n');
+                }
+            }
+            '}' | ']' => depth -= 1,
+            ',' if depth <= 2 => out.push('\n'),
+            _ => {}
+        }
+    }
+    out.push('\n');
+    out
+}
+
+/// Says what was fitted, and what was not.
+fn tell(model: &Model, bytes: usize) {
+    let about = &model.about;
+    say(format_args!(
+        "{} requests: level {}, {} states, {} phases, {} segments, {} bytes",
+        count(about.requests),
+        model.level,
+        count(model.states.len() as u64),
+        model.phases.len(),
+        count(model.schedule.len() as u64),
+        count(bytes as u64)
+    ));
+    if about.sampled < 1.0 {
+        say(format_args!("reuse is that of one block in {}", (1.0 / about.sampled).round()));
+    }
+    if !about.timed {
+        say(
+            "the trace has no times: the model has none either, and generating from it takes --requests or --rate",
+        );
+    } else if about.resolution_ns >= 1_000_000_000 {
+        say(format_args!(
+            "all times are multiples of {}: so are those that the model generates",
+            forebay_units::Nanos(about.resolution_ns)
+        ));
+    }
+    if about.stepped_back > 0 {
+        say(format_args!("{} requests step back in time", count(about.stepped_back)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_break_where_lists_do_and_change_nothing_else() {
+        let text = r#"{"a":[[1,2],{"b":"x,[\"y"}],"c":3}"#;
+        let broken = lines(text);
+        assert_eq!(broken.replace('\n', ""), text);
+        assert_eq!(broken.lines().count(), 5, "{broken}");
+    }
+}

@@ -1,0 +1,54 @@
+//! `forebay model`: descriptions of workloads that can stand in for traces.
+
+pub(crate) mod compare;
+mod fit;
+mod generate;
+mod show;
+
+use crate::failure::{Context, Failure};
+use forebay_workload::model::Model;
+use std::path::Path;
+
+/// What can be done with a model.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum ModelCommand {
+    Fit(fit::FitArgs),
+    Show(show::ShowArgs),
+    Generate(generate::GenerateArgs),
+    Compare(compare::CompareArgs),
+}
+
+/// Runs `command` to its end.
+pub(crate) fn run(command: ModelCommand) -> Result<(), Failure> {
+    match command {
+        ModelCommand::Fit(args) => fit::run(&args),
+        ModelCommand::Show(args) => show::run(&args),
+        ModelCommand::Generate(args) => generate::run(&args),
+        ModelCommand::Compare(args) => compare::run(&args),
+    }
+}
+
+/// The model in the file at `path`.
+pub(crate) fn read(path: &Path) -> Result<Model, Failure> {
+    let file = path.display();
+    let text = std::fs::read_to_string(path).context(format_args!("cannot read `{file}`"))?;
+    // The version first: what another version calls its fields is no error of the file.
+    #[derive(serde::Deserialize)]
+    struct Schema {
+        schema: Option<String>,
+    }
+    let wanted = forebay_workload::model::MODEL_SCHEMA;
+    if let Ok(Schema { schema }) = serde_json::from_str(&text)
+        && schema.as_deref() != Some(wanted)
+    {
+        let found = schema.map_or_else(|| "no `schema`".to_owned(), |schema| format!("schema `{schema}`"));
+        return Err(Failure::new(format!("`{file}` has {found}: expected `{wanted}`"))
+            .with_hint("fit the model again with `forebay model fit`"));
+    }
+    let model: Model = serde_json::from_str(&text).map_err(|error| {
+        Failure::new(format!("`{file}` is no model: {error}"))
+            .with_hint("docs/reference/model.md describes the format")
+    })?;
+    model.check().context(format_args!("`{file}`"))?;
+    Ok(model)
+}

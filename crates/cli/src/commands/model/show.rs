@@ -1,0 +1,200 @@
+//! `forebay model show`: a model for people.
+
+use crate::failure::{Context, Failure};
+use crate::output::{Output, bytes, count, say, write_file};
+use forebay_report::{Arrow, Diagram, Report, State, Table};
+use forebay_units::Nanos;
+use forebay_workload::model::{Model, PlainTransition, plain_transitions};
+use std::path::PathBuf;
+
+/// Show a model: its states and transitions, and what it knows beyond them.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ShowArgs {
+    /// The model, as `forebay model fit` wrote it
+    #[arg(value_name = "MODEL")]
+    model: PathBuf,
+
+    /// How many transitions are shown, the likeliest first
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    transitions: usize,
+
+    /// Draw the state diagram into this SVG file
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    svg: Option<PathBuf>,
+
+    /// Write tables and state diagram to this self-contained HTML file
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    report: Option<PathBuf>,
+}
+
+/// States of a diagram; the busiest, as more are not seen apart.
+const STATES_DRAWN: usize = 32;
+
+pub(crate) fn run(args: &ShowArgs) -> Result<(), Failure> {
+    let model = super::read(&args.model)?;
+    let transitions = plain_transitions(&model);
+    let tables =
+        [about(&model), states(&model, &transitions), listed(&model, &transitions, args.transitions)];
+    let mut output = Output::new();
+    for (at, table) in tables.iter().enumerate() {
+        if at > 0 {
+            output.line("")?;
+        }
+        output.table(table)?;
+    }
+    output.finish()?;
+    let diagram = diagram(&model, &transitions);
+    if let Some(path) = &args.svg {
+        write_file(path, &diagram.to_svg())?;
+        say(format_args!("state diagram written to {}", path.display()));
+    }
+    if let Some(path) = &args.report {
+        let subtitle = format!("{} requests in {}", count(model.about.requests), span(&model));
+        let mut report = Report::new("Model of a workload", subtitle).diagram(diagram);
+        for table in tables {
+            report = report.table(table);
+        }
+        write_file(path, &report.to_html().context("the report cannot be written")?)?;
+        say(format_args!("report written to {}", path.display()));
+    }
+    Ok(())
+}
+
+fn span(model: &Model) -> String {
+    if model.about.timed {
+        Nanos::from_secs_f64(model.about.seconds).to_string()
+    } else {
+        "no time".to_owned()
+    }
+}
+
+fn about(model: &Model) -> Table {
+    let mut table = Table::new(["what", ">value", "remark"]).with_caption("Model");
+    let about = &model.about;
+    table.push(["requests".to_owned(), count(about.requests), format!("in {}", span(model))]);
+    table.push(["volumes".to_owned(), count(model.volumes.len() as u64), weights(model)]);
+    let levels: Vec<String> =
+        model.levels.iter().map(|level| format!("{}: {:.0}/s", level.level, level.iops)).collect();
+    table.push(["level".to_owned(), model.level.to_string(), levels.join(", ")]);
+    table.push(["states".to_owned(), count(model.states.len() as u64), String::new()]);
+    table.push(["types and sizes".to_owned(), count(model.kinds.len() as u64), String::new()]);
+    for (at, phase) in model.phases.iter().enumerate() {
+        let h2 = &phase.gaps.hyper_exponential;
+        let share = phase.requests as f64 / about.requests.max(1) as f64 * 100.0;
+        let remark = format!(
+            "inter-arrival {:.3} ms, and {:.3} ms for {:.1} % of the requests; long after long {:.2}, after short {:.2}",
+            h2.short_us / 1e3,
+            h2.long_us / 1e3,
+            h2.long * 100.0,
+            h2.long_after_long,
+            h2.long_after_short
+        );
+        table.push([format!("phase {at}"), format!("{share:.1} %"), remark]);
+    }
+    let sampled = format!("{:.2} % of the blocks were followed", about.sampled * 100.0);
+    table.push([
+        "footprint".to_owned(),
+        bytes(about.footprint_blocks.saturating_mul(model.block_bytes)),
+        sampled,
+    ]);
+    table.push([
+        "segments".to_owned(),
+        count(model.schedule.len() as u64),
+        "of the intensity over time".to_owned(),
+    ]);
+    table
+}
+
+fn weights(model: &Model) -> String {
+    let shown: Vec<String> =
+        model.volumes.iter().take(4).map(|volume| format!("{:.1} %", volume.weight * 100.0)).collect();
+    if model.volumes.len() > shown.len() { shown.join(", ") + ", ..." } else { shown.join(", ") }
+}
+
+/// The share of requests in each state.
+fn shares(model: &Model, transitions: &[PlainTransition]) -> Vec<f64> {
+    let mut shares = vec![0.0; model.states.len()];
+    transitions.iter().for_each(|row| shares[row.to as usize] += row.probability);
+    shares
+}
+
+fn name(model: &Model, state: u32) -> String {
+    let range = &model.states[state as usize];
+    let volume = if model.volumes.len() > 1 { format!("{}:", range.volume) } else { String::new() };
+    format!("{volume}{}", bytes(range.first_byte))
+}
+
+fn states(model: &Model, transitions: &[PlainTransition]) -> Table {
+    let mut table =
+        Table::new(["state", ">volume", ">from", ">size", ">used", ">requests"]).with_caption("States");
+    let shares = shares(model, transitions);
+    let mut order: Vec<usize> = (0..model.states.len()).collect();
+    order.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]).then(a.cmp(&b)));
+    for &at in order.iter().take(STATES_DRAWN) {
+        let state = &model.states[at];
+        table.push([
+            at.to_string(),
+            state.volume.to_string(),
+            bytes(state.first_byte),
+            bytes(state.bytes),
+            bytes(state.new_bytes),
+            format!("{:.1} %", shares[at] * 100.0),
+        ]);
+    }
+    table
+}
+
+fn listed(model: &Model, transitions: &[PlainTransition], most: usize) -> Table {
+    let mut table = Table::new([
+        "from",
+        "to",
+        ">probability",
+        ">reads",
+        ">random",
+        ">size",
+        ">of them",
+        ">inter-arrival",
+    ])
+    .with_caption("Transitions");
+    for row in transitions.iter().take(most) {
+        table.push([
+            name(model, row.from),
+            name(model, row.to),
+            format!("{:.2} %", row.probability * 100.0),
+            format!("{:.0} %", row.reads * 100.0),
+            format!("{:.0} %", row.random * 100.0),
+            bytes(row.size.0),
+            format!("{:.0} %", row.size.1 * 100.0),
+            format!("{:.3} ms", row.gap_us / 1e3),
+        ]);
+    }
+    table
+}
+
+fn diagram(model: &Model, transitions: &[PlainTransition]) -> Diagram {
+    let shares = shares(model, transitions);
+    let mut drawn: Vec<usize> = (0..model.states.len()).collect();
+    drawn.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]).then(a.cmp(&b)));
+    drawn.truncate(STATES_DRAWN);
+    drawn.sort_unstable();
+    let place = |state: u32| drawn.binary_search(&(state as usize)).ok();
+    let arrows = transitions
+        .iter()
+        .filter_map(|row| {
+            let detail = format!(
+                "{} to {}: {:.2} %, {:.0} % reads, {:.0} % random, {} ({:.0} %), {:.3} ms",
+                name(model, row.from),
+                name(model, row.to),
+                row.probability * 100.0,
+                row.reads * 100.0,
+                row.random * 100.0,
+                bytes(row.size.0),
+                row.size.1 * 100.0,
+                row.gap_us / 1e3
+            );
+            Some(Arrow { from: place(row.from)?, to: place(row.to)?, share: row.probability, detail })
+        })
+        .collect();
+    let states = drawn.iter().map(|&at| State { label: name(model, at as u32), share: shares[at] }).collect();
+    Diagram { title: format!("State diagram, level {}", model.level), states, arrows }
+}

@@ -1,0 +1,131 @@
+//! How the validation is shown.
+
+use super::validate::{Found, TraceFound};
+use crate::commands::model::compare::{deviation, table};
+use crate::failure::Failure;
+use crate::output::{Output, count};
+use forebay_report::{Report, Table};
+
+/// The paper's table I: metric as ours is called, its original and synthetic values, and its deviation.
+const PUBLISHED: [(&str, &str, &str, &str); 7] = [
+    ("read-write", "1.8:1", "1.8:1", "0 %"),
+    ("random", "83.67 %", "82.51 %", "-1.38 %"),
+    ("sizes", "8K(87 %) 64K(7.4 %) 1K(1.6 %)", "8K(88 %) 64K(7.8 %) 1K(1.7 %)", "0.33 %"),
+    ("thread-weights", "19 % 11.6 %", "19 % 11.68 %", "0 to 0.05 %"),
+    ("inter-arrival", "4.63 ms", "4.78 ms", "3.1 %"),
+    ("iops", "255.14", "263.27", "3.1 %"),
+    ("latency", "8.09 ms", "8.48 ms", "4.8 %"),
+];
+
+fn published() -> Table {
+    let mut table = Table::new(["metric", "original", "synthetic", ">deviation"])
+        .with_caption("The paper's table I (Messenger)");
+    for (metric, original, synthetic, deviation) in PUBLISHED {
+        table.push([metric, original, synthetic, deviation]);
+    }
+    table
+}
+
+/// A row per trace.
+fn overview(found: &Found) -> Table {
+    let mut table = Table::new([
+        "trace",
+        ">requests",
+        ">level",
+        ">model",
+        ">run to run",
+        "beyond",
+        ">curve",
+        ">plain",
+        ">no locality",
+        ">latency",
+        ">plain",
+        ">no locality",
+    ])
+    .with_caption(
+        "Every trace: rows beyond their bounds; error of the hit ratio curve, and of the latency on disks",
+    );
+    for trace in &found.traces {
+        let of = |comparison: &forebay_workload::compare::Comparison, metric: &str| {
+            comparison.rows.iter().find(|row| row.metric == metric).map_or_else(|| "-".to_owned(), deviation)
+        };
+        table.push([
+            trace.name.clone(),
+            count(trace.requests),
+            trace.level.to_string(),
+            format!("{} kB", trace.model_bytes.div_ceil(1_000)),
+            format!("{:+.3} %", trace.run_to_run),
+            beyond(trace),
+            of(&trace.model, "hit-ratio-curve"),
+            of(&trace.plain, "hit-ratio-curve"),
+            of(&trace.without_locality, "hit-ratio-curve"),
+            of(&trace.model, "latency"),
+            of(&trace.plain, "latency"),
+            of(&trace.without_locality, "latency"),
+        ]);
+    }
+    table
+}
+
+fn beyond(trace: &TraceFound) -> String {
+    use forebay_workload::compare::Verdict;
+    if !trace.model.judged {
+        return "not judged".to_owned();
+    }
+    let rows = trace.model.rows.iter().filter(|row| row.verdict == Verdict::Beyond);
+    let names: Vec<&str> = rows.map(|row| row.metric).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+fn levels(found: &Found) -> Table {
+    let mut table =
+        Table::new(["trace", ">chosen", "requests/s by level (states)"]).with_caption("Choice of the level");
+    for trace in &found.traces {
+        let steps: Vec<String> = trace
+            .levels
+            .iter()
+            .map(|level| format!("{}: {:.1} ({})", level.level, level.iops, level.states))
+            .collect();
+        table.push([trace.name.clone(), trace.level.to_string(), steps.join(", ")]);
+    }
+    table
+}
+
+fn left_out(found: &Found) -> Option<Table> {
+    let mut table = Table::new(["file", "why"]).with_caption("Left out");
+    for (name, reason) in &found.left_out {
+        table.push([name.clone(), reason.clone()]);
+    }
+    (!found.left_out.is_empty()).then_some(table)
+}
+
+pub(super) fn print(found: &Found, output: &mut Output) -> Result<(), Failure> {
+    output.table(&published())?;
+    for trace in found.traces.iter().filter(|trace| trace.model.judged) {
+        output.line(format_args!("\n{}\n", trace.name))?;
+        output.table(&table(&trace.model))?;
+    }
+    for table in [Some(overview(found)), Some(levels(found)), left_out(found)].into_iter().flatten() {
+        output.line("")?;
+        output.table(&table)?;
+    }
+    Ok(())
+}
+
+pub(super) fn report(found: &Found) -> Report {
+    let subtitle = format!("{} traces, seed {}", found.traces.len(), found.seed);
+    let mut report = Report::new("Storage I/O generation and replay, run again", subtitle)
+        .table(published())
+        .table(overview(found))
+        .table(levels(found));
+    for trace in &found.traces {
+        report = report
+            .heading(trace.name.clone())
+            .paragraph(format!("{} requests in {:.0} s.", count(trace.requests), trace.seconds))
+            .table(table(&trace.model));
+    }
+    match left_out(found) {
+        Some(table) => report.table(table),
+        None => report,
+    }
+}

@@ -1,0 +1,131 @@
+//! Writing traces: to a file that appears only when it is whole, or to standard output.
+
+use crate::failure::{Context, Failure};
+use crate::input::trace_failure;
+use crate::output::{Output, count, output_failure, say};
+use forebay_trace::{Request, TraceReader, TraceWriter, WriteFormat, Written};
+use forebay_workload::model::Generator;
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+/// Where requests come from.
+pub(crate) trait Requests {
+    /// Clears `out` and fills it with the next requests; how many, 0 at the end.
+    fn next_batch(&mut self, out: &mut Vec<Request>) -> Result<usize, Failure>;
+
+    /// The names of the volumes so far.
+    fn volumes(&self) -> &[String];
+}
+
+impl Requests for TraceReader {
+    fn next_batch(&mut self, out: &mut Vec<Request>) -> Result<usize, Failure> {
+        TraceReader::next_batch(self, out).map_err(trace_failure)
+    }
+
+    fn volumes(&self) -> &[String] {
+        TraceReader::volumes(self)
+    }
+}
+
+impl Requests for Generator {
+    fn next_batch(&mut self, out: &mut Vec<Request>) -> Result<usize, Failure> {
+        Ok(Generator::next_batch(self, out))
+    }
+
+    fn volumes(&self) -> &[String] {
+        Generator::volumes(self)
+    }
+}
+
+/// Refuses to write where nobody would want it: over a file, or binary to a terminal.
+pub(crate) fn check(target: &Path, format: WriteFormat, force: bool) -> Result<(), Failure> {
+    if target.as_os_str() == "-" {
+        if io::stdout().is_terminal() && matches!(format, WriteFormat::Forebay | WriteFormat::OracleGeneral) {
+            return Err(Failure::usage("a binary trace is not written to a terminal")
+                .with_hint("name a file with --output FILE"));
+        }
+    } else if !force && target.exists() {
+        return Err(
+            Failure::new(format!("`{}` exists", target.display())).with_hint("replace it with --force")
+        );
+    }
+    Ok(())
+}
+
+/// Writes all of `requests` to `target`, `-` for standard output, and says what became of them.
+pub(crate) fn write(requests: &mut impl Requests, target: &Path, format: WriteFormat) -> Result<(), Failure> {
+    if target.as_os_str() == "-" {
+        let written = copy(requests, format, Output::new())?.map_err(output_failure)?;
+        tell(&written, "standard output");
+        return Ok(());
+    }
+    // The name appears only when the content is whole: a trace that is cut short looks like a shorter trace. What is no file, as
+    // /dev/null, is written as it is.
+    let special = std::fs::metadata(target).is_ok_and(|metadata| !metadata.is_file());
+    let partial = if special {
+        target.to_path_buf()
+    } else {
+        let mut partial = target.as_os_str().to_owned();
+        partial.push(".partial");
+        PathBuf::from(partial)
+    };
+    match write_into(requests, format, &partial, target) {
+        Ok(written) => {
+            tell(&written, &target.display().to_string());
+            Ok(())
+        }
+        Err(failure) => {
+            if !special {
+                // What cannot be removed is left: the failure that led here matters more.
+                let _ = std::fs::remove_file(&partial);
+            }
+            Err(failure)
+        }
+    }
+}
+
+fn write_into(
+    requests: &mut impl Requests,
+    format: WriteFormat,
+    partial: &Path,
+    target: &Path,
+) -> Result<Written, Failure> {
+    let file = File::create(partial).context(format_args!("cannot create `{}`", partial.display()))?;
+    let written = copy(requests, format, BufWriter::with_capacity(256 << 10, file))?;
+    let written = written.context(format_args!("cannot write `{}`", partial.display()))?;
+    if partial != target {
+        std::fs::rename(partial, target).context(format_args!("cannot name `{}`", target.display()))?;
+    }
+    Ok(written)
+}
+
+/// Writes all of `requests` into `write`. The outer failure is the requests', the inner error the output's.
+fn copy(
+    requests: &mut impl Requests,
+    format: WriteFormat,
+    write: impl Write + 'static,
+) -> Result<io::Result<Written>, Failure> {
+    let mut writer = match TraceWriter::new(format, write) {
+        Ok(writer) => writer,
+        Err(error) => return Ok(Err(error)),
+    };
+    let mut batch = Vec::new();
+    while requests.next_batch(&mut batch)? > 0 {
+        if let Err(error) = writer.write(&batch, requests.volumes()) {
+            return Ok(Err(error));
+        }
+    }
+    Ok(writer.finish().map(|(_, written)| written))
+}
+
+/// Says what became of the requests.
+fn tell(written: &Written, place: &str) {
+    say(format_args!("{} requests written to {place}", count(written.requests)));
+    if written.left_out > 0 {
+        say(format_args!("{} requests left out: the format has no word for them", count(written.left_out)));
+    }
+    if written.widened > 0 {
+        say(format_args!("{} requests widened to whole sectors", count(written.widened)));
+    }
+}

@@ -1,0 +1,245 @@
+//! Models of workloads that are known, and of those that leave something to be desired.
+
+use super::*;
+use crate::compare::{Measured, Verdict, compare, curve_error};
+use crate::parametric::{Load, Pattern, Requests, Rhythm, Specification};
+use forebay_trace::{Request, VolumeIndex};
+use forebay_units::Nanos;
+
+fn load(volume: u32, pattern: Pattern, rate: f64) -> Load {
+    Load {
+        volume,
+        offset: 0,
+        bytes: 256 << 20,
+        rate,
+        rhythm: Rhythm::Poisson,
+        diurnal: None,
+        pattern,
+        sizes: vec![(3.0, 4_096), (1.0, 16_384)],
+        reads: 0.7,
+        from: Nanos::ZERO,
+        until: Nanos::MAX,
+    }
+}
+
+fn trace(loads: Vec<Load>, seconds: u64) -> Vec<Request> {
+    let volumes = vec![String::new(); 200];
+    let duration = Nanos::secs(seconds);
+    Requests::new(Specification { volumes, loads, presto: Vec::new(), duration }, 3).collect()
+}
+
+fn fit(requests: &[Request], options: FitOptions) -> Model {
+    let mut fitter = ModelFitter::new(options);
+    requests.chunks(1_000).for_each(|batch| fitter.requests(batch).unwrap());
+    fitter.finish().unwrap()
+}
+
+fn fast() -> FitOptions {
+    FitOptions { level: Some(2), ..FitOptions::default() }
+}
+
+fn generate(model: &Model, options: GenerateOptions) -> Vec<Request> {
+    let mut generator = Generator::new(model, &options).unwrap();
+    let (mut all, mut batch) = (Vec::new(), Vec::new());
+    while generator.next_batch(&mut batch) > 0 {
+        all.extend_from_slice(&batch);
+    }
+    all
+}
+
+fn seeded(seed: u64) -> GenerateOptions {
+    GenerateOptions { seed, ..GenerateOptions::default() }
+}
+
+fn measured(requests: &[Request]) -> Measured {
+    let mut measured = Measured::new();
+    measured.requests(requests);
+    measured.finish();
+    measured
+}
+
+#[test]
+fn a_known_workload_comes_out_again() {
+    let loads = vec![load(0, Pattern::Zipf(1.0), 60.0), load(1, Pattern::Sequential, 40.0)];
+    let original = trace(loads, 300);
+    let model = fit(&original, fast());
+    assert!(model.check().is_ok());
+    let synthetic = generate(&model, seeded(1));
+    assert_eq!(synthetic.len(), original.len());
+    assert!(synthetic.is_sorted_by_key(|request| request.time));
+    let [a, b] = [measured(&original), measured(&synthetic)];
+    let found = compare(&a, &b, [[None; 2]; 2]);
+    for (metric, bound) in
+        [("read-write", 0.5), ("random", 4.0), ("sizes", 1.0), ("iops", 0.1), ("thread-weights", 3.0)]
+    {
+        let deviation = found.deviation(metric).unwrap();
+        assert!(deviation.abs() < bound, "{metric} {deviation}");
+    }
+    assert!(found.rows.iter().all(|row| row.verdict == Verdict::NotJudged), "five minutes are not judged");
+    let error = curve_error(a.curve(), b.curve(), a.footprint_blocks());
+    let options = GenerateOptions { fidelity: Fidelity::Plain, ..seeded(1) };
+    let plain = measured(&generate(&model, options));
+    let plain_error = curve_error(a.curve(), plain.curve(), a.footprint_blocks());
+    assert!(error < 0.12 && error < plain_error / 2.0, "{error}, plain {plain_error}");
+    // Another seed gives another trace of the same intensity, the same seed the same.
+    let other = generate(&model, seeded(2));
+    assert!(other != synthetic && other.len() == synthetic.len());
+    assert_eq!(generate(&model, seeded(1)), synthetic);
+}
+
+#[test]
+fn intensity_and_duration_are_what_was_asked_for() {
+    let model = fit(&trace(vec![load(0, Pattern::Uniform, 100.0)], 60), fast());
+    let rate = |options: GenerateOptions| {
+        let all = generate(&model, options);
+        (all.len() as f64 / all[all.len() - 1].time.as_secs_f64(), all[all.len() - 1].time.as_secs_f64())
+    };
+    let original = model.requests() as f64 / model.seconds();
+    for (duration, intensity) in [(7, 1.0), (60, 2.0), (200, 1.0), (30, 0.5)] {
+        let options = GenerateOptions {
+            duration: Some(Nanos::secs(duration)),
+            intensity: Some(intensity),
+            ..seeded(1)
+        };
+        let (found, span) = rate(options);
+        assert!((found / (original * intensity) - 1.0).abs() < 0.01, "{duration} s x {intensity}: {found}");
+        assert!((span / duration as f64 - 1.0).abs() < 0.02, "{span} of {duration} s");
+    }
+    assert_eq!(generate(&model, GenerateOptions { requests: Some(77), ..seeded(1) }).len(), 77);
+}
+
+#[test]
+fn a_model_survives_its_file_and_holds_no_address() {
+    let original = trace(vec![load(0, Pattern::Zipf(0.8), 100.0)], 60);
+    let model = fit(&original, fast());
+    let text = serde_json::to_string(&model).unwrap();
+    let back: Model = serde_json::from_str(&text).unwrap();
+    assert!(back.check().is_ok());
+    assert_eq!(generate(&back, seeded(4)).len(), original.len());
+    // Ranges start at multiples of their size; nothing else is a place.
+    let step = model.states.iter().map(|state| state.bytes).max().unwrap();
+    assert!(model.states.iter().all(|state| state.first_byte % step == 0));
+    // Another seed puts the same workload at other places.
+    let starts = |seed| {
+        generate(&model, seeded(seed)).iter().map(|r| r.offset).collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_ne!(starts(1), starts(2));
+}
+
+#[test]
+fn models_that_do_not_hold_together_are_refused_by_field() {
+    let model = fit(&trace(vec![load(0, Pattern::Uniform, 100.0)], 10), fast());
+    let broken = |change: &dyn Fn(&mut Model)| {
+        let mut model = model.clone();
+        change(&mut model);
+        Generator::new(&model, &seeded(1)).unwrap_err().to_string()
+    };
+    for (change, wanted) in [
+        (
+            &(|m: &mut Model| m.schema = "x".into()) as &dyn Fn(&mut Model),
+            "`schema` is `x`: expected `forebay.model/1`",
+        ),
+        (&|m| m.phases[0].transitions[0].to = 999_999, "`phases[0].transitions[0]` is 999999"),
+        (&|m| m.schedule[0].seconds = f64::NAN, "`schedule[0]` is NaN"),
+        (&|m| m.states[0].volume = 3, "`states[0].volume` is 3: expected an index below 1"),
+        (&|m| m.kinds.clear(), "`kinds` is a list of 0"),
+        (&|m| m.phases[0].transitions.clear(), "without requests"),
+        (&|m| m.phases[0].gaps.long_from_us = -1.0, "`phases[0].gaps.hyper_exponential` is -1"),
+        (&|m| m.kinds[0].sectors = vec![(9, 1)], "`kinds[0].sectors` is 9"),
+    ] {
+        let message = broken(change);
+        assert!(message.contains(wanted), "{message}");
+    }
+    for options in [
+        GenerateOptions { intensity: Some(0.0), ..seeded(1) },
+        GenerateOptions { rate: Some(-1.0), ..seeded(1) },
+    ] {
+        assert!(matches!(Generator::new(&model, &options), Err(GenerateError::Option { .. })));
+    }
+}
+
+#[test]
+fn a_trace_without_times_gives_a_model_without_times() {
+    let mut original = trace(vec![load(0, Pattern::Uniform, 100.0)], 10);
+    original.iter_mut().for_each(|request| request.time = Nanos::ZERO);
+    let model = fit(&original, fast());
+    assert!(!model.about.timed && model.seconds() == 0.0);
+    let asked = |duration, requests, rate| {
+        Generator::new(&model, &GenerateOptions { duration, requests, rate, ..seeded(1) })
+    };
+    assert!(matches!(asked(Some(Nanos::secs(1)), None, None), Err(GenerateError::NoTimes)));
+    assert_eq!(asked(Some(Nanos::secs(2)), None, Some(50.0)).unwrap().remaining(), 100);
+    let all = generate(&model, GenerateOptions { requests: Some(10), rate: Some(100.0), ..seeded(1) });
+    assert_eq!(all[9].time.0 / 1_000_000, 100);
+    assert!(generate(&model, seeded(1)).iter().all(|request| request.time == Nanos::ZERO));
+}
+
+#[test]
+fn whole_seconds_stay_whole_and_steps_back_are_counted() {
+    let mut original = trace(vec![load(0, Pattern::Uniform, 100.0)], 60);
+    original.iter_mut().for_each(|request| request.time.0 -= request.time.0 % 1_000_000_000);
+    let model = fit(&original, fast());
+    assert_eq!((model.about.resolution_ns, model.about.stepped_back), (1_000_000_000, 0));
+    let synthetic = generate(&model, seeded(1));
+    assert!(synthetic.iter().all(|request| request.time.0 % 1_000_000_000 == 0));
+    assert_eq!(synthetic.len(), original.len());
+    original.swap(0, 5_000);
+    original.swap(10, 3_000);
+    let model = fit(&original, fast());
+    assert!(model.about.stepped_back > 0);
+    let synthetic = generate(&model, seeded(1));
+    assert!(synthetic.is_sorted_by_key(|request| request.time) && synthetic.len() == original.len());
+}
+
+#[test]
+fn a_single_request_and_none_at_all() {
+    assert_eq!(ModelFitter::new(fast()).finish(), Err(FitError::NoRequests));
+    let one = trace(vec![load(0, Pattern::Uniform, 100.0)], 1)[..1].to_vec();
+    let model = fit(&one, FitOptions::default());
+    let synthetic = generate(&model, seeded(1));
+    assert_eq!(
+        (synthetic.len(), synthetic[0].length, synthetic[0].operation),
+        (1, one[0].length, one[0].operation)
+    );
+}
+
+#[test]
+fn a_hundred_volumes_keep_their_weights() {
+    let loads = (0..100).map(|volume| load(volume, Pattern::Uniform, 1.0 + f64::from(volume))).collect();
+    let original = trace(loads, 5);
+    let model = fit(&original, fast());
+    assert_eq!(model.volumes.len(), 100);
+    let (a, b) = (measured(&original), measured(&generate(&model, seeded(1))));
+    let found = compare(&a, &b, [[None; 2]; 2]);
+    assert!(found.deviation("thread-weights").unwrap() < 0.3, "{:?}", found.deviation("thread-weights"));
+    let mut fitter = ModelFitter::new(fast());
+    let far = Request { volume: VolumeIndex(5_000), ..original[0] };
+    assert_eq!(fitter.requests(&[far]), Err(FitError::TooManyVolumes { max: 4_096 }));
+}
+
+#[test]
+fn only_writes_and_what_has_no_bytes() {
+    let mut original = trace(vec![Load { reads: 0.0, ..load(0, Pattern::Uniform, 100.0) }], 20);
+    for request in original.iter_mut().step_by(10) {
+        (request.operation, request.offset, request.length) = (Operation::Flush, 0, 0);
+    }
+    let synthetic = generate(&fit(&original, fast()), seeded(1));
+    let flushes =
+        |of: &[Request]| of.iter().filter(|r| r.operation == Operation::Flush && r.length == 0).count();
+    assert!(flushes(&synthetic).abs_diff(flushes(&original)) < 10);
+    assert!(synthetic.iter().all(|request| request.operation != Operation::Read));
+}
+
+/// Addresses up to the end of the number space: roots grow, cells stay in their tables.
+#[test]
+fn addresses_may_be_anywhere() {
+    let mut original = trace(vec![load(0, Pattern::Uniform, 100.0)], 10);
+    for (at, request) in original.iter_mut().enumerate() {
+        request.offset = forebay_units::mix64(at as u64) >> (at % 60) & !4_095;
+        request.offset = request.offset.min(u64::MAX - request.length);
+    }
+    let model = fit(&original, FitOptions { level: Some(5), ..FitOptions::default() });
+    assert!(model.check().is_ok());
+    let synthetic = generate(&model, seeded(1));
+    assert!(synthetic.iter().all(|request| request.offset.checked_add(request.length).is_some()));
+}
