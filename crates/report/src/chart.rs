@@ -95,7 +95,7 @@ pub struct Chart {
     /// The vertical axis.
     pub y: Axis,
     /// Counts below everything else; the axes must be linear.
-    pub cells: Option<Cells>,
+    pub cells: Option<Box<Cells>>,
     /// The lines, the first one drawn last (on top).
     pub series: Vec<Series>,
     /// Named stretches of the x axis.
@@ -181,7 +181,7 @@ impl Chart {
         let columns = cells.rows.iter().map(Vec::len).max().unwrap_or(0).max(1);
         self.x = self.x.with_range(0.0, cells.width * columns as f64);
         self.y = self.y.with_range(0.0, cells.height * cells.rows.len().max(1) as f64);
-        self.cells = Some(cells);
+        self.cells = Some(Box::new(cells));
         self
     }
 

@@ -11,6 +11,7 @@ pub mod parametric;
 pub mod presto;
 pub mod profile;
 pub mod statistics;
+pub mod study;
 
 pub use generator::{Arrivals, BlockPicker, Random, Scatter, ZipfRanks, exponential, random};
 pub use latency::{LatencyHistogram, LatencySnapshot};

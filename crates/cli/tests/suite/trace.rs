@@ -187,8 +187,12 @@ fn a_workload_is_described_in_a_table_in_json_and_in_a_report() {
         .collect();
     let path = file(&folder, "workload.csv", msr(&requests));
     let report = folder.path().join("report.html");
-    let stats = json("forebay.trace-stats/1", args(&[&"trace", &"stats", &"--json", &path, &"--report", &report]));
-    assert_eq!((&stats["requests"], &stats["reads"], &stats["writes"]), (&json!(2000), &json!(1500), &json!(500)));
+    let stats =
+        json("forebay.trace-stats/1", args(&[&"trace", &"stats", &"--json", &path, &"--report", &report]));
+    assert_eq!(
+        (&stats["requests"], &stats["reads"], &stats["writes"]),
+        (&json!(2000), &json!(1500), &json!(500))
+    );
     assert_eq!(stats["read_sizes"]["common"], json!([{ "bytes": 8192, "share": 1.0 }]));
     // Requests overlap by half, so that none begins where another ended.
     assert_eq!(stats["runs"]["random_share"], 1.0);
@@ -196,16 +200,28 @@ fn a_workload_is_described_in_a_table_in_json_and_in_a_report() {
     // A metronome: no variation, no dispersion where a window holds whole gaps.
     assert!(stats["gaps"]["squared_cv"].as_f64().unwrap() < 1e-9);
     assert_eq!(stats["heat"][0]["volume"], 0);
-    let total: u64 =
-        stats["heat"][0]["cells"].as_array().unwrap().iter().flat_map(|row| row.as_array().unwrap()).map(|cell| cell.as_u64().unwrap()).sum();
+    let total: u64 = stats["heat"][0]["cells"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|row| row.as_array().unwrap())
+        .map(|cell| cell.as_u64().unwrap())
+        .sum();
     assert_eq!(total, 2_000);
     let page = std::fs::read_to_string(&report).expect("the report was written");
-    assert!(page.contains("Requests per second") && page.contains("Where requests go") && page.ends_with("</html>\n"));
+    assert!(
+        page.contains("Requests per second")
+            && page.contains("Where requests go")
+            && page.ends_with("</html>\n")
+    );
     let table = succeed(args(&[&"trace", &"stats", &path]));
     assert!(table.contains("write size, mean") && table.contains("Hurst exponent"), "{table}");
     // Without times nothing is said of them.
     let timeless = file(&folder, "blocks.lis", "0 4 0 0\n8 2 0 1\n0 4 0 2\n");
-    let stats = json("forebay.trace-stats/1", args(&[&"trace", &"stats", &"--json", &"--format", &"arc-lis", &timeless]));
+    let stats = json(
+        "forebay.trace-stats/1",
+        args(&[&"trace", &"stats", &"--json", &"--format", &"arc-lis", &timeless]),
+    );
     assert_eq!((&stats["requests"], &stats["footprint_blocks"]), (&json!(3), &json!(6)));
     assert!(stats["span_s"].is_null() && stats["gaps"].is_null() && stats["burstiness"].is_null());
 }

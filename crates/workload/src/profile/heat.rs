@@ -42,13 +42,17 @@ impl HeatCounter {
     pub(super) fn add(&mut self, since_start: Nanos, offset: u64) {
         while since_start.0 / self.column >= COLUMNS as u64 {
             self.column *= 2;
-            let sum = |pair: &[[u64; ROWS]]| std::array::from_fn(|row| pair.iter().map(|cells| cells[row]).sum());
+            let sum =
+                |pair: &[[u64; ROWS]]| std::array::from_fn(|row| pair.iter().map(|cells| cells[row]).sum());
             self.cells = self.cells.chunks(2).map(sum).collect();
         }
         while offset / self.row >= ROWS as u64 {
             self.row *= 2;
             for cells in &mut self.cells {
-                *cells = std::array::from_fn(|row| if 2 * row < ROWS { cells[2 * row] + cells[2 * row + 1] } else { 0 });
+                *cells =
+                    std::array::from_fn(
+                        |row| if 2 * row < ROWS { cells[2 * row] + cells[2 * row + 1] } else { 0 },
+                    );
             }
         }
         let at = (since_start.0 / self.column) as usize;
@@ -60,7 +64,8 @@ impl HeatCounter {
 
     /// The grid without the empty rows at its end; `None` if nothing was counted.
     pub(super) fn finish(self, volume: usize) -> Option<HeatMap> {
-        let rows = 1 + self.cells.iter().filter_map(|cells| cells.iter().rposition(|cell| *cell > 0)).max()?;
+        let rows =
+            1 + self.cells.iter().filter_map(|cells| cells.iter().rposition(|cell| *cell > 0)).max()?;
         let row = |row: usize| self.cells.iter().map(|cells| cells[row]).collect();
         Some(HeatMap {
             volume,

@@ -46,7 +46,8 @@ pub fn find(counts: &[f64], bin_s: f64) -> Vec<Periodicity> {
             if cycles < CYCLES_MIN || per_period < BINS_PER_PERIOD_MIN {
                 return None;
             }
-            let (variance_share, confidence) = judge(&counts[..(cycles as f64 * per_period) as usize], cycles)?;
+            let (variance_share, confidence) =
+                judge(&counts[..(cycles as f64 * per_period) as usize], cycles)?;
             Some(Periodicity { period, period_s: *period_s, cycles, variance_share, confidence })
         })
         .collect()
@@ -73,8 +74,7 @@ fn judge(counts: &[f64], cycles: usize) -> Option<(f64, f64)> {
     let below = NEIGHBOURS.filter_map(|away| cycles.checked_sub(away)).filter(|frequency| *frequency > 0);
     let above = NEIGHBOURS.map(|away| cycles + away).filter(|frequency| 2 * frequency < counts.len());
     // Multiples of the frequency are part of the same period's shape.
-    let near: Vec<f64> =
-        below.chain(above).filter(|frequency| frequency % cycles != 0).map(&power).collect();
+    let near: Vec<f64> = below.chain(above).filter(|frequency| frequency % cycles != 0).map(&power).collect();
     let own = power(cycles);
     let around = near.iter().sum::<f64>() / near.len().max(1) as f64;
     let ratio = if around > 0.0 { own / around } else { f64::INFINITY };

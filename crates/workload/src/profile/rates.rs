@@ -175,7 +175,12 @@ impl RateCounter {
             working_sets: working_sets.collect(),
             bins: bins.collect(),
             peaks: peaks.collect(),
-            requests: self.bins.iter().take(whole).map(|bin| bin.requests.iter().sum::<u64>() as f64).collect(),
+            requests: self
+                .bins
+                .iter()
+                .take(whole)
+                .map(|bin| bin.requests.iter().sum::<u64>() as f64)
+                .collect(),
             bin_s,
             footprint_blocks,
         }

@@ -1,13 +1,13 @@
 //! Randomness and sequential runs.
 //!
 //! A request is sequential if it begins where an earlier one of its volume ended: the last one (strictly, as the DCIO paper's
-//! "random %" is read here), or one of the last [`STREAMS`], as several readers side by side interleave (ours).
+//! "random %" is read here), or one of the last 32, as several readers side by side interleave (ours).
 
 use forebay_trace::Request;
 use serde::Serialize;
 
 /// Streams that are followed on each volume (ours).
-pub const STREAMS: usize = 32;
+const STREAMS: usize = 32;
 
 /// Volumes that are followed (ours); of others every request counts as random.
 const VOLUMES_MAX: usize = 1 << 16;

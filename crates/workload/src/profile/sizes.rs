@@ -60,12 +60,17 @@ impl SizeCounter {
         });
         let median_bytes = median.map(|(size, _)| *size);
         sizes.sort_by_key(|(size, count)| (std::cmp::Reverse(*count), *size));
-        let share = |(bytes, count): &(u64, u64)| SizeShare { bytes: *bytes, share: *count as f64 / requests };
+        let share =
+            |(bytes, count): &(u64, u64)| SizeShare { bytes: *bytes, share: *count as f64 / requests };
         Sizes {
             mean_bytes: (self.requests > 0).then(|| self.bytes as f64 / requests),
             median_bytes,
             common: sizes.iter().take(TOLD).map(share).collect(),
-            uncounted_share: if self.requests > 0 { (self.requests - counted) as f64 / requests } else { 0.0 },
+            uncounted_share: if self.requests > 0 {
+                (self.requests - counted) as f64 / requests
+            } else {
+                0.0
+            },
         }
     }
 }

@@ -114,8 +114,11 @@ fn fractional_noise(hurst: f64, count: usize, seed: u64) -> Vec<f64> {
     let (mut values, mut coefficients) = (vec![normal()], Vec::new());
     let mut variance = 1.0;
     for at in 1..count {
-        let known: f64 =
-            coefficients.iter().enumerate().map(|(index, c): (usize, &f64)| c * covariances[at - 1 - index]).sum();
+        let known: f64 = coefficients
+            .iter()
+            .enumerate()
+            .map(|(index, c): (usize, &f64)| c * covariances[at - 1 - index])
+            .sum();
         let last = (covariances[at] - known) / variance;
         let before: Vec<f64> = coefficients.clone();
         for (index, coefficient) in coefficients.iter_mut().enumerate() {
@@ -195,7 +198,10 @@ fn planted_periods_are_found_and_none_is_invented() {
             .collect()
     };
     let found = period::find(&week(0.2, 0.5, 1), 64.0);
-    assert_eq!(found.iter().map(|found| (found.period, found.cycles)).collect::<Vec<_>>(), [("hour", 168), ("day", 7)]);
+    assert_eq!(
+        found.iter().map(|found| (found.period, found.cycles)).collect::<Vec<_>>(),
+        [("hour", 168), ("day", 7)]
+    );
     assert!(found.iter().all(|found| found.confidence > 0.99), "{found:?}");
     // Mean 20, so 20 of variance by chance; a wave of 0.5 adds (0.5 * 20)^2 / 2 = 50, one of 0.2 adds 8: 50 / 78 and 8 / 78.
     assert!((found[1].variance_share - 50.0 / 78.0).abs() < 0.03, "{found:?}");
@@ -203,7 +209,8 @@ fn planted_periods_are_found_and_none_is_invented() {
     // Without waves: 1 of 100 judgements may pass 0.99 by chance, and 4 of 60 would be too many.
     let mut invented = 0;
     for seed in 0..30 {
-        invented += period::find(&week(0.0, 0.0, seed), 64.0).iter().filter(|found| found.confidence > 0.99).count();
+        invented +=
+            period::find(&week(0.0, 0.0, seed), 64.0).iter().filter(|found| found.confidence > 0.99).count();
     }
     assert!(invented < 4, "{invented} of 60");
     // A trend is no period.
@@ -228,7 +235,11 @@ fn the_exponent_of_a_known_zipf_distribution_is_found() {
         let fit = popularity.zipf.unwrap();
         assert!((fit.exponent - theta).abs() < 0.05 && fit.r_squared > 0.97, "theta {theta}: {fit:?}");
         let expected: f64 = (1..=200).map(|rank| ranks.probability(rank)).sum();
-        assert!((popularity.hottest[1].1 - expected).abs() < 0.02, "{:?} and not {expected}", popularity.hottest);
+        assert!(
+            (popularity.hottest[1].1 - expected).abs() < 0.02,
+            "{:?} and not {expected}",
+            popularity.hottest
+        );
         assert!(reuse.share > 0.98 && popularity.sampling_rate == 1.0);
     }
 }

@@ -109,7 +109,8 @@ fn perform(args: &DemoArgs, stop: &AtomicBool) -> Result<Option<Outcome>, Failur
     let (players, samples, mut check) = drive.into_players();
     daemon.shutdown();
     for ((store, player), name) in stores.iter().zip(&players).zip([ORDERS, REPORTS]) {
-        let (compared, wrong) = stage::compare(store, player.shadow().expect("the demo checks what it reads"))?;
+        let (compared, wrong) =
+            stage::compare(store, player.shadow().expect("the demo checks what it reads"))?;
         check.bytes_compared_at_end += compared;
         if let Some(found) = wrong {
             check.wrong_volumes += 1;
