@@ -23,7 +23,7 @@ mod timer;
 
 pub use disk_group::{DiskGroupDevice, DiskGroupOrigin, VolumeBacking};
 pub use file::{FileOrigin, FileOriginOptions};
-pub use image::MemoryImage;
+pub use image::{MemoryImage, open_patiently};
 pub use memory::MemoryOrigin;
 pub use nbd::{ConnectError, NbdOrigin, NbdOriginOptions};
 pub use open_error::OpenError;

@@ -6,7 +6,9 @@
 //! thread that asks. It is *not* what judges whether bytes are right: partitions do.
 
 use forebay_cache::flash::{FlashDevice, FlashError, FlashTier, Opened, TierSettings};
-use forebay_origin::{CompletionSink, Origin, OriginCompletion, OriginError, OriginOperation, OriginRequest};
+use forebay_origin::{
+    CompletionSink, Origin, OriginCompletion, OriginError, OriginOperation, OriginRequest, open_patiently,
+};
 use forebay_ring::{FileError, FileIo, Operation, Threads};
 use forebay_units::{Bytes, mix64};
 use rustix::fs::{FlockOperation, OFlags, flock};
@@ -114,7 +116,8 @@ impl FlashStore {
     pub fn open(config: &FlashConfig) -> Result<FlashStore, FlashOpenError> {
         let threads = Threads::start("flash", THREADS_MAX)
             .map_err(|source| FlashOpenError::Io { path: config.path.clone(), source })?;
-        let device = Arc::new(FlashFile::open(config, &threads)?);
+        let is_locked = |error: &FlashOpenError| matches!(error, FlashOpenError::Locked { .. });
+        let device = Arc::new(open_patiently(|| FlashFile::open(config, &threads), is_locked)?);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let settings = TierSettings {
             segment_bytes: FLASH_SEGMENT_BYTES,

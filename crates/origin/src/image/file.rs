@@ -14,9 +14,33 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+
+/// How long a file may be in other hands before it is refused (ours). Who was killed lets go of it only when the system has ended what it
+/// had under way, which with io_uring is a moment after it is gone, and not before: until then it might still write. And udev
+/// locks a device when it has a look at it.
+const LOCK_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Opens something that is to be ours alone, and tries again for 3 s as long as somebody else has it.
+///
+/// # Errors
+/// Those of `open`.
+pub fn open_patiently<T, E>(
+    mut open: impl FnMut() -> Result<T, E>,
+    is_locked: impl Fn(&E) -> bool,
+) -> Result<T, E> {
+    let end = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match open() {
+            Err(error) if is_locked(&error) && Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            result => return result,
+        }
+    }
+}
 
 /// An open file or block device, locked as long as it is open: exclusively where it may be written, shared where not.
 pub(crate) struct FileImage {
@@ -36,6 +60,11 @@ pub(crate) struct FileImage {
 
 impl FileImage {
     pub(crate) fn open(path: &Path, read_only: bool) -> Result<FileImage, OpenError> {
+        let is_locked = |error: &OpenError| matches!(error, OpenError::Locked { .. });
+        open_patiently(|| FileImage::open_now(path, read_only), is_locked)
+    }
+
+    fn open_now(path: &Path, read_only: bool) -> Result<FileImage, OpenError> {
         // Without O_NONBLOCK the open of a FIFO would wait for a peer before we can see what it is.
         let mut flags = OFlags::NONBLOCK;
         let is_device = fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device());
@@ -63,15 +92,9 @@ impl FileImage {
         } else {
             FlockOperation::NonBlockingLockExclusive
         };
-        // udev locks a device for a moment when it has a look at it.
-        let mut attempts_left = if is_device { 10 } else { 0 };
         loop {
             match flock(&file, lock) {
                 Ok(()) => break,
-                Err(Errno::WOULDBLOCK) if attempts_left > 0 => {
-                    attempts_left -= 1;
-                    std::thread::sleep(Duration::from_millis(20));
-                }
                 Err(Errno::WOULDBLOCK) => return Err(OpenError::Locked { path: path.to_path_buf() }),
                 Err(Errno::INTR) => {}
                 Err(other) => return Err(io_error(other.into())),

@@ -4,6 +4,7 @@ mod file;
 mod memory;
 
 pub(crate) use file::FileImage;
+pub use file::open_patiently;
 pub use memory::MemoryImage;
 
 use crate::pending::{EINVAL, ENOTSUP, EPERM};

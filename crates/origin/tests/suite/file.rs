@@ -207,3 +207,17 @@ fn a_block_device_is_an_origin() {
         assert_eq!(*byte, if zero(at) { 0 } else { 3 }, "byte {at}");
     }
 }
+
+#[test]
+fn who_lets_go_in_a_moment_is_waited_for() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(4096).unwrap();
+    let open = || FileOrigin::open(file.path(), FileOriginOptions::default());
+    let first = open().unwrap();
+    std::thread::scope(|scope| {
+        let second = scope.spawn(open);
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        drop(first);
+        second.join().unwrap().unwrap();
+    });
+}
