@@ -70,12 +70,10 @@ impl SnapshotWriter {
         if header.volume_blocks > VOLUME_BLOCKS_MAX {
             return Err(WriteError::VolumeTooLarge { blocks: header.volume_blocks });
         }
-        let mut bytes = Vec::with_capacity(HEADER_BYTES);
-        bytes.resize(HEADER_BYTES, 0);
         Ok(SnapshotWriter {
             header,
             scored,
-            bytes,
+            bytes: vec![0; HEADER_BYTES],
             chunks: 0,
             chunk: 0,
             places: Vec::new(),
