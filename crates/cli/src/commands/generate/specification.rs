@@ -47,6 +47,9 @@ enum PatternName {
     Hotspots,
 }
 
+/// Shares of requests, and their sizes.
+type SizeShares = Vec<(f64, Text<Bytes>)>;
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LoadTable {
@@ -61,7 +64,7 @@ struct LoadTable {
     #[serde(default)]
     offset: Option<Text<Bytes>>,
     range: Option<Spanned<Text<Bytes>>>,
-    sizes: Option<Spanned<Vec<(f64, Text<Bytes>)>>>,
+    sizes: Option<Spanned<SizeShares>>,
     reads: Option<Spanned<f64>>,
     from: Option<Text<Nanos>>,
     until: Option<Spanned<Text<Nanos>>>,
@@ -85,7 +88,7 @@ struct ClustersTable {
     cluster_max: u32,
     stride_max: u32,
     hotspots: Vec<(f64, f64)>,
-    sizes: Vec<(f64, Text<Bytes>)>,
+    sizes: SizeShares,
     reads: Option<f64>,
 }
 

@@ -65,8 +65,11 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     let comparison = compare(&original, &synthetic, latencies);
     let mut output = Output::new();
     if args.output.json {
-        let json =
-            CompareJson { schema: "forebay.model-compare/1", within: comparison.within(), comparison: &comparison };
+        let json = CompareJson {
+            schema: "forebay.model-compare/1",
+            within: comparison.within(),
+            comparison: &comparison,
+        };
         output.json(&json)?;
     } else {
         output.table(&table(&comparison))?;
