@@ -270,7 +270,7 @@ for copy in 1 2 3; do
     find /usr/share /etc -xdev -type f -size -100k 2>/dev/null | sort | head -n 4000 |
         tar -cf - -T - 2>/dev/null | tar -xf - -C mnt/$copy
     [ $copy != 2 ] || rm -r mnt/1
-    sync
+    sync -f mnt
     echo 1 > /proc/sys/vm/drop_caches
 done
 (cd mnt && find . -type f -exec cksum {} + | sort) > before
