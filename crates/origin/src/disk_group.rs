@@ -3,13 +3,14 @@
 use crate::image::{FileImage, Image, MemoryImage, check, wants_sync};
 use crate::open_error::OpenError;
 use crate::pending::{Counters, EBUSY, EINVAL, Pending};
-use crate::pool::{WorkerPool, locked};
+use crate::pool::locked;
 use crate::request::{CompletionSink, Origin, OriginError, OriginOperation, OriginRequest, OriginTraits};
 use crate::statistics::{DeviceStatistics, OriginStatistics};
 use forebay_devmodel::{
     Array, ArrayCache, DiskCompletion, DiskGroup, DiskGroupObservation, DiskGroupParameters, DiskRequest,
     DiskRequestId, DiskRequestKind, ParameterError, SubmitError,
 };
+use forebay_ring::Threads;
 use forebay_units::{ByteRange, Nanos};
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -187,7 +188,7 @@ impl DiskGroupDevice {
             earlier: Condvar::new(),
         });
         let thread_error = |source| OpenError::Thread { source };
-        let syncers = WorkerPool::start("disk-group-sync", SYNC_WORKERS).map_err(thread_error)?;
+        let syncers = Threads::start("disk-group-sync", SYNC_WORKERS).map_err(thread_error)?;
         let for_thread = Arc::clone(&shared);
         let timekeeper = thread::Builder::new()
             .name("disk-group".into())
@@ -275,7 +276,7 @@ impl Drop for DiskGroupDevice {
 }
 
 /// Lets the model's time pass with the machine's, and completes what is due.
-fn keep_time(shared: &Shared, syncers: &WorkerPool) {
+fn keep_time(shared: &Shared, syncers: &Threads) {
     let mut completions: Vec<DiskCompletion> = Vec::new();
     let mut due: Vec<(Nanos, InFlight)> = Vec::new();
     let mut state = locked(&shared.state);
@@ -323,7 +324,7 @@ fn keep_time(shared: &Shared, syncers: &WorkerPool) {
 }
 
 /// Carries out what the model has completed. Syncs that can take long go to other threads, so that time is kept.
-fn finish(request: InFlight, syncers: &WorkerPool) {
+fn finish(request: InFlight, syncers: &Threads) {
     let InFlight { mut pending, operation, image } = request;
     pending.begin();
     let result = image.apply(&operation);

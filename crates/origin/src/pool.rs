@@ -1,8 +1,6 @@
-//! Threads for calls that block, which are `forebay_ring`'s, and locks that a panic elsewhere does not close.
+//! Locks that a panic elsewhere does not close.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-
-pub(crate) use forebay_ring::Threads as WorkerPool;
 
 /// Locks; who panicked while holding it has completed its request on the way out, so that what it guards is still whole.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

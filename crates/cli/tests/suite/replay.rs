@@ -1,11 +1,11 @@
 //! `forebay replay` against files and real NBD servers: what arrives, what is refused, and what is said of traces and targets that
 //! are not as they should be.
 
-use crate::support::{args, fail, file, folder, json, msr, prerequisites, run};
+use crate::support::{Running, args, fail, file, folder, json, msr, prerequisites, run, wait_for};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 const REPLAY: &str = "forebay.replay/1";
 
@@ -16,18 +16,8 @@ fn sparse(folder: &tempfile::TempDir, name: &str, bytes: u64) -> PathBuf {
     path
 }
 
-/// A server that is ended with the test.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Starts nbdkit with `arguments` on a socket in `folder`; the URI.
-fn nbdkit(folder: &Path, arguments: &[&str]) -> (Server, String) {
+fn nbdkit(folder: &Path, arguments: &[&str]) -> (Running, String) {
     let socket = folder.join("nbdkit.sock");
     let child = Command::new("nbdkit")
         .args(["-f", "-U"])
@@ -36,12 +26,8 @@ fn nbdkit(folder: &Path, arguments: &[&str]) -> (Server, String) {
         .stdout(Stdio::null())
         .spawn()
         .expect("nbdkit is installed");
-    let server = Server(child);
-    let until = Instant::now() + Duration::from_secs(20);
-    while !socket.exists() {
-        assert!(Instant::now() < until, "nbdkit {arguments:?} does not listen");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let server = Running(vec![child]);
+    wait_for(&socket);
     (server, format!("nbd+unix:///?socket={}", socket.display()))
 }
 
@@ -238,7 +224,7 @@ fn targets_that_are_not_as_they_should_be() {
         .spawn()
         .expect("the binary runs");
     std::thread::sleep(Duration::from_millis(400));
-    server.0.kill().expect("it runs");
+    server.0[0].kill().expect("it runs");
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(1));
     let report: Value = serde_json::from_slice(&output.stdout).expect("the report is printed all the same");

@@ -58,6 +58,8 @@ fn measured(requests: &[Request]) -> Measured {
     measured
 }
 
+/// The bounds are what the model reaches, not what is wanted of it (`compare` has that): they catch a model that is broken, not one that is
+/// a little worse.
 #[test]
 fn a_known_workload_comes_out_again() {
     let loads = vec![load(0, Pattern::Zipf(1.0), 60.0), load(1, Pattern::Sequential, 40.0)];
