@@ -12,7 +12,8 @@ use crate::driver::{
 use crate::service::{Directory, DirectoryEntry, NAME_BYTES_MAX, ServiceLimits};
 use crate::slab::SlabKey;
 use crate::volume::{
-    PrewarmPlan, VolumeLimits, VolumeMachine, VolumeObservation, VolumeSettings, VolumeSettingsError,
+    ListedBlock, ListingPiece, Prewarm, PrewarmPlan, VolumeLimits, VolumeMachine, VolumeObservation,
+    VolumePulse, VolumeSettings, VolumeSettingsError,
 };
 use forebay_cache::flash::{FlashError, FlashVolumeSettings, VolumeId};
 use forebay_locality::LiveConfig;
@@ -24,7 +25,7 @@ use forebay_tls::{ServerTls, Tunnels};
 use forebay_units::{BlockSize, Bytes, Nanos, Ratio, mix64};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, channel, sync_channel};
 use std::sync::{Arc, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -517,7 +518,44 @@ impl Appliance {
     /// # Errors
     /// [`CommandError`].
     pub fn prewarm(&self, name: &str, plan: PrewarmPlan) -> Result<(), CommandError> {
-        self.run(name, move |machine, now| machine.prewarm(now, plan))
+        // A long list is put in shape here, not on the worker.
+        let (size, block_size) = self.run(name, |machine, _| (machine.size_bytes(), machine.block_size()))?;
+        let prewarm = Prewarm::new(plan, size, block_size);
+        self.run(name, move |machine, _| machine.start_prewarm(prewarm))
+    }
+
+    /// Sets the rate of the warm-up, if one goes on: bytes per second at most, 0: none for now; `None`: as fast as its outstanding reads allow.
+    ///
+    /// # Errors
+    /// [`CommandError`].
+    pub fn set_prewarm_rate(&self, name: &str, rate: Option<Bytes>) -> Result<(), CommandError> {
+        self.run(name, move |machine, now| machine.set_prewarm_rate(now, rate))
+    }
+
+    /// What a volume has in memory, in no order. The worker tells it in pieces between requests; this waits for the last: some 20 ns per
+    /// block. A block that moved meanwhile may be in it twice, or be missing.
+    ///
+    /// # Errors
+    /// [`CommandError`], also if the volume ended before all was told.
+    pub fn list_resident(&self, name: &str) -> Result<Vec<ListedBlock>, CommandError> {
+        let (sender, pieces) = channel();
+        self.run(name, move |machine, _| machine.list_resident(sender))?;
+        let mut listed = Vec::new();
+        loop {
+            match pieces.recv() {
+                Ok(ListingPiece::Blocks(blocks)) => listed.extend_from_slice(&blocks),
+                Ok(ListingPiece::End) => return Ok(listed),
+                Err(_) => return Err(CommandError::Unknown { name: name.to_owned() }),
+            }
+        }
+    }
+
+    /// The little of a volume that is asked for often; for the rest there is [`Appliance::observe`].
+    ///
+    /// # Errors
+    /// [`CommandError`].
+    pub fn pulse(&self, name: &str) -> Result<VolumePulse, CommandError> {
+        self.run(name, |machine, now| machine.pulse(now))
     }
 
     /// Ends the warm-up, if one goes on.

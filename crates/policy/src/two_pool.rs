@@ -54,6 +54,11 @@ impl TwoPool {
         self.multi.len()
     }
 
+    /// Whether the block in `slot`, which holds one, was touched again, or warmed.
+    pub fn is_multi_touch(&self, slot: Slot) -> bool {
+        self.links.tag(slot) == MULTI
+    }
+
     fn multi_capacity(&self) -> u32 {
         self.capacity - self.single_capacity
     }

@@ -24,6 +24,7 @@
 //! that is invariant 7. (An old marked fill outlives the change that marked it; its block is filled anew and cached; a second
 //! change of the block is applied but not complete when the old fill looks: its reader would see what later ones do not.)
 
+mod listing;
 mod machine;
 mod observation;
 mod prewarm;
@@ -36,8 +37,10 @@ mod simulation;
 mod tests;
 mod writes;
 
+pub use listing::{LISTING_STEP_SLOTS, ListedBlock, ListingPiece};
 pub use machine::{QUOTA_STEP_SLOTS, VolumeMachine, VolumeSettings, VolumeSettingsError};
-pub use observation::{Counters, FlashObservation, Latencies, VolumeObservation};
+pub use observation::{Counters, FlashObservation, Latencies, VolumeObservation, VolumePulse};
+pub(crate) use prewarm::Prewarm;
 pub use prewarm::{PrewarmEnd, PrewarmPlan, PrewarmProgress};
 pub use request::{
     ClientOperation, Errno, InPlaceOutcome, Missed, Place, ReadOutcome, Reply, RequestTag, VolumeLimits,

@@ -57,6 +57,10 @@ pub struct Counters {
     pub origin_errors: u64,
     /// Of them, changes whose outcome is unknown.
     pub outcomes_unknown: u64,
+    /// Reads that needed flash or the origin, and changes, that were answered,
+    pub waits: u64,
+    /// and how long they took all together.
+    pub waited_ns: u64,
 }
 
 /// Latencies of one interval.
@@ -114,6 +118,19 @@ pub struct VolumeObservation {
     pub origin_in_flight: usize,
     /// Of `requests_in_flight`, changes that wait for overlapping ones.
     pub writes_waiting: usize,
+}
+
+/// The little of a volume that who loads its cache looks at many times a second.
+#[derive(Clone, Copy, Debug)]
+pub struct VolumePulse {
+    /// When.
+    pub at: Nanos,
+    /// Since the volume was added.
+    pub counters: Counters,
+    /// Hits, misses, evictions, blocks.
+    pub cache: Statistics,
+    /// The last warm-up, if there ever was one.
+    pub prewarm: Option<PrewarmProgress>,
 }
 
 /// A volume's tier on flash at one instant.
@@ -192,6 +209,23 @@ impl Observer {
             }
         };
         self.read_ends[place] = range.end();
+    }
+
+    /// A read that needed flash or the origin was answered after `latency`.
+    pub(crate) fn missed(&mut self, latency: Nanos) {
+        self.misses.record(latency);
+        self.waited(latency);
+    }
+
+    /// A change was answered after `latency`.
+    pub(crate) fn changed(&mut self, latency: Nanos) {
+        self.writes.record(latency);
+        self.waited(latency);
+    }
+
+    fn waited(&mut self, latency: Nanos) {
+        self.counters.waits += 1;
+        self.counters.waited_ns = self.counters.waited_ns.saturating_add(latency.0);
     }
 
     /// From `now` on, `outstanding` requests are.

@@ -1,8 +1,11 @@
-//! Warm-up in progress: a list of ranges, worked off in order, below the priority of clients.
+//! Loading in progress: a list of ranges, worked off in order, below the priority of clients. Warm-up and the cache requests of clients are
+//! both this.
 //!
 //! It decides when the next read may go out; what is skipped (cached, being filled, being written, in doubt) is the
 //! machine's to say. Invariant: `remaining_bytes` only falls, and reaches 0 exactly when nothing is left to ask for.
 
+use super::request::{Errno, RequestTag};
+use crate::slab::{Slab, SlabKey};
 use forebay_cache::Insertion;
 use forebay_units::{BlockRange, BlockSize, ByteRange, Bytes, Nanos};
 use std::collections::VecDeque;
@@ -12,7 +15,7 @@ use std::collections::VecDeque;
 pub struct PrewarmPlan {
     /// What, in this order; parts outside the volume are dropped.
     pub ranges: Vec<ByteRange>,
-    /// Bytes per second at most; `None`: as fast as the outstanding reads allow.
+    /// Bytes per second at most, 0: none for now; `None`: as fast as the outstanding reads allow.
     pub bytes_per_second: Option<Bytes>,
     /// Where the blocks enter the order of eviction.
     pub insertion: Insertion,
@@ -42,6 +45,8 @@ pub struct PrewarmProgress {
     pub skipped_bytes: Bytes,
     /// Lost to origin errors or to writes that came in between.
     pub failed_bytes: Bytes,
+    /// Bytes per second at most, as it stands now.
+    pub bytes_per_second: Option<Bytes>,
     /// How it ended; `None` while it goes on.
     pub ended: Option<PrewarmEnd>,
 }
@@ -49,19 +54,78 @@ pub struct PrewarmProgress {
 /// Blocks looked at per call, so that no call takes long (ours).
 pub(crate) const PREWARM_SCAN_BLOCKS_MAX: usize = 4096;
 
+/// One list that is being loaded.
 #[derive(Debug)]
 pub(crate) struct Prewarm {
     ranges: VecDeque<BlockRange>,
     block_size: BlockSize,
-    bytes_per_second: Option<Bytes>,
     pub(crate) insertion: Insertion,
     next_at: Nanos,
+    /// Bytes of the last read, which the rate spreads over the time before the next.
+    last_bytes: u64,
     pub(crate) outstanding: usize,
     pub(crate) progress: PrewarmProgress,
+    /// The client's request that it answers; of a warm-up nobody's.
+    pub(crate) tag: Option<RequestTag>,
+    pub(crate) error: Option<Errno>,
+}
+
+/// Everything that is being loaded: the last warm-up, which is kept when it has ended, and cache requests, first come first served.
+#[derive(Debug)]
+pub(crate) struct Loads {
+    pub(crate) all: Slab<Prewarm>,
+    pub(crate) warm_up: Option<SlabKey>,
+    pub(crate) asked: VecDeque<SlabKey>,
+}
+
+impl Loads {
+    pub(crate) fn new() -> Loads {
+        Loads { all: Slab::new(), warm_up: None, asked: VecDeque::new() }
+    }
+
+    pub(crate) fn warm_up(&self) -> Option<&Prewarm> {
+        self.all.get(self.warm_up?)
+    }
+
+    pub(crate) fn warm_up_mut(&mut self) -> Option<&mut Prewarm> {
+        self.all.get_mut(self.warm_up?)
+    }
+
+    /// The next load of which a read may go out at `now`: cache requests before the warm-up.
+    pub(crate) fn next(&self, now: Nanos, outstanding_max: usize) -> Option<SlabKey> {
+        let may_read = |key: &SlabKey, max| self.all.get(*key).is_some_and(|load| load.may_read(now, max));
+        self.next_asked(outstanding_max).or_else(|| self.warm_up.filter(|key| may_read(key, outstanding_max)))
+    }
+
+    /// The first cache request with something left to ask for, if those before it leave room. Each of those has reads outstanding, so
+    /// that no more than `outstanding_max` are looked at.
+    fn next_asked(&self, outstanding_max: usize) -> Option<SlabKey> {
+        let mut outstanding = 0;
+        for key in &self.asked {
+            let load = self.all.get(*key)?;
+            outstanding += load.outstanding;
+            if outstanding >= outstanding_max {
+                return None;
+            }
+            if load.has_more() {
+                return Some(*key);
+            }
+        }
+        None
+    }
+
+    /// When the rate allows the next read; `None` if time is not what is waited for.
+    pub(crate) fn wake_at(&self, outstanding_max: usize) -> Option<Nanos> {
+        match self.next_asked(outstanding_max) {
+            Some(_) => Some(Nanos::ZERO),
+            None => self.warm_up()?.wake_at(outstanding_max),
+        }
+    }
 }
 
 impl Prewarm {
-    pub(crate) fn new(plan: PrewarmPlan, volume_bytes: u64, block_size: BlockSize, now: Nanos) -> Prewarm {
+    /// `O(ranges)`: of a long list on a thread that has the time.
+    pub(crate) fn new(plan: PrewarmPlan, volume_bytes: u64, block_size: BlockSize) -> Prewarm {
         let ranges: VecDeque<BlockRange> = plan
             .ranges
             .iter()
@@ -78,33 +142,55 @@ impl Prewarm {
             loaded_bytes: Bytes::ZERO,
             skipped_bytes: Bytes::ZERO,
             failed_bytes: Bytes::ZERO,
+            bytes_per_second: plan.bytes_per_second,
             ended: None,
         };
         let mut prewarm = Prewarm {
             ranges,
             block_size,
-            bytes_per_second: plan.bytes_per_second,
             insertion: plan.insertion,
-            next_at: now,
+            next_at: Nanos::ZERO,
+            last_bytes: 0,
             outstanding: 0,
             progress,
+            tag: None,
+            error: None,
         };
         prewarm.end_if_done();
         prewarm
     }
 
+    /// Whether something is left to ask for.
+    pub(crate) fn has_more(&self) -> bool {
+        self.progress.ended.is_none() && !self.ranges.is_empty()
+    }
+
     /// Whether a read may go out at `now`, as far as rate and outstanding reads are concerned.
     pub(crate) fn may_read(&self, now: Nanos, outstanding_max: usize) -> bool {
-        self.progress.ended.is_none()
-            && !self.ranges.is_empty()
-            && self.outstanding < outstanding_max
-            && now >= self.next_at
+        self.wake_at(outstanding_max).is_some_and(|at| now >= at)
     }
 
     /// When the rate allows the next read; `None` if time is not what it waits for.
     pub(crate) fn wake_at(&self, outstanding_max: usize) -> Option<Nanos> {
-        (self.progress.ended.is_none() && !self.ranges.is_empty() && self.outstanding < outstanding_max)
-            .then_some(self.next_at)
+        let is_paused = self.progress.bytes_per_second == Some(Bytes::ZERO);
+        (self.has_more() && self.outstanding < outstanding_max && !is_paused).then_some(self.next_at)
+    }
+
+    /// Another rate from `now` on.
+    pub(crate) fn set_rate(&mut self, now: Nanos, rate: Option<Bytes>) {
+        self.progress.bytes_per_second = rate;
+        self.next_at = self.next_at.min(now.saturating_add(self.pause()));
+    }
+
+    /// How long the rate spreads the last read.
+    fn pause(&self) -> Nanos {
+        match self.progress.bytes_per_second {
+            None => Nanos::ZERO,
+            Some(rate) => {
+                let span = u128::from(self.last_bytes) * 1_000_000_000 / u128::from(rate.0.max(1));
+                Nanos(u64::try_from(span).unwrap_or(u64::MAX))
+            }
+        }
     }
 
     /// The next run of at most `blocks_max` blocks that `skip` does not skip; looks at `scan` blocks at most and
@@ -150,12 +236,8 @@ impl Prewarm {
     /// A read of `blocks` blocks went out at `now`.
     pub(crate) fn sent(&mut self, blocks: u64, now: Nanos) {
         self.outstanding += 1;
-        if let Some(rate) = self.bytes_per_second {
-            let bytes = u128::from(blocks << self.block_size.shift());
-            let span = bytes * 1_000_000_000 / u128::from(rate.0.max(1));
-            let span = Nanos(u64::try_from(span).unwrap_or(u64::MAX));
-            self.next_at = self.next_at.max(now).saturating_add(span);
-        }
+        self.last_bytes = blocks << self.block_size.shift();
+        self.next_at = self.next_at.max(now).saturating_add(self.pause());
     }
 
     pub(crate) fn end(&mut self, how: PrewarmEnd) {
@@ -181,7 +263,7 @@ mod tests {
             bytes_per_second: Some(Bytes(8192)),
             insertion: Insertion::PrewarmTail,
         };
-        let mut prewarm = Prewarm::new(plan, 1 << 20, BlockSize::DEFAULT, Nanos::ZERO);
+        let mut prewarm = Prewarm::new(plan, 1 << 20, BlockSize::DEFAULT);
         // Blocks 2..6 and 0..1; the third range lies outside.
         assert_eq!(prewarm.progress.total_bytes, Bytes(5 * 4096));
         let mut scan = 100;
@@ -193,6 +275,13 @@ mod tests {
         assert!(!prewarm.may_read(Nanos::millis(999), 4) && prewarm.may_read(Nanos::secs(1), 4));
         assert_eq!(prewarm.wake_at(4), Some(Nanos::secs(1)));
         assert_eq!(prewarm.wake_at(1), None);
+        // Twice as fast from 100 ms on: half a second from then. Paused, time is not what it waits for.
+        prewarm.set_rate(Nanos::millis(100), Some(Bytes(16384)));
+        assert_eq!(prewarm.wake_at(4), Some(Nanos::millis(600)));
+        prewarm.set_rate(Nanos::millis(200), Some(Bytes::ZERO));
+        assert_eq!(prewarm.wake_at(4), None);
+        prewarm.set_rate(Nanos::millis(300), None);
+        assert_eq!(prewarm.wake_at(4), Some(Nanos::millis(300)));
         assert_eq!(prewarm.next_run(9, &mut scan, |_| false), Some(BlockRange { first: 5, end: 6 }));
         assert_eq!(prewarm.next_run(9, &mut scan, |_| false), Some(BlockRange { first: 0, end: 1 }));
         assert_eq!(prewarm.progress.remaining_bytes, Bytes::ZERO);

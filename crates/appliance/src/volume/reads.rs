@@ -9,6 +9,7 @@
 use super::ranges::RangeMap;
 use super::request::{Errno, Reply, RequestTag};
 use crate::slab::{Slab, SlabKey};
+use forebay_cache::Insertion;
 use forebay_cache::flash::FlashAddress;
 use forebay_units::{BlockIndex, BlockRange, ByteRange, Nanos};
 
@@ -25,8 +26,8 @@ pub(crate) struct Fill {
     pub(crate) submitted: bool,
     /// Where the blocks are on flash, one address each; empty: the origin is asked.
     pub(crate) flash: Vec<FlashAddress>,
-    /// Asked for by the warm-up of this number, not by a client.
-    pub(crate) prewarm: Option<u32>,
+    /// What it is loaded for, and where its blocks enter, if no client's read asked for it.
+    pub(crate) load: Option<(SlabKey, Insertion)>,
     /// The reads that wait.
     pub(crate) waiters: Vec<SlabKey>,
 }
@@ -38,16 +39,14 @@ impl Fill {
     }
 }
 
-/// A client read (or cache request) in flight.
+/// A client read in flight.
 #[derive(Debug)]
 pub(crate) struct Read {
     pub(crate) tag: RequestTag,
     pub(crate) started: Nanos,
     pub(crate) range: ByteRange,
-    /// The answer as far as it is known; empty until a part of it is, and for a cache request for ever.
+    /// The answer as far as it is known; empty until a part of it is.
     pub(crate) buffer: Vec<u8>,
-    /// A cache request: wants no bytes.
-    pub(crate) cache_only: bool,
     /// Something of it is asked of the origin.
     pub(crate) asks_origin: bool,
     /// Fills waited for.
@@ -93,7 +92,6 @@ impl Reads {
         let read = self.reads.get_mut(key).expect("a fill's waiters are in flight until it ends");
         match data {
             Err(errno) => read.error = read.error.or(Some(*errno)),
-            Ok(_) if read.cache_only => {}
             Ok(data) => {
                 if last_waiter && bytes == read.range {
                     read.buffer = std::mem::take(data);
@@ -110,7 +108,7 @@ impl Reads {
         let result = match read.error {
             Some(errno) => Err(errno),
             None => {
-                debug_assert!(read.cache_only || read.buffer.len() as u64 == read.range.length);
+                debug_assert!(read.buffer.len() as u64 == read.range.length);
                 Ok(read.buffer)
             }
         };

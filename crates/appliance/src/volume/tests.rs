@@ -232,7 +232,7 @@ fn warm_up_skips_what_is_there_and_stops_where_there_is_no_room() {
         bytes_per_second: None,
         insertion: Insertion::PrewarmTail,
     };
-    machine.prewarm(Nanos::ZERO, plan);
+    machine.prewarm(plan);
     let warm = submissions(&mut machine);
     // Block 1 is there; then four blocks, the origin's longest request, at a time.
     assert_eq!(ranges(&warm), [(0, BLOCK), (2 * BLOCK, 4 * BLOCK), (6 * BLOCK, 2 * BLOCK)]);
@@ -253,7 +253,7 @@ fn warm_up_that_waits_for_the_origin_does_not_wait_for_the_time() {
         bytes_per_second: None,
         insertion: Insertion::Prewarm,
     };
-    machine.prewarm(Nanos::ZERO, plan);
+    machine.prewarm(plan);
     let at_origin = submissions(&mut machine);
     // All that the origin takes are flushes: who is woken at once would be woken for ever.
     assert_eq!((at_origin.len() as u64, machine.wake_at()), (flushes, None));

@@ -4,11 +4,12 @@ use crate::network::{Pipe, ServerEnd};
 use crate::origin::{AtOrigin, Fate};
 use crate::world::{Answered, Daemon, Event, Life, Volume, World, note};
 use forebay_appliance::service::SlabKey;
-use forebay_appliance::volume::PrewarmPlan;
+use forebay_appliance::volume::{ListingPiece, PrewarmPlan};
 use forebay_cache::{Insertion, Progress};
 use forebay_origin::{OriginCompletion, OriginError, OriginOperation, OriginRequest};
 use forebay_units::{ByteRange, Bytes, Nanos};
 use rand::Rng;
+use std::sync::mpsc::channel;
 
 impl World {
     // ---- Origins ----------------------------------------------------------------------------------------------
@@ -267,6 +268,8 @@ impl World {
             }
             71..75 if faults.removal => self.remove(index),
             75..82 => self.disturb_flash(index),
+            82..86 => self.set_prewarm_rate(index),
+            86..90 => self.list_resident(index),
             _ => {}
         }
     }
@@ -313,14 +316,51 @@ impl World {
             .collect();
         let bytes_per_second = self.percent(50).then_some(Bytes(cell * 400_000));
         let insertion = [Insertion::Prewarm, Insertion::PrewarmTail][self.random.random_range(0..2)];
-        let now = Nanos(self.now);
         if !matches!(self.volumes[index].life, Life::Served { .. }) {
             return; // Nobody can name it any more.
         }
         note!(self, "volume {index} is warmed up: {ranges:?}");
         if let Some(machine) = self.machine(index) {
-            machine.prewarm(now, PrewarmPlan { ranges, bytes_per_second, insertion });
+            machine.prewarm(PrewarmPlan { ranges, bytes_per_second, insertion });
             self.wake_daemon();
+        }
+    }
+
+    fn set_prewarm_rate(&mut self, index: usize) {
+        let cell = self.volumes[index].origin.cell;
+        let rate = [None, Some(Bytes::ZERO), Some(Bytes(cell * 100_000))][self.random.random_range(0..3)];
+        let now = Nanos(self.now);
+        if let Some(machine) = self.machine(index) {
+            machine.set_prewarm_rate(now, rate);
+            self.wake_daemon();
+        }
+    }
+
+    /// Somebody asks what is cached, and mostly waits for it.
+    fn list_resident(&mut self, index: usize) {
+        let (sender, pieces) = channel();
+        if let Some(machine) = self.machine(index) {
+            machine.list_resident(sender);
+            self.wake_daemon();
+        }
+        if self.percent(80) {
+            self.listeners.push((index, pieces));
+        }
+        // What earlier ones were told lies in their volume, and an end is the end.
+        let listener = self.random.random_range(0..=self.listeners.len());
+        if listener < self.listeners.len() {
+            let (index, pieces) = self.listeners.swap_remove(listener);
+            let origin = &self.volumes[index].origin;
+            let told: Vec<ListingPiece> = pieces.try_iter().collect();
+            for (at, piece) in told.iter().enumerate() {
+                match piece {
+                    ListingPiece::End => assert_eq!(at + 1, told.len(), "blocks after the end"),
+                    ListingPiece::Blocks(blocks) => assert!(
+                        blocks.iter().all(|listed| listed.block().0 * 512 < origin.traits.size_bytes),
+                        "a block outside of volume {index} is cached"
+                    ),
+                }
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use crate::history::History;
 use crate::network::Connection;
 use crate::origin::{Fate, SimOrigin};
 use forebay_appliance::service::{Service, ServiceLimits, SlabKey};
-use forebay_appliance::volume::{VolumeLimits, VolumeMachine, VolumeSettings};
+use forebay_appliance::volume::{ListingPiece, VolumeLimits, VolumeMachine, VolumeSettings};
 use forebay_locality::LiveConfig;
 use forebay_nbd::wire::ErrorCode;
 use forebay_nbd::{BlockSizes, ExportInfo};
@@ -17,6 +17,7 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::sync::mpsc::Receiver;
 
 /// What happens at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -164,6 +165,8 @@ pub(crate) struct World {
     /// Only whole reads are asked.
     pub(crate) is_last_look: bool,
     pub(crate) course: Course,
+    /// Who waits to be told what is cached of a volume.
+    pub(crate) listeners: Vec<(usize, Receiver<ListingPiece>)>,
     /// What happened, in words; only in a replay.
     pub(crate) log: Option<Vec<String>>,
 }
@@ -196,6 +199,7 @@ impl World {
             limits,
             flash,
             volumes: Vec::new(),
+            listeners: Vec::new(),
             clients: Vec::new(),
             connections: BTreeMap::new(),
             answers: BTreeMap::new(),

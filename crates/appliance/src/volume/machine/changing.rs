@@ -175,7 +175,7 @@ impl VolumeMachine {
         let mut ended = vec![key];
         while let Some(key) = ended.pop() {
             let write = self.writes.finish(key);
-            self.observer.writes.record(now.saturating_since(write.started));
+            self.observer.changed(now.saturating_since(write.started));
             let result = write.error.map_or(Ok(Vec::new()), Err);
             self.reply(Reply { tag: write.tag, result });
             for next in self.writes.startable() {

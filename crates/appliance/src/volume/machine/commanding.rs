@@ -1,52 +1,100 @@
-//! What is asked by others than clients: warm-up, quota, the end of doubt, observation.
+//! What is asked by others than clients: warm-up, quota, the end of doubt, observation. Clients' cache requests are here too: they load as
+//! a warm-up does.
 
-use super::super::observation::{Counters, VolumeObservation};
+use super::super::listing::{Listing, ListingPiece};
+use super::super::observation::{Counters, VolumeObservation, VolumePulse};
 use super::super::prewarm::{PREWARM_SCAN_BLOCKS_MAX, Prewarm, PrewarmEnd, PrewarmPlan, PrewarmProgress};
 use super::super::reads::Fill;
+use super::super::request::{Errno, Reply, RequestTag};
 use super::flashing::demote;
+use super::reading::FillFor;
 use super::{QUOTA_STEP_SLOTS, VolumeMachine};
-use forebay_cache::Progress;
+use crate::slab::SlabKey;
 use forebay_cache::flash::FlashPartition;
-use forebay_units::{BlockIndex, BlockRange, Bytes, Nanos};
+use forebay_cache::{Insertion, Progress};
+use forebay_units::{BlockIndex, BlockRange, BlockSize, ByteRange, Bytes, Nanos};
+use std::sync::mpsc::Sender;
 
 impl VolumeMachine {
     /// Starts a warm-up in place of the one that goes on.
-    pub fn prewarm(&mut self, now: Nanos, plan: PrewarmPlan) {
-        self.cancel_prewarm();
-        self.prewarm_generation = self.prewarm_generation.wrapping_add(1);
-        self.prewarm = Some(Prewarm::new(plan, self.size_bytes(), self.settings.block_size, now));
+    pub fn prewarm(&mut self, plan: PrewarmPlan) {
+        self.start_prewarm(Prewarm::new(plan, self.size_bytes(), self.settings.block_size));
+    }
+
+    /// As [`VolumeMachine::prewarm`], of a list that was put in shape elsewhere.
+    pub(crate) fn start_prewarm(&mut self, prewarm: Prewarm) {
+        if let Some(key) = self.loads.warm_up.take() {
+            self.loads.all.remove(key);
+        }
+        self.loads.warm_up = Some(self.loads.all.insert(prewarm));
     }
 
     /// Ends the warm-up; its reads at the origin complete and are inserted.
     pub fn cancel_prewarm(&mut self) {
-        if let Some(prewarm) = &mut self.prewarm {
+        if let Some(prewarm) = self.loads.warm_up_mut() {
             prewarm.end(PrewarmEnd::Cancelled);
         }
     }
 
-    /// Puts prewarm reads behind the clients' requests, if none of those waits.
-    pub(super) fn pump_prewarm(&mut self, now: Nanos) {
+    /// From `now` on the warm-up reads at most so many bytes per second, 0: none; `None`: as fast as its outstanding reads allow.
+    pub fn set_prewarm_rate(&mut self, now: Nanos, rate: Option<Bytes>) {
+        if let Some(prewarm) = self.loads.warm_up_mut() {
+            prewarm.set_rate(now, rate);
+        }
+    }
+
+    /// A client wants `range` loaded: what is neither cached nor on its way is, by the rules of warm-up and as fast as it goes.
+    pub(super) fn load(&mut self, tag: RequestTag, range: ByteRange) {
+        if let Err(errno) = self.check(range, false) {
+            return self.refuse(tag, errno);
+        }
+        // With less quota than was asked for it would only push out its own blocks.
+        let quota_bytes = (u64::from(self.cache.quota_blocks()) << self.settings.block_size.shift())
+            .max(self.flash_quota().0);
+        let plan = PrewarmPlan {
+            ranges: vec![ByteRange::new(range.offset, range.length.min(quota_bytes))],
+            bytes_per_second: None,
+            insertion: Insertion::Miss,
+        };
+        let mut load = Prewarm::new(plan, self.size_bytes(), self.settings.block_size);
+        load.tag = Some(tag);
+        let key = self.loads.all.insert(load);
+        self.loads.asked.push_back(key);
+        self.answer_if_ended(key);
+    }
+
+    /// Answers a cache request of which nothing is left to do.
+    fn answer_if_ended(&mut self, key: SlabKey) {
+        let Some(load) = self.loads.all.get_mut(key) else { return };
+        load.end_if_done();
+        let (Some(tag), Some(_), 0) = (load.tag, load.progress.ended, load.outstanding) else { return };
+        let result = load.error.map_or(Ok(Vec::new()), Err);
+        self.loads.all.remove(key);
+        self.loads.asked.retain(|asked| *asked != key);
+        self.reply(Reply { tag, result });
+    }
+
+    /// Puts reads of what is to be loaded behind the clients' requests, if none of those waits.
+    pub(super) fn pump_loads(&mut self, now: Nanos) {
         let limits = self.settings.limits;
         let block_size = self.settings.block_size;
         let bytes_max = limits.prewarm_read_bytes.0.min(self.part_bytes_max);
         let blocks_max = (bytes_max >> block_size.shift()).max(1);
         let mut scan = PREWARM_SCAN_BLOCKS_MAX;
-        if let Some(prewarm) = self.prewarm.as_mut().filter(|_| self.cache.quota_blocks() == 0) {
+        if self.takes_nothing()
+            && let Some(prewarm) = self.loads.warm_up_mut().filter(|prewarm| prewarm.has_more())
+        {
             prewarm.end(PrewarmEnd::Full);
         }
-        while self.queue.len() + self.at_origin < limits.origin_requests_max
-            && self
-                .prewarm
-                .as_ref()
-                .is_some_and(|prewarm| prewarm.may_read(now, limits.prewarm_outstanding_max))
-        {
+        while self.queue.len() + self.at_origin < limits.origin_requests_max {
+            let Some(key) = self.loads.next(now, limits.prewarm_outstanding_max) else { return };
             if scan == 0 {
                 return;
             }
-            let prewarm = self.prewarm.as_mut().expect("checked above");
             let (cache, flash) = (&self.cache, &self.flash);
             let (reads, writes, doubt) = (&self.reads, &self.writes, &self.doubt);
-            let run = prewarm.next_run(blocks_max, &mut scan, |block| {
+            let load = self.loads.all.get_mut(key).expect("the next load is there");
+            let run = load.next_run(blocks_max, &mut scan, |block| {
                 let one = BlockRange { first: block, end: block + 1 };
                 cache.contains(BlockIndex(block))
                     || flash.as_ref().is_some_and(|flash| flash.contains(BlockIndex(block)))
@@ -55,27 +103,28 @@ impl VolumeMachine {
                     || doubt.overlaps(one)
             });
             let Some(blocks) = run else {
-                prewarm.end_if_done();
+                self.answer_if_ended(key);
                 continue;
             };
-            prewarm.sent(blocks.count(), now);
-            self.send_fill(blocks, self.bytes_of(blocks), Vec::new(), false, None);
+            load.sent(blocks.count(), now);
+            let load = Some((key, load.insertion));
+            self.send_fill(blocks, self.bytes_of(blocks), Vec::new(), false, FillFor { waiter: None, load });
         }
     }
 
-    pub(super) fn prewarm_read_ended(&mut self, fill: &Fill, inserted_blocks: u64, arrived: bool) {
-        let Some(prewarm) = &mut self.prewarm else { return };
-        if fill.prewarm != Some(self.prewarm_generation) {
-            return;
-        }
+    /// A read of what is to be loaded ended; `error` says how, if it brought nothing.
+    pub(super) fn load_ended(&mut self, fill: &Fill, inserted_blocks: u64, error: Option<Errno>) {
         let bytes = |blocks: u64| Bytes(blocks << self.settings.block_size.shift());
-        prewarm.outstanding -= 1;
-        prewarm.progress.loaded_bytes += bytes(inserted_blocks);
-        prewarm.progress.failed_bytes += bytes(fill.blocks.count() - inserted_blocks);
-        if arrived && !fill.marked && inserted_blocks < fill.blocks.count() {
-            prewarm.end(PrewarmEnd::Full);
+        let Some((key, _)) = fill.load else { return };
+        let Some(load) = self.loads.all.get_mut(key) else { return };
+        load.outstanding -= 1;
+        load.progress.loaded_bytes += bytes(inserted_blocks);
+        load.progress.failed_bytes += bytes(fill.blocks.count() - inserted_blocks);
+        load.error = load.error.or(error);
+        if error.is_none() && !fill.marked && inserted_blocks < fill.blocks.count() {
+            load.end(PrewarmEnd::Full);
         }
-        prewarm.end_if_done();
+        self.answer_if_ended(key);
     }
 
     /// Sets the quota; whole blocks of it are used. A smaller one is put in force by [`VolumeMachine::step`].
@@ -84,19 +133,28 @@ impl VolumeMachine {
         self.cache.set_quota(quota.0 >> self.settings.block_size.shift());
     }
 
-    /// Works off a bounded part of a quota change; whether there is more to do at once.
+    /// Tells `listener` what is in memory, a piece with each [`VolumeMachine::step`].
+    pub fn list_resident(&mut self, listener: Sender<ListingPiece>) {
+        self.listings.push_back(Listing::new(listener));
+    }
+
+    /// Works off a bounded part of a quota change, and of a listing; whether there is more to do at once.
     pub fn step(&mut self) -> bool {
         let VolumeMachine { cache, flash, .. } = self;
         cache.step_demoting(QUOTA_STEP_SLOTS, |victim, bytes| demote(flash.as_mut(), victim, bytes));
         if let Some(flash) = flash {
             flash.step();
         }
+        if self.listings.front_mut().is_some_and(|listing| listing.step(&self.cache)) {
+            self.listings.pop_front();
+        }
         self.wants_step()
     }
 
-    /// Whether a quota change waits for [`VolumeMachine::step`].
+    /// Whether a quota change or a listing waits for [`VolumeMachine::step`].
     pub fn wants_step(&self) -> bool {
-        self.cache.progress() != Progress::Settled
+        !self.listings.is_empty()
+            || self.cache.progress() != Progress::Settled
             || self.flash.as_ref().is_some_and(FlashPartition::wants_step)
     }
 
@@ -105,7 +163,7 @@ impl VolumeMachine {
         let limits = self.settings.limits;
         // Where the origin has no room, its next answer is waited for, not the time: that would be a busy loop.
         let has_room = self.queue.len() + self.at_origin < limits.origin_requests_max;
-        self.prewarm.as_ref().filter(|_| has_room)?.wake_at(limits.prewarm_outstanding_max)
+        if has_room { self.loads.wake_at(limits.prewarm_outstanding_max) } else { None }
     }
 
     /// Declares that no write of unknown outcome can be applied any more: the ranges in doubt are served and cached
@@ -122,12 +180,27 @@ impl VolumeMachine {
 
     /// How far the last warm-up is.
     pub fn prewarm_progress(&self) -> Option<PrewarmProgress> {
-        self.prewarm.as_ref().map(|prewarm| prewarm.progress)
+        self.loads.warm_up().map(|prewarm| prewarm.progress)
     }
 
     /// The counters.
     pub fn counters(&self) -> Counters {
         self.observer.counters
+    }
+
+    /// The little that is asked for often.
+    pub fn pulse(&self, now: Nanos) -> VolumePulse {
+        VolumePulse {
+            at: now,
+            counters: self.observer.counters,
+            cache: self.cache.statistics(),
+            prewarm: self.prewarm_progress(),
+        }
+    }
+
+    /// The unit of caching.
+    pub fn block_size(&self) -> BlockSize {
+        self.settings.block_size
     }
 
     /// What is known of the volume; `end_interval` starts a new interval of latencies.

@@ -6,6 +6,7 @@
 
 use super::super::observation::FlashObservation;
 use super::super::reads::Fill;
+use super::reading::FillFor;
 use super::{Kind, LastFlush, VolumeMachine, span_in};
 use crate::slab::SlabKey;
 use forebay_cache::flash::{FlashAddress, FlashPartition};
@@ -102,11 +103,6 @@ impl VolumeMachine {
         }
     }
 
-    /// Whether `block` is in memory or on flash.
-    pub(super) fn holds(&self, block: BlockIndex) -> bool {
-        self.cache.contains(block) || self.flash.as_ref().is_some_and(|flash| flash.contains(block))
-    }
-
     /// Looks on flash for a block that memory does not have, for the read `key` of `range`.
     pub(super) fn find_on_flash(
         &mut self,
@@ -120,9 +116,6 @@ impl VolumeMachine {
             return None;
         }
         let read = self.reads.reads.get_mut(key).expect("the caller inserted it");
-        if read.cache_only {
-            return Some(FoundOnFlash::Answered);
-        }
         if let Some(bytes) = flash.buffered(block) {
             let span = span_in(range, block, self.settings.block_size);
             read.copy_in(block.offset(self.settings.block_size) + span.start as u64, &bytes[span]);
@@ -141,7 +134,7 @@ impl VolumeMachine {
             let blocks = BlockRange { first, end: first + addresses.len() as u64 };
             first = blocks.end;
             let marked = self.is_untrustworthy(blocks);
-            self.send_fill(blocks, self.bytes_of(blocks), addresses.to_vec(), marked, Some(key));
+            self.send_fill(blocks, self.bytes_of(blocks), addresses.to_vec(), marked, FillFor::read(key));
         }
     }
 

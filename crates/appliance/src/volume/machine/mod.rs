@@ -8,8 +8,9 @@ mod commanding;
 mod flashing;
 mod reading;
 
+use super::listing::Listing;
 use super::observation::Observer;
-use super::prewarm::Prewarm;
+use super::prewarm::Loads;
 use super::ranges::RangeSet;
 use super::reads::{Fill, Reads};
 use super::request::{ClientOperation, Errno, Reply, RequestTag, VolumeLimits};
@@ -135,8 +136,9 @@ pub struct VolumeMachine {
     last_flush: LastFlush,
     flushes: usize,
     doubt: RangeSet,
-    prewarm: Option<Prewarm>,
-    prewarm_generation: u32,
+    loads: Loads,
+    /// First come, first served; bounded by the callers that wait for them.
+    listings: VecDeque<Listing>,
     observer: Observer,
     locality: Option<LiveObserver>,
     replies: Vec<Reply>,
@@ -190,8 +192,8 @@ impl VolumeMachine {
             last_flush: LastFlush::NotAsked,
             flushes: 0,
             doubt: RangeSet::default(),
-            prewarm: None,
-            prewarm_generation: 0,
+            loads: Loads::new(),
+            listings: VecDeque::new(),
             observer: Observer::new(now),
             locality,
             replies: Vec::new(),
@@ -217,7 +219,7 @@ impl VolumeMachine {
 
     /// Client requests in flight.
     pub fn requests_in_flight(&self) -> usize {
-        self.reads.reads.len() + self.writes.writes.len() + self.flushes
+        self.reads.reads.len() + self.writes.writes.len() + self.flushes + self.loads.asked.len()
     }
 
     /// Whether nothing is in flight, warm-up included; of a volume that drains, nothing is left to write to flash either.
@@ -270,7 +272,7 @@ impl VolumeMachine {
             }
             ClientOperation::Cache { range } => {
                 counters.cache_requests += 1;
-                self.load(now, tag, range);
+                self.load(tag, range);
             }
         }
     }
@@ -321,7 +323,7 @@ impl VolumeMachine {
     /// in: until then adjacent misses merge.
     pub fn take_submissions(&mut self, now: Nanos, requests: &mut Vec<OriginRequest>) {
         self.observer.outstanding(now, self.requests_in_flight());
-        self.pump_prewarm(now);
+        self.pump_loads(now);
         if self.draining {
             self.stop_flash();
         }

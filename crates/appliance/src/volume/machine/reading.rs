@@ -10,6 +10,19 @@ use forebay_cache::{Inserted, Insertion, Refusal};
 use forebay_origin::OriginError;
 use forebay_units::{BlockIndex, BlockRange, ByteRange, Nanos};
 
+/// Who asks for a fill: a client's read, or what is to be loaded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FillFor {
+    pub(super) waiter: Option<SlabKey>,
+    pub(super) load: Option<(SlabKey, Insertion)>,
+}
+
+impl FillFor {
+    pub(super) fn read(key: SlabKey) -> FillFor {
+        FillFor { waiter: Some(key), load: None }
+    }
+}
+
 impl VolumeMachine {
     /// A client reads `range`. If all of it is cached, the bytes are appended to `output`; else a [`Reply`] for `tag` follows, and
     /// `output` is as it was.
@@ -88,7 +101,7 @@ impl VolumeMachine {
         }
         let mut bytes = Vec::new();
         prefix.iter().for_each(|place| bytes.extend_from_slice(self.bytes_at(*place)));
-        self.look_elsewhere(now, tag, range, missed.block, &bytes, false);
+        self.look_elsewhere(now, tag, range, missed.block, &bytes);
     }
 
     /// Whether reads may go past the cache: there is no quota, and nothing left of an earlier one. As long as a block is
@@ -110,7 +123,6 @@ impl VolumeMachine {
             started: now,
             range,
             buffer: Vec::new(),
-            cache_only: false,
             asks_origin: true,
             fills_pending: 0,
             error: None,
@@ -118,23 +130,8 @@ impl VolumeMachine {
         let key = self.reads.reads.insert(read);
         while offset < end {
             let bytes = ByteRange::new(offset, (end - offset).min(self.part_bytes_max));
-            self.send_fill(BlockRange { first: 0, end: 0 }, bytes, Vec::new(), true, Some(key));
+            self.send_fill(BlockRange { first: 0, end: 0 }, bytes, Vec::new(), true, FillFor::read(key));
             offset = bytes.end();
-        }
-    }
-
-    pub(super) fn load(&mut self, now: Nanos, tag: RequestTag, range: ByteRange) {
-        if let Err(errno) = self.check(range, false) {
-            return self.refuse(tag, errno);
-        }
-        // With less quota than was asked for it would only push out its own blocks.
-        let quota_bytes = (u64::from(self.cache.quota_blocks()) << self.settings.block_size.shift())
-            .max(self.flash_quota().0);
-        let range = ByteRange::new(range.offset, range.length.min(quota_bytes));
-        let missed = range.blocks(self.settings.block_size).find(|block| !self.holds(*block));
-        match missed {
-            Some(block) => self.look_elsewhere(now, tag, range, block, &[], true),
-            None => self.reply(Reply { tag, result: Ok(Vec::new()) }),
         }
     }
 
@@ -146,14 +143,12 @@ impl VolumeMachine {
         range: ByteRange,
         missed: BlockIndex,
         prefix: &[u8],
-        cache_only: bool,
     ) {
         let mut read = Read {
             tag,
             started: now,
             range,
             buffer: Vec::new(),
-            cache_only,
             asks_origin: false,
             fills_pending: 0,
             error: None,
@@ -169,12 +164,10 @@ impl VolumeMachine {
         for block in missed.0..blocks.end {
             let hit = if block == missed.0 { None } else { self.cache.get(BlockIndex(block)) };
             if let Some(bytes) = hit {
-                if !cache_only {
-                    let span = span_in(range, BlockIndex(block), self.settings.block_size);
-                    let offset = BlockIndex(block).offset(self.settings.block_size) + span.start as u64;
-                    let read = self.reads.reads.get_mut(key).expect("inserted above");
-                    read.copy_in(offset, &bytes[span]);
-                }
+                let span = span_in(range, BlockIndex(block), self.settings.block_size);
+                let offset = BlockIndex(block).offset(self.settings.block_size) + span.start as u64;
+                let read = self.reads.reads.get_mut(key).expect("inserted above");
+                read.copy_in(offset, &bytes[span]);
                 self.fetch(run.take(), block, key);
                 self.fetch_flash(&mut flash_run, key);
             } else if block < joined_until {
@@ -212,7 +205,7 @@ impl VolumeMachine {
     }
 
     fn count_answered(&mut self, now: Nanos, read: Delivered) {
-        self.observer.misses.record(now.saturating_since(read.started));
+        self.observer.missed(now.saturating_since(read.started));
         self.observer.counters.reads_flash += u64::from(!read.asked_origin);
     }
 
@@ -226,16 +219,19 @@ impl VolumeMachine {
             let piece = BlockRange { first, end: end.min(first + blocks_max) };
             first = piece.end;
             if marked || !self.merge(piece, key) {
-                self.send_fill(piece, self.bytes_of(piece), Vec::new(), marked, Some(key));
+                self.send_fill(piece, self.bytes_of(piece), Vec::new(), marked, FillFor::read(key));
             }
         }
     }
 
+    /// Whether neither memory nor flash has a quota.
+    pub(super) fn takes_nothing(&self) -> bool {
+        self.cache.quota_blocks() == 0 && self.flash.as_ref().is_none_or(|flash| flash.quota_segments() == 0)
+    }
+
     /// Whether data of these blocks that the origin is asked for now may be out of date when it comes.
     pub(super) fn is_untrustworthy(&self, blocks: BlockRange) -> bool {
-        let takes_none = self.cache.quota_blocks() == 0
-            && self.flash.as_ref().is_none_or(|flash| flash.quota_segments() == 0);
-        takes_none || self.writes.held.overlaps(blocks) || self.doubt.overlaps(blocks)
+        self.takes_nothing() || self.writes.held.overlaps(blocks) || self.doubt.overlaps(blocks)
     }
 
     /// Lengthens the fill that ends where `piece` starts, if it is still in the queue.
@@ -283,15 +279,16 @@ impl VolumeMachine {
         bytes: ByteRange,
         flash: Vec<FlashAddress>,
         marked: bool,
-        waiter: Option<SlabKey>,
+        asked: FillFor,
     ) {
+        let FillFor { waiter, load } = asked;
         let fill = Fill {
             flash,
             blocks,
             bytes,
             marked,
             submitted: false,
-            prewarm: waiter.is_none().then_some(self.prewarm_generation),
+            load,
             waiters: waiter.into_iter().collect(),
         };
         if let Some(key) = waiter {
@@ -330,8 +327,8 @@ impl VolumeMachine {
                 inserted_blocks = self.insert(&fill, data);
             }
         }
-        if fill.prewarm.is_some() {
-            self.prewarm_read_ended(&fill, inserted_blocks, data.is_ok());
+        if fill.load.is_some() {
+            self.load_ended(&fill, inserted_blocks, data.as_ref().err().copied());
         }
         for (index, read) in fill.waiters.iter().enumerate() {
             let last = index + 1 == fill.waiters.len();
@@ -364,15 +361,15 @@ impl VolumeMachine {
         }
     }
 
-    /// Inserts what an unmarked fill brought; how many blocks entered.
+    /// Inserts what an unmarked fill brought; how many blocks entered memory, or flash where memory takes none.
     fn insert(&mut self, fill: &Fill, data: &[u8]) -> u64 {
         debug_assert!(
             !self.writes.held.overlaps(fill.blocks) && !self.doubt.overlaps(fill.blocks),
             "a fill of {:?} is not marked although a write overlaps it",
             fill.blocks
         );
-        let insertion = match &self.prewarm {
-            Some(prewarm) if fill.waiters.is_empty() => prewarm.insertion,
+        let insertion = match fill.load {
+            Some((_, insertion)) if fill.waiters.is_empty() => insertion,
             _ => Insertion::Miss,
         };
         let block_bytes = self.settings.block_size.bytes() as usize;
@@ -389,6 +386,7 @@ impl VolumeMachine {
                     let mut whole = bytes.to_vec();
                     whole.resize(block_bytes, 0);
                     demote(flash.as_mut(), block, &whole);
+                    inserted_blocks += 1;
                 }
                 Inserted::Refused(Refusal::NoQuota) => break,
                 Inserted::Refused(_) => {}
