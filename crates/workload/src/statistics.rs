@@ -68,7 +68,10 @@ pub fn spearman(xs: &[f64], ys: &[f64]) -> Option<f64> {
 }
 
 /// The rank of every value, from 1; ties share their mean rank.
-fn ranks(values: &[f64]) -> Vec<f64> {
+///
+/// # Panics
+/// If a value is no number.
+pub fn ranks(values: &[f64]) -> Vec<f64> {
     assert!(values.iter().all(|value| !value.is_nan()), "ranks need numbers");
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_unstable_by(|&a, &b| values[a].total_cmp(&values[b]));

@@ -2,16 +2,17 @@
 
 use super::scene::{self, Scene};
 use super::scenes::Scenes;
+use super::volume::{Sample, Volume};
 use super::{Change, Controller};
 use crate::cacheability::{self, Character, NotCacheable};
 use crate::decision::{Alternative, Decision, DecisionKind, Fact, StepOutcome};
 use crate::feedback::Law;
-use crate::interference::{Interference, interference};
+use crate::interference::{Interference, Victim, interference};
 use crate::inventory::VolumeId;
 use crate::sizing::{candidates, useful_max};
 use crate::solutions::{Solution, Tenant, rank};
 use forebay_units::{Bytes, Nanos};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// The least part of the excess that a cache which cannot keep the objective must take away (ours).
 const BEST_EFFORT_MIN: f64 = 0.2;
@@ -337,20 +338,40 @@ impl Controller {
         let busy = |other: usize| scene.parties[other].recent.origin_rate();
         neighbours.sort_by(|&a, &b| busy(b).total_cmp(&busy(a)).then(a.cmp(&b)));
         neighbours.truncate(self.config.neighbours_max);
-        neighbours
+        // Together, as far as all have been here as long as the victim; who came later, alone with it.
+        let whole = victim.history.len();
+        let (long, short): (Vec<usize>, Vec<usize>) = neighbours
             .into_iter()
-            .map(|other| {
-                let aggressor = &self.volumes[&scene.parties[other].id];
-                let pairs = aggressor.history.iter().rev().zip(victim.history.iter().rev());
-                let mut pairs: Vec<(f64, f64)> = pairs
-                    .filter(|(_, victim)| victim.origin_latency() > 0.0)
-                    .map(|(aggressor, victim)| (aggressor.origin_rate(), victim.origin_latency()))
-                    .collect();
-                pairs.reverse();
-                let (load, latency): (Vec<f64>, Vec<f64>) = pairs.into_iter().unzip();
-                (other, interference(&load, &latency, true, &self.config.interference))
-            })
-            .collect()
+            .partition(|&other| self.volumes[&scene.parties[other].id].history.len() >= whole);
+        let groups = std::iter::once(long).chain(short.into_iter().map(|other| vec![other]));
+        let mut judged: Vec<(usize, Interference)> =
+            groups.flat_map(|group| self.judge_together(scene, victim, group)).collect();
+        judged.sort_by(|(a, _), (b, _)| busy(*b).total_cmp(&busy(*a)).then(a.cmp(b)));
+        judged
+    }
+
+    fn judge_together(
+        &self,
+        scene: &Scene,
+        victim: &Volume,
+        group: Vec<usize>,
+    ) -> Vec<(usize, Interference)> {
+        let history = |other: usize| &self.volumes[&scene.parties[other].id].history;
+        let length =
+            group.iter().map(|&other| history(other).len()).chain([victim.history.len()]).min().unwrap_or(0);
+        // The last intervals of all are the same ones; those in which nothing of the victim's ended say nothing.
+        let from = victim.history.len() - length;
+        let told: Vec<usize> =
+            (0..length).filter(|at| victim.history[from + at].origin_latency() > 0.0).collect();
+        let load_of = |history: &VecDeque<Sample>| -> Vec<f64> {
+            told.iter().map(|at| history[history.len() - length + at].origin_rate()).collect()
+        };
+        let latency: Vec<f64> = told.iter().map(|at| victim.history[from + at].origin_latency()).collect();
+        let loads: Vec<Vec<f64>> = group.iter().map(|&other| load_of(history(other))).collect();
+        let loads: Vec<&[f64]> = loads.iter().map(Vec::as_slice).collect();
+        let own = load_of(&victim.history);
+        let victim = Victim { load: &own, latency: &latency };
+        group.into_iter().zip(interference(&loads, victim, true, &self.config.interference)).collect()
     }
 
     fn tell_interference(
@@ -380,6 +401,9 @@ impl Controller {
                 facts.push(Fact::number("pearson", correlation.pearson, ""));
                 facts.push(Fact::number("spearman", correlation.spearman, ""));
                 facts.push(Fact::number("lag", correlation.lag as f64, "intervals"));
+                facts.extend(
+                    correlation.granger.map(|granger| Fact::number("granger", granger, "deviations")),
+                );
             }
             if judged.is_likely() {
                 likely.push(name.as_str());

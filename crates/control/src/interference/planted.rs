@@ -1,0 +1,222 @@
+//! Workloads with planted interference, to score a judge of it: what it finds is compared with what was planted.
+//!
+//! Not a model of devices: loads that wander, and latencies that rise with the load of the whole set by the formula of a queue. All of it is ours.
+
+use super::{InterferenceRules, Victim, table};
+use crate::windows::normal_quantile;
+use forebay_workload::generator::unit;
+use forebay_workload::statistics::{mean, variance};
+use forebay_workload::{Random, exponential, random};
+
+/// What is planted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PlantedSpec {
+    /// At least 2.
+    pub workloads: usize,
+    /// Per workload; at least 4.
+    pub intervals: usize,
+    /// Standard deviation of the logarithm of latency about what the load explains.
+    pub noise: f64,
+    /// Part by which all loads rise and fall together over the whole time, as with the hour of the day.
+    pub tide: f64,
+    /// Whether a workload's requests wait for answers: it then asks for less where its latency is above its usual one.
+    pub closed: bool,
+}
+
+/// Workloads in sets of 2 to 5.
+#[derive(Clone, Debug)]
+pub struct Planted {
+    /// The set of each workload.
+    pub set: Vec<usize>,
+    /// Requests per second, by workload and interval.
+    pub loads: Vec<Vec<f64>>,
+    /// Seconds, by workload and interval.
+    pub latencies: Vec<Vec<f64>>,
+    /// `[victim][aggressor]`: the standard deviation of the logarithm of the victim's latency that the aggressor's changes of load make up.
+    pub slowdown: Vec<Vec<f64>>,
+}
+
+impl Planted {
+    /// Draws one; the same seed draws the same.
+    pub fn new(spec: &PlantedSpec, seed: u64) -> Planted {
+        let mut random = random(seed);
+        let mut set = Vec::with_capacity(spec.workloads);
+        for number in 0.. {
+            let left = spec.workloads - set.len();
+            let size = (2 + (unit(&mut random) * 4.0) as usize).min(left);
+            // No workload is left alone at the end.
+            let size = if left - size == 1 { if size > 2 { size - 1 } else { size + 1 } } else { size };
+            set.extend(std::iter::repeat_n(number, size));
+            if set.len() >= spec.workloads {
+                break;
+            }
+        }
+        let mut loads: Vec<Vec<f64>> = set.iter().map(|_| wandering(spec, &mut random)).collect();
+        let mut latencies = vec![Vec::new(); set.len()];
+        let mut slowdown = vec![vec![0.0; set.len()]; set.len()];
+        for number in 0..=set.last().copied().unwrap_or(0) {
+            let members: Vec<usize> = (0..set.len()).filter(|&member| set[member] == number).collect();
+            let busy = 0.5 + 0.25 * unit(&mut random);
+            let average: f64 = members.iter().filter_map(|&member| mean(&loads[member])).sum();
+            let capacity = average / busy;
+            let stretch = |sum: f64| -(1.0 - (sum / capacity).min(0.95)).ln();
+            if spec.closed {
+                let usual = stretch(average);
+                let slow: Vec<f64> = (0..spec.intervals)
+                    .map(|at| members.iter().map(|&member| loads[member][at]).sum())
+                    .map(|sum| (stretch(sum) - usual).exp().max(1.0).sqrt())
+                    .collect();
+                for &member in &members {
+                    loads[member].iter_mut().zip(&slow).for_each(|(load, slow)| *load /= slow);
+                }
+            }
+            let sums: Vec<f64> =
+                (0..spec.intervals).map(|at| members.iter().map(|&member| loads[member][at]).sum()).collect();
+            for &aggressor in &members {
+                // As if it were steady but for the tide, which is everybody's.
+                let usual = mean(&loads[aggressor]).unwrap_or(0.0);
+                let effect: Vec<f64> = (0..spec.intervals)
+                    .map(|at| {
+                        let steady = sums[at] - loads[aggressor][at] + usual * tide(spec, at);
+                        stretch(sums[at]) - stretch(steady)
+                    })
+                    .collect();
+                let deviation = variance(&effect).unwrap_or(0.0).sqrt();
+                members
+                    .iter()
+                    .filter(|&&member| member != aggressor)
+                    .for_each(|&victim| slowdown[victim][aggressor] = deviation);
+            }
+            for &member in &members {
+                let base = 0.002 + 0.004 * unit(&mut random);
+                latencies[member] = (sums.iter())
+                    .map(|sum| base * (stretch(*sum) + spec.noise * normal(&mut random)).exp())
+                    .collect();
+            }
+        }
+        Planted { set, loads, latencies, slowdown }
+    }
+
+    /// Judges all pairs, and counts.
+    pub fn score(&self, spec: &PlantedSpec, rules: &InterferenceRules) -> Score {
+        let workloads: Vec<Victim<'_>> = (self.loads.iter().zip(&self.latencies))
+            .map(|(load, latency)| Victim { load, latency })
+            .collect();
+        let table = table(&workloads, |_, _| false, rules);
+        let mut score = Score::default();
+        for victim in 0..self.set.len() {
+            for aggressor in (0..self.set.len()).filter(|&aggressor| aggressor != victim) {
+                let found = table.score(aggressor, victim) > 0.0;
+                let planted = self.set[victim] == self.set[aggressor];
+                let strong = planted && self.slowdown[victim][aggressor] >= 2.0 * spec.noise;
+                score.found_true += u32::from(found && planted);
+                score.found_false += u32::from(found && !planted);
+                score.strong += u32::from(strong);
+                score.strong_found += u32::from(strong && found);
+            }
+        }
+        score
+    }
+}
+
+/// How a judge did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Score {
+    /// Pairs that were found and planted, however weak.
+    pub found_true: u32,
+    /// Pairs that were found and not planted.
+    pub found_false: u32,
+    /// Pairs whose planted slowdown is at least twice the noise.
+    pub strong: u32,
+    /// Those of them that were found.
+    pub strong_found: u32,
+}
+
+impl Score {
+    /// Part of what was found that was planted; 1 where nothing was found.
+    pub fn precision(&self) -> f64 {
+        share(self.found_true, self.found_true + self.found_false)
+    }
+
+    /// Part of the strong pairs that was found; 1 where there are none.
+    pub fn recall(&self) -> f64 {
+        share(self.strong_found, self.strong)
+    }
+
+    /// Both together.
+    pub fn plus(&self, other: &Score) -> Score {
+        Score {
+            found_true: self.found_true + other.found_true,
+            found_false: self.found_false + other.found_false,
+            strong: self.strong + other.strong,
+            strong_found: self.strong_found + other.strong_found,
+        }
+    }
+}
+
+fn share(part: u32, whole: u32) -> f64 {
+    if whole == 0 { 1.0 } else { f64::from(part) / f64::from(whole) }
+}
+
+fn normal(random: &mut Random) -> f64 {
+    normal_quantile(unit(random))
+}
+
+/// Levels that last for a while, with noise of their own, and the tide.
+fn wandering(spec: &PlantedSpec, random: &mut Random) -> Vec<f64> {
+    let scale = 100.0 + exponential(300.0, random);
+    let lasts = 4.0 + 12.0 * unit(random);
+    let mut level = scale * (0.5 * normal(random)).exp();
+    (0..spec.intervals)
+        .map(|at| {
+            if unit(random) < 1.0 / lasts {
+                level = scale * (0.5 * normal(random)).exp();
+            }
+            level * (0.07 * normal(random)).exp() * tide(spec, at)
+        })
+        .collect()
+}
+
+fn tide(spec: &PlantedSpec, at: usize) -> f64 {
+    1.0 + spec.tide * (std::f64::consts::TAU * at as f64 / spec.intervals as f64).sin()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn planted_neighbours_are_found() {
+        let rules = InterferenceRules::default();
+        for (noise, tide, closed) in
+            [(0.02, 0.0, false), (0.05, 0.2, false), (0.05, 0.2, true), (0.1, 0.2, false), (0.2, 0.2, false)]
+        {
+            let spec = PlantedSpec { workloads: 50, intervals: 180, noise, tide, closed };
+            let mut score = Score::default();
+            for seed in 101..104 {
+                score = score.plus(&Planted::new(&spec, seed).score(&spec, &rules));
+            }
+            println!(
+                "noise {noise}, tide {tide}, closed {closed}: precision {:.3}, recall {:.3} of {} strong pairs",
+                score.precision(),
+                score.recall(),
+                score.strong
+            );
+            assert!(score.precision() >= 0.95 && score.recall() >= 0.95, "noise {noise}: {score:?}");
+        }
+    }
+
+    #[test]
+    fn sets_have_two_to_five_members_and_a_seed_repeats() {
+        let spec = PlantedSpec { workloads: 50, intervals: 40, noise: 0.1, tide: 0.1, closed: true };
+        for seed in 1..40 {
+            let planted = Planted::new(&spec, seed);
+            assert_eq!(planted.set.len(), 50);
+            for number in 0..=planted.set[49] {
+                let members = planted.set.iter().filter(|&&set| set == number).count();
+                assert!((2..=5).contains(&members), "seed {seed}: {members} in set {number}");
+            }
+            assert_eq!(planted.latencies, Planted::new(&spec, seed).latencies);
+        }
+    }
+}

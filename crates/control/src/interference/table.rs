@@ -1,0 +1,66 @@
+//! Who interferes with whom among many workloads: Dynamite's table (figure 6 a), and the sets that follow from it.
+
+use super::{Interference, InterferenceRules, Victim, interference};
+
+/// Judgements of all pairs, and the sets of workloads that interfere.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InterferenceTable {
+    /// `[victim][aggressor]`; `None` on the diagonal.
+    pub judged: Vec<Vec<Option<Interference>>>,
+    /// The number of the set of each workload, from 0 in the order of its first member. Who interferes with nobody is a set of its own.
+    pub set: Vec<usize>,
+}
+
+impl InterferenceTable {
+    /// How strongly an aggressor's load changes with a victim's latency: 0 where it was not seen to.
+    pub fn score(&self, aggressor: usize, victim: usize) -> f64 {
+        match self.judged[victim][aggressor] {
+            Some(Interference::Correlated(correlation)) => correlation.score,
+            _ => 0.0,
+        }
+    }
+}
+
+/// Judges every pair of `workloads`, of the same intervals. `shares_origin` says which are configured to share an origin.
+/// Cost is that of [`interference`] for each workload: `O(m^2 n log n)`.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn table(
+    workloads: &[Victim<'_>],
+    shares_origin: impl Fn(usize, usize) -> bool,
+    rules: &InterferenceRules,
+) -> InterferenceTable {
+    let mut set: Vec<usize> = (0..workloads.len()).collect();
+    let judged: Vec<Vec<Option<Interference>>> = (0..workloads.len())
+        .map(|victim| {
+            let mut row = vec![None; workloads.len()];
+            for shares in [true, false] {
+                let others: Vec<usize> = (0..workloads.len())
+                    .filter(|&other| other != victim && shares_origin(other, victim) == shares)
+                    .collect();
+                let loads: Vec<&[f64]> = others.iter().map(|&other| workloads[other].load).collect();
+                let found = interference(&loads, workloads[victim], shares, rules);
+                others.into_iter().zip(found).for_each(|(other, found)| row[other] = Some(found));
+            }
+            row
+        })
+        .collect();
+    for (victim, row) in judged.iter().enumerate() {
+        for (aggressor, _) in
+            row.iter().enumerate().filter(|(_, judged)| judged.is_some_and(|judged| judged.is_likely()))
+        {
+            let (from, to) = (set[aggressor].max(set[victim]), set[aggressor].min(set[victim]));
+            set.iter_mut().filter(|set| **set == from).for_each(|set| *set = to);
+        }
+    }
+    let mut names: Vec<usize> = Vec::new();
+    for number in &mut set {
+        let name = names.iter().position(|name| name == number).unwrap_or_else(|| {
+            names.push(*number);
+            names.len() - 1
+        });
+        *number = name;
+    }
+    InterferenceTable { judged, set }
+}
