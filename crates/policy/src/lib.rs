@@ -1,4 +1,4 @@
-//! Eviction and admission: one policy a file, written once for daemon, simulator and tests.
+//! Eviction, admission and placement: one policy a file, written once for daemon, simulator and tests.
 //!
 //! A policy orders *slots*: dense numbers of the places in which a partition keeps its blocks. It knows neither the
 //! bytes nor which slots are free, it looks nothing up, does no I/O and reads no clock. `cache::Partition` looks
@@ -20,6 +20,7 @@ mod lirs;
 mod lru;
 #[cfg(test)]
 mod model;
+pub mod placement;
 mod policy;
 mod recent;
 mod s3_fifo;

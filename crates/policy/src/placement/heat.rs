@@ -1,0 +1,219 @@
+//! Counts of accesses by chunk, cooled by subtraction, in bounded memory. It does not know who is placed where, only who must be remembered.
+//!
+//! Cooling subtracts the same from all, so it is done once: a *floor* rises instead, and a count is what lies above it. What was below it at its next access begins at
+//! the floor again, which is subtraction that stops at zero. The order of those that have sunk below is kept: the one that did so first is the coldest.
+//!
+//! Source: SANCache, MSST 2006 ("cool candidates periodically"); US8688904 (subtracting an amount every interval). All numbers are ours.
+
+use crate::{Slot, SlotTable};
+use forebay_units::BlockIndex;
+
+/// Entries that are looked at for one that makes room.
+const SWEEP: u32 = 16;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    /// The count above the floor, in sixteenths.
+    value: u64,
+    /// When it was last accessed, in ticks.
+    last: u32,
+    /// Whatever the owner says of it; who has any is never forgotten.
+    mark: u32,
+}
+
+/// Chunks that are remembered, at most so many. 36 bytes each.
+#[derive(Debug)]
+pub(super) struct Heat {
+    table: SlotTable,
+    entries: Vec<Entry>,
+    floor: u64,
+    hand: u32,
+}
+
+impl Heat {
+    /// Remembers nobody, and at most `most`.
+    pub(super) fn new(most: u32) -> Heat {
+        let mut table = SlotTable::new(0);
+        for _ in 0..most {
+            table.grow().expect("memory of a tier is taken at its start");
+        }
+        Heat { table, entries: vec![Entry::default(); most as usize], floor: 0, hand: 0 }
+    }
+
+    pub(super) fn find(&self, chunk: u64) -> Option<u32> {
+        self.table.find(BlockIndex(chunk)).map(|slot| slot.0)
+    }
+
+    /// The chunk in `slot`, which is remembered.
+    pub(super) fn chunk(&self, slot: u32) -> u64 {
+        self.table.block_in(Slot(slot)).expect("a slot that is used holds a chunk").0
+    }
+
+    /// The slot of `chunk`, remembered from now on; whether it was before. `None` where sixteen others are all hotter or marked: then the coldest of them is cooled by a sixteenth,
+    /// so that who comes often enough gets in.
+    pub(super) fn remember(&mut self, chunk: u64, tick: u32) -> Option<(u32, bool)> {
+        if let Some(slot) = self.find(chunk) {
+            return Some((slot, true));
+        }
+        let slot = match self.table.free() {
+            Some(slot) => slot.0,
+            None => {
+                let slot = self.sweep()?;
+                self.forget(slot);
+                slot
+            }
+        };
+        self.table.fill(Slot(slot), BlockIndex(chunk));
+        self.entries[slot as usize] = Entry { value: self.floor, last: tick, mark: 0 };
+        Some((slot, false))
+    }
+
+    fn sweep(&mut self) -> Option<u32> {
+        let slots = self.table.len();
+        let mut coldest: Option<(u64, u32)> = None;
+        for _ in 0..SWEEP.min(slots) {
+            let at = self.hand;
+            self.hand = (self.hand + 1) % slots;
+            let entry = self.entries[at as usize];
+            if entry.mark == 0 && coldest.is_none_or(|coldest| (entry.value, at) < coldest) {
+                coldest = Some((entry.value, at));
+            }
+        }
+        let (value, at) = coldest?;
+        if value <= self.floor {
+            return Some(at);
+        }
+        self.entries[at as usize].value -= 1;
+        None
+    }
+
+    /// Forgets the chunk in `slot`.
+    pub(super) fn forget(&mut self, slot: u32) {
+        self.table.clear(Slot(slot), u32::MAX);
+        self.entries[slot as usize] = Entry::default();
+    }
+
+    /// Ticks since the last access, which is now.
+    pub(super) fn touch(&mut self, slot: u32, tick: u32) -> u32 {
+        tick.wrapping_sub(std::mem::replace(&mut self.entries[slot as usize].last, tick))
+    }
+
+    /// Adds to the count (or takes from it, down to zero), to at most `most`.
+    pub(super) fn add(&mut self, slot: u32, sixteenths: i64, most: u64) {
+        let value = &mut self.entries[slot as usize].value;
+        *value =
+            (*value).max(self.floor).saturating_add_signed(sixteenths).clamp(self.floor, self.floor + most);
+    }
+
+    /// The count in sixteenths.
+    pub(super) fn count(&self, slot: u32) -> u64 {
+        self.entries[slot as usize].value.saturating_sub(self.floor)
+    }
+
+    /// What orders chunks from cold to hot: the count, and among those at zero, the ones first that got there first.
+    pub(super) fn key(&self, slot: u32) -> u64 {
+        self.entries[slot as usize].value
+    }
+
+    /// Gives the chunk a key in place of a count, for orders that count nothing.
+    pub(super) fn set_key(&mut self, slot: u32, key: u64) {
+        self.entries[slot as usize].value = key;
+    }
+
+    pub(super) fn mark(&self, slot: u32) -> u32 {
+        self.entries[slot as usize].mark
+    }
+
+    pub(super) fn set_mark(&mut self, slot: u32, mark: u32) {
+        self.entries[slot as usize].mark = mark;
+    }
+
+    /// Subtracts from every count.
+    pub(super) fn cool(&mut self, sixteenths: u64) {
+        self.floor += sixteenths;
+    }
+
+    /// Forgets every count, and who has no mark.
+    pub(super) fn reset(&mut self) {
+        for slot in 0..self.table.len() {
+            if self.table.block_in(Slot(slot)).is_none() {
+                continue;
+            }
+            if self.entries[slot as usize].mark == 0 {
+                self.forget(slot);
+            } else {
+                self.entries[slot as usize].value = 0;
+            }
+        }
+        self.floor = 0;
+    }
+
+    pub(super) fn footprint_bytes(&self) -> u64 {
+        self.table.footprint_bytes() + (self.entries.capacity() * size_of::<Entry>()) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::COUNT;
+    use super::*;
+
+    #[test]
+    fn cooling_subtracts_from_all_and_stops_at_zero() {
+        let mut heat = Heat::new(4);
+        let (a, _) = heat.remember(10, 0).unwrap();
+        let (b, _) = heat.remember(11, 0).unwrap();
+        heat.add(a, 3 * COUNT as i64, 999);
+        heat.add(b, COUNT as i64, 999);
+        heat.cool(2 * COUNT);
+        // 3 - 2 = 1 and 1 - 2 = 0.
+        assert_eq!((heat.count(a), heat.count(b)), (COUNT, 0));
+        // From zero, not from -1.
+        heat.add(b, COUNT as i64, 999);
+        assert_eq!(heat.count(b), COUNT);
+        // Never below zero, never above the most.
+        heat.add(b, -100, 999);
+        assert_eq!(heat.count(b), 0);
+        heat.add(a, 5_000, 999);
+        assert_eq!(heat.count(a), 999);
+        // Who is remembered later begins at the floor.
+        let (c, known) = heat.remember(12, 0).unwrap();
+        assert_eq!((heat.count(c), known), (0, false));
+    }
+
+    #[test]
+    fn who_sank_first_is_the_coldest() {
+        let mut heat = Heat::new(4);
+        let (a, _) = heat.remember(10, 0).unwrap();
+        heat.add(a, 16, 999);
+        heat.cool(40);
+        let (b, _) = heat.remember(11, 0).unwrap();
+        heat.add(b, 1, 999);
+        heat.cool(40);
+        assert_eq!((heat.count(a), heat.count(b)), (0, 0));
+        assert!(heat.key(a) < heat.key(b));
+    }
+
+    #[test]
+    fn memory_is_bounded_and_who_insists_gets_in() {
+        let mut heat = Heat::new(2);
+        let (a, _) = heat.remember(10, 0).unwrap();
+        let (b, _) = heat.remember(11, 0).unwrap();
+        heat.set_mark(a, 1);
+        heat.add(b, 3, 999);
+        // 3, 2, 1 sixteenths are taken away first; then it goes, and the marked one stays.
+        for _ in 0..3 {
+            assert_eq!(heat.remember(12, 0), None);
+        }
+        assert_eq!(heat.remember(12, 0), Some((b, false)));
+        assert_eq!((heat.find(10), heat.find(11)), (Some(a), None));
+        assert_eq!(heat.chunk(b), 12);
+    }
+
+    #[test]
+    fn ages_pass_the_end_of_the_ticks() {
+        let mut heat = Heat::new(1);
+        let (a, _) = heat.remember(10, u32::MAX).unwrap();
+        assert_eq!(heat.touch(a, 4), 5);
+    }
+}

@@ -1,0 +1,853 @@
+//! Placement on a chunk tier: which chunks of which volumes belong on fast storage, decided by how often they were used of late.
+//!
+//! *Most recently frequently used*: accesses are counted by chunk, counts are cooled by subtraction, and a chunk whose count reaches a threshold is placed, if there is room or it is hotter than the
+//! coldest that is there. Sequential runs do not count, and an access counts only as far as the array's own cache would not have answered it. The threshold is fixed, or follows what is best at the
+//! moment; migrations are paced. The same tier with plain LRU, LARC or demand admission is there for comparison.
+//!
+//! It is *not* an eviction policy of a block cache ([`crate::Policy`] is that), it moves nothing and holds no bytes: whoever serves requests asks where a chunk is ([`Placement::request`]), carries out
+//! the promotions that it is told of, and says how they ended ([`Placement::moved`]) and how long answers took ([`Placement::answered`]). It knows no clock but the times that it is told.
+//!
+//! Invariants: a place of the tier belongs to at most one chunk; a chunk is at the origin, on its way, or in a place; nothing is allocated after the start. Every list has its maximum in [`Shape`].
+//!
+//! Sources: SANCache (Ari, Gottwals and Henze, MSST 2006); US8688904 (cooling by subtraction); LARC (Huang et al., MSST 2013). Chunk size, windows and steps are published nowhere: all
+//! numbers here are ours.
+
+mod budget;
+mod coldest;
+mod heat;
+mod reach;
+mod runs;
+mod threshold;
+
+pub use reach::Age;
+pub use threshold::GRID;
+
+use budget::Budget;
+use coldest::Coldest;
+use forebay_units::Nanos;
+use heat::Heat;
+use reach::Reach;
+use runs::Runs;
+use std::collections::BTreeMap;
+use std::fmt::{self, Display};
+use std::str::FromStr;
+use threshold::{Chooser, Counted, Ghosts};
+
+/// One access, in the units in which counts are kept.
+const COUNT: u64 = 16;
+/// No count is higher: what was hot for days must be able to cool.
+const COUNT_MAX: u64 = 512 * COUNT;
+/// Volumes, and clients, whose switches differ from the default.
+const SWITCHES_MAX: usize = 4_096;
+/// The bit of a mark that says that the chunk is on its way; below it the place, counted from 1.
+const MOVING: u32 = 1 << 31;
+/// Chunks of a volume at most, and volumes at most.
+const INDEX_BITS: u32 = 32;
+const VOLUME_BITS: u32 = 20;
+
+/// Who may enter the tier, and who leaves it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// Everything that was not there; the least recently used leaves.
+    Lru,
+    /// Lazy adaptive replacement: what is used a second time while it is remembered; the least recently used leaves.
+    Larc,
+    /// Everything that was not there; the one with the lowest count leaves.
+    Demand,
+    /// A chunk whose count has reached this, 1 to 512, and is above the lowest count in the tier; that one leaves.
+    Threshold(u16),
+    /// The same, with the threshold of the grid that is best at the moment.
+    Adaptive,
+}
+
+impl Admission {
+    /// Whether counts decide who enters.
+    const fn selects(self) -> bool {
+        matches!(self, Admission::Threshold(_) | Admission::Adaptive)
+    }
+
+    /// Whether counts order who leaves.
+    const fn counts(self) -> bool {
+        !matches!(self, Admission::Lru | Admission::Larc)
+    }
+}
+
+impl Display for Admission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Admission::Lru => f.pad("lru"),
+            Admission::Larc => f.pad("larc"),
+            Admission::Demand => f.pad("demand"),
+            Admission::Threshold(count) => f.pad(&format!("threshold-{count}")),
+            Admission::Adaptive => f.pad("adaptive"),
+        }
+    }
+}
+
+/// A name that no admission has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownAdmission(String);
+
+impl Display for UnknownAdmission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "`{}` is not an admission: expected adaptive, threshold-N with N from 1 to 512, demand, larc or lru",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for UnknownAdmission {}
+
+impl FromStr for Admission {
+    type Err = UnknownAdmission;
+
+    fn from_str(name: &str) -> Result<Admission, UnknownAdmission> {
+        match name {
+            "lru" => Ok(Admission::Lru),
+            "larc" => Ok(Admission::Larc),
+            "demand" => Ok(Admission::Demand),
+            "adaptive" => Ok(Admission::Adaptive),
+            _ => {
+                let count = name.strip_prefix("threshold-").and_then(|count| count.parse().ok());
+                let count = count.filter(|count| (1..=512).contains(count));
+                count.map(Admission::Threshold).ok_or_else(|| UnknownAdmission(name.to_owned()))
+            }
+        }
+    }
+}
+
+/// How large the tier is; fixed for its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes of a chunk: a power of two from 4 KiB to 16 MiB; 64 KiB by default.
+    pub chunk_bytes: u64,
+    /// Places of the tier, 1 to 2^30.
+    pub capacity_chunks: u32,
+    /// Chunks whose counts are remembered, those in the tier among them: from twice the capacity to 2^30.
+    pub tracked_chunks: u32,
+}
+
+impl Shape {
+    /// A tier of `bytes` in chunks of `chunk_bytes` that remembers four times as many chunks as it holds.
+    pub fn new(bytes: u64, chunk_bytes: u64) -> Shape {
+        let chunks = (bytes / chunk_bytes.max(1)).min(1 << 28) as u32;
+        Shape { chunk_bytes, capacity_chunks: chunks, tracked_chunks: chunks.saturating_mul(4).max(64) }
+    }
+
+    fn check(&self) -> Result<(), ShapeError> {
+        let wrong = |what, found, expected| Err(ShapeError { what, found, expected });
+        if !self.chunk_bytes.is_power_of_two() || !(1 << 12..=1 << 24).contains(&self.chunk_bytes) {
+            return wrong("chunk", self.chunk_bytes, "a power of two from 4 KiB to 16 MiB");
+        }
+        if !(1..=1 << 30).contains(&self.capacity_chunks) {
+            return wrong("capacity in chunks", self.capacity_chunks.into(), "1 to 2^30");
+        }
+        if self.tracked_chunks > 1 << 30 || self.tracked_chunks / 2 < self.capacity_chunks {
+            return wrong("tracked chunks", self.tracked_chunks.into(), "twice the capacity, to 2^30");
+        }
+        Ok(())
+    }
+}
+
+impl Default for Shape {
+    /// 1 GiB in chunks of 64 KiB.
+    fn default() -> Shape {
+        Shape::new(1 << 30, 64 << 10)
+    }
+}
+
+/// A tier that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShapeError {
+    /// What is out of its range.
+    pub what: &'static str,
+    /// What it is.
+    pub found: u64,
+    /// What it may be.
+    pub expected: &'static str,
+}
+
+impl Display for ShapeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is {}, expected {}", self.what, self.found, self.expected)
+    }
+}
+
+impl std::error::Error for ShapeError {}
+
+/// How is placed; may be changed while it serves ([`Placement::set`]).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Placing {
+    /// Who may enter, and who leaves.
+    pub admission: Admission,
+    /// Counts after which all are cooled by one, as a multiple of the tier's chunks; 1 by default. A chunk cools if it gets fewer accesses than one in so many tiers' worth.
+    pub cooling: f64,
+    /// What a write counts, -1 to 1, a sixteenth at a time: 1 where the tier takes writes for the origin; below 0 where it is a copy, and writing it costs; -0.125 by default.
+    pub write_weight: f64,
+    /// By how many counts a chunk must be above the one that leaves for it; 1 by default.
+    pub margin: f64,
+    /// What moving a chunk costs, in random accesses of the origin, 0 to 1000; wear may be put into it. 1.5 by default.
+    pub migration_cost: f64,
+    /// Whether sequential runs are left to the array; true by default.
+    pub skip_sequential: bool,
+    /// Whether accesses count only as much as the array's own cache would not answer them; true by default.
+    pub exclusive: bool,
+    /// A read that the origin answers faster took no disk; 1 ms by default.
+    pub fast_latency: Nanos,
+    /// Bytes per second that are moved at most, and at least; 64 and 1 MiB/s by default.
+    pub bytes_per_second_max: u64,
+    /// See `bytes_per_second_max`.
+    pub bytes_per_second_min: u64,
+    /// Chunks on their way at once at most; 4 by default.
+    pub moving_max: u32,
+    /// Time between two looks at the threshold, at least; 10 s by default.
+    pub window: Nanos,
+}
+
+impl Default for Placing {
+    fn default() -> Placing {
+        Placing {
+            admission: Admission::Adaptive,
+            cooling: 1.0,
+            write_weight: -0.125,
+            margin: 1.0,
+            migration_cost: 1.5,
+            skip_sequential: true,
+            exclusive: true,
+            fast_latency: Nanos::millis(1),
+            bytes_per_second_max: 64 << 20,
+            bytes_per_second_min: 1 << 20,
+            moving_max: 4,
+            window: Nanos::secs(10),
+        }
+    }
+}
+
+impl Placing {
+    fn margin_sixteenths(&self) -> u64 {
+        (self.margin.clamp(0.0, 512.0) * COUNT as f64) as u64
+    }
+
+    fn write_sixteenths(&self) -> i64 {
+        (self.write_weight.clamp(-1.0, 1.0) * COUNT as f64) as i64
+    }
+}
+
+/// A client's request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Of which volume, below 2^20.
+    pub volume: u32,
+    /// From which client.
+    pub client: u32,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Whether it writes.
+    pub writes: bool,
+}
+
+/// A chunk of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Chunk {
+    /// Of which volume.
+    pub volume: u32,
+    /// Which one, from 0.
+    pub index: u64,
+}
+
+impl Chunk {
+    fn id(self) -> u64 {
+        debug_assert!(self.volume < 1 << VOLUME_BITS && self.index < 1 << INDEX_BITS);
+        u64::from(self.volume) << INDEX_BITS | self.index
+    }
+
+    fn of_id(id: u64) -> Chunk {
+        Chunk { volume: (id >> INDEX_BITS) as u32, index: id & ((1 << INDEX_BITS) - 1) }
+    }
+}
+
+/// Where a chunk is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Where {
+    /// At the origin alone.
+    Origin,
+    /// On its way to a place; until it is there, at the origin. Who writes to it meanwhile has the migration end as not kept.
+    Moving,
+    /// In this place of the tier, counted from 0.
+    Tier(u32),
+}
+
+/// A chunk is to be moved: from the origin to a place, out of which another one goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Promotion {
+    /// Which one.
+    pub chunk: Chunk,
+    /// Its place.
+    pub place: u32,
+    /// Whose place that was until now.
+    pub displaced: Option<Chunk>,
+}
+
+/// What is said of one chunk of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Touch {
+    /// Which one.
+    pub chunk: Chunk,
+    /// Where it is now.
+    pub at: Where,
+    /// How long ago it was accessed, to be handed to [`Placement::origin_answered`].
+    pub age: Age,
+    /// What is to be done. The request itself is served from where the chunk is now.
+    pub promotion: Option<Promotion>,
+}
+
+/// What was done; counts only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlacementStatistics {
+    /// Chunks touched by reads, and by writes.
+    pub reads: u64,
+    /// See `reads`.
+    pub writes: u64,
+    /// Those that were in the tier.
+    pub read_hits: u64,
+    /// See `read_hits`.
+    pub write_hits: u64,
+    /// Touches that continued a sequential run.
+    pub sequential: u64,
+    /// Migrations begun, and those of them that were kept.
+    pub promotions: u64,
+    /// See `promotions`.
+    pub promotions_kept: u64,
+    /// Chunks that lost their place to another.
+    pub displaced: u64,
+    /// Chunks that were hot enough, when the budget or the chunks on their way left no room.
+    pub deferred: u64,
+    /// Times that everything was cooled.
+    pub coolings: u64,
+    /// Changes of the threshold, and those that were taken back.
+    pub threshold_changes: u64,
+    /// See `threshold_changes`.
+    pub threshold_reversals: u64,
+    /// Times that the pace was halved.
+    pub halvings: u64,
+}
+
+/// There are as many switches as there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwitchesFull;
+
+impl Display for SwitchesFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{SWITCHES_MAX} volumes or clients have a switch of their own, which is the most")
+    }
+}
+
+impl std::error::Error for SwitchesFull {}
+
+/// For whom the tier is there.
+#[derive(Clone, Debug)]
+struct Switches {
+    by_default: bool,
+    volumes: BTreeMap<u32, bool>,
+    clients: BTreeMap<u32, bool>,
+}
+
+impl Switches {
+    fn are_on(&self, volume: u32, client: u32) -> bool {
+        self.volumes.get(&volume).copied().unwrap_or(self.by_default)
+            && self.clients.get(&client).copied().unwrap_or(true)
+    }
+}
+
+/// LARC's queue of what was used once.
+#[derive(Debug)]
+struct Larc {
+    remembered: Coldest,
+    /// How long the queue may be, in chunks.
+    target: f64,
+}
+
+/// The decision: counts, who is in the tier, and what is to be moved.
+///
+/// A request costs `O(log capacity)` per chunk. Memory, taken at the start: 36 bytes per tracked chunk and 12 per place, 8 more per tracked chunk for LARC; for the adaptive threshold some 80 per
+/// tracked chunk of the sample, which is all chunks of a tier of fewer than 1,024 and one in 64 of one of 65,536 (so below 2 bytes per chunk there).
+#[derive(Debug)]
+pub struct Placement {
+    shape: Shape,
+    placing: Placing,
+    heat: Heat,
+    /// By place: the slot of its chunk in `heat`.
+    owners: Vec<u32>,
+    free: Vec<u32>,
+    coldest: Coldest,
+    runs: Runs,
+    reach: Reach,
+    budget: Budget,
+    chooser: Chooser,
+    ghosts: Option<Ghosts>,
+    larc: Option<Larc>,
+    switches: Switches,
+    moving: u32,
+    /// Counts since the last cooling, in sixteenths.
+    warmed: u64,
+    /// Keys of the orders that count nothing.
+    sequence: u64,
+    window_ends: Nanos,
+    /// What the tier itself saved less what it cost, in this window.
+    realised: f64,
+    statistics: PlacementStatistics,
+}
+
+impl Placement {
+    /// An empty tier, there for all volumes and clients.
+    ///
+    /// # Errors
+    /// [`ShapeError`] says what is out of its range.
+    pub fn new(shape: Shape, placing: Placing) -> Result<Placement, ShapeError> {
+        shape.check()?;
+        let capacity = shape.capacity_chunks;
+        let mut placement = Placement {
+            heat: Heat::new(shape.tracked_chunks),
+            owners: vec![0; capacity as usize],
+            free: (0..capacity).rev().collect(),
+            coldest: Coldest::new(capacity, capacity),
+            runs: Runs::new(),
+            reach: Reach::new(),
+            budget: Budget::new(&placing),
+            chooser: Chooser::new(1),
+            ghosts: None,
+            larc: None,
+            switches: Switches { by_default: true, volumes: BTreeMap::new(), clients: BTreeMap::new() },
+            moving: 0,
+            warmed: 0,
+            sequence: 0,
+            window_ends: Nanos::ZERO,
+            realised: 0.0,
+            statistics: PlacementStatistics::default(),
+            shape,
+            placing,
+        };
+        placement.take_up();
+        Ok(placement)
+    }
+
+    /// What the admission in force needs besides.
+    fn take_up(&mut self) {
+        let adaptive = self.placing.admission == Admission::Adaptive;
+        if adaptive && self.ghosts.is_none() {
+            self.ghosts = Some(Ghosts::new(&self.shape));
+        }
+        if !adaptive {
+            self.ghosts = None;
+        }
+        let larc = self.placing.admission == Admission::Larc;
+        self.larc = larc.then(|| Larc {
+            remembered: Coldest::new(self.shape.tracked_chunks, self.shape.capacity_chunks),
+            target: 0.1 * f64::from(self.shape.capacity_chunks),
+        });
+    }
+
+    /// How large it is.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// How is placed now.
+    pub fn placing(&self) -> &Placing {
+        &self.placing
+    }
+
+    /// Places otherwise from now on. What is in the tier stays; counts are forgotten if they order the tier and did not before, or no longer do; then the cost is linear in the chunks.
+    pub fn set(&mut self, placing: Placing) {
+        let (old, new) = (self.placing.admission, placing.admission);
+        self.placing = placing;
+        self.budget.set(&placing);
+        if old == new {
+            return;
+        }
+        if old.counts() != new.counts() || old == Admission::Larc {
+            self.heat.reset();
+            let places: Vec<u32> = self.coldest.iter().collect();
+            self.coldest.clear();
+            for place in places {
+                let (heat, owners) = (&self.heat, &self.owners);
+                self.coldest.insert(place, |place| heat.key(owners[place as usize]));
+            }
+        }
+        self.take_up();
+    }
+
+    /// Whether volumes without a switch of their own use the tier.
+    pub fn set_default(&mut self, on: bool) {
+        self.switches.by_default = on;
+    }
+
+    /// Whether a volume uses the tier from now on. If not, none of its chunks enters, and those that are there are served from there and are the first to leave; cost is then linear in
+    /// the tier's chunks.
+    ///
+    /// # Errors
+    /// [`SwitchesFull`] if 4,096 others have a switch.
+    pub fn set_volume(&mut self, volume: u32, on: bool) -> Result<(), SwitchesFull> {
+        let switches = &mut self.switches.volumes;
+        if switches.len() >= SWITCHES_MAX && !switches.contains_key(&volume) {
+            return Err(SwitchesFull);
+        }
+        switches.insert(volume, on);
+        if !on {
+            for place in 0..self.shape.capacity_chunks {
+                let slot = self.owners[place as usize];
+                if self.coldest.holds(place) && Chunk::of_id(self.heat.chunk(slot)).volume == volume {
+                    self.heat.set_key(slot, 0);
+                    let (heat, owners) = (&self.heat, &self.owners);
+                    self.coldest.changed(place, |place| heat.key(owners[place as usize]));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a client's accesses count and bring chunks in; it is served from the tier in any case.
+    ///
+    /// # Errors
+    /// [`SwitchesFull`] if 4,096 others have a switch.
+    pub fn set_client(&mut self, client: u32, on: bool) -> Result<(), SwitchesFull> {
+        let switches = &mut self.switches.clients;
+        if switches.len() >= SWITCHES_MAX && !switches.contains_key(&client) {
+            return Err(SwitchesFull);
+        }
+        switches.insert(client, on);
+        Ok(())
+    }
+
+    /// The threshold in force; `None` where counts do not decide.
+    pub fn threshold(&self) -> Option<u16> {
+        match self.placing.admission {
+            Admission::Threshold(count) => Some(count),
+            Admission::Adaptive => Some(self.chooser.current()),
+            _ => None,
+        }
+    }
+
+    /// Bytes per second that may be moved now.
+    pub fn pace(&self) -> f64 {
+        self.budget.rate()
+    }
+
+    /// Chunks in the tier, and on their way to it.
+    pub fn held(&self) -> (u32, u32) {
+        (self.coldest.len(), self.moving)
+    }
+
+    /// What was done.
+    pub fn statistics(&self) -> PlacementStatistics {
+        PlacementStatistics {
+            threshold_changes: self.chooser.changes,
+            threshold_reversals: self.chooser.reversals,
+            halvings: self.budget.halvings,
+            ..self.statistics
+        }
+    }
+
+    /// The memory it holds, in bytes.
+    pub fn footprint_bytes(&self) -> u64 {
+        let larc = self.larc.as_ref().map_or(0, |larc| larc.remembered.footprint_bytes());
+        let ghosts = self.ghosts.as_ref().map_or(0, Ghosts::footprint_bytes);
+        let lists = 4 * (self.owners.capacity() + self.free.capacity()) as u64;
+        self.heat.footprint_bytes() + self.coldest.footprint_bytes() + lists + larc + ghosts
+    }
+
+    /// Where a chunk is, without an access.
+    pub fn find(&self, chunk: Chunk) -> Where {
+        self.heat.find(chunk.id()).map_or(Where::Origin, |slot| self.place_of(slot))
+    }
+
+    fn place_of(&self, slot: u32) -> Where {
+        match self.heat.mark(slot) {
+            0 => Where::Origin,
+            mark if mark & MOVING != 0 => Where::Moving,
+            mark => Where::Tier(mark - 1),
+        }
+    }
+
+    /// A client's request arrives: calls `each` with every chunk that it touches, in their order.
+    ///
+    /// # Panics
+    /// In debug builds, for a volume of 2^20 or above, or beyond 2^32 chunks of one.
+    pub fn request(&mut self, now: Nanos, request: Request, mut each: impl FnMut(Touch)) {
+        if request.length == 0 {
+            return;
+        }
+        self.end_window(now);
+        let end = request.offset + request.length;
+        let sequential = self.runs.continues(request.volume, request.offset, end);
+        let on = self.switches.are_on(request.volume, request.client);
+        let shift = self.shape.chunk_bytes.trailing_zeros();
+        for index in request.offset >> shift..=(end - 1) >> shift {
+            let chunk = Chunk { volume: request.volume, index };
+            self.statistics.sequential += u64::from(sequential);
+            each(self.touch(now, chunk, request.writes, on, sequential));
+        }
+    }
+
+    fn touch(&mut self, now: Nanos, chunk: Chunk, writes: bool, on: bool, sequential: bool) -> Touch {
+        let (admission, tick) = (self.placing.admission, reach::tick(now));
+        let counts = on && !(sequential && self.placing.skip_sequential && admission.selects());
+        let found = self.heat.find(chunk.id());
+        let age = found.map_or(Age::NEVER, |slot| Age::of(self.heat.touch(slot, tick)));
+        let at = found.map_or(Where::Origin, |slot| self.place_of(slot));
+        let here = u64::from(matches!(at, Where::Tier(_)));
+        if writes {
+            self.statistics.writes += 1;
+            self.statistics.write_hits += here;
+        } else {
+            self.statistics.reads += 1;
+            self.statistics.read_hits += here;
+        }
+        let mut touch = Touch { chunk, at, age, promotion: None };
+        if !counts {
+            return touch;
+        }
+        touch.promotion = match admission {
+            Admission::Lru => self.touch_by_recency(now, chunk, at, writes),
+            Admission::Larc => self.touch_by_larc(now, chunk, at, writes),
+            _ => self.touch_by_count(now, chunk, at, age, writes),
+        };
+        touch
+    }
+
+    /// The slot of `place`'s chunk has another key.
+    fn reorder(&mut self, at: Where) {
+        if let Where::Tier(place) = at {
+            let (heat, owners) = (&self.heat, &self.owners);
+            self.coldest.changed(place, |place| heat.key(owners[place as usize]));
+        }
+    }
+
+    fn touch_by_count(
+        &mut self,
+        now: Nanos,
+        chunk: Chunk,
+        at: Where,
+        age: Age,
+        writes: bool,
+    ) -> Option<Promotion> {
+        let weight = match self.placing.exclusive {
+            true => self.reach.weight(age),
+            false => COUNT,
+        };
+        let sixteenths = if writes { self.placing.write_sixteenths() } else { weight as i64 };
+        self.cool();
+        let rate = self.budget.rate() / self.shape.chunk_bytes as f64;
+        if let Some(ghosts) = &mut self.ghosts {
+            let counted = Counted { chunk: chunk.id(), sixteenths, tick: reach::tick(now) };
+            ghosts.access(now, counted, &self.placing, rate);
+        }
+        if let Where::Tier(_) = at {
+            self.realised += sixteenths as f64 / COUNT as f64;
+        }
+        let (slot, _) = self.heat.remember(chunk.id(), reach::tick(now))?;
+        self.heat.add(slot, sixteenths, COUNT_MAX);
+        self.warmed += sixteenths.max(0) as u64;
+        self.reorder(at);
+        if at != Where::Origin || sixteenths <= 0 {
+            return None;
+        }
+        let count = self.heat.count(slot);
+        match self.threshold() {
+            Some(threshold) if count < u64::from(threshold) * COUNT => None,
+            Some(_) => self.promote(now, slot, Some(count)),
+            None => self.promote(now, slot, None),
+        }
+    }
+
+    /// Everything cools if enough was counted since the last time.
+    fn cool(&mut self) {
+        let every = self.placing.cooling.max(1e-6) * f64::from(self.shape.capacity_chunks) * COUNT as f64;
+        if self.warmed as f64 >= every {
+            self.warmed = 0;
+            self.statistics.coolings += 1;
+            self.heat.cool(COUNT);
+            if let Some(ghosts) = &mut self.ghosts {
+                ghosts.cool(COUNT);
+            }
+        }
+    }
+
+    fn touch_by_recency(&mut self, now: Nanos, chunk: Chunk, at: Where, writes: bool) -> Option<Promotion> {
+        self.sequence += 1;
+        if at == Where::Origin && writes && self.placing.write_weight <= 0.0 {
+            return None;
+        }
+        let (slot, _) = self.heat.remember(chunk.id(), reach::tick(now))?;
+        self.heat.set_key(slot, self.sequence);
+        self.reorder(at);
+        if at != Where::Origin {
+            return None;
+        }
+        let promotion = self.promote(now, slot, None);
+        if promotion.is_none() {
+            self.heat.forget(slot);
+        }
+        promotion
+    }
+
+    fn touch_by_larc(&mut self, now: Nanos, chunk: Chunk, at: Where, writes: bool) -> Option<Promotion> {
+        let capacity = f64::from(self.shape.capacity_chunks);
+        self.sequence += 1;
+        let sequence = self.sequence;
+        let larc = self.larc.as_mut().expect("it was made when the admission was set");
+        if at != Where::Origin {
+            larc.target = (larc.target - capacity / (capacity - larc.target)).max(0.1 * capacity);
+            let slot = self.heat.find(chunk.id()).expect("a chunk with a place is remembered");
+            self.heat.set_key(slot, sequence);
+            self.reorder(at);
+            return None;
+        }
+        if writes && self.placing.write_weight <= 0.0 {
+            return None;
+        }
+        larc.target = (larc.target + capacity / larc.target).min(0.9 * capacity);
+        if let Some(slot) = self.heat.find(chunk.id()) {
+            let heat = &self.heat;
+            larc.remembered.remove(slot, |slot| heat.key(slot));
+            self.heat.set_key(slot, sequence);
+            let promotion = self.promote(now, slot, None);
+            let (heat, larc) = (&self.heat, self.larc.as_mut().expect("as above"));
+            if promotion.is_none() {
+                larc.remembered.insert(slot, |slot| heat.key(slot));
+            }
+            return promotion;
+        }
+        while f64::from(larc.remembered.len()) >= larc.target.max(1.0) {
+            let slot = larc.remembered.first().expect("it is not empty");
+            let heat = &self.heat;
+            larc.remembered.remove(slot, |slot| heat.key(slot));
+            self.heat.forget(slot);
+        }
+        let (slot, _) = self.heat.remember(chunk.id(), reach::tick(now))?;
+        self.heat.set_key(slot, sequence);
+        let heat = &self.heat;
+        larc.remembered.insert(slot, |slot| heat.key(slot));
+        None
+    }
+
+    /// A place for the chunk in `slot`: a free one, or that of the coldest, which must be colder than `count` by the margin where one is given.
+    fn promote(&mut self, now: Nanos, slot: u32, count: Option<u64>) -> Option<Promotion> {
+        let coldest = match self.free.last() {
+            Some(_) => None,
+            None => {
+                let place = self.coldest.first()?;
+                let coldest = self.heat.count(self.owners[place as usize]);
+                if count.is_some_and(|count| count < coldest + self.placing.margin_sixteenths()) {
+                    return None;
+                }
+                Some(place)
+            }
+        };
+        if self.moving >= self.placing.moving_max
+            || self.placing.admission.selects() && !self.budget.take(now, self.shape.chunk_bytes)
+        {
+            self.statistics.deferred += 1;
+            return None;
+        }
+        let (place, displaced) = match coldest {
+            None => (self.free.pop().expect("one is free"), None),
+            Some(place) => (place, Some(self.displace(place))),
+        };
+        self.owners[place as usize] = slot;
+        self.heat.set_mark(slot, (place + 1) | MOVING);
+        self.moving += 1;
+        self.statistics.promotions += 1;
+        self.realised -= self.placing.migration_cost;
+        Some(Promotion { chunk: Chunk::of_id(self.heat.chunk(slot)), place, displaced })
+    }
+
+    fn displace(&mut self, place: u32) -> Chunk {
+        let slot = self.owners[place as usize];
+        let (heat, owners) = (&self.heat, &self.owners);
+        self.coldest.remove(place, |place| heat.key(owners[place as usize]));
+        self.statistics.displaced += 1;
+        self.let_go(slot)
+    }
+
+    /// The chunk in `slot` has no place any more.
+    fn let_go(&mut self, slot: u32) -> Chunk {
+        let chunk = Chunk::of_id(self.heat.chunk(slot));
+        self.heat.set_mark(slot, 0);
+        if !self.placing.admission.counts() {
+            self.heat.forget(slot);
+        }
+        chunk
+    }
+
+    /// A promotion has ended: the chunk is in its place, or (`kept` is false: an error, or a write that overtook it) it is not, and the place is free.
+    ///
+    /// # Panics
+    /// If the chunk is not on its way.
+    pub fn moved(&mut self, chunk: Chunk, kept: bool) {
+        let slot = self.heat.find(chunk.id()).expect("a chunk on its way is remembered");
+        let mark = self.heat.mark(slot);
+        assert!(mark & MOVING != 0, "chunk {} of volume {} is not on its way", chunk.index, chunk.volume);
+        let place = (mark & !MOVING) - 1;
+        self.moving -= 1;
+        if kept {
+            self.statistics.promotions_kept += 1;
+            self.heat.set_mark(slot, place + 1);
+            let (heat, owners) = (&self.heat, &self.owners);
+            self.coldest.insert(place, |place| heat.key(owners[place as usize]));
+        } else {
+            self.free.push(place);
+            self.let_go(slot);
+        }
+    }
+
+    /// A chunk in the tier is no longer true: its place is free. Nothing happens if it is not there.
+    pub fn invalidate(&mut self, chunk: Chunk) {
+        if let Some(slot) = self.heat.find(chunk.id())
+            && let Where::Tier(place) = self.place_of(slot)
+        {
+            let (heat, owners) = (&self.heat, &self.owners);
+            self.coldest.remove(place, |place| heat.key(owners[place as usize]));
+            self.free.push(place);
+            self.let_go(slot);
+        }
+    }
+
+    /// The origin has answered a read of a chunk whose touch had this age.
+    pub fn origin_answered(&mut self, age: Age, latency: Nanos) {
+        self.reach.answered(age, latency >= self.placing.fast_latency);
+    }
+
+    /// A client's request was answered, after `latency`.
+    pub fn answered(&mut self, now: Nanos, latency: Nanos) {
+        self.budget.answered(now, latency, self.moving > 0, &self.placing);
+    }
+
+    fn end_window(&mut self, now: Nanos) {
+        if now < self.window_ends {
+            return;
+        }
+        if let Some(ghosts) = &mut self.ghosts {
+            // A window of few accesses says little: it goes on.
+            if self.window_ends > Nanos::ZERO && ghosts.accesses < WINDOW_ACCESSES {
+                self.window_ends = now + self.placing.window;
+                return;
+            }
+            let realised = self.realised / ghosts.scale();
+            let nets = ghosts.take();
+            self.chooser.window(&nets, realised);
+        }
+        self.realised = 0.0;
+        self.window_ends = now + self.placing.window;
+    }
+}
+
+/// Accesses of the sample that a window has at least.
+const WINDOW_ACCESSES: u64 = 256;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,432 @@
+//! Hand-traced placement, and the same decisions by a naive reference.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+/// Chunks of 4 KiB, nothing filtered, no pace.
+fn placing(admission: Admission) -> Placing {
+    Placing {
+        admission,
+        cooling: 100.0,
+        exclusive: false,
+        skip_sequential: false,
+        bytes_per_second_max: 1 << 40,
+        bytes_per_second_min: 1 << 40,
+        moving_max: 1_000,
+        ..Placing::default()
+    }
+}
+
+fn tier(capacity: u32, placing: Placing) -> Placement {
+    let shape = Shape { chunk_bytes: 4_096, capacity_chunks: capacity, tracked_chunks: capacity.max(32) * 4 };
+    Placement::new(shape, placing).unwrap()
+}
+
+fn request(chunk: u64, writes: bool) -> Request {
+    Request { volume: 0, client: 0, offset: chunk * 4_096, length: 4_096, writes }
+}
+
+/// Touches a chunk, and ends what it promotes; whether it was in the tier, and who was displaced.
+fn touch(placement: &mut Placement, chunk: u64, writes: bool) -> (bool, Option<u64>) {
+    let mut here = false;
+    let mut promotion = None;
+    placement.request(Nanos::secs(1), request(chunk, writes), |touch| {
+        here = matches!(touch.at, Where::Tier(_));
+        promotion = touch.promotion;
+    });
+    if let Some(promotion) = promotion {
+        placement.moved(promotion.chunk, true);
+    }
+    (here, promotion.and_then(|promotion| promotion.displaced).map(|chunk| chunk.index))
+}
+
+fn read(placement: &mut Placement, chunk: u64) -> bool {
+    touch(placement, chunk, false).0
+}
+
+#[test]
+fn a_chunk_is_placed_when_its_count_reaches_the_threshold() {
+    let mut placement = tier(2, placing(Admission::Threshold(3)));
+    assert_eq!([1, 1, 1, 1].map(|chunk| read(&mut placement, chunk)), [false, false, false, true]);
+    assert_eq!(placement.held(), (1, 0));
+    // 2 and 3 are next; 2 finds room, 3 must be hotter than the coldest by one: 1 has 4, 2 has 3, so 3 needs 4.
+    for _ in 0..3 {
+        read(&mut placement, 2);
+        read(&mut placement, 3);
+    }
+    assert_eq!(placement.find(Chunk { volume: 0, index: 3 }), Where::Origin);
+    assert_eq!(touch(&mut placement, 3, false), (false, Some(2)));
+    assert!(read(&mut placement, 3));
+}
+
+#[test]
+fn cooling_makes_room_for_what_is_hot_now() {
+    // Everything cools by one after every 2 x 2 counts.
+    let mut placement = tier(2, Placing { cooling: 2.0, ..placing(Admission::Threshold(2)) });
+    for chunk in [1, 1, 2, 2] {
+        read(&mut placement, chunk);
+    }
+    assert_eq!((placement.held(), placement.statistics().coolings), ((2, 0), 0));
+    // Before the fifth access 2 and 2 are cooled to 1 and 1. 3: 1, then 2, which is above 1 by one: the older of the coldest leaves.
+    assert_eq!(touch(&mut placement, 3, false), (false, None));
+    assert_eq!((touch(&mut placement, 3, false), placement.statistics().coolings), ((false, Some(1)), 1));
+}
+
+#[test]
+fn writes_that_are_copied_count_against_a_chunk() {
+    let mut placement = tier(1, Placing { write_weight: -1.0, ..placing(Admission::Threshold(2)) });
+    // +1 -1 +1 -1 +1: one, never two.
+    for writes in [false, true, false, true, false] {
+        touch(&mut placement, 1, writes);
+    }
+    assert_eq!(placement.held(), (0, 0));
+    let mut placement = tier(1, Placing { write_weight: 1.0, ..placing(Admission::Threshold(2)) });
+    touch(&mut placement, 1, true);
+    touch(&mut placement, 1, true);
+    assert_eq!(touch(&mut placement, 1, true), (true, None));
+    assert_eq!((placement.statistics().writes, placement.statistics().write_hits), (3, 1));
+}
+
+#[test]
+fn sequential_runs_do_not_count() {
+    let mut placement = tier(8, Placing { skip_sequential: true, ..placing(Admission::Threshold(1)) });
+    // The first request of a run cannot be told; the others can.
+    for chunk in 0..8 {
+        read(&mut placement, chunk);
+    }
+    assert_eq!((placement.held(), placement.statistics().sequential), ((1, 0), 7));
+}
+
+#[test]
+fn what_the_array_answers_is_left_to_it() {
+    let mut placement = tier(4, Placing { exclusive: true, ..placing(Admission::Threshold(2)) });
+    // Chunk 1 comes every 10 ms and is answered at once, as the array's cache would; once that is known, it does not count.
+    let mut promoted = 0;
+    for number in 0..12u64 {
+        let mut age = Age::NEVER;
+        placement.request(Nanos::millis(10 * number), request(1, false), |touch| {
+            age = touch.age;
+            promoted += u64::from(touch.promotion.is_some());
+        });
+        if number == 0 {
+            // Others of that age have shown it before.
+            for _ in 0..1_000 {
+                placement.origin_answered(Age::of(8), Nanos::micros(200));
+            }
+        } else {
+            placement.origin_answered(age, Nanos::micros(200));
+        }
+    }
+    assert_eq!(promoted, 0);
+    // Chunk 2 comes as often as it likes after seconds, which the array does not remember.
+    for number in 1..3u64 {
+        placement.request(Nanos::secs(10 * number), request(2, false), |touch| {
+            promoted += u64::from(touch.promotion.is_some());
+        });
+    }
+    assert_eq!(promoted, 1);
+}
+
+#[test]
+fn migrations_keep_their_pace() {
+    let slow = Placing {
+        bytes_per_second_min: 4_096,
+        bytes_per_second_max: 8_192,
+        moving_max: 3,
+        ..placing(Admission::Threshold(1))
+    };
+    let mut placement = tier(64, slow);
+    let mut begun = 0;
+    for chunk in 0..64u64 {
+        placement.request(Nanos::millis(125 * chunk), request(chunk, false), |touch| {
+            begun += u64::from(touch.promotion.is_some());
+        });
+    }
+    // Two a second, of which three may be under way at once, and none has ended.
+    assert_eq!((begun, placement.held()), (3, (0, 3)));
+    assert_eq!(placement.statistics().deferred, 61);
+    // Chunks 4, 8 and 12: the bucket holds one after 500 ms, and so on.
+    for index in [4, 8, 12] {
+        placement.moved(Chunk { volume: 0, index }, true);
+    }
+    assert_eq!(placement.held(), (3, 0));
+}
+
+#[test]
+fn who_is_switched_off_neither_enters_nor_stays() {
+    let mut placement = tier(2, placing(Admission::Threshold(1)));
+    let ask = |placement: &mut Placement, volume, client, chunk: u64| {
+        let mut seen = None;
+        let asked = Request { volume, client, ..request(chunk, false) };
+        placement.request(Nanos::secs(1), asked, |touch| seen = Some(touch));
+        let touch = seen.unwrap();
+        if let Some(promotion) = touch.promotion {
+            placement.moved(promotion.chunk, true);
+        }
+        touch
+    };
+    placement.set_volume(7, false).unwrap();
+    placement.set_client(9, false).unwrap();
+    assert_eq!(ask(&mut placement, 7, 0, 1).promotion, None);
+    assert_eq!(ask(&mut placement, 6, 9, 1).promotion, None);
+    assert!(ask(&mut placement, 6, 8, 1).promotion.is_some());
+    // A client that is off is served from the tier nevertheless.
+    assert_eq!(ask(&mut placement, 6, 9, 1).at, Where::Tier(0));
+    for _ in 0..50 {
+        ask(&mut placement, 6, 8, 1);
+    }
+    ask(&mut placement, 5, 8, 2);
+    // Volume 6 goes off: its chunk, hot as it was, is still served, and leaves for the next one.
+    placement.set_volume(6, false).unwrap();
+    assert!(matches!(ask(&mut placement, 6, 8, 1).at, Where::Tier(_)));
+    let displaced = ask(&mut placement, 5, 8, 3).promotion.unwrap().displaced;
+    assert_eq!(displaced, Some(Chunk { volume: 6, index: 1 }));
+    placement.set_default(false);
+    assert_eq!(ask(&mut placement, 4, 8, 4).promotion, None);
+    for volume in 10..4_104 {
+        let _ = placement.set_volume(volume, true);
+    }
+    assert_eq!(placement.set_volume(99_999, true), Err(SwitchesFull));
+}
+
+#[test]
+fn a_migration_that_a_write_overtook_leaves_its_place_free() {
+    let mut placement = tier(1, placing(Admission::Threshold(1)));
+    let mut promotion = None;
+    placement.request(Nanos::secs(1), request(1, false), |touch| promotion = touch.promotion);
+    let promotion = promotion.unwrap();
+    assert_eq!((promotion.place, placement.find(promotion.chunk)), (0, Where::Moving));
+    placement.moved(promotion.chunk, false);
+    assert_eq!((placement.held(), placement.find(promotion.chunk)), ((0, 0), Where::Origin));
+    assert!(!read(&mut placement, 2));
+    assert!(read(&mut placement, 2));
+    placement.invalidate(Chunk { volume: 0, index: 2 });
+    assert!(!read(&mut placement, 2));
+}
+
+#[test]
+fn least_recently_used_and_demand_take_everything() {
+    let mut lru = tier(2, placing(Admission::Lru));
+    assert_eq!(
+        [1, 2, 1, 3, 2, 1].map(|chunk| touch(&mut lru, chunk, false)),
+        [(false, None), (false, None), (true, None), (false, Some(2)), (false, Some(1)), (false, Some(3))]
+    );
+    let mut demand = tier(2, placing(Admission::Demand));
+    // 1 has two when 3 comes, 2 has one and leaves; then 3 has one and leaves.
+    assert_eq!(
+        [1, 2, 1, 3, 2, 1].map(|chunk| touch(&mut demand, chunk, false)),
+        [(false, None), (false, None), (true, None), (false, Some(2)), (false, Some(3)), (true, None)]
+    );
+}
+
+#[test]
+fn larc_takes_what_is_used_twice_while_it_is_remembered() {
+    let mut larc = tier(10, placing(Admission::Larc));
+    // The queue holds one: every miss lengthens it by 10 / target, so from 1 to 9 at once.
+    assert_eq!([1, 2, 1, 1].map(|chunk| touch(&mut larc, chunk, false).0), [false, false, false, true]);
+    // Nine others push 2 out of the queue: it is new again.
+    for chunk in 20..30 {
+        touch(&mut larc, chunk, false);
+    }
+    assert_eq!([2, 2].map(|chunk| touch(&mut larc, chunk, false).0), [false, false]);
+    assert_eq!(larc.held(), (2, 0));
+    // A scan of any length places nothing.
+    for chunk in 100..1_000 {
+        touch(&mut larc, chunk, false);
+    }
+    assert_eq!(larc.held(), (2, 0));
+}
+
+#[test]
+fn parameters_change_while_it_serves() {
+    let mut placement = tier(4, placing(Admission::Threshold(4)));
+    read(&mut placement, 1);
+    read(&mut placement, 1);
+    assert_eq!((placement.held(), placement.threshold()), ((0, 0), Some(4)));
+    // The count of two is kept, and a third reaches the new threshold.
+    placement.set(placing(Admission::Threshold(3)));
+    read(&mut placement, 1);
+    assert_eq!(placement.held(), (1, 0));
+    for admission in [
+        Admission::Lru,
+        Admission::Larc,
+        Admission::Demand,
+        Admission::Adaptive,
+        Admission::Larc,
+        Admission::Lru,
+        Admission::Threshold(1),
+    ] {
+        placement.set(placing(admission));
+        assert!(read(&mut placement, 1), "{admission}");
+        for chunk in 2..9 {
+            read(&mut placement, chunk);
+            read(&mut placement, chunk);
+            read(&mut placement, 1);
+        }
+        assert!(placement.held().0 <= 4);
+    }
+}
+
+/// Which thresholds suit differs: an adaptive tier follows.
+#[test]
+fn the_threshold_follows_what_is_best() {
+    let shape = Shape { chunk_bytes: 4_096, capacity_chunks: 512, tracked_chunks: 8_192 };
+    let mut placement = Placement::new(shape, placing(Admission::Adaptive)).unwrap();
+    let mut state = 1u64;
+    let mut random = |below: u64| {
+        state = forebay_units::mix64(state);
+        state % below
+    };
+    let run =
+        |placement: &mut Placement, from_s: u64, noise_of_ten: u64, random: &mut dyn FnMut(u64) -> u64| {
+            for number in 0..200_000u64 {
+                let chunk = if random(10) < noise_of_ten { 10_000 + random(1 << 24) } else { random(400) };
+                let now = Nanos::secs(from_s) + Nanos::micros(500 * number);
+                let mut promotion = None;
+                placement.request(now, request(chunk, false), |touch| promotion = touch.promotion);
+                if let Some(promotion) = promotion {
+                    placement.moved(promotion.chunk, true);
+                }
+            }
+        };
+    // Nine of ten accesses never come back: one access is no reason.
+    run(&mut placement, 0, 9, &mut random);
+    assert!(placement.threshold().unwrap() >= 2, "{:?}", placement.threshold());
+    let before = placement.statistics();
+    run(&mut placement, 200, 9, &mut random);
+    let after = placement.statistics();
+    let moved = after.promotions - before.promotions;
+    let hits = (after.read_hits - before.read_hits) as f64 / 200_000.0;
+    assert!(hits > 0.095 && moved < 2_000, "{hits} of 0.1, {moved} moved");
+}
+
+#[test]
+fn shapes_are_checked_and_memory_is_what_is_said() {
+    for (shape, what) in [
+        (Shape { chunk_bytes: 5_000, ..Shape::default() }, "chunk"),
+        (Shape { chunk_bytes: 1 << 25, ..Shape::default() }, "chunk"),
+        (Shape { capacity_chunks: 0, ..Shape::default() }, "capacity in chunks"),
+        (Shape { tracked_chunks: 100, ..Shape::default() }, "tracked chunks"),
+    ] {
+        assert_eq!(Placement::new(shape, Placing::default()).unwrap_err().what, what);
+    }
+    // 65,536 chunks, 262,144 tracked: 36 + 12/4 each, and the ghosts' sample.
+    let shape = Shape::new(4 << 30, 64 << 10);
+    let placement = Placement::new(shape, Placing::default()).unwrap();
+    let per_chunk = placement.footprint_bytes() as f64 / f64::from(shape.tracked_chunks);
+    assert!((39.0..43.0).contains(&per_chunk), "{per_chunk}");
+}
+
+#[test]
+fn names_lead_to_their_admissions() {
+    for admission in
+        [Admission::Lru, Admission::Larc, Admission::Demand, Admission::Adaptive, Admission::Threshold(64)]
+    {
+        assert_eq!(admission.to_string().parse(), Ok(admission));
+    }
+    for name in ["threshold-0", "threshold-513", "threshold", "most"] {
+        let error = name.parse::<Admission>().unwrap_err().to_string();
+        assert!(error.starts_with(&format!("`{name}` is not an admission")), "{error}");
+    }
+}
+
+/// The rules as they read: a count per chunk, from which cooling really subtracts.
+#[derive(Default)]
+struct Naive {
+    /// By chunk: the count above zero or how far it has sunk below, in sixteenths.
+    counts: BTreeMap<u64, i64>,
+    places: BTreeMap<u64, u32>,
+    free: Vec<u32>,
+    warmed: i64,
+}
+
+impl Naive {
+    fn touch(&mut self, chunk: u64, capacity: i64, threshold: i64, margin: i64) -> (bool, Option<u64>) {
+        let here = self.places.contains_key(&chunk);
+        if self.warmed >= capacity * 16 {
+            self.warmed = 0;
+            self.counts.values_mut().for_each(|count| *count -= 16);
+        }
+        self.warmed += 16;
+        let count = self.counts.entry(chunk).or_insert(0);
+        *count = ((*count).max(0) + 16).min(COUNT_MAX as i64);
+        let count = *count;
+        if here || count < threshold * 16 {
+            return (here, None);
+        }
+        if let Some(place) = self.free.pop() {
+            self.places.insert(chunk, place);
+            return (false, None);
+        }
+        let coldest = |at: (&u64, &u32)| (self.counts[at.0], *at.1, *at.0);
+        let (coldest, place, displaced) = self.places.iter().map(coldest).min().unwrap();
+        if count < coldest.max(0) + margin * 16 {
+            return (false, None);
+        }
+        self.places.remove(&displaced);
+        self.places.insert(chunk, place);
+        (false, Some(displaced))
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn it_decides_as_the_naive_one(
+        capacity in 1u32..6,
+        threshold in 1u16..4,
+        margin in 0u8..3,
+        chunks in proptest::collection::vec(0u64..16, 1..400),
+    ) {
+        let placing = Placing { cooling: 1.0, margin: f64::from(margin), ..placing(Admission::Threshold(threshold)) };
+        let mut placement = tier(capacity, placing);
+        let mut naive = Naive { free: (0..capacity).rev().collect(), ..Naive::default() };
+        for chunk in chunks {
+            let expected = naive.touch(chunk, capacity.into(), threshold.into(), margin.into());
+            prop_assert_eq!(touch(&mut placement, chunk, false), expected, "chunk {}", chunk);
+            prop_assert_eq!(placement.held().0 as usize, naive.places.len());
+        }
+    }
+
+    /// Whatever is done in whatever order: places are unique, statistics add up, nothing panics.
+    #[test]
+    fn places_are_unique_under_any_order(
+        steps in proptest::collection::vec((0u64..24, 0u8..10), 1..300),
+    ) {
+        let mut placement = tier(4, placing(Admission::Adaptive));
+        let mut on_the_way = Vec::new();
+        let mut begun = 0;
+        for (number, (chunk, what)) in steps.into_iter().enumerate() {
+            let now = Nanos::secs(number as u64);
+            match what {
+                0 => placement.invalidate(Chunk { volume: 0, index: chunk }),
+                1 | 2 if !on_the_way.is_empty() => {
+                    let moved = on_the_way.remove(chunk as usize % on_the_way.len());
+                    placement.moved(moved, what == 1);
+                }
+                3 => {
+                    let admissions = [Admission::Lru, Admission::Larc, Admission::Adaptive, Admission::Demand];
+                    placement.set(super::tests::placing(admissions[chunk as usize % 4]));
+                }
+                4 => placement.set_volume(0, chunk > 4).unwrap(),
+                _ => placement.request(now, request(chunk, what == 5), |touch| {
+                    begun += u64::from(touch.promotion.is_some());
+                    on_the_way.extend(touch.promotion.map(|promotion| promotion.chunk));
+                }),
+            }
+            let places = (0..24).filter_map(|index| match placement.find(Chunk { volume: 0, index }) {
+                Where::Tier(place) => Some(place),
+                _ => None,
+            });
+            let mut places: Vec<u32> = places.collect();
+            places.sort_unstable();
+            let count = places.len();
+            places.dedup();
+            prop_assert_eq!((places.len(), placement.held()), (count, (count as u32, on_the_way.len() as u32)));
+            prop_assert!(count + on_the_way.len() <= 4);
+        }
+        prop_assert_eq!(placement.statistics().promotions, begun);
+    }
+}
