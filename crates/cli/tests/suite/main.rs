@@ -10,6 +10,7 @@ mod crash;
 mod demo;
 mod interoperability;
 mod ledger;
+mod model;
 mod mrc;
 mod overload;
 mod peers;

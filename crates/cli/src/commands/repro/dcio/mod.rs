@@ -1,6 +1,7 @@
 //! `forebay repro dcio`: the validation of the DCIO paper, on recorded traces.
 
 mod show;
+mod studies;
 mod validate;
 
 use crate::failure::{Context, Failure};
@@ -11,7 +12,9 @@ use std::path::PathBuf;
 ///
 /// A model is fitted to each trace of a folder, a trace is generated from it, and the two are compared as in the paper's table, beside its
 /// figures: also with another seed (variance from run to run), from the paper's chain alone, and from a chain without ranges, which is
-/// what a generator without locality knows. Files that are no traces, or have no times or fewer than 1,000 requests, are named and
+/// what a generator without locality knows. Then both case studies, from the original and from the synthetic trace: a cache of solid state
+/// before the disks, as large to the trace's footprint as the paper's 32 GB to its storage, and blocks rearranged in the order of their
+/// first use. Files that are no traces, or have no times or fewer than 1,000 requests, are named and
 /// left out. Traces of at least 100,000 requests over ten minutes are judged, the others are reported.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DcioArgs {

@@ -1,10 +1,12 @@
 //! How the validation is shown.
 
+use super::studies::Study;
 use super::validate::{Found, TraceFound};
 use crate::commands::model::compare::{deviation, table};
 use crate::failure::Failure;
-use crate::output::{Output, count};
+use crate::output::{Output, bytes, count};
 use forebay_report::{Report, Table};
+use forebay_workload::study::{PAPER_CACHING_SPEEDUP, PAPER_DEFRAGMENTATION_SPEEDUP};
 
 /// The paper's table I: metric as ours is called, its original and synthetic values, and its deviation.
 const PUBLISHED: [(&str, &str, &str, &str); 7] = [
@@ -91,6 +93,59 @@ fn levels(found: &Found) -> Table {
     table
 }
 
+/// The case studies, from the original and from the synthetic trace.
+fn studies(found: &Found) -> Table {
+    let mut table = Table::new([
+        "trace",
+        ">cache",
+        ">read hits",
+        ">synthetic",
+        ">saved",
+        ">synthetic",
+        ">sequential",
+        ">rearranged",
+        ">synthetic",
+        ">saved",
+        ">synthetic",
+    ])
+    .with_caption(format!(
+        "Case studies: the share of the mean latency on disks that a cache of solid state saves (the paper's average: {}), and \
+         that rearranging saves ({})",
+        percent(PAPER_CACHING_SPEEDUP),
+        percent(PAPER_DEFRAGMENTATION_SPEEDUP)
+    ));
+    for trace in &found.traces {
+        let studies = &trace.studies;
+        let of = |value: &dyn Fn(&Study) -> f64| {
+            [&studies.original, &studies.synthetic]
+                .map(|study| study.as_ref().map_or_else(|| "-".to_owned(), |study| percent(value(study))))
+        };
+        let [hits, hits_synthetic] = of(&|study| study.read_hit_ratio);
+        let [cached, cached_synthetic] = of(&|study| study.caching.saved);
+        let [sequential, _] = of(&|study| study.sequential[0]);
+        let [moved, moved_synthetic] = of(&|study| study.sequential[1]);
+        let [saved, saved_synthetic] = of(&|study| study.defragmentation.saved);
+        table.push([
+            trace.name.clone(),
+            bytes(studies.cache_blocks * forebay_units::BlockSize::DEFAULT.bytes()),
+            hits,
+            hits_synthetic,
+            cached,
+            cached_synthetic,
+            sequential,
+            moved,
+            moved_synthetic,
+            saved,
+            saved_synthetic,
+        ]);
+    }
+    table
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
 fn left_out(found: &Found) -> Option<Table> {
     let mut table = Table::new(["file", "why"]).with_caption("Left out");
     for (name, reason) in &found.left_out {
@@ -105,7 +160,10 @@ pub(super) fn print(found: &Found, output: &mut Output) -> Result<(), Failure> {
         output.line(format_args!("\n{}\n", trace.name))?;
         output.table(&table(&trace.model))?;
     }
-    for table in [Some(overview(found)), Some(levels(found)), left_out(found)].into_iter().flatten() {
+    for table in [Some(overview(found)), Some(studies(found)), Some(levels(found)), left_out(found)]
+        .into_iter()
+        .flatten()
+    {
         output.line("")?;
         output.table(&table)?;
     }
@@ -117,6 +175,7 @@ pub(super) fn report(found: &Found) -> Report {
     let mut report = Report::new("Storage I/O generation and replay, run again", subtitle)
         .table(published())
         .table(overview(found))
+        .table(studies(found))
         .table(levels(found));
     for trace in &found.traces {
         report = report
