@@ -25,6 +25,8 @@ pub(crate) enum Planned {
     Objectives { volume: u32 },
     /// The next read of a warm-up may go out.
     Prewarm { volume: u32 },
+    /// A volume begins or ceases to use the tier.
+    Tier { volume: u32, on: bool },
     /// A control interval ends.
     Interval,
 }

@@ -22,6 +22,7 @@ pub mod presto;
 pub mod scenario;
 mod simulation;
 mod slab;
+mod tier;
 mod volume;
 
 pub use hindsight::{Hindsight, hindsight};
@@ -32,3 +33,4 @@ pub use outcome::{
 };
 pub use scenario::Scenario;
 pub use simulation::{RunError, Simulation};
+pub use tier::{TierOutcome, TierRow, TierTotals};

@@ -1,6 +1,7 @@
 //! What a run comes to: series per interval and volume, totals, verdicts, decisions, and the hash of its events.
 
 use crate::scenario::Flag;
+use crate::tier::TierOutcome;
 use forebay_control::conformance::Verdict;
 use forebay_control::{Decision, VolumeObservation};
 use forebay_units::Nanos;
@@ -235,6 +236,9 @@ pub struct Outcome {
     pub volumes: Vec<VolumeSeries>,
     /// Origins in the order of the scenario.
     pub origins: Vec<OriginSeries>,
+    /// The chunk tier, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tier: Option<TierOutcome>,
     /// What the controller decided.
     pub decisions: Vec<Decision>,
 }

@@ -10,6 +10,7 @@ use crate::outcome::{
 };
 use crate::papers::Papers;
 use crate::scenario::{ArrivalKind, Flag, ObjectiveTable, Scenario, ScenarioError, Sizing};
+use crate::tier::{Home, Tier};
 use crate::volume::{Cache, OnItsWay, Volume, World};
 use forebay_control::conformance::{Verdict, WindowTotals, judge};
 use forebay_control::{
@@ -18,6 +19,7 @@ use forebay_control::{
 };
 use forebay_devmodel::ParameterError;
 use forebay_locality::{LiveConfig, LiveObserver};
+use forebay_policy::placement::ShapeError;
 use forebay_units::{Bytes, Nanos, mix64};
 use forebay_workload::generator::{Random, random};
 
@@ -47,6 +49,9 @@ pub enum RunError {
         /// What is wrong.
         source: ParameterError,
     },
+    /// The tier cannot be.
+    #[error("the tier cannot be made")]
+    Tier(#[from] ShapeError),
     /// The controller refuses its parameters.
     #[error("the controller cannot be made")]
     Control(#[from] ConfigError),
@@ -221,6 +226,7 @@ impl<'a> Simulation<'a> {
             replies: 0,
         };
         simulation.add_volumes();
+        simulation.add_tier()?;
         simulation.start_controller()?;
         simulation.plan_all();
         Ok(simulation)
@@ -277,6 +283,17 @@ impl<'a> Simulation<'a> {
                 on_their_way: 0,
             });
         }
+    }
+
+    fn add_tier(&mut self) -> Result<(), RunError> {
+        let scenario = self.scenario;
+        let (Some(table), Some(device)) = (&scenario.tier, scenario.tier_device()) else { return Ok(()) };
+        let homes: Vec<Home> = self.volumes.iter().map(Volume::home).collect();
+        let members = scenario.volume.iter().map(|volume| volume.tier.is_some()).collect();
+        let mut tier = Tier::new(table, device as u32, homes, members)?;
+        tier.placement.set_default(false);
+        self.world.tier = Some(Box::new(tier));
+        Ok(())
     }
 
     fn spec(&self, at: usize, now: Nanos) -> VolumeSpec {
@@ -341,6 +358,13 @@ impl<'a> Simulation<'a> {
                     }
                 }
             }
+            if let Some(used) = &volume.tier {
+                let volume = at as u32;
+                calendar.plan(used.from, Planned::Tier { volume, on: true });
+                if let Some(until) = used.until {
+                    calendar.plan(until, Planned::Tier { volume, on: false });
+                }
+            }
         }
         calendar.plan(self.scenario.cache.interval, Planned::Interval);
     }
@@ -389,6 +413,7 @@ impl<'a> Simulation<'a> {
             Planned::Prewarm { volume } => 8 << 60 | u64::from(volume),
             Planned::Interval => 9 << 60,
             Planned::Ask { asked } => 10 << 60 | u64::from(asked),
+            Planned::Tier { volume, on } => 11 << 60 | u64::from(volume) << 1 | u64::from(on),
         };
         self.fold(at.0);
         self.fold(code);
@@ -399,13 +424,11 @@ impl<'a> Simulation<'a> {
                 origins[origin as usize].advance(origin, at, calendar);
             }
             Planned::Submit { flight } => {
-                let volume = self.world.flights[flight].volume as usize;
-                self.volumes[volume].submit(&mut self.world, flight);
+                self.world.submit(flight);
             }
             Planned::Served { flight, queue } => {
-                let volume = self.world.flights[flight].volume as usize;
-                let origin = self.volumes[volume].origin();
-                self.world.origins[origin].served(at, flight, queue, &mut self.world.calendar);
+                let device = self.world.flights[flight].device as usize;
+                self.world.origins[device].served(at, flight, queue, &mut self.world.calendar);
             }
             Planned::Ask { asked } => {
                 let on_its_way = self.world.on_their_way[asked];
@@ -414,6 +437,9 @@ impl<'a> Simulation<'a> {
                 self.ask(on_its_way);
             }
             Planned::Answer { flight } => {
+                if self.world.answered_alone(flight) {
+                    return;
+                }
                 let volume = self.world.flights[flight].volume as usize;
                 let mut answered = std::mem::take(&mut self.answered);
                 self.volumes[volume].answer(&mut self.world, flight, &mut answered);
@@ -426,6 +452,10 @@ impl<'a> Simulation<'a> {
             Planned::Load { volume, load } => self.begin(volume as usize, load),
             Planned::Objectives { volume } => self.change_objectives(volume as usize),
             Planned::Prewarm { volume } => self.volumes[volume as usize].wake_prewarm(&mut self.world),
+            Planned::Tier { volume, on } => {
+                let tier = self.world.tier.as_mut().expect("a volume uses it");
+                tier.placement.set_volume(volume, on).expect("there are fewer volumes than switches");
+            }
             Planned::Interval => self.end_interval(),
         }
     }
@@ -537,6 +567,9 @@ impl<'a> Simulation<'a> {
             client.rows.push(row(&observed, client.quota, shed, interval, now));
             observation.volumes.push(observed);
         }
+        if let Some(tier) = &mut self.world.tier {
+            tier.end_interval(now, began >= self.scenario.measure_from);
+        }
         if let Some(controller) = &mut self.controller {
             let outcome = controller.step(&observation);
             self.decisions.extend(outcome.decisions);
@@ -598,6 +631,7 @@ impl<'a> Simulation<'a> {
             flags,
             volumes,
             origins: self.origins,
+            tier: self.world.tier.map(|tier| tier.outcome()),
             decisions: self.decisions,
         }
     }

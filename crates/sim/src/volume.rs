@@ -10,10 +10,12 @@ use crate::interval::Recorder;
 use crate::load::Asked;
 use crate::origin::Origin;
 use crate::slab::{Chains, NONE, Slab};
+use crate::tier::{Home, Piece, Step, Tier};
 use foldhash::fast::FixedState;
 use forebay_cache::{Inserted, Insertion, Partition, Progress, Refusal, Statistics};
 use forebay_control::ZoneRange;
 use forebay_locality::LiveObserver;
+use forebay_policy::placement::Age;
 use forebay_policy::{Fifo, Lru, Policy, PolicyKind, TwoPool};
 use forebay_units::{BlockIndex, BlockSize, ByteRange, Nanos};
 use hashbrown::HashMap;
@@ -87,27 +89,48 @@ impl Cache {
 
 /// What a flight is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Purpose {
+pub(crate) enum Purpose {
     Fill,
     Prewarm(u32),
     Write,
+    /// A write that is copied to the tier.
+    Copy,
+    /// A step of a migration to the tier, by its number.
+    Migration(u32, Step),
 }
 
-/// A request to the origin.
+impl Purpose {
+    fn writes(self) -> bool {
+        match self {
+            Purpose::Fill | Purpose::Prewarm(_) => false,
+            Purpose::Write | Purpose::Copy => true,
+            Purpose::Migration(_, step) => matches!(step, Step::Write | Step::WriteBack),
+        }
+    }
+}
+
+/// A request to the origin or to the tier.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flight {
     pub(crate) volume: u32,
-    purpose: Purpose,
+    pub(crate) purpose: Purpose,
     /// A write overlaps it: what it brings is not inserted.
-    marked: bool,
-    first: u64,
-    end: u64,
+    pub(crate) marked: bool,
+    pub(crate) first: u64,
+    pub(crate) end: u64,
     /// Client requests that wait for it.
-    waiters: u32,
+    pub(crate) waiters: u32,
     /// Writes that must come after it.
-    dependents: u32,
+    pub(crate) dependents: u32,
     /// Writes that it must come after.
-    waits_for: u32,
+    pub(crate) waits_for: u32,
+    /// Which origin or tier serves it, and which bytes of that it is about.
+    pub(crate) device: u32,
+    pub(crate) range: ByteRange,
+    /// Where a tier wants to know how long its origin took: the age of the chunk.
+    pub(crate) age: Option<Age>,
+    /// When it was sent.
+    pub(crate) sent: Nanos,
 }
 
 /// A client's request that is not answered yet.
@@ -144,11 +167,31 @@ pub(crate) struct World {
     clients: Slab<Client>,
     chains: Chains,
     pub(crate) hit_latency: Nanos,
+    pub(crate) tier: Option<Box<Tier>>,
 }
 
 impl World {
     pub(crate) fn new(hit_latency: Nanos) -> World {
         World { hit_latency, ..World::default() }
+    }
+
+    /// A request sets out to its device.
+    pub(crate) fn set_out(&mut self, flight: u32) {
+        let now = self.now;
+        let at = &mut self.flights[flight];
+        at.sent = now;
+        let (writes, length) = (at.purpose.writes(), at.range.length);
+        match self.origins[at.device as usize].set_out(now, flight, writes, length) {
+            Some(at) => self.calendar.plan(at, Planned::Submit { flight }),
+            None => self.submit(flight),
+        }
+    }
+
+    /// A request reaches its device.
+    pub(crate) fn submit(&mut self, flight: u32) {
+        let at = self.flights[flight];
+        let origin = &mut self.origins[at.device as usize];
+        origin.submit(at.device, self.now, flight, at.purpose.writes(), at.range, &mut self.calendar);
     }
 
     /// Client requests that are not answered yet, and requests to origins.
@@ -219,9 +262,9 @@ impl Volume {
         }
     }
 
-    /// The place of its origin among the origins.
-    pub(crate) fn origin(&self) -> usize {
-        self.origin as usize
+    /// Where it lies.
+    pub(crate) fn home(&self) -> Home {
+        Home { origin: self.origin, base: self.base, size: self.size }
     }
 
     /// When an answer that is ready at `at` is back at its client.
@@ -297,23 +340,61 @@ impl Volume {
             waiters: NONE,
             dependents: NONE,
             waits_for: 0,
+            device: self.origin,
+            range: ByteRange::new(
+                self.base + self.byte(blocks.start),
+                self.byte(blocks.end) - self.byte(blocks.start),
+            ),
+            age: None,
+            sent: Nanos::ZERO,
         }
+    }
+
+    /// Where a block begins, or the volume ends.
+    fn byte(&self, block: u64) -> u64 {
+        (block << self.block_size.shift()).min(self.size)
+    }
+
+    /// Calls `each` with the parts of a request for blocks, each with its flight, which is on its way to the origin or to the tier, wherever its chunk is.
+    fn each_part(
+        &mut self,
+        world: &mut World,
+        purpose: Purpose,
+        blocks: std::ops::Range<u64>,
+        mut each: impl FnMut(&mut Volume, &mut World, Flight),
+    ) {
+        if !world.tier.as_ref().is_some_and(|tier| tier.serves(self.number)) {
+            let flight = self.flight(purpose, &blocks);
+            return each(self, world, flight);
+        }
+        world.route(self.number, self.byte(blocks.start), self.byte(blocks.end), purpose.writes());
+        let mut routed = std::mem::take(world.pieces());
+        for Piece { start, end, device, range, age } in routed.drain(..) {
+            let shift = self.block_size.shift();
+            let part = start >> shift..end.div_ceil(1 << shift);
+            let flight = Flight { device, range, age, ..self.flight(purpose, &part) };
+            each(self, world, flight);
+        }
+        *world.pieces() = routed;
     }
 
     fn fill(&mut self, world: &mut World, blocks: std::ops::Range<u64>, client: u32) {
         if blocks.is_empty() {
             return;
         }
-        let marked =
-            !self.writing.is_empty() && blocks.clone().any(|block| self.writing.contains_key(&block));
-        let flight = world.flights.insert(Flight { marked, ..self.flight(Purpose::Fill, &blocks) });
-        self.wait(world, client, flight);
-        if !marked {
-            for block in blocks {
-                self.joinable.insert(block, flight);
+        self.each_part(world, Purpose::Fill, blocks, |volume, world, part| {
+            let blocks = part.first..part.end;
+            let marked =
+                !volume.writing.is_empty() && blocks.clone().any(|block| volume.writing.contains_key(&block));
+            let flight = world.flights.insert(Flight { marked, ..part });
+            volume.wait(world, client, flight);
+            if !marked {
+                for block in blocks {
+                    volume.joinable.insert(block, flight);
+                }
             }
-        }
-        self.queue.push_back(flight);
+            volume.queue.push_back(flight);
+        });
     }
 
     fn write(&mut self, world: &mut World, asked: Asked, load: u32, started: Nanos) {
@@ -322,25 +403,26 @@ impl Volume {
         self.recorder.more_outstanding(now);
         let bytes = asked.bytes as u32;
         let client = world.clients.insert(Client { started, parts: 0, bytes, load, writes: true });
-        let blocks = asked.first..asked.end;
-        let flight = world.flights.insert(self.flight(Purpose::Write, &blocks));
-        self.wait(world, client, flight);
-        let mut after = NONE;
-        for block in blocks {
-            if let Some(before) = self.writing.insert(block, flight)
-                && before != after
-                // A write may meet the same one again behind another: it waits for it once.
-                && world.chains.first(world.flights[before].dependents) != Some(flight)
-            {
-                after = before;
-                let head = world.flights[before].dependents;
-                world.flights[before].dependents = world.chains.push(head, flight);
-                world.flights[flight].waits_for += 1;
+        self.each_part(world, Purpose::Write, asked.first..asked.end, |volume, world, part| {
+            let flight = world.flights.insert(part);
+            volume.wait(world, client, flight);
+            let mut after = NONE;
+            for block in part.first..part.end {
+                if let Some(before) = volume.writing.insert(block, flight)
+                    && before != after
+                    // A write may meet the same one again behind another: it waits for it once.
+                    && world.chains.first(world.flights[before].dependents) != Some(flight)
+                {
+                    after = before;
+                    let head = world.flights[before].dependents;
+                    world.flights[before].dependents = world.chains.push(head, flight);
+                    world.flights[flight].waits_for += 1;
+                }
             }
-        }
-        if world.flights[flight].waits_for == 0 {
-            self.send_write(world, flight);
-        }
+            if world.flights[flight].waits_for == 0 {
+                volume.send_write(world, flight);
+            }
+        });
         self.pump(world);
     }
 
@@ -372,37 +454,11 @@ impl Volume {
             && let Some(flight) = self.queue.pop_front()
         {
             self.at_origin += 1;
-            self.set_out(world, flight);
+            world.set_out(flight);
         }
         if !self.prewarm.ranges.is_empty() {
             self.pump_prewarm(world);
         }
-    }
-
-    /// A request goes to its origin.
-    fn set_out(&mut self, world: &mut World, flight: u32) {
-        let (writes, range) = self.request(world, flight);
-        let origin = &mut world.origins[self.origin as usize];
-        match origin.set_out(world.now, flight, writes, range.length) {
-            Some(at) => world.calendar.plan(at, Planned::Submit { flight }),
-            None => self.submit(world, flight),
-        }
-    }
-
-    /// Whether a flight writes, and which bytes of the device it is about.
-    fn request(&self, world: &World, flight: u32) -> (bool, ByteRange) {
-        let at = world.flights[flight];
-        let shift = self.block_size.shift();
-        let first = at.first << shift;
-        let end = (at.end << shift).min(self.size);
-        (at.purpose == Purpose::Write, ByteRange::new(self.base + first, end.saturating_sub(first)))
-    }
-
-    /// A request reaches its device.
-    pub(crate) fn submit(&mut self, world: &mut World, flight: u32) {
-        let (writes, range) = self.request(world, flight);
-        let origin = &mut world.origins[self.origin as usize];
-        origin.submit(self.origin, world.now, flight, writes, range, &mut world.calendar);
     }
 
     /// The answer to a request arrives. `answered` is told of every client's request that it completes: its load, and
@@ -412,7 +468,10 @@ impl Volume {
         self.at_origin -= 1;
         match done.purpose {
             Purpose::Write => self.written(world, flight),
-            Purpose::Fill | Purpose::Prewarm(_) => self.filled(world, flight),
+            _ => self.filled(world, flight),
+        }
+        if let (Some(tier), Some(age), Purpose::Fill) = (&mut world.tier, done.age, done.purpose) {
+            tier.placement.origin_answered(age, world.now.saturating_since(done.sent));
         }
         let mut waiters = world.flights[flight].waiters;
         while let Some((client, rest)) = world.chains.pop(waiters) {
@@ -424,6 +483,9 @@ impl Volume {
                 let at = world.now + world.hit_latency;
                 let at = self.back(world, at, waiting.writes, waiting.bytes.into());
                 self.recorder.done(world.now, at.saturating_since(waiting.started), waiting.writes);
+                if let Some(tier) = &mut world.tier {
+                    tier.placement.answered(world.now, at.saturating_since(waiting.started));
+                }
                 answered.push((waiting.load, at));
             }
         }
@@ -545,7 +607,7 @@ impl Volume {
             }
             // As in the daemon, behind the clients' requests, of which none waits here.
             self.at_origin += 1;
-            self.set_out(world, flight);
+            world.set_out(flight);
         }
     }
 

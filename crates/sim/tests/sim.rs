@@ -13,6 +13,8 @@ mod hybrid_store;
 mod refusals;
 #[path = "suite/runs.rs"]
 mod runs;
+#[path = "suite/tier.rs"]
+mod tier;
 
 use forebay_sim::scenario::Scenario;
 use forebay_sim::{Outcome, Simulation, Traces};

@@ -136,7 +136,11 @@ impl Shape {
         Shape { chunk_bytes, capacity_chunks: chunks, tracked_chunks: chunks.saturating_mul(4).max(64) }
     }
 
-    fn check(&self) -> Result<(), ShapeError> {
+    /// Whether such a tier can be.
+    ///
+    /// # Errors
+    /// [`ShapeError`] says what is out of its range.
+    pub fn check(&self) -> Result<(), ShapeError> {
         let wrong = |what, found, expected| Err(ShapeError { what, found, expected });
         if !self.chunk_bytes.is_power_of_two() || !(1 << 12..=1 << 24).contains(&self.chunk_bytes) {
             return wrong("chunk", self.chunk_bytes, "a power of two from 4 KiB to 16 MiB");

@@ -211,6 +211,7 @@ impl Setup {
                 service_spread: Some(milliseconds(self.reading.spread_ms)),
                 ..OriginTable::new("disks", OriginKind::Servers)
             }],
+            tier: None,
             appliance: Vec::new(),
             volume: volumes,
             objective,
@@ -240,6 +241,7 @@ impl Setup {
             may_cache: true,
             minimum: Bytes::ZERO,
             maximum: None,
+            tier: None,
             load: phases.iter().map(load).collect(),
         }
     }

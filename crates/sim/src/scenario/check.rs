@@ -216,6 +216,7 @@ impl Scenario {
             self.check_appliance(at)?;
         }
         self.check_shared()?;
+        self.check_tier()?;
         let mut requests = 0.0;
         for (at, volume) in self.volume.iter().enumerate() {
             self.check_volume(at, volume)?;

@@ -8,12 +8,14 @@ mod check;
 mod devices;
 mod rates;
 mod text;
+mod tier;
 
 pub use check::{Flag, ScenarioError};
 pub use devices::{
     ApplianceTable, ArrayTable, BufferTable, DiskName, Distribution, FlashTable, OriginKind, OriginTable,
     Queue, Queues, Raid,
 };
+pub use tier::{TierTable, TierUse, TierWrites};
 
 use forebay_control::eafc::EafcRules;
 use forebay_control::{ControlConfig, Objective, Operations, Statistic, Target};
@@ -49,6 +51,8 @@ pub struct Scenario {
     /// Those of the Hybrid Store paper's controller, where that decides.
     #[serde(default)]
     pub eafc: EafcRules,
+    /// Fast storage between the caches and the origins, on which chunks are placed; none unless set.
+    pub tier: Option<TierTable>,
     /// Where data live.
     #[serde(default)]
     pub origin: Vec<OriginTable>,
@@ -140,6 +144,8 @@ pub struct VolumeTable {
     /// Cache that the controller never exceeds; the volume's size unless set.
     #[serde(default, deserialize_with = "optional")]
     pub maximum: Option<Bytes>,
+    /// When it uses the chunk tier; not at all unless set.
+    pub tier: Option<TierUse>,
     /// What is asked of it, one load after the other.
     #[serde(default)]
     pub load: Vec<LoadTable>,
@@ -366,6 +372,9 @@ impl Scenario {
         }
         for objective in &mut self.objective {
             (objective.from, objective.until) = (nearer(objective.from), objective.until.map(nearer));
+        }
+        for used in self.volume.iter_mut().filter_map(|volume| volume.tier.as_mut()) {
+            (used.from, used.until) = (nearer(used.from), used.until.map(nearer));
         }
         self
     }

@@ -83,6 +83,9 @@ fn bytes_per_second(bytes: f64) -> String {
 impl Scenario {
     /// Whether any of a volume's reads may be answered without its origin.
     fn may_be_cached(&self, volume: &VolumeTable) -> bool {
+        if volume.tier.is_some() {
+            return true;
+        }
         match (self.cache.sizing, volume.cache) {
             (_, Some(cache)) => cache > Bytes::ZERO,
             (Sizing::Fixed, None) => self.cache.shared && self.cache.memory > Bytes::ZERO,
@@ -119,7 +122,8 @@ impl Scenario {
                         continue;
                     }
                     let bytes = rate * load.request_bytes(volume) as f64;
-                    let written = bytes * (1.0 - load.read_share);
+                    let taken = self.writes_may_be_taken(volume);
+                    let written = if taken { 0.0 } else { bytes * (1.0 - load.read_share) };
                     let read = if self.may_be_cached(volume) { 0.0 } else { bytes * load.read_share };
                     there.add(written, place, number);
                     back.add(read, place, number);
@@ -316,7 +320,11 @@ impl Scenario {
                 };
                 let bytes = load.request_bytes(volume);
                 let cached = self.may_be_cached(volume);
-                let forced = if cached { rate * (1.0 - load.read_share) } else { rate };
+                let forced = match cached {
+                    true if self.writes_may_be_taken(volume) => 0.0,
+                    true => rate * (1.0 - load.read_share),
+                    false => rate,
+                };
                 let writes = 1.0 - load.read_share;
                 all += rate;
                 unavoidable += forced;

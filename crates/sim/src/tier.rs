@@ -1,0 +1,427 @@
+//! The chunk tier on virtual time: where requests go, and what is moved. The decisions are `policy::placement`'s.
+//!
+//! Simplified, and said: from the instant at which a chunk loses its place it is served by its origin, though it may still have to be written back; a
+//! migration goes in steps, one request each, and bypasses the volumes' limit of requests at the origin (there are at most `moving_max`).
+
+use crate::scenario::{TierTable, TierWrites};
+use crate::slab::{NONE, Slab};
+use crate::volume::{Flight, Purpose, World};
+use forebay_policy::placement::{Age, Chunk, Placement, Promotion, Request, ShapeError, Where};
+use forebay_units::{ByteRange, Nanos};
+use serde::Serialize;
+
+/// Where a volume lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Home {
+    pub(crate) origin: u32,
+    pub(crate) base: u64,
+    pub(crate) size: u64,
+}
+
+/// Part of a request, and the device that serves it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    /// Bytes of the volume.
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) device: u32,
+    pub(crate) range: ByteRange,
+    /// Where the origin serves it: the age of its first chunk.
+    pub(crate) age: Option<Age>,
+}
+
+/// What a migration does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Reads the chunk that leaves from the tier.
+    ReadBack,
+    /// Writes it to its origin.
+    WriteBack,
+    /// Reads the chunk that comes from its origin.
+    Read,
+    /// Writes it to the tier.
+    Write,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Migration {
+    promotion: Promotion,
+    /// A write has overtaken it.
+    spoiled: bool,
+}
+
+/// Bytes that were moved or written; they only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Moved {
+    promoted: u64,
+    demoted: u64,
+    /// Writes of clients to the tier: copies, or in place of the origin.
+    written: u64,
+}
+
+/// One interval of the tier.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct TierRow {
+    /// Its end, in seconds.
+    pub at_s: f64,
+    /// The threshold in force; absent where counts do not decide.
+    pub threshold: Option<u16>,
+    /// Bytes per second that may be moved.
+    pub pace_bytes_per_second: f64,
+    /// Chunks in the tier.
+    pub held_chunks: u32,
+    /// What was done in it.
+    #[serde(flatten)]
+    pub totals: TierTotals,
+}
+
+/// What the tier did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TierTotals {
+    /// Chunks touched by reads that the caches above did not answer.
+    pub reads: u64,
+    /// Those among them that were in the tier.
+    pub read_hits: u64,
+    /// Chunks touched by writes.
+    pub writes: u64,
+    /// Those among them that were in the tier.
+    pub write_hits: u64,
+    /// Touches that continued sequential runs.
+    pub sequential: u64,
+    /// Bytes of chunks that came into the tier.
+    pub promoted_bytes: u64,
+    /// Bytes of chunks that had to be written back when they left.
+    pub demoted_bytes: u64,
+    /// Bytes that clients' writes wrote to the tier.
+    pub written_bytes: u64,
+    /// Chunks that were hot enough, when there was no budget.
+    pub deferred: u64,
+    /// Changes of the threshold.
+    pub threshold_changes: u64,
+    /// Those among them that were taken back.
+    pub threshold_reversals: u64,
+    /// Times that the pace was halved.
+    pub halvings: u64,
+}
+
+impl TierTotals {
+    /// Everything, field by field.
+    fn fields(&mut self) -> [&mut u64; 12] {
+        [
+            &mut self.reads,
+            &mut self.read_hits,
+            &mut self.writes,
+            &mut self.write_hits,
+            &mut self.sequential,
+            &mut self.promoted_bytes,
+            &mut self.demoted_bytes,
+            &mut self.written_bytes,
+            &mut self.deferred,
+            &mut self.threshold_changes,
+            &mut self.threshold_reversals,
+            &mut self.halvings,
+        ]
+    }
+
+    fn since(mut self, mut before: TierTotals) -> TierTotals {
+        for (now, before) in self.fields().into_iter().zip(before.fields()) {
+            *now -= *before;
+        }
+        self
+    }
+
+    fn add(&mut self, mut other: TierTotals) {
+        for (sum, other) in self.fields().into_iter().zip(other.fields()) {
+            *sum += *other;
+        }
+    }
+
+    /// Bytes that were written to the tier's device.
+    pub fn flash_bytes(&self) -> u64 {
+        self.promoted_bytes + self.written_bytes
+    }
+
+    /// The share of reads that the tier answered; 0 without reads.
+    pub fn read_hit_ratio(&self) -> f64 {
+        self.read_hits as f64 / self.reads.max(1) as f64
+    }
+}
+
+/// The tier over time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TierOutcome {
+    /// Who may enter.
+    pub admission: String,
+    /// Bytes of a chunk.
+    pub chunk_bytes: u64,
+    /// Places.
+    pub capacity_chunks: u32,
+    /// Memory of the decision, in bytes.
+    pub memory_bytes: u64,
+    /// Sums from `measure_from` on.
+    pub totals: TierTotals,
+    /// All intervals.
+    pub intervals: Vec<TierRow>,
+}
+
+/// The tier.
+#[derive(Debug)]
+pub(crate) struct Tier {
+    pub(crate) placement: Placement,
+    device: u32,
+    writes: TierWrites,
+    chunk_bytes: u64,
+    homes: Vec<Home>,
+    /// Whether a volume ever uses it.
+    members: Vec<bool>,
+    /// By place: whether the origin has older content.
+    dirty: Vec<bool>,
+    migrations: Slab<Migration>,
+    under_way: Vec<u32>,
+    moved: Moved,
+    before: TierTotals,
+    totals: TierTotals,
+    rows: Vec<TierRow>,
+    /// Of the request that is being routed.
+    pieces: Vec<Piece>,
+    promotions: Vec<Promotion>,
+    copies: Vec<ByteRange>,
+}
+
+impl Tier {
+    pub(crate) fn new(
+        table: &TierTable,
+        device: u32,
+        homes: Vec<Home>,
+        members: Vec<bool>,
+    ) -> Result<Tier, ShapeError> {
+        let placement = Placement::new(table.shape(), table.placing())?;
+        Ok(Tier {
+            device,
+            writes: table.writes,
+            chunk_bytes: table.chunk().get(),
+            dirty: vec![false; placement.shape().capacity_chunks as usize],
+            placement,
+            homes,
+            members,
+            migrations: Slab::default(),
+            under_way: Vec::new(),
+            moved: Moved::default(),
+            before: TierTotals::default(),
+            totals: TierTotals::default(),
+            rows: Vec::new(),
+            pieces: Vec::new(),
+            promotions: Vec::new(),
+            copies: Vec::new(),
+        })
+    }
+
+    pub(crate) fn serves(&self, volume: u32) -> bool {
+        self.members[volume as usize]
+    }
+
+    /// Divides a request for bytes of a volume among the origin and the tier, into `pieces`.
+    fn route(&mut self, now: Nanos, volume: u32, start: u64, end: u64, writes: bool) {
+        let Tier { placement, pieces, promotions, copies, dirty, migrations, under_way, .. } = self;
+        let (home, device, chunk_bytes) = (self.homes[volume as usize], self.device, self.chunk_bytes);
+        let takes = !writes || self.writes == TierWrites::Home;
+        pieces.clear();
+        let request = Request { volume, client: volume, offset: start, length: end - start, writes };
+        placement.request(now, request, |touch| {
+            let first = (touch.chunk.index * chunk_bytes).max(start);
+            let last = ((touch.chunk.index + 1) * chunk_bytes).min(end);
+            promotions.extend(touch.promotion);
+            if writes && touch.at == Where::Moving {
+                for number in under_way.iter().copied() {
+                    let migration = &mut migrations[number];
+                    migration.spoiled |= migration.promotion.chunk == touch.chunk;
+                }
+            }
+            if let Where::Tier(place) = touch.at {
+                let offset = u64::from(place) * chunk_bytes + first % chunk_bytes;
+                let range = ByteRange::new(offset, last - first);
+                if takes {
+                    dirty[place as usize] |= writes;
+                    pieces.push(Piece { start: first, end: last, device, range, age: None });
+                    return;
+                }
+                copies.push(range);
+            }
+            match pieces.last_mut() {
+                Some(piece) if piece.device != device && piece.end == first => {
+                    piece.end = last;
+                    piece.range.length += last - first;
+                }
+                _ => pieces.push(Piece {
+                    start: first,
+                    end: last,
+                    device: home.origin,
+                    range: ByteRange::new(home.base + first, last - first),
+                    age: Some(touch.age),
+                }),
+            }
+        });
+        if writes {
+            self.moved.written += copies.iter().map(|range| range.length).sum::<u64>();
+            let taken = pieces.iter().filter(|piece| piece.device == device);
+            self.moved.written += taken.map(|piece| piece.range.length).sum::<u64>();
+        }
+    }
+
+    fn chunk_range(&self, chunk: Chunk) -> ByteRange {
+        let home = self.homes[chunk.volume as usize];
+        let start = chunk.index * self.chunk_bytes;
+        ByteRange::new(home.base + start, self.chunk_bytes.min(home.size - start))
+    }
+
+    fn totals_now(&self) -> TierTotals {
+        let seen = self.placement.statistics();
+        TierTotals {
+            reads: seen.reads,
+            read_hits: seen.read_hits,
+            writes: seen.writes,
+            write_hits: seen.write_hits,
+            sequential: seen.sequential,
+            promoted_bytes: self.moved.promoted,
+            demoted_bytes: self.moved.demoted,
+            written_bytes: self.moved.written,
+            deferred: seen.deferred,
+            threshold_changes: seen.threshold_changes,
+            threshold_reversals: seen.threshold_reversals,
+            halvings: seen.halvings,
+        }
+    }
+
+    /// An interval ends.
+    pub(crate) fn end_interval(&mut self, now: Nanos, measured: bool) {
+        let late = self.totals_now();
+        let totals = late.since(std::mem::replace(&mut self.before, late));
+        if measured {
+            self.totals.add(totals);
+        }
+        self.rows.push(TierRow {
+            at_s: now.as_secs_f64(),
+            threshold: self.placement.threshold(),
+            pace_bytes_per_second: self.placement.pace(),
+            held_chunks: self.placement.held().0,
+            totals,
+        });
+    }
+
+    pub(crate) fn outcome(self) -> TierOutcome {
+        TierOutcome {
+            admission: self.placement.placing().admission.to_string(),
+            chunk_bytes: self.chunk_bytes,
+            capacity_chunks: self.placement.shape().capacity_chunks,
+            memory_bytes: self.placement.footprint_bytes(),
+            totals: self.totals,
+            intervals: self.rows,
+        }
+    }
+}
+
+impl World {
+    /// Divides a request among the origin and the tier: its pieces are in the tier's list then. Migrations and copies of writes set out at once.
+    pub(crate) fn route(&mut self, volume: u32, start: u64, end: u64, writes: bool) {
+        let now = self.now;
+        let tier = self.tier.as_mut().expect("only volumes with a tier are routed");
+        tier.route(now, volume, start, end, writes);
+        let device = tier.device;
+        let mut copies = std::mem::take(&mut tier.copies);
+        for range in copies.drain(..) {
+            self.set_out_alone(Purpose::Copy, volume, device, range);
+        }
+        let tier = self.tier.as_mut().expect("as above");
+        tier.copies = copies;
+        let mut promotions = std::mem::take(&mut tier.promotions);
+        for promotion in promotions.drain(..) {
+            self.begin_migration(promotion);
+        }
+        self.tier.as_mut().expect("as above").promotions = promotions;
+    }
+
+    /// The pieces of the request that was routed last.
+    pub(crate) fn pieces(&mut self) -> &mut Vec<Piece> {
+        &mut self.tier.as_mut().expect("only volumes with a tier are routed").pieces
+    }
+
+    /// Sends a request for which no client waits.
+    fn set_out_alone(&mut self, purpose: Purpose, volume: u32, device: u32, range: ByteRange) {
+        let flight = Flight {
+            volume,
+            purpose,
+            marked: false,
+            first: 0,
+            end: 0,
+            waiters: NONE,
+            dependents: NONE,
+            waits_for: 0,
+            device,
+            range,
+            age: None,
+            sent: self.now,
+        };
+        let flight = self.flights.insert(flight);
+        self.set_out(flight);
+    }
+
+    fn begin_migration(&mut self, promotion: Promotion) {
+        let tier = self.tier.as_mut().expect("it has promoted");
+        let number = tier.migrations.insert(Migration { promotion, spoiled: false });
+        tier.under_way.push(number);
+        let dirty = std::mem::take(&mut tier.dirty[promotion.place as usize]);
+        let first = if dirty && promotion.displaced.is_some() { Step::ReadBack } else { Step::Read };
+        self.migrate(number, first);
+    }
+
+    fn migrate(&mut self, number: u32, step: Step) {
+        let tier = self.tier.as_mut().expect("there is a migration");
+        let promotion = tier.migrations[number].promotion;
+        let comes = promotion.chunk;
+        let leaves = promotion.displaced.unwrap_or(comes);
+        let place = u64::from(promotion.place) * tier.chunk_bytes;
+        let (chunk, in_tier) = match step {
+            Step::ReadBack => (leaves, true),
+            Step::WriteBack => (leaves, false),
+            Step::Read => (comes, false),
+            Step::Write => (comes, true),
+        };
+        let home = tier.chunk_range(chunk);
+        let (device, range) = match in_tier {
+            true => (tier.device, ByteRange::new(place, home.length)),
+            false => (tier.homes[chunk.volume as usize].origin, home),
+        };
+        self.set_out_alone(Purpose::Migration(number, step), chunk.volume, device, range);
+    }
+
+    /// The answer to a request for which no client waits; `false` if it is another one.
+    pub(crate) fn answered_alone(&mut self, flight: u32) -> bool {
+        let done = self.flights[flight];
+        let (number, step) = match done.purpose {
+            Purpose::Copy => {
+                self.flights.free(flight);
+                return true;
+            }
+            Purpose::Migration(number, step) => (number, step),
+            _ => return false,
+        };
+        self.flights.free(flight);
+        let tier = self.tier.as_mut().expect("there is a migration");
+        match step {
+            Step::ReadBack => self.migrate(number, Step::WriteBack),
+            Step::WriteBack => {
+                tier.moved.demoted += done.range.length;
+                self.migrate(number, Step::Read);
+            }
+            Step::Read => self.migrate(number, Step::Write),
+            Step::Write => {
+                tier.moved.promoted += done.range.length;
+                let Migration { promotion, spoiled } = tier.migrations[number];
+                tier.migrations.free(number);
+                tier.under_way.retain(|other| *other != number);
+                tier.placement.moved(promotion.chunk, !spoiled);
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,120 @@
+//! The chunk tier in a scenario: what is hot comes to it and is served from it, in either way to write, while it is switched on; what cannot be is refused.
+
+use crate::{run, scenario};
+use forebay_sim::scenario::Scenario;
+use forebay_sim::{Outcome, TierRow};
+
+/// 32 MiB of a volume, 512 chunks, asked for at random; 64 MiB of tier.
+fn tiered(tier: &str, used: &str, load: &str) -> Scenario {
+    scenario(&format!(
+        r#"
+        name = "tier"
+        duration = "120s"
+        measure_from = "60s"
+        cache.hit_latency = "0us"
+        tier = {{ origin = "flash", size = "64MiB", {tier} }}
+        origin = [
+            {{ name = "disks", type = "disks", spindles = 8 }},
+            {{ name = "flash", type = "ssd", flash = {{ capacity = "1GiB", filled_share = 0 }} }},
+        ]
+        [[volume]]
+        name = "v"
+        origin = "disks"
+        size = "8GiB"
+        tier = {{ {used} }}
+        load = [{{ arrivals = "poisson", rate = 300, popularity = "uniform", working_set = "32MiB", {load} }}]
+        "#
+    ))
+}
+
+fn rows(outcome: &Outcome) -> &[TierRow] {
+    &outcome.tier.as_ref().expect("there is a tier").intervals
+}
+
+#[test]
+fn what_is_hot_comes_once_and_is_served_from_the_tier() {
+    let outcome = run(&tiered(r#"admission = "threshold-2""#, "", ""), 1);
+    let totals = outcome.tier.as_ref().unwrap().totals;
+    assert_eq!((totals.read_hits, totals.promoted_bytes), (totals.reads, 0));
+    // Every chunk of 32 MiB has come, and none twice.
+    let promoted: u64 = rows(&outcome).iter().map(|row| row.totals.promoted_bytes).sum();
+    assert_eq!((promoted, rows(&outcome)[11].held_chunks), (32 << 20, 512));
+    // 60 us to read a page, its transfer, and 20 us in the controller: no disk is asked.
+    let mean = outcome.volumes[0].totals.latency.mean_ms.unwrap();
+    assert!((0.08..0.15).contains(&mean), "{mean} ms");
+    assert_eq!(outcome.origins[0].intervals[11].utilisation, 0.0);
+    assert!(rows(&outcome)[0].totals.read_hit_ratio() < 0.9);
+    assert_eq!(outcome.hash, run(&tiered(r#"admission = "threshold-2""#, "", ""), 1).hash);
+}
+
+#[test]
+fn writes_are_copied_or_taken() {
+    let load = "read_share = 0.5";
+    let through = run(&tiered(r#"writes = "through""#, "", load), 2);
+    let home = run(&tiered(r#"writes = "home""#, "", load), 2);
+    let write_ms = |outcome: &Outcome| outcome.volumes[0].totals.write_latency.mean_ms.unwrap();
+    assert!(write_ms(&through) > 3.0 && write_ms(&home) < 1.5, "{} {}", write_ms(&through), write_ms(&home));
+    for outcome in [&through, &home] {
+        // All writes of 4 KiB find their chunk in the tier, and are written there: some 150 a second.
+        let totals = outcome.tier.as_ref().unwrap().totals;
+        assert_eq!((totals.write_hits, totals.written_bytes), (totals.writes, 4_096 * totals.writes));
+        assert!((8_000..10_000).contains(&totals.writes), "{}", totals.writes);
+    }
+    assert!(through.origins[0].intervals[11].utilisation > 0.05);
+    assert_eq!(home.origins[0].intervals[11].utilisation, 0.0);
+}
+
+#[test]
+fn what_leaves_is_written_back_if_the_origin_does_not_have_it() {
+    // The load moves to another 32 MiB: of a tier of 32 MiB, all that was written leaves.
+    let totals = |writes: &str| {
+        let mut scenario =
+            tiered(&format!(r#"admission = "lru", writes = "{writes}""#), "", "read_share = 0.5");
+        scenario.tier.as_mut().unwrap().size = forebay_units::Bytes::mib(32);
+        let mut second = scenario.volume[0].load[0].clone();
+        (second.from, second.offset) = (forebay_units::Nanos::secs(60), forebay_units::Bytes::mib(512));
+        scenario.volume[0].load.push(second);
+        run(&scenario, 3).tier.unwrap().totals
+    };
+    let (through, home) = (totals("through"), totals("home"));
+    assert_eq!(through.demoted_bytes, 0);
+    // Every chunk was written within the first minute (9,000 writes to 512 chunks), a few again while they were on their way.
+    assert!((30 << 20..36 << 20).contains(&home.demoted_bytes), "{}", home.demoted_bytes);
+}
+
+#[test]
+fn a_tier_is_switched_on_while_it_serves() {
+    let outcome = run(&tiered("", r#"from = "40s", until = "80s""#, ""), 4);
+    let held: Vec<u32> = rows(&outcome).iter().map(|row| row.held_chunks).collect();
+    assert_eq!((held[3], held[7]), (0, 512), "{held:?}");
+    // What is there is still served from there.
+    assert!(rows(&outcome)[11].totals.read_hit_ratio() > 0.99);
+}
+
+#[test]
+fn a_tier_that_cannot_be_is_refused() {
+    let key = |scenario: Scenario| scenario.check().unwrap_err().key().to_owned();
+    let good = tiered("", "", "");
+    assert_eq!(good.check().map(|flags| flags.len()), Ok(0));
+    let with = |change: &dyn Fn(&mut Scenario)| {
+        let mut scenario = good.clone();
+        change(&mut scenario);
+        key(scenario)
+    };
+    assert_eq!(with(&|scenario| scenario.tier = None), "volume[0].tier");
+    assert_eq!(with(&|scenario| scenario.tier.as_mut().unwrap().origin = "disks".into()), "tier.origin");
+    assert_eq!(with(&|scenario| scenario.tier.as_mut().unwrap().origin = "tape".into()), "tier.origin");
+    let size = |bytes| with(&|scenario| scenario.tier.as_mut().unwrap().size = forebay_units::Bytes(bytes));
+    assert_eq!((size(0), size(2 << 30)), ("tier.size".into(), "tier.size".into()));
+    for (key, tier) in [
+        ("tier.chunk", r#"chunk = "100KiB""#),
+        ("tier.cooling", "cooling = 0"),
+        ("tier.margin", "margin = -1"),
+        ("tier.migration_cost", "migration_cost = nan"),
+        ("tier.moving_max", "moving_max = 0"),
+        ("tier.migration_per_second", r#"migration_per_second = "0B""#),
+    ] {
+        assert_eq!(tiered(tier, "", "").check().unwrap_err().key(), key);
+    }
+    assert_eq!(key(tiered("", r#"from = "5s", until = "5s""#, "")), "volume[0].tier.until");
+}
