@@ -98,7 +98,7 @@ impl ControlConfig {
         const SHARE: &str = "a number from 0 to below 1";
         const POSITIVE: &str = "a number above 0";
         const ONE: &str = "a whole number of at least 1";
-        let rules: [(&'static str, f64, bool, &'static str); 41] = [
+        let rules: &[(&'static str, f64, bool, &'static str)] = &[
             (
                 "conformance.requests_min",
                 self.conformance.requests_min as f64,
@@ -239,6 +239,14 @@ impl ControlConfig {
                 ONE,
             ),
             ("warmup.idle_share", self.warmup.idle_share, ratio(self.warmup.idle_share), RATIO),
+            (
+                "warmup.cache_share_max",
+                self.warmup.cache_share_max,
+                ratio(self.warmup.cache_share_max),
+                RATIO,
+            ),
+            ("warmup.hit_ratio_min", self.warmup.hit_ratio_min, ratio(self.warmup.hit_ratio_min), RATIO),
+            ("warmup.spared_min", self.warmup.spared_min, ratio(self.warmup.spared_min), RATIO),
             ("removal.sustained", self.removal.sustained as f64, count(self.removal.sustained, 1), ONE),
             (
                 "removal.low_load_share",
@@ -276,7 +284,7 @@ impl ControlConfig {
             ("neighbours_max", self.neighbours_max as f64, count(self.neighbours_max, 1), ONE),
             ("retry_after", self.retry_after as f64, count(self.retry_after, 1), ONE),
         ];
-        for (key, found, good, expected) in rules {
+        for &(key, found, good, expected) in rules {
             if !good {
                 return Err(ConfigError { key, found, expected });
             }

@@ -23,6 +23,12 @@ pub struct WarmupRules {
     pub bytes_per_second_max: u64,
     /// Share of the origin's idle time that loading may use. Default 0.5 (ours); 0 to 1.
     pub idle_share: f64,
+    /// Largest share of a cache that is loaded from snapshots. Default 1 (ours); 0 to 1.
+    pub cache_share_max: f64,
+    /// Least hit ratio before its snapshots of a cache that is loaded from them. Default 0.05 (ours); 0 to 1.
+    pub hit_ratio_min: f64,
+    /// Least share of the look-ups of five minutes that loading from snapshots may spare. Default 0.01 (ours); 0 to 1.
+    pub spared_min: f64,
 }
 
 impl Default for WarmupRules {
@@ -33,6 +39,9 @@ impl Default for WarmupRules {
             accesses_min: 500,
             bytes_per_second_max: 64 << 20,
             idle_share: 0.5,
+            cache_share_max: 1.0,
+            hit_ratio_min: 0.05,
+            spared_min: 0.01,
         }
     }
 }

@@ -6,10 +6,12 @@
 use crate::config::{CacheConfig, Config, ConfigError, OnAbsent, VolumeConfig};
 use crate::history::{DatedDecision, History};
 use crate::http::{HttpServer, Listeners};
+use crate::loading::{self, LoadBook, PrewarmError};
 use crate::monitor::Monitor;
 use crate::origins::{OriginFailure, OriginShop, competition, origin_stamp};
 use crate::pilot;
 use crate::reservation::{ReservationBook, ReservationError, ReservationRequest};
+use crate::snapshots::{self, SnapshotCounters};
 use crate::status::{ControllerState, Curve, Explanation, ReservationStatus, Status};
 use forebay_appliance::{
     AddVolumeError, Appliance, ApplianceConfig, BoundAddress, Drained, FlashOpenError, FlashStore,
@@ -96,6 +98,8 @@ pub(crate) struct Shared {
     pub(crate) steps: AtomicU64,
     pub(crate) state: Mutex<State>,
     reservations: Mutex<ReservationBook>,
+    loads: Mutex<LoadBook>,
+    pub(crate) snapshot_counters: SnapshotCounters,
     stopping: Mutex<bool>,
     wake: Condvar,
     #[cfg(test)]
@@ -133,6 +137,11 @@ impl Shared {
     pub(crate) fn reservations(&self) -> MutexGuard<'_, ReservationBook> {
         // Each change of it is whole or not made.
         self.reservations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn loads(&self) -> MutexGuard<'_, LoadBook> {
+        // Wishes and words, each whole.
+        self.loads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sleeps until `at`; `false` if the daemon stops.
@@ -261,6 +270,8 @@ impl Daemon {
             started_unix_ms: unix_ms(),
             origins,
             reservations: Mutex::new(reservations),
+            loads: Mutex::default(),
+            snapshot_counters: SnapshotCounters::default(),
             controller_enabled: AtomicBool::new(enabled),
             steps: AtomicU64::new(0),
             state: Mutex::new(State {
@@ -287,6 +298,22 @@ impl Daemon {
         let pilot =
             thread::Builder::new().name("control".to_owned()).spawn(move || pilot::run(&for_pilot))?;
         daemon.threads.push(pilot);
+        {
+            let mut loads = shared.loads();
+            let begins = shared.config.volumes.iter().filter(|volume| starts_with_cache(volume));
+            begins.for_each(|volume| loads.begins(&volume.name));
+        }
+        let for_loader = Arc::clone(&shared);
+        let loader =
+            thread::Builder::new().name("loading".to_owned()).spawn(move || loading::run(&for_loader))?;
+        daemon.threads.push(loader);
+        if let Some(config) = shared.config.snapshots.clone() {
+            let shared = Arc::clone(&shared);
+            let thread = thread::Builder::new()
+                .name("snapshots".to_owned())
+                .spawn(move || snapshots::run(&shared, &config))?;
+            daemon.threads.push(thread);
+        }
         if waits {
             let thread = thread::Builder::new()
                 .name("absent-origins".to_owned())
@@ -372,6 +399,22 @@ impl Daemon {
         crate::report::cancel_reservation(self.shared(), id)
     }
 
+    /// Has the cache of a volume loaded from its snapshots, whatever that gives; [`Daemon::status`] tells how far it is.
+    ///
+    /// # Errors
+    /// [`PrewarmError`]; nothing has changed then.
+    pub fn prewarm(&self, volume: &str) -> Result<(), PrewarmError> {
+        loading::ask(self.shared(), volume)
+    }
+
+    /// Stops loading the cache of a volume; what was loaded stays.
+    ///
+    /// # Errors
+    /// [`PrewarmError`]; nothing has changed then.
+    pub fn cancel_prewarm(&self, volume: &str) -> Result<(), PrewarmError> {
+        loading::cancel(self.shared(), volume)
+    }
+
     /// Control intervals that have been observed so far: for who waits for the next one.
     pub fn intervals(&self) -> u64 {
         self.shared().steps.load(Ordering::Acquire)
@@ -441,6 +484,11 @@ fn served_volume(
     }
 }
 
+/// Whether a volume has a cache as soon as it is served; others get theirs from the controller.
+fn starts_with_cache(volume: &VolumeConfig) -> bool {
+    matches!(volume.cache, CacheConfig::Fixed(quota) if quota > Bytes::ZERO)
+}
+
 /// Exports volumes whose origins were absent as they appear.
 fn wait_for_origins(shared: &Shared, shop: &OriginShop) {
     while shared.sleep_until(Instant::now() + ABSENT_RETRY) {
@@ -464,6 +512,9 @@ fn wait_for_origins(shared: &Shared, shop: &OriginShop) {
                 Ok(()) => {
                     tracing::info!(volume = volume.name, "origin is there; the volume is exported");
                     state.absent.remove(&volume.name);
+                    if starts_with_cache(volume) {
+                        shared.loads().begins(&volume.name);
+                    }
                 }
                 Err(reason) => {
                     state.absent.insert(volume.name.clone(), reason);

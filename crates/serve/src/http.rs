@@ -1,4 +1,4 @@
-//! HTTP for people and programs of this machine: metrics, state, explanations, and on the unix socket, which is its owner's alone, reservations.
+//! HTTP for people and programs of this machine: metrics, state, explanations, and on the unix socket, which is its owner's alone, reservations and loading.
 //!
 //! Over TCP it only reads: every user of the machine can reach a loopback port, and so can web pages in their browsers.
 //! It runs on a thread of its own, never on the data path. At most 64 connections are served at once; the
@@ -6,9 +6,10 @@
 
 use crate::config::HttpConfig;
 use crate::daemon::Shared;
+use crate::loading::PrewarmError;
 use crate::reservation::{ReservationError, ReservationRequest};
 use crate::status::ReservationStatus;
-use crate::{metrics, report};
+use crate::{loading, metrics, report};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Path as UrlPath, State};
@@ -220,11 +221,13 @@ fn router(shared: Weak<Shared>, changes: bool) -> Router {
         Router::new()
             .route("/api/v1/reservations", post(reserve))
             .route("/api/v1/reservations/{id}", delete(cancel_reservation))
+            .route("/api/v1/volumes/{volume}/prewarm", post(prewarm).delete(cancel_prewarm))
     } else {
         let refused = || async { error(StatusCode::FORBIDDEN, ONLY_READ) };
         Router::new()
             .route("/api/v1/reservations", post(refused))
             .route("/api/v1/reservations/{id}", delete(refused))
+            .route("/api/v1/volumes/{volume}/prewarm", post(refused).delete(refused))
     };
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
@@ -297,6 +300,31 @@ async fn reserve(State(shared): State<Weak<Shared>>, body: Bytes) -> Response {
 
 async fn cancel_reservation(State(shared): State<Weak<Shared>>, UrlPath(id): UrlPath<u64>) -> Response {
     reservation_answer(&shared, |shared| report::cancel_reservation(shared, id))
+}
+
+fn prewarm_answer(
+    shared: &Weak<Shared>,
+    volume: &str,
+    of: impl FnOnce(&Shared, &str) -> Result<(), PrewarmError>,
+) -> Response {
+    let Some(shared) = shared.upgrade() else {
+        return error(StatusCode::SERVICE_UNAVAILABLE, "the daemon is stopping");
+    };
+    match of(&shared, volume) {
+        Ok(()) => {
+            axum::Json(serde_json::json!({ "schema": "forebay.prewarm/1", "volume": volume })).into_response()
+        }
+        Err(wrong @ PrewarmError::NoSnapshots) => error(StatusCode::CONFLICT, &wrong.to_string()),
+        Err(wrong) => error(StatusCode::NOT_FOUND, &wrong.to_string()),
+    }
+}
+
+async fn prewarm(State(shared): State<Weak<Shared>>, UrlPath(volume): UrlPath<String>) -> Response {
+    prewarm_answer(&shared, &volume, loading::ask)
+}
+
+async fn cancel_prewarm(State(shared): State<Weak<Shared>>, UrlPath(volume): UrlPath<String>) -> Response {
+    prewarm_answer(&shared, &volume, loading::cancel)
 }
 
 async fn metrics_of(State(shared): State<Weak<Shared>>) -> Response {

@@ -4,21 +4,24 @@
 //! nothing (that is `control`) and moves no client's byte (that is `appliance`): it observes the one, asks the other,
 //! and does what was decided.
 //!
-//! Invariant: clients are served whatever happens here. The control loop, HTTP and the history each have a thread of
-//! their own, and none of them is waited for by a request.
+//! Invariant: clients are served whatever happens here. The control loop, loading, snapshots, HTTP and the history each have a
+//! thread of their own, and none of them is waited for by a request.
 
 pub mod config;
 mod daemon;
 pub mod history;
 mod http;
+mod loading;
 mod metrics;
 mod monitor;
 mod origins;
 mod pilot;
 mod report;
 pub mod reservation;
+mod snapshots;
 pub mod status;
 
 pub use daemon::{Daemon, StartError};
 pub use history::DatedDecision;
+pub use loading::PrewarmError;
 pub use origins::OriginFailure;

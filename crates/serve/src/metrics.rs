@@ -129,6 +129,31 @@ pub(crate) fn render(shared: &Shared) -> String {
             text.sample(name, &[], counter.load(Ordering::Relaxed) as f64);
         }
     }
+    if shared.config.snapshots.is_some() {
+        let counters = &shared.snapshot_counters;
+        for (name, help, counter) in [
+            ("forebay_snapshots_taken_total", "Snapshots of what caches hold, written.", &counters.taken),
+            (
+                "forebay_snapshots_failed_total",
+                "Snapshots that could not be taken or written.",
+                &counters.failed,
+            ),
+            (
+                "forebay_snapshots_expired_total",
+                "Snapshots deleted, since there were newer ones.",
+                &counters.expired,
+            ),
+            ("forebay_snapshots_written_bytes_total", "Bytes of snapshots.", &counters.bytes),
+            ("forebay_snapshots_used_total", "Snapshots read to load caches from.", &counters.used),
+            ("forebay_snapshots_refused_total", "Snapshots found damaged or foreign.", &counters.refused),
+        ] {
+            text.family(name, "counter", help);
+            text.sample(name, &[], counter.load(Ordering::Relaxed) as f64);
+        }
+        let name = "forebay_snapshots_taking_seconds_total";
+        text.family(name, "counter", "How long taking snapshots took all together, off the data path.");
+        text.sample(name, &[], counters.taking_us.load(Ordering::Relaxed) as f64 / 1e6);
+    }
     text.text
 }
 

@@ -9,9 +9,7 @@ use crate::daemon::{Shared, chain, remember, unix_ms};
 use crate::history::{Batch, DatedDecision, IntervalRow};
 use crate::monitor::{Interval, Monitor};
 use crate::reservation::Reservation;
-use forebay_appliance::volume::PrewarmPlan;
 use forebay_appliance::{CommandError, VolumeSnapshot};
-use forebay_cache::Insertion;
 use forebay_control::{
     Action, Controller, HostId, HostSpec, Objective, Observation, OriginId, OriginObservation, StepOutcome,
     VolumeId, VolumeSpec,
@@ -307,6 +305,7 @@ fn register(
 fn take_back(shared: &Shared) {
     for volume in &shared.config.volumes {
         if matches!(volume.cache, CacheConfig::Controlled { .. }) {
+            shared.loads().forget(&volume.name);
             let _ = shared.appliance.cancel_prewarm(&volume.name);
             let _ = shared.appliance.set_quota(&volume.name, Bytes::ZERO);
         }
@@ -320,20 +319,24 @@ fn act(shared: &Shared, action: Action) {
     let appliance = &shared.appliance;
     let (word, id, result): (&'static str, VolumeId, Result<(), CommandError>) = match action {
         Action::SetQuota { volume: id, blocks, .. } => {
-            ("set_quota", id, appliance.set_quota(&volume(id).name, bytes(id, blocks)))
+            let name = &volume(id).name;
+            let had = appliance.pulse(name).map(|pulse| pulse.cache.quota_blocks);
+            let set = appliance.set_quota(name, bytes(id, blocks));
+            if had == Ok(0) && blocks > 0 && set.is_ok() {
+                shared.loads().begins(name);
+            }
+            ("set_quota", id, set)
         }
         Action::Prewarm { volume: id, zones, bytes_per_second } => {
             let range = |zone: &forebay_control::ZoneRange| {
                 ByteRange::new(bytes(id, zone.first_block).get(), bytes(id, zone.blocks).get())
             };
-            let plan = PrewarmPlan {
-                ranges: zones.iter().map(range).collect(),
-                bytes_per_second: Some(Bytes(bytes_per_second)),
-                insertion: Insertion::PrewarmTail,
-            };
-            ("prewarm", id, appliance.prewarm(&volume(id).name, plan))
+            let zones = zones.iter().map(range).collect();
+            shared.loads().zones(&volume(id).name, zones, bytes_per_second);
+            ("prewarm", id, Ok(()))
         }
         Action::CancelPrewarm { volume: id } => {
+            shared.loads().forget(&volume(id).name);
             ("cancel_prewarm", id, appliance.cancel_prewarm(&volume(id).name))
         }
         // A later controller may wish for more than this daemon can do; the next observation tells it so.

@@ -3,19 +3,21 @@
 use crate::config::{CacheConfig, VolumeConfig};
 use crate::daemon::{Shared, State, unix_ms};
 use crate::history::{DatedDecision, word};
+use crate::loading::LoadState;
 use crate::monitor::{Monitor, Track};
 use crate::reservation::{Reservation, ReservationError, ReservationRequest};
 use crate::status::{
     CacheStatus, ControllerStatus, Curve, CurvePoint, Explanation, FlashStatus, HistoryStatus, IoStatus,
-    LatencyStatus, ObjectiveStatus, OriginStatus, PrewarmStatus, ReservationStatus, Status,
+    LatencyStatus, ObjectiveStatus, OriginStatus, PrewarmStatus, ReservationStatus, SnapshotsStatus, Status,
     VolumeFlashStatus, VolumeStatus,
 };
 use forebay_appliance::VolumeSnapshot;
+use forebay_appliance::volume::{PrewarmEnd, PrewarmProgress};
 use forebay_control::conformance::Verdict;
 use forebay_origin::OriginState;
-use forebay_units::Nanos;
+use forebay_units::{Bytes, Nanos};
 use forebay_workload::LatencySnapshot;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) fn status(shared: &Shared) -> Status {
     // Never under the lock of the state: nobody holds both.
@@ -61,9 +63,50 @@ pub(crate) fn status(shared: &Shared) -> Status {
             reason: shared.appliance.io().reason().map(str::to_owned),
         },
         history: HistoryStatus { enabled: shared.history.is_some(), trouble, rows_written, rows_lost },
+        snapshots: snapshots(shared),
         reservations,
         reservations_trouble,
         volumes,
+    }
+}
+
+fn snapshots(shared: &Shared) -> Option<SnapshotsStatus> {
+    let config = shared.config.snapshots.as_ref()?;
+    let counters = &shared.snapshot_counters;
+    let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    Some(SnapshotsStatus {
+        directory: config.directory.display().to_string(),
+        taken: of(&counters.taken),
+        bytes: of(&counters.bytes),
+        failed: of(&counters.failed),
+        expired: of(&counters.expired),
+        used: of(&counters.used),
+        refused: of(&counters.refused),
+    })
+}
+
+fn prewarm(progress: PrewarmProgress, load: Option<&LoadState>) -> PrewarmStatus {
+    let remaining = progress.remaining_bytes.get();
+    let running = progress.ended.is_none();
+    let speed = load.and_then(|load| load.speed).filter(|speed| running && *speed > 0.0);
+    PrewarmStatus {
+        total_bytes: progress.total_bytes.get(),
+        remaining_bytes: remaining,
+        loaded_bytes: progress.loaded_bytes.get(),
+        skipped_bytes: progress.skipped_bytes.get(),
+        failed_bytes: progress.failed_bytes.get(),
+        running,
+        ended: progress.ended.map(|end| {
+            match end {
+                PrewarmEnd::Done => "done",
+                PrewarmEnd::Full => "full",
+                PrewarmEnd::Cancelled => "cancelled",
+            }
+            .to_owned()
+        }),
+        source: load.map(|load| load.source.to_owned()),
+        bytes_per_second: progress.bytes_per_second.map(Bytes::get).filter(|_| running),
+        ends_in_s: speed.map(|speed| remaining as f64 / speed),
     }
 }
 
@@ -164,12 +207,9 @@ fn volume(shared: &Shared, state: &State, config: &VolumeConfig) -> VolumeStatus
             set.last_blocks.unwrap_or(set.current_blocks) * block_bytes
         }),
         errors: seen.map_or(0, |seen| seen.counters.errors),
-        prewarm: seen.and_then(|seen| seen.prewarm).map(|prewarm| PrewarmStatus {
-            total_bytes: prewarm.total_bytes.get(),
-            remaining_bytes: prewarm.remaining_bytes.get(),
-            loaded_bytes: prewarm.loaded_bytes.get(),
-            running: prewarm.ended.is_none(),
-        }),
+        prewarm: seen
+            .and_then(|seen| seen.prewarm)
+            .map(|progress| prewarm(progress, shared.loads().states.get(name))),
         serves,
     }
 }

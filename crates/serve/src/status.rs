@@ -33,6 +33,9 @@ pub struct Status {
     pub io: IoStatus,
     /// What is kept.
     pub history: HistoryStatus,
+    /// What is kept of what the caches hold; absent where that is not configured.
+    #[serde(default)]
+    pub snapshots: Option<SnapshotsStatus>,
     /// Promises for a while, in the order in which they were made.
     #[serde(default)]
     pub reservations: Vec<ReservationStatus>,
@@ -267,7 +270,7 @@ pub struct LatencyStatus {
 }
 
 /// A warm-up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PrewarmStatus {
     /// What was to be looked at.
     pub total_bytes: u64,
@@ -275,8 +278,45 @@ pub struct PrewarmStatus {
     pub remaining_bytes: u64,
     /// What was loaded.
     pub loaded_bytes: u64,
+    /// What was cached already, or on its way.
+    #[serde(default)]
+    pub skipped_bytes: u64,
+    /// What was lost to errors of the origin, or to writes that came in between.
+    #[serde(default)]
+    pub failed_bytes: u64,
     /// Whether it goes on.
     pub running: bool,
+    /// How it ended: `done`, `full` (there was no more room) or `cancelled`; absent while it goes on.
+    #[serde(default)]
+    pub ended: Option<String>,
+    /// What says what to load: `snapshots`, `hot zones`, or both.
+    #[serde(default)]
+    pub source: Option<String>,
+    /// How fast it may read now; 0 in the rests in which it is measured what others feel of it. Absent: no limit.
+    #[serde(default)]
+    pub bytes_per_second: Option<u64>,
+    /// When it will have ended, in seconds from now, as it goes on now; absent where that is not known.
+    #[serde(default)]
+    pub ends_in_s: Option<f64>,
+}
+
+/// What is kept of what the caches hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotsStatus {
+    /// Where.
+    pub directory: String,
+    /// Snapshots written since the start,
+    pub taken: u64,
+    /// and their bytes.
+    pub bytes: u64,
+    /// Snapshots that could not be taken or written.
+    pub failed: u64,
+    /// Snapshots deleted since there were newer ones.
+    pub expired: u64,
+    /// Snapshots that were read to load caches from,
+    pub used: u64,
+    /// and those that were found damaged or foreign: the log says why.
+    pub refused: u64,
 }
 
 /// Why a volume is served as it is; schema `forebay.explain/1`.

@@ -4,7 +4,7 @@
 //! checked anew every time, in batches of 16. `--smoke` has a hundredth of the blocks and ten snapshots. Prints a hash of the scores.
 
 use forebay_cache::flash::VolumeId;
-use forebay_cache::snapshot::{CHUNK_BLOCKS, Snapshot, SnapshotHeader, SnapshotWriter};
+use forebay_cache::snapshot::{Activity, CHUNK_BLOCKS, Snapshot, SnapshotHeader, SnapshotWriter};
 use forebay_control::prewarm::{Heuristic, ScoreTable};
 use forebay_workload::{exponential, random};
 use std::time::Instant;
@@ -20,6 +20,7 @@ fn write(blocks: u64, sequence: u64) -> Vec<u8> {
         volume_blocks: blocks,
         sequence,
         taken_at_unix_s: 0,
+        activity: Activity::default(),
     };
     let mut random = random(sequence);
     let mut writer = SnapshotWriter::new(header, true).expect("a volume of this size");

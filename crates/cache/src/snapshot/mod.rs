@@ -1,4 +1,4 @@
-//! Snapshots: which blocks of a volume were cached at an instant, and how much each mattered then, as bytes. Version 1.
+//! Snapshots: which blocks of a volume were cached at an instant, and how much each mattered then, as bytes. Version 2.
 //!
 //! Pure: blocks to bytes and back; where the bytes are kept is not its business, nor what a score means ([`SCORE_MAX`] + 1 steps, of whoever
 //! wrote it). A snapshot is a hint about what to load and never about what is true, so one that is damaged or of another volume is
@@ -17,7 +17,7 @@ use chunk::ChunkRef;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// The version of the layout that this code writes and reads.
-pub const SNAPSHOT_VERSION: u32 = 1;
+pub const SNAPSHOT_VERSION: u32 = 2;
 /// Blocks of a chunk.
 pub const CHUNK_BLOCKS: u64 = 1 << 16;
 /// The largest score.
@@ -26,7 +26,7 @@ pub const SCORE_MAX: u8 = 15;
 const MAGIC: [u8; 8] = *b"FBSNAP\0\0";
 /// Blocks of the largest volume: chunks have 32-bit numbers.
 const VOLUME_BLOCKS_MAX: u64 = 1 << 47;
-const HEADER_BYTES: usize = 64;
+const HEADER_BYTES: usize = 104;
 const CHECKSUM_BYTES: usize = 8;
 /// So that these bytes are not believed as something else, and nothing else as these.
 const CHECKSUM_SEED: u64 = 0x736e_6170_7368_6f74;
@@ -46,6 +46,36 @@ pub struct SnapshotHeader {
     pub sequence: u64,
     /// When it was taken, in seconds since 1970.
     pub taken_at_unix_s: u64,
+    /// How the cache was used until then.
+    pub activity: Activity,
+}
+
+/// How a cache was used in the time before a snapshot: what tells whether loading it again is worth it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Activity {
+    /// Blocks that reads asked for,
+    pub lookups: u64,
+    /// those of them that the cache had,
+    pub hits: u64,
+    /// and in how many milliseconds.
+    pub span_ms: u64,
+    /// Distinct blocks that were read in the observation's window; 0: not observed.
+    pub working_set_blocks: u64,
+    /// How many blocks the cache could hold.
+    pub quota_blocks: u64,
+}
+
+impl Activity {
+    /// Both together, the later one second.
+    pub fn then(self, later: Activity) -> Activity {
+        Activity {
+            lookups: self.lookups.saturating_add(later.lookups),
+            hits: self.hits.saturating_add(later.hits),
+            span_ms: self.span_ms.saturating_add(later.span_ms),
+            working_set_blocks: self.working_set_blocks.max(later.working_set_blocks),
+            quota_blocks: later.quota_blocks,
+        }
+    }
 }
 
 /// Writes a snapshot, block after block. `O(1)` amortised per block; about 1.6 bytes of memory per block besides the chunk being filled.
@@ -128,6 +158,10 @@ impl SnapshotWriter {
         fields.extend_from_slice(&header.taken_at_unix_s.to_le_bytes());
         fields.extend_from_slice(&self.chunks.to_le_bytes());
         fields.extend_from_slice(&(if self.scored { SCORED } else { 0 }).to_le_bytes());
+        let Activity { lookups, hits, span_ms, working_set_blocks, quota_blocks } = header.activity;
+        for field in [lookups, hits, span_ms, working_set_blocks, quota_blocks] {
+            fields.extend_from_slice(&field.to_le_bytes());
+        }
         self.bytes[..HEADER_BYTES].copy_from_slice(&fields);
         seal(&mut self.bytes);
         self.bytes
@@ -172,6 +206,13 @@ impl Snapshot {
             volume_blocks: u64::from_le_bytes(take(&bytes, 32)),
             sequence: u64::from_le_bytes(take(&bytes, 40)),
             taken_at_unix_s: u64::from_le_bytes(take(&bytes, 48)),
+            activity: Activity {
+                lookups: u64::from_le_bytes(take(&bytes, 64)),
+                hits: u64::from_le_bytes(take(&bytes, 72)),
+                span_ms: u64::from_le_bytes(take(&bytes, 80)),
+                working_set_blocks: u64::from_le_bytes(take(&bytes, 88)),
+                quota_blocks: u64::from_le_bytes(take(&bytes, 96)),
+            },
         };
         if header.volume_blocks > VOLUME_BLOCKS_MAX {
             return Err(SnapshotError::VolumeTooLarge { blocks: header.volume_blocks });
@@ -223,12 +264,35 @@ impl Snapshot {
         self.bytes.len()
     }
 
+    /// The numbers of the chunks that have a cached block, ascending.
+    pub fn chunks(&self) -> impl Iterator<Item = u32> + '_ {
+        self.chunks.iter().map(|chunk| chunk.index)
+    }
+
     /// The places, within chunk number `index`, of the blocks that were cached, ascending; `places` is cleared first.
     pub fn places(&self, index: u32, places: &mut Vec<u16>) {
         places.clear();
         if let Ok(found) = self.chunks.binary_search_by_key(&index, |chunk| chunk.index) {
             let decoded = self.chunks[found].decode(&self.bytes, places);
             debug_assert!(decoded.is_ok(), "what was parsed decodes again");
+        }
+    }
+
+    /// As [`Snapshot::places`], of blocks with a score of at least `least` alone; none where no scores were kept and `least` is above 0.
+    pub fn places_scored(&self, index: u32, least: u8, places: &mut Vec<u16>) {
+        self.places(index, places);
+        if least == 0 {
+            return;
+        }
+        match self.chunks.binary_search_by_key(&index, |chunk| chunk.index) {
+            Ok(found) if self.scored => {
+                let mut at = 0;
+                places.retain(|_| {
+                    at += 1;
+                    self.chunks[found].score(&self.bytes, at - 1) >= least
+                });
+            }
+            _ => places.clear(),
         }
     }
 
@@ -245,22 +309,6 @@ impl Snapshot {
             }
         }
     }
-}
-
-/// Those of `files` that are snapshots of `volume`, the oldest first, and why each of the others is not used.
-pub fn usable(
-    files: impl IntoIterator<Item = Vec<u8>>,
-    volume: VolumeId,
-) -> (Vec<Snapshot>, Vec<SnapshotError>) {
-    let (mut snapshots, mut refused) = (Vec::new(), Vec::new());
-    for bytes in files {
-        match Snapshot::parse(bytes, volume) {
-            Ok(snapshot) => snapshots.push(snapshot),
-            Err(error) => refused.push(error),
-        }
-    }
-    snapshots.sort_by_key(|snapshot| snapshot.header.sequence);
-    (snapshots, refused)
 }
 
 /// Appends the checksum that fits `bytes`: what a writer ends with, and a fuzzer needs to get past.

@@ -45,7 +45,7 @@ fn get(server: &Server, volume: &str) -> Result<Explanation, Failure> {
 }
 
 /// All but what RFC 3986 leaves unreserved.
-fn percent_encode(text: &str) -> String {
+pub(super) fn percent_encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {

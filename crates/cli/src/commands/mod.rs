@@ -7,6 +7,7 @@ mod generate;
 mod model;
 mod mrc;
 mod plan;
+mod prewarm;
 mod replay;
 mod repro;
 mod reserve;
@@ -42,6 +43,7 @@ pub(crate) enum Command {
     Status(status::StatusArgs),
     Explain(explain::ExplainArgs),
     Reserve(reserve::ReserveArgs),
+    Prewarm(prewarm::PrewarmArgs),
 }
 
 /// Runs `command` to its end.
@@ -62,5 +64,6 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Status(args) => status::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Reserve(args) => reserve::run(&args),
+        Command::Prewarm(args) => prewarm::run(&args),
     }
 }

@@ -496,6 +496,22 @@ fn written_files(config: &Config, findings: &mut Vec<Finding>) {
             findings.push(Finding::new("history.rows_max", "out of range: expected at least 1000"));
         }
     }
+    if let Some(snapshots) = &config.snapshots {
+        if !snapshots.directory.is_dir() {
+            let message = format!("the folder `{}` does not exist", snapshots.directory.display());
+            findings.push(Finding::new("snapshots.directory", message));
+        }
+        let in_range = [
+            ("every", snapshots.every >= Duration::from_millis(100), "at least 100ms"),
+            ("every_requests", snapshots.every_requests >= 1, "at least 1"),
+            ("keep", (1..=500).contains(&snapshots.keep), "1 to 500"),
+            ("expire", snapshots.expire >= Duration::from_secs(60), "at least 1 minute"),
+        ];
+        for (key, _, expected) in in_range.iter().filter(|(_, good, _)| !good) {
+            let message = format!("out of range: expected {expected}");
+            findings.push(Finding::new(format!("snapshots.{key}"), message));
+        }
+    }
     if let Some(path) = &config.reservations {
         written.push(("reservations.path".to_owned(), path));
         if config.http.socket.is_none() {

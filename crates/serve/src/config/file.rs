@@ -5,8 +5,8 @@ use super::problem::{ConfigError, Finding, Problem};
 use super::reader::{Notes, Table, TextOr, join};
 use super::{
     CacheConfig, Config, ControlSettings, DiskBacking, DiskGroupConfig, HTTP_DEFAULT, HistoryConfig,
-    HttpConfig, LayerConfig, Limits, OnAbsent, OriginConfig, OriginTls, TlsFiles, VolumeConfig,
-    machine_memory,
+    HttpConfig, LayerConfig, Limits, OnAbsent, OriginConfig, OriginTls, SnapshotConfig, TlsFiles,
+    VolumeConfig, machine_memory,
 };
 use forebay_appliance::{EngineChoice, FlashConfig, ListenerConfig};
 use forebay_control::{ControlConfig, Objective, Operations, Statistic, Target};
@@ -138,6 +138,7 @@ impl FileReader<'_> {
             io: self.io(root),
             http: self.http(root),
             history: self.history(root),
+            snapshots: self.snapshots(root),
             reservations: self.reservations(root),
             limits: self.limits(root),
         }
@@ -651,6 +652,26 @@ impl FileReader<'_> {
         history.retention = retention.map_or(history.retention, Duration::from);
         history.rows_max = rows.unwrap_or(history.rows_max);
         Some(history)
+    }
+
+    fn snapshots(&self, root: &Table<'_>) -> Option<SnapshotConfig> {
+        let table = root.table("snapshots", "snapshots")?;
+        let every = table.span("every", Nanos::millis(100), DAY);
+        let requests = table.count("every_requests", 1, i64::MAX as u64);
+        let keep = table.count("keep", 1, 500);
+        let expire = table.span("expire", Nanos::secs(60), Nanos::secs(3650 * 86_400));
+        let Some(path) = table.text("directory") else {
+            if !table.has("directory") {
+                table.wrong("directory", "missing key `directory`");
+            }
+            return None;
+        };
+        let mut snapshots = SnapshotConfig::new(self.path(&path));
+        snapshots.every = every.map_or(snapshots.every, Duration::from);
+        snapshots.every_requests = requests.unwrap_or(snapshots.every_requests);
+        snapshots.keep = keep.map_or(snapshots.keep, |keep| keep as usize);
+        snapshots.expire = expire.map_or(snapshots.expire, Duration::from);
+        Some(snapshots)
     }
 
     fn reservations(&self, root: &Table<'_>) -> Option<PathBuf> {

@@ -82,6 +82,11 @@ pub const TABLES: &[(&str, &str, &str)] = &[
     ("http", "[http]", "Metrics and state for people and programs of this machine."),
     ("history", "[history]", "What is kept across restarts, in SQLite."),
     (
+        "snapshots",
+        "[snapshots]",
+        "Which blocks the caches hold, kept so that whoever serves the volumes next, on this host or another, loads them before they are asked for.",
+    ),
+    (
         "reservations",
         "[reservations]",
         "Promises for a while, made with `forebay reserve` while the daemon runs. Needs `http.socket`.",
@@ -119,6 +124,7 @@ pub const KEYS: &[Key] = &[
     key("", "io", "table", "", "", "See below."),
     key("", "http", "table", "", "", "See below."),
     key("", "history", "table", "", "", "See below."),
+    key("", "snapshots", "table", "none: caches begin empty", "", "See below."),
     key("", "reservations", "table", "none: they end with the daemon", "", "See below."),
     key("", "limits", "table", "", "", "See below."),
     key("", "control", "table", "", "", "See below."),
@@ -257,6 +263,12 @@ pub const KEYS: &[Key] = &[
     key("history", "retention", SPAN, "`\"7d\"`", "`1m` to `3650d`", "Older intervals and decisions are deleted."),
     key("history", "rows_max", "rows", "`2000000`", "1000 to 1e9", "Intervals kept at most, whatever their age: some 250 bytes each."),
 
+    key("snapshots", "directory", "path", "required", "a folder, which hosts may share", "Where they are, some bytes per cached block at most. A host finds those of another if both name volume and origin alike."),
+    key("snapshots", "every", SPAN, "`\"1m\"`", "`100ms` to `1d`", "A volume's next one is taken so long after its last, if it was used."),
+    key("snapshots", "every_requests", "requests", "`100000`", "at least 1", "Or after so many requests, whatever is first."),
+    key("snapshots", "keep", "snapshots", "`24`", "1 to 500", "So many are kept of each volume."),
+    key("snapshots", "expire", SPAN, "`\"7d\"`", "`1m` to `3650d`", "Older ones are deleted."),
+
     key("reservations", "path", "path", "required", "a local file system", "The file in which they outlast a restart; made with the first. One that is not understood is left as it is, and none can be made."),
 
     key("limits", "workers", "threads", "`0`: one per core, at most 4", "0 to 64", "Threads that serve volumes."),
@@ -320,7 +332,10 @@ pub const KEYS: &[Key] = &[
     key("control.warmup", "overlap_min", "ratio", "`0.5`", "0 to 1", "Least overlap of the hot zones of now and before."),
     key("control.warmup", "accesses_min", "accesses", "`500`", "at least 0", "Behind the zones, for anything to be loaded."),
     key("control.warmup", "bytes_per_second_max", "bytes/s", "`67108864`", "at least 1", "Largest rate."),
-    key("control.warmup", "idle_share", "ratio", "`0.5`", "0 to 1", "Share of the origin's idle time that loading may use."),
+    key("control.warmup", "idle_share", "ratio", "`0.5`", "0 to 1", "Share of the origin's idle time that loading hot zones begins with."),
+    key("control.warmup", "cache_share_max", "ratio", "`1`", "0 to 1", "Largest share of a cache that is loaded from snapshots."),
+    key("control.warmup", "hit_ratio_min", "ratio", "`0.05`", "0 to 1", "Least hit ratio, before its snapshots, of a cache that is loaded from them."),
+    key("control.warmup", "spared_min", "ratio", "`0.01`", "0 to 1", "Least share of the look-ups of five minutes whose misses loading from snapshots may spare."),
     key("control.removal", "sustained", "intervals", "`30`", "at least 1", "For which a reason must hold without a break."),
     key("control.removal", "low_load_share", "ratio", "`0.3`", "0 to 1", "Load below this share of that at the grant is low."),
     key("control.removal", "excess_without_max", "number", "`-0.3`", "below 0", "Excess that the model may predict without the cache for it to be superfluous."),

@@ -15,6 +15,7 @@ pub use keys::{KEYS, Key, TABLES, keys_of};
 pub use machine::machine_memory;
 pub use problem::{ConfigError, Problem};
 
+pub use crate::snapshots::SnapshotConfig;
 use forebay_appliance::volume::VolumeLimits;
 use forebay_appliance::{EngineChoice, FlashConfig, ListenerConfig, ServiceLimits};
 use forebay_control::{ControlConfig, Objective};
@@ -55,6 +56,8 @@ pub struct Config {
     pub http: HttpConfig,
     /// What is kept across restarts; `None`: nothing.
     pub history: Option<HistoryConfig>,
+    /// What the caches hold, kept for whoever serves the volumes next; `None`: it is not.
+    pub snapshots: Option<SnapshotConfig>,
     /// The file in which reservations outlast a restart; `None`: they do not.
     pub reservations: Option<PathBuf>,
     /// Maxima of the data path.
@@ -376,6 +379,7 @@ impl Config {
             io: EngineChoice::Auto,
             http: HttpConfig { listen: None, socket: None },
             history: None,
+            snapshots: None,
             reservations: None,
             limits: Limits::default(),
         }

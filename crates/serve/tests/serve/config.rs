@@ -228,6 +228,13 @@ fn every_mistake_is_told_with_its_line_and_key() {
             "would be overwritten",
         ),
         (format!("{HEAD}{VOLUME}[history]\npath = \"a.img\"\n"), "6 history.path", "would be overwritten"),
+        (format!("{HEAD}{VOLUME}[snapshots]\nkeep = 2\n"), "5 snapshots.directory", "missing key"),
+        (
+            format!("{HEAD}{VOLUME}[snapshots]\ndirectory = \"nowhere\"\n"),
+            "6 snapshots.directory",
+            "does not exist",
+        ),
+        (format!("{HEAD}{VOLUME}[snapshots]\ndirectory = \".\"\nkeep = 0\n"), "7 snapshots.keep", "1 to 500"),
         (
             format!("{HEAD}{VOLUME}minimum = \"4MiB\"\nmaximum = \"1MiB\"\n"),
             "6 volume[0].maximum",

@@ -9,7 +9,7 @@ use crate::output::{Output, OutputArgs, bytes};
 use client::Server;
 use forebay_report::Table;
 use forebay_serve::config::{Config, HTTP_DEFAULT};
-use forebay_serve::status::{ControllerState, ObjectiveStatus, Status, VolumeStatus};
+use forebay_serve::status::{ControllerState, ObjectiveStatus, PrewarmStatus, Status, VolumeStatus};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -101,6 +101,12 @@ fn print(output: &mut Output, status: &Status) -> Result<(), Failure> {
     for line in on_flash(status) {
         output.line(line)?;
     }
+    if let Some(line) = snapshots(status) {
+        output.line(line)?;
+    }
+    for line in loading(status) {
+        output.line(line)?;
+    }
     for reservation in &status.reservations {
         output.line(reserve::words(reservation, status.at_unix_ms))?;
     }
@@ -170,6 +176,40 @@ fn on_flash(status: &Status) -> Vec<String> {
     lines
 }
 
+/// What is loaded, in a line each.
+fn loading(status: &Status) -> Vec<String> {
+    let running = |volume: &VolumeStatus| {
+        let prewarm = volume.prewarm.as_ref().filter(|prewarm| prewarm.running)?;
+        Some(format!("volume `{}` is {}", volume.name, warming(prewarm)))
+    };
+    status.volumes.iter().filter_map(running).collect()
+}
+
+/// A warm-up that goes on, in a line.
+pub(super) fn warming(prewarm: &PrewarmStatus) -> String {
+    let source = prewarm.source.as_ref().map_or(String::new(), |source| format!(" from {source}"));
+    let end = match prewarm.ends_in_s {
+        Some(seconds) => format!(", done in about {}", span(seconds.ceil())),
+        None => String::new(),
+    };
+    format!(
+        "warming up{source}: {} of {} left, {} loaded{end}",
+        bytes(prewarm.remaining_bytes),
+        bytes(prewarm.total_bytes),
+        bytes(prewarm.loaded_bytes)
+    )
+}
+
+/// Snapshots of what caches hold, in a line; nothing where none are kept.
+fn snapshots(status: &Status) -> Option<String> {
+    let kept = status.snapshots.as_ref()?;
+    let refused = match kept.refused {
+        0 => String::new(),
+        refused => format!(", {refused} refused"),
+    };
+    Some(format!("snapshots `{}`: {} taken, {} used{refused}", kept.directory, kept.taken, kept.used))
+}
+
 /// What a person should look after, in a line each.
 pub(super) fn troubles(status: &Status) -> Vec<String> {
     let mut lines = Vec::new();
@@ -181,6 +221,9 @@ pub(super) fn troubles(status: &Status) -> Vec<String> {
     }
     if let Some(trouble) = &status.reservations_trouble {
         lines.push(format!("! no reservation stands: {trouble}"));
+    }
+    if let Some(kept) = status.snapshots.as_ref().filter(|kept| kept.failed > 0) {
+        lines.push(format!("! {} snapshots could not be taken: the log says why", kept.failed));
     }
     if let Some(trouble) = &status.history.trouble {
         lines.push(format!("! history is not written ({} rows lost): {trouble}", status.history.rows_lost));

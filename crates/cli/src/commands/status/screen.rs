@@ -160,12 +160,8 @@ fn closer(volume: &VolumeStatus) -> Vec<String> {
     if let Some(utilisation) = volume.origin.utilisation {
         lines.push(format!("disks {:.0}% busy", utilisation * 100.0));
     }
-    if let Some(prewarm) = volume.prewarm.filter(|prewarm| prewarm.running) {
-        lines.push(format!(
-            "warming up: {} of {} left",
-            bytes(prewarm.remaining_bytes),
-            bytes(prewarm.total_bytes)
-        ));
+    if let Some(prewarm) = volume.prewarm.as_ref().filter(|prewarm| prewarm.running) {
+        lines.push(super::warming(prewarm));
     }
     lines
 }

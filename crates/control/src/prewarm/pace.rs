@@ -1,0 +1,185 @@
+//! How fast a cache is loaded: as fast as those who use the same storage do not feel.
+//!
+//! What they would see without the loading is measured, not assumed: of every [`CYCLE`] ticks the last [`RESTS`] load nothing, and the waits of the
+//! foreground then are the measure for those while it loads. What is compared is the mean, which a tenth of a second tells well enough; a tail
+//! rises with it. No device is assumed, and the measure moves with the load. All of it is ours.
+//!
+//! Invariant: the rate is between [`RATE_MIN`] and the largest that it was given; rests are rests.
+
+/// The length of a tick, in milliseconds.
+pub const TICK_MS: u64 = 100;
+/// Ticks of a cycle,
+pub const CYCLE: u32 = 8;
+/// and those at its end that load nothing: in the first what was under way ends, the others are measured.
+pub const RESTS: u32 = 2;
+/// Bytes per second that are loaded at least, but for rests: without any it would never end.
+pub const RATE_MIN: u64 = 256 << 10;
+/// Waits longer by this share are felt.
+const TOLERANCE: f64 = 0.08;
+/// What a cycle leaves of the sums of those before.
+const MEMORY: f64 = 0.7;
+/// Fewer waits say nothing,
+const WAITS_MIN: f64 = 12.0;
+/// and fewer in a whole cycle of them mean that nobody is there to feel it.
+const NOBODY: f64 = 3.0;
+const DOWN: f64 = 0.75;
+const UP: f64 = 1.25;
+/// Until it was felt for the first time.
+const FIRST_UP: f64 = 2.0;
+
+/// Waits of the foreground: how many, and how long all together. Old ones fade.
+#[derive(Clone, Copy, Debug, Default)]
+struct Waits {
+    count: f64,
+    ns: f64,
+}
+
+impl Waits {
+    fn add(&mut self, count: u64, ns: u64) {
+        self.count += count as f64;
+        self.ns += ns as f64;
+    }
+
+    fn mean(self) -> f64 {
+        self.ns / self.count
+    }
+
+    fn fade(&mut self) {
+        self.count *= MEMORY;
+        self.ns *= MEMORY;
+    }
+}
+
+/// The pace of one load.
+#[derive(Clone, Debug)]
+pub struct Pace {
+    rate: f64,
+    rate_max: f64,
+    tick: u32,
+    loading: Waits,
+    resting: Waits,
+    /// Waits of this cycle.
+    cycle: u64,
+    was_felt: bool,
+}
+
+impl Pace {
+    /// Begins at `start` bytes per second and never passes `most`.
+    pub fn new(start: u64, most: u64) -> Pace {
+        let rate_max = most.max(RATE_MIN) as f64;
+        Pace {
+            rate: (start as f64).clamp(RATE_MIN as f64, rate_max),
+            rate_max,
+            tick: 0,
+            loading: Waits::default(),
+            resting: Waits::default(),
+            cycle: 0,
+            was_felt: false,
+        }
+    }
+
+    /// Bytes per second in this tick; 0 in a rest.
+    pub fn bytes_per_second(&self) -> u64 {
+        if self.tick >= CYCLE - RESTS { 0 } else { self.rate as u64 }
+    }
+
+    /// A tick ended, in which the foreground waited `waits` times at the storage, `waited_ns` all together.
+    pub fn tick(&mut self, waits: u64, waited_ns: u64) {
+        self.cycle += waits;
+        // What ends in the first tick of either kind began in the other.
+        if (1..CYCLE - RESTS).contains(&self.tick) {
+            self.loading.add(waits, waited_ns);
+        } else if self.tick > CYCLE - RESTS {
+            self.resting.add(waits, waited_ns);
+        }
+        self.tick += 1;
+        if self.tick == CYCLE {
+            self.tick = 0;
+            self.adapt();
+        }
+    }
+
+    fn adapt(&mut self) {
+        let up = if self.was_felt { UP } else { FIRST_UP };
+        if (self.cycle as f64) < NOBODY {
+            self.rate *= up;
+        } else if self.loading.count.min(self.resting.count) >= WAITS_MIN {
+            let excess = self.loading.mean() / self.resting.mean().max(1.0) - 1.0;
+            // One standard error, of waits that stray as much as they are long.
+            let error = (1.0 / self.loading.count + 1.0 / self.resting.count).sqrt();
+            if excess > TOLERANCE + error {
+                self.rate *= DOWN;
+                self.was_felt = true;
+            } else if excess < TOLERANCE {
+                self.rate *= up;
+            }
+        }
+        self.rate = self.rate.clamp(RATE_MIN as f64, self.rate_max);
+        self.cycle = 0;
+        self.loading.fade();
+        self.resting.fade();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_workload::{exponential, random};
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn one_tick_in_four_is_a_rest() {
+        let mut pace = Pace::new(10 * MIB, 64 * MIB);
+        let mut rates = Vec::new();
+        for _ in 0..CYCLE {
+            rates.push(pace.bytes_per_second() / MIB);
+            pace.tick(0, 0);
+        }
+        assert_eq!(rates, [10, 10, 10, 10, 10, 10, 0, 0]);
+        // Nobody was there: twice as fast, up to the most there is.
+        assert_eq!(pace.bytes_per_second(), 20 * MIB);
+        (0..5 * CYCLE).for_each(|_| pace.tick(0, 0));
+        assert_eq!(pace.bytes_per_second(), 64 * MIB);
+    }
+
+    /// An open queue: waits are exponential around `1 / (1 - load)` ms, and loading adds to the load. What the rate comes to, as a mean
+    /// over the second half of a minute, and by how much waits were longer meanwhile.
+    fn settle(load: f64, waits_per_tick: u64, full_rate: u64, seed: u64) -> (f64, f64) {
+        let mut pace = Pace::new(MIB, 64 * MIB);
+        let mut random = random(seed);
+        let (mut rates, mut excess, mut ticks) = (0.0, 0.0, 0.0);
+        for tick in 0..600 {
+            let rate = pace.bytes_per_second();
+            let load_now = (load + rate as f64 / full_rate as f64).min(0.99);
+            let mean_ns = 1e6 / (1.0 - load_now);
+            let waited: f64 = (0..waits_per_tick).map(|_| exponential(mean_ns, &mut random)).sum();
+            if tick >= 300 {
+                rates += rate as f64;
+                excess += (1.0 - load) / (1.0 - load_now) - 1.0;
+                ticks += 1.0;
+            }
+            pace.tick(waits_per_tick, waited as u64);
+        }
+        (rates / ticks, excess / ticks)
+    }
+
+    #[test]
+    fn it_settles_where_it_is_hardly_felt_and_uses_what_is_free() {
+        for seed in 0..8 {
+            // 60 % load, a device that gives 200 MiB/s in all: an excess of 8 % is reached at 6 MiB/s.
+            let (rate, excess) = settle(0.6, 40, 200 * MIB, seed);
+            assert!(
+                excess < 0.15 && rate > 2.0 * MIB as f64,
+                "{excess:.3} at {:.1} MiB/s",
+                rate / MIB as f64
+            );
+            // A device that does not feel it at all.
+            let (rate, _) = settle(0.2, 40, 1 << 50, seed);
+            assert!(rate > 30.0 * MIB as f64, "{:.1} MiB/s", rate / MIB as f64);
+            // One that nearly stands still already: little more than the least.
+            let (rate, _) = settle(0.95, 40, 200 * MIB, seed);
+            assert!(rate < 3.0 * MIB as f64, "{:.1} MiB/s", rate / MIB as f64);
+        }
+    }
+}

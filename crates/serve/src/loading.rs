@@ -1,0 +1,418 @@
+//! Loading of caches: whether, what, how fast, and how far it is. Hot zones that the controller names, snapshots of an earlier cache, and what a
+//! person asks for go the same way.
+//!
+//! Wishes come in from anywhere ([`LoadBook`]); a thread of its own reads snapshots, has `control` decide, starts the data path's warm-up, and paces
+//! it by what the clients of the same storage feel. It loads nothing itself, and the data path obeys its own rules about what may be
+//! inserted: if this thread dies, a warm-up goes on at its last rate.
+//!
+//! Invariant: a volume has one warm-up at a time; a wish that comes while one runs begins another with what is left out by both: what is
+//! cached is skipped.
+
+use crate::daemon::{Shared, chain, remember, unix_ms};
+use crate::history::{Batch, DatedDecision};
+use crate::snapshots::{Series, SnapshotConfig, SnapshotFolder, USED_AGAIN, identity};
+use forebay_appliance::CommandError;
+use forebay_appliance::volume::{PrewarmPlan, VolumePulse};
+use forebay_cache::Insertion;
+use forebay_cache::snapshot::{Activity, CHUNK_BLOCKS, Snapshot};
+use forebay_control::prewarm::{
+    HORIZON_S, Heuristic, Pace, ScoreTable, TICK_MS, Takeover, TakeoverInput, TakeoverSkip, decide_takeover,
+    load_order,
+};
+use forebay_control::{Decision, DecisionKind, Fact, VolumeId};
+use forebay_units::{BlockRange, BlockSize, ByteRange, Bytes};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// A tick of the pace.
+const TICK: Duration = Duration::from_millis(TICK_MS);
+/// How often wishes are looked for while nothing is loaded.
+const IDLE_TICK: Duration = Duration::from_millis(250);
+/// Snapshots after which one counts half (ours: six minutes, as they are taken by default).
+const HALF_LIFE: f32 = 6.0;
+/// The newest snapshots, of which the activity is believed.
+const RECENT: usize = 4;
+/// What a second leaves of the speed that was seen before.
+const SPEED_MEMORY: f64 = 0.6;
+
+/// What is to be loaded into a volume's cache.
+#[derive(Clone, Debug, Default)]
+struct Wish {
+    /// Hot zones, the hottest first, and how fast to begin.
+    zones: Vec<ByteRange>,
+    zones_per_second: u64,
+    /// What snapshots say.
+    snapshots: bool,
+    /// Whether a person wants it, whatever it gives.
+    asked: bool,
+}
+
+/// A warm-up as people see it beside what the data path says.
+#[derive(Clone, Debug)]
+pub(crate) struct LoadState {
+    /// `snapshots`, `hot zones`, or both.
+    pub(crate) source: &'static str,
+    /// How fast the list shrinks, in bytes per second; absent until it is known.
+    pub(crate) speed: Option<f64>,
+}
+
+/// What is to be loaded, and what is known of what is being loaded.
+#[derive(Debug, Default)]
+pub(crate) struct LoadBook {
+    wishes: BTreeMap<String, Wish>,
+    pub(crate) states: BTreeMap<String, LoadState>,
+}
+
+impl LoadBook {
+    /// A cache begins, or has grown from nothing.
+    pub(crate) fn begins(&mut self, volume: &str) {
+        self.wishes.entry(volume.to_owned()).or_default().snapshots = true;
+    }
+
+    /// The controller names hot zones.
+    pub(crate) fn zones(&mut self, volume: &str, zones: Vec<ByteRange>, bytes_per_second: u64) {
+        let wish = self.wishes.entry(volume.to_owned()).or_default();
+        (wish.zones, wish.zones_per_second) = (zones, bytes_per_second);
+    }
+
+    /// A person wants the cache loaded from its snapshots.
+    pub(crate) fn asked(&mut self, volume: &str) {
+        let wish = self.wishes.entry(volume.to_owned()).or_default();
+        (wish.snapshots, wish.asked) = (true, true);
+    }
+
+    /// Nothing is wished for any more.
+    pub(crate) fn forget(&mut self, volume: &str) {
+        self.wishes.remove(volume);
+    }
+}
+
+/// Why a cache is not loaded, or not stopped being loaded, on request.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum PrewarmError {
+    /// No snapshots are kept.
+    #[error("no snapshots are kept: `snapshots.directory` is not set")]
+    NoSnapshots,
+    /// There is no such volume, or its origin is absent.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+}
+
+/// Has a volume's cache loaded because a person says so.
+pub(crate) fn ask(shared: &Shared, volume: &str) -> Result<(), PrewarmError> {
+    shared.appliance.pulse(volume)?;
+    if shared.config.snapshots.is_none() {
+        return Err(PrewarmError::NoSnapshots);
+    }
+    shared.loads().asked(volume);
+    Ok(())
+}
+
+/// Stops a volume's warm-up, and what was to follow.
+pub(crate) fn cancel(shared: &Shared, volume: &str) -> Result<(), PrewarmError> {
+    shared.loads().forget(volume);
+    Ok(shared.appliance.cancel_prewarm(volume)?)
+}
+
+/// Runs until the daemon stops.
+pub(crate) fn run(shared: &Shared) {
+    let mut loader = Loader { running: BTreeMap::new(), ticks: 0 };
+    loop {
+        let tick = if loader.running.is_empty() { IDLE_TICK } else { TICK };
+        if !shared.sleep_until(Instant::now() + tick) {
+            return;
+        }
+        loader.pace(shared);
+        let wishes = std::mem::take(&mut shared.loads().wishes);
+        for (volume, wish) in wishes {
+            loader.start(shared, &volume, &wish);
+        }
+    }
+}
+
+/// A warm-up that runs.
+struct Running {
+    pace: Pace,
+    /// The volumes that use the same storage, with what they had waited until the last tick: this one among them.
+    felt_by: BTreeMap<String, (u64, u64)>,
+    /// When the speed was last looked at, and what was left then.
+    measured: (Instant, u64),
+}
+
+struct Loader {
+    running: BTreeMap<String, Running>,
+    ticks: u64,
+}
+
+/// Waits so far, and how long they were.
+fn waits(pulse: &VolumePulse) -> (u64, u64) {
+    (pulse.counters.waits, pulse.counters.waited_ns)
+}
+
+impl Loader {
+    /// One tick of every warm-up that runs.
+    fn pace(&mut self, shared: &Shared) {
+        self.ticks += 1;
+        let mut pulses: BTreeMap<String, VolumePulse> = BTreeMap::new();
+        self.running.retain(|volume, running| {
+            let mut pulse = |name: &str| {
+                let known = pulses.get(name).copied();
+                let pulse = known.or_else(|| shared.appliance.pulse(name).ok())?;
+                pulses.insert(name.to_owned(), pulse);
+                Some(pulse)
+            };
+            let (mut count, mut ns) = (0, 0);
+            for (name, before) in &mut running.felt_by {
+                let Some(pulse) = pulse(name) else { continue };
+                let now = waits(&pulse);
+                count += now.0.saturating_sub(before.0);
+                ns += now.1.saturating_sub(before.1);
+                *before = now;
+            }
+            let Some(progress) = pulse(volume).and_then(|pulse| pulse.prewarm) else { return false };
+            if progress.ended.is_some() {
+                tracing::info!(volume, ?progress, "loading has ended");
+                return false;
+            }
+            running.pace.tick(count, ns);
+            let rate = Bytes(running.pace.bytes_per_second());
+            if progress.bytes_per_second != Some(rate)
+                && shared.appliance.set_prewarm_rate(volume, Some(rate)).is_err()
+            {
+                return false;
+            }
+            running.measure(shared, volume, progress.remaining_bytes.get());
+            true
+        });
+    }
+
+    /// Decides on a wish, and starts what is to be loaded.
+    fn start(&mut self, shared: &Shared, volume: &str, wish: &Wish) {
+        let Some(at) = shared.config.volumes.iter().position(|config| config.name == volume) else { return };
+        let block_size = shared.config.volumes[at].block_size;
+        let rules = &shared.config.control.rules.warmup;
+        let mut ranges = wish.zones.clone();
+        let mut rate = wish.zones_per_second;
+        let mut source = "hot zones";
+        if let Some(config) = shared.config.snapshots.as_ref().filter(|_| wish.snapshots) {
+            match resume(shared, config, volume, block_size, wish.asked) {
+                Ok(Resumed { takeover, loads, facts }) => {
+                    if let Takeover::Load { bytes_per_second, .. } = takeover {
+                        source = if ranges.is_empty() { "snapshots" } else { "hot zones, snapshots" };
+                        let bytes = |blocks: &BlockRange| {
+                            ByteRange::new(
+                                blocks.first << block_size.shift(),
+                                blocks.count() << block_size.shift(),
+                            )
+                        };
+                        ranges.extend(loads.iter().map(bytes));
+                        rate = rate.max(bytes_per_second);
+                    }
+                    tell(shared, at, &takeover, block_size, facts);
+                }
+                Err(error) => tracing::warn!(volume, error, "snapshots are not looked at"),
+            }
+        }
+        if ranges.is_empty() {
+            return;
+        }
+        let pace = Pace::new(rate, rules.bytes_per_second_max);
+        let plan = PrewarmPlan {
+            ranges,
+            bytes_per_second: Some(Bytes(pace.bytes_per_second())),
+            insertion: Insertion::PrewarmTail,
+        };
+        if let Err(error) = shared.appliance.prewarm(volume, plan) {
+            tracing::error!(volume, %error, "loading does not start");
+            return;
+        }
+        let origin = shared.origins.0[at];
+        let of_origin =
+            shared.config.volumes.iter().zip(&shared.origins.0).filter(|(_, other)| **other == origin);
+        let felt_by = of_origin
+            .filter_map(|(config, _)| {
+                Some((config.name.clone(), waits(&shared.appliance.pulse(&config.name).ok()?)))
+            })
+            .collect();
+        let left = shared.appliance.pulse(volume).ok().and_then(|pulse| pulse.prewarm);
+        let measured = (Instant::now(), left.map_or(0, |progress| progress.remaining_bytes.get()));
+        self.running.insert(volume.to_owned(), Running { pace, felt_by, measured });
+        shared.loads().states.insert(volume.to_owned(), LoadState { source, speed: None });
+    }
+}
+
+impl Running {
+    /// Once a second, how fast the list shrinks.
+    fn measure(&mut self, shared: &Shared, volume: &str, remaining: u64) {
+        let (since, before) = self.measured;
+        let span = since.elapsed().as_secs_f64();
+        if span < 1.0 {
+            return;
+        }
+        self.measured = (Instant::now(), remaining);
+        let now = before.saturating_sub(remaining) as f64 / span;
+        if let Some(state) = shared.loads().states.get_mut(volume) {
+            let smooth = |before: f64| before * SPEED_MEMORY + now * (1.0 - SPEED_MEMORY);
+            state.speed = Some(state.speed.map_or(now, smooth));
+        }
+    }
+}
+
+/// What snapshots come to.
+struct Resumed {
+    takeover: Takeover,
+    /// The best first.
+    loads: Vec<BlockRange>,
+    facts: Vec<Fact>,
+}
+
+/// Reads the snapshots of a volume, scores their blocks, and has it decided what of them is loaded. A person who `asked` gets all there is room for.
+fn resume(
+    shared: &Shared,
+    config: &SnapshotConfig,
+    volume: &str,
+    block_size: BlockSize,
+    asked: bool,
+) -> Result<Resumed, String> {
+    let seen = shared.appliance.observe(volume, false).map_err(|error| chain(&error))?;
+    let folder = SnapshotFolder::new(config.directory.clone());
+    let series = folder
+        .read(identity(volume, &seen.origin), block_size.bytes(), config.keep)
+        .map_err(|error| format!("cannot read `{}`: {error}", config.directory.display()))?;
+    let Series { snapshots, refused } = series;
+    shared.snapshot_counters.used.fetch_add(snapshots.len() as u64, Ordering::Relaxed);
+    shared.snapshot_counters.refused.fetch_add(refused.len() as u64, Ordering::Relaxed);
+    for (path, reason) in &refused {
+        tracing::warn!(volume, file = %path.display(), reason = chain(reason), "a snapshot is refused");
+    }
+    let activity = snapshots
+        .iter()
+        .rev()
+        .take(RECENT)
+        .rev()
+        .fold(Activity::default(), |sum, snapshot| sum.then(snapshot.header().activity));
+    let scored = score(&snapshots, block_size.blocks_for(seen.size));
+    let mut reused = 0;
+    if let Some(newest) = snapshots.last() {
+        newest.for_each(|_, score| reused += u64::from(score >= USED_AGAIN));
+    }
+    let cache = seen.observation.cache;
+    let input = TakeoverInput {
+        blocks: scored.len() as u64,
+        reused_blocks: reused,
+        working_set_blocks: activity.working_set_blocks,
+        lookups_per_s: activity.lookups as f64 * 1e3 / activity.span_ms.max(1) as f64,
+        hit_ratio: (activity.lookups > 0).then(|| activity.hits as f64 / activity.lookups as f64),
+        quota_blocks: cache.quota_blocks.into(),
+        resident_blocks: cache.resident_blocks.into(),
+        block_bytes: block_size.bytes(),
+    };
+    let mut rules = shared.config.control.rules.warmup;
+    let mut takeover = decide_takeover(&input, &rules);
+    if asked && let Takeover::Skip(_) = takeover {
+        (rules.hit_ratio_min, rules.spared_min) = (0.0, 0.0);
+        let lookups_per_s = input.lookups_per_s.max(1.0);
+        let hit_ratio = Some(input.hit_ratio.unwrap_or(0.0));
+        takeover = decide_takeover(
+            &TakeoverInput { hit_ratio, lookups_per_s, working_set_blocks: 0, ..input },
+            &rules,
+        );
+    }
+    let loads = match takeover {
+        Takeover::Load { blocks, .. } => load_order(scored, blocks),
+        Takeover::Skip(_) => Vec::new(),
+    };
+    let bytes = |blocks: u64| (blocks << block_size.shift()) as f64;
+    let mut facts = vec![
+        Fact::number("snapshots", snapshots.len() as f64, ""),
+        Fact::number("snapshots_refused", refused.len() as f64, ""),
+        Fact::number("known", bytes(input.blocks), "bytes"),
+        Fact::number("used_again", bytes(reused), "bytes"),
+        Fact::number("working_set", bytes(input.working_set_blocks), "bytes"),
+        Fact::number("lookups", input.lookups_per_s, "blocks/s"),
+        Fact::number("quota", bytes(input.quota_blocks), "bytes"),
+    ];
+    facts.extend(input.hit_ratio.map(|ratio| Fact::number("hit_ratio", ratio, "")));
+    if let Some(newest) = snapshots.last() {
+        let age_s = unix_ms() as f64 / 1e3 - newest.header().taken_at_unix_s as f64;
+        facts.push(Fact::number("newest_age", age_s.max(0.0), "s"));
+    }
+    Ok(Resumed { takeover, loads, facts })
+}
+
+/// The blocks of a series with their scores, below `volume_blocks`: how often they were cached, the old counting less, and once more where they had been
+/// used again.
+fn score(snapshots: &[Snapshot], volume_blocks: u64) -> Vec<(f32, u64)> {
+    // Each snapshot counts as two, the second with the blocks that had been used again.
+    let heuristic = Heuristic::Decayed { half_life: 2.0 * HALF_LIFE };
+    let chunks: BTreeSet<u32> = snapshots.iter().flat_map(Snapshot::chunks).collect();
+    let mut scored = Vec::new();
+    let mut places = Vec::new();
+    for chunk in chunks {
+        let first = u64::from(chunk) * CHUNK_BLOCKS;
+        let mut table = ScoreTable::new(heuristic, CHUNK_BLOCKS as usize);
+        table.add_spans(2 * snapshots.len() as u32, CHUNK_BLOCKS as usize, |_, number, add| {
+            let least = if number % 2 == 0 { 0 } else { USED_AGAIN };
+            snapshots[number as usize / 2].places_scored(chunk, least, &mut places);
+            add(&places);
+        });
+        let blocks = volume_blocks.saturating_sub(first).min(CHUNK_BLOCKS) as usize;
+        let known = (0..blocks).map(|place| (table.score(place), first + place as u64));
+        scored.extend(known.filter(|(score, _)| *score > 0.0));
+    }
+    scored
+}
+
+/// Puts the decision where people find it.
+fn tell(shared: &Shared, at: usize, takeover: &Takeover, block_size: BlockSize, mut facts: Vec<Fact>) {
+    let name = &shared.config.volumes[at].name;
+    let (kind, summary) = match takeover {
+        // Who never had a snapshot need not be told so at every start.
+        Takeover::Skip(TakeoverSkip::NoSnapshot) if facts.iter().all(is_zero_count) => {
+            tracing::info!(volume = name, "no snapshots of it yet: its cache begins empty");
+            return;
+        }
+        Takeover::Skip(reason) => {
+            facts.push(Fact::text("reason", reason.to_string()));
+            (
+                DecisionKind::PrewarmSkipped,
+                format!("nothing of its snapshots is loaded into the cache of {name}: {reason}"),
+            )
+        }
+        Takeover::Load { blocks, bytes_per_second, spared, own_s } => {
+            let bytes = Bytes(blocks << block_size.shift());
+            facts.push(Fact::number("size", bytes.as_f64(), "bytes"));
+            facts.push(Fact::number("first_rate", *bytes_per_second as f64, "bytes/s"));
+            facts.push(Fact::number("spared", *spared, ""));
+            let summary = format!(
+                "{bytes} are loaded into the cache of {name} from its snapshots: by itself it would take {own_s:.0} s at least, and \
+                 that may spare misses for {:.0}% of the look-ups of {HORIZON_S:.0} s",
+                spared * 100.0
+            );
+            (DecisionKind::PrewarmStarted, summary)
+        }
+    };
+    tracing::info!(volume = name, ?kind, "{summary}");
+    let decision = Decision {
+        at: shared.appliance.now(),
+        volume: VolumeId(at as u32),
+        volume_name: name.clone(),
+        kind,
+        summary,
+        facts,
+        alternatives: Vec::new(),
+    };
+    let decisions = vec![DatedDecision { at_unix_ms: unix_ms(), decision }];
+    remember(&mut shared.state(), &decisions);
+    if let Some(history) = &shared.history {
+        history.keep(Batch { intervals: Vec::new(), decisions });
+    }
+}
+
+/// Whether a fact does not count snapshots, or counts none.
+fn is_zero_count(fact: &Fact) -> bool {
+    !fact.name.starts_with("snapshots") || fact.value == forebay_control::FactValue::Number(0.0)
+}

@@ -1,0 +1,215 @@
+//! The folder of snapshots: files of several volumes, perhaps of several hosts, each whole or not there.
+//!
+//! A snapshot of a volume is named after the volume's identity and its place in the series, so that another host that serves the same origin
+//! under the same name finds it. It is written beside, flushed, and renamed. Only files of one's own volumes are read, and removed when
+//! they are old; nothing here is ever needed for truth.
+
+use forebay_cache::flash::VolumeId;
+use forebay_cache::snapshot::{Snapshot, SnapshotError};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use thiserror::Error;
+
+/// What the name of a snapshot ends with.
+const SUFFIX: &str = ".fbsnap";
+/// Longer files are not read (ours: 150 million blocks).
+const FILE_BYTES_MAX: u64 = 256 << 20;
+/// No more is read of one series (ours).
+const SERIES_BYTES_MAX: u64 = 512 << 20;
+/// A file that was begun so long ago will not be finished.
+const ABANDONED: Duration = Duration::from_secs(3600);
+
+/// Why a file is not used.
+#[derive(Debug, Error)]
+pub(crate) enum Unusable {
+    #[error(transparent)]
+    Unread(#[from] io::Error),
+    #[error(transparent)]
+    Refused(#[from] SnapshotError),
+    #[error("it has {found} bytes, expected at most {FILE_BYTES_MAX}")]
+    Long { found: u64 },
+    #[error("its blocks have {found} bytes, expected {expected}")]
+    BlockSize { found: u32, expected: u64 },
+}
+
+/// The snapshots of one volume.
+#[derive(Debug)]
+pub(crate) struct Series {
+    /// Oldest first.
+    pub(crate) snapshots: Vec<Snapshot>,
+    pub(crate) refused: Vec<(PathBuf, Unusable)>,
+}
+
+/// The folder.
+#[derive(Clone, Debug)]
+pub(crate) struct SnapshotFolder {
+    path: PathBuf,
+}
+
+impl SnapshotFolder {
+    pub(crate) fn new(path: PathBuf) -> SnapshotFolder {
+        SnapshotFolder { path }
+    }
+
+    fn prefix(volume: VolumeId) -> String {
+        format!("{:032x}-", volume.0)
+    }
+
+    /// The files of a volume with their places in the series, newest first.
+    fn files(&self, volume: VolumeId) -> io::Result<Vec<(u64, PathBuf)>> {
+        let prefix = SnapshotFolder::prefix(volume);
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let sequence = name.to_str().and_then(|name| name.strip_prefix(&prefix)?.strip_suffix(SUFFIX));
+            if let Some(sequence) = sequence.and_then(|sequence| sequence.parse().ok()) {
+                files.push((sequence, entry.path()));
+            }
+        }
+        files.sort_unstable_by(|a, b| b.cmp(a));
+        Ok(files)
+    }
+
+    /// The place of the newest snapshot of a volume, whatever is in it; `None` where there is none.
+    pub(crate) fn newest(&self, volume: VolumeId) -> Option<u64> {
+        self.files(volume).ok()?.first().map(|(sequence, _)| *sequence)
+    }
+
+    /// Writes a snapshot, durably.
+    pub(crate) fn write(&self, volume: VolumeId, sequence: u64, bytes: &[u8]) -> io::Result<()> {
+        let name = format!("{}{sequence:020}{SUFFIX}", SnapshotFolder::prefix(volume));
+        let beside = self.path.join(format!("{name}.{}.tmp", std::process::id()));
+        let written = (|| {
+            let mut file = File::create(&beside)?;
+            file.write_all(bytes)?;
+            file.sync_all()?;
+            fs::rename(&beside, self.path.join(name))?;
+            File::open(&self.path)?.sync_all()
+        })();
+        if written.is_err() {
+            let _ = fs::remove_file(&beside);
+        }
+        written
+    }
+
+    /// Removes what is no longer wanted of a volume: all but the `keep` newest, what is older than `age`, and what was begun and abandoned. How
+    /// many snapshots were removed.
+    pub(crate) fn expire(&self, volume: VolumeId, keep: usize, age: Duration) -> io::Result<usize> {
+        let is_older = |path: &Path, span| {
+            let modified = fs::metadata(path).and_then(|metadata| metadata.modified());
+            modified.is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|since| since > span))
+        };
+        let mut removed = 0;
+        for (at, (_, path)) in self.files(volume)?.iter().enumerate() {
+            if at >= keep || is_older(path, age) {
+                match fs::remove_file(path) {
+                    Ok(()) => removed += 1,
+                    // Another host was faster.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        let prefix = SnapshotFolder::prefix(volume);
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let is_begun =
+                name.to_str().is_some_and(|name| name.starts_with(&prefix) && name.ends_with(".tmp"));
+            if is_begun && is_older(&entry.path(), ABANDONED) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Reads the newest `most` snapshots of a volume. What cannot be used is left out and told.
+    pub(crate) fn read(&self, volume: VolumeId, block_bytes: u64, most: usize) -> io::Result<Series> {
+        let mut series = Series { snapshots: Vec::new(), refused: Vec::new() };
+        let mut bytes_read = 0;
+        for (_, path) in self.files(volume)?.into_iter().take(most) {
+            match read_one(&path, volume, block_bytes) {
+                Ok(snapshot) => {
+                    bytes_read += snapshot.encoded_bytes() as u64;
+                    series.snapshots.push(snapshot);
+                }
+                Err(reason) => series.refused.push((path, reason)),
+            }
+            if bytes_read > SERIES_BYTES_MAX {
+                break;
+            }
+        }
+        series.snapshots.sort_by_key(|snapshot| snapshot.header().sequence);
+        Ok(series)
+    }
+}
+
+fn read_one(path: &Path, volume: VolumeId, block_bytes: u64) -> Result<Snapshot, Unusable> {
+    let found = fs::metadata(path)?.len();
+    if found > FILE_BYTES_MAX {
+        return Err(Unusable::Long { found });
+    }
+    let snapshot = Snapshot::parse(fs::read(path)?, volume)?;
+    let found = snapshot.header().block_bytes;
+    if u64::from(found) != block_bytes {
+        return Err(Unusable::BlockSize { found, expected: block_bytes });
+    }
+    Ok(snapshot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_cache::snapshot::{Activity, SnapshotHeader, SnapshotWriter};
+
+    const OURS: VolumeId = VolumeId(7);
+
+    fn bytes(volume: VolumeId, sequence: u64, block_bytes: u32) -> Vec<u8> {
+        let header = SnapshotHeader {
+            volume,
+            block_bytes,
+            volume_blocks: 100,
+            sequence,
+            taken_at_unix_s: 0,
+            activity: Activity::default(),
+        };
+        let mut writer = SnapshotWriter::new(header, true).unwrap();
+        writer.push(sequence % 100, 1).unwrap();
+        writer.finish()
+    }
+
+    #[test]
+    fn what_is_damaged_or_foreign_is_refused_and_the_rest_is_used() {
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = SnapshotFolder::new(temporary.path().to_owned());
+        assert_eq!(folder.newest(OURS), None);
+        for sequence in [3, 1, 2, 9] {
+            folder.write(OURS, sequence, &bytes(OURS, sequence, 4096)).unwrap();
+        }
+        folder.write(VolumeId(8), 5, &bytes(VolumeId(8), 5, 4096)).unwrap();
+        // A foreign one under our name, one of other blocks, one that is cut short, one that was not finished.
+        folder.write(OURS, 4, &bytes(VolumeId(8), 4, 4096)).unwrap();
+        folder.write(OURS, 5, &bytes(OURS, 5, 512)).unwrap();
+        folder.write(OURS, 6, &bytes(OURS, 6, 4096)[..50]).unwrap();
+        fs::write(temporary.path().join(format!("{:032x}-7.fbsnap.1.tmp", OURS.0)), "begun").unwrap();
+        let series = folder.read(OURS, 4096, 100).unwrap();
+        let sequences: Vec<u64> = series.snapshots.iter().map(|found| found.header().sequence).collect();
+        assert_eq!(sequences, [1, 2, 3, 9]);
+        let reasons: Vec<String> = series.refused.iter().map(|(_, reason)| reason.to_string()).collect();
+        assert_eq!(reasons.len(), 3);
+        for (reason, wanted) in reasons.iter().zip(["50 bytes", "512 bytes, expected 4096", "is of volume"]) {
+            assert!(reason.contains(wanted), "{reason}");
+        }
+        // The three newest are 9 and the two that are refused.
+        let newest = folder.read(OURS, 4096, 3).unwrap();
+        assert_eq!((newest.snapshots.len(), newest.refused.len(), folder.newest(OURS)), (1, 2, Some(9)));
+        // Two are kept, and the other volume's, and what was begun a moment ago.
+        assert_eq!(folder.expire(OURS, 2, Duration::from_secs(1000)).unwrap(), 5);
+        assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 4);
+        assert_eq!(folder.expire(OURS, 2, Duration::ZERO).unwrap(), 2);
+        assert_eq!(folder.read(VolumeId(8), 4096, 9).unwrap().snapshots.len(), 1);
+    }
+}

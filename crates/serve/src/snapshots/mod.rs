@@ -1,0 +1,229 @@
+//! Snapshots of what the caches hold, taken while they serve: every so often, or after so many requests, and once more at the end.
+//!
+//! The worker lists its blocks a piece per turn; sorting, compressing and writing happen on a thread of its own. If that hangs or fails, clients
+//! notice nothing. Snapshots are hints: see [`crate::loading`] for who reads them.
+
+mod folder;
+
+pub(crate) use folder::{Series, SnapshotFolder};
+
+use crate::daemon::{Shared, chain, unix_ms};
+use forebay_appliance::CommandError;
+use forebay_appliance::volume::{ListedBlock, VolumePulse};
+use forebay_cache::flash::VolumeId;
+use forebay_cache::snapshot::{Activity, SnapshotHeader, SnapshotWriter, WriteError};
+use forebay_units::{BlockSize, Nanos};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// How often it is looked whether one is due.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// How snapshots are taken and kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotConfig {
+    /// The folder, which hosts may share.
+    pub directory: PathBuf,
+    /// A volume's next one is taken so long after its last,
+    pub every: Duration,
+    /// or after so many requests, whatever is first.
+    pub every_requests: u64,
+    /// So many are kept of each volume, and read of it,
+    pub keep: usize,
+    /// if they are no older.
+    pub expire: Duration,
+}
+
+impl SnapshotConfig {
+    /// In `directory` every minute or 100,000 requests; 24 of each volume, for a week.
+    pub fn new(directory: impl Into<PathBuf>) -> SnapshotConfig {
+        SnapshotConfig {
+            directory: directory.into(),
+            every: Duration::from_secs(60),
+            every_requests: 100_000,
+            keep: 24,
+            expire: Duration::from_secs(7 * 86_400),
+        }
+    }
+}
+
+/// What became of snapshots since the start, of all volumes.
+#[derive(Debug, Default)]
+pub(crate) struct SnapshotCounters {
+    pub(crate) taken: AtomicU64,
+    pub(crate) failed: AtomicU64,
+    pub(crate) expired: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+    /// Processor time and waiting together, in microseconds, from the listing to the rename.
+    pub(crate) taking_us: AtomicU64,
+    /// Found and used, or refused.
+    pub(crate) used: AtomicU64,
+    pub(crate) refused: AtomicU64,
+}
+
+/// Why a snapshot was not taken.
+#[derive(Debug, Error)]
+enum TakeError {
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    #[error("cannot write it to `{folder}`")]
+    Store { folder: String, source: std::io::Error },
+}
+
+/// Who a volume is to its snapshots: its name and where its origin is, as the appliance says.
+pub(crate) fn identity(name: &str, origin: &str) -> VolumeId {
+    VolumeId::new(name, origin)
+}
+
+/// What is remembered of a volume from one snapshot to the next.
+struct Before {
+    at: Instant,
+    pulse: VolumePulse,
+    sequence: u64,
+}
+
+/// Runs until the daemon stops; then takes the last ones.
+pub(crate) fn run(shared: &Shared, config: &SnapshotConfig) {
+    let mut taker =
+        Taker { config, folder: SnapshotFolder::new(config.directory.clone()), before: BTreeMap::new() };
+    while shared.sleep_until(Instant::now() + LOOK_EVERY.min(config.every)) {
+        taker.look(shared, false);
+    }
+    taker.look(shared, true);
+}
+
+struct Taker<'a> {
+    config: &'a SnapshotConfig,
+    folder: SnapshotFolder,
+    before: BTreeMap<String, Before>,
+}
+
+impl Taker<'_> {
+    /// Takes what is due; at the `end` whatever was used since its last one.
+    fn look(&mut self, shared: &Shared, end: bool) {
+        for volume in &shared.config.volumes {
+            let name = &volume.name;
+            let Ok(pulse) = shared.appliance.pulse(name) else { continue };
+            let Some(before) = self.before.get(name) else {
+                let before = Before { at: Instant::now(), pulse, sequence: 0 };
+                self.before.insert(name.clone(), before);
+                continue;
+            };
+            let requests = |pulse: &VolumePulse| pulse.counters.reads + pulse.counters.writes;
+            let since = requests(&pulse) - requests(&before.pulse);
+            let is_due =
+                end || before.at.elapsed() >= self.config.every || since >= self.config.every_requests;
+            // What is being loaded is not what was used; nobody's cache changes without requests.
+            let is_loading = pulse.prewarm.is_some_and(|prewarm| prewarm.ended.is_none());
+            if !is_due || since == 0 || is_loading || pulse.cache.resident_blocks == 0 {
+                continue;
+            }
+            let counters = &shared.snapshot_counters;
+            let began = Instant::now();
+            match self.take(shared, name, volume.block_size, &pulse) {
+                Ok(bytes) => {
+                    counters.taken.fetch_add(1, Ordering::Relaxed);
+                    counters.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+                    counters.taking_us.fetch_add(began.elapsed().as_micros() as u64, Ordering::Relaxed);
+                    tracing::debug!(volume = name, bytes, took = ?began.elapsed(), "a snapshot is taken");
+                }
+                Err(error) => {
+                    counters.failed.fetch_add(1, Ordering::Relaxed);
+                    tracing::warn!(volume = name, error = chain(&error), "no snapshot is taken");
+                    // Not again at once.
+                    if let Some(before) = self.before.get_mut(name) {
+                        (before.at, before.pulse) = (Instant::now(), pulse);
+                    }
+                }
+            }
+        }
+    }
+
+    fn take(
+        &mut self,
+        shared: &Shared,
+        name: &str,
+        block_size: BlockSize,
+        pulse: &VolumePulse,
+    ) -> Result<usize, TakeError> {
+        let seen = shared.appliance.observe(name, false)?;
+        let volume = identity(name, &seen.origin);
+        let before = &self.before[name];
+        let now_unix_ms = unix_ms().max(0) as u64;
+        // Rising, also over restarts, other hosts' and clocks that were set back.
+        let newest = self.folder.newest(volume).unwrap_or(0);
+        let sequence = now_unix_ms.max(newest + 1).max(before.sequence + 1);
+        let (old, new) = (&before.pulse, pulse);
+        let hits = new.cache.hits - old.cache.hits;
+        let working_set = seen.observation.locality.as_ref().map(|locality| &locality.working_set);
+        let header = SnapshotHeader {
+            volume,
+            block_bytes: block_size.bytes() as u32,
+            volume_blocks: block_size.blocks_for(seen.size),
+            sequence,
+            taken_at_unix_s: now_unix_ms / 1000,
+            activity: Activity {
+                lookups: hits + (new.cache.misses - old.cache.misses),
+                hits,
+                span_ms: Nanos(new.at.0 - old.at.0).0 / 1_000_000,
+                working_set_blocks: working_set
+                    .map_or(0, |set| set.last_blocks.unwrap_or(0).max(set.current_blocks)),
+                quota_blocks: new.cache.quota_blocks.into(),
+            },
+        };
+        let bytes = encode(header, shared.appliance.list_resident(name)?)?;
+        let store = |source| TakeError::Store { folder: self.config.directory.display().to_string(), source };
+        self.folder.write(volume, sequence, &bytes).map_err(store)?;
+        let before = Before { at: Instant::now(), pulse: *pulse, sequence };
+        self.before.insert(name.to_owned(), before);
+        let expired = self.folder.expire(volume, self.config.keep, self.config.expire).map_err(store)?;
+        shared.snapshot_counters.expired.fetch_add(expired as u64, Ordering::Relaxed);
+        Ok(bytes.len())
+    }
+}
+
+/// The score of a block that had been used again; of others it is 0.
+pub(crate) const USED_AGAIN: u8 = 1;
+
+/// The snapshot's bytes. A block that was listed twice, because it moved, counts as used again if it was either time.
+fn encode(header: SnapshotHeader, mut listed: Vec<ListedBlock>) -> Result<Vec<u8>, WriteError> {
+    listed.sort_unstable();
+    let mut writer = SnapshotWriter::new(header, true)?;
+    let mut next = listed.iter().peekable();
+    while let Some(block) = next.next() {
+        if next.peek().is_none_or(|after| after.block() != block.block()) {
+            writer.push(block.block().0, if block.used_again() { USED_AGAIN } else { 0 })?;
+        }
+    }
+    Ok(writer.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_cache::snapshot::Snapshot;
+    use forebay_units::BlockIndex;
+
+    #[test]
+    fn a_block_that_was_listed_twice_is_there_once() {
+        let header = SnapshotHeader {
+            volume: VolumeId(1),
+            block_bytes: 4096,
+            volume_blocks: 100,
+            sequence: 1,
+            taken_at_unix_s: 0,
+            activity: Activity::default(),
+        };
+        let listed = [(9, false), (3, true), (4, false), (3, false), (9, false)]
+            .map(|(b, a)| ListedBlock::new(BlockIndex(b), a));
+        let bytes = encode(header, listed.to_vec()).unwrap();
+        let mut found = Vec::new();
+        Snapshot::parse(bytes, VolumeId(1)).unwrap().for_each(|block, score| found.push((block, score)));
+        assert_eq!(found, [(3, USED_AGAIN), (4, 0), (9, 0)]);
+    }
+}
