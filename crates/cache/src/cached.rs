@@ -44,6 +44,11 @@ impl<P: Policy> CachePartition<P> {
         self.partition.lookup(block)
     }
 
+    /// As [`Partition::anticipate_hits`].
+    pub fn anticipate(&self, blocks: &[BlockIndex]) {
+        self.partition.anticipate_hits(blocks);
+    }
+
     /// The content of a block that was located, a whole block.
     ///
     /// # Panics
@@ -222,6 +227,20 @@ mod tests {
         // 8 was used again, 1 was only patched.
         assert_eq!(cache.hottest(2), [BlockIndex(8), BlockIndex(1)]);
         assert_eq!((cache.statistics().hits, cache.resident_bytes()), (1, Bytes(8192)));
+    }
+
+    #[test]
+    fn looking_ahead_changes_nothing() {
+        let mut cache = CachePartition::new(TwoPool::default(), BlockSize::DEFAULT, 8, 0);
+        // More than are looked at, without anything in the cache, and with hits and misses.
+        let blocks: Vec<BlockIndex> = (0..100).map(BlockIndex).collect();
+        cache.anticipate(&blocks);
+        for block in [3, 50, 7, 3] {
+            cache.insert(BlockIndex(block), &[block as u8], Insertion::Miss);
+        }
+        let before = (cache.statistics(), cache.hottest(8));
+        cache.anticipate(&blocks);
+        assert_eq!((cache.statistics(), cache.hottest(8)), before);
     }
 
     #[test]

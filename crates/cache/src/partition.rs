@@ -205,6 +205,19 @@ impl<P: Policy> Partition<P> {
         self.policy.anticipate(&hits[..hit_count], &others[..other_count]);
     }
 
+    /// Reads what look-ups of those of `blocks` that hit will read, and changes nothing: [`Partition::anticipate`] for who inserts
+    /// what misses only later. At most [`ANTICIPATED_MAX`] blocks at a time; more are not looked at.
+    pub fn anticipate_hits(&self, blocks: &[BlockIndex]) {
+        let mut hits = [Slot(0); ANTICIPATED_MAX];
+        let mut count = 0;
+        let found = |slot| {
+            hits[count] = slot;
+            count += 1;
+        };
+        self.slots.anticipate(&blocks[..blocks.len().min(ANTICIPATED_MAX)], found, |_| ());
+        self.policy.anticipate(&hits[..count], &[]);
+    }
+
     /// Where `block` is; counts nothing and tells nobody.
     #[inline]
     pub fn peek(&self, block: BlockIndex) -> Option<Slot> {

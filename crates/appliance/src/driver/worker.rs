@@ -3,10 +3,11 @@
 //! One turn: wait; receive from every socket that has something; take completions and commands; let the volumes proceed;
 //! send to every client what it has coming, in one system call each.
 
+use super::batching::BatchWait;
 use super::flash::VolumeFlash;
 use super::inbox::{ConnectionGuard, Content, Inbox, Message, VolumeSink};
 use super::socket::{Received, Socket};
-use super::{BATCH_MIN, EVENTS_MAX, RECEIVE_BYTES};
+use super::{EVENTS_MAX, RECEIVE_BYTES};
 use crate::clock::Clock;
 use crate::service::{Service, ServiceLimits};
 use crate::slab::SlabKey;
@@ -92,7 +93,7 @@ pub(crate) struct Worker {
     ending: Option<Ending>,
     /// Threads that write what flash is to keep.
     saving: Vec<JoinHandle<()>>,
-    batch_wait: Duration,
+    batch_wait: BatchWait,
     stall_check_at: Nanos,
 }
 
@@ -118,7 +119,7 @@ impl Worker {
             draining: Vec::new(),
             ending: None,
             saving: Vec::new(),
-            batch_wait,
+            batch_wait: BatchWait::new(batch_wait),
             stall_check_at: Nanos::ZERO,
         })
     }
@@ -238,15 +239,10 @@ impl Worker {
                 let _ = ending.reply.send(ending.all_in_time);
                 return;
             }
-            // Who sent many requests at once will do so again: a short wait lets one receive yield many. It is half of what this
-            // turn took, so that it keeps pace with the machine: a client needs longer for a request than a worker, and still finds
-            // replies when the wait is over. A client with few requests never waits.
-            if requests >= BATCH_MIN {
-                let wait = Duration::from(self.clock.now().saturating_since(now)) / 2;
-                let wait = wait.min(self.batch_wait);
-                if !wait.is_zero() {
-                    std::thread::sleep(wait);
-                }
+            let clock = &self.clock;
+            let wait = self.batch_wait.after(requests, || clock.now().saturating_since(now).into());
+            if !wait.is_zero() {
+                std::thread::sleep(wait);
             }
         }
     }

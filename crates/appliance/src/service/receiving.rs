@@ -4,15 +4,29 @@ use super::connection::Closing;
 use super::limits::admits;
 use super::{SendNow, Service, mark_dirty, touch};
 use crate::slab::SlabKey;
-use crate::volume::{InPlaceOutcome, RequestTag};
+use crate::volume::{InPlaceOutcome, RequestTag, VolumeMachine};
 use forebay_nbd::ExportInfo;
-use forebay_nbd::server::{Event, Payload, ProtocolError};
-use forebay_nbd::wire::Command;
-use forebay_units::Nanos;
+use forebay_nbd::server::{Event, Payload, ProtocolError, Session};
+use forebay_nbd::wire::{Command, REQUEST_BYTES};
+use forebay_units::{ByteRange, Nanos};
 
-/// Hits of at least this length are sent from the cache, shorter ones are copied first (ours: a copy of 4 KiB costs the same as
-/// two more pieces in a system call).
-const IN_PLACE_BYTES_MIN: u64 = 16 << 10;
+/// Reads that are looked ahead to at a time.
+const AHEAD_MAX: usize = 32;
+
+/// What the reads at the front of `input` will look for is fetched from memory, if they are several; how many bytes of `input` need
+/// not be looked at again.
+#[inline]
+fn look_ahead(session: &Session, machine: &VolumeMachine, input: &[u8]) -> usize {
+    if input.len() < 2 * REQUEST_BYTES {
+        return input.len();
+    }
+    let mut ranges = [ByteRange::new(0, 0); AHEAD_MAX];
+    let count = session.upcoming_reads(input, &mut ranges);
+    if count > 1 {
+        machine.anticipate(&ranges[..count]);
+    }
+    count.max(1) * REQUEST_BYTES
+}
 
 impl Service {
     /// Bytes came from a client; how many requests were parsed. All replies go to [`Service::output`].
@@ -66,7 +80,7 @@ impl Service {
         let output_before = connection.output.len();
         connection.has_leftover = false;
         connection.wants = 0;
-        let (mut consumed, mut requests) = (0, 0);
+        let (mut consumed, mut requests, mut ahead) = (0, 0, 0);
         while connection.closing.is_none() {
             if requests >= limits.requests_per_turn_max {
                 connection.has_leftover = consumed < input.len();
@@ -89,6 +103,9 @@ impl Service {
                     break;
                 }
             }
+            if consumed >= ahead {
+                ahead = consumed + look_ahead(&connection.session, &volume.machine, &input[consumed..]);
+            }
             let mut refused = Vec::new();
             let parsed = match connection.session.receive(&input[consumed..], &NoExports, &mut refused) {
                 Ok(parsed) => parsed,
@@ -107,16 +124,7 @@ impl Service {
                 if outcome == InPlaceOutcome::Served {
                     requests += 1;
                     let header = connection.replies.read_header(request);
-                    if request.range.length >= IN_PLACE_BYTES_MIN || hits.len() > 0 {
-                        hits.push(header, places);
-                    } else {
-                        connection.output.append(|output| {
-                            output.extend_from_slice(&header);
-                            places
-                                .iter()
-                                .for_each(|place| output.extend_from_slice(volume.machine.bytes_at(*place)));
-                        });
-                    }
+                    hits.push(header, places);
                     continue;
                 }
                 hits.copy_to(&volume.machine, &mut connection.output);

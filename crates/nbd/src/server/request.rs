@@ -80,6 +80,22 @@ impl Session {
         }
     }
 
+    /// The ranges of the reads that stand one behind the other at the front of `input`, as far as `ranges` has room; how many they are. For
+    /// looking ahead: [`Session::receive`] is still to be called for each, and will find them valid. Each is [`REQUEST_BYTES`] long.
+    #[inline]
+    pub fn upcoming_reads(&self, input: &[u8], ranges: &mut [ByteRange]) -> usize {
+        if self.phase != Phase::Request {
+            return 0;
+        }
+        let (headers, _) = input.as_chunks::<REQUEST_BYTES>();
+        let reads = headers.iter().map_while(|header| {
+            let header = RequestHeader::decode(header);
+            let is_read = header.magic == MAGIC_REQUEST && header.command == Command::Read.number();
+            is_read.then(|| self.validate(&header).ok()).flatten()
+        });
+        ranges.iter_mut().zip(reads).map(|(range, read)| *range = read.range).count()
+    }
+
     #[inline]
     fn receive_write<'a>(&mut self, request: Request, rest: &'a [u8]) -> Parsed<'a> {
         let length = request.range.length as u32; // validated: at most the largest payload

@@ -5,6 +5,7 @@ use forebay_nbd::client;
 use forebay_nbd::server::{self, ProtocolError};
 use forebay_nbd::wire::{CommandFlags, RequestHeader};
 use forebay_nbd::{BlockSizes, ExportInfo};
+use forebay_units::ByteRange;
 
 const SIZE: u64 = 64 << 20;
 
@@ -125,4 +126,29 @@ fn a_wrong_magic_number_ends_the_conversation() {
     let mut header = RequestHeader::new(0, CommandFlags::NONE, 1, 0, 512).encode();
     header[3] = 0x14;
     assert_eq!(server.receive(&header), Err(ProtocolError::RequestMagic { found: 0x2560_9514 }));
+}
+
+#[test]
+fn reads_are_looked_ahead_to_as_far_as_they_will_be_found_valid() {
+    let server = open(everything("disk", SIZE), true);
+    let header =
+        |command, offset, length| RequestHeader::new(command, CommandFlags::NONE, 7, offset, length).encode();
+    let mut ranges = [ByteRange::new(0, 0); 3];
+    let mut look = |requests: &[[u8; 28]], cut: usize| {
+        let bytes = requests.concat();
+        let count = server.session.upcoming_reads(&bytes[..bytes.len() - cut], &mut ranges);
+        ranges[..count].to_vec()
+    };
+    let (first, second) = (header(0, 0, 512), header(0, SIZE - 4096, 4096));
+    let both = [ByteRange::new(0, 512), ByteRange::new(SIZE - 4096, 4096)];
+    assert_eq!(look(&[first, second], 0), both);
+    // The second is not whole yet.
+    assert_eq!(look(&[first, second], 1), both[..1]);
+    // A write, a read behind the end, and something that is no request.
+    for stop in [header(1, 0, 512), header(0, SIZE, 512), header(0, u64::MAX, 512), [0; 28]] {
+        assert_eq!(look(&[first, stop, second], 0), both[..1]);
+        assert_eq!(look(&[stop, first], 0), []);
+    }
+    // No more than there is room for.
+    assert_eq!(look(&[first; 5], 0).len(), 3);
 }

@@ -6,7 +6,7 @@ use super::flashing::{FlashRun, FoundOnFlash, demote};
 use super::{InFlight, Kind, VolumeMachine, span_in};
 use crate::slab::SlabKey;
 use forebay_cache::flash::FlashAddress;
-use forebay_cache::{Inserted, Insertion, Refusal};
+use forebay_cache::{ANTICIPATED_MAX, Inserted, Insertion, Refusal};
 use forebay_origin::OriginError;
 use forebay_units::{BlockIndex, BlockRange, ByteRange, Nanos};
 
@@ -78,6 +78,15 @@ impl VolumeMachine {
         self.observer.counters.reads_hit += 1;
         self.served_in_batch += 1;
         InPlaceOutcome::Served
+    }
+
+    /// Reads of `ranges` follow, each of which is inside the volume: fetches together what their look-ups need of memory, which else is
+    /// waited for one after the other. Changes nothing.
+    pub fn anticipate(&self, ranges: &[ByteRange]) {
+        let mut blocks = [BlockIndex(0); ANTICIPATED_MAX];
+        let asked = ranges.iter().flat_map(|range| range.blocks(self.settings.block_size));
+        let count = blocks.iter_mut().zip(asked).map(|(block, asked)| *block = asked).count();
+        self.cache.anticipate(&blocks[..count]);
     }
 
     /// The bytes at a place.
