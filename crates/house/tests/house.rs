@@ -62,7 +62,7 @@ const ARROWS: [(&str, &[&str]); 20] = [
             "sim",
         ],
     ),
-    ("simtest", &["units", "nbd", "trace", "cache", "serve"]),
+    ("simtest", &["units", "nbd", "trace", "cache", "origin", "serve"]),
     ("house", &[]),
 ];
 

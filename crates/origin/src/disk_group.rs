@@ -336,7 +336,7 @@ fn finish(request: InFlight, syncers: &Threads) {
 
 /// A volume on an emulated disk group.
 ///
-/// Reads, writes and zeroes take the model's time for their ranges; trims and flushes take none. Dropping it lets what
+/// Reads, writes and zeroes take the model's time for their ranges; trims, flushes and questions about block status take none. Dropping it lets what
 /// is in flight complete at its time; dropping the last volume and the device completes the rest as not carried out.
 pub struct DiskGroupOrigin {
     device: Arc<DiskGroupDevice>,
@@ -371,7 +371,9 @@ impl Origin for DiskGroupOrigin {
             OriginOperation::Write { .. } | OriginOperation::WriteZeroes { .. } => {
                 (DiskRequestKind::Write, range.length)
             }
-            OriginOperation::Trim { .. } | OriginOperation::Flush => (DiskRequestKind::Write, 0),
+            OriginOperation::Trim { .. } | OriginOperation::BlockStatus { .. } | OriginOperation::Flush => {
+                (DiskRequestKind::Write, 0)
+            }
         };
         let shared = &self.device.shared;
         let mut state = locked(&shared.state);

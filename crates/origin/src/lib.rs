@@ -9,6 +9,7 @@
 //! It is not: a cache, a scheduler, or a judge of whether a volume may be served from here; that is decided above.
 
 mod disk_group;
+mod extents;
 mod file;
 mod image;
 pub mod layer;
@@ -22,6 +23,7 @@ mod statistics;
 mod timer;
 
 pub use disk_group::{DiskGroupDevice, DiskGroupOrigin, VolumeBacking};
+pub use extents::{EXTENTS_MAX, ExtentList};
 pub use file::{FileOrigin, FileOriginOptions};
 pub use image::{MemoryImage, open_patiently};
 pub use memory::MemoryOrigin;

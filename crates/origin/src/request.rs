@@ -47,15 +47,25 @@ pub enum OriginOperation {
         /// anything. Asked only of an origin that says it can ([`OriginTraits::can_fast_zero`]).
         fast: bool,
     },
+    /// Which bytes of the range are allocated, and which read as zeroes. The answer is [`crate::ExtentList`]'s: it may end before the
+    /// range does, but describes some of it. "Allocated" is always a true answer; "reads as zeroes" is given only of bytes that
+    /// read so at some moment between submission and completion.
+    BlockStatus {
+        /// Which bytes; not empty.
+        range: ByteRange,
+        /// Only the first extent is of interest.
+        one_extent: bool,
+    },
 }
 
 impl OriginOperation {
-    /// The bytes touched; empty for a flush.
+    /// The bytes touched or asked about; empty for a flush.
     pub fn range(&self) -> ByteRange {
         match self {
             OriginOperation::Read { range }
             | OriginOperation::Trim { range, .. }
-            | OriginOperation::WriteZeroes { range, .. } => *range,
+            | OriginOperation::WriteZeroes { range, .. }
+            | OriginOperation::BlockStatus { range, .. } => *range,
             OriginOperation::Write { offset, data, .. } => ByteRange::new(*offset, data.len() as u64),
             OriginOperation::Flush => ByteRange::default(),
         }
@@ -63,7 +73,12 @@ impl OriginOperation {
 
     /// Whether the content may change.
     pub fn changes_content(&self) -> bool {
-        !matches!(self, OriginOperation::Read { .. } | OriginOperation::Flush)
+        !self.only_looks() && *self != OriginOperation::Flush
+    }
+
+    /// Whether it leaves everything as it is, so that it may be asked again.
+    pub fn only_looks(&self) -> bool {
+        matches!(self, OriginOperation::Read { .. } | OriginOperation::BlockStatus { .. })
     }
 }
 
@@ -81,7 +96,7 @@ pub struct OriginRequest {
 pub struct OriginCompletion {
     /// The request's number.
     pub id: OriginRequestId,
-    /// The bytes read (exactly as many as asked for), empty for every other operation; or why not.
+    /// The bytes read (exactly as many as asked for), the extents of a block status, empty for every other operation; or why not.
     pub result: Result<Vec<u8>, OriginError>,
 }
 

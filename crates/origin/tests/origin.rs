@@ -3,9 +3,11 @@
 mod suite {
     pub(crate) mod conformance;
     pub(crate) mod disk_group;
+    pub(crate) mod extents;
     pub(crate) mod file;
     pub(crate) mod layers;
     pub(crate) mod nbd;
     pub(crate) mod nbd_server;
+    pub(crate) mod peers;
     pub(crate) mod support;
 }

@@ -181,6 +181,7 @@ fn per_volume(text: &mut Text, volumes: &Volumes<'_>) {
             ("trim", seen.trims),
             ("write_zeroes", seen.write_zeroes),
             ("cache", seen.cache_requests),
+            ("block_status", seen.status_requests),
         ] {
             text.sample(
                 "forebay_volume_requests_total",

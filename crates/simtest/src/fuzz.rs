@@ -9,7 +9,9 @@ use forebay_cache::flash::{
 };
 use forebay_cache::snapshot::{Snapshot, SnapshotWriter, seal};
 use forebay_nbd::server::{Payload, TlsPolicy};
+use forebay_nbd::wire::{AllocationFlags, Extents};
 use forebay_nbd::{ExportInfo, client, server};
+use forebay_origin::{EXTENTS_MAX, ExtentList};
 use forebay_trace::{BATCH_REQUESTS, Format, Ids, ReadAhead, ReadOptions, Source, TimeUnit, TraceReader};
 use forebay_units::{BlockIndex, BlockSize, Bytes};
 use std::collections::BTreeMap;
@@ -129,6 +131,7 @@ pub fn nbd_server(input: &[u8]) {
 struct Heard {
     done: BTreeMap<u64, Result<(), String>>,
     data: BTreeMap<u64, Vec<u8>>,
+    extents: Vec<(u32, u32)>,
     said: Vec<u8>,
     error: Option<String>,
 }
@@ -212,6 +215,14 @@ fn client_hears(bytes: &[u8], config: &client::Config, piece: usize) -> Heard {
                     let before = heard.done.insert(cookie, result.map_err(|error| error.to_string()));
                     assert!(before.is_none(), "a request was answered twice");
                 }
+                client::Event::Extents { cookie, extents } => {
+                    assert_eq!(cookie, 5, "only one question was asked");
+                    heard.extents.extend(extents.map(|extent| (extent.length, extent.flags.0)));
+                    // Each is something, and none begins behind the 4,096 bytes that were asked about.
+                    let (_, before) = heard.extents.split_last().expect("an event has at least one");
+                    assert!(heard.extents.iter().all(|extent| extent.0 > 0));
+                    assert!(before.iter().map(|extent| u64::from(extent.0)).sum::<u64>() < 4096);
+                }
                 client::Event::Closed => return heard,
                 _ => {}
             }
@@ -238,6 +249,18 @@ pub fn nbd_client(input: &[u8]) {
     let cut = client_hears(said, &config, usize::from(*piece).max(1));
     if whole.error.is_none() {
         assert_eq!(cut, whole, "how the bytes were cut changed something");
+        // What an origin makes of them is an answer again, and no longer than the question.
+        for one_extent in [false, true] {
+            let mut list = ExtentList::new(4096, one_extent);
+            for (length, flags) in &whole.extents {
+                list.push(u64::from(*length), AllocationFlags(*flags));
+            }
+            let answer = list.into_bytes();
+            let lengths: Vec<u32> = Extents::new(&answer).map(|extent| extent.length).collect();
+            assert!(lengths.iter().all(|length| *length > 0) && lengths.iter().sum::<u32>() <= 4096);
+            assert_eq!(lengths.is_empty(), whole.extents.is_empty());
+            assert!(lengths.len() <= if one_extent { 1 } else { EXTENTS_MAX });
+        }
     } else {
         // A chunk is judged as it comes: what was told before the mistake depends on the pieces.
         assert_eq!((cut.done, cut.error.is_some()), (whole.done, true));

@@ -5,9 +5,13 @@
 use super::{Output, ServiceLimits};
 use crate::slab::{Slab, SlabKey};
 use crate::volume::{ClientOperation, Errno, RequestTag, VolumeMachine};
-use forebay_nbd::server::{CONTEXT_ID_ALLOCATION, Disconnect, ReplyEncoder, Request, Session};
-use forebay_nbd::wire::{AllocationFlags, Command, ErrorCode, Extent, LinuxErrno};
+use forebay_nbd::server::{Disconnect, ReplyEncoder, Request, Session};
+use forebay_nbd::wire::{Command, ErrorCode, LinuxErrno};
+use forebay_origin::EXTENTS_MAX;
 use forebay_units::Nanos;
+
+/// What the answer to a block status holds, at most.
+pub(super) const STATUS_BYTES_MAX: u32 = 8 * EXTENTS_MAX as u32;
 
 /// One client in the transmission phase.
 #[derive(Debug)]
@@ -95,6 +99,7 @@ impl Connection {
     ) {
         let held_bytes = match request.command {
             Command::Read | Command::Write => request.range.length as usize,
+            Command::BlockStatus => STATUS_BYTES_MAX as usize,
             _ => 0,
         };
         self.in_flight += 1;
@@ -126,16 +131,7 @@ impl Connection {
                 fast: request.fast_zero(),
             },
             Command::Cache => ClientOperation::Cache { range },
-            Command::BlockStatus => {
-                // Everything is allocated, as far as we know: always a true answer.
-                let length = u32::try_from(range.length).unwrap_or(u32::MAX);
-                let extent = Extent { length, flags: AllocationFlags::default() };
-                let replies = self.replies;
-                self.output.append(|output| {
-                    replies.block_status(request.cookie, CONTEXT_ID_ALLOCATION, &[extent], output);
-                });
-                return false;
-            }
+            Command::BlockStatus => ClientOperation::BlockStatus { range, one_extent: request.one_extent() },
             _ => {
                 self.refuse(request.cookie, Errno::INVALID);
                 return false;

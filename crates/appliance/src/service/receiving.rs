@@ -1,6 +1,6 @@
 //! Bytes from clients: parsed, and served as far as the limits allow.
 
-use super::connection::Closing;
+use super::connection::{Closing, STATUS_BYTES_MAX};
 use super::limits::admits;
 use super::{SendNow, Service, mark_dirty, touch};
 use crate::slab::SlabKey;
@@ -93,7 +93,11 @@ impl Service {
                 // Where any request would do, this one need not be looked at twice.
                 let wants = match total + limits.request_bytes_max as usize <= max / 2 {
                     true => 0,
-                    false => connection.session.next_request_bytes(&input[consumed..]).unwrap_or(0) as usize,
+                    false => {
+                        let next =
+                            connection.session.next_request_bytes(&input[consumed..], STATUS_BYTES_MAX);
+                        next.unwrap_or(0) as usize
+                    }
                 };
                 let own = connection.holds() + hits.len();
                 let room = volume.machine.has_room() && admits(total, max, clients, own, wants);

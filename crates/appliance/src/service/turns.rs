@@ -3,8 +3,8 @@
 use super::{Service, mark_dirty, touch};
 use crate::slab::SlabKey;
 use crate::volume::Reply;
-use forebay_nbd::server::{ReplyEncoder, ReplyFormat, Request};
-use forebay_nbd::wire::Command;
+use forebay_nbd::server::{CONTEXT_ID_ALLOCATION, ReplyEncoder, ReplyFormat, Request};
+use forebay_nbd::wire::{Command, Extents};
 use forebay_origin::{OriginCompletion, OriginRequest};
 use forebay_units::Nanos;
 
@@ -126,6 +126,13 @@ impl Service {
                 let header = connection.replies.read_header(&pending.request);
                 connection.output.append(|output| output.extend_from_slice(&header));
                 connection.output.append_data(data);
+            }
+            Ok(extents) if pending.request.command == Command::BlockStatus => {
+                let (replies, cookie) = (connection.replies, pending.request.cookie);
+                let extents = Extents::new(&extents);
+                connection
+                    .output
+                    .append(|output| replies.block_status(cookie, CONTEXT_ID_ALLOCATION, extents, output));
             }
             Ok(_) => {
                 let replies = connection.replies;

@@ -18,6 +18,8 @@
 //!    a fill from the origin. A marked fill from the origin takes the blocks that it brought off flash, where it cannot look at once
 //!    (7). A change takes its blocks off flash before it is answered.
 //! 9. An origin's error is answered to every request that depended on it, and leaves nothing in the cache.
+//! 10. Bytes are said to read as zeroes only if no reader from then on can see what they held before: nothing is said of blocks of
+//!     changes in flight, or of blocks in doubt.
 //!
 //! Two readers of a block that is not cached, while a change of it is in flight, may see old and new content, but never new and
 //! then old: that is why marked fills are not joined. A cached block is served old until the change completed, to everybody:

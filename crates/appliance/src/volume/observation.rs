@@ -35,6 +35,8 @@ pub struct Counters {
     pub write_zeroes: u64,
     /// Requests to load the cache.
     pub cache_requests: u64,
+    /// Questions about block status.
+    pub status_requests: u64,
     /// Requests answered with an error, for whatever reason.
     pub errors: u64,
     /// Writes that had to wait for an overlapping one.

@@ -35,6 +35,11 @@ impl RangeMap {
             && self.runs.range(..blocks.end).next_back().is_some_and(|(_, (end, _))| *end > blocks.first)
     }
 
+    /// The first run that overlaps `blocks`, as a whole.
+    pub(crate) fn first_overlapping(&self, blocks: BlockRange) -> Option<BlockRange> {
+        first_overlapping(&self.runs, blocks, |(end, _)| *end)
+    }
+
     /// The run that holds `block`, and its holder.
     pub(crate) fn holding(&self, block: BlockIndex) -> Option<(BlockRange, SlabKey)> {
         let (&first, &(end, key)) = self.runs.range(..=block.0).next_back()?;
@@ -90,6 +95,11 @@ impl RangeSet {
             && self.runs.range(..blocks.end).next_back().is_some_and(|(_, end)| *end > blocks.first)
     }
 
+    /// The first run that overlaps `blocks`, as a whole.
+    pub(crate) fn first_overlapping(&self, blocks: BlockRange) -> Option<BlockRange> {
+        first_overlapping(&self.runs, blocks, |end| *end)
+    }
+
     pub(crate) fn insert(&mut self, blocks: BlockRange) {
         if blocks.is_empty() {
             return;
@@ -119,6 +129,19 @@ impl RangeSet {
     }
 }
 
+/// The first of disjoint runs, by their first blocks, that overlaps `blocks`.
+fn first_overlapping<T>(
+    runs: &BTreeMap<u64, T>,
+    blocks: BlockRange,
+    end_of: impl Fn(&T) -> u64,
+) -> Option<BlockRange> {
+    let run = |(&first, held): (&u64, &T)| BlockRange { first, end: end_of(held) };
+    let before = runs.range(..blocks.first).next_back().map(run).filter(|run| run.end > blocks.first);
+    before
+        .or_else(|| runs.range(blocks.first..).next().map(run))
+        .filter(|run| run.first < blocks.end && !blocks.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,6 +160,8 @@ mod tests {
         assert_eq!(map.holding(BlockIndex(9)), None);
         assert_eq!(map.ending_at(BlockIndex(9)), Some((run(8, 9), SlabKey(2))));
         assert!(map.overlaps(run(0, 5)) && !map.overlaps(run(0, 4)) && !map.overlaps(run(5, 5)));
+        assert_eq!(map.first_overlapping(run(5, 20)), Some(run(4, 8)));
+        assert_eq!((map.first_overlapping(run(0, 4)), map.first_overlapping(run(8, 8))), (None, None));
         map.remove(run(4, 8), SlabKey(9));
         assert!(map.overlaps(run(4, 5)), "only the holder removes its run");
         let mut taken: Vec<_> = std::iter::from_fn(|| map.take_overlapping(run(7, 20))).collect();
@@ -160,6 +185,8 @@ mod tests {
             prop_assert_eq!(&listed, &naive.iter().copied().collect::<Vec<_>>());
             let asked = run(asked.0, asked.0 + asked.1);
             prop_assert_eq!(set.overlaps(asked), asked.clone().any(|block| naive.contains(&block.0)));
+            let first = set.first_overlapping(asked).map(|run| run.first.max(asked.first));
+            prop_assert_eq!(first, asked.map(|block| block.0).find(|block| naive.contains(block)));
             let runs: Vec<_> = set.iter().collect();
             prop_assert!(runs.windows(2).all(|pair| pair[0].end < pair[1].first));
             set.widen();

@@ -44,6 +44,13 @@ pub enum ClientOperation {
         /// Which bytes.
         range: ByteRange,
     },
+    /// Which bytes are allocated, and which read as zeroes.
+    BlockStatus {
+        /// Which bytes.
+        range: ByteRange,
+        /// Only the first extent.
+        one_extent: bool,
+    },
 }
 
 /// The one answer to a request that was not answered at once.
@@ -51,7 +58,8 @@ pub enum ClientOperation {
 pub struct Reply {
     /// The request's number.
     pub tag: RequestTag,
-    /// The bytes read (exactly as many as asked for), empty for everything else; or the errno.
+    /// The bytes read (exactly as many as asked for), the extents of a block status ([`forebay_origin::ExtentList`]), empty for everything
+    /// else; or the errno.
     pub result: Result<Vec<u8>, Errno>,
 }
 

@@ -9,8 +9,9 @@
 
 use super::*;
 use forebay_cache::Insertion;
+use forebay_nbd::wire::{AllocationFlags, Extents};
 use forebay_origin::{
-    OriginCompletion, OriginError, OriginOperation, OriginRequest, OriginRequestId, OriginTraits,
+    ExtentList, OriginCompletion, OriginError, OriginOperation, OriginRequest, OriginRequestId, OriginTraits,
 };
 use forebay_units::{BlockSize, ByteRange, Bytes, Nanos, Ratio};
 use rand::{Rng, SeedableRng};
@@ -163,6 +164,7 @@ enum AskedKind {
     Trim,
     Flush,
     Cache,
+    Status,
 }
 
 struct Simulation {
@@ -324,7 +326,11 @@ impl Simulation {
                 let (may_trim, fast) = (self.percent(50), self.percent(50));
                 (ClientOperation::WriteZeroes { range, may_trim, fua, fast }, AskedKind::Change, 0)
             }
-            90..96 => (ClientOperation::Flush, AskedKind::Flush, 0),
+            90..94 => (ClientOperation::Flush, AskedKind::Flush, 0),
+            94..98 => {
+                let one_extent = self.percent(30);
+                (ClientOperation::BlockStatus { range, one_extent }, AskedKind::Status, 0)
+            }
             _ => (ClientOperation::Cache { range }, AskedKind::Cache, 0),
         };
         self.asked.insert(tag.0, Asked { started, kind, range, version });
@@ -356,6 +362,21 @@ impl Simulation {
         }
     }
 
+    /// "Reads as zeroes" is judged as a read of zeroes would be.
+    fn was_described(&mut self, range: ByteRange, extents: &[u8], started: u64) {
+        self.now += 1;
+        let mut at = range.offset;
+        for extent in Extents::new(extents) {
+            let described = ByteRange::new(at, extent.length.into());
+            at = described.end();
+            assert!(extent.length > 0 && at <= range.end());
+            if extent.flags.contains(AllocationFlags::ZERO) {
+                cells(described).for_each(|cell| self.history.read(cell, 0, started, self.now));
+            }
+        }
+        assert!(at > range.offset);
+    }
+
     fn take_replies(&mut self) {
         let mut replies = std::mem::take(&mut self.replies);
         self.machine.take_replies(&mut replies);
@@ -379,6 +400,7 @@ impl Simulation {
                         "a flush was answered that the origin has not done since it was asked for"
                     );
                 }
+                (AskedKind::Status, Ok(extents)) => self.was_described(asked.range, &extents, asked.started),
                 (AskedKind::Trim | AskedKind::Cache, Ok(_)) => {}
                 (kind, Err(errno)) => {
                     for cell in cells(asked.range).filter(|_| kind == AskedKind::Change) {
@@ -427,6 +449,7 @@ impl Simulation {
                 todo: cells(range).collect(),
                 data: match request.operation {
                     OriginOperation::Read { .. } => vec![0; range.length as usize],
+                    OriginOperation::BlockStatus { .. } => vec![0; (range.length / CELL) as usize],
                     _ => Vec::new(),
                 },
                 version,
@@ -468,7 +491,16 @@ impl Simulation {
             Err(OriginError::OutcomeUnknown { context: context() })
         } else {
             work(&mut ended, &mut self.content, usize::MAX, &mut self.random);
-            Ok(std::mem::take(&mut ended.data))
+            match ended.request.operation {
+                OriginOperation::BlockStatus { range, one_extent } => {
+                    let mut list = ExtentList::new(range.length, one_extent);
+                    for flags in &ended.data {
+                        list.push(CELL, AllocationFlags(u32::from(*flags)));
+                    }
+                    Ok(list.into_bytes())
+                }
+                _ => Ok(std::mem::take(&mut ended.data)),
+            }
         };
         self.now += 1;
         match (&ended.request.operation, &result) {
@@ -552,6 +584,11 @@ fn work(request: &mut AtOrigin, content: &mut [u64], count: usize, random: &mut 
                 let at = (cell * CELL - offset) as usize;
                 request.data[at..at + CELL as usize]
                     .copy_from_slice(&cell_bytes(content[cell as usize], cell));
+            }
+            OriginOperation::BlockStatus { .. } => {
+                // Zeroes are a hole, too.
+                request.data[(cell - offset / CELL) as usize] =
+                    if content[cell as usize] == 0 { 3 } else { 0 };
             }
             OriginOperation::Write { data, .. } => {
                 let at = (cell * CELL - offset) as usize;

@@ -3,6 +3,7 @@
 use super::*;
 use forebay_cache::Insertion;
 use forebay_cache::flash::{FlashPartition, Geometry, PartitionSettings, SegmentPool, VolumeId};
+use forebay_nbd::wire::{AllocationFlags, Extent, Extents};
 use forebay_origin::{OriginCompletion, OriginError, OriginOperation, OriginRequest, OriginTraits};
 use forebay_units::{BlockSize, ByteRange, Bytes, Nanos, Ratio};
 
@@ -341,6 +342,59 @@ fn zeroes_that_must_be_fast_stop_at_the_first_part_that_is_refused() {
 // ---- Flash ----------------------------------------------------------------------------------------------------
 
 /// A machine with memory for `quota_blocks` and eight segments of one block each on flash.
+#[test]
+fn what_the_origin_says_is_told_but_for_what_is_not_settled() {
+    let mut machine = machine(4);
+    let ask = |machine: &mut VolumeMachine, tag, offset, length| {
+        let range = ByteRange::new(offset, length);
+        machine.request(
+            Nanos::ZERO,
+            RequestTag(tag),
+            ClientOperation::BlockStatus { range, one_extent: false },
+        );
+        submissions(machine).pop().unwrap()
+    };
+    // The origin's answer: all of it is a hole.
+    let hole = |machine: &mut VolumeMachine, request: &OriginRequest| {
+        let length = request.operation.range().length as u32;
+        let extent = Extent { length, flags: AllocationFlags(3) };
+        machine
+            .complete(Nanos::ZERO, OriginCompletion { id: request.id, result: Ok(extent.encode().to_vec()) });
+        let (_, result) = replies(machine).pop().unwrap();
+        Extents::new(&result.unwrap()).map(|extent| (extent.length, extent.flags.0)).collect::<Vec<_>>()
+    };
+    let question = ask(&mut machine, 1, 512, SIZE - 512);
+    assert_eq!(
+        question.operation,
+        OriginOperation::BlockStatus { range: ByteRange::new(512, SIZE - 512), one_extent: false }
+    );
+    assert_eq!(hole(&mut machine, &question), [(SIZE as u32 - 512, 3)]);
+    // A change of block 2 begins while the origin is asked: the answer ends where it begins, and promises nothing of what it changes.
+    let (whole, inside) = (ask(&mut machine, 2, 0, SIZE), ask(&mut machine, 3, 10_000, 20_480));
+    write(&mut machine, 4, 2 * BLOCK + 512, 512, 7);
+    let part = submissions(&mut machine).pop().unwrap();
+    assert_eq!(hole(&mut machine, &whole), [(2 * BLOCK as u32, 3)]);
+    assert_eq!(hole(&mut machine, &inside), [(3 * BLOCK as u32 - 10_000, 0)]);
+    // It is lost: its block is in doubt until it is settled.
+    fail(&mut machine, &part, OriginError::OutcomeUnknown { context: String::new() });
+    assert_eq!(replies(&mut machine), [(4, Err(Errno::IO))]);
+    let whole = ask(&mut machine, 5, 0, SIZE);
+    assert_eq!(hole(&mut machine, &whole), [(2 * BLOCK as u32, 3)]);
+    machine.settle();
+    let whole = ask(&mut machine, 6, 0, SIZE);
+    assert_eq!(hole(&mut machine, &whole), [(SIZE as u32, 3)]);
+    // An error is told; an answer that is none is one.
+    let question = ask(&mut machine, 7, 0, SIZE);
+    fail(&mut machine, &question, OriginError::Failed { errno: 28, context: String::new() });
+    let question = ask(&mut machine, 8, 0, SIZE);
+    complete(&mut machine, &question, 0);
+    assert_eq!(replies(&mut machine), [(7, Err(Errno::NO_SPACE)), (8, Err(Errno::IO))]);
+    let beyond = ClientOperation::BlockStatus { range: ByteRange::new(SIZE, 1), one_extent: true };
+    machine.request(Nanos::ZERO, RequestTag(9), beyond);
+    assert_eq!(replies(&mut machine), [(9, Err(Errno::INVALID))]);
+    assert!(machine.is_idle());
+}
+
 fn machine_with_flash(quota_blocks: u64) -> VolumeMachine {
     let geometry = Geometry { segment_bytes: BLOCK as u32, segments: 8, records: 1 };
     let mut machine = machine(quota_blocks);

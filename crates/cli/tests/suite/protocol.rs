@@ -63,9 +63,15 @@ h = connect("file", "base:allocation"); assert h.get_structured_replies_negotiat
 h.pwrite(b"z" * 8192, 4096); chunks = []
 h.pread_structured(8192, 4096, lambda data, offset, status, error: chunks.append((bytes(data), offset, status)), nbd.CMD_FLAG_DF)
 assert chunks == [(b"z" * 8192, 4096, nbd.READ_DATA)]
-for flags in (0, nbd.CMD_FLAG_REQ_ONE):
-    seen = []; h.block_status(1 << 20, 0, lambda context, offset, entries, error: seen.append((context, offset, entries[0])), flags)
-    assert seen == [("base:allocation", 0, 1 << 20)], seen"#,
+def status(flags=0):
+    seen = []; h.block_status(1 << 20, 0, lambda context, offset, entries, error: seen.append((context, offset, list(entries))), flags)
+    assert len(seen) == 1 and seen[0][:2] == ("base:allocation", 0), seen; return seen[0][2]
+hole, whole = nbd.STATE_HOLE | nbd.STATE_ZERO, status()
+# The file's first block was written by the tests above; where its file system has no holes, all is data.
+if whole != [1 << 20, 0]:
+    assert whole == [12288, 0, (1 << 20) - 12288, hole] and status(nbd.CMD_FLAG_REQ_ONE) == [12288, 0], whole
+    h.zero(4096, 4096); assert status() == [4096, 0, 4096, hole, 4096, 0, (1 << 20) - 12288, hole], status()
+    h.pwrite(b"z", (1 << 20) - 1); assert status()[-2:] == [4096, 0], status()"#,
     ),
     (
         "READ with holes: what the origin has none of is sent as such, but not with DF, nor in simple replies",
@@ -229,6 +235,72 @@ fn every_feature_is_there() {
             .expect("python runs");
         assert!(output.status.success(), "{feature}: {}", String::from_utf8_lossy(&output.stderr));
     }
+}
+
+/// What is said of a volume's holes is what its origin says, to tools that only look and to those that copy no holes.
+#[test]
+fn holes_are_those_of_the_origin() {
+    if !prerequisites(
+        "maps of holes",
+        &["nbdkit", "qemu-nbd", "qemu-img", "nbdinfo", "nbdcopy", "python3"],
+        false,
+    ) {
+        return;
+    }
+    let folder = folder();
+    let folder = folder.path();
+    let prepare = r#"
+truncate -s 8M file; for at in 0 700 1300; do printf x | dd of=file bs=4096 seek=$at conv=notrunc status=none; done
+qemu-img create -q -f qcow2 disk.qcow2 8M
+qemu-io -c "write -P 1 1M 128k" -c "write -z 2M 64k" -c "write -P 2 5M 1M" disk.qcow2 >prepared"#;
+    let output = Command::new("bash").args(["-ec", prepare]).current_dir(folder).output().expect("bash runs");
+    assert!(output.status.success(), "{output:?}");
+    let mut running = Running(vec![
+        nbdkit(
+            folder,
+            "sparse",
+            "--filter=log data '@65536 1 @3000000 (2 3)*5000' size=8M logfile=sparse.log",
+        ),
+        nbdkit(folder, "simple", "--no-sr memory 8M"),
+    ]);
+    let qemu = Command::new("qemu-nbd")
+        .args(["--persistent", "--shared=8", "--format=qcow2", "--socket"])
+        .args([folder.join("qemu.socket"), folder.join("disk.qcow2")])
+        .spawn();
+    running.0.push(qemu.expect("qemu-nbd runs"));
+    wait_for(&folder.join("qemu.socket"));
+    let mut volumes = String::from("[[volume]]\nname = \"file\"\ncache = \"2MiB\"\norigin = \"file\"\n");
+    for name in ["sparse", "simple", "qemu"] {
+        let uri = format!("nbd+unix:///?socket={}/{name}.socket", folder.display());
+        writeln!(volumes, "[[volume]]\nname = \"{name}\"\ncache = \"2MiB\"\norigin = \"{uri}\"").unwrap();
+    }
+    running.0.push(start(folder, &volumes).0);
+    let script = r#"
+import json, os, re, subprocess
+def run(*command): return subprocess.run(command, check=True, capture_output=True).stdout
+def ours(name): return f"nbd+unix:///{name}?socket=socket"
+def theirs(name): return f"nbd+unix:///?socket={name}.socket"
+def nbdinfo(uri): return json.loads(run("nbdinfo", "--map", "--json", uri))
+def qemu(target): return [(e["start"], e["length"], e["zero"], e["data"]) for e in json.loads(run("qemu-img", "map", "-f", "raw", "--output=json", target))]
+for name in ("sparse", "qemu"):
+    assert nbdinfo(ours(name)) == nbdinfo(theirs(name)), (nbdinfo(ours(name)), nbdinfo(theirs(name)))
+    assert qemu(ours(name)) == qemu(theirs(name)), (qemu(ours(name)), qemu(theirs(name)))
+    assert len(nbdinfo(ours(name))) >= 4
+assert qemu(ours("file")) == qemu("file"), (qemu(ours("file")), qemu("file"))
+# Who cannot say has data everywhere.
+assert [(e["length"], e["type"]) for e in nbdinfo(ours("simple"))] == [(8 << 20, 0)]
+# A copy asks for what is there, and leaves the holes out.
+before = len(open("sparse.log").read()); run("nbdcopy", ours("sparse"), "copy"); asked = open("sparse.log").read()[before:]
+run("nbdcopy", theirs("sparse"), "original")
+assert open("copy", "rb").read() == open("original", "rb").read()
+read = sum(int(count, 16) for count in re.findall(r"Read id=\d+ offset=\S+ count=(0x[0-9a-f]+)", asked))
+assert "Extents" in asked and 0 < read < 1 << 20, (read, asked)
+assert os.stat("copy").st_blocks <= os.stat("original").st_blocks
+run("qemu-img", "convert", "-f", "raw", "-O", "raw", ours("qemu"), "converted"); run("qemu-img", "compare", "-f", "raw", "-F", "qcow2", "converted", "disk.qcow2", "-U")
+"#;
+    let output =
+        Command::new("timeout").args(["60", "python3", "-c", script]).current_dir(folder).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// An origin that goes away and comes back: reads wait and are answered, on new connections; one that does not answer in time is as good as gone.

@@ -10,6 +10,9 @@ use crate::wire::{
     STRING_BYTES_MAX, TransmissionFlags, Truncated,
 };
 
+/// Metadata contexts that a list may have (ours).
+const CONTEXTS_MAX: u32 = 1024;
+
 /// What a server told of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
@@ -48,6 +51,7 @@ impl Export {
 pub(super) enum Step {
     StartTls,
     StructuredReply,
+    ListContexts,
     MetaContext,
     List,
     Info,
@@ -59,6 +63,7 @@ impl Step {
         match self {
             Step::StartTls => OptionCode::StartTls,
             Step::StructuredReply => OptionCode::StructuredReply,
+            Step::ListContexts => OptionCode::ListMetaContext,
             Step::MetaContext => OptionCode::SetMetaContext,
             Step::List => OptionCode::List,
             Step::Info => OptionCode::Info,
@@ -139,6 +144,21 @@ impl Session {
         self.phase = Phase::Option(step);
     }
 
+    /// What contexts there are, of which nobody would be told anything, is asked by who describes the export only.
+    fn ask_contexts(&mut self, output: &mut Vec<u8>) {
+        if !self.config.block_status {
+            return self.ask_for_export(output);
+        }
+        let mut data = Vec::new();
+        if self.config.goal == Goal::Describe && self.contexts_listed.is_none() {
+            self.contexts_listed = Some(0);
+            MetaContextRequest::encode(&self.config.export, &[], &mut data);
+            return self.ask(Step::ListContexts, &data, output);
+        }
+        MetaContextRequest::encode(&self.config.export, &[CONTEXT_BASE_ALLOCATION], &mut data);
+        self.ask(Step::MetaContext, &data, output);
+    }
+
     fn ask_for_export(&mut self, output: &mut Vec<u8>) {
         let mut data = Vec::new();
         let infos = [InfoType::Name, InfoType::Description, InfoType::BlockSize];
@@ -203,6 +223,7 @@ impl Session {
         let unsupported = reply == OptionReply::ErrUnsupported.number();
         match step {
             Step::StartTls if self.config.tls == TlsPolicy::Allowed => self.after_tls(output),
+            Step::ListContexts if reply != OptionReply::ErrTlsRequired.number() => self.ask_contexts(output),
             Step::StructuredReply | Step::MetaContext if reply != OptionReply::ErrTlsRequired.number() => {
                 if step == Step::MetaContext {
                     self.context_id = None;
@@ -238,14 +259,21 @@ impl Session {
             }
             (Step::StructuredReply, Some(OptionReply::Ack)) => {
                 self.structured = true;
-                if self.config.block_status {
-                    let mut data = Vec::new();
-                    MetaContextRequest::encode(&self.config.export, &[CONTEXT_BASE_ALLOCATION], &mut data);
-                    self.ask(Step::MetaContext, &data, output);
-                } else {
-                    self.ask_for_export(output);
-                }
+                self.ask_contexts(output);
             }
+            (Step::ListContexts, Some(OptionReply::MetaContext)) => {
+                let listed = self.contexts_listed.unwrap_or(0) + 1;
+                self.contexts_listed = Some(listed);
+                if listed > CONTEXTS_MAX {
+                    let (found, max) = (u64::from(listed), u64::from(CONTEXTS_MAX));
+                    return Err(ProtocolError::TooLarge { what: "list of metadata contexts", found, max });
+                }
+                let mut reader = Reader::new(data);
+                reader.u32().map_err(|_| malformed("a context has an id of four bytes"))?;
+                let name = String::from_utf8(reader.take_rest().to_vec());
+                return Ok(Event::Context { name: name.map_err(|_| malformed("name is not UTF-8"))? });
+            }
+            (Step::ListContexts, Some(OptionReply::Ack)) => self.ask_contexts(output),
             (Step::MetaContext, Some(OptionReply::MetaContext)) => {
                 let mut reader = Reader::new(data);
                 let id = reader.u32().map_err(|_| malformed("a context has an id of four bytes"))?;

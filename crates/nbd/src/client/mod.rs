@@ -108,6 +108,11 @@ pub enum Event<'a> {
         /// For people; often empty.
         description: String,
     },
+    /// A metadata context that the server has for the export, asked about with [`Goal::Describe`].
+    Context {
+        /// Its name, as `base:allocation`.
+        name: String,
+    },
     /// The export, asked about with [`Goal::Describe`].
     Described(Export),
     /// The export is open: requests may be submitted.
@@ -317,6 +322,8 @@ pub struct Session {
     export: Export,
     has_export_info: bool,
     exports_listed: u32,
+    /// `None` before they are asked for.
+    contexts_listed: Option<u32>,
     disconnecting: bool,
     outstanding: BTreeMap<u64, Outstanding>,
 }
@@ -335,6 +342,7 @@ impl Session {
             export,
             has_export_info: false,
             exports_listed: 0,
+            contexts_listed: None,
             disconnecting: false,
             outstanding: BTreeMap::new(),
         }

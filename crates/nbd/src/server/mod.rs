@@ -375,14 +375,17 @@ impl Session {
     }
 
     /// How many bytes of data the request holds, or asks for, whose header stands at the front of `input`: so that an owner can wait with
-    /// [`Session::receive`] until it has room. `None` if no whole header stands there, or something else is awaited.
-    pub fn next_request_bytes(&self, input: &[u8]) -> Option<u32> {
+    /// [`Session::receive`] until it has room. An answer to a block status takes as many as the owner says. `None` if no whole header stands there, or something else is awaited.
+    pub fn next_request_bytes(&self, input: &[u8], block_status_bytes: u32) -> Option<u32> {
         if self.phase != Phase::Request {
             return None;
         }
         let header = RequestHeader::decode(input.first_chunk::<REQUEST_BYTES>()?);
-        let holds = [Command::Read.number(), Command::Write.number()].contains(&header.command);
-        Some(if holds { header.length.min(self.block_size_max) } else { 0 })
+        Some(match Command::from_number(header.command) {
+            Some(Command::Read | Command::Write) => header.length.min(self.block_size_max),
+            Some(Command::BlockStatus) => block_status_bytes,
+            _ => 0,
+        })
     }
 
     /// Tells the session that the owner has received `bytes` of the pending payload itself.

@@ -168,9 +168,15 @@ impl ReplyEncoder {
     ///
     /// # Panics
     /// If the format is simple or there is no extent.
-    pub fn block_status(self, cookie: u64, context_id: u32, extents: &[Extent], output: &mut Vec<u8>) {
+    pub fn block_status(
+        self,
+        cookie: u64,
+        context_id: u32,
+        extents: impl ExactSizeIterator<Item = Extent>,
+        output: &mut Vec<u8>,
+    ) {
         self.assert_structured();
-        assert!(!extents.is_empty(), "a block status reply has at least one extent");
+        assert!(extents.len() > 0, "a block status reply has at least one extent");
         Self::chunk(ChunkType::BlockStatus, cookie, 4 + 8 * extents.len() as u32, true, output);
         output.extend_from_slice(&context_id.to_be_bytes());
         for extent in extents {

@@ -152,7 +152,9 @@ fn describing_leaves_without_opening() {
     let config = client::Config { goal: Goal::Describe, ..client::Config::new("disk") };
     let mut client = ClientEnd::new(config, Vec::new());
     converse(&mut server, &mut client, &[11]);
-    assert_eq!(client.described.map(|export| export.size_bytes), Some(SIZE));
+    assert_eq!(client.contexts, ["base:allocation"]);
+    let described = client.described.expect("it was asked for");
+    assert!(described.size_bytes == SIZE && described.block_status);
     assert!(client.closed && server.closed && client.export.is_none());
     assert!(!server.session.is_transmitting());
 }

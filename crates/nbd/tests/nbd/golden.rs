@@ -218,6 +218,23 @@ fn a_client_falls_back_to_export_name() {
     assert_eq!(said, cat(&[&[0, 0, 0, 3], &go, &option(1, b"d"), &request]));
 }
 
+/// A server that lists no contexts may still have one; one that lists without end is not borne.
+#[test]
+fn a_client_that_describes_asks_what_contexts_there_are() {
+    let config = client::Config { goal: client::Goal::Describe, ..client::Config::new("d") };
+    let heard = cat(&[GREETING, &reply(8, 1, b""), &reply(9, ERR + 1, b""), &reply(10, 1, b"")]);
+    let (said, result) = ask(config.clone(), &[], &heard);
+    assert_eq!(result, Ok(()));
+    let context = |queries: &[u8]| cat(&[&[0, 0, 0, 1, b'd'], queries]);
+    let list = option(9, &context(&[0, 0, 0, 0]));
+    let set = option(10, &context(&cat(&[&[0, 0, 0, 1, 0, 0, 0, 15], b"base:allocation"])));
+    let info = option(6, &[0, 0, 0, 1, b'd', 0, 3, 0, 1, 0, 2, 0, 3]);
+    assert_eq!(said, cat(&[&[0, 0, 0, 3], &option(8, b""), &list, &set, &info]));
+    let endless = reply(9, 4, b"\0\0\0\0x:y").repeat(1025);
+    let (_, result) = ask(config, &[], &cat(&[GREETING, &reply(8, 1, b""), &endless]));
+    assert!(matches!(result, Err(client::ProtocolError::TooLarge { found: 1025, .. })));
+}
+
 #[test]
 fn a_client_names_what_is_wrong_with_a_server() {
     use client::ProtocolError as E;

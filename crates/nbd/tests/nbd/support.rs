@@ -144,7 +144,8 @@ impl ServerEnd {
                     }
                 }
                 extents.truncate(if request.one_extent() { 1 } else { usize::MAX });
-                replies.block_status(request.cookie, server::CONTEXT_ID_ALLOCATION, &extents, output);
+                let extents = extents.into_iter();
+                replies.block_status(request.cookie, server::CONTEXT_ID_ALLOCATION, extents, output);
             }
             _ => {
                 match request.command {
@@ -165,6 +166,7 @@ pub(crate) struct ClientEnd {
     pub(crate) operations: Vec<(client::Operation, Vec<u8>)>,
     pub(crate) export: Option<client::Export>,
     pub(crate) listed: Vec<(String, String)>,
+    pub(crate) contexts: Vec<String>,
     pub(crate) described: Option<client::Export>,
     pub(crate) data: BTreeMap<u64, Vec<(u64, u8)>>,
     pub(crate) extents: BTreeMap<u64, Vec<Extent>>,
@@ -181,6 +183,7 @@ impl ClientEnd {
             operations,
             export: None,
             listed: Vec::new(),
+            contexts: Vec::new(),
             described: None,
             data: BTreeMap::new(),
             extents: BTreeMap::new(),
@@ -203,6 +206,7 @@ impl ClientEnd {
                 client::Event::Progress => {}
                 client::Event::UpgradeTls => self.session.tls_established(&mut self.output),
                 client::Event::Listed { name, description } => self.listed.push((name, description)),
+                client::Event::Context { name } => self.contexts.push(name),
                 client::Event::Described(export) => self.described = Some(export),
                 client::Event::Ready(export) => {
                     self.export = Some(export);

@@ -1,9 +1,11 @@
 //! Bytes of a file or block device.
 
 use super::Image;
+use crate::extents::ExtentList;
 use crate::open_error::OpenError;
 use crate::pending::{EBUSY, EIO, ENOTSUP};
 use crate::request::{OriginError, OriginOperation};
+use forebay_nbd::wire::AllocationFlags;
 use forebay_ring::{Operation, carry_out};
 use forebay_units::ByteRange;
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock, fstatfs};
@@ -175,6 +177,40 @@ impl FileImage {
         }
     }
 
+    /// Where the file system has data, and where it has none. Of a device nothing is known.
+    ///
+    /// `lseek` moves the file's position, which nobody uses. What was written and is not on the disk yet is data to it.
+    fn extents(&self, range: ByteRange, one_extent: bool) -> io::Result<Vec<u8>> {
+        if self.is_device {
+            return Ok(ExtentList::allocated(range.length));
+        }
+        let mut list = ExtentList::new(range.length, one_extent);
+        let hole = AllocationFlags::HOLE.with(AllocationFlags::ZERO);
+        let mut at = range.offset;
+        loop {
+            let data = match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(at)) {
+                Ok(data) => data.min(range.end()),
+                // No data from here to the end; which may have come nearer.
+                Err(Errno::NXIO) => self.file.metadata()?.len().min(range.end()),
+                // The file system does not tell.
+                Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(ExtentList::allocated(range.length)),
+                Err(errno) => return Err(errno.into()),
+            };
+            if !list.push(data.saturating_sub(at), hole) {
+                return Ok(list.into_bytes());
+            }
+            let next = match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Hole(data)) {
+                Ok(next) => next,
+                Err(Errno::NXIO) => return Err(io::Error::from_raw_os_error(EIO)),
+                Err(errno) => return Err(errno.into()),
+            };
+            if next <= at || !list.push(next.saturating_sub(data), AllocationFlags::NONE) {
+                return Ok(list.into_bytes());
+            }
+            at = next;
+        }
+    }
+
     fn write_zeroes(&self, range: ByteRange) -> io::Result<()> {
         let mut at = range.offset;
         while at < range.end() {
@@ -258,6 +294,11 @@ impl Image for FileImage {
                 if !zeroed {
                     self.write_zeroes(range).map_err(|error| self.failed("zeroing of", range, &error))?;
                 }
+            }
+            OriginOperation::BlockStatus { one_extent, .. } => {
+                return self
+                    .extents(range, *one_extent)
+                    .map_err(|error| self.failed("block status of", range, &error));
             }
             OriginOperation::Flush => {}
         }

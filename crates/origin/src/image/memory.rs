@@ -1,8 +1,10 @@
 //! Bytes in memory, in chunks that exist once they are written.
 
 use super::Image;
+use crate::extents::ExtentList;
 use crate::request::{OriginError, OriginOperation};
-use forebay_units::Bytes;
+use forebay_nbd::wire::AllocationFlags;
+use forebay_units::{ByteRange, Bytes};
 use std::sync::{PoisonError, RwLock};
 
 const CHUNK_BYTES: u64 = 64 << 10;
@@ -73,6 +75,17 @@ impl MemoryImage {
         });
     }
 
+    /// Chunks that were never written, or were given back, are holes.
+    fn extents(&self, range: ByteRange, one_extent: bool) -> Vec<u8> {
+        let mut list = ExtentList::new(range.length, one_extent);
+        self.each_chunk(range.offset, range.length, |chunk, inside| {
+            let is_there = chunk.read().unwrap_or_else(PoisonError::into_inner).is_some();
+            let hole = AllocationFlags::HOLE.with(AllocationFlags::ZERO);
+            list.push(inside.len() as u64, AllocationFlags::NONE.with_if(!is_there, hole));
+        });
+        list.into_bytes()
+    }
+
     fn each_chunk(
         &self,
         offset: u64,
@@ -121,6 +134,9 @@ impl Image for MemoryImage {
             OriginOperation::Write { offset, data, .. } => self.write_at(*offset, data),
             OriginOperation::Trim { range, .. } | OriginOperation::WriteZeroes { range, .. } => {
                 self.zero(range.offset, range.length);
+            }
+            OriginOperation::BlockStatus { range, one_extent } => {
+                return Ok(self.extents(*range, *one_extent));
             }
             OriginOperation::Flush => {}
         }

@@ -54,7 +54,7 @@ pub(crate) trait Image: Send + Sync {
 pub(crate) fn wants_sync(operation: &OriginOperation) -> bool {
     match operation {
         OriginOperation::Flush => true,
-        OriginOperation::Read { .. } => false,
+        OriginOperation::Read { .. } | OriginOperation::BlockStatus { .. } => false,
         OriginOperation::Write { fua, .. }
         | OriginOperation::Trim { fua, .. }
         | OriginOperation::WriteZeroes { fua, .. } => *fua,

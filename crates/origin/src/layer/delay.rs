@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// How long requests are held back; everything is 0 by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DelayParameters {
-    /// Reads.
+    /// Reads, and questions about block status.
     pub read: Nanos,
     /// Writes, trims and zeroes.
     pub write: Nanos,
@@ -47,7 +47,7 @@ impl Delay {
 
     fn delay_of(&self, operation: &OriginOperation) -> Duration {
         let fixed = match operation {
-            OriginOperation::Read { .. } => self.parameters.read,
+            OriginOperation::Read { .. } | OriginOperation::BlockStatus { .. } => self.parameters.read,
             OriginOperation::Flush => self.parameters.flush,
             _ => self.parameters.write,
         };

@@ -19,7 +19,7 @@ pub struct ErrorParameters {
     pub probability: f64,
     /// The errno that they are answered with, 1 to 4,095; 5 (`EIO`) by default.
     pub errno: i32,
-    /// Reads match; true by default.
+    /// Reads match, and questions about block status; true by default.
     pub reads: bool,
     /// Writes, trims and zeroes match; true by default.
     pub writes: bool,
@@ -92,7 +92,9 @@ impl ErrorInjection {
         let parameters = &self.parameters;
         let in_range = || parameters.range.is_none_or(|range| range.overlaps(operation.range()));
         let matches = match operation {
-            OriginOperation::Read { .. } => parameters.reads && in_range(),
+            OriginOperation::Read { .. } | OriginOperation::BlockStatus { .. } => {
+                parameters.reads && in_range()
+            }
             OriginOperation::Flush => parameters.flushes,
             _ => parameters.writes && in_range(),
         };

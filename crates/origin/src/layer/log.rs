@@ -154,6 +154,7 @@ impl Origin for Log {
                 OriginOperation::Flush => "flush",
                 OriginOperation::Trim { .. } => "trim",
                 OriginOperation::WriteZeroes { .. } => "zero",
+                OriginOperation::BlockStatus { .. } => "status",
             },
             offset: range.offset,
             length: range.length,

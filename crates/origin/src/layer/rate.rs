@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 pub struct RateParameters {
     /// Requests per second, above 0; flushes count. `None`: no limit.
     pub requests_per_second: Option<f64>,
-    /// Bytes per second, above 0; trims and zeroes count as no bytes. `None`: no limit.
+    /// Bytes per second, above 0; only reads and writes count. `None`: no limit.
     pub bytes_per_second: Option<f64>,
     /// How much unused allowance is kept, as the time in which it collects; 100 ms by default (ours), at most 1 h.
     pub burst: Nanos,

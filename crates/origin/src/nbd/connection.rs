@@ -9,6 +9,7 @@
 use super::Shared;
 use super::job::{Job, Step};
 use super::stream::{Connected, RECEIVE_BYTES, Stream};
+use crate::extents::ExtentList;
 use crate::pending::{EINVAL, EIO, EPERM};
 use crate::pool::locked;
 use crate::request::OriginOperation;
@@ -33,6 +34,8 @@ struct Sent {
     bytes: u64,
     /// What came of a read.
     buffer: Vec<u8>,
+    /// What came of a block status.
+    extents: ExtentList,
     at: Instant,
 }
 
@@ -288,8 +291,12 @@ impl Connection {
         } else {
             Vec::new()
         };
+        let extents = match job.operation {
+            OriginOperation::BlockStatus { range, one_extent } => ExtentList::new(range.length, one_extent),
+            _ => ExtentList::new(0, true),
+        };
         job.pending.begin();
-        conversation.sent.insert(cookie, Sent { job, bytes, buffer, at: Instant::now() });
+        conversation.sent.insert(cookie, Sent { job, bytes, buffer, extents, at: Instant::now() });
         None
     }
 
@@ -350,7 +357,7 @@ impl Connection {
     fn conclude(&self, shared: &Shared, ended: Vec<Ended>) {
         for end in ended {
             match end {
-                Ended::Nothing(job) => job.pending.complete(Ok(Vec::new())),
+                Ended::Nothing(job) => job.nothing(),
                 Ended::Refused(job, error) => {
                     let errno = match error {
                         SubmitError::ReadOnly => EPERM,
@@ -366,9 +373,12 @@ impl Connection {
     }
 
     fn finish(&self, shared: &Shared, sent: Sent, reply: Result<(), ReplyError>) {
-        let Sent { mut job, bytes, buffer, .. } = sent;
+        let Sent { mut job, bytes, buffer, extents, .. } = sent;
         if let Err(error) = reply {
             return job.fail(error.code.to_linux().0, &error.to_string());
+        }
+        if matches!(job.operation, OriginOperation::BlockStatus { .. }) {
+            return job.pending.complete(Ok(extents.into_bytes()));
         }
         if job.is_flush() {
             shared.flushed_through.fetch_max(job.covers, Ordering::SeqCst);
@@ -401,6 +411,13 @@ fn parse(conversation: &mut Conversation, ended: &mut Vec<Ended>) -> Result<(), 
                     // The session has checked that the bytes lie inside the request.
                     let start = (offset - request.job.operation.range().offset) as usize;
                     place(&mut request.buffer, start, bytes);
+                }
+            }
+            Event::Extents { cookie, extents } => {
+                if let Some(request) = sent.get_mut(&cookie) {
+                    for extent in extents {
+                        request.extents.push(extent.length.into(), extent.flags);
+                    }
                 }
             }
             Event::Done { cookie, result } => {

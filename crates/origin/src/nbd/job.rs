@@ -1,5 +1,6 @@
 //! A request on its way to an NBD server, which may take several of the protocol's requests.
 
+use crate::extents::ExtentList;
 use crate::pending::{EIO, Pending};
 use crate::request::{OriginError, OriginOperation};
 use forebay_nbd::client::{Export, Operation};
@@ -8,7 +9,7 @@ use std::time::Instant;
 
 /// Zeroes are written in pieces of this size where the server offers no command for them.
 const ZEROES_BYTES: u64 = 1 << 20;
-/// Longest trim or zeroing in one request: the protocol's length has 32 bits; a multiple of every smallest block.
+/// Longest trim, zeroing or block status in one request: the protocol's length has 32 bits; a multiple of every smallest block.
 const RANGE_BYTES_MAX: u64 = 1 << 31;
 
 pub(super) struct Job {
@@ -20,7 +21,7 @@ pub(super) struct Job {
     done: u64,
     /// All bytes are done, and a flush stands in for the FUA that the server does not offer.
     flushing: bool,
-    /// How often a connection was lost under it (reads only).
+    /// How often a connection was lost under it (only of what may be sent again).
     pub(super) losses: u32,
     /// Writes acknowledged when the flush was sent.
     pub(super) covers: u64,
@@ -96,6 +97,11 @@ impl Job {
                 let zeroes = left.min(ZEROES_BYTES).min(u64::from(export.block_sizes.max));
                 Step::Send { operation: Operation::Write { offset, length: zeroes as u32, fua }, zeroes }
             }
+            OriginOperation::BlockStatus { .. } if !export.block_status => Step::Nothing,
+            OriginOperation::BlockStatus { one_extent, .. } => {
+                let length = left.min(RANGE_BYTES_MAX) as u32;
+                send(Operation::BlockStatus { offset, length, one_extent: *one_extent })
+            }
             OriginOperation::Flush => unreachable!("flushes are handled above"),
         }
     }
@@ -127,9 +133,19 @@ impl Job {
             OriginOperation::Flush => "flush",
             OriginOperation::Trim { .. } => "trim",
             OriginOperation::WriteZeroes { .. } => "zeroing",
+            OriginOperation::BlockStatus { .. } => "block status",
         };
         let range = self.operation.range();
         format!("{name} of {}+{}: {what}", range.offset, range.length)
+    }
+
+    /// There was nothing to send: a server that cannot say what is allocated leaves all of it so.
+    pub(super) fn nothing(self) {
+        let answer = match self.operation {
+            OriginOperation::BlockStatus { range, .. } => ExtentList::allocated(range.length),
+            _ => Vec::new(),
+        };
+        self.pending.complete(Ok(answer));
     }
 
     /// It will not be sent (any further).

@@ -6,7 +6,6 @@ use super::job::Job;
 use super::stream::{Connected, connect};
 use crate::pending::EIO;
 use crate::pool::locked;
-use crate::request::OriginOperation;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -14,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// How often a lane looks for requests that have waited too long; more often where that is soon.
 const TICK: Duration = Duration::from_millis(500);
-/// A read is sent at most so many times (ours).
+/// A read, or a question about block status, is sent at most so many times (ours).
 const READ_SENDS_MAX: u32 = 3;
 
 /// Runs a lane until the origin closes or fails. `first` is the connection that the origin was opened with.
@@ -172,13 +171,13 @@ fn stay(shared: &Shared, index: usize, connection: &Connection) -> Vec<(Job, Ins
     decide(shared, in_flight.into_iter(), &reason)
 }
 
-/// What becomes of requests that were in flight on a lost connection: only reads are sent again.
+/// What becomes of requests that were in flight on a lost connection: only what changes nothing is sent again.
 fn decide(shared: &Shared, jobs: impl DoubleEndedIterator<Item = Job>, reason: &str) -> Vec<(Job, Instant)> {
     let mut held = Vec::new();
     let mut again = Vec::new();
     let over = locked(&shared.queue).over();
     for mut job in jobs {
-        if matches!(job.operation, OriginOperation::Read { .. }) {
+        if job.operation.only_looks() {
             job.losses += 1;
             if job.losses >= READ_SENDS_MAX || over {
                 job.unreachable(reason);

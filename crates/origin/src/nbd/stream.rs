@@ -239,7 +239,7 @@ pub(super) fn connect(
     stream.set_timeouts(timeout, timeout).map_err(broken)?;
     let mut deadline = Instant::now() + timeout;
     let tls = if secured.is_some() { TlsPolicy::Required } else { TlsPolicy::Off };
-    let config = Config { tls, block_status: false, requests_max, ..Config::new(uri.export.clone()) };
+    let config = Config { tls, requests_max, ..Config::new(uri.export.clone()) };
     let mut session = Session::new(config);
     let mut received = Vec::new();
     let mut chunk = vec![0; 16 << 10];

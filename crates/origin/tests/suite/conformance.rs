@@ -1,6 +1,6 @@
 //! What every origin must do, run on each of them and on stacks of layers.
 
-use super::support::{Collector, OnRing, errno, read, run, submit, write};
+use super::support::{Collector, OnRing, errno, extents, read, run, status, submit, write};
 use forebay_devmodel::{DiskGroupParameters, DiskParameters};
 use forebay_origin::layer::{
     Delay, DelayParameters, ErrorInjection, ErrorParameters, Log, LogParameters, Rate, RateParameters,
@@ -20,6 +20,7 @@ pub(crate) const SIZE: u64 = (1 << 20) + 777;
 /// Runs the whole suite; `make` gives a fresh origin of [`SIZE`] zeroes each time.
 pub(crate) fn conform(make: &dyn Fn() -> Arc<dyn Origin>) {
     reads_return_what_was_written(&*make());
+    extents_are_true(&*make());
     the_ends_are_where_they_should_be(&*make());
     fast_zeroes_are_there_or_refused(&*make());
     concurrent_requests_complete_once(&make());
@@ -63,6 +64,40 @@ fn reads_return_what_was_written(origin: &dyn Origin) {
     assert!(run(origin, read(0, SIZE)).unwrap() == model);
     let statistics = origin.statistics();
     assert_eq!((statistics.requests, statistics.errors, statistics.in_flight), (301, 0, 0));
+}
+
+/// What is said to read as zeroes does, at every moment; and the whole range can be asked about, piece by piece.
+fn extents_are_true(origin: &dyn Origin) {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(2);
+    let mut model = vec![0u8; SIZE as usize];
+    for step in 0..60u32 {
+        let offset = random.random_range(0..SIZE);
+        let length = random.random_range(1..=(SIZE - offset).min(200_000));
+        let range = ByteRange::new(offset, length);
+        let (byte, operation) = match random.random_range(0..4) {
+            0 => (0, OriginOperation::Trim { range, fua: false }),
+            1 => {
+                (0, OriginOperation::WriteZeroes { range, may_trim: step % 2 == 0, fua: false, fast: false })
+            }
+            _ => (7, OriginOperation::Write { offset, data: vec![7; length as usize], fua: false }),
+        };
+        model[offset as usize..range.end() as usize].fill(byte);
+        run(origin, operation).unwrap();
+        let (mut at, end) = (random.random_range(0..SIZE), SIZE);
+        let one_extent = step % 3 == 0;
+        while at < end {
+            let range = ByteRange::new(at, end - at);
+            let described = extents(run(origin, OriginOperation::BlockStatus { range, one_extent }));
+            assert!(!one_extent || described.len() == 1);
+            for (length, flags) in described {
+                assert!(length > 0 && at + length <= end && flags <= 3, "{length} at {at}: {flags}");
+                let bytes = &model[at as usize..(at + length) as usize];
+                assert!(flags & 2 == 0 || bytes.iter().all(|byte| *byte == 0), "{at}+{length} holds data");
+                at += length;
+            }
+        }
+    }
+    assert_eq!(errno(&run(origin, status(SIZE - 1, 2))), Some(22));
 }
 
 fn the_ends_are_where_they_should_be(origin: &dyn Origin) {

@@ -461,7 +461,7 @@ fn random_losses_never_double_a_write_and_never_lose_an_acknowledged_one() {
 }
 
 /// Whether a program is there. Its absence is said aloud, and is a failure where the environment says `CI=true`.
-fn installed(program: &str) -> bool {
+pub(crate) fn installed(program: &str) -> bool {
     let found = std::process::Command::new(program).arg("--version").output().is_ok();
     if !found {
         println!("skipped: {program} not installed");
@@ -471,14 +471,17 @@ fn installed(program: &str) -> bool {
 }
 
 /// A real server in a child process, ended with its owner.
-struct Peer {
+pub(crate) struct Peer {
     child: std::process::Child,
-    socket: std::path::PathBuf,
+    pub(crate) socket: std::path::PathBuf,
     _directory: tempfile::TempDir,
 }
 
 impl Peer {
-    fn start(program: &str, arguments: impl Fn(&std::path::Path, &std::path::Path) -> Vec<String>) -> Peer {
+    pub(crate) fn start(
+        program: &str,
+        arguments: impl Fn(&std::path::Path, &std::path::Path) -> Vec<String>,
+    ) -> Peer {
         let directory = tempfile::tempdir().unwrap();
         let (socket, image) = (directory.path().join("socket"), directory.path().join("image"));
         std::fs::File::create(&image).unwrap().set_len(SIZE - SIZE % 512).unwrap();
@@ -526,7 +529,7 @@ impl Drop for Peer {
     }
 }
 
-fn text(path: &std::path::Path) -> String {
+pub(crate) fn text(path: &std::path::Path) -> String {
     path.to_str().unwrap().to_owned()
 }
 

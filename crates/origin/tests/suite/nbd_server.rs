@@ -1,9 +1,11 @@
 //! A small NBD server in the test's own process that can be told to misbehave.
 
 use forebay_nbd::ExportInfo;
+use forebay_nbd::server::CONTEXT_ID_ALLOCATION;
 use forebay_nbd::server::{Config, Event, Payload, Request, Session};
+use forebay_nbd::wire::Extents;
 use forebay_nbd::wire::{Command, ErrorCode};
-use forebay_origin::MemoryImage;
+use forebay_origin::{MemoryImage, MemoryOrigin, OriginOperation};
 use forebay_units::Bytes;
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -31,7 +33,7 @@ pub(crate) enum Action {
 type Script = Box<dyn Fn(&Request) -> Action + Send + Sync>;
 
 struct Inner {
-    image: MemoryImage,
+    image: Arc<MemoryImage>,
     export: Mutex<ExportInfo>,
     script: Mutex<Script>,
     refuses: AtomicBool,
@@ -53,7 +55,13 @@ pub(crate) struct Server {
 
 /// An export named `disk` with everything that the server can do.
 pub(crate) fn export(size: u64) -> ExportInfo {
-    ExportInfo { trim: true, write_zeroes: true, multi_conn: true, ..ExportInfo::new("disk", size) }
+    ExportInfo {
+        trim: true,
+        write_zeroes: true,
+        multi_conn: true,
+        block_status: true,
+        ..ExportInfo::new("disk", size)
+    }
 }
 
 impl Server {
@@ -62,7 +70,7 @@ impl Server {
         let path = directory.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
         let inner = Arc::new(Inner {
-            image: MemoryImage::new(Bytes(export.size_bytes)),
+            image: Arc::new(MemoryImage::new(Bytes(export.size_bytes))),
             export: Mutex::new(export),
             script: Mutex::new(Box::new(|_| Action::Serve)),
             refuses: AtomicBool::new(false),
@@ -223,6 +231,18 @@ impl Inner {
                 self.image.read_at(range.offset, &mut bytes);
                 output.extend_from_slice(&bytes);
                 return;
+            }
+            Command::BlockStatus => {
+                let status = OriginOperation::BlockStatus { range, one_extent: request.one_extent() };
+                let origin = MemoryOrigin::new(Arc::clone(&self.image));
+                let extents = super::support::run(&origin, status).unwrap();
+                let extents = Extents::new(&extents);
+                return session.replies().block_status(
+                    request.cookie,
+                    CONTEXT_ID_ALLOCATION,
+                    extents,
+                    output,
+                );
             }
             Command::Write => self.image.write_at(range.offset, data),
             Command::Trim | Command::WriteZeroes => self.image.zero(range.offset, range.length),

@@ -1,5 +1,6 @@
 //! A sink that remembers every completion, and small helpers around it.
 
+use forebay_nbd::wire::Extents;
 use forebay_origin::{
     CompletionSink, Origin, OriginCompletion, OriginError, OriginOperation, OriginRequest, OriginRequestId,
 };
@@ -74,6 +75,17 @@ pub(crate) fn submit(origin: &dyn Origin, id: u64, operation: OriginOperation, c
 
 pub(crate) fn read(offset: u64, length: u64) -> OriginOperation {
     OriginOperation::Read { range: ByteRange::new(offset, length) }
+}
+
+pub(crate) fn status(offset: u64, length: u64) -> OriginOperation {
+    OriginOperation::BlockStatus { range: ByteRange::new(offset, length), one_extent: false }
+}
+
+/// The extents of a block status as (bytes, flags).
+pub(crate) fn extents(outcome: Outcome) -> Vec<(u64, u32)> {
+    let bytes = outcome.unwrap();
+    assert!(!bytes.is_empty() && bytes.len().is_multiple_of(8));
+    Extents::new(&bytes).map(|extent| (extent.length.into(), extent.flags.0)).collect()
 }
 
 pub(crate) fn write(offset: u64, data: &[u8]) -> OriginOperation {

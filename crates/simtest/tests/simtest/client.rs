@@ -13,6 +13,8 @@ pub(crate) struct Asked {
     pub(crate) version: u64,
     /// Bytes of a read.
     pub(crate) data: Vec<u8>,
+    /// Extents of a block status: bytes, and whether they read as zeroes.
+    pub(crate) extents: Vec<(u64, bool)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -95,7 +95,7 @@ impl World {
         let range = request.request.operation.range();
         let context = String::new;
         let result = match request.fate {
-            Fate::Done => Ok(std::mem::take(&mut request.data)),
+            Fate::Done => Ok(self.volumes[index].origin.answer(&mut request)),
             Fate::Fails { errno } => Err(OriginError::Failed { errno, context: context() }),
             Fate::Unreachable => Err(OriginError::Unreachable { context: context() }),
             Fate::Lost => Err(OriginError::OutcomeUnknown { context: context() }),

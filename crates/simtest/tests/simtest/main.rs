@@ -91,6 +91,7 @@ fn every_seed_keeps_the_promises() {
         all.saved += course.saved;
         all.recovered += course.recovered;
         all.crashes += course.crashes;
+        all.zeroes += course.zeroes;
     }
     let seconds = start.elapsed().as_secs_f64();
     println!(
@@ -107,6 +108,7 @@ fn every_seed_keeps_the_promises() {
                 && all.corrupt > seeds / 20
                 && all.recovered > seeds / 4
                 && all.crashes > seeds / 20
+                && all.zeroes > seeds
         );
     }
 }

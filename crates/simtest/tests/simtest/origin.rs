@@ -5,7 +5,8 @@
 
 use crate::history::{History, cell_bytes, version_in};
 use forebay_appliance::service::SlabKey;
-use forebay_origin::{OriginOperation, OriginRequest, OriginTraits};
+use forebay_nbd::wire::AllocationFlags;
+use forebay_origin::{ExtentList, OriginOperation, OriginRequest, OriginTraits};
 use forebay_units::ByteRange;
 use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -122,11 +123,14 @@ impl SimOrigin {
         let range = request.operation.range();
         assert!(range.end() <= self.traits.size_bytes, "{range:?} ends behind the origin");
         assert!(
-            range.length <= u64::from(self.traits.request_bytes_max),
+            range.length <= u64::from(self.traits.request_bytes_max)
+                || matches!(request.operation, OriginOperation::BlockStatus { .. }),
             "{range:?} is longer than the origin accepts"
         );
         let (data, version) = match &request.operation {
             OriginOperation::Read { .. } => (vec![0xee; range.length as usize], 0),
+            // A byte per cell, until it is answered.
+            OriginOperation::BlockStatus { .. } => (vec![0xee; (range.length / self.cell) as usize], 0),
             OriginOperation::Write { data, .. } => {
                 (Vec::new(), version_in(&data[..self.cell as usize], range.offset / self.cell))
             }
@@ -170,6 +174,11 @@ impl SimOrigin {
                     request.data[span].copy_from_slice(&bytes);
                     continue;
                 }
+                OriginOperation::BlockStatus { .. } => {
+                    let is_zero = self.live[cell as usize] == 0;
+                    request.data[(cell - offset / cell_bytes_count) as usize] = if is_zero { 3 } else { 0 };
+                    continue;
+                }
                 OriginOperation::Write { data, .. } => version_in(&data[span], cell),
                 OriginOperation::Trim { .. } => request.version,
                 OriginOperation::WriteZeroes { .. } => 0,
@@ -179,6 +188,17 @@ impl SimOrigin {
             self.applied.insert((cell, version));
             self.unflushed[cell as usize].push(Applied { version, serial });
         }
+    }
+
+    /// What is answered to a request that succeeded.
+    pub(crate) fn answer(&self, request: &mut AtOrigin) -> Vec<u8> {
+        let data = std::mem::take(&mut request.data);
+        let OriginOperation::BlockStatus { range, one_extent } = request.request.operation else {
+            return data;
+        };
+        let mut list = ExtentList::new(range.length, one_extent);
+        data.iter().all(|flags| list.push(self.cell, AllocationFlags(u32::from(*flags))));
+        list.into_bytes()
     }
 
     /// The request succeeded: what it promised holds from here on.

@@ -5,7 +5,7 @@ use crate::history::{cell_bytes, version_in};
 use crate::network::{Connection, Pipe, ServerEnd};
 use crate::world::{Event, NO_VERSION, Volume, World, note};
 use forebay_nbd::client::{Config, Event as ClientEvent, Operation, ReplyError, Session};
-use forebay_nbd::wire::ErrorCode;
+use forebay_nbd::wire::{AllocationFlags, ErrorCode};
 use forebay_units::ByteRange;
 use rand::Rng;
 
@@ -13,7 +13,7 @@ impl World {
     /// A client does its next thing.
     pub(crate) fn think(&mut self, index: usize) {
         self.clients[index].is_scheduled = false;
-        if self.is_ending && !self.is_last_look && self.clients[index].connection.is_none() {
+        if self.is_ending && self.last_look.is_none() && self.clients[index].connection.is_none() {
             return;
         }
         if self.budget == 0 && self.clients[index].connection.is_none() {
@@ -24,11 +24,11 @@ impl World {
         if !client.is_ready || client.is_leaving {
             return;
         }
-        if self.is_last_look {
+        if let Some(kind) = self.last_look {
             if self.budget > 0 {
                 self.budget = 0;
                 let size = self.volumes[self.clients[index].volume].origin.traits.size_bytes;
-                self.ask(index, AskedKind::Read, ByteRange::new(0, size));
+                self.ask(index, kind, ByteRange::new(0, size));
             }
             return;
         }
@@ -92,14 +92,14 @@ impl World {
         let length = self.random.random_range(1..=longest).min(cells - first);
         let range = ByteRange::new(first * cell, length * cell);
         let kind = match self.random.random_range(0..100) {
-            0..50 => AskedKind::Read,
-            50..83 => AskedKind::Write,
-            83..87 => AskedKind::Trim,
-            87..91 if (first..first + length).all(|cell| !self.volumes[volume].zeroed.contains(&cell)) => {
+            0..48 => AskedKind::Read,
+            48..79 => AskedKind::Write,
+            79..83 => AskedKind::Trim,
+            83..88 if (first..first + length).all(|cell| !self.volumes[volume].zeroed.contains(&cell)) => {
                 AskedKind::WriteZeroes
             }
-            87..95 => AskedKind::Flush,
-            95..98 => AskedKind::Cache,
+            83..92 => AskedKind::Flush,
+            92..95 => AskedKind::Cache,
             _ => AskedKind::BlockStatus,
         };
         (kind, range)
@@ -133,7 +133,7 @@ impl World {
             AskedKind::Flush => Operation::Flush,
             AskedKind::Cache => Operation::Cache { offset, length },
             AskedKind::BlockStatus if session.export().is_some_and(|export| export.block_status) => {
-                Operation::BlockStatus { offset, length, one_extent: flag }
+                Operation::BlockStatus { offset, length, one_extent: flag && self.last_look.is_none() }
             }
             AskedKind::BlockStatus => return,
         };
@@ -154,7 +154,8 @@ impl World {
         }
         client.outbox.extend(output);
         let data = if kind == AskedKind::Read { vec![0xdd; range.length as usize] } else { Vec::new() };
-        client.asked.insert(cookie, Asked { started, kind, range, version, data });
+        let extents = Vec::new();
+        client.asked.insert(cookie, Asked { started, kind, range, version, data, extents });
         self.course.requests += 1;
         note!(self, "client {index} asks {cookie}: {operation:?} of volume {volume}, version {version}");
         self.empty_outbox(index);
@@ -275,7 +276,12 @@ impl World {
                     let at = (range.offset - asked.range.offset) as usize;
                     asked.data[at..at + range.length as usize].fill(0);
                 }
-                ClientEvent::Extents { .. } => {}
+                ClientEvent::Extents { cookie, extents } => {
+                    let asked = client.asked.get_mut(&cookie).expect("the session knows its cookies");
+                    let zero = AllocationFlags::ZERO;
+                    let told = extents.map(|extent| (extent.length.into(), extent.flags.contains(zero)));
+                    asked.extents.extend(told);
+                }
                 ClientEvent::Done { cookie, result } => self.answered(index, cookie, result),
                 event => panic!("client {index} is told {event:?}"),
             }
@@ -349,13 +355,37 @@ impl World {
                 );
                 history.flushed(asked.started);
             }
-            AskedKind::Trim | AskedKind::Cache | AskedKind::BlockStatus => {}
+            AskedKind::BlockStatus => {
+                // "Reads as zeroes" is judged as a read of zeroes would be. When nothing goes on, everything is told.
+                let is_last_look = self.last_look.is_some();
+                let mut at = asked.range.offset;
+                for (length, is_zero) in &asked.extents {
+                    let told = ByteRange::new(at, *length);
+                    at = told.end();
+                    assert!(at <= asked.range.end(), "extents pass the end of {:?}", asked.range);
+                    for cell in origin.cells(told) {
+                        if *is_zero {
+                            self.course.zeroes += 1;
+                            history.read(cell, 0, asked.started, now);
+                        }
+                        assert!(
+                            !is_last_look || *is_zero == (origin.held(cell) == 0),
+                            "cell {cell} is said to be zero: {is_zero}, and the origin holds version {}",
+                            origin.held(cell)
+                        );
+                    }
+                }
+                assert!(
+                    !is_last_look || at == asked.range.end(),
+                    "a volume at rest is not described as a whole"
+                );
+            }
+            AskedKind::Trim | AskedKind::Cache => {}
         }
     }
 
     /// An error must be one that the origin made while the request was under way, or the end of the volume.
     fn judge_error(&mut self, volume: usize, asked: &Asked, error: &ReplyError, now: u64) {
-        assert_ne!(asked.kind, AskedKind::BlockStatus);
         let Volume { origin, history, failures, doubts, drained_at, block, limits, .. } =
             &mut self.volumes[volume];
         if asked.kind.changes_content() && asked.version != NO_VERSION {

@@ -1,6 +1,6 @@
 //! The world of one run: events in the order of a virtual clock, everything drawn from one seed.
 
-use crate::client::{Asked, Client};
+use crate::client::{Asked, AskedKind, Client};
 use crate::disturbance::Answers;
 use crate::flash::SimFlash;
 use crate::history::History;
@@ -137,6 +137,8 @@ pub(crate) struct Course {
     pub(crate) saved: u64,
     pub(crate) recovered: u64,
     pub(crate) crashes: u64,
+    /// Cells that were said to read as zeroes.
+    pub(crate) zeroes: u64,
     pub(crate) digest: u64,
 }
 
@@ -162,8 +164,8 @@ pub(crate) struct World {
     pub(crate) budget: u64,
     /// Everything comes to an end: no new requests, no faults.
     pub(crate) is_ending: bool,
-    /// Only whole reads are asked.
-    pub(crate) is_last_look: bool,
+    /// Only this is asked, of the whole volume.
+    pub(crate) last_look: Option<AskedKind>,
     pub(crate) course: Course,
     /// Who waits to be told what is cached of a volume.
     pub(crate) listeners: Vec<(usize, Receiver<ListingPiece>)>,
@@ -207,7 +209,7 @@ impl World {
             next_version: 1000,
             budget: 0,
             is_ending: false,
-            is_last_look: false,
+            last_look: None,
             course: Course::default(),
             log: with_log.then(Vec::new),
         };
@@ -455,15 +457,15 @@ impl World {
         (0..self.volumes.len()).for_each(|volume| self.settle(volume));
     }
 
-    /// Everything is read twice through the daemon, and once behind its back.
+    /// Everything is read twice through the daemon, and once behind its back; and described.
     fn last_look(&mut self) {
-        self.is_last_look = true;
         for volume in 0..self.volumes.len() {
             if !self.clients.iter().any(|client| client.volume == volume) {
                 continue;
             }
             let index = self.clients.iter().position(|client| client.volume == volume).expect("looked up");
-            for _ in 0..2 {
+            for kind in [AskedKind::Read, AskedKind::Read, AskedKind::BlockStatus] {
+                self.last_look = Some(kind);
                 self.budget = 1;
                 self.think_soon(index);
                 while self.step() {}

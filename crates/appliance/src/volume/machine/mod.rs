@@ -1,10 +1,11 @@
 //! The machine of one volume: what happens to every request, without I/O, clock or threads.
 //!
-//! This file holds its state and both its edges, to clients and to the origin; `reading`, `changing`, `flashing` and `commanding` hold what
-//! happens in between.
+//! This file holds its state and both its edges, to clients and to the origin; `reading`, `changing`, `describing`, `flashing` and `commanding` hold
+//! what happens in between.
 
 mod changing;
 mod commanding;
+mod describing;
 mod flashing;
 mod reading;
 
@@ -82,6 +83,11 @@ enum Kind {
     Flush {
         tag: RequestTag,
     },
+    Status {
+        tag: RequestTag,
+        range: ByteRange,
+        one_extent: bool,
+    },
     /// The flush before a volume with flash is stopped.
     LastFlush,
     /// A segment on its way to flash.
@@ -104,7 +110,7 @@ impl Kind {
         match self {
             Kind::Fill(fill) => fill.is_flash(),
             Kind::Demotion { .. } => true,
-            Kind::Part(_) | Kind::Flush { .. } | Kind::LastFlush => false,
+            Kind::Part(_) | Kind::Flush { .. } | Kind::Status { .. } | Kind::LastFlush => false,
         }
     }
 }
@@ -134,7 +140,9 @@ pub struct VolumeMachine {
     /// A flush failed: the origin may have lost what was acknowledged, and flash is not kept.
     flush_failed: bool,
     last_flush: LastFlush,
+    /// Flushes and questions about block status in flight.
     flushes: usize,
+    statuses: usize,
     doubt: RangeSet,
     loads: Loads,
     /// First come, first served; bounded by the callers that wait for them.
@@ -191,6 +199,7 @@ impl VolumeMachine {
             flush_failed: false,
             last_flush: LastFlush::NotAsked,
             flushes: 0,
+            statuses: 0,
             doubt: RangeSet::default(),
             loads: Loads::new(),
             listings: VecDeque::new(),
@@ -219,7 +228,8 @@ impl VolumeMachine {
 
     /// Client requests in flight.
     pub fn requests_in_flight(&self) -> usize {
-        self.reads.reads.len() + self.writes.writes.len() + self.flushes + self.loads.asked.len()
+        let looking = self.reads.reads.len() + self.loads.asked.len() + self.statuses;
+        looking + self.writes.writes.len() + self.flushes
     }
 
     /// Whether nothing is in flight, warm-up included; of a volume that drains, nothing is left to write to flash either.
@@ -273,6 +283,10 @@ impl VolumeMachine {
             ClientOperation::Cache { range } => {
                 counters.cache_requests += 1;
                 self.load(tag, range);
+            }
+            ClientOperation::BlockStatus { range, one_extent } => {
+                counters.status_requests += 1;
+                self.describe(tag, range, one_extent);
             }
         }
     }
@@ -345,6 +359,9 @@ impl VolumeMachine {
                     part.operation.take().expect("a part is submitted once")
                 }
                 Kind::Flush { .. } | Kind::LastFlush => OriginOperation::Flush,
+                Kind::Status { range, one_extent, .. } => {
+                    OriginOperation::BlockStatus { range: *range, one_extent: *one_extent }
+                }
                 Kind::Demotion { .. } => unreachable!("the origin gets no segments"),
             };
             self.at_origin += 1;
@@ -359,7 +376,7 @@ impl VolumeMachine {
         let submitted = self.in_flight.get(key).is_some_and(|entry| match &entry.kind {
             Kind::Fill(fill) => fill.submitted,
             Kind::Part(part) => part.operation.is_none(),
-            Kind::Flush { .. } | Kind::LastFlush | Kind::Demotion { .. } => true,
+            Kind::Flush { .. } | Kind::Status { .. } | Kind::LastFlush | Kind::Demotion { .. } => true,
         });
         if !submitted {
             tracing::error!(
@@ -384,6 +401,9 @@ impl VolumeMachine {
                 self.flush_failed |= completion.result.is_err();
                 let result = completion.result.map(|_| Vec::new()).map_err(|error| Errno(error.errno()));
                 self.reply(Reply { tag, result });
+            }
+            Kind::Status { tag, range, one_extent } => {
+                self.status_ended(tag, range, one_extent, completion.result);
             }
             Kind::LastFlush => {
                 self.flush_failed |= completion.result.is_err();

@@ -200,9 +200,11 @@ impl Origin for Recorder {
     }
 
     fn submit(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
-        if !self.shared.is_on.load(Ordering::Acquire) {
+        let Some(operation) =
+            operation(&request.operation).filter(|_| self.shared.is_on.load(Ordering::Acquire))
+        else {
             return self.inner.submit(request, sink);
-        }
+        };
         let begun = *self.shared.begun.get_or_init(Instant::now);
         let range = request.operation.range();
         let mut record = Request {
@@ -211,7 +213,7 @@ impl Origin for Recorder {
             length: range.length,
             latency: Nanos::MAX,
             volume: VolumeIndex(0),
-            operation: operation(&request.operation),
+            operation,
         };
         let mut queue = self.shared.queue.lock().expect("nobody panics with the queue");
         let came = Instant::now();
@@ -243,16 +245,17 @@ impl Origin for Recorder {
     }
 }
 
-/// What the trace format calls an operation.
-fn operation(operation: &OriginOperation) -> Operation {
-    match operation {
+/// What the trace format calls an operation; a question about block status moves no data, and is none of a trace's.
+fn operation(operation: &OriginOperation) -> Option<Operation> {
+    Some(match operation {
         OriginOperation::Read { .. } => Operation::Read,
         OriginOperation::Write { .. } | OriginOperation::WriteZeroes { may_trim: false, .. } => {
             Operation::Write
         }
         OriginOperation::Trim { .. } | OriginOperation::WriteZeroes { .. } => Operation::Discard,
         OriginOperation::Flush => Operation::Flush,
-    }
+        OriginOperation::BlockStatus { .. } => return None,
+    })
 }
 
 /// Passes a completion on and records its latency.
@@ -320,6 +323,8 @@ mod tests {
         submit(2, OriginOperation::Write { offset: 4096, data: vec![7; 8192], fua: true });
         submit(3, read(4096));
         submit(4, OriginOperation::Flush);
+        let range = ByteRange::new(0, 512);
+        submit(40, OriginOperation::BlockStatus { range, one_extent: false });
         submit(5, OriginOperation::Trim { range: ByteRange::new(0, 4096), fua: false });
         submit(
             6,
@@ -334,7 +339,10 @@ mod tests {
         submit(7, read(512));
         assert!(!recording.has_failed());
         let recorded = recording.finish().unwrap();
-        assert_eq!(answers.try_iter().map(|answer| answer.id.0).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(
+            answers.try_iter().map(|answer| answer.id.0).collect::<Vec<_>>(),
+            [1, 2, 3, 4, 40, 5, 6, 7]
+        );
         assert_eq!(
             (recorded.requests, recorded.dropped, recorded.without_latency, recorded.errors),
             (5, 0, 0, 0)
