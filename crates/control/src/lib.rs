@@ -19,6 +19,7 @@ pub mod host;
 pub mod interference;
 pub mod inventory;
 pub mod model_law;
+pub mod needs;
 pub mod objective;
 pub mod observation;
 pub mod performance;

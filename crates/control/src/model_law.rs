@@ -56,7 +56,7 @@ pub struct ModelInput<'a> {
     pub grows: u32,
     /// How often shrinks have followed one another without growth between: their steps become longer.
     pub shrinks: u32,
-    /// Intervals since the last change.
+    /// Windows since the last change.
     pub age: usize,
     /// The last increment is still filling.
     pub filling: bool,

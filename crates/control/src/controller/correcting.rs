@@ -8,6 +8,7 @@ use crate::decision::{DecisionKind, Fact};
 use crate::feedback::{Correction, FeedbackInput, HoldReason, Law, correct};
 use crate::inventory::VolumeId;
 use crate::model_law::{Flood, Goal, ModelInput, correct_by_model};
+use crate::needs::Seen;
 use crate::performance::OVERLOADED;
 use crate::removal::RemovalInput;
 use crate::sizing::smallest;
@@ -26,6 +27,10 @@ const VAIN_SPAN: f64 = 4.0;
 const VAIN_MAX: u32 = 5;
 /// What is off by more waits for something, whatever the servers say: writes that overlap wait for one another.
 const FAR_ERROR: f64 = 10.0;
+/// What misses by more than so many deviations, at least and at most so much of the bound, is no noise (ours).
+const FAR_DEVIATIONS: f64 = 4.0;
+const FAR_MIN: f64 = 0.5;
+const FAR_MAX: f64 = 1.0;
 /// Steps between two questions whether a partition is still needed (ours).
 const REMOVAL_EVERY: u64 = 4;
 
@@ -113,6 +118,7 @@ impl Controller {
         let filling = volume.is_filling(&rules);
         let grant = volume.grant.as_mut()?;
         grant.see_phase(phase);
+        grant.judged += usize::from(error.is_some());
         let mut jumped = 0;
         // In the window in which a flood ends there still is some of it.
         let spoilt = flood.is_some() || (grant.flooded && error.is_some_and(|error| error > 0.0));
@@ -144,13 +150,75 @@ impl Controller {
                 }
             }
         }
-        if let Some(change) = self.recall(id, error, jumped > 0) {
-            return Some(change);
+        let needed = error
+            .filter(|_| rules.law == Law::Model)
+            .and_then(|error| self.needed(id, &served, error, jumped > 0 || flood.is_some()));
+        let recalled = self.recall(id, error, jumped > 0);
+        let known = needed.into_iter().chain(recalled).max_by_key(|change| change.blocks);
+        if known.is_some() {
+            return known;
         }
         if let Some(change) = self.in_vain(id, error, flood) {
             return Some(change);
         }
         self.correction(id, share, flood, scenes)
+    }
+
+    /// Tells what is known of the size that the load needs about the window that just closed; the size that is known to
+    /// suffice, where a window missed by far.
+    fn needed(
+        &mut self,
+        id: VolumeId,
+        served: &[VolumeId],
+        error: f64,
+        is_another_load: bool,
+    ) -> Option<Change> {
+        let rate = self.arrival_rate(id, served);
+        let (step, ceiling) = (self.step, self.blocks_ceiling(id));
+        let volume = self.volumes.get_mut(&id)?;
+        let (used, name) = (volume.used_blocks, volume.spec.name.clone());
+        let grant = volume.grant.as_mut()?;
+        let seen = Seen {
+            at: step,
+            blocks: grant.blocks,
+            used,
+            shrunk_from: grant.shrunk_from,
+            rate,
+            windows: grant.judged,
+        };
+        let far = (FAR_DEVIATIONS * grant.windows.deviation()).clamp(FAR_MIN, FAR_MAX);
+        if error <= 0.0 {
+            grant.needs.conformed(&seen);
+            return None;
+        }
+        if !(is_another_load || error > far) {
+            return None;
+        }
+        let known = grant.needs.missed(&seen)?.min(ceiling);
+        if known <= grant.blocks || step < grant.limited_until {
+            return None;
+        }
+        let facts = vec![
+            Fact::number("size_before", grant.blocks as f64, "blocks"),
+            Fact::number("size_after", known as f64, "blocks"),
+            Fact::number("error", error, ""),
+        ];
+        Some(Change {
+            blocks: known,
+            kind: DecisionKind::PhaseRemembered,
+            summary: format!("{name} gets the cache back that it was found to need"),
+            facts,
+            ratio: None,
+            wanted: 0,
+            serves: Vec::new(),
+        })
+    }
+
+    /// The requests per second that arrived in the last interval at those that a partition serves, and at its own volume.
+    fn arrival_rate(&self, id: VolumeId, served: &[VolumeId]) -> f64 {
+        let others = served.iter().filter(|served| **served != id);
+        let volumes = others.chain([&id]).filter_map(|id| self.volumes.get(id)?.history.back());
+        volumes.map(|last| last.arrival_rate).sum()
     }
 
     /// Whether the origin is flooded where those that a partition serves are off by `error`: it is overloaded, and they are
@@ -249,14 +317,14 @@ impl Controller {
     /// The size that sufficed in a phase like that of the newest interval, if the load has left the phase that the
     /// present size is for: after one window that misses, or two that show the change.
     fn recall(&mut self, id: VolumeId, error: Option<f64>, jumped: bool) -> Option<Change> {
-        let ceiling = self.blocks_ceiling(id);
+        let (step, ceiling) = (self.step, self.blocks_ceiling(id));
         let volume = self.volumes.get_mut(&id)?;
         let closed = volume.recent(self.config.recent_intervals).backlogged;
         let now = Volume::phase_of(volume.history.back()?, closed);
-        let known =
-            volume.memory.recall(now)?.clamp(volume.spec.block_size.blocks_for(volume.spec.minimum), ceiling);
+        let (known, least) = (volume.memory.recall(now)?, volume.blocks_min());
         let name = volume.spec.name.clone();
         let grant = volume.grant.as_mut()?;
+        let known = known.max(grant.needs.kept(step).unwrap_or(0)).clamp(least, ceiling.max(least));
         let left = grant.phase.is_none_or(|(phase, _)| phase.distance(&now) >= 1.0);
         let grows = known > grant.blocks && error.is_some_and(|error| error > 0.0) && (left || jumped);
         let shrinks = known < grant.blocks && jumped && error.is_some_and(|error| error < 0.0);
@@ -295,6 +363,7 @@ impl Controller {
         let volume = &self.volumes[&id];
         let grant = volume.grant.as_ref()?;
         let (size_before, age) = (grant.blocks, grant.age);
+        let kept = grant.needs.kept(step).unwrap_or(0);
         let chunk_blocks = volume.chunk_blocks(self.config.chunk_bytes);
         let (blocks_min, blocks_max) = (volume.blocks_min(), ceiling.max(size_before));
         let filling = volume.is_filling(&rules);
@@ -330,7 +399,7 @@ impl Controller {
                     sufficed: grant.shrunk_from,
                     grows: grant.grows,
                     shrinks: grant.shrinks,
-                    age,
+                    age: grant.judged,
                     filling,
                     fresh: grant.fresh,
                     flood,
@@ -340,6 +409,13 @@ impl Controller {
                     model
                 })
             }
+        };
+        // What was regretted is not done again soon.
+        let correction = match correction {
+            Correction::Shrink { blocks, error } if blocks < kept => {
+                Correction::Shrink { blocks: kept.next_multiple_of(chunk_blocks).min(size_before), error }
+            }
+            correction => correction,
         };
         let ratio = match correction {
             Correction::Grow { blocks, .. } | Correction::Shrink { blocks, .. } => {

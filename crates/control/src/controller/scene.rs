@@ -267,20 +267,27 @@ impl Party {
 /// left to correct then.
 ///
 /// A policy that keeps what is used often needs fewer blocks than the least recently used order does, and a working set that
-/// has grown needs more than its curve of before says: both stretch the curve along its sizes.
+/// has grown needs more than its curve of before says: both stretch the curve along its sizes. They stretch it no further
+/// than it takes: where a curve is flat many sizes answer the same share, and beside a cliff the nearest of them is the
+/// foot or the head of it.
 fn calibrate(curve: &MissRatioCurve, used: u64, seen: f64) -> (f64, f64) {
     if used == 0 || seen < 0.01 {
         return (1.0, 1.0);
     }
-    let alike = curve.size_for(1.0 - seen).map_or(WORTH_MAX, |blocks| blocks as f64 / used as f64);
-    let worth = alike.clamp(WORTH_MIN, WORTH_MAX);
+    // First touches are on the curve; a cache that has seen everything has none.
+    let missed = (1.0 - seen).max(curve.floor());
+    let least = curve.size_for(missed + ALIKE).unwrap_or(used);
+    let most = curve.size_for(missed - ALIKE).unwrap_or(u64::MAX).max(least);
+    let worth = (used.clamp(least, most) as f64 / used as f64).clamp(WORTH_MIN, WORTH_MAX);
     let on_curve = 1.0 - curve.miss_ratio_at((used as f64 * worth) as u64);
-    (worth, if on_curve > 0.02 { (seen / on_curve).clamp(0.5, 1.2) } else { 1.0 })
+    (worth, if on_curve > 0.02 { (seen / on_curve).max(0.5) } else { 1.0 })
 }
 
 /// What a block of a cache may be worth on the curve (ours).
 const WORTH_MIN: f64 = 0.2;
 const WORTH_MAX: f64 = 8.0;
+/// Miss ratios that differ by no more are taken for one (ours).
+const ALIKE: f64 = 0.005;
 
 fn party(volume: &Volume, recent: &Sample, service: Service, fallback: f64, config: &ControlConfig) -> Party {
     let reads = recent.hit_rate + recent.miss_rate;
@@ -324,5 +331,37 @@ fn party(volume: &Volume, recent: &Sample, service: Service, fallback: f64, conf
         correction,
         model,
         objectives: volume.spec.objectives.iter().map(|objective| (*objective, 1.0)).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_locality::CurvePoint;
+
+    fn curve(points: &[(u64, f64)]) -> MissRatioCurve {
+        let point = |&(size_blocks, miss_ratio)| CurvePoint { size_blocks, miss_ratio };
+        MissRatioCurve::new(points.iter().map(point).collect())
+    }
+
+    #[test]
+    fn a_curve_is_stretched_no_further_than_it_takes() {
+        // A straight line: 30 % of hits at 300 blocks. 200 blocks that answer 40 % are worth 395 to 405; the nearest counts.
+        let line = curve(&[(1_000, 0.0)]);
+        let (worth, correction) = calibrate(&line, 200, 0.4);
+        assert!((worth - 395.0 / 200.0).abs() < 1e-9 && (correction - 0.4 / 0.395).abs() < 1e-9);
+        let (worth, correction) = calibrate(&line, 300, 0.3);
+        assert!(worth == 1.0 && (correction - 1.0).abs() < 1e-9);
+        // A loop over 900 blocks of which a tenth are first touches. All is cached and hit: more than the curve says.
+        let cliff = curve(&[(0, 1.0), (890, 0.98), (900, 0.1)]);
+        let (worth, correction) = calibrate(&cliff, 1_000, 1.0);
+        assert!(worth == 1.0 && (correction - 1.0 / 0.9).abs() < 1e-9, "{worth} {correction}");
+        // A cache of 1,000 that hits a fiftieth has not reached the cliff yet: it is worth its head.
+        let (worth, _) = calibrate(&cliff, 1_000, 0.02);
+        assert!((0.88..0.9).contains(&worth), "{worth}");
+        // One of 800 that hits them all has passed it.
+        let (worth, _) = calibrate(&cliff, 800, 0.9);
+        assert!((1.12..1.13).contains(&worth), "{worth}");
+        assert_eq!((calibrate(&line, 0, 0.5), calibrate(&line, 100, 0.0)), ((1.0, 1.0), (1.0, 1.0)));
     }
 }

@@ -4,6 +4,7 @@ use crate::config::ControlConfig;
 use crate::conformance::{Judgement, Verdict, WindowTotals, judge};
 use crate::feedback::{FeedbackRules, Law, Phase, PhaseMemory};
 use crate::inventory::{HostId, VolumeId, VolumeSpec};
+use crate::needs::Needs;
 use crate::observation::VolumeObservation;
 use crate::performance::Service;
 use crate::removal::RemovalCounters;
@@ -209,6 +210,10 @@ pub(super) struct Grant {
     pub(super) errors: VecDeque<f64>,
     /// Of this load, as they would have been at the present size.
     pub(super) windows: Windows,
+    /// Windows judged since the last change.
+    pub(super) judged: usize,
+    /// The size that its load was found to need.
+    pub(super) needs: Needs,
     /// The origin was flooded in the last interval.
     pub(super) flooded: bool,
     /// What the model finds sufficient, where that is being approached from below; else at most `blocks`.
@@ -248,6 +253,8 @@ impl Grant {
             drain: 0,
             errors: VecDeque::new(),
             windows,
+            judged: 0,
+            needs: Needs::default(),
             flooded: false,
             wanted: 0,
             fresh: false,
@@ -307,7 +314,7 @@ impl Grant {
         };
         self.shrinks = if blocks < self.blocks { self.shrinks + 1 } else { 0 };
         self.blocks = blocks;
-        self.age = 0;
+        (self.age, self.judged) = (0, 0);
         (self.guard, self.drain) = (guard, drain);
         self.windows.rescale(ratio);
         self.errors.clear();

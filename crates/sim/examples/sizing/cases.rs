@@ -180,6 +180,7 @@ pub(crate) fn all() -> Vec<Case> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let shared =
         std::env::var_os("FOREBAY_TRACES").map_or_else(|| root.join("../shared/traces"), PathBuf::from);
+    let vast = "type = \"disks\", spindles = 3, disk = \"7200rpm\", disk_capacity = \"512GiB\"";
     let fast = "type = \"disks\", spindles = 2, disk = \"15000rpm\"";
     let recordings = [
         Recording {
@@ -205,8 +206,8 @@ pub(crate) fn all() -> Vec<Case> {
             path: shared.join("blkreplay_linux-webserver-2.load.gz"),
             volume: None,
             speed: 6.0,
-            size: "640GiB",
-            origin: many,
+            size: "1TiB",
+            origin: vast,
             objective: "latency = \"30ms\"\noperations = \"reads\"",
         },
         Recording {
