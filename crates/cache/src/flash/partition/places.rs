@@ -15,7 +15,7 @@ pub(super) struct Places {
 
 impl Places {
     pub(super) fn new(per_segment: u32, seed: u64) -> Places {
-        Places { per_segment, table: SlotTable::new(seed), checksums: SegmentedVec::new() }
+        Places { per_segment, table: SlotTable::compact(seed), checksums: SegmentedVec::new() }
     }
 
     /// Places per segment.

@@ -149,7 +149,9 @@ fn the_index_is_at_most_32_bytes_per_block() {
         }
     }
     let per_block = partition.footprint_bytes() as f64 / f64::from(partition.resident_blocks());
-    assert!(per_block <= 30.0, "{per_block} bytes per block");
+    assert!(per_block <= 25.0, "{per_block} bytes per block");
+    // All that memory holds on flash, too, four times as large: each block's share of the index of memory (28 bytes, tests of `cached`) and its own.
+    assert!(28.0 / 4.0 + per_block <= 32.0, "{per_block} bytes per block");
     assert_eq!(partition.buffered_bytes(), 0);
 }
 
