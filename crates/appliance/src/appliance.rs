@@ -209,7 +209,8 @@ pub enum AddVolumeError {
     Worker(#[from] WorkerGone),
 }
 
-/// The thread that owns the volume has ended: it was shut down, or it panicked, which the log tells.
+/// The thread that owns the volume has ended: it was shut down, or it panicked, which the log tells. The volume can be removed and added
+/// again; another worker serves it then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the worker thread {worker} has ended")]
 pub struct WorkerGone {
@@ -382,7 +383,7 @@ impl Appliance {
             .workers
             .iter()
             .enumerate()
-            .min_by_key(|(_, worker)| worker.volumes.load(Ordering::Relaxed))
+            .min_by_key(|(_, worker)| (worker.inbox.is_closed(), worker.volumes.load(Ordering::Relaxed)))
             .expect("there is at least one worker");
         let origin_traits = config.origin.traits();
         // Secret enough against clients that would collide on purpose: nothing that they see depends on it but time.

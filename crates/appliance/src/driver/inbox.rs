@@ -134,6 +134,11 @@ impl Inbox {
         self.mailbox.close();
     }
 
+    /// Whether the worker has ended, in order or by a panic.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.mailbox.is_closed()
+    }
+
     /// Takes the event fd back to zero.
     pub(crate) fn clear_wake(&self) {
         let _ = rustix::io::read(&self.wake, &mut [0; 8]);

@@ -130,7 +130,9 @@ impl Worker {
         impl Drop for Closes {
             fn drop(&mut self) {
                 if std::thread::panicking() {
-                    tracing::error!("a worker thread panicked; its volumes are gone");
+                    tracing::error!(
+                        "a worker thread panicked; its volumes are not served until they are removed and added again"
+                    );
                 }
                 self.0.close();
             }

@@ -542,6 +542,63 @@ fn a_shutdown_while_busy_answers_what_is_in_flight_or_says_that_it_did_not() {
     }
 }
 
+/// An origin that brings down who asks for its last block.
+struct Trap(Arc<dyn Origin>);
+
+impl Origin for Trap {
+    fn traits(&self) -> OriginTraits {
+        self.0.traits()
+    }
+
+    fn submit(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
+        assert!(request.operation.range().end() < MIB, "a trap: this panic is part of the test");
+        self.0.submit(request, sink);
+    }
+
+    fn describe(&self) -> String {
+        "trap".to_owned()
+    }
+}
+
+#[test]
+fn a_worker_that_panics_takes_its_volumes_along_and_nobody_else() {
+    let (image, inner) = memory(MIB);
+    let trap: Arc<dyn Origin> = Arc::new(Trap(inner));
+    let weak = Arc::downgrade(&trap);
+    let volumes = vec![VolumeConfig::new("doomed", trap), VolumeConfig::new("safe", memory(MIB).1)];
+    let scene = scene(volumes, ServiceLimits::default());
+    let write = |offset| Operation::Write { offset, length: 512, fua: false };
+    let read = |offset| Operation::Read { offset, length: 512, dont_fragment: false };
+    let (mut doomed, mut idle) =
+        (Client::connect(&scene.path, "doomed").unwrap(), Client::connect(&scene.path, "doomed").unwrap());
+    let mut safe = Client::connect(&scene.path, "safe").unwrap();
+    assert!(safe.call(write(0), &[5; 512]).unwrap().is_ok());
+    assert!(doomed.call(write(4096), &[7; 512]).unwrap().is_ok());
+    // A write that is behind the panic in one batch is not acknowledged; everybody on the worker is disconnected.
+    doomed.read(MIB - 512, 512).unwrap();
+    doomed.write(8192, &[8; 512]).unwrap();
+    assert!(doomed.finish_one().is_err());
+    assert!(idle.finish_one().is_err());
+    // Others are served as before, and who comes to the dead worker's volume is turned away, not left waiting.
+    assert_eq!(safe.call(read(0), &[]).unwrap(), Ok(vec![5; 512]));
+    let late = Client::connect(&scene.path, "doomed").and_then(|mut client| client.call(read(0), &[]));
+    assert!(late.is_err());
+    assert!(matches!(scene.appliance.observe("doomed", false), Err(CommandError::Worker(_))));
+    assert!(matches!(scene.appliance.set_quota("doomed", Bytes::mib(1)), Err(CommandError::Worker(_))));
+    assert!(scene.appliance.observe("safe", false).is_ok());
+    // The name is free again once the volume is removed, and its origin with it; others serve it then, with all that was acknowledged.
+    assert!(matches!(scene.appliance.remove_volume("doomed", PATIENCE), Err(CommandError::Worker(_))));
+    until("the end of the origin", || weak.upgrade().is_none());
+    for name in ["doomed", "new"] {
+        let origin: Arc<dyn Origin> = Arc::new(MemoryOrigin::new(image.clone()));
+        scene.appliance.add_volume(VolumeConfig::new(name, origin)).unwrap();
+        let mut client = Client::connect(&scene.path, name).unwrap();
+        assert_eq!(client.call(read(4096), &[]).unwrap(), Ok(vec![7; 512]));
+    }
+    // Whether a dead worker's volumes had drained cannot be said.
+    assert_eq!(scene.appliance.shutdown(PATIENCE), Drained::TimedOut);
+}
+
 #[test]
 fn intervals_of_latencies_end_on_command() {
     let scene = scene(vec![VolumeConfig::new("disk", memory(MIB).1)], ServiceLimits::default());
