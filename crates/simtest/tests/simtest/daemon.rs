@@ -2,6 +2,7 @@
 //! `appliance` does, in the same order, with simulated connections and origins.
 
 use crate::network::ServerEnd;
+use crate::ring::InRing;
 use crate::world::{Answered, Daemon, Doubt, Event, Failure, Life, Volume, World, note};
 use forebay_appliance::service::SlabKey;
 use forebay_nbd::server::{Config, Event as ServerEvent, Session};
@@ -199,14 +200,23 @@ impl World {
             self.take_inbox();
             self.daemon.service.turn(now, &mut submissions);
             self.daemon.service.take_flash_submissions(&mut demotions);
-            if submissions.is_empty() && demotions.is_empty() {
-                break;
-            }
+            let submitted = !submissions.is_empty() || !demotions.is_empty();
             for (key, request) in submissions.drain(..) {
                 self.submit(key, request);
             }
             for (key, request) in demotions.drain(..) {
-                self.submit_to_flash(key, request);
+                if self.has_ring
+                    && !request.operation.changes_content()
+                    && self.daemon.ring.takes(&request.operation)
+                {
+                    self.daemon.ring.push(InRing::Flash { key, request });
+                } else {
+                    self.submit_to_flash(key, request, false, false);
+                }
+            }
+            self.proceed_ring();
+            if !submitted && self.daemon.inbox.is_empty() && self.daemon.flash_inbox.is_empty() {
+                break;
             }
         }
         for volume in std::mem::take(&mut self.daemon.batch) {
@@ -229,6 +239,9 @@ impl World {
         }
         if let Some(at) = self.daemon.service.wake_at() {
             self.wake_daemon_at(at.0.max(self.now));
+        }
+        if let Some(at) = self.daemon.ring.proceed_at(self.now) {
+            self.wake_daemon_at(at);
         }
     }
 
@@ -262,7 +275,11 @@ impl World {
             |life| matches!(life, Life::Served { key: of } | Life::Draining { key: of, .. } if of == key);
         let index =
             self.volumes.iter().position(|volume| serves(volume.life)).expect("a request is some volume's");
-        self.submit_to_origin(index, key, request);
+        if self.has_ring && self.daemon.ring.takes(&request.operation) {
+            self.daemon.ring.push(InRing::Origin { volume: index, key, request });
+        } else {
+            self.submit_to_origin(index, key, request, false, false);
+        }
     }
 
     /// Sends what there is to send, and does what else the connection wishes.

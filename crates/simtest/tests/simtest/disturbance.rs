@@ -2,6 +2,7 @@
 
 use crate::network::{Pipe, ServerEnd};
 use crate::origin::{AtOrigin, Fate};
+use crate::ring::Ended;
 use crate::world::{Answered, Daemon, Event, Life, Volume, World, note};
 use forebay_appliance::service::SlabKey;
 use forebay_appliance::volume::{ListingPiece, PrewarmPlan};
@@ -14,7 +15,15 @@ use std::sync::mpsc::channel;
 impl World {
     // ---- Origins ----------------------------------------------------------------------------------------------
 
-    pub(crate) fn submit_to_origin(&mut self, index: usize, key: SlabKey, request: OriginRequest) {
+    /// A request reaches an origin, perhaps by the worker's ring, which may carry it out before its call returns.
+    pub(crate) fn submit_to_origin(
+        &mut self,
+        index: usize,
+        key: SlabKey,
+        request: OriginRequest,
+        in_ring: bool,
+        at_once: bool,
+    ) {
         let now = self.tick();
         let is_change = request.operation.changes_content();
         let mut fate = self.draw_fate(is_change);
@@ -53,7 +62,14 @@ impl World {
                 );
             }
         }
-        let serial = volume.origin.submit(request, (incarnation, key), version, now, fate);
+        let serial = volume.origin.submit(request, (incarnation, key), version, now, fate, in_ring);
+        self.course.in_ring += u64::from(in_ring);
+        if at_once {
+            let is_over = self.volumes[index].origin.work(serial, usize::MAX, &mut self.random);
+            assert!(is_over, "nothing is left to do");
+            self.close_request(index, serial);
+            return self.answer(index, serial);
+        }
         let delay = self.delay() / 2;
         self.schedule(delay, Event::Work { volume: index, serial });
     }
@@ -73,7 +89,12 @@ impl World {
     }
 
     /// The origin is done with a request; its answer is on the way.
-    fn end_request(&mut self, index: usize, serial: u64, delay: u64) {
+    pub(crate) fn end_request(&mut self, index: usize, serial: u64, delay: u64) {
+        self.close_request(index, serial);
+        self.schedule(delay, Event::Answer { volume: index, serial });
+    }
+
+    fn close_request(&mut self, index: usize, serial: u64) {
         let now = self.tick();
         let origin = &mut self.volumes[index].origin;
         let mut request = origin.requests.remove(&serial).expect("the caller looked");
@@ -86,7 +107,6 @@ impl World {
             origin.complete(serial, &request, now);
         }
         self.answers.insert((index, serial), request);
-        self.schedule(delay, Event::Answer { volume: index, serial });
     }
 
     /// The answer of an origin reaches the daemon.
@@ -118,7 +138,11 @@ impl World {
                 .then_some(request.version),
         };
         if request.incarnation == self.daemon.incarnation {
-            self.daemon.inbox.push(answered);
+            if request.in_ring {
+                self.daemon.ring.end(Ended::Origin(answered));
+            } else {
+                self.daemon.inbox.push(answered);
+            }
             self.wake_daemon();
         }
         if request.fate == Fate::Lost {
@@ -268,6 +292,7 @@ impl World {
             }
             71..75 if faults.removal => self.remove(index),
             75..82 => self.disturb_flash(index),
+            82 if faults.ring_trouble => self.give_up_ring(),
             82..86 => self.set_prewarm_rate(index),
             86..90 => self.list_resident(index),
             _ => {}
@@ -384,7 +409,8 @@ impl World {
     fn return_volumes(&mut self) {
         for index in 0..self.volumes.len() {
             let is_over = self.volumes[index].origin.requests.is_empty()
-                && !self.answers.keys().any(|(volume, _)| *volume == index);
+                && !self.answers.keys().any(|(volume, _)| *volume == index)
+                && !self.daemon.ring.has_of(index);
             if self.volumes[index].life != Life::Gone || !is_over || (!self.is_ending && self.percent(80)) {
                 continue;
             }

@@ -2,6 +2,7 @@
 //! bits flip, errors are given, and what was not synced is lost with the power. Start and stop use the daemon's own code on it, and are cut
 //! off at any operation.
 
+use crate::ring::Ended;
 use crate::world::{Event, World, note};
 use forebay_appliance::service::SlabKey;
 use forebay_appliance::volume::VolumeMachine;
@@ -24,6 +25,8 @@ pub(crate) struct AtFlash {
     incarnation: u64,
     volume: SlabKey,
     request: OriginRequest,
+    /// The worker's ring has it.
+    in_ring: bool,
     /// What came of it, once it was done.
     result: Option<Result<Vec<u8>, OriginError>>,
 }
@@ -142,7 +145,13 @@ impl World {
         }
     }
 
-    pub(crate) fn submit_to_flash(&mut self, key: SlabKey, request: OriginRequest) {
+    pub(crate) fn submit_to_flash(
+        &mut self,
+        key: SlabKey,
+        request: OriginRequest,
+        in_ring: bool,
+        at_once: bool,
+    ) {
         let incarnation = self.daemon.incarnation;
         let flash = self.flash.as_mut().expect("who asks the device has one");
         let range = request.operation.range();
@@ -152,7 +161,13 @@ impl World {
         );
         let serial = flash.next_serial;
         flash.next_serial += 1;
-        flash.requests.insert(serial, AtFlash { incarnation, volume: key, request, result: None });
+        flash.requests.insert(serial, AtFlash { incarnation, volume: key, request, in_ring, result: None });
+        self.course.in_ring += u64::from(in_ring);
+        if at_once {
+            // It is done, and its answer is there.
+            self.flash_event(serial);
+            return self.flash_event(serial);
+        }
         let delay = self.delay() / 4;
         self.schedule(delay, Event::Flash { serial });
     }
@@ -166,13 +181,23 @@ impl World {
             let delay = self.delay() / 4;
             return self.schedule(delay, Event::Flash { serial });
         }
-        let AtFlash { incarnation, volume, request, result } =
+        let AtFlash { incarnation, volume, request, in_ring, result } =
             flash.requests.remove(&serial).expect("looked up above");
         if incarnation == self.daemon.incarnation {
             let completion = OriginCompletion { id: request.id, result: result.expect("looked at above") };
-            self.daemon.flash_inbox.push((volume, completion));
+            if in_ring {
+                self.daemon.ring.end(Ended::Flash(volume, completion));
+            } else {
+                self.daemon.flash_inbox.push((volume, completion));
+            }
             self.wake_daemon();
         }
+    }
+
+    /// Threads read what the ring was to read.
+    pub(crate) fn give_up_flash_in_ring(&mut self) {
+        let requests = self.flash.iter_mut().flat_map(|flash| flash.requests.values_mut());
+        requests.for_each(|at_flash| at_flash.in_ring = false);
     }
 
     /// The daemon was killed, perhaps with the power: what it had asked of the device is done or not, and it starts anew.

@@ -5,12 +5,14 @@
 //! `FOREBAY_MINUTES` goes on for as long as that instead. docs/internals/simtest.md says what is simulated and what is checked.
 
 mod client;
+mod controller;
 mod daemon;
 mod disturbance;
 mod flash;
 mod history;
 mod network;
 mod origin;
+mod ring;
 mod traffic;
 mod world;
 
@@ -92,6 +94,10 @@ fn every_seed_keeps_the_promises() {
         all.recovered += course.recovered;
         all.crashes += course.crashes;
         all.zeroes += course.zeroes;
+        all.decided += course.decided;
+        all.orders += course.orders;
+        all.controller_deaths += course.controller_deaths;
+        all.in_ring += course.in_ring;
     }
     let seconds = start.elapsed().as_secs_f64();
     println!(
@@ -109,6 +115,9 @@ fn every_seed_keeps_the_promises() {
                 && all.recovered > seeds / 4
                 && all.crashes > seeds / 20
                 && all.zeroes > seeds
+                && all.orders > seeds
+                && all.controller_deaths > seeds / 20
+                && all.in_ring > 10 * seeds
         );
     }
 }

@@ -20,6 +20,8 @@ pub(crate) struct AtOrigin {
     pub(crate) volume: SlabKey,
     pub(crate) request: OriginRequest,
     pub(crate) submitted: u64,
+    /// The worker's ring has it.
+    pub(crate) in_ring: bool,
     /// Cells not yet sampled or applied.
     pub(crate) todo: Vec<u64>,
     /// A read's answer so far.
@@ -119,6 +121,7 @@ impl SimOrigin {
         version: u64,
         submitted: u64,
         fate: Fate,
+        in_ring: bool,
     ) -> u64 {
         let range = request.operation.range();
         assert!(range.end() <= self.traits.size_bytes, "{range:?} ends behind the origin");
@@ -140,8 +143,10 @@ impl SimOrigin {
         let todo = if fate == Fate::Unreachable { Vec::new() } else { self.cells(range).collect() };
         let serial = self.next_serial;
         self.next_serial += 1;
-        self.requests
-            .insert(serial, AtOrigin { incarnation, volume, request, submitted, todo, data, version, fate });
+        self.requests.insert(
+            serial,
+            AtOrigin { incarnation, volume, request, submitted, in_ring, todo, data, version, fate },
+        );
         serial
     }
 

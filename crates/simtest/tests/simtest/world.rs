@@ -1,11 +1,13 @@
 //! The world of one run: events in the order of a virtual clock, everything drawn from one seed.
 
 use crate::client::{Asked, AskedKind, Client};
+use crate::controller::SimController;
 use crate::disturbance::Answers;
 use crate::flash::SimFlash;
 use crate::history::History;
 use crate::network::Connection;
 use crate::origin::{Fate, SimOrigin};
+use crate::ring::SimRing;
 use forebay_appliance::service::{Service, ServiceLimits, SlabKey};
 use forebay_appliance::volume::{ListingPiece, VolumeLimits, VolumeMachine, VolumeSettings};
 use forebay_locality::LiveConfig;
@@ -34,6 +36,10 @@ pub(crate) enum Event {
     Answer { volume: usize, serial: u64 },
     /// The flash device does something, or its answer arrives.
     Flash { serial: u64 },
+    /// An interval of the controller ends.
+    Control,
+    /// A command of the controller reaches the daemon.
+    Order { serial: u64 },
     /// Somebody who is neither client nor origin does something.
     Disturb,
 }
@@ -49,6 +55,7 @@ pub(crate) struct Faults {
     pub(crate) cuts: bool,
     pub(crate) deafness: bool,
     pub(crate) removal: bool,
+    pub(crate) ring_trouble: bool,
 }
 
 /// Where a volume is in its life.
@@ -115,6 +122,7 @@ pub(crate) struct Daemon {
     pub(crate) looks: Vec<SlabKey>,
     pub(crate) inbox: Vec<Answered>,
     pub(crate) flash_inbox: Vec<(SlabKey, OriginCompletion)>,
+    pub(crate) ring: SimRing,
     /// It was killed in the middle of something, which happens at the end of the event.
     pub(crate) is_doomed: bool,
     pub(crate) exports: BTreeMap<String, ExportInfo>,
@@ -137,6 +145,11 @@ pub(crate) struct Course {
     pub(crate) saved: u64,
     pub(crate) recovered: u64,
     pub(crate) crashes: u64,
+    /// What controllers decided to have done, commands of theirs that arrived, their deaths, and operations that went through the ring.
+    pub(crate) decided: u64,
+    pub(crate) orders: u64,
+    pub(crate) controller_deaths: u64,
+    pub(crate) in_ring: u64,
     /// Cells that were said to read as zeroes.
     pub(crate) zeroes: u64,
     pub(crate) digest: u64,
@@ -153,6 +166,9 @@ pub(crate) struct World {
     pub(crate) limits: ServiceLimits,
     pub(crate) daemon: Daemon,
     pub(crate) flash: Option<SimFlash>,
+    pub(crate) control: Option<SimController>,
+    /// Files are read and written by the worker's ring.
+    pub(crate) has_ring: bool,
     pub(crate) volumes: Vec<Volume>,
     pub(crate) clients: Vec<Client>,
     pub(crate) connections: BTreeMap<u64, Connection>,
@@ -190,6 +206,8 @@ impl World {
         let faults = draw_faults(&mut random);
         let limits = draw_limits(&mut random);
         let flash = SimFlash::draw(&mut random);
+        let control = SimController::draw(&mut random);
+        let has_ring = random.random_range(0..2) == 0;
         let mut world = World {
             daemon: Daemon::new(0, limits),
             random,
@@ -200,6 +218,8 @@ impl World {
             faults,
             limits,
             flash,
+            control,
+            has_ring,
             volumes: Vec::new(),
             listeners: Vec::new(),
             clients: Vec::new(),
@@ -240,6 +260,7 @@ impl World {
             world.think_soon(client);
         }
         world.schedule(10_000, Event::Disturb);
+        world.schedule(20_000, Event::Control);
         world
     }
 
@@ -271,7 +292,7 @@ impl World {
             flash_reads_max: random.random_range(1..8),
             ..VolumeLimits::default()
         };
-        let locality = random.random_range(0..10) == 0;
+        let locality = random.random_range(0..10) == 0 || self.control.is_some();
         let mut history = History::new(cells);
         for cell in 0..cells {
             history.write(cell, cell + 1, 0, true);
@@ -414,6 +435,8 @@ impl World {
             Event::Work { volume, serial } => self.work(volume, serial),
             Event::Answer { volume, serial } => self.answer(volume, serial),
             Event::Flash { serial } => self.flash_event(serial),
+            Event::Control => self.control(),
+            Event::Order { serial } => self.arrive_order(serial),
             Event::Disturb => self.disturb(),
         }
         if self.daemon.is_doomed {
@@ -530,6 +553,7 @@ impl Daemon {
             looks: Vec::new(),
             inbox: Vec::new(),
             flash_inbox: Vec::new(),
+            ring: SimRing::default(),
             is_doomed: false,
             exports: BTreeMap::new(),
             batch: BTreeSet::new(),
@@ -549,6 +573,7 @@ fn draw_faults(random: &mut Xoshiro256PlusPlus) -> Faults {
         cuts: false,
         deafness: false,
         removal: false,
+        ring_trouble: false,
     };
     // A quarter of the runs has none, where nothing may fail; the others have a handful each.
     if random.random_range(0..4) == 0 {
@@ -567,6 +592,7 @@ fn draw_faults(random: &mut Xoshiro256PlusPlus) -> Faults {
     faults.cuts = one_in(2);
     faults.deafness = one_in(3);
     faults.removal = one_in(3);
+    faults.ring_trouble = one_in(3);
     faults
 }
 
