@@ -15,6 +15,7 @@ mod mrc;
 mod overload;
 mod peers;
 mod plan;
+mod prewarming;
 mod protocol;
 mod replay;
 mod secured;

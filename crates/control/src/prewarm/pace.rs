@@ -22,7 +22,9 @@ const MEMORY: f64 = 0.7;
 const WAITS_MIN: f64 = 12.0;
 /// and fewer in a whole cycle of them mean that nobody is there to feel it.
 const NOBODY: f64 = 3.0;
+/// One step down, and the largest, where it is felt far more than it may be.
 const DOWN: f64 = 0.75;
+const DOWN_MOST: f64 = 0.5;
 const UP: f64 = 1.25;
 /// Until it was felt for the first time.
 const FIRST_UP: f64 = 2.0;
@@ -108,7 +110,7 @@ impl Pace {
             // One standard error, of waits that stray as much as they are long.
             let error = (1.0 / self.loading.count + 1.0 / self.resting.count).sqrt();
             if excess > TOLERANCE + error {
-                self.rate *= DOWN;
+                self.rate *= ((TOLERANCE + error) / excess).clamp(DOWN_MOST, DOWN);
                 self.was_felt = true;
             } else if excess < TOLERANCE {
                 self.rate *= up;
@@ -170,7 +172,7 @@ mod tests {
             // 60 % load, a device that gives 200 MiB/s in all: an excess of 8 % is reached at 6 MiB/s.
             let (rate, excess) = settle(0.6, 40, 200 * MIB, seed);
             assert!(
-                excess < 0.15 && rate > 2.0 * MIB as f64,
+                excess < 0.15 && rate > MIB as f64,
                 "{excess:.3} at {:.1} MiB/s",
                 rate / MIB as f64
             );

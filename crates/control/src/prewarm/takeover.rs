@@ -10,8 +10,10 @@ use crate::warmup::WarmupRules;
 pub const HORIZON_S: f64 = 300.0;
 /// Loading begins so many times as fast as the volume's own misses would load, if the most that is allowed permits it.
 const START_OVER_OWN: f64 = 2.0;
-/// A start below this, in bytes per second, would waste the first seconds.
+/// A start below this, in bytes per second, would waste the first seconds,
 const START_MIN: f64 = (4 << 20) as f64;
+/// and one above it would hurt others for seconds where the storage is slow; where it is fast, the pace doubles that soon.
+const START_MAX: f64 = (16 << 20) as f64;
 
 /// What is known of an earlier cache and of the one that begins.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -106,7 +108,8 @@ pub fn decide_takeover(input: &TakeoverInput, rules: &WarmupRules) -> Takeover {
         return Takeover::Skip(TakeoverSkip::FillsItself { own_s, spared });
     }
     let own_rate = input.lookups_per_s * input.block_bytes as f64;
-    let start = (START_OVER_OWN * own_rate).max(START_MIN).min(rules.bytes_per_second_max as f64);
+    let start =
+        (START_OVER_OWN * own_rate).clamp(START_MIN, START_MAX).min(rules.bytes_per_second_max as f64);
     Takeover::Load { blocks, bytes_per_second: start as u64, spared, own_s }
 }
 
@@ -145,7 +148,12 @@ mod tests {
         let Takeover::Load { bytes_per_second, .. } = decide_takeover(&busy, &WarmupRules::default()) else {
             panic!()
         };
-        assert_eq!(bytes_per_second, 2 * 4_000 * 4_096);
+        assert_eq!(bytes_per_second, 16 << 20, "twice 16.4 MB/s is more");
+        let brisk = TakeoverInput { lookups_per_s: 1_500.0, ..DATABASE };
+        let Takeover::Load { bytes_per_second, .. } = decide_takeover(&brisk, &WarmupRules::default()) else {
+            panic!()
+        };
+        assert_eq!(bytes_per_second, 2 * 1_500 * 4_096);
         let unobserved = TakeoverInput { working_set_blocks: 0, ..DATABASE };
         assert!(matches!(
             decide_takeover(&unobserved, &WarmupRules::default()),

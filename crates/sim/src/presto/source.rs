@@ -3,6 +3,8 @@
 use super::load::Load;
 use super::objects::Object;
 use super::pools::Pools;
+use forebay_cache::flash::VolumeId;
+use forebay_cache::snapshot::{Activity, SnapshotHeader, SnapshotWriter};
 
 /// Which objects were cached at an instant.
 #[derive(Clone, Debug)]
@@ -25,6 +27,25 @@ impl Snapshot {
     /// Whether it has `object`.
     pub fn has(&self, object: Object) -> bool {
         self.words[object.index() / 64] >> (object.index() % 64) & 1 == 1
+    }
+
+    /// How long it is as the daemon writes snapshots, without scores.
+    pub fn encoded_bytes(&self) -> u64 {
+        let header = SnapshotHeader {
+            volume: VolumeId(0),
+            block_bytes: 0,
+            volume_blocks: self.words.len() as u64 * 64,
+            sequence: 0,
+            taken_at_unix_s: u64::from(self.at_millis / 1000),
+            activity: Activity::default(),
+        };
+        let mut writer = SnapshotWriter::new(header, false).expect("objects of some volumes");
+        for (first, word) in (0..).step_by(64).zip(&self.words) {
+            for bit in (0..64).filter(|bit| word >> bit & 1 == 1) {
+                writer.push(first + bit, 0).expect("objects ascend");
+            }
+        }
+        writer.finish().len() as u64
     }
 
     /// How many objects it has.

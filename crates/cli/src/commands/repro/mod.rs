@@ -1,6 +1,7 @@
 //! `forebay repro`: evaluations of published papers, run again.
 
 mod dcio;
+mod failover;
 mod hybrid_store;
 mod presto;
 
@@ -11,6 +12,7 @@ use crate::failure::Failure;
 pub(crate) enum ReproCommand {
     // Its help is that of its arguments, at length.
     Dcio(dcio::DcioArgs),
+    Failover(failover::FailoverArgs),
     HybridStore(hybrid_store::HybridStoreArgs),
     Presto(presto::PrestoArgs),
 }
@@ -18,6 +20,7 @@ pub(crate) enum ReproCommand {
 pub(crate) fn run(command: ReproCommand) -> Result<(), Failure> {
     match command {
         ReproCommand::Dcio(args) => dcio::run(&args),
+        ReproCommand::Failover(args) => failover::run(&args),
         ReproCommand::HybridStore(args) => hybrid_store::run(&args),
         ReproCommand::Presto(args) => presto::run(&args),
     }

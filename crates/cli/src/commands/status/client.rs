@@ -65,6 +65,11 @@ impl Server {
         serde_json::from_str(&answer).context(format_args!("the answer of {self} is not understood"))
     }
 
+    /// The text at `path`.
+    pub(crate) fn text(&self, path: &str) -> Result<String, Failure> {
+        self.answer("GET", path, "")
+    }
+
     fn answer(&self, method: &str, path: &str, body: &str) -> Result<String, Failure> {
         let request = format!(
             "{method} {path} HTTP/1.1\r\nHost: forebay\r\nAccept: application/json\r\nContent-Type: application/json\r\n\

@@ -66,6 +66,8 @@ pub(super) struct Snapshots {
     pub(super) objects_last: u64,
     /// As plain bitmaps of all objects, as the slides have them.
     pub(super) bytes_each: u64,
+    /// The last one as the daemon writes it (without scores).
+    pub(super) encoded_bytes_last: u64,
 }
 
 /// A volume.
@@ -321,6 +323,7 @@ fn snapshots(failed: &Failed<'_>, every: usize) -> Snapshots {
         count: snapshots.len(),
         objects_last: snapshots.last().map_or(0, forebay_sim::presto::Snapshot::count),
         bytes_each: snapshots.last().map_or(0, |snapshot| snapshot.words.len() as u64 * 8),
+        encoded_bytes_last: snapshots.last().map_or(0, forebay_sim::presto::Snapshot::encoded_bytes),
     }
 }
 

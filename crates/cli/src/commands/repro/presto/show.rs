@@ -54,8 +54,11 @@ fn snapshots(found: &Found) -> Table {
         ">objects in the last",
         ">bytes of each",
         ">bytes in all",
+        ">the last, as written",
     ])
-    .with_caption("Snapshots until the failure, as plain bitmaps");
+    .with_caption(
+        "Snapshots until the failure, as plain bitmaps, and as the daemon writes them: what the node that fails sends and stores",
+    );
     for series in &found.snapshots {
         table.push([
             series.every_accesses.to_string(),
@@ -63,6 +66,7 @@ fn snapshots(found: &Found) -> Table {
             series.objects_last.to_string(),
             series.bytes_each.to_string(),
             (series.bytes_each * series.count as u64).to_string(),
+            series.encoded_bytes_last.to_string(),
         ]);
     }
     table
