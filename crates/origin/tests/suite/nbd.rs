@@ -535,11 +535,16 @@ pub(crate) fn text(path: &std::path::Path) -> String {
 
 #[test]
 fn nbdkit_is_a_peer() {
-    if installed("nbdkit") {
-        let peer = Peer::start("nbdkit", |socket, image| {
-            ["--foreground", "--unix", &text(socket), "file", &text(image)].map(String::from).to_vec()
-        });
-        peer.exercise("nbdkit");
+    // As it is; without structured replies; and so that it knows no options, and is asked for its export by `EXPORT_NAME`.
+    for manner in ["--exit-with-parent", "--no-sr", "--mask-handshake=0"] {
+        if installed("nbdkit") {
+            let peer = Peer::start("nbdkit", |socket, image| {
+                ["--foreground", manner, "--unix", &text(socket), "file", &text(image)]
+                    .map(String::from)
+                    .to_vec()
+            });
+            peer.exercise(&format!("nbdkit {manner}"));
+        }
     }
 }
 
