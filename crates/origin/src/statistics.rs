@@ -36,7 +36,7 @@ pub struct OriginStatistics {
     pub in_flight: u64,
     /// Connections made again after a loss.
     pub reconnects: u64,
-    /// Reads sent again after a loss.
+    /// Reads, and questions about block status, sent again after a loss.
     pub reads_sent_again: u64,
     /// Writes (trims and zeroes too) whose outcome is unknown and that nobody has settled.
     pub in_doubt: u64,

@@ -1,6 +1,6 @@
 //! An NBD export as an origin: several connections, pipelined requests, reconnection.
 //!
-//! What is sent again after a lost connection: reads. Nothing else. A write (trim, zeroing) that was in flight has an
+//! What is sent again after a lost connection: reads, and questions about block status, which change nothing. Nothing else. A write (trim, zeroing) that was in flight has an
 //! unknown outcome: the server may have applied it, or may apply it later, when the connection is long gone. Nothing
 //! that a client can observe tells it that this is over, so that such a write is never settled by itself:
 //!
