@@ -31,6 +31,8 @@ pub struct Flood {
     pub over_in: Option<f64>,
     /// How far those that are served are off.
     pub error: f64,
+    /// The size in force has been filled for a whole interval: what it does is seen.
+    pub settled: bool,
 }
 
 /// What the law decides from. Sizes are in blocks.
@@ -99,6 +101,9 @@ pub fn correct_by_model(
         }
         if flood.over_in.is_some_and(|intervals| intervals <= DRAIN_PATIENCE) {
             return Correction::Hold(HoldReason::Draining);
+        }
+        if !flood.settled {
+            return Correction::Hold(HoldReason::Filling);
         }
         let falls = flood.over_in.is_some_and(|intervals| intervals <= DRAIN_SLOW);
         let most = flood.error.max(0.0).powf(0.6).clamp(FLOODED_GROWTH_MIN, rules.model_growth_max);
@@ -203,7 +208,10 @@ mod tests {
     #[test]
     fn a_flood_is_grown_against_until_its_backlog_falls() {
         let (rules, none) = (FeedbackRules::default(), of(&[]));
-        let flooded = |over_in, error| ModelInput { flood: Some(Flood { over_in, error }), ..input(&none) };
+        let flooded = |over_in, error| ModelInput {
+            flood: Some(Flood { over_in, error, settled: true }),
+            ..input(&none)
+        };
         // The model wants 1,400, within twice the size.
         let law = |input: &ModelInput<'_>, wanted| correct_by_model(input, &rules, |_| wanted);
         assert_eq!(law(&flooded(None, 50.0), Some(1_400)), Correction::Grow { blocks: 1_400, error: 1.0 });
@@ -216,6 +224,10 @@ mod tests {
         // Nothing is ordered beyond what is filled.
         let unfilled = ModelInput { used: 900, ..flooded(None, 50.0) };
         assert_eq!(law(&unfilled, None), Correction::Hold(HoldReason::Filling));
+        // Nor before what there is has been full for an interval.
+        let fresh = Flood { over_in: None, error: 50.0, settled: false };
+        let unsettled = ModelInput { flood: Some(fresh), ..flooded(None, 50.0) };
+        assert_eq!(law(&unsettled, None), Correction::Hold(HoldReason::Filling));
         // The size that sufficed before the last shrink does again.
         let shrunk = ModelInput { sufficed: Some(1_200), ..flooded(None, 50.0) };
         assert_eq!(law(&shrunk, None), Correction::Grow { blocks: 1_200, error: 1.0 });

@@ -250,7 +250,8 @@ impl Controller {
             asked += last.arrival_rate;
         }
         let over_in = (falling > 0.01 * asked).then(|| waiting / falling / self.interval_s);
-        Some(Flood { over_in, error })
+        let settled = self.volumes[&id].was_full();
+        Some(Flood { over_in, error, settled })
     }
 
     /// Gives back what growth was in vain: where several times the cache left a flood as bad as it was.

@@ -493,6 +493,11 @@ impl Volume {
         })
     }
 
+    /// Whether its cache was full already when the last interval began.
+    pub(super) fn was_full(&self) -> bool {
+        self.grant.as_ref().is_some_and(|grant| grant.age >= 2 && self.used_before * 20 >= grant.blocks * 19)
+    }
+
     /// The phase of a sample of a loop that is `closed` or open: by what such a loop keeps, whatever it gets.
     pub(super) fn phase_of(sample: &Sample, closed: bool) -> Phase {
         let intensity = if closed { sample.outstanding * 100.0 } else { sample.arrival_rate };

@@ -15,7 +15,7 @@ pub const RESTS: u32 = 2;
 /// Bytes per second that are loaded at least, but for rests: without any it would never end.
 pub const RATE_MIN: u64 = 256 << 10;
 /// Waits longer by this share are felt.
-const TOLERANCE: f64 = 0.08;
+const TOLERANCE: f64 = 0.06;
 /// What a cycle leaves of the sums of those before.
 const MEMORY: f64 = 0.7;
 /// Fewer waits say nothing,
@@ -169,13 +169,9 @@ mod tests {
     #[test]
     fn it_settles_where_it_is_hardly_felt_and_uses_what_is_free() {
         for seed in 0..8 {
-            // 60 % load, a device that gives 200 MiB/s in all: an excess of 8 % is reached at 6 MiB/s.
+            // 60 % load, a device that gives 200 MiB/s in all: an excess of 6 % is reached at 4.5 MiB/s.
             let (rate, excess) = settle(0.6, 40, 200 * MIB, seed);
-            assert!(
-                excess < 0.15 && rate > MIB as f64,
-                "{excess:.3} at {:.1} MiB/s",
-                rate / MIB as f64
-            );
+            assert!(excess < 0.15 && rate > MIB as f64, "{excess:.3} at {:.1} MiB/s", rate / MIB as f64);
             // A device that does not feel it at all.
             let (rate, _) = settle(0.2, 40, 1 << 50, seed);
             assert!(rate > 30.0 * MIB as f64, "{:.1} MiB/s", rate / MIB as f64);

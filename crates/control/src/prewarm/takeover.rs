@@ -13,7 +13,7 @@ const START_OVER_OWN: f64 = 2.0;
 /// A start below this, in bytes per second, would waste the first seconds,
 const START_MIN: f64 = (4 << 20) as f64;
 /// and one above it would hurt others for seconds where the storage is slow; where it is fast, the pace doubles that soon.
-const START_MAX: f64 = (16 << 20) as f64;
+const START_MAX: f64 = (8 << 20) as f64;
 
 /// What is known of an earlier cache and of the one that begins.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -148,12 +148,12 @@ mod tests {
         let Takeover::Load { bytes_per_second, .. } = decide_takeover(&busy, &WarmupRules::default()) else {
             panic!()
         };
-        assert_eq!(bytes_per_second, 16 << 20, "twice 16.4 MB/s is more");
-        let brisk = TakeoverInput { lookups_per_s: 1_500.0, ..DATABASE };
+        assert_eq!(bytes_per_second, 8 << 20, "twice 16.4 MB/s is more");
+        let brisk = TakeoverInput { lookups_per_s: 900.0, ..DATABASE };
         let Takeover::Load { bytes_per_second, .. } = decide_takeover(&brisk, &WarmupRules::default()) else {
             panic!()
         };
-        assert_eq!(bytes_per_second, 2 * 1_500 * 4_096);
+        assert_eq!(bytes_per_second, 2 * 900 * 4_096);
         let unobserved = TakeoverInput { working_set_blocks: 0, ..DATABASE };
         assert!(matches!(
             decide_takeover(&unobserved, &WarmupRules::default()),
