@@ -4,6 +4,7 @@
 use crate::cacheability::CacheabilityRules;
 use crate::conformance::ConformanceRules;
 use crate::feedback::FeedbackRules;
+use crate::foresight::ForesightRules;
 use crate::interference::InterferenceRules;
 use crate::removal::RemovalRules;
 use crate::violation::ViolationRules;
@@ -28,6 +29,8 @@ pub struct ControlConfig {
     pub warmup: WarmupRules,
     /// When a cache is taken back.
     pub removal: RemovalRules,
+    /// What is granted before it is needed.
+    pub foresight: ForesightRules,
     /// Sizes are chosen so that the prediction stays so far below the bound. Default 0.1 (ours); 0 to below 1.
     pub sizing_margin: f64,
     /// Caches are sized in multiples of this many bytes. Default 16 KiB (ours): a hundredth of a small cache; at least 4,096.
@@ -59,6 +62,7 @@ impl Default for ControlConfig {
             feedback: FeedbackRules::default(),
             warmup: WarmupRules::default(),
             removal: RemovalRules::default(),
+            foresight: ForesightRules::default(),
             sizing_margin: 0.1,
             chunk_bytes: 16 << 10,
             history_intervals: 64,
@@ -261,6 +265,30 @@ impl ControlConfig {
                 "a number below 0",
             ),
             ("removal.hit_ratio_min", self.removal.hit_ratio_min, ratio(self.removal.hit_ratio_min), RATIO),
+            (
+                "foresight.bucket_intervals",
+                self.foresight.bucket_intervals as f64,
+                (1..=100_000).contains(&self.foresight.bucket_intervals),
+                "a whole number from 1 to 100000",
+            ),
+            (
+                "foresight.buckets_max",
+                self.foresight.buckets_max as f64,
+                (16..=65_536).contains(&self.foresight.buckets_max),
+                "a whole number from 16 to 65536",
+            ),
+            (
+                "foresight.lead_buckets",
+                self.foresight.lead_buckets as f64,
+                (1..=64).contains(&self.foresight.lead_buckets),
+                "a whole number from 1 to 64",
+            ),
+            (
+                "foresight.confidence_min",
+                self.foresight.confidence_min,
+                ratio(self.foresight.confidence_min),
+                RATIO,
+            ),
             ("sizing_margin", self.sizing_margin, share(self.sizing_margin), SHARE),
             (
                 "chunk_bytes",

@@ -31,6 +31,10 @@ pub enum DecisionKind {
     Granted,
     /// A partition grew.
     Grown,
+    /// A partition is granted, or grows, for a peak that is to be expected.
+    PeakForeseen,
+    /// A peak that was foreseen does not come.
+    PeakAbsent,
     /// A partition shrank.
     Shrunk,
     /// The size of a phase seen before was used at once.

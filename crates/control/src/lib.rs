@@ -15,6 +15,7 @@ pub mod controller;
 pub mod decision;
 pub mod eafc;
 pub mod feedback;
+pub mod foresight;
 pub mod host;
 pub mod interference;
 pub mod inventory;

@@ -173,6 +173,8 @@ fn heading(kind: DecisionKind) -> &'static str {
         DecisionKind::Granted => "cache granted",
         DecisionKind::Grown => "cache grown",
         DecisionKind::Shrunk => "cache shrunk",
+        DecisionKind::PeakForeseen => "peak foreseen",
+        DecisionKind::PeakAbsent => "peak absent",
         DecisionKind::PhaseRemembered => "phase remembered",
         DecisionKind::CapacityShort => "capacity short",
         DecisionKind::PrewarmStarted => "warm-up started",

@@ -234,3 +234,45 @@ fn the_hybrid_store_evaluation_runs_quickly_and_repeats() {
     // Threads change nothing.
     assert_eq!(succeed(command), text);
 }
+
+#[test]
+fn the_dynamite_case_study_runs_quickly_and_repeats() {
+    let folder = folder();
+    let report = folder.path().join("dynamite.html");
+    let command = args(&[
+        &"repro",
+        &"dynamite",
+        &"--quick",
+        &"--hurry",
+        &"10",
+        &"--seed",
+        &"2",
+        &"--json",
+        &"--report",
+        &report,
+    ]);
+    let text = succeed(command.clone());
+    let found: Value = serde_json::from_str(&text).expect("output is JSON");
+    assert_eq!((&found["schema"], &found["seed"]), (&"forebay.repro-dynamite/1".into(), &2.into()));
+    let courses = found["courses"].as_array().unwrap();
+    let minutes = |course: &str| -> f64 {
+        let course = courses.iter().find(|found| found["course"] == course).expect("a course");
+        course["violated_min"].as_f64().unwrap()
+    };
+    // Each is served alone, both are not, and a cache mends most of it.
+    assert!(minutes("alone-main") < 1.0 && minutes("alone-reader") < 1.0, "{courses:?}");
+    assert!(minutes("co-located") > 20.0, "{courses:?}");
+    assert!(minutes("reactive") < 20.0, "{courses:?}");
+    let made =
+        courses.iter().find(|found| found["course"] == "reactive").unwrap()["granted_min"].as_f64().unwrap();
+    assert!((54.0..58.0).contains(&made), "seven minutes after the peak begins: {made}");
+    // The estimate of the peak's curve is that of the daemon: near the exact one.
+    for row in found["curves"][0].as_array().unwrap() {
+        let gap = row["exact"].as_f64().unwrap() - row["estimated"].as_f64().unwrap();
+        assert!(gap.abs() < 0.1, "{row}");
+    }
+    let html = std::fs::read_to_string(report).unwrap();
+    assert!(html.matches("<svg").count() >= 5 && html.contains("Dynamite"));
+    assert_eq!(succeed(command), text);
+    assert_eq!(fail(["repro", "dynamite", "--hurry", "11"]).0, 2);
+}

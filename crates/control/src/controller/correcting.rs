@@ -43,7 +43,11 @@ impl Controller {
             if changes.contains_key(&id) {
                 continue;
             }
-            let change = self.removal(id, scenes).or_else(|| self.feedback(id, scenes));
+            if self.awaits_peak(id) {
+                continue;
+            }
+            let removed = if self.keeps_for_peak(id) { None } else { self.removal(id, scenes) };
+            let change = removed.or_else(|| self.feedback(id, scenes));
             if let Some(change) = change {
                 changes.insert(id, change);
             }

@@ -6,6 +6,7 @@
 
 mod analysing;
 mod correcting;
+mod foreseeing;
 mod judging;
 mod master;
 mod ordering;
@@ -166,8 +167,10 @@ impl Controller {
         let violated = self.judge(observation.at, &mut outcome);
         self.guarantee(&mut changes);
         self.correct(&mut scenes, &mut changes);
+        self.foresee(observation.at, &observed, &mut changes, &mut outcome);
         self.analyse(observation.at, &violated, &mut scenes, &mut changes, &mut outcome);
         self.apply(observation, &observed, &mut scenes, changes, &mut outcome);
+        self.remember(observation.at, &observed);
         self.repeat(&mut outcome);
         self.settle_states();
         debug_assert!(self.granted() <= self.capacity);

@@ -45,10 +45,20 @@ impl Controller {
         utilisation: f64,
     ) -> Warmup {
         let volume = &self.volumes[&id];
-        let earlier: Vec<u64> = volume.earlier_zones.front().cloned().unwrap_or_default();
+        // Before a peak what is hot now says nothing: what was hot in the last ones does.
+        let foreseen = volume.foreseen.as_ref().filter(|_| self.awaits_peak(id));
+        let (zones, accesses, earlier) = match foreseen {
+            Some(foreseen) => {
+                (&foreseen.peak.zones, foreseen.peak.zone_accesses, foreseen.earlier_zones.clone())
+            }
+            None => {
+                let earlier = volume.earlier_zones.front().cloned().unwrap_or_default();
+                (&observed.zones, observed.zone_accesses, earlier)
+            }
+        };
         let input = WarmupInput {
-            zones: &observed.zones,
-            accesses: observed.zone_accesses,
+            zones,
+            accesses,
             earlier: &earlier,
             zone_blocks: observed.zone_blocks,
             volume_blocks: volume.spec.block_size.blocks_for(volume.spec.size),

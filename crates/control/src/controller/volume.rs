@@ -3,6 +3,7 @@
 use crate::config::ControlConfig;
 use crate::conformance::{Judgement, Verdict, WindowTotals, judge};
 use crate::feedback::{FeedbackRules, Law, Phase, PhaseMemory};
+use crate::foresight::{Foreseen, History};
 use crate::inventory::{HostId, VolumeId, VolumeSpec};
 use crate::needs::Needs;
 use crate::observation::VolumeObservation;
@@ -354,6 +355,12 @@ pub(super) struct Volume {
     pub(super) violated_since: Option<Nanos>,
     /// The step before which the violation is not analysed again.
     pub(super) analyse_from: u64,
+    /// When it needed a cache in the past.
+    pub(super) past: History,
+    /// When it will need one, or is expected to need one now.
+    pub(super) foreseen: Option<Foreseen>,
+    /// The least size of its cache since it was last needed.
+    pub(super) rested_blocks: u64,
 }
 
 impl Volume {
@@ -376,6 +383,9 @@ impl Volume {
             service: None,
             violated_since: None,
             analyse_from: 0,
+            past: History::default(),
+            foreseen: None,
+            rested_blocks: 0,
         }
     }
 

@@ -100,6 +100,7 @@ pub const TABLES: &[(&str, &str, &str)] = &[
     ("control.feedback", "[control.feedback]", "How a size is corrected."),
     ("control.warmup", "[control.warmup]", "What is loaded beforehand."),
     ("control.removal", "[control.removal]", "When a cache is taken back."),
+    ("control.foresight", "[control.foresight]", "What is granted before it is needed."),
 ];
 
 /// The keys of a kind of table.
@@ -299,6 +300,7 @@ pub const KEYS: &[Key] = &[
     key("control", "feedback", "table", "", "", "See below."),
     key("control", "warmup", "table", "", "", "See below."),
     key("control", "removal", "table", "", "", "See below."),
+    key("control", "foresight", "table", "", "", "See below."),
 
     key("control.conformance", "requests_min", "requests", "`10`", "at least 1", "Fewer completed requests in a window say nothing about latency."),
     key("control.conformance", "backlog_idle_share_max", "ratio", "`0.05`", "0 to 1", "A workload without a request outstanding for at most this share of the time is backlogged, if it also keeps `backlog_depth_min`."),
@@ -340,4 +342,9 @@ pub const KEYS: &[Key] = &[
     key("control.removal", "low_load_share", "ratio", "`0.3`", "0 to 1", "Load below this share of that at the grant is low."),
     key("control.removal", "excess_without_max", "number", "`-0.3`", "below 0", "Excess that the model may predict without the cache for it to be superfluous."),
     key("control.removal", "hit_ratio_min", "ratio", "`0.03`", "0 to 1", "Share of reads that a warm cache must answer."),
+    key("control.foresight", "enabled", "boolean", "`true`", "", "Grant caches before peaks that return by season."),
+    key("control.foresight", "bucket_intervals", "intervals", "`60`", "1 to 100000", "The unit of the history; a season has at least six."),
+    key("control.foresight", "buckets_max", "buckets", "`2016`", "16 to 65536", "That are remembered, 4 bytes each for every volume; two seasons must fit."),
+    key("control.foresight", "lead_buckets", "buckets", "`2`", "1 to 64", "Before a peak at which its cache is granted."),
+    key("control.foresight", "confidence_min", "ratio", "`0.5`", "0 to 1", "The least confidence to act on."),
 ];

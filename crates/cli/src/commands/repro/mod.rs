@@ -1,8 +1,10 @@
 //! `forebay repro`: evaluations of published papers, run again.
 
 mod dcio;
+mod dynamite;
 mod failover;
 mod hybrid_store;
+mod jobs;
 mod presto;
 
 use crate::failure::Failure;
@@ -12,6 +14,7 @@ use crate::failure::Failure;
 pub(crate) enum ReproCommand {
     // Its help is that of its arguments, at length.
     Dcio(dcio::DcioArgs),
+    Dynamite(dynamite::DynamiteArgs),
     Failover(failover::FailoverArgs),
     HybridStore(hybrid_store::HybridStoreArgs),
     Presto(presto::PrestoArgs),
@@ -20,6 +23,7 @@ pub(crate) enum ReproCommand {
 pub(crate) fn run(command: ReproCommand) -> Result<(), Failure> {
     match command {
         ReproCommand::Dcio(args) => dcio::run(&args),
+        ReproCommand::Dynamite(args) => dynamite::run(&args),
         ReproCommand::Failover(args) => failover::run(&args),
         ReproCommand::HybridStore(args) => hybrid_store::run(&args),
         ReproCommand::Presto(args) => presto::run(&args),

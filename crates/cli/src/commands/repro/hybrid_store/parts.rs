@@ -1,5 +1,6 @@
 //! The parts of the evaluation: each is independent of the others, and they run on as many threads as there are processors.
 
+use crate::commands::repro::jobs::side_by_side;
 use crate::failure::Failure;
 use crate::output::say;
 use forebay_sim::RunError;
@@ -8,8 +9,6 @@ use forebay_sim::hybrid_store::{
 };
 use forebay_units::Bytes;
 use serde::Serialize;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 /// The layout of the JSON.
@@ -70,20 +69,7 @@ pub(super) fn run(setups: &[Setup], quick: bool) -> Result<Found, Failure> {
     }
     jobs.push(Box::new(move || Ok(Part::Inverted(inverted(first, SHARED, &mut |what| tell(first, what))?))));
 
-    let next = AtomicUsize::new(0);
-    let results: Vec<Mutex<Option<Result<Part, RunError>>>> = jobs.iter().map(|_| Mutex::new(None)).collect();
-    std::thread::scope(|scope| {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(job) = jobs.get(at) else { break };
-                    *results[at].lock().expect("no job panics while it holds its place") = Some(job());
-                }
-            });
-        }
-    });
+    let results = side_by_side(&jobs);
     let mut found = Found {
         schema: SCHEMA,
         seed: first.seed,
@@ -95,7 +81,6 @@ pub(super) fn run(setups: &[Setup], quick: bool) -> Result<Found, Failure> {
         inverted: Vec::new(),
     };
     for (at, result) in results.into_iter().enumerate() {
-        let result = result.into_inner().expect("no job panicked").expect("every job ran");
         match result.map_err(|error| Failure::new(error.to_string()))? {
             Part::Sizes(sizes) => {
                 found.readings.push(ReadingFound { reading: setups[at].reading, sizes: *sizes });

@@ -1,0 +1,162 @@
+//! Foreseeing: caches that are ready before they are needed, and what is remembered for that.
+
+use super::{Change, Controller};
+use crate::decision::{Decision, DecisionKind, Fact, StepOutcome};
+use crate::foresight::Peak;
+use crate::inventory::VolumeId;
+use crate::observation::VolumeObservation;
+use forebay_units::Nanos;
+use std::collections::BTreeMap;
+
+/// Seasons looked for in one step: each costs two milliseconds (ours).
+const SEASONS_PER_STEP: usize = 4;
+/// Buckets after its expected beginning in which a peak may still come (ours).
+const PATIENCE: u64 = 2;
+/// A size counts as needed while the load is at least this part of the highest of the peak (ours).
+const PEAK_SHARE: f64 = 0.5;
+
+impl Controller {
+    /// Grants what is foreseen to be needed, and gives up waiting for what did not come.
+    pub(super) fn foresee(
+        &mut self,
+        at: Nanos,
+        observed: &BTreeMap<VolumeId, &VolumeObservation>,
+        changes: &mut BTreeMap<VolumeId, Change>,
+        outcome: &mut StepOutcome,
+    ) {
+        let rules = self.config.foresight;
+        if !rules.enabled {
+            return;
+        }
+        let (mut sought, mut absent) = (0, Vec::new());
+        for (id, volume) in &mut self.volumes {
+            let load = volume.history.back().map_or(0.0, |last| last.arrival_rate);
+            if !observed.contains_key(id) || !volume.past.push(load, &rules) {
+                continue;
+            }
+            let now = volume.past.now();
+            if volume.past.wants_season() && sought < SEASONS_PER_STEP {
+                sought += 1;
+                volume.past.find_season();
+            }
+            match &volume.foreseen {
+                Some(foreseen) if now >= foreseen.until => volume.foreseen = None,
+                Some(foreseen) if now >= foreseen.from + PATIENCE && !volume.past.has_come(foreseen) => {
+                    let until = foreseen.until;
+                    volume.past.was_wrong(until);
+                    volume.foreseen = None;
+                    absent.push(*id);
+                }
+                _ => {}
+            }
+            if volume.foreseen.is_none() {
+                volume.foreseen = volume.past.foresee(&rules);
+            }
+            let Some(foreseen) = volume.foreseen.as_ref().filter(|foreseen| now <= foreseen.from) else {
+                continue;
+            };
+            if foreseen.peak.blocks <= volume.blocks() || changes.contains_key(id) {
+                continue;
+            }
+            let facts = vec![
+                Fact::number("size", foreseen.peak.blocks as f64, "blocks"),
+                Fact::number("in", (foreseen.from - now) as f64, "buckets"),
+                Fact::number("lasts", (foreseen.until - foreseen.from) as f64, "buckets"),
+                Fact::number("season", foreseen.period as f64, "buckets"),
+                Fact::number("bucket", rules.bucket_intervals as f64, "intervals"),
+                Fact::number("confidence", foreseen.confidence, ""),
+                Fact::number("load", foreseen.load, "requests/s"),
+            ];
+            let summary =
+                format!("a peak of {} is foreseen: its cache of last time is granted", volume.spec.name);
+            let change = Change {
+                blocks: foreseen.peak.blocks,
+                kind: DecisionKind::PeakForeseen,
+                summary,
+                facts,
+                ratio: None,
+                wanted: 0,
+                serves: foreseen.peak.serves.clone(),
+            };
+            changes.insert(*id, change);
+        }
+        // Who has gone since is served by nobody.
+        for change in changes.values_mut() {
+            change.serves.retain(|served| self.volumes.contains_key(served));
+        }
+        outcome.decisions.extend(absent.into_iter().map(|id| self.tell_absent(at, id)));
+    }
+
+    fn tell_absent(&self, at: Nanos, id: VolumeId) -> Decision {
+        let summary = format!("the peak of {} that was foreseen does not come", self.volumes[&id].spec.name);
+        self.decision(at, id, DecisionKind::PeakAbsent, summary, Vec::new())
+    }
+
+    /// Whether the volume's cache waits for a peak: nothing that is seen before it says how large it should be.
+    pub(super) fn awaits_peak(&self, id: VolumeId) -> bool {
+        let volume = &self.volumes[&id];
+        volume.foreseen.as_ref().is_some_and(|foreseen| volume.past.now() < foreseen.from)
+    }
+
+    /// The same, until a peak that is late would be given up.
+    pub(super) fn keeps_for_peak(&self, id: VolumeId) -> bool {
+        let volume = &self.volumes[&id];
+        volume.foreseen.as_ref().is_some_and(|foreseen| volume.past.now() < foreseen.from + PATIENCE)
+    }
+
+    /// Remembers which caches are needed, of which size, and what is hot meanwhile.
+    ///
+    /// A time of need begins with a grant, or when a cache that had been let shrink doubles; it is over when the load or the cache is
+    /// down to half of what it was.
+    pub(super) fn remember(&mut self, at: Nanos, observed: &BTreeMap<VolumeId, &VolumeObservation>) {
+        let rules = self.config.foresight;
+        if !rules.enabled {
+            return;
+        }
+        // What is found to be sustained began as many windows before.
+        let found_after = self.config.violation.nonconforming;
+        let ids: Vec<VolumeId> = self.volumes.keys().copied().collect();
+        for id in ids {
+            let volume = &self.volumes[&id];
+            let Some(grant) = volume.grant.as_ref().filter(|grant| grant.blocks > volume.blocks_min()) else {
+                let volume = self.volumes.get_mut(&id).expect("listed");
+                volume.past.end();
+                volume.rested_blocks = 0;
+                continue;
+            };
+            let awaits = self.awaits_peak(id);
+            let served = grant.serves.iter().filter_map(|served| self.volumes.get(served));
+            let since = served.filter_map(|served| served.violated_since).min();
+            let ago = since.map_or(0, |since| {
+                (at.saturating_since(since).as_secs_f64() / self.interval_s).round() as usize + found_after
+            });
+            let (blocks, serves) = (grant.blocks, grant.serves.clone());
+            let load = volume.recent(self.config.recent_intervals).arrival_rate;
+            let volume = self.volumes.get_mut(&id).expect("listed");
+            if volume.past.open_peak().is_none() {
+                if awaits || blocks < 2 * volume.rested_blocks {
+                    volume.rested_blocks = volume.rested_blocks.min(blocks);
+                    continue;
+                }
+                let expected = volume.foreseen.as_ref().map(|foreseen| foreseen.from);
+                let from = expected.unwrap_or_else(|| volume.past.bucket_of(ago, &rules));
+                volume.past.begin(Peak::new(from, blocks, serves));
+            }
+            let peak = volume.past.open_peak().expect("begun");
+            if (peak.load > 0.0 && load < PEAK_SHARE * peak.load) || 2 * blocks < peak.blocks {
+                volume.past.end();
+                volume.rested_blocks = blocks;
+                continue;
+            }
+            (peak.load, peak.blocks) = (peak.load.max(load), blocks);
+            peak.serves.clone_from(&volume.grant.as_ref().expect("granted").serves);
+            if let Some(seen) = observed.get(&id).filter(|seen| seen.zone_accesses > 0) {
+                (peak.zones, peak.zone_accesses) = (seen.zones.clone(), seen.zone_accesses);
+            }
+            // Low is what is low for the peak.
+            if let (Some(_), Some(grant)) = (&volume.foreseen, &mut volume.grant) {
+                grant.rate_at_grant = grant.rate_at_grant.max(load);
+            }
+        }
+    }
+}

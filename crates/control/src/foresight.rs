@@ -1,0 +1,353 @@
+//! Foresight: when a workload will need a cache again, from the times at which it did (Dynamite's proactive deployment, §5.2).
+//!
+//! The paper takes predictions of peaks for given. Here a season is found in the history of the load by its autocorrelation, and what it is worth is measured by
+//! predicting each part of the history from the others. A peak is foreseen where, a whole number of seasons ago, caches were needed, most
+//! of the times. It is *not* a forecast of loads in numbers: what is remembered is the size that sufficed, and which zones were hot then. All
+//! of it is ours.
+
+use crate::inventory::VolumeId;
+use crate::observation::ZoneHeat;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+
+/// How far ahead to look, and when to believe it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ForesightRules {
+    /// Whether caches are granted before a peak at all. Default true.
+    pub enabled: bool,
+    /// Intervals of a bucket, the unit of the history. Default 60: ten minutes where an interval is 10 s; 1 to 100,000.
+    pub bucket_intervals: usize,
+    /// Buckets that are remembered, 4 bytes each for every volume. Default 2,016: two weeks of ten minutes; 16 to 65,536.
+    pub buckets_max: usize,
+    /// Buckets before a peak at which its cache is granted. Default 2; 1 to 64.
+    pub lead_buckets: usize,
+    /// The least confidence to act on. Default 0.5; 0 to 1.
+    pub confidence_min: f64,
+}
+
+impl Default for ForesightRules {
+    fn default() -> ForesightRules {
+        ForesightRules {
+            enabled: true,
+            bucket_intervals: 60,
+            buckets_max: 2_016,
+            lead_buckets: 2,
+            confidence_min: 0.5,
+        }
+    }
+}
+
+/// The shortest season, in buckets (ours): what is shorter is answered by keeping the cache.
+const PERIOD_MIN: usize = 6;
+/// Peaks remembered of a workload (ours).
+const PEAKS_MAX: usize = 16;
+/// Seasons looked back for what was needed (ours).
+const SEASONS_MAX: u64 = 4;
+/// The part of what it was in seasons before that a load must reach for its peak to have come (ours).
+const COME_SHARE: f64 = 0.5;
+
+/// A load that repeats itself.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Season {
+    /// In buckets.
+    pub period: usize,
+    /// The share of the variance of the load's logarithm that the other seasons predict, each part from the rest; 0 to 1.
+    pub confidence: f64,
+}
+
+/// Finds the season of a load, given by bucket and oldest first: the shortest period whose autocorrelation is nearly the highest, if at least two of them have been seen.
+/// `None` if the load is constant or nothing repeats. Cost is `O(n^2)`.
+pub fn season(loads: impl Iterator<Item = f32>) -> Option<Season> {
+    let logs: Vec<f64> = loads.map(|load| f64::from(load.max(0.0)).ln_1p()).collect();
+    let count = logs.len();
+    let mean = logs.iter().sum::<f64>() / count.max(1) as f64;
+    let centred: Vec<f64> = logs.iter().map(|log| log - mean).collect();
+    let square: f64 = centred.iter().map(|value| value * value).sum();
+    if square <= 1e-9 * count as f64 {
+        return None;
+    }
+    let correlation = |lag: usize| -> f64 {
+        let (early, late) = (&centred[..count - lag], &centred[lag..]);
+        let norm = |part: &[f64]| part.iter().map(|value| value * value).sum::<f64>();
+        let product: f64 = early.iter().zip(late).map(|(a, b)| a * b).sum();
+        product / (norm(early) * norm(late)).sqrt().max(1e-12)
+    };
+    let correlations: Vec<(usize, f64)> =
+        (PERIOD_MIN..=count / 2).map(|lag| (lag, correlation(lag))).collect();
+    // What is high only because neighbours are alike is no season: it must be higher than what lies on either side of it.
+    let tops = correlations.windows(3).filter(|three| three[1].1 >= three[0].1 && three[1].1 >= three[2].1);
+    let tops: Vec<(usize, f64)> = tops.map(|three| three[1]).filter(|(_, height)| *height > 0.0).collect();
+    let highest = tops.iter().map(|(_, height)| *height).fold(0.0, f64::max);
+    let &(period, _) = tops.iter().find(|(_, height)| *height >= 0.9 * highest)?;
+    let missed: f64 = (0..count)
+        .map(|at| {
+            let others = (at % period..count).step_by(period).filter(|&other| other != at);
+            let (sum, number) =
+                others.fold((0.0, 0.0), |(sum, number), other| (sum + centred[other], number + 1.0));
+            (centred[at] - sum / f64::max(number, 1.0)).powi(2)
+        })
+        .sum();
+    Some(Season { period, confidence: (1.0 - missed / square).max(0.0) })
+}
+
+/// A time in which a volume had a cache because somebody needed it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Peak {
+    /// The bucket in which it was first needed, and the one after the last; open as long as it lasts.
+    pub from: u64,
+    /// See `from`.
+    pub until: Option<u64>,
+    /// The size that it had last while the load was there.
+    pub blocks: u64,
+    /// The highest load of the volume meanwhile, in requests per second.
+    pub load: f64,
+    /// Whose objectives it served.
+    pub serves: Vec<VolumeId>,
+    /// Which zones were hot, and of how many accesses.
+    pub zones: Vec<ZoneHeat>,
+    /// See `zones`.
+    pub zone_accesses: u64,
+}
+
+impl Peak {
+    /// One that begins in bucket `from`, with nothing seen of it yet.
+    pub fn new(from: u64, blocks: u64, serves: Vec<VolumeId>) -> Peak {
+        Peak { from, until: None, blocks, load: 0.0, serves, zones: Vec::new(), zone_accesses: 0 }
+    }
+}
+
+/// A cache that will be needed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Foreseen {
+    /// The bucket in which it is expected to be needed, and the one after.
+    pub from: u64,
+    /// See `from`.
+    pub until: u64,
+    /// The load to expect at its beginning, in requests per second.
+    pub load: f64,
+    /// What was needed in earlier seasons, the newest of those times.
+    pub peak: Peak,
+    /// Zones that were hot in the time before that; empty where there was none.
+    pub earlier_zones: Vec<u64>,
+    /// Buckets from one to the next.
+    pub period: usize,
+    /// Of the season, times the share of earlier seasons in which a cache was needed at this time.
+    pub confidence: f64,
+}
+
+/// What is remembered of one volume.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    loads: VecDeque<f32>,
+    /// Buckets closed so far: the number of the bucket that is open.
+    now: u64,
+    sum: f64,
+    intervals: usize,
+    peaks: VecDeque<Peak>,
+    /// As of which bucket.
+    season: Option<(u64, Option<Season>)>,
+    /// Nothing is foreseen before this bucket: what was foreseen last did not come.
+    wary_until: u64,
+}
+
+impl History {
+    /// Takes the load of an interval in, in requests per second; says whether it closed a bucket.
+    pub fn push(&mut self, load: f64, rules: &ForesightRules) -> bool {
+        self.sum += load;
+        self.intervals += 1;
+        if self.intervals < rules.bucket_intervals {
+            return false;
+        }
+        if self.loads.len() >= rules.buckets_max {
+            self.loads.pop_front();
+        }
+        self.loads.push_back((self.sum / self.intervals as f64) as f32);
+        (self.sum, self.intervals) = (0.0, 0);
+        self.now += 1;
+        true
+    }
+
+    /// The bucket that is open.
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// The bucket in which something began that many intervals ago.
+    pub fn bucket_of(&self, intervals_ago: usize, rules: &ForesightRules) -> u64 {
+        let before = intervals_ago.saturating_sub(self.intervals).div_ceil(rules.bucket_intervals.max(1));
+        self.now.saturating_sub(before as u64)
+    }
+
+    /// The time of need that is not over.
+    pub fn open_peak(&mut self) -> Option<&mut Peak> {
+        self.peaks.back_mut().filter(|peak| peak.until.is_none())
+    }
+
+    /// A cache is needed from now on; `from` says since when it has been.
+    pub fn begin(&mut self, peak: Peak) {
+        self.end();
+        if self.peaks.len() == PEAKS_MAX {
+            self.peaks.pop_front();
+        }
+        self.peaks.push_back(peak);
+    }
+
+    /// It is not needed any more.
+    pub fn end(&mut self) {
+        let now = self.now;
+        if let Some(peak) = self.open_peak() {
+            peak.until = Some((now + 1).max(peak.from + 1));
+        }
+    }
+
+    /// What was foreseen did not come; until then nothing is foreseen.
+    pub fn was_wrong(&mut self, until: u64) {
+        self.wary_until = until;
+    }
+
+    /// Whether the season ought to be looked for: there is a chance that it matters, and it was not looked for in this bucket.
+    pub fn wants_season(&self) -> bool {
+        self.peaks.len() >= 2 && self.season.is_none_or(|(asked, _)| asked != self.now)
+    }
+
+    /// Looks for the season. Cost is `O(n^2)` in the buckets remembered: two milliseconds for the default.
+    pub fn find_season(&mut self) {
+        self.season = Some((self.now, season(self.loads.iter().copied())));
+    }
+
+    /// The load of a bucket, if it is remembered.
+    fn load(&self, bucket: u64) -> Option<f64> {
+        let oldest = self.now - self.loads.len() as u64;
+        let at = usize::try_from(bucket.checked_sub(oldest)?).ok()?;
+        self.loads.get(at).map(|load| f64::from(*load))
+    }
+
+    /// The next cache that will be needed, if that is so within the lead, or is so now.
+    pub fn foresee(&self, rules: &ForesightRules) -> Option<Foreseen> {
+        let (_, season) = self.season?;
+        let season = season?;
+        let oldest = self.now - self.loads.len() as u64;
+        let period = season.period as u64;
+        // How often it was needed at this time of the season, and in which peaks, the last one first.
+        let needed = |bucket: u64| -> Option<(f64, Vec<usize>)> {
+            let sources = (1..=SEASONS_MAX).map_while(|seasons| bucket.checked_sub(seasons * period));
+            let sources: Vec<u64> = sources.filter(|source| (oldest..self.now).contains(source)).collect();
+            if sources.len() < 2 {
+                return None;
+            }
+            let covers = |peak: &Peak, source: u64| {
+                peak.from <= source && peak.until.is_none_or(|until| source < until)
+            };
+            let found: Vec<usize> = sources
+                .iter()
+                .filter_map(|&source| self.peaks.iter().rposition(|peak| covers(peak, source)))
+                .collect();
+            Some((found.len() as f64 / sources.len() as f64, found))
+        };
+        let confidence = |bucket: u64| needed(bucket).map_or(0.0, |(share, _)| share * season.confidence);
+        let horizon = self.now + rules.lead_buckets as u64;
+        let from = (self.now.max(self.wary_until)..=horizon)
+            .find(|&bucket| confidence(bucket) >= rules.confidence_min)?;
+        let until = (from..from + period)
+            .find(|&bucket| confidence(bucket) < rules.confidence_min)
+            .unwrap_or(from + period);
+        let (_, peaks) = needed(from)?;
+        let last = *peaks.first()?;
+        let earlier = peaks.get(1).map(|&before| &self.peaks[before].zones);
+        let load =
+            self.load(from - period).or_else(|| self.load(from.checked_sub(2 * period)?)).unwrap_or(0.0);
+        Some(Foreseen {
+            from,
+            until,
+            load,
+            peak: self.peaks[last].clone(),
+            earlier_zones: earlier.into_iter().flatten().map(|zone| zone.zone).collect(),
+            period: season.period,
+            confidence: confidence(from),
+        })
+    }
+
+    /// Whether the load that was foreseen is there, by the last bucket that closed.
+    pub fn has_come(&self, foreseen: &Foreseen) -> bool {
+        self.loads.back().is_some_and(|load| f64::from(*load) >= COME_SHARE * foreseen.load)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_workload::generator::unit;
+    use forebay_workload::random;
+
+    /// 10 requests/s, and 100 for four buckets of every `period`, with noise.
+    fn load(at: usize, period: usize, noise: f64) -> f32 {
+        let level = if at % period >= period - 4 { 100.0 } else { 10.0 };
+        (level * (1.0 + noise)) as f32
+    }
+
+    #[test]
+    fn a_season_is_found_and_noise_has_none() {
+        for seed in 0..20 {
+            let mut random = random(seed);
+            let mut noise = || unit(&mut random) - 0.5;
+            let loads: Vec<f32> = (0..100).map(|at| load(at, 24, noise())).collect();
+            let found = season(loads.iter().copied()).expect("a season");
+            assert_eq!(found.period, 24, "seed {seed}");
+            assert!(found.confidence > 0.7, "seed {seed}: {found:?}");
+            let chance = season((0..100).map(|_| (50.0 + 50.0 * noise()) as f32));
+            assert!(chance.is_none_or(|season| season.confidence < 0.3), "seed {seed}: {chance:?}");
+            // One season and a half is none.
+            let short = season(loads[..36].iter().copied());
+            assert!(short.is_none_or(|season| season.period != 24), "seed {seed}: {short:?}");
+        }
+        assert_eq!(season([5.0; 200].into_iter()), None);
+        assert_eq!(season(std::iter::empty()), None);
+    }
+
+    fn peak(from: u64, blocks: u64) -> Peak {
+        Peak::new(from, blocks, vec![VolumeId(3)])
+    }
+
+    #[test]
+    fn what_was_needed_twice_is_foreseen_a_third_time_and_no_sooner() {
+        let rules = ForesightRules { bucket_intervals: 2, buckets_max: 200, ..ForesightRules::default() };
+        let mut history = History::default();
+        let mut foreseen_at = Vec::new();
+        for at in 0..24 * 4 {
+            let bucket = at as u64;
+            // Needed in buckets 20 to 23 of each 24; noticed a bucket late.
+            if at % 24 == 21 {
+                history.begin(peak(bucket - 1, 1_000 + bucket));
+            }
+            if at % 24 == 23 {
+                history.end();
+            }
+            for _ in 0..2 {
+                history.push(f64::from(load(at, 24, 0.0)), &rules);
+            }
+            if history.wants_season() {
+                history.find_season();
+            }
+            if let Some(foreseen) = history.foresee(&rules) {
+                foreseen_at.push((
+                    at % 24,
+                    at / 24,
+                    foreseen.from % 24,
+                    foreseen.until % 24,
+                    foreseen.peak.blocks,
+                ));
+            }
+        }
+        // After bucket 17 of the third season (the open bucket is 18 then), two buckets ahead of 20; the size is that of the second peak, 1,000 + 45.
+        assert_eq!(foreseen_at.first(), Some(&(17, 2, 20, 0, 1_045)));
+        assert!(
+            foreseen_at.iter().all(|(at, season, ..)| *season >= 2 && (17..=23).contains(at)),
+            "{foreseen_at:?}"
+        );
+        // What did not come is not foreseen again before its time is over.
+        let mut wrong = history.clone();
+        wrong.was_wrong(u64::MAX);
+        assert_eq!(wrong.foresee(&rules), None);
+    }
+}
