@@ -11,7 +11,6 @@
 mod appliance;
 mod calendar;
 mod device;
-pub mod dynamite;
 mod hindsight;
 pub mod hybrid_store;
 mod interval;
@@ -20,6 +19,7 @@ mod origin;
 mod outcome;
 mod papers;
 pub mod presto;
+pub mod sancache;
 pub mod scenario;
 mod simulation;
 mod slab;

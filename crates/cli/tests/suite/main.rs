@@ -14,6 +14,7 @@ mod model;
 mod mrc;
 mod overload;
 mod peers;
+mod placement;
 mod plan;
 mod prewarming;
 mod protocol;

@@ -8,14 +8,32 @@ use forebay_units::Nanos;
 
 /// The percentile that is watched, as the share above it.
 const TAIL: f64 = 0.01;
-/// How far above it a request counts as harmed.
-const HARM: f64 = 1.1;
-/// Requests that met a migration, after which is judged; at least so long after the last time.
-const JUDGED: u32 = 200;
+/// Requests that met a migration, after which is judged, and at least so long after the last time.
+const JUDGED: u32 = 400;
 const JUDGED_AFTER: Nanos = Nanos(1_000_000_000);
-/// Up to such a share of harmed requests the rate rises; above this, it is halved.
-const HARMED_RISE: f64 = 0.012;
-const HARMED_HALVE: f64 = 0.02;
+/// Requests that met none, without which nothing can be judged: migrations pause until there are so many.
+const CLEAR: u32 = 100;
+/// The rate is halved if more than this share is above the tail, beyond twice the share of those that met none; it rises up to this share beyond theirs.
+const HARMED_HALVE: f64 = 0.015;
+const HARMED_RISE: f64 = 0.005;
+
+/// Requests since the last judgement, and those of them that took longer than the tail.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    count: u32,
+    above: u32,
+}
+
+impl Seen {
+    fn add(&mut self, above: bool) {
+        self.count += 1;
+        self.above += u32::from(above);
+    }
+
+    fn share(self) -> f64 {
+        f64::from(self.above) / f64::from(self.count.max(1))
+    }
+}
 
 /// The bucket, and what is known of foreground latency.
 #[derive(Clone, Debug)]
@@ -23,10 +41,10 @@ pub(super) struct Budget {
     rate: f64,
     tokens: f64,
     filled: Nanos,
-    /// The 99th percentile of requests that met no migration, in nanoseconds; 0 before the first one.
-    clear_tail: f64,
-    met: u32,
-    harmed: u32,
+    /// The 99th percentile of all requests, in nanoseconds; 0 before the first one.
+    tail: f64,
+    met: Seen,
+    clear: Seen,
     judged: Nanos,
     /// How often the rate was halved.
     pub(super) halvings: u64,
@@ -38,9 +56,9 @@ impl Budget {
             rate: placing.bytes_per_second_max as f64,
             tokens: 0.0,
             filled: Nanos::ZERO,
-            clear_tail: 0.0,
-            met: 0,
-            harmed: 0,
+            tail: 0.0,
+            met: Seen::default(),
+            clear: Seen::default(),
             judged: Nanos::ZERO,
             halvings: 0,
         }
@@ -57,7 +75,9 @@ impl Budget {
         let passed = now.saturating_since(self.filled).as_secs_f64();
         self.filled = self.filled.max(now);
         self.tokens = (self.tokens + passed * self.rate).min(self.rate.max(bytes));
-        let taken = self.tokens >= bytes;
+        // There is nothing to compare with: pause.
+        let blind = self.met.count >= JUDGED && self.clear.count < CLEAR;
+        let taken = self.tokens >= bytes && !blind;
         if taken {
             self.tokens -= bytes;
         }
@@ -67,32 +87,36 @@ impl Budget {
     /// A client's request took `latency`; whether chunks were being moved then.
     pub(super) fn answered(&mut self, now: Nanos, latency: Nanos, met: bool, placing: &Placing) {
         let latency = latency.0 as f64;
-        if !met {
-            // A step of 5 % of the estimate, up for one in a hundred and down for the others, has the percentile as its rest.
-            if self.clear_tail == 0.0 {
-                self.clear_tail = latency;
-            } else if latency > self.clear_tail {
-                self.clear_tail += 0.05 * self.clear_tail;
-            } else {
-                self.clear_tail -= 0.05 * self.clear_tail * TAIL / (1.0 - TAIL);
-            }
+        let above = latency > self.tail && self.tail > 0.0;
+        // A step of 5 % of the estimate, up for one in a hundred and down for the others, has the percentile as its rest.
+        if self.tail == 0.0 {
+            self.tail = latency;
+        } else if above {
+            self.tail += 0.05 * self.tail;
+        } else {
+            self.tail -= 0.05 * self.tail * TAIL / (1.0 - TAIL);
+        }
+        if met {
+            self.met.add(above);
+        } else {
+            self.clear.add(above);
+        }
+        if self.met.count < JUDGED
+            || self.clear.count < CLEAR
+            || now.saturating_since(self.judged) < JUDGED_AFTER
+        {
             return;
         }
-        self.met += 1;
-        self.harmed += u32::from(self.clear_tail > 0.0 && latency > HARM * self.clear_tail);
-        if self.met < JUDGED || now.saturating_since(self.judged) < JUDGED_AFTER {
-            return;
-        }
-        let share = f64::from(self.harmed) / f64::from(self.met);
+        let (met, clear) = (self.met.share(), self.clear.share());
         let (least, most) = (placing.bytes_per_second_min as f64, placing.bytes_per_second_max as f64);
-        if share > HARMED_HALVE {
+        if met > 2.0 * clear + HARMED_HALVE {
             self.rate = (self.rate / 2.0).clamp(least, most);
             self.tokens = 0.0;
             self.halvings += 1;
-        } else if share <= HARMED_RISE {
+        } else if met <= clear + HARMED_RISE {
             self.rate = (self.rate + most / 32.0).clamp(least, most);
         }
-        (self.met, self.harmed, self.judged) = (0, 0, now);
+        (self.met, self.clear, self.judged) = (Seen::default(), Seen::default(), now);
     }
 
     /// Other limits hold from now on.
@@ -128,32 +152,61 @@ mod tests {
         assert!(budget.take(Nanos::secs(2), 6_400));
     }
 
+    /// 400 requests that meet a migration and 100 that do not, of which so many in a hundred take long; after half a million quick ones.
+    fn judge(budget: &mut Budget, placing: &Placing, second: u64, met: u64, clear: u64) {
+        let latency = |number: u64, long: u64| Nanos(if number % 100 < long { 9_000 } else { 1_000 });
+        budget.tail = 2_000.0;
+        for number in 0..100 {
+            budget.answered(Nanos::secs(second), latency(number, clear), false, placing);
+            budget.tail = 2_000.0;
+        }
+        for number in 0..400 {
+            budget.answered(Nanos::secs(second), latency(number, met), true, placing);
+            budget.tail = 2_000.0;
+        }
+    }
+
     #[test]
     fn the_rate_is_halved_by_harm_and_comes_back_steadily() {
         let placing = placing();
         let mut budget = Budget::new(&placing);
-        for number in 0..10_000u64 {
-            budget.answered(Nanos::ZERO, Nanos(1_000 + number % 100), false, &placing);
-        }
-        // 4 of 100 requests that meet a migration take twice the tail.
-        let harm = |budget: &mut Budget, second: u64, of_hundred: u64| {
-            for number in 0..200 {
-                let latency = if number % 100 < of_hundred { 2_200 } else { 1_000 };
-                budget.answered(Nanos::secs(second), Nanos(latency), true, &placing);
-            }
-        };
-        harm(&mut budget, 2, 4);
+        // 4 % against 1 %: more than 2 x 1 + 1.5.
+        judge(&mut budget, &placing, 2, 4, 1);
         assert_eq!((budget.rate(), budget.halvings), (1_600.0, 1));
-        // Between the two marks nothing changes: 3 of 200.
-        for number in 0..200 {
-            budget.answered(Nanos::secs(4), Nanos(if number < 3 { 2_200 } else { 1_000 }), true, &placing);
-        }
+        // 3 % against 1 %: in between.
+        judge(&mut budget, &placing, 4, 3, 1);
         assert_eq!(budget.rate(), 1_600.0);
-        harm(&mut budget, 6, 0);
+        // All are slow, whether or not they meet a migration: it is not to blame. 3,200 / 32 more.
+        judge(&mut budget, &placing, 6, 50, 50);
         assert_eq!(budget.rate(), 1_700.0);
         for second in 10..30 {
-            harm(&mut budget, second, 50);
+            judge(&mut budget, &placing, second, 50, 1);
         }
         assert_eq!(budget.rate(), 100.0);
+    }
+
+    #[test]
+    fn it_pauses_where_there_is_nothing_to_compare_with() {
+        let placing = placing();
+        let mut budget = Budget::new(&placing);
+        assert!(!budget.take(Nanos::ZERO, 1));
+        for _ in 0..400 {
+            budget.answered(Nanos::secs(1), Nanos(1_000), true, &placing);
+        }
+        assert!(!budget.take(Nanos::secs(2), 100));
+        for _ in 0..100 {
+            budget.answered(Nanos::secs(2), Nanos(1_000), false, &placing);
+        }
+        assert!(budget.take(Nanos::secs(2), 100));
+    }
+
+    #[test]
+    fn the_tail_is_the_99th_percentile() {
+        let placing = placing();
+        let mut budget = Budget::new(&placing);
+        for number in 0..100_000u64 {
+            budget.answered(Nanos::ZERO, Nanos(1_000 + number * 7_919 % 1_000), false, &placing);
+        }
+        assert!((1_900.0..2_100.0).contains(&budget.tail), "{}", budget.tail);
     }
 }

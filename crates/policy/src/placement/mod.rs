@@ -7,7 +7,7 @@
 //! It is *not* an eviction policy of a block cache ([`crate::Policy`] is that), it moves nothing and holds no bytes: whoever serves requests asks where a chunk is ([`Placement::request`]), carries out
 //! the promotions that it is told of, and says how they ended ([`Placement::moved`]) and how long answers took ([`Placement::answered`]). It knows no clock but the times that it is told.
 //!
-//! Invariants: a place of the tier belongs to at most one chunk; a chunk is at the origin, on its way, or in a place; nothing is allocated after the start. Every list has its maximum in [`Shape`].
+//! Invariants: a place of the tier belongs to at most one chunk; a chunk is at the origin, on its way, or in a place; nothing is allocated after the start but for switches and by [`Placement::set`]. Every list has its maximum in [`Shape`].
 //!
 //! Sources: SANCache (Ari, Gottwals and Henze, MSST 2006); US8688904 (cooling by subtraction); LARC (Huang et al., MSST 2013). Chunk size, windows and steps are published nowhere: all
 //! numbers here are ours.
@@ -37,6 +37,9 @@ use threshold::{Chooser, Counted, Ghosts};
 const COUNT: u64 = 16;
 /// No count is higher: what was hot for days must be able to cool.
 const COUNT_MAX: u64 = 512 * COUNT;
+/// The share of the tier's mean count that is subtracted, and the places by which that is estimated.
+const COOLED_SHARE: u64 = 4;
+const MEAN_PLACES: u32 = 256;
 /// Volumes, and clients, whose switches differ from the default.
 const SWITCHES_MAX: usize = 4_096;
 /// The bit of a mark that says that the chunk is on its way; below it the place, counted from 1.
@@ -186,7 +189,8 @@ impl std::error::Error for ShapeError {}
 pub struct Placing {
     /// Who may enter, and who leaves.
     pub admission: Admission,
-    /// Counts after which all are cooled by one, as a multiple of the tier's chunks; 1 by default. A chunk cools if it gets fewer accesses than one in so many tiers' worth.
+    /// Counted accesses after which everything is cooled, as a multiple of the tier's chunks; 1 by default. It is cooled by one, or by a quarter of the mean count in the tier if that
+    /// is more.
     pub cooling: f64,
     /// What a write counts, -1 to 1, a sixteenth at a time: 1 where the tier takes writes for the origin; below 0 where it is a copy, and writing it costs; -0.125 by default.
     pub write_weight: f64,
@@ -377,8 +381,8 @@ struct Larc {
 
 /// The decision: counts, who is in the tier, and what is to be moved.
 ///
-/// A request costs `O(log capacity)` per chunk. Memory, taken at the start: 36 bytes per tracked chunk and 12 per place, 8 more per tracked chunk for LARC; for the adaptive threshold some 80 per
-/// tracked chunk of the sample, which is all chunks of a tier of fewer than 1,024 and one in 64 of one of 65,536 (so below 2 bytes per chunk there).
+/// A request costs `O(log capacity)` per chunk. Memory, taken at the start: 36 bytes per tracked chunk and 16 per place, 8 more per tracked chunk for LARC; for the adaptive threshold some 80 per
+/// tracked chunk of the sample, which is all chunks of a tier of fewer than 1,024 and one in 128 of one of 65,536 (so below a byte per chunk there).
 #[derive(Debug)]
 pub struct Placement {
     shape: Shape,
@@ -662,7 +666,7 @@ impl Placement {
         }
         let count = self.heat.count(slot);
         match self.threshold() {
-            Some(threshold) if count < u64::from(threshold) * COUNT => None,
+            Some(threshold) if !reaches(count, threshold) => None,
             Some(_) => self.promote(now, slot, Some(count)),
             None => self.promote(now, slot, None),
         }
@@ -674,11 +678,22 @@ impl Placement {
         if self.warmed as f64 >= every {
             self.warmed = 0;
             self.statistics.coolings += 1;
-            self.heat.cool(COUNT);
+            let sixteenths = (self.mean_count() / COOLED_SHARE).max(COUNT);
+            self.heat.cool(sixteenths);
             if let Some(ghosts) = &mut self.ghosts {
-                ghosts.cool(COUNT);
+                ghosts.cool(sixteenths);
             }
         }
+    }
+
+    /// The mean count in the tier, in sixteenths, by a sample of its places.
+    fn mean_count(&self) -> u64 {
+        let step = (self.shape.capacity_chunks / MEAN_PLACES).max(1) as usize;
+        let held = (0..self.shape.capacity_chunks).step_by(step).filter(|place| self.coldest.holds(*place));
+        let (sum, count) = held.fold((0, 0), |(sum, count), place| {
+            (sum + self.heat.count(self.owners[place as usize]), count + 1)
+        });
+        sum / u64::max(count, 1)
     }
 
     fn touch_by_recency(&mut self, now: Nanos, chunk: Chunk, at: Where, writes: bool) -> Option<Promotion> {
@@ -766,7 +781,6 @@ impl Placement {
         self.heat.set_mark(slot, (place + 1) | MOVING);
         self.moving += 1;
         self.statistics.promotions += 1;
-        self.realised -= self.placing.migration_cost;
         Some(Promotion { chunk: Chunk::of_id(self.heat.chunk(slot)), place, displaced })
     }
 
@@ -775,6 +789,7 @@ impl Placement {
         let (heat, owners) = (&self.heat, &self.owners);
         self.coldest.remove(place, |place| heat.key(owners[place as usize]));
         self.statistics.displaced += 1;
+        self.realised -= self.placing.migration_cost;
         self.let_go(slot)
     }
 
@@ -848,6 +863,11 @@ impl Placement {
         self.realised = 0.0;
         self.window_ends = now + self.placing.window;
     }
+}
+
+/// Whether a count reaches a threshold, rounded: accesses that the array might have answered count a little less than one.
+fn reaches(count: u64, threshold: u16) -> bool {
+    count + COUNT / 2 >= u64::from(threshold) * COUNT
 }
 
 /// Accesses of the sample that a window has at least.

@@ -311,7 +311,7 @@ fn shapes_are_checked_and_memory_is_what_is_said() {
     ] {
         assert_eq!(Placement::new(shape, Placing::default()).unwrap_err().what, what);
     }
-    // 65,536 chunks, 262,144 tracked: 36 + 12/4 each, and the ghosts' sample.
+    // 65,536 chunks, 262,144 tracked: 36 + 16/4 each, and the ghosts' sample.
     let shape = Shape::new(4 << 30, 64 << 10);
     let placement = Placement::new(shape, Placing::default()).unwrap();
     let per_chunk = placement.footprint_bytes() as f64 / f64::from(shape.tracked_chunks);
@@ -346,13 +346,15 @@ impl Naive {
         let here = self.places.contains_key(&chunk);
         if self.warmed >= capacity * 16 {
             self.warmed = 0;
-            self.counts.values_mut().for_each(|count| *count -= 16);
+            let held = self.places.keys().map(|chunk| self.counts[chunk].max(0));
+            let mean = held.sum::<i64>() / (self.places.len() as i64).max(1);
+            self.counts.values_mut().for_each(|count| *count -= (mean / 4).max(16));
         }
         self.warmed += 16;
         let count = self.counts.entry(chunk).or_insert(0);
         *count = ((*count).max(0) + 16).min(COUNT_MAX as i64);
         let count = *count;
-        if here || count < threshold * 16 {
+        if here || count + 8 < threshold * 16 {
             return (here, None);
         }
         if let Some(place) = self.free.pop() {

@@ -6,6 +6,7 @@ mod failover;
 mod hybrid_store;
 mod jobs;
 mod presto;
+mod sancache;
 
 use crate::failure::Failure;
 
@@ -18,6 +19,7 @@ pub(crate) enum ReproCommand {
     Failover(failover::FailoverArgs),
     HybridStore(hybrid_store::HybridStoreArgs),
     Presto(presto::PrestoArgs),
+    Sancache(sancache::SancacheArgs),
 }
 
 pub(crate) fn run(command: ReproCommand) -> Result<(), Failure> {
@@ -27,5 +29,6 @@ pub(crate) fn run(command: ReproCommand) -> Result<(), Failure> {
         ReproCommand::Failover(args) => failover::run(&args),
         ReproCommand::HybridStore(args) => hybrid_store::run(&args),
         ReproCommand::Presto(args) => presto::run(&args),
+        ReproCommand::Sancache(args) => sancache::run(&args),
     }
 }

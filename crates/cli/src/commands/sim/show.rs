@@ -95,6 +95,31 @@ impl Shown<'_> {
         table
     }
 
+    fn tier(&self) -> Option<Table> {
+        let tier = self.outcome.tier.as_ref()?;
+        let totals = &tier.totals;
+        let mut table = Table::new([
+            "tier",
+            "size",
+            "read hits",
+            "write hits",
+            "brought in",
+            "written back",
+            "written to",
+        ]);
+        let of = |part: u64, whole: u64| share((whole > 0).then(|| part as f64 / whole as f64));
+        table.push([
+            tier.admission.clone(),
+            bytes(u64::from(tier.capacity_chunks) * tier.chunk_bytes),
+            of(totals.read_hits, totals.reads),
+            of(totals.write_hits, totals.writes),
+            bytes(totals.promoted_bytes),
+            bytes(totals.demoted_bytes),
+            bytes(totals.written_bytes),
+        ]);
+        Some(table)
+    }
+
     fn decisions(&self, most: usize) -> Table {
         let mut table = Table::new(["at", "what"]);
         for decision in self.outcome.decisions.iter().take(most) {
@@ -116,6 +141,10 @@ impl Shown<'_> {
         ))?;
         output.line(format_args!("sums from {:.0} s on\n", outcome.measure_from_s))?;
         output.table(&self.volumes())?;
+        if let Some(tier) = self.tier() {
+            output.line("")?;
+            output.table(&tier)?;
+        }
         if outcome.volumes.iter().any(|volume| !volume.objectives.is_empty()) {
             output.line("")?;
             output.table(&self.objectives())?;
