@@ -11,6 +11,7 @@
 mod appliance;
 mod calendar;
 mod device;
+pub mod dynamite;
 mod hindsight;
 pub mod hybrid_store;
 mod interval;
