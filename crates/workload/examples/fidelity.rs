@@ -1,6 +1,6 @@
 //! Fits a model to each trace that is named, generates from it, and prints how far apart the two are.
 //!
-//! `cargo run -p forebay-workload --example fidelity -- TRACE...`
+//! `cargo run -p forebay-workload --example fidelity -- TRACE...`; `STEPS=N` bounds the steps of the models.
 
 use forebay_trace::{ReadOptions, Request, Source, TraceReader};
 use forebay_workload::compare::{Device, DeviceLayout, LatencyTrial, Measured, compare};
@@ -29,7 +29,8 @@ fn main() {
     for path in std::env::args().skip(1) {
         let original = read(&path);
         let begun = Instant::now();
-        let mut fitter = ModelFitter::new(FitOptions::default());
+        let steps_max = std::env::var("STEPS").map_or(1 << 17, |steps| steps.parse().expect("a number"));
+        let mut fitter = ModelFitter::new(FitOptions { steps_max, ..FitOptions::default() });
         for batch in original.chunks(4_096) {
             fitter.requests(batch).expect("few volumes");
         }

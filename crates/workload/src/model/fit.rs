@@ -1,41 +1,43 @@
 //! Fitting: one pass over a trace, in memory that does not grow with its length.
 //!
 //! What is bounded, and how: ranges are split in four up to a level that is lowered when more than 2^18 different transitions
-//! occur; sizes beyond 1,024 different ones are rounded up to powers of two; blocks beyond 2^18 are sampled; segments of the
+//! occur; sizes beyond 1,024 different ones are rounded up to powers of two; of many windows only some are kept; segments of the
 //! schedule are merged. Volumes and their names are the trace's own: a record of 4 KiB for each.
 
 use super::arrivals::{GapCounter, octave};
+use super::footprint::Footprint;
+use super::history::{Extent, History, extent_key};
 use super::plain;
-use super::reuse::{DepthBucket, Distances, NEW, depth_range};
 use super::schedule::{Observed, thin};
+use super::windows::{Library, rounded};
 use super::{
-    ANY, About, Gaps, Kind, Link, MODEL_SCHEMA, Model, Phase, Reuse, Segment, StateModel, Transition,
-    VolumeModel,
+    ANY, About, Gaps, Kind, Link, MODEL_SCHEMA, Model, Phase, Place, Segment, StateModel, Step, Transition,
+    VolumeModel, Window,
 };
 use foldhash::fast::FixedState;
 use forebay_trace::{Operation, Request, block_key};
 use forebay_units::{BlockSize, Nanos};
 use hashbrown::HashMap;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use thiserror::Error;
 
 /// The finest level: 4^5 = 1,024 ranges a volume.
 pub(super) const LEVEL_MAX: u32 = 5;
-/// Followed blocks per request on average, above which fewer are followed: what keeps the fit above a million requests a second.
-const FOLLOWED_PER_REQUEST: f64 = 2.0;
-/// Zones in which new data are clustered, and how many are known apart.
-pub(super) const ZONE_BYTES: u64 = 1 << 20;
-const ZONES_MAX: usize = 1 << 17;
-const ZONE_VOLUME: u32 = 44;
+/// Areas within which relative places are kept, and how many of them.
+const AREA_BYTES: u64 = 64 << 20;
+const AREAS_MAX: usize = 1 << 17;
+/// Blocks by which is known what was used, and how many times 64 of them; beyond, all is forgotten.
+const USED_BYTES: u64 = 4_096;
+const USED_MAX: usize = 1 << 20;
 /// Volumes of a model.
 const VOLUMES_MAX: usize = 1 << 12;
 const CELLS: usize = 1 << (2 * LEVEL_MAX);
-/// Different (phase, from, to, kind, link), and different (phase, state, kind, depth), above which ranges get coarser.
+/// Different (phase, from, to, kind, link) above which ranges get coarser.
 const ROWS_MAX: usize = 1 << 18;
 /// Different types and sizes above which sizes are rounded.
 const KINDS_MAX: usize = 1 << 10;
 /// Types and sizes of a model.
-const KINDS_KEPT: usize = 96;
+const KINDS_KEPT: usize = 256;
 /// Requests of a window that is given a phase as a whole.
 const WINDOW: usize = 256;
 /// Requests of the first window, which also tells long inter-arrival times from short ones.
@@ -46,6 +48,8 @@ const SEGMENT: u64 = 32;
 const PHASE_DISTANCE: f64 = 0.7;
 /// Cells of a mixture.
 const MIXTURE: usize = 64;
+/// The unit in which depths of the history are counted.
+pub(super) const DEPTH_BYTES: u64 = 512;
 /// Requests whose ends a stream may go on from.
 pub(super) const HEADS: usize = 16;
 
@@ -60,7 +64,9 @@ pub struct FitOptions {
     pub segments_max: usize,
     /// Transitions that are kept apart at most; the rarest beyond share one row per state they lead to.
     pub transitions_max: usize,
-    /// The block of the reuse model.
+    /// Requests that are kept as steps of windows, at most; at least one window of 256 is.
+    pub steps_max: usize,
+    /// The block in which the footprint is counted.
     pub block_size: BlockSize,
 }
 
@@ -71,6 +77,7 @@ impl Default for FitOptions {
             phases_max: 8,
             segments_max: 2_048,
             transitions_max: 8_192,
+            steps_max: 1 << 17,
             block_size: BlockSize::DEFAULT,
         }
     }
@@ -118,13 +125,12 @@ struct Event {
     mixture: u8,
 }
 
-/// Fields of a packed row: link, kind, to, kind before, from, long, phase.
-const KIND: u32 = 2;
+/// Fields of a packed row: link, kind, to, kind before, from, phase.
+const KIND: u32 = 3;
 const TO: u32 = KIND + KIND_BITS;
 const FROM_KIND: u32 = TO + STATE_BITS;
 const FROM: u32 = FROM_KIND + KIND_BITS;
-const LONG: u32 = FROM + STATE_BITS;
-const PHASE: u32 = LONG + 1;
+const PHASE: u32 = FROM + STATE_BITS;
 const KIND_BITS: u32 = 11;
 const STATE_BITS: u32 = 14;
 
@@ -143,11 +149,12 @@ fn row_key(from: (u32, u32), to: (u32, u32), link: Link) -> u64 {
 
 /// The row that a key stands for, without its counts, and its phase.
 fn row_of(key: u64) -> (usize, Transition) {
-    let link = match key & 3 {
+    let link = match key & 7 {
         0 => Link::Jump,
         1 => Link::Follow,
         2 => Link::Resume,
-        _ => Link::Again,
+        3 => Link::Again,
+        _ => Link::Along,
     };
     let row = Transition {
         from: field(key, FROM, STATE_BITS),
@@ -155,16 +162,10 @@ fn row_of(key: u64) -> (usize, Transition) {
         to: field(key, TO, STATE_BITS),
         kind: field(key, KIND, KIND_BITS),
         link,
-        long: key >> LONG & 1 == 1,
         requests: 0,
         gap_us: 0.0,
     };
     ((key >> PHASE) as usize, row)
-}
-
-/// Packs (state, kind, bucket), in the places of the state and kind before.
-fn reuse_key(state: u32, kind: u32, bucket: u32) -> u64 {
-    u64::from(state) << FROM | u64::from(kind) << FROM_KIND | u64::from(bucket)
 }
 
 /// Fits a [`Model`] to requests in the order of the trace.
@@ -179,17 +180,19 @@ pub struct ModelFitter {
     kind_ids: HashMap<(u8, u64), u32, FixedState>,
     /// Count and sum of gaps in ns by row.
     rows: Map<(u64, f64)>,
-    /// Blocks by state, kind and bucket of their distance.
-    reuse: Map<u64>,
-    distances: Distances,
-    /// New blocks by (volume, zone), of the zones whose hash is at most `zone_threshold`.
-    zones: Map<u64>,
-    zone_threshold: u64,
+    footprint: Footprint,
+    history: History,
+    library: Library,
+    /// Steps of the window that is not yet in a phase, and the number of its first request.
+    steps: Vec<Step>,
+    steps_first: u64,
+    /// Blocks that were used, a bit each, by 64 of them.
+    used: Map<u64>,
+    /// Number and first used byte of areas, by volume and place.
+    area_ids: HashMap<(u32, u64), (u32, u64), FixedState>,
+    /// Volume and first byte of areas.
+    areas: Vec<(u32, u64)>,
     window: Vec<Event>,
-    /// With the blocks that each stands for: what is followed gets rarer while the fit goes on.
-    window_reuse: Vec<(u64, u64)>,
-    /// Blocks of the window by the bucket of their distance.
-    window_depths: Vec<u64>,
     window_segments: Vec<Observed>,
     segment: Observed,
     segments: Vec<Observed>,
@@ -197,8 +200,6 @@ pub struct ModelFitter {
     gaps: Vec<GapCounter>,
     /// The octave from which inter-arrival times are long, as the first window has it.
     long_from: Option<usize>,
-    /// By phase: blocks by the bucket of their distance.
-    depths: Vec<Vec<u64>>,
     requests: u64,
     first: Option<Nanos>,
     last: Nanos,
@@ -227,20 +228,21 @@ impl ModelFitter {
             kinds: Vec::new(),
             kind_ids: HashMap::default(),
             rows: HashMap::default(),
-            reuse: HashMap::default(),
-            distances: Distances::new(FOLLOWED_PER_REQUEST),
-            zones: HashMap::default(),
-            zone_threshold: u64::MAX,
+            footprint: Footprint::new(),
+            history: History::new(),
+            library: Library::new(options.steps_max.div_ceil(WINDOW)),
+            steps: Vec::with_capacity(WINDOW_FIRST),
+            steps_first: 0,
+            used: HashMap::default(),
+            area_ids: HashMap::default(),
+            areas: Vec::new(),
             window: Vec::with_capacity(WINDOW_FIRST),
-            window_reuse: Vec::new(),
-            window_depths: vec![0; NEW as usize + 1],
             window_segments: Vec::new(),
             segment: Observed::new(),
             segments: Vec::new(),
             phases: Vec::new(),
             gaps: Vec::new(),
             long_from: None,
-            depths: Vec::new(),
             requests: 0,
             first: None,
             last: Nanos::ZERO,
@@ -291,44 +293,49 @@ impl ModelFitter {
         let shift = seen.root_shift - 2 * self.level;
         // Beyond 2^63 the last cell takes what is left.
         let cell_of = |byte: u64| (byte >> shift).min((1 << (2 * self.level)) - 1) as usize;
-        let (link, to) = if request.length == 0 {
+        let (stream, to) = if request.length == 0 {
             let last = seen.starts[seen.newest];
-            (Link::Jump, cell_of(if last == u64::MAX { 0 } else { last }))
+            (None, cell_of(if last == u64::MAX { 0 } else { last }))
         } else {
             seen.end = seen.end.max(end);
             let place = |back: usize| (seen.newest + HEADS - back) % HEADS;
-            let link = if let Some(back) = (0..HEADS).find(|&back| seen.heads[place(back)] == request.offset)
-            {
+            let stream = (0..HEADS).find(|&back| seen.heads[place(back)] == request.offset);
+            if let Some(back) = stream {
                 // The stream goes on: its old end is nobody's any more.
                 seen.heads[place(back)] = u64::MAX;
-                if back == 0 { Link::Follow } else { Link::Resume }
-            } else if seen.starts.contains(&request.offset) {
-                Link::Again
-            } else {
-                Link::Jump
-            };
+            }
             seen.newest = (seen.newest + 1) % HEADS;
             seen.heads[seen.newest] = end;
             seen.starts[seen.newest] = request.offset;
-            (link, cell_of(request.offset))
+            (stream, cell_of(request.offset))
         };
+        let seen = self.volumes[volume].as_mut().expect("it was made above");
         let state = seen.states[to];
         let to = if state != u32::MAX { state } else { self.new_state(volume, to) };
+        let inside = request.length > 0 && self.use_up(request);
+        let again = self.again(request);
+        let (area, from) = self.area(request.volume.0, request.offset);
+        // Areas that could not be told apart share one; elsewhere both are of the same.
+        let sectors = ((request.offset % AREA_BYTES) as i64 - (from % AREA_BYTES) as i64) / 512;
+        self.steps.push(Step {
+            kind,
+            gap_ns: rounded(gap),
+            area,
+            sectors,
+            again,
+            inside: inside && again.is_none(),
+        });
         if request.length > 0 {
-            let (window_reuse, window_depths) = (&mut self.window_reuse, &mut self.window_depths);
-            let jump = link == Link::Jump;
             let blocks = request.range().blocks(self.options.block_size);
-            let (scale, mut new) = (self.distances.scale(), 0);
-            let keys = blocks.map(|block| block_key(request.volume, block));
-            self.distances.request(keys, |bucket| {
-                window_depths[bucket as usize] += scale;
-                new += if bucket == NEW { scale } else { 0 };
-                if jump {
-                    window_reuse.push((reuse_key(to, kind, bucket), scale));
-                }
-            });
-            self.zone(volume, request.offset, new);
+            blocks.for_each(|block| self.footprint.add(block_key(request.volume, block)));
         }
+        let link = match (again, stream) {
+            (None, None) => Link::Jump,
+            (None, Some(0)) => Link::Follow,
+            (None, Some(_)) => Link::Resume,
+            (Some(_), Some(0)) => Link::Along,
+            (Some(_), _) => Link::Again,
+        };
         let mixture = self.mixture(volume, to, kind);
         self.window.push(Event {
             row: row_key(self.at.unwrap_or((to, kind)), (to, kind), link),
@@ -349,18 +356,62 @@ impl ModelFitter {
         }
     }
 
-    /// Counts new blocks in the zone of `offset`; zones are sampled by hash where there are too many.
-    fn zone(&mut self, volume: usize, offset: u64, new: u64) {
-        let zone = (volume as u64) << ZONE_VOLUME | (offset / ZONE_BYTES) & ((1 << ZONE_VOLUME) - 1);
-        if forebay_units::mix64(zone) > self.zone_threshold {
-            return;
+    /// Where the earlier extent lies that the request starts with, if there is one; it is on top of the history then.
+    fn again(&mut self, request: &Request) -> Option<Place> {
+        if request.length == 0 {
+            return None;
         }
-        *self.zones.entry(zone).or_insert(0) += new;
-        if self.zones.len() > ZONES_MAX {
-            self.zone_threshold /= 2;
-            let threshold = self.zone_threshold;
-            self.zones.retain(|&zone, _| forebay_units::mix64(zone) <= threshold);
+        let start = extent_key(request.volume.0, request.offset);
+        let place = self.history.starting_at(start).map(|at| self.name(at));
+        self.history.push(Extent { start, length: request.length });
+        place
+    }
+
+    /// Whether the last block of a request was used before; all its blocks are used now.
+    fn use_up(&mut self, request: &Request) -> bool {
+        if self.used.len() >= USED_MAX {
+            self.used.clear();
         }
+        let start = extent_key(request.volume.0, request.offset);
+        let (first, last) = (start / USED_BYTES, (start + request.length - 1) / USED_BYTES);
+        // What goes on along a stream may share its first block with it.
+        let before = self.used.get(&(last / 64)).copied().unwrap_or(0);
+        let mut at = first;
+        while at <= last {
+            let until = (at | 63).min(last);
+            *self.used.entry(at / 64).or_insert(0) |= (u64::MAX >> (63 - (until - at))) << (at & 63);
+            at = until + 1;
+        }
+        before >> (last & 63) & 1 == 1
+    }
+
+    /// The number of the area of a byte, and its first used byte.
+    fn area(&mut self, volume: u32, offset: u64) -> (u32, u64) {
+        let place = offset / AREA_BYTES;
+        // More areas than can be told apart share them.
+        let place = if self.areas.len() >= AREAS_MAX && !self.area_ids.contains_key(&(volume, place)) {
+            let (other, byte) = self.areas[(place % AREAS_MAX as u64) as usize];
+            return self.area_ids[&(other, byte / AREA_BYTES)];
+        } else {
+            place
+        };
+        let areas = &mut self.areas;
+        *self.area_ids.entry((volume, place)).or_insert_with(|| {
+            areas.push((volume, place * AREA_BYTES));
+            // Blocks stay blocks.
+            (areas.len() as u32 - 1, offset / USED_BYTES * USED_BYTES)
+        })
+    }
+
+    /// The name of a live place; a cursor is there then.
+    fn name(&mut self, at: u32) -> Place {
+        let relation = self.history.relation(at);
+        let place = match relation {
+            Some(relation) => Place::near(relation),
+            None => Place::Far(self.history.depth_of(at) / DEPTH_BYTES),
+        };
+        self.history.found(relation, at);
+        place
     }
 
     /// The time since the last request; 0 for the first one and for steps back.
@@ -478,11 +529,7 @@ impl ModelFitter {
             row.0 += count;
             row.1 += sum;
         }
-        for (key, count) in std::mem::take(&mut self.reuse) {
-            *self.reuse.entry(name(key, FROM)).or_insert(0) += count;
-        }
         self.window.iter_mut().for_each(|event| event.row = rename_row(event.row));
-        self.window_reuse.iter_mut().for_each(|(key, _)| *key = name(*key, FROM));
         self.at = self.at.map(|(state, kind)| (renamed[state as usize], kind));
     }
 
@@ -491,7 +538,7 @@ impl ModelFitter {
         if self.window.is_empty() {
             return;
         }
-        let long_from = *self.long_from.get_or_insert_with(|| {
+        self.long_from.get_or_insert_with(|| {
             let mut counter = GapCounter::new();
             self.window.iter().for_each(|event| counter.add(event.before_ns, event.gap_ns));
             counter.border()
@@ -501,19 +548,17 @@ impl ModelFitter {
         self.window.iter().for_each(|event| mixture[event.mixture as usize] += share);
         let phase = self.phase_of(&mixture);
         for event in &self.window {
-            let long = u64::from(octave(event.gap_ns) >= long_from) << LONG;
-            let row = self.rows.entry(event.row | long | (phase as u64) << PHASE).or_insert((0, 0.0));
+            let row = self.rows.entry(event.row | (phase as u64) << PHASE).or_insert((0, 0.0));
             row.0 += 1;
             row.1 += event.gap_ns as f64;
             self.gaps[phase].add(event.before_ns, event.gap_ns);
         }
-        for (sum, count) in self.depths[phase].iter_mut().zip(&mut self.window_depths) {
-            *sum += std::mem::take(count);
-        }
-        for (key, blocks) in self.window_reuse.drain(..) {
-            *self.reuse.entry(key | (phase as u64) << PHASE).or_insert(0) += blocks;
-        }
         self.window.clear();
+        for part in self.steps.chunks(WINDOW) {
+            self.library.add(Window { first: self.steps_first, phase: phase as u32, steps: part.to_vec() });
+            self.steps_first += part.len() as u64;
+        }
+        self.steps.clear();
         for mut segment in self.window_segments.drain(..) {
             segment.phase = phase as u32;
             self.segments.push(segment);
@@ -521,7 +566,7 @@ impl ModelFitter {
         if self.segments.len() >= 2 * self.options.segments_max + WINDOW {
             thin(&mut self.segments, self.options.segments_max);
         }
-        while self.level > 0 && (self.rows.len() > ROWS_MAX || self.reuse.len() > 2 * ROWS_MAX) {
+        while self.level > 0 && self.rows.len() > ROWS_MAX {
             self.coarsen();
         }
     }
@@ -543,7 +588,6 @@ impl ModelFitter {
             _ => {
                 self.phases.push(([0.0; MIXTURE], 0));
                 self.gaps.push(GapCounter::new());
-                self.depths.push(vec![0; NEW as usize + 1]);
                 self.phases.len() - 1
             }
         };
@@ -569,6 +613,9 @@ impl ModelFitter {
         self.close_window();
         thin(&mut self.segments, self.options.segments_max);
         self.merge_kinds();
+        // What it knows is in the steps now, and copies of the rest are made below.
+        self.history = History::empty();
+        self.used = HashMap::default();
         let levels = match self.options.level {
             Some(level) => {
                 while self.level > level {
@@ -628,8 +675,8 @@ impl ModelFitter {
             row.0 += count;
             row.1 += sum;
         }
-        for (key, count) in std::mem::take(&mut self.reuse) {
-            *self.reuse.entry(name(key, FROM_KIND)).or_insert(0) += count;
+        for step in self.library.steps_mut() {
+            step.kind = renamed[step.kind as usize] as u32;
         }
     }
 
@@ -662,7 +709,7 @@ impl ModelFitter {
                 volumes.push(VolumeModel { bytes: volume.end.max(1), weight });
             }
         }
-        let mut states: Vec<StateModel> = self
+        let states: Vec<StateModel> = self
             .states
             .iter()
             .map(|&(volume, cell)| {
@@ -671,34 +718,29 @@ impl ModelFitter {
                 let first_byte = u64::from(cell) << shift;
                 let bytes = (1u64 << shift).min(seen.end.max(1).saturating_sub(first_byte)).max(1);
                 let volume = volume_ids[volume as usize];
-                StateModel { volume, first_byte, bytes, run_bytes: 0, zones: 0, new_bytes: 0 }
+                StateModel { volume, first_byte, bytes }
             })
             .collect();
         // In order of their keys, so that the same trace gives the same model.
         let rows: BTreeMap<u64, (u64, f64)> = self.rows.iter().map(|(&key, &row)| (key, row)).collect();
-        let mut runs = vec![(0u64, 0u64); states.len()];
-        for (&key, &(count, _)) in &rows {
-            let (_, row) = row_of(key);
-            let (jumps, bytes) = &mut runs[row.to as usize];
-            *jumps += if row.link == Link::Jump { count } else { 0 };
-            *bytes += count * self.kinds[row.kind as usize].1;
-        }
-        for (state, (jumps, bytes)) in states.iter_mut().zip(runs) {
-            state.run_bytes = bytes / jumps.max(1);
-        }
         let long_from = self.long_from.unwrap_or(0);
-        // Halvings of the sample of zones are powers of two.
-        let zone_scale = u64::MAX / self.zone_threshold;
-        for (&zone, &new) in &self.zones {
-            let (volume, zone) = ((zone >> ZONE_VOLUME) as usize, zone & ((1 << ZONE_VOLUME) - 1));
-            let seen = self.volumes[volume].as_ref().expect("it has zones");
-            let cell = (zone * ZONE_BYTES) >> (seen.root_shift - 2 * self.level);
-            // A zone may be larger than a range; then it is of the first range that is used.
-            let state = seen.states[(cell as usize).min(CELLS - 1)];
-            if let Some(state) = states.get_mut(state as usize) {
-                state.zones += zone_scale;
-                state.new_bytes += new * zone_scale * self.options.block_size.bytes();
-            }
+        let state_of = |&(volume, byte): &(u32, u64)| {
+            let seen = self.volumes[volume as usize].as_ref().expect("it has areas");
+            // An area may begin before the ranges that were used of it.
+            let cell = |byte: u64| (byte >> (seen.root_shift - 2 * self.level)) as usize;
+            let cells = cell(byte)..=cell(byte + (AREA_BYTES - 1)).min(CELLS - 1);
+            let mut states = cells.map(|cell| seen.states[cell]).filter(|state| *state != u32::MAX);
+            states.next().unwrap_or(0)
+        };
+        // In the order of their addresses, which tells how they lie to each other and no more.
+        let mut order: Vec<usize> = (0..self.areas.len()).collect();
+        order.sort_unstable_by_key(|&area| self.areas[area]);
+        let mut numbers = vec![0; order.len()];
+        (0u32..).zip(&order).for_each(|(number, &area)| numbers[area] = number);
+        let areas = order.iter().map(|&area| state_of(&self.areas[area])).collect();
+        let mut windows = self.library.windows().to_vec();
+        for step in windows.iter_mut().flat_map(|window| &mut window.steps) {
+            step.area = numbers[step.area as usize];
         }
         let gaps: Vec<Gaps> = self.gaps.iter().map(|gaps| gaps.finish(long_from)).collect();
         let phases = self.phases(&rows, &gaps);
@@ -711,8 +753,7 @@ impl ModelFitter {
                 timed: self.divisor != 0,
                 resolution_ns,
                 stepped_back: self.stepped_back,
-                sampled: self.distances.share(),
-                footprint_blocks: self.distances.footprint(),
+                footprint_blocks: self.footprint.count(),
             },
             block_bytes: self.options.block_size.bytes(),
             level: self.level,
@@ -732,7 +773,9 @@ impl ModelFitter {
                 .collect(),
             states,
             phases,
-            reuse: self.reuse_rows(),
+            area_bytes: AREA_BYTES,
+            areas,
+            windows,
             schedule: self
                 .segments
                 .iter()
@@ -750,23 +793,16 @@ impl ModelFitter {
     fn phases(&self, rows: &BTreeMap<u64, (u64, f64)>, gaps: &[Gaps]) -> Vec<Phase> {
         let mut phases: Vec<Phase> = gaps
             .iter()
-            .zip(&self.depths)
-            .map(|(gaps, depths)| Phase {
-                requests: 0,
-                gaps: gaps.clone(),
-                new: depths[NEW as usize],
-                depths: depth_rows((0..NEW).zip(depths.iter().copied())),
-                transitions: Vec::new(),
-            })
+            .map(|gaps| Phase { requests: 0, gaps: gaps.clone(), transitions: Vec::new() })
             .collect();
-        // Rows of a level of detail by (phase, from, kind before, long, to, kind, link).
-        type Key = (usize, u32, u32, bool, u32, u32, u8);
+        // Rows of a level of detail by (phase, from, kind before, link, to, kind).
+        type Key = (usize, u32, u32, u8, u32, u32);
         let mut detailed: BTreeMap<Key, (Transition, f64)> = BTreeMap::new();
         for (&key, &(count, sum)) in rows {
             let (phase, mut row) = row_of(key);
             row.requests = count;
             phases[phase].requests += count;
-            let key = (phase, row.from, row.from_kind, row.long, row.to, row.kind, row.link as u8);
+            let key = (phase, row.from, row.from_kind, row.link as u8, row.to, row.kind);
             detailed.insert(key, (row, sum));
         }
         let mut left = self.options.transitions_max;
@@ -781,77 +817,30 @@ impl ModelFitter {
                 0
             };
             let mut coarser: BTreeMap<Key, (Transition, f64)> = BTreeMap::new();
-            let mut rests: BTreeMap<(usize, u32, u32, bool), u64> = BTreeMap::new();
-            for ((phase, from, from_kind, long, to, kind, link), (mut row, sum)) in
-                std::mem::take(&mut detailed)
-            {
+            let mut rests: BTreeMap<(usize, u32, u32, u8), (Link, u64)> = BTreeMap::new();
+            for ((phase, from, from_kind, link, to, kind), (mut row, sum)) in std::mem::take(&mut detailed) {
                 if step == 2 || row.requests > rare {
                     row.gap_us = sum / row.requests as f64 / 1e3;
                     phases[phase].transitions.push(row);
                     left = left.saturating_sub(1);
                 } else {
-                    *rests.entry((phase, from, from_kind, long)).or_default() += row.requests;
+                    rests.entry((phase, from, from_kind, link)).or_insert((row.link, 0)).1 += row.requests;
                     row.from_kind = ANY;
                     row.from = if step == 0 { from } else { ANY };
-                    let key = (phase, row.from, ANY, long, to, kind, link);
+                    let key = (phase, row.from, ANY, link, to, kind);
                     let summed = coarser.entry(key).or_insert((Transition { requests: 0, ..row }, 0.0));
                     summed.0.requests += row.requests;
                     summed.1 += sum;
                 }
             }
-            for ((phase, from, from_kind, long), requests) in rests {
-                let (to, kind, link) = (ANY, 0, Link::Jump);
-                let row = Transition { from, from_kind, to, kind, link, long, requests, gap_us: 0.0 };
+            for ((phase, from, from_kind, _), (link, requests)) in rests {
+                let row = Transition { from, from_kind, to: ANY, kind: 0, link, requests, gap_us: 0.0 };
                 phases[phase].transitions.push(row);
             }
             detailed = coarser;
         }
         phases
     }
-
-    /// Reuse per phase where there is enough to go by, else over all phases.
-    fn reuse_rows(&self) -> Vec<Reuse> {
-        const ENOUGH: u64 = 256;
-        let mut apart: BTreeMap<(u32, u32, u32), BTreeMap<u32, u64>> = BTreeMap::new();
-        for (&key, &count) in &self.reuse {
-            let of = (field(key, FROM, STATE_BITS), field(key, FROM_KIND, KIND_BITS), (key >> PHASE) as u32);
-            *apart.entry(of).or_default().entry(field(key, 0, TO)).or_default() += count;
-        }
-        let mut together: BTreeMap<(u32, u32), BTreeMap<u32, u64>> = BTreeMap::new();
-        let mut phases_of: BTreeMap<(u32, u32), BTreeSet<u32>> = BTreeMap::new();
-        for ((state, kind, phase), buckets) in &apart {
-            phases_of.entry((*state, *kind)).or_default().insert(*phase);
-            let sum = together.entry((*state, *kind)).or_default();
-            buckets.iter().for_each(|(&bucket, &count)| *sum.entry(bucket).or_default() += count);
-        }
-        let row = |phase, state, kind, buckets: &BTreeMap<u32, u64>| Reuse {
-            phase,
-            state,
-            kind,
-            new: buckets.get(&NEW).copied().unwrap_or(0),
-            depths: depth_rows(buckets.iter().map(|(&bucket, &blocks)| (bucket, blocks))),
-        };
-        let mut rows: Vec<Reuse> =
-            together.iter().map(|(&(state, kind), buckets)| row(None, state, kind, buckets)).collect();
-        for (&(state, kind, phase), buckets) in &apart {
-            let several = phases_of[&(state, kind)].len() > 1;
-            if several && buckets.values().sum::<u64>() >= ENOUGH {
-                rows.push(row(Some(phase), state, kind, buckets));
-            }
-        }
-        rows
-    }
-}
-
-/// Buckets with their ranges, without those that are empty and that of what is new.
-fn depth_rows(buckets: impl Iterator<Item = (u32, u64)>) -> Vec<DepthBucket> {
-    buckets
-        .filter(|&(bucket, blocks)| bucket != NEW && blocks > 0)
-        .map(|(bucket, blocks)| {
-            let (from, to) = depth_range(bucket);
-            DepthBucket { from, to, blocks }
-        })
-        .collect()
 }
 
 fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {

@@ -4,18 +4,18 @@
 //! shorter or longer than the schedule plays a whole number of schedules, each stretched to fit. Everything else is drawn, stratified
 //! (see `strata`), from one seeded generator.
 
+use super::chain::Chain;
+use super::fit::DEPTH_BYTES;
+use super::history::{Extent, History, Relation, extent_key, key_offset, key_volume};
 use super::placement::Placement;
-use super::stack::Stack;
-use super::steering::{Steering, octave_of};
+use super::playing::Schedule;
+use super::script::{Due, Script, Tie};
 use super::strata::Table;
-use super::{ANY, Gaps, Link, Model, ModelError, StateModel, Transition};
-use crate::generator::{Random, exponential, random, unit};
-use foldhash::fast::FixedState;
+use super::{Link, Model, ModelError, Place};
+use crate::generator::{Random, exponential, random};
 use forebay_trace::{BATCH_REQUESTS, Operation, Request, VolumeIndex};
-use forebay_units::{Nanos, mix64};
-use hashbrown::HashMap;
+use forebay_units::Nanos;
 use rand::Rng;
-use std::collections::{BTreeMap, VecDeque};
 use thiserror::Error;
 
 /// Which model is generated from.
@@ -70,210 +70,21 @@ pub enum GenerateError {
     NoTimes,
 }
 
-/// A transition, resolved.
-#[derive(Clone, Copy, Debug)]
-struct Row {
-    to: u32,
-    kind: u32,
-    link: Link,
-    /// Index into the reuse tables, `u32::MAX` for none.
-    reuse: u32,
-    ring: u32,
-    gap_us: f64,
-    /// Whether it comes after a long inter-arrival time.
-    long: bool,
-    /// Its class in the balance.
-    class: u32,
-}
-
-/// Keeps types, sizes, links and volumes of the requests at their shares: classes of these that are ahead are drawn less often.
-#[derive(Clone, Debug, Default)]
-struct Balance {
-    /// By kind, link and volume.
-    classes: HashMap<(u32, u8, u32), u32, FixedState>,
-    shares: Vec<f64>,
-    counts: Vec<f64>,
-    accept: Vec<f64>,
-    total: f64,
-}
-
-impl Balance {
-    /// The class of a kind, link and volume, whose share `requests` add to.
-    fn class(&mut self, kind: u32, link: Link, volume: u32, requests: f64) -> u32 {
-        let next = self.shares.len() as u32;
-        let class = *self.classes.entry((kind, link as u8, volume)).or_insert(next);
-        if class == next {
-            self.shares.push(0.0);
-            self.counts.push(0.0);
-            self.accept.push(1.0);
-        }
-        self.shares[class as usize] += requests;
-        class
-    }
-
-    #[inline]
-    fn count(&mut self, class: u32) {
-        self.counts[class as usize] += 1.0;
-        self.total += 1.0;
-        if self.total % BALANCE_INTERVAL == 0.0 {
-            self.correct();
-        }
-    }
-
-    fn correct(&mut self) {
-        let all: f64 = self.shares.iter().sum();
-        for ((accept, share), count) in self.accept.iter_mut().zip(&self.shares).zip(&self.counts) {
-            let wanted = share / all * self.total;
-            // An interval's worth of deviation is a factor of e.
-            let deviation = (wanted - count) / (share / all * BALANCE_INTERVAL + 2.0);
-            // What is behind is always taken: a rare class that cannot catch up must not hold up the others.
-            *accept = deviation.clamp(-4.0, 0.0).exp();
-        }
-    }
-}
-
-/// Where an entry starts in the stack: volume and offset in one number.
-const STACK_OFFSET: u64 = (1 << STACK_VOLUME) - 1;
-const STACK_VOLUME: u32 = 52;
-
-#[inline]
-fn stack_key(volume: u32, offset: u64) -> u64 {
-    u64::from(volume) << STACK_VOLUME | offset & STACK_OFFSET
-}
-
-/// Requests between two corrections.
-const BALANCE_INTERVAL: f64 = 256.0;
-
-/// Rows that follow on something, and the table over them; its last entry stands for the rows of the next coarser step.
+/// A kind, resolved: type, length, and at which sectors of a block such requests start.
 #[derive(Clone, Debug)]
-struct Step {
-    first: u32,
-    count: u32,
-    table: Table,
-}
-
-/// The chain of a phase.
-#[derive(Clone, Debug)]
-struct Chain {
-    rows: Vec<Row>,
-    /// By state and kind.
-    from_both: HashMap<(u32, u32), Step, FixedState>,
-    /// By state.
-    from_state: Vec<Option<Step>>,
-    /// Rows that may follow on anything.
-    from_any: Option<Step>,
-    /// Over all rows, for what this phase does not know.
-    all: Table,
-    balance: Balance,
-    /// The share of long inter-arrival times.
-    long: f64,
-}
-
-#[derive(Clone, Debug)]
-struct ReuseTable {
-    /// Entry 0 is what is new.
-    table: Table,
-    depths: Vec<(u64, u64)>,
-    /// Octaves of the entries.
-    octaves: Vec<u8>,
-    /// Depths that were drawn before the stack was that deep: something new was used in their place, and they are used in place
-    /// of something new later.
-    owed: VecDeque<u64>,
-}
-
-impl ReuseTable {
-    /// A depth of at most `total`, or `None` for something new. Draws are accepted with the probability of their octave; where the
-    /// table has too little of what is wanted, it is drawn without the table.
-    fn draw(&mut self, total: u64, steering: &Steering, random: &mut Random) -> Option<u64> {
-        let mut drawn = self.table.draw(random);
-        for tries in 0.. {
-            let accept = steering.accept[self.octaves[drawn] as usize];
-            if accept >= 1.0 || unit(random) < accept {
-                break;
-            }
-            if tries == DEPTH_DRAWS_MAX {
-                return steering.most_wanted(total, random);
-            }
-            drawn = self.table.draw(random);
-        }
-        if drawn == 0 {
-            return self.owed.pop_front_if(|depth| *depth <= total);
-        }
-        let (from, to) = self.depths[drawn - 1];
-        let depth = from + random.random_range(0..=to - from);
-        if depth <= total {
-            return Some(depth);
-        }
-        if self.owed.len() < OWED_MAX {
-            self.owed.push_back(depth);
-        }
-        None
-    }
-}
-
-/// An entry of the right state and length is taken if its age is within this factor of the wanted one.
-const NEAR: f64 = 1.25;
-/// Draws from a table of depths before what is wanted most is taken.
-const DEPTH_DRAWS_MAX: usize = 4;
-/// How unwelcome a stream into what is new can get.
-const WELCOME_LEAST: f64 = 0.6;
-/// Draws after which the most welcome of them is taken.
-const DRAWS_MAX: usize = 8;
-/// Depths that are remembered per table; more are drawn only where the stack never gets that deep.
-const OWED_MAX: usize = 1 << 12;
-
-/// Where a request ended, and what it used.
-#[derive(Clone, Copy, Debug)]
-struct Head {
-    start: u64,
-    length: u64,
-    end: u64,
-    state: u32,
+struct KindTable {
     operation: Operation,
+    length: u64,
+    sectors: Option<(Table, Vec<u64>)>,
 }
 
-const NOWHERE: Head =
-    Head { start: u64::MAX, length: 0, end: u64::MAX, state: 0, operation: Operation::Other };
-
-impl Head {
-    /// The stream, which goes on elsewhere now.
-    fn take(&mut self) -> Head {
-        let stream = *self;
-        self.end = u64::MAX;
-        stream
-    }
-}
-
-/// Draws inter-arrival times of a phase.
-#[derive(Clone, Debug)]
-struct GapTables {
-    short: Option<(Table, Vec<(f64, f64)>)>,
-    long: Option<(Table, Vec<(f64, f64)>)>,
-}
-
-impl GapTables {
-    fn new(gaps: &Gaps) -> GapTables {
-        let side = |long: bool| {
-            let of: Vec<_> = gaps
-                .histogram
-                .iter()
-                .filter(|bucket| ((bucket.from_us + bucket.to_us) / 2.0 >= gaps.long_from_us) == long)
-                .collect();
-            let table = Table::new(of.iter().map(|bucket| bucket.requests as f64))?;
-            Some((table, of.iter().map(|bucket| (bucket.from_us * 1e3, bucket.to_us * 1e3)).collect()))
-        };
-        GapTables { short: side(false), long: side(true) }
-    }
-
-    /// A time in nanoseconds.
-    fn draw(&mut self, long: bool, random: &mut Random) -> f64 {
-        let side = if long { &mut self.long } else { &mut self.short };
-        let Some((table, ranges)) = side else { return 0.0 };
-        let (from, to) = ranges[table.draw(random)];
-        if from == to { from } else { from + unit(random) * (to - from) }
-    }
-}
-
+/// What random addresses of the plain chain are multiples of, but for their sectors.
+const PLAIN_BYTES: u64 = 4_096;
+/// Places on either side of a named one that are searched for an extent of the right volume.
+const VOLUME_PLACES: u32 = 256;
+/// Depths are about the same if they differ by this share of the larger one, or by so many bytes.
+const DEPTHS_ALIKE: f64 = 0.1;
+const DEPTHS_CLOSE: u64 = 1 << 20;
 /// Inter-arrival times that are drawn together and then made to fill their span.
 const CHUNK: u64 = 4_096;
 
@@ -282,57 +93,32 @@ const CHUNK: u64 = 4_096;
 pub struct Generator {
     random: Random,
     fidelity: Fidelity,
-    chains: Vec<Chain>,
-    gaps: Vec<GapTables>,
-    reuse: Vec<ReuseTable>,
-    /// Type, length, and at which sectors of a block they start.
-    kinds: Vec<(Operation, u64, Option<Sectors>)>,
+    /// The paper's chain.
+    plain: Option<Chain>,
+    script: Script,
+    kinds: Vec<KindTable>,
     /// By state: volume, first byte, bytes.
     states: Vec<(u32, u64, u64)>,
-    placements: Vec<Placement>,
-    stack: Stack,
+    /// By volume: first bytes of its states, and which these are, in order.
+    ranges: Vec<Vec<(u64, u32)>>,
+    placement: Placement,
+    history: History,
     volume_bytes: Vec<u64>,
-    /// Kinds by type and length, rings by state and length.
-    kind_ids: HashMap<(u8, u64), u32, FixedState>,
-    rings: HashMap<(u32, u64), u32, FixedState>,
-    heads: Vec<([Head; super::fit::HEADS], usize)>,
-    block_shift: u32,
+    /// Where the last request of each volume ended, for the plain chain.
+    ends: Vec<u64>,
+    intensity: f64,
     schedule: Schedule,
-    /// State and kind of the last request.
-    at: (u32, u32),
-
+    /// Volume, offset and kind of the last request.
+    last: (u32, u64, u32),
     time_ns: f64,
     /// Inter-arrival times, whether they are long, and requests without their times.
     chunk: Vec<(f64, bool, Request)>,
+    /// Where the steps of the window in play started, and their ends.
+    made: Vec<(u64, u64)>,
     chunk_at: usize,
     resolution_ns: u64,
     left: u64,
     volume_names: Vec<String>,
-    steering: Steering,
-}
-
-/// A table over sectors of a block.
-type Sectors = (Table, Vec<u64>);
-
-/// Plays the segments.
-#[derive(Clone, Debug)]
-struct Schedule {
-    segments: Vec<(u32, u64, f64, u64)>,
-    at: usize,
-    /// Requests of a segment are multiplied by this.
-    count_factor: f64,
-    /// Seconds of a segment are multiplied by this.
-    time_factor: f64,
-    carry: f64,
-    /// Time of segments in which no request fell.
-    owed_ns: f64,
-    phase: u32,
-    /// What is left of the segment.
-    requests: u64,
-    ns: f64,
-    bursts: u64,
-    /// Without times: the span between requests.
-    constant_ns: Option<f64>,
 }
 
 impl Generator {
@@ -353,156 +139,59 @@ impl Generator {
         if let Some(rate) = options.rate.filter(|rate| !(1e-6..=1e12).contains(rate)) {
             return Err(GenerateError::Option { option: "rate", found: rate, expected: "0.000001 to 1e12" });
         }
-        let span = model.seconds() / intensity;
-        let timed = span > 0.0;
-        let schedule_requests = model.requests();
-        let wanted = options.duration.map(Nanos::as_secs_f64);
-        let (cycles, requests) = match (timed, wanted) {
-            (true, Some(wanted)) => {
-                let cycles = (wanted / span).round().max(1.0);
-                let count = schedule_requests as f64 * wanted / span;
-                (cycles, (count.round() as u64).max(1))
-            }
-            (true, None) => match options.requests {
-                Some(requests) => ((requests as f64 / schedule_requests as f64).ceil().max(1.0), requests),
-                None => (1.0, schedule_requests),
-            },
-            (false, Some(wanted)) => match (options.rate, options.requests) {
-                (Some(rate), _) => (1.0, ((wanted * rate * intensity).round() as u64).max(1)),
-                (None, Some(requests)) => (1.0, requests),
-                (None, None) => return Err(GenerateError::NoTimes),
-            },
-            (false, None) => (1.0, options.requests.unwrap_or(schedule_requests)),
-        };
-        let stretch = match (timed, wanted) {
-            (true, Some(wanted)) => wanted / (cycles * span),
-            _ => 1.0,
-        };
+        let (schedule, requests) = Schedule::new(model, options, intensity)?;
         let mut random = random(options.seed);
         let seed: u64 = random.random();
-        let rings = Rings::of(model);
-        let reuse_ids: HashMap<(u32, u32, u32), u32, FixedState> = (0..)
-            .zip(&model.reuse)
-            .map(|(at, reuse)| ((reuse.phase.unwrap_or(u32::MAX), reuse.state, reuse.kind), at))
-            .collect();
-        let plain = options.fidelity == Fidelity::Plain;
-        let phases: Vec<Vec<Transition>> = if plain {
-            vec![super::plain::merged(model)]
-        } else {
-            model.phases.iter().map(|phase| phase.transitions.clone()).collect()
-        };
-        let chains = (0..)
-            .zip(&phases)
-            .map(|(phase, transitions)| {
-                let resolve = |row: &Transition| {
-                    let key = |phase| reuse_ids.get(&(phase, row.to, row.kind)).copied();
-                    Row {
-                        to: row.to,
-                        kind: row.kind,
-                        link: row.link,
-                        reuse: key(phase).or_else(|| key(u32::MAX)).unwrap_or(u32::MAX),
-                        ring: rings.of_row(model, row),
-                        gap_us: row.gap_us / intensity,
-                        long: row.long,
-                        class: 0,
-                    }
-                };
-                Chain::new(transitions, &model.states, resolve)
-            })
-            .collect();
-        let reuse = model
-            .reuse
-            .iter()
-            .map(|reuse| {
-                let weights =
-                    std::iter::once(reuse.new).chain(reuse.depths.iter().map(|bucket| bucket.blocks));
-                let table = Table::new(weights.map(|weight| weight as f64));
-                ReuseTable {
-                    // Nothing is known: everything is new.
-                    table: table.or_else(|| Table::new(std::iter::once(1.0))).expect("a weight of 1"),
-                    depths: reuse
-                        .depths
-                        .iter()
-                        .map(|bucket| (bucket.from.max(1), bucket.to.max(1)))
-                        .collect(),
-                    octaves: std::iter::once(0)
-                        .chain(reuse.depths.iter().map(|bucket| octave_of(bucket.from) as u8))
-                        .collect(),
-                    owed: VecDeque::new(),
-                }
-            })
-            .collect();
+        let full = options.fidelity == Fidelity::Full;
+        let plain = if full { None } else { Chain::new(&super::plain::merged(model), &model.states) };
         let kinds = model
             .kinds
             .iter()
-            .map(|kind| {
-                let sectors = Table::new(kind.sectors.iter().map(|(_, count)| *count as f64)).map(|table| {
+            .map(|kind| KindTable {
+                operation: kind.operation,
+                length: kind.bytes,
+                sectors: Table::new(kind.sectors.iter().map(|(_, count)| *count as f64)).map(|table| {
                     (table, kind.sectors.iter().map(|(sector, _)| u64::from(*sector)).collect())
-                });
-                (kind.operation, kind.bytes, sectors)
+                }),
             })
             .collect();
-        let placements =
-            (0u64..).zip(&model.states).map(|(at, state)| Placement::new(state, mix64(seed ^ at))).collect();
         let mut volume_bytes: Vec<u64> = model.volumes.iter().map(|volume| volume.bytes).collect();
-        for state in &model.states {
+        let mut ranges = vec![Vec::new(); model.volumes.len()];
+        for (at, state) in (0..).zip(&model.states) {
             let bytes = &mut volume_bytes[state.volume as usize];
             *bytes = (*bytes).max(state.first_byte + state.bytes);
+            ranges[state.volume as usize].push((state.first_byte, at));
         }
-        let constant_ns = match (timed, options.rate) {
-            (true, _) => None,
-            (false, Some(rate)) => Some(1e9 / (rate * intensity)),
-            (false, None) => Some(0.0),
-        };
-        let mut generator = Generator {
+        ranges.iter_mut().for_each(|ranges| ranges.sort_unstable());
+        let first = &model.states[0];
+        Ok(Generator {
             random,
             fidelity: options.fidelity,
-            chains,
-            gaps: model.phases.iter().map(|phase| GapTables::new(&phase.gaps)).collect(),
-            reuse,
+            plain,
+            script: Script::new(model),
             kinds,
             states: model.states.iter().map(|state| (state.volume, state.first_byte, state.bytes)).collect(),
-            placements,
-            stack: Stack::new(2 * rings.ids.len()),
+            ranges,
+            placement: Placement::new(model, seed),
+            history: if full { History::new() } else { History::empty() },
             volume_bytes,
-            kind_ids: (0..)
-                .zip(&model.kinds)
-                .map(|(at, kind)| ((kind.operation as u8, kind.bytes), at))
-                .collect(),
-            rings: rings.ids.iter().map(|(&of, &ring)| (of, 2 * ring)).collect(),
-            heads: vec![([NOWHERE; super::fit::HEADS], 0); model.volumes.len()],
-            block_shift: model.block_bytes.trailing_zeros(),
-            schedule: Schedule {
-                segments: model.schedule.iter().map(|&segment| segment.into()).collect(),
-                at: 0,
-                count_factor: stretch,
-                time_factor: stretch / intensity,
-                carry: 0.0,
-                owed_ns: 0.0,
-                phase: 0,
-                requests: 0,
-                ns: 0.0,
-                bursts: 0,
-                constant_ns,
-            },
-            at: (0, 0),
+            ends: vec![u64::MAX; model.volumes.len()],
+            intensity,
+            last: (first.volume, first.first_byte, 0),
             time_ns: 0.0,
             chunk: Vec::new(),
+            made: Vec::new(),
             chunk_at: 0,
             // A resolution below a microsecond is nobody's clock.
-            resolution_ns: if model.about.resolution_ns >= 1_000 && constant_ns.is_none() {
+            resolution_ns: if model.about.resolution_ns >= 1_000 && schedule.constant_ns().is_none() {
                 model.about.resolution_ns
             } else {
                 1
             },
+            schedule,
             left: options.requests.map_or(requests, |most| most.min(requests)),
-            steering: Steering::new(model),
             volume_names: (0..model.volumes.len()).map(|volume| format!("volume-{volume}")).collect(),
-        };
-        let first = generator.chains[0].all.draw(&mut generator.random);
-        let first = generator.chains[0].rows[first];
-        generator.at = (first.to, first.kind);
-        Ok(generator)
+        })
     }
 
     /// Names of the volumes, for a writer: `volume-0` and so on, as a model knows no others.
@@ -534,12 +223,7 @@ impl Generator {
 
     fn request(&mut self) -> Request {
         if self.fidelity == Fidelity::Plain {
-            let row = self.chains[0].draw(self.at, &mut self.random);
-            self.time_ns += match self.schedule.constant_ns {
-                Some(constant) => constant,
-                None => exponential(row.gap_us * 1e3, &mut self.random),
-            };
-            return self.place(&row);
+            return self.plain_request();
         }
         if self.chunk_at == self.chunk.len() {
             self.fill_chunk();
@@ -556,367 +240,167 @@ impl Generator {
         Nanos(ns - ns % self.resolution_ns)
     }
 
-    /// The request of a transition, now.
-    fn place(&mut self, row: &Row) -> Request {
-        self.at = (row.to, row.kind);
+    /// The paper's request: where the last one of its volume ended, or anywhere in the range.
+    fn plain_request(&mut self) -> Request {
+        let chain = self.plain.as_mut().expect("the plain model has one chain");
+        let at = (state_at(&self.ranges, self.last.0, self.last.1), self.last.2);
+        let row = chain.draw(at, &mut self.random);
+        self.time_ns += match self.schedule.constant_ns() {
+            Some(constant) => constant,
+            None => exponential(row.gap_us / self.intensity * 1e3, &mut self.random),
+        };
         let (volume, first, bytes) = self.states[row.to as usize];
-        let (operation, length, sectors) = &mut self.kinds[row.kind as usize];
-        let (operation, length) = (*operation, *length);
-        let sector = match sectors {
+        let length = self.kinds[row.kind as usize].length;
+        let sector = self.sector(row.kind);
+        let (end, room) = (self.ends[volume as usize], self.volume_bytes[volume as usize]);
+        let sequential = matches!(row.link, Link::Follow | Link::Along);
+        let offset = if length == 0 {
+            0
+        } else if sequential && end.saturating_add(length) <= room {
+            end
+        } else {
+            let places = (bytes / PLAIN_BYTES).max(1);
+            let at = first + self.random.random_range(0..places) * PLAIN_BYTES + sector * 512;
+            at.min(room.saturating_sub(length)) / 512 * 512
+        };
+        if length > 0 {
+            self.ends[volume as usize] = offset + length;
+        }
+        // The range that the chain has chosen, whatever the address: as the paper has it.
+        self.last = (volume, first, row.kind);
+        self.request_of(volume, offset, row.kind)
+    }
+
+    fn sector(&mut self, kind: u32) -> u64 {
+        match &mut self.kinds[kind as usize].sectors {
             None => 0,
             Some((table, sectors)) => sectors[table.draw(&mut self.random)],
-        };
-        let offset = match (length, self.fidelity) {
-            (0, _) => 0,
-            (_, Fidelity::Plain) => self.plain_offset(row, volume, first, bytes, length, sector),
-            (_, Fidelity::Full) => self.offset(row, volume, length, sector),
-        };
+        }
+    }
+
+    fn request_of(&self, volume: u32, offset: u64, kind: u32) -> Request {
+        let KindTable { operation, length, .. } = self.kinds[kind as usize];
         let (time, latency, volume) = (self.time(), Nanos::MAX, VolumeIndex(volume));
         Request { time, offset, length, latency, volume, operation }
     }
 
-    /// How welcome it is that a stream goes on at `end`: as much as blocks of the depth that it finds there are wanted.
-    fn welcome_at(&self, volume: u32, end: u64) -> f64 {
-        let octave = match self.stack.starting_at(stack_key(volume, end)) {
-            None => 0,
+    /// The request of a step, without its time.
+    #[inline]
+    fn step(&mut self, due: &Due) -> Request {
+        let Due { step, tie, play, number, .. } = *due;
+        let length = self.kinds[step.kind as usize].length;
+        // What is inside of earlier data is so in every play; what was new is new again in another place.
+        let (volume, offset) =
+            self.placement.byte(step.area, if step.inside { 0 } else { play }, step.sectors);
+        if length == 0 {
+            return self.request_of(volume, 0, step.kind);
+        }
+        let own = extent_key(volume, offset);
+        let tied = match tie {
+            Tie::None => None,
+            Tie::Same(back) => Some(self.made[usize::from(number - back)].0),
+            Tie::Follow(back) => Some(self.made[usize::from(number - back)].1),
+        };
+        let start = match step.again {
+            // The first play is where the original was.
+            None if play == 0 => own,
+            None => tied.unwrap_or(own),
             Some(place) => {
-                let stretch = self.stack.total() as f64 / self.steering.footprint().max(1) as f64;
-                octave_of((self.stack.depth_of(place) as f64 / stretch.max(1.0)) as u64)
-            }
-        };
-        self.steering.accept[octave].max(WELCOME_LEAST)
-    }
-
-    /// How welcome a transition is now: that of the place to which a stream would go on, if it is one.
-    fn welcome(&self, row: &Row) -> f64 {
-        let (volume, ..) = self.states[row.to as usize];
-        let (heads, newest) = &self.heads[volume as usize];
-        match row.link {
-            Link::Jump | Link::Again => 1.0,
-            Link::Follow => self.welcome_at(volume, heads[*newest].end),
-            Link::Resume => self.resumed(row).map_or(WELCOME_LEAST, |(_, welcome)| welcome),
-        }
-    }
-
-    /// The stream in the range that is the most welcome to go on, the newest of equals: where it stands among the heads.
-    fn resumed(&self, row: &Row) -> Option<(usize, f64)> {
-        let (volume, first, bytes) = self.states[row.to as usize];
-        let (heads, newest) = &self.heads[volume as usize];
-        let mut best: Option<(usize, f64)> = None;
-        for back in 1..heads.len() {
-            let at = (newest + heads.len() - back) % heads.len();
-            if heads[at].end != u64::MAX && (first..first + bytes).contains(&heads[at].end) {
-                let welcome = self.welcome_at(volume, heads[at].end);
-                if best.is_none_or(|(_, best)| welcome > best) {
-                    best = Some((at, welcome));
-                }
-                if welcome >= 0.5 {
-                    break;
+                // What the first play is to find may not have been made. Then what lies at the place is next best, unless what starts where a
+                // tie leads lies about as deep.
+                let there = if play == 0 { self.history.starting_at(own) } else { None };
+                let found = there.or_else(|| {
+                    // A request stays in its volume.
+                    let of_volume = |entry: &Extent| key_volume(entry.start) == volume;
+                    let named = self.history.nearest(self.named(place)?, VOLUME_PLACES, of_volume)?;
+                    let along = tied.and_then(|tied| self.history.starting_at(tied));
+                    Some(along.filter(|&along| self.is_as_deep(along, named)).unwrap_or(named))
+                });
+                match found {
+                    Some(found) => {
+                        self.history.found(relation(place), found);
+                        self.history.entry(found).start
+                    }
+                    None => own,
                 }
             }
-        }
-        best
-    }
-
-    /// The paper's address: where the last request ended, or anywhere in the range.
-    fn plain_offset(
-        &mut self,
-        row: &Row,
-        volume: u32,
-        first: u64,
-        bytes: u64,
-        length: u64,
-        sector: u64,
-    ) -> u64 {
-        let end = self.heads[volume as usize].0[0].end;
-        let offset =
-            if row.link == Link::Follow && end.saturating_add(length) <= self.volume_bytes[volume as usize] {
-                end
-            } else {
-                let block = 1u64 << self.block_shift.max(12);
-                let places = (bytes / block).max(1);
-                let at = first + self.random.random_range(0..places) * block + sector * 512;
-                at.min(self.volume_bytes[volume as usize].saturating_sub(length)) / 512 * 512
-            };
-        self.heads[volume as usize].0[0].end = offset + length;
-        offset
-    }
-
-    /// Our address: along a stream, or as a request before, or by reuse, or new.
-    fn offset(&mut self, row: &Row, volume: u32, length: u64, sector: u64) -> u64 {
-        let resumed = if row.link == Link::Resume { self.resumed(row) } else { None };
-        let (heads, newest) = &mut self.heads[volume as usize];
-        let room = self.volume_bytes[volume as usize];
-        let count = heads.len();
-        let newest = *newest;
-        let places = (0..count).map(|back| (newest + count - back) % count);
-        let mut again = None;
-        let head = match row.link {
-            Link::Jump => None,
-            Link::Follow => Some(heads[newest].take()),
-            Link::Resume => resumed.map(|(at, _)| heads[at].take()),
-            Link::Again => {
-                // As `repeat` chose.
-                let operation = self.kinds[row.kind as usize].0;
-                let mut alike = places.filter(|&at| heads[at].length == length && heads[at].state == row.to);
-                let first = alike.next();
-                let found = first
-                    .filter(|&at| heads[at].operation == operation)
-                    .or_else(|| alike.find(|&at| heads[at].operation == operation))
-                    .or(first);
-                again = found.map(|at| heads[at].start);
-                None
-            }
         };
-        let head = head.filter(|head| head.end != u64::MAX && head.end.saturating_add(length) <= room);
-        let (offset, old) = match (head, again) {
-            (Some(Head { end: start, .. }), _) | (None, Some(start)) => {
-                (start.min(room.saturating_sub(length)), self.stack.starting_at(stack_key(volume, start)))
-            }
-            (None, None) => self.jump(row, length, sector),
-        };
-        let last = (offset + length - 1) >> self.block_shift;
-        let blocks = (last - (offset >> self.block_shift) + 1).min(u64::from(u32::MAX)) as u32;
-        if let Some(place) = old {
-            self.stack.take(place, blocks, stack_key(volume, offset + length));
+        let volume = key_volume(start);
+        let offset = key_offset(start).min(self.volume_bytes[volume as usize].saturating_sub(length));
+        let start = extent_key(volume, offset);
+        self.history.push(Extent { start, length });
+        if self.made.len() <= usize::from(number) {
+            self.made.resize(usize::from(number) + 1, (start, start));
         }
-        let ring = row.ring + u32::from(matches!(row.link, Link::Follow | Link::Resume));
-        self.stack.push(ring, stack_key(volume, offset), blocks);
-        self.steering.observe(volume, offset >> self.block_shift, blocks, self.schedule.phase as usize);
-        let (heads, newest) = &mut self.heads[volume as usize];
-        *newest = (*newest + 1) % heads.len();
-        let (operation, ..) = self.kinds[row.kind as usize];
-        heads[*newest] = Head { start: offset, length, end: offset + length, state: row.to, operation };
-        offset
+        self.made[usize::from(number)] = (start, start + length);
+        self.request_of(volume, offset, step.kind)
     }
 
-    /// A random request: an extent of the wanted depth with its place in the stack, or a new one.
-    fn jump(&mut self, row: &Row, length: u64, sector: u64) -> (u64, Option<u32>) {
-        // What fell off the stack lies beyond its bottom: such depths end there.
-        let footprint = self.steering.footprint().max(1);
-        let total = if self.stack.is_full() { u64::MAX } else { footprint };
-        let reuse = self.reuse.get_mut(row.reuse as usize);
-        let depth = reuse.and_then(|reuse| reuse.draw(total, &self.steering, &mut self.random));
-        let placement = &mut self.placements[row.to as usize];
-        let Some(depth) = depth else { return (placement.place(length, sector), None) };
-        // Extents overlap, so that the stack counts some blocks twice.
-        let stretch = (self.stack.total() as f64 / footprint as f64).max(1.0);
-        let Some(place) = self.stack.place_at((depth as f64 * stretch) as u64) else {
-            return (placement.earlier(self.random.random_range(0..=placement.used()), sector), None);
-        };
-        let wanted = self.stack.age(place) as f64;
-        let near = self.stack.nearest(row.ring, place).filter(|&near| {
-            let age = self.stack.age(near) as f64;
-            (age / wanted).max(wanted / age) <= NEAR
-        });
-        // The depth matters more than the range: else whatever lies there, but not what a stream would go on into.
-        let (heads, newest) = &self.heads[self.states[row.to as usize].0 as usize];
-        let next = heads[*newest].end;
-        let stream = |place: u32| self.stack.entry(place).0 & STACK_OFFSET == next;
-        let place = near.filter(|&near| !stream(near)).unwrap_or(place);
-        let place = if stream(place) && place > 0 { self.stack.older(place) } else { place };
-        (self.stack.entry(place).0 & STACK_OFFSET, Some(place))
-    }
-
-    /// Makes `row` a repetition of the newest request that is like it: same type and state, else same type, else any.
-    fn repeat(&mut self, phase: usize, row: &mut Row) {
-        let (volume, ..) = self.states[row.to as usize];
-        let (heads, newest) = &self.heads[volume as usize];
-        let operation = self.kinds[row.kind as usize].0;
-        let used = (0..heads.len())
-            .map(|back| &heads[(newest + heads.len() - back) % heads.len()])
-            .filter(|head| head.start != u64::MAX);
-        let alike = |head: &&Head| u8::from(head.operation == operation) * 2 + u8::from(head.state == row.to);
-        // The first of the best, as `max_by_key` takes the last.
-        let Some(head) = used.rev().max_by_key(alike) else { return };
-        let Some(&kind) = self.kind_ids.get(&(operation as u8, head.length)) else { return };
-        let Some(&ring) = self.rings.get(&(head.state, head.length)) else { return };
-        let class = self.chains[phase].balance.classes.get(&(kind, Link::Again as u8, volume));
-        (row.to, row.kind, row.ring, row.class) = (head.state, kind, ring, *class.unwrap_or(&row.class));
-    }
-
-    /// A transition that may follow.
-    fn draw(&mut self, phase: usize) -> Row {
-        let mut row = self.chains[phase].draw(self.at, &mut self.random);
-        if row.link == Link::Again {
-            self.repeat(phase, &mut row);
-        }
-        row
-    }
-
-    /// The transition of the next request: drawn until balance, bursts and reuse welcome it.
-    fn next_row(&mut self, phase: usize, odds: [f64; 2]) -> Row {
-        let mut row = self.draw(phase);
-        let mut best = 0.0;
-        for tried in 0..DRAWS_MAX {
-            let drawn = if tried == 0 { row } else { self.draw(phase) };
-            let accept = self.chains[phase].balance.accept[drawn.class as usize]
-                * odds[usize::from(drawn.long)]
-                * self.welcome(&drawn);
-            if accept > best {
-                (row, best) = (drawn, accept);
+    /// The live extent at a place, or the deepest one where none is so deep; `None` where there is none.
+    fn named(&self, place: Place) -> Option<u32> {
+        match (place, relation(place)) {
+            (Place::Far(depth), _) => {
+                let deepest = self.history.total().checked_sub(1)?;
+                self.history.place_at((depth * DEPTH_BYTES).min(deepest))
             }
-            if accept >= 1.0 || unit(&mut self.random) < accept {
-                row = drawn;
-                break;
-            }
+            (_, Some(relation)) => self.history.at(relation),
+            (_, None) => None,
         }
-        self.chains[phase].balance.count(row.class);
-        row
     }
 
-    /// Draws the transitions of the next part of the segment with their inter-arrival times, and makes these fill its span.
+    /// Whether two live extents lie about as deep.
+    fn is_as_deep(&self, one: u32, other: u32) -> bool {
+        if one == other {
+            return true;
+        }
+        let [one, other] = [one, other].map(|place| self.history.depth_of(place));
+        one.abs_diff(other) <= (one.max(other) as f64 * DEPTHS_ALIKE) as u64 + DEPTHS_CLOSE
+    }
+
+    /// Makes the requests of the next part of the segment with their inter-arrival times, and makes these fill its span.
     fn fill_chunk(&mut self) {
-        let schedule = &mut self.schedule;
-        if schedule.requests == 0 {
-            schedule.next_segment();
-        }
-        let count = schedule.requests.min(CHUNK);
-        let share = count as f64 / schedule.requests as f64;
-        let span = schedule.ns * share;
-        let bursts = schedule.bursts as f64 * share;
-        schedule.requests -= count;
-        schedule.ns -= span;
-        schedule.bursts -= bursts.round() as u64;
+        let part = self.schedule.part(CHUNK);
         self.chunk.clear();
         self.chunk_at = 0;
-        let phase = schedule.phase as usize;
-        let (constant_ns, natural) = (schedule.constant_ns, self.chains[phase].long);
-        let (mut left, mut short_sum, mut long_sum) = (bursts, 0.0, 0.0);
-        for drawn in 0..count {
-            // The odds of a long time are those of the chain, times what brings the segment to its bursts.
-            let wanted = (left / (count - drawn) as f64).clamp(0.0, 1.0);
-            let factor = wanted * (1.0 - natural) / ((1.0 - wanted) * natural).max(1e-9);
-            let odds = if factor > 1.0 { [1.0 / factor, 1.0] } else { [1.0, factor] };
-            let row = self.next_row(phase, odds);
-            left -= if row.long { 1.0 } else { 0.0 };
-            let gap = match constant_ns {
-                Some(constant) => constant,
-                None => self.gaps[phase].draw(row.long, &mut self.random),
-            };
-            *(if row.long { &mut long_sum } else { &mut short_sum }) += gap;
-            let request = self.place(&row);
-            self.chunk.push((gap, row.long, request));
+        let (mut short_sum, mut long_sum) = (0.0, 0.0);
+        for made in 0..part.requests {
+            let due = self.script.next(part.original(made), &mut self.random);
+            let gap = self.schedule.constant_ns().unwrap_or(due.step.gap_ns as f64);
+            *(if due.is_long { &mut long_sum } else { &mut short_sum }) += gap;
+            let request = self.step(&due);
+            self.chunk.push((gap, due.is_long, request));
         }
-        if constant_ns.is_some() {
+        if self.schedule.constant_ns().is_some() {
             return;
         }
-        // All times are scaled where a little will do. Else long times take what short ones leave, and where there is not enough,
-        // both shrink.
-        let factor = if short_sum + long_sum > 0.0 { span / (short_sum + long_sum) } else { 0.0 };
+        // Each window has its times, the segment has its span. All times are scaled where a little will do. Else long times take what short ones
+        // leave, and where there is not enough, both shrink.
+        let sum = short_sum + long_sum;
+        let factor = if sum > 0.0 { part.ns / sum } else { 0.0 };
         let (short_factor, long_factor) =
-            if long_sum > 0.0 && short_sum < span && !(0.67..1.5).contains(&factor) {
-                (1.0, (span - short_sum) / long_sum)
+            if long_sum > 0.0 && short_sum < part.ns && !(0.67..1.5).contains(&factor) {
+                (1.0, (part.ns - short_sum) / long_sum)
             } else {
                 (factor, factor)
             };
-        let spread = if short_sum + long_sum > 0.0 { 0.0 } else { span / count as f64 };
-        for (gap, long, _) in &mut self.chunk {
-            *gap = spread + *gap * if *long { long_factor } else { short_factor };
+        let spread = if sum > 0.0 { 0.0 } else { part.ns / part.requests as f64 };
+        for (gap, is_long, _) in &mut self.chunk {
+            *gap = spread + *gap * if *is_long { long_factor } else { short_factor };
         }
     }
 }
 
-impl Schedule {
-    /// The next segment in which a request falls.
-    fn next_segment(&mut self) {
-        loop {
-            let (phase, requests, seconds, bursts) = self.segments[self.at];
-            self.at = (self.at + 1) % self.segments.len();
-            let exact = requests as f64 * self.count_factor + self.carry;
-            // Rounding up what is nearly whole, so that no request is lost to arithmetic.
-            let count = (exact + 1e-6).floor();
-            self.carry = exact - count;
-            self.owed_ns += seconds * self.time_factor * 1e9;
-            if count >= 1.0 {
-                self.phase = phase;
-                self.requests = count as u64;
-                self.ns = std::mem::take(&mut self.owed_ns);
-                self.bursts = ((bursts as f64 * count / requests as f64).round() as u64).min(self.requests);
-                return;
-            }
-        }
+/// The relation to a cursor that a place has, if it has one.
+fn relation(place: Place) -> Option<Relation> {
+    match place {
+        Place::Near { cursor, step } => Some(Relation { cursor: cursor.into(), step: step.into() }),
+        Place::Far(_) => None,
     }
 }
 
-impl Chain {
-    fn new(transitions: &[Transition], states: &[StateModel], resolve: impl Fn(&Transition) -> Row) -> Chain {
-        let mut sorted: Vec<&Transition> = transitions.iter().filter(|row| row.requests > 0).collect();
-        // What left by coarser rows comes last of its step.
-        sorted.sort_by_key(|row| (row.from, row.from_kind, row.to == ANY));
-        let mut chain = Chain {
-            rows: Vec::new(),
-            from_both: HashMap::default(),
-            from_state: vec![None; states.len()],
-            from_any: None,
-            all: Table::new(std::iter::once(1.0)).expect("a weight of 1"),
-            balance: Balance::default(),
-            long: 0.0,
-        };
-        let mut weights = Vec::new();
-        for group in sorted.chunk_by(|a, b| (a.from, a.from_kind) == (b.from, b.from_kind)) {
-            let first = chain.rows.len() as u32;
-            for row in group.iter().filter(|row| row.to != ANY) {
-                let class = chain.balance.class(
-                    row.kind,
-                    row.link,
-                    states[row.to as usize].volume,
-                    row.requests as f64,
-                );
-                chain.rows.push(Row { class, ..resolve(row) });
-                weights.push(row.requests as f64);
-                chain.long += if row.long { row.requests as f64 } else { 0.0 };
-            }
-            let count = chain.rows.len() as u32 - first;
-            let Some(table) = Table::new(group.iter().map(|row| row.requests as f64)) else { continue };
-            let step = Step { first, count, table };
-            match (group[0].from, group[0].from_kind) {
-                (ANY, _) => chain.from_any = Some(step),
-                (state, ANY) => chain.from_state[state as usize] = Some(step),
-                both => {
-                    chain.from_both.insert(both, step);
-                }
-            }
-        }
-        chain.long /= weights.iter().sum::<f64>();
-        chain.all =
-            Table::new(weights.into_iter()).expect("the model was checked: every phase has a transition");
-        chain
-    }
-
-    /// A row that may follow on `at`.
-    #[inline]
-    fn draw(&mut self, at: (u32, u32), random: &mut Random) -> Row {
-        let steps =
-            [self.from_both.get_mut(&at), self.from_state[at.0 as usize].as_mut(), self.from_any.as_mut()];
-        for step in steps.into_iter().flatten() {
-            let drawn = step.table.draw(random) as u32;
-            if drawn < step.count {
-                return self.rows[(step.first + drawn) as usize];
-            }
-        }
-        self.rows[self.all.draw(random)]
-    }
-}
-
-/// Numbers for (state, length): the rings of the stack.
-struct Rings {
-    ids: BTreeMap<(u32, u64), u32>,
-}
-
-impl Rings {
-    fn of(model: &Model) -> Rings {
-        let mut ids = BTreeMap::new();
-        let rows = model.phases.iter().flat_map(|phase| &phase.transitions);
-        for row in rows.filter(|row| row.to != ANY) {
-            let next = ids.len() as u32;
-            ids.entry((row.to, model.kinds[row.kind as usize].bytes)).or_insert(next);
-        }
-        Rings { ids }
-    }
-
-    fn of_row(&self, model: &Model, row: &Transition) -> u32 {
-        // Two rings each: of the starts of runs, and of what follows on them.
-        2 * self.ids[&(row.to, model.kinds[row.kind as usize].bytes)]
-    }
+/// The state that an offset lies in: the last one that starts at or before it.
+fn state_at(ranges: &[Vec<(u64, u32)>], volume: u32, offset: u64) -> u32 {
+    let ranges = &ranges[volume as usize];
+    let after = ranges.partition_point(|(first, _)| *first <= offset);
+    ranges.get(after.saturating_sub(1)).map_or(0, |(_, state)| *state)
 }

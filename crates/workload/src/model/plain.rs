@@ -43,7 +43,7 @@ pub(super) fn merged(model: &Model) -> Vec<Transition> {
     rows.into_iter()
         .map(|((from, to, kind, _), (link, requests, sum))| {
             let gap_us = if requests == 0 { 0.0 } else { sum / requests as f64 };
-            Transition { from, from_kind: ANY, to, kind, link, long: false, requests, gap_us }
+            Transition { from, from_kind: ANY, to, kind, link, requests, gap_us }
         })
         .collect()
 }
@@ -75,7 +75,7 @@ pub fn plain_transitions(model: &Model) -> Vec<PlainTransition> {
                 to,
                 probability: count as f64 / total as f64,
                 reads: share(&|row| model.kinds[row.kind as usize].operation == Operation::Read),
-                random: share(&|row| row.link != Link::Follow),
+                random: share(&|row| !matches!(row.link, Link::Follow | Link::Along)),
                 size: (bytes, most as f64 / count as f64),
                 gap_us: rows.iter().map(|row| row.gap_us * row.requests as f64).sum::<f64>() / count as f64,
             }

@@ -34,6 +34,12 @@ fn fit(requests: &[Request], options: FitOptions) -> Model {
     fitter.finish().unwrap()
 }
 
+/// A model with one of everything and no windows; for tests of parts.
+pub(super) fn empty_model() -> Model {
+    let one = trace(vec![load(0, Pattern::Uniform, 100.0)], 1)[..1].to_vec();
+    Model { windows: Vec::new(), ..fit(&one, fast()) }
+}
+
 fn fast() -> FitOptions {
     FitOptions { level: Some(2), ..FitOptions::default() }
 }
@@ -58,35 +64,71 @@ fn measured(requests: &[Request]) -> Measured {
     measured
 }
 
-/// The bounds are what the model reaches, not what is wanted of it (`compare` has that): they catch a model that is broken, not one that is
-/// a little worse.
-#[test]
-fn a_known_workload_comes_out_again() {
-    let loads = vec![load(0, Pattern::Zipf(1.0), 60.0), load(1, Pattern::Sequential, 40.0)];
-    let original = trace(loads, 300);
-    let model = fit(&original, fast());
-    assert!(model.check().is_ok());
-    let synthetic = generate(&model, seeded(1));
+fn known() -> Vec<Request> {
+    trace(vec![load(0, Pattern::Zipf(1.0), 60.0), load(1, Pattern::Sequential, 40.0)], 300)
+}
+
+/// All metrics of the paper's table within the bounds of `compare`, and the curve within `curve`.
+fn assert_alike(original: &[Request], synthetic: &[Request], bounds: [(&str, f64); 6], curve: f64) {
     assert_eq!(synthetic.len(), original.len());
     assert!(synthetic.is_sorted_by_key(|request| request.time));
-    let [a, b] = [measured(&original), measured(&synthetic)];
+    let [a, b] = [measured(original), measured(synthetic)];
     let found = compare(&a, &b, [[None; 2]; 2]);
-    for (metric, bound) in
-        [("read-write", 0.5), ("random", 4.0), ("sizes", 1.0), ("iops", 0.1), ("thread-weights", 3.0)]
-    {
+    for (metric, bound) in bounds {
         let deviation = found.deviation(metric).unwrap();
-        assert!(deviation.abs() < bound, "{metric} {deviation}");
+        assert!(deviation.abs() <= bound, "{metric} {deviation}");
     }
     assert!(found.rows.iter().all(|row| row.verdict == Verdict::NotJudged), "five minutes are not judged");
     let error = curve_error(a.curve(), b.curve(), a.footprint_blocks());
-    let options = GenerateOptions { fidelity: Fidelity::Plain, ..seeded(1) };
-    let plain = measured(&generate(&model, options));
-    let plain_error = curve_error(a.curve(), plain.curve(), a.footprint_blocks());
-    assert!(error < 0.12 && error < plain_error / 2.0, "{error}, plain {plain_error}");
+    assert!(error < curve, "{error}");
+}
+
+/// 30,000 requests, all of which the windows hold: the bounds are those of `compare`.
+#[test]
+fn a_known_workload_comes_out_again() {
+    let original = known();
+    let model = fit(&original, fast());
+    assert!(model.check().is_ok());
+    let synthetic = generate(&model, seeded(1));
+    let bounds = [
+        ("read-write", 0.5),
+        ("random", 1.38),
+        ("sizes", 0.33),
+        ("iops", 0.1),
+        ("inter-arrival", 0.1),
+        ("thread-weights", 0.05),
+    ];
+    assert_alike(&original, &synthetic, bounds, 0.01);
+    // The paper's chain alone knows no reuse.
+    let [a, plain] =
+        [&original, &generate(&model, GenerateOptions { fidelity: Fidelity::Plain, ..seeded(1) })]
+            .map(|requests| measured(requests));
+    let error = curve_error(a.curve(), plain.curve(), a.footprint_blocks());
+    assert!(error > 0.1, "{error}");
     // Another seed gives another trace of the same intensity, the same seed the same.
     let other = generate(&model, seeded(2));
     assert!(other != synthetic && other.len() == synthetic.len());
     assert_eq!(generate(&model, seeded(1)), synthetic);
+}
+
+/// A quarter of the requests are in windows: what lies between is played by those around it. The bounds are what that reaches, not what is wanted: they catch a
+/// script that is broken.
+#[test]
+fn a_known_workload_comes_out_again_from_a_part_of_it() {
+    let original = known();
+    let model = fit(&original, FitOptions { steps_max: 7_500, ..fast() });
+    let steps: usize = model.windows.iter().map(|window| window.steps.len()).sum();
+    assert!(steps <= 7_680, "{steps}");
+    let bounds = [
+        ("read-write", 3.0),
+        // In so small a volume other plays of a window find no free areas, and a scan that runs into another one's blocks is torn.
+        ("random", 25.0),
+        ("sizes", 3.0),
+        ("iops", 0.1),
+        ("inter-arrival", 0.1),
+        ("thread-weights", 4.0),
+    ];
+    assert_alike(&original, &generate(&model, seeded(1)), bounds, 0.1);
 }
 
 #[test]
@@ -139,7 +181,7 @@ fn models_that_do_not_hold_together_are_refused_by_field() {
     for (change, wanted) in [
         (
             &(|m: &mut Model| m.schema = "x".into()) as &dyn Fn(&mut Model),
-            "`schema` is `x`: expected `forebay.model/1`",
+            "`schema` is `x`: expected `forebay.model/2`",
         ),
         (&|m| m.phases[0].transitions[0].to = 999_999, "`phases[0].transitions[0]` is 999999"),
         (&|m| m.schedule[0].seconds = f64::NAN, "`schedule[0]` is NaN"),
@@ -148,6 +190,11 @@ fn models_that_do_not_hold_together_are_refused_by_field() {
         (&|m| m.phases[0].transitions.clear(), "without requests"),
         (&|m| m.phases[0].gaps.long_from_us = -1.0, "`phases[0].gaps.hyper_exponential` is -1"),
         (&|m| m.kinds[0].sectors = vec![(9, 1)], "`kinds[0].sectors` is 9"),
+        (&|m| m.windows.clear(), "`windows` is a list of 0"),
+        (&|m| m.windows[0].steps[1].area = 99, "`windows[0].steps[1]` is 99: expected an index below"),
+        (&|m| m.windows[0].steps[1].sectors = i64::MIN, "`windows[0].steps[1]` is -9223372036854775808"),
+        (&|m| m.areas[0] = 99, "`areas[0]` is 99"),
+        (&|m| m.area_bytes = 3, "`area_bytes` is 3"),
     ] {
         let message = broken(change);
         assert!(message.contains(wanted), "{message}");

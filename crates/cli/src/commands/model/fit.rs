@@ -11,10 +11,10 @@ use std::path::PathBuf;
 
 /// Fit a model to a trace.
 ///
-/// The hierarchical Markov model of "Storage I/O Generation and Replay for Datacenter Applications" (2011), with phases, bursts and reuse
-/// beyond it: small, readable JSON, with no address of the trace but ranges and no name of a volume. One pass, in memory that does not grow
-/// with the trace's length; blocks are sampled where there are too many, and the model says so. Requests whose time steps back count as
-/// arriving with the one before them.
+/// The hierarchical Markov model of "Storage I/O Generation and Replay for Datacenter Applications" (2011), with the intensity over time
+/// and windows of requests beyond it: documented JSON, with no name of a volume and no address of the trace but ranges and places within areas that
+/// are moved. One pass, in memory that does not grow with the trace's length; of a long trace only some windows are kept, and
+/// the command says so. Requests whose time steps back count as arriving with the one before them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FitArgs {
     #[command(flatten)]
@@ -44,6 +44,10 @@ pub(crate) struct FitArgs {
     /// Transitions that are kept apart at most; rarer ones are summed
     #[arg(long, value_name = "N", default_value_t = 8_192, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     transitions: u32,
+
+    /// Requests that are kept as steps of windows at most, spread evenly over the trace; about 30 bytes of model each
+    #[arg(long, value_name = "N", default_value_t = 131_072, value_parser = clap::value_parser!(u32).range(256..=100_000_000))]
+    steps: u32,
 }
 
 pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
@@ -52,6 +56,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         phases_max: args.phases as usize,
         segments_max: args.segments as usize,
         transitions_max: args.transitions as usize,
+        steps_max: args.steps as usize,
         ..FitOptions::default()
     };
     let mut reader = input::open_trace(&args.input, BlockSize::DEFAULT)?;
@@ -141,8 +146,10 @@ fn tell(model: &Model, bytes: usize) {
         count(model.schedule.len() as u64),
         count(bytes as u64)
     ));
-    if about.sampled < 1.0 {
-        say(format_args!("reuse is that of one block in {}", (1.0 / about.sampled).round()));
+    let steps: usize = model.windows.iter().map(|window| window.steps.len()).sum();
+    if (steps as u64) < about.requests {
+        let share = steps as f64 / about.requests as f64 * 100.0;
+        say(format_args!("windows hold {} of the requests, {share:.0} %", count(steps as u64)));
     }
     if !about.timed {
         say(

@@ -32,7 +32,7 @@ pub(crate) struct GenerateArgs {
     #[command(flatten)]
     what: WhatArgs,
 
-    /// The paper's chain alone, without phases, schedule, bursts and reuse
+    /// The paper's chain alone, without the intensity over time and without windows
     #[arg(long)]
     plain: bool,
 }

@@ -91,11 +91,21 @@ fn about(model: &Model) -> Table {
         );
         table.push([format!("phase {at}"), format!("{share:.1} %"), remark]);
     }
-    let sampled = format!("{:.2} % of the blocks were followed", about.sampled * 100.0);
     table.push([
         "footprint".to_owned(),
         bytes(about.footprint_blocks.saturating_mul(model.block_bytes)),
-        sampled,
+        String::new(),
+    ]);
+    let steps: u64 = model.windows.iter().map(|window| window.steps.len() as u64).sum();
+    table.push([
+        "windows".to_owned(),
+        count(model.windows.len() as u64),
+        format!(
+            "with {:.1} % of the requests, in {} areas of {}",
+            steps as f64 / about.requests.max(1) as f64 * 100.0,
+            count(model.areas.len() as u64),
+            bytes(model.area_bytes)
+        ),
     ]);
     table.push([
         "segments".to_owned(),
@@ -125,8 +135,7 @@ fn name(model: &Model, state: u32) -> String {
 }
 
 fn states(model: &Model, transitions: &[PlainTransition]) -> Table {
-    let mut table =
-        Table::new(["state", ">volume", ">from", ">size", ">used", ">requests"]).with_caption("States");
+    let mut table = Table::new(["state", ">volume", ">from", ">size", ">requests"]).with_caption("States");
     let shares = shares(model, transitions);
     let mut order: Vec<usize> = (0..model.states.len()).collect();
     order.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]).then(a.cmp(&b)));
@@ -137,7 +146,6 @@ fn states(model: &Model, transitions: &[PlainTransition]) -> Table {
             state.volume.to_string(),
             bytes(state.first_byte),
             bytes(state.bytes),
-            bytes(state.new_bytes),
             format!("{:.1} %", shares[at] * 100.0),
         ]);
     }
