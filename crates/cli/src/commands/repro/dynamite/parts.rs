@@ -38,21 +38,16 @@ pub(super) fn run(setup: &Setup, quick: bool) -> Result<Found, Failure> {
     let mut courses: Vec<Course> =
         COURSES.into_iter().filter(|course| !quick || course.periods() == 1).collect();
     courses.sort_by_key(|course| std::cmp::Reverse(course.periods()));
-    type Ran = Result<(CourseResult, Option<Interfering>), RunError>;
-    let jobs: Vec<Box<dyn Fn() -> Ran + Sync + '_>> = courses
-        .iter()
-        .map(|&course| -> Box<dyn Fn() -> Ran + Sync + '_> {
-            Box::new(move || {
-                let (result, outcome) = run_course(setup, course)?;
-                say(format_args!("{:>5.0} s  {}", began.elapsed().as_secs_f64(), course.name()));
-                Ok((result, (course == Course::CoLocated).then(|| interfering(&outcome))))
-            })
-        })
-        .collect();
+    let ran = side_by_side(courses.len(), |at| {
+        let course = courses[at];
+        let (result, outcome) = run_course(setup, course)?;
+        say(format_args!("{:>5.0} s  {}", began.elapsed().as_secs_f64(), course.name()));
+        Ok((result, (course == Course::CoLocated).then(|| interfering(&outcome))))
+    });
     let mut results = Vec::new();
     let mut interference = None;
-    for ran in side_by_side(&jobs) {
-        let (result, found) = ran.map_err(|error| Failure::new(error.to_string()))?;
+    for ran in ran {
+        let (result, found) = ran.map_err(|error: RunError| Failure::new(error.to_string()))?;
         interference = interference.or(found);
         results.push(result);
     }

@@ -69,7 +69,7 @@ pub(super) fn run(setups: &[Setup], quick: bool) -> Result<Found, Failure> {
     }
     jobs.push(Box::new(move || Ok(Part::Inverted(inverted(first, SHARED, &mut |what| tell(first, what))?))));
 
-    let results = side_by_side(&jobs);
+    let results = side_by_side(jobs.len(), |at| jobs[at]());
     let mut found = Found {
         schema: SCHEMA,
         seed: first.seed,

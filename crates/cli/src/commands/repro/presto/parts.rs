@@ -1,5 +1,6 @@
 //! The rows of the evaluation: each is independent of the others, and they run on as many threads as there are processors.
 
+use crate::commands::repro::jobs::side_by_side;
 use crate::output::say;
 use forebay_control::prewarm::Heuristic;
 use forebay_sim::presto::{
@@ -9,8 +10,6 @@ use forebay_sim::presto::{
 use forebay_units::Nanos;
 use forebay_workload::presto::{SYN4GB, SYN6GB, SynVolume};
 use serde::Serialize;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 /// The layout of the JSON.
@@ -267,7 +266,7 @@ pub(super) fn run(set: Set, seed: u64, quick: bool) -> Found {
     let failed = experiment.fail(intervals);
     tell("the node has failed");
     let jobs = jobs(set, quick);
-    let runs = in_parallel(jobs.len(), |at| {
+    let runs = side_by_side(jobs.len(), |at| {
         let job = &jobs[at];
         let how = Loading {
             limit: set.capacity() / 100 * u64::from(job.limit_percent),
@@ -296,26 +295,6 @@ pub(super) fn run(set: Set, seed: u64, quick: bool) -> Found {
     }
 }
 
-/// What `run` gives for each number below `count`.
-fn in_parallel<T: Send>(count: usize, run: impl Fn(usize) -> T + Sync) -> Vec<T> {
-    let next = AtomicUsize::new(0);
-    let results: Vec<Mutex<Option<T>>> = (0..count).map(|_| Mutex::new(None)).collect();
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from).min(count) {
-            scope.spawn(|| {
-                loop {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(result) = results.get(at) else { break };
-                    *result.lock().expect("no run panics while it holds its place") = Some(run(at));
-                }
-            });
-        }
-    });
-    let done =
-        |result: Mutex<Option<T>>| result.into_inner().expect("no run panicked").expect("every run was made");
-    results.into_iter().map(done).collect()
-}
-
 fn snapshots(failed: &Failed<'_>, every: usize) -> Snapshots {
     let snapshots = &failed.source(every).snapshots;
     Snapshots {
@@ -328,7 +307,7 @@ fn snapshots(failed: &Failed<'_>, every: usize) -> Snapshots {
 }
 
 fn volumes(set: Set, seed: u64) -> Vec<VolumeFound> {
-    in_parallel(set.volumes().len(), |at| {
+    side_by_side(set.volumes().len(), |at| {
         let volume = set.volumes()[at];
         let published =
             SYN6GB_VOLUMES.iter().find(|published| set == Set::Syn6gb && published.id == volume.id);

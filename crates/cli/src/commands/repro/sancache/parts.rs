@@ -1,5 +1,6 @@
 //! The runs of the evaluation: each is independent of the others, and they run on as many threads as there are processors.
 
+use crate::commands::repro::jobs::side_by_side;
 use crate::failure::Failure;
 use crate::output::say;
 use forebay_policy::placement::{Admission, GRID};
@@ -7,7 +8,6 @@ use forebay_sim::RunError;
 use forebay_sim::sancache::{Bench, Isolation, IsolationSetup, LoadKind, PUBLISHED, RunRow};
 use forebay_units::{Bytes, Nanos};
 use serde::Serialize;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
@@ -114,7 +114,16 @@ pub(super) fn run(seed: u64, quick: bool) -> Result<Found, Failure> {
     }
     let mut rows: Vec<Vec<RunRow>> = benches.iter().map(|_| Vec::new()).collect();
     let mut isolated = None;
-    for result in all(&jobs) {
+    let (ended, began) = (AtomicUsize::new(0), Instant::now());
+    let results = side_by_side(jobs.len(), |at| {
+        let result = jobs[at]();
+        let count = ended.fetch_add(1, Ordering::Relaxed) + 1;
+        if count.is_multiple_of(10) {
+            say(format_args!("{:>5.0} s  {count} of {} runs", began.elapsed().as_secs_f64(), jobs.len()));
+        }
+        result
+    });
+    for result in results {
         match result.map_err(|error| Failure::new(error.to_string()))? {
             Part::Row(at, row) => rows[at].push(*row),
             Part::Isolation(found) => isolated = Some(*found),
@@ -135,30 +144,6 @@ pub(super) fn run(seed: u64, quick: bool) -> Result<Found, Failure> {
             found,
         },
     })
-}
-
-/// The results of all jobs, in their order.
-fn all(jobs: &[Box<dyn Fn() -> Result<Part, RunError> + Sync + '_>]) -> Vec<Result<Part, RunError>> {
-    let (next, began) = (AtomicUsize::new(0), Instant::now());
-    let results: Vec<Mutex<Option<Result<Part, RunError>>>> = jobs.iter().map(|_| Mutex::new(None)).collect();
-    std::thread::scope(|scope| {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(job) = jobs.get(at) else { break };
-                    *results[at].lock().expect("no job panics while it holds its place") = Some(job());
-                    if at % 10 == 9 {
-                        let elapsed = began.elapsed().as_secs_f64();
-                        say(format_args!("{elapsed:>5.0} s  {} of {} runs", at + 1, jobs.len()));
-                    }
-                }
-            });
-        }
-    });
-    let done = results.into_iter().map(|result| result.into_inner().expect("no job panicked"));
-    done.map(|result| result.expect("every job ran")).collect()
 }
 
 fn load(bench: &Bench, rate: f64, mut rows: Vec<RunRow>) -> LoadFound {
