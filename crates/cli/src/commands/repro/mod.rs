@@ -7,6 +7,7 @@ mod hybrid_store;
 mod jobs;
 mod presto;
 mod sancache;
+mod telling;
 
 use crate::failure::Failure;
 

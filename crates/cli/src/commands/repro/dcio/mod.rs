@@ -4,8 +4,9 @@ mod show;
 mod studies;
 mod validate;
 
+use crate::commands::repro::telling::tell;
 use crate::failure::{Context, Failure};
-use crate::output::{Output, OutputArgs, say, write_file};
+use crate::output::OutputArgs;
 use std::path::PathBuf;
 
 /// Run the validation of "Storage I/O Generation and Replay for Datacenter Applications" (2011) again, on recorded traces.
@@ -58,16 +59,5 @@ pub(crate) fn run(args: &DcioArgs) -> Result<(), Failure> {
             "the folder `{shown}` holds no trace that a model can be fitted to"
         )));
     }
-    let mut output = Output::new();
-    if args.output.json {
-        output.json(&found)?;
-    } else {
-        show::print(&found, &mut output)?;
-    }
-    output.finish()?;
-    if let Some(path) = &args.report {
-        write_file(path, &show::report(&found).to_html().context("the report cannot be written")?)?;
-        say(format_args!("report written to {}", path.display()));
-    }
-    Ok(())
+    tell(&found, &args.output, args.report.as_ref(), show::print, show::report)
 }

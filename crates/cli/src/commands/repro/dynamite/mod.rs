@@ -3,8 +3,9 @@
 mod parts;
 mod show;
 
-use crate::failure::{Context, Failure};
-use crate::output::{Output, OutputArgs, say, write_file};
+use crate::commands::repro::telling::tell;
+use crate::failure::Failure;
+use crate::output::OutputArgs;
 use forebay_sim::dynamite::Setup;
 use std::path::PathBuf;
 
@@ -40,16 +41,5 @@ pub(crate) struct DynamiteArgs {
 
 pub(crate) fn run(args: &DynamiteArgs) -> Result<(), Failure> {
     let found = parts::run(&Setup { hurry: args.hurry, seed: args.seed }, args.quick)?;
-    let mut output = Output::new();
-    if args.output.json {
-        output.json(&found)?;
-    } else {
-        show::print(&found, &mut output)?;
-    }
-    output.finish()?;
-    if let Some(path) = &args.report {
-        write_file(path, &show::report(&found).to_html().context("the report cannot be written")?)?;
-        say(format_args!("report written to {}", path.display()));
-    }
-    Ok(())
+    tell(&found, &args.output, args.report.as_ref(), show::print, show::report)
 }

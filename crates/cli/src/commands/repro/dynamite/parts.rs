@@ -73,7 +73,7 @@ fn assumptions(setup: &Setup) -> Vec<String> {
             .to_owned(),
         format!(
             "Ours: the trace is not here; a load of the same phases stands in for it, which at its peak asks for 1,350 requests/s (swaying by a tenth from minute to minute, 95 % reads, \
-             Zipf 0.9 over {}) and for 120 otherwise, elsewhere on its volume; it begins again after 120 minutes. The reader asks for 1,000/s, 12 or 13 outstanding, at random over 140 GB. Requests \
+             Zipf 0.9 over {}) and for 120 otherwise, elsewhere on its volume; it begins again after 120 minutes. The reader asks for 1,000/s, 13 outstanding, at random over 140 GiB. Requests \
              beyond what may be outstanding are dropped; the paper's wait. The floors that follow are {main:.0} and {reader:.0}: of 11 disks at random 5,000 \
              requests/s are not to be had, so that much of the paper's must have come out of the filer's own cache.",
             setup.peak_set(),

@@ -7,9 +7,10 @@ mod outcome;
 mod scene;
 mod show;
 
-use crate::failure::{Context, Failure};
+use crate::commands::repro::telling::tell;
+use crate::failure::Failure;
 use crate::interrupt;
-use crate::output::{Output, OutputArgs, say, write_file};
+use crate::output::{OutputArgs, say};
 use outcome::Outcome;
 use scene::{Begins, Scene, Setup};
 use std::path::PathBuf;
@@ -97,17 +98,7 @@ pub(crate) fn run(args: &FailoverArgs) -> Result<(), Failure> {
         }
     }
     let outcome = Outcome::of(setup, lengths.warm, &first, &taken);
-    if let Some(path) = &args.report {
-        write_file(path, &show::report(&outcome).to_html().context("the report cannot be written")?)?;
-        say(format_args!("report written to {}", path.display()));
-    }
-    let mut output = Output::new();
-    if args.output.json {
-        output.json(&outcome)?;
-    } else {
-        show::print(&outcome, &mut output)?;
-    }
-    output.finish()?;
+    tell(&outcome, &args.output, args.report.as_ref(), show::print, show::report)?;
     match outcome.failure() {
         None => Ok(()),
         Some(failure) => Err(Failure::new(failure)),

@@ -3,8 +3,9 @@
 mod parts;
 mod show;
 
-use crate::failure::{Context, Failure};
-use crate::output::{Output, OutputArgs, say, write_file};
+use crate::commands::repro::telling::tell;
+use crate::failure::Failure;
+use crate::output::OutputArgs;
 use forebay_sim::hybrid_store::{READINGS, Setup};
 use forebay_units::Nanos;
 use std::path::PathBuf;
@@ -58,16 +59,5 @@ pub(crate) fn run(args: &HybridStoreArgs) -> Result<(), Failure> {
     let readings = if args.quick { &READINGS[..1] } else { &READINGS[..] };
     let setups: Vec<Setup> = readings.iter().copied().map(setup).collect();
     let result = parts::run(&setups, args.quick)?;
-    let mut output = Output::new();
-    if args.output.json {
-        output.json(&result)?;
-    } else {
-        show::print(&result, &mut output)?;
-    }
-    output.finish()?;
-    if let Some(path) = &args.report {
-        write_file(path, &show::report(&result).to_html().context("the report cannot be written")?)?;
-        say(format_args!("report written to {}", path.display()));
-    }
-    Ok(())
+    tell(&result, &args.output, args.report.as_ref(), show::print, show::report)
 }

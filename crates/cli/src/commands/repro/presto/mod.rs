@@ -3,8 +3,9 @@
 mod parts;
 mod show;
 
-use crate::failure::{Context, Failure};
-use crate::output::{Output, OutputArgs, say, write_file};
+use crate::commands::repro::telling::tell;
+use crate::failure::Failure;
+use crate::output::OutputArgs;
 use std::path::PathBuf;
 
 /// Run the evaluation of PRESTO (prewarming storage caches, 2019) again.
@@ -37,16 +38,5 @@ pub(crate) struct PrestoArgs {
 
 pub(crate) fn run(args: &PrestoArgs) -> Result<(), Failure> {
     let found = parts::run(args.set, args.seed, args.quick);
-    let mut output = Output::new();
-    if args.output.json {
-        output.json(&found)?;
-    } else {
-        show::print(&found, &mut output)?;
-    }
-    output.finish()?;
-    if let Some(path) = &args.report {
-        write_file(path, &show::report(&found).to_html().context("the report cannot be written")?)?;
-        say(format_args!("report written to {}", path.display()));
-    }
-    Ok(())
+    tell(&found, &args.output, args.report.as_ref(), show::print, show::report)
 }
