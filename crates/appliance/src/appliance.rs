@@ -9,7 +9,9 @@ use crate::driver::{
     Acceptor, AcceptorHandle, BATCH_WAIT, BoundAddress, FLASH_ALIGNMENT, FLASH_SEGMENT_BYTES, FlashStore,
     Inbox, ListenError, Listener, ListenerConfig, Message, OriginStamp, TlsAcceptor, VolumeFlash, Worker,
 };
-use crate::service::{Directory, DirectoryEntry, NAME_BYTES_MAX, ServiceLimits};
+use crate::service::{
+    Directory, DirectoryEntry, FenceError, Lease, NAME_BYTES_MAX, RaiseError, ServiceLimits,
+};
 use crate::slab::SlabKey;
 use crate::volume::{
     ListedBlock, ListingPiece, Prewarm, PrewarmPlan, VolumeLimits, VolumeMachine, VolumeObservation,
@@ -91,6 +93,8 @@ pub struct VolumeConfig {
     pub limits: VolumeLimits,
     /// A second tier below the memory; `None` (default): there is none.
     pub flash: Option<VolumeFlashConfig>,
+    /// Who is let in at the start, where clients are to be told apart by what their export's name claims; `None` (default): everybody is.
+    pub lease: Option<Lease>,
 }
 
 /// A volume's share of a flash device.
@@ -118,6 +122,7 @@ impl VolumeConfig {
             locality: Some(LiveConfig::default()),
             limits: VolumeLimits::default(),
             flash: None,
+            lease: None,
         }
     }
 }
@@ -231,6 +236,37 @@ pub enum CommandError {
     /// The worker thread is gone.
     #[error(transparent)]
     Worker(#[from] WorkerGone),
+}
+
+/// Why a lease was not raised, or its fence cannot be vouched for.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum LeaseError {
+    /// The volume has no leases: everybody is let in.
+    #[error("volume `{name}` has no leases")]
+    NotLeased {
+        /// The volume.
+        name: String,
+    },
+    /// The epoch is over. Nothing has changed.
+    #[error("volume `{name}`: {source}")]
+    Stale {
+        /// The volume.
+        name: String,
+        /// What holds.
+        source: RaiseError,
+    },
+    /// Whom the lease does not admit is refused, but what they sent before may still be on its way to the data.
+    #[error("volume `{name}`: {source}")]
+    Fence {
+        /// The volume.
+        name: String,
+        /// Why.
+        source: FenceError,
+    },
+    /// The command did not reach the volume.
+    #[error(transparent)]
+    Command(#[from] CommandError),
 }
 
 /// How a volume, or all of them, ended.
@@ -419,8 +455,14 @@ impl Appliance {
             return Err(AddVolumeError::Exists { name });
         }
         thread.volumes.fetch_add(1, Ordering::Relaxed);
+        if let Some(lease) = config.lease {
+            // Before anybody can choose it, so nobody is fenced and nothing is to be waited for.
+            let (reply, _) = sync_channel(1);
+            thread.inbox.send(Message::Fence { volume, lease, timeout: Duration::ZERO, reply });
+        }
         let connections = Arc::default();
-        let entry = DirectoryEntry { export, worker, volume, connections, origin: config.origin };
+        let lease = config.lease;
+        let entry = DirectoryEntry { export, worker, volume, connections, origin: config.origin, lease };
         directory.entries.insert(name, entry);
         Ok(())
     }
@@ -575,6 +617,38 @@ impl Appliance {
     pub fn settle(&self, name: &str) -> Result<(), CommandError> {
         self.entry(name)?.origin.settle();
         self.run(name, |machine, _| machine.settle())
+    }
+
+    /// Who is let in to a volume; `None`: everybody.
+    ///
+    /// # Errors
+    /// [`CommandError`].
+    pub fn lease(&self, name: &str) -> Result<Option<Lease>, CommandError> {
+        Ok(self.entry(name)?.lease)
+    }
+
+    /// Raises a volume's lease to `lease`: from here on only whom it admits is let in and served. Waits, for at most `timeout`, until of the
+    /// others nothing is at the origin; only when this returns well is that so. Raised to what holds already, it waits again.
+    ///
+    /// # Errors
+    /// [`LeaseError`]; after [`LeaseError::Fence`] the lease is raised, and this can be called again to go on waiting.
+    pub fn raise_lease(&self, name: &str, lease: Lease, timeout: Duration) -> Result<(), LeaseError> {
+        let owned = || name.to_owned();
+        let (worker, answer) = {
+            let mut directory = self.directory.write().expect("nobody panics while holding the directory");
+            let entry = directory.entries.get_mut(name);
+            let entry = entry.ok_or_else(|| CommandError::Unknown { name: owned() })?;
+            let now = entry.lease.ok_or_else(|| LeaseError::NotLeased { name: owned() })?;
+            let raised = now.raised(lease).map_err(|source| LeaseError::Stale { name: owned(), source })?;
+            entry.lease = Some(raised);
+            // Sent under the lock: two that raise it reach the worker in the order of their epochs.
+            let (reply, answer) = sync_channel(1);
+            let fence = Message::Fence { volume: entry.volume, lease: raised, timeout, reply };
+            self.workers[entry.worker].inbox.send(fence);
+            (entry.worker, answer)
+        };
+        let fenced = answer.recv().map_err(|_| CommandError::Worker(WorkerGone { worker }))?;
+        fenced.map_err(|source| LeaseError::Fence { name: owned(), source })
     }
 
     /// What is known of one volume. `end_interval` starts a new interval of latencies; of several observers only one, the

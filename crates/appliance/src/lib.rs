@@ -16,7 +16,7 @@ mod slab;
 pub mod volume;
 
 pub use appliance::{
-    AddVolumeError, Appliance, ApplianceConfig, CommandError, Drained, StartError, VolumeConfig,
+    AddVolumeError, Appliance, ApplianceConfig, CommandError, Drained, LeaseError, StartError, VolumeConfig,
     VolumeFlashConfig, VolumeSnapshot, WorkerGone,
 };
 pub use driver::{
@@ -25,4 +25,4 @@ pub use driver::{
     OriginStamp, RECEIVE_BYTES,
 };
 pub use forebay_ring::{Engine, EngineChoice};
-pub use service::ServiceLimits;
+pub use service::{Claim, FenceError, Holder, Lease, RaiseError, ServiceLimits};

@@ -294,7 +294,8 @@ impl Acceptor {
                             Step::Over => is_over = true,
                             Step::Tls => handshake.starts_tls = true,
                             Step::Chosen(name) => {
-                                chosen = directory.entries.get(&name).cloned();
+                                chosen =
+                                    directory.resolve(&name).map(|(entry, claim)| (entry.clone(), claim));
                                 is_over = chosen.is_none();
                             }
                         }
@@ -331,7 +332,7 @@ impl Acceptor {
             self.upgrade(key);
             return false;
         }
-        let Some(entry) = chosen else {
+        let Some((entry, claim)) = chosen else {
             if is_full && handshake.output.is_empty() {
                 return true;
             }
@@ -353,6 +354,7 @@ impl Acceptor {
             input: handshake.input,
             output,
             volume: entry.volume,
+            claim,
             guard: handshake.guard,
         });
         false

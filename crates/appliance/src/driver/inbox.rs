@@ -6,6 +6,7 @@
 use super::flash::VolumeFlash;
 use super::mailbox::Mailbox;
 use super::socket::Socket;
+use crate::service::{Claim, FenceError, Lease};
 use crate::slab::SlabKey;
 use crate::volume::VolumeMachine;
 use forebay_nbd::server::Session;
@@ -58,6 +59,7 @@ pub(crate) enum Message {
         input: Vec<u8>,
         output: Vec<u8>,
         volume: SlabKey,
+        claim: Claim,
         guard: ConnectionGuard,
     },
     /// A volume to own.
@@ -69,6 +71,8 @@ pub(crate) enum Message {
     },
     /// A command to one volume.
     Command { volume: SlabKey, command: VolumeCommand },
+    /// Let only in whom the lease admits; answers when nothing of the others is at the origin any more.
+    Fence { volume: SlabKey, lease: Lease, timeout: Duration, reply: SyncSender<Result<(), FenceError>> },
     /// Finish what is in flight on a volume and forget it; answers whether all of it finished in time.
     RemoveVolume { volume: SlabKey, timeout: Duration, reply: SyncSender<bool> },
     /// Likewise for all volumes; then end.

@@ -9,7 +9,7 @@ use super::inbox::{ConnectionGuard, Content, Inbox, Message, VolumeSink};
 use super::socket::{Received, Socket};
 use super::{EVENTS_MAX, RECEIVE_BYTES};
 use crate::clock::Clock;
-use crate::service::{Service, ServiceLimits};
+use crate::service::{FenceError, Service, ServiceLimits};
 use crate::slab::SlabKey;
 use crate::volume::VolumeMachine;
 use forebay_origin::{CompletionSink, Origin, OriginRequest, Reactor};
@@ -71,6 +71,13 @@ struct Draining {
     reply: Option<SyncSender<bool>>,
 }
 
+/// A lease was raised, and somebody waits until nothing of whom it fences is at the origin.
+struct Fencing {
+    volume: SlabKey,
+    deadline: Nanos,
+    reply: SyncSender<Result<(), FenceError>>,
+}
+
 struct Ending {
     reply: SyncSender<bool>,
     all_in_time: bool,
@@ -90,6 +97,7 @@ pub(crate) struct Worker {
     /// Volumes that got requests in this turn.
     batch_volumes: Vec<SlabKey>,
     draining: Vec<Draining>,
+    fencing: Vec<Fencing>,
     ending: Option<Ending>,
     /// Threads that write what flash is to keep.
     saving: Vec<JoinHandle<()>>,
@@ -117,6 +125,7 @@ impl Worker {
             resumable: Vec::new(),
             batch_volumes: Vec::new(),
             draining: Vec::new(),
+            fencing: Vec::new(),
             ending: None,
             saving: Vec::new(),
             batch_wait: BatchWait::new(batch_wait),
@@ -229,6 +238,9 @@ impl Worker {
                 self.stall_check_at = now.saturating_add(STALL_CHECK);
                 self.service.close_stalled(now);
             }
+            if !self.fencing.is_empty() {
+                self.check_fenced(now);
+            }
             if !self.draining.is_empty() {
                 self.check_drained(now);
             }
@@ -266,8 +278,9 @@ impl Worker {
         if !self.resumable.is_empty() || self.inbox.has_content() {
             wake_at = Some(Nanos::ZERO);
         }
-        for draining in &self.draining {
-            wake_at = Some(wake_at.map_or(draining.deadline, |at| at.min(draining.deadline)));
+        let deadlines = self.draining.iter().map(|draining| draining.deadline);
+        for deadline in deadlines.chain(self.fencing.iter().map(|fencing| fencing.deadline)) {
+            wake_at = Some(wake_at.map_or(deadline, |at| at.min(deadline)));
         }
         if self.service.held_bytes() > 0 {
             wake_at = Some(wake_at.map_or(self.stall_check_at, |at| at.min(self.stall_check_at)));
@@ -423,9 +436,9 @@ impl Worker {
 
     fn take_message(&mut self, message: Message, now: Nanos) {
         match message {
-            Message::Open { socket, session, input, output, volume, guard } => {
+            Message::Open { socket, session, input, output, volume, claim, guard } => {
                 socket.enlarge_send_buffer();
-                let key = self.service.open(now, *session, volume, input, output);
+                let key = self.service.open(now, *session, volume, claim, input, output);
                 let data = EventData::new_u64(key.0);
                 if let Err(error) = epoll::add(&self.epoll, &socket, data, EventFlags::empty()) {
                     tracing::error!(%error, "epoll_ctl failed; client disconnected");
@@ -442,6 +455,10 @@ impl Worker {
                 let _ = reply.send(volume);
             }
             Message::Command { volume, command } => command(self.service.volume(volume), now),
+            Message::Fence { volume, lease, timeout, reply } => {
+                self.service.fence(volume, lease);
+                self.fencing.push(Fencing { volume, deadline: now.saturating_add(timeout.into()), reply });
+            }
             Message::RemoveVolume { volume, timeout, reply } => {
                 self.drain(volume, now.saturating_add(timeout.into()), false, Some(reply));
             }
@@ -467,6 +484,24 @@ impl Worker {
             machine.drain();
         }
         self.draining.push(Draining { volume, deadline, keeps_flash, reply });
+    }
+
+    fn check_fenced(&mut self, now: Nanos) {
+        for fencing in std::mem::take(&mut self.fencing) {
+            let in_flight = self.service.fenced_in_flight(fencing.volume);
+            let answer = match self.service.volume(fencing.volume) {
+                None => Err(FenceError::Gone),
+                Some(_) if in_flight > 0 && now < fencing.deadline => {
+                    self.fencing.push(fencing);
+                    continue;
+                }
+                Some(_) if in_flight > 0 => Err(FenceError::NotDrained { in_flight }),
+                Some(machine) => {
+                    machine.first_in_doubt().map_or(Ok(()), |first| Err(FenceError::InDoubt { first }))
+                }
+            };
+            let _ = fencing.reply.send(answer);
+        }
     }
 
     fn check_drained(&mut self, now: Nanos) {

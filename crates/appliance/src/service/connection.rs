@@ -2,7 +2,7 @@
 //!
 //! Invariant: `in_flight` and `held_bytes` are those of the entries of the service's table of pending requests that name it.
 
-use super::{Output, ServiceLimits};
+use super::{Claim, Output, ServiceLimits};
 use crate::slab::{Slab, SlabKey};
 use crate::volume::{ClientOperation, Errno, RequestTag, VolumeMachine};
 use forebay_nbd::server::{Disconnect, ReplyEncoder, Request, Session};
@@ -19,6 +19,10 @@ pub(super) struct Connection {
     pub(super) session: Session,
     pub(super) replies: ReplyEncoder,
     pub(super) volume: SlabKey,
+    /// By which way its requests come.
+    pub(super) claim: Claim,
+    /// A lease was given to others: nothing of it is served any more.
+    pub(super) is_fenced: bool,
     /// Received and not parsed yet.
     pub(super) input: Vec<u8>,
     /// The write whose payload is being received.
@@ -58,6 +62,7 @@ pub(super) enum Closing {
 pub(super) struct Pending {
     pub(super) connection: SlabKey,
     pub(super) volume: SlabKey,
+    pub(super) claim: Claim,
     pub(super) request: Request,
     pub(super) held_bytes: usize,
 }
@@ -89,6 +94,13 @@ impl Connection {
         self.output.append(|output| replies.error(cookie, code, "", output));
     }
 
+    /// Refuses a request of a client that was fenced off.
+    pub(super) fn refuse_fenced(&mut self, cookie: u64) {
+        let replies = self.replies;
+        const REASON: &str = "fenced: the lease of this volume was given to others";
+        self.output.append(|output| replies.error(cookie, ErrorCode::NotPermitted, REASON, output));
+    }
+
     /// Notes that `request`, which the machine was told with the next tag of `pending`, waits for its reply.
     pub(super) fn wait(
         &mut self,
@@ -105,7 +117,13 @@ impl Connection {
         self.in_flight += 1;
         self.held_bytes += held_bytes;
         *held_bytes_of_worker += held_bytes;
-        pending.insert(Pending { connection: key, volume: self.volume, request: *request, held_bytes });
+        pending.insert(Pending {
+            connection: key,
+            volume: self.volume,
+            claim: self.claim,
+            request: *request,
+            held_bytes,
+        });
     }
 
     /// Serves one request that is no read; true if its reply comes later, to the tag `key`.

@@ -1,5 +1,6 @@
 //! Which volumes there are, and which worker owns each: asked during handshakes only.
 
+use super::lease::{Claim, Lease, parse_claim};
 use crate::slab::SlabKey;
 use forebay_nbd::ExportInfo;
 use forebay_nbd::server::Exports;
@@ -20,6 +21,8 @@ pub(crate) struct DirectoryEntry {
     /// Connections in the transmission phase.
     pub(crate) connections: Arc<AtomicUsize>,
     pub(crate) origin: Arc<dyn Origin>,
+    /// Who is let in; `None`: everybody.
+    pub(crate) lease: Option<Lease>,
 }
 
 /// All volumes by name.
@@ -28,11 +31,41 @@ pub(crate) struct Directory {
     pub(crate) entries: BTreeMap<String, DirectoryEntry>,
 }
 
-impl Exports for Directory {
-    fn find(&self, name: &str) -> Option<ExportInfo> {
+/// What clients are told whom a lease keeps out.
+const FENCED: &str = "the volume's lease is held by others: this epoch is over, or a lease is out";
+
+impl Directory {
+    /// The volume that an export's name means, and the claim that it makes.
+    fn claimed(&self, name: &str) -> Option<(&DirectoryEntry, Claim)> {
         // The default export is the only one there is.
         let only = || self.entries.values().next().filter(|_| name.is_empty() && self.entries.len() == 1);
-        self.entries.get(name).or_else(only).map(|entry| entry.export.clone())
+        if let Some(entry) = self.entries.get(name).or_else(only) {
+            return Some((entry, Claim::Original));
+        }
+        let (volume, claim) = parse_claim(name);
+        let entry = self.entries.get(volume).filter(|entry| entry.lease.is_some())?;
+        Some((entry, claim))
+    }
+
+    /// The volume that an export's name means, for clients that are let in.
+    pub(crate) fn resolve(&self, name: &str) -> Option<(&DirectoryEntry, Claim)> {
+        self.claimed(name).filter(|(entry, claim)| entry.lease.is_none_or(|lease| lease.admits(*claim)))
+    }
+}
+
+impl Exports for Directory {
+    fn find(&self, name: &str) -> Option<ExportInfo> {
+        let (entry, claim) = self.resolve(name)?;
+        let mut export = entry.export.clone();
+        if let Claim::Epoch(_) = claim {
+            // As it was asked for, so that the claim is known when it is chosen.
+            name.clone_into(&mut export.name);
+        }
+        Some(export)
+    }
+
+    fn refusal(&self, name: &str) -> Option<&'static str> {
+        (self.resolve(name).is_none() && self.claimed(name).is_some()).then_some(FENCED)
     }
 
     fn list(&self, visit: &mut dyn FnMut(&str, &str)) {

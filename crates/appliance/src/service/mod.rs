@@ -9,7 +9,10 @@
 
 mod connection;
 mod directory;
+#[cfg(test)]
+mod fencing_tests;
 mod hits;
+mod lease;
 mod limits;
 mod output;
 mod receiving;
@@ -19,6 +22,7 @@ mod turns;
 
 pub(crate) use directory::{Directory, DirectoryEntry, NAME_BYTES_MAX};
 pub use hits::SendNow;
+pub use lease::{Claim, Holder, Lease, RaiseError};
 pub use limits::ServiceLimits;
 pub use output::Output;
 
@@ -29,9 +33,10 @@ use crate::volume::{Place, Reply, VolumeMachine};
 use connection::{Closing, Connection, Pending};
 use forebay_nbd::server::Session;
 use forebay_origin::OriginRequest;
-use forebay_units::Nanos;
+use forebay_units::{ByteRange, Nanos};
 use hits::Hits;
 use limits::admits;
+use thiserror::Error;
 
 /// What a client takes of its replies within `stalled_client_max`, if it reads at all (ours).
 const PROGRESS_BYTES: usize = 256 << 10;
@@ -39,8 +44,34 @@ const PROGRESS_BYTES: usize = 256 << 10;
 #[derive(Debug)]
 struct VolumeEntry {
     machine: VolumeMachine,
+    /// Who is let in; `None`: everybody.
+    lease: Option<Lease>,
     is_touched: bool,
     is_active: bool,
+}
+
+/// Why a fence cannot be vouched for. Whom the lease does not admit is refused all the same.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum FenceError {
+    /// Requests of fenced clients were still at the origin when the time was over.
+    #[error("{in_flight} requests of fenced clients were still at the origin when the time was over")]
+    NotDrained {
+        /// How many.
+        in_flight: usize,
+    },
+    /// The origin may apply lost writes later.
+    #[error(
+        "writes of unknown outcome may yet be applied by the origin, the first at {}+{}: settle the volume first",
+        .first.offset, .first.length
+    )]
+    InDoubt {
+        /// The first range of them.
+        first: ByteRange,
+    },
+    /// The volume is being removed.
+    #[error("the volume is gone")]
+    Gone,
 }
 
 /// What a driver should do for a connection now.
@@ -105,7 +136,7 @@ impl Service {
 
     /// A volume to serve.
     pub fn add_volume(&mut self, machine: VolumeMachine) -> SlabKey {
-        self.volumes.insert(VolumeEntry { machine, is_touched: false, is_active: false })
+        self.volumes.insert(VolumeEntry { machine, lease: None, is_touched: false, is_active: false })
     }
 
     /// The machine, to tell it a command; what follows from it happens at the next [`Service::turn`].
@@ -143,24 +174,47 @@ impl Service {
         self.connections.iter().filter(|(_, c)| c.volume == volume).all(|(_, c)| c.output.is_empty())
     }
 
-    /// A client that chose `volume`. `output` is what the handshake has not sent yet, `input` what it has not parsed.
+    /// From here on requests are served only of whom `lease` admits. A connection that is not admitted stays so, whatever
+    /// the lease becomes: what a client sent long ago must not be done when its way is open again. It gets `EPERM` until it leaves.
+    pub fn fence(&mut self, volume: SlabKey, lease: Lease) {
+        let Some(entry) = self.volumes.get_mut(volume) else { return };
+        entry.lease = Some(lease);
+        for connection in self.connections.values_mut().filter(|c| c.volume == volume) {
+            connection.is_fenced |= !lease.admits(connection.claim);
+        }
+    }
+
+    /// How many requests of clients whom the volume's lease does not admit have not been answered by the origin; those of clients that
+    /// left are among them.
+    pub fn fenced_in_flight(&self, volume: SlabKey) -> usize {
+        let Some(lease) = self.volumes.get(volume).and_then(|entry| entry.lease) else { return 0 };
+        self.pending.iter().filter(|(_, p)| p.volume == volume && !lease.admits(p.claim)).count()
+    }
+
+    /// A client that chose `volume` by a name that claims `claim`. `output` is what the handshake has not sent yet, `input` what it has not parsed.
     pub fn open(
         &mut self,
         now: Nanos,
         session: Session,
         volume: SlabKey,
+        claim: Claim,
         input: Vec<u8>,
         handshake_output: Vec<u8>,
     ) -> SlabKey {
         let mut output = Output::default();
         output.append(|buffer| buffer.extend_from_slice(&handshake_output));
         let has_leftover = !input.is_empty();
-        let closing = self.volumes.get(volume).is_none().then_some(Closing::Now);
+        let entry = self.volumes.get(volume);
+        let closing = entry.is_none().then_some(Closing::Now);
+        // The lease may have been raised since the client chose.
+        let is_fenced = entry.and_then(|entry| entry.lease).is_some_and(|lease| !lease.admits(claim));
         self.held_bytes += output.len();
         let key = self.connections.insert(Connection {
             replies: session.replies(),
             session,
             volume,
+            claim,
+            is_fenced,
             input,
             receiving: None,
             output,

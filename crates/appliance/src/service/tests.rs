@@ -9,7 +9,7 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::io::IoSlice;
 
-fn machine() -> VolumeMachine {
+pub(super) fn machine() -> VolumeMachine {
     let origin = OriginTraits {
         size_bytes: 1 << 20,
         read_only: false,
@@ -34,7 +34,7 @@ fn machine() -> VolumeMachine {
 }
 
 /// Both ends of a connection whose handshake is over.
-fn shaken_hands() -> (client::Session, Session) {
+pub(super) fn shaken_hands() -> (client::Session, Session) {
     let exports = vec![ExportInfo::new("disk", 1 << 20)];
     let (mut to_client, mut to_server) = (Vec::new(), Vec::new());
     let mut server = Session::new(server::Config::default(), &mut to_client);
@@ -74,7 +74,7 @@ fn replies_that_are_sent_from_the_cache_are_the_same_however_the_socket_takes_th
         machine.set_quota(Bytes::kib(200));
         let volume = service.add_volume(machine);
         let (mut client, server) = shaken_hands();
-        let connection = service.open(Nanos::ZERO, server, volume, Vec::new(), Vec::new());
+        let connection = service.open(Nanos::ZERO, server, volume, Claim::Original, Vec::new(), Vec::new());
         let (mut wanted, mut got) = (Vec::new(), Vec::new());
         let mut stream = Vec::new();
         for batch in 0..12 {
@@ -143,7 +143,7 @@ fn whoever_announces_payloads_and_sends_none_keeps_nobody_out_for_long() {
     let volume = service.add_volume(machine());
     let connect = |service: &mut Service| {
         let (client, server) = shaken_hands();
-        (client, service.open(Nanos::ZERO, server, volume, Vec::new(), Vec::new()))
+        (client, service.open(Nanos::ZERO, server, volume, Claim::Original, Vec::new(), Vec::new()))
     };
     let write = |length| client::Operation::Write { offset: 0, length, fua: false };
     let mut silent = Vec::new();
@@ -184,7 +184,7 @@ fn a_volume_taken_away_in_the_middle_gives_back_what_its_requests_held() {
     let mut service = Service::new(ServiceLimits::default());
     let volume = service.add_volume(machine());
     let (mut client, server) = shaken_hands();
-    let connection = service.open(Nanos::ZERO, server, volume, Vec::new(), Vec::new());
+    let connection = service.open(Nanos::ZERO, server, volume, Claim::Original, Vec::new(), Vec::new());
     let mut asked = Vec::new();
     let read = client::Operation::Read { offset: 0, length: 4096, dont_fragment: false };
     client.submit(1, read, &mut asked).expect("a valid request");
@@ -212,7 +212,7 @@ fn who_takes_replies_is_answered_in_the_next_turn_whatever_others_do() {
     let volume = service.add_volume(machine());
     let connect = |service: &mut Service| {
         let (client, server) = shaken_hands();
-        (client, service.open(Nanos::ZERO, server, volume, Vec::new(), Vec::new()))
+        (client, service.open(Nanos::ZERO, server, volume, Claim::Original, Vec::new(), Vec::new()))
     };
     let mut greedy: Vec<_> = (0..GREEDY).map(|_| connect(&mut service)).collect();
     let (mut good, good_key) = connect(&mut service);
@@ -280,7 +280,7 @@ fn long_reads_of_nothing_but_zeroes_are_answered_with_a_hole() {
     let mut service = Service::new(ServiceLimits::default());
     let volume = service.add_volume(machine());
     let (mut client, server) = shaken_hands();
-    let connection = service.open(Nanos::ZERO, server, volume, Vec::new(), Vec::new());
+    let connection = service.open(Nanos::ZERO, server, volume, Claim::Original, Vec::new(), Vec::new());
     // (length, DF, a byte in the middle, what comes)
     let cases = [
         (16384, false, 0, "hole"),

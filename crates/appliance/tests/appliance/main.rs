@@ -2,6 +2,7 @@
 //! who changes quotas, removes volumes and stops it all while they work.
 
 mod client;
+mod leases;
 
 use client::Client;
 use forebay_appliance::volume::PrewarmPlan;

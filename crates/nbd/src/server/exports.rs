@@ -16,6 +16,12 @@ pub trait Exports {
     /// Calls `visit` with name and description of every export, in a stable order.
     fn list(&self, visit: &mut dyn FnMut(&str, &str));
 
+    /// Why [`Exports::find`] did not find an export although there is one: it is kept from this client, who is told so with
+    /// `NBD_REP_ERR_POLICY`. `None`: there is no such export.
+    fn refusal(&self, _name: &str) -> Option<&'static str> {
+        None
+    }
+
     /// Whether clients may list at all.
     fn may_list(&self) -> bool {
         true

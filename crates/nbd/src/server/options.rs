@@ -360,7 +360,10 @@ fn find(name: &[u8], exports: &dyn Exports) -> Result<ExportInfo, Answer> {
     let Some(name) = parse_name(name) else {
         return Err(Answer::Reply(OptionReply::ErrInvalid, "an export name is UTF-8 without NUL"));
     };
-    exports.find(name).ok_or(Answer::Reply(OptionReply::ErrUnknown, "there is no such export"))
+    exports.find(name).ok_or_else(|| match exports.refusal(name) {
+        Some(reason) => Answer::Reply(OptionReply::ErrPolicy, reason),
+        None => Answer::Reply(OptionReply::ErrUnknown, "there is no such export"),
+    })
 }
 
 /// Appends one piece of information.

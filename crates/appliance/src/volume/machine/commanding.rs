@@ -178,6 +178,11 @@ impl VolumeMachine {
         !self.doubt.is_empty()
     }
 
+    /// The first bytes that a write of unknown outcome may yet change.
+    pub fn first_in_doubt(&self) -> Option<ByteRange> {
+        self.doubt.iter().next().map(|blocks| self.bytes_of(blocks))
+    }
+
     /// How far the last warm-up is.
     pub fn prewarm_progress(&self) -> Option<PrewarmProgress> {
         self.loads.warm_up().map(|prewarm| prewarm.progress)

@@ -1,0 +1,136 @@
+//! Leases through real sockets: who names which epoch, who is let in, and when a fence is answered.
+
+use super::client::Client;
+use super::{HeldOrigin, MIB, PATIENCE, Scene, memory, scene};
+use forebay_appliance::{FenceError, Holder, Lease, LeaseError, ServiceLimits, VolumeConfig};
+use forebay_nbd::client::Operation;
+use forebay_origin::Origin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+fn leased(origin: Arc<dyn Origin>) -> Scene {
+    let volume = VolumeConfig { lease: Some(Lease::FIRST), ..VolumeConfig::new("disk", origin) };
+    scene(vec![volume], ServiceLimits::default())
+}
+
+fn named(epoch: u64) -> Lease {
+    Lease { epoch, holder: Holder::Named }
+}
+
+fn original(epoch: u64) -> Lease {
+    Lease { epoch, holder: Holder::Original }
+}
+
+const READ: Operation = Operation::Read { offset: 0, length: 512, dont_fragment: false };
+
+#[test]
+fn names_say_who_comes_and_the_lease_who_is_let_in() {
+    let scene = leased(memory(MIB).1);
+    let is_let_in = |name: &str| match Client::connect(&scene.path, name) {
+        Ok(_) => true,
+        Err(error) => {
+            assert!(error.to_string().contains("lease"), "{name}: {error}");
+            false
+        }
+    };
+    let let_in = || ["disk", "disk@0", "disk@1", "disk@2"].map(is_let_in);
+    assert_eq!(let_in(), [true, false, true, true]);
+    scene.appliance.raise_lease("disk", named(1), PATIENCE).unwrap();
+    assert_eq!(let_in(), [false, false, true, true]);
+    scene.appliance.raise_lease("disk", original(2), PATIENCE).unwrap();
+    assert_eq!(let_in(), [true, false, false, false]);
+    let stale = scene.appliance.raise_lease("disk", named(2), PATIENCE);
+    assert!(matches!(stale, Err(LeaseError::Stale { .. })), "{stale:?}");
+    assert_eq!(scene.appliance.lease("disk"), Ok(Some(original(2))));
+    let unknown = Client::connect(&scene.path, "other@1").map(|_| ()).unwrap_err();
+    assert!(unknown.to_string().contains("there is no such export"), "{unknown}");
+}
+
+#[test]
+fn a_fence_waits_for_what_is_at_the_origin_and_for_no_longer_than_it_is_told() {
+    let (image, inner) = memory(MIB);
+    let origin = HeldOrigin::new(inner);
+    let scene = leased(origin.clone());
+    let mut client = Client::connect(&scene.path, "disk").unwrap();
+    client.write(0, &[7; 4096]).unwrap();
+    origin.wait_for(1);
+    // Who left may still be heard of.
+    drop(client);
+    let fenced = scene.appliance.raise_lease("disk", named(1), Duration::from_millis(20));
+    let source = FenceError::NotDrained { in_flight: 1 };
+    assert_eq!(fenced, Err(LeaseError::Fence { name: "disk".to_owned(), source }));
+    std::thread::scope(|scope| {
+        let again = scope.spawn(|| {
+            scene.appliance.raise_lease("disk", named(1), PATIENCE).unwrap();
+            let mut found = [0; 4096];
+            image.read_at(0, &mut found);
+            assert_eq!(found, [7; 4096], "the write was at the origin when the fence was answered");
+        });
+        origin.open();
+        again.join().unwrap();
+    });
+}
+
+/// Writers of every epoch write their epoch and a count over and over while the lease rises: behind the answer of a fence, what an
+/// older epoch wrote stays as it was until a newer one writes there.
+#[test]
+fn no_writer_of_an_older_epoch_writes_behind_a_fence() {
+    const BLOCKS: u64 = 16;
+    let (image, origin) = memory(MIB);
+    let scene = leased(origin);
+    let (over, newest) = (AtomicBool::new(false), AtomicU64::new(0));
+    let held = || {
+        let mut words = [[0; 16]; BLOCKS as usize];
+        words.iter_mut().zip(0..).for_each(|(words, block)| image.read_at(block * 4096, words));
+        words
+    };
+    let write = |epoch: u64| {
+        let mut client = Client::connect(&scene.path, &format!("disk@{epoch}")).unwrap();
+        let (mut count, mut acknowledged) = (0u64, 0u64);
+        while !over.load(Ordering::SeqCst) {
+            // Many at once, so that some are under way whenever it is fenced.
+            for block in 0..BLOCKS {
+                count += 1;
+                let words = [epoch.to_le_bytes(), count.to_le_bytes()].concat();
+                client.write(block * 4096, &words.repeat(256)).unwrap();
+            }
+            for _ in 0..BLOCKS {
+                match client.finish_one().unwrap().1 {
+                    Ok(_) => acknowledged += 1,
+                    Err(reason) => {
+                        assert!(reason.contains("NotPermitted"), "{reason}");
+                        assert!(newest.load(Ordering::SeqCst) > epoch, "nobody fenced epoch {epoch}");
+                        return acknowledged;
+                    }
+                }
+            }
+        }
+        acknowledged
+    };
+    std::thread::scope(|scope| {
+        let write = &write;
+        let mut writers = Vec::new();
+        for epoch in 1..=12u64 {
+            writers.push(scope.spawn(move || write(epoch)));
+            newest.store(epoch, Ordering::SeqCst);
+            scene.appliance.raise_lease("disk", named(epoch), PATIENCE).unwrap();
+            let then = held();
+            let deadline = Instant::now() + Duration::from_millis(20);
+            while Instant::now() < deadline {
+                for (then, now) in then.iter().zip(held()) {
+                    let writer = u64::from_le_bytes(now[..8].try_into().unwrap());
+                    assert!(
+                        writer >= epoch || now == *then,
+                        "epoch {writer} wrote behind the fence of {epoch}"
+                    );
+                }
+            }
+        }
+        over.store(true, Ordering::SeqCst);
+        let acknowledged: u64 = writers.into_iter().map(|writer| writer.join().unwrap()).sum();
+        assert!(acknowledged > 0);
+    });
+    let mut client = Client::connect(&scene.path, "disk@12").unwrap();
+    assert!(client.call(READ, &[]).unwrap().is_ok());
+}
