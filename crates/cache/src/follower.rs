@@ -5,7 +5,7 @@
 //! Not here: the simulated caches, and which of them is followed; those are the [`Selector`]'s.
 //! Invariants: each resident block that the followed cache does not hold is in `leaving`; no slot is in it twice.
 
-use crate::{Selector, Slot};
+use crate::{Inserted, Insertion, Refusal, Selector, Slot, Statistics};
 use forebay_policy::SlotTable;
 use forebay_units::BlockIndex;
 use std::collections::VecDeque;
@@ -19,30 +19,51 @@ pub(crate) struct Follower {
     leaving: VecDeque<Slot>,
     /// Whether a slot is in `leaving`.
     listed: Vec<bool>,
+    counters: Statistics,
 }
 
 impl Follower {
     /// An empty cache of `quota` blocks, as large as the caches that it follows.
     pub(crate) fn new(quota: u32, seed: u64) -> Follower {
-        Follower { slots: SlotTable::new(seed), quota, leaving: VecDeque::new(), listed: Vec::new() }
+        Follower {
+            slots: SlotTable::new(seed),
+            quota,
+            leaving: VecDeque::new(),
+            listed: Vec::new(),
+            counters: Statistics::default(),
+        }
     }
 
-    /// Accesses `block`, which `followed` has observed, and whose choice `changed` by it or not; whether it was a hit.
-    pub(crate) fn access(&mut self, block: BlockIndex, followed: &Selector, changed: bool) -> bool {
-        let hit = self.slots.find(block).is_some();
+    /// Looks up `block`, which `followed` has observed, and whose choice `changed` by it or not; whether it was a hit.
+    pub(crate) fn lookup(&mut self, block: BlockIndex, followed: &Selector, changed: bool) -> bool {
+        let hit = self.holds(block);
+        self.counters.hits += u64::from(hit);
+        self.counters.misses += u64::from(!hit);
         if changed {
-            for slot in (0..self.slots.len()).map(Slot) {
-                if self.slots.block_in(slot).is_some_and(|block| !followed.keeps(block)) {
-                    self.list(slot);
-                }
-            }
-        } else if let Some(slot) = followed.evicted().and_then(|evicted| self.slots.find(evicted)) {
-            self.list(slot);
-        }
-        if !hit && followed.keeps(block) {
-            self.insert(block, followed);
+            self.list_all(followed);
+        } else {
+            self.list_evicted(followed);
         }
         hit
+    }
+
+    pub(crate) fn holds(&self, block: BlockIndex) -> bool {
+        self.slots.find(block).is_some()
+    }
+
+    /// Lists all that the followed cache does not hold.
+    fn list_all(&mut self, followed: &Selector) {
+        for slot in (0..self.slots.len()).map(Slot) {
+            if self.slots.block_in(slot).is_some_and(|block| !followed.keeps(block)) {
+                self.list(slot);
+            }
+        }
+    }
+
+    fn list_evicted(&mut self, followed: &Selector) {
+        if let Some(slot) = followed.evicted().and_then(|evicted| self.slots.find(evicted)) {
+            self.list(slot);
+        }
     }
 
     fn list(&mut self, slot: Slot) {
@@ -51,10 +72,26 @@ impl Follower {
         }
     }
 
-    fn insert(&mut self, block: BlockIndex, followed: &Selector) {
-        if self.slots.occupied() >= self.quota {
-            self.evict(followed);
+    /// Inserts `block` if the followed cache holds it. That has seen whatever brings the block: a look-up or a warm-up.
+    pub(crate) fn insert(
+        &mut self,
+        block: BlockIndex,
+        insertion: Insertion,
+        followed: &Selector,
+    ) -> Inserted {
+        if insertion != Insertion::Miss {
+            self.list_evicted(followed);
         }
+        if let Some(slot) = self.slots.find(block) {
+            return Inserted::Present(slot);
+        }
+        if self.quota == 0 {
+            return self.refuse(Refusal::NoQuota);
+        }
+        if !followed.keeps(block) {
+            return self.refuse(Refusal::Policy);
+        }
+        let evicted = (self.slots.occupied() >= self.quota).then(|| self.evict(followed));
         let slot = match self.slots.free() {
             Some(slot) => slot,
             None => match self.slots.grow() {
@@ -63,13 +100,22 @@ impl Follower {
                     slot
                 }
                 // Without memory for another slot the block stays out.
-                Err(_) => return,
+                Err(_) => return self.refuse(Refusal::OutOfMemory),
             },
         };
         self.slots.fill(slot, block);
+        self.counters.insertions += 1;
+        self.counters.prewarmed += u64::from(insertion != Insertion::Miss);
+        Inserted::New { slot, evicted }
     }
 
-    fn evict(&mut self, followed: &Selector) {
+    fn refuse(&mut self, refusal: Refusal) -> Inserted {
+        self.counters.refusals += 1;
+        Inserted::Refused(refusal)
+    }
+
+    /// Who leaves next.
+    fn evict(&mut self, followed: &Selector) -> BlockIndex {
         loop {
             let slot =
                 self.leaving.pop_front().expect("the followed cache holds the newcomer and is no larger");
@@ -80,8 +126,39 @@ impl Follower {
                 .expect("only occupied slots are listed, and stay so while they are");
             if !followed.keeps(block) {
                 self.slots.clear(slot, self.quota);
-                return;
+                self.counters.evictions += 1;
+                return block;
             }
+        }
+    }
+
+    /// Sets the quota, in force at once; that of `followed` is set already.
+    pub(crate) fn set_quota(&mut self, quota: u32, followed: &Selector) {
+        self.quota = quota;
+        self.list_all(followed);
+        if quota == 0 {
+            // What is followed holds a block at least.
+            for slot in (0..self.slots.len()).map(Slot) {
+                if self.slots.block_in(slot).is_some() {
+                    self.slots.clear(slot, 0);
+                    self.counters.evictions += 1;
+                }
+            }
+            self.leaving.clear();
+            self.listed.fill(false);
+        }
+        while self.slots.occupied() > quota {
+            self.evict(followed);
+        }
+    }
+
+    /// The counters.
+    pub(crate) fn statistics(&self) -> Statistics {
+        Statistics {
+            resident_blocks: self.slots.occupied(),
+            quota_blocks: self.quota,
+            limit_blocks: self.quota,
+            ..self.counters
         }
     }
 
@@ -96,6 +173,14 @@ impl Follower {
 mod tests {
     use super::*;
     use forebay_policy::PolicyKind;
+
+    fn access(follower: &mut Follower, block: BlockIndex, followed: &Selector, changed: bool) -> bool {
+        let hit = follower.lookup(block, followed, changed);
+        if !hit {
+            follower.insert(block, Insertion::Miss, followed);
+        }
+        hit
+    }
 
     #[test]
     fn one_that_follows_a_single_policy_is_that_policy() {
@@ -112,7 +197,7 @@ mod tests {
                 if !hit {
                     cache.insert(block, crate::Insertion::Miss);
                 }
-                assert_eq!(follower.access(block, &selector, changed), hit, "{kind}");
+                assert_eq!(access(&mut follower, block, &selector, changed), hit, "{kind}");
             }
             assert!(follower.footprint_bytes() < 50 * 40 + 4096 * 40, "{}", follower.footprint_bytes());
         }
@@ -127,7 +212,7 @@ mod tests {
             .map(|at| {
                 let block = BlockIndex(at % 120);
                 let changed = selector.observe(block);
-                follower.access(block, &selector, changed)
+                access(&mut follower, block, &selector, changed)
             })
             .collect();
         assert_eq!((selector.choice(), selector.changes()), (PolicyKind::Lirs, 1));

@@ -7,6 +7,7 @@
 //! Invariant: a block is in at most one slot, a slot holds at most one block, and content is only ever returned for the
 //! block that it was inserted for. Nothing here stalls: every call is bounded, and a change of the quota happens in steps.
 
+mod adaptive;
 mod cached;
 pub mod flash;
 mod follower;
@@ -16,12 +17,13 @@ mod simulation;
 pub mod snapshot;
 mod store;
 
+pub use adaptive::AdaptivePartition;
 pub use cached::CachePartition;
 pub use forebay_policy::{Insertion, Slot};
 pub use partition::{
     ANTICIPATED_MAX, BLOCK_MAX, Inserted, Partition, Progress, QUOTA_BLOCKS_MAX, Refusal, Statistics,
     StepChange,
 };
-pub use selector::Selector;
+pub use selector::{SELECTABLE, Selector};
 pub use simulation::{Access, AdaptiveSimulation, Outcome, Simulation};
 pub use store::{MemoryStore, StoreError};

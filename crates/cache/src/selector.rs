@@ -3,10 +3,10 @@
 //! Idea: a cache of `size` blocks misses as a cache of `rate * size` blocks does that only sees the blocks whose hash is below `rate`.
 //! Source: Waldspurger, Saemundsson, Ahmad and Park, "Cache modeling and optimization using miniature simulations", USENIX ATC '17, section 3; the sample is
 //! that of SHARDS (FAST '15, section 3.1). Ours: the size of the miniatures, how fast old misses fade, and when a difference counts.
-//! Not here: what a change of the choice does to the cache; that is [`crate::AdaptiveSimulation`].
+//! Not here: what a change of the choice does to the cache; that is [`crate::AdaptivePartition`].
 //! Invariant: all miniatures saw the same accesses.
 
-use crate::{Inserted, Insertion, Partition};
+use crate::{Inserted, Insertion, Partition, Progress};
 use forebay_policy::{Policy, PolicyKind};
 use forebay_units::{BlockIndex, mix64};
 
@@ -23,6 +23,16 @@ const HALF_LIFE: f64 = 4.0;
 const CHANCE: f64 = 2.0;
 /// Where the cache cannot follow, a change must besides have been worth so many misses per block: it costs what the old policy knew.
 const COST: f64 = 0.1;
+
+/// What an adaptive cache chooses from, first and last what it begins with (ours: the policies of which none is the best everywhere).
+pub const SELECTABLE: [PolicyKind; 6] = [
+    PolicyKind::Lirs,
+    PolicyKind::Lru,
+    PolicyKind::TwoQ,
+    PolicyKind::Arc,
+    PolicyKind::WTinyLfu,
+    PolicyKind::S3Fifo,
+];
 
 /// A cache that takes part in the comparison.
 #[derive(Debug)]
@@ -42,6 +52,8 @@ pub struct Selector {
     /// Blocks whose hash is at most this are sampled.
     threshold: u64,
     seed: u64,
+    /// Blocks of a miniature per block of the cache.
+    rate: f64,
     /// Sampled accesses between two decisions, and those left until the next.
     window: u64,
     left: u64,
@@ -82,23 +94,61 @@ impl Selector {
             misses: 0.0,
             evicted: None,
         };
-        let window = (size / WINDOW_SHARE).max(WINDOW_MIN);
-        Selector {
+        let complete = size == quota;
+        let mut selector = Selector {
             miniatures: candidates.iter().map(miniature).collect(),
-            threshold: if size == quota { u64::MAX } else { (rate * u64::MAX as f64) as u64 },
+            threshold: if complete { u64::MAX } else { (rate * u64::MAX as f64) as u64 },
             seed: mix64(seed),
-            window,
-            left: window,
-            fading: 0.5f64.powf(window as f64 / (HALF_LIFE * size as f64)),
-            cost: if size == quota { 0.0 } else { COST * size as f64 },
-            chosen: if size == quota { 0 } else { candidates.len() - 1 },
+            rate,
+            window: u64::MAX,
+            left: u64::MAX,
+            fading: 1.0,
+            cost: 0.0,
+            chosen: if complete { 0 } else { candidates.len() - 1 },
             changes: 0,
+        };
+        selector.pace(size);
+        selector
+    }
+
+    /// Sets when and by how much a candidate must be better, for miniatures of `size` blocks.
+    fn pace(&mut self, size: u64) {
+        self.window = (size / WINDOW_SHARE).max(WINDOW_MIN);
+        self.left = self.left.min(self.window);
+        self.fading = 0.5f64.powf(self.window as f64 / (HALF_LIFE * size as f64));
+        self.cost = if self.is_complete() { 0.0 } else { COST * size as f64 };
+    }
+
+    /// Follows a change of the cache's quota: the miniatures keep what the sample says that they would, and at least a block.
+    pub(crate) fn set_quota(&mut self, quota_blocks: u64) {
+        let size = ((quota_blocks as f64 * self.rate) as u64).max(1);
+        for miniature in &mut self.miniatures {
+            miniature.evicted = None;
+            miniature.partition.set_quota(size);
+            while miniature.partition.step(1 << 20, |_, _| {}) != Progress::Settled {}
         }
+        self.pace(size);
+    }
+
+    /// Tells of a block that a warm-up brings into the cache.
+    pub(crate) fn warm(&mut self, block: BlockIndex, insertion: Insertion) {
+        let sampled = self.samples(block);
+        for miniature in &mut self.miniatures {
+            miniature.evicted = None;
+            if sampled && let Inserted::New { evicted, .. } = miniature.partition.insert(block, insertion) {
+                miniature.evicted = evicted;
+            }
+        }
+    }
+
+    #[inline]
+    fn samples(&self, block: BlockIndex) -> bool {
+        mix64(block.0 ^ self.seed) <= self.threshold
     }
 
     /// Tells of an access to `block`; whether the choice changed by it. `O(candidates)` for a sampled block, a hash for any other.
     pub fn observe(&mut self, block: BlockIndex) -> bool {
-        if mix64(block.0 ^ self.seed) > self.threshold {
+        if !self.samples(block) {
             return false;
         }
         for miniature in &mut self.miniatures {

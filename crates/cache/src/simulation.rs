@@ -3,8 +3,7 @@
 //! The partition is the daemon's own, and so is every decision. Not here: reading traces, splitting requests into blocks, and what a miss costs.
 //! Invariant: `misses <= accesses` and `missed_bytes <= bytes`.
 
-use crate::follower::Follower;
-use crate::{ANTICIPATED_MAX, Partition, Selector};
+use crate::{ANTICIPATED_MAX, AdaptivePartition, Insertion, Partition};
 use forebay_policy::{Policy, PolicyKind};
 use forebay_units::BlockIndex;
 
@@ -98,51 +97,31 @@ impl<P: Policy> Simulation<P> {
     }
 }
 
-/// A simulation whose policy is the choice of a [`Selector`] that sees the same accesses.
+/// A simulation under whichever policy suits best at the time.
 #[derive(Debug)]
 pub struct AdaptiveSimulation {
-    cache: Adaptive,
+    partition: AdaptivePartition,
     outcome: Outcome,
-    selector: Selector,
-}
-
-#[derive(Debug)]
-enum Adaptive {
-    /// Comes to hold what the chosen miniature holds: they are as large as the cache.
-    Following(Follower),
-    /// Has the chosen policy, which knows no more than the blocks and their order when it begins.
-    Replacing(Partition<Box<dyn Policy + Send>>),
 }
 
 impl AdaptiveSimulation {
-    /// A cold cache of `quota_blocks` blocks under the first of `candidates`.
+    /// A cold cache of `quota_blocks` blocks under `candidates`.
+    ///
+    /// # Panics
+    /// If there are no candidates.
     pub fn new(candidates: &[PolicyKind], quota_blocks: u64, seed: u64) -> AdaptiveSimulation {
-        AdaptiveSimulation::with_selector(Selector::new(candidates, quota_blocks, seed), quota_blocks, seed)
+        let partition = AdaptivePartition::new(candidates, quota_blocks, quota_blocks, seed);
+        AdaptiveSimulation { partition, outcome: Outcome::default() }
     }
 
-    fn with_selector(selector: Selector, quota_blocks: u64, seed: u64) -> AdaptiveSimulation {
-        let cache = match u32::try_from(quota_blocks) {
-            Ok(quota @ 1..) if selector.is_complete() => Adaptive::Following(Follower::new(quota, seed)),
-            _ => Adaptive::Replacing(Partition::new(selector.choice().new_policy(), quota_blocks, seed)),
-        };
-        AdaptiveSimulation { cache, outcome: Outcome::default(), selector }
-    }
-
-    /// Makes `accesses` in their order. Where there is no memory for another policy, the old one stays.
+    /// Makes `accesses` in their order.
     pub fn feed(&mut self, accesses: &[Access]) {
         for access in accesses {
             let block = BlockIndex(u64::from(access.block));
-            let changed = self.selector.observe(block);
-            let hit = match &mut self.cache {
-                Adaptive::Following(follower) => follower.access(block, &self.selector, changed),
-                Adaptive::Replacing(partition) => {
-                    if changed {
-                        // Refused only without memory; the next change of the choice tries again.
-                        let _ = partition.replace_policy(self.selector.choice().new_policy());
-                    }
-                    partition.access(block)
-                }
-            };
+            let hit = self.partition.lookup(block);
+            if !hit {
+                self.partition.insert(block, Insertion::Miss);
+            }
             self.outcome.count(*access, hit);
         }
     }
@@ -152,18 +131,9 @@ impl AdaptiveSimulation {
         self.outcome
     }
 
-    /// The selector.
-    pub fn selector(&self) -> &Selector {
-        &self.selector
-    }
-
-    /// The memory it holds, in bytes, by the capacity of its allocations.
-    pub fn footprint_bytes(&self) -> u64 {
-        let cache = match &self.cache {
-            Adaptive::Following(follower) => follower.footprint_bytes(),
-            Adaptive::Replacing(partition) => partition.footprint_bytes(),
-        };
-        cache + self.selector.footprint_bytes()
+    /// The partition.
+    pub fn partition(&self) -> &AdaptivePartition {
+        &self.partition
     }
 }
 

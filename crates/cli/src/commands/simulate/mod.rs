@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::input::{self, InputArgs, parse_block_size};
 use crate::output::{Output, OutputArgs, write_chart};
 use accesses::Splitter;
-use forebay_cache::{Access, QUOTA_BLOCKS_MAX};
+use forebay_cache::{Access, QUOTA_BLOCKS_MAX, SELECTABLE};
 use forebay_locality::resolve_sizes;
 use forebay_policy::{Future, PolicyKind};
 use forebay_trace::{Ids, TraceReader};
@@ -66,16 +66,6 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     svg: Option<PathBuf>,
 }
-
-/// What `adaptive` chooses from, first and last what it begins with (ours: the policies of which none is the best everywhere).
-const SELECTABLE: [PolicyKind; 6] = [
-    PolicyKind::Lirs,
-    PolicyKind::Lru,
-    PolicyKind::TwoQ,
-    PolicyKind::Arc,
-    PolicyKind::WTinyLfu,
-    PolicyKind::S3Fifo,
-];
 
 /// What `--policy` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
