@@ -28,6 +28,7 @@ mod plain;
 pub mod plan;
 pub mod prewarm;
 pub mod removal;
+pub mod reservation;
 pub mod sizing;
 pub mod solutions;
 pub mod violation;
@@ -43,3 +44,4 @@ pub use observation::{
     CacheObservation, HostObservation, Observation, OriginObservation, VolumeObservation, ZoneHeat,
 };
 pub use plan::{Plan, PlanError, PlanInput, plan};
+pub use reservation::Reserved;

@@ -1,12 +1,12 @@
-//! Reservations: promises for a while, made while the daemon runs, as in "20,000 requests/s on these two volumes for 40 minutes".
+//! The book of reservations: promises for a while, made while the daemon runs, as in "20,000 requests/s on these two volumes for 40 minutes".
 //!
 //! While one stands, its objectives are judged and served beside those of the configuration; it ends by itself. Where a file is configured, what
-//! stands and what is to come outlasts a restart. Not here: what is done to keep them, which is the controller's.
+//! stands and what is to come outlasts a restart. Not here: what they promise each volume, and what is done to keep it, which are the controller's.
 //! Invariant: what was answered as made is in the file, where there is one, before it is answered.
-//! Source: SANCache's goals by API; who gets how much of a rate that several volumes share is ours.
+//! Source: SANCache's goals by API.
 
 use crate::config::VolumeConfig;
-use forebay_control::{Objective, Operations, Statistic, Target};
+use forebay_control::{Objective, Reserved};
 use forebay_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -76,17 +76,9 @@ impl Reservation {
 
     /// What it promises each of its volumes, judged over `window`.
     pub fn objectives(&self, window: Nanos) -> impl Iterator<Item = Objective> {
-        let operations = Operations::All;
-        let part = self.volumes.len().max(1) as f64;
-        let floor = self.iops.map(|iops| Target::IopsFloor { at_least: iops / part, operations });
-        let bound = self.latency_s.map(|latency| Target::Latency {
-            statistic: Statistic::Mean,
-            at_most: Nanos::from_secs_f64(latency),
-            operations,
-        });
-        let (weight, priority) = (self.weight, self.priority);
-        let objective = move |target| Objective { weight, priority, ..Objective::new(target).over(window) };
-        floor.into_iter().chain(bound).map(objective)
+        let latency = self.latency_s.map(Nanos::from_secs_f64);
+        let reserved = Reserved { iops: self.iops, latency, weight: self.weight, priority: self.priority };
+        reserved.objectives(self.volumes.len(), window)
     }
 }
 
@@ -340,8 +332,8 @@ fn checked(
         latency_s: request.latency_s,
         from_unix_ms,
         until_unix_ms,
-        weight: request.weight.unwrap_or(1.0),
-        priority: request.priority.unwrap_or(1),
+        weight: request.weight.unwrap_or(Reserved::WEIGHT),
+        priority: request.priority.unwrap_or(Reserved::PRIORITY),
     })
 }
 
