@@ -156,6 +156,9 @@ pub struct WindowRow {
 pub struct ObjectiveOutcome {
     /// In words.
     pub objective: String,
+    /// Place of the reservation that promises it; absent for the scenario's own objectives.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<usize>,
     /// The promised number.
     pub bound: f64,
     /// `s`, `requests/s` or `bytes/s`.
@@ -178,6 +181,36 @@ pub struct ObjectiveOutcome {
     pub windows: Vec<WindowRow>,
 }
 
+/// What became of a reservation: of its volumes together, in the control intervals in which it stood and that count.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ReservationOutcome {
+    /// Its volumes.
+    pub volumes: Vec<String>,
+    /// When it began, in seconds.
+    pub from_s: f64,
+    /// When it ended, in seconds.
+    pub until_s: f64,
+    /// What was promised to all of them together; absent where no rate was.
+    pub iops: Option<f64>,
+    /// The mean latency that was promised to each; absent where none was.
+    pub latency_ms: Option<f64>,
+    /// Whole intervals in which it stood, since `measure_from`.
+    pub intervals: u64,
+    /// Requests per second that its volumes completed together in these; absent where there were none.
+    pub iops_mean: Option<f64>,
+    /// Share of the intervals in which they reached `iops` together, whether or not they asked for as much.
+    pub reached_share: Option<f64>,
+}
+
+/// What the policy selector of a cache came to.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ChosenPolicy {
+    /// The policy at the end.
+    pub policy: &'static str,
+    /// How often the choice changed.
+    pub changes: u64,
+}
+
 /// A volume over time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VolumeSeries {
@@ -185,6 +218,9 @@ pub struct VolumeSeries {
     pub volume: String,
     /// Bytes of a block.
     pub block_bytes: u64,
+    /// What an adaptive cache came to; absent for any other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adaptive: Option<ChosenPolicy>,
     /// Sums from `measure_from` on.
     pub totals: Totals,
     /// Objectives in the order of the scenario.
@@ -234,6 +270,8 @@ pub struct Outcome {
     pub flags: Vec<Flag>,
     /// Volumes in the order of the scenario.
     pub volumes: Vec<VolumeSeries>,
+    /// Reservations in the order of the scenario.
+    pub reservations: Vec<ReservationOutcome>,
     /// Origins in the order of the scenario.
     pub origins: Vec<OriginSeries>,
     /// The chunk tier, where there is one.

@@ -5,11 +5,13 @@ use crate::calendar::Planned;
 use crate::load::{Load, Traces};
 use crate::origin::Origin;
 use crate::outcome::{
-    IntervalRow, LatencySummary, ObjectiveOutcome, OriginRow, OriginSeries, Outcome, Sum, VolumeSeries,
-    WindowRow,
+    IntervalRow, LatencySummary, ObjectiveOutcome, OriginRow, OriginSeries, Outcome, ReservationOutcome, Sum,
+    VolumeSeries, WindowRow,
 };
 use crate::papers::Papers;
-use crate::scenario::{ArrivalKind, Flag, ObjectiveTable, Scenario, ScenarioError, Sizing};
+use crate::scenario::{
+    ArrivalKind, Flag, ObjectiveTable, Promise, ReservationTable, Scenario, ScenarioError, Sizing,
+};
 use crate::tier::{Home, Tier};
 use crate::volume::{Cache, OnItsWay, Volume, World};
 use forebay_control::conformance::{Verdict, WindowTotals, judge};
@@ -90,6 +92,8 @@ pub enum RunError {
 #[derive(Debug)]
 pub(crate) struct Track {
     table: ObjectiveTable,
+    /// Of which of the scenario's reservations it is.
+    reservation: Option<usize>,
     pub(crate) objective: Objective,
     totals: WindowTotals,
     windows: Vec<WindowRow>,
@@ -125,6 +129,7 @@ impl Track {
         let last = self.windows.iter().rfind(|row| row.verdict == Verdict::Nonconforming);
         ObjectiveOutcome {
             objective: self.objective.to_string(),
+            reservation: self.reservation,
             bound: self.objective.bound(),
             unit: self.objective.unit(),
             conforming_share_wanted: self.objective.conforming_share,
@@ -236,6 +241,7 @@ impl<'a> Simulation<'a> {
         let scenario = self.scenario;
         let mut bases = vec![0u64; scenario.origin.len()];
         let mut shared_blocks = 0;
+        let promises = scenario.promises();
         for (at, table) in scenario.volume.iter().enumerate() {
             let origin = scenario.origin_of(table).expect("the scenario was checked");
             let block_size = table.block_size();
@@ -243,7 +249,9 @@ impl<'a> Simulation<'a> {
                 if scenario.cache.shared { scenario.cache.memory } else { table.cache.unwrap_or_default() };
             let quota = block_size.blocks_for(size);
             if at == 0 || !scenario.cache.shared {
-                self.world.caches.push(Cache::new(scenario.cache.policy, quota));
+                let own = if scenario.cache.shared { Bytes(u64::MAX) } else { table.size };
+                let most = block_size.blocks_for(scenario.cache.memory.min(own));
+                self.world.caches.push(Cache::new(scenario.cache.policy, quota, most));
             }
             let cache = (self.world.caches.len() - 1, shared_blocks);
             if scenario.cache.shared {
@@ -263,10 +271,11 @@ impl<'a> Simulation<'a> {
                 locality,
             ));
             bases[origin] += table.size.get();
-            let objectives = scenario.objective.iter().filter(|objective| objective.volume == table.name);
-            let track = |table: &ObjectiveTable| Track {
-                table: table.clone(),
-                objective: table.objective().expect("the scenario was checked"),
+            let theirs = promises.iter().filter(|promise| promise.table.volume == table.name);
+            let track = |promise: &Promise| Track {
+                table: promise.table.clone(),
+                reservation: promise.reservation,
+                objective: promise.table.objective().expect("the scenario was checked"),
                 totals: WindowTotals::default(),
                 windows: Vec::new(),
             };
@@ -276,7 +285,7 @@ impl<'a> Simulation<'a> {
                 number: u32::MAX,
                 random: random(mix64(seed)),
                 seed,
-                tracks: objectives.map(track).collect(),
+                tracks: theirs.map(track).collect(),
                 rows: Vec::new(),
                 sum: Sum::default(),
                 quota,
@@ -608,9 +617,11 @@ impl<'a> Simulation<'a> {
         let volumes: Vec<VolumeSeries> = self
             .clients
             .into_iter()
+            .zip(&self.volumes)
             .zip(&self.scenario.volume)
-            .map(|(client, table)| VolumeSeries {
+            .map(|((client, volume), table)| VolumeSeries {
                 volume: table.name.clone(),
+                adaptive: volume.chosen(&self.world),
                 block_bytes: table.block_size().bytes(),
                 totals: client.sum.totals(),
                 objectives: client.tracks.into_iter().map(|track| track.outcome(measure_from)).collect(),
@@ -619,6 +630,8 @@ impl<'a> Simulation<'a> {
             .collect();
         let mut flags = self.flags;
         self.scenario.flag_shed(&volumes, &mut flags);
+        let reservations = self.scenario.reservation.iter();
+        let reservations = reservations.map(|table| kept(table, &volumes, self.scenario)).collect();
         Outcome {
             scenario: self.scenario.name.clone(),
             seed: self.seed,
@@ -630,10 +643,43 @@ impl<'a> Simulation<'a> {
             answered: self.replies,
             flags,
             volumes,
+            reservations,
             origins: self.origins,
             tier: self.world.tier.map(|tier| tier.outcome()),
             decisions: self.decisions,
         }
+    }
+}
+
+/// What became of a reservation: its volumes together, by control interval.
+fn kept(table: &ReservationTable, volumes: &[VolumeSeries], scenario: &Scenario) -> ReservationOutcome {
+    let interval = scenario.cache.interval.as_secs_f64();
+    let from = table.from.max(scenario.measure_from).as_secs_f64();
+    let stands = |row: &&IntervalRow| {
+        row.at_s - interval > from - 1e-6 && row.at_s < table.until().as_secs_f64() + 1e-6
+    };
+    let members = volumes.iter().filter(|series| table.volumes.contains(&series.volume));
+    let mut together: Vec<f64> = Vec::new();
+    for series in members {
+        for (at, row) in series.intervals.iter().filter(stands).enumerate() {
+            match together.get_mut(at) {
+                Some(sum) => *sum += row.iops,
+                None => together.push(row.iops),
+            }
+        }
+    }
+    let count = together.len();
+    let average = |sum: f64| (count > 0).then(|| sum / count as f64);
+    let reached = |iops: f64| together.iter().filter(|found| **found >= iops).count() as f64;
+    ReservationOutcome {
+        volumes: table.volumes.clone(),
+        from_s: table.from.as_secs_f64(),
+        until_s: table.until().as_secs_f64(),
+        iops: table.iops,
+        latency_ms: table.latency.map(Nanos::as_millis_f64),
+        intervals: count as u64,
+        iops_mean: average(together.iter().sum()),
+        reached_share: table.iops.and_then(|iops| average(reached(iops))),
     }
 }
 

@@ -9,10 +9,14 @@ use crate::calendar::{Calendar, Planned};
 use crate::interval::Recorder;
 use crate::load::Asked;
 use crate::origin::Origin;
+use crate::outcome::ChosenPolicy;
+use crate::scenario::Replacement;
 use crate::slab::{Chains, NONE, Slab};
 use crate::tier::{Home, Piece, Step, Tier};
 use foldhash::fast::FixedState;
-use forebay_cache::{Inserted, Insertion, Partition, Progress, Refusal, Statistics};
+use forebay_cache::{
+    AdaptivePartition, Inserted, Insertion, Partition, Progress, Refusal, SELECTABLE, Statistics,
+};
 use forebay_control::ZoneRange;
 use forebay_locality::LiveObserver;
 use forebay_policy::placement::Age;
@@ -38,40 +42,58 @@ pub(crate) enum Cache {
     Fifo(Box<Partition<Fifo>>),
     /// Any other policy, behind a pointer.
     Other(Box<Partition<Box<dyn Policy + Send>>>),
+    /// Whichever suits best at the time.
+    Adaptive(Box<AdaptivePartition>),
 }
 
 macro_rules! each {
-    ($cache:expr, $partition:ident => $what:expr) => {
+    ($cache:expr, $partition:ident => $what:expr, $adaptive:ident => $other:expr) => {
         match $cache {
             Cache::TwoPool($partition) => $what,
             Cache::Lru($partition) => $what,
             Cache::Fifo($partition) => $what,
             Cache::Other($partition) => $what,
+            Cache::Adaptive($adaptive) => $other,
         }
     };
 }
 
 impl Cache {
-    pub(crate) fn new(policy: PolicyKind, quota: u64) -> Cache {
-        match policy {
-            PolicyKind::TwoPool => Cache::TwoPool(Box::new(Partition::new(TwoPool::default(), quota, 0))),
-            PolicyKind::Lru => Cache::Lru(Box::new(Partition::new(Lru::new(), quota, 0))),
-            PolicyKind::Fifo => Cache::Fifo(Box::new(Partition::new(Fifo::new(), quota, 0))),
-            other => Cache::Other(Box::new(Partition::new(other.new_policy(), quota, 0))),
+    /// Of `quota` blocks, which may become `most`.
+    pub(crate) fn new(replacement: Replacement, quota: u64, most: u64) -> Cache {
+        match replacement {
+            Replacement::Policy(PolicyKind::TwoPool) => {
+                Cache::TwoPool(Box::new(Partition::new(TwoPool::default(), quota, 0)))
+            }
+            Replacement::Policy(PolicyKind::Lru) => {
+                Cache::Lru(Box::new(Partition::new(Lru::new(), quota, 0)))
+            }
+            Replacement::Policy(PolicyKind::Fifo) => {
+                Cache::Fifo(Box::new(Partition::new(Fifo::new(), quota, 0)))
+            }
+            Replacement::Policy(other) => {
+                Cache::Other(Box::new(Partition::new(other.new_policy(), quota, 0)))
+            }
+            Replacement::Adaptive => {
+                Cache::Adaptive(Box::new(AdaptivePartition::new(&SELECTABLE, quota, most, 0)))
+            }
         }
     }
 
     #[inline]
     fn lookup(&mut self, block: u64) -> bool {
-        each!(self, partition => partition.lookup(BlockIndex(block)).is_some())
+        let block = BlockIndex(block);
+        each!(self, partition => partition.lookup(block).is_some(), adaptive => adaptive.lookup(block))
     }
 
     fn holds(&self, block: u64) -> bool {
-        each!(self, partition => partition.peek(BlockIndex(block)).is_some())
+        let block = BlockIndex(block);
+        each!(self, partition => partition.peek(block).is_some(), adaptive => adaptive.holds(block))
     }
 
     fn insert(&mut self, block: u64, insertion: Insertion) -> Inserted {
-        each!(self, partition => partition.insert(BlockIndex(block), insertion))
+        let block = BlockIndex(block);
+        each!(self, partition => partition.insert(block, insertion), adaptive => adaptive.insert(block, insertion))
     }
 
     /// Sets the quota, in force at once.
@@ -79,11 +101,18 @@ impl Cache {
         each!(self, partition => {
             partition.set_quota(blocks);
             while partition.step(1 << 20, |_, _| {}) != Progress::Settled {}
-        });
+        }, adaptive => adaptive.set_quota(blocks));
     }
 
     pub(crate) fn statistics(&self) -> Statistics {
-        each!(self, partition => partition.statistics())
+        each!(self, partition => partition.statistics(), adaptive => adaptive.statistics())
+    }
+
+    /// What an adaptive one came to.
+    pub(crate) fn chosen(&self) -> Option<ChosenPolicy> {
+        let Cache::Adaptive(adaptive) = self else { return None };
+        let selector = adaptive.selector();
+        Some(ChosenPolicy { policy: selector.choice().name(), changes: selector.changes() })
     }
 }
 
@@ -571,6 +600,11 @@ impl Volume {
     /// What its cache has done; with a shared one, for all.
     pub(crate) fn statistics(&self, world: &World) -> Statistics {
         world.caches[self.cache.0].statistics()
+    }
+
+    /// The policy that its cache came to, where it chooses.
+    pub(crate) fn chosen(&self, world: &World) -> Option<ChosenPolicy> {
+        world.caches[self.cache.0].chosen()
     }
 
     /// Sets its quota, in force at once.

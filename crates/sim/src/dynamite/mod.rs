@@ -14,7 +14,7 @@ use crate::load::Traces;
 use crate::outcome::Outcome;
 use crate::scenario::{
     ArrivalKind, CacheTable, DiskName, LoadTable, ObjectiveTable, OriginKind, OriginTable, Popularity, Queue,
-    Raid, Scenario, Sizing, VolumeTable,
+    Raid, Replacement, Scenario, Sizing, VolumeTable,
 };
 use crate::simulation::{RunError, Simulation};
 use forebay_control::conformance::Verdict;
@@ -288,7 +288,7 @@ impl Setup {
             cache: CacheTable {
                 memory: self.memory(),
                 sizing: if nothing_is_done { Sizing::Fixed } else { Sizing::Control },
-                policy: PolicyKind::TwoPool,
+                policy: Replacement::Policy(PolicyKind::TwoPool),
                 interval: self.interval(),
                 ..CacheTable::default()
             },
@@ -310,6 +310,7 @@ impl Setup {
                 self.volume(WORKLOADS[2], 64 << 20, vec![uniform(self.load(0, SYS_RATE, OUTSTANDING))]),
             ],
             objective: vec![floor(WORKLOADS[0], peak_floor), floor(WORKLOADS[1], reader_floor)],
+            reservation: Vec::new(),
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::load::Traces;
 use crate::outcome::Outcome;
 use crate::scenario::{
     ArrivalKind, CacheTable, Distribution, LoadTable, ObjectiveTable, OriginKind, OriginTable, Queues,
-    Scenario, ScenarioError, Sizing, VolumeTable,
+    Replacement, Scenario, ScenarioError, Sizing, VolumeTable,
 };
 use crate::simulation::{RunError, Simulation};
 use forebay_control::ControlConfig;
@@ -196,7 +196,7 @@ impl Setup {
                 memory,
                 hit_latency: HIT,
                 sizing,
-                policy: law.policy(),
+                policy: Replacement::Policy(law.policy()),
                 shared: law == Law::Vanilla,
                 ..CacheTable::default()
             },
@@ -215,6 +215,7 @@ impl Setup {
             appliance: Vec::new(),
             volume: volumes,
             objective,
+            reservation: Vec::new(),
         }
     }
 

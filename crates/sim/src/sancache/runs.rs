@@ -152,6 +152,7 @@ pub(super) fn scenario(
         appliance: Vec::new(),
         volume,
         objective: Vec::new(),
+        reservation: Vec::new(),
     }
 }
 

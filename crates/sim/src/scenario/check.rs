@@ -1,8 +1,8 @@
 //! Whether a scenario can be run, and what in it is doomed: said before the run, with the arithmetic.
 
 use super::{
-    ArrivalKind, DiskName, Distribution, LoadTable, OriginKind, Popularity, Queues, Scenario, Sizing,
-    VolumeTable,
+    ArrivalKind, DiskName, Distribution, LoadTable, OriginKind, Popularity, Promise, Queues, Scenario,
+    Sizing, VolumeTable,
 };
 use forebay_control::{ObjectiveError, Operations, Target};
 use forebay_devmodel::{Array, DiskGroup};
@@ -160,7 +160,7 @@ pub struct Flag {
     pub message: String,
 }
 
-fn out_of_range(
+pub(super) fn out_of_range(
     key: impl Into<String>,
     found: impl Display,
     expected: &'static str,
@@ -168,7 +168,7 @@ fn out_of_range(
     Err(ScenarioError::OutOfRange { key: key.into(), found: found.to_string(), expected })
 }
 
-fn missing(
+pub(super) fn missing(
     key: impl Into<String>,
     missing: &'static str,
     because: &'static str,
@@ -229,8 +229,9 @@ impl Scenario {
         if requests > REQUESTS_MAX {
             out_of_range("duration", format!("{requests:.1e} requests"), "at most 2e9 requests in a run")?;
         }
-        for at in 0..self.objective.len() {
-            self.check_objective(at)?;
+        self.check_reservations()?;
+        for promise in self.promises() {
+            self.check_promise(&promise)?;
         }
         let mut flags = Vec::new();
         for origin in 0..self.origin.len() {
@@ -605,9 +606,9 @@ impl Scenario {
         Ok(())
     }
 
-    fn check_objective(&self, at: usize) -> Result<(), ScenarioError> {
-        let table = &self.objective[at];
-        let key = |key: &str| format!("objective[{at}].{key}");
+    fn check_promise(&self, promise: &Promise) -> Result<(), ScenarioError> {
+        let table = &promise.table;
+        let key = |key: &str| format!("{}.{key}", promise.key);
         let Some(volume) = self.volume.iter().find(|volume| volume.name == table.volume) else {
             let problem = "is no volume of this scenario";
             return Err(ScenarioError::Name { key: key("volume"), name: table.volume.clone(), problem });
@@ -615,7 +616,7 @@ impl Scenario {
         let numbers = [table.latency.is_some(), table.iops.is_some(), table.bandwidth_per_second.is_some()];
         if numbers.iter().filter(|&&there| there).count() != 1 {
             return missing(
-                format!("objective[{at}]"),
+                promise.key.clone(),
                 "latency",
                 "an objective (exactly one of `latency`, `iops` and `bandwidth_per_second`)",
             );
@@ -627,9 +628,7 @@ impl Scenario {
         if table.statistic.is_some() && table.latency.is_none() {
             out_of_range(key("statistic"), "this key", "only beside `latency`")?;
         }
-        objective
-            .check()
-            .map_err(|source| ScenarioError::Objective { key: format!("objective[{at}]"), source })?;
+        objective.check().map_err(|source| ScenarioError::Objective { key: promise.key.clone(), source })?;
         if table.until.is_some_and(|until| until <= table.from) {
             out_of_range(key("until"), table.until.unwrap_or_default(), "later than `from`")?;
         }

@@ -7,6 +7,7 @@ mod arithmetic;
 mod check;
 mod devices;
 mod rates;
+mod reservation;
 mod text;
 mod tier;
 
@@ -15,6 +16,8 @@ pub use devices::{
     ApplianceTable, ArrayTable, BufferTable, DiskName, Distribution, FlashTable, OriginKind, OriginTable,
     Queue, Queues, Raid,
 };
+pub(crate) use reservation::Promise;
+pub use reservation::ReservationTable;
 pub use tier::{TierTable, TierUse, TierWrites};
 
 use forebay_control::eafc::EafcRules;
@@ -22,6 +25,7 @@ use forebay_control::{ControlConfig, Objective, Operations, Statistic, Target};
 use forebay_policy::PolicyKind;
 use forebay_units::{BlockSize, Bytes, Nanos};
 use serde::Deserialize;
+use std::str::FromStr;
 use text::{optional, text};
 
 /// A whole experiment.
@@ -65,6 +69,9 @@ pub struct Scenario {
     /// What they were promised.
     #[serde(default)]
     pub objective: Vec<ObjectiveTable>,
+    /// What is promised to several of them for a while.
+    #[serde(default)]
+    pub reservation: Vec<ReservationTable>,
 }
 
 /// The cache of the appliance.
@@ -81,7 +88,7 @@ pub struct CacheTable {
     pub sizing: Sizing,
     /// Who leaves a full partition.
     #[serde(deserialize_with = "text")]
-    pub policy: PolicyKind,
+    pub policy: Replacement,
     /// One cache for all volumes, who compete for it, instead of a partition each; only with sizes that are fixed.
     pub shared: bool,
     /// The control interval; 10 s unless set.
@@ -95,9 +102,32 @@ impl Default for CacheTable {
             memory: Bytes::ZERO,
             hit_latency: Nanos::micros(150),
             sizing: Sizing::Control,
-            policy: PolicyKind::TwoPool,
+            policy: Replacement::Policy(PolicyKind::TwoPool),
             shared: false,
             interval: Nanos::secs(10),
+        }
+    }
+}
+
+/// Who leaves a full partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replacement {
+    /// Whoever this policy says.
+    Policy(PolicyKind),
+    /// Whoever the policy says that suits the volume best at the time, found by miniature simulations beside each partition.
+    Adaptive,
+}
+
+impl FromStr for Replacement {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Replacement, String> {
+        match name {
+            "adaptive" => Ok(Replacement::Adaptive),
+            name => match name.parse() {
+                Ok(kind) => Ok(Replacement::Policy(kind)),
+                Err(error) => Err(format!("{error}, adaptive")),
+            },
         }
     }
 }
@@ -373,6 +403,9 @@ impl Scenario {
         for objective in &mut self.objective {
             (objective.from, objective.until) = (nearer(objective.from), objective.until.map(nearer));
         }
+        for reservation in &mut self.reservation {
+            (reservation.from, reservation.span) = (nearer(reservation.from), nearer(reservation.span));
+        }
         for used in self.volume.iter_mut().filter_map(|volume| volume.tier.as_mut()) {
             (used.from, used.until) = (nearer(used.from), used.until.map(nearer));
         }
@@ -398,6 +431,7 @@ impl Scenario {
 
 /// Values of keys that are left out.
 mod default {
+    use forebay_control::Reserved;
     use forebay_units::{Bytes, Nanos};
 
     pub(super) fn seed() -> u64 {
@@ -418,6 +452,14 @@ mod default {
 
     pub(super) fn one() -> f64 {
         1.0
+    }
+
+    pub(super) fn reserved_weight() -> f64 {
+        Reserved::WEIGHT
+    }
+
+    pub(super) fn reserved_priority() -> u8 {
+        Reserved::PRIORITY
     }
 
     pub(super) fn outstanding() -> u32 {

@@ -4,8 +4,8 @@
 //! run's. Invariant: what is refused could not be served by any order of the queues and any cache.
 
 use super::{
-    ArrivalKind, Flag, LoadTable, OriginKind, OriginTable, Popularity, Raid, Scenario, ScenarioError, Sizing,
-    VolumeTable,
+    ArrivalKind, Flag, LoadTable, OriginKind, OriginTable, Popularity, Promise, Raid, Scenario,
+    ScenarioError, Sizing, VolumeTable,
 };
 use crate::load::Traces;
 use crate::outcome::VolumeSeries;
@@ -177,9 +177,9 @@ impl Scenario {
 
     /// Objectives that say nothing: their time or their windows lie outside the run, or nobody asks for so much.
     pub(super) fn flag_objectives(&self, flags: &mut Vec<Flag>) {
-        for (at, table) in self.objective.iter().enumerate() {
+        for Promise { key: owner, table, .. } in &self.promises() {
             let mut flag = |key: &str, message: String| {
-                flags.push(Flag { key: format!("objective[{at}].{key}"), message });
+                flags.push(Flag { key: format!("{owner}.{key}"), message });
             };
             let until = table.until.unwrap_or(self.duration).min(self.duration);
             let window = table.objective().map_or(Nanos::ZERO, |objective| objective.window);

@@ -136,3 +136,112 @@ fn the_size_of_a_remembered_phase_is_used_within_an_interval() {
         assert!(missed.count() <= 2, "seed {seed}");
     }
 }
+
+/// Two closed loops on four disks, of which each gets some 240 requests/s.
+const RESERVED: &str = r#"
+    name = "reserved"
+    duration = "900s"
+    cache = { memory = "64MiB", interval = "5s" }
+    origin = [{ name = "o", type = "disks", spindles = 4 }]
+    [[volume]]
+    name = "a"
+    size = "2GiB"
+    load = [{ arrivals = "closed", clients = 4, theta = 1.0, working_set = "64MiB" }]
+    [[volume]]
+    name = "b"
+    size = "2GiB"
+    load = [{ arrivals = "closed", clients = 4, theta = 1.0, working_set = "64MiB" }]
+"#;
+
+#[test]
+fn a_reservation_is_what_its_objectives_are_and_is_kept_while_it_stands() {
+    let reserved = format!(
+        "{RESERVED}[[reservation]]\nvolumes = [\"a\", \"b\"]\niops = 900\nlatency = \"1s\"\nfrom = \"200s\"\nfor = \"400s\"\n"
+    );
+    // The same, said of each volume: half of the rate, judged by interval, above others, from 200 to 600 s.
+    let objective = |volume: &str, bound: &str| {
+        let rest = "window = \"5s\"\npriority = 1\nfrom = \"200s\"\nuntil = \"600s\"";
+        format!("[[objective]]\nvolume = \"{volume}\"\n{bound}\n{rest}\n")
+    };
+    let mut stated = RESERVED.to_owned();
+    for volume in ["a", "b"] {
+        stated += &objective(volume, "iops = 450");
+        stated += &objective(volume, "latency = \"1s\"");
+    }
+    let (found, expected) = (run(&scenario(&reserved), 3), run(&scenario(&stated), 3));
+    assert_eq!((&found.hash, &found.decisions), (&expected.hash, &expected.decisions));
+
+    let both = &found.reservations[0];
+    assert_eq!((both.from_s, both.until_s, both.intervals), (200.0, 600.0, 80));
+    assert!(both.reached_share.unwrap() >= 0.8 && both.iops_mean.unwrap() >= 900.0, "{both:?}");
+    let together = |from: f64, until: f64| {
+        let of = |at: usize| {
+            let rows = found.volumes[at].intervals.iter().filter(|row| row.at_s > from && row.at_s <= until);
+            rows.map(|row| row.iops).sum::<f64>() * 5.0 / (until - from)
+        };
+        of(0) + of(1)
+    };
+    let (before, during) = (together(0.0, 200.0), together(200.0, 600.0));
+    assert!((during / both.iops_mean.unwrap() - 1.0).abs() < 1e-9, "{during}");
+    assert!(before < 700.0, "{before}");
+    for volume in &found.volumes {
+        let quota = |at_s: f64| volume.intervals.iter().find(|row| row.at_s >= at_s).unwrap().quota_blocks;
+        assert_eq!(quota(200.0), 0, "nothing is promised yet");
+        assert!(quota(500.0) > 0);
+        let parts: Vec<Option<usize>> = volume.objectives.iter().map(|part| part.reservation).collect();
+        assert_eq!(parts, [Some(0), Some(0)]);
+    }
+}
+
+#[test]
+fn reservations_move_nearer_with_the_rest_of_the_plan() {
+    let text = format!(
+        "{RESERVED}[[reservation]]\nvolumes = [\"a\"]\nlatency = \"5ms\"\nfrom = \"300s\"\nfor = \"450s\"\n"
+    );
+    let short = scenario(&text).within(forebay_units::Nanos::secs(90));
+    let table = &short.reservation[0];
+    assert_eq!((table.from, table.until()), (forebay_units::Nanos::secs(30), forebay_units::Nanos::secs(75)));
+}
+
+#[test]
+fn an_adaptive_cache_finds_the_policy_of_each_volume_whoever_sizes_it() {
+    // A circle of 20 MiB: recency keeps nothing of it in 16 MiB, LIRS all that fits.
+    let circle = |policy: &str, fixed: &str, popularity: &str| {
+        let text = format!(
+            r#"
+            name = "circle"
+            duration = "400s"
+            measure_from = "200s"
+            cache = {{ memory = "64MiB", interval = "5s", policy = "{policy}" }}
+            origin = [{{ name = "o", type = "servers", servers = 4, service = "5ms" }}]
+            [[volume]]
+            name = "circle"
+            size = "20MiB"
+            {fixed}
+            load = [{{ arrivals = "poisson", rate = 700, popularity = "{popularity}" }}]
+            [[volume]]
+            name = "popular"
+            size = "1GiB"
+            load = [{{ arrivals = "poisson", rate = 50, theta = 0.9, working_set = "32MiB" }}]
+            [[objective]]
+            volume = "circle"
+            latency = "5200us"
+            window = "5s"
+            "#
+        );
+        run(&scenario(&text), 1)
+    };
+    let hits =
+        |policy: &str| circle(policy, "cache = \"16MiB\"", "sequential").volumes[0].totals.hit_ratio.unwrap();
+    let (lru, adaptive) = (hits("lru"), hits("adaptive"));
+    assert!(lru == 0.0 && adaptive > 0.75, "hit ratios of {lru} and {adaptive}");
+    // The controller sizes it: quotas change, and hold.
+    let controlled = circle("adaptive", "", "zipf");
+    let volume = &controlled.volumes[0];
+    assert!(volume.adaptive.is_some() && volume.totals.quota_blocks_max > 0);
+    for row in &volume.intervals {
+        assert!(row.used_blocks <= row.quota_blocks, "{row:?}");
+    }
+    assert_eq!(circle("adaptive", "", "zipf").hash, controlled.hash);
+    assert!(circle("lru", "", "zipf").volumes[0].adaptive.is_none());
+}

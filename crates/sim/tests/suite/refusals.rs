@@ -69,6 +69,36 @@ fn values_out_of_range_are_refused_by_key() {
 }
 
 #[test]
+fn reservations_that_cannot_be_are_refused_by_key() {
+    let reserved = |keys: &str| {
+        let text = format!("{GOOD}\n[[reservation]]\n{keys}\n");
+        scenario(&text).check()
+    };
+    let good = "volumes = [\"v\"]\niops = 50\nfor = \"30s\"";
+    assert_eq!(reserved(good), Ok(Vec::new()));
+    for (from, to, key) in [
+        ("[\"v\"]", "[]", "reservation[0].volumes"),
+        ("[\"v\"]", "[\"v\", \"w\"]", "reservation[0].volumes[1]"),
+        ("[\"v\"]", "[\"v\", \"v\"]", "reservation[0].volumes[1]"),
+        ("iops = 50", "", "reservation[0]"),
+        ("iops = 50", "iops = nan", "reservation[0].iops"),
+        ("iops = 50", "iops = 0", "reservation[0].iops"),
+        ("iops = 50", "latency = \"0ns\"", "reservation[0].latency"),
+        ("iops = 50", "weight = 0\niops = 50", "reservation[0].weight"),
+        ("\"30s\"", "\"0s\"", "reservation[0].for"),
+    ] {
+        assert!(good.contains(from), "{from}");
+        let error = reserved(&good.replace(from, to)).expect_err(to);
+        assert_eq!(error.key(), key, "{error}");
+    }
+    // What no cache could keep is refused as of any objective, and what cannot be missed is flagged.
+    let error = reserved(&good.replace("iops = 50", "latency = \"100us\"")).expect_err("below a hit");
+    assert_eq!(error.key(), "reservation[0].latency");
+    let flags = reserved(&good.replace("50", "500")).expect("it can be run");
+    assert_eq!((flags.len(), flags[0].key.as_str()), (1, "reservation[0].iops"));
+}
+
+#[test]
 fn doomed_scenarios_are_refused_with_the_arithmetic() {
     // 2 servers of 10 ms serve 200/s; 500/s of which half write leave 250/s that no cache takes.
     let error = refused("rate = 100", "rate = 500, read_share = 0.5").to_string();
@@ -215,6 +245,7 @@ fn the_reference_names_every_key() {
         ("size = \"1GiB\"", "size = \"1GiB\"\nzz = 1"),
         ("rate = 100", "zz = 1"),
         ("latency = \"5ms\"", "zz = 1"),
+        ("[[objective]]", "[[reservation]]\nzz = 1\n[[objective]]"),
     ] {
         let error = toml::from_str::<Scenario>(&GOOD.replacen(from, to, 1)).expect_err(to).to_string();
         let (_, keys) = error.split_once("expected one of ").expect("the reader lists the keys");

@@ -95,6 +95,36 @@ impl Shown<'_> {
         table
     }
 
+    fn reservations(&self) -> Option<Table> {
+        let mut table =
+            Table::new(["reservation", "from", "to", "requests/s together", "completed together", "reached"]);
+        for reservation in &self.outcome.reservations {
+            let at = |seconds: f64| format!("{seconds:.0} s");
+            table.push([
+                reservation.volumes.join(", "),
+                at(reservation.from_s),
+                at(reservation.until_s),
+                reservation.iops.map_or_else(|| "-".to_owned(), |iops| format!("{iops:.0}")),
+                reservation.iops_mean.map_or_else(|| "-".to_owned(), |iops| format!("{iops:.0}")),
+                share(reservation.reached_share),
+            ]);
+        }
+        (!self.outcome.reservations.is_empty()).then_some(table)
+    }
+
+    /// The policies that adaptive caches came to.
+    fn policies(&self) -> Option<Table> {
+        let mut table = Table::new(["volume", "policy at the end", ">changes"]);
+        let mut any = false;
+        for volume in &self.outcome.volumes {
+            if let Some(adaptive) = &volume.adaptive {
+                any = true;
+                table.push([volume.volume.clone(), adaptive.policy.to_owned(), count(adaptive.changes)]);
+            }
+        }
+        any.then_some(table)
+    }
+
     fn tier(&self) -> Option<Table> {
         let tier = self.outcome.tier.as_ref()?;
         let totals = &tier.totals;
@@ -149,6 +179,10 @@ impl Shown<'_> {
             output.line("")?;
             output.table(&self.objectives())?;
         }
+        for table in [self.reservations(), self.policies()].into_iter().flatten() {
+            output.line("")?;
+            output.table(&table)?;
+        }
         if !outcome.decisions.is_empty() {
             output.line("")?;
             output.table(&self.decisions(DECISIONS_SHOWN))?;
@@ -197,6 +231,9 @@ impl Shown<'_> {
         report = report.heading("Volumes").table(self.volumes());
         if outcome.volumes.iter().any(|volume| !volume.objectives.is_empty()) {
             report = report.table(self.objectives());
+        }
+        for table in [self.reservations(), self.policies()].into_iter().flatten() {
+            report = report.table(table);
         }
         report = report.heading("Over time").chart(self.chart(
             "Mean latency",
