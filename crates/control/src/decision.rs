@@ -49,6 +49,14 @@ pub enum DecisionKind {
     PrewarmCancelled,
     /// A partition was taken back.
     Removed,
+    /// A host was chosen for an appliance, and its room claimed.
+    HostChosen,
+    /// Clients go through an appliance that answers.
+    CacheInPlace,
+    /// An appliance, or a step towards it, failed, and what of it.
+    ApplianceFailed,
+    /// Clients go the original way again, and why.
+    OriginalRoute,
 }
 
 /// The value of a [`Fact`].

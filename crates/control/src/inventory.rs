@@ -1,5 +1,6 @@
 //! What the controller is told once: volumes with their objectives, origins with what is known of them, hosts.
 
+use crate::host::Room;
 use crate::objective::{Objective, ObjectiveError};
 use forebay_units::{BlockSize, Bytes, Nanos};
 use serde::{Deserialize, Serialize};
@@ -142,6 +143,22 @@ pub struct HostSpec {
     pub name: String,
     /// The rack it stands in; hosts of one rack are near each other.
     pub rack: u32,
-    /// Cache that it offers at most.
+    /// Memory that it offers for caches at most.
     pub capacity: Bytes,
+    /// Flash that it offers for caches.
+    pub flash: Bytes,
+    /// Thousandths of a processor that it offers for caches.
+    pub cpu_milli: u32,
+}
+
+impl HostSpec {
+    /// A host with memory alone; its processors are not counted.
+    pub fn new(id: HostId, name: impl Into<String>, rack: u32, capacity: Bytes) -> HostSpec {
+        HostSpec { id, name: name.into(), rack, capacity, flash: Bytes::ZERO, cpu_milli: u32::MAX }
+    }
+
+    /// All that it offers.
+    pub fn room(&self) -> Room {
+        Room { memory: self.capacity, flash: self.flash, cpu_milli: self.cpu_milli }
+    }
 }

@@ -9,6 +9,7 @@
 
 pub mod allocation;
 pub mod cacheability;
+pub mod claims;
 pub mod config;
 pub mod conformance;
 pub mod controller;
@@ -29,6 +30,7 @@ pub mod plan;
 pub mod prewarm;
 pub mod removal;
 pub mod reservation;
+pub mod response;
 pub mod sizing;
 pub mod solutions;
 pub mod violation;

@@ -258,7 +258,7 @@ fn start(config: &Config, origins: Vec<forebay_control::OriginSpec>) -> Result<C
         })
         .sum();
     let capacity = Bytes(config.cache_memory.get().saturating_sub(fixed));
-    let host = HostSpec { id: HOST, name: "this machine".to_owned(), rack: 0, capacity };
+    let host = HostSpec::new(HOST, "this machine", 0, capacity);
     Controller::new(config.control.rules.clone(), capacity, vec![host], origins)
         .map_err(|error| chain(&error))
 }

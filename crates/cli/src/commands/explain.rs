@@ -181,6 +181,10 @@ fn heading(kind: DecisionKind) -> &'static str {
         DecisionKind::PrewarmSkipped => "warm-up skipped",
         DecisionKind::PrewarmCancelled => "warm-up cancelled",
         DecisionKind::Removed => "cache taken back",
+        DecisionKind::HostChosen => "host chosen",
+        DecisionKind::CacheInPlace => "cache in place",
+        DecisionKind::ApplianceFailed => "appliance failed",
+        DecisionKind::OriginalRoute => "original route",
         _ => "decided",
     }
 }

@@ -21,7 +21,7 @@ pub use volume::VolumeState;
 
 use crate::config::{ConfigError, ControlConfig};
 use crate::decision::{Decision, DecisionKind, Fact, StepOutcome};
-use crate::inventory::{HostSpec, OriginId, OriginSpec, VolumeId, VolumeSpec, VolumeSpecError};
+use crate::inventory::{HostId, HostSpec, OriginId, OriginSpec, VolumeId, VolumeSpec, VolumeSpecError};
 use crate::observation::{Observation, VolumeObservation};
 use forebay_units::{Bytes, Nanos};
 use scenes::Scenes;
@@ -34,6 +34,8 @@ pub struct Controller {
     config: ControlConfig,
     capacity: Bytes,
     hosts: Vec<HostSpec>,
+    /// By host: what it said that it can still give, and what was granted on it by then.
+    hosts_said: BTreeMap<HostId, (Bytes, Bytes)>,
     origins: BTreeMap<OriginId, OriginSpec>,
     /// By origin: the servers fitted, and at which step.
     fits: BTreeMap<OriginId, (u64, Option<f64>)>,
@@ -78,6 +80,7 @@ impl Controller {
             config,
             capacity,
             hosts,
+            hosts_said: BTreeMap::new(),
             origins,
             fits: BTreeMap::new(),
             volumes: BTreeMap::new(),
@@ -162,6 +165,7 @@ impl Controller {
             }
         }
         self.observe_origins(observation);
+        self.observe_hosts(observation);
         let mut scenes = Scenes::default();
         let mut changes: BTreeMap<VolumeId, Change> = BTreeMap::new();
         let violated = self.judge(observation.at, &mut outcome);

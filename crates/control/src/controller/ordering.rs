@@ -149,8 +149,9 @@ impl Controller {
                 Some(host) => host,
                 None => {
                     let name = self.volumes[&id].spec.name.clone();
-                    let summary = format!("no host has room for the cache of {name}");
-                    let facts = vec![Fact::number("size", blocks as f64, "blocks")];
+                    let mut facts = vec![Fact::number("size", blocks as f64, "blocks")];
+                    let (size, sums) = self.rooms(id, blocks, &mut facts);
+                    let summary = format!("no host has {size} for the cache of {name}: {sums}");
                     outcome.decisions.push(self.decision(
                         observation.at,
                         id,

@@ -1,22 +1,34 @@
 //! Placing: the host of a cache, and what is loaded into it before it is asked for.
 
 use super::Controller;
+use super::volume::Volume;
 use crate::decision::{Action, DecisionKind, Fact, StepOutcome};
-use crate::host;
+use crate::host::{self, Room};
 use crate::inventory::{HostId, HostSpec, VolumeId};
-use crate::observation::VolumeObservation;
+use crate::observation::{Observation, VolumeObservation};
 use crate::warmup::{self, Warmup, WarmupInput};
 use forebay_units::{Bytes, Nanos};
 
 impl Controller {
+    fn host_used(&self, host: HostId) -> Bytes {
+        let there = |volume: &&Volume| volume.grant.as_ref().is_some_and(|grant| grant.host == host);
+        Bytes(self.volumes.values().filter(there).map(|volume| volume.blocks() * volume.block_bytes()).sum())
+    }
+
+    /// What was granted on hosts before this step, beside what they say that they can still give.
+    pub(super) fn observe_hosts(&mut self, observation: &Observation) {
+        let said = observation.hosts.iter().map(|said| (said.host, (said.free, self.host_used(said.host))));
+        self.hosts_said = said.collect();
+    }
+
+    /// What a host can still give: of what it was configured with, and of what it says itself.
     fn host_free(&self, host: &HostSpec) -> Bytes {
-        let used = self
-            .volumes
-            .values()
-            .filter(|volume| volume.grant.as_ref().is_some_and(|grant| grant.host == host.id))
-            .map(|volume| volume.blocks() * volume.block_bytes())
-            .sum();
-        host.capacity.saturating_sub(Bytes(used))
+        let used = self.host_used(host.id);
+        let configured = host.capacity.saturating_sub(used);
+        match self.hosts_said.get(&host.id) {
+            Some((free, then)) => configured.min(free.saturating_sub(used.saturating_sub(*then))),
+            None => configured,
+        }
     }
 
     pub(super) fn choose_host(&self, id: VolumeId, blocks: u64) -> Option<HostId> {
@@ -24,8 +36,24 @@ impl Controller {
         if self.hosts.is_empty() {
             return Some(volume.spec.host);
         }
-        let free: Vec<Bytes> = self.hosts.iter().map(|host| self.host_free(host)).collect();
-        host::choose(volume.spec.host, Bytes(blocks * volume.block_bytes()), &self.hosts, &free)
+        let room = |memory| Room { memory, ..Room::default() };
+        let free: Vec<Room> = self.hosts.iter().map(|host| room(self.host_free(host))).collect();
+        let needed = room(Bytes(blocks * volume.block_bytes()));
+        host::choose(volume.spec.host, needed, &self.hosts, &free)
+    }
+
+    /// The sums behind the lack of room: what is needed, and what each of the first eight hosts can give.
+    pub(super) fn rooms(&self, id: VolumeId, blocks: u64, facts: &mut Vec<Fact>) -> (Bytes, String) {
+        let mut sums = Vec::new();
+        for host in self.hosts.iter().take(8) {
+            let free = self.host_free(host);
+            sums.push(format!("{} has {free} free of {}", host.name, host.capacity));
+            facts.push(Fact::text("host", format!("{}: {free} free of {}", host.name, host.capacity)));
+        }
+        if self.hosts.len() > 8 {
+            sums.push(format!("{} more have less", self.hosts.len() - 8));
+        }
+        (Bytes(blocks * self.volumes[&id].block_bytes()), sums.join(", "))
     }
 
     /// What of a growth fits on its host.
@@ -98,5 +126,48 @@ impl Controller {
                 0
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ControlConfig;
+    use crate::inventory::{OriginId, VolumeSpec};
+    use crate::observation::HostObservation;
+    use forebay_units::BlockSize;
+
+    #[test]
+    fn what_hosts_say_of_themselves_counts() {
+        let hosts = (0..2).map(|id| HostSpec::new(HostId(id), format!("h{id}"), 0, Bytes::mib(8)));
+        let mut controller =
+            Controller::new(ControlConfig::default(), Bytes::mib(16), hosts.collect(), Vec::new()).unwrap();
+        let spec = VolumeSpec {
+            id: VolumeId(0),
+            name: "db".to_owned(),
+            size: Bytes::gib(1),
+            block_size: BlockSize::DEFAULT,
+            origin: OriginId(0),
+            host: HostId(0),
+            objectives: Vec::new(),
+            may_cache: true,
+            minimum: Bytes::ZERO,
+            maximum: None,
+        };
+        controller.register(spec).unwrap();
+        // 1,024 blocks of 4 KiB are 4 MiB.
+        assert_eq!(controller.choose_host(VolumeId(0), 1_024), Some(HostId(0)));
+        let said = |free| Observation {
+            hosts: vec![HostObservation { host: HostId(0), free }],
+            ..Observation::default()
+        };
+        controller.observe_hosts(&said(Bytes::mib(3)));
+        assert_eq!(controller.choose_host(VolumeId(0), 1_024), Some(HostId(1)));
+        assert_eq!(controller.choose_host(VolumeId(0), 4_096), None);
+        let (size, sums) = controller.rooms(VolumeId(0), 4_096, &mut Vec::new());
+        assert_eq!((size, &*sums), (Bytes::mib(16), "h0 has 3MiB free of 8MiB, h1 has 8MiB free of 8MiB"));
+        // Who says nothing has what it was configured with.
+        controller.observe_hosts(&Observation::default());
+        assert_eq!(controller.choose_host(VolumeId(0), 1_024), Some(HostId(0)));
     }
 }

@@ -86,7 +86,7 @@ impl World {
             })
             .collect();
         let control = self.control.as_mut().expect("it starts");
-        let host = HostSpec { id: HOST, name: "simulated".to_owned(), rack: 0, capacity: control.capacity };
+        let host = HostSpec::new(HOST, "simulated", 0, control.capacity);
         let origins = vec![OriginSpec {
             id: origin,
             name: "all".to_owned(),

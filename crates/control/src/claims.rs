@@ -1,0 +1,328 @@
+//! Claims: room on hosts that is spoken for, so that two plans never count on the same memory.
+//!
+//! A claim is made before anything is ordered, has a number that is never used again, and stands until it is released or,
+//! where it was made for a while, until that is over. Plain data: it is kept in the journal of responses and outlasts a restart.
+//! It is *not* a promise to an application (that is a reservation of the daemon).
+//! Invariant: of no host more is claimed than it has.
+
+use crate::host::{self, Room};
+use crate::inventory::{HostId, HostSpec, VolumeId};
+use crate::plain;
+use forebay_units::Nanos;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The number of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ClaimId(pub u64);
+
+/// Room that is spoken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// Its number.
+    pub id: ClaimId,
+    /// On which host.
+    pub host: HostId,
+    /// How much of it.
+    pub room: Room,
+    /// For whose cache.
+    pub volume: VolumeId,
+    /// When it ends by itself. `None`: when it is released.
+    #[serde(rename = "until_ns", with = "plain::optional_nanos")]
+    pub until: Option<Nanos>,
+}
+
+/// Why there is no room.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClaimError {
+    /// The host is not known.
+    #[error("there is no host {}", .host.0)]
+    Unknown {
+        /// Which.
+        host: HostId,
+    },
+    /// It has less than is asked for.
+    #[error("host `{host}` has {free} free, expected {needed}")]
+    Full {
+        /// Its name.
+        host: String,
+        /// What it can still give.
+        free: Room,
+        /// What was asked for.
+        needed: Room,
+    },
+    /// No host has as much.
+    #[error("no host has {needed} free: {}", list(.hosts))]
+    NothingFits {
+        /// What was asked for.
+        needed: Room,
+        /// What each has free, why it is left out, if it is.
+        hosts: Vec<(String, Room, Option<String>)>,
+    },
+    /// The claim is over, or never was.
+    #[error("there is no claim {}", .claim.0)]
+    Gone {
+        /// Which.
+        claim: ClaimId,
+    },
+}
+
+/// At most eight hosts are named.
+fn list(hosts: &[(String, Room, Option<String>)]) -> String {
+    let each = |(name, free, left_out): &(String, Room, Option<String>)| match left_out {
+        Some(why) => format!("`{name}` {why}"),
+        None => format!("`{name}` {free}"),
+    };
+    let mut words: Vec<String> = hosts.iter().take(8).map(each).collect();
+    match hosts.len() {
+        0 => words.push("there are none".to_owned()),
+        9.. => words.push(format!("{} more", hosts.len() - 8)),
+        _ => {}
+    }
+    words.join("; ")
+}
+
+/// All claims on all hosts.
+#[derive(Clone, Debug, Default)]
+pub struct ClaimBook {
+    hosts: Vec<HostSpec>,
+    claims: BTreeMap<ClaimId, Claim>,
+    next: u64,
+}
+
+impl ClaimBook {
+    /// Nothing claimed of `hosts`.
+    pub fn new(hosts: Vec<HostSpec>) -> ClaimBook {
+        ClaimBook { hosts, claims: BTreeMap::new(), next: 1 }
+    }
+
+    /// The hosts.
+    pub fn hosts(&self) -> &[HostSpec] {
+        &self.hosts
+    }
+
+    /// All claims, by number.
+    pub fn claims(&self) -> impl Iterator<Item = &Claim> {
+        self.claims.values()
+    }
+
+    /// The number that the next claim gets.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// What a host can still give; nothing for an unknown one. `O(claims)`.
+    pub fn free(&self, host: HostId) -> Room {
+        let Some(spec) = self.hosts.iter().find(|spec| spec.id == host) else { return Room::default() };
+        let taken = self.claims.values().filter(|claim| claim.host == host);
+        spec.room().less(taken.fold(Room::default(), |sum, claim| sum.with(claim.room)))
+    }
+
+    /// Claims room on a host.
+    ///
+    /// # Errors
+    /// [`ClaimError`]; nothing has changed then.
+    pub fn claim(
+        &mut self,
+        host: HostId,
+        room: Room,
+        volume: VolumeId,
+        until: Option<Nanos>,
+    ) -> Result<ClaimId, ClaimError> {
+        let spec = self.hosts.iter().find(|spec| spec.id == host).ok_or(ClaimError::Unknown { host })?;
+        let free = self.free(host);
+        if !free.holds(room) {
+            return Err(ClaimError::Full { host: spec.name.clone(), free, needed: room });
+        }
+        let id = ClaimId(self.next);
+        self.next += 1;
+        self.claims.insert(id, Claim { id, host, room, volume, until });
+        Ok(id)
+    }
+
+    /// Claims room where [`host::choose`] finds it, leaving out hosts of which `left_out` says why.
+    ///
+    /// # Errors
+    /// [`ClaimError::NothingFits`] with the arithmetic; nothing has changed then.
+    pub fn claim_near(
+        &mut self,
+        home: HostId,
+        room: Room,
+        volume: VolumeId,
+        left_out: impl Fn(HostId) -> Option<String>,
+    ) -> Result<(ClaimId, HostId), ClaimError> {
+        let free: Vec<Room> = self
+            .hosts
+            .iter()
+            .map(|host| if left_out(host.id).is_some() { Room::default() } else { self.free(host.id) })
+            .collect();
+        match host::choose(home, room, &self.hosts, &free) {
+            Some(host) => Ok((self.claim(host, room, volume, None)?, host)),
+            None => {
+                let each = |host: &HostSpec| (host.name.clone(), self.free(host.id), left_out(host.id));
+                Err(ClaimError::NothingFits { needed: room, hosts: self.hosts.iter().map(each).collect() })
+            }
+        }
+    }
+
+    /// Makes a claim larger or smaller.
+    ///
+    /// # Errors
+    /// [`ClaimError`]; the claim is as it was then.
+    pub fn resize(&mut self, id: ClaimId, room: Room) -> Result<(), ClaimError> {
+        let claim = *self.claims.get(&id).ok_or(ClaimError::Gone { claim: id })?;
+        let free = self.free(claim.host).with(claim.room);
+        if !free.holds(room) {
+            let host = self.hosts.iter().find(|spec| spec.id == claim.host);
+            let host = host.map_or_else(String::new, |spec| spec.name.clone());
+            return Err(ClaimError::Full { host, free, needed: room });
+        }
+        self.claims.get_mut(&id).expect("found above").room = room;
+        Ok(())
+    }
+
+    /// Gives the room back; what it was, if it still stood.
+    pub fn release(&mut self, id: ClaimId) -> Option<Claim> {
+        self.claims.remove(&id)
+    }
+
+    /// Ends the claims whose time is over; those that ended.
+    pub fn expire(&mut self, now: Nanos) -> Vec<Claim> {
+        let over = |claim: &&Claim| claim.until.is_some_and(|until| until <= now);
+        let ended: Vec<Claim> = self.claims.values().filter(over).copied().collect();
+        self.claims.retain(|_, claim| claim.until.is_none_or(|until| until > now));
+        ended
+    }
+
+    /// Puts a claim of an earlier run back, even where the host says that it has less now: who holds it is there.
+    pub(crate) fn restore(&mut self, claim: Claim, next: u64) {
+        self.next = self.next.max(next).max(claim.id.0 + 1);
+        self.claims.insert(claim.id, claim);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_units::Bytes;
+    use proptest::prelude::*;
+
+    fn room(memory: u64, cpu_milli: u32) -> Room {
+        Room { memory: Bytes(memory), flash: Bytes::ZERO, cpu_milli }
+    }
+
+    fn hosts() -> Vec<HostSpec> {
+        (0..3)
+            .map(|id| HostSpec {
+                cpu_milli: 1_000,
+                ..HostSpec::new(HostId(id), format!("h{id}"), id / 2, Bytes(100))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn who_finds_no_room_is_told_the_sums() {
+        let mut book = ClaimBook::new(hosts());
+        let volume = VolumeId(7);
+        let (first, host) = book.claim_near(HostId(1), room(60, 100), volume, |_| None).unwrap();
+        assert_eq!(host, HostId(1));
+        let (_, host) = book.claim_near(HostId(1), room(60, 100), volume, |_| None).unwrap();
+        assert_eq!(host, HostId(0)); // the same rack
+        let left_out = |host: HostId| (host == HostId(2)).then(|| "is resting".to_owned());
+        let error = book.claim_near(HostId(1), room(60, 100), volume, left_out).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "no host has 60B of memory, 0.10 processors free: `h0` 40B of memory, 0.90 processors; \
+             `h1` 40B of memory, 0.90 processors; `h2` is resting"
+        );
+        assert_eq!(
+            book.resize(first, room(101, 100)).unwrap_err().to_string().split(',').next(),
+            Some("host `h1` has 100B of memory")
+        );
+        book.resize(first, room(100, 100)).unwrap();
+        assert_eq!(book.release(first).map(|claim| claim.room), Some(room(100, 100)));
+        assert_eq!(book.resize(first, room(1, 1)), Err(ClaimError::Gone { claim: first }));
+        assert_eq!(book.free(HostId(1)), room(100, 1_000));
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Claim(u32, u64, u32, Option<u64>),
+        Near(u32, u64, u32),
+        Resize(usize, u64, u32),
+        Release(usize),
+        Expire(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let (host, memory, cpu) = (0..4u32, 0..120u64, 0..1_200u32);
+        prop_oneof![
+            (host.clone(), memory.clone(), cpu.clone(), proptest::option::of(0..50u64))
+                .prop_map(|(host, memory, cpu, until)| Step::Claim(host, memory, cpu, until)),
+            (host, memory.clone(), cpu.clone()).prop_map(|(host, memory, cpu)| Step::Near(host, memory, cpu)),
+            (0..20usize, memory, cpu).prop_map(|(at, memory, cpu)| Step::Resize(at, memory, cpu)),
+            (0..20usize).prop_map(Step::Release),
+            (0..50u64).prop_map(Step::Expire),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+        /// Against a plain list of who holds what: nothing is claimed twice, numbers are never used again, and a refusal changes nothing.
+        #[test]
+        fn two_plans_never_claim_the_same_room(steps in proptest::collection::vec(step(), 1..60)) {
+            let mut book = ClaimBook::new(hosts());
+            let mut held: Vec<(ClaimId, HostId, Room, Option<u64>)> = Vec::new();
+            let mut highest = 0;
+            for step in steps {
+                let made = match step {
+                    Step::Claim(host, memory, cpu, until) => {
+                        let (host, room) = (HostId(host), room(memory, cpu));
+                        let until_ns = until.map(Nanos);
+                        book.claim(host, room, VolumeId(0), until_ns).ok().map(|id| (id, host, room, until))
+                    }
+                    Step::Near(home, memory, cpu) => {
+                        let room = room(memory, cpu);
+                        let found = book.claim_near(HostId(home), room, VolumeId(0), |_| None);
+                        let fits = |host: u32| (held.iter().filter(|(_, at, ..)| at.0 == host))
+                            .fold(room, |sum, (_, _, taken, _)| sum.with(*taken));
+                        let some = (0..3).any(|host| fits(host).memory <= Bytes(100) && fits(host).cpu_milli <= 1_000);
+                        prop_assert_eq!(found.is_ok(), some);
+                        found.ok().map(|(id, host)| (id, host, room, None))
+                    }
+                    Step::Resize(at, memory, cpu) => {
+                        if let Some(one) = held.get_mut(at) && book.resize(one.0, room(memory, cpu)).is_ok() {
+                            one.2 = room(memory, cpu);
+                        }
+                        None
+                    }
+                    Step::Release(at) => {
+                        if at < held.len() {
+                            prop_assert!(book.release(held.remove(at).0).is_some());
+                        }
+                        None
+                    }
+                    Step::Expire(now) => {
+                        book.expire(Nanos(now));
+                        held.retain(|(.., until)| until.is_none_or(|until| until > now));
+                        None
+                    }
+                };
+                if let Some(made) = made {
+                    prop_assert!(made.0.0 > highest);
+                    highest = made.0.0;
+                    held.push(made);
+                }
+                prop_assert_eq!(book.claims().count(), held.len());
+                for host in 0..3 {
+                    let taken = held.iter().filter(|(_, at, ..)| at.0 == host);
+                    let taken = taken.fold(Room::default(), |sum, (_, _, room, _)| sum.with(*room));
+                    prop_assert!(taken.memory <= Bytes(100) && taken.cpu_milli <= 1_000);
+                    prop_assert_eq!(book.free(HostId(host)), room(100, 1_000).less(taken));
+                }
+            }
+        }
+    }
+}

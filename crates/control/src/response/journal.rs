@@ -1,0 +1,135 @@
+//! What is kept of the responses, so that a controller that starts anew knows what was being done.
+//!
+//! Plain data, to be on disk before an order is begun. Volumes and hosts are told by name: their numbers are those of one run. Times are
+//! left out, since a clock does not outlast its controller; what waited begins its wait anew.
+
+use super::machine::{Phase, Response};
+use super::{Burial, ResponseRules, Responses, VolumeRoute};
+use crate::claims::Claim;
+use crate::inventory::{HostId, HostSpec, VolumeId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Names the layout.
+const SCHEMA: &str = "forebay.responses/1";
+
+/// All that outlasts a controller.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Journal {
+    schema: String,
+    next_appliance: u64,
+    next_claim: u64,
+    volumes: Vec<(VolumeId, String)>,
+    hosts: Vec<(HostId, String)>,
+    claims: Vec<Claim>,
+    responses: Vec<(VolumeId, Response)>,
+    burials: Vec<Burial>,
+}
+
+/// Why a journal cannot be gone on with.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecoverError {
+    /// It is of another layout.
+    #[error("the journal of responses has layout `{found}`, expected `{SCHEMA}`")]
+    Schema {
+        /// What was found.
+        found: String,
+    },
+    /// Clients of a volume that is not configured any more may be on an appliance.
+    #[error(
+        "volume `{volume}` has an appliance and is no longer configured: expected it until its clients are back on the original route"
+    )]
+    VolumeGone {
+        /// Its name.
+        volume: String,
+    },
+    /// The same of a host.
+    #[error("host `{host}` has an appliance and is no longer configured: expected it until that is gone")]
+    HostGone {
+        /// Its name.
+        host: String,
+    },
+}
+
+impl Responses {
+    /// What is to be kept now; see [`Responses::changes`].
+    pub fn journal(&self) -> Journal {
+        let name = |(id, response): (&VolumeId, &Response)| {
+            (*id, response.route.as_ref().map_or_else(String::new, |route| route.name.clone()))
+        };
+        Journal {
+            schema: SCHEMA.to_owned(),
+            next_appliance: self.shared.next_appliance,
+            next_claim: self.shared.claims.next(),
+            volumes: self.responses.iter().map(name).collect(),
+            hosts: self.shared.claims.hosts().iter().map(|host| (host.id, host.name.clone())).collect(),
+            claims: self.shared.claims.claims().copied().collect(),
+            responses: self.responses.iter().map(|(id, response)| (*id, response.clone())).collect(),
+            burials: self.shared.burials.clone(),
+        }
+    }
+
+    /// Goes on where `journal` ends, with the volumes and hosts of now. What was ordered and not heard of is ordered again.
+    ///
+    /// # Errors
+    /// [`RecoverError`]: nothing can be said of what the journal tells of then, and nothing may be begun.
+    pub fn recover(
+        journal: Journal,
+        rules: ResponseRules,
+        hosts: Vec<HostSpec>,
+        volumes: Vec<(VolumeId, VolumeRoute)>,
+    ) -> Result<Responses, RecoverError> {
+        if journal.schema != SCHEMA {
+            return Err(RecoverError::Schema { found: journal.schema });
+        }
+        let host_names: BTreeMap<HostId, String> = journal.hosts.into_iter().collect();
+        let volume_names: BTreeMap<VolumeId, String> = journal.volumes.into_iter().collect();
+        let host_now = |id: HostId| -> Result<HostId, RecoverError> {
+            let host = host_names.get(&id).cloned().unwrap_or_default();
+            let now = hosts.iter().find(|spec| spec.name == host).map(|spec| spec.id);
+            now.ok_or(RecoverError::HostGone { host })
+        };
+        let volume_now = |id: VolumeId| -> Result<VolumeId, RecoverError> {
+            let volume = volume_names.get(&id).cloned().unwrap_or_default();
+            let now = volumes.iter().find(|(_, route)| route.name == volume).map(|(id, _)| *id);
+            now.ok_or(RecoverError::VolumeGone { volume })
+        };
+        let mut recovered = Responses::new(rules, hosts.clone());
+        recovered.shared.next_appliance = journal.next_appliance;
+        for claim in journal.claims {
+            let claim = Claim { host: host_now(claim.host)?, volume: volume_now(claim.volume)?, ..claim };
+            recovered.shared.claims.restore(claim, journal.next_claim);
+        }
+        for mut burial in journal.burials {
+            burial.host = host_now(burial.host)?;
+            burial.volume = volume_now(burial.volume)?;
+            if burial.late {
+                burial.late_until = recovered.shared.after_ms(rules.late_max_ms);
+            }
+            recovered.shared.burials.push(burial);
+        }
+        for (id, route) in &volumes {
+            recovered.register(*id, route.clone());
+        }
+        for (id, mut response) in journal.responses {
+            let now = match volume_now(id) {
+                Ok(now) => now,
+                // Nothing is there, and nobody will miss it.
+                Err(_) if response.placed.is_none() => continue,
+                Err(error) => return Err(error),
+            };
+            if let Some(placed) = &mut response.placed {
+                placed.host = host_now(placed.host)?;
+                // Its start may be ordered twice now, and one of the two be late.
+                placed.late |= response.phase == Phase::Starting;
+            }
+            response.renumber(now);
+            response.prefer(&host_now);
+            response.route = recovered.responses[&now].route.clone();
+            recovered.responses.insert(now, response);
+        }
+        Ok(recovered)
+    }
+}
