@@ -6,6 +6,7 @@
 use crate::config::{CacheConfig, Config, ConfigError, OnAbsent, VolumeConfig};
 use crate::history::{DatedDecision, History};
 use crate::http::{HttpServer, Listeners};
+use crate::lease::{self, LeaseBook, LeaseError, LeaseRequest, LeaseStatus, LeasesUnreadable};
 use crate::loading::{self, LoadBook, PrewarmError};
 use crate::monitor::Monitor;
 use crate::origins::{OriginFailure, OriginShop, competition, origin_stamp};
@@ -79,6 +80,9 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
+    /// Who may be let in is not known.
+    #[error(transparent)]
+    Leases(#[from] LeasesUnreadable),
     /// The system has no threads for it.
     #[error("cannot start the threads of the daemon")]
     System(#[from] io::Error),
@@ -98,6 +102,7 @@ pub(crate) struct Shared {
     pub(crate) steps: AtomicU64,
     pub(crate) state: Mutex<State>,
     reservations: Mutex<ReservationBook>,
+    leases: Option<Mutex<LeaseBook>>,
     loads: Mutex<LoadBook>,
     pub(crate) snapshot_counters: SnapshotCounters,
     stopping: Mutex<bool>,
@@ -137,6 +142,11 @@ impl Shared {
     pub(crate) fn reservations(&self) -> MutexGuard<'_, ReservationBook> {
         // Each change of it is whole or not made.
         self.reservations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn leases(&self) -> Option<MutexGuard<'_, LeaseBook>> {
+        // As for reservations.
+        self.leases.as_ref().map(|book| book.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn loads(&self) -> MutexGuard<'_, LoadBook> {
@@ -215,6 +225,8 @@ impl Daemon {
             .map(|files| ServerTls::load(&files.certificate, &files.key, files.client_authorities.as_deref()))
             .transpose()
             .map_err(|source| StartError::Tls { source })?;
+        let leases = config.leases.as_ref().map(|path| LeaseBook::open(path, &config.volumes)).transpose()?;
+        let lease_of = |volume: &str| leases.as_ref().and_then(|book| book.of(volume));
         let flash = config.flash.as_ref().map(FlashStore::open).transpose()?.map(Arc::new);
         let shop =
             OriginShop::start(&config).map_err(|source| StartError::Disks { source: Box::new(source) })?;
@@ -222,7 +234,10 @@ impl Daemon {
         let mut served = Vec::new();
         for (index, volume) in config.volumes.iter().enumerate() {
             match shop.open(&config, index) {
-                Ok(origin) => served.push(served_volume(&config, volume, origin, flash.as_ref())),
+                Ok(origin) => served.push(ServedVolume {
+                    lease: lease_of(&volume.name),
+                    ..served_volume(&config, volume, origin, flash.as_ref())
+                }),
                 Err(error) if volume.on_absent == OnAbsent::Wait => {
                     let reason = chain(&error);
                     tracing::warn!(
@@ -270,6 +285,7 @@ impl Daemon {
             started_unix_ms: unix_ms(),
             origins,
             reservations: Mutex::new(reservations),
+            leases: leases.map(Mutex::new),
             loads: Mutex::default(),
             snapshot_counters: SnapshotCounters::default(),
             controller_enabled: AtomicBool::new(enabled),
@@ -415,6 +431,15 @@ impl Daemon {
         loading::cancel(self.shared(), volume)
     }
 
+    /// Raises the lease of a volume, and waits until nothing of whom it fences is at the origin. It is kept before this returns well, or with
+    /// [`LeaseError::NotDrained`].
+    ///
+    /// # Errors
+    /// [`LeaseError`].
+    pub fn raise_lease(&self, volume: &str, request: LeaseRequest) -> Result<LeaseStatus, LeaseError> {
+        lease::raise(self.shared(), volume, request)
+    }
+
     /// Control intervals that have been observed so far: for who waits for the next one.
     pub fn intervals(&self) -> u64 {
         self.shared().steps.load(Ordering::Acquire)
@@ -501,7 +526,12 @@ fn wait_for_origins(shared: &Shared, shop: &OriginShop) {
                 continue;
             }
             let added = shop.open(&shared.config, index).map_err(|error| chain(&error)).and_then(|origin| {
-                let served = served_volume(&shared.config, volume, origin, shared.flash.as_ref());
+                // Locked, so that no lease is raised between the look and the start.
+                let leases = shared.leases();
+                let served = ServedVolume {
+                    lease: leases.as_ref().and_then(|book| book.of(&volume.name)),
+                    ..served_volume(&shared.config, volume, origin, shared.flash.as_ref())
+                };
                 match shared.appliance.add_volume(served) {
                     Ok(()) | Err(AddVolumeError::Exists { .. }) => Ok(()),
                     Err(error) => Err(chain(&error)),

@@ -1,4 +1,4 @@
-//! HTTP for people and programs of this machine: metrics, state, explanations, and on the unix socket, which is its owner's alone, reservations and loading.
+//! HTTP for people and programs of this machine: metrics, state, explanations, and on the unix socket, which is its owner's alone, reservations, loading and leases.
 //!
 //! Over TCP it only reads: every user of the machine can reach a loopback port, and so can web pages in their browsers.
 //! It runs on a thread of its own, never on the data path. At most 64 connections are served at once; the
@@ -6,6 +6,7 @@
 
 use crate::config::HttpConfig;
 use crate::daemon::Shared;
+use crate::lease::{self, LeaseError, LeaseRequest};
 use crate::loading::PrewarmError;
 use crate::reservation::{ReservationError, ReservationRequest};
 use crate::status::ReservationStatus;
@@ -222,12 +223,14 @@ fn router(shared: Weak<Shared>, changes: bool) -> Router {
             .route("/api/v1/reservations", post(reserve))
             .route("/api/v1/reservations/{id}", delete(cancel_reservation))
             .route("/api/v1/volumes/{volume}/prewarm", post(prewarm).delete(cancel_prewarm))
+            .route("/api/v1/volumes/{volume}/lease", post(raise_lease))
     } else {
         let refused = || async { error(StatusCode::FORBIDDEN, ONLY_READ) };
         Router::new()
             .route("/api/v1/reservations", post(refused))
             .route("/api/v1/reservations/{id}", delete(refused))
             .route("/api/v1/volumes/{volume}/prewarm", post(refused).delete(refused))
+            .route("/api/v1/volumes/{volume}/lease", post(refused))
     };
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
@@ -325,6 +328,42 @@ async fn prewarm(State(shared): State<Weak<Shared>>, UrlPath(volume): UrlPath<St
 
 async fn cancel_prewarm(State(shared): State<Weak<Shared>>, UrlPath(volume): UrlPath<String>) -> Response {
     prewarm_answer(&shared, &volume, loading::cancel)
+}
+
+async fn raise_lease(
+    State(shared): State<Weak<Shared>>,
+    UrlPath(volume): UrlPath<String>,
+    body: Bytes,
+) -> Response {
+    let request = match serde_json::from_slice::<LeaseRequest>(&body) {
+        Ok(request) => request,
+        Err(wrong) => {
+            return error(StatusCode::BAD_REQUEST, &format!("the lease is not understood: {wrong}"));
+        }
+    };
+    // It waits for a disk and for origins, and others are answered meanwhile.
+    let raised = tokio::task::spawn_blocking(move || match shared.upgrade() {
+        None => error(StatusCode::SERVICE_UNAVAILABLE, "the daemon is stopping"),
+        Some(shared) => match lease::raise(&shared, &volume, request) {
+            Ok(lease) => {
+                let mut body = serde_json::json!(lease);
+                body["schema"] = "forebay.lease/1".into();
+                body["volume"] = volume.into();
+                axum::Json(body).into_response()
+            }
+            Err(wrong) => {
+                let status = match wrong {
+                    LeaseError::Refused { .. } => StatusCode::BAD_REQUEST,
+                    LeaseError::NotConfigured | LeaseError::Stale { .. } => StatusCode::CONFLICT,
+                    LeaseError::Command(_) => StatusCode::NOT_FOUND,
+                    LeaseError::NotKept { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+                    LeaseError::NotDrained { .. } => StatusCode::SERVICE_UNAVAILABLE,
+                };
+                error(status, &wrong.to_string())
+            }
+        },
+    });
+    raised.await.unwrap_or_else(|_| error(StatusCode::INTERNAL_SERVER_ERROR, "it ended in a panic"))
 }
 
 async fn metrics_of(State(shared): State<Weak<Shared>>) -> Response {

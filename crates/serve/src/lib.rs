@@ -11,6 +11,8 @@ pub mod config;
 mod daemon;
 pub mod history;
 mod http;
+mod kept;
+pub mod lease;
 mod loading;
 mod metrics;
 mod monitor;

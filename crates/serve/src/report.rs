@@ -181,6 +181,8 @@ fn volume(shared: &Shared, state: &State, config: &VolumeConfig) -> VolumeStatus
         block_bytes,
         read_only: snapshot.map_or(config.read_only, |snapshot| snapshot.read_only),
         controlled: matches!(config.cache, CacheConfig::Controlled { may_cache: true, .. }),
+        // The data path's word, which needs no lock that waits for a disk.
+        lease: shared.appliance.lease(name).ok().flatten().map(Into::into),
         connections: snapshot.map_or(0, |snapshot| snapshot.connections as u64),
         requests_in_flight: seen.map_or(0, |seen| seen.requests_in_flight as u64),
         objectives,

@@ -6,11 +6,10 @@
 //! Source: SANCache's goals by API.
 
 use crate::config::VolumeConfig;
+use crate::kept;
 use forebay_control::{Objective, Reserved};
 use forebay_units::Nanos;
 use serde::{Deserialize, Serialize};
-use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use thiserror::Error;
@@ -245,7 +244,7 @@ impl ReservationBook {
         let Some(path) = &self.file else { return Ok(()) };
         let kept =
             Kept { schema: SCHEMA.to_owned(), next: self.next, reservations: self.reservations.clone() };
-        write(path, &kept).map_err(|error| {
+        kept::replace(path, &kept).map_err(|error| {
             let path = path.display().to_string();
             ReservationError::NotKept { path, verb: "written", reason: error.to_string() }
         })
@@ -253,29 +252,12 @@ impl ReservationBook {
 }
 
 fn read(path: &Path) -> Result<Option<Kept>, String> {
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error.to_string()),
-    };
-    let kept: Kept = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-    if kept.schema != SCHEMA {
-        return Err(format!("found layout `{}`, expected `{SCHEMA}`", kept.schema));
+    match kept::read::<Kept>(path)? {
+        Some(kept) if kept.schema != SCHEMA => {
+            Err(format!("found layout `{}`, expected `{SCHEMA}`", kept.schema))
+        }
+        kept => Ok(kept),
     }
-    Ok(Some(kept))
-}
-
-fn write(path: &Path, kept: &Kept) -> std::io::Result<()> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    let beside = PathBuf::from(name);
-    let mut file = File::create(&beside)?;
-    serde_json::to_writer_pretty(&mut file, kept)?;
-    file.write_all(b"\n")?;
-    file.sync_all()?;
-    std::fs::rename(&beside, path)?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder)?.sync_all()
 }
 
 fn checked(

@@ -1,6 +1,7 @@
 //! What the daemon tells of itself, as plain data with a versioned layout: docs/reference/json.md describes it.
 
 use crate::history::DatedDecision;
+use crate::lease::LeaseStatus;
 use crate::reservation::Reservation;
 use serde::{Deserialize, Serialize};
 
@@ -172,6 +173,9 @@ pub struct VolumeStatus {
     pub read_only: bool,
     /// Whether the controller sizes its cache.
     pub controlled: bool,
+    /// Who is let in; absent where everybody is.
+    #[serde(default)]
+    pub lease: Option<LeaseStatus>,
     /// Clients.
     pub connections: u64,
     /// Client requests in flight.

@@ -10,6 +10,8 @@ mod documents;
 mod flash;
 #[path = "serve/http.rs"]
 mod http;
+#[path = "serve/leases.rs"]
+mod leases;
 #[path = "serve/prewarm.rs"]
 mod prewarm;
 #[path = "serve/prometheus.rs"]

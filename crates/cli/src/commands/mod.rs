@@ -4,6 +4,7 @@ mod capture;
 mod demo;
 mod explain;
 mod generate;
+mod lease;
 mod model;
 mod mrc;
 mod plan;
@@ -16,6 +17,7 @@ mod sim;
 mod simulate;
 mod status;
 mod trace;
+mod watch;
 
 use crate::failure::Failure;
 
@@ -40,6 +42,8 @@ pub(crate) enum Command {
     Demo(demo::DemoArgs),
     Capture(capture::CaptureArgs),
     Serve(serve::ServeArgs),
+    Watch(watch::WatchArgs),
+    Lease(lease::LeaseArgs),
     Status(status::StatusArgs),
     Explain(explain::ExplainArgs),
     Reserve(reserve::ReserveArgs),
@@ -61,6 +65,8 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Demo(args) => demo::run(&args),
         Command::Capture(args) => capture::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Watch(args) => watch::run(&args),
+        Command::Lease(args) => lease::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Reserve(args) => reserve::run(&args),

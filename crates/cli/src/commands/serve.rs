@@ -40,8 +40,13 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         say(format_args!("`{}` is good: {}", args.file.display(), summary(&config)));
         return Ok(());
     }
-    let filter = tracing_subscriber::EnvFilter::try_new(&args.log)
-        .context(format_args!("`{}` is no filter for the log", args.log))?;
+    serve(config, &args.log)
+}
+
+/// Serves by `config` until a signal says otherwise; `log` says what is logged.
+pub(super) fn serve(config: Config, log: &str) -> Result<(), Failure> {
+    let filter = tracing_subscriber::EnvFilter::try_new(log)
+        .context(format_args!("`{log}` is no filter for the log"))?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -76,7 +81,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     }
 }
 
-fn summary(config: &Config) -> String {
+pub(super) fn summary(config: &Config) -> String {
     let count = config.volumes.len();
     let controlled = config
         .volumes

@@ -26,3 +26,4 @@ mod simulate;
 mod support;
 mod tools;
 mod trace;
+mod watch;

@@ -129,6 +129,11 @@ fn volumes(config: &Config, findings: &mut Vec<Finding>) {
     for (at, volume) in config.volumes.iter().enumerate() {
         let key = |key: &str| format!("volume[{at}].{key}");
         let name = &volume.name;
+        if config.leases.is_some() && name.contains('@') {
+            let message =
+                format!("`{name}` has an `@`, behind which clients of a leased volume name their epoch");
+            findings.push(Finding::new(key("name"), message));
+        }
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
             let message = format!(
                 "`{}` is no name: expected 1 to {NAME_BYTES_MAX} bytes without control characters",
@@ -518,6 +523,13 @@ fn written_files(config: &Config, findings: &mut Vec<Finding>) {
             let message = "reservations are made over `http.socket`, which is not set";
             findings
                 .push(Finding::new("reservations", message).hint("http.socket = \"/run/forebay-http.sock\""));
+        }
+    }
+    if let Some(path) = &config.leases {
+        written.push(("leases.path".to_owned(), path));
+        if config.http.socket.is_none() {
+            let message = "leases are raised over `http.socket`, which is not set";
+            findings.push(Finding::new("leases", message).hint("http.socket = \"/run/forebay-http.sock\""));
         }
     }
     let same = |a: &Path, b: &Path| match (std::fs::metadata(a), std::fs::metadata(b)) {

@@ -139,7 +139,8 @@ impl FileReader<'_> {
             http: self.http(root),
             history: self.history(root),
             snapshots: self.snapshots(root),
-            reservations: self.reservations(root),
+            reservations: self.kept(root, "reservations"),
+            leases: self.kept(root, "leases"),
             limits: self.limits(root),
         }
     }
@@ -674,8 +675,9 @@ impl FileReader<'_> {
         Some(snapshots)
     }
 
-    fn reservations(&self, root: &Table<'_>) -> Option<PathBuf> {
-        let table = root.table("reservations", "reservations")?;
+    /// The file of a table that has nothing but its `path`.
+    fn kept(&self, root: &Table<'_>, name: &'static str) -> Option<PathBuf> {
+        let table = root.table(name, name)?;
         if !table.has("path") {
             table.wrong("path", "missing key `path`");
         }

@@ -91,6 +91,11 @@ pub const TABLES: &[(&str, &str, &str)] = &[
         "[reservations]",
         "Promises for a while, made with `forebay reserve` while the daemon runs. Needs `http.socket`.",
     ),
+    (
+        "leases",
+        "[leases]",
+        "Who is let in to a volume, by what clients claim with the export's name: `NAME@EPOCH`, or `NAME` alone for the original route. Raised with `forebay lease`. Needs `http.socket`.",
+    ),
     ("limits", "[limits]", "Maxima of the data path."),
     ("control", "[control]", "The controller."),
     ("control.conformance", "[control.conformance]", "When a window says something."),
@@ -126,6 +131,7 @@ pub const KEYS: &[Key] = &[
     key("", "http", "table", "", "", "See below."),
     key("", "history", "table", "", "", "See below."),
     key("", "snapshots", "table", "none: caches begin empty", "", "See below."),
+    key("", "leases", "table", "none: everybody is let in", "", "See below."),
     key("", "reservations", "table", "none: they end with the daemon", "", "See below."),
     key("", "limits", "table", "", "", "See below."),
     key("", "control", "table", "", "", "See below."),
@@ -271,6 +277,8 @@ pub const KEYS: &[Key] = &[
     key("snapshots", "expire", SPAN, "`\"7d\"`", "`1m` to `3650d`", "Older ones are deleted."),
 
     key("reservations", "path", "path", "required", "a local file system", "The file in which they outlast a restart; made with the first. One that is not understood is left as it is, and none can be made."),
+
+    key("leases", "path", "path", "required", "a local file system", "The file that keeps them; made at the first start. One that is not understood keeps the daemon from starting: it would let in whom somebody was promised to be rid of."),
 
     key("limits", "workers", "threads", "`0`: one per core, at most 4", "0 to 64", "Threads that serve volumes."),
     key("limits", "connections", "connections", "`4096`", "1 to 65536", "Clients at once; more are refused."),

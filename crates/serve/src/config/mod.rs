@@ -60,6 +60,8 @@ pub struct Config {
     pub snapshots: Option<SnapshotConfig>,
     /// The file in which reservations outlast a restart; `None`: they do not.
     pub reservations: Option<PathBuf>,
+    /// The file that keeps the leases of all volumes; `None`: there are none, and everybody is let in.
+    pub leases: Option<PathBuf>,
     /// Maxima of the data path.
     pub limits: Limits,
 }
@@ -381,6 +383,7 @@ impl Config {
             history: None,
             snapshots: None,
             reservations: None,
+            leases: None,
             limits: Limits::default(),
         }
     }
@@ -409,6 +412,37 @@ impl Config {
         file::parse(file, text, folder)
     }
 
+    /// The same for the storage side: observed and fenced, without a cache and without a controller.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if it has no leases, or asks for a cache.
+    pub fn watching(mut self) -> Result<Config, ConfigError> {
+        let mut findings = Vec::new();
+        if self.leases.is_none() {
+            let finding = problem::Finding::new(
+                "leases",
+                "missing table `[leases]`: who is let in must outlast a restart",
+            );
+            findings.push(finding.hint("leases.path = \"/var/lib/forebay/leases.json\""));
+        }
+        for (at, volume) in self.volumes.iter_mut().enumerate() {
+            let caches = match volume.cache {
+                CacheConfig::Fixed(quota) => quota > Bytes::ZERO,
+                CacheConfig::Controlled { minimum, maximum, .. } => {
+                    minimum > Bytes::ZERO || maximum.is_some()
+                }
+            };
+            if caches || volume.flash > Bytes::ZERO {
+                let message = format!("volume `{}` asks for a cache, and what watches has none", volume.name);
+                findings.push(problem::Finding::new(format!("volume[{at}]"), message));
+            }
+            volume.cache = CacheConfig::Fixed(Bytes::ZERO);
+        }
+        (self.cache_memory, self.control.enabled) = (Bytes::ZERO, false);
+        problem::refused(findings)?;
+        Ok(self)
+    }
+
     /// Checks what was made in code, by the same rules.
     ///
     /// # Errors
@@ -416,15 +450,6 @@ impl Config {
     pub fn check(&self) -> Result<(), ConfigError> {
         let mut findings = Vec::new();
         check::check(self, &mut findings);
-        if findings.is_empty() {
-            return Ok(());
-        }
-        let problem = |finding: problem::Finding| Problem {
-            line: None,
-            key: finding.key,
-            message: finding.message,
-            hint: finding.hint,
-        };
-        Err(ConfigError { file: String::new(), problems: findings.into_iter().map(problem).collect() })
+        problem::refused(findings)
     }
 }

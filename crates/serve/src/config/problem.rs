@@ -52,6 +52,15 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
+/// What was found in a configuration that was made in code, or is not of one place in a file.
+pub(super) fn refused(findings: Vec<Finding>) -> Result<(), ConfigError> {
+    if findings.is_empty() {
+        return Ok(());
+    }
+    let problem = |Finding { key, message, hint }| Problem { line: None, key, message, hint };
+    Err(ConfigError { file: String::new(), problems: findings.into_iter().map(problem).collect() })
+}
+
 /// A problem whose line is not looked up yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {

@@ -29,7 +29,7 @@ pub(crate) fn ask(mut stream: impl Read + Write, method: &str, path: &str, body:
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
-fn unix(folder: &Path) -> Vec<ListenerConfig> {
+pub(crate) fn unix(folder: &Path) -> Vec<ListenerConfig> {
     vec![ListenerConfig::Unix { path: folder.join("nbd.sock") }]
 }
 

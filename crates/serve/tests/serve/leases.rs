@@ -1,0 +1,98 @@
+//! Leases of a daemon: raised over its socket only, kept over a restart, and what watches has them.
+
+use super::http::ask;
+use super::support::Client;
+use forebay_nbd::Uri;
+use forebay_origin::{NbdOrigin, NbdOriginOptions};
+use forebay_serve::Daemon;
+use forebay_serve::config::{CacheConfig, Config, OriginConfig, VolumeConfig};
+use forebay_serve::lease::LeaseHolder;
+use forebay_units::Bytes;
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+fn watching(folder: &Path) -> Config {
+    let image = folder.join("db.img");
+    if !image.exists() {
+        std::fs::write(&image, vec![0; 1 << 20]).unwrap();
+    }
+    let mut config = Config::new(vec![VolumeConfig::new("db", OriginConfig::file(image))]);
+    config.listen = super::http::unix(folder);
+    config.http.socket = Some(folder.join("http.sock"));
+    config.http.listen = Some("127.0.0.1:0".parse().unwrap());
+    config.leases = Some(folder.join("leases.json"));
+    config.watching().unwrap()
+}
+
+/// The URI of the volume as the holder of an epoch names it.
+fn at_epoch(daemon: &Daemon, epoch: u64) -> String {
+    let mut uri: Uri = daemon.uris("db").remove(0).parse().unwrap();
+    uri.export = format!("db@{epoch}");
+    uri.to_string()
+}
+
+fn raise(daemon: &Daemon, body: &str) -> (u16, serde_json::Value) {
+    let stream = UnixStream::connect(daemon.http_socket().unwrap()).unwrap();
+    let (status, body) = ask(stream, "POST", "/api/v1/volumes/db/lease", body);
+    (status, serde_json::from_str(&body).unwrap())
+}
+
+#[test]
+fn a_lease_changes_hands_and_is_kept_over_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(watching(folder.path())).unwrap();
+    let mut original = Client::connect(&daemon.uris("db")[0]);
+    let mut holder = Client::connect(&at_epoch(&daemon, 1));
+    original.write(0, vec![1; 4096]).unwrap();
+    let (status, lease) = raise(&daemon, r#"{"epoch": 1, "holder": "named"}"#);
+    assert_eq!(
+        (status, lease["epoch"].as_u64(), lease["schema"].as_str()),
+        (200, Some(1), Some("forebay.lease/1"))
+    );
+    assert!(original.write(0, vec![2; 4096]).is_err() && original.read(0, 4096).is_err());
+    assert_eq!(holder.read(0, 4096).unwrap(), vec![1; 4096]);
+    holder.write(0, vec![3; 4096]).unwrap();
+    let (status, refused) = raise(&daemon, r#"{"epoch": 1, "holder": "original"}"#);
+    assert_eq!(status, 409, "{refused}");
+    let stream = TcpStream::connect(daemon.http_address().unwrap()).unwrap();
+    let body = r#"{"epoch": 9, "holder": "original"}"#;
+    assert_eq!(ask(stream, "POST", "/api/v1/volumes/db/lease", body).0, 403);
+    assert_eq!(raise(&daemon, r#"{"epoch": 9, "holder": "original", "within_s": 31}"#).0, 400);
+    // Not in order.
+    drop(daemon);
+
+    let daemon = Daemon::start(watching(folder.path())).unwrap();
+    let lease = daemon.status().volumes[0].lease.unwrap();
+    assert_eq!((lease.epoch, lease.holder), (1, LeaseHolder::Named));
+    let uri: Uri = daemon.uris("db").remove(0).parse().unwrap();
+    let refused = NbdOrigin::connect(&uri, NbdOriginOptions::default());
+    assert!(refused.is_err(), "the original route is fenced as it was before the restart");
+    let mut holder = Client::connect(&at_epoch(&daemon, 1));
+    assert_eq!(holder.read(0, 4096).unwrap(), vec![3; 4096]);
+    assert_eq!(raise(&daemon, r#"{"epoch": 2, "holder": "original"}"#).0, 200);
+    assert!(holder.write(0, vec![4; 4096]).is_err());
+    assert_eq!(Client::connect(&daemon.uris("db")[0]).read(0, 4096).unwrap(), vec![3; 4096]);
+    daemon.shutdown();
+}
+
+#[test]
+fn what_watches_has_leases_and_no_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = watching(folder.path());
+    assert_eq!(good.volumes[0].cache, CacheConfig::Fixed(Bytes::ZERO));
+    let message = |change: &dyn Fn(&mut Config)| {
+        let mut config = good.clone();
+        change(&mut config);
+        config.watching().unwrap_err().to_string()
+    };
+    assert!(message(&|config| config.leases = None).contains("`leases`"));
+    let caches = message(&|config| config.volumes[0].cache = CacheConfig::Fixed(Bytes::mib(1)));
+    assert!(caches.contains("asks for a cache"), "{caches}");
+    let mut named = good.clone();
+    named.volumes[0].name = "d@1".to_owned();
+    assert!(named.check().unwrap_err().to_string().contains("name their epoch"));
+    let mut closed = good;
+    closed.http.socket = None;
+    assert!(closed.check().unwrap_err().to_string().contains("http.socket"));
+}
