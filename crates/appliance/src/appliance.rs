@@ -446,7 +446,7 @@ impl Appliance {
         let origin = config.origin.clone();
         thread.inbox.send(Message::AddVolume { machine: Box::new(machine), origin, flash, reply });
         let volume = answer.recv().map_err(|_| WorkerGone { worker })?;
-        let mut directory = self.directory.write().expect("nobody panics while holding the directory");
+        let mut directory = self.write();
         if directory.entries.contains_key(&name) {
             // Two callers added the same name at the same time; the first one stays.
             drop(directory);
@@ -495,7 +495,7 @@ impl Appliance {
     /// [`CommandError`].
     pub fn remove_volume(&self, name: &str, timeout: Duration) -> Result<Drained, CommandError> {
         let entry = {
-            let mut directory = self.directory.write().expect("nobody panics while holding the directory");
+            let mut directory = self.write();
             directory.entries.remove(name)
         };
         let Some(DirectoryEntry { worker, volume, .. }) = entry else {
@@ -508,7 +508,15 @@ impl Appliance {
         Ok(if complete { Drained::Completely } else { Drained::TimedOut })
     }
 
-    fn entry(&self, name: &str) -> Result<DirectoryEntry, CommandError> {
+    pub(crate) fn inbox(&self, worker: usize) -> &Inbox {
+        &self.workers[worker].inbox
+    }
+
+    pub(crate) fn write(&self) -> std::sync::RwLockWriteGuard<'_, Directory> {
+        self.directory.write().expect("nobody panics while holding the directory")
+    }
+
+    pub(crate) fn entry(&self, name: &str) -> Result<DirectoryEntry, CommandError> {
         let unknown = || CommandError::Unknown { name: name.to_owned() };
         self.read().entries.get(name).cloned().ok_or_else(unknown)
     }
@@ -527,7 +535,7 @@ impl Appliance {
         answer
     }
 
-    fn run<R: Send + 'static>(
+    pub(crate) fn run<R: Send + 'static>(
         &self,
         name: &str,
         command: impl FnOnce(&mut VolumeMachine, Nanos) -> R + Send + 'static,
@@ -635,7 +643,7 @@ impl Appliance {
     pub fn raise_lease(&self, name: &str, lease: Lease, timeout: Duration) -> Result<(), LeaseError> {
         let owned = || name.to_owned();
         let (worker, answer) = {
-            let mut directory = self.directory.write().expect("nobody panics while holding the directory");
+            let mut directory = self.write();
             let entry = directory.entries.get_mut(name);
             let entry = entry.ok_or_else(|| CommandError::Unknown { name: owned() })?;
             let now = entry.lease.ok_or_else(|| LeaseError::NotLeased { name: owned() })?;

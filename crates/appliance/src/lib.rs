@@ -11,6 +11,7 @@
 mod appliance;
 mod clock;
 mod driver;
+mod retarget;
 pub mod service;
 mod slab;
 pub mod volume;
@@ -22,7 +23,8 @@ pub use appliance::{
 pub use driver::{
     BATCH_WAIT, BoundAddress, FLASH_ALIGNMENT, FLASH_REQUESTS_MAX, FLASH_SEGMENT_BYTES, FLASH_VOLUMES_MAX,
     FlashConfig, FlashOpenError, FlashStore, HANDSHAKE_TIME_MAX, HANDSHAKES_MAX, ListenError, ListenerConfig,
-    OriginStamp, RECEIVE_BYTES,
+    OriginStamp, RECEIVE_BYTES, RetargetError,
 };
 pub use forebay_ring::{Engine, EngineChoice};
+pub use retarget::{RetargetFailure, RetargetOptions, Retargeted};
 pub use service::{Claim, FenceError, Holder, Lease, RaiseError, ServiceLimits};

@@ -12,6 +12,7 @@ mod listener;
 mod mailbox;
 #[cfg(test)]
 mod mailbox_orders;
+mod retarget;
 mod socket;
 mod worker;
 
@@ -30,6 +31,7 @@ pub use flash::{
 pub(crate) use inbox::{Inbox, Message};
 pub(crate) use listener::Listener;
 pub use listener::{BoundAddress, ListenError, ListenerConfig};
+pub use retarget::RetargetError;
 pub(crate) use worker::Worker;
 
 use forebay_units::Nanos;

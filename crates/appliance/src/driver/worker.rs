@@ -4,8 +4,9 @@
 //! send to every client what it has coming, in one system call each.
 
 use super::batching::BatchWait;
-use super::flash::VolumeFlash;
+use super::flash::{OriginStamp, VolumeFlash};
 use super::inbox::{ConnectionGuard, Content, Inbox, Message, VolumeSink};
+use super::retarget::Holding;
 use super::socket::{Received, Socket};
 use super::{EVENTS_MAX, RECEIVE_BYTES};
 use crate::clock::Clock;
@@ -87,7 +88,7 @@ struct Ending {
 pub(crate) struct Worker {
     inbox: Arc<Inbox>,
     epoll: OwnedFd,
-    service: Service,
+    pub(super) service: Service,
     clients: HashMap<SlabKey, Client>,
     origins: HashMap<SlabKey, OriginPath>,
     clock: Clock,
@@ -98,6 +99,10 @@ pub(crate) struct Worker {
     batch_volumes: Vec<SlabKey>,
     draining: Vec<Draining>,
     fencing: Vec<Fencing>,
+    /// Volumes that are about to change their origin.
+    pub(super) holding: Vec<Holding>,
+    /// Something was let go on after the volumes had their turn.
+    goes_on: bool,
     ending: Option<Ending>,
     /// Threads that write what flash is to keep.
     saving: Vec<JoinHandle<()>>,
@@ -126,6 +131,8 @@ impl Worker {
             batch_volumes: Vec::new(),
             draining: Vec::new(),
             fencing: Vec::new(),
+            holding: Vec::new(),
+            goes_on: false,
             ending: None,
             saving: Vec::new(),
             batch_wait: BatchWait::new(batch_wait),
@@ -238,6 +245,7 @@ impl Worker {
                 self.stall_check_at = now.saturating_add(STALL_CHECK);
                 self.service.close_stalled(now);
             }
+            self.goes_on = !self.holding.is_empty() && self.check_held(now);
             if !self.fencing.is_empty() {
                 self.check_fenced(now);
             }
@@ -275,11 +283,12 @@ impl Worker {
             let at = self.clock.now().saturating_add(span.into());
             wake_at = Some(wake_at.map_or(at, |wake_at| wake_at.min(at)));
         }
-        if !self.resumable.is_empty() || self.inbox.has_content() {
+        if !self.resumable.is_empty() || self.goes_on || self.inbox.has_content() {
             wake_at = Some(Nanos::ZERO);
         }
         let deadlines = self.draining.iter().map(|draining| draining.deadline);
-        for deadline in deadlines.chain(self.fencing.iter().map(|fencing| fencing.deadline)) {
+        let deadlines = deadlines.chain(self.fencing.iter().map(|fencing| fencing.deadline));
+        for deadline in deadlines.chain(self.holding.iter().map(Holding::deadline)) {
             wake_at = Some(wake_at.map_or(deadline, |at| at.min(deadline)));
         }
         if self.service.held_bytes() > 0 {
@@ -373,6 +382,28 @@ impl Worker {
         }
     }
 
+    /// The origin of a volume that is there.
+    pub(super) fn origin_of(&self, volume: SlabKey) -> Arc<dyn Origin> {
+        self.origins.get(&volume).expect("a volume's origin lives as long as it").origin.clone()
+    }
+
+    /// Another origin takes the place of a volume's, at which nothing is; the old one.
+    pub(super) fn replace_origin(&mut self, volume: SlabKey, origin: Arc<dyn Origin>) -> Arc<dyn Origin> {
+        let path = self.origins.get_mut(&volume).expect("a volume's origin lives as long as it");
+        if let Some(reactor) = path.reactor.take() {
+            let _ = epoll::delete(&self.epoll, reactor.fd());
+        }
+        let old = std::mem::replace(&mut path.origin, origin.clone());
+        if let Some(flash) = &mut path.flash {
+            // The stamp that proves at the next start that nobody changed the origin is the old one's.
+            flash.stamp = OriginStamp::unknown();
+            flash.origin = origin.clone();
+        }
+        let reactor = self.drive(volume, &*origin);
+        self.origins.get_mut(&volume).expect("as above").reactor = reactor;
+        old
+    }
+
     fn forget_origin(&mut self, volume: SlabKey) -> Option<VolumeFlash> {
         let OriginPath { reactor, flash, .. } = self.origins.remove(&volume)?;
         if let Some(reactor) = reactor {
@@ -459,6 +490,12 @@ impl Worker {
                 self.service.fence(volume, lease);
                 self.fencing.push(Fencing { volume, deadline: now.saturating_add(timeout.into()), reply });
             }
+            Message::Hold { volume, timeout, reply } => {
+                self.hold(volume, now, now.saturating_add(timeout.into()), reply);
+            }
+            Message::Resume { volume, origin, reply } => {
+                let _ = reply.send(self.resume_held(volume, now, origin));
+            }
             Message::RemoveVolume { volume, timeout, reply } => {
                 self.drain(volume, now.saturating_add(timeout.into()), false, Some(reply));
             }
@@ -489,7 +526,7 @@ impl Worker {
     fn check_fenced(&mut self, now: Nanos) {
         for fencing in std::mem::take(&mut self.fencing) {
             let in_flight = self.service.fenced_in_flight(fencing.volume);
-            let answer = match self.service.volume(fencing.volume) {
+            let answer = match self.service.peek(fencing.volume) {
                 None => Err(FenceError::Gone),
                 Some(_) if in_flight > 0 && now < fencing.deadline => {
                     self.fencing.push(fencing);

@@ -145,6 +145,11 @@ impl Service {
         self.volumes.get_mut(volume).map(|entry| &mut entry.machine)
     }
 
+    /// The machine, to look at.
+    pub fn peek(&self, volume: SlabKey) -> Option<&VolumeMachine> {
+        self.volumes.get(volume).map(|entry| &entry.machine)
+    }
+
     /// Every volume.
     pub fn volume_keys(&self) -> Vec<SlabKey> {
         self.volumes.iter().map(|(key, _)| key).collect()

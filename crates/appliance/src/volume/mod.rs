@@ -20,12 +20,16 @@
 //! 9. An origin's error is answered to every request that depended on it, and leaves nothing in the cache.
 //! 10. Bytes are said to read as zeroes only if no reader from then on can see what they held before: nothing is said of blocks of
 //!     changes in flight, or of blocks in doubt.
+//! 11. A volume changes its origin only while nothing is at the old one, nothing is in doubt, and the old one flushed what was acknowledged.
+//!     What is cached stays: both are ways to the same data, which is for the caller to vouch for.
 //!
 //! Two readers of a block that is not cached, while a change of it is in flight, may see old and new content, but never new and
 //! then old: that is why marked fills are not joined. A cached block is served old until the change completed, to everybody:
 //! that is invariant 7. (An old marked fill outlives the change that marked it; its block is filled anew and cached; a second
 //! change of the block is applied but not complete when the old fill looks: its reader would see what later ones do not.)
 
+#[cfg(test)]
+mod holding_tests;
 mod listing;
 mod machine;
 mod observation;
@@ -40,7 +44,9 @@ mod tests;
 mod writes;
 
 pub use listing::{LISTING_STEP_SLOTS, ListedBlock, ListingPiece};
-pub use machine::{QUOTA_STEP_SLOTS, VolumeMachine, VolumeSettings, VolumeSettingsError};
+pub use machine::{
+    HoldError, HoldState, QUOTA_STEP_SLOTS, UnfitError, VolumeMachine, VolumeSettings, VolumeSettingsError,
+};
 pub use observation::{Counters, FlashObservation, Latencies, VolumeObservation, VolumePulse};
 pub(crate) use prewarm::Prewarm;
 pub use prewarm::{PrewarmEnd, PrewarmPlan, PrewarmProgress};

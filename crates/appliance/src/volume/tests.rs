@@ -7,11 +7,11 @@ use forebay_nbd::wire::{AllocationFlags, Extent, Extents};
 use forebay_origin::{OriginCompletion, OriginError, OriginOperation, OriginRequest, OriginTraits};
 use forebay_units::{BlockSize, ByteRange, Bytes, Nanos, Ratio};
 
-const BLOCK: u64 = 4096;
+pub(super) const BLOCK: u64 = 4096;
 /// Ten blocks and 100 bytes.
-const SIZE: u64 = 10 * BLOCK + 100;
+pub(super) const SIZE: u64 = 10 * BLOCK + 100;
 
-fn machine(quota_blocks: u64) -> VolumeMachine {
+pub(super) fn machine(quota_blocks: u64) -> VolumeMachine {
     let settings = VolumeSettings {
         origin: OriginTraits {
             size_bytes: SIZE,
@@ -34,27 +34,27 @@ fn machine(quota_blocks: u64) -> VolumeMachine {
     VolumeMachine::new(settings, Nanos::ZERO).unwrap()
 }
 
-fn read(machine: &mut VolumeMachine, tag: u64, offset: u64, length: u64) -> Option<Vec<u8>> {
+pub(super) fn read(machine: &mut VolumeMachine, tag: u64, offset: u64, length: u64) -> Option<Vec<u8>> {
     let mut output = Vec::new();
     let range = ByteRange::new(offset, length);
     let outcome = machine.read(Nanos::ZERO, RequestTag(tag), range, &mut output);
     (outcome == ReadOutcome::Served).then_some(output)
 }
 
-fn submissions(machine: &mut VolumeMachine) -> Vec<OriginRequest> {
+pub(super) fn submissions(machine: &mut VolumeMachine) -> Vec<OriginRequest> {
     let mut requests = Vec::new();
     machine.take_submissions(Nanos::ZERO, &mut requests);
     requests
 }
 
-fn replies(machine: &mut VolumeMachine) -> Vec<(u64, Result<Vec<u8>, Errno>)> {
+pub(super) fn replies(machine: &mut VolumeMachine) -> Vec<(u64, Result<Vec<u8>, Errno>)> {
     let mut replies = Vec::new();
     machine.take_replies(&mut replies);
     replies.into_iter().map(|reply| (reply.tag.0, reply.result)).collect()
 }
 
 /// Completes a request; reads are answered with bytes of `fill`.
-fn complete(machine: &mut VolumeMachine, request: &OriginRequest, fill: u8) {
+pub(super) fn complete(machine: &mut VolumeMachine, request: &OriginRequest, fill: u8) {
     let data = match &request.operation {
         OriginOperation::Read { range } => vec![fill; range.length as usize],
         _ => Vec::new(),
@@ -62,16 +62,16 @@ fn complete(machine: &mut VolumeMachine, request: &OriginRequest, fill: u8) {
     machine.complete(Nanos::ZERO, OriginCompletion { id: request.id, result: Ok(data) });
 }
 
-fn fail(machine: &mut VolumeMachine, request: &OriginRequest, error: OriginError) {
+pub(super) fn fail(machine: &mut VolumeMachine, request: &OriginRequest, error: OriginError) {
     machine.complete(Nanos::ZERO, OriginCompletion { id: request.id, result: Err(error) });
 }
 
-fn write(machine: &mut VolumeMachine, tag: u64, offset: u64, length: usize, fill: u8) {
+pub(super) fn write(machine: &mut VolumeMachine, tag: u64, offset: u64, length: usize, fill: u8) {
     let operation = ClientOperation::Write { offset, data: vec![fill; length], fua: false };
     machine.request(Nanos::ZERO, RequestTag(tag), operation);
 }
 
-fn ranges(requests: &[OriginRequest]) -> Vec<(u64, u64)> {
+pub(super) fn ranges(requests: &[OriginRequest]) -> Vec<(u64, u64)> {
     requests
         .iter()
         .map(|request| request.operation.range())

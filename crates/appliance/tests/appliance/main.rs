@@ -3,6 +3,7 @@
 
 mod client;
 mod leases;
+mod retargeting;
 
 use client::Client;
 use forebay_appliance::volume::PrewarmPlan;

@@ -119,7 +119,7 @@ impl VolumeMachine {
     }
 
     /// What is cached of `blocks` leaves every tier.
-    fn invalidate(&mut self, blocks: BlockRange) {
+    pub(super) fn invalidate(&mut self, blocks: BlockRange) {
         self.cache.invalidate(blocks);
         if let Some(flash) = &mut self.flash {
             flash.invalidate(blocks);

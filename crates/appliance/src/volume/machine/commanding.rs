@@ -162,7 +162,7 @@ impl VolumeMachine {
     pub fn wake_at(&self) -> Option<Nanos> {
         let limits = self.settings.limits;
         // Where the origin has no room, its next answer is waited for, not the time: that would be a busy loop.
-        let has_room = self.queue.len() + self.at_origin < limits.origin_requests_max;
+        let has_room = self.hold.is_none() && self.queue.len() + self.at_origin < limits.origin_requests_max;
         if has_room { self.loads.wake_at(limits.prewarm_outstanding_max) } else { None }
     }
 

@@ -1,14 +1,18 @@
 //! The machine of one volume: what happens to every request, without I/O, clock or threads.
 //!
-//! This file holds its state and both its edges, to clients and to the origin; `reading`, `changing`, `describing`, `flashing` and `commanding` hold
+//! This file holds its state and both its edges, to clients and to the origin; `reading`, `changing`, `describing`, `flashing`, `holding` and `commanding` hold
 //! what happens in between.
 
 mod changing;
 mod commanding;
 mod describing;
 mod flashing;
+mod holding;
 mod reading;
 
+pub use holding::{HoldError, HoldState, UnfitError};
+
+use self::holding::Hold;
 use super::listing::Listing;
 use super::observation::Observer;
 use super::prewarm::Loads;
@@ -90,6 +94,8 @@ enum Kind {
     },
     /// The flush before a volume with flash is stopped.
     LastFlush,
+    /// The flush before the volume changes its origin.
+    HoldFlush,
     /// A segment on its way to flash.
     Demotion {
         sequence: u64,
@@ -110,7 +116,9 @@ impl Kind {
         match self {
             Kind::Fill(fill) => fill.is_flash(),
             Kind::Demotion { .. } => true,
-            Kind::Part(_) | Kind::Flush { .. } | Kind::Status { .. } | Kind::LastFlush => false,
+            Kind::Part(_) | Kind::Flush { .. } | Kind::Status { .. } | Kind::LastFlush | Kind::HoldFlush => {
+                false
+            }
         }
     }
 }
@@ -140,6 +148,10 @@ pub struct VolumeMachine {
     /// A flush failed: the origin may have lost what was acknowledged, and flash is not kept.
     flush_failed: bool,
     last_flush: LastFlush,
+    /// A pause in which nothing goes to the origin, or the way to it.
+    hold: Option<Hold>,
+    /// A flush of ours failed, and no client has been told yet.
+    owed_flush_error: Option<Errno>,
     /// Flushes and questions about block status in flight.
     flushes: usize,
     statuses: usize,
@@ -198,6 +210,8 @@ impl VolumeMachine {
             at_flash: 0,
             flush_failed: false,
             last_flush: LastFlush::NotAsked,
+            hold: None,
+            owed_flush_error: None,
             flushes: 0,
             statuses: 0,
             doubt: RangeSet::default(),
@@ -243,6 +257,7 @@ impl VolumeMachine {
     /// Refuses new requests and ends the warm-up; what is in flight completes.
     pub fn drain(&mut self) {
         self.draining = true;
+        self.release();
         self.cancel_prewarm();
     }
 
@@ -337,6 +352,9 @@ impl VolumeMachine {
     /// in: until then adjacent misses merge.
     pub fn take_submissions(&mut self, now: Nanos, requests: &mut Vec<OriginRequest>) {
         self.observer.outstanding(now, self.requests_in_flight());
+        if self.hold.is_some() {
+            return self.submit_held(now, requests);
+        }
         self.pump_loads(now);
         if self.draining {
             self.stop_flash();
@@ -362,7 +380,7 @@ impl VolumeMachine {
                 Kind::Status { range, one_extent, .. } => {
                     OriginOperation::BlockStatus { range: *range, one_extent: *one_extent }
                 }
-                Kind::Demotion { .. } => unreachable!("the origin gets no segments"),
+                Kind::Demotion { .. } | Kind::HoldFlush => unreachable!("they are not queued here"),
             };
             self.at_origin += 1;
             requests.push(OriginRequest { id: OriginRequestId(key.0), operation });
@@ -376,7 +394,11 @@ impl VolumeMachine {
         let submitted = self.in_flight.get(key).is_some_and(|entry| match &entry.kind {
             Kind::Fill(fill) => fill.submitted,
             Kind::Part(part) => part.operation.is_none(),
-            Kind::Flush { .. } | Kind::Status { .. } | Kind::LastFlush | Kind::Demotion { .. } => true,
+            Kind::Flush { .. }
+            | Kind::Status { .. }
+            | Kind::LastFlush
+            | Kind::HoldFlush
+            | Kind::Demotion { .. } => true,
         });
         if !submitted {
             tracing::error!(
@@ -400,11 +422,13 @@ impl VolumeMachine {
                 self.flushes -= 1;
                 self.flush_failed |= completion.result.is_err();
                 let result = completion.result.map(|_| Vec::new()).map_err(|error| Errno(error.errno()));
+                let result = self.owed_flush_error.take().map_or(result, Err);
                 self.reply(Reply { tag, result });
             }
             Kind::Status { tag, range, one_extent } => {
                 self.status_ended(tag, range, one_extent, completion.result);
             }
+            Kind::HoldFlush => self.hold_flushed(completion.result),
             Kind::LastFlush => {
                 self.flush_failed |= completion.result.is_err();
                 self.last_flush = LastFlush::Ended;

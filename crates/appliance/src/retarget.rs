@@ -1,0 +1,198 @@
+//! A volume changes its origin while it serves: another way to the same data takes the place of the one that it has.
+//!
+//! Clients see a pause and no error: what is at the old origin completes and is flushed, then the new one gets what came meanwhile. If that is
+//! not to be had in time, or the new origin does not fit, the volume goes on with the old one. That both are the same data is for
+//! who asks to know; a mistake is caught where it shows: by size, and by blocks here and there that are read on both.
+
+use crate::appliance::{Appliance, CommandError, WorkerGone};
+use crate::driver::{Message, RetargetError};
+use forebay_origin::{
+    CompletionSink, Origin, OriginCompletion, OriginOperation, OriginRequest, OriginRequestId,
+};
+use forebay_units::{ByteRange, mix64};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel, sync_channel};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// Blocks that are compared (ours: enough to tell two volumes apart that hold something, few enough for a disk).
+const COMPARED_BLOCKS: u64 = 16;
+
+/// How an origin is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetargetOptions {
+    /// How long it may take at most, the time for which clients may wait included. Default 5 s.
+    pub timeout: Duration,
+    /// Forgets what is cached, for who does not want to rely on both being the same data. Default: what is cached stays.
+    pub drops_cache: bool,
+}
+
+impl Default for RetargetOptions {
+    fn default() -> RetargetOptions {
+        RetargetOptions { timeout: Duration::from_secs(5), drops_cache: false }
+    }
+}
+
+/// A volume is served by another origin.
+pub struct Retargeted {
+    /// How long requests that needed the origin waited at most: from the first that was held back to the last.
+    pub pause: Duration,
+    /// How much of it the old origin took to complete what was at it, and to flush.
+    pub drain: Duration,
+    /// The origin that was left; nothing is at it.
+    pub old: Arc<dyn Origin>,
+}
+
+/// Why a volume keeps its origin.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum RetargetFailure {
+    /// The command did not reach the volume.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    /// The volume, or the other origin, does not allow it.
+    #[error("volume `{name}`: {source}")]
+    Refused {
+        /// The volume.
+        name: String,
+        /// Why.
+        source: RetargetError,
+    },
+}
+
+impl Appliance {
+    /// Has `origin` take the place of the origin of the volume `name`, which serves on. Both must be ways to the same data.
+    ///
+    /// # Errors
+    /// [`RetargetFailure`]; the volume is served by its old origin then, as before.
+    pub fn retarget(
+        &self,
+        name: &str,
+        origin: Arc<dyn Origin>,
+        options: RetargetOptions,
+    ) -> Result<Retargeted, RetargetFailure> {
+        let refused = |source| RetargetFailure::Refused { name: name.to_owned(), source };
+        let began = Instant::now();
+        let left = || options.timeout.saturating_sub(began.elapsed());
+        let entry = self.entry(name)?;
+        let gone = || CommandError::Worker(WorkerGone { worker: entry.worker });
+        let traits = origin.traits();
+        self.run(name, move |machine, _| machine.check_fits(&traits))?
+            .map_err(|unfit| refused(unfit.into()))?;
+        let size = traits.size_bytes;
+        let block_bytes = self.run(name, |machine, _| machine.block_size().bytes())?;
+        let mut suspects = sampled(size, block_bytes);
+        // Clients write meanwhile: what differs now may do so for that alone, and is looked at again when they wait.
+        differing(&*entry.origin, &*origin, &mut suspects, left()).map_err(refused)?;
+        let (reply, answer) = sync_channel(1);
+        let hold = Message::Hold { volume: entry.volume, timeout: left(), reply };
+        self.inbox(entry.worker).send(hold);
+        let drain = answer.recv().map_err(|_| gone())?.map_err(refused)?;
+        let compared = differing(&*entry.origin, &*origin, &mut suspects, left());
+        let compared = compared.and_then(|()| match suspects.first() {
+            Some(range) => Err(RetargetError::OtherData { at: range.offset }),
+            None => Ok(()),
+        });
+        let new = compared.is_ok().then(|| (origin.clone(), options.drops_cache));
+        // Under the lock, so that the directory has the origin of who was last.
+        let mut directory = self.write();
+        let (reply, answer) = sync_channel(1);
+        self.inbox(entry.worker).send(Message::Resume { volume: entry.volume, origin: new, reply });
+        let resumed = answer.recv().map_err(|_| gone())?;
+        compared.map_err(refused)?;
+        let (old, pause) = resumed.map_err(refused)?;
+        if let Some(entry) = directory.entries.get_mut(name) {
+            entry.origin = origin;
+        }
+        Ok(Retargeted { pause: pause.into(), drain: drain.into(), old })
+    }
+}
+
+/// Blocks all over a volume: the first, the last, and some between that any two calls agree on.
+fn sampled(size_bytes: u64, block_bytes: u64) -> Vec<ByteRange> {
+    let blocks = size_bytes.div_ceil(block_bytes);
+    let mut sampled: Vec<u64> = (2..COMPARED_BLOCKS)
+        .map(|index| mix64(index) % blocks.max(1))
+        .chain([0, blocks.saturating_sub(1)])
+        .collect();
+    sampled.sort_unstable();
+    sampled.dedup();
+    let range = |block: u64| {
+        let offset = block * block_bytes;
+        ByteRange::new(offset, block_bytes.min(size_bytes - offset))
+    };
+    sampled.into_iter().filter(|block| *block < blocks).map(range).collect()
+}
+
+struct Answers(Sender<OriginCompletion>);
+
+impl CompletionSink for Answers {
+    fn complete(&self, completion: OriginCompletion) {
+        let _ = self.0.send(completion);
+    }
+}
+
+/// Leaves of `ranges` those that read otherwise on one origin than on the other.
+fn differing(
+    old: &dyn Origin,
+    new: &dyn Origin,
+    ranges: &mut Vec<ByteRange>,
+    within: Duration,
+) -> Result<(), RetargetError> {
+    if ranges.is_empty() {
+        return Ok(());
+    }
+    let deadline = Instant::now() + within;
+    let (sender, answers) = channel();
+    let sink: Arc<dyn CompletionSink> = Arc::new(Answers(sender));
+    for (index, range) in (0..).zip(ranges.iter()) {
+        for (side, origin) in [old, new].into_iter().enumerate() {
+            let id = OriginRequestId(2 * index + side as u64);
+            origin.submit(OriginRequest { id, operation: OriginOperation::Read { range: *range } }, &sink);
+        }
+    }
+    let mut read: Vec<Option<Vec<u8>>> = vec![None; 2 * ranges.len()];
+    for _ in 0..read.len() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let late = || RetargetError::NotCompared { reason: "they did not answer in time".to_owned() };
+        let answer = answers.recv_timeout(left).map_err(|_| late())?;
+        let data = answer.result.map_err(|error| RetargetError::NotCompared { reason: error.to_string() })?;
+        read[answer.id.0 as usize] = Some(data);
+    }
+    let mut pairs = read.chunks(2).map(|pair| pair[0] == pair[1]);
+    ranges.retain(|_| !pairs.next().expect("a pair per range"));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_origin::{MemoryImage, MemoryOrigin};
+    use forebay_units::Bytes;
+
+    #[test]
+    fn samples_lie_inside_and_reach_both_ends() {
+        for (size, block) in [(1, 4096), (4096, 4096), (4097, 4096), (10 << 20, 4096), (u64::MAX / 2, 4096)] {
+            let ranges = sampled(size, block);
+            assert_eq!((ranges[0].offset, ranges.last().unwrap().end()), (0, size));
+            assert!(ranges.len() as u64 <= COMPARED_BLOCKS && ranges.iter().all(|range| range.length > 0));
+        }
+        assert_eq!(sampled(10 << 20, 4096).len() as u64, COMPARED_BLOCKS);
+        assert_eq!(sampled(0, 4096), []);
+    }
+
+    #[test]
+    fn what_differs_is_found() {
+        let image = |byte| {
+            let image = Arc::new(MemoryImage::new(Bytes::kib(64)));
+            image.write_at(8192, &[byte]);
+            MemoryOrigin::new(image)
+        };
+        let mut ranges = sampled(64 << 10, 4096);
+        differing(&image(1), &image(1), &mut ranges, Duration::from_secs(5)).unwrap();
+        assert_eq!(ranges, []);
+        let mut ranges = vec![ByteRange::new(0, 4096), ByteRange::new(8192, 4096)];
+        differing(&image(1), &image(2), &mut ranges, Duration::from_secs(5)).unwrap();
+        assert_eq!(ranges, [ByteRange::new(8192, 4096)]);
+    }
+}

@@ -1,0 +1,126 @@
+//! The pause in which a volume changes its origin, by hand.
+
+use super::tests::{BLOCK, SIZE, complete, fail, machine, ranges, read, replies, submissions, write};
+use super::*;
+use forebay_origin::{OriginError, OriginOperation, OriginTraits};
+use forebay_units::{ByteRange, Bytes, Nanos};
+
+fn is_flush(request: &forebay_origin::OriginRequest) -> bool {
+    request.operation == OriginOperation::Flush
+}
+
+#[test]
+fn what_is_at_the_origin_ends_then_it_is_flushed_then_the_other_gets_what_waited() {
+    let mut machine = machine(10);
+    read(&mut machine, 1, 0, BLOCK);
+    let cached = submissions(&mut machine);
+    complete(&mut machine, &cached[0], 7);
+    replies(&mut machine);
+    write(&mut machine, 2, 2 * BLOCK, 512, 8);
+    read(&mut machine, 3, 4 * BLOCK, 512);
+    let requests = submissions(&mut machine);
+    assert_eq!(requests.len(), 2);
+    machine.hold().unwrap();
+    assert_eq!(machine.hold(), Err(HoldError::Already));
+    // What comes now waits; hits do not.
+    write(&mut machine, 4, 6 * BLOCK, 512, 9);
+    read(&mut machine, 5, 8 * BLOCK, 512);
+    assert_eq!(read(&mut machine, 6, 0, BLOCK), Some(vec![7; 4096]));
+    assert_eq!((submissions(&mut machine), machine.hold_state()), (vec![], Some(HoldState::Waiting(2))));
+    complete(&mut machine, &requests[0], 0);
+    assert_eq!(submissions(&mut machine), []);
+    complete(&mut machine, &requests[1], 5);
+    let flush = submissions(&mut machine);
+    assert!(flush.len() == 1 && is_flush(&flush[0]));
+    assert_eq!((submissions(&mut machine), machine.hold_state()), (vec![], Some(HoldState::Waiting(1))));
+    complete(&mut machine, &flush[0], 0);
+    assert_eq!((submissions(&mut machine), machine.hold_state()), (vec![], Some(HoldState::Held)));
+    let traits = machine.settings_origin();
+    machine.change_origin(&traits, false);
+    assert_eq!(machine.hold_state(), None);
+    assert_eq!(ranges(&submissions(&mut machine)), [(6 * BLOCK, 512), (8 * BLOCK, BLOCK)]);
+    assert_eq!(read(&mut machine, 7, 0, BLOCK), Some(vec![7; 4096]), "what is cached stays");
+    assert_eq!(replies(&mut machine), [(2, Ok(vec![])), (3, Ok(vec![5; 512]))]);
+}
+
+#[test]
+fn what_is_cached_is_dropped_where_that_is_asked_for() {
+    let mut machine = machine(10);
+    read(&mut machine, 1, 0, BLOCK);
+    let cached = submissions(&mut machine);
+    complete(&mut machine, &cached[0], 7);
+    machine.hold().unwrap();
+    let flush = submissions(&mut machine);
+    complete(&mut machine, &flush[0], 0);
+    let traits = machine.settings_origin();
+    machine.change_origin(&traits, true);
+    assert_eq!(read(&mut machine, 2, 0, BLOCK), None);
+}
+
+#[test]
+fn doubt_keeps_a_volume_where_it_is() {
+    let mut machine = machine(10);
+    write(&mut machine, 1, 2 * BLOCK, 512, 8);
+    let requests = submissions(&mut machine);
+    machine.hold().unwrap();
+    fail(&mut machine, &requests[0], OriginError::OutcomeUnknown { context: String::new() });
+    assert_eq!(submissions(&mut machine), []);
+    let first = ByteRange::new(2 * BLOCK, BLOCK);
+    let in_doubt = HoldError::InDoubt { first };
+    assert_eq!(machine.hold_state(), Some(HoldState::Failed(in_doubt.clone())));
+    machine.release();
+    assert_eq!(machine.hold(), Err(in_doubt));
+    read(&mut machine, 2, 0, 512);
+    assert_eq!(submissions(&mut machine).len(), 1, "it goes on as before");
+    machine.settle();
+    assert_eq!(machine.hold(), Ok(()));
+}
+
+#[test]
+fn a_flush_that_fails_is_told_to_the_next_client_that_flushes() {
+    let mut machine = machine(10);
+    machine.hold().unwrap();
+    let flush = submissions(&mut machine);
+    fail(&mut machine, &flush[0], OriginError::Failed { errno: 28, context: "full".to_owned() });
+    assert!(matches!(machine.hold_state(), Some(HoldState::Failed(HoldError::NotFlushed { .. }))));
+    machine.release();
+    for (tag, result) in [(1, Err(Errno(28))), (2, Ok(vec![]))] {
+        machine.request(Nanos::ZERO, RequestTag(tag), ClientOperation::Flush);
+        let flush = submissions(&mut machine);
+        complete(&mut machine, &flush[0], 0);
+        assert_eq!(replies(&mut machine), [(tag, result)]);
+    }
+}
+
+#[test]
+fn a_volume_that_is_removed_is_not_held() {
+    let mut machine = machine(10);
+    read(&mut machine, 1, 0, 512);
+    machine.hold().unwrap();
+    assert_eq!(submissions(&mut machine).len(), 1, "the flush: the read still waits");
+    machine.drain();
+    assert_eq!((machine.hold_state(), machine.hold()), (None, Err(HoldError::Removed)));
+    assert_eq!(ranges(&submissions(&mut machine)), [(0, BLOCK)]);
+}
+
+#[test]
+fn what_clients_were_told_of_a_volume_stays_true() {
+    let machine = machine(10);
+    let old = machine.settings_origin();
+    let unfit = |change: &dyn Fn(&mut OriginTraits)| {
+        let mut traits = old;
+        change(&mut traits);
+        machine.check_fits(&traits).err()
+    };
+    assert_eq!(unfit(&|_| ()), None);
+    assert_eq!(
+        unfit(&|new| (new.block_size_min, new.request_bytes_max, new.can_trim) = (1, 1 << 20, false)),
+        None
+    );
+    let (found, expected) = (Bytes(SIZE + 1), Bytes(SIZE));
+    assert_eq!(unfit(&|new| new.size_bytes += 1), Some(UnfitError::Size { found, expected }));
+    assert_eq!(unfit(&|new| new.read_only = true), Some(UnfitError::ReadOnly));
+    assert!(matches!(unfit(&|new| new.block_size_min = 4096), Some(UnfitError::SmallestUnit { .. })));
+    assert!(matches!(unfit(&|new| new.request_bytes_max = 8192), Some(UnfitError::LongestRequest { .. })));
+    assert_eq!(unfit(&|new| new.can_fast_zero = false), Some(UnfitError::FastZeroes));
+}

@@ -1,0 +1,225 @@
+//! The pause in which a volume changes its origin: what is at the origin completes, what was acknowledged is flushed, nothing new goes out.
+//!
+//! Another origin is another way to the *same data*: who asks for the change vouches for that, so what is cached stays true. The machine sees to the
+//! rest: no request is at the old origin when the new one gets its first, and none is lost or sent twice. Clients' requests wait in the
+//! machine meanwhile, in the tables and below the maxima that they wait in anyway; hits are served.
+
+use super::super::request::Errno;
+use super::{InFlight, Kind, VolumeMachine};
+use forebay_origin::{OriginError, OriginOperation, OriginRequest, OriginRequestId, OriginTraits};
+use forebay_units::{BlockRange, ByteRange, Bytes, Nanos};
+use thiserror::Error;
+
+/// Where a volume is on the way to its pause.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// What is at the origin completes.
+    Draining,
+    /// So does the flush.
+    Flushing,
+    /// Nothing is at the origin.
+    Held,
+    /// It is not to be had; waits for [`VolumeMachine::release`].
+    Failed(HoldError),
+}
+
+/// How far a pause is, for who asked for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HoldState {
+    /// Requests are still at the origin: so many.
+    Waiting(usize),
+    /// Nothing is at the origin, and what was acknowledged is on stable storage there.
+    Held,
+    /// It is not to be had.
+    Failed(HoldError),
+}
+
+/// Why a volume cannot be held.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum HoldError {
+    /// It is held already.
+    #[error("it is on its way to another origin already")]
+    Already,
+    /// It is being removed.
+    #[error("it is being removed")]
+    Removed,
+    /// The old origin may apply lost writes later, when the new one has served others.
+    #[error(
+        "writes of unknown outcome may yet be applied by the old origin, the first at {}+{}: settle them first",
+        .first.offset, .first.length
+    )]
+    InDoubt {
+        /// The first range of them.
+        first: ByteRange,
+    },
+    /// The old origin did not flush: what clients were told is written might be seen by one origin only.
+    #[error("the old origin did not flush: {reason}")]
+    NotFlushed {
+        /// What it said.
+        reason: String,
+    },
+}
+
+/// Why an origin cannot take the place of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum UnfitError {
+    /// The sizes differ.
+    #[error("it has {found}, the old one {expected}: it is other data")]
+    Size {
+        /// Of the new one.
+        found: Bytes,
+        /// Of the old one.
+        expected: Bytes,
+    },
+    /// Clients were told that they may write.
+    #[error("it is read-only, and the volume is not")]
+    ReadOnly,
+    /// Clients were told that they may use smaller units.
+    #[error("its smallest unit is {found}, and clients were told {expected}")]
+    SmallestUnit {
+        /// Of the new one.
+        found: Bytes,
+        /// Of the old one.
+        expected: Bytes,
+    },
+    /// Requests that wait may be longer.
+    #[error("its longest request is {found}, expected at least {expected}")]
+    LongestRequest {
+        /// Of the new one.
+        found: Bytes,
+        /// What the volume uses.
+        expected: Bytes,
+    },
+    /// Clients were told that they may ask for zeroes that are fast.
+    #[error("it cannot make zeroes fast, and clients were told that the volume can")]
+    FastZeroes,
+}
+
+impl VolumeMachine {
+    /// Asks for a pause: [`VolumeMachine::hold_state`] tells when there is nothing at the origin. It lasts until
+    /// [`VolumeMachine::change_origin`] or [`VolumeMachine::release`].
+    ///
+    /// # Errors
+    /// [`HoldError`] if it is not to be had; nothing has changed then.
+    pub fn hold(&mut self) -> Result<(), HoldError> {
+        if self.hold.is_some() {
+            return Err(HoldError::Already);
+        }
+        if self.draining {
+            return Err(HoldError::Removed);
+        }
+        self.check_settled()?;
+        self.hold = Some(Hold::Draining);
+        Ok(())
+    }
+
+    fn check_settled(&self) -> Result<(), HoldError> {
+        self.first_in_doubt().map_or(Ok(()), |first| Err(HoldError::InDoubt { first }))
+    }
+
+    /// How far the pause is; `None`: there is none, and none was asked for, or the volume is being removed.
+    pub fn hold_state(&self) -> Option<HoldState> {
+        Some(match self.hold.as_ref()? {
+            Hold::Draining | Hold::Flushing => HoldState::Waiting(self.at_origin),
+            Hold::Held => HoldState::Held,
+            Hold::Failed(error) => HoldState::Failed(error.clone()),
+        })
+    }
+
+    /// Ends the pause, or the way to it: requests go to the origin as before.
+    pub fn release(&mut self) {
+        self.hold = None;
+    }
+
+    /// The traits by which the volume is served.
+    #[cfg(test)]
+    pub(crate) fn settings_origin(&self) -> OriginTraits {
+        self.settings.origin
+    }
+
+    /// Whether an origin with these traits can take the place of the volume's without breaking what clients were told.
+    ///
+    /// # Errors
+    /// [`UnfitError`].
+    pub fn check_fits(&self, origin: &OriginTraits) -> Result<(), UnfitError> {
+        let old = &self.settings.origin;
+        if origin.size_bytes != old.size_bytes {
+            let (found, expected) = (Bytes(origin.size_bytes), Bytes(old.size_bytes));
+            return Err(UnfitError::Size { found, expected });
+        }
+        if origin.read_only && !self.is_read_only() {
+            return Err(UnfitError::ReadOnly);
+        }
+        if origin.block_size_min > old.block_size_min {
+            let (found, expected) = (origin.block_size_min, old.block_size_min);
+            return Err(UnfitError::SmallestUnit {
+                found: Bytes(found.into()),
+                expected: Bytes(expected.into()),
+            });
+        }
+        if u64::from(origin.request_bytes_max) < self.part_bytes_max {
+            let (found, expected) = (Bytes(origin.request_bytes_max.into()), Bytes(self.part_bytes_max));
+            return Err(UnfitError::LongestRequest { found, expected });
+        }
+        if old.can_fast_zero && !origin.can_fast_zero && !self.is_read_only() {
+            return Err(UnfitError::FastZeroes);
+        }
+        Ok(())
+    }
+
+    /// From here on requests go to another origin, and the pause is over. `drops_cache` forgets all that is cached, for who does not want to rely on
+    /// both being the same data.
+    ///
+    /// # Panics
+    /// If the volume is not held, or the origin does not fit: the caller looked.
+    pub fn change_origin(&mut self, origin: &OriginTraits, drops_cache: bool) {
+        assert_eq!(
+            (self.hold.take(), self.at_origin),
+            (Some(Hold::Held), 0),
+            "only who is held changes the origin"
+        );
+        self.check_fits(origin).expect("the caller looked");
+        if drops_cache {
+            let end = self.size_bytes().div_ceil(self.settings.block_size.bytes());
+            self.invalidate(BlockRange { first: 0, end });
+        }
+    }
+
+    /// While the volume is held, or about to be: what may go to the origin is the flush, once all else has completed.
+    pub(super) fn submit_held(&mut self, now: Nanos, requests: &mut Vec<OriginRequest>) {
+        if self.hold != Some(Hold::Draining) || self.at_origin > 0 {
+            return;
+        }
+        if let Err(error) = self.check_settled() {
+            self.hold = Some(Hold::Failed(error));
+            return;
+        }
+        if self.is_read_only() {
+            self.hold = Some(Hold::Held);
+            return;
+        }
+        let key = self.in_flight.insert(InFlight { kind: Kind::HoldFlush, submitted_at: now });
+        self.observer.counters.origin_requests += 1;
+        self.at_origin += 1;
+        self.hold = Some(Hold::Flushing);
+        requests.push(OriginRequest { id: OriginRequestId(key.0), operation: OriginOperation::Flush });
+    }
+
+    /// The flush before the pause ended.
+    pub(super) fn hold_flushed(&mut self, result: Result<Vec<u8>, OriginError>) {
+        if let Err(error) = &result {
+            self.flush_failed = true;
+            // The origin may say it once only, and has said it to us: a client that flushes next must not hear otherwise.
+            self.owed_flush_error = Some(Errno(error.errno()));
+        }
+        // Who was released meanwhile does not care.
+        if self.hold == Some(Hold::Flushing) {
+            self.hold = Some(match result {
+                Ok(_) => Hold::Held,
+                Err(error) => Hold::Failed(HoldError::NotFlushed { reason: error.to_string() }),
+            });
+        }
+    }
+}
