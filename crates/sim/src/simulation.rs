@@ -20,7 +20,7 @@ use forebay_control::{
     OriginSpec, VolumeId, VolumeObservation, VolumeSpec, VolumeSpecError,
 };
 use forebay_devmodel::ParameterError;
-use forebay_locality::{LiveConfig, LiveObserver};
+use forebay_locality::LiveObserver;
 use forebay_policy::placement::ShapeError;
 use forebay_units::{Bytes, Nanos, mix64};
 use forebay_workload::generator::{Random, random};
@@ -260,8 +260,7 @@ impl<'a> Simulation<'a> {
             let appliance =
                 scenario.appliance_of(table).map(|at| (at, self.world.appliances[at].add_volume()));
             let seed = mix64(self.seed ^ mix64(0x0f0e_0000 + at as u64));
-            let locality =
-                LiveObserver::new(LiveConfig { block_size, seed, ..LiveConfig::default() }, Nanos::ZERO);
+            let locality = LiveObserver::new(scenario.observe.live(block_size, seed), Nanos::ZERO);
             self.volumes.push(Volume::new(
                 at as u32,
                 (origin as u32, bases[origin]),
@@ -579,7 +578,9 @@ impl<'a> Simulation<'a> {
         if let Some(tier) = &mut self.world.tier {
             tier.end_interval(now, began >= self.scenario.measure_from);
         }
-        if let Some(controller) = &mut self.controller {
+        if let Some(controller) =
+            self.controller.as_mut().filter(|_| began >= self.scenario.cache.control_from)
+        {
             let outcome = controller.step(&observation);
             self.decisions.extend(outcome.decisions);
             for action in &outcome.actions {

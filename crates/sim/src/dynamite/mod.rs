@@ -13,8 +13,8 @@ pub use curves::{CurveRow, curves};
 use crate::load::Traces;
 use crate::outcome::Outcome;
 use crate::scenario::{
-    ArrivalKind, CacheTable, DiskName, LoadTable, ObjectiveTable, OriginKind, OriginTable, Popularity, Queue,
-    Raid, Replacement, Scenario, Sizing, VolumeTable,
+    ArrivalKind, CacheTable, DiskName, LoadTable, ObjectiveTable, ObserveTable, OriginKind, OriginTable,
+    Popularity, Queue, Raid, Replacement, Scenario, Sizing, VolumeTable,
 };
 use crate::simulation::{RunError, Simulation};
 use forebay_control::conformance::Verdict;
@@ -292,6 +292,7 @@ impl Setup {
                 interval: self.interval(),
                 ..CacheTable::default()
             },
+            observe: ObserveTable::default(),
             control: course.control(),
             eafc: Default::default(),
             origin: vec![OriginTable {

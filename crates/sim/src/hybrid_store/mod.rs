@@ -16,8 +16,8 @@ pub use varying::{PhaseRow, Varying, varying};
 use crate::load::Traces;
 use crate::outcome::Outcome;
 use crate::scenario::{
-    ArrivalKind, CacheTable, Distribution, LoadTable, ObjectiveTable, OriginKind, OriginTable, Queues,
-    Replacement, Scenario, ScenarioError, Sizing, VolumeTable,
+    ArrivalKind, CacheTable, Distribution, LoadTable, ObjectiveTable, ObserveTable, OriginKind, OriginTable,
+    Queues, Replacement, Scenario, ScenarioError, Sizing, VolumeTable,
 };
 use crate::simulation::{RunError, Simulation};
 use forebay_control::ControlConfig;
@@ -200,6 +200,7 @@ impl Setup {
                 shared: law == Law::Vanilla,
                 ..CacheTable::default()
             },
+            observe: ObserveTable::default(),
             control: ControlConfig { chunk_bytes, hit_latency_ns: HIT.0, ..ControlConfig::default() },
             eafc,
             origin: vec![OriginTable {

@@ -4,8 +4,8 @@ use super::loads::{LoadKind, PHASE, VOLUME, requests};
 use crate::load::{RecordedRequest, Traces};
 use crate::outcome::Outcome;
 use crate::scenario::{
-    ArrayTable, ArrivalKind, CacheTable, DiskName, FlashTable, LoadTable, OriginKind, OriginTable, Queue,
-    Raid, Scenario, Sizing, TierTable, TierUse, TierWrites, VolumeTable,
+    ArrayTable, ArrivalKind, CacheTable, DiskName, FlashTable, LoadTable, ObserveTable, OriginKind,
+    OriginTable, Queue, Raid, Scenario, Sizing, TierTable, TierUse, TierWrites, VolumeTable,
 };
 use crate::simulation::{RunError, Simulation};
 use forebay_control::ControlConfig;
@@ -145,6 +145,7 @@ pub(super) fn scenario(
             interval: INTERVAL,
             ..CacheTable::default()
         },
+        observe: ObserveTable::default(),
         control: ControlConfig::default(),
         eafc: EafcRules::default(),
         tier,

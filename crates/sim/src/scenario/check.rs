@@ -192,6 +192,14 @@ impl Scenario {
         if self.measure_from >= self.duration {
             out_of_range("measure_from", self.measure_from, "less than the duration")?;
         }
+        let from = self.cache.control_from;
+        if from > Nanos::ZERO && self.cache.sizing != Sizing::Control {
+            out_of_range("cache.control_from", from, "only with `sizing = \"control\"`")?;
+        }
+        if from >= self.duration {
+            out_of_range("cache.control_from", from, "less than the duration")?;
+        }
+        self.check_observe()?;
         if let Err(error) = self.control.check() {
             return Err(ScenarioError::OutOfRange {
                 key: format!("control.{}", error.key),

@@ -6,6 +6,7 @@
 mod arithmetic;
 mod check;
 mod devices;
+mod observe;
 mod rates;
 mod reservation;
 mod text;
@@ -16,6 +17,7 @@ pub use devices::{
     ApplianceTable, ArrayTable, BufferTable, DiskName, Distribution, FlashTable, OriginKind, OriginTable,
     Queue, Queues, Raid,
 };
+pub use observe::ObserveTable;
 pub(crate) use reservation::Promise;
 pub use reservation::ReservationTable;
 pub use tier::{TierTable, TierUse, TierWrites};
@@ -49,6 +51,9 @@ pub struct Scenario {
     /// The cache and how it is sized.
     #[serde(default)]
     pub cache: CacheTable,
+    /// How the locality of reads is observed; as in the daemon unless set.
+    #[serde(default)]
+    pub observe: ObserveTable,
     /// The controller's parameters; those of the daemon unless set.
     #[serde(default)]
     pub control: ControlConfig,
@@ -94,6 +99,9 @@ pub struct CacheTable {
     /// The control interval; 10 s unless set.
     #[serde(deserialize_with = "text")]
     pub interval: Nanos,
+    /// When the controller begins: before, nothing is decided and it learns nothing. Zero unless set.
+    #[serde(deserialize_with = "text")]
+    pub control_from: Nanos,
 }
 
 impl Default for CacheTable {
@@ -105,6 +113,7 @@ impl Default for CacheTable {
             policy: Replacement::Policy(PolicyKind::TwoPool),
             shared: false,
             interval: Nanos::secs(10),
+            control_from: Nanos::ZERO,
         }
     }
 }
@@ -397,6 +406,7 @@ impl Scenario {
         let nearer =
             |at: Nanos| Nanos((u128::from(at.0) * u128::from(duration.0) / u128::from(whole.0)) as u64);
         (self.duration, self.measure_from) = (duration, nearer(self.measure_from));
+        self.cache.control_from = nearer(self.cache.control_from);
         for load in self.volume.iter_mut().flat_map(|volume| &mut volume.load) {
             load.from = nearer(load.from);
         }

@@ -55,6 +55,31 @@ fn an_objective_that_comes_and_goes_brings_its_cache_and_takes_it_back() {
 }
 
 #[test]
+fn a_controller_that_begins_later_decides_nothing_before() {
+    let later = DEMO.replace("interval = \"5s\"", "interval = \"5s\", control_from = \"200s\"");
+    let outcome = run(&scenario(&later), 1);
+    // Its first interval is the one from 200 s on; three of five windows must miss, and what it decides holds from 215 s on at the earliest.
+    assert!(outcome.decisions.iter().all(|decision| decision.at > forebay_units::Nanos::secs(200)));
+    let rows = &outcome.volumes[0].intervals;
+    assert!(rows.iter().all(|row| row.at_s > 215.0 || row.quota_blocks == 0));
+    assert!(rows.iter().any(|row| row.quota_blocks > 0));
+}
+
+#[test]
+fn what_is_observed_is_observed_as_asked() {
+    let seen = |observe: &str| {
+        let text = DEMO
+            .replace("cache = {", &format!("{observe}\ncache = {{"))
+            .replace("600s", "60s")
+            .replace("300s", "30s");
+        run(&scenario(&text), 1).volumes[0].intervals.last().expect("intervals").working_set_blocks
+    };
+    // 600 requests/s: in 10 s fewer distinct blocks than in 30.
+    let (short, long) = (seen("observe.window = \"10s\""), seen("observe.window = \"30s\""));
+    assert!(short < long && short > 1_000, "{short} and {long}");
+}
+
+#[test]
 fn the_optimum_in_hindsight_suffices_and_a_step_less_does_not() {
     // 200 s of a small problem: 4 servers of 10 ms serve 400/s, 600/s are asked for.
     let scenario = scenario(

@@ -103,6 +103,8 @@ pub(super) struct CacheOutcome {
     /// Given at the end, at most, and used at the end.
     pub(super) quota_bytes: u64,
     pub(super) quota_bytes_max: u64,
+    /// On average over the phase with Forebay.
+    pub(super) quota_bytes_mean: f64,
     pub(super) used_bytes: u64,
     /// Given to `reports` at most.
     pub(super) reports_quota_bytes_max: u64,
@@ -184,10 +186,13 @@ impl Outcome {
         };
         let last = seen.samples.last();
         let most = |of: fn(&CacheSample) -> u64| seen.samples.iter().map(of).max().unwrap_or(0);
+        let during = seen.samples.iter().filter(|sample| sample.at_s >= with_from_s);
+        let quotas: Vec<f64> = during.map(|sample| sample.quota_bytes as f64).collect();
         let cache = CacheOutcome {
             volume: ORDERS,
             quota_bytes: last.map_or(0, |sample| sample.quota_bytes),
             quota_bytes_max: most(|sample| sample.quota_bytes),
+            quota_bytes_mean: quotas.iter().sum::<f64>() / quotas.len().max(1) as f64,
             used_bytes: last.map_or(0, |sample| sample.used_bytes),
             reports_quota_bytes_max: most(|sample| sample.reports_quota_bytes),
             footprint_bytes: read_footprint(seen.recording),
