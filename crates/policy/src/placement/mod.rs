@@ -12,25 +12,36 @@
 //! Sources: SANCache (Ari, Gottwals and Henze, MSST 2006); US8688904 (cooling by subtraction); LARC (Huang et al., MSST 2013). Chunk size, windows and steps are published nowhere: all
 //! numbers here are ours.
 
+mod admission;
 mod budget;
 mod coldest;
 mod heat;
+mod placing;
 mod reach;
+mod recency;
 mod runs;
+mod shape;
+mod switches;
 mod threshold;
+mod touch;
 
+pub use admission::{Admission, UnknownAdmission};
+pub use placing::Placing;
 pub use reach::Age;
+pub use shape::{Shape, ShapeError};
+pub use switches::SwitchesFull;
 pub use threshold::GRID;
+pub use touch::{Chunk, Promotion, Request, Touch, Where};
 
 use budget::Budget;
 use coldest::Coldest;
 use forebay_units::Nanos;
 use heat::Heat;
 use reach::Reach;
+use recency::Larc;
 use runs::Runs;
 use std::collections::BTreeMap;
-use std::fmt::{self, Display};
-use std::str::FromStr;
+use switches::{SWITCHES_MAX, Switches};
 use threshold::{Chooser, Counted, Ghosts};
 
 /// One access, in the units in which counts are kept.
@@ -40,278 +51,8 @@ const COUNT_MAX: u64 = 512 * COUNT;
 /// The share of the tier's mean count that is subtracted, and the places by which that is estimated.
 const COOLED_SHARE: u64 = 4;
 const MEAN_PLACES: u32 = 256;
-/// Volumes, and clients, whose switches differ from the default.
-const SWITCHES_MAX: usize = 4_096;
 /// The bit of a mark that says that the chunk is on its way; below it the place, counted from 1.
 const MOVING: u32 = 1 << 31;
-/// Chunks of a volume at most, and volumes at most.
-const INDEX_BITS: u32 = 32;
-const VOLUME_BITS: u32 = 20;
-
-/// Who may enter the tier, and who leaves it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Admission {
-    /// Everything that was not there; the least recently used leaves.
-    Lru,
-    /// Lazy adaptive replacement: what is used a second time while it is remembered; the least recently used leaves.
-    Larc,
-    /// Everything that was not there; the one with the lowest count leaves.
-    Demand,
-    /// A chunk whose count has reached this, 1 to 512, and is above the lowest count in the tier; that one leaves.
-    Threshold(u16),
-    /// The same, with the threshold of the grid that is best at the moment.
-    Adaptive,
-}
-
-impl Admission {
-    /// Whether counts decide who enters.
-    const fn selects(self) -> bool {
-        matches!(self, Admission::Threshold(_) | Admission::Adaptive)
-    }
-
-    /// Whether counts order who leaves.
-    const fn counts(self) -> bool {
-        !matches!(self, Admission::Lru | Admission::Larc)
-    }
-}
-
-impl Display for Admission {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Admission::Lru => f.pad("lru"),
-            Admission::Larc => f.pad("larc"),
-            Admission::Demand => f.pad("demand"),
-            Admission::Threshold(count) => f.pad(&format!("threshold-{count}")),
-            Admission::Adaptive => f.pad("adaptive"),
-        }
-    }
-}
-
-/// A name that no admission has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownAdmission(String);
-
-impl Display for UnknownAdmission {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "`{}` is not an admission: expected adaptive, threshold-N with N from 1 to 512, demand, larc or lru",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for UnknownAdmission {}
-
-impl FromStr for Admission {
-    type Err = UnknownAdmission;
-
-    fn from_str(name: &str) -> Result<Admission, UnknownAdmission> {
-        match name {
-            "lru" => Ok(Admission::Lru),
-            "larc" => Ok(Admission::Larc),
-            "demand" => Ok(Admission::Demand),
-            "adaptive" => Ok(Admission::Adaptive),
-            _ => {
-                let count = name.strip_prefix("threshold-").and_then(|count| count.parse().ok());
-                let count = count.filter(|count| (1..=512).contains(count));
-                count.map(Admission::Threshold).ok_or_else(|| UnknownAdmission(name.to_owned()))
-            }
-        }
-    }
-}
-
-/// How large the tier is; fixed for its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    /// Bytes of a chunk: a power of two from 4 KiB to 16 MiB; 64 KiB by default.
-    pub chunk_bytes: u64,
-    /// Places of the tier, 1 to 2^30.
-    pub capacity_chunks: u32,
-    /// Chunks whose counts are remembered, those in the tier among them: from twice the capacity to 2^30.
-    pub tracked_chunks: u32,
-}
-
-impl Shape {
-    /// A tier of `bytes` in chunks of `chunk_bytes` that remembers four times as many chunks as it holds.
-    pub fn new(bytes: u64, chunk_bytes: u64) -> Shape {
-        let chunks = (bytes / chunk_bytes.max(1)).min(1 << 28) as u32;
-        Shape { chunk_bytes, capacity_chunks: chunks, tracked_chunks: chunks.saturating_mul(4).max(64) }
-    }
-
-    /// Whether such a tier can be.
-    ///
-    /// # Errors
-    /// [`ShapeError`] says what is out of its range.
-    pub fn check(&self) -> Result<(), ShapeError> {
-        let wrong = |what, found, expected| Err(ShapeError { what, found, expected });
-        if !self.chunk_bytes.is_power_of_two() || !(1 << 12..=1 << 24).contains(&self.chunk_bytes) {
-            return wrong("chunk", self.chunk_bytes, "a power of two from 4 KiB to 16 MiB");
-        }
-        if !(1..=1 << 30).contains(&self.capacity_chunks) {
-            return wrong("capacity in chunks", self.capacity_chunks.into(), "1 to 2^30");
-        }
-        if self.tracked_chunks > 1 << 30 || self.tracked_chunks / 2 < self.capacity_chunks {
-            return wrong("tracked chunks", self.tracked_chunks.into(), "twice the capacity, to 2^30");
-        }
-        Ok(())
-    }
-}
-
-impl Default for Shape {
-    /// 1 GiB in chunks of 64 KiB.
-    fn default() -> Shape {
-        Shape::new(1 << 30, 64 << 10)
-    }
-}
-
-/// A tier that cannot be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShapeError {
-    /// What is out of its range.
-    pub what: &'static str,
-    /// What it is.
-    pub found: u64,
-    /// What it may be.
-    pub expected: &'static str,
-}
-
-impl Display for ShapeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is {}, expected {}", self.what, self.found, self.expected)
-    }
-}
-
-impl std::error::Error for ShapeError {}
-
-/// How is placed; may be changed while it serves ([`Placement::set`]).
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Placing {
-    /// Who may enter, and who leaves.
-    pub admission: Admission,
-    /// Counted accesses after which everything is cooled, as a multiple of the tier's chunks; 1 by default. It is cooled by one, or by a quarter of the mean count in the tier if that
-    /// is more.
-    pub cooling: f64,
-    /// What a write counts, -1 to 1, a sixteenth at a time: 1 where the tier takes writes for the origin; below 0 where it is a copy, and writing it costs; -0.125 by default.
-    pub write_weight: f64,
-    /// By how many counts a chunk must be above the one that leaves for it; 1 by default.
-    pub margin: f64,
-    /// What moving a chunk costs, in random accesses of the origin, 0 to 1000; wear may be put into it. 1.5 by default.
-    pub migration_cost: f64,
-    /// Whether sequential runs are left to the array; true by default.
-    pub skip_sequential: bool,
-    /// Whether accesses count only as much as the array's own cache would not answer them; true by default.
-    pub exclusive: bool,
-    /// A read that the origin answers faster took no disk; 1 ms by default.
-    pub fast_latency: Nanos,
-    /// Bytes per second that are moved at most, and at least; 64 and 1 MiB/s by default.
-    pub bytes_per_second_max: u64,
-    /// See `bytes_per_second_max`.
-    pub bytes_per_second_min: u64,
-    /// Chunks on their way at once at most; 4 by default.
-    pub moving_max: u32,
-    /// Time between two looks at the threshold, at least; 10 s by default.
-    pub window: Nanos,
-}
-
-impl Default for Placing {
-    fn default() -> Placing {
-        Placing {
-            admission: Admission::Adaptive,
-            cooling: 1.0,
-            write_weight: -0.125,
-            margin: 1.0,
-            migration_cost: 1.5,
-            skip_sequential: true,
-            exclusive: true,
-            fast_latency: Nanos::millis(1),
-            bytes_per_second_max: 64 << 20,
-            bytes_per_second_min: 1 << 20,
-            moving_max: 4,
-            window: Nanos::secs(10),
-        }
-    }
-}
-
-impl Placing {
-    fn margin_sixteenths(&self) -> u64 {
-        (self.margin.clamp(0.0, 512.0) * COUNT as f64) as u64
-    }
-
-    fn write_sixteenths(&self) -> i64 {
-        (self.write_weight.clamp(-1.0, 1.0) * COUNT as f64) as i64
-    }
-}
-
-/// A client's request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
-    /// Of which volume, below 2^20.
-    pub volume: u32,
-    /// From which client.
-    pub client: u32,
-    /// First byte.
-    pub offset: u64,
-    /// Bytes.
-    pub length: u64,
-    /// Whether it writes.
-    pub writes: bool,
-}
-
-/// A chunk of a volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Chunk {
-    /// Of which volume.
-    pub volume: u32,
-    /// Which one, from 0.
-    pub index: u64,
-}
-
-impl Chunk {
-    fn id(self) -> u64 {
-        debug_assert!(self.volume < 1 << VOLUME_BITS && self.index < 1 << INDEX_BITS);
-        u64::from(self.volume) << INDEX_BITS | self.index
-    }
-
-    fn of_id(id: u64) -> Chunk {
-        Chunk { volume: (id >> INDEX_BITS) as u32, index: id & ((1 << INDEX_BITS) - 1) }
-    }
-}
-
-/// Where a chunk is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Where {
-    /// At the origin alone.
-    Origin,
-    /// On its way to a place; until it is there, at the origin. Who writes to it meanwhile has the migration end as not kept.
-    Moving,
-    /// In this place of the tier, counted from 0.
-    Tier(u32),
-}
-
-/// A chunk is to be moved: from the origin to a place, out of which another one goes first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Promotion {
-    /// Which one.
-    pub chunk: Chunk,
-    /// Its place.
-    pub place: u32,
-    /// Whose place that was until now.
-    pub displaced: Option<Chunk>,
-}
-
-/// What is said of one chunk of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Touch {
-    /// Which one.
-    pub chunk: Chunk,
-    /// Where it is now.
-    pub at: Where,
-    /// How long ago it was accessed, to be handed to [`Placement::origin_answered`].
-    pub age: Age,
-    /// What is to be done. The request itself is served from where the chunk is now.
-    pub promotion: Option<Promotion>,
-}
 
 /// What was done; counts only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -342,41 +83,6 @@ pub struct PlacementStatistics {
     pub threshold_reversals: u64,
     /// Times that the pace was halved.
     pub halvings: u64,
-}
-
-/// There are as many switches as there may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SwitchesFull;
-
-impl Display for SwitchesFull {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{SWITCHES_MAX} volumes or clients have a switch of their own, which is the most")
-    }
-}
-
-impl std::error::Error for SwitchesFull {}
-
-/// For whom the tier is there.
-#[derive(Clone, Debug)]
-struct Switches {
-    by_default: bool,
-    volumes: BTreeMap<u32, bool>,
-    clients: BTreeMap<u32, bool>,
-}
-
-impl Switches {
-    fn are_on(&self, volume: u32, client: u32) -> bool {
-        self.volumes.get(&volume).copied().unwrap_or(self.by_default)
-            && self.clients.get(&client).copied().unwrap_or(true)
-    }
-}
-
-/// LARC's queue of what was used once.
-#[derive(Debug)]
-struct Larc {
-    remembered: Coldest,
-    /// How long the queue may be, in chunks.
-    target: f64,
 }
 
 /// The decision: counts, who is in the tier, and what is to be moved.
@@ -694,64 +400,6 @@ impl Placement {
             (sum + self.heat.count(self.owners[place as usize]), count + 1)
         });
         sum / u64::max(count, 1)
-    }
-
-    fn touch_by_recency(&mut self, now: Nanos, chunk: Chunk, at: Where, writes: bool) -> Option<Promotion> {
-        self.sequence += 1;
-        if at == Where::Origin && writes && self.placing.write_weight <= 0.0 {
-            return None;
-        }
-        let (slot, _) = self.heat.remember(chunk.id(), reach::tick(now))?;
-        self.heat.set_key(slot, self.sequence);
-        self.reorder(at);
-        if at != Where::Origin {
-            return None;
-        }
-        let promotion = self.promote(now, slot, None);
-        if promotion.is_none() {
-            self.heat.forget(slot);
-        }
-        promotion
-    }
-
-    fn touch_by_larc(&mut self, now: Nanos, chunk: Chunk, at: Where, writes: bool) -> Option<Promotion> {
-        let capacity = f64::from(self.shape.capacity_chunks);
-        self.sequence += 1;
-        let sequence = self.sequence;
-        let larc = self.larc.as_mut().expect("it was made when the admission was set");
-        if at != Where::Origin {
-            larc.target = (larc.target - capacity / (capacity - larc.target)).max(0.1 * capacity);
-            let slot = self.heat.find(chunk.id()).expect("a chunk with a place is remembered");
-            self.heat.set_key(slot, sequence);
-            self.reorder(at);
-            return None;
-        }
-        if writes && self.placing.write_weight <= 0.0 {
-            return None;
-        }
-        larc.target = (larc.target + capacity / larc.target).min(0.9 * capacity);
-        if let Some(slot) = self.heat.find(chunk.id()) {
-            let heat = &self.heat;
-            larc.remembered.remove(slot, |slot| heat.key(slot));
-            self.heat.set_key(slot, sequence);
-            let promotion = self.promote(now, slot, None);
-            let (heat, larc) = (&self.heat, self.larc.as_mut().expect("as above"));
-            if promotion.is_none() {
-                larc.remembered.insert(slot, |slot| heat.key(slot));
-            }
-            return promotion;
-        }
-        while f64::from(larc.remembered.len()) >= larc.target.max(1.0) {
-            let slot = larc.remembered.first().expect("it is not empty");
-            let heat = &self.heat;
-            larc.remembered.remove(slot, |slot| heat.key(slot));
-            self.heat.forget(slot);
-        }
-        let (slot, _) = self.heat.remember(chunk.id(), reach::tick(now))?;
-        self.heat.set_key(slot, sequence);
-        let heat = &self.heat;
-        larc.remembered.insert(slot, |slot| heat.key(slot));
-        None
     }
 
     /// A place for the chunk in `slot`: a free one, or that of the coldest, which must be colder than `count` by the margin where one is given.
