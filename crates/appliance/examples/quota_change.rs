@@ -86,7 +86,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         let room = Some(Bytes(size.0 + Bytes::mib(64).0));
         let store = Arc::new(FlashStore::open(&FlashConfig { path: path.into(), size: room })?);
         volume.quota = Bytes::mib(16);
-        volume.flash = Some(VolumeFlashConfig { store, quota: size, stamp: OriginStamp::unknown() });
+        volume.flash =
+            Some(VolumeFlashConfig { store, quota: size, placing: None, stamp: OriginStamp::unknown() });
     }
     let appliance = Appliance::start(ApplianceConfig {
         listeners: vec![ListenerConfig::Unix { path: socket.clone() }],

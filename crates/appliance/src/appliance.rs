@@ -14,8 +14,8 @@ use crate::service::{
 };
 use crate::slab::SlabKey;
 use crate::volume::{
-    ListedBlock, ListingPiece, Prewarm, PrewarmPlan, VolumeLimits, VolumeMachine, VolumeObservation,
-    VolumePulse, VolumeSettings, VolumeSettingsError,
+    FlashPlacing, ListedBlock, ListingPiece, Prewarm, PrewarmPlan, VolumeLimits, VolumeMachine,
+    VolumeObservation, VolumePulse, VolumeSettings, VolumeSettingsError,
 };
 use forebay_cache::flash::{FlashError, FlashVolumeSettings, VolumeId};
 use forebay_locality::LiveConfig;
@@ -104,6 +104,8 @@ pub struct VolumeFlashConfig {
     pub store: Arc<FlashStore>,
     /// How much of it, in bytes; whole segments are used.
     pub quota: Bytes,
+    /// Who is let onto it; `None`: whatever memory evicts.
+    pub placing: Option<FlashPlacing>,
     /// How to know at the next start that nobody changed the origin meanwhile.
     pub stamp: OriginStamp,
 }
@@ -564,6 +566,15 @@ impl Appliance {
         self.run(name, move |machine, _| machine.set_flash_quota(quota))
     }
 
+    /// Lets onto a volume's flash what `how` says from now on; `None`: whatever memory evicts. What is there stays. Without effect on a volume
+    /// that has no flash.
+    ///
+    /// # Errors
+    /// [`CommandError`].
+    pub fn set_flash_placing(&self, name: &str, how: Option<FlashPlacing>) -> Result<(), CommandError> {
+        self.run(name, move |machine, _| machine.set_flash_placing(how))
+    }
+
     /// Starts a warm-up in place of the one that goes on; [`VolumeObservation::prewarm`] tells how far it is.
     ///
     /// # Errors
@@ -756,6 +767,7 @@ fn attach_flash(
         .map_err(|error| AddVolumeError::Flash { name: name.clone(), reason: reasons(&error) })?;
     tracing::info!(volume = %name, ?recovery, "flash is found");
     machine.attach_flash(partition);
+    machine.set_flash_placing(flash.placing);
     let VolumeFlashConfig { store, stamp, .. } = flash.clone();
     Ok(VolumeFlash { name, store, stamp, origin: config.origin.clone() })
 }

@@ -11,6 +11,7 @@ use crate::loading::{self, LoadBook, PrewarmError};
 use crate::monitor::Monitor;
 use crate::origins::{OriginFailure, OriginShop, competition, origin_stamp};
 use crate::pilot;
+use crate::placing::{self, PlacingError, PlacingRequest};
 use crate::reservation::{ReservationBook, ReservationError, ReservationRequest};
 use crate::snapshots::{self, SnapshotCounters};
 use crate::status::{ControllerState, Curve, Explanation, ReservationStatus, Status};
@@ -440,6 +441,14 @@ impl Daemon {
         lease::raise(self.shared(), volume, request)
     }
 
+    /// Lets others onto a volume's flash from now on, until the daemon ends; [`Daemon::status`] tells what that does.
+    ///
+    /// # Errors
+    /// [`PlacingError`]; nothing has changed then.
+    pub fn place(&self, volume: &str, request: &PlacingRequest) -> Result<(), PlacingError> {
+        placing::set(self.shared(), volume, request)
+    }
+
     /// Control intervals that have been observed so far: for who waits for the next one.
     pub fn intervals(&self) -> u64 {
         self.shared().steps.load(Ordering::Acquire)
@@ -503,6 +512,9 @@ fn served_volume(
         flash: flash.filter(|_| volume.flash > Bytes::ZERO).map(|store| VolumeFlashConfig {
             store: Arc::clone(store),
             quota: volume.flash,
+            placing: config
+                .flash_rules
+                .placing(volume.flash_admission.unwrap_or(config.flash_rules.admission)),
             stamp: origin_stamp(volume),
         }),
         ..ServedVolume::new(volume.name.clone(), origin)

@@ -1,4 +1,5 @@
-//! HTTP for people and programs of this machine: metrics, state, explanations, and on the unix socket, which is its owner's alone, reservations, loading and leases.
+//! HTTP for people and programs of this machine: metrics, state, explanations, and on the unix socket, which is its owner's alone, reservations, loading, placement
+//! and leases.
 //!
 //! Over TCP it only reads: every user of the machine can reach a loopback port, and so can web pages in their browsers.
 //! It runs on a thread of its own, never on the data path. At most 64 connections are served at once; the
@@ -8,9 +9,10 @@ use crate::config::HttpConfig;
 use crate::daemon::Shared;
 use crate::lease::{self, LeaseError, LeaseRequest};
 use crate::loading::PrewarmError;
+use crate::placing::{PlacingError, PlacingRequest};
 use crate::reservation::{ReservationError, ReservationRequest};
 use crate::status::ReservationStatus;
-use crate::{loading, metrics, report};
+use crate::{loading, metrics, placing, report};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Path as UrlPath, State};
@@ -224,6 +226,7 @@ fn router(shared: Weak<Shared>, changes: bool) -> Router {
             .route("/api/v1/reservations/{id}", delete(cancel_reservation))
             .route("/api/v1/volumes/{volume}/prewarm", post(prewarm).delete(cancel_prewarm))
             .route("/api/v1/volumes/{volume}/lease", post(raise_lease))
+            .route("/api/v1/volumes/{volume}/placement", post(place))
     } else {
         let refused = || async { error(StatusCode::FORBIDDEN, ONLY_READ) };
         Router::new()
@@ -231,6 +234,7 @@ fn router(shared: Weak<Shared>, changes: bool) -> Router {
             .route("/api/v1/reservations/{id}", delete(refused))
             .route("/api/v1/volumes/{volume}/prewarm", post(refused).delete(refused))
             .route("/api/v1/volumes/{volume}/lease", post(refused))
+            .route("/api/v1/volumes/{volume}/placement", post(refused))
     };
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
@@ -364,6 +368,38 @@ async fn raise_lease(
         },
     });
     raised.await.unwrap_or_else(|_| error(StatusCode::INTERNAL_SERVER_ERROR, "it ended in a panic"))
+}
+
+async fn place(
+    State(shared): State<Weak<Shared>>,
+    UrlPath(volume): UrlPath<String>,
+    body: Bytes,
+) -> Response {
+    let request = match serde_json::from_slice::<PlacingRequest>(&body) {
+        Ok(request) => request,
+        Err(wrong) => {
+            return error(StatusCode::BAD_REQUEST, &format!("the placement is not understood: {wrong}"));
+        }
+    };
+    let Some(shared) = shared.upgrade() else {
+        return error(StatusCode::SERVICE_UNAVAILABLE, "the daemon is stopping");
+    };
+    match placing::set(&shared, &volume, &request) {
+        Ok(()) => {
+            let mut body = serde_json::json!(request);
+            body["schema"] = "forebay.placement/1".into();
+            body["volume"] = volume.into();
+            axum::Json(body).into_response()
+        }
+        Err(wrong) => {
+            let status = match wrong {
+                PlacingError::Admission(_) | PlacingError::Rate { .. } => StatusCode::BAD_REQUEST,
+                PlacingError::NoFlash { .. } => StatusCode::CONFLICT,
+                PlacingError::Command(_) => StatusCode::NOT_FOUND,
+            };
+            error(status, &wrong.to_string())
+        }
+    }
 }
 
 async fn metrics_of(State(shared): State<Weak<Shared>>) -> Response {

@@ -18,6 +18,7 @@ mod metrics;
 mod monitor;
 mod origins;
 mod pilot;
+pub mod placing;
 mod report;
 pub mod reservation;
 mod snapshots;

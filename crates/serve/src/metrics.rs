@@ -7,7 +7,7 @@ use crate::daemon::Shared;
 use crate::monitor::{LatencyTotals, Monitor};
 use crate::status::ControllerState;
 use forebay_appliance::VolumeSnapshot;
-use forebay_appliance::volume::FlashObservation;
+use forebay_appliance::volume::{FlashObservation, PlacingObservation};
 use forebay_control::conformance::Verdict;
 use forebay_origin::OriginState;
 use forebay_units::Nanos;
@@ -87,6 +87,7 @@ pub(crate) fn render(shared: &Shared) -> String {
     per_volume(&mut text, &volumes);
     caches(&mut text, &volumes);
     flash(&mut text, shared, &volumes);
+    placement(&mut text, &volumes);
     objectives(&mut text, &volumes);
     origins(&mut text, shared, &volumes);
 
@@ -348,6 +349,65 @@ fn flash(text: &mut Text, shared: &Shared, volumes: &Volumes<'_>) {
         text.family(name, kind, help);
         for (volume, flash) in of() {
             text.sample(name, &[("volume", volume)], value(&flash) as f64);
+        }
+    }
+}
+
+fn placement(text: &mut Text, volumes: &Volumes<'_>) {
+    let of = || {
+        volumes
+            .iter()
+            .filter_map(|(volume, _)| Some((volume.name.as_str(), volume.observation.flash?.placing?)))
+    };
+    if of().next().is_none() {
+        return;
+    }
+    type Of = fn(&PlacingObservation) -> f64;
+    let families: [(&str, &str, &str, Of); 8] = [
+        (
+            "forebay_placement_threshold",
+            "gauge",
+            "The count that a chunk must reach to be placed on flash; 0 where counts do not decide.",
+            |seen| seen.threshold.unwrap_or(0).into(),
+        ),
+        ("forebay_placement_capacity_chunks", "gauge", "Chunks that may be placed on flash.", |seen| {
+            seen.capacity_chunks.into()
+        }),
+        ("forebay_placement_placed_chunks", "gauge", "Chunks that are placed on flash.", |seen| {
+            seen.placed_chunks.into()
+        }),
+        (
+            "forebay_placement_budget_bytes_per_second",
+            "gauge",
+            "What migrations may read of the origin.",
+            |seen| seen.bytes_per_second as f64,
+        ),
+        ("forebay_placement_promotions_total", "counter", "Migrations of chunks begun.", |seen| {
+            seen.statistics.promotions as f64
+        }),
+        (
+            "forebay_placement_displaced_total",
+            "counter",
+            "Chunks that lost their place to another.",
+            |seen| seen.statistics.displaced as f64,
+        ),
+        (
+            "forebay_placement_deferred_total",
+            "counter",
+            "Chunks that were hot enough when there was no budget to move them.",
+            |seen| seen.statistics.deferred as f64,
+        ),
+        (
+            "forebay_placement_halvings_total",
+            "counter",
+            "Times that the budget was halved because clients felt migrations.",
+            |seen| seen.statistics.halvings as f64,
+        ),
+    ];
+    for (name, kind, help, value) in families {
+        text.family(name, kind, help);
+        for (volume, seen) in of() {
+            text.sample(name, &[("volume", volume)], value(&seen));
         }
     }
 }

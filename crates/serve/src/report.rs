@@ -8,11 +8,11 @@ use crate::monitor::{Monitor, Track};
 use crate::reservation::{Reservation, ReservationError, ReservationRequest};
 use crate::status::{
     CacheStatus, ControllerStatus, Curve, CurvePoint, Explanation, FlashStatus, HistoryStatus, IoStatus,
-    LatencyStatus, ObjectiveStatus, OriginStatus, PrewarmStatus, ReservationStatus, SnapshotsStatus, Status,
-    VolumeFlashStatus, VolumeStatus,
+    LatencyStatus, ObjectiveStatus, OriginStatus, PlacementStatus, PrewarmStatus, ReservationStatus,
+    SnapshotsStatus, Status, VolumeFlashStatus, VolumeStatus,
 };
 use forebay_appliance::VolumeSnapshot;
-use forebay_appliance::volume::{PrewarmEnd, PrewarmProgress};
+use forebay_appliance::volume::{PlacingObservation, PrewarmEnd, PrewarmProgress};
 use forebay_control::conformance::Verdict;
 use forebay_origin::OriginState;
 use forebay_units::{Bytes, Nanos};
@@ -200,10 +200,12 @@ fn volume(shared: &Shared, state: &State, config: &VolumeConfig) -> VolumeStatus
             used_bytes: flash.resident_bytes.get(),
             hits: flash.statistics.hits,
             misses: flash.statistics.misses,
+            entered: flash.statistics.appended,
             damaged: flash.statistics.corrupt + flash.statistics.read_errors,
             write_errors: flash.statistics.write_errors,
             recovered: flash.statistics.recovered,
         }),
+        placement: seen.and_then(|seen| seen.flash?.placing).map(placement),
         working_set_bytes: seen.and_then(|seen| seen.locality.as_ref()).map_or(0, |locality| {
             let set = &locality.working_set;
             set.last_blocks.unwrap_or(set.current_blocks) * block_bytes
@@ -213,6 +215,26 @@ fn volume(shared: &Shared, state: &State, config: &VolumeConfig) -> VolumeStatus
             .and_then(|seen| seen.prewarm)
             .map(|progress| prewarm(progress, shared.loads().states.get(name))),
         serves,
+    }
+}
+
+fn placement(seen: PlacingObservation) -> PlacementStatus {
+    let statistics = seen.statistics;
+    PlacementStatus {
+        admission: seen.admission.to_string(),
+        threshold: seen.threshold,
+        chunk_bytes: seen.chunk_bytes.get(),
+        capacity_chunks: seen.capacity_chunks.into(),
+        placed_chunks: seen.placed_chunks.into(),
+        moving_chunks: seen.moving_chunks.into(),
+        bytes_per_second: seen.bytes_per_second,
+        reads: statistics.reads,
+        read_hits: statistics.read_hits,
+        promotions: statistics.promotions,
+        displaced: statistics.displaced,
+        deferred: statistics.deferred,
+        threshold_changes: statistics.threshold_changes,
+        halvings: statistics.halvings,
     }
 }
 

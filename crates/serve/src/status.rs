@@ -120,12 +120,48 @@ pub struct VolumeFlashStatus {
     pub hits: u64,
     /// Blocks looked for and not found.
     pub misses: u64,
+    /// Blocks written there since the start.
+    #[serde(default)]
+    pub entered: u64,
     /// Blocks that were not what was written, or could not be read: misses, too.
     pub damaged: u64,
     /// Segments that could not be written.
     pub write_errors: u64,
     /// Blocks that were there at the start.
     pub recovered: u64,
+}
+
+/// How a volume's flash is placed. Counts are since the placement began.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacementStatus {
+    /// `adaptive`, `threshold-N`, `demand`, `larc` or `lru`.
+    pub admission: String,
+    /// The count in force that a chunk must reach; absent where counts do not decide.
+    pub threshold: Option<u16>,
+    /// Bytes of a chunk.
+    pub chunk_bytes: u64,
+    /// Chunks that may be placed.
+    pub capacity_chunks: u64,
+    /// Chunks that are.
+    pub placed_chunks: u64,
+    /// Chunks on their way.
+    pub moving_chunks: u64,
+    /// What migrations may read of the origin per second now.
+    pub bytes_per_second: u64,
+    /// Chunks that reads missed in memory, and those of them that were placed.
+    pub reads: u64,
+    /// See `reads`.
+    pub read_hits: u64,
+    /// Migrations begun.
+    pub promotions: u64,
+    /// Chunks that lost their place to another.
+    pub displaced: u64,
+    /// Chunks that were hot enough when there was no budget to move them.
+    pub deferred: u64,
+    /// Changes of the threshold.
+    pub threshold_changes: u64,
+    /// Times that the budget was halved because clients felt migrations.
+    pub halvings: u64,
 }
 
 /// A promise for a while.
@@ -203,6 +239,9 @@ pub struct VolumeStatus {
     /// What it has on flash; absent where it has none.
     #[serde(default)]
     pub flash: Option<VolumeFlashStatus>,
+    /// How its flash is placed; absent where memory says what enters it.
+    #[serde(default)]
+    pub placement: Option<PlacementStatus>,
     /// Distinct blocks that were read in the observation's window, in bytes.
     pub working_set_bytes: u64,
     /// Requests answered with an error since the start.

@@ -45,9 +45,12 @@ mod writes;
 
 pub use listing::{LISTING_STEP_SLOTS, ListedBlock, ListingPiece};
 pub use machine::{
-    HoldError, HoldState, QUOTA_STEP_SLOTS, UnfitError, VolumeMachine, VolumeSettings, VolumeSettingsError,
+    FlashPlacing, HoldError, HoldState, QUOTA_STEP_SLOTS, UnfitError, VolumeMachine, VolumeSettings,
+    VolumeSettingsError,
 };
-pub use observation::{Counters, FlashObservation, Latencies, VolumeObservation, VolumePulse};
+pub use observation::{
+    Counters, FlashObservation, Latencies, PlacingObservation, VolumeObservation, VolumePulse,
+};
 pub(crate) use prewarm::Prewarm;
 pub use prewarm::{PrewarmEnd, PrewarmPlan, PrewarmProgress};
 pub use request::{

@@ -7,6 +7,7 @@ use super::prewarm::PrewarmProgress;
 use forebay_cache::flash::FlashStatistics;
 use forebay_cache::{Progress, Statistics};
 use forebay_locality::LocalitySnapshot;
+use forebay_policy::placement::{Admission, PlacementStatistics};
 use forebay_units::{ByteRange, Bytes, Nanos};
 use forebay_workload::{LatencyHistogram, LatencySnapshot};
 
@@ -152,6 +153,29 @@ pub struct FlashObservation {
     pub bookkeeping_bytes: u64,
     /// Requests at the device or waiting for it.
     pub in_flight: usize,
+    /// Who is let onto it; `None`: whatever memory evicts.
+    pub placing: Option<PlacingObservation>,
+}
+
+/// How a volume's flash is placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlacingObservation {
+    /// By what.
+    pub admission: Admission,
+    /// The count in force that a chunk must reach; `None` where counts do not decide.
+    pub threshold: Option<u16>,
+    /// Bytes of a chunk.
+    pub chunk_bytes: Bytes,
+    /// Chunks that may be placed, that are, and that are on their way.
+    pub capacity_chunks: u32,
+    /// See `capacity_chunks`.
+    pub placed_chunks: u32,
+    /// See `capacity_chunks`.
+    pub moving_chunks: u32,
+    /// Bytes per second that may be moved now.
+    pub bytes_per_second: u64,
+    /// What was done since the placement began.
+    pub statistics: PlacementStatistics,
 }
 
 /// What is recorded between two snapshots.

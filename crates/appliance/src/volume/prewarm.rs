@@ -1,5 +1,5 @@
-//! Loading in progress: a list of ranges, worked off in order, below the priority of clients. Warm-up and the cache requests of clients are
-//! both this.
+//! Loading in progress: a list of ranges, worked off in order, below the priority of clients. Warm-up, the cache requests of clients and chunks
+//! on their way to flash are all this.
 //!
 //! It decides when the next read may go out; what is skipped (cached, being filled, being written, in doubt) is the
 //! machine's to say. Invariant: `remaining_bytes` only falls, and reaches 0 exactly when nothing is left to ask for.
@@ -7,6 +7,7 @@
 use super::request::{Errno, RequestTag};
 use crate::slab::{Slab, SlabKey};
 use forebay_cache::Insertion;
+use forebay_policy::placement::Chunk;
 use forebay_units::{BlockRange, BlockSize, ByteRange, Bytes, Nanos};
 use std::collections::VecDeque;
 
@@ -54,6 +55,26 @@ pub struct PrewarmProgress {
 /// Blocks looked at per call, so that no call takes long (ours).
 pub(crate) const PREWARM_SCAN_BLOCKS_MAX: usize = 4096;
 
+/// What something is loaded for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Before it is asked for.
+    WarmUp,
+    /// A client's cache request, which is answered when it ends.
+    Asked(RequestTag),
+    /// To be on flash, because the placement of this number says so.
+    Migration(Chunk, u64),
+}
+
+/// Where blocks that are loaded enter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Destination {
+    /// Memory, at this place of the order of eviction.
+    Memory(Insertion),
+    /// Flash; memory, too, if clients wait for them.
+    Flash,
+}
+
 /// One list that is being loaded.
 #[derive(Debug)]
 pub(crate) struct Prewarm {
@@ -65,22 +86,23 @@ pub(crate) struct Prewarm {
     last_bytes: u64,
     pub(crate) outstanding: usize,
     pub(crate) progress: PrewarmProgress,
-    /// The client's request that it answers; of a warm-up nobody's.
-    pub(crate) tag: Option<RequestTag>,
+    pub(crate) purpose: Purpose,
     pub(crate) error: Option<Errno>,
 }
 
-/// Everything that is being loaded: the last warm-up, which is kept when it has ended, and cache requests, first come first served.
+/// Everything that is being loaded: the last warm-up, which is kept when it has ended, and cache requests and migrations to flash, first come first
+/// served.
 #[derive(Debug)]
 pub(crate) struct Loads {
     pub(crate) all: Slab<Prewarm>,
     pub(crate) warm_up: Option<SlabKey>,
     pub(crate) asked: VecDeque<SlabKey>,
+    pub(crate) migrations: VecDeque<SlabKey>,
 }
 
 impl Loads {
     pub(crate) fn new() -> Loads {
-        Loads { all: Slab::new(), warm_up: None, asked: VecDeque::new() }
+        Loads { all: Slab::new(), warm_up: None, asked: VecDeque::new(), migrations: VecDeque::new() }
     }
 
     pub(crate) fn warm_up(&self) -> Option<&Prewarm> {
@@ -91,17 +113,24 @@ impl Loads {
         self.all.get_mut(self.warm_up?)
     }
 
-    /// The next load of which a read may go out at `now`: cache requests before the warm-up.
+    /// The next load of which a read may go out at `now`: cache requests before migrations before the warm-up.
     pub(crate) fn next(&self, now: Nanos, outstanding_max: usize) -> Option<SlabKey> {
         let may_read = |key: &SlabKey, max| self.all.get(*key).is_some_and(|load| load.may_read(now, max));
-        self.next_asked(outstanding_max).or_else(|| self.warm_up.filter(|key| may_read(key, outstanding_max)))
+        self.next_unpaced(outstanding_max)
+            .or_else(|| self.warm_up.filter(|key| may_read(key, outstanding_max)))
     }
 
-    /// The first cache request with something left to ask for, if those before it leave room. Each of those has reads outstanding, so
+    /// The next of those that go as fast as their outstanding reads allow. Migrations were paced when they were decided.
+    fn next_unpaced(&self, outstanding_max: usize) -> Option<SlabKey> {
+        self.first_of(&self.asked, outstanding_max)
+            .or_else(|| self.first_of(&self.migrations, outstanding_max))
+    }
+
+    /// The first of the list with something left to ask for, if those before it leave room. Each of those has reads outstanding, so
     /// that no more than `outstanding_max` are looked at.
-    fn next_asked(&self, outstanding_max: usize) -> Option<SlabKey> {
+    fn first_of(&self, list: &VecDeque<SlabKey>, outstanding_max: usize) -> Option<SlabKey> {
         let mut outstanding = 0;
-        for key in &self.asked {
+        for key in list {
             let load = self.all.get(*key)?;
             outstanding += load.outstanding;
             if outstanding >= outstanding_max {
@@ -116,7 +145,7 @@ impl Loads {
 
     /// When the rate allows the next read; `None` if time is not what is waited for.
     pub(crate) fn wake_at(&self, outstanding_max: usize) -> Option<Nanos> {
-        match self.next_asked(outstanding_max) {
+        match self.next_unpaced(outstanding_max) {
             Some(_) => Some(Nanos::ZERO),
             None => self.warm_up()?.wake_at(outstanding_max),
         }
@@ -124,6 +153,14 @@ impl Loads {
 }
 
 impl Prewarm {
+    /// Where its blocks enter.
+    pub(crate) fn destination(&self) -> Destination {
+        match self.purpose {
+            Purpose::WarmUp | Purpose::Asked(_) => Destination::Memory(self.insertion),
+            Purpose::Migration(..) => Destination::Flash,
+        }
+    }
+
     /// `O(ranges)`: of a long list on a thread that has the time.
     pub(crate) fn new(plan: PrewarmPlan, volume_bytes: u64, block_size: BlockSize) -> Prewarm {
         let ranges: VecDeque<BlockRange> = plan
@@ -153,7 +190,7 @@ impl Prewarm {
             last_bytes: 0,
             outstanding: 0,
             progress,
-            tag: None,
+            purpose: Purpose::WarmUp,
             error: None,
         };
         prewarm.end_if_done();

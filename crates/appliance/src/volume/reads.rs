@@ -6,11 +6,12 @@
 //!
 //! Invariants: joinable fills are disjoint; no block of a joinable fill is cached in memory; a fill is marked once and for ever.
 
+use super::prewarm::Destination;
 use super::ranges::RangeMap;
 use super::request::{Errno, Reply, RequestTag};
 use crate::slab::{Slab, SlabKey};
-use forebay_cache::Insertion;
 use forebay_cache::flash::FlashAddress;
+use forebay_policy::placement::Age;
 use forebay_units::{BlockIndex, BlockRange, ByteRange, Nanos};
 
 /// A read of the origin or of flash in flight.
@@ -27,7 +28,9 @@ pub(crate) struct Fill {
     /// Where the blocks are on flash, one address each; empty: the origin is asked.
     pub(crate) flash: Vec<FlashAddress>,
     /// What it is loaded for, and where its blocks enter, if no client's read asked for it.
-    pub(crate) load: Option<(SlabKey, Insertion)>,
+    pub(crate) load: Option<(SlabKey, Destination)>,
+    /// How long ago clients had last missed what is asked of the origin, where that is observed.
+    pub(crate) age: Option<Age>,
     /// The reads that wait.
     pub(crate) waiters: Vec<SlabKey>,
 }
@@ -52,6 +55,8 @@ pub(crate) struct Read {
     /// Fills waited for.
     pub(crate) fills_pending: u32,
     pub(crate) error: Option<Errno>,
+    /// How long ago its chunk was last missed, where that is observed.
+    pub(crate) age: Option<Age>,
 }
 
 /// What is known of a read that is answered.

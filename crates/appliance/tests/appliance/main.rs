@@ -158,7 +158,7 @@ fn clients_verify_every_byte_while_quotas_change() {
 /// A volume with little memory and some flash, of an origin that nobody else changes unless `stamp` says so.
 fn volume_on_flash(origin: &Arc<dyn Origin>, store: &Arc<FlashStore>, stamp: u8) -> VolumeConfig {
     let stamp = OriginStamp::new(move || Some([stamp; 32]));
-    let flash = VolumeFlashConfig { store: store.clone(), quota: Bytes(6 * MIB), stamp };
+    let flash = VolumeFlashConfig { store: store.clone(), quota: Bytes(6 * MIB), placing: None, stamp };
     VolumeConfig { quota: Bytes(512 << 10), flash: Some(flash), ..VolumeConfig::new("disk", origin.clone()) }
 }
 
@@ -255,7 +255,8 @@ fn files_are_served_in_rings_or_by_threads_and_it_says_which() {
         let directory = tempfile::tempdir().unwrap();
         let config = FlashConfig { path: directory.path().join("flash"), size: Some(Bytes(8 * MIB)) };
         let store = Arc::new(FlashStore::open(&config).unwrap());
-        let flash = VolumeFlashConfig { store, quota: Bytes(3 * MIB), stamp: OriginStamp::unknown() };
+        let flash =
+            VolumeFlashConfig { store, quota: Bytes(3 * MIB), placing: None, stamp: OriginStamp::unknown() };
         let quota = Bytes(64 << 10);
         let volume = VolumeConfig { quota, flash: Some(flash), ..VolumeConfig::new("disk", origin) };
         let path = directory.path().join("nbd.sock");

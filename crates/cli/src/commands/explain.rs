@@ -2,7 +2,7 @@
 
 use super::reserve;
 use super::status::client::Server;
-use super::status::{ServerArgs, named, quantity, span};
+use super::status::{ServerArgs, named, placed, quantity, span};
 use crate::failure::Failure;
 use crate::output::{Output, OutputArgs, bytes};
 use forebay_control::{Alternative, DecisionKind, Fact, FactValue};
@@ -68,6 +68,9 @@ fn print(output: &mut Output, explanation: &Explanation, left_out: usize) -> Res
         status.hit_ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.3}")),
         status.iops
     ))?;
+    if let Some(placement) = &status.placement {
+        output.line(format_args!("  flash is {}", placed(placement)))?;
+    }
     for objective in &status.objectives {
         let now = objective.value.map_or("nothing yet".to_owned(), |value| quantity(value, &objective.unit));
         let share = objective.conforming_share.map_or("no window judged".to_owned(), |share| {

@@ -7,6 +7,7 @@ mod generate;
 mod lease;
 mod model;
 mod mrc;
+mod place;
 mod plan;
 mod prewarm;
 mod replay;
@@ -47,6 +48,7 @@ pub(crate) enum Command {
     Status(status::StatusArgs),
     Explain(explain::ExplainArgs),
     Reserve(reserve::ReserveArgs),
+    Place(place::PlaceArgs),
     Prewarm(prewarm::PrewarmArgs),
 }
 
@@ -70,6 +72,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Status(args) => status::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Reserve(args) => reserve::run(&args),
+        Command::Place(args) => place::run(&args),
         Command::Prewarm(args) => prewarm::run(&args),
     }
 }

@@ -182,6 +182,9 @@ fn volumes(config: &Config, findings: &mut Vec<Finding>) {
                 Some(_) => None,
             };
             findings.extend(wrong.map(|message| Finding::new(key("flash"), message)));
+        } else if volume.flash_admission.is_some() {
+            let message = "the volume has no flash: `flash` is not set, or 0";
+            findings.push(Finding::new(key("flash_admission"), message.to_owned()));
         }
         if let CacheConfig::Controlled { minimum, maximum: Some(maximum), .. } = volume.cache
             && minimum > maximum

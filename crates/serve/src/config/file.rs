@@ -4,10 +4,11 @@ use super::check::check;
 use super::problem::{ConfigError, Finding, Problem};
 use super::reader::{Notes, Table, TextOr, join};
 use super::{
-    CacheConfig, Config, ControlSettings, DiskBacking, DiskGroupConfig, HTTP_DEFAULT, HistoryConfig,
-    HttpConfig, LayerConfig, Limits, OnAbsent, OriginConfig, OriginTls, SnapshotConfig, TlsFiles,
-    VolumeConfig, machine_memory,
+    CacheConfig, Config, ControlSettings, DiskBacking, DiskGroupConfig, FlashRules, HTTP_DEFAULT,
+    HistoryConfig, HttpConfig, LayerConfig, Limits, OnAbsent, OriginConfig, OriginTls, SnapshotConfig,
+    TlsFiles, VolumeConfig, machine_memory,
 };
+use crate::placing::MIGRATION_RATE_MIN;
 use forebay_appliance::{EngineChoice, FlashConfig, ListenerConfig};
 use forebay_control::{ControlConfig, Objective, Operations, Statistic, Target};
 use forebay_devmodel::{
@@ -26,6 +27,7 @@ use toml::de::DeTable;
 const HOUR: Nanos = Nanos::secs(3600);
 const DAY: Nanos = Nanos::secs(86_400);
 const ANY: Bytes = Bytes(i64::MAX as u64);
+const FLASH_ADMISSIONS: &str = "the name of an admission, such as `adaptive`";
 
 pub(super) fn parse(file: &str, text: &str, folder: &Path) -> Result<Config, ConfigError> {
     let line_of =
@@ -119,6 +121,7 @@ impl FileReader<'_> {
             }
         }
         let tls = self.tls(root);
+        let (flash, flash_rules) = self.flash(root);
         Config {
             listen: self.listen(root, &tls),
             tls,
@@ -132,7 +135,8 @@ impl FileReader<'_> {
                 .table("cache", "cache")
                 .and_then(|table| table.bytes("memory", Bytes::ZERO, ANY))
                 .unwrap_or(Bytes(machine_memory().get() / 4)),
-            flash: self.flash(root),
+            flash,
+            flash_rules,
             observe: self.observe(root),
             control,
             io: self.io(root),
@@ -145,13 +149,25 @@ impl FileReader<'_> {
         }
     }
 
-    fn flash(&self, root: &Table<'_>) -> Option<FlashConfig> {
-        let table = root.table("flash", "flash")?;
+    fn flash(&self, root: &Table<'_>) -> (Option<FlashConfig>, FlashRules) {
+        let mut rules = FlashRules::default();
+        let Some(table) = root.table("flash", "flash") else { return (None, rules) };
         if !table.has("path") {
             table.wrong("path", "missing key `path`");
         }
         let size = table.bytes("size", Bytes::mib(4), ANY);
-        table.text("path").map(|text| FlashConfig { path: self.path(&text), size })
+        rules.admission = table.parsed("admission", FLASH_ADMISSIONS).unwrap_or_default();
+        if let Some(chunk) = table.bytes("chunk", Bytes::kib(4), Bytes::mib(16)) {
+            if chunk.get().is_power_of_two() {
+                rules.chunk = chunk;
+            } else {
+                table.wrong("chunk", format!("{chunk} is no power of two"));
+            }
+        }
+        let rate = table.bytes("migration_bytes_per_second_max", MIGRATION_RATE_MIN, ANY);
+        rules.migration_bytes_per_second_max = rate.unwrap_or(rules.migration_bytes_per_second_max);
+        rules.exclusive = table.boolean("exclusive").unwrap_or(rules.exclusive);
+        (table.text("path").map(|text| FlashConfig { path: self.path(&text), size }), rules)
     }
 
     fn io(&self, root: &Table<'_>) -> EngineChoice {
@@ -276,6 +292,7 @@ impl FileReader<'_> {
             },
         };
         volume.flash = table.bytes("flash", Bytes::ZERO, ANY).unwrap_or(Bytes::ZERO);
+        volume.flash_admission = table.parsed("flash_admission", FLASH_ADMISSIONS);
         volume.sole_writer = table.boolean("sole_writer").unwrap_or(false);
         volume.on_absent = table
             .word("on_absent", &[("fail", OnAbsent::Fail), ("wait", OnAbsent::Wait)])

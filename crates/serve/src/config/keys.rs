@@ -153,6 +153,7 @@ pub const KEYS: &[Key] = &[
     key("volume", "minimum", SIZE, "`\"0\"`", "0 to `cache.memory`", "Cache that the controller always leaves it."),
     key("volume", "maximum", SIZE, "the volume's size", "`minimum` to `cache.memory`", "Cache that the controller never exceeds."),
     key("volume", "flash", SIZE, "`\"0\"`", "0, or 2 MiB to `flash.size`", "What it may hold on flash; needs `[flash]`, and blocks of at least 4 KiB."),
+    key("volume", "flash_admission", "text", "`flash.admission`", "as there", "Who is let onto it."),
     key("volume", "sole_writer", "boolean", "`false`", "", "You vouch that nobody but this daemon writes to the origin, also while the daemon is stopped: flash may keep blocks of a block device or an NBD export between starts. Files need no word: their times tell."),
     key("volume", "on_absent", "text", "`\"fail\"`", "`fail` or `wait`", "An origin that is absent at the start: do not start, or serve the other volumes and export this one once it is there."),
     key("volume", "objective", "table or array of tables", "none", "at most 16", "What the volume was promised."),
@@ -254,6 +255,10 @@ pub const KEYS: &[Key] = &[
 
     key("flash", "path", "path", "required", "a file, made if it is not there, or a block device", "Where. Locked while the daemon runs. What is there and is not Forebay's is not overwritten."),
     key("flash", "size", SIZE, "all of it", "at least `4MiB`", "Needed where the file is not there. Blocks are dropped when it changes."),
+    key("flash", "admission", "text", "`\"evicted\"`", "`evicted`, `adaptive`, `threshold-N` with N from 1 to 512, `demand`, `larc` or `lru`", "Who is let onto it: whatever memory evicts, or chunks that were read often enough of late; the others are for comparison. May be changed while it serves (`forebay place`)."),
+    key("flash", "chunk", SIZE, "`\"64KiB\"`", "power of two, `4KiB` to `16MiB`", "The unit in which reads are counted and content is moved; a block if that is larger. Without effect on `evicted`."),
+    key("flash", "migration_bytes_per_second_max", SIZE, "`\"64MiB\"`", "at least `64KiB`", "What each volume's migrations may read of its origin per second; less where its clients feel them. Without effect on `evicted`."),
+    key("flash", "exclusive", "boolean", "`true`", "", "Reads that the origin answers within a millisecond, by the time since the last one, count less: its own cache has them. Without effect on `evicted`."),
 
     key("observe", "enabled", "boolean", "`true`", "", "Without it there is no curve, and the controller grants nothing."),
     key("observe", "curve_memory", SIZE, "`\"128KiB\"`", "`16KiB` to `16MiB`", "Per volume: more is more accurate."),

@@ -15,6 +15,7 @@ pub use keys::{KEYS, Key, TABLES, keys_of};
 pub use machine::machine_memory;
 pub use problem::{ConfigError, Problem};
 
+pub use crate::placing::{FlashAdmission, FlashRules, UnknownFlashAdmission};
 pub use crate::snapshots::SnapshotConfig;
 use forebay_appliance::volume::VolumeLimits;
 use forebay_appliance::{EngineChoice, FlashConfig, ListenerConfig, ServiceLimits};
@@ -46,6 +47,8 @@ pub struct Config {
     pub cache_memory: Bytes,
     /// A second tier of cache; `None`: memory only.
     pub flash: Option<FlashConfig>,
+    /// Who is let onto it, and how.
+    pub flash_rules: FlashRules,
     /// How the locality of reads is observed; `None`: not at all.
     pub observe: Option<LiveConfig>,
     /// The controller.
@@ -106,6 +109,8 @@ pub struct VolumeConfig {
     pub objectives: Vec<Objective>,
     /// What it may hold on flash.
     pub flash: Bytes,
+    /// Who is let onto it; `None`: as [`Config::flash_rules`] say.
+    pub flash_admission: Option<FlashAdmission>,
     /// Somebody vouches that nobody else writes to its origin, also while the daemon is stopped.
     pub sole_writer: bool,
     /// What an origin that is absent at the start means.
@@ -124,6 +129,7 @@ impl VolumeConfig {
             cache: CacheConfig::default(),
             objectives: Vec::new(),
             flash: Bytes::ZERO,
+            flash_admission: None,
             sole_writer: false,
             on_absent: OnAbsent::Fail,
         }
@@ -376,6 +382,7 @@ impl Config {
             disk_groups: Vec::new(),
             cache_memory: Bytes(machine_memory().get() / 4),
             flash: None,
+            flash_rules: FlashRules::default(),
             observe: Some(LiveConfig::default()),
             control: ControlSettings::default(),
             io: EngineChoice::Auto,

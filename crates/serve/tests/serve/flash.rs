@@ -1,11 +1,14 @@
 //! The flash tier as its users meet it: configured in the file, kept over a restart in order, dropped when the origin's file was changed.
 
-use super::support::Client;
+use super::http::ask;
+use super::support::{Client, eventually};
 use forebay_appliance::Drained;
 use forebay_serve::Daemon;
 use forebay_serve::config::Config;
 use forebay_units::Bytes;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 const TEXT: &str = r#"
 listen = ["unix:nbd.sock"]
@@ -81,6 +84,80 @@ fn blocks_on_flash_outlive_a_restart_unless_somebody_changed_the_file() {
 }
 
 #[test]
+fn what_is_read_often_is_placed_and_a_scan_is_not_and_both_change_while_it_serves() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("disk.img");
+    std::fs::write(&disk, (0..128u64).flat_map(|place| content(place << 16)).collect::<Vec<u8>>()).unwrap();
+    let text = TEXT
+        .replace("cache = \"1MiB\"", "cache = \"256KiB\"\nflash_admission = \"threshold-3\"")
+        // The file is in the page cache: no read takes a disk.
+        .replace("size = \"16MiB\"", "size = \"16MiB\"\nexclusive = false")
+        .replace(
+            "listen = \"off\"",
+            "listen = \"off\"\nsocket = \"http.sock\"\n[control]\ninterval = \"100ms\"",
+        );
+    std::fs::write(folder.path().join("forebay.toml"), text).unwrap();
+    let daemon = start(folder.path());
+    let mut client = Client::connect(&daemon.uris("disk")[0]);
+    let appended = |daemon: &Daemon| daemon.status().volumes[0].flash.unwrap().entered;
+    // Eight chunks, which memory has half the room for, each block four times, in an order that is no run.
+    let mut place = 0u64;
+    for _ in 0..4 * 128 {
+        place = (place * 5 + 37) % 128;
+        let offset = place << 12;
+        assert_eq!(client.read(offset, 4096).unwrap(), content(offset)[..4096]);
+    }
+    eventually("eight chunks are placed", Duration::from_secs(20), || {
+        client.read(5 << 12, 4096).unwrap();
+        daemon.status().volumes[0].placement.as_ref().is_some_and(|seen| seen.placed_chunks == 8)
+    });
+    let hot = appended(&daemon);
+    assert!((64..=400).contains(&hot), "{hot} blocks entered");
+    // Sixteen times as much, once: nothing of it enters but what was placed.
+    for place in 16..128u64 {
+        assert_eq!(client.read(place << 16, 65536).unwrap(), content(place << 16));
+    }
+    let scanned = appended(&daemon) - hot;
+    assert!(scanned <= 128, "{scanned} blocks of a scan entered");
+    let status = daemon.status();
+    let placement = status.volumes[0].placement.clone().unwrap();
+    assert_eq!((placement.admission.as_str(), placement.threshold), ("threshold-3", Some(3)));
+    assert_eq!((placement.chunk_bytes, placement.capacity_chunks), (65536, 96));
+    assert!(placement.promotions >= 8 && placement.reads > placement.read_hits, "{placement:?}");
+    eventually("metrics tell the threshold", Duration::from_secs(20), || {
+        daemon.metrics().contains("forebay_placement_threshold{volume=\"disk\"} 3")
+    });
+
+    // From now on whatever memory evicts.
+    let post = |path: &str, body: &str| {
+        ask(UnixStream::connect(folder.path().join("http.sock")).unwrap(), "POST", path, body)
+    };
+    let path = "/api/v1/volumes/disk/placement";
+    let answer = post(path, "{\"admission\":\"evicted\"}");
+    assert!(answer.0 == 200 && answer.1.contains("forebay.placement/1"), "{answer:?}");
+    assert!(daemon.status().volumes[0].placement.is_none());
+    // What the device does not keep up with is dropped, so that one scan may not be enough.
+    eventually("a scan enters", Duration::from_secs(60), || {
+        for place in 16..128u64 {
+            assert_eq!(client.read(place << 16, 65536).unwrap(), content(place << 16));
+        }
+        appended(&daemon) - hot - scanned > 1000
+    });
+    let answer = post(path, "{\"admission\":\"adaptive\",\"migration_bytes_per_second_max\":1048576}");
+    assert_eq!(answer.0, 200, "{answer:?}");
+    let placement = daemon.status().volumes[0].placement.clone().unwrap();
+    assert_eq!((placement.admission.as_str(), placement.bytes_per_second), ("adaptive", 1 << 20));
+    for (path, body, expected) in [
+        (path, "{\"admission\":\"hottest\"}", 400),
+        (path, "{\"admission\":\"lru\",\"migration_bytes_per_second_max\":1}", 400),
+        ("/api/v1/volumes/none/placement", "{\"admission\":\"lru\"}", 404),
+    ] {
+        let (status, answer) = post(path, body);
+        assert_eq!(status, expected, "{body}: {answer}");
+    }
+}
+
+#[test]
 fn wrong_quotas_on_flash_are_told() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("disk.img"), [0; 65536]).unwrap();
@@ -91,6 +168,10 @@ fn wrong_quotas_on_flash_are_told() {
         ("flash = \"6MiB\"", "flash = \"60MiB\"", "more than `flash.size`"),
         ("flash = \"6MiB\"", "flash = \"6MiB\"\nblock_size = \"512\"", "too small for flash"),
         ("path = \"flash\"\n", "", "missing key `path`"),
+        ("[flash]", "[flash]\nadmission = \"hottest\"", "is not an admission"),
+        ("[flash]", "[flash]\nchunk = \"48KiB\"", "no power of two"),
+        ("[flash]", "[flash]\nmigration_bytes_per_second_max = \"1KiB\"", "64KiB"),
+        ("flash = \"6MiB\"", "flash_admission = \"lru\"", "no flash"),
         ("[flash]\npath = \"flash\"\nsize = \"16MiB\"\n", "", "there is no `[flash]`"),
     ] {
         std::fs::write(&path, TEXT.replace(from, to)).unwrap();

@@ -446,6 +446,8 @@ impl World {
                 assert!(seen.counters.reads_flash + seen.counters.reads_hit <= seen.counters.reads);
                 assert!(flash.resident_bytes.0 <= flash.held_bytes.0 + block);
                 self.course.flash_hits = self.course.flash_hits.max(statistics.hits);
+                let kept = flash.placing.map_or(0, |placing| placing.statistics.promotions_kept);
+                self.course.migrations = self.course.migrations.max(kept);
                 self.course.corrupt = self.course.corrupt.max(statistics.corrupt);
             }
         }

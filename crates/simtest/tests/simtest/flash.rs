@@ -5,12 +5,13 @@
 use crate::ring::Ended;
 use crate::world::{Event, World, note};
 use forebay_appliance::service::SlabKey;
-use forebay_appliance::volume::VolumeMachine;
+use forebay_appliance::volume::{FlashPlacing, VolumeMachine};
 use forebay_cache::flash::{
     FaultyFlash, FlashDevice, FlashFaults, FlashPartition, FlashTier, FlashVolumeSettings, Recovery, Saved,
     TierSettings, VolumeId,
 };
 use forebay_origin::{OriginCompletion, OriginError, OriginOperation, OriginRequest};
+use forebay_policy::placement::{Admission, Placing};
 use forebay_units::{BlockSize, Bytes};
 use rand::Rng;
 use std::collections::BTreeMap;
@@ -108,6 +109,19 @@ impl World {
         }
         note!(self, "volume {index} has {quota_segments} segments of flash: {recovery:?}");
         Some(partition)
+    }
+
+    /// Who is let onto a volume's flash, drawn anew.
+    pub(crate) fn draw_placing(&mut self) -> Option<FlashPlacing> {
+        let admission = match self.random.random_range(0..6) {
+            0 | 1 => return None,
+            2 => Admission::Lru,
+            3 => Admission::Demand,
+            4 => Admission::Adaptive,
+            _ => Admission::Threshold(1),
+        };
+        let placing = Placing { admission, exclusive: self.percent(50), ..Placing::default() };
+        Some(FlashPlacing { placing, chunk: Bytes(4_096) })
     }
 
     fn flash_settings(&self, index: usize, quota_segments: u32, seed: u64) -> FlashVolumeSettings {
@@ -231,9 +245,23 @@ impl World {
     pub(crate) fn disturb_flash(&mut self, index: usize) {
         let quota = Bytes(u64::from(SEGMENT_BYTES) * self.random.random_range(0..8));
         let rots = self.percent(50);
+        let places = self.percent(50);
         let Some(flash) = self.flash.as_ref() else { return };
         if rots {
             return flash.device.flip_bit();
+        }
+        if places {
+            let how = self.draw_placing();
+            note!(
+                self,
+                "the flash of volume {index} is placed by {:?}",
+                how.map(|how| how.placing.admission)
+            );
+            if let Some(machine) = self.machine(index) {
+                machine.set_flash_placing(how);
+                self.wake_daemon();
+            }
+            return;
         }
         note!(self, "volume {index} gets {quota} of flash");
         if let Some(machine) = self.machine(index) {

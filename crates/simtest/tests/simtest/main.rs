@@ -89,6 +89,7 @@ fn every_seed_keeps_the_promises() {
         all.errors += course.errors;
         all.hits += course.hits;
         all.flash_hits += course.flash_hits;
+        all.migrations += course.migrations;
         all.corrupt += course.corrupt;
         all.saved += course.saved;
         all.recovered += course.recovered;
@@ -111,6 +112,7 @@ fn every_seed_keeps_the_promises() {
                 && all.hits > 5 * seeds
                 && all.errors > seeds
                 && all.flash_hits > seeds
+                && all.migrations > seeds
                 && all.corrupt > seeds / 20
                 && all.recovered > seeds / 4
                 && all.crashes > seeds / 20

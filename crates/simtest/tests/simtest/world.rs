@@ -144,6 +144,8 @@ pub(crate) struct Course {
     pub(crate) corrupt: u64,
     pub(crate) saved: u64,
     pub(crate) recovered: u64,
+    /// Chunks moved to flash.
+    pub(crate) migrations: u64,
     pub(crate) crashes: u64,
     /// What controllers decided to have done, commands of theirs that arrived, their deaths, and operations that went through the ring.
     pub(crate) decided: u64,
@@ -335,6 +337,7 @@ impl World {
         let mut machine = VolumeMachine::new(settings, Nanos(self.now)).expect("settings that go together");
         if let Some(partition) = self.load_flash(index) {
             machine.attach_flash(partition);
+            machine.set_flash_placing(self.draw_placing());
         }
         let volume = &mut self.volumes[index];
         let key = self.daemon.service.add_volume(machine);

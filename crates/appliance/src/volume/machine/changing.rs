@@ -22,6 +22,9 @@ impl VolumeMachine {
         if range.length == 0 {
             return self.reply(Reply { tag, result: Ok(Vec::new()) });
         }
+        if matches!(change, Change::Write { .. }) {
+            self.touched(now, range, true);
+        }
         let write = Write {
             tag,
             started: now,
@@ -175,7 +178,9 @@ impl VolumeMachine {
         let mut ended = vec![key];
         while let Some(key) = ended.pop() {
             let write = self.writes.finish(key);
-            self.observer.changed(now.saturating_since(write.started));
+            let latency = now.saturating_since(write.started);
+            self.observer.changed(latency);
+            self.foreground_answered(now, latency);
             let result = write.error.map_or(Ok(Vec::new()), Err);
             self.reply(Reply { tag: write.tag, result });
             for next in self.writes.startable() {

@@ -3,7 +3,9 @@
 
 use super::super::listing::{Listing, ListingPiece};
 use super::super::observation::{Counters, VolumeObservation, VolumePulse};
-use super::super::prewarm::{PREWARM_SCAN_BLOCKS_MAX, Prewarm, PrewarmEnd, PrewarmPlan, PrewarmProgress};
+use super::super::prewarm::{
+    PREWARM_SCAN_BLOCKS_MAX, Prewarm, PrewarmEnd, PrewarmPlan, PrewarmProgress, Purpose,
+};
 use super::super::reads::Fill;
 use super::super::request::{Errno, Reply, RequestTag};
 use super::flashing::demote;
@@ -57,21 +59,32 @@ impl VolumeMachine {
             insertion: Insertion::Miss,
         };
         let mut load = Prewarm::new(plan, self.size_bytes(), self.settings.block_size);
-        load.tag = Some(tag);
+        load.purpose = Purpose::Asked(tag);
         let key = self.loads.all.insert(load);
         self.loads.asked.push_back(key);
-        self.answer_if_ended(key);
+        self.finish_if_ended(key);
     }
 
-    /// Answers a cache request of which nothing is left to do.
-    fn answer_if_ended(&mut self, key: SlabKey) {
+    /// Answers a cache request, or says of a migration how it ended, of which nothing is left to do.
+    pub(super) fn finish_if_ended(&mut self, key: SlabKey) {
         let Some(load) = self.loads.all.get_mut(key) else { return };
         load.end_if_done();
-        let (Some(tag), Some(_), 0) = (load.tag, load.progress.ended, load.outstanding) else { return };
-        let result = load.error.map_or(Ok(Vec::new()), Err);
-        self.loads.all.remove(key);
-        self.loads.asked.retain(|asked| *asked != key);
-        self.reply(Reply { tag, result });
+        let (Some(ended), 0) = (load.progress.ended, load.outstanding) else { return };
+        let error = load.error;
+        match load.purpose {
+            // The last one is kept, to be asked about.
+            Purpose::WarmUp => {}
+            Purpose::Asked(tag) => {
+                self.loads.all.remove(key);
+                self.loads.asked.retain(|asked| *asked != key);
+                self.reply(Reply { tag, result: error.map_or(Ok(Vec::new()), Err) });
+            }
+            Purpose::Migration(chunk, placement) => {
+                self.loads.all.remove(key);
+                self.loads.migrations.retain(|migration| *migration != key);
+                self.migrated(chunk, placement, ended == PrewarmEnd::Done && error.is_none());
+            }
+        }
     }
 
     /// Puts reads of what is to be loaded behind the clients' requests, if none of those waits.
@@ -103,11 +116,11 @@ impl VolumeMachine {
                     || doubt.overlaps(one)
             });
             let Some(blocks) = run else {
-                self.answer_if_ended(key);
+                self.finish_if_ended(key);
                 continue;
             };
             load.sent(blocks.count(), now);
-            let load = Some((key, load.insertion));
+            let load = Some((key, load.destination()));
             self.send_fill(blocks, self.bytes_of(blocks), Vec::new(), false, FillFor { waiter: None, load });
         }
     }
@@ -124,7 +137,7 @@ impl VolumeMachine {
         if error.is_none() && !fill.marked && inserted_blocks < fill.blocks.count() {
             load.end(PrewarmEnd::Full);
         }
-        self.answer_if_ended(key);
+        self.finish_if_ended(key);
     }
 
     /// Sets the quota; whole blocks of it are used. A smaller one is put in force by [`VolumeMachine::step`].
@@ -140,8 +153,10 @@ impl VolumeMachine {
 
     /// Works off a bounded part of a quota change, and of a listing; whether there is more to do at once.
     pub fn step(&mut self) -> bool {
-        let VolumeMachine { cache, flash, .. } = self;
-        cache.step_demoting(QUOTA_STEP_SLOTS, |victim, bytes| demote(flash.as_mut(), victim, bytes));
+        let VolumeMachine { cache, flash, placed, .. } = self;
+        cache.step_demoting(QUOTA_STEP_SLOTS, |victim, bytes| {
+            demote(flash.as_mut(), placed.as_ref(), victim, bytes);
+        });
         if let Some(flash) = flash {
             flash.step();
         }

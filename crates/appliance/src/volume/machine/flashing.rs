@@ -6,6 +6,7 @@
 
 use super::super::observation::FlashObservation;
 use super::super::reads::Fill;
+use super::placing::Placed;
 use super::reading::FillFor;
 use super::{Kind, LastFlush, VolumeMachine, span_in};
 use crate::slab::SlabKey;
@@ -51,10 +52,16 @@ pub(super) enum FoundOnFlash {
     At(FlashAddress),
 }
 
-/// Memory evicts `block`, which holds `bytes`: it goes to flash, if there is one and it is not there.
-pub(super) fn demote(flash: Option<&mut FlashPartition>, block: BlockIndex, bytes: &[u8]) {
+/// Memory evicts `block`, which holds `bytes`: it goes to flash, if there is one, it is not there, and `placed` has nothing against it.
+pub(super) fn demote(
+    flash: Option<&mut FlashPartition>,
+    placed: Option<&Placed>,
+    block: BlockIndex,
+    bytes: &[u8],
+) {
     if let Some(flash) = flash
         && !flash.keeps(block)
+        && placed.is_none_or(|placed| placed.admits(block))
     {
         flash.append(block, bytes);
     }
@@ -230,6 +237,7 @@ impl VolumeMachine {
             let segments = quota.0 / u64::from(flash.segment_bytes());
             flash.set_quota(u32::try_from(segments).unwrap_or(u32::MAX));
         }
+        self.place_anew();
     }
 
     /// The quota on flash.
@@ -248,8 +256,10 @@ impl VolumeMachine {
             resident_bytes: Bytes(u64::from(statistics.resident_blocks) << self.settings.block_size.shift()),
             held_bytes: Bytes(u64::from(statistics.segments) * u64::from(flash.segment_bytes())),
             buffered_bytes: Bytes(flash.buffered_bytes()),
-            bookkeeping_bytes: flash.footprint_bytes(),
+            bookkeeping_bytes: flash.footprint_bytes()
+                + self.placed.as_ref().map_or(0, Placed::footprint_bytes),
             in_flight: self.at_flash + self.flash_queue.len(),
+            placing: self.placed.as_ref().and_then(Placed::observe),
         })
     }
 }

@@ -1,13 +1,14 @@
 //! The machine of one volume: what happens to every request, without I/O, clock or threads.
 //!
-//! This file holds its state and both its edges, to clients and to the origin; `reading`, `changing`, `describing`, `flashing`, `holding` and `commanding` hold
-//! what happens in between.
+//! This file holds its state and both its edges, to clients and to the origin; `reading`, `changing`, `describing`, `flashing`, `placing`, `holding` and
+//! `commanding` hold what happens in between.
 
 mod changing;
 mod commanding;
 mod describing;
 mod flashing;
 mod holding;
+mod placing;
 mod reading;
 
 pub use holding::{HoldError, HoldState, UnfitError};
@@ -27,6 +28,8 @@ use forebay_locality::{LiveConfig, LiveObserver};
 use forebay_origin::{OriginCompletion, OriginOperation, OriginRequest, OriginRequestId, OriginTraits};
 use forebay_policy::TwoPool;
 use forebay_units::{BlockIndex, BlockRange, BlockSize, ByteRange, Bytes, Nanos, Ratio};
+pub use placing::FlashPlacing;
+use placing::Placed;
 use std::collections::VecDeque;
 use thiserror::Error;
 
@@ -142,6 +145,8 @@ pub struct VolumeMachine {
     at_origin: usize,
     /// The tier below the memory, if the volume has one.
     flash: Option<FlashPartition>,
+    /// Who is let onto flash; `None`: whatever memory evicts.
+    placed: Option<Placed>,
     /// Reads not yet handed to the flash device.
     flash_queue: VecDeque<SlabKey>,
     at_flash: usize,
@@ -206,6 +211,7 @@ impl VolumeMachine {
             queue: VecDeque::new(),
             at_origin: 0,
             flash: None,
+            placed: None,
             flash_queue: VecDeque::new(),
             at_flash: 0,
             flush_failed: false,
@@ -259,6 +265,7 @@ impl VolumeMachine {
         self.draining = true;
         self.release();
         self.cancel_prewarm();
+        self.cancel_migrations();
     }
 
     /// The bytes of whole blocks; the volume's last block may be short.
@@ -416,7 +423,12 @@ impl VolumeMachine {
         self.observer.origin.record(now.saturating_since(entry.submitted_at));
         self.observer.counters.origin_errors += u64::from(completion.result.is_err());
         match entry.kind {
-            Kind::Fill(fill) => self.fill_ended(now, key, fill, completion.result),
+            Kind::Fill(fill) => {
+                if completion.result.is_ok() {
+                    self.origin_answered(&fill, now.saturating_since(entry.submitted_at));
+                }
+                self.fill_ended(now, key, fill, completion.result);
+            }
             Kind::Part(part) => self.part_ended(now, part, completion.result),
             Kind::Flush { tag } => {
                 self.flushes -= 1;

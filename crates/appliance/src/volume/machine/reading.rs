@@ -1,5 +1,6 @@
 //! Reads: hits, misses, and the fills that bring what was missed.
 
+use super::super::prewarm::Destination;
 use super::super::reads::{Delivered, Fill, Read};
 use super::super::request::{Errno, InPlaceOutcome, Missed, Place, ReadOutcome, Reply, RequestTag};
 use super::flashing::{FlashRun, FoundOnFlash, demote};
@@ -14,7 +15,7 @@ use forebay_units::{BlockIndex, BlockRange, ByteRange, Nanos};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FillFor {
     pub(super) waiter: Option<SlabKey>,
-    pub(super) load: Option<(SlabKey, Insertion)>,
+    pub(super) load: Option<(SlabKey, Destination)>,
 }
 
 impl FillFor {
@@ -135,6 +136,7 @@ impl VolumeMachine {
             asks_origin: true,
             fills_pending: 0,
             error: None,
+            age: None,
         };
         let key = self.reads.reads.insert(read);
         while offset < end {
@@ -153,6 +155,8 @@ impl VolumeMachine {
         missed: BlockIndex,
         prefix: &[u8],
     ) {
+        let missed_offset = missed.offset(self.settings.block_size).max(range.offset);
+        let age = self.touched(now, ByteRange::new(missed_offset, range.end() - missed_offset), false);
         let mut read = Read {
             tag,
             started: now,
@@ -161,6 +165,7 @@ impl VolumeMachine {
             asks_origin: false,
             fills_pending: 0,
             error: None,
+            age,
         };
         if !prefix.is_empty() {
             read.copy_in(range.offset, prefix);
@@ -214,7 +219,11 @@ impl VolumeMachine {
     }
 
     fn count_answered(&mut self, now: Nanos, read: Delivered) {
-        self.observer.missed(now.saturating_since(read.started));
+        let latency = now.saturating_since(read.started);
+        self.observer.missed(latency);
+        if read.asked_origin {
+            self.foreground_answered(now, latency);
+        }
         self.observer.counters.reads_flash += u64::from(!read.asked_origin);
     }
 
@@ -291,7 +300,9 @@ impl VolumeMachine {
         asked: FillFor,
     ) {
         let FillFor { waiter, load } = asked;
+        let age = waiter.and_then(|key| self.reads.reads.get(key)).and_then(|read| read.age);
         let fill = Fill {
+            age,
             flash,
             blocks,
             bytes,
@@ -377,24 +388,31 @@ impl VolumeMachine {
             "a fill of {:?} is not marked although a write overlaps it",
             fill.blocks
         );
+        let migrated_blocks = match fill.load {
+            Some((_, Destination::Flash)) => self.put_on_flash(fill.blocks, data),
+            _ => 0,
+        };
         let insertion = match fill.load {
-            Some((_, insertion)) if fill.waiters.is_empty() => insertion,
+            Some((_, Destination::Flash)) if fill.waiters.is_empty() => return migrated_blocks,
+            Some((_, Destination::Memory(insertion))) if fill.waiters.is_empty() => insertion,
             _ => Insertion::Miss,
         };
         let block_bytes = self.settings.block_size.bytes() as usize;
         let mut inserted_blocks = 0;
-        let VolumeMachine { cache, flash, .. } = self;
+        let VolumeMachine { cache, flash, placed, .. } = self;
+        let placed = placed.as_ref();
         for (block, bytes) in fill.blocks.zip(data.chunks(block_bytes)) {
             debug_assert!(!cache.contains(block), "block {} was filled twice", block.0);
             let inserted = cache.insert_demoting(block, bytes, insertion, |victim, bytes| {
-                demote(flash.as_mut(), victim, bytes);
+                demote(flash.as_mut(), placed, victim, bytes);
             });
             match inserted {
                 // Memory takes nothing: flash may.
                 Inserted::Refused(Refusal::NoQuota) if flash.is_some() => {
                     let mut whole = bytes.to_vec();
                     whole.resize(block_bytes, 0);
-                    demote(flash.as_mut(), block, &whole);
+                    // What is loaded was decided elsewhere.
+                    demote(flash.as_mut(), placed.filter(|_| fill.load.is_none()), block, &whole);
                     inserted_blocks += 1;
                 }
                 Inserted::Refused(Refusal::NoQuota) => break,
@@ -402,6 +420,6 @@ impl VolumeMachine {
                 _ => inserted_blocks += 1,
             }
         }
-        inserted_blocks
+        inserted_blocks.max(migrated_blocks)
     }
 }

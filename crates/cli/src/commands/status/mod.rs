@@ -9,7 +9,9 @@ use crate::output::{Output, OutputArgs, bytes};
 use client::Server;
 use forebay_report::Table;
 use forebay_serve::config::{Config, HTTP_DEFAULT};
-use forebay_serve::status::{ControllerState, ObjectiveStatus, PrewarmStatus, Status, VolumeStatus};
+use forebay_serve::status::{
+    ControllerState, ObjectiveStatus, PlacementStatus, PrewarmStatus, Status, VolumeStatus,
+};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -171,9 +173,31 @@ fn on_flash(status: &Status) -> Vec<String> {
                 bytes(flash.quota_bytes),
                 ratio * 100.0
             ));
+            lines.extend(volume.placement.as_ref().map(|placement| format!("    {}", placed(placement))));
         }
     }
     lines
+}
+
+/// How flash is placed, in a line.
+pub(super) fn placed(placement: &PlacementStatus) -> String {
+    let threshold = match placement.threshold {
+        Some(count) if placement.admission == "adaptive" => format!(" (now {count})"),
+        _ => String::new(),
+    };
+    let share = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
+    format!(
+        "placed by {}{threshold}: {} of {} chunks of {}, which {:.1}% of the misses in memory met; {} moved, {} displaced, {} put off; at most {}/s",
+        placement.admission,
+        placement.placed_chunks,
+        placement.capacity_chunks,
+        bytes(placement.chunk_bytes),
+        share(placement.read_hits, placement.reads),
+        placement.promotions,
+        placement.displaced,
+        placement.deferred,
+        bytes(placement.bytes_per_second)
+    )
 }
 
 /// What is loaded, in a line each.
