@@ -13,6 +13,7 @@ use crate::origins::{OriginFailure, OriginShop, competition, origin_stamp};
 use crate::pilot;
 use crate::placing::{self, PlacingError, PlacingRequest};
 use crate::reservation::{ReservationBook, ReservationError, ReservationRequest};
+use crate::route::{self, RouteBook, RouteError, RouteRequest, Routed, RoutesUnreadable};
 use crate::snapshots::{self, SnapshotCounters};
 use crate::status::{ControllerState, Curve, Explanation, ReservationStatus, Status};
 use forebay_appliance::{
@@ -84,6 +85,9 @@ pub enum StartError {
     /// Who may be let in is not known.
     #[error(transparent)]
     Leases(#[from] LeasesUnreadable),
+    /// Where volumes go is not known.
+    #[error(transparent)]
+    Routes(#[from] RoutesUnreadable),
     /// The system has no threads for it.
     #[error("cannot start the threads of the daemon")]
     System(#[from] io::Error),
@@ -104,6 +108,10 @@ pub(crate) struct Shared {
     pub(crate) state: Mutex<State>,
     reservations: Mutex<ReservationBook>,
     leases: Option<Mutex<LeaseBook>>,
+    routes: Mutex<RouteBook>,
+    /// Held while a route is changed, which may take seconds.
+    changes_of_routes: Mutex<()>,
+    pub(crate) shop: OriginShop,
     loads: Mutex<LoadBook>,
     pub(crate) snapshot_counters: SnapshotCounters,
     stopping: Mutex<bool>,
@@ -143,6 +151,15 @@ impl Shared {
     pub(crate) fn reservations(&self) -> MutexGuard<'_, ReservationBook> {
         // Each change of it is whole or not made.
         self.reservations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn routes(&self) -> MutexGuard<'_, RouteBook> {
+        // As for reservations.
+        self.routes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn changes_of_routes(&self) -> MutexGuard<'_, ()> {
+        self.changes_of_routes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn leases(&self) -> Option<MutexGuard<'_, LeaseBook>> {
@@ -218,8 +235,9 @@ impl Daemon {
     ///
     /// # Errors
     /// [`StartError`]; nothing runs and no socket is left behind then.
-    pub fn start(config: Config) -> Result<Daemon, StartError> {
+    pub fn start(mut config: Config) -> Result<Daemon, StartError> {
         config.check()?;
+        let routes = RouteBook::open(&mut config)?;
         let tls = config
             .tls
             .as_ref()
@@ -287,6 +305,9 @@ impl Daemon {
             origins,
             reservations: Mutex::new(reservations),
             leases: leases.map(Mutex::new),
+            routes: Mutex::new(routes),
+            changes_of_routes: Mutex::new(()),
+            shop,
             loads: Mutex::default(),
             snapshot_counters: SnapshotCounters::default(),
             controller_enabled: AtomicBool::new(enabled),
@@ -334,7 +355,7 @@ impl Daemon {
         if waits {
             let thread = thread::Builder::new()
                 .name("absent-origins".to_owned())
-                .spawn(move || wait_for_origins(&shared, &shop))?;
+                .spawn(move || wait_for_origins(&shared))?;
             daemon.threads.push(thread);
         }
         Ok(daemon)
@@ -449,6 +470,14 @@ impl Daemon {
         placing::set(self.shared(), volume, request)
     }
 
+    /// Sends a volume elsewhere while it serves, and waits until it goes there.
+    ///
+    /// # Errors
+    /// [`RouteError`].
+    pub fn route(&self, volume: &str, request: &RouteRequest) -> Result<Routed, RouteError> {
+        route::change(self.shared(), volume, request)
+    }
+
     /// Control intervals that have been observed so far: for who waits for the next one.
     pub fn intervals(&self) -> u64 {
         self.shared().steps.load(Ordering::Acquire)
@@ -527,7 +556,7 @@ fn starts_with_cache(volume: &VolumeConfig) -> bool {
 }
 
 /// Exports volumes whose origins were absent as they appear.
-fn wait_for_origins(shared: &Shared, shop: &OriginShop) {
+fn wait_for_origins(shared: &Shared) {
     while shared.sleep_until(Instant::now() + ABSENT_RETRY) {
         let absent: Vec<String> = shared.state().absent.keys().cloned().collect();
         if absent.is_empty() {
@@ -537,18 +566,19 @@ fn wait_for_origins(shared: &Shared, shop: &OriginShop) {
             if !absent.contains(&volume.name) {
                 continue;
             }
-            let added = shop.open(&shared.config, index).map_err(|error| chain(&error)).and_then(|origin| {
-                // Locked, so that no lease is raised between the look and the start.
-                let leases = shared.leases();
-                let served = ServedVolume {
-                    lease: leases.as_ref().and_then(|book| book.of(&volume.name)),
-                    ..served_volume(&shared.config, volume, origin, shared.flash.as_ref())
-                };
-                match shared.appliance.add_volume(served) {
-                    Ok(()) | Err(AddVolumeError::Exists { .. }) => Ok(()),
-                    Err(error) => Err(chain(&error)),
-                }
-            });
+            let added =
+                shared.shop.open(&shared.config, index).map_err(|error| chain(&error)).and_then(|origin| {
+                    // Locked, so that no lease is raised between the look and the start.
+                    let leases = shared.leases();
+                    let served = ServedVolume {
+                        lease: leases.as_ref().and_then(|book| book.of(&volume.name)),
+                        ..served_volume(&shared.config, volume, origin, shared.flash.as_ref())
+                    };
+                    match shared.appliance.add_volume(served) {
+                        Ok(()) | Err(AddVolumeError::Exists { .. }) => Ok(()),
+                        Err(error) => Err(chain(&error)),
+                    }
+                });
             let mut state = shared.state();
             match added {
                 Ok(()) => {

@@ -11,6 +11,7 @@ use crate::lease::{self, LeaseError, LeaseRequest};
 use crate::loading::PrewarmError;
 use crate::placing::{PlacingError, PlacingRequest};
 use crate::reservation::{ReservationError, ReservationRequest};
+use crate::route::{self, RouteError, RouteRequest};
 use crate::status::ReservationStatus;
 use crate::{loading, metrics, placing, report};
 use axum::Router;
@@ -227,6 +228,7 @@ fn router(shared: Weak<Shared>, changes: bool) -> Router {
             .route("/api/v1/volumes/{volume}/prewarm", post(prewarm).delete(cancel_prewarm))
             .route("/api/v1/volumes/{volume}/lease", post(raise_lease))
             .route("/api/v1/volumes/{volume}/placement", post(place))
+            .route("/api/v1/volumes/{volume}/route", post(change_route))
     } else {
         let refused = || async { error(StatusCode::FORBIDDEN, ONLY_READ) };
         Router::new()
@@ -235,6 +237,7 @@ fn router(shared: Weak<Shared>, changes: bool) -> Router {
             .route("/api/v1/volumes/{volume}/prewarm", post(refused).delete(refused))
             .route("/api/v1/volumes/{volume}/lease", post(refused))
             .route("/api/v1/volumes/{volume}/placement", post(refused))
+            .route("/api/v1/volumes/{volume}/route", post(refused))
     };
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
@@ -400,6 +403,42 @@ async fn place(
             error(status, &wrong.to_string())
         }
     }
+}
+
+async fn change_route(
+    State(shared): State<Weak<Shared>>,
+    UrlPath(volume): UrlPath<String>,
+    body: Bytes,
+) -> Response {
+    let request = match serde_json::from_slice::<RouteRequest>(&body) {
+        Ok(request) => request,
+        Err(wrong) => {
+            return error(StatusCode::BAD_REQUEST, &format!("the route is not understood: {wrong}"));
+        }
+    };
+    // It waits for origins, and others are answered meanwhile.
+    let changed = tokio::task::spawn_blocking(move || match shared.upgrade() {
+        None => error(StatusCode::SERVICE_UNAVAILABLE, "the daemon is stopping"),
+        Some(shared) => match route::change(&shared, &volume, &request) {
+            Ok(routed) => {
+                let mut body = serde_json::json!(routed);
+                body["schema"] = "forebay.route/1".into();
+                body["volume"] = volume.into();
+                axum::Json(body).into_response()
+            }
+            Err(wrong) => {
+                let status = match wrong {
+                    RouteError::Refused { .. } => StatusCode::BAD_REQUEST,
+                    RouteError::Unknown { .. } => StatusCode::NOT_FOUND,
+                    RouteError::Unreachable { .. } => StatusCode::BAD_GATEWAY,
+                    RouteError::Kept(_) => StatusCode::CONFLICT,
+                    RouteError::NotKept { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+                };
+                error(status, &wrong.to_string())
+            }
+        },
+    });
+    changed.await.unwrap_or_else(|_| error(StatusCode::INTERNAL_SERVER_ERROR, "it ended in a panic"))
 }
 
 async fn metrics_of(State(shared): State<Weak<Shared>>) -> Response {

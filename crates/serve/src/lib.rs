@@ -21,6 +21,7 @@ mod pilot;
 pub mod placing;
 mod report;
 pub mod reservation;
+pub mod route;
 mod snapshots;
 pub mod status;
 

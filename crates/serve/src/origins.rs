@@ -68,8 +68,18 @@ impl OriginShop {
 
     /// Opens the origin of the volume at `index`, layers included. Connecting to an export may take its timeout.
     pub(crate) fn open(&self, config: &Config, index: usize) -> Result<Arc<dyn Origin>, OriginFailure> {
+        self.open_as(config, index, &config.volumes[index].origin)
+    }
+
+    /// Likewise, with `origin` below the layers in place of the configured one.
+    pub(crate) fn open_as(
+        &self,
+        config: &Config,
+        index: usize,
+        origin: &OriginConfig,
+    ) -> Result<Arc<dyn Origin>, OriginFailure> {
         let volume = &config.volumes[index];
-        let mut origin = self.open_bare(config, index, volume)?;
+        let mut origin = self.open_bare(config, index, volume, origin)?;
         for layer in &volume.layers {
             let timer = || Arc::clone(self.timer.as_ref().expect("started where a layer needs it"));
             origin = match layer {
@@ -87,9 +97,10 @@ impl OriginShop {
         config: &Config,
         index: usize,
         volume: &VolumeConfig,
+        origin: &OriginConfig,
     ) -> Result<Arc<dyn Origin>, OriginFailure> {
         let read_only = volume.read_only;
-        Ok(match &volume.origin {
+        Ok(match origin {
             OriginConfig::File { path, workers } | OriginConfig::BlockDevice { path, workers } => {
                 let options =
                     FileOriginOptions { read_only, workers: *workers, ..FileOriginOptions::default() };

@@ -3,6 +3,7 @@
 use crate::history::DatedDecision;
 use crate::lease::LeaseStatus;
 use crate::reservation::Reservation;
+use crate::route::Route;
 use serde::{Deserialize, Serialize};
 
 /// The daemon at an instant; schema `forebay.status/1`.
@@ -209,6 +210,9 @@ pub struct VolumeStatus {
     pub read_only: bool,
     /// Whether the controller sizes its cache.
     pub controlled: bool,
+    /// Where it was sent, or goes by the configuration; absent from older daemons.
+    #[serde(default)]
+    pub route: Option<Route>,
     /// Who is let in; absent where everybody is.
     #[serde(default)]
     pub lease: Option<LeaseStatus>,

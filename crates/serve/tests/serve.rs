@@ -18,5 +18,7 @@ mod prewarm;
 mod prometheus;
 #[path = "serve/reservations.rs"]
 mod reservations;
+#[path = "serve/routes.rs"]
+mod routes;
 #[path = "serve/support.rs"]
 mod support;

@@ -13,6 +13,7 @@ mod prewarm;
 mod replay;
 mod repro;
 mod reserve;
+mod route;
 mod serve;
 mod sim;
 mod simulate;
@@ -45,6 +46,7 @@ pub(crate) enum Command {
     Serve(serve::ServeArgs),
     Watch(watch::WatchArgs),
     Lease(lease::LeaseArgs),
+    Route(route::RouteArgs),
     Status(status::StatusArgs),
     Explain(explain::ExplainArgs),
     Reserve(reserve::ReserveArgs),
@@ -69,6 +71,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Serve(args) => serve::run(&args),
         Command::Watch(args) => watch::run(&args),
         Command::Lease(args) => lease::run(&args),
+        Command::Route(args) => route::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Reserve(args) => reserve::run(&args),

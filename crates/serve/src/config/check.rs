@@ -528,6 +528,9 @@ fn written_files(config: &Config, findings: &mut Vec<Finding>) {
                 .push(Finding::new("reservations", message).hint("http.socket = \"/run/forebay-http.sock\""));
         }
     }
+    if let Some(path) = &config.routes {
+        written.push(("routes.path".to_owned(), path));
+    }
     if let Some(path) = &config.leases {
         written.push(("leases.path".to_owned(), path));
         if config.http.socket.is_none() {

@@ -145,6 +145,7 @@ impl FileReader<'_> {
             snapshots: self.snapshots(root),
             reservations: self.kept(root, "reservations"),
             leases: self.kept(root, "leases"),
+            routes: self.kept(root, "routes"),
             limits: self.limits(root),
         }
     }

@@ -96,6 +96,7 @@ pub const TABLES: &[(&str, &str, &str)] = &[
         "[leases]",
         "Who is let in to a volume, by what clients claim with the export's name: `NAME@EPOCH`, or `NAME` alone for the original route. Raised with `forebay lease`. Needs `http.socket`.",
     ),
+    ("routes", "[routes]", "Where volumes are sent with `forebay route` while they serve."),
     ("limits", "[limits]", "Maxima of the data path."),
     ("control", "[control]", "The controller."),
     ("control.conformance", "[control.conformance]", "When a window says something."),
@@ -132,6 +133,7 @@ pub const KEYS: &[Key] = &[
     key("", "history", "table", "", "", "See below."),
     key("", "snapshots", "table", "none: caches begin empty", "", "See below."),
     key("", "leases", "table", "none: everybody is let in", "", "See below."),
+    key("", "routes", "table", "none: after a restart volumes go to their origins", "", "See below."),
     key("", "reservations", "table", "none: they end with the daemon", "", "See below."),
     key("", "limits", "table", "", "", "See below."),
     key("", "control", "table", "", "", "See below."),
@@ -284,6 +286,8 @@ pub const KEYS: &[Key] = &[
     key("reservations", "path", "path", "required", "a local file system", "The file in which they outlast a restart; made with the first. One that is not understood is left as it is, and none can be made."),
 
     key("leases", "path", "path", "required", "a local file system", "The file that keeps them; made at the first start. One that is not understood keeps the daemon from starting: it would let in whom somebody was promised to be rid of."),
+
+    key("routes", "path", "path", "required", "a local file system", "The file that keeps it over a restart; made with the first change. One that is not understood keeps the daemon from starting."),
 
     key("limits", "workers", "threads", "`0`: one per core, at most 4", "0 to 64", "Threads that serve volumes."),
     key("limits", "connections", "connections", "`4096`", "1 to 65536", "Clients at once; more are refused."),

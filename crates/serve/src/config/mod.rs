@@ -65,6 +65,8 @@ pub struct Config {
     pub reservations: Option<PathBuf>,
     /// The file that keeps the leases of all volumes; `None`: there are none, and everybody is let in.
     pub leases: Option<PathBuf>,
+    /// The file that keeps where volumes were sent; `None`: after a restart they go to the origins of the configuration.
+    pub routes: Option<PathBuf>,
     /// Maxima of the data path.
     pub limits: Limits,
 }
@@ -391,6 +393,7 @@ impl Config {
             snapshots: None,
             reservations: None,
             leases: None,
+            routes: None,
             limits: Limits::default(),
         }
     }

@@ -1,0 +1,234 @@
+//! Routes: where a volume's requests go, changed over the control socket while the volume serves.
+//!
+//! A volume of a permanent proxy goes to the origin of the configuration until it is sent elsewhere, as to an appliance in front of that same
+//! origin, and back. Each change names an epoch; one with a lower epoch than the last has no effect, so that an order that comes late harms nobody.
+//! That both ways lead to the same data is for who asks to know. How it is done without an error for clients is
+//! `forebay_appliance`'s ([`forebay_appliance::Retargeted`]).
+
+use crate::config::{Config, OriginConfig, OriginTls};
+use crate::daemon::{Shared, chain};
+use crate::kept;
+use crate::origins::OriginFailure;
+use forebay_appliance::{CommandError, RetargetFailure, RetargetOptions};
+use forebay_nbd::Uri;
+use forebay_origin::NbdOriginOptions;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+const SCHEMA: &str = "forebay.routes/1";
+
+/// How long a change may take, unless it is told otherwise; and at most.
+const WITHIN_S: f64 = 5.0;
+const WITHIN_S_MAX: f64 = 30.0;
+
+/// Where a volume is to go.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RouteRequest {
+    /// The NBD URI of an export that leads to the same data.
+    pub to: String,
+    /// The number of the change; one with a lower number than the last is refused. The last one's unless set.
+    #[serde(default)]
+    pub epoch: Option<u64>,
+    /// Forget what is cached.
+    #[serde(default)]
+    pub drop_cache: bool,
+    /// How long it may take, in seconds; 5 unless set, at most 30.
+    #[serde(default)]
+    pub within_s: Option<f64>,
+}
+
+/// Where a volume goes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Route {
+    /// The NBD URI; absent: to the origin of the configuration, which is not an export.
+    pub to: Option<String>,
+    /// The number of the last change; 0 before the first.
+    pub epoch: u64,
+}
+
+/// A volume goes where it was sent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Routed {
+    /// Where it goes.
+    #[serde(flatten)]
+    pub route: Route,
+    /// How long requests that needed the origin waited at most, in seconds; 0 if it went there already.
+    pub pause_s: f64,
+    /// How much of it the old way took to complete what was on it, in seconds.
+    pub drain_s: f64,
+}
+
+/// Why a volume goes where it went before, but for [`RouteError::NotKept`].
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RouteError {
+    /// A field cannot be what it is.
+    #[error("`{field}` is {found}, expected {expected}")]
+    Refused {
+        /// Which.
+        field: &'static str,
+        /// What it is.
+        found: String,
+        /// What it may be.
+        expected: String,
+    },
+    /// There is no such volume.
+    #[error("there is no volume `{volume}`")]
+    Unknown {
+        /// Which.
+        volume: String,
+    },
+    /// The new way cannot be opened.
+    #[error("`{to}` cannot be reached: {reason}")]
+    Unreachable {
+        /// Where to.
+        to: String,
+        /// Why.
+        reason: String,
+    },
+    /// The volume cannot leave the old way, or the new one does not fit.
+    #[error(transparent)]
+    Kept(#[from] RetargetFailure),
+    /// It goes the new way, and a restart would not.
+    #[error("the volume goes there, but the file of routes `{path}` cannot be written: {reason}")]
+    NotKept {
+        /// Where.
+        path: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Why the daemon does not start.
+#[derive(Debug, Error)]
+#[error("where volumes go, in `{path}`, is not known: {reason}")]
+pub struct RoutesUnreadable {
+    path: String,
+    reason: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    schema: String,
+    routes: BTreeMap<String, Route>,
+}
+
+/// Where volumes were sent, and the file that keeps it.
+#[derive(Debug)]
+pub(crate) struct RouteBook {
+    path: Option<PathBuf>,
+    routes: BTreeMap<String, Route>,
+}
+
+impl RouteBook {
+    /// What the file keeps; `config` sends its volumes there.
+    pub(crate) fn open(config: &mut Config) -> Result<RouteBook, RoutesUnreadable> {
+        let mut book = RouteBook { path: config.routes.clone(), routes: BTreeMap::new() };
+        let Some(path) = &book.path else { return Ok(book) };
+        let unreadable = |reason: String| RoutesUnreadable { path: path.display().to_string(), reason };
+        let Some(kept) = kept::read::<Kept>(path).map_err(unreadable)? else { return Ok(book) };
+        if kept.schema != SCHEMA {
+            return Err(unreadable(format!("found layout `{}`, expected `{SCHEMA}`", kept.schema)));
+        }
+        book.routes = kept.routes;
+        for volume in &mut config.volumes {
+            let Some(to) = book.routes.get(&volume.name).and_then(|route| route.to.as_ref()) else {
+                continue;
+            };
+            let uri = to.parse().map_err(|error| unreadable(format!("`{to}`: {error}")))?;
+            tracing::info!(volume = volume.name, to, "the volume goes where it was sent before the restart");
+            volume.origin = sent_to(&volume.origin, uri);
+        }
+        Ok(book)
+    }
+
+    /// Notes where a volume goes; what is to be written, and where.
+    fn note(&mut self, volume: &str, route: Route) -> Option<(PathBuf, Kept)> {
+        self.routes.insert(volume.to_owned(), route);
+        let path = self.path.clone()?;
+        Some((path, Kept { schema: SCHEMA.to_owned(), routes: self.routes.clone() }))
+    }
+}
+
+/// The origin of a volume that is sent to `uri`; how it is reached is as the configuration says, if it is an export there, too.
+fn sent_to(configured: &OriginConfig, uri: Uri) -> OriginConfig {
+    match configured {
+        OriginConfig::Nbd { options, tls, .. } => {
+            OriginConfig::Nbd { uri, options: *options, tls: tls.clone() }
+        }
+        _ => OriginConfig::Nbd { uri, options: NbdOriginOptions::default(), tls: OriginTls::default() },
+    }
+}
+
+/// Where the volume goes; `None` for an unknown one.
+pub(crate) fn of(shared: &Shared, volume: &str) -> Option<Route> {
+    let config = shared.config.volumes.iter().find(|config| config.name == volume)?;
+    let sent = shared.routes().routes.get(volume).cloned();
+    Some(sent.unwrap_or_else(|| {
+        let to = match &config.origin {
+            OriginConfig::Nbd { uri, .. } => Some(uri.to_string()),
+            _ => None,
+        };
+        Route { to, epoch: 0 }
+    }))
+}
+
+/// Sends a volume elsewhere, and waits until it goes there.
+pub(crate) fn change(shared: &Shared, volume: &str, request: &RouteRequest) -> Result<Routed, RouteError> {
+    let began = Instant::now();
+    let refused = |field, found: String, expected: String| RouteError::Refused { field, found, expected };
+    let within = request.within_s.unwrap_or(WITHIN_S);
+    if !(0.0..=WITHIN_S_MAX).contains(&within) {
+        return Err(refused("within_s", within.to_string(), "0 to 30".to_owned()));
+    }
+    let within = Duration::from_secs_f64(within);
+    let uri: Uri = request
+        .to
+        .parse()
+        .map_err(|error| refused("to", format!("`{}`", request.to), format!("an NBD URI: {error}")))?;
+    // One change at a time, so that what is kept is what was done last. Requests and other questions wait for none of this.
+    let _one = shared.changes_of_routes();
+    let unknown = || RouteError::Unknown { volume: volume.to_owned() };
+    let now = of(shared, volume).ok_or_else(unknown)?;
+    let epoch = request.epoch.unwrap_or(now.epoch);
+    if epoch < now.epoch {
+        return Err(refused("epoch", epoch.to_string(), format!("at least {}, the last one's", now.epoch)));
+    }
+    let route = Route { to: Some(uri.to_string()), epoch };
+    let mut routed = Routed { route: route.clone(), pause_s: 0.0, drain_s: 0.0 };
+    if now.to != route.to {
+        let unreachable =
+            |error: OriginFailure| RouteError::Unreachable { to: uri.to_string(), reason: chain(&error) };
+        let index = shared.config.volumes.iter().position(|config| config.name == volume);
+        let index = index.ok_or_else(unknown)?;
+        let mut origin = sent_to(&shared.config.volumes[index].origin, uri.clone());
+        if let OriginConfig::Nbd { options, .. } = &mut origin {
+            options.connect_timeout = options.connect_timeout.min(within.into());
+        }
+        let origin = shared.shop.open_as(&shared.config, index, &origin).map_err(unreachable)?;
+        let timeout = within.saturating_sub(began.elapsed());
+        let options = RetargetOptions { timeout, drops_cache: request.drop_cache };
+        let done = match shared.appliance.retarget(volume, origin, options) {
+            Err(RetargetFailure::Command(CommandError::Unknown { .. })) => return Err(unknown()),
+            done => done?,
+        };
+        (routed.pause_s, routed.drain_s) = (done.pause.as_secs_f64(), done.drain.as_secs_f64());
+        tracing::info!(volume, to = %uri, epoch, pause = ?done.pause, "the volume goes elsewhere");
+        // Its connections end behind the answer: nothing is on them.
+        std::thread::spawn(move || drop(done.old));
+    }
+    // Written beyond the lock of the book, for which others wait.
+    if let Some((path, kept)) = { shared.routes().note(volume, route) } {
+        kept::replace(&path, &kept).map_err(|error| RouteError::NotKept {
+            path: path.display().to_string(),
+            reason: error.to_string(),
+        })?;
+    }
+    Ok(routed)
+}

@@ -1,0 +1,88 @@
+//! A volume of a permanent proxy is sent to an appliance and back while it serves, over the socket, and over a restart.
+
+use super::http::{ask, unix};
+use super::support::Client;
+use forebay_serve::Daemon;
+use forebay_serve::config::{CacheConfig, Config, OriginConfig, OriginTls, VolumeConfig};
+use forebay_units::Bytes;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+/// A daemon in a folder of its own with one volume `db`.
+fn config(folder: &Path, origin: OriginConfig) -> Config {
+    std::fs::create_dir_all(folder).unwrap();
+    let mut config = Config::new(vec![VolumeConfig::new("db", origin)]);
+    config.listen = unix(folder);
+    config.http.socket = Some(folder.join("http.sock"));
+    config.control.enabled = false;
+    config
+}
+
+fn export(uri: &str) -> OriginConfig {
+    let options = forebay_origin::NbdOriginOptions::default();
+    OriginConfig::Nbd { uri: uri.parse().unwrap(), options, tls: OriginTls::default() }
+}
+
+fn send(daemon: &Daemon, body: &serde_json::Value) -> (u16, serde_json::Value) {
+    let stream = UnixStream::connect(daemon.http_socket().unwrap()).unwrap();
+    let (status, body) = ask(stream, "POST", "/api/v1/volumes/db/route", &body.to_string());
+    (status, serde_json::from_str(&body).unwrap())
+}
+
+#[test]
+fn a_volume_goes_through_an_appliance_and_back_and_is_found_there_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("db.img");
+    std::fs::write(&image, vec![5; 1 << 20]).unwrap();
+    let mut storage = config(&folder.path().join("storage"), OriginConfig::file(&image));
+    storage.leases = Some(folder.path().join("leases.json"));
+    let storage = Daemon::start(storage.watching().unwrap()).unwrap();
+    let original = storage.uris("db").remove(0);
+    let leased = original.replace("/db", "/db@1");
+    let mut appliance = config(&folder.path().join("appliance"), export(&leased));
+    appliance.volumes[0].cache = CacheConfig::Fixed(Bytes::mib(1));
+    let appliance = Daemon::start(appliance).unwrap();
+    let through = appliance.uris("db").remove(0);
+    let mut proxy = config(&folder.path().join("proxy"), export(&original));
+    proxy.routes = Some(folder.path().join("routes.json"));
+    let daemon = Daemon::start(proxy.clone()).unwrap();
+    let mut client = Client::connect(&daemon.uris("db")[0]);
+    client.write(0, vec![6; 4096]).unwrap();
+
+    let to_appliance = serde_json::json!({ "to": through, "epoch": 1 });
+    let (status, routed) = send(&daemon, &to_appliance);
+    assert_eq!((status, routed["epoch"].as_u64()), (200, Some(1)), "{routed}");
+    assert!(routed["pause_s"].as_f64().unwrap() >= routed["drain_s"].as_f64().unwrap());
+    // Again: it is there already.
+    assert_eq!(send(&daemon, &to_appliance).1["pause_s"].as_f64(), Some(0.0));
+    let fence = r#"{"epoch": 1, "holder": "named"}"#;
+    let stream = UnixStream::connect(storage.http_socket().unwrap()).unwrap();
+    assert_eq!(ask(stream, "POST", "/api/v1/volumes/db/lease", fence).0, 200);
+    assert_eq!(client.read(0, 4096).unwrap(), vec![6; 4096]);
+    client.write(4096, vec![7; 4096]).unwrap();
+    let seen = appliance.appliance().observe("db", false).unwrap().observation.counters;
+    assert_eq!((seen.writes, seen.errors), (1, 0));
+    // The original way is fenced, other data is refused, and so are late orders: it goes on as before.
+    let (status, refused) = send(&daemon, &serde_json::json!({ "to": original, "epoch": 1 }));
+    assert!(status == 502 && refused["error"].as_str().unwrap().contains("lease"), "{refused}");
+    assert_eq!(send(&daemon, &serde_json::json!({ "to": through, "epoch": 0 })).0, 400);
+    assert_eq!(send(&daemon, &serde_json::json!({ "to": "nbd:nothing", "epoch": 2 })).0, 400);
+    client.write(8192, vec![8; 4096]).unwrap();
+    daemon.shutdown();
+
+    let daemon = Daemon::start(proxy).unwrap();
+    assert_eq!(daemon.status().volumes[0].route.as_ref().unwrap().to.as_deref(), Some(through.as_str()));
+    let mut client = Client::connect(&daemon.uris("db")[0]);
+    assert_eq!(client.read(0, 12_288).unwrap(), [[6; 4096], [7; 4096], [8; 4096]].concat());
+    // Back, by an epoch of its own.
+    let home = original.replace("/db", "/db@2");
+    assert_eq!(send(&daemon, &serde_json::json!({ "to": home, "epoch": 2 })).0, 200);
+    let stream = UnixStream::connect(storage.http_socket().unwrap()).unwrap();
+    assert_eq!(ask(stream, "POST", "/api/v1/volumes/db/lease", &fence.replace('1', "2")).0, 200);
+    client.write(0, vec![9; 4096]).unwrap();
+    daemon.shutdown();
+    appliance.shutdown();
+    storage.shutdown();
+    let found = std::fs::read(&image).unwrap();
+    assert_eq!(found[..12_288], [[9; 4096], [7; 4096], [8; 4096]].concat());
+}
