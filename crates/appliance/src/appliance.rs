@@ -24,7 +24,7 @@ use forebay_nbd::{BlockSizes, ExportInfo};
 use forebay_origin::{Origin, OriginStatistics, OriginTraits};
 use forebay_ring::{Engine, EngineChoice, RingRefused};
 use forebay_tls::{ServerTls, Tunnels};
-use forebay_units::{BlockSize, Bytes, Nanos, Ratio, mix64};
+use forebay_units::{BlockSize, Bytes, Nanos, Ratio, Secret, mix64};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel, sync_channel};
@@ -95,6 +95,9 @@ pub struct VolumeConfig {
     pub flash: Option<VolumeFlashConfig>,
     /// Who is let in at the start, where clients are to be told apart by what their export's name claims; `None` (default): everybody is.
     pub lease: Option<Lease>,
+    /// Clients must name the export `NAME.SECRET`; any other name is one that does not exist, and the volume is not listed. `None` (default):
+    /// whoever reaches a listener may use it.
+    pub secret: Option<Secret>,
 }
 
 /// A volume's share of a flash device.
@@ -125,6 +128,7 @@ impl VolumeConfig {
             limits: VolumeLimits::default(),
             flash: None,
             lease: None,
+            secret: None,
         }
     }
 }
@@ -463,8 +467,8 @@ impl Appliance {
             thread.inbox.send(Message::Fence { volume, lease, timeout: Duration::ZERO, reply });
         }
         let connections = Arc::default();
-        let lease = config.lease;
-        let entry = DirectoryEntry { export, worker, volume, connections, origin: config.origin, lease };
+        let VolumeConfig { origin, lease, secret, .. } = config;
+        let entry = DirectoryEntry { export, worker, volume, connections, origin, lease, secret };
         directory.entries.insert(name, entry);
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// Which rooms a room may use, transitively closed by hand: ARCHITECTURE.md draws it. A new arrow is a line here and a
 /// line in `docs/decisions/`.
-const ARROWS: [(&str, &[&str]); 20] = [
+const ARROWS: [(&str, &[&str]); 21] = [
     ("units", &[]),
     ("devmodel", &["units"]),
     ("trace", &["units"]),
@@ -24,6 +24,7 @@ const ARROWS: [(&str, &[&str]); 20] = [
         "appliance",
         &["units", "policy", "locality", "workload", "cache", "nbd", "origin", "ring", "tls", "trace"],
     ),
+    ("actuate", &["units", "nbd"]),
     ("replay", &["units", "trace", "workload", "nbd", "origin"]),
     ("sim", &["units", "devmodel", "locality", "policy", "workload", "control", "cache"]),
     (
@@ -56,6 +57,7 @@ const ARROWS: [(&str, &[&str]); 20] = [
             "nbd",
             "origin",
             "appliance",
+            "actuate",
             "replay",
             "report",
             "serve",

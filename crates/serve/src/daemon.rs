@@ -114,6 +114,8 @@ pub(crate) struct Shared {
     pub(crate) shop: OriginShop,
     loads: Mutex<LoadBook>,
     pub(crate) snapshot_counters: SnapshotCounters,
+    /// Held while an order for a quota is judged and carried out.
+    pub(crate) quota_orders: Mutex<()>,
     stopping: Mutex<bool>,
     wake: Condvar,
     #[cfg(test)]
@@ -310,6 +312,7 @@ impl Daemon {
             shop,
             loads: Mutex::default(),
             snapshot_counters: SnapshotCounters::default(),
+            quota_orders: Mutex::default(),
             controller_enabled: AtomicBool::new(enabled),
             steps: AtomicU64::new(0),
             state: Mutex::new(State {
@@ -538,6 +541,7 @@ fn served_volume(
         read_only: volume.read_only,
         locality: config.observe.map(|observe| LiveConfig { block_size: volume.block_size, seed, ..observe }),
         limits: config.limits.volume,
+        secret: volume.secret.clone(),
         flash: flash.filter(|_| volume.flash > Bytes::ZERO).map(|store| VolumeFlashConfig {
             store: Arc::clone(store),
             quota: volume.flash,

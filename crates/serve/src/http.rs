@@ -1,7 +1,9 @@
-//! HTTP for people and programs of this machine: metrics, state, explanations, and on the unix socket, which is its owner's alone, reservations, loading, placement
-//! and leases.
+//! HTTP for people, programs and controllers: metrics, state, explanations; reservations, quotas, loading, placement, draining and
+//! leases for those who may change something.
 //!
-//! Over TCP it only reads: every user of the machine can reach a loopback port, and so can web pages in their browsers.
+//! On the unix socket, which is its owner's alone, everything is allowed. Over TCP it only reads, and only on loopback: every user of the
+//! machine can reach such a port, and so can web pages in their browsers. With a token (`http.token`) TCP answers nobody without it, and
+//! whoever has it may do everything.
 //! It runs on a thread of its own, never on the data path. At most 64 connections are served at once; the
 //! others wait.
 
@@ -9,18 +11,21 @@ use crate::config::HttpConfig;
 use crate::daemon::Shared;
 use crate::lease::{self, LeaseError, LeaseRequest};
 use crate::loading::PrewarmError;
+use crate::orders::OrderError;
 use crate::placing::{PlacingError, PlacingRequest};
 use crate::reservation::{ReservationError, ReservationRequest};
 use crate::route::{self, RouteError, RouteRequest};
 use crate::status::ReservationStatus;
-use crate::{loading, metrics, placing, report};
+use crate::{loading, metrics, orders, placing, report};
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{Path as UrlPath, State};
+use axum::extract::{Path as UrlPath, Request, State};
 use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post};
+use axum::routing::{delete, get, post, put};
 use axum::serve::Listener;
+use forebay_units::Secret;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -108,13 +113,18 @@ impl HttpServer {
         let (stop, stopped) = oneshot::channel::<()>();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         // A request that hangs must not keep the daemon alive.
-        let [reading, changing] = [false, true].map(|changes| router(Arc::downgrade(shared), changes));
+        let token = shared.config.http.token.clone();
+        let changing = router(Arc::downgrade(shared), true);
+        let over_tcp = match token {
+            Some(token) => with_token(changing.clone(), token),
+            None => router(Arc::downgrade(shared), false),
+        };
         let thread = thread::Builder::new().name("http".to_owned()).spawn(move || {
             let served = runtime.block_on(async {
                 let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
                 if let Some(listener) = listeners.tcp.take() {
                     let inner = tokio::net::TcpListener::from_std(listener)?;
-                    tokio::spawn(serve(Bounded { inner, permits: Arc::clone(&permits) }, reading));
+                    tokio::spawn(serve(Bounded { inner, permits: Arc::clone(&permits) }, over_tcp));
                 }
                 if let Some((listener, path)) = &listeners.unix {
                     let inner = tokio::net::UnixListener::from_std(listener.try_clone()?)?;
@@ -229,6 +239,8 @@ fn router(shared: Weak<Shared>, changes: bool) -> Router {
             .route("/api/v1/volumes/{volume}/lease", post(raise_lease))
             .route("/api/v1/volumes/{volume}/placement", post(place))
             .route("/api/v1/volumes/{volume}/route", post(change_route))
+            .route("/api/v1/volumes/{volume}/quota", put(set_quota))
+            .route("/api/v1/volumes/{volume}/drain", post(drain))
     } else {
         let refused = || async { error(StatusCode::FORBIDDEN, ONLY_READ) };
         Router::new()
@@ -238,6 +250,8 @@ fn router(shared: Weak<Shared>, changes: bool) -> Router {
             .route("/api/v1/volumes/{volume}/lease", post(refused))
             .route("/api/v1/volumes/{volume}/placement", post(refused))
             .route("/api/v1/volumes/{volume}/route", post(refused))
+            .route("/api/v1/volumes/{volume}/quota", put(refused))
+            .route("/api/v1/volumes/{volume}/drain", post(refused))
     };
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
@@ -273,8 +287,27 @@ where
     }
 }
 
-const ONLY_READ: &str =
-    "over TCP nothing is changed: use the unix socket, `http.socket`, which is its owner's alone";
+const ONLY_READ: &str = "over TCP nothing is changed without a token: use the unix socket, `http.socket`, which is its owner's alone, or set `http.token`";
+
+/// Answers only those who show `token`; whether there is a server at all (`/healthz`) is no secret.
+fn with_token(router: Router, token: Secret) -> Router {
+    let token = Arc::new(token);
+    router.layer(from_fn(move |request: Request, next: Next| {
+        let token = Arc::clone(&token);
+        async move {
+            let shown = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+            let shown = shown.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
+            if request.uri().path() == "/healthz" || token.is(shown) {
+                return next.run(request).await;
+            }
+            let refused = error(
+                StatusCode::UNAUTHORIZED,
+                "the token is missing or wrong: expected `Authorization: Bearer TOKEN`",
+            );
+            ([(header::WWW_AUTHENTICATE, "Bearer")], refused).into_response()
+        }
+    }))
+}
 
 fn reservation_answer(
     shared: &Weak<Shared>,
@@ -312,29 +345,71 @@ async fn cancel_reservation(State(shared): State<Weak<Shared>>, UrlPath(id): Url
     reservation_answer(&shared, |shared| report::cancel_reservation(shared, id))
 }
 
-fn prewarm_answer(
+/// The answer to an order for a volume: `schema` and `volume`, and what `of` adds.
+fn order_answer(
     shared: &Weak<Shared>,
+    schema: &str,
     volume: &str,
-    of: impl FnOnce(&Shared, &str) -> Result<(), PrewarmError>,
+    of: impl FnOnce(&Shared) -> Result<serde_json::Value, OrderError>,
 ) -> Response {
     let Some(shared) = shared.upgrade() else {
         return error(StatusCode::SERVICE_UNAVAILABLE, "the daemon is stopping");
     };
-    match of(&shared, volume) {
-        Ok(()) => {
-            axum::Json(serde_json::json!({ "schema": "forebay.prewarm/1", "volume": volume })).into_response()
+    match of(&shared) {
+        Ok(mut body) => {
+            body["schema"] = schema.into();
+            body["volume"] = volume.into();
+            axum::Json(body).into_response()
         }
-        Err(wrong @ PrewarmError::NoSnapshots) => error(StatusCode::CONFLICT, &wrong.to_string()),
-        Err(wrong) => error(StatusCode::NOT_FOUND, &wrong.to_string()),
+        Err(wrong) => {
+            let status = match wrong {
+                OrderError::NotUnderstood { .. } => StatusCode::BAD_REQUEST,
+                OrderError::Controlled { .. } | OrderError::TooMuch { .. } => StatusCode::CONFLICT,
+                OrderError::Prewarm(PrewarmError::NoSnapshots) => StatusCode::CONFLICT,
+                OrderError::Prewarm(PrewarmError::Command(_)) | OrderError::Command(_) => {
+                    StatusCode::NOT_FOUND
+                }
+            };
+            error(status, &wrong.to_string())
+        }
     }
 }
 
-async fn prewarm(State(shared): State<Weak<Shared>>, UrlPath(volume): UrlPath<String>) -> Response {
-    prewarm_answer(&shared, &volume, loading::ask)
+async fn prewarm(
+    State(shared): State<Weak<Shared>>,
+    UrlPath(volume): UrlPath<String>,
+    body: Bytes,
+) -> Response {
+    order_answer(&shared, "forebay.prewarm/1", &volume, |shared| orders::prewarm(shared, &volume, &body))
 }
 
 async fn cancel_prewarm(State(shared): State<Weak<Shared>>, UrlPath(volume): UrlPath<String>) -> Response {
-    prewarm_answer(&shared, &volume, loading::cancel)
+    order_answer(&shared, "forebay.prewarm/1", &volume, |shared| {
+        loading::cancel(shared, &volume)?;
+        Ok(serde_json::json!({}))
+    })
+}
+
+async fn set_quota(
+    State(shared): State<Weak<Shared>>,
+    UrlPath(volume): UrlPath<String>,
+    body: Bytes,
+) -> Response {
+    order_answer(&shared, "forebay.quota/1", &volume, |shared| orders::set_quota(shared, &volume, &body))
+}
+
+async fn drain(
+    State(shared): State<Weak<Shared>>,
+    UrlPath(volume): UrlPath<String>,
+    body: Bytes,
+) -> Response {
+    // It may take its time, and others are answered meanwhile.
+    let drained = tokio::task::spawn_blocking(move || {
+        order_answer(&shared, "forebay.drain/1", &volume, |shared| orders::drain(shared, &volume, &body))
+    });
+    drained
+        .await
+        .unwrap_or_else(|_| error(StatusCode::INTERNAL_SERVER_ERROR, "draining ended without an answer"))
 }
 
 async fn raise_lease(

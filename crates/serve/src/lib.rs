@@ -16,6 +16,7 @@ pub mod lease;
 mod loading;
 mod metrics;
 mod monitor;
+mod orders;
 mod origins;
 mod pilot;
 pub mod placing;

@@ -1,6 +1,6 @@
 //! Puts together what people and programs are told.
 
-use crate::config::{CacheConfig, VolumeConfig};
+use crate::config::{CacheConfig, VolumeConfig, machine_memory, memory_available};
 use crate::daemon::{Shared, State, unix_ms};
 use crate::history::{DatedDecision, word};
 use crate::loading::LoadState;
@@ -8,8 +8,8 @@ use crate::monitor::{Monitor, Track};
 use crate::reservation::{Reservation, ReservationError, ReservationRequest};
 use crate::status::{
     CacheStatus, ControllerStatus, Curve, CurvePoint, Explanation, FlashStatus, HistoryStatus, IoStatus,
-    LatencyStatus, ObjectiveStatus, OriginStatus, PlacementStatus, PrewarmStatus, ReservationStatus,
-    SnapshotsStatus, Status, VolumeFlashStatus, VolumeStatus,
+    LatencyStatus, MemoryStatus, ObjectiveStatus, OriginStatus, PlacementStatus, PrewarmStatus,
+    ReservationStatus, SnapshotsStatus, Status, VolumeFlashStatus, VolumeStatus,
 };
 use forebay_appliance::VolumeSnapshot;
 use forebay_appliance::volume::{PlacingObservation, PrewarmEnd, PrewarmProgress};
@@ -51,6 +51,10 @@ pub(crate) fn status(shared: &Shared) -> Status {
             capacity_bytes: shared.config.cache_memory.get(),
             granted_bytes: volumes.iter().map(|volume| volume.quota_bytes).sum(),
             used_bytes: volumes.iter().map(|volume| volume.used_bytes).sum(),
+        },
+        memory: MemoryStatus {
+            total_bytes: machine_memory().get(),
+            available_bytes: memory_available().get(),
         },
         flash: shared.flash.as_ref().map(|flash| FlashStatus {
             path: flash.path().display().to_string(),
@@ -161,6 +165,8 @@ fn volume(shared: &Shared, state: &State, config: &VolumeConfig) -> VolumeStatus
     let has_judged = objectives.iter().any(|objective| objective.verdict.is_some());
     let word_of_state = if absent.is_some() {
         "absent".to_owned()
+    } else if now.is_none() && !shared.appliance.volumes().contains(name) {
+        "drained".to_owned()
     } else if !judged.is_empty() && (has_judged || judged != "conforming") {
         judged
     } else if objectives.iter().any(|objective| objective.verdict.as_deref() == Some("nonconforming")) {

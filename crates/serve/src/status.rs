@@ -27,6 +27,9 @@ pub struct Status {
     pub controller: ControllerStatus,
     /// The memory for caches.
     pub cache: CacheStatus,
+    /// The memory of the machine, or of the control group that it runs in.
+    #[serde(default)]
+    pub memory: MemoryStatus,
     /// The flash device; absent where there is none.
     #[serde(default)]
     pub flash: Option<FlashStatus>,
@@ -86,6 +89,15 @@ pub struct CacheStatus {
     pub granted_bytes: u64,
     /// Data cached.
     pub used_bytes: u64,
+}
+
+/// The memory of the machine, or of the control group that the daemon runs in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryStatus {
+    /// All there is.
+    pub total_bytes: u64,
+    /// What could still be taken.
+    pub available_bytes: u64,
 }
 
 /// The flash device.
@@ -198,7 +210,7 @@ pub struct VolumeStatus {
     /// How clients name it, one per listener.
     pub uris: Vec<String>,
     /// `conforming`, `suspected`, `violating`, `acting`, `correcting` (the controller's word), `unjudged` without an
-    /// objective that was judged, or `absent` while its origin is.
+    /// objective that was judged, `absent` while its origin is, or `drained` once it was ordered away.
     pub state: String,
     /// Where its data lives.
     pub origin: OriginStatus,

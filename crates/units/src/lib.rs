@@ -1,4 +1,4 @@
-//! Quantities that must not be mixed up: bytes, blocks, nanoseconds, ratios, and sizes as people write them.
+//! Quantities that must not be mixed up: bytes, blocks, nanoseconds, ratios, and sizes as people write them; and texts that must not be shown.
 //!
 //! It has no dependencies and no knowledge of caches or volumes. Absolute positions ([`BlockIndex`]), counts and
 //! byte quantities ([`Bytes`]) are different types, so that exchanging them does not compile.
@@ -7,6 +7,7 @@ mod block;
 mod bytes;
 mod hash;
 mod ratio;
+mod secret;
 mod size;
 mod time;
 
@@ -14,5 +15,6 @@ pub use block::{BlockIndex, BlockRange, BlockSize, BlockSizeError, ByteRange};
 pub use bytes::{Bytes, ParseBytesError};
 pub use hash::mix64;
 pub use ratio::{Ratio, RatioError};
+pub use secret::Secret;
 pub use size::{ParseSizeError, SizeSpec};
 pub use time::{Nanos, ParseNanosError};

@@ -5,6 +5,7 @@ use crate::slab::SlabKey;
 use forebay_nbd::ExportInfo;
 use forebay_nbd::server::Exports;
 use forebay_origin::Origin;
+use forebay_units::Secret;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -23,6 +24,8 @@ pub(crate) struct DirectoryEntry {
     pub(crate) origin: Arc<dyn Origin>,
     /// Who is let in; `None`: everybody.
     pub(crate) lease: Option<Lease>,
+    /// What must stand behind the name, after a dot.
+    pub(crate) secret: Option<Secret>,
 }
 
 /// All volumes by name.
@@ -35,15 +38,29 @@ pub(crate) struct Directory {
 const FENCED: &str = "the volume's lease is held by others: this epoch is over, or a lease is out";
 
 impl Directory {
+    /// The volume of this name, for those who show its secret where it has one.
+    fn named(&self, name: &str) -> Option<&DirectoryEntry> {
+        let open = self.entries.get(name).filter(|entry| entry.secret.is_none());
+        open.or_else(|| {
+            let (volume, shown) = name.rsplit_once('.')?;
+            let has_shown =
+                |entry: &&DirectoryEntry| entry.secret.as_ref().is_some_and(|secret| secret.is(shown));
+            self.entries.get(volume).filter(has_shown)
+        })
+    }
+
     /// The volume that an export's name means, and the claim that it makes.
     fn claimed(&self, name: &str) -> Option<(&DirectoryEntry, Claim)> {
         // The default export is the only one there is.
-        let only = || self.entries.values().next().filter(|_| name.is_empty() && self.entries.len() == 1);
-        if let Some(entry) = self.entries.get(name).or_else(only) {
+        let only = || {
+            let is_only = |entry: &&DirectoryEntry| entry.secret.is_none() && self.entries.len() == 1;
+            self.entries.values().next().filter(|_| name.is_empty()).filter(is_only)
+        };
+        if let Some(entry) = self.named(name).or_else(only) {
             return Some((entry, Claim::Original));
         }
         let (volume, claim) = parse_claim(name);
-        let entry = self.entries.get(volume).filter(|entry| entry.lease.is_some())?;
+        let entry = self.named(volume).filter(|entry| entry.lease.is_some())?;
         Some((entry, claim))
     }
 
@@ -57,8 +74,8 @@ impl Exports for Directory {
     fn find(&self, name: &str) -> Option<ExportInfo> {
         let (entry, claim) = self.resolve(name)?;
         let mut export = entry.export.clone();
-        if let Claim::Epoch(_) = claim {
-            // As it was asked for, so that the claim is known when it is chosen.
+        if entry.secret.is_some() || matches!(claim, Claim::Epoch(_)) {
+            // As it was asked for, so that secret and claim are known when it is chosen.
             name.clone_into(&mut export.name);
         }
         Some(export)
@@ -69,7 +86,7 @@ impl Exports for Directory {
     }
 
     fn list(&self, visit: &mut dyn FnMut(&str, &str)) {
-        for entry in self.entries.values() {
+        for entry in self.entries.values().filter(|entry| entry.secret.is_none()) {
             visit(&entry.export.name, &entry.export.description);
         }
     }

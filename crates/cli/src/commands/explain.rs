@@ -5,6 +5,7 @@ use super::status::client::Server;
 use super::status::{ServerArgs, named, placed, quantity, span};
 use crate::failure::Failure;
 use crate::output::{Output, OutputArgs, bytes};
+use forebay_actuate::api::encoded;
 use forebay_control::{Alternative, DecisionKind, Fact, FactValue};
 use forebay_serve::DatedDecision;
 use forebay_serve::status::Explanation;
@@ -41,20 +42,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
 }
 
 fn get(server: &Server, volume: &str) -> Result<Explanation, Failure> {
-    server.get(&format!("/api/v1/explain/{}", percent_encode(volume)))
-}
-
-/// All but what RFC 3986 leaves unreserved.
-pub(super) fn percent_encode(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            encoded.push(byte.into());
-        } else {
-            encoded.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    encoded
+    server.get(&format!("/api/v1/explain/{}", encoded(volume)))
 }
 
 fn print(output: &mut Output, explanation: &Explanation, left_out: usize) -> Result<(), Failure> {
@@ -218,11 +206,6 @@ mod tests {
         assert_eq!(time(1_709_210_096_000), "2024-02-29 12:34:56");
         assert_eq!(time(951_868_799_000), "2000-02-29 23:59:59");
         assert_eq!(time(-1_000), "1969-12-31 23:59:59");
-    }
-
-    #[test]
-    fn names_survive_the_url() {
-        assert_eq!(percent_encode("a b/ü~"), "a%20b%2F%C3%BC~");
     }
 
     #[test]

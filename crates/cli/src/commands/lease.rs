@@ -1,9 +1,9 @@
 //! `forebay lease`: who is let in to a volume, asked of a running daemon and changed.
 
-use super::explain::percent_encode;
 use super::status::ServerArgs;
 use crate::failure::Failure;
 use crate::output::{Output, OutputArgs};
+use forebay_actuate::api::encoded;
 use forebay_serve::lease::{LeaseHolder, LeaseRequest, LeaseStatus};
 use forebay_serve::status::Status;
 use forebay_units::Nanos;
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &LeaseArgs) -> Result<(), Failure> {
             let holder = if args.original { LeaseHolder::Original } else { LeaseHolder::Named };
             let request = LeaseRequest { epoch, holder, within_s: args.within.map(Nanos::as_secs_f64) };
             let body = serde_json::to_string(&request).map_err(|error| Failure::new(error.to_string()))?;
-            let path = format!("/api/v1/volumes/{}/lease", percent_encode(&args.volume));
+            let path = format!("/api/v1/volumes/{}/lease", encoded(&args.volume));
             let answer: serde_json::Value = server.ask("POST", &path, &body)?;
             let of = |name: &str| answer[name].clone();
             serde_json::from_value(serde_json::json!({ "epoch": of("epoch"), "holder": of("holder") }))

@@ -1,5 +1,6 @@
 //! The subcommands: one module each, with its arguments, its `run`, and its JSON output.
 
+mod appliance;
 mod capture;
 mod demo;
 mod explain;
@@ -47,6 +48,7 @@ pub(crate) enum Command {
     Watch(watch::WatchArgs),
     Lease(lease::LeaseArgs),
     Route(route::RouteArgs),
+    Appliance(appliance::ApplianceArgs),
     Status(status::StatusArgs),
     Explain(explain::ExplainArgs),
     Reserve(reserve::ReserveArgs),
@@ -72,6 +74,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Watch(args) => watch::run(&args),
         Command::Lease(args) => lease::run(&args),
         Command::Route(args) => route::run(&args),
+        Command::Appliance(args) => appliance::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Reserve(args) => reserve::run(&args),

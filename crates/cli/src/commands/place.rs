@@ -1,9 +1,9 @@
 //! `forebay place`: have a running daemon let others onto the flash of a volume.
 
-use super::explain::percent_encode;
 use super::status::ServerArgs;
 use crate::failure::Failure;
 use crate::output::{Output, OutputArgs};
+use forebay_actuate::api::encoded;
 use forebay_serve::config::FlashAdmission;
 use forebay_serve::placing::PlacingRequest;
 use forebay_units::Bytes;
@@ -34,7 +34,7 @@ pub(crate) struct PlaceArgs {
 
 pub(crate) fn run(args: &PlaceArgs) -> Result<(), Failure> {
     let server = args.server.server()?;
-    let path = format!("/api/v1/volumes/{}/placement", percent_encode(&args.volume));
+    let path = format!("/api/v1/volumes/{}/placement", encoded(&args.volume));
     let request = PlacingRequest {
         admission: args.admission.to_string(),
         migration_bytes_per_second_max: args.rate.map(Bytes::get),

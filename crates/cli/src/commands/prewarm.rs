@@ -1,9 +1,9 @@
 //! `forebay prewarm`: have a running daemon load a cache from its snapshots, or stop loading one.
 
-use super::explain::percent_encode;
 use super::status::ServerArgs;
 use crate::failure::Failure;
 use crate::output::{Output, OutputArgs};
+use forebay_actuate::api::encoded;
 
 /// Have a running daemon load the cache of a volume from its snapshots, or stop loading it.
 ///
@@ -26,7 +26,7 @@ pub(crate) struct PrewarmArgs {
 pub(crate) fn run(args: &PrewarmArgs) -> Result<(), Failure> {
     let server = args.server.server()?;
     let method = if args.cancel { "DELETE" } else { "POST" };
-    let path = format!("/api/v1/volumes/{}/prewarm", percent_encode(&args.volume));
+    let path = format!("/api/v1/volumes/{}/prewarm", encoded(&args.volume));
     let answer: serde_json::Value = server.ask(method, &path, "")?;
     let mut output = Output::new();
     if args.output.json {

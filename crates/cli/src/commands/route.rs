@@ -1,9 +1,9 @@
 //! `forebay route`: where a volume of a running daemon goes, asked and changed while it serves.
 
-use super::explain::percent_encode;
 use super::status::{ServerArgs, span};
 use crate::failure::Failure;
 use crate::output::{Output, OutputArgs};
+use forebay_actuate::api::encoded;
 use forebay_serve::route::{Route, RouteRequest, Routed};
 use forebay_serve::status::Status;
 use forebay_units::Nanos;
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &RouteArgs) -> Result<(), Failure> {
         within_s: args.within.map(Nanos::as_secs_f64),
     };
     let body = serde_json::to_string(&request).map_err(|error| Failure::new(error.to_string()))?;
-    let path = format!("/api/v1/volumes/{}/route", percent_encode(&args.volume));
+    let path = format!("/api/v1/volumes/{}/route", encoded(&args.volume));
     let answer: serde_json::Value = server.ask("POST", &path, &body)?;
     if args.output.json {
         output.json(&answer)?;

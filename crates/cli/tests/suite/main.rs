@@ -18,6 +18,7 @@ mod placement;
 mod plan;
 mod prewarming;
 mod protocol;
+mod provision;
 mod replay;
 mod secured;
 mod serve;

@@ -34,8 +34,8 @@ pub(super) fn check(config: &Config, findings: &mut Vec<Finding>) {
 }
 
 const NEITHER_SECRET_NOR_TLS: &str = "is not loopback: whoever reaches it could read and write every volume, since it has \
-     neither a secret nor TLS that asks clients for a certificate; expected a unix socket, a loopback address, or `tls = \"required\"` \
-     and `tls.client_authorities`";
+     neither a secret nor TLS that asks clients for a certificate; expected a unix socket, a loopback address, `tls = \"required\"` \
+     and `tls.client_authorities`, or a `secret` for every volume";
 
 fn listeners(config: &Config, findings: &mut Vec<Finding>) {
     let mut seen: Vec<String> = Vec::new();
@@ -83,7 +83,7 @@ fn listeners(config: &Config, findings: &mut Vec<Finding>) {
                 twice(key, path.display().to_string(), findings);
             }
             ListenerConfig::Tcp { address, .. } => {
-                let is_guarded = requires && asks_clients;
+                let is_guarded = requires && asks_clients || config.every_volume_has_a_secret();
                 if !address.ip().is_loopback() && !is_guarded {
                     findings.push(Finding::new(&key, format!("`{address}` {NEITHER_SECRET_NOR_TLS}")));
                 }
@@ -95,10 +95,10 @@ fn listeners(config: &Config, findings: &mut Vec<Finding>) {
         }
     }
     if let Some(address) = config.http.listen {
-        if !address.ip().is_loopback() {
+        if !address.ip().is_loopback() && config.http.token.is_none() {
             let message = format!(
                 "`{address}` is not loopback: the state of every volume would be open to whoever reaches it, since there is \
-                 neither a secret nor TLS yet; expected a loopback address"
+                 no `http.token`; expected one, or a loopback address"
             );
             findings.push(Finding::new("http.listen", message));
         }

@@ -19,7 +19,7 @@ use forebay_nbd::Uri;
 use forebay_nbd::server::TlsPolicy;
 use forebay_origin::NbdOriginOptions;
 use forebay_origin::layer::{DelayParameters, ErrorParameters, LogParameters, RateParameters};
-use forebay_units::{BlockSize, Bytes, Nanos};
+use forebay_units::{BlockSize, Bytes, Nanos, Secret};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use toml::de::DeTable;
@@ -122,8 +122,9 @@ impl FileReader<'_> {
         }
         let tls = self.tls(root);
         let (flash, flash_rules) = self.flash(root);
+        let have_secrets = volumes.iter().all(|volume| volume.secret.is_some());
         Config {
-            listen: self.listen(root, &tls),
+            listen: self.listen(root, &tls, have_secrets),
             tls,
             volumes,
             disk_groups: root
@@ -190,7 +191,7 @@ impl FileReader<'_> {
         Some(TlsFiles { certificate: file("certificate")?, key: file("key")?, client_authorities })
     }
 
-    fn listen(&self, root: &Table<'_>, tls: &Option<TlsFiles>) -> Vec<ListenerConfig> {
+    fn listen(&self, root: &Table<'_>, tls: &Option<TlsFiles>, have_secrets: bool) -> Vec<ListenerConfig> {
         let mut listeners = Vec::new();
         if !root.has("listen") {
             self.notes.add(
@@ -219,7 +220,7 @@ impl FileReader<'_> {
                 }
             };
             let expected = "expected `unix:PATH` or `tcp:ADDRESS:PORT`, as in `tcp:127.0.0.1:10809`";
-            let allow_remote = policy == TlsPolicy::Required && asks_clients;
+            let allow_remote = have_secrets || policy == TlsPolicy::Required && asks_clients;
             let listener = match text.split_once(':') {
                 Some(("unix", name)) if !name.is_empty() => ListenerConfig::Unix { path: self.path(name) },
                 Some(("tcp", address)) => match address.replace("localhost", "127.0.0.1").parse() {
@@ -295,6 +296,7 @@ impl FileReader<'_> {
         volume.flash = table.bytes("flash", Bytes::ZERO, ANY).unwrap_or(Bytes::ZERO);
         volume.flash_admission = table.parsed("flash_admission", FLASH_ADMISSIONS);
         volume.sole_writer = table.boolean("sole_writer").unwrap_or(false);
+        volume.secret = Self::secret(table, "secret");
         volume.on_absent = table
             .word("on_absent", &[("fail", OnAbsent::Fail), ("wait", OnAbsent::Wait)])
             .unwrap_or(OnAbsent::Fail);
@@ -637,10 +639,21 @@ impl FileReader<'_> {
         table.boolean("enabled").unwrap_or(true).then_some(live)
     }
 
+    fn secret(table: &Table<'_>, key: &'static str) -> Option<Secret> {
+        let secret = Secret::new(table.text(key)?);
+        if secret.is_none() {
+            // What was found is not repeated: it may nearly be the secret.
+            let (least, most) = (Secret::BYTES_MIN, Secret::BYTES_MAX);
+            table.wrong(key, format!("no secret: expected {least} to {most} letters, digits, `-` and `_`"));
+        }
+        secret
+    }
+
     fn http(&self, root: &Table<'_>) -> HttpConfig {
-        let mut http = HttpConfig { listen: Some(HTTP_DEFAULT), socket: None };
+        let mut http = HttpConfig { listen: Some(HTTP_DEFAULT), socket: None, token: None };
         let Some(table) = root.table("http", "http") else { return http };
         http.socket = table.text("socket").map(|text| self.path(&text));
+        http.token = Self::secret(&table, "token");
         if let Some(text) = table.text("listen") {
             http.listen = match text.replace("localhost", "127.0.0.1").parse() {
                 _ if text == "off" => None,

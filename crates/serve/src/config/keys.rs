@@ -120,7 +120,7 @@ const SPAN: &str = "span of time with unit";
 /// All keys, by table.
 #[rustfmt::skip]
 pub const KEYS: &[Key] = &[
-    key("", "listen", "array of addresses or tables", "required", "`unix:PATH` or `tcp:ADDRESS:PORT`", "Where NBD clients connect. Port 0 takes a free one. Beyond loopback only with `tls = \"required\"` and `tls.client_authorities`."),
+    key("", "listen", "array of addresses or tables", "required", "`unix:PATH` or `tcp:ADDRESS:PORT`", "Where NBD clients connect. Port 0 takes a free one. Beyond loopback only with `tls = \"required\"` and `tls.client_authorities`, or with a `secret` for every volume."),
     key("", "tls", "table", "none", "", "See below."),
     key("", "volume", "array of tables", "required", "1 to 4096", "The volumes."),
     key("", "objective", "array of tables", "none", "", "Objectives written apart from their volumes."),
@@ -158,6 +158,7 @@ pub const KEYS: &[Key] = &[
     key("volume", "flash_admission", "text", "`flash.admission`", "as there", "Who is let onto it."),
     key("volume", "sole_writer", "boolean", "`false`", "", "You vouch that nobody but this daemon writes to the origin, also while the daemon is stopped: flash may keep blocks of a block device or an NBD export between starts. Files need no word: their times tell."),
     key("volume", "on_absent", "text", "`\"fail\"`", "`fail` or `wait`", "An origin that is absent at the start: do not start, or serve the other volumes and export this one once it is there."),
+    key("volume", "secret", "text", "none", "16 to 128 letters, digits, `-` and `_`", "Clients must name the export `NAME.SECRET`; the volume is not listed. Without TLS whoever reads the wire learns it. A file with secrets must be its owner's alone (`chmod 600`)."),
     key("volume", "objective", "table or array of tables", "none", "at most 16", "What the volume was promised."),
 
     key("objective", "volume", "text", "the table's volume", "a volume's name", "Only, and always, in `[[objective]]`."),
@@ -270,8 +271,9 @@ pub const KEYS: &[Key] = &[
 
     key("io", "engine", "text", "`\"auto\"`", "`auto`, `io_uring` or `threads`", "io_uring saves changes of threads; `auto` takes threads where the kernel refuses it, and says why; with `io_uring` the daemon does not start then."),
 
-    key("http", "listen", "text", "`\"127.0.0.1:9809\"`", "loopback address and port, or `off`", "`/metrics` and `/api/v1`. Port 0 takes a free one."),
-    key("http", "socket", "path", "none", "", "The same on a unix socket, for its owner alone."),
+    key("http", "listen", "text", "`\"127.0.0.1:9809\"`", "loopback address and port, with `token` any address, or `off`", "`/metrics` and `/api/v1`. Port 0 takes a free one."),
+    key("http", "socket", "path", "none", "", "The same on a unix socket, for its owner alone; here, and over TCP with `token`, things can be changed as well."),
+    key("http", "token", "text", "none", "16 to 128 letters, digits, `-` and `_`", "Over TCP only who shows it (`Authorization: Bearer TOKEN`) is answered, and may change what the unix socket may. Without it anybody is answered, on loopback only, and nothing can be changed."),
 
     key("history", "path", "path", "none: nothing is kept", "a local file system", "The database; made if it is not there."),
     key("history", "retention", SPAN, "`\"7d\"`", "`1m` to `3650d`", "Older intervals and decisions are deleted."),

@@ -12,7 +12,7 @@ mod reader;
 
 pub(crate) use check::places;
 pub use keys::{KEYS, Key, TABLES, keys_of};
-pub use machine::machine_memory;
+pub use machine::{machine_memory, memory_available};
 pub use problem::{ConfigError, Problem};
 
 pub use crate::placing::{FlashAdmission, FlashRules, UnknownFlashAdmission};
@@ -25,9 +25,10 @@ use forebay_locality::LiveConfig;
 use forebay_nbd::Uri;
 use forebay_origin::layer::{DelayParameters, ErrorParameters, LogParameters, RateParameters};
 use forebay_origin::{MemoryImage, NbdOriginOptions};
-use forebay_units::{BlockSize, Bytes};
+use forebay_units::{BlockSize, Bytes, Secret};
 use std::fmt;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -117,6 +118,8 @@ pub struct VolumeConfig {
     pub sole_writer: bool,
     /// What an origin that is absent at the start means.
     pub on_absent: OnAbsent,
+    /// Clients must name the export `NAME.SECRET`; `None`: whoever reaches a listener may use it.
+    pub secret: Option<Secret>,
 }
 
 impl VolumeConfig {
@@ -134,6 +137,7 @@ impl VolumeConfig {
             flash_admission: None,
             sole_writer: false,
             on_absent: OnAbsent::Fail,
+            secret: None,
         }
     }
 }
@@ -319,10 +323,12 @@ impl Default for ControlSettings {
 /// Metrics and state for people and programs of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpConfig {
-    /// A loopback address; `None`: not over TCP.
+    /// A loopback address, or with a token any; `None`: not over TCP.
     pub listen: Option<SocketAddr>,
     /// A unix socket; `None`: not there.
     pub socket: Option<PathBuf>,
+    /// Over TCP only who shows it is answered, and may change what the unix socket may; `None`: anybody is, and only reads.
+    pub token: Option<Secret>,
 }
 
 /// Where `forebay status` asks unless it is told otherwise.
@@ -388,7 +394,7 @@ impl Config {
             observe: Some(LiveConfig::default()),
             control: ControlSettings::default(),
             io: EngineChoice::Auto,
-            http: HttpConfig { listen: None, socket: None },
+            http: HttpConfig { listen: None, socket: None, token: None },
             history: None,
             snapshots: None,
             reservations: None,
@@ -405,7 +411,13 @@ impl Config {
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
         let file = path.display().to_string();
         match std::fs::read_to_string(path) {
-            Ok(text) => Config::parse(&file, &text, path.parent().unwrap_or(Path::new(""))),
+            Ok(text) => {
+                let config = Config::parse(&file, &text, path.parent().unwrap_or(Path::new("")))?;
+                match config.holds_secrets() && is_readable_by_others(path) {
+                    true => Err(ConfigError { file, problems: vec![shown_to_others(path)] }),
+                    false => Ok(config),
+                }
+            }
             Err(error) => {
                 let message = format!("cannot read the configuration: {error}");
                 let problem = Problem { line: None, key: String::new(), message, hint: None };
@@ -453,6 +465,28 @@ impl Config {
         Ok(self)
     }
 
+    /// The same under a controller elsewhere: quotas are what is set, or guaranteed, until it orders others.
+    #[must_use]
+    pub fn steered_elsewhere(mut self) -> Config {
+        self.control.enabled = false;
+        for volume in &mut self.volumes {
+            if let CacheConfig::Controlled { minimum, .. } = volume.cache {
+                volume.cache = CacheConfig::Fixed(minimum);
+            }
+        }
+        self
+    }
+
+    /// Whether it must be kept from others.
+    fn holds_secrets(&self) -> bool {
+        self.http.token.is_some() || self.volumes.iter().any(|volume| volume.secret.is_some())
+    }
+
+    /// Whether nobody uses a volume without its secret.
+    pub(crate) fn every_volume_has_a_secret(&self) -> bool {
+        self.volumes.iter().all(|volume| volume.secret.is_some())
+    }
+
     /// Checks what was made in code, by the same rules.
     ///
     /// # Errors
@@ -461,5 +495,18 @@ impl Config {
         let mut findings = Vec::new();
         check::check(self, &mut findings);
         problem::refused(findings)
+    }
+}
+
+fn is_readable_by_others(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.mode() & 0o077 != 0)
+}
+
+fn shown_to_others(path: &Path) -> Problem {
+    Problem {
+        line: None,
+        key: String::new(),
+        message: "it holds secrets, and others than its owner may read it".to_owned(),
+        hint: Some(format!("chmod 600 {}", path.display())),
     }
 }

@@ -3,6 +3,7 @@
 use forebay_appliance::{EngineChoice, ListenerConfig};
 use forebay_serve::config::{CacheConfig, Config, OriginConfig, machine_memory};
 use forebay_units::{Bytes, Nanos};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 fn folder() -> tempfile::TempDir {
@@ -117,11 +118,7 @@ fn every_mistake_is_told_with_its_line_and_key() {
             "6 control.violation.window",
             "unknown key",
         ),
-        (
-            format!("{HEAD}{VOLUME}[http]\nlisten = \"0.0.0.0:80\"\n"),
-            "6 http.listen",
-            "neither a secret nor TLS",
-        ),
+        (format!("{HEAD}{VOLUME}[http]\nlisten = \"0.0.0.0:80\"\n"), "6 http.listen", "no `http.token`"),
         (format!("listen = [\"tcp:0.0.0.0:10809\"]\n{VOLUME}"), "1 listen[0]", "neither a secret nor TLS"),
         (
             format!(
@@ -316,4 +313,40 @@ fn tls_beyond_loopback_asks_clients_for_certificates() {
     assert!(matches!(&config.listen[2], ListenerConfig::Tls { required: false, .. }));
     let files = config.tls.expect("it was read");
     assert_eq!(files.client_authorities, Some(folder.path().join("a.pem")));
+}
+
+#[test]
+fn secrets_open_what_is_beyond_loopback_and_stay_secret() {
+    let folder = folder();
+    let text = |secrets: &str, token: &str| {
+        format!(
+            "listen = [\"tcp:0.0.0.0:0\"]\nhttp = {{ listen = \"0.0.0.0:0\"{token} }}\n\
+             [[volume]]\nname = \"a\"\norigin = \"a.img\"\nsecret = \"0123456789abcdef\"\n\
+             [[volume]]\nname = \"b\"\norigin = \"b.img\"\n{secrets}"
+        )
+    };
+    let (secrets, token) = ("secret = \"fedcba9876543210\"\n", ", token = \"a-token_with-20chars\"");
+    let config = Config::parse("f", &text(secrets, token), folder.path()).unwrap_or_else(|e| panic!("{e}"));
+    let address = "0.0.0.0:0".parse().unwrap();
+    assert_eq!(config.listen[0], ListenerConfig::Tcp { address, allow_remote: true });
+    assert!(config.http.token.as_ref().is_some_and(|token| token.is("a-token_with-20chars")));
+    assert!(!format!("{config:?}").contains("0123456789abcdef"), "secrets are not printed");
+    let found = problems(&text("", token), folder.path());
+    assert!(
+        found.len() == 1 && found[0].starts_with("1 listen[0]: `0.0.0.0:0` is not loopback"),
+        "{found:?}"
+    );
+    let found = problems(&text(secrets, ""), folder.path());
+    assert!(found.len() == 1 && found[0].contains("no `http.token`"), "{found:?}");
+    let found = problems(&text("secret = \"too short\"\n", token), folder.path());
+    assert!(found.iter().any(|problem| problem.starts_with("10 volume[1].secret: no secret")), "{found:?}");
+    assert!(!found.concat().contains("too short"), "not even what is no secret is printed");
+    // A file with secrets is its owner's alone.
+    let path = folder.path().join("forebay.toml");
+    std::fs::write(&path, text(secrets, token)).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+    let refused = Config::read(&path).unwrap_err().to_string();
+    assert!(refused.contains("others than its owner may read it"), "{refused}");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    Config::read(&path).unwrap_or_else(|error| panic!("{error}"));
 }

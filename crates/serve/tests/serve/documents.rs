@@ -21,7 +21,8 @@ from 0 to 1.
 [`examples/forebay.toml`](../../examples/forebay.toml) serves a file, [`examples/disk-group.toml`](../../examples/disk-group.toml) two
 volumes on emulated disks that get in each other's way.
 
-Listeners are local: beyond a unix socket or loopback nothing is served, since there is neither a secret nor TLS yet.
+Listeners are local: beyond a unix socket or loopback NBD is served only with TLS that asks clients for certificates or with a `secret` for every volume,
+and HTTP only with `http.token`. `forebay appliance` reads the same file ([what it is for](appliance.md)).
 
 This page is made from the keys that the daemon reads; `FOREBAY_UPDATE=1 cargo test -p forebay-serve reference` writes it anew.
 ";

@@ -4,10 +4,12 @@ use super::prometheus::parse;
 use super::support::{Client, eventually, next_intervals};
 use forebay_appliance::ListenerConfig;
 use forebay_control::{Objective, Operations};
+use forebay_nbd::Uri;
 use forebay_origin::layer::DelayParameters;
+use forebay_origin::{NbdOrigin, NbdOriginOptions};
 use forebay_serve::Daemon;
 use forebay_serve::config::{CacheConfig, Config, LayerConfig, OnAbsent, OriginConfig, VolumeConfig};
-use forebay_units::{Bytes, Nanos};
+use forebay_units::{Bytes, Nanos, Secret};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -18,10 +20,22 @@ fn get(stream: impl Read + Write, path: &str) -> (u16, String) {
     ask(stream, "GET", path, "")
 }
 
-pub(crate) fn ask(mut stream: impl Read + Write, method: &str, path: &str, body: &str) -> (u16, String) {
+pub(crate) fn ask(stream: impl Read + Write, method: &str, path: &str, body: &str) -> (u16, String) {
+    ask_with(stream, "", method, path, body)
+}
+
+/// The same with a header, which ends with its line.
+fn ask_with(
+    mut stream: impl Read + Write,
+    header: &str,
+    method: &str,
+    path: &str,
+    body: &str,
+) -> (u16, String) {
     let length = body.len();
-    let head =
-        format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}");
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: x\r\n{header}Connection: close\r\nContent-Length: {length}"
+    );
     write!(stream, "{head}\r\n\r\n{body}").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -193,4 +207,58 @@ fn shutdown_lets_what_is_in_flight_complete() {
     });
     assert_eq!(daemon.shutdown(), forebay_appliance::Drained::Completely);
     client.wait().expect("it was acknowledged before the end");
+}
+
+#[test]
+fn over_tcp_a_token_lets_in_and_nothing_else_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut volume = VolumeConfig::new("db", OriginConfig::Memory { size: Bytes::mib(4) });
+    volume.cache = CacheConfig::Fixed(Bytes::mib(1));
+    volume.secret = Secret::new("0123456789abcdef");
+    let mut config = Config::new(vec![volume]);
+    config.cache_memory = Bytes::mib(8);
+    config.listen = unix(folder.path());
+    config.http.listen = Some("127.0.0.1:0".parse().unwrap());
+    config.http.token = Secret::new("the-token-of-this-test");
+    let daemon = Daemon::start(config).unwrap();
+    let address = daemon.http_address().unwrap();
+    let ask = |header: &str, method: &str, path: &str, body: &str| {
+        ask_with(TcpStream::connect(address).unwrap(), header, method, path, body)
+    };
+    let wrong =
+        ["", "Authorization: Bearer the-token-of-this-tesu\r\n", "Authorization: the-token-of-this-test\r\n"];
+    let quota = "/api/v1/volumes/db/quota";
+    for header in wrong {
+        for (method, path) in [("GET", "/api/v1/status"), ("GET", "/metrics"), ("PUT", quota), ("GET", "/x")]
+        {
+            let (status, body) = ask(header, method, path, "{\"bytes\": 4096}");
+            assert!(status == 401 && body.contains("token"), "{header} {path}: {status} {body}");
+        }
+        assert_eq!(ask(header, "GET", "/healthz", "").0, 200);
+    }
+    let good = "Authorization: Bearer the-token-of-this-test\r\n";
+    assert_eq!(ask(good, "GET", "/metrics", "").0, 200);
+    let quota_of = || daemon.status().volumes[0].quota_bytes;
+    assert_eq!(quota_of(), 1 << 20, "nobody changed it");
+    assert_eq!(ask(good, "PUT", quota, "{\"bytes\": 2097152}").0, 200);
+    assert_eq!(quota_of(), 2 << 20);
+    for (body, status) in [("{}", 400), ("{\"bytes\": -1}", 400), ("{\"bytes\": 99999999}", 409)] {
+        assert_eq!(ask(good, "PUT", quota, body).0, status, "{body}");
+    }
+    let (status, body) = ask(good, "POST", "/api/v1/volumes/db/prewarm", "{\"ranges\": [{\"offset\": 0}]}");
+    assert!(status == 400 && body.contains("length"), "{body}");
+    assert_eq!(ask(good, "POST", "/api/v1/volumes/db/drain", "{\"within_ms\": 9999999}").0, 400);
+    // The volume opens to those who know its secret, and to no other name.
+    let uri = |export: &str| Uri::unix(folder.path().join("nbd.sock"), export);
+    let options = NbdOriginOptions { connections: 1, ..NbdOriginOptions::default() };
+    for export in ["", "db", "db.", "db.0123456789abcdeg", "0123456789abcdef", "db.0123456789abcdef.x"] {
+        assert!(NbdOrigin::connect(&uri(export), options).is_err(), "{export}");
+    }
+    let client = NbdOrigin::connect(&uri("db.0123456789abcdef"), options).unwrap();
+    assert_eq!(daemon.status().volumes[0].connections, 1);
+    let (status, body) = ask(good, "POST", "/api/v1/volumes/db/drain", "{\"within_ms\": 5000}");
+    assert!(status == 200 && body.contains("\"completely\":true"), "{body}");
+    drop(client);
+    assert!(NbdOrigin::connect(&uri("db.0123456789abcdef"), options).is_err(), "it is drained");
+    daemon.shutdown();
 }

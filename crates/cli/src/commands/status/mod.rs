@@ -4,16 +4,18 @@ pub(crate) mod client;
 mod screen;
 
 use super::reserve;
-use crate::failure::Failure;
+use crate::failure::{Context, Failure};
 use crate::output::{Output, OutputArgs, bytes};
 use client::Server;
+use forebay_actuate::api::ApiAddress;
 use forebay_report::Table;
 use forebay_serve::config::{Config, HTTP_DEFAULT};
 use forebay_serve::status::{
     ControllerState, ObjectiveStatus, PlacementStatus, PrewarmStatus, Status, VolumeStatus,
 };
+use forebay_units::Secret;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Where a daemon answers.
@@ -22,7 +24,10 @@ use std::time::Duration;
 pub(crate) struct ServerArgs {
     /// Where it answers: ADDRESS:PORT or unix:PATH [default: 127.0.0.1:9809]
     #[arg(long, value_name = "ADDRESS")]
-    server: Option<Server>,
+    server: Option<ApiAddress>,
+    /// The file that holds the token which is asked for over TCP (`http.token`), in its first line
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    token_file: Option<PathBuf>,
     /// Ask the daemon that was started with this configuration
     #[arg(long, value_name = "FILE", conflicts_with = "server")]
     config: Option<PathBuf>,
@@ -30,18 +35,27 @@ pub(crate) struct ServerArgs {
 
 impl ServerArgs {
     pub(crate) fn server(&self) -> Result<Server, Failure> {
-        if let Some(server) = &self.server {
-            return Ok(server.clone());
-        }
-        let Some(path) = &self.config else { return Ok(Server::Tcp(HTTP_DEFAULT)) };
+        let Some(path) = &self.config else {
+            let address = self.server.clone().unwrap_or(ApiAddress::Tcp(HTTP_DEFAULT));
+            let token = self.token_file.as_deref().map(token_of).transpose()?;
+            return Ok(Server::new(address, token));
+        };
         let config = Config::read(path).map_err(|error| Failure::new(error.to_string()))?;
         match (config.http.socket, config.http.listen) {
-            (Some(socket), _) => Ok(Server::Unix(socket)),
-            (None, Some(address)) if address.port() != 0 => Ok(Server::Tcp(address)),
+            (Some(socket), _) => Ok(Server::unix(&socket)),
+            (None, Some(address)) if address.port() != 0 => {
+                Ok(Server::new(ApiAddress::Tcp(address), config.http.token))
+            }
             _ => Err(Failure::new(format!("`{}` says of no place where the daemon answers", path.display()))
                 .with_hint("set `http.listen` to a port or `http.socket` to a path")),
         }
     }
+}
+
+fn token_of(path: &Path) -> Result<Secret, Failure> {
+    let text = std::fs::read_to_string(path).context(format_args!("the token in `{}`", path.display()))?;
+    let token = Secret::new(text.lines().next().unwrap_or_default());
+    token.ok_or_else(|| Failure::new(format!("`{}` holds no token in its first line", path.display())))
 }
 
 /// Show how the volumes of a running daemon do.

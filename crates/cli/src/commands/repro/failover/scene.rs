@@ -175,7 +175,7 @@ impl Scene {
             .stderr(log.context("cannot make the daemon's log")?)
             .spawn()
             .context("cannot start a daemon")?;
-        let mut serving = ServingProcess { child, nbd, http: Server::Unix(http.clone()) };
+        let mut serving = ServingProcess { child, nbd, http: Server::unix(&http) };
         let deadline = Instant::now() + PATIENCE;
         while UnixStream::connect(&serving.nbd).is_err() || UnixStream::connect(&http).is_err() {
             let ended = serving.child.try_wait().is_ok_and(|ended| ended.is_some());

@@ -1,0 +1,21 @@
+//! Does outside this process what was decided: starts, probes, finds and stops appliances.
+//!
+//! It decides nothing: what to start, where and how large is `control`'s, and so is what to do when a step fails. Every call takes a
+//! [`Deadline`] and honours it, and every call may be made again: who starts what runs already gets it, who stops what is gone has nothing to do.
+//! What is asked of the world (is it there? where?) is answered by the world, not from memory, so that the next controller finds what the last
+//! one left.
+//!
+//! * [`provision`]: appliances on this machine, in network namespaces, in virtual machines.
+//! * [`api`]: how a daemon or an appliance is told and asked over HTTP.
+
+pub mod api;
+mod deadline;
+mod order;
+pub mod provision;
+
+pub use deadline::Deadline;
+pub use order::{
+    ApplianceId, ApplianceOrder, Control, Endpoint, EndpointTls, OrderError, ParseIdError, Running,
+    VolumeOrder,
+};
+pub use provision::{Provider, ProvisionError};

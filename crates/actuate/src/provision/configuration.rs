@@ -1,0 +1,70 @@
+//! An order as the configuration of `forebay appliance`.
+
+use crate::{ApplianceOrder, VolumeOrder};
+use forebay_units::{Bytes, Secret};
+use std::path::Path;
+use toml::{Table, Value};
+
+/// Where an appliance is to listen.
+pub(super) struct Listeners<'a> {
+    /// NBD clients: `unix:PATH` or `tcp:ADDRESS:PORT`.
+    pub(super) nbd: String,
+    /// The control API over TCP.
+    pub(super) http: Option<String>,
+    /// The control API on a unix socket.
+    pub(super) http_socket: Option<&'a Path>,
+    /// What volumes and the control API over TCP are guarded with.
+    pub(super) secret: Option<&'a Secret>,
+}
+
+/// The file, with `room` for caches.
+pub(super) fn configuration(order: &ApplianceOrder, room: Bytes, listeners: &Listeners<'_>) -> Vec<u8> {
+    let mut root = Table::new();
+    root.insert("listen".into(), Value::Array(vec![listeners.nbd.clone().into()]));
+    let mut http = Table::new();
+    http.insert("listen".into(), listeners.http.clone().unwrap_or_else(|| "off".to_owned()).into());
+    if let Some(socket) = listeners.http_socket {
+        http.insert("socket".into(), socket.display().to_string().into());
+    }
+    if let Some(secret) = listeners.secret {
+        http.insert("token".into(), secret.reveal().into());
+    }
+    root.insert("http".into(), http.into());
+    root.insert("cache".into(), Table::from_iter([("memory".to_owned(), size(room))]).into());
+    // Whoever steers it looks every second.
+    root.insert("control".into(), Table::from_iter([("interval".to_owned(), "1s".into())]).into());
+    let volumes = order.volumes.iter().map(|order| volume(order, listeners.secret).into());
+    root.insert("volume".into(), Value::Array(volumes.collect()));
+    root.to_string().into_bytes()
+}
+
+fn volume(order: &VolumeOrder, secret: Option<&Secret>) -> Table {
+    let mut origin = Table::new();
+    origin.insert("type".into(), "nbd".into());
+    origin.insert("uri".into(), order.origin.uri.to_string().into());
+    if let Some(tls) = &order.origin.tls {
+        let path = |path: &Path| Value::from(path.display().to_string());
+        if let Some(authorities) = &tls.authorities {
+            origin.insert("authorities".into(), path(authorities));
+        }
+        if let Some((certificate, key)) = &tls.identity {
+            origin.insert("certificate".into(), path(certificate));
+            origin.insert("key".into(), path(key));
+        }
+    }
+    let mut volume = Table::new();
+    volume.insert("name".into(), order.name.clone().into());
+    volume.insert("origin".into(), origin.into());
+    volume.insert("block_size".into(), size(Bytes(order.block_size.bytes())));
+    volume.insert("cache".into(), size(order.cache));
+    volume.insert("read_only".into(), order.read_only.into());
+    if let Some(secret) = secret {
+        volume.insert("secret".into(), secret.reveal().into());
+    }
+    volume
+}
+
+/// Whole bytes: the text has no unit to round to.
+fn size(bytes: Bytes) -> Value {
+    bytes.get().to_string().into()
+}

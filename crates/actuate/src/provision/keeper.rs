@@ -1,0 +1,429 @@
+//! Appliances that are processes of this machine, whatever runs in them: one folder for each.
+//!
+//! ```text
+//! FOLDER/ID/order.json     what was ordered          written before the process is started, so that nothing runs of which
+//! FOLDER/ID/running.json   where it will answer      nobody could know where it answers
+//! FOLDER/ID/process.json   which process it is       written after; if that was missed, its environment tells
+//! FOLDER/ID/log            what it says
+//! ```
+//!
+//! The folder is its owner's alone, since tokens are in it, and it is locked while an appliance is started or stopped.
+
+use super::ProvisionError;
+use super::health::probe;
+use super::process::ProcessId;
+use crate::api::ApplianceStatus;
+use crate::{ApplianceId, ApplianceOrder, Deadline, Running};
+use forebay_units::Bytes;
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::Signal;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// In the environment of every process that is started here: the appliance's folder.
+const MARK: &str = "FOREBAY_APPLIANCE";
+/// What is repeated of what an appliance said, at most (ours).
+const SAID_BYTES_MAX: u64 = 600;
+/// One look at an appliance takes no longer (ours).
+const LOOK: Duration = Duration::from_secs(1);
+/// Before the deadline of a stop it is no longer waited politely (ours).
+const LAST_MOMENT: Duration = Duration::from_millis(500);
+
+/// What is to be run for an order.
+pub(super) struct Launch {
+    /// The program and its arguments. They are seen by everybody on this machine.
+    pub(super) command: Vec<OsString>,
+    /// Files that it reads, in the appliance's folder.
+    pub(super) files: Vec<(&'static str, Vec<u8>)>,
+    /// Where it will answer.
+    pub(super) running: Running,
+    /// It calls itself by the number that it has here, so that another one that answers in its place is found out.
+    pub(super) knows_its_number: bool,
+    /// It is not asked anything before it has said this.
+    pub(super) says_when_ready: Option<&'static str>,
+}
+
+/// The folders, and the processes that were started here.
+pub(super) struct Keeper {
+    folder: PathBuf,
+    /// To be waited for when they end, or they would stay in the system's table.
+    children: Mutex<BTreeMap<ApplianceId, Child>>,
+}
+
+/// What was started, or was found to run.
+struct Started {
+    process: ProcessId,
+    running: Running,
+    says_when_ready: Option<&'static str>,
+    knows_its_number: bool,
+}
+
+/// A lock on an appliance's folder, held until it is dropped.
+struct Locked {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Keeper {
+    pub(super) fn new(folder: PathBuf) -> io::Result<Keeper> {
+        let mut builder = std::fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(&folder)?;
+        Ok(Keeper { folder: std::fs::canonicalize(folder)?, children: Mutex::default() })
+    }
+
+    /// Where an appliance's files are.
+    pub(super) fn path(&self, id: &ApplianceId) -> PathBuf {
+        self.folder.join(id.to_string())
+    }
+
+    fn children(&self) -> MutexGuard<'_, BTreeMap<ApplianceId, Child>> {
+        // A map of processes, whole at every moment.
+        self.children.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes those that have ended out of the system's table.
+    fn reap(&self) {
+        self.children().retain(|_, child| matches!(child.try_wait(), Ok(None)));
+    }
+
+    fn lock(&self, id: &ApplianceId, deadline: Deadline) -> Result<Locked, ProvisionError> {
+        let path = self.path(id);
+        let state = |source| ProvisionError::State { path: path.clone(), source };
+        let locked = deadline.wait_for(|| {
+            match std::fs::DirBuilder::new().mode(0o700).create(&path) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Some(Err(state(error))),
+                _ => {}
+            }
+            // Whoever held it before may have removed it; then it is made anew.
+            let lock = File::open(&path).ok()?;
+            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => return None,
+                Err(error) => return Some(Err(state(error.into()))),
+            }
+            let (held, there) = (lock.metadata().ok()?, std::fs::metadata(&path).ok()?);
+            let is_same = (held.dev(), held.ino()) == (there.dev(), there.ino());
+            is_same.then(|| Ok(Locked { path: path.clone(), _lock: lock }))
+        });
+        locked.unwrap_or_else(|| Err(ProvisionError::Busy { id: id.clone() }))
+    }
+
+    /// The process of an appliance, if it lives.
+    fn process(&self, id: &ApplianceId) -> Result<Option<ProcessId>, ProvisionError> {
+        self.reap();
+        let path = self.path(id);
+        let known: Option<ProcessId> = read(&path.join("process.json")).unwrap_or(None);
+        if let Some(process) = known.filter(ProcessId::lives) {
+            return Ok(Some(process));
+        }
+        // Who started it may have died before it wrote down what it started.
+        if !path.exists() {
+            return Ok(None);
+        }
+        let Some(process) = ProcessId::with_variable(MARK, path.as_os_str()) else { return Ok(None) };
+        write(&path.join("process.json"), &json(&process))?;
+        Ok(Some(process))
+    }
+
+    /// The appliance, if its process lives.
+    pub(super) fn find(&self, id: &ApplianceId) -> Result<Option<Running>, ProvisionError> {
+        match self.process(id)? {
+            Some(_) => read(&self.path(id).join("running.json")),
+            None => Ok(None),
+        }
+    }
+
+    /// Starts what `launch` says, unless the appliance runs already, and waits until it serves.
+    pub(super) fn start(
+        &self,
+        order: &ApplianceOrder,
+        deadline: Deadline,
+        launch: impl FnOnce(&Path) -> Result<Launch, ProvisionError>,
+    ) -> Result<Running, ProvisionError> {
+        let id = &order.id;
+        let locked = self.lock(id, deadline)?;
+        if let Some(process) = self.process(id)? {
+            let (ordered, running) =
+                (read(&locked.path.join("order.json"))?, read::<Running>(&locked.path.join("running.json"))?);
+            let Some(running) = running.filter(|_| ordered.as_ref() == Some(order)) else {
+                return Err(ProvisionError::OtherOrder { id: id.clone() });
+            };
+            // It was ready once, or whoever started it did not live to see it.
+            let there = Started { process, running, says_when_ready: None, knows_its_number: false };
+            match self.settle(order, &locked, &there, deadline) {
+                Ok(()) => return Ok(there.running),
+                // It ended just now. What was ordered is another.
+                Err(ProvisionError::Died { .. }) => {}
+                Err(error) => {
+                    self.discard(&locked, Some(&there.process));
+                    return Err(error);
+                }
+            }
+        }
+        clear(&locked.path)?;
+        let launched = launch(&locked.path).and_then(|launch| {
+            let process = self.spawn(order, &locked.path, &launch)?;
+            let Launch { running, says_when_ready, knows_its_number, .. } = launch;
+            Ok(Started { process, running, says_when_ready, knows_its_number })
+        });
+        let settled = match launched {
+            Ok(started) => match self.settle(order, &locked, &started, deadline) {
+                Ok(()) => return Ok(started.running),
+                Err(error) => (error, Some(started.process)),
+            },
+            Err(error) => (error, None),
+        };
+        self.discard(&locked, settled.1.as_ref());
+        Err(settled.0)
+    }
+
+    /// Ends what does not do as it should, and forgets it.
+    fn discard(&self, locked: &Locked, process: Option<&ProcessId>) {
+        if let Some(process) = process {
+            let _ = process.signal(Signal::KILL);
+            process.wait(Deadline::after(LAST_MOMENT));
+        }
+        self.reap();
+        let _ = std::fs::remove_dir_all(&locked.path);
+    }
+
+    fn spawn(
+        &self,
+        order: &ApplianceOrder,
+        folder: &Path,
+        launch: &Launch,
+    ) -> Result<ProcessId, ProvisionError> {
+        write(&folder.join("order.json"), &json(order))?;
+        write(&folder.join("running.json"), &json(&launch.running))?;
+        for (name, content) in &launch.files {
+            write(&folder.join(name), content)?;
+        }
+        let log = folder.join("log");
+        let state = |source| ProvisionError::State { path: log.clone(), source };
+        let output = create(&log).map_err(state)?;
+        let (program, arguments) = launch.command.split_first().expect("there is a program");
+        let child = Command::new(program)
+            .args(arguments)
+            .env(MARK, folder)
+            .current_dir(folder)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().map_err(state)?)
+            .stderr(output)
+            // What ends its starter, at a terminal say, must not end it.
+            .process_group(0)
+            .spawn();
+        let id = || order.id.clone();
+        let child = child.map_err(|source| {
+            let program = program.to_string_lossy().into_owned();
+            ProvisionError::Spawn { id: id(), program, source }
+        })?;
+        let process = i32::try_from(child.id()).ok().and_then(ProcessId::of);
+        self.children().insert(id(), child);
+        match process {
+            Some(process) => {
+                write(&folder.join("process.json"), &json(&process))?;
+                Ok(process)
+            }
+            None => Err(self.died(order, folder)),
+        }
+    }
+
+    /// Waits until the appliance serves and has what was ordered.
+    fn settle(
+        &self,
+        order: &ApplianceOrder,
+        locked: &Locked,
+        started: &Started,
+        deadline: Deadline,
+    ) -> Result<(), ProvisionError> {
+        let began = Instant::now();
+        let Started { process, running, says_when_ready, knows_its_number } = started;
+        let mut last = "nothing was heard of it".to_owned();
+        let mut has_said = says_when_ready.is_none();
+        // Ending it takes a moment, too.
+        let ready = deadline.sooner_by(Duration::from_millis(100)).wait_for(|| {
+            if !process.lives() {
+                return Some(Err(self.died(order, &locked.path)));
+            }
+            has_said = has_said || says_when_ready.is_some_and(|words| log(&locked.path).contains(words));
+            if !has_said {
+                return None;
+            }
+            match probe(running, deadline.within(LOOK)) {
+                Ok(status) if *knows_its_number && !process.is_numbered(status.pid) => {
+                    last = format!("process {} answers in its place", status.pid);
+                    None
+                }
+                Ok(status) => Some(has_what_was_ordered(order, &status)),
+                Err(error) => {
+                    last = chain(&error);
+                    None
+                }
+            }
+        });
+        ready.unwrap_or_else(|| {
+            let (waited, said) = (began.elapsed(), said(&locked.path));
+            Err(ProvisionError::NotInTime { id: order.id.clone(), waited, last, said })
+        })
+    }
+
+    /// Why a process that was started is no more.
+    fn died(&self, order: &ApplianceOrder, folder: &Path) -> ProvisionError {
+        let id = order.id.clone();
+        let how = match self.children().remove(&id).map(|mut child| child.wait()) {
+            Some(Ok(status)) => status.to_string(),
+            _ => "nobody saw how".to_owned(),
+        };
+        let said = said(folder);
+        let is_taken =
+            ["Address already in use", "in use by another process", "Could not set up host forwarding rule"];
+        if is_taken.iter().any(|words| said.contains(words)) {
+            ProvisionError::AddressInUse { id, said }
+        } else {
+            ProvisionError::Died { id, how, said }
+        }
+    }
+
+    /// Drains and ends the appliance.
+    pub(super) fn stop(&self, id: &ApplianceId, deadline: Deadline) -> Result<(), ProvisionError> {
+        if !self.path(id).exists() {
+            return Ok(());
+        }
+        let locked = self.lock(id, deadline)?;
+        if let Some(process) = self.process(id)? {
+            let polite = deadline.sooner_by(LAST_MOMENT);
+            if let Ok(Some(running)) = read::<Running>(&locked.path.join("running.json")) {
+                for volume in running.endpoints.keys() {
+                    match running.control.drain(volume, polite) {
+                        Ok(true) => {}
+                        Ok(false) => {
+                            tracing::warn!(%id, volume, "some requests were not answered before the end");
+                        }
+                        Err(error) => {
+                            tracing::warn!(%id, volume, error = chain(&error), "it cannot be drained");
+                        }
+                    }
+                }
+            }
+            self.end(id, &process, polite, deadline)?;
+        }
+        self.reap();
+        std::fs::remove_dir_all(&locked.path)
+            .map_err(|source| ProvisionError::State { path: locked.path.clone(), source })
+    }
+
+    fn end(
+        &self,
+        id: &ApplianceId,
+        process: &ProcessId,
+        polite: Deadline,
+        deadline: Deadline,
+    ) -> Result<(), ProvisionError> {
+        let still_there = |reason: String| ProvisionError::StillThere { id: id.clone(), reason };
+        let refused = |error: io::Error| still_there(format!("it cannot be sent a signal: {error}"));
+        process.signal(Signal::TERM).map_err(refused)?;
+        if process.wait(polite) {
+            return Ok(());
+        }
+        tracing::warn!(%id, "it does not end when asked to, and is killed");
+        process.signal(Signal::KILL).map_err(refused)?;
+        match process.wait(deadline) {
+            true => Ok(()),
+            false => Err(still_there("it was killed and has not ended yet".to_owned())),
+        }
+    }
+}
+
+/// Whether the appliance has the memory for the caches that were ordered.
+///
+/// What a host promised is one thing; what the appliance finds when it is there is another: a guest with less memory than was asked
+/// for, a control group that leaves less, a machine whose memory others took.
+fn has_what_was_ordered(order: &ApplianceOrder, status: &ApplianceStatus) -> Result<(), ProvisionError> {
+    let caches = order.caches();
+    let short = |what, found| ProvisionError::Short { id: order.id.clone(), what, ordered: caches, found };
+    let capacity = Bytes(status.cache.capacity_bytes);
+    if capacity < caches {
+        return Err(short("room for caches", capacity));
+    }
+    let free = Bytes(status.cache.used_bytes.saturating_add(status.memory.available_bytes));
+    if free < caches {
+        return Err(short("memory", free));
+    }
+    Ok(())
+}
+
+/// Removes what an appliance that is gone left behind.
+fn clear(folder: &Path) -> Result<(), ProvisionError> {
+    let state = |source| ProvisionError::State { path: folder.to_owned(), source };
+    for entry in std::fs::read_dir(folder).map_err(state)? {
+        std::fs::remove_file(entry.map_err(state)?.path()).map_err(state)?;
+    }
+    Ok(())
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    File::options().create(true).truncate(true).write(true).mode(0o600).open(path)
+}
+
+/// Writes a file for its owner alone: whole, or not at all.
+fn write(path: &Path, content: &[u8]) -> Result<(), ProvisionError> {
+    let beside = path.with_extension("new");
+    let written = create(&beside).and_then(|mut file| file.write_all(content));
+    written
+        .and_then(|()| std::fs::rename(&beside, path))
+        .map_err(|source| ProvisionError::State { path: path.to_owned(), source })
+}
+
+fn json(value: &impl serde::Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("plain data can be written")
+}
+
+/// What a file holds; `None` if there is no such file.
+fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, ProvisionError> {
+    let state = |source: io::Error| ProvisionError::State { path: path.to_owned(), source };
+    match std::fs::read(path) {
+        Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| state(error.into())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(state(error)),
+    }
+}
+
+fn log(folder: &Path) -> String {
+    String::from_utf8_lossy(&std::fs::read(folder.join("log")).unwrap_or_default()).into_owned()
+}
+
+/// The end of what an appliance said, in one line.
+fn said(folder: &Path) -> String {
+    let tail = || {
+        let mut file = File::open(folder.join("log")).ok()?;
+        let length = file.metadata().ok()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(SAID_BYTES_MAX))).ok()?;
+        let mut text = Vec::new();
+        file.read_to_end(&mut text).ok()?;
+        Some(String::from_utf8_lossy(&text).into_owned())
+    };
+    let text = tail().unwrap_or_default();
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    if lines.is_empty() { "nothing".to_owned() } else { lines.join(" | ") }
+}
+
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}

@@ -1,0 +1,149 @@
+//! Starting, probing, finding and stopping appliances.
+//!
+//! A [`Provider`] is a way to have one: a process of this machine ([`LocalProcess`]). What an appliance is to be stands in its
+//! [`ApplianceOrder`]; that it is there, and where, in [`Running`].
+//!
+//! Invariants:
+//! * one appliance per name: who starts it again gets the one that runs, if the order is the same, and an error if it is not;
+//! * an appliance outlives who started it, and is found by whoever comes next;
+//! * after an error nothing of what was started is left running;
+//! * no call lasts noticeably longer than its deadline, whatever the other side does or does not.
+
+mod configuration;
+mod health;
+mod keeper;
+mod local;
+mod process;
+
+pub use health::{ProbeError, probe};
+pub use local::LocalProcess;
+
+use crate::{ApplianceId, ApplianceOrder, Deadline, OrderError, Running};
+use forebay_units::Bytes;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+use thiserror::Error;
+
+/// A way to have appliances.
+pub trait Provider: Send + Sync {
+    /// Has the appliance of `order` run: returns once it serves every volume and answers its control API. One that runs already under this name
+    /// with the same order is waited for and returned.
+    ///
+    /// # Errors
+    /// [`ProvisionError`]; what this call started does not run then.
+    fn start(&self, order: &ApplianceOrder, deadline: Deadline) -> Result<Running, ProvisionError>;
+
+    /// The appliance of this name, if it exists, whoever started it. That it answers is not said: [`probe`] tells.
+    ///
+    /// # Errors
+    /// [`ProvisionError`].
+    fn find(&self, id: &ApplianceId) -> Result<Option<Running>, ProvisionError>;
+
+    /// Ends an appliance: its volumes are drained, then it is asked to end, then it is killed. What is gone already is stopped.
+    ///
+    /// Route its clients away first: they are disconnected.
+    ///
+    /// # Errors
+    /// [`ProvisionError`] if it may still be there.
+    fn stop(&self, id: &ApplianceId, deadline: Deadline) -> Result<(), ProvisionError>;
+}
+
+/// Why there is no appliance, or still is one.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ProvisionError {
+    /// Nobody could carry out this order.
+    #[error(transparent)]
+    Order(#[from] OrderError),
+    /// This provider cannot.
+    #[error("appliance `{id}` cannot be had here: {reason}")]
+    Impossible {
+        /// Which.
+        id: ApplianceId,
+        /// Why.
+        reason: String,
+    },
+    /// One runs under this name that was ordered otherwise.
+    #[error("appliance `{id}` runs already with another order; stop it first")]
+    OtherOrder {
+        /// Which.
+        id: ApplianceId,
+    },
+    /// Another call for this appliance goes on.
+    #[error("appliance `{id}` is being started or stopped by somebody else")]
+    Busy {
+        /// Which.
+        id: ApplianceId,
+    },
+    /// What is kept of it cannot be read or written.
+    #[error("what is kept of an appliance cannot be read or written at `{}`", path.display())]
+    State {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The program cannot be run.
+    #[error("appliance `{id}`: `{program}` cannot be run")]
+    Spawn {
+        /// Which.
+        id: ApplianceId,
+        /// What was to be run.
+        program: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// An address that it is to listen on is taken.
+    #[error("appliance `{id}`: an address is in use by something else: {said}")]
+    AddressInUse {
+        /// Which.
+        id: ApplianceId,
+        /// What it said last.
+        said: String,
+    },
+    /// It ended before it served.
+    #[error("appliance `{id}` ended before it served ({how}): {said}")]
+    Died {
+        /// Which.
+        id: ApplianceId,
+        /// How it ended.
+        how: String,
+        /// What it said last.
+        said: String,
+    },
+    /// It does not serve in time. It was ended.
+    #[error("appliance `{id}` did not serve within {waited:.1?} and was ended: {last}; it said last: {said}")]
+    NotInTime {
+        /// Which.
+        id: ApplianceId,
+        /// How long it was waited for.
+        waited: Duration,
+        /// What the last probe found.
+        last: String,
+        /// What it said last.
+        said: String,
+    },
+    /// It does not have what was ordered. It was ended.
+    #[error(
+        "appliance `{id}` has {found} of {what} where {ordered} were ordered, and was ended: its host promised more than it has"
+    )]
+    Short {
+        /// Which.
+        id: ApplianceId,
+        /// Of what it has too little.
+        what: &'static str,
+        /// What was ordered.
+        ordered: Bytes,
+        /// What it has.
+        found: Bytes,
+    },
+    /// It could not be ended in time.
+    #[error("appliance `{id}` is still there: {reason}")]
+    StillThere {
+        /// Which.
+        id: ApplianceId,
+        /// What was tried.
+        reason: String,
+    },
+}

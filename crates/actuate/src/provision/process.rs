@@ -1,0 +1,138 @@
+//! Processes that may outlive who started them: which one is meant, whether it lives, how it is ended.
+//!
+//! A number alone does not say which process is meant, since numbers are used again: the time at which it started, in ticks since the
+//! machine did, and the machine's boot belong to it.
+
+use crate::Deadline;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+
+/// A process, distinct from every other there ever was on this machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ProcessId {
+    pid: i32,
+    start_ticks: u64,
+    boot: String,
+}
+
+impl ProcessId {
+    /// The process that has this number now; `None` if none has, or it has ended and was not waited for.
+    pub(crate) fn of(pid: i32) -> Option<ProcessId> {
+        let (state, start_ticks) = stat(pid)?;
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned();
+        (!is_over(state)).then_some(ProcessId { pid, start_ticks, boot })
+    }
+
+    /// The process whose environment has `name` with this value. Processes of others, which cannot be looked into, are left out.
+    pub(crate) fn with_variable(name: &str, value: &OsStr) -> Option<ProcessId> {
+        let mut wanted = name.as_bytes().to_vec();
+        wanted.push(b'=');
+        wanted.extend_from_slice(value.as_bytes());
+        let pids = std::fs::read_dir("/proc").ok()?.flatten();
+        let mut pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        let pid = pids.find(|pid| {
+            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|variable| variable == wanted)
+        })?;
+        ProcessId::of(pid)
+    }
+
+    /// Whether it has this number here.
+    pub(crate) fn is_numbered(&self, pid: u32) -> bool {
+        i64::from(pid) == i64::from(self.pid)
+    }
+
+    /// Whether it still runs. One that has ended and was not waited for does not.
+    pub(crate) fn lives(&self) -> bool {
+        ProcessId::of(self.pid).as_ref() == Some(self)
+    }
+
+    /// Sends it a signal; without effect if it has ended.
+    pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
+        let Some(pid) = Pid::from_raw(self.pid) else { return Ok(()) };
+        // The descriptor is that of the process that has the number now; if that is the one that is meant, it stays so.
+        let process = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(process) => process,
+            Err(rustix::io::Errno::SRCH) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        if !self.lives() {
+            return Ok(());
+        }
+        match pidfd_send_signal(&process, signal) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Waits until it has ended; `false` if it has not by the deadline.
+    pub(crate) fn wait(&self, deadline: Deadline) -> bool {
+        deadline.wait_for(|| (!self.lives()).then_some(())).is_some()
+    }
+}
+
+/// Whether a process in this state runs no more.
+fn is_over(state: u8) -> bool {
+    matches!(state, b'Z' | b'X' | b'x')
+}
+
+/// The state of a process, and when it started.
+fn stat(pid: i32) -> Option<(u8, u64)> {
+    parse_stat(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// Fields 3 and 22 of `/proc/PID/stat` (proc(5)). Field 2, the program's name in parentheses, may hold anything.
+fn parse_stat(text: &str) -> Option<(u8, u64)> {
+    let (_, rest) = text.rsplit_once(") ")?;
+    let mut fields = rest.split_ascii_whitespace();
+    let state = *fields.next()?.as_bytes().first()?;
+    Some((state, fields.nth(18)?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+    use std::time::Duration;
+
+    #[test]
+    fn a_name_that_looks_like_fields_is_no_field() {
+        // Fields 3 to 22: S 1 ... the 20th of them is 777.
+        let rest = "S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 777 20 21";
+        assert_eq!(parse_stat(&format!("9 (a) Z 1 (b c)) {rest}")), Some((b'S', 777)));
+        assert_eq!(parse_stat("9 (a) S 1"), None);
+    }
+
+    #[test]
+    fn a_process_is_known_until_it_ends_and_no_longer() {
+        let mut child = Command::new("sleep")
+            .arg("100")
+            .env("FOREBAY_TEST_PROCESS", "this one")
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let found = Deadline::after(Duration::from_secs(10))
+            .wait_for(|| ProcessId::with_variable("FOREBAY_TEST_PROCESS", "this one".as_ref()))
+            .unwrap();
+        assert_eq!(Some(&found), ProcessId::of(pid).as_ref());
+        assert_eq!(ProcessId::with_variable("FOREBAY_TEST_PROCESS", "this".as_ref()), None);
+        let another = ProcessId { start_ticks: found.start_ticks + 1, ..found.clone() };
+        let another_boot = ProcessId { boot: "before".to_owned(), ..found.clone() };
+        assert!(found.lives() && !another.lives() && !another_boot.lives(), "the number is used again");
+        another.signal(Signal::KILL).unwrap();
+        another_boot.signal(Signal::KILL).unwrap();
+        assert!(found.lives() && !found.wait(Deadline::after(Duration::from_millis(5))));
+        found.signal(Signal::KILL).unwrap();
+        assert!(
+            found.wait(Deadline::after(Duration::from_secs(10))),
+            "it lives no more, though nobody waited for it"
+        );
+        child.wait().unwrap();
+        found.signal(Signal::KILL).unwrap();
+        assert!(!found.lives());
+    }
+}

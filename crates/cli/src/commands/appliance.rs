@@ -1,0 +1,50 @@
+//! `forebay appliance`: volumes over NBD, sized and warmed by a controller elsewhere.
+
+use super::serve::{serve, summary};
+use crate::failure::Failure;
+use crate::output::say;
+use forebay_serve::config::Config;
+use std::path::PathBuf;
+
+/// Serve volumes over NBD from caches that a controller elsewhere sizes and warms
+///
+/// The data path of `forebay serve` alone: nothing is decided here. The file is that of `serve`
+/// (docs/reference/configuration.md); [control] only says how often volumes are observed. A volume's `cache` is what it begins with
+/// (0 where it is not set).
+///
+/// Orders come over HTTP (docs/reference/appliance.md): on `http.socket`, which is its owner's alone, or over TCP with `http.token`. They set quotas,
+/// load caches from zones, drain volumes; state and metrics are there too. An appliance for one volume, beyond loopback:
+///
+///     listen = ["tcp:10.1.0.2:10809"]
+///     http = { listen = "10.1.0.2:9809", token = "..." }
+///     cache.memory = "2GiB"
+///     [[volume]]
+///     name = "db"
+///     secret = "..."
+///     origin = "nbd://10.1.0.9/db"
+///     cache = "1GiB"
+///
+/// SIGTERM and SIGINT stop listening, let what is in flight complete for at most `limits.drain` (30s unless set), and end.
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct ApplianceArgs {
+    /// The configuration
+    file: PathBuf,
+    /// Say what is wrong with the configuration, and start nothing
+    #[arg(long)]
+    check: bool,
+    /// What is logged on standard error: error, warn, info, debug or trace, also per module as in forebay_origin=debug
+    #[arg(long, value_name = "FILTER", default_value = "info")]
+    log: String,
+}
+
+/// Serves until a signal says otherwise.
+pub(crate) fn run(args: &ApplianceArgs) -> Result<(), Failure> {
+    let config = Config::read(&args.file).map_err(|error| Failure::new(error.to_string()))?;
+    let config = config.steered_elsewhere();
+    if args.check {
+        say(format_args!("`{}` is good: {}", args.file.display(), summary(&config)));
+        return Ok(());
+    }
+    serve(config, &args.log)
+}

@@ -1,0 +1,155 @@
+//! What a controller elsewhere orders of this data path: quotas, warm-up from zones, draining.
+//!
+//! `forebay appliance` serves without a controller of its own; whoever sized it sends these over HTTP. Nothing is decided here: what
+//! cannot be done is refused, and said why.
+
+use crate::config::CacheConfig;
+use crate::daemon::Shared;
+use crate::loading::{self, PrewarmError};
+use forebay_appliance::{CommandError, Drained};
+use forebay_units::{ByteRange, Bytes};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use thiserror::Error;
+
+/// Ranges of one warm-up order (ours).
+const RANGES_MAX: usize = 32_768;
+/// How long a drain may take at most (ours).
+const DRAIN_MS_MAX: u64 = 600_000;
+
+/// Why an order was not carried out. Nothing has changed then.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub(crate) enum OrderError {
+    /// The body is not what it should be.
+    #[error("the order is not understood: {reason}")]
+    NotUnderstood {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The volume's quota is the controller's.
+    #[error(
+        "the cache of volume `{volume}` is sized by the controller of this daemon; switch that off, or give the volume a fixed `cache`"
+    )]
+    Controlled {
+        /// The volume.
+        volume: String,
+    },
+    /// All quotas together would pass the memory for caches.
+    #[error("{asked} for volume `{volume}` is more than is left of `cache.memory`: {left} of {memory}")]
+    TooMuch {
+        /// The volume.
+        volume: String,
+        /// What was asked for.
+        asked: Bytes,
+        /// What the other volumes leave.
+        left: Bytes,
+        /// All there is.
+        memory: Bytes,
+    },
+    /// Loading cannot begin.
+    #[error(transparent)]
+    Prewarm(#[from] PrewarmError),
+    /// There is no such volume.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct QuotaOrder {
+    bytes: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PrewarmOrder {
+    ranges: Vec<RangeOrder>,
+    #[serde(default)]
+    bytes_per_second: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RangeOrder {
+    offset: u64,
+    length: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DrainOrder {
+    within_ms: u64,
+}
+
+fn understood<T: DeserializeOwned>(body: &[u8]) -> Result<T, OrderError> {
+    serde_json::from_slice(body).map_err(|error| OrderError::NotUnderstood { reason: error.to_string() })
+}
+
+/// Sets the quota of a volume that no controller sizes.
+pub(crate) fn set_quota(shared: &Shared, volume: &str, body: &[u8]) -> Result<Value, OrderError> {
+    let QuotaOrder { bytes } = understood(body)?;
+    let asked = Bytes(bytes);
+    let config = shared.config.volumes.iter().find(|config| config.name == volume);
+    let is_controlled = config.is_some_and(|config| matches!(config.cache, CacheConfig::Controlled { .. }))
+        && shared.controller_enabled.load(Ordering::Relaxed);
+    // One order at a time, or two could take the same memory.
+    let _one = shared.quota_orders.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    shared.appliance.pulse(volume)?;
+    if is_controlled {
+        return Err(OrderError::Controlled { volume: volume.to_owned() });
+    }
+    let others = shared.appliance.volumes().into_iter().filter(|name| name != volume);
+    let taken: u64 = others
+        .filter_map(|name| Some(shared.appliance.observe(&name, false).ok()?.observation.quota_bytes.get()))
+        .sum();
+    let memory = shared.config.cache_memory;
+    let left = Bytes(memory.get().saturating_sub(taken));
+    if asked > left {
+        return Err(OrderError::TooMuch { volume: volume.to_owned(), asked, left, memory });
+    }
+    shared.appliance.set_quota(volume, asked)?;
+    tracing::info!(volume, quota = %asked, "quota set as ordered");
+    Ok(json!({ "quota_bytes": bytes }))
+}
+
+/// Loads a cache: the ranges that `body` names, the most wanted first, or without a body what its snapshots say.
+pub(crate) fn prewarm(shared: &Shared, volume: &str, body: &[u8]) -> Result<Value, OrderError> {
+    if body.is_empty() {
+        loading::ask(shared, volume)?;
+        return Ok(json!({}));
+    }
+    let order: PrewarmOrder = understood(body)?;
+    if order.ranges.len() > RANGES_MAX {
+        let reason = format!("{} ranges: expected at most {RANGES_MAX}", order.ranges.len());
+        return Err(OrderError::NotUnderstood { reason });
+    }
+    shared.appliance.pulse(volume)?;
+    let rules = &shared.config.control.rules.warmup;
+    let rate = order.bytes_per_second.unwrap_or(rules.bytes_per_second_max).min(rules.bytes_per_second_max);
+    // What passes the end of the address space is nothing that could be loaded; the volume's end is looked at where its size is known.
+    let ranges: Vec<ByteRange> = order
+        .ranges
+        .iter()
+        .filter(|range| range.length > 0 && range.offset.checked_add(range.length).is_some())
+        .map(|range| ByteRange::new(range.offset, range.length))
+        .collect();
+    let count = ranges.len();
+    shared.loads().zones(volume, ranges, rate);
+    Ok(json!({ "ranges": count }))
+}
+
+/// Has a volume answer what it has in flight and then disconnect its clients; it is not served any more.
+pub(crate) fn drain(shared: &Shared, volume: &str, body: &[u8]) -> Result<Value, OrderError> {
+    let DrainOrder { within_ms } = understood(body)?;
+    if within_ms > DRAIN_MS_MAX {
+        let reason = format!("`within_ms` is {within_ms}: expected at most {DRAIN_MS_MAX}");
+        return Err(OrderError::NotUnderstood { reason });
+    }
+    let drained = shared.appliance.remove_volume(volume, Duration::from_millis(within_ms))?;
+    tracing::info!(volume, ?drained, "drained as ordered; it is not served any more");
+    Ok(json!({ "completely": drained == Drained::Completely }))
+}
