@@ -29,7 +29,8 @@ fn main() {
     for path in std::env::args().skip(1) {
         let original = read(&path);
         let begun = Instant::now();
-        let steps_max = std::env::var("STEPS").map_or(1 << 17, |steps| steps.parse().expect("a number"));
+        let steps_max = std::env::var("STEPS")
+            .map_or(FitOptions::default().steps_max, |steps| steps.parse().expect("a number"));
         let mut fitter = ModelFitter::new(FitOptions { steps_max, ..FitOptions::default() });
         for batch in original.chunks(4_096) {
             fitter.requests(batch).expect("few volumes");

@@ -310,8 +310,8 @@ fn models_that_are_none_are_refused_by_file_and_field() {
     assert!(words.contains("is no model: unknown field `colour`"), "{words}");
     let words = broken(&|model| model["states"][0]["volume"] = json!(9));
     assert!(words.contains("`states[0].volume` is 9: expected an index below 2"), "{words}");
-    let words = broken(&|model| model["schedule"] = json!([]));
-    assert!(words.contains("`schedule` is a list of 0"), "{words}");
+    let words = broken(&|model| model["windows"] = json!([]));
+    assert!(words.contains("`windows` is a list of 0"), "{words}");
     let prose = file(&folder, "prose.json", "Not a model.");
     let (_, words) = fail(args(&[&"model", &"generate", &prose]));
     assert!(

@@ -1,17 +1,15 @@
 //! Generating: a stream of requests that a model describes, of any length, in constant memory.
 //!
-//! Counts and spans of the schedule's segments are kept exactly, so that the mean intensity of any run is the model's: a run that is
-//! shorter or longer than the schedule plays a whole number of schedules, each stretched to fit. Everything else is drawn, stratified
-//! (see `strata`), from one seeded generator.
+//! Windows are played in the original's order, each as often as it stands for requests, with its own inter-arrival times; all times are then stretched by one factor, so that the mean
+//! intensity of any run is the model's. What a seed chooses is where areas lie, and all of the paper's chain ([`Fidelity::Plain`]).
 
 use super::chain::Chain;
 use super::fit::DEPTH_BYTES;
 use super::history::{Extent, History, Relation, extent_key, key_offset, key_volume};
 use super::placement::Placement;
-use super::playing::Schedule;
-use super::script::{Due, Script, Tie};
+use super::script::{Line, Script, Start, Tie};
 use super::strata::Table;
-use super::{Link, Model, ModelError, Place};
+use super::{Kind, Link, Model, ModelError, Place, Use};
 use crate::generator::{Random, exponential, random};
 use forebay_trace::{BATCH_REQUESTS, Operation, Request, VolumeIndex};
 use forebay_units::Nanos;
@@ -78,22 +76,35 @@ struct KindTable {
     sectors: Option<(Table, Vec<u64>)>,
 }
 
+impl KindTable {
+    fn new(kind: &Kind) -> KindTable {
+        let table = Table::new(kind.sectors.iter().map(|(_, count)| *count as f64));
+        let sectors = || kind.sectors.iter().map(|(sector, _)| u64::from(*sector)).collect();
+        KindTable {
+            operation: kind.operation,
+            length: kind.bytes,
+            sectors: table.map(|table| (table, sectors())),
+        }
+    }
+}
+
 /// What random addresses of the plain chain are multiples of, but for their sectors.
 const PLAIN_BYTES: u64 = 4_096;
 /// Places on either side of a named one that are searched for an extent of the right volume.
 const VOLUME_PLACES: u32 = 256;
+/// Places on either side of it that are searched for one of the same length before.
+const ALIKE_PLACES: u32 = 128;
+/// Extents that are as far from a multiple of this are alike.
+const ALIGNED_BYTES: u64 = 1 << 19;
 /// Depths are about the same if they differ by this share of the larger one, or by so many bytes.
 const DEPTHS_ALIKE: f64 = 0.1;
 const DEPTHS_CLOSE: u64 = 1 << 20;
-/// Inter-arrival times that are drawn together and then made to fill their span.
-const CHUNK: u64 = 4_096;
 
 /// Generates requests.
 #[derive(Clone, Debug)]
 pub struct Generator {
     random: Random,
-    fidelity: Fidelity,
-    /// The paper's chain.
+    /// The paper's chain, where only that is generated from.
     plain: Option<Chain>,
     script: Script,
     kinds: Vec<KindTable>,
@@ -107,18 +118,50 @@ pub struct Generator {
     /// Where the last request of each volume ended, for the plain chain.
     ends: Vec<u64>,
     intensity: f64,
-    schedule: Schedule,
     /// Volume, offset and kind of the last request.
     last: (u32, u64, u32),
     time_ns: f64,
-    /// Inter-arrival times, whether they are long, and requests without their times.
-    chunk: Vec<(f64, bool, Request)>,
+    pace: Pace,
     /// Where the steps of the window in play started, and their ends.
     made: Vec<(u64, u64)>,
-    chunk_at: usize,
     resolution_ns: u64,
     left: u64,
     volume_names: Vec<String>,
+}
+
+/// When requests come.
+#[derive(Clone, Copy, Debug)]
+enum Pace {
+    /// Inter-arrival times of windows are multiplied by a factor, and a time is added to them.
+    Stretched { factor: f64, more_ns: f64 },
+    /// All of them are equal: there were no times.
+    Constant { ns: f64 },
+}
+
+/// How much is generated: requests, how many for each of the original in a round over it, and in which span, where there are times.
+fn amount(
+    model: &Model,
+    options: &GenerateOptions,
+    intensity: f64,
+) -> Result<(u64, f64, Option<f64>), GenerateError> {
+    let (all, span) = (model.about.requests, model.about.seconds / intensity);
+    let wanted = options.duration.map(Nanos::as_secs_f64);
+    if span > 0.0 {
+        let Some(wanted) = wanted else {
+            let requests = options.requests.unwrap_or(all);
+            return Ok((requests, 1.0, Some(span * requests as f64 / all as f64)));
+        };
+        // A whole number of rounds, so that what the original had at some time has its share.
+        let rounds = (wanted / span).round().max(1.0);
+        let requests = (all as f64 * wanted / span).round().max(1.0);
+        return Ok((requests as u64, wanted / (rounds * span), Some(wanted)));
+    }
+    let requests = match (wanted, options.rate, options.requests) {
+        (Some(wanted), Some(rate), _) => ((wanted * rate * intensity).round() as u64).max(1),
+        (Some(_), None, None) => return Err(GenerateError::NoTimes),
+        (_, _, requests) => requests.unwrap_or(all),
+    };
+    Ok((requests, 1.0, None))
 }
 
 impl Generator {
@@ -139,22 +182,12 @@ impl Generator {
         if let Some(rate) = options.rate.filter(|rate| !(1e-6..=1e12).contains(rate)) {
             return Err(GenerateError::Option { option: "rate", found: rate, expected: "0.000001 to 1e12" });
         }
-        let (schedule, requests) = Schedule::new(model, options, intensity)?;
+        let (requests, factor, span) = amount(model, options, intensity)?;
         let mut random = random(options.seed);
-        let seed: u64 = random.random();
+        let mut placement = Placement::new(model, random.random());
         let full = options.fidelity == Fidelity::Full;
         let plain = if full { None } else { Chain::new(&super::plain::merged(model), &model.states) };
-        let kinds = model
-            .kinds
-            .iter()
-            .map(|kind| KindTable {
-                operation: kind.operation,
-                length: kind.bytes,
-                sectors: Table::new(kind.sectors.iter().map(|(_, count)| *count as f64)).map(|table| {
-                    (table, kind.sectors.iter().map(|(sector, _)| u64::from(*sector)).collect())
-                }),
-            })
-            .collect();
+        let kinds: Vec<KindTable> = model.kinds.iter().map(KindTable::new).collect();
         let mut volume_bytes: Vec<u64> = model.volumes.iter().map(|volume| volume.bytes).collect();
         let mut ranges = vec![Vec::new(); model.volumes.len()];
         for (at, state) in (0..).zip(&model.states) {
@@ -163,32 +196,48 @@ impl Generator {
             ranges[state.volume as usize].push((state.first_byte, at));
         }
         ranges.iter_mut().for_each(|ranges| ranges.sort_unstable());
+        let script = Script::new(model, factor);
+        if full {
+            for (volume, bytes) in (0..).zip(&mut volume_bytes) {
+                *bytes = (*bytes).max(placement.volume_bytes(volume));
+            }
+            for line in script.parts.iter().flat_map(|part| &part.lines) {
+                if let Start::At { area, sectors, run_bytes, .. } = line.start {
+                    let (volume, byte) = placement.byte(area, sectors);
+                    placement.use_up(volume, byte, run_bytes);
+                }
+            }
+        }
+        let pace = match (span, options.rate) {
+            (None, rate) => Pace::Constant { ns: rate.map_or(0.0, |rate| 1e9 / (rate * intensity)) },
+            (Some(span), _) => {
+                let (wanted, found) = (span * 1e9, script.span_ns(requests));
+                let spread = if found > 0.0 { 0.0 } else { wanted / requests as f64 };
+                Pace::Stretched { factor: if found > 0.0 { wanted / found } else { 0.0 }, more_ns: spread }
+            }
+        };
         let first = &model.states[0];
         Ok(Generator {
             random,
-            fidelity: options.fidelity,
             plain,
-            script: Script::new(model),
+            script,
             kinds,
             states: model.states.iter().map(|state| (state.volume, state.first_byte, state.bytes)).collect(),
             ranges,
-            placement: Placement::new(model, seed),
+            placement,
             history: if full { History::new() } else { History::empty() },
             volume_bytes,
             ends: vec![u64::MAX; model.volumes.len()],
             intensity,
             last: (first.volume, first.first_byte, 0),
             time_ns: 0.0,
-            chunk: Vec::new(),
-            made: Vec::new(),
-            chunk_at: 0,
             // A resolution below a microsecond is nobody's clock.
-            resolution_ns: if model.about.resolution_ns >= 1_000 && schedule.constant_ns().is_none() {
-                model.about.resolution_ns
-            } else {
-                1
+            resolution_ns: match pace {
+                Pace::Stretched { .. } if model.about.resolution_ns >= 1_000 => model.about.resolution_ns,
+                _ => 1,
             },
-            schedule,
+            pace,
+            made: Vec::new(),
             left: options.requests.map_or(requests, |most| most.min(requests)),
             volume_names: (0..model.volumes.len()).map(|volume| format!("volume-{volume}")).collect(),
         })
@@ -221,18 +270,19 @@ impl Generator {
         out.len()
     }
 
+    #[inline]
     fn request(&mut self) -> Request {
-        if self.fidelity == Fidelity::Plain {
+        if self.plain.is_some() {
             return self.plain_request();
         }
-        if self.chunk_at == self.chunk.len() {
-            self.fill_chunk();
-        }
-        let (gap, _, mut request) = self.chunk[self.chunk_at];
-        self.chunk_at += 1;
-        self.time_ns += gap;
-        request.time = self.time();
-        request
+        let (part, number) = self.script.next();
+        let part = &self.script.parts[part];
+        let (line, play) = (part.lines[number], part.plays - 1);
+        self.time_ns += match self.pace {
+            Pace::Stretched { factor, more_ns } => line.gap_ns as f64 * factor + more_ns,
+            Pace::Constant { ns } => ns,
+        };
+        self.step(&line, play, number)
     }
 
     fn time(&self) -> Nanos {
@@ -245,9 +295,9 @@ impl Generator {
         let chain = self.plain.as_mut().expect("the plain model has one chain");
         let at = (state_at(&self.ranges, self.last.0, self.last.1), self.last.2);
         let row = chain.draw(at, &mut self.random);
-        self.time_ns += match self.schedule.constant_ns() {
-            Some(constant) => constant,
-            None => exponential(row.gap_us / self.intensity * 1e3, &mut self.random),
+        self.time_ns += match self.pace {
+            Pace::Constant { ns } => ns,
+            Pace::Stretched { .. } => exponential(row.gap_us / self.intensity * 1e3, &mut self.random),
         };
         let (volume, first, bytes) = self.states[row.to as usize];
         let length = self.kinds[row.kind as usize].length;
@@ -284,56 +334,105 @@ impl Generator {
         Request { time, offset, length, latency, volume, operation }
     }
 
-    /// The request of a step, without its time.
+    /// The request of a step of a window that was played `play` times before.
     #[inline]
-    fn step(&mut self, due: &Due) -> Request {
-        let Due { step, tie, play, number, .. } = *due;
-        let length = self.kinds[step.kind as usize].length;
-        // What is inside of earlier data is so in every play; what was new is new again in another place.
-        let (volume, offset) =
-            self.placement.byte(step.area, if step.inside { 0 } else { play }, step.sectors);
-        if length == 0 {
-            return self.request_of(volume, 0, step.kind);
-        }
-        let own = extent_key(volume, offset);
-        let tied = match tie {
-            Tie::None => None,
-            Tie::Same(back) => Some(self.made[usize::from(number - back)].0),
-            Tie::Follow(back) => Some(self.made[usize::from(number - back)].1),
-        };
-        let start = match step.again {
-            // The first play is where the original was.
-            None if play == 0 => own,
-            None => tied.unwrap_or(own),
-            Some(place) => {
-                // What the first play is to find may not have been made. Then what lies at the place is next best, unless what starts where a
-                // tie leads lies about as deep.
-                let there = if play == 0 { self.history.starting_at(own) } else { None };
-                let found = there.or_else(|| {
-                    // A request stays in its volume.
-                    let of_volume = |entry: &Extent| key_volume(entry.start) == volume;
-                    let named = self.history.nearest(self.named(place)?, VOLUME_PLACES, of_volume)?;
-                    let along = tied.and_then(|tied| self.history.starting_at(tied));
-                    Some(along.filter(|&along| self.is_as_deep(along, named)).unwrap_or(named))
-                });
-                match found {
-                    Some(found) => {
-                        self.history.found(relation(place), found);
-                        self.history.entry(found).start
+    fn step(&mut self, line: &Line, play: u32, number: usize) -> Request {
+        let length = self.kinds[line.kind as usize].length;
+        let start = match line.start {
+            Start::On { is_new } => {
+                let end = self.made[number - 1].1;
+                // Where the step before it went elsewhere than in the first play, what was new behind it may not be so there.
+                match is_new && play > 0 && self.history.starting_at(end).is_some() {
+                    true => self.room(line, play).unwrap_or(end),
+                    false => end,
+                }
+            }
+            Start::At { area, sectors, used, tie, .. } => {
+                let (volume, byte) = self.placement.byte(area, sectors);
+                let own = extent_key(volume, byte);
+                if length == 0 {
+                    self.remember(number, own, 0);
+                    return self.request_of(volume, 0, line.kind);
+                }
+                let tied = match tie {
+                    Tie::None => None,
+                    Tie::Same(back) => Some(self.made[number - usize::from(back)].0),
+                    Tie::Follow(back) => Some(self.made[number - usize::from(back)].1),
+                };
+                match used {
+                    // The first play is where the original was.
+                    Use::New | Use::Inside(_) if play == 0 => own,
+                    Use::New => {
+                        let tied = tied.filter(|&tied| self.history.starting_at(tied).is_none());
+                        tied.or_else(|| self.room(line, play)).unwrap_or(own)
                     }
-                    None => own,
+                    Use::Inside(depth) => {
+                        tied.unwrap_or_else(|| self.again(Place::Far(depth), own, None, play, line.kind))
+                    }
+                    Use::Again(place) => self.again(place, own, tied, play, line.kind),
                 }
             }
         };
         let volume = key_volume(start);
         let offset = key_offset(start).min(self.volume_bytes[volume as usize].saturating_sub(length));
         let start = extent_key(volume, offset);
-        self.history.push(Extent { start, length });
-        if self.made.len() <= usize::from(number) {
-            self.made.resize(usize::from(number) + 1, (start, start));
+        if let (Start::On { .. }, Some(live)) = (line.start, self.history.starting_at(start)) {
+            let relation = self.history.relation(live);
+            self.history.found(relation, live);
         }
-        self.made[usize::from(number)] = (start, start + length);
-        self.request_of(volume, offset, step.kind)
+        let is_written = self.kinds[line.kind as usize].operation == Operation::Write;
+        self.history.push(Extent { start, length, is_written, uses: 0 });
+        self.remember(number, start, length);
+        self.request_of(volume, offset, line.kind)
+    }
+
+    /// Where another play of a window has what is new in it.
+    fn room(&mut self, line: &Line, play: u32) -> Option<u64> {
+        let Start::At { area, sectors, run_bytes, .. } = line.start else { return None };
+        let (volume, _) = self.placement.byte(area, sectors);
+        Some(extent_key(volume, self.placement.copy(area, sectors, run_bytes, play)))
+    }
+
+    fn remember(&mut self, number: usize, start: u64, length: u64) {
+        self.made.truncate(number);
+        self.made.push((start, start + length));
+    }
+
+    /// Where a step starts that started with an earlier extent.
+    fn again(&mut self, place: Place, own: u64, tied: Option<u64>, play: u32, kind: u32) -> u64 {
+        // What the first play is to find may not have been made. Then what lies at the place is next best, unless what starts where a tie leads lies
+        // about as deep.
+        let there = if play == 0 { self.history.starting_at(own) } else { None };
+        let found = there.or_else(|| {
+            let named = self.named(place)?;
+            let KindTable { operation, length, .. } = self.kinds[kind as usize];
+            let is_written = operation == Operation::Write;
+            // A request stays in its volume.
+            let of_volume = |entry: &Extent| key_volume(entry.start) == key_volume(own);
+            let as_long =
+                |entry: &Extent| of_volume(entry) && entry.length == length && entry.is_written == is_written;
+            if matches!(place, Place::Near { .. }) && as_long(self.history.entry(named)) {
+                return Some(named);
+            }
+            // The first play's own, or what a tie leads to, if it lies about as deep.
+            let known =
+                [tied, Some(own)].into_iter().flatten().filter_map(|start| self.history.starting_at(start));
+            if let Some(known) = known.into_iter().find(|&known| self.is_as_deep(known, named)) {
+                return Some(known);
+            }
+            // Else one as long that is used as often, best where it waits for the same disk.
+            let uses = self.history.starting_at(own).map_or(1, |own| self.history.entry(own).uses);
+            let as_often = |entry: &Extent| as_long(entry) && entry.uses.ilog2() == uses.ilog2();
+            let aligned =
+                |entry: &Extent| as_often(entry) && (entry.start ^ own).is_multiple_of(ALIGNED_BYTES);
+            (self.history.nearest(named, ALIKE_PLACES, aligned))
+                .or_else(|| self.history.nearest(named, ALIKE_PLACES, as_often))
+                .or_else(|| self.history.nearest(named, ALIKE_PLACES, as_long))
+                .or_else(|| self.history.nearest(named, VOLUME_PLACES, of_volume))
+        });
+        let Some(found) = found else { return own };
+        self.history.found(relation(place), found);
+        self.history.entry(found).start
     }
 
     /// The live extent at a place, or the deepest one where none is so deep; `None` where there is none.
@@ -355,38 +454,6 @@ impl Generator {
         }
         let [one, other] = [one, other].map(|place| self.history.depth_of(place));
         one.abs_diff(other) <= (one.max(other) as f64 * DEPTHS_ALIKE) as u64 + DEPTHS_CLOSE
-    }
-
-    /// Makes the requests of the next part of the segment with their inter-arrival times, and makes these fill its span.
-    fn fill_chunk(&mut self) {
-        let part = self.schedule.part(CHUNK);
-        self.chunk.clear();
-        self.chunk_at = 0;
-        let (mut short_sum, mut long_sum) = (0.0, 0.0);
-        for made in 0..part.requests {
-            let due = self.script.next(part.original(made), &mut self.random);
-            let gap = self.schedule.constant_ns().unwrap_or(due.step.gap_ns as f64);
-            *(if due.is_long { &mut long_sum } else { &mut short_sum }) += gap;
-            let request = self.step(&due);
-            self.chunk.push((gap, due.is_long, request));
-        }
-        if self.schedule.constant_ns().is_some() {
-            return;
-        }
-        // Each window has its times, the segment has its span. All times are scaled where a little will do. Else long times take what short ones
-        // leave, and where there is not enough, both shrink.
-        let sum = short_sum + long_sum;
-        let factor = if sum > 0.0 { part.ns / sum } else { 0.0 };
-        let (short_factor, long_factor) =
-            if long_sum > 0.0 && short_sum < part.ns && !(0.67..1.5).contains(&factor) {
-                (1.0, (part.ns - short_sum) / long_sum)
-            } else {
-                (factor, factor)
-            };
-        let spread = if sum > 0.0 { 0.0 } else { part.ns / part.requests as f64 };
-        for (gap, is_long, _) in &mut self.chunk {
-            *gap = spread + *gap * if *is_long { long_factor } else { short_factor };
-        }
     }
 }
 

@@ -48,6 +48,10 @@ pub(crate) struct Extent {
     /// Volume and offset in one number.
     pub(crate) start: u64,
     pub(crate) length: u64,
+    /// Whether it was written, when it was used last.
+    pub(crate) is_written: bool,
+    /// How often what starts there was used.
+    pub(crate) uses: u32,
 }
 
 /// The stack.
@@ -232,6 +236,11 @@ impl History {
         None
     }
 
+    /// The place of what is pushed next. Places are dealt out anew when there are no more: what was noted down may be a place of something newer then.
+    pub(crate) fn next_place(&self) -> u32 {
+        self.next as u32
+    }
+
     /// Bytes of the entries newer than the one at `place`.
     pub(crate) fn depth_of(&self, place: u32) -> u64 {
         let place = place as usize;
@@ -295,15 +304,19 @@ impl History {
 
     /// Puts an extent of at least a byte on top. Its bytes are taken out of the entry that starts where it does, if there is one, and
     /// of those that adjoin it; what is left of them stays where it was.
-    pub(crate) fn push(&mut self, extent: Extent) {
+    pub(crate) fn push(&mut self, mut extent: Extent) {
+        extent.uses = 1;
         let mut left = extent.length;
         let mut start = extent.start;
         for _ in 0..ADJOINING_MAX {
             let Some(place) = self.place_of.remove(&start) else { break };
             let old = self.entries[place as usize];
+            if start == extent.start {
+                extent.uses = old.uses.saturating_add(1);
+            }
             if old.length > left {
                 // The rest has a start of its own; where that is another entry's already, it is forgotten.
-                let rest = Extent { start: start + left, length: old.length - left };
+                let rest = Extent { start: start + left, length: old.length - left, ..old };
                 if self.place_of.try_insert(rest.start, place).is_ok() {
                     self.shrink(place, left);
                     self.entries[place as usize] = rest;
@@ -393,7 +406,7 @@ mod tests {
     use rand::Rng;
 
     fn push(history: &mut History, start: u64, length: u64) {
-        history.push(Extent { start, length });
+        history.push(Extent { start, length, is_written: false, uses: 0 });
     }
 
     #[test]
@@ -432,7 +445,7 @@ mod tests {
             (history.starting_at(1_000), history.starting_at(1_010), history.total()),
             (Some(1), Some(0), 30)
         );
-        assert_eq!(*history.entry(0), Extent { start: 1_010, length: 20 });
+        assert_eq!(*history.entry(0), Extent { start: 1_010, length: 20, is_written: false, uses: 1 });
         // 25 bytes take the 10, and 15 of the 20.
         push(&mut history, 1_000, 25);
         assert_eq!(

@@ -7,12 +7,11 @@
 //! Ours beyond the paper, because a chain over ranges loses reuse and bursts:
 //!
 //! * **Phases.** Stretches of similar content share a phase; each phase has a chain of its own.
-//! * **Schedule.** Counts and spans of consecutive segments: the intensity over time, down to some tens of requests.
 //! * **Gaps.** Per phase, two-phase hyper-exponential inter-arrivals by EM, with the persistence of either phase.
-//! * **Windows.** Stretches of the original's requests, placed within areas that are moved, each naming what it uses again by where that
-//!   lies in an LRU stack: what is generated is put together from them.
+//! * **Windows.** Stretches of the original's requests with their times, placed within areas that are moved, each naming what it uses again by where that
+//!   lies in an LRU stack. Where not all are kept, those are that add up to the original. What is generated is put together from them.
 //!
-//! Of addresses a model holds the ranges of its states and places within areas, relative to where these were first used; its size does not grow with
+//! Of addresses a model holds the ranges of its states and places within areas; its size does not grow with
 //! the trace's length, but a model of a short trace holds all of its requests.
 //! It is plain data; [`Model::check`] says whether it can be generated from, and nothing generates from one that cannot.
 
@@ -24,8 +23,6 @@ mod generate;
 mod history;
 mod placement;
 mod plain;
-mod playing;
-mod schedule;
 mod script;
 mod strata;
 #[cfg(test)]
@@ -36,15 +33,14 @@ pub use arrivals::{GapBucket, Gaps, HyperExponential};
 pub use fit::{FitError, FitOptions, ModelFitter};
 pub use generate::{Fidelity, GenerateError, GenerateOptions, Generator};
 pub use plain::{PlainTransition, plain_transitions};
-pub use schedule::Segment;
-pub use windows::{Place, Step, Window};
+pub use windows::{Place, Step, Use, Whereabouts, Window};
 
 use forebay_trace::Operation;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// The `schema` of the models that this version writes and reads.
-pub const MODEL_SCHEMA: &str = "forebay.model/2";
+pub const MODEL_SCHEMA: &str = "forebay.model/3";
 
 /// What was fitted, in numbers that need no generation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -236,12 +232,32 @@ pub struct Model {
     pub phases: Vec<Phase>,
     /// Bytes of an area.
     pub area_bytes: u64,
-    /// Areas in the order of their addresses: the state that each is of. Where in its range it lies is not told.
-    pub areas: Vec<u32>,
+    /// Areas in the order of their addresses. Where in its range each lies is not told.
+    pub areas: Vec<AreaModel>,
     /// Stretches of the original, in their order.
     pub windows: Vec<Window>,
-    /// Intensity over time.
-    pub schedule: Vec<Segment>,
+}
+
+/// An area; on paper an array `[state, lane]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "(u32, u8)", into = "(u32, u8)")]
+pub struct AreaModel {
+    /// The state that it is of.
+    pub state: u32,
+    /// Its number in its volume, modulo 15: areas that lay on the same disks of a striped group have the same.
+    pub lane: u8,
+}
+
+impl From<(u32, u8)> for AreaModel {
+    fn from((state, lane): (u32, u8)) -> AreaModel {
+        AreaModel { state, lane }
+    }
+}
+
+impl From<AreaModel> for (u32, u8) {
+    fn from(area: AreaModel) -> (u32, u8) {
+        (area.state, area.lane)
+    }
 }
 
 /// A model that nothing can be generated from.
@@ -281,7 +297,6 @@ impl Model {
             ("states", self.states.len()),
             ("phases", self.phases.len()),
             ("windows", self.windows.len()),
-            ("schedule", self.schedule.len()),
         ] {
             if length == 0 || length > 1 << 20 {
                 return wrong(
@@ -343,8 +358,15 @@ impl Model {
             }
             phase.gaps.check(&format!("phases[{at}].gaps"))?;
         }
-        for (at, &state) in self.areas.iter().enumerate() {
-            below(format!("areas[{at}]"), state, self.states.len())?;
+        for (at, area) in self.areas.iter().enumerate() {
+            below(format!("areas[{at}]"), area.state, self.states.len())?;
+            if u64::from(area.lane) >= placement::LANES {
+                return wrong(
+                    format!("areas[{at}]"),
+                    &area.lane,
+                    format!("a lane below {}", placement::LANES),
+                );
+            }
         }
         if !self.area_bytes.is_power_of_two() || !(1 << 20..=1 << 40).contains(&self.area_bytes) {
             let expected = "a power of two from 1048576 to 1099511627776".into();
@@ -352,35 +374,30 @@ impl Model {
         }
         for (at, window) in self.windows.iter().enumerate() {
             let field = |step: usize| format!("windows[{at}].steps[{step}]");
-            below(format!("windows[{at}].phase"), window.phase, self.phases.len())?;
-            if window.steps.is_empty() {
-                return wrong(format!("windows[{at}].steps"), &"a list of 0", "at least one".into());
+            if window.steps.is_empty() || window.steps.len() > 1 << 16 {
+                let found = format_args!("a list of {}", window.steps.len());
+                return wrong(format!("windows[{at}].steps"), &found, "1 to 65536 entries".into());
+            }
+            if window.stands_for == 0 || window.stands_for > 1 << 60 {
+                let field = format!("windows[{at}].stands_for");
+                return wrong(field, &window.stands_for, "1 to 2^60 requests".into());
             }
             for (step_at, step) in window.steps.iter().enumerate() {
                 below(field(step_at), step.kind, self.kinds.len())?;
-                below(field(step_at), step.area, self.areas.len())?;
-                if step.sectors.unsigned_abs() > self.area_bytes / 512 {
-                    return wrong(field(step_at), &step.sectors, "sectors within the area".into());
+                match step.at {
+                    Whereabouts::At { area, sectors, .. } => {
+                        below(field(step_at), area, self.areas.len())?;
+                        if u64::from(sectors) >= self.area_bytes / 512 {
+                            return wrong(field(step_at), &sectors, "a sector of the area".into());
+                        }
+                    }
+                    Whereabouts::On { .. } if step_at == 0 => {
+                        return wrong(field(0), &"without a place", "a step with an area".into());
+                    }
+                    Whereabouts::On { .. } => {}
                 }
             }
         }
-        for (at, segment) in self.schedule.iter().enumerate() {
-            below(format!("schedule[{at}]"), segment.phase, self.phases.len())?;
-            finite(format!("schedule[{at}]"), segment.seconds)?;
-            if segment.requests == 0 || segment.requests > 1 << 60 {
-                return wrong(format!("schedule[{at}]"), &segment.requests, "1 to 2^60 requests".into());
-            }
-        }
         Ok(())
-    }
-
-    /// Requests of a whole schedule.
-    pub fn requests(&self) -> u64 {
-        self.schedule.iter().map(|segment| segment.requests).sum()
-    }
-
-    /// Span of a whole schedule in seconds, from the first to the last request.
-    pub fn seconds(&self) -> f64 {
-        self.schedule.iter().map(|segment| segment.seconds).sum()
     }
 }

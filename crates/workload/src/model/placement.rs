@@ -1,182 +1,267 @@
-//! Where areas lie: at places of their ranges that a seed chooses, no two at the same while there is room.
+//! Where areas lie: at places of their ranges that a seed chooses, in the original's order; and where other plays of a window find room for what is new.
+//!
+//! An area is moved by multiples of [`LANES`] areas where its range has room for that, so that what lay on one disk of a striped group lies on one again: bursts wait
+//! for disks. Lanes are as many as make that true of groups of 2, 3, 4, 5, 6, 8, 10, 12, 15 and 16 disks with units up to 4 MiB that are powers of two (ours).
 
 use super::Model;
 use super::history::extent_key;
-use crate::generator::Scatter;
+use crate::generator::{Random, random};
 use foldhash::fast::FixedState;
-use forebay_units::mix64;
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
+use rand::Rng;
 
-/// Places that are tried for a free one, before any will do.
-const TRIES: u64 = 64;
-/// What an area is shifted by within its place is a multiple of this.
-const TURN_BYTES: u64 = 64 << 10;
-/// Areas that were placed, at most; beyond, all are placed anew.
-const PLACED_MAX: usize = 1 << 20;
+/// Places of areas go round so many lanes.
+pub(crate) const LANES: u64 = 15;
+/// The unit in which room for other plays is dealt out.
+const GRAIN_BYTES: u64 = 64 << 10;
+/// Grains of which is known whether they are used, by one entry of a map.
+const GRAINS: u64 = 64;
+/// What is new in another play lies a multiple of this away: what lay on one disk of a striped group lies on one again.
+const STRIDE_GRAINS: u64 = LANES * 16;
+/// By how many of them all areas of a volume may be moved.
+const SHIFTS: u64 = 4;
+/// Strides on either side that are searched for room.
+const STRIDES_MAX: u64 = 4_096;
+/// Copies that are remembered at most; beyond, all are made anew.
+const COPIES_MAX: usize = 1 << 20;
 
-/// A range of places.
-#[derive(Clone, Debug)]
-struct Range {
+#[derive(Clone, Copy, Debug)]
+struct Area {
     volume: u32,
-    /// Number of its first place in its volume.
-    first: u64,
-    places: u64,
-    /// Its places in an order that the seed chooses, and how many were looked at.
-    order: Scatter,
-    looked: u64,
+    first_byte: u64,
 }
 
-/// Places areas. Places are multiples of an area's size, so that areas do not overlap.
+/// Places areas.
 #[derive(Clone, Debug)]
 pub(crate) struct Placement {
-    area_bytes: u64,
-    /// By state.
-    ranges: Vec<Range>,
-    /// By volume: all of it, for where a range is full, and its bytes.
-    volumes: Vec<(Range, u64)>,
-    /// The state of each area.
-    states: Vec<u32>,
-    /// First bytes of areas by number and play.
-    placed: HashMap<(u32, u32), u64, FixedState>,
-    taken: HashSet<u64, FixedState>,
-    seed: u64,
+    areas: Vec<Area>,
+    /// By volume, in entries.
+    volume_entries: Vec<u64>,
+    /// A bit for each grain that is used, by volume and number of 64 of them.
+    used: HashMap<u64, u64, FixedState>,
+    /// First byte, and how many grains from there on, by area, grain of it, and play.
+    copies: HashMap<(u32, u32, u32), (u64, u64), FixedState>,
 }
 
 impl Placement {
     pub(crate) fn new(model: &Model, seed: u64) -> Placement {
         let bytes = model.area_bytes;
-        let range = |at: u64, volume: u32, from: u64, to: u64| {
-            let (first, end) = (from / bytes, to.div_ceil(bytes).max(from / bytes + 1));
-            let order = Scatter::new(end - first, mix64(seed ^ at));
-            Range { volume, first, places: end - first, order, looked: 0 }
-        };
-        let ranges = (0..)
-            .zip(&model.states)
-            .map(|(at, state)| range(at, state.volume, state.first_byte, state.first_byte + state.bytes));
-        let volumes = (0..)
-            .zip(&model.volumes)
-            .map(|(at, volume)| (range(u64::from(at) << 32, at, 0, volume.bytes), volume.bytes));
-        let mut placement = Placement {
-            area_bytes: bytes,
-            ranges: ranges.collect(),
-            volumes: volumes.collect(),
-            states: model.areas.clone(),
-            placed: HashMap::default(),
-            taken: HashSet::default(),
-            seed,
-        };
-        placement.place_first();
-        placement
-    }
-
-    /// Places of the first play: those of a range in the order of the original's areas.
-    fn place_first(&mut self) {
-        let mut areas: Vec<Vec<u32>> = vec![Vec::new(); self.ranges.len()];
-        (0u32..).zip(&self.states).for_each(|(area, &state)| areas[state as usize].push(area));
-        for (state, areas) in areas.into_iter().enumerate() {
-            let range = &mut self.ranges[state];
-            let volume = range.volume;
-            let free = areas.len().min(range.places.min(PLACED_MAX as u64) as usize);
-            // A place that is cut off by the volume's end is for what was, too, if all places are used.
-            let end = (self.volumes[volume as usize].1 / self.area_bytes).max(1);
-            let whole = range.places.min(end.saturating_sub(range.first));
-            let all = areas.len() as u64 > whole;
-            let mut places: Vec<u64> = (0..range.places)
-                .map(|at| range.first + range.order.apply(at))
-                .filter(|&place| (all || place < end) && self.taken.insert(extent_key(volume, place)))
-                .take(free)
+        let volume_bytes = model.volumes.iter().map(|volume| volume.bytes);
+        // Areas begin where the original's do but for a shift, so that one more may be needed.
+        let volume_places: Vec<u64> = volume_bytes.map(|volume| (volume - 1) / bytes + 2).collect();
+        let shifted = SHIFTS * STRIDE_GRAINS * GRAIN_BYTES;
+        let mut random = random(seed);
+        let mut areas = Vec::with_capacity(model.areas.len());
+        for of_volume in model.areas.chunk_by(|a, b| volume_of(model, a.state) == volume_of(model, b.state)) {
+            let volume = volume_of(model, of_volume[0].state);
+            let bounds: Vec<Bounds> = of_volume
+                .iter()
+                .map(|area| {
+                    let state = &model.states[area.state as usize];
+                    let last = (state.first_byte + (state.bytes - 1)) / bytes + 1;
+                    Bounds {
+                        first: (state.first_byte / bytes).saturating_sub(1),
+                        last: last.min(volume_places[volume as usize] - 1),
+                        lane: u64::from(area.lane),
+                    }
+                })
                 .collect();
-            places.sort_unstable();
-            // What has no place left gets one when it is used.
-            for (area, place) in areas.into_iter().zip(places) {
-                self.placed.insert((area, 0), place * self.area_bytes);
+            // All of a volume is moved together, too, as there is little choice of places where most are used.
+            let shift = random.random_range(0..SHIFTS) * STRIDE_GRAINS * GRAIN_BYTES;
+            for place in places(&bounds, &mut random) {
+                let place = place.min(volume_places[volume as usize] - 1);
+                areas.push(Area { volume, first_byte: place * bytes + shift });
             }
+        }
+        Placement {
+            areas,
+            volume_entries: volume_places
+                .iter()
+                .map(|places| (places * bytes + shifted).div_ceil(GRAIN_BYTES * GRAINS))
+                .collect(),
+            used: HashMap::default(),
+            copies: HashMap::default(),
         }
     }
 
-    /// Volume and byte `sectors` sectors into an area. Each play of a window after its first has areas of its own, so that what was new is
-    /// new again.
+    /// Bytes of a volume: no area ends beyond.
+    pub(crate) fn volume_bytes(&self, volume: u32) -> u64 {
+        self.volume_entries[volume as usize] * GRAINS * GRAIN_BYTES
+    }
+
+    /// Volume and byte so many sectors into an area.
     #[inline]
-    pub(crate) fn byte(&mut self, area: u32, play: u32, sectors: i64) -> (u32, u64) {
-        let state = self.states[area as usize];
-        let volume = self.ranges[state as usize].volume;
-        let first = match self.placed.get(&(area, play)) {
-            Some(&first) => first,
-            None => self.place(area, play, state, volume),
+    pub(crate) fn byte(&self, area: u32, sectors: u32) -> (u32, u64) {
+        let area = &self.areas[area as usize];
+        (area.volume, area.first_byte + u64::from(sectors) * 512)
+    }
+
+    /// Says that a range is used, so that no copy comes to lie there.
+    pub(crate) fn use_up(&mut self, volume: u32, byte: u64, length: u64) {
+        let last = (byte + length.max(1) - 1) / GRAIN_BYTES;
+        for grain in byte / GRAIN_BYTES..=last {
+            *self.used.entry(entry_key(volume, grain / GRAINS)).or_insert(0) |= 1 << (grain % GRAINS);
+        }
+    }
+
+    /// The byte where another play of a window has what its first play has so many sectors into an area: in room of its own, as near as there is some for
+    /// `run_bytes`, so that what was new is new again. In a volume without room it is where the first play has it.
+    #[inline]
+    pub(crate) fn copy(&mut self, area: u32, sectors: u32, run_bytes: u64, play: u32) -> u64 {
+        let byte = u64::from(sectors) * 512;
+        let grain = (byte / GRAIN_BYTES) as u32;
+        let needed = (byte % GRAIN_BYTES + run_bytes).div_ceil(GRAIN_BYTES).max(1);
+        let first = match self.copies.get(&(area, grain, play)) {
+            Some(&(first, grains)) if grains >= needed => first,
+            _ => self.find_room(area, grain, needed, play),
         };
-        // The last place of a volume may be smaller. Where in its place an area begins, the seed chooses.
-        let room = self.area_bytes.min(self.volumes[volume as usize].1.saturating_sub(first)).max(1);
-        let turn = mix64(self.seed ^ u64::from(area) << 32 ^ u64::from(play)) % (room / TURN_BYTES).max(1)
-            * TURN_BYTES;
-        let within = (turn as i64).wrapping_add(sectors.wrapping_mul(512)).rem_euclid(room as i64);
-        (volume, first + within as u64)
+        first + byte % GRAIN_BYTES
     }
 
     #[cold]
-    fn place(&mut self, area: u32, play: u32, state: u32, volume: u32) -> u64 {
-        if self.placed.len() >= PLACED_MAX {
-            self.placed.clear();
-            self.taken.clear();
+    fn find_room(&mut self, area: u32, grain: u32, needed: u64, play: u32) -> u64 {
+        if self.copies.len() >= COPIES_MAX {
+            self.copies.clear();
         }
-        let (taken, bytes) = (&mut self.taken, self.area_bytes);
-        let mut free = |range: &mut Range| {
-            (0..range.places.min(TRIES)).find_map(|_| {
-                let place = range.first + range.order.apply(range.looked % range.places);
-                range.looked += 1;
-                taken.insert(extent_key(volume, place)).then_some(place)
-            })
-        };
-        let place =
-            free(&mut self.ranges[state as usize]).or_else(|| free(&mut self.volumes[volume as usize].0));
-        let place = place.unwrap_or_else(|| {
-            let volume = &self.volumes[volume as usize].0;
-            volume.first + mix64(self.seed ^ u64::from(area) << 32 ^ u64::from(play)) % volume.places
+        let Area { volume, first_byte } = self.areas[area as usize];
+        let own = first_byte / GRAIN_BYTES + u64::from(grain);
+        let end = self.volume_entries[volume as usize] * GRAINS;
+        let found = (1..STRIDES_MAX).find_map(|strides| {
+            let away = strides * STRIDE_GRAINS;
+            let above = own.checked_add(away).filter(|grain| grain + needed <= end);
+            let below = own.checked_sub(away);
+            above.into_iter().chain(below).find(|&grain| self.is_free(volume, grain, needed))
         });
-        self.placed.insert((area, play), place * bytes);
-        place * bytes
+        if let Some(grain) = found {
+            self.use_up(volume, grain * GRAIN_BYTES, needed * GRAIN_BYTES);
+        }
+        let first = found.unwrap_or(own) * GRAIN_BYTES;
+        self.copies.insert((area, grain, play), (first, needed));
+        first
     }
+
+    fn is_free(&self, volume: u32, first: u64, grains: u64) -> bool {
+        (first..first + grains).all(|grain| {
+            let used = self.used.get(&entry_key(volume, grain / GRAINS)).copied().unwrap_or(0);
+            used >> (grain % GRAINS) & 1 == 0
+        })
+    }
+}
+
+fn entry_key(volume: u32, entry: u64) -> u64 {
+    extent_key(volume, entry)
+}
+
+fn volume_of(model: &Model, state: u32) -> u32 {
+    model.states[state as usize].volume
+}
+
+/// Where an area may lie.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    first: u64,
+    last: u64,
+    lane: u64,
+}
+
+/// Ascending places within their bounds and on their lanes, chosen at random where there is a choice; where there is none, the next place on the lane.
+fn places(bounds: &[Bounds], random: &mut Random) -> Vec<u64> {
+    // The last place of each that leaves room for those after it.
+    let mut latest = vec![0; bounds.len()];
+    let mut next = u64::MAX;
+    for (latest, area) in latest.iter_mut().zip(bounds).rev() {
+        let last = area.last.min(next.saturating_sub(1));
+        let over = (last % LANES + LANES - area.lane) % LANES;
+        *latest = last.saturating_sub(over);
+        next = *latest;
+    }
+    let mut least = 0;
+    let place = |(area, &latest): (&Bounds, &u64)| {
+        let first = area.first.max(least);
+        let first = first + (area.lane + LANES - first % LANES) % LANES;
+        let choices = latest.saturating_sub(first) / LANES + 1;
+        let place = first + random.random_range(0..choices) * LANES;
+        least = place + 1;
+        place
+    };
+    bounds.iter().zip(&latest).map(place).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::tests::empty_model;
     use super::*;
-    use crate::model::{StateModel, VolumeModel};
-    use std::collections::BTreeSet;
+    use crate::model::{AreaModel, StateModel, VolumeModel};
 
-    const AREA: u64 = 1 << 20;
+    const AREA: u64 = 64 << 20;
 
-    /// Ranges of eight areas each in one volume.
-    fn model(ranges: u64, areas: &[u32]) -> Model {
+    /// Ranges of 64 areas each in one volume, and areas of the given states and lanes.
+    fn model(ranges: u64, areas: &[(u32, u8)]) -> Model {
         let mut model = empty_model();
         model.area_bytes = AREA;
-        model.volumes = vec![VolumeModel { bytes: ranges * 8 * AREA, weight: 1.0 }];
+        model.volumes = vec![VolumeModel { bytes: ranges * 64 * AREA, weight: 1.0 }];
         model.states = (0..ranges)
-            .map(|at| StateModel { volume: 0, first_byte: at * 8 * AREA, bytes: 8 * AREA })
+            .map(|at| StateModel { volume: 0, first_byte: at * 64 * AREA, bytes: 64 * AREA })
             .collect();
-        model.areas = areas.to_vec();
+        model.areas = areas.iter().map(|&area| AreaModel::from(area)).collect();
         model
     }
 
-    #[test]
-    fn areas_lie_apart_in_their_ranges_and_in_order() {
-        let mut placement = Placement::new(&model(2, &[0, 0, 0, 1]), 5);
-        let places: Vec<u64> = (0..4).map(|area| placement.byte(area, 0, 0).1 / AREA).collect();
-        assert!(places.is_sorted() && places[2] < 8 && (8..16).contains(&places[3]), "{places:?}");
-        // Another play of the same area lies elsewhere, and where a play lies stays as it is.
-        assert_ne!(placement.byte(0, 1, 0).1 / AREA, places[0]);
-        assert_eq!(placement.byte(0, 0, 0), placement.byte(0, 0, 0));
-        // Within an area distances are kept, around its end.
-        let (_, first) = placement.byte(1, 0, 0);
-        let ahead = |sectors: i64| (placement.clone().byte(1, 0, sectors).1 + AREA - first) % AREA;
-        assert_eq!([ahead(8), ahead(-8), ahead(2_047)], [4_096, AREA - 4_096, 2_047 * 512]);
+    fn placed(model: &Model, seed: u64) -> Vec<u64> {
+        let placement = Placement::new(model, seed);
+        let places: Vec<u64> = (0..model.areas.len() as u32).map(|area| placement.byte(area, 0).1).collect();
+        let shift = places[0] % AREA;
+        assert!(
+            shift.is_multiple_of(STRIDE_GRAINS * GRAIN_BYTES)
+                && places.iter().all(|place| place % AREA == shift)
+        );
+        places.iter().map(|place| place / AREA).collect()
     }
 
     #[test]
-    fn a_full_range_spills_into_the_volume_and_a_full_volume_takes_any_place() {
-        let mut placement = Placement::new(&model(2, &[0; 20]), 5);
-        let places: Vec<u64> = (0..20).map(|area| placement.byte(area, 0, 0).1 / AREA).collect();
-        assert_eq!(places.iter().collect::<BTreeSet<_>>().len(), 16);
-        assert!(places.iter().all(|place| *place < 16));
+    fn areas_lie_in_their_ranges_on_their_lanes_and_in_order() {
+        let areas = [(0, 3), (0, 4), (0, 3), (1, 0)];
+        let model = model(2, &areas);
+        let mut seen = std::collections::BTreeSet::new();
+        for seed in 0..20 {
+            let places = placed(&model, seed);
+            assert!(places.is_sorted_by(|a, b| a < b) && places[2] <= 64 && places[3] >= 63, "{places:?}");
+            assert!(places.iter().zip(areas).all(|(place, (_, lane))| place % LANES == u64::from(lane)));
+            seen.insert(places);
+        }
+        assert!(seen.len() > 5, "a seed chooses: {seen:?}");
+        let placement = Placement::new(&model, 1);
+        // Within an area distances are kept.
+        assert_eq!(placement.byte(1, 8).1 - placement.byte(1, 0).1, 4_096);
+    }
+
+    #[test]
+    fn a_full_range_leaves_no_choice_and_too_many_areas_still_have_places() {
+        // Every place of the first range, and the one beyond that an area of it may lie at.
+        let areas: Vec<(u32, u8)> = (0..65).map(|at| (0, (at % LANES) as u8)).collect();
+        assert_eq!(placed(&model(1, &areas), 5), (0..65).collect::<Vec<_>>());
+        let same: Vec<(u32, u8)> = vec![(0, 0); 20];
+        let places = placed(&model(1, &same), 5);
+        assert!(places.iter().all(|&place| place <= 65), "{places:?}");
+    }
+
+    /// 64 KiB are used at the start of an area; what another play has there is strides away, where it is again when it is asked for again.
+    #[test]
+    fn copies_lie_strides_away_in_free_room() {
+        let mut placement = Placement::new(&model(1, &[(0, 1)]), 5);
+        let (volume, own) = placement.byte(0, 0);
+        let stride = STRIDE_GRAINS * GRAIN_BYTES;
+        // Above is used, below is free.
+        placement.use_up(volume, own + stride, 1);
+        let first = placement.copy(0, 1, 4_096, 1);
+        assert_eq!(own + 512 - first, stride);
+        assert_eq!(placement.copy(0, 9, 4_096, 1), first + 4_096);
+        // The next play lies elsewhere, and so does a run that the room was not for.
+        let [next, long] = [placement.copy(0, 1, 4_096, 2), placement.copy(0, 1, 100 << 10, 1)];
+        assert_eq!((next - 512 - own) % stride, 0);
+        assert!(next != first && long != first && long != next);
+        // Without room it is where the first play has it.
+        placement.use_up(volume, 0, placement.volume_bytes(0));
+        assert_eq!(placement.copy(0, 1, 4_096, 3), own + 512);
     }
 }

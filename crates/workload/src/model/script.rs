@@ -1,21 +1,8 @@
-//! The script: which window is played next, so that a run of any length has the original's windows in about their order and its
-//! shares of kinds.
-//!
-//! Each window stands for the requests of the original around it. Where these are more than its own, windows near it of the same phase are
-//! played besides, those first that bring the shares of kinds, of sequential requests and of what is new nearest to the original's.
+//! The script: windows in their order, each as often as it stands for requests of the original.
 
-use super::{Link, Model, Step};
-use crate::generator::Random;
+use super::{Model, Use, Whereabouts};
 use foldhash::fast::FixedState;
-use forebay_trace::Operation;
 use hashbrown::HashMap;
-use rand::Rng;
-
-/// Windows on either side that may be played in place of one.
-const NEIGHBOURS: usize = 6;
-
-/// Weighted counts of a window: of kinds, then of what is in no place.
-type Counts = Vec<(u32, f64)>;
 
 /// How a step's place follows from an earlier one of its window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,218 +15,246 @@ pub(super) enum Tie {
     Follow(u16),
 }
 
-/// A step to play.
+/// Where a step starts, with all that follows from its window.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Due {
-    pub(super) step: Step,
-    pub(super) tie: Tie,
-    /// How often its window was played before, and its number in it.
-    pub(super) play: u32,
-    pub(super) number: u16,
-    /// Whether it comes after a long inter-arrival time.
-    pub(super) is_long: bool,
+pub(super) enum Start {
+    /// Where the step before it ended.
+    On { is_new: bool },
+    /// In an area.
+    At {
+        area: u32,
+        sectors: u32,
+        used: Use,
+        tie: Tie,
+        /// Bytes of the step and of those that go on from it, in turn or later.
+        run_bytes: u64,
+    },
 }
 
-/// A window in play.
+/// A step to play.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Line {
+    pub(super) kind: u32,
+    pub(super) gap_ns: u64,
+    pub(super) start: Start,
+}
+
+/// A window to play.
 #[derive(Clone, Debug)]
-struct Part {
-    first: u64,
-    phase: u32,
-    steps: Vec<(Step, Tie)>,
-    /// From where on its inter-arrival times are long.
-    long_from_ns: u64,
-    counts: Counts,
-    plays: u32,
+pub(super) struct Part {
+    pub(super) lines: Vec<Line>,
+    stands_for: u64,
+    /// How often it was played.
+    pub(super) plays: u32,
+}
+
+impl Part {
+    fn new(model: &Model, window: &super::Window) -> Part {
+        // Where steps of the window started, and where they ended.
+        let mut starts: HashMap<(u32, u64), u16, FixedState> = HashMap::default();
+        let mut ends = starts.clone();
+        let mut lines: Vec<Line> = Vec::with_capacity(window.steps.len());
+        let mut end = (0, 0);
+        // The step that the run of each began with.
+        let mut roots: Vec<usize> = Vec::with_capacity(window.steps.len());
+        for (number, step) in (0u16..=u16::MAX).zip(&window.steps) {
+            let length = model.kinds[step.kind as usize].bytes;
+            let at = match step.at {
+                Whereabouts::On { .. } => end,
+                Whereabouts::At { area, sectors, .. } => (area, u64::from(sectors) * 512),
+            };
+            let start = match step.at {
+                Whereabouts::On { is_new } => Start::On { is_new },
+                Whereabouts::At { area, sectors, used } => {
+                    let tie = match (starts.get(&at), ends.get(&at)) {
+                        _ if length == 0 => Tie::None,
+                        (Some(same), None) => Tie::Same(number - same),
+                        (Some(same), Some(end)) if same > end => Tie::Same(number - same),
+                        (_, Some(end)) => Tie::Follow(number - end),
+                        (None, None) => Tie::None,
+                    };
+                    Start::At { area, sectors, used, tie, run_bytes: 0 }
+                }
+            };
+            let number = usize::from(number);
+            roots.push(match start {
+                Start::On { .. } => roots[number - 1],
+                Start::At { tie: Tie::Follow(back), .. } => roots[number - usize::from(back)],
+                Start::At { .. } => number,
+            });
+            lines.push(Line { kind: step.kind, gap_ns: step.gap_ns, start });
+            if let Start::At { run_bytes, .. } = &mut lines[roots[number]].start {
+                *run_bytes += length;
+            }
+            end = (at.0, at.1 + length);
+            if length > 0 {
+                starts.insert(at, number as u16);
+                ends.insert(end, number as u16);
+            }
+        }
+        Part { lines, stands_for: window.stands_for, plays: 0 }
+    }
+}
+
+/// Which windows come, one after the other, for ever.
+#[derive(Clone, Copy, Debug)]
+struct Order {
+    /// Requests for each of the original.
+    factor: f64,
+    part: usize,
+    /// Requests that the present part still has to play.
+    owed: f64,
+    /// Rounds over all windows that were begun.
+    rounds: u64,
+}
+
+impl Order {
+    fn new(factor: f64) -> Order {
+        Order { factor, part: usize::MAX, owed: 0.0, rounds: 0 }
+    }
+
+    /// The next window to play.
+    fn next(&mut self, parts: &[Part]) -> usize {
+        for _ in 0..=parts.len() {
+            if let Some(part) = parts.get(self.part)
+                && self.owed * 2.0 >= part.lines.len() as f64
+            {
+                self.owed -= part.lines.len() as f64;
+                return self.part;
+            }
+            self.part = self.part.wrapping_add(1);
+            if self.part >= parts.len() {
+                self.part = 0;
+                self.rounds += 1;
+            }
+            self.owed += parts[self.part].stands_for as f64 * self.factor;
+        }
+        // Hardly anything is wanted of so long an original: whichever it is.
+        self.owed = 0.0;
+        self.part
+    }
 }
 
 /// Plays windows.
 #[derive(Clone, Debug)]
 pub(super) struct Script {
-    parts: Vec<Part>,
-    /// Shares of all requests, as [`Counts`] has them.
-    shares: Vec<f64>,
-    played: Vec<f64>,
-    requests: u64,
-    /// The window that stands for the present, the one in play, and its next step.
-    home: usize,
-    part: usize,
-    step: usize,
-    /// The step that it began with.
-    begun: usize,
+    pub(super) parts: Vec<Part>,
+    order: Order,
+    /// The window in play, and its next step.
+    pub(super) part: usize,
+    pub(super) step: usize,
 }
 
 impl Script {
-    pub(super) fn new(model: &Model) -> Script {
-        let kinds = model.kinds.len();
-        let mut shares = vec![0.0; kinds + 3];
-        let reads = |kind: u32| f64::from(u8::from(model.kinds[kind as usize].operation == Operation::Read));
-        let rows = model.phases.iter().flat_map(|phase| &phase.transitions);
-        // Rows of every step of detail; what was summed is in those of the next one.
-        let mut all = 0.0;
-        let mut bytes = 0.0;
-        for row in rows.filter(|row| row.to != super::ANY) {
-            let requests = row.requests as f64;
-            all += requests;
-            shares[row.kind as usize] += requests;
-            shares[kinds] += if matches!(row.link, Link::Follow | Link::Along) { requests } else { 0.0 };
-            shares[kinds + 2] += reads(row.kind) * requests;
-            let length = model.kinds[row.kind as usize].bytes as f64 * requests;
-            bytes += length;
-            shares[kinds + 1] +=
-                if matches!(row.link, Link::Follow | Link::Resume | Link::Jump) { length } else { 0.0 };
-        }
-        // Bytes count as requests of the mean length.
-        let mean = (bytes / all).max(1.0);
-        shares[kinds + 1] /= mean;
-        shares.iter_mut().for_each(|share| *share /= all);
-        let part = |window: &super::Window| {
-            let mut counts = vec![0.0; kinds + 3];
-            // Where steps of the window started, and where they ended.
-            let mut starts: HashMap<(u32, i64), u16, FixedState> = HashMap::default();
-            let mut ends = starts.clone();
-            let mut steps = Vec::with_capacity(window.steps.len());
-            for (number, step) in (0u16..=u16::MAX).zip(&window.steps) {
-                let bytes = model.kinds[step.kind as usize].bytes;
-                let (start, end) =
-                    ((step.area, step.sectors), (step.area, step.sectors.wrapping_add((bytes / 512) as i64)));
-                let tie = match (starts.get(&start), ends.get(&start)) {
-                    _ if bytes == 0 => Tie::None,
-                    (Some(same), None) => Tie::Same(number - same),
-                    (Some(same), Some(end)) if same > end => Tie::Same(number - same),
-                    (_, Some(end)) => Tie::Follow(number - end),
-                    (None, None) => Tie::None,
-                };
-                steps.push((*step, tie));
-                counts[step.kind as usize] += 1.0;
-                counts[kinds] += if tie == Tie::Follow(1) { 1.0 } else { 0.0 };
-                counts[kinds + 1] += if step.again.is_none() { bytes as f64 / mean } else { 0.0 };
-                counts[kinds + 2] += reads(step.kind);
-                if bytes > 0 {
-                    starts.insert(start, number);
-                    ends.insert(end, number);
-                }
-            }
-            let counts = (0..).zip(counts).filter(|(_, count)| *count > 0.0).collect();
-            let long_from_ns = (model.phases[window.phase as usize].gaps.long_from_us * 1e3) as u64;
-            Part { first: window.first, phase: window.phase, steps, long_from_ns, counts, plays: 0 }
-        };
-        let mut parts: Vec<Part> = model.windows.iter().map(part).collect();
-        parts.sort_by_key(|part| part.first);
-        Script {
-            played: vec![0.0; shares.len()],
-            shares,
-            requests: 0,
-            home: usize::MAX,
-            part: 0,
-            step: usize::MAX,
-            begun: 0,
-            parts,
-        }
+    /// The script with so many requests for each of the original.
+    pub(super) fn new(model: &Model, factor: f64) -> Script {
+        let parts: Vec<Part> = model.windows.iter().map(|window| Part::new(model, window)).collect();
+        Script { parts, order: Order::new(factor), part: 0, step: usize::MAX }
     }
 
-    /// The next step, where `at` is the number of a request in the original that is like it.
+    /// Goes to the next step: window and number in it.
     #[inline]
-    pub(super) fn next(&mut self, at: u64, random: &mut Random) -> Due {
-        if self.step >= self.parts[self.part].steps.len() {
-            self.choose(at, random);
-        }
-        let part = &self.parts[self.part];
-        let number = self.step as u16;
-        // Steps before the first that is played are not there to be tied to.
-        let (step, tie) = match part.steps[self.step] {
-            (step, Tie::Same(back) | Tie::Follow(back)) if self.step - usize::from(back) < self.begun => {
-                (step, Tie::None)
-            }
-            other => other,
-        };
-        self.step += 1;
-        Due { step, tie, play: part.plays - 1, number, is_long: step.gap_ns >= part.long_from_ns }
-    }
-
-    /// Chooses the window to play: the one that stands for `at`, if it was not played yet, else one near it.
-    fn choose(&mut self, at: u64, random: &mut Random) {
-        let after = self.parts.partition_point(|part| part.first <= at);
-        let before = after.saturating_sub(1);
-        // The nearer of the one that began before and the one that begins after.
-        let nearer = |part: &Part| {
-            part.first.saturating_sub(at)
-                < at.saturating_sub(self.parts[before].first + self.parts[before].steps.len() as u64)
-        };
-        let home = if self.parts.get(after).is_some_and(nearer) { after } else { before };
-        let part = if home != self.home { home } else { self.fittest(home, random) };
-        self.home = home;
-        self.part = part;
-        // Where windows overlap what is due, only the rest of it is.
-        let Part { first, steps, counts, .. } = &self.parts[part];
-        self.step = if part == home { at.saturating_sub(*first).min(steps.len() as u64) as usize } else { 0 };
-        if self.step == steps.len() {
+    pub(super) fn next(&mut self) -> (usize, usize) {
+        self.step = self.step.wrapping_add(1);
+        if self.step >= self.parts[self.part].lines.len() || self.step == 0 {
+            self.part = self.order.next(&self.parts);
+            self.parts[self.part].plays += 1;
             self.step = 0;
         }
-        self.begun = self.step;
-        for (what, count) in counts {
-            self.played[*what as usize] += count;
-        }
-        self.parts[part].plays += 1;
-        self.requests += self.parts[part].steps.len() as u64;
+        (self.part, self.step)
     }
 
-    /// The window near `home` and of its phase that brings what was played nearest to its shares.
-    fn fittest(&self, home: usize, random: &mut Random) -> usize {
-        let near = home.saturating_sub(NEIGHBOURS)..(home + NEIGHBOURS + 1).min(self.parts.len());
-        let alike = near.filter(|&at| self.parts[at].phase == self.parts[home].phase);
-        let cost = |at: usize, luck: f64| {
-            let part = &self.parts[at];
-            let total = (self.requests + part.steps.len() as u64) as f64;
-            // Only what the window adds to differs between windows.
-            let change: f64 = part
-                .counts
-                .iter()
-                .map(|(what, count)| {
-                    let (share, played) = (self.shares[*what as usize], self.played[*what as usize]);
-                    let off = |played: f64| (played - share * total).powi(2) / (share * total + 16.0);
-                    off(played + count) - off(played)
-                })
-                .sum();
-            change + luck
-        };
-        let all: Vec<(usize, f64)> = alike.map(|at| (at, random.random::<f64>())).collect();
-        all.into_iter().min_by(|a, b| cost(a.0, a.1).total_cmp(&cost(b.0, b.1))).map_or(home, |(at, _)| at)
+    /// The sum of the inter-arrival times of the first `requests`, in nanoseconds; of more than a round over all windows it is taken from that.
+    pub(super) fn span_ns(&self, requests: u64) -> f64 {
+        let mut order = Order::new(self.order.factor);
+        let (mut played, mut span) = (0u64, 0.0);
+        loop {
+            let part = order.next(&self.parts);
+            if order.rounds > 1 {
+                return span * requests as f64 / played as f64;
+            }
+            let lines = &self.parts[part].lines;
+            let left = requests - played;
+            span += lines.iter().take(left.min(1 << 32) as usize).map(|line| line.gap_ns as f64).sum::<f64>();
+            played += lines.len() as u64;
+            if played >= requests {
+                return span;
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::tests::empty_model;
-    use super::super::{Kind, Window};
+    use super::super::{Kind, Step, Window};
     use super::*;
-    use crate::generator::random;
+    use forebay_trace::Operation;
 
-    /// Windows of two requests from the given numbers on, all of one phase; the first request of each has the number of its window as its gap.
-    fn model(firsts: &[u64]) -> Model {
+    /// Windows of two requests that stand for so many; the first request of each has the number of its window as its gap.
+    fn model(stand_for: &[u64]) -> Model {
         let mut model = empty_model();
         model.kinds = vec![Kind { operation: Operation::Read, bytes: 4_096, sectors: Vec::new() }];
-        let step = |gap_ns, sectors| Step { kind: 0, gap_ns, area: 0, sectors, again: None, inside: false };
-        let window = |&first: &u64| Window { first, phase: 0, steps: vec![step(first, 0), step(0, 8)] };
-        model.windows = firsts.iter().map(window).collect();
+        let step = |gap_ns, at| Step { kind: 0, gap_ns, at };
+        let first = Whereabouts::At { area: 0, sectors: 0, used: Use::New };
+        let window = |(at, &stands_for): (u64, &u64)| Window {
+            stands_for,
+            steps: vec![step(at, first), step(0, Whereabouts::On { is_new: true })],
+        };
+        model.windows = (0..).zip(stand_for).map(window).collect();
         model
     }
 
-    #[test]
-    fn windows_without_gaps_between_them_are_played_in_order() {
-        let mut script = Script::new(&model(&[0, 2, 4]));
-        let found: Vec<(u64, u32)> =
-            (0..6).map(|at| script.next(at, &mut random(1))).map(|due| (due.step.gap_ns, due.play)).collect();
-        assert_eq!(found, [(0, 0), (0, 0), (2, 0), (0, 0), (4, 0), (0, 0)]);
+    fn played(script: &mut Script, requests: usize) -> Vec<(usize, usize, u32)> {
+        (0..requests)
+            .map(|_| {
+                let (part, step) = script.next();
+                (part, step, script.parts[part].plays)
+            })
+            .collect()
     }
 
     #[test]
-    fn the_requests_between_windows_are_played_by_those_around_them() {
-        let mut script = Script::new(&model(&[0, 20]));
-        let found: Vec<Due> = (0..22).map(|at| script.next(at, &mut random(1))).collect();
-        // Eleven windows of two; the last is the second, which was played before.
-        assert_eq!((found[0].step.gap_ns, found[0].play, found[20].step.gap_ns), (0, 0, 20));
-        assert!(found[4].play > 0 || found[2].play > 0);
-        // The second step of a window starts where its first one ended.
-        assert_eq!((found[0].tie, found[1].tie), (Tie::None, Tie::Follow(1)));
+    fn windows_are_played_in_order_as_often_as_they_stand_for() {
+        let mut script = Script::new(&model(&[2, 6, 2]), 1.0);
+        let found: Vec<(usize, u32)> =
+            played(&mut script, 12).iter().step_by(2).map(|&(part, _, plays)| (part, plays)).collect();
+        // Then from the start again.
+        assert_eq!(found, [(0, 1), (1, 1), (1, 2), (1, 3), (2, 1), (0, 2)]);
+        // Gaps of 0, 1, 1, 1 and 2; of two rounds twice that.
+        assert_eq!((script.span_ns(10), script.span_ns(5), script.span_ns(20)), (5.0, 2.0, 10.0));
+    }
+
+    #[test]
+    fn a_part_of_what_is_due_is_spread_over_the_windows() {
+        let mut script = Script::new(&model(&[2; 8]), 0.25);
+        let found: Vec<usize> = played(&mut script, 4).iter().step_by(2).map(|found| found.0).collect();
+        // A quarter of two requests for each window: half a window is owed after the second.
+        assert_eq!(found, [1, 5]);
+        // So little that no round has a window is played all the same.
+        assert_eq!(played(&mut Script::new(&model(&[2; 8]), 1e-12), 2).len(), 2);
+    }
+
+    #[test]
+    fn steps_know_what_they_follow() {
+        let mut model = model(&[2]);
+        let at = |sectors| Whereabouts::At { area: 0, sectors, used: Use::New };
+        // 0 to 8, on to 16, far away, and again at 0 and from 16 on.
+        let places = [at(0), Whereabouts::On { is_new: true }, at(800), at(0), at(16)];
+        model.windows[0].steps = places.map(|at| Step { kind: 0, gap_ns: 0, at }).to_vec();
+        let script = Script::new(&model, 1.0);
+        let found: Vec<(Tie, u64)> = script.parts[0]
+            .lines
+            .iter()
+            .filter_map(|line| match line.start {
+                Start::At { tie, run_bytes, .. } => Some((tie, run_bytes)),
+                Start::On { .. } => None,
+            })
+            .collect();
+        let alone = 4_096;
+        // The run from 0 has three requests.
+        let expected =
+            [(Tie::None, 3 * alone), (Tie::None, alone), (Tie::Same(3), alone), (Tie::Follow(3), 0)];
+        assert_eq!(found, expected);
     }
 }

@@ -1,9 +1,8 @@
 //! Windows: stretches of the original as steps, from which longer stretches like it are put together (a block bootstrap).
 //!
-//! A step has a kind, the time since the request before, and a place within an area: a piece of a range, of which is not told where in the range it
-//! lies. Where it starts with an earlier extent, it also says where that lies in the history. A model keeps a bounded number of windows,
-//! spread evenly over the original; so its size does not grow with the trace, and what follows on what, within a window, is kept
-//! as it was.
+//! A step has a kind, the time since the request before, and whereabouts: on from where the step before it ended, or at a place within an area: a piece
+//! of a range, of which is not told where in the range it lies. Where it starts with an earlier extent, it also says where that lies in the
+//! history. What follows on what, within a window, is kept as it was.
 //!
 //! Source of the technique: H. R. Künsch, "The jackknife and the bootstrap for general stationary observations", Annals of Statistics 17(3),
 //! 1989. The choice of steps is ours.
@@ -25,9 +24,39 @@ pub enum Place {
     Far(u64),
 }
 
-/// A request of a window; on paper an array `[kind, gap_ns, area, sectors, ...]`.
+/// Whether what a step touches was used before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// It was not.
+    New,
+    /// It starts where an earlier extent did, which lies there.
+    Again(Place),
+    /// Its last block was, below so many units of 512 bytes of live extents, though no extent starts where it does.
+    Inside(u64),
+}
+
+/// Where a step starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// Where the step before it in its window ended.
+    On {
+        /// Whether what it touches was not used before.
+        is_new: bool,
+    },
+    /// At a place within an area.
+    At {
+        /// Index into the areas.
+        area: u32,
+        /// How far into the area, in 512 bytes.
+        sectors: u32,
+        /// Whether that was used before.
+        used: Use,
+    },
+}
+
+/// A request of a window; on paper an array `[kind, gap_ns]` where it goes on from the step before it (and -1 behind, if into what was used before), else `[kind, gap_ns, area, sectors, ...]`.
 ///
-/// Where it starts where an earlier extent did, what follows says where that lay in the history: `depth`, or `cursor, step`. A -1 says that it starts
+/// Where it starts where an earlier extent did, what follows says where that lay in the history: `depth`, or `cursor, step`. `-1, depth` says that it starts
 /// inside of what was used before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<i64>", into = "Vec<i64>")]
@@ -36,24 +65,27 @@ pub struct Step {
     pub kind: u32,
     /// Time since the request before, to three digits.
     pub gap_ns: u64,
-    /// Index into the areas.
-    pub area: u32,
-    /// How far from where the area was first used, in 512 bytes.
-    pub sectors: i64,
-    /// Where the earlier extent lies that it starts with, if there is one.
-    pub again: Option<Place>,
-    /// Whether its last block was used before, though no extent starts where it does.
-    pub inside: bool,
+    /// Where it starts.
+    pub at: Whereabouts,
 }
 
 impl From<Step> for Vec<i64> {
     fn from(step: Step) -> Vec<i64> {
-        let mut row = vec![step.kind.into(), step.gap_ns as i64, step.area.into(), step.sectors];
-        match step.again {
-            None if step.inside => row.push(INSIDE),
-            None => {}
-            Some(Place::Far(depth)) => row.push(depth as i64),
-            Some(Place::Near { cursor, step }) => row.extend([i64::from(cursor), step.into()]),
+        let mut row = vec![step.kind.into(), step.gap_ns as i64];
+        let (area, sectors, used) = match step.at {
+            Whereabouts::On { is_new: true } => return row,
+            Whereabouts::On { is_new: false } => {
+                row.push(INSIDE);
+                return row;
+            }
+            Whereabouts::At { area, sectors, used } => (area, sectors, used),
+        };
+        row.extend([i64::from(area), sectors.into()]);
+        match used {
+            Use::New => {}
+            Use::Inside(depth) => row.extend([INSIDE, depth as i64]),
+            Use::Again(Place::Far(depth)) => row.push(depth as i64),
+            Use::Again(Place::Near { cursor, step }) => row.extend([i64::from(cursor), step.into()]),
         }
         row
     }
@@ -65,26 +97,26 @@ impl TryFrom<Vec<i64>> for Step {
     fn try_from(row: Vec<i64>) -> Result<Step, String> {
         let refused = || {
             format!(
-                "{row:?} is no step: expected `[kind, gap_ns, area, sectors]`, and perhaps `depth` or `cursor, step`"
+                "{row:?} is no step: expected `[kind, gap_ns]` or `[kind, gap_ns, area, sectors]`, and perhaps `depth`, `-1, depth` or `cursor, step`"
             )
         };
-        let whole = |value: i64| u64::try_from(value).map_err(|_| refused());
         let index = |value: i64| u32::try_from(value).map_err(|_| refused());
-        let (parts, again) = match row[..] {
-            [kind, gap, area, sectors] | [kind, gap, area, sectors, INSIDE] => {
-                ([kind, gap, area, sectors], None)
+        let [kind, gap_ns, ref rest @ ..] = row[..] else { return Err(refused()) };
+        let used = match *rest {
+            [_, _, INSIDE, depth] => Use::Inside(u64::try_from(depth).map_err(|_| refused())?),
+            [_, _, depth] => Use::Again(Place::Far(u64::try_from(depth).map_err(|_| refused())?)),
+            [_, _, cursor @ 0..CURSORS, step @ STEP_FIRST..STEP_END] => {
+                Use::Again(Place::Near { cursor: cursor as u8, step: step as i8 })
             }
-            [kind, gap, area, sectors, depth] => {
-                ([kind, gap, area, sectors], Some(Place::Far(whole(depth)?)))
-            }
-            [kind, gap, area, sectors, cursor @ 0..CURSORS, step @ STEP_FIRST..STEP_END] => {
-                ([kind, gap, area, sectors], Some(Place::Near { cursor: cursor as u8, step: step as i8 }))
-            }
+            [] | [INSIDE] | [_, _] => Use::New,
             _ => return Err(refused()),
         };
-        let (kind, gap_ns) = (index(parts[0])?, whole(parts[1])?);
-        let (area, sectors) = (index(parts[2])?, parts[3]);
-        Ok(Step { kind, gap_ns, area, sectors, again, inside: row.get(4) == Some(&INSIDE) })
+        let at = match *rest {
+            [] => Whereabouts::On { is_new: true },
+            [_] => Whereabouts::On { is_new: false },
+            _ => Whereabouts::At { area: index(rest[0])?, sectors: index(rest[1])?, used },
+        };
+        Ok(Step { kind: index(kind)?, gap_ns: u64::try_from(gap_ns).map_err(|_| refused())?, at })
     }
 }
 
@@ -103,10 +135,8 @@ impl Place {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Window {
-    /// How many requests came before it.
-    pub first: u64,
-    /// Index into the phases.
-    pub phase: u32,
+    /// How many requests of the original it stands for: its own, and those around it that were left out.
+    pub stands_for: u64,
     /// Its requests.
     pub steps: Vec<Step>,
 }
@@ -117,72 +147,38 @@ pub(crate) fn rounded(value: u64) -> u64 {
     value.saturating_add(unit / 2) / unit * unit
 }
 
-/// The windows that are kept of those seen so far: spread evenly, as many as may be.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Library {
-    windows: Vec<Window>,
-    windows_max: usize,
-}
-
-impl Library {
-    pub(crate) fn new(windows_max: usize) -> Library {
-        Library { windows: Vec::new(), windows_max: windows_max.max(1) }
-    }
-
-    /// The next window. Where there are too many, one whose neighbours are closest to each other goes.
-    pub(crate) fn add(&mut self, window: Window) {
-        self.windows.push(window);
-        if self.windows.len() <= self.windows_max {
-            return;
-        }
-        let apart = |at: usize| {
-            let before = at.checked_sub(1).map_or(0, |before| self.windows[before].first + 1);
-            let after = self.windows.get(at + 1).map_or(u64::MAX, |after| after.first);
-            // Among equals, which one goes must not be periodic.
-            (after - before, forebay_units::mix64(self.windows[at].first))
-        };
-        let gone = (0..self.windows.len()).min_by_key(|&at| apart(at)).expect("there are windows");
-        self.windows.remove(gone);
-    }
-
-    pub(crate) fn steps_mut(&mut self) -> impl Iterator<Item = &mut Step> {
-        self.windows.iter_mut().flat_map(|window| &mut window.steps)
-    }
-
-    pub(crate) fn windows(&self) -> &[Window] {
-        &self.windows
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn steps_survive_their_rows_and_others_are_refused() {
-        let step = Step { kind: 3, gap_ns: 1_230, area: 7, sectors: -8, again: None, inside: false };
-        for step in [
-            step,
-            Step { inside: true, ..step },
-            Step { again: Some(Place::Far(123_456)), ..step },
-            Step { again: Some(Place::Near { cursor: 4, step: -8 }), ..step },
+        let at = |used| Whereabouts::At { area: 7, sectors: 8, used };
+        for at in [
+            Whereabouts::On { is_new: true },
+            Whereabouts::On { is_new: false },
+            at(Use::New),
+            at(Use::Inside(77)),
+            at(Use::Again(Place::Far(123_456))),
+            at(Use::Again(Place::Near { cursor: 4, step: -8 })),
         ] {
+            let step = Step { kind: 3, gap_ns: 1_230, at };
             let row: Vec<i64> = step.into();
             assert_eq!(Step::try_from(row), Ok(step));
         }
         for row in [
-            &[1, 2, 3][..],
+            &[1][..],
+            &[1, 2, 3],
             &[-1, 2, 3, 4],
+            &[1, -2],
             &[1, 2, -3, 4],
+            &[1, 2, 3, -4],
             &[1, 2, 3, 4, -2],
             &[1, 2, 3, 4, 5, 0],
             &[1, 2, 3, 4, 0, 16],
         ] {
             let message = Step::try_from(row.to_vec()).unwrap_err();
-            assert!(
-                message.contains("is no step: expected `[kind, gap_ns, area, sectors]`"),
-                "{row:?}: {message}"
-            );
+            assert!(message.contains("is no step: expected `[kind, gap_ns]`"), "{row:?}: {message}");
         }
     }
 
@@ -191,16 +187,5 @@ mod tests {
         let found = [0, 7, 999, 1_000, 12_345, 99_950, 1_234_567].map(rounded);
         assert_eq!(found, [0, 7, 999, 1_000, 12_300, 100_000, 1_230_000]);
         rounded(u64::MAX);
-    }
-
-    #[test]
-    fn the_windows_that_are_kept_are_spread_evenly() {
-        let mut library = Library::new(64);
-        (0..1_000).for_each(|at| library.add(Window { first: at * 256, phase: 0, steps: Vec::new() }));
-        let firsts: Vec<u64> = library.windows().iter().map(|window| window.first / 256).collect();
-        assert_eq!(firsts.len(), 64);
-        // 1,000 / 64 = 15.6 apart on average.
-        let widest = firsts.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
-        assert!(firsts.is_sorted() && widest <= 32 && firsts[0] < 32 && firsts[63] > 960, "{firsts:?}");
     }
 }

@@ -37,16 +37,12 @@ pub(crate) struct FitArgs {
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=16))]
     phases: u32,
 
-    /// Segments of the intensity over time at most
-    #[arg(long, value_name = "N", default_value_t = 2_048, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    segments: u32,
-
     /// Transitions that are kept apart at most; rarer ones are summed
     #[arg(long, value_name = "N", default_value_t = 8_192, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     transitions: u32,
 
-    /// Requests that are kept as steps of windows at most, spread evenly over the trace; about 30 bytes of model each
-    #[arg(long, value_name = "N", default_value_t = 131_072, value_parser = clap::value_parser!(u32).range(256..=100_000_000))]
+    /// Requests that are kept as steps of windows at most, about 35 bytes of model each
+    #[arg(long, value_name = "N", default_value_t = 262_144, value_parser = clap::value_parser!(u32).range(256..=100_000_000))]
     steps: u32,
 }
 
@@ -54,7 +50,6 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     let options = FitOptions {
         level: args.level,
         phases_max: args.phases as usize,
-        segments_max: args.segments as usize,
         transitions_max: args.transitions as usize,
         steps_max: args.steps as usize,
         ..FitOptions::default()
@@ -138,12 +133,11 @@ fn lines(text: &str) -> String {
 fn tell(model: &Model, bytes: usize) {
     let about = &model.about;
     say(format_args!(
-        "{} requests: level {}, {} states, {} phases, {} segments, {} bytes",
+        "{} requests: level {}, {} states, {} phases, {} bytes",
         count(about.requests),
         model.level,
         count(model.states.len() as u64),
         model.phases.len(),
-        count(model.schedule.len() as u64),
         count(bytes as u64)
     ));
     let steps: usize = model.windows.iter().map(|window| window.steps.len()).sum();

@@ -107,11 +107,6 @@ fn about(model: &Model) -> Table {
             bytes(model.area_bytes)
         ),
     ]);
-    table.push([
-        "segments".to_owned(),
-        count(model.schedule.len() as u64),
-        "of the intensity over time".to_owned(),
-    ]);
     table
 }
 

@@ -1,0 +1,153 @@
+//! Where requests start: areas, and what was used before.
+
+use super::super::AreaModel;
+use super::super::history::{Extent, History, extent_key};
+use super::super::placement::LANES;
+use super::super::windows::{Place, Use, Whereabouts};
+use super::ranges::Ranges;
+use foldhash::fast::FixedState;
+use forebay_trace::{Operation, Request};
+use hashbrown::HashMap;
+
+/// Bytes of an area.
+pub(super) const AREA_BYTES: u64 = 64 << 20;
+const AREAS_MAX: usize = 1 << 17;
+/// The areas of a volume begin somewhere below a multiple of this from its first used byte, so that what is aligned stays so.
+const ALIGNED_BYTES: u64 = 1 << 20;
+/// Blocks by which is known what was used, and how many times 64 of them; beyond, all is forgotten.
+const USED_BYTES: u64 = 4_096;
+const USED_MAX: usize = 1 << 20;
+/// The unit in which depths of the history are counted.
+pub(crate) const DEPTH_BYTES: u64 = 512;
+
+/// Areas and what was used of them.
+#[derive(Clone, Debug)]
+pub(super) struct Places {
+    history: History,
+    /// Blocks that were used, a bit each, by 64 of them; and the place in the history of the last use of one of these.
+    used: HashMap<u64, (u64, u32), FixedState>,
+    /// By volume: how far into an area of its own byte 0 is.
+    lags: Vec<Option<u64>>,
+    ids: HashMap<(u32, u64), u32, FixedState>,
+    /// Volume and number in it by area.
+    areas: Vec<(u32, u64)>,
+    /// The area looked up last.
+    last: Option<((u32, u64), u32)>,
+}
+
+/// What is to be known of a request's place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    pub(super) at: Whereabouts,
+    /// Bytes used since what it touches was used last, if it was.
+    pub(super) depth_bytes: Option<u64>,
+}
+
+impl Found {
+    pub(super) fn is_again(&self) -> bool {
+        matches!(self.at, Whereabouts::At { used: Use::Again(_), .. })
+    }
+}
+
+impl Places {
+    pub(super) fn new() -> Places {
+        Places {
+            history: History::new(),
+            used: HashMap::default(),
+            lags: Vec::new(),
+            ids: HashMap::default(),
+            areas: Vec::new(),
+            last: None,
+        }
+    }
+
+    /// The place of the next request, and what is known of it; it is used then.
+    pub(super) fn find(&mut self, request: &Request) -> Found {
+        let volume = request.volume.0;
+        let (area, sectors) = self.area(volume, request.offset);
+        if request.length == 0 {
+            return Found { at: Whereabouts::At { area, sectors, used: Use::New }, depth_bytes: None };
+        }
+        let before = self.use_up(request);
+        let start = extent_key(volume, request.offset);
+        let mut depth_bytes = before.map(|place| self.history.depth_of(place));
+        let mut used = depth_bytes.map_or(Use::New, |depth| Use::Inside(depth / DEPTH_BYTES));
+        if let Some(live) = self.history.starting_at(start) {
+            let relation = self.history.relation(live);
+            let depth = self.history.depth_of(live);
+            depth_bytes = Some(depth);
+            self.history.found(relation, live);
+            used = Use::Again(relation.map_or(Place::Far(depth / DEPTH_BYTES), Place::near));
+        }
+        let is_written = request.operation == Operation::Write;
+        self.history.push(Extent { start, length: request.length, is_written, uses: 0 });
+        Found { at: Whereabouts::At { area, sectors, used }, depth_bytes }
+    }
+
+    /// The area of a byte, and how far into it that lies.
+    fn area(&mut self, volume: u32, offset: u64) -> (u32, u32) {
+        let at = volume as usize;
+        if at >= self.lags.len() {
+            self.lags.resize(at + 1, None);
+        }
+        let lag = *self.lags[at].get_or_insert_with(|| {
+            (AREA_BYTES - offset / ALIGNED_BYTES * ALIGNED_BYTES % AREA_BYTES) % AREA_BYTES
+        });
+        let place = offset.saturating_add(lag);
+        let sectors = (place % AREA_BYTES / 512) as u32;
+        let key = (volume, place / AREA_BYTES);
+        if let Some((last, area)) = self.last
+            && last == key
+        {
+            return (area, sectors);
+        }
+        // More areas than can be told apart share them.
+        let area = if self.areas.len() >= AREAS_MAX && !self.ids.contains_key(&key) {
+            (key.1 % AREAS_MAX as u64) as u32
+        } else {
+            let areas = &mut self.areas;
+            *self.ids.entry(key).or_insert_with(|| {
+                areas.push(key);
+                areas.len() as u32 - 1
+            })
+        };
+        self.last = Some((key, area));
+        (area, sectors)
+    }
+
+    /// The place of an earlier use, if the last block of a request was used before; all its blocks are used now.
+    fn use_up(&mut self, request: &Request) -> Option<u32> {
+        if self.used.len() >= USED_MAX {
+            self.used.clear();
+        }
+        let start = extent_key(request.volume.0, request.offset);
+        let (first, last) = (start / USED_BYTES, (start + request.length - 1) / USED_BYTES);
+        // What goes on along a stream may share its first block with it.
+        let mut before = (0, 0);
+        let mut at = first;
+        while at <= last {
+            let until = (at | 63).min(last);
+            let used = self.used.entry(at / 64).or_insert((0, 0));
+            before = *used;
+            used.0 |= (u64::MAX >> (63 - (until - at))) << (at & 63);
+            used.1 = self.history.next_place();
+            at = until + 1;
+        }
+        (before.0 >> (last & 63) & 1 == 1).then_some(before.1)
+    }
+
+    /// Areas in the order of their addresses, which tells how they lie to each other and no more; and their new numbers.
+    pub(super) fn models(&self, ranges: &Ranges) -> (Vec<AreaModel>, Vec<u32>) {
+        let mut order: Vec<usize> = (0..self.areas.len()).collect();
+        order.sort_unstable_by_key(|&area| self.areas[area]);
+        let mut numbers = vec![0; order.len()];
+        (0u32..).zip(&order).for_each(|(number, &area)| numbers[area] = number);
+        let model = |&area: &usize| {
+            let (volume, place) = self.areas[area];
+            let lag = self.lags[volume as usize].expect("the volume has areas");
+            let from = (place * AREA_BYTES).saturating_sub(lag);
+            AreaModel { state: ranges.state_within(volume, from, AREA_BYTES), lane: (place % LANES) as u8 }
+        };
+        (order.iter().map(model).collect(), numbers)
+    }
+}

@@ -1,0 +1,295 @@
+//! Which windows of a trace are kept, where not all are: so that what they stand for adds up to what the trace has.
+//!
+//! A window that is left out is stood for by a neighbour. Of all pairs of neighbours that may become one, and of the two ways to do so, that is
+//! chosen after which sums over what is kept (reads, sizes, random requests, depths of reuse, time, and how long requests would wait) are nearest to the
+//! sums over all: errors of earlier choices are made good by later ones. (A discrepancy walk; the choice of sums and the greedy rule are ours.)
+
+use super::super::windows::Window;
+use forebay_trace::{Operation, Request};
+
+/// What is summed over a window.
+pub(super) const SUMS: usize = WAITS + 2;
+/// Reads and other requests by octaves of their size.
+const SIZES: usize = 14;
+const VOLUMES: usize = 2 * SIZES;
+const VOLUME_CELLS: usize = 8;
+const RANDOM: usize = VOLUMES + VOLUME_CELLS;
+const BYTES: usize = RANDOM + 1;
+const SPAN: usize = BYTES + 1;
+/// Bytes that are new, then used again by octaves of their depth.
+const REUSES: usize = SPAN + 1;
+const OCTAVES: usize = 22;
+/// Latencies on disks, and on flash.
+const WAITS: usize = REUSES + OCTAVES;
+
+pub(super) type Sums = [f32; SUMS];
+
+/// By how much each sum may be off: so large a share of another one (ours, some of the bounds of `compare`).
+fn tolerance(at: usize, totals: &[f64; SUMS]) -> f64 {
+    let requests: f64 = totals[..VOLUMES].iter().sum();
+    match at {
+        0..VOLUMES => 0.001 * requests,
+        VOLUMES..RANDOM => 0.000_2 * requests,
+        RANDOM => 0.003 * requests,
+        BYTES => 0.005 * totals[BYTES],
+        SPAN => 0.005 * totals[SPAN],
+        REUSES..WAITS => 0.002 * totals[REUSES..WAITS].iter().sum::<f64>(),
+        _ => 0.01 * totals[at],
+    }
+}
+
+/// Devices whose latencies are summed, by rough rules: what they do is to be right only as far as it differs between windows. Parts of a
+/// request go to units in turn, by their addresses; each unit serves its parts one after the other.
+#[derive(Clone, Debug)]
+struct Units {
+    free_at_ns: Vec<f64>,
+    ends: Vec<u64>,
+    part_bytes: u64,
+}
+
+impl Units {
+    fn new(units: usize, part_bytes: u64) -> Units {
+        Units { free_at_ns: vec![0.0; units], ends: vec![u64::MAX; units], part_bytes }
+    }
+
+    /// The latency of a request that comes at `now`, where `service_ns` says how long a unit needs for a number of bytes, and whether these go on from its last ones.
+    fn latency_ns(
+        &mut self,
+        now: f64,
+        start: u64,
+        length: u64,
+        service_ns: impl Fn(u64, bool) -> f64,
+    ) -> f64 {
+        let mut done = now;
+        let mut at = start;
+        while at < start + length {
+            let until = (at / self.part_bytes + 1).saturating_mul(self.part_bytes).min(start + length);
+            let unit = (at / self.part_bytes % self.free_at_ns.len() as u64) as usize;
+            let free_at = &mut self.free_at_ns[unit];
+            *free_at = free_at.max(now) + service_ns(until - at, self.ends[unit] == at);
+            done = done.max(*free_at);
+            // Where the unit's next part begins.
+            self.ends[unit] = match until % self.part_bytes {
+                0 => until + self.part_bytes * (self.free_at_ns.len() as u64 - 1),
+                _ => until,
+            };
+            at = until;
+        }
+        done - now
+    }
+}
+
+/// Sums over the window that is not yet complete.
+#[derive(Clone, Debug)]
+pub(super) struct Tally {
+    sums: Sums,
+    now_ns: f64,
+    /// Ten disks, in stripes of 64 KiB.
+    disks: Units,
+    /// 32 dies, in pages of 16 KiB.
+    dies: Units,
+}
+
+impl Tally {
+    pub(super) fn new() -> Tally {
+        let (disks, dies) = (Units::new(10, 64 << 10), Units::new(32, 16 << 10));
+        Tally { sums: [0.0; SUMS], now_ns: 0.0, disks, dies }
+    }
+
+    /// The next request: its time since the one before, whether it goes on from the last one of its volume, and how many bytes were used since it was,
+    /// if it was.
+    pub(super) fn add(&mut self, request: &Request, gap_ns: u64, goes_on: bool, depth_bytes: Option<u64>) {
+        let reads = request.operation == Operation::Read;
+        let octave = request.length.max(512).ilog2() as usize - 9;
+        self.sums[octave.min(SIZES - 1) + if reads { 0 } else { SIZES }] += 1.0;
+        self.sums[VOLUMES + request.volume.0 as usize % VOLUME_CELLS] += 1.0;
+        self.sums[RANDOM] += if goes_on { 0.0 } else { 1.0 };
+        let kib = request.length as f64 / 1024.0;
+        self.sums[BYTES] += kib as f32;
+        self.sums[SPAN] += gap_ns as f32;
+        let octave = depth_bytes.map_or(0, |bytes| (bytes >> 12).max(1).ilog2() as usize + 1);
+        self.sums[REUSES + octave.min(OCTAVES - 1)] += kib.min(1024.0) as f32;
+        self.now_ns += gap_ns as f64;
+        let length = request.length.min(LENGTH_MAX);
+        let disk = |bytes: u64, goes_on: bool| bytes as f64 * 6.0 + if goes_on { 0.0 } else { 7e6 };
+        let die = |_: u64, _: bool| if reads { 80e3 } else { 680e3 };
+        let disk_ns = self.disks.latency_ns(self.now_ns, request.offset, length, disk);
+        let flash_ns = self.dies.latency_ns(self.now_ns, request.offset, length, die);
+        self.sums[WAITS] += disk_ns as f32;
+        self.sums[WAITS + 1] += flash_ns as f32;
+    }
+
+    /// Ends the window.
+    pub(super) fn take(&mut self) -> Sums {
+        std::mem::replace(&mut self.sums, [0.0; SUMS])
+    }
+}
+
+/// What is longer counts as so long, where it would take time to look at all of it.
+const LENGTH_MAX: u64 = 4 << 20;
+
+#[derive(Clone, Debug)]
+struct Kept {
+    window: Window,
+    sums: Sums,
+}
+
+impl Kept {
+    /// How often it is to be played.
+    fn plays(&self) -> f32 {
+        self.window.stands_for as f32 / self.window.steps.len().max(1) as f32
+    }
+}
+
+/// The windows that are kept of those seen so far.
+#[derive(Clone, Debug)]
+pub(super) struct Sample {
+    kept: Vec<Kept>,
+    windows_max: usize,
+    /// Sums over all windows seen.
+    totals: [f64; SUMS],
+    /// Sums over all windows less those over what is kept, each as often as it is to be played.
+    missing: [f64; SUMS],
+}
+
+impl Sample {
+    pub(super) fn new(windows_max: usize) -> Sample {
+        Sample {
+            kept: Vec::new(),
+            windows_max: windows_max.max(1),
+            totals: [0.0; SUMS],
+            missing: [0.0; SUMS],
+        }
+    }
+
+    /// The next window. Where there are too many, two neighbours become one.
+    pub(super) fn add(&mut self, window: Window, sums: Sums) {
+        self.totals.iter_mut().zip(sums).for_each(|(total, sum)| *total += f64::from(sum));
+        self.kept.push(Kept { window, sums });
+        if self.kept.len() > self.windows_max {
+            self.merge();
+        }
+    }
+
+    fn merge(&mut self) {
+        let weights: Vec<f32> = (0..SUMS)
+            .map(|at| match tolerance(at, &self.totals) {
+                0.0 => 0.0,
+                tolerance => tolerance.powi(-2) as f32,
+            })
+            .collect();
+        let missing: Vec<f32> = self.missing.iter().map(|&missing| missing as f32).collect();
+        let requests: u64 = self.kept.iter().map(|kept| kept.window.stands_for).sum();
+        let most = (requests as f64 / self.windows_max as f64 * 2.0) as u64;
+        let mut best = (f32::INFINITY, 0, false);
+        for (at, pair) in self.kept.windows(2).enumerate() {
+            let [one, other] = [&pair[0], &pair[1]];
+            if one.window.stands_for + other.window.stands_for > most.max(2 * one.window.steps.len() as u64) {
+                continue;
+            }
+            // Keeping the first leaves out `other` as often as it was to be played.
+            for (keeps_first, gone, kept) in [(true, other, one), (false, one, other)] {
+                let plays = gone.plays();
+                let more = gone.window.stands_for as f32 / kept.window.steps.len().max(1) as f32;
+                let off: f32 = (0..SUMS)
+                    .map(|at| {
+                        let missing = missing[at] + plays * gone.sums[at] - more * kept.sums[at];
+                        missing * missing * weights[at]
+                    })
+                    .sum();
+                if off < best.0 {
+                    best = (off, at, keeps_first);
+                }
+            }
+        }
+        let (_, at, keeps_first) = best;
+        let mut other = self.kept.remove(at + 1);
+        if !keeps_first {
+            std::mem::swap(&mut other, &mut self.kept[at]);
+        }
+        let kept = &mut self.kept[at];
+        let (plays, before) = (other.plays(), kept.plays());
+        kept.window.stands_for += other.window.stands_for;
+        let more = kept.plays() - before;
+        for at in 0..SUMS {
+            self.missing[at] += f64::from(plays * other.sums[at] - more * kept.sums[at]);
+        }
+    }
+
+    pub(super) fn into_windows(self) -> Vec<Window> {
+        self.kept.into_iter().map(|kept| kept.window).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Step, Use, Whereabouts};
+    use forebay_trace::VolumeIndex;
+    use forebay_units::Nanos;
+
+    fn window(steps: usize) -> Window {
+        let at = Whereabouts::At { area: 0, sectors: 0, used: Use::New };
+        Window { stands_for: steps as u64, steps: vec![Step { kind: 0, gap_ns: 0, at }; steps] }
+    }
+
+    /// The sums of a window of 100 requests, of which some read, over so many nanoseconds.
+    fn sums(reads: f32, span: f32) -> Sums {
+        let mut sums = [0.0; SUMS];
+        (sums[0], sums[SIZES], sums[SPAN]) = (reads, 100.0 - reads, span);
+        sums
+    }
+
+    #[test]
+    fn what_is_kept_adds_up() {
+        let mut sample = Sample::new(32);
+        let (mut reads, mut spans) = (0.0, 0.0);
+        for at in 0..1_000u64 {
+            // Reads rise and fall, and one window in ten takes a hundred times as long.
+            let read = (50.0 + 40.0 * (at as f32 / 30.0).sin()).round();
+            let span = if forebay_units::mix64(at).is_multiple_of(10) { 1e9 } else { 1e7 };
+            (reads, spans) = (reads + f64::from(read), spans + f64::from(span));
+            sample.add(window(100), sums(read, span));
+        }
+        assert_eq!(sample.kept.len(), 32);
+        let of = |sum: usize| -> f64 {
+            sample.kept.iter().map(|kept| f64::from(kept.plays() * kept.sums[sum])).sum()
+        };
+        let stand_for: Vec<u64> = sample.kept.iter().map(|kept| kept.window.stands_for).collect();
+        assert_eq!(stand_for.iter().sum::<u64>(), 100_000);
+        assert!(stand_for.iter().all(|&requests| requests <= 4 * 100_000 / 32), "{stand_for:?}");
+        // Windows that are chosen evenly or by chance are off by some per cent of the reads, and by about 40 % of the span.
+        assert!((of(0) / reads - 1.0).abs() < 0.01, "{} of {reads}", of(0));
+        assert!((of(SPAN) / spans - 1.0).abs() < 0.02, "{} of {spans}", of(SPAN));
+    }
+
+    #[test]
+    fn latencies_by_hand() {
+        let mut tally = Tally::new();
+        let request = |offset, length, operation| Request {
+            time: Nanos::ZERO,
+            offset,
+            length,
+            latency: Nanos::MAX,
+            volume: VolumeIndex(0),
+            operation,
+        };
+        // Two reads of the first stripe unit: the second waits for the first. 7 ms and 6 ns a byte each.
+        tally.add(&request(0, 1_000, Operation::Read), 0, false, None);
+        tally.add(&request(8_192, 1_000, Operation::Read), 1_000_000, false, None);
+        let sums = tally.take();
+        assert_eq!(sums[WAITS], 7.006e6 + (2.0 * 7.006e6 - 1e6));
+        // One die: 80 us, and it was free again when the second came.
+        assert_eq!(sums[WAITS + 1], 2.0 * 80e3);
+        // A write over two disks that goes on where the first one ended: the later of 6 ns a byte after all before, and 7 ms more.
+        tally.add(
+            &request(9_192, (64 << 10) - 9_192 + 512, Operation::Write),
+            100_000_000,
+            true,
+            Some(9_192),
+        );
+        let sums = tally.take();
+        assert_eq!((sums[WAITS], sums[SIZES + 6], sums[RANDOM]), (7e6 + 512.0 * 6.0, 1.0, 0.0));
+        assert_eq!(sums[REUSES + 2], (56_344.0 + 512.0) / 1024.0);
+    }
+}
