@@ -1,9 +1,9 @@
-//! One control step for 10,000 volumes on 100 origins: calm, with a hundredth of them violating, and with all of them.
+//! One control step for 10,000 volumes on 100 origins and 100 hosts: calm, with a hundredth of them violating, and with all of them.
 //! `--smoke` runs a small case. Prints the time of a step and a hash of all decisions and actions.
 
 use forebay_control::{
-    Action, ControlConfig, Controller, HostId, Objective, Observation, Operations, OriginId, OriginSpec,
-    VolumeId, VolumeObservation, VolumeSpec,
+    Action, ControlConfig, Controller, HostId, HostSpec, Objective, Observation, Operations, OriginId,
+    OriginSpec, VolumeId, VolumeObservation, VolumeSpec,
 };
 use forebay_locality::{CurvePoint, MissRatioCurve};
 use forebay_units::{BlockSize, Bytes, Nanos, mix64};
@@ -26,9 +26,15 @@ fn run(volumes: u32, origins: u32, violating: u32, steps: u64) -> (f64, f64, f64
         service_cv2: None,
         service: None,
     });
-    let mut controller =
-        Controller::new(ControlConfig::default(), Bytes::gib(64), Vec::new(), specs.collect())
-            .expect("defaults");
+    let hosts =
+        (0..origins).map(|id| HostSpec::new(HostId(id), format!("host-{id}"), id / 20, Bytes::mib(640)));
+    let mut controller = Controller::new(
+        ControlConfig::default(),
+        Bytes::mib(640 * u64::from(origins)),
+        hosts.collect(),
+        specs.collect(),
+    )
+    .expect("defaults");
     for id in 0..volumes {
         let objective = Objective::mean_latency(Nanos::millis(10), Operations::All).over(Nanos::secs(10));
         controller
@@ -38,7 +44,7 @@ fn run(volumes: u32, origins: u32, violating: u32, steps: u64) -> (f64, f64, f64
                 size: Bytes::gib(10),
                 block_size: BlockSize::DEFAULT,
                 origin: OriginId(id % origins),
-                host: HostId(0),
+                host: HostId(id * 7 % origins),
                 objectives: vec![objective],
                 may_cache: true,
                 minimum: Bytes::ZERO,

@@ -92,7 +92,7 @@ pub fn season(loads: impl Iterator<Item = f32>) -> Option<Season> {
 }
 
 /// A time in which a volume had a cache because somebody needed it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Peak {
     /// The bucket in which it was first needed, and the one after the last; open as long as it lasts.
     pub from: u64,
@@ -136,8 +136,8 @@ pub struct Foreseen {
     pub confidence: f64,
 }
 
-/// What is remembered of one volume.
-#[derive(Clone, Debug, Default)]
+/// What is remembered of one volume. Plain data, to be kept over restarts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
     loads: VecDeque<f32>,
     /// Buckets closed so far: the number of the bucket that is open.
@@ -146,6 +146,7 @@ pub struct History {
     intervals: usize,
     peaks: VecDeque<Peak>,
     /// As of which bucket.
+    #[serde(skip)]
     season: Option<(u64, Option<Season>)>,
     /// Nothing is foreseen before this bucket: what was foreseen last did not come.
     wary_until: u64,
@@ -166,6 +167,49 @@ impl History {
         (self.sum, self.intervals) = (0.0, 0);
         self.now += 1;
         true
+    }
+
+    /// Takes in that nobody looked for `intervals` intervals: the buckets that passed are taken to have been as those a season before, or,
+    /// where there is no season, as on average. A need that was there is over.
+    pub fn pass(&mut self, intervals: u64, rules: &ForesightRules) {
+        let buckets = (intervals / rules.bucket_intervals.max(1) as u64).min(rules.buckets_max as u64);
+        if buckets == 0 {
+            return;
+        }
+        self.end();
+        let season = season(self.loads.iter().copied());
+        let mean = self.loads.iter().sum::<f32>() / self.loads.len().max(1) as f32;
+        for _ in 0..buckets {
+            let before = season.and_then(|season| self.loads.len().checked_sub(season.period));
+            let load = before.map_or(mean, |at| self.loads[at]);
+            if self.loads.len() >= rules.buckets_max {
+                self.loads.pop_front();
+            }
+            self.loads.push_back(load);
+            self.now += 1;
+        }
+        (self.sum, self.intervals, self.season) = (0.0, 0, None);
+    }
+
+    /// What was kept is of these rules, and what it says of itself is so.
+    fn is_sound(&self, rules: &ForesightRules) -> bool {
+        self.loads.len() <= rules.buckets_max
+            && self.loads.len() as u64 <= self.now
+            && self.intervals < rules.bucket_intervals
+            && self.peaks.len() <= PEAKS_MAX
+            && self.loads.iter().all(|load| load.is_finite())
+    }
+
+    /// The same, with volumes that have other numbers now: who is not there any more is served by nobody. `None` if it is not of these rules.
+    pub fn recalled(
+        mut self,
+        rules: &ForesightRules,
+        volume_now: impl Fn(VolumeId) -> Option<VolumeId>,
+    ) -> Option<History> {
+        for peak in &mut self.peaks {
+            peak.serves = peak.serves.iter().filter_map(|id| volume_now(*id)).collect();
+        }
+        self.is_sound(rules).then_some(self)
     }
 
     /// The bucket that is open.
@@ -345,6 +389,17 @@ mod tests {
             foreseen_at.iter().all(|(at, season, ..)| *season >= 2 && (17..=23).contains(at)),
             "{foreseen_at:?}"
         );
+        // Another controller that is told of it foresees the same, also where nobody looked for half of the fourth season.
+        let text = serde_json::to_string(&history).unwrap();
+        let kept: History = serde_json::from_str(&text).unwrap();
+        let mut recalled = kept.clone().recalled(&rules, Some).expect("it is sound");
+        assert!(kept.recalled(&ForesightRules { buckets_max: 20, ..rules }, Some).is_none());
+        recalled.find_season();
+        assert_eq!(recalled.foresee(&rules), history.foresee(&rules));
+        recalled.pass(2 * 18, &rules);
+        recalled.find_season();
+        let foreseen = recalled.foresee(&rules).expect("it is the time before a peak");
+        assert_eq!((foreseen.from % 24, foreseen.period), (20, 24));
         // What did not come is not foreseen again before its time is over.
         let mut wrong = history.clone();
         wrong.was_wrong(u64::MAX);

@@ -4,6 +4,7 @@ use crate::inventory::{HostId, OriginId, VolumeId};
 use forebay_locality::MissRatioCurve;
 use forebay_units::{Bytes, Nanos};
 use forebay_workload::LatencySnapshot;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// One control interval as seen by the whole installation.
@@ -120,7 +121,7 @@ pub struct CacheObservation {
 }
 
 /// How often a zone was accessed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ZoneHeat {
     /// The zone: `zone_blocks` blocks from block `zone * zone_blocks`.
     pub zone: u64,

@@ -1,6 +1,7 @@
 //! Violations: sustained non-conformance. A spike is not one, and neither is a phase of low load (Dynamite, §5.1).
 
-use crate::conformance::Verdict;
+use crate::conformance::{Judgement, Verdict};
+use forebay_units::Nanos;
 use serde::{Deserialize, Serialize};
 
 /// When non-conformance is sustained. The numbers are ours.
@@ -55,6 +56,54 @@ pub fn assess(verdicts: impl DoubleEndedIterator<Item = Verdict>, rules: &Violat
     }
 }
 
+/// A stretch of windows of one objective, from the first that missed it: a violation, or a spike until it is known to be one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Episode {
+    /// The beginning of the first window that missed.
+    pub from: Nanos,
+    /// The end of the last one so far.
+    pub until: Nanos,
+    /// The largest excess of a window: how far beyond the bound, relative to it; infinite where everything hung.
+    pub depth: f64,
+    /// Windows that missed.
+    pub windows: u64,
+    /// Requests of the windows that missed,
+    hit: u64,
+    /// of all requests until the end of the last one of these,
+    requests: u64,
+    /// and those since.
+    since: u64,
+}
+
+impl Episode {
+    /// Begins with a window that missed and ended at `at`.
+    pub fn begin(at: Nanos, window: Nanos, judgement: &Judgement) -> Episode {
+        let from = Nanos(at.0.saturating_sub(window.0));
+        let mut episode = Episode { from, until: at, depth: 0.0, windows: 0, hit: 0, requests: 0, since: 0 };
+        episode.go_on(at, judgement);
+        episode
+    }
+
+    /// Takes in the next window.
+    pub fn go_on(&mut self, at: Nanos, judgement: &Judgement) {
+        if judgement.verdict != Verdict::Nonconforming {
+            self.since += judgement.requests;
+            return;
+        }
+        self.until = at;
+        self.depth = self.depth.max(judgement.excess);
+        self.windows += 1;
+        self.hit += judgement.requests;
+        self.requests += self.since + judgement.requests;
+        self.since = 0;
+    }
+
+    /// The share of the requests between its beginning and its end that were in windows that missed; 1 where nothing completed.
+    pub fn share_hit(&self) -> f64 {
+        if self.requests > 0 { self.hit as f64 / self.requests as f64 } else { 1.0 }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,5 +118,22 @@ mod tests {
         assert_eq!(of(&[N, N, N, C]), Assessment::Suspected { nonconforming: 3 }); // over for now
         assert_eq!(of(&[N, N, L, L, L]), Assessment::Suspected { nonconforming: 2 }); // the load went away
         assert_eq!(of(&[N, N, N, L, L, L, L, L]), Assessment::Kept); // forgotten after five
+    }
+
+    #[test]
+    fn an_episode_knows_its_ends_its_depth_and_whom_it_hit() {
+        let window = Nanos::secs(10);
+        let judged = |verdict, excess, requests| Judgement { verdict, value: None, excess, requests };
+        let mut episode = Episode::begin(Nanos::secs(110), window, &judged(N, 0.5, 300));
+        episode.go_on(Nanos::secs(120), &judged(C, -0.2, 100));
+        episode.go_on(Nanos::secs(130), &judged(N, 0.8, 500));
+        // What comes after the last window that missed is not of it.
+        episode.go_on(Nanos::secs(140), &judged(C, -0.1, 7_000));
+        assert_eq!((episode.from, episode.until), (Nanos::secs(100), Nanos::secs(130)));
+        assert_eq!((episode.depth, episode.windows), (0.8, 2));
+        // 300 and 500 of 900.
+        assert!((episode.share_hit() - 800.0 / 900.0).abs() < 1e-12);
+        let hangs = Episode::begin(Nanos::secs(5), window, &judged(N, f64::INFINITY, 0));
+        assert_eq!((hangs.from, hangs.share_hit(), hangs.depth), (Nanos::ZERO, 1.0, f64::INFINITY));
     }
 }

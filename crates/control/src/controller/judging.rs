@@ -7,7 +7,7 @@ use crate::conformance::Judgement;
 use crate::decision::{DecisionKind, Fact, StepOutcome};
 use crate::inventory::VolumeId;
 use crate::objective::Objective;
-use crate::violation::Assessment;
+use crate::violation::{Assessment, Episode};
 use forebay_units::Nanos;
 
 impl Controller {
@@ -23,9 +23,11 @@ impl Controller {
             let (assessment, worst) = volume.assess(config);
             let objective = volume.spec.objectives[worst];
             let last = volume.tracks[worst].last;
+            let episode = volume.tracks[worst].episode;
             let before = volume.state;
             let mut tell = |kind, summary: String| {
-                let facts = objective_facts(&objective, last, assessment, config);
+                let mut facts = objective_facts(&objective, last, assessment, config);
+                facts.extend(episode.iter().flat_map(|episode| episode_facts(episode, at)));
                 decisions.push((*id, kind, summary, facts));
             };
             match assessment {
@@ -66,6 +68,12 @@ impl Controller {
                 }
                 Assessment::Suspected { .. } | Assessment::Kept => {}
             }
+            if volume.violated_since.is_none() {
+                // What was one window here and there is over where none of those that count missed.
+                for track in volume.tracks.iter_mut().filter(|track| track.is_kept(config)) {
+                    track.episode = None;
+                }
+            }
             if let Some(since) = volume.violated_since
                 && volume.has_recovered(config)
             {
@@ -79,6 +87,7 @@ impl Controller {
                         volume.spec.name
                     ),
                 );
+                volume.tracks.iter_mut().for_each(|track| track.episode = None);
             }
         }
         for (id, kind, summary, facts) in decisions {
@@ -87,6 +96,18 @@ impl Controller {
         violated.sort_by(|a, b| b.0.cmp(&a.0).then(b.1.total_cmp(&a.1)).then(a.2.cmp(&b.2)));
         violated.into_iter().map(|(_, _, id)| id).collect()
     }
+}
+
+/// Since when the objective is missed, until when, how far, and whom it hits; times in seconds before now.
+fn episode_facts(episode: &Episode, at: Nanos) -> [Fact; 5] {
+    let ago = |then: Nanos| at.saturating_since(then).as_secs_f64();
+    [
+        Fact::number("missed_since_ago", ago(episode.from), "s"),
+        Fact::number("missed_until_ago", ago(episode.until), "s"),
+        Fact::number("depth", episode.depth, ""),
+        Fact::number("windows_missed", episode.windows as f64, ""),
+        Fact::number("requests_hit_share", episode.share_hit(), ""),
+    ]
 }
 
 fn objective_facts(

@@ -16,6 +16,7 @@ mod scenes;
 mod status;
 mod volume;
 
+pub use foreseeing::{Past, RecallError};
 pub use status::{ObjectiveStatus, VolumeStatus};
 pub use volume::VolumeState;
 
@@ -159,7 +160,8 @@ impl Controller {
             observation.volumes.iter().map(|volume| (volume.volume, volume)).collect();
         for (id, volume) in &mut self.volumes {
             if let Some(observed) = observed.get(id) {
-                volume.observe(observed, observation.interval, self.step, &self.config);
+                let when = (observation.at, observation.interval);
+                volume.observe(observed, when, self.step, &self.config);
             } else {
                 volume.tracks.iter_mut().for_each(|track| track.closed = false);
             }

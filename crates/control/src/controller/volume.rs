@@ -9,7 +9,7 @@ use crate::needs::Needs;
 use crate::observation::VolumeObservation;
 use crate::performance::Service;
 use crate::removal::RemovalCounters;
-use crate::violation::{Assessment, assess};
+use crate::violation::{Assessment, Episode, assess};
 use crate::windows::Windows;
 use forebay_locality::MissRatioCurve;
 use forebay_units::Nanos;
@@ -161,6 +161,8 @@ pub(super) struct Track {
     pub(super) last: Option<Judgement>,
     /// Whether the interval just observed closed a window.
     pub(super) closed: bool,
+    /// What is being missed, since its first window.
+    pub(super) episode: Option<Episode>,
 }
 
 impl Track {
@@ -169,6 +171,11 @@ impl Track {
         let count = |wanted| self.verdicts.iter().filter(|&&verdict| verdict == wanted).count();
         let (good, bad) = (count(Verdict::Conforming), count(Verdict::Nonconforming));
         (good + bad > 0).then(|| good as f64 / (good + bad) as f64)
+    }
+
+    /// Whether none of the windows that count missed.
+    pub(super) fn is_kept(&self, config: &ControlConfig) -> bool {
+        assess(self.verdicts.iter().copied(), &config.violation) == Assessment::Kept
     }
 
     /// Whether the last `count` windows conform or ask for too little, the newest of them conforming.
@@ -393,7 +400,7 @@ impl Volume {
     pub(super) fn observe(
         &mut self,
         observed: &VolumeObservation,
-        interval: Nanos,
+        (at, interval): (Nanos, Nanos),
         step: u64,
         config: &ControlConfig,
     ) {
@@ -418,6 +425,13 @@ impl Volume {
                     track.verdicts.pop_front();
                 }
                 track.verdicts.push_back(judgement.verdict);
+                match &mut track.episode {
+                    Some(episode) => episode.go_on(at, &judgement),
+                    None if judgement.verdict == Verdict::Nonconforming => {
+                        track.episode = Some(Episode::begin(at, track.totals.span, &judgement));
+                    }
+                    None => {}
+                }
                 track.last = Some(judgement);
                 track.totals = WindowTotals::default();
             }
