@@ -16,7 +16,7 @@ use crate::placing::{PlacingError, PlacingRequest};
 use crate::reservation::{ReservationError, ReservationRequest};
 use crate::route::{self, RouteError, RouteRequest};
 use crate::status::ReservationStatus;
-use crate::{loading, metrics, orders, placing, report};
+use crate::{loading, metrics, observed, orders, placing, report};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Path as UrlPath, Request, State};
@@ -257,6 +257,7 @@ fn router(shared: Weak<Shared>, changes: bool) -> Router {
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/metrics", get(metrics_of))
         .route("/api/v1/status", get(status))
+        .route("/api/v1/intervals", get(intervals))
         .route("/api/v1/explain/{volume}", get(explain))
         .route("/api/v1/volumes/{volume}/curve", get(curve))
         .merge(changing)
@@ -527,6 +528,10 @@ async fn metrics_of(State(shared): State<Weak<Shared>>) -> Response {
 
 async fn status(State(shared): State<Weak<Shared>>) -> Response {
     answer(&shared, |shared| Some(report::status(shared)), "")
+}
+
+async fn intervals(State(shared): State<Weak<Shared>>) -> Response {
+    answer(&shared, |shared| Some(observed::intervals(shared)), "")
 }
 
 async fn explain(State(shared): State<Weak<Shared>>, UrlPath(volume): UrlPath<String>) -> Response {

@@ -2,6 +2,7 @@
 //!
 //! It works whether or not the controller does, so that metrics and verdicts go on without it.
 
+use crate::observed::Recent;
 use forebay_appliance::VolumeSnapshot;
 use forebay_appliance::volume::Counters;
 use forebay_control::conformance::{ConformanceRules, Judgement, Verdict, WindowTotals, judge};
@@ -143,6 +144,8 @@ pub(crate) struct Monitor {
     /// Requests per second, oldest first.
     pub(crate) series: VecDeque<f64>,
     pub(crate) last: Option<VolumeSnapshot>,
+    /// For controllers elsewhere.
+    pub(crate) recent: Recent,
 }
 
 impl Monitor {
@@ -163,6 +166,7 @@ impl Monitor {
             interval: Interval::default(),
             series: VecDeque::new(),
             last: None,
+            recent: Recent::default(),
         }
     }
 
@@ -256,6 +260,7 @@ impl Monitor {
         for track in &mut self.tracks {
             track.add(&observed, span, rules);
         }
+        self.recent.push(span, &observed);
         self.last = Some(snapshot);
         observed
     }

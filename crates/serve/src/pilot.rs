@@ -8,6 +8,7 @@ use crate::config::{CacheConfig, Config, VolumeConfig};
 use crate::daemon::{Shared, chain, remember, unix_ms};
 use crate::history::{Batch, DatedDecision, IntervalRow};
 use crate::monitor::{Interval, Monitor};
+use crate::past;
 use crate::reservation::Reservation;
 use forebay_appliance::{CommandError, VolumeSnapshot};
 use forebay_control::{
@@ -34,6 +35,7 @@ pub(crate) fn run(shared: &Shared) {
     let mut pilot = Pilot::new();
     let interval = shared.config.control.interval;
     let mut next = Instant::now() + interval;
+    let past_every = shared.config.control.rules.foresight.bucket_intervals as u64;
     while shared.sleep_until(next) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| pilot.turn(shared))) {
             let what = panic_text(&*panic);
@@ -45,13 +47,17 @@ pub(crate) fn run(shared: &Shared) {
             pilot = Pilot::new();
             pilot.takes_back = true;
         }
-        shared.steps.fetch_add(1, Ordering::Release);
+        let steps = shared.steps.fetch_add(1, Ordering::Release) + 1;
+        if steps.is_multiple_of(past_every) {
+            pilot.keep_past(shared);
+        }
         // Late turns are left out rather than caught up with.
         let now = Instant::now();
         while next <= now {
             next += interval;
         }
     }
+    pilot.keep_past(shared);
 }
 
 struct Pilot {
@@ -65,6 +71,8 @@ struct Pilot {
     devices: BTreeMap<OriginId, DeviceStatistics>,
     /// The end of the last interval on the data path's clock.
     last_at: Nanos,
+    /// What is kept of the past was recalled by this controller.
+    recalled: bool,
 }
 
 impl Pilot {
@@ -77,6 +85,16 @@ impl Pilot {
             start_at: Instant::now(),
             devices: BTreeMap::new(),
             last_at: Nanos::ZERO,
+            recalled: false,
+        }
+    }
+
+    /// Keeps what the controller remembers, where a history is kept.
+    fn keep_past(&self, shared: &Shared) {
+        if let (Some(controller), Some(history)) = (&self.controller, &shared.config.history)
+            && self.recalled
+        {
+            past::keep(&past::file_of(&history.path), controller, unix_ms());
         }
     }
 
@@ -173,12 +191,17 @@ impl Pilot {
                 }
             }
             self.registered.clear();
+            self.recalled = false;
             shared.state().dead = false;
         }
         let registered = &mut self.registered;
+        let recalled = &mut self.recalled;
         let controller = self.controller.as_mut()?;
         let stepped = catch_unwind(AssertUnwindSafe(|| {
             register(shared, controller, registered);
+            if let (false, Some(history)) = (std::mem::replace(recalled, true), &shared.config.history) {
+                past::recall(&past::file_of(&history.path), controller, unix_ms());
+            }
             #[cfg(test)]
             assert!(!shared.panics_next_step.swap(false, Ordering::Relaxed), "injected by a test");
             let outcome = controller.step(observation);

@@ -6,6 +6,7 @@
 
 use forebay_units::Nanos;
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 
 /// A histogram of latencies with a fixed layout: 2,688 counters, about 21 KiB.
 ///
@@ -143,12 +144,46 @@ impl Default for LatencyHistogram {
 /// What a [`LatencyHistogram`] held at an instant, without its empty buckets.
 ///
 /// This is what observations carry and histories keep. Percentiles cost one pass over the entries.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Written", into = "Written")]
 pub struct LatencySnapshot {
     /// (longest latency of the bucket, records in it), ascending, none of them empty.
     buckets: Vec<(Nanos, u64)>,
     count: u64,
     sum_ns: u128,
+}
+
+/// A snapshot as it is written: buckets as (nanoseconds, records), and the sum of all latencies.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    buckets_ns: Vec<(u64, u64)>,
+    sum_ns: u64,
+}
+
+impl From<LatencySnapshot> for Written {
+    fn from(snapshot: LatencySnapshot) -> Written {
+        Written {
+            buckets_ns: snapshot.buckets.into_iter().map(|(edge, count)| (edge.0, count)).collect(),
+            sum_ns: u64::try_from(snapshot.sum_ns).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+impl From<Written> for LatencySnapshot {
+    /// Whatever the order and however often a bucket is told of.
+    fn from(written: Written) -> LatencySnapshot {
+        let mut buckets: Vec<(Nanos, u64)> =
+            written.buckets_ns.into_iter().map(|(edge, count)| (Nanos(edge), count)).collect();
+        buckets.retain(|(_, count)| *count > 0);
+        buckets.sort_unstable();
+        buckets.dedup_by(|later, kept| {
+            let same = later.0 == kept.0;
+            kept.1 = kept.1.saturating_add(if same { later.1 } else { 0 });
+            same
+        });
+        let count = buckets.iter().fold(0u64, |sum, (_, count)| sum.saturating_add(*count));
+        LatencySnapshot { buckets, count, sum_ns: written.sum_ns.into() }
+    }
 }
 
 impl LatencySnapshot {
@@ -267,6 +302,16 @@ mod tests {
         assert!(close(histogram.max().unwrap(), LatencyHistogram::HIGHEST));
         assert_eq!(histogram.mean(), Some(Nanos(500_000_000_000)));
         assert_eq!(histogram.count_at_most(Nanos::MAX), 2);
+    }
+
+    #[test]
+    fn a_snapshot_survives_being_written_and_sums_what_is_told_twice() {
+        let snapshot = of(&[Nanos::micros(90), Nanos::millis(4), Nanos::millis(4)]).snapshot();
+        let text = serde_json::to_string(&snapshot).unwrap();
+        assert_eq!(serde_json::from_str::<LatencySnapshot>(&text).unwrap(), snapshot);
+        let odd = r#"{"buckets_ns":[[5000,1],[1000,0],[2000,3],[5000,2]],"sum_ns":21000}"#;
+        let odd: LatencySnapshot = serde_json::from_str(odd).unwrap();
+        assert_eq!((odd.count(), odd.mean(), odd.count_at_most(Nanos(2_000))), (6, Some(Nanos(3_500)), 3));
     }
 
     #[test]
