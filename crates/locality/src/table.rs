@@ -148,6 +148,38 @@ impl<S: Stamp> KeyTable<S> {
         }
     }
 
+    /// The stamp of `key`, which becomes `stamp` if it has none.
+    #[inline]
+    pub(crate) fn find_or_store(&mut self, key: u64, stamp: S) -> S {
+        let mut at = self.home(key);
+        loop {
+            let slot = &self.slots[at];
+            if slot.stamp == S::EMPTY {
+                self.replace(key, stamp);
+                return stamp;
+            }
+            if slot.is(key) {
+                return slot.stamp;
+            }
+            at = self.next(at);
+        }
+    }
+
+    /// The stamp of `key`.
+    pub(crate) fn find(&self, key: u64) -> Option<S> {
+        let mut at = self.home(key);
+        loop {
+            let slot = &self.slots[at];
+            if slot.stamp == S::EMPTY {
+                return None;
+            }
+            if slot.is(key) {
+                return Some(slot.stamp);
+            }
+            at = self.next(at);
+        }
+    }
+
     /// Rewrites every stamp.
     pub(crate) fn map_stamps(&mut self, mut map: impl FnMut(S) -> S) {
         for slot in &mut self.slots {
@@ -183,7 +215,12 @@ mod tests {
                 0 => u64::MAX,
                 other => other - 1,
             };
-            assert_eq!(table.replace(key, step), map.insert(key, step), "step {step}");
+            assert_eq!(table.find(key), map.get(&key).copied(), "step {step}");
+            if step % 3 == 0 {
+                assert_eq!(table.find_or_store(key, step), *map.entry(key).or_insert(step), "step {step}");
+            } else {
+                assert_eq!(table.replace(key, step), map.insert(key, step), "step {step}");
+            }
         }
         assert_eq!(table.len(), map.len());
         let mut stamps: Vec<u32> = table.stamps().collect();

@@ -3,22 +3,20 @@
 use super::{RequestsArg, UnitArg};
 use crate::failure::Failure;
 use forebay_cache::Access;
-use forebay_locality::{WorkingSetWindows, volume_block_key};
-use forebay_policy::{SLOTS_MAX, SlotTable};
+use forebay_locality::{BlockNumbers, Ranks, WorkingSetWindows, volume_block_key};
 use forebay_trace::{Operation, Request};
-use forebay_units::{BlockIndex, BlockSize, Nanos};
+use forebay_units::{BlockSize, Nanos};
 use std::sync::Arc;
 
 /// Accesses that are passed on together: long enough that passing costs nothing, short enough for the processor's caches (512 KiB).
 const BATCH: usize = 64 << 10;
 
-/// Splits requests and numbers their blocks densely, in the order of first appearance.
+/// Splits requests and gives their blocks small numbers.
 pub(super) struct Splitter {
     block_size: BlockSize,
     requests: RequestsArg,
     unit: UnitArg,
-    /// Which number each (volume, block) has: its slot. Never is one taken out.
-    numbers: SlotTable,
+    numbers: BlockNumbers,
     windows: Vec<(Nanos, WorkingSetWindows)>,
     pending: Vec<Access>,
     counted: u64,
@@ -29,7 +27,6 @@ impl Splitter {
         block_size: BlockSize,
         requests: RequestsArg,
         unit: UnitArg,
-        seed: u64,
         windows: &[Nanos],
     ) -> Splitter {
         let windows = windows.iter().map(|window| (*window, WorkingSetWindows::tumbling(*window))).collect();
@@ -37,7 +34,7 @@ impl Splitter {
             block_size,
             requests,
             unit,
-            numbers: SlotTable::new(seed),
+            numbers: BlockNumbers::new(),
             windows,
             pending: Vec::with_capacity(2 * BATCH),
             counted: 0,
@@ -57,9 +54,8 @@ impl Splitter {
             blocks.end = blocks.end.min(blocks.first + 1);
         }
         for block in blocks {
-            let key = volume_block_key(request.volume.0, block.0);
             for (_, windows) in &mut self.windows {
-                windows.access(key, request.time);
+                windows.access(volume_block_key(request.volume.0, block.0), request.time);
             }
             let bytes = match self.unit {
                 UnitArg::Request => range.length,
@@ -71,26 +67,18 @@ impl Splitter {
             };
             // Requests of 4 GiB and more count as many bytes as fit: none is known in any trace.
             let bytes = if counts { u32::try_from(bytes).unwrap_or(u32::MAX) } else { 0 };
-            let block = self.number(key)?;
+            let block = self.number(request.volume.0, block.0)?;
             self.pending.push(Access { block, bytes });
             self.counted += u64::from(counts);
         }
         Ok(())
     }
 
-    fn number(&mut self, key: u64) -> Result<u32, Failure> {
-        // The slot table keeps blocks below 2^63; two keys of several volumes meet with a probability of 2^-63 either way.
-        let key = BlockIndex(key & (u64::MAX >> 1));
-        if let Some(slot) = self.numbers.find(key) {
-            return Ok(slot.0);
-        }
-        if self.numbers.len() == SLOTS_MAX {
-            return Err(Failure::new(format!("the trace touches more than {SLOTS_MAX} blocks"))
-                .with_hint("simulate larger blocks with --block"));
-        }
-        let slot = self.numbers.grow()?;
-        self.numbers.fill(slot, key);
-        Ok(slot.0)
+    fn number(&mut self, volume: u32, block: u64) -> Result<u32, Failure> {
+        self.numbers.number(volume, block).ok_or_else(|| {
+            Failure::new("the trace touches more blocks than can be numbered")
+                .with_hint("simulate larger blocks with --block")
+        })
     }
 
     /// The next batch, if there are accesses for a whole one.
@@ -110,7 +98,12 @@ impl Splitter {
 
     /// Distinct blocks so far.
     pub(super) fn footprint_blocks(&self) -> u64 {
-        u64::from(self.numbers.len())
+        self.numbers.distinct()
+    }
+
+    /// Dense numbers in place of those that accesses have.
+    pub(super) fn ranks(&self) -> Ranks<'_> {
+        self.numbers.ranks()
     }
 
     /// The mean working set so far, over windows that this was made with.

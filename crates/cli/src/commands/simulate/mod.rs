@@ -163,13 +163,14 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
     let mut reader = input::open_trace(&args.input, args.block)?;
     let block_size = reader.natural_block().unwrap_or(args.block);
     let windows = args.windows(reader.format().has_time())?;
-    let mut splitter = Splitter::new(block_size, args.requests, args.unit(), args.seed, &windows);
+    let mut splitter = Splitter::new(block_size, args.requests, args.unit(), &windows);
     let candidates = args.candidates();
     let outcomes = if args.needs_all(&candidates) {
         let mut batches = Vec::new();
         each_batch(&mut reader, &mut splitter, |batch| batches.push(batch))?;
         let sizes = sizes(args, block_size, &splitter)?;
-        let future = candidates.contains(&Candidate::Belady).then(|| future_of(&batches)).transpose()?;
+        let future =
+            candidates.contains(&Candidate::Belady).then(|| future_of(&batches, &splitter)).transpose()?;
         let crew = Crew::start(jobs(&candidates, &sizes, future.as_ref(), args.seed));
         batches.into_iter().for_each(|batch| crew.feed(&batch));
         crew.finish()
@@ -241,8 +242,10 @@ fn sizes(args: &SimulateArgs, block_size: BlockSize, splitter: &Splitter) -> Res
     }
 }
 
-fn future_of(batches: &[Arc<[Access]>]) -> Result<Future, Failure> {
-    let blocks: Vec<u32> = batches.iter().flat_map(|batch| batch.iter().map(|access| access.block)).collect();
+fn future_of(batches: &[Arc<[Access]>], splitter: &Splitter) -> Result<Future, Failure> {
+    let ranks = splitter.ranks();
+    let accesses = batches.iter().flat_map(|batch| batch.iter());
+    let blocks: Vec<u32> = accesses.map(|access| ranks.rank(access.block)).collect();
     if blocks.len() >= u32::MAX as usize {
         return Err(Failure::new(format!(
             "`belady` knows the future of at most {} accesses, and the trace has {}",
