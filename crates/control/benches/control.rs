@@ -1,5 +1,8 @@
 //! One control step for 10,000 volumes on 100 origins and 100 hosts: calm, with a hundredth of them violating, and with all of them.
 //! `--smoke` runs a small case. Prints the time of a step and a hash of all decisions and actions.
+//!
+//! `--quiet HOURS VOLUMES FIRST LAST` runs days in which every objective is kept instead, one for each seed: loads that follow the hours, windows that stray, spikes
+//! of one window or two, seldom. It fails if anything is done.
 
 use forebay_control::{
     Action, ControlConfig, Controller, HostId, HostSpec, Objective, Observation, Operations, OriginId,
@@ -97,9 +100,110 @@ fn run(volumes: u32, origins: u32, violating: u32, steps: u64) -> (f64, f64, f64
     (of(25.0), of(50.0), times.iter().copied().fold(0.0, f64::max), hash)
 }
 
+/// A day of volumes that keep their objectives; (actions, decisions).
+fn quiet(hours: u64, volumes: u32, seed: u64) -> (usize, usize) {
+    let origins = volumes.div_ceil(100);
+    let specs = (0..origins).map(|id| OriginSpec {
+        id: OriginId(id),
+        name: format!("origin-{id}"),
+        servers: None,
+        service_cv2: None,
+        service: None,
+    });
+    let mut controller =
+        Controller::new(ControlConfig::default(), Bytes::gib(64), Vec::new(), specs.collect())
+            .expect("defaults");
+    for id in 0..volumes {
+        let objective = match id % 2 {
+            0 => Objective::mean_latency(Nanos::millis(10), Operations::All),
+            _ => Objective::iops_floor(20.0),
+        };
+        controller
+            .register(VolumeSpec {
+                id: VolumeId(id),
+                name: format!("volume-{id}"),
+                size: Bytes::gib(10),
+                block_size: BlockSize::DEFAULT,
+                origin: OriginId(id % origins),
+                host: HostId(0),
+                objectives: vec![objective.over(Nanos::secs(10))],
+                may_cache: true,
+                minimum: Bytes::ZERO,
+                maximum: None,
+            })
+            .expect("a good volume");
+    }
+    let curve = Arc::new(MissRatioCurve::new(
+        (1..=50)
+            .map(|at| CurvePoint { size_blocks: at * 2_000, miss_ratio: 1.0 - 0.015 * at as f64 })
+            .collect(),
+    ));
+    // By load: 30 to 480 requests/s, with latencies that rise with it to 8 ms and stray.
+    let pool: Vec<Vec<LatencySnapshot>> = (0..16)
+        .map(|load| {
+            let mean_s = 0.003 + 0.005 * load as f64 / 15.0;
+            (0..8).map(|draw| latencies(300 * (load + 1), mean_s, seed << 16 | load << 8 | draw)).collect()
+        })
+        .collect();
+    let spike: Vec<LatencySnapshot> =
+        (0..8).map(|draw| latencies(900, 0.030, seed << 16 | 1 << 15 | draw)).collect();
+    let (mut actions, mut decisions) = (0, 0);
+    for step in 1..=hours * 360 {
+        let observed = (0..volumes).map(|id| {
+            let chance = mix64(seed << 52 ^ u64::from(id) << 32 ^ step);
+            // Higher by day than by night, each volume at its own hour.
+            let hour = (step as f64 / 360.0 + f64::from(id % 24)) / 24.0;
+            let level = 7.5 + 6.0 * (std::f64::consts::TAU * hour).sin() + (chance % 3) as f64 - 1.0;
+            let load = (level.round().max(0.0) as usize).min(15);
+            // At most two windows in twenty-four; latency floors of rates stray likewise.
+            let strays = mix64(seed << 52 ^ u64::from(id) << 32 ^ (step / 24) ^ 1 << 51).is_multiple_of(10)
+                && step % 24 < 2;
+            let mut observed = VolumeObservation::idle(VolumeId(id), Nanos::secs(10));
+            let draw = (chance >> 8) as usize % 8;
+            observed.misses = if strays { spike[draw].clone() } else { pool[load][draw].clone() };
+            observed.arrivals = observed.misses.count();
+            observed.outstanding_max = 9;
+            observed.idle = Nanos::secs(3);
+            observed.curve = Some(Arc::clone(&curve));
+            observed.curve_accesses = 10_000;
+            observed.working_set_blocks = 100_000;
+            observed
+        });
+        let outcome = controller.step(&Observation {
+            at: Nanos::secs(10 * step),
+            interval: Nanos::secs(10),
+            volumes: observed.collect(),
+            ..Observation::default()
+        });
+        actions += outcome.actions.len();
+        decisions += outcome.decisions.len();
+    }
+    (actions, decisions)
+}
+
 fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    if let Some(at) = arguments.iter().position(|argument| argument == "--quiet") {
+        let number = |after: usize| arguments.get(at + after).and_then(|text| text.parse::<u64>().ok());
+        let [hours, volumes, first, last] = [1, 2, 3, 4].map(|after| number(after).expect("a number"));
+        for seed in first..=last {
+            let began = Instant::now();
+            let (actions, decisions) = quiet(hours, volumes as u32, seed);
+            println!(
+                "quiet, seed {seed}: {hours} h of {volumes} volumes, {actions} actions, {decisions} decisions, {:.1} s",
+                began.elapsed().as_secs_f64()
+            );
+            assert_eq!(actions, 0, "seed {seed}: something was done where every objective is kept");
+        }
+        return;
+    }
     let smoke = std::env::args().any(|argument| argument == "--smoke" || argument == "--test");
     let (volumes, origins, steps) = if smoke { (200, 10, 12) } else { (10_000, 100, 80) };
+    if smoke {
+        let (actions, decisions) = quiet(2, 40, 1);
+        assert_eq!(actions, 0, "something was done where every objective is kept");
+        println!("quiet: 2 h of 40 volumes, no action, {decisions} decisions");
+    }
     println!("control step, {volumes} volumes on {origins} origins, {steps} steps");
     for (name, violating) in [("calm", 0), ("1 % violating", volumes / 100), ("all violating", volumes)] {
         let (quarter, median, longest, hash) = run(volumes, origins, violating, steps);

@@ -57,6 +57,8 @@ pub enum DecisionKind {
     ApplianceFailed,
     /// Clients go the original way again, and why.
     OriginalRoute,
+    /// What is told of a volume stopped, began anew or cannot be so; or is good again.
+    ObservationDoubted,
 }
 
 /// The value of a [`Fact`].

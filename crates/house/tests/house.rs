@@ -41,6 +41,7 @@ const ARROWS: [(&str, &[&str]); 21] = [
             "tls",
             "origin",
             "appliance",
+            "actuate",
         ],
     ),
     (

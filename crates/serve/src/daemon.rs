@@ -334,7 +334,7 @@ impl Daemon {
             panics_next_step: AtomicBool::new(false),
         });
         let mut daemon = Daemon { shared: Some(Arc::clone(&shared)), threads: Vec::new(), http: None };
-        daemon.http = HttpServer::start(listeners, &shared)?;
+        daemon.http = HttpServer::of_daemon(listeners, &shared)?;
         let for_pilot = Arc::clone(&shared);
         let pilot =
             thread::Builder::new().name("control".to_owned()).spawn(move || pilot::run(&for_pilot))?;

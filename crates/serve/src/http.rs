@@ -104,14 +104,8 @@ pub(crate) struct HttpServer {
 }
 
 impl HttpServer {
-    /// Serves on a thread of its own; `None` if there is nothing to listen on.
-    pub(crate) fn start(mut listeners: Listeners, shared: &Arc<Shared>) -> io::Result<Option<HttpServer>> {
-        if listeners.tcp.is_none() && listeners.unix.is_none() {
-            return Ok(None);
-        }
-        let address = listeners.tcp.as_ref().map(std::net::TcpListener::local_addr).transpose()?;
-        let (stop, stopped) = oneshot::channel::<()>();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    /// Serves a daemon on a thread of its own; `None` if there is nothing to listen on.
+    pub(crate) fn of_daemon(listeners: Listeners, shared: &Arc<Shared>) -> io::Result<Option<HttpServer>> {
         // A request that hangs must not keep the daemon alive.
         let token = shared.config.http.token.clone();
         let changing = router(Arc::downgrade(shared), true);
@@ -119,6 +113,21 @@ impl HttpServer {
             Some(token) => with_token(changing.clone(), token),
             None => router(Arc::downgrade(shared), false),
         };
+        HttpServer::start(listeners, over_tcp, changing)
+    }
+
+    /// Serves on a thread of its own; `None` if there is nothing to listen on.
+    pub(crate) fn start(
+        mut listeners: Listeners,
+        over_tcp: Router,
+        on_socket: Router,
+    ) -> io::Result<Option<HttpServer>> {
+        if listeners.tcp.is_none() && listeners.unix.is_none() {
+            return Ok(None);
+        }
+        let address = listeners.tcp.as_ref().map(std::net::TcpListener::local_addr).transpose()?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = thread::Builder::new().name("http".to_owned()).spawn(move || {
             let served = runtime.block_on(async {
                 let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -129,7 +138,7 @@ impl HttpServer {
                 if let Some((listener, path)) = &listeners.unix {
                     let inner = tokio::net::UnixListener::from_std(listener.try_clone()?)?;
                     tracing::debug!(path = %path.display(), "HTTP on a unix socket");
-                    tokio::spawn(serve(Bounded { inner, permits: Arc::clone(&permits) }, changing));
+                    tokio::spawn(serve(Bounded { inner, permits: Arc::clone(&permits) }, on_socket));
                 }
                 let _ = stopped.await;
                 Ok::<(), io::Error>(())
@@ -253,21 +262,24 @@ fn router(shared: Weak<Shared>, changes: bool) -> Router {
             .route("/api/v1/volumes/{volume}/quota", put(refused))
             .route("/api/v1/volumes/{volume}/drain", post(refused))
     };
-    Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
+    let routes = Router::new()
         .route("/metrics", get(metrics_of))
         .route("/api/v1/status", get(status))
         .route("/api/v1/intervals", get(intervals))
         .route("/api/v1/explain/{volume}", get(explain))
         .route("/api/v1/volumes/{volume}/curve", get(curve))
-        .merge(changing)
-        .fallback(|| async {
-            error(StatusCode::NOT_FOUND, "there is nothing here; docs/reference/json.md lists what there is")
-        })
-        .with_state(shared)
+        .merge(changing);
+    serves(routes).with_state(shared)
 }
 
-fn error(status: StatusCode, message: &str) -> Response {
+/// `routes`, with what every server answers.
+pub(crate) fn serves<S: Clone + Send + Sync + 'static>(routes: Router<S>) -> Router<S> {
+    routes.route("/healthz", get(|| async { "ok\n" })).fallback(|| async {
+        error(StatusCode::NOT_FOUND, "there is nothing here; docs/reference/json.md lists what there is")
+    })
+}
+
+pub(crate) fn error(status: StatusCode, message: &str) -> Response {
     let body = serde_json::json!({ "schema": "forebay.error/1", "error": message });
     (status, axum::Json(body)).into_response()
 }

@@ -9,6 +9,7 @@
 
 pub mod config;
 mod daemon;
+pub mod fleet;
 pub mod history;
 mod http;
 mod kept;

@@ -52,10 +52,7 @@ pub(crate) fn status(shared: &Shared) -> Status {
             granted_bytes: volumes.iter().map(|volume| volume.quota_bytes).sum(),
             used_bytes: volumes.iter().map(|volume| volume.used_bytes).sum(),
         },
-        memory: MemoryStatus {
-            total_bytes: machine_memory().get(),
-            available_bytes: memory_available().get(),
-        },
+        memory: memory(),
         flash: shared.flash.as_ref().map(|flash| FlashStatus {
             path: flash.path().display().to_string(),
             capacity_bytes: flash.capacity().get(),
@@ -72,6 +69,11 @@ pub(crate) fn status(shared: &Shared) -> Status {
         reservations_trouble,
         volumes,
     }
+}
+
+/// The memory of the machine, or of the control group.
+pub(crate) fn memory() -> MemoryStatus {
+    MemoryStatus { total_bytes: machine_memory().get(), available_bytes: memory_available().get() }
 }
 
 fn snapshots(shared: &Shared) -> Option<SnapshotsStatus> {
@@ -292,7 +294,7 @@ fn objective(track: &Track) -> ObjectiveStatus {
     }
 }
 
-fn latency(latencies: &LatencySnapshot) -> LatencyStatus {
+pub(crate) fn latency(latencies: &LatencySnapshot) -> LatencyStatus {
     let of = |percentile| {
         latencies.percentile(percentile).filter(|_| !latencies.is_empty()).map(Nanos::as_secs_f64)
     };

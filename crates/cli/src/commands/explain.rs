@@ -176,6 +176,7 @@ fn heading(kind: DecisionKind) -> &'static str {
         DecisionKind::CacheInPlace => "cache in place",
         DecisionKind::ApplianceFailed => "appliance failed",
         DecisionKind::OriginalRoute => "original route",
+        DecisionKind::ObservationDoubted => "observation doubted",
         _ => "decided",
     }
 }

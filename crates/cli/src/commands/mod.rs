@@ -2,6 +2,7 @@
 
 mod appliance;
 mod capture;
+mod control;
 mod demo;
 mod explain;
 mod generate;
@@ -49,6 +50,7 @@ pub(crate) enum Command {
     Lease(lease::LeaseArgs),
     Route(route::RouteArgs),
     Appliance(appliance::ApplianceArgs),
+    Control(control::ControlArgs),
     Status(status::StatusArgs),
     Explain(explain::ExplainArgs),
     Reserve(reserve::ReserveArgs),
@@ -75,6 +77,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Lease(args) => lease::run(&args),
         Command::Route(args) => route::run(&args),
         Command::Appliance(args) => appliance::run(&args),
+        Command::Control(args) => control::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Reserve(args) => reserve::run(&args),

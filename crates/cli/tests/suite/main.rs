@@ -6,6 +6,7 @@
 mod bad_input;
 mod capture;
 mod client;
+mod control;
 mod crash;
 mod demo;
 mod interoperability;

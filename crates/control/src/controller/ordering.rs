@@ -6,7 +6,7 @@ use super::volume::Grant;
 use super::{Change, Controller};
 use crate::decision::{Action, Decision, DecisionKind, Fact, StepOutcome};
 use crate::feedback::fill_intervals;
-use crate::inventory::VolumeId;
+use crate::inventory::{HostId, VolumeId};
 use crate::observation::{Observation, VolumeObservation};
 use crate::performance::OVERLOADED;
 use crate::windows::Windows;
@@ -243,6 +243,20 @@ impl Controller {
             grant.serves.retain(|served| *served == id);
             grant.removal = Default::default();
         }
+    }
+
+    /// Takes a cache over that another controller granted and that is in force: its size is corrected as that of any other. Unknown volumes
+    /// are ignored.
+    pub fn take_over(&mut self, id: VolumeId, host: HostId, blocks: u64) {
+        let margin = self.config.sizing_margin;
+        let Some(volume) = self.volumes.get_mut(&id).filter(|volume| volume.grant.is_none() && blocks > 0)
+        else {
+            return;
+        };
+        let mut grant = Grant::new(host, 0.0, Windows::assumed(margin.max(0.01) / 1.645));
+        grant.changed(blocks.min(volume.spec.blocks_max()), 0, 0, None);
+        grant.serve(&[id]);
+        volume.grant = Some(grant);
     }
 
     /// Orders again what did not come into force.

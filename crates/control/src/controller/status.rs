@@ -40,6 +40,10 @@ pub struct ObjectiveStatus {
     pub verdict: Option<Verdict>,
     /// Share of the last windows with enough load that conform; absent where there were none.
     pub conforming_share: Option<f64>,
+    /// What that share was promised to be.
+    pub conforming_share_target: f64,
+    /// Windows so far that conformed, that did not, and that asked for too little.
+    pub windows: [u64; 3],
 }
 
 impl Controller {
@@ -53,6 +57,8 @@ impl Controller {
             unit: objective.unit(),
             verdict: track.last.map(|judgement| judgement.verdict),
             conforming_share: track.conforming_share(),
+            conforming_share_target: objective.conforming_share,
+            windows: track.windows,
         };
         Some(VolumeStatus {
             volume: id,

@@ -163,6 +163,8 @@ pub(super) struct Track {
     pub(super) closed: bool,
     /// What is being missed, since its first window.
     pub(super) episode: Option<Episode>,
+    /// Windows that conformed, that did not, and that asked for too little.
+    pub(super) windows: [u64; 3],
 }
 
 impl Track {
@@ -425,6 +427,11 @@ impl Volume {
                     track.verdicts.pop_front();
                 }
                 track.verdicts.push_back(judgement.verdict);
+                track.windows[match judgement.verdict {
+                    Verdict::Conforming => 0,
+                    Verdict::Nonconforming => 1,
+                    Verdict::LowLoad => 2,
+                }] += 1;
                 match &mut track.episode {
                     Some(episode) => episode.go_on(at, &judgement),
                     None if judgement.verdict == Verdict::Nonconforming => {
@@ -446,6 +453,10 @@ impl Volume {
         }
         if let Some(grant) = &mut self.grant {
             grant.age += 1;
+            // Of a cache that was taken over it is not known; the load now stands in for it.
+            if grant.rate_at_grant == 0.0 {
+                grant.rate_at_grant = self.history.back().map_or(0.0, Sample::rate);
+            }
             let differs = observed.cache.quota_blocks != grant.blocks;
             grant.mismatch = if differs { grant.mismatch + 1 } else { 0 };
         }

@@ -1,11 +1,12 @@
 //! `forebay repro dynamite`: the case study of the Dynamite paper, on virtual time.
 
+mod live;
 mod parts;
 mod show;
 
 use crate::commands::repro::telling::tell;
 use crate::failure::Failure;
-use crate::output::OutputArgs;
+use crate::output::{Output, OutputArgs};
 use forebay_sim::dynamite::Setup;
 use std::path::PathBuf;
 
@@ -27,6 +28,10 @@ pub(crate) struct DynamiteArgs {
     #[arg(long)]
     quick: bool,
 
+    /// With real processes and emulated disks instead: four minutes, in which the peak returns each minute
+    #[arg(long, conflicts_with_all = ["hurry", "quick", "report"])]
+    live: bool,
+
     /// Chooses everything random [range: 0 to 2^64 - 1]
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -40,6 +45,16 @@ pub(crate) struct DynamiteArgs {
 }
 
 pub(crate) fn run(args: &DynamiteArgs) -> Result<(), Failure> {
+    if args.live {
+        let found = live::run(args.seed)?;
+        let mut output = Output::new();
+        if args.output.json {
+            output.json(&found)?;
+        } else {
+            live::print(&found, &mut output)?;
+        }
+        return output.finish();
+    }
     let found = parts::run(&Setup { hurry: args.hurry, seed: args.seed }, args.quick)?;
     tell(&found, &args.output, args.report.as_ref(), show::print, show::report)
 }

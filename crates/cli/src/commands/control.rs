@@ -1,0 +1,81 @@
+//! `forebay control`: a controller for appliances elsewhere.
+
+use crate::failure::{Context, Failure};
+use crate::output::say;
+use forebay_serve::fleet::{Fleet, FleetConfig};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+/// Control caches for volumes that others serve: appliances that are started where they are needed, and gone afterwards
+///
+/// Each interval it asks `forebay watch` on the storage side, and the appliances that serve, how the volumes fare. Where an objective is violated and a cache helps,
+/// an appliance is started on a host with room for it, clients are moved to it by their permanent proxy (`forebay serve`, told as with `forebay route`), and the
+/// original path is fenced by its lease; when it is not needed any more they are moved back and it is stopped. What is under way is kept in a journal:
+/// a controller that is started again goes on. docs/reference/control.md lists every key. This is one with one volume:
+///
+///     socket = "/run/forebay/control.sock"
+///     state = "/var/lib/forebay/control"
+///     [[host]]
+///     name = "h1"
+///     memory = "4GiB"
+///     [[volume]]
+///     name = "db"
+///     home = "h1"
+///     origin = "nbd+unix:///db?socket=/run/forebay/watch.sock"
+///     watch = "unix:/run/forebay/watch-http.sock"
+///     proxy = "unix:/run/forebay/proxy-http.sock"
+///     [[objective]]
+///     volume = "db"
+///     latency = "5ms"
+///
+/// `forebay status` and `forebay explain` ask it by `--server unix:SOCKET`. SIGTERM and SIGINT end it; appliances go on without it.
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct ControlArgs {
+    /// The configuration
+    file: PathBuf,
+    /// Say what is wrong with the configuration, and start nothing
+    #[arg(long)]
+    check: bool,
+    /// What is logged on standard error: error, warn, info, debug or trace, also per module as in forebay_control=debug
+    #[arg(long, value_name = "FILTER", default_value = "info")]
+    log: String,
+}
+
+/// Controls until a signal says otherwise.
+pub(crate) fn run(args: &ControlArgs) -> Result<(), Failure> {
+    let config = FleetConfig::read(&args.file)?;
+    let counted = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
+    let summary = format!(
+        "{}, {}, {}, decisions every {}",
+        counted(config.volume.len(), "volume"),
+        counted(config.host.len(), "host"),
+        counted(config.objective.len(), "objective"),
+        config.interval
+    );
+    if args.check {
+        say(format_args!("`{}` is good: {summary}", args.file.display()));
+        return Ok(());
+    }
+    let filter = tracing_subscriber::EnvFilter::try_new(&args.log)
+        .context(format_args!("`{}` is no filter for the log", args.log))?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+    // Before anything starts, so that no signal finds the controller half made.
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot wait for signals")?;
+    let fleet = Fleet::start(config)?;
+    let socket =
+        std::path::absolute(&fleet.config().socket).unwrap_or_else(|_| fleet.config().socket.clone());
+    say(format_args!("state by `forebay status --server unix:{}`", socket.display()));
+    say(format_args!("ready: {summary}"));
+    if let Some(signal) = signals.forever().next() {
+        let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
+        say(format_args!("{name}: it ends, and what it started goes on"));
+    }
+    Ok(())
+}

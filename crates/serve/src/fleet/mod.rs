@@ -1,0 +1,485 @@
+//! A controller for appliances elsewhere: what `forebay control` starts.
+//!
+//! Each interval it hears of every volume (from `forebay watch` and appliances, or a Prometheus server), asks `control::Controller`, and hands what
+//! that decides to `control::response`, whose orders it has carried out by providers, leases and proxies. It decides nothing itself.
+//!
+//! Invariants: the journal is on disk before an order is begun; what is not heard of, or cannot be so, is told and causes nothing.
+
+mod carrying;
+mod config;
+mod observing;
+mod prometheus;
+mod showing;
+mod source;
+
+pub use config::{FleetConfig, FleetConfigError, HostTable, ObjectiveTable, PrometheusTable, VolumeTable};
+
+use crate::config::HttpConfig;
+use crate::daemon::unix_ms;
+use crate::history::{Batch, DatedDecision, History};
+use crate::http::{HttpServer, Listeners};
+use crate::{kept, past};
+use carrying::{Carriers, Report, id_of};
+use forebay_control::response::{Journal, Order, Outcome, RecoverError, Responses, VolumeRoute, Wish};
+use forebay_control::{
+    Action, Controller, Decision, HostId, HostObservation, HostSpec, Observation, OriginId,
+    OriginObservation, OriginSpec, VolumeId, VolumeSpec,
+};
+use forebay_units::{BlockSize, Bytes, Nanos, Secret};
+use observing::Observer;
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// Decisions that are kept in memory; a history keeps more.
+const DECISIONS_MAX: usize = 10_000;
+/// How long the loop waits for a report before it looks for what is due (ours).
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Why a controller did not start. Nothing of it runs then.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum FleetStartError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] FleetConfigError),
+    /// What it keeps cannot be read or written.
+    #[error("what is kept at `{}` cannot be used: {reason}", path.display())]
+    State {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// The journal cannot be gone on with.
+    #[error(transparent)]
+    Journal(#[from] RecoverError),
+    /// Its socket cannot be bound.
+    #[error("cannot listen on `{address}`")]
+    Socket {
+        /// Where.
+        address: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The system has no threads for it.
+    #[error("cannot start the threads of the controller")]
+    System(#[from] io::Error),
+}
+
+/// What the threads see.
+pub(crate) struct FleetShared {
+    pub(crate) config: FleetConfig,
+    pub(crate) history: Option<History>,
+    pub(crate) started: Instant,
+    pub(crate) state: Mutex<FleetState>,
+    stopping: Mutex<bool>,
+    wake: Condvar,
+}
+
+/// What is told of it.
+#[derive(Default)]
+pub(crate) struct FleetState {
+    pub(crate) decisions: VecDeque<DatedDecision>,
+    pub(crate) volumes: Vec<crate::status::VolumeStatus>,
+    pub(crate) steps: u64,
+    pub(crate) last_step: Duration,
+    pub(crate) granted_bytes: u64,
+}
+
+impl FleetShared {
+    pub(crate) fn state(&self) -> MutexGuard<'_, FleetState> {
+        // Who panicked while holding it left plain data behind.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_stopping(&self) -> bool {
+        *self.stopping.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A running controller. Dropping it ends it; what it started goes on, and the next one goes on with that.
+pub struct Fleet {
+    shared: Arc<FleetShared>,
+    thread: Option<JoinHandle<()>>,
+    http: Option<HttpServer>,
+}
+
+impl Fleet {
+    /// Starts a controller, which goes on where the one before it ended.
+    ///
+    /// # Errors
+    /// [`FleetStartError`].
+    pub fn start(config: FleetConfig) -> Result<Fleet, FleetStartError> {
+        config.check()?;
+        let unusable = |path: &Path, reason: String| FleetStartError::State { path: path.to_owned(), reason };
+        std::fs::create_dir_all(&config.state).map_err(|error| unusable(&config.state, error.to_string()))?;
+        let secret = secret(&config.state).map_err(|(path, reason)| unusable(&path, reason))?;
+        let journal_file = config.state.join("responses.json");
+        let kept = kept::read::<Journal>(&journal_file).map_err(|reason| unusable(&journal_file, reason))?;
+        let http = HttpConfig { listen: None, socket: Some(config.socket.clone()), token: None };
+        let listeners = Listeners::open(&http)
+            .map_err(|(address, source)| FleetStartError::Socket { address, source })?;
+        let history = config.history.clone().map(crate::config::HistoryConfig::new).map(History::start);
+        let mut history = history.transpose()?;
+        let earlier = history.as_mut().map(|history| std::mem::take(&mut history.earlier));
+        let (hosts, routes) = (hosts(&config), routes(&config));
+        let mut responses = match kept {
+            Some(journal) => Responses::recover(journal, config.response, hosts.clone(), routes)?,
+            None => {
+                let mut responses = Responses::new(config.response, hosts.clone());
+                routes.into_iter().for_each(|(id, route)| responses.register(id, route));
+                responses
+            }
+        };
+        if !journal_file.exists() {
+            observing::adopt_what_is_found(&config, &mut responses);
+        }
+        let started = Instant::now();
+        let (reporter, reports) = channel();
+        let carriers = Carriers::start(&config, secret, started, &reporter)?;
+        let shared = Arc::new(FleetShared {
+            history,
+            started,
+            state: Mutex::new(FleetState {
+                decisions: earlier.unwrap_or_default().into(),
+                ..FleetState::default()
+            }),
+            stopping: Mutex::new(false),
+            wake: Condvar::new(),
+            config,
+        });
+        let http = HttpServer::start(listeners, showing::router(&shared), showing::router(&shared))?;
+        let observer = Observer::new(&shared.config);
+        let for_loop = Arc::clone(&shared);
+        let thread = thread::Builder::new().name("fleet".to_owned()).spawn(move || {
+            Loop {
+                shared: for_loop,
+                carriers,
+                responses,
+                observer,
+                journal_file,
+                journal_changes: None,
+                controller: None,
+                hosts,
+                registered: BTreeMap::new(),
+            }
+            .run(&reports);
+        })?;
+        Ok(Fleet { shared, thread: Some(thread), http })
+    }
+
+    /// What it was started with.
+    pub fn config(&self) -> &FleetConfig {
+        &self.shared.config
+    }
+
+    /// What it tells of itself.
+    pub fn status(&self) -> crate::status::Status {
+        showing::status(&self.shared)
+    }
+
+    /// What was decided, oldest first.
+    pub fn decisions(&self) -> Vec<DatedDecision> {
+        self.shared.state().decisions.iter().cloned().collect()
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        *self.shared.stopping.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.shared.wake.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        self.http.take();
+    }
+}
+
+/// The secret that appliances are told, made with the first start.
+fn secret(state: &Path) -> Result<Secret, (PathBuf, String)> {
+    let path = state.join("secret.json");
+    let wrong = |reason: String| (path.clone(), reason);
+    if let Some(text) = kept::read::<String>(&path).map_err(wrong)? {
+        return Secret::new(text).ok_or_else(|| wrong("it holds no secret".to_owned()));
+    }
+    let mut bytes = [0; 16];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut random| random.read_exact(&mut bytes))
+        .map_err(|error| wrong(error.to_string()))?;
+    let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    kept::replace(&path, &text).map_err(|error| wrong(error.to_string()))?;
+    Secret::new(text).ok_or_else(|| wrong("no secret could be made".to_owned()))
+}
+
+fn hosts(config: &FleetConfig) -> Vec<HostSpec> {
+    let host = |(index, host): (usize, &HostTable)| HostSpec {
+        cpu_milli: host.cpus.map_or(u32::MAX, |cpus| (cpus * 1e3) as u32),
+        ..HostSpec::new(HostId(index as u32), &host.name, host.rack, host.memory)
+    };
+    config.host.iter().enumerate().map(host).collect()
+}
+
+fn home(config: &FleetConfig, volume: &VolumeTable) -> HostId {
+    let at = config.host.iter().position(|host| host.name == volume.home);
+    HostId(at.expect("the configuration was checked") as u32)
+}
+
+fn routes(config: &FleetConfig) -> Vec<(VolumeId, VolumeRoute)> {
+    let route = |(index, volume): (usize, &VolumeTable)| {
+        let route = VolumeRoute {
+            name: volume.name.clone(),
+            drains: volume.proxy.is_some(),
+            leased: volume.leased && volume.watch.is_some(),
+            home: home(config, volume),
+        };
+        (id_of(index), route)
+    };
+    config.volume.iter().enumerate().map(route).collect()
+}
+
+/// Which volumes compete, by the word for their array.
+fn origins(config: &FleetConfig) -> (Vec<OriginId>, Vec<OriginSpec>) {
+    let mut words: Vec<String> = Vec::new();
+    let mut of = Vec::new();
+    for volume in &config.volume {
+        let watch = || volume.watch.as_ref().map_or_else(|| volume.name.clone(), ToString::to_string);
+        let word = volume.array.clone().unwrap_or_else(watch);
+        let at = words.iter().position(|known| *known == word).unwrap_or_else(|| {
+            words.push(word);
+            words.len() - 1
+        });
+        of.push(OriginId(at as u32));
+    }
+    let spec = |(at, name): (usize, String)| OriginSpec {
+        id: OriginId(at as u32),
+        name,
+        servers: None,
+        service_cv2: None,
+        service: None,
+    };
+    (of, words.into_iter().enumerate().map(spec).collect())
+}
+
+struct Loop {
+    shared: Arc<FleetShared>,
+    carriers: Carriers,
+    responses: Responses,
+    observer: Observer,
+    journal_file: PathBuf,
+    /// Which state of the responses is on disk.
+    journal_changes: Option<u64>,
+    controller: Option<Controller>,
+    hosts: Vec<HostSpec>,
+    /// The sizes of the volumes that the controller knows.
+    registered: BTreeMap<VolumeId, u64>,
+}
+
+impl Loop {
+    fn now(&self) -> Nanos {
+        Nanos::from(self.shared.started.elapsed())
+    }
+
+    fn run(mut self, reports: &Receiver<Report>) {
+        let interval = Duration::from_nanos(self.shared.config.interval.0);
+        let mut next = Instant::now() + interval;
+        let past_every = self.shared.config.control.foresight.bucket_intervals as u64;
+        while !self.shared.is_stopping() {
+            match reports.recv_timeout(LOOK_EVERY.min(next.saturating_duration_since(Instant::now()))) {
+                Ok((order, outcome)) => {
+                    let now = self.now();
+                    self.responses.report(order, outcome, now);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            let mut decisions = Vec::new();
+            if Instant::now() >= next {
+                decisions = self.turn();
+                let steps = self.shared.state().steps;
+                if steps.is_multiple_of(past_every) {
+                    self.keep_past();
+                }
+                // Late turns are left out rather than caught up with.
+                while next <= Instant::now() {
+                    next += interval;
+                }
+            }
+            self.go_on();
+            decisions.extend(self.responses.decisions());
+            self.remember(decisions);
+        }
+        self.keep_past();
+    }
+
+    /// Hears of everything, and has the controller decide.
+    fn turn(&mut self) -> Vec<Decision> {
+        let began = Instant::now();
+        let now = self.now();
+        let heard = self.observer.hear(&self.shared.config, now, &self.responses, &self.carriers);
+        let mut decisions = heard.decisions;
+        self.register(&heard.sizes);
+        let mut observation = Observation {
+            at: now,
+            interval: self.shared.config.interval,
+            volumes: heard.volumes,
+            ..Observation::default()
+        };
+        let (of, _) = origins(&self.shared.config);
+        let mut busy: BTreeMap<OriginId, f64> = BTreeMap::new();
+        for (id, utilisation) in heard.utilisation {
+            let known = busy.entry(of[id.0 as usize]).or_default();
+            *known = known.max(utilisation);
+        }
+        let said = |(origin, utilisation)| OriginObservation { origin, utilisation: Some(utilisation) };
+        observation.origins = busy.into_iter().map(said).collect();
+        let room = |host: &HostSpec| HostObservation { host: host.id, free: self.responses.free(host.id) };
+        observation.hosts = self.hosts.iter().map(room).collect();
+        if let Some(controller) = &mut self.controller {
+            let outcome = controller.step(&observation);
+            decisions.extend(outcome.decisions);
+            for action in outcome.actions {
+                self.act(action, &observation);
+            }
+        }
+        let volumes =
+            showing::volumes(&self.shared.config, &self.observer, &self.responses, self.controller.as_ref());
+        let mut state = self.shared.state();
+        state.granted_bytes = volumes.iter().map(|volume| volume.quota_bytes).sum();
+        state.volumes = volumes;
+        state.steps += 1;
+        state.last_step = began.elapsed();
+        decisions
+    }
+
+    /// Tells the controller of volumes whose size is known now; one that already has a cache is taken over with it.
+    fn register(&mut self, sizes: &BTreeMap<VolumeId, u64>) {
+        let config = &self.shared.config;
+        let (of, specs) = origins(config);
+        let new: Vec<(VolumeId, u64)> = (sizes.iter())
+            .filter(|(id, size)| self.registered.get(id) != Some(size) && **size > 0)
+            .map(|(id, size)| (*id, *size))
+            .collect();
+        if new.is_empty() {
+            return;
+        }
+        let first = self.controller.is_none();
+        let capacity = Bytes(self.hosts.iter().map(|host| host.capacity.get()).sum());
+        let hosts = self.hosts.clone();
+        let controller = self.controller.get_or_insert_with(|| {
+            Controller::new(config.control.clone(), capacity, hosts, specs)
+                .expect("the configuration was checked")
+        });
+        for (id, size) in new {
+            let volume = &config.volume[id.0 as usize];
+            let block_size = BlockSize::new(volume.block_size).expect("the configuration was checked");
+            let spec = VolumeSpec {
+                id,
+                name: volume.name.clone(),
+                size: Bytes(size),
+                block_size,
+                origin: of[id.0 as usize],
+                host: home(config, volume),
+                objectives: config.objectives(&volume.name),
+                may_cache: volume.proxy.is_some() && volume.watch.is_some(),
+                minimum: Bytes::ZERO,
+                maximum: None,
+            };
+            if let Err(error) = controller.register(spec) {
+                tracing::error!(volume = volume.name, %error, "the controller refuses the volume");
+            }
+            if let Some(status) = self.responses.status(id).filter(|status| status.cache_bytes > 0)
+                && let Some(host) = status.host
+            {
+                controller.take_over(id, host, status.cache_bytes / block_size.bytes());
+            }
+            self.registered.insert(id, size);
+        }
+        if first && let Some(history) = &config.history {
+            past::recall(&past::file_of(history), controller, unix_ms());
+        }
+    }
+
+    fn act(&mut self, action: Action, observation: &Observation) {
+        let config = &self.shared.config;
+        let block = |id: VolumeId| config.volume[id.0 as usize].block_size.get();
+        match action {
+            Action::SetQuota { volume, blocks: 0, .. } => {
+                self.responses.give_back(volume, "its cache is taken back");
+            }
+            Action::SetQuota { volume, host, blocks } => {
+                let seen = observation.volumes.iter().find(|seen| seen.volume == volume);
+                let seconds = observation.interval.as_secs_f64();
+                // To a power of two, so that it is another wish only where it matters.
+                let rate = seen
+                    .map_or(0.0, |seen| (seen.completed() as f64 / seconds).max(1.0).log2().ceil().exp2());
+                let cache = Bytes(blocks * block(volume));
+                self.responses.want(volume, Wish { cache, flash: Bytes::ZERO, rate, host: Some(host) });
+            }
+            Action::Prewarm { volume, zones, bytes_per_second } => {
+                self.responses.warm(volume, zones, bytes_per_second);
+            }
+            // What is being loaded ends with its cache.
+            Action::CancelPrewarm { .. } => {}
+            other => tracing::error!(?other, "an action that this controller does not know"),
+        }
+    }
+
+    /// Asks the responses what is due, keeps the journal, and has it carried out.
+    fn go_on(&mut self) {
+        let now = self.now();
+        let orders = self.responses.step(now);
+        if self.journal_changes != Some(self.responses.changes()) {
+            match kept::replace(&self.journal_file, &self.responses.journal()) {
+                Ok(()) => self.journal_changes = Some(self.responses.changes()),
+                Err(error) => {
+                    tracing::error!(path = %self.journal_file.display(), %error, "the journal cannot be written; nothing is begun");
+                    return self.refuse(orders, &error);
+                }
+            }
+        }
+        orders.into_iter().for_each(|order| self.carriers.take(order));
+    }
+
+    fn refuse(&mut self, orders: Vec<Order>, error: &io::Error) {
+        let now = self.now();
+        for order in orders {
+            let why = format!("the journal cannot be written: {error}");
+            self.responses.report(order.id, Outcome::Refused(why), now);
+        }
+    }
+
+    fn keep_past(&self) {
+        if let (Some(controller), Some(history)) = (&self.controller, &self.shared.config.history) {
+            past::keep(&past::file_of(history), controller, unix_ms());
+        }
+    }
+
+    fn remember(&self, decisions: Vec<Decision>) {
+        if decisions.is_empty() {
+            return;
+        }
+        let at_unix_ms = unix_ms();
+        let dated: Vec<DatedDecision> =
+            decisions.into_iter().map(|decision| DatedDecision { at_unix_ms, decision }).collect();
+        for DatedDecision { decision, .. } in &dated {
+            tracing::info!(volume = decision.volume_name, kind = ?decision.kind, "{}", decision.summary);
+        }
+        let mut state = self.shared.state();
+        for decision in &dated {
+            if state.decisions.len() == DECISIONS_MAX {
+                state.decisions.pop_front();
+            }
+            state.decisions.push_back(decision.clone());
+        }
+        drop(state);
+        if let Some(history) = &self.shared.history {
+            history.keep(Batch { intervals: Vec::new(), decisions: dated });
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Hearing of every volume once per interval: from the storage side while clients go there, from its appliance while they go through it.
+
+use super::carrying::{Carriers, ask, id_of};
+use super::config::FleetConfig;
+use super::prometheus::Counters;
+use super::source::{Doubt, Follower, News};
+use crate::daemon::{chain, unix_ms};
+use crate::observed::Intervals;
+use crate::status::Status;
+use forebay_actuate::api::ApiAddress;
+use forebay_actuate::{Control, Deadline};
+use forebay_control::response::{ApplianceId, Responses};
+use forebay_control::{Decision, DecisionKind, VolumeId, VolumeObservation};
+use forebay_units::Nanos;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Intervals without news after which it is told (ours).
+const PATIENCE: u64 = 3;
+
+/// What was heard in one turn.
+#[derive(Default)]
+pub(super) struct Heard {
+    pub(super) volumes: Vec<VolumeObservation>,
+    pub(super) sizes: BTreeMap<VolumeId, u64>,
+    pub(super) utilisation: Vec<(VolumeId, f64)>,
+    /// Whom not to rely on, and since when to rely on them again.
+    pub(super) decisions: Vec<Decision>,
+}
+
+/// What is remembered of one volume's sources.
+#[derive(Default)]
+struct Ears {
+    watch: Follower,
+    appliance: Option<(ApplianceId, Follower)>,
+    counters: Option<Counters>,
+    doubt: Doubt,
+    /// What was last heard, and the size.
+    last: Option<(VolumeObservation, Nanos)>,
+    size_bytes: u64,
+}
+
+/// Hears of all volumes.
+pub(super) struct Observer {
+    ears: Vec<Ears>,
+}
+
+impl Observer {
+    pub(super) fn new(config: &FleetConfig) -> Observer {
+        Observer { ears: config.volume.iter().map(|_| Ears::default()).collect() }
+    }
+
+    /// What was last heard of a volume, over which time, and what is wrong with what is heard of it.
+    pub(super) fn last(&self, id: VolumeId) -> (Option<(&VolumeObservation, Nanos)>, u64, Option<&str>) {
+        let ears = &self.ears[id.0 as usize];
+        let last = ears.last.as_ref().map(|(seen, span)| (seen, *span));
+        (last, ears.size_bytes, ears.doubt.trouble())
+    }
+
+    pub(super) fn hear(
+        &mut self,
+        config: &FleetConfig,
+        now: Nanos,
+        responses: &Responses,
+        carriers: &Carriers,
+    ) -> Heard {
+        let mut heard = Heard::default();
+        // Nobody is waited for longer than half an interval; a storage side of many volumes is asked once.
+        let within = Duration::from_nanos(config.interval.0 / 2).min(Duration::from_secs(2));
+        let mut told: BTreeMap<String, Result<Intervals, String>> = BTreeMap::new();
+        for (index, (volume, ears)) in config.volume.iter().zip(&mut self.ears).enumerate() {
+            let id = id_of(index);
+            let news = match &volume.watch {
+                Some(watch) => {
+                    let status = responses.status(id);
+                    let serving = status
+                        .filter(|status| status.route == "appliance")
+                        .and_then(|status| Some((status.appliance?, status.host?)));
+                    let known = told.entry(watch.to_string());
+                    let known = known.or_insert_with(|| intervals(watch, within));
+                    let side = match known {
+                        Ok(told) => ears.watch.take(told, &volume.origin.export, id),
+                        Err(reason) => Err(reason.clone()),
+                    };
+                    match serving {
+                        None => {
+                            ears.appliance = None;
+                            side
+                        }
+                        // The storage side says how large it is and how busy its disks are; what clients see, the appliance.
+                        Some((appliance, host)) => {
+                            let control = carriers.control_of(appliance, host);
+                            let through = ears.through(&volume.name, id, appliance, control, within);
+                            through.map(|news| {
+                                news.map(|news| News {
+                                    utilisation: side.ok().flatten().and_then(|side| side.utilisation),
+                                    ..news
+                                })
+                            })
+                        }
+                    }
+                }
+                None => ears.count(config, index, within),
+            };
+            let good = match news {
+                Ok(Some(news)) => {
+                    ears.size_bytes = news.size_bytes;
+                    heard.utilisation.extend(news.utilisation.map(|utilisation| (id, utilisation)));
+                    ears.last = Some((news.seen.clone(), news.span));
+                    heard.volumes.push(news.seen);
+                    Ok(true)
+                }
+                Ok(None) => Ok(false),
+                Err(reason) => Err(reason),
+            };
+            if ears.size_bytes > 0 {
+                heard.sizes.insert(id, ears.size_bytes);
+            }
+            let patience = Nanos(config.interval.0.saturating_mul(PATIENCE));
+            if let Some(said) = ears.doubt.judge(now, patience, good) {
+                heard.decisions.push(Decision {
+                    at: now,
+                    volume: id,
+                    volume_name: volume.name.clone(),
+                    kind: DecisionKind::ObservationDoubted,
+                    summary: format!("of {}: {said}; nothing is done for that", volume.name),
+                    facts: Vec::new(),
+                    alternatives: Vec::new(),
+                });
+            }
+        }
+        heard
+    }
+}
+
+impl Ears {
+    fn through(
+        &mut self,
+        volume: &str,
+        id: VolumeId,
+        appliance: ApplianceId,
+        control: Option<Control>,
+        within: Duration,
+    ) -> Result<Option<News>, String> {
+        if self.appliance.is_none_or(|(known, _)| known != appliance) {
+            self.appliance = Some((appliance, Follower::default()));
+        }
+        let (_, follower) = self.appliance.as_mut().expect("just set");
+        let control = control.ok_or("its appliance is not known to run")?;
+        let told = control.ask::<Intervals>("GET", "/api/v1/intervals", "", Deadline::after(within));
+        let told = told.map_err(|error| chain(&error))?;
+        // One that has just started has no intervals yet.
+        if follower.is_new() && told.volumes.is_empty() {
+            return Ok(None);
+        }
+        follower.take(&told, volume, id)
+    }
+
+    fn count(
+        &mut self,
+        config: &FleetConfig,
+        index: usize,
+        within: Duration,
+    ) -> Result<Option<News>, String> {
+        let Some(table) = &config.volume[index].prometheus else { return Ok(None) };
+        // Its samples may be as old as it scrapes seldom.
+        let span_s = (config.interval.as_secs_f64() * 10.0).max(60.0);
+        let now = Counters::ask(table, unix_ms() as f64 / 1e3, span_s, within)?;
+        let Some(before) = self.counters else {
+            self.counters = Some(now);
+            return Ok(None);
+        };
+        let since = now.since(&before, id_of(index));
+        // What is not to be relied on is begun anew from.
+        if !matches!(since, Ok(None)) {
+            self.counters = Some(now);
+        }
+        // How large it is nobody says; it is never cached.
+        Ok(since?.map(|(seen, span)| News { seen, span, size_bytes: 1 << 40, utilisation: None }))
+    }
+}
+
+fn intervals(address: &ApiAddress, within: Duration) -> Result<Intervals, String> {
+    ask(address, "GET", "/api/v1/intervals", "", Deadline::after(within)).map_err(|error| chain(&error))
+}
+
+/// Without a journal: where a lease or a route was changed before, clients are brought to the original route for good.
+pub(super) fn adopt_what_is_found(config: &FleetConfig, responses: &mut Responses) {
+    for (index, volume) in config.volume.iter().enumerate() {
+        let within = || Deadline::after(Duration::from_secs(2));
+        let of = |address: &Option<ApiAddress>, name: &str| {
+            let status: Status = ask(address.as_ref()?, "GET", "/api/v1/status", "", within()).ok()?;
+            status.volumes.into_iter().find(|volume| volume.name == name)
+        };
+        let lease = of(&volume.watch, &volume.origin.export).and_then(|volume| volume.lease);
+        let route = of(&volume.proxy, &volume.name).and_then(|volume| volume.route);
+        let epoch = lease.map_or(0, |lease| lease.epoch).max(route.map_or(0, |route| route.epoch));
+        if epoch > 0 {
+            responses.adopt_original(id_of(index), epoch);
+        }
+    }
+}

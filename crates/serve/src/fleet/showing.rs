@@ -1,0 +1,201 @@
+//! What a controller of a fleet tells of itself, in the same words as a daemon: `forebay status` and `forebay explain` ask it alike.
+
+use super::config::{FleetConfig, VolumeTable};
+use super::observing::Observer;
+use super::{FleetShared, home, id_of};
+use crate::daemon::unix_ms;
+use crate::history::word;
+use crate::http::{error, serves};
+use crate::report::latency;
+use crate::status::{
+    CacheStatus, ControllerState, ControllerStatus, Explanation, HistoryStatus, IoStatus, ObjectiveStatus,
+    OriginStatus, Status, VolumeStatus,
+};
+use axum::Router;
+use axum::extract::{Path as UrlPath, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use forebay_control::response::Responses;
+use forebay_control::{Controller, HostId, VolumeId};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+/// What is answered on its socket.
+pub(super) fn router(shared: &Arc<FleetShared>) -> Router {
+    let routes = Router::new()
+        .route("/api/v1/status", get(told_status))
+        .route("/api/v1/explain/{volume}", get(told_explanation));
+    serves(routes).with_state(Arc::downgrade(shared))
+}
+
+async fn told_status(State(shared): State<Weak<FleetShared>>) -> Response {
+    match shared.upgrade() {
+        Some(shared) => axum::Json(status(&shared)).into_response(),
+        None => error(StatusCode::SERVICE_UNAVAILABLE, "the controller is stopping"),
+    }
+}
+
+async fn told_explanation(
+    State(shared): State<Weak<FleetShared>>,
+    UrlPath(volume): UrlPath<String>,
+) -> Response {
+    let Some(shared) = shared.upgrade() else {
+        return error(StatusCode::SERVICE_UNAVAILABLE, "the controller is stopping");
+    };
+    let state = shared.state();
+    let Some(status) = state.volumes.iter().find(|of| of.name == volume).cloned() else {
+        let what = format!("there is no volume `{volume}`, or nothing of it is known");
+        return error(StatusCode::NOT_FOUND, &what);
+    };
+    let of = |dated: &&crate::DatedDecision| dated.decision.volume_name == volume;
+    let decisions = state.decisions.iter().filter(of).cloned().collect();
+    drop(state);
+    let schema = "forebay.explain/1".to_owned();
+    axum::Json(Explanation { schema, volume, status, reservations: Vec::new(), decisions }).into_response()
+}
+
+pub(super) fn status(shared: &FleetShared) -> Status {
+    let state = shared.state();
+    let (trouble, rows_written, rows_lost) = shared.history.as_ref().map_or((None, 0, 0), |history| {
+        let counters = history.counters();
+        let of = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        (counters.trouble(), of(&counters.written), of(&counters.lost))
+    });
+    Status {
+        schema: "forebay.status/1".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        at_unix_ms: unix_ms(),
+        uptime_s: shared.started.elapsed().as_secs_f64(),
+        listen: Vec::new(),
+        connections: 0,
+        controller: ControllerStatus {
+            state: ControllerState::Running,
+            interval_s: shared.config.interval.as_secs_f64(),
+            steps: state.steps,
+            last_step_s: state.last_step.as_secs_f64(),
+            restarts: 0,
+            last_panic: None,
+        },
+        cache: CacheStatus {
+            capacity_bytes: shared.config.host.iter().map(|host| host.memory.get()).sum(),
+            granted_bytes: state.granted_bytes,
+            used_bytes: state.volumes.iter().map(|volume| volume.used_bytes).sum(),
+        },
+        memory: crate::report::memory(),
+        flash: None,
+        io: IoStatus::default(),
+        history: HistoryStatus { enabled: shared.history.is_some(), trouble, rows_written, rows_lost },
+        snapshots: None,
+        reservations: Vec::new(),
+        reservations_trouble: None,
+        volumes: state.volumes.clone(),
+    }
+}
+
+/// Every volume as it stands.
+pub(super) fn volumes(
+    config: &FleetConfig,
+    observer: &Observer,
+    responses: &Responses,
+    controller: Option<&Controller>,
+) -> Vec<VolumeStatus> {
+    let each = |(index, volume): (usize, &VolumeTable)| {
+        volume_status(config, volume, id_of(index), observer, responses, controller)
+    };
+    config.volume.iter().enumerate().map(each).collect()
+}
+
+fn volume_status(
+    config: &FleetConfig,
+    volume: &VolumeTable,
+    id: VolumeId,
+    observer: &Observer,
+    responses: &Responses,
+    controller: Option<&Controller>,
+) -> VolumeStatus {
+    let (last, size_bytes, trouble) = observer.last(id);
+    let judged = controller.and_then(|controller| controller.status(id));
+    let response = responses.status(id);
+    let per_second = |count: u64| last.map_or(0.0, |(_, span)| count as f64 / span.as_secs_f64().max(1e-9));
+    let seen = last.map(|(seen, _)| seen);
+    let mut reads = seen.map(|seen| seen.hits.clone()).unwrap_or_default();
+    reads.merge(&seen.map(|seen| seen.misses.clone()).unwrap_or_default());
+    let writes = seen.map(|seen| seen.writes.clone()).unwrap_or_default();
+    let block_bytes = volume.block_size.get();
+    let host_name = |host: HostId| config.host[host.0 as usize].name.clone();
+    let mut description = volume.origin.to_string();
+    if let Some(response) = &response {
+        match (response.appliance, response.host) {
+            (Some(appliance), Some(host)) => {
+                description = format!(
+                    "{description}, {}: appliance {} on {}",
+                    response.step,
+                    appliance.0,
+                    host_name(host)
+                );
+            }
+            _ => {
+                let home = host_name(home(config, volume));
+                description = format!("{description}, {} from {home}", response.step);
+            }
+        }
+    }
+    let objective = |of: &forebay_control::ObjectiveStatus| ObjectiveStatus {
+        objective: of.objective.clone(),
+        reservation: None,
+        value: of.value,
+        bound: of.bound,
+        unit: of.unit.to_owned(),
+        verdict: of.verdict.as_ref().map(word),
+        conforming_share: of.conforming_share,
+        conforming_share_target: of.conforming_share_target,
+        windows_conforming: of.windows[0],
+        windows_nonconforming: of.windows[1],
+        windows_low_load: of.windows[2],
+    };
+    let name_of = |id: &VolumeId| config.volume[id.0 as usize].name.clone();
+    let state = judged.as_ref().map_or_else(|| "unjudged".to_owned(), |judged| word(&judged.state));
+    let state = if trouble.is_some() { "unjudged".to_owned() } else { state };
+    VolumeStatus {
+        name: volume.name.clone(),
+        uris: Vec::new(),
+        state,
+        origin: OriginStatus {
+            description,
+            state: if trouble.is_some() { "down" } else { "up" }.to_owned(),
+            reason: trouble.map(str::to_owned),
+            in_doubt_bytes: 0,
+            errors: 0,
+            reconnects: 0,
+            utilisation: None,
+        },
+        size_bytes,
+        block_bytes,
+        read_only: false,
+        controlled: volume.proxy.is_some(),
+        route: None,
+        lease: None,
+        connections: 0,
+        requests_in_flight: 0,
+        objectives: judged.iter().flat_map(|judged| judged.objectives.iter().map(objective)).collect(),
+        iops: per_second(seen.map_or(0, forebay_control::VolumeObservation::completed)),
+        read_bytes_per_s: per_second(seen.map_or(0, |seen| seen.bytes_read.get())),
+        write_bytes_per_s: per_second(seen.map_or(0, |seen| seen.bytes_written.get())),
+        iops_series: Vec::new(),
+        hit_ratio: seen
+            .filter(|seen| seen.reads() > 0)
+            .map(|seen| seen.hits.count() as f64 / seen.reads() as f64),
+        read_latency: latency(&reads),
+        write_latency: latency(&writes),
+        quota_bytes: response.map_or(0, |response| response.cache_bytes),
+        used_bytes: seen.map_or(0, |seen| seen.cache.used_blocks * block_bytes),
+        flash: None,
+        placement: None,
+        working_set_bytes: seen.map_or(0, |seen| seen.working_set_blocks * block_bytes),
+        errors: 0,
+        prewarm: None,
+        serves: judged.iter().flat_map(|judged| judged.serves.iter().map(name_of)).collect(),
+    }
+}
