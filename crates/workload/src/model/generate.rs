@@ -113,6 +113,8 @@ pub struct Generator {
     /// By volume: first bytes of its states, and which these are, in order.
     ranges: Vec<Vec<(u64, u32)>>,
     placement: Placement,
+    /// Whether every request of the original is played, and none of them twice.
+    knows_all: bool,
     history: History,
     volume_bytes: Vec<u64>,
     /// Where the last request of each volume ended, for the plain chain.
@@ -208,6 +210,8 @@ impl Generator {
                 }
             }
         }
+        // What is played once and whole needs no names: everything is where the original had it.
+        let knows_all = script.is_whole() && requests <= model.about.requests;
         let pace = match (span, options.rate) {
             (None, rate) => Pace::Constant { ns: rate.map_or(0.0, |rate| 1e9 / (rate * intensity)) },
             (Some(span), _) => {
@@ -225,7 +229,8 @@ impl Generator {
             states: model.states.iter().map(|state| (state.volume, state.first_byte, state.bytes)).collect(),
             ranges,
             placement,
-            history: if full { History::new() } else { History::empty() },
+            history: if full && !knows_all { History::new() } else { History::empty() },
+            knows_all,
             volume_bytes,
             ends: vec![u64::MAX; model.volumes.len()],
             intensity,
@@ -360,6 +365,7 @@ impl Generator {
                     Tie::Follow(back) => Some(self.made[number - usize::from(back)].1),
                 };
                 match used {
+                    _ if self.knows_all => own,
                     // The first play is where the original was.
                     Use::New | Use::Inside(_) if play == 0 => own,
                     Use::New => {
@@ -376,12 +382,14 @@ impl Generator {
         let volume = key_volume(start);
         let offset = key_offset(start).min(self.volume_bytes[volume as usize].saturating_sub(length));
         let start = extent_key(volume, offset);
-        if let (Start::On { .. }, Some(live)) = (line.start, self.history.starting_at(start)) {
-            let relation = self.history.relation(live);
-            self.history.found(relation, live);
+        if !self.knows_all {
+            if let (Start::On { .. }, Some(live)) = (line.start, self.history.starting_at(start)) {
+                let relation = self.history.relation(live);
+                self.history.found(relation, live);
+            }
+            let is_written = self.kinds[line.kind as usize].operation == Operation::Write;
+            self.history.push(Extent { start, length, is_written, uses: 0 });
         }
-        let is_written = self.kinds[line.kind as usize].operation == Operation::Write;
-        self.history.push(Extent { start, length, is_written, uses: 0 });
         self.remember(number, start, length);
         self.request_of(volume, offset, line.kind)
     }

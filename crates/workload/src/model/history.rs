@@ -66,9 +66,21 @@ pub(crate) struct History {
     next: usize,
     count: usize,
     total: u64,
+    pushed: u64,
+    renewals: Renewals,
     place_of: HashMap<u64, u32, FixedState>,
     /// Places where extents were found, the last one first.
     cursors: [u32; TOP],
+}
+
+/// When places were dealt out anew, and what became of them.
+#[derive(Clone, Debug, Default)]
+struct Renewals {
+    /// How many extents had been pushed, and how many were kept, the last time and the time before.
+    last: (u64, usize),
+    before: (u64, usize),
+    /// The last time: new places by groups of old ones.
+    kept: Vec<u32>,
 }
 
 /// Volume and offset in one number: 4,096 volumes, and the lower 52 bits of the offset.
@@ -103,6 +115,8 @@ impl History {
             next: 0,
             count: 0,
             total: 0,
+            pushed: 0,
+            renewals: Renewals::default(),
             place_of: HashMap::default(),
             cursors: [NONE; TOP],
         }
@@ -236,9 +250,21 @@ impl History {
         None
     }
 
-    /// The place of what is pushed next. Places are dealt out anew when there are no more: what was noted down may be a place of something newer then.
-    pub(crate) fn next_place(&self) -> u32 {
-        self.next as u32
+    /// How many extents were pushed.
+    pub(crate) fn pushed(&self) -> u64 {
+        self.pushed
+    }
+
+    /// Bytes of the entries newer than the one that was pushed after `pushed` others; about so many where places were dealt out anew since.
+    pub(crate) fn depth_since(&self, pushed: u64) -> u64 {
+        let Renewals { last, before, kept } = &self.renewals;
+        let place = match (pushed.checked_sub(last.0), pushed.checked_sub(before.0)) {
+            (Some(since), _) => last.1 + since as usize,
+            // Of those that were pushed between the last two times, some were kept, in their order.
+            (None, Some(since)) => kept[(before.1 + since as usize) / FAN / FAN] as usize,
+            (None, None) => 0,
+        };
+        self.depth_of(place.min(self.next.saturating_sub(1)) as u32)
     }
 
     /// Bytes of the entries newer than the one at `place`.
@@ -340,6 +366,7 @@ impl History {
         }
         let place = self.next;
         self.next += 1;
+        self.pushed += 1;
         self.entries[place] = extent;
         self.live[place / 64] |= 1 << (place % 64);
         self.leaves[place / FAN] += extent.length;
@@ -384,8 +411,15 @@ impl History {
             *renamed = if cursor == NONE { NONE } else { before(cursor as usize) };
         }
         self.cursors = renamed;
+        let mut kept = 0;
+        self.renewals.kept.clear();
+        for group in self.live.chunks(FAN * FAN / 64) {
+            self.renewals.kept.push(kept);
+            kept += group.iter().map(|bits| bits.count_ones()).sum::<u32>();
+        }
         self.entries.retain(|entry| entry.length > 0);
         self.next = self.entries.len();
+        self.renewals.before = std::mem::replace(&mut self.renewals.last, (self.pushed, self.next));
         self.entries.resize(PLACES, Extent::default());
         self.live.fill(0);
         self.leaves.fill(0);
@@ -481,6 +515,10 @@ mod tests {
             });
             let (start, length) = list[at.unwrap()];
             let place = history.place_at(depth).unwrap();
+            // Of those that were pushed since places were dealt out anew the number tells the place; of others about.
+            let ago = (list.len() - 1 - at.unwrap()) as u64;
+            let since = history.depth_since(history.pushed() - 1 - ago);
+            assert!(since.abs_diff(above - length) <= total / 50, "{since} for {}", above - length);
             assert_eq!(history.entry(place).start, start);
             assert_eq!(history.depth_of(place), above - length);
             // Eight that are found near each other after it.

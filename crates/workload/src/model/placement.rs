@@ -20,8 +20,8 @@ const GRAINS: u64 = 64;
 const STRIDE_GRAINS: u64 = LANES * 16;
 /// By how many of them all areas of a volume may be moved.
 const SHIFTS: u64 = 4;
-/// Strides on either side that are searched for room.
-const STRIDES_MAX: u64 = 4_096;
+/// Places that are tried for room in one go.
+const TRIES: u64 = 8_192;
 /// Copies that are remembered at most; beyond, all are made anew.
 const COPIES_MAX: usize = 1 << 20;
 
@@ -29,6 +29,10 @@ const COPIES_MAX: usize = 1 << 20;
 struct Area {
     volume: u32,
     first_byte: u64,
+    /// Where room for a grain, and for more of them, is looked for first.
+    tried: [u64; 2],
+    /// For so many grains in a row there is none.
+    no_room_for: u64,
 }
 
 /// Places areas.
@@ -41,6 +45,8 @@ pub(crate) struct Placement {
     used: HashMap<u64, u64, FixedState>,
     /// First byte, and how many grains from there on, by area, grain of it, and play.
     copies: HashMap<(u32, u32, u32), (u64, u64), FixedState>,
+    /// By how many grains what is new was moved last, by area and play. What lay near lies near again.
+    moved: HashMap<(u32, u32), i64, FixedState>,
 }
 
 impl Placement {
@@ -70,7 +76,12 @@ impl Placement {
             let shift = random.random_range(0..SHIFTS) * STRIDE_GRAINS * GRAIN_BYTES;
             for place in places(&bounds, &mut random) {
                 let place = place.min(volume_places[volume as usize] - 1);
-                areas.push(Area { volume, first_byte: place * bytes + shift });
+                areas.push(Area {
+                    volume,
+                    first_byte: place * bytes + shift,
+                    tried: [0; 2],
+                    no_room_for: u64::MAX,
+                });
             }
         }
         Placement {
@@ -81,6 +92,7 @@ impl Placement {
                 .collect(),
             used: HashMap::default(),
             copies: HashMap::default(),
+            moved: HashMap::default(),
         }
     }
 
@@ -118,26 +130,42 @@ impl Placement {
         first + byte % GRAIN_BYTES
     }
 
-    #[cold]
     fn find_room(&mut self, area: u32, grain: u32, needed: u64, play: u32) -> u64 {
         if self.copies.len() >= COPIES_MAX {
             self.copies.clear();
+            self.moved.clear();
         }
-        let Area { volume, first_byte } = self.areas[area as usize];
+        let Area { volume, first_byte, tried, no_room_for } = self.areas[area as usize];
         let own = first_byte / GRAIN_BYTES + u64::from(grain);
         let end = self.volume_entries[volume as usize] * GRAINS;
-        let found = (1..STRIDES_MAX).find_map(|strides| {
-            let away = strides * STRIDE_GRAINS;
-            let above = own.checked_add(away).filter(|grain| grain + needed <= end);
-            let below = own.checked_sub(away);
-            above.into_iter().chain(below).find(|&grain| self.is_free(volume, grain, needed))
+        let free = |by: i64| {
+            let at = own.checked_add_signed(by).filter(|&at| at + needed <= end)?;
+            self.is_free(volume, at, needed).then_some((at, by))
+        };
+        let with_the_others = self.moved.get(&(area, play)).and_then(|&by| free(by));
+        let kind = usize::from(needed > 1);
+        let tries = if needed < no_room_for { tried[kind]..tried[kind] + TRIES } else { 0..0 };
+        let found = with_the_others.or_else(|| {
+            tries.clone().find_map(|at| {
+                let away = ((at / 2 + 1) * STRIDE_GRAINS) as i64;
+                free(if at % 2 == 0 { away } else { -away })
+            })
         });
-        if let Some(grain) = found {
-            self.use_up(volume, grain * GRAIN_BYTES, needed * GRAIN_BYTES);
+        let (first, by) = found.unwrap_or((own, 0));
+        if by != 0 {
+            self.use_up(volume, first * GRAIN_BYTES, needed * GRAIN_BYTES);
         }
-        let first = found.unwrap_or(own) * GRAIN_BYTES;
-        self.copies.insert((area, grain, play), (first, needed));
-        first
+        let known = &mut self.areas[area as usize];
+        if by == 0 {
+            known.no_room_for = known.no_room_for.min(needed);
+        } else if with_the_others.is_none() {
+            known.tried[kind] = (by.unsigned_abs() / STRIDE_GRAINS - 1) * 2 + u64::from(by < 0);
+        }
+        if by != 0 {
+            self.moved.insert((area, play), by);
+        }
+        self.copies.insert((area, grain, play), (first * GRAIN_BYTES, needed));
+        first * GRAIN_BYTES
     }
 
     fn is_free(&self, volume: u32, first: u64, grains: u64) -> bool {

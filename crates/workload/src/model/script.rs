@@ -164,6 +164,11 @@ impl Script {
         (self.part, self.step)
     }
 
+    /// Whether a round over all windows plays each of them once, and whole.
+    pub(super) fn is_whole(&self) -> bool {
+        self.order.factor == 1.0 && self.parts.iter().all(|part| part.stands_for == part.lines.len() as u64)
+    }
+
     /// The sum of the inter-arrival times of the first `requests`, in nanoseconds; of more than a round over all windows it is taken from that.
     pub(super) fn span_ns(&self, requests: u64) -> f64 {
         let mut order = Order::new(self.order.factor);

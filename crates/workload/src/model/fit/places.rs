@@ -24,8 +24,8 @@ pub(crate) const DEPTH_BYTES: u64 = 512;
 #[derive(Clone, Debug)]
 pub(super) struct Places {
     history: History,
-    /// Blocks that were used, a bit each, by 64 of them; and the place in the history of the last use of one of these.
-    used: HashMap<u64, (u64, u32), FixedState>,
+    /// Blocks that were used, a bit each, by 64 of them; and how many extents the history had at the last use of one of these.
+    used: HashMap<u64, (u64, u64), FixedState>,
     /// By volume: how far into an area of its own byte 0 is.
     lags: Vec<Option<u64>>,
     ids: HashMap<(u32, u64), u32, FixedState>,
@@ -70,7 +70,7 @@ impl Places {
         }
         let before = self.use_up(request);
         let start = extent_key(volume, request.offset);
-        let mut depth_bytes = before.map(|place| self.history.depth_of(place));
+        let mut depth_bytes = before.map(|pushed| self.history.depth_since(pushed));
         let mut used = depth_bytes.map_or(Use::New, |depth| Use::Inside(depth / DEPTH_BYTES));
         if let Some(live) = self.history.starting_at(start) {
             let relation = self.history.relation(live);
@@ -115,8 +115,8 @@ impl Places {
         (area, sectors)
     }
 
-    /// The place of an earlier use, if the last block of a request was used before; all its blocks are used now.
-    fn use_up(&mut self, request: &Request) -> Option<u32> {
+    /// How many extents the history had at an earlier use, if the last block of a request was used before; all its blocks are used now.
+    fn use_up(&mut self, request: &Request) -> Option<u64> {
         if self.used.len() >= USED_MAX {
             self.used.clear();
         }
@@ -130,7 +130,7 @@ impl Places {
             let used = self.used.entry(at / 64).or_insert((0, 0));
             before = *used;
             used.0 |= (u64::MAX >> (63 - (until - at))) << (at & 63);
-            used.1 = self.history.next_place();
+            used.1 = self.history.pushed();
             at = until + 1;
         }
         (before.0 >> (last & 63) & 1 == 1).then_some(before.1)
