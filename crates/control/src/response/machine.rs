@@ -76,9 +76,10 @@ pub(super) struct Placed {
     pub(super) host: HostId,
     pub(super) claim: ClaimId,
     pub(super) room: Room,
+    /// What it was last told to cache at most. Nothing until clients are on it: what it read before could be stale by then.
     #[serde(rename = "cache_bytes", with = "plain::bytes")]
     pub(super) cache: Bytes,
-    /// What it must have at least: less than `cache` while it is being made smaller.
+    /// What it must have room for at least: what it was started for, or less if it was told so since.
     #[serde(rename = "cache_least_bytes", with = "plain::bytes")]
     pub(super) cache_least: Bytes,
     #[serde(rename = "flash_bytes", with = "plain::bytes")]
@@ -282,7 +283,7 @@ impl Response {
         vec![
             Fact::number("appliance", placed.appliance.0 as f64, ""),
             Fact::text("host", shared.host_name(placed.host)),
-            Fact::number("cache", placed.cache.as_f64(), "bytes"),
+            Fact::number("cache", placed.cache_least.as_f64(), "bytes"),
             Fact::number("epoch", placed.epoch as f64, ""),
         ]
     }
@@ -320,7 +321,7 @@ impl Response {
                 _ => {}
             }
         }
-        let Placed { appliance, host, room, cache, flash, epoch, .. } = self.placed?;
+        let Placed { appliance, host, room, cache_least: cache, flash, epoch, .. } = self.placed?;
         match self.phase {
             Phase::Starting => Some(What::Start { appliance, host, room, cache, flash, epoch }),
             Phase::Proving => Some(What::Probe { appliance, host }),
@@ -410,8 +411,16 @@ impl Response {
             .collect();
         let left_out =
             |host| resting.iter().find(|(resting, _)| *resting == host).map(|(_, why)| why.clone());
-        match shared.claims.claim_near(home, room, self.volume, left_out) {
-            Ok((claim, host)) => {
+        let ample = Bytes((cache.as_f64() * (1.0 + shared.rules.headroom)) as u64);
+        let ample = shared.rules.cost.room(ample, wish.flash, wish.rate);
+        let claimed = match shared.claims.claim_near(home, ample, self.volume, left_out) {
+            Ok(claimed) => Ok((claimed, ample)),
+            Err(_) => {
+                shared.claims.claim_near(home, room, self.volume, left_out).map(|claimed| (claimed, room))
+            }
+        };
+        match claimed {
+            Ok(((claim, host), room)) => {
                 let appliance = ApplianceId(shared.next_appliance);
                 shared.next_appliance += 1;
                 self.epoch += 1;
@@ -421,7 +430,7 @@ impl Response {
                     host,
                     claim,
                     room,
-                    cache,
+                    cache: Bytes::ZERO,
                     cache_least: cache,
                     flash,
                     epoch,
@@ -467,13 +476,15 @@ impl Response {
         } else if wish.cache != placed.cache && shared.now >= self.resize_from {
             let cache = wish.cache;
             let room = shared.rules.cost.room(cache, placed.flash, wish.rate);
-            if cache > placed.cache
-                && let Err(error) = shared.claims.resize(placed.claim, room)
-            {
+            // The memory of what runs does not grow.
+            if room.memory > placed.room.memory {
                 self.resize_from = shared.after_ms(shared.rules.retry_max_ms);
                 let name = &self.route().name;
-                let summary = format!("the cache of {name} cannot grow to {cache}: {error}");
-                let facts = vec![Fact::text("reason", error.to_string())];
+                let summary = format!(
+                    "the cache of {name} cannot grow to {cache}: it takes {room}, and its appliance was started with {}",
+                    placed.room
+                );
+                let facts = self.facts(shared);
                 self.tell(shared, DecisionKind::CapacityShort, summary, facts);
                 return;
             }
@@ -481,6 +492,8 @@ impl Response {
             placed.cache_least = placed.cache_least.min(cache);
             shared.changes += 1;
             (Asked::Resize(cache), What::Resize { appliance, host, cache })
+        } else if placed.cache == Bytes::ZERO {
+            return;
         } else if let Some((zones, bytes_per_second)) = self.warm.take() {
             (Asked::Warm, What::Warm { appliance, host, zones, bytes_per_second })
         } else {
@@ -607,16 +620,14 @@ impl Response {
                 Outcome::Done => {
                     let placed = self.placed.as_mut().expect("it serves");
                     (placed.cache, placed.cache_least) = (cache, cache);
-                    let rate = self.wish.as_ref().map_or(0.0, |wish| wish.rate);
-                    let room = shared.rules.cost.room(cache, placed.flash, rate);
-                    // It cannot fail: growing was claimed before, and shrinking always fits. More processors may not be there.
-                    if shared.claims.resize(placed.claim, room).is_ok() {
-                        placed.room = room;
-                    }
                     shared.changes += 1;
                 }
                 other => {
-                    self.resize_from = shared.after_ms(shared.rules.retry_max_ms);
+                    // Without any cache it is of no use.
+                    let none_yet = self.placed().cache == Bytes::ZERO;
+                    let rules = &shared.rules;
+                    let pause_ms = if none_yet { rules.retry_first_ms } else { rules.retry_max_ms };
+                    self.resize_from = shared.after_ms(pause_ms);
                     self.tell_step(&format!("its cache is not {cache}: {}", why(&other)), shared);
                 }
             },
@@ -666,12 +677,13 @@ impl Response {
                 self.abandon(&why, !matches!(other, Refused(_)), shared);
             }
 
-            (Phase::Proving, Healthy { cache }) if cache >= self.placed().cache => {
+            (Phase::Proving, Healthy { cache }) if cache >= self.placed().cache_least => {
                 self.go(if drains { Phase::Switching } else { Phase::FencingOriginal }, shared);
             }
             (Phase::Proving, Healthy { cache }) => {
                 let host = shared.host_name(self.placed().host);
-                let why = format!("{host} gives it {cache} for its cache, expected {}", self.placed().cache);
+                let why =
+                    format!("{host} gives it {cache} for its cache, expected {}", self.placed().cache_least);
                 self.fail(&why, shared);
                 self.abandon(&why, false, shared);
             }

@@ -79,6 +79,8 @@ pub struct ResponseRules {
     pub rest_max_ms: u64,
     /// Appliances that start at once. Default 4; at least 1.
     pub starting_max: usize,
+    /// Room that is claimed beyond the first size, as a share of that, since what runs cannot be given more; less where there is less. Default 1.
+    pub headroom: f64,
     /// What an appliance takes beside what it caches.
     pub cost: ApplianceCost,
 }
@@ -101,6 +103,7 @@ impl Default for ResponseRules {
             rest_first_ms: 60_000,
             rest_max_ms: 1_800_000,
             starting_max: 4,
+            headroom: 1.0,
             cost: ApplianceCost::default(),
         }
     }
@@ -157,7 +160,8 @@ pub enum Holder {
 /// What to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum What {
-    /// Start an appliance, unless it runs. It reaches the storage side by `epoch` and reads nothing before clients ask it to.
+    /// Start an appliance, unless it runs. It reaches the storage side by `epoch`, and caches nothing until it is told so by
+    /// [`What::Resize`]: whoever looks whether it tells the truth before clients are on it must not leave anything in its cache.
     Start {
         /// Which.
         appliance: ApplianceId,
@@ -165,7 +169,7 @@ pub enum What {
         host: HostId,
         /// The most that it may take.
         room: Room,
-        /// How much it may cache in memory.
+        /// How much it is to be able to cache in memory.
         cache: Bytes,
         /// How much on flash.
         flash: Bytes,

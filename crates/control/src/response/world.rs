@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 const VOLUME: VolumeId = VolumeId(4);
-const CACHE: Bytes = Bytes::mib(100);
+const CACHE: Bytes = Bytes::mib(40);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Failure {
@@ -253,6 +253,11 @@ impl World {
                 Outcome::Done
             }
             What::Switch { to, epoch, settled } => self.switch(*to, *epoch, *settled, late),
+            What::Resize { appliance, .. } | What::Warm { appliance, .. }
+                if !late && !matches!(self.path, Path::Through(on, _) if on == *appliance) =>
+            {
+                panic!("an appliance that clients are not on is told to cache");
+            }
             What::Resize { appliance, cache, .. } => match self.works(*appliance) {
                 true => {
                     self.machines.get_mut(appliance).expect("it works").cache = *cache;
@@ -466,7 +471,7 @@ fn run(world: &mut World, keeps: bool) {
     let mut changes = u64::MAX;
     let mut endings = Vec::new();
     let plan: [(u64, Option<Bytes>); 4] =
-        [(1_500, Some(CACHE)), (6_000, Some(Bytes::mib(120))), (9_000, Some(CACHE)), (12_000, None)];
+        [(1_500, Some(CACHE)), (6_000, Some(Bytes::mib(60))), (9_000, Some(CACHE)), (12_000, None)];
     let mut planned = 0;
     while world.now < 2_400_000 {
         world.pass(if world.now < 200_000 { 250 } else { 5_000 });
@@ -587,7 +592,7 @@ fn words(world: &World) -> Vec<String> {
 #[test]
 fn undisturbed_the_fence_follows_who_drains_and_leads_who_does_not() {
     let there = |drains, leased| words(&checked(drains, leased, false, &[])).join(" ");
-    let used = "Warm Probe Resize Probe Resize Probe";
+    let used = "Resize Warm Probe Resize Probe Resize Probe";
     assert_eq!(there(true, true), format!("Start Probe Switch Fence {used} Switch Fence Stop"));
     assert_eq!(there(true, false), format!("Start Probe Switch {used} Switch Stop"));
     assert_eq!(there(false, true), format!("Start Probe Fence Switch {used} Fence Switch Stop"));

@@ -158,6 +158,10 @@ impl Means {
                 };
                 match self.provider(*host).start(&order, deadline) {
                     Ok(running) => {
+                        // Until clients are on it: what it reads before could be stale by then.
+                        if let Err(error) = running.control.set_quota(&volume.name, Bytes::ZERO, deadline) {
+                            return Outcome::Unknown(told(&error));
+                        }
                         let mut known = self.running.lock().unwrap_or_else(PoisonError::into_inner);
                         known.insert(*appliance, running);
                         Outcome::Done

@@ -77,6 +77,8 @@ pub(super) struct Found {
     requests: u64,
     errors: u64,
     wrong_reads: u64,
+    /// The first of them.
+    wrong: Vec<String>,
     /// Longest latency of any request: what a switch of the route cost at most.
     longest_s: f64,
 }
@@ -337,6 +339,10 @@ fn judge(seed: u64, reports: &[PlayReport], explained: &Explanation, began_unix_
         requests: reports.iter().map(|report| report.requests).sum(),
         errors: reports.iter().map(|report| report.errors).sum(),
         wrong_reads: reports.iter().map(|report| report.wrong_count).sum(),
+        wrong: reports
+            .iter()
+            .flat_map(|report| report.wrong.iter().map(|wrong| wrong.found.clone()))
+            .collect(),
         longest_s: longest.map_or(0.0, Nanos::as_secs_f64),
     }
 }
@@ -371,6 +377,9 @@ pub(super) fn print(found: &Found, output: &mut Output) -> Result<(), Failure> {
         found.wrong_reads,
         found.longest_s * 1e3
     ))?;
+    for wrong in &found.wrong {
+        output.line(format_args!("wrong: {wrong}"))?;
+    }
     for (at_s, decision) in &found.decisions {
         output.line(format_args!("{at_s:>6.1} s  {decision}"))?;
     }
