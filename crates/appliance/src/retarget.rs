@@ -2,10 +2,12 @@
 //!
 //! Clients see a pause and no error: what is at the old origin completes and is flushed, then the new one gets what came meanwhile. If that is
 //! not to be had in time, or the new origin does not fit, the volume goes on with the old one. That both are the same data is for
-//! who asks to know; a mistake is caught where it shows: by size, and by blocks here and there that are read on both.
+//! who asks to know; a mistake is caught where it shows: by size, and by blocks here and there that are read on both
+//! while nobody writes.
 
 use crate::appliance::{Appliance, CommandError, WorkerGone};
 use crate::driver::{Message, RetargetError};
+use crate::volume::{Errno, HoldError};
 use forebay_origin::{
     CompletionSink, Origin, OriginCompletion, OriginOperation, OriginRequest, OriginRequestId,
 };
@@ -18,18 +20,24 @@ use thiserror::Error;
 /// Blocks that are compared (ours: enough to tell two volumes apart that hold something, few enough for a disk).
 const COMPARED_BLOCKS: u64 = 16;
 
+/// How much longer than it may take a volume is held, so that it goes on with the new origin once that was read (ours).
+const GRACE: Duration = Duration::from_secs(2);
+
 /// How an origin is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetargetOptions {
     /// How long it may take at most, the time for which clients may wait included. Default 5 s.
     pub timeout: Duration,
+    /// Nothing that was asked of the old origin can change data any more, because it was fenced: it is left at once, without a flush, also if it
+    /// does not answer. Changes that it was sent and has not answered fail. Default: no.
+    pub settled: bool,
     /// Forgets what is cached, for who does not want to rely on both being the same data. Default: what is cached stays.
     pub drops_cache: bool,
 }
 
 impl Default for RetargetOptions {
     fn default() -> RetargetOptions {
-        RetargetOptions { timeout: Duration::from_secs(5), drops_cache: false }
+        RetargetOptions { timeout: Duration::from_secs(5), settled: false, drops_cache: false }
     }
 }
 
@@ -81,18 +89,20 @@ impl Appliance {
             .map_err(|unfit| refused(unfit.into()))?;
         let size = traits.size_bytes;
         let block_bytes = self.run(name, |machine, _| machine.block_size().bytes())?;
-        let mut suspects = sampled(size, block_bytes);
-        // Clients write meanwhile: what differs now may do so for that alone, and is looked at again when they wait.
-        differing(&*entry.origin, &*origin, &mut suspects, left()).map_err(refused)?;
+        if !options.settled {
+            self.flush_ahead(name, &*entry.origin, left())?.map_err(refused)?;
+        }
         let (reply, answer) = sync_channel(1);
-        let hold = Message::Hold { volume: entry.volume, timeout: left(), reply };
+        let timeout = left() + GRACE;
+        let hold = Message::Hold { volume: entry.volume, settled: options.settled, timeout, reply };
         self.inbox(entry.worker).send(hold);
         let drain = answer.recv().map_err(|_| gone())?.map_err(refused)?;
-        let compared = differing(&*entry.origin, &*origin, &mut suspects, left());
-        let compared = compared.and_then(|()| match suspects.first() {
-            Some(range) => Err(RetargetError::OtherData { at: range.offset }),
-            None => Ok(()),
-        });
+        // Only now, when clients wait: a new origin that caches must not be asked for what they may still change behind its back.
+        let compared = match options.settled || left().is_zero() {
+            true if options.settled => Ok(()), // An origin that was fenced cannot be compared with.
+            true => Err(RetargetError::TooLate),
+            false => compare(&*entry.origin, &*origin, sampled(size, block_bytes), left()),
+        };
         let new = compared.is_ok().then(|| (origin.clone(), options.drops_cache));
         // Under the lock, so that the directory has the origin of who was last.
         let mut directory = self.write();
@@ -105,6 +115,29 @@ impl Appliance {
             entry.origin = origin;
         }
         Ok(Retargeted { pause: pause.into(), drain: drain.into(), old })
+    }
+
+    /// Flushes an origin before clients wait for that, so that little is left to flush when they do.
+    fn flush_ahead(
+        &self,
+        name: &str,
+        origin: &dyn Origin,
+        within: Duration,
+    ) -> Result<Result<(), RetargetError>, RetargetFailure> {
+        if self.run(name, |machine, _| machine.is_read_only())? {
+            return Ok(Ok(()));
+        }
+        let (sender, answers) = channel();
+        let sink: Arc<dyn CompletionSink> = Arc::new(Answers(sender));
+        origin.submit(OriginRequest { id: OriginRequestId(0), operation: OriginOperation::Flush }, &sink);
+        let Ok(answer) = answers.recv_timeout(within) else {
+            return Ok(Err(RetargetError::NotDrained { in_flight: 1 }));
+        };
+        let Err(error) = answer.result else { return Ok(Ok(())) };
+        let (reason, errno) = (error.to_string(), Errno(error.errno()));
+        // The origin may say it once only, and has said it to us.
+        self.run(name, move |machine, _| machine.owe_flush_error(errno))?;
+        Ok(Err(HoldError::NotFlushed { reason }.into()))
     }
 }
 
@@ -132,16 +165,13 @@ impl CompletionSink for Answers {
     }
 }
 
-/// Leaves of `ranges` those that read otherwise on one origin than on the other.
-fn differing(
+/// Reads `ranges` on both origins; an error if one of them reads otherwise on one than on the other.
+fn compare(
     old: &dyn Origin,
     new: &dyn Origin,
-    ranges: &mut Vec<ByteRange>,
+    ranges: Vec<ByteRange>,
     within: Duration,
 ) -> Result<(), RetargetError> {
-    if ranges.is_empty() {
-        return Ok(());
-    }
     let deadline = Instant::now() + within;
     let (sender, answers) = channel();
     let sink: Arc<dyn CompletionSink> = Arc::new(Answers(sender));
@@ -159,9 +189,10 @@ fn differing(
         let data = answer.result.map_err(|error| RetargetError::NotCompared { reason: error.to_string() })?;
         read[answer.id.0 as usize] = Some(data);
     }
-    let mut pairs = read.chunks(2).map(|pair| pair[0] == pair[1]);
-    ranges.retain(|_| !pairs.next().expect("a pair per range"));
-    Ok(())
+    match read.chunks(2).position(|pair| pair[0] != pair[1]) {
+        Some(index) => Err(RetargetError::OtherData { at: ranges[index].offset }),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -188,11 +219,12 @@ mod tests {
             image.write_at(8192, &[byte]);
             MemoryOrigin::new(image)
         };
-        let mut ranges = sampled(64 << 10, 4096);
-        differing(&image(1), &image(1), &mut ranges, Duration::from_secs(5)).unwrap();
-        assert_eq!(ranges, []);
-        let mut ranges = vec![ByteRange::new(0, 4096), ByteRange::new(8192, 4096)];
-        differing(&image(1), &image(2), &mut ranges, Duration::from_secs(5)).unwrap();
-        assert_eq!(ranges, [ByteRange::new(8192, 4096)]);
+        let ranges = || vec![ByteRange::new(0, 4096), ByteRange::new(8192, 4096)];
+        let within = Duration::from_secs(5);
+        assert_eq!(compare(&image(1), &image(1), ranges(), within), Ok(()));
+        assert_eq!(
+            compare(&image(1), &image(2), ranges(), within),
+            Err(RetargetError::OtherData { at: 8192 })
+        );
     }
 }

@@ -102,7 +102,10 @@ impl Drop for Pending {
             self.send(Err(if self.begun {
                 OriginError::OutcomeUnknown { context: "request was begun and never finished".into() }
             } else {
-                OriginError::Unreachable { context: "origin closed before the request was begun".into() }
+                OriginError::Unreachable {
+                    context: "origin closed before the request was begun".into(),
+                    unsent: None,
+                }
             }));
         }
     }

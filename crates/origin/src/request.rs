@@ -121,6 +121,8 @@ pub enum OriginError {
     Unreachable {
         /// What was being done, for the log.
         context: String,
+        /// What was to be done, where the origin still has it: it may be asked of another way to the same data.
+        unsent: Option<Box<OriginOperation>>,
     },
 }
 
@@ -141,7 +143,7 @@ impl fmt::Display for OriginError {
             OriginError::OutcomeUnknown { context } => {
                 write!(f, "outcome unknown, connection lost: {context}")
             }
-            OriginError::Unreachable { context } => write!(f, "origin unreachable: {context}"),
+            OriginError::Unreachable { context, .. } => write!(f, "origin unreachable: {context}"),
         }
     }
 }
@@ -214,6 +216,10 @@ pub trait Origin: Send + Sync {
     /// more, which only who runs the storage can know. The origin clears its count of writes in doubt; who keeps
     /// ranges in doubt clears them with it.
     fn settle(&self) {}
+
+    /// Nobody waits for the origin any more, and nothing of it can change data, which only who fenced it can know: what is on it completes now, as
+    /// [`OriginError::Unreachable`] or of unknown outcome, and so does what is submitted from now on. An origin that always completes needs not do anything.
+    fn abandon(&self) {}
 }
 
 /// What an event loop drives of an origin. While it lives, completions come from [`Reactor::proceed`], on the thread that

@@ -33,6 +33,9 @@ pub struct RouteRequest {
     /// The number of the change; one with a lower number than the last is refused. The last one's unless set.
     #[serde(default)]
     pub epoch: Option<u64>,
+    /// The old way was fenced: it is left at once, also if it does not answer.
+    #[serde(default)]
+    pub settled: bool,
     /// Forget what is cached.
     #[serde(default)]
     pub drop_cache: bool,
@@ -213,7 +216,7 @@ pub(crate) fn change(shared: &Shared, volume: &str, request: &RouteRequest) -> R
         }
         let origin = shared.shop.open_as(&shared.config, index, &origin).map_err(unreachable)?;
         let timeout = within.saturating_sub(began.elapsed());
-        let options = RetargetOptions { timeout, drops_cache: request.drop_cache };
+        let options = RetargetOptions { timeout, settled: request.settled, drops_cache: request.drop_cache };
         let done = match shared.appliance.retarget(volume, origin, options) {
             Err(RetargetFailure::Command(CommandError::Unknown { .. })) => return Err(unknown()),
             done => done?,

@@ -74,8 +74,13 @@ pub(crate) enum Message {
     Command { volume: SlabKey, command: VolumeCommand },
     /// Let only in whom the lease admits; answers when nothing of the others is at the origin any more.
     Fence { volume: SlabKey, lease: Lease, timeout: Duration, reply: SyncSender<Result<(), FenceError>> },
-    /// Hold a volume: answers when nothing is at its origin, or why that is not to be had. It goes on by itself when the time is over.
-    Hold { volume: SlabKey, timeout: Duration, reply: SyncSender<Result<Nanos, RetargetError>> },
+    /// Hold a volume: answers when nothing is at its origin, which is left at once if it is `settled`, or why that is not to be had. It goes on by itself when the time is over.
+    Hold {
+        volume: SlabKey,
+        settled: bool,
+        timeout: Duration,
+        reply: SyncSender<Result<Nanos, RetargetError>>,
+    },
     /// A volume that is held goes on, with another origin if there is one; answers with the old origin, and how long it was held.
     Resume { volume: SlabKey, origin: Option<(Arc<dyn Origin>, bool)>, reply: SyncSender<Resumed> },
     /// Finish what is in flight on a volume and forget it; answers whether all of it finished in time.

@@ -71,16 +71,22 @@ impl Worker {
     pub(super) fn hold(
         &mut self,
         volume: SlabKey,
+        settled: bool,
         now: Nanos,
         deadline: Nanos,
         reply: SyncSender<Result<Nanos, RetargetError>>,
     ) {
         let held = match self.service.volume(volume) {
             None => Err(RetargetError::Gone),
-            Some(machine) => machine.hold().map_err(RetargetError::from),
+            Some(machine) => machine.hold(settled).map_err(RetargetError::from),
         };
         match held {
-            Ok(()) => self.holding.push(Holding { volume, began: now, deadline, reply: Some(reply) }),
+            Ok(()) => {
+                if settled {
+                    self.origin_of(volume).abandon();
+                }
+                self.holding.push(Holding { volume, began: now, deadline, reply: Some(reply) });
+            }
             Err(error) => drop(reply.send(Err(error))),
         }
     }

@@ -490,8 +490,8 @@ impl Worker {
                 self.service.fence(volume, lease);
                 self.fencing.push(Fencing { volume, deadline: now.saturating_add(timeout.into()), reply });
             }
-            Message::Hold { volume, timeout, reply } => {
-                self.hold(volume, now, now.saturating_add(timeout.into()), reply);
+            Message::Hold { volume, settled, timeout, reply } => {
+                self.hold(volume, settled, now, now.saturating_add(timeout.into()), reply);
             }
             Message::Resume { volume, origin, reply } => {
                 let _ = reply.send(self.resume_held(volume, now, origin));

@@ -20,8 +20,8 @@ fn what_is_at_the_origin_ends_then_it_is_flushed_then_the_other_gets_what_waited
     read(&mut machine, 3, 4 * BLOCK, 512);
     let requests = submissions(&mut machine);
     assert_eq!(requests.len(), 2);
-    machine.hold().unwrap();
-    assert_eq!(machine.hold(), Err(HoldError::Already));
+    machine.hold(false).unwrap();
+    assert_eq!(machine.hold(false), Err(HoldError::Already));
     // What comes now waits; hits do not.
     write(&mut machine, 4, 6 * BLOCK, 512, 9);
     read(&mut machine, 5, 8 * BLOCK, 512);
@@ -49,7 +49,7 @@ fn what_is_cached_is_dropped_where_that_is_asked_for() {
     read(&mut machine, 1, 0, BLOCK);
     let cached = submissions(&mut machine);
     complete(&mut machine, &cached[0], 7);
-    machine.hold().unwrap();
+    machine.hold(false).unwrap();
     let flush = submissions(&mut machine);
     complete(&mut machine, &flush[0], 0);
     let traits = machine.settings_origin();
@@ -62,24 +62,24 @@ fn doubt_keeps_a_volume_where_it_is() {
     let mut machine = machine(10);
     write(&mut machine, 1, 2 * BLOCK, 512, 8);
     let requests = submissions(&mut machine);
-    machine.hold().unwrap();
+    machine.hold(false).unwrap();
     fail(&mut machine, &requests[0], OriginError::OutcomeUnknown { context: String::new() });
     assert_eq!(submissions(&mut machine), []);
     let first = ByteRange::new(2 * BLOCK, BLOCK);
     let in_doubt = HoldError::InDoubt { first };
     assert_eq!(machine.hold_state(), Some(HoldState::Failed(in_doubt.clone())));
     machine.release();
-    assert_eq!(machine.hold(), Err(in_doubt));
+    assert_eq!(machine.hold(false), Err(in_doubt));
     read(&mut machine, 2, 0, 512);
     assert_eq!(submissions(&mut machine).len(), 1, "it goes on as before");
     machine.settle();
-    assert_eq!(machine.hold(), Ok(()));
+    assert_eq!(machine.hold(false), Ok(()));
 }
 
 #[test]
 fn a_flush_that_fails_is_told_to_the_next_client_that_flushes() {
     let mut machine = machine(10);
-    machine.hold().unwrap();
+    machine.hold(false).unwrap();
     let flush = submissions(&mut machine);
     fail(&mut machine, &flush[0], OriginError::Failed { errno: 28, context: "full".to_owned() });
     assert!(matches!(machine.hold_state(), Some(HoldState::Failed(HoldError::NotFlushed { .. }))));
@@ -93,13 +93,46 @@ fn a_flush_that_fails_is_told_to_the_next_client_that_flushes() {
 }
 
 #[test]
+fn what_a_fenced_origin_gives_up_is_asked_of_the_next_but_for_changes_that_may_have_been_made() {
+    let mut machine = machine(10);
+    write(&mut machine, 1, 0, 512, 8);
+    write(&mut machine, 2, 2 * BLOCK, 512, 9);
+    read(&mut machine, 3, 4 * BLOCK, 512);
+    machine.request(Nanos::ZERO, RequestTag(4), ClientOperation::Flush);
+    let requests = submissions(&mut machine);
+    machine.hold(true).unwrap();
+    let context = String::new;
+    fail(&mut machine, &requests[0], OriginError::OutcomeUnknown { context: context() });
+    let unsent = Some(Box::new(requests[1].operation.clone()));
+    fail(&mut machine, &requests[1], OriginError::Unreachable { context: context(), unsent });
+    fail(&mut machine, &requests[2], OriginError::OutcomeUnknown { context: context() });
+    fail(&mut machine, &requests[3], OriginError::Failed { errno: 5, context: context() });
+    assert_eq!((submissions(&mut machine), machine.hold_state()), (vec![], Some(HoldState::Held)));
+    assert_eq!(replies(&mut machine), [(1, Err(Errno::IO))]);
+    let traits = machine.settings_origin();
+    machine.change_origin(&traits, false);
+    let again = submissions(&mut machine);
+    assert_eq!(again.len(), 3);
+    for request in &requests[1..] {
+        assert!(again.iter().any(|again| again.operation == request.operation), "{request:?}");
+    }
+    again.iter().for_each(|request| complete(&mut machine, request, 5));
+    let mut answered = replies(&mut machine);
+    answered.sort_by_key(|reply| reply.0);
+    assert_eq!(answered, [(2, Ok(vec![])), (3, Ok(vec![5; 512])), (4, Ok(vec![]))]);
+    // What may have been made is no longer in doubt: it is over.
+    write(&mut machine, 5, 0, 512, 8);
+    assert_eq!(submissions(&mut machine).len(), 1);
+}
+
+#[test]
 fn a_volume_that_is_removed_is_not_held() {
     let mut machine = machine(10);
     read(&mut machine, 1, 0, 512);
-    machine.hold().unwrap();
+    machine.hold(false).unwrap();
     assert_eq!(submissions(&mut machine).len(), 1, "the flush: the read still waits");
     machine.drain();
-    assert_eq!((machine.hold_state(), machine.hold()), (None, Err(HoldError::Removed)));
+    assert_eq!((machine.hold_state(), machine.hold(false)), (None, Err(HoldError::Removed)));
     assert_eq!(ranges(&submissions(&mut machine)), [(0, BLOCK)]);
 }
 

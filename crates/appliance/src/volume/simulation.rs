@@ -199,6 +199,9 @@ struct Simulation {
     /// A flush that no client asked for failed, and no client has been told.
     owes_error: bool,
     ways_changed: u32,
+    /// The way that is being left was fenced; some way was.
+    is_fenced: bool,
+    was_fenced: bool,
 }
 
 impl Simulation {
@@ -260,6 +263,8 @@ impl Simulation {
             changed: 0,
             owes_error: false,
             ways_changed: 0,
+            is_fenced: false,
+            was_fenced: false,
             random,
         }
     }
@@ -426,7 +431,7 @@ impl Simulation {
                         }
                     }
                     assert_eq!(errno, Errno::IO);
-                    assert!(self.fail_percent > 0, "an error that no origin made");
+                    assert!(self.fail_percent > 0 || self.was_fenced, "an error that no origin made");
                 }
             }
         }
@@ -502,7 +507,7 @@ impl Simulation {
                 && self.percent(30)
                 && ended.todo.len() as u64 == ended.request.operation.range().length / CELL
             {
-                Err(OriginError::Unreachable { context: context() })
+                Err(OriginError::Unreachable { context: context(), unsent: None })
             } else {
                 // What was applied of it stays.
                 Err(OriginError::Failed { errno: 5, context: context() })
@@ -567,27 +572,56 @@ impl Simulation {
     fn change_way(&mut self) {
         let before = self.machine.hold_state();
         match before {
+            None if self.percent(30) => self.fence(),
             None => {
                 let is_in_doubt = self.machine.is_in_doubt();
                 assert_eq!(
-                    self.machine.hold().is_err(),
+                    self.machine.hold(false).is_err(),
                     is_in_doubt,
                     "doubt, and nothing else, keeps it from being held"
                 );
             }
             Some(HoldState::Held) => {
                 assert!(self.at_origin.is_empty(), "something is at the origin that is left");
-                let is_flushed = self.flushes.iter().any(|(submitted, _)| *submitted > self.changed);
+                let is_flushed =
+                    self.is_fenced || self.flushes.iter().any(|(submitted, _)| *submitted > self.changed);
                 assert!(is_flushed || self.changed == 0, "what was acknowledged was not flushed");
                 self.way += 1;
                 self.ways_changed += 1;
                 let origin = self.machine.settings_origin();
                 let drops_cache = self.percent(30);
                 self.machine.change_origin(&origin, drops_cache);
+                self.is_fenced = false;
+                assert!(!self.machine.is_in_doubt());
             }
             Some(HoldState::Failed(_)) => self.machine.release(),
-            Some(HoldState::Waiting(_)) if self.percent(20) => self.machine.release(),
+            Some(HoldState::Waiting(_)) if !self.is_fenced && self.percent(20) => self.machine.release(),
             Some(HoldState::Waiting(_)) => {}
+        }
+    }
+
+    /// Nothing that the origin was asked for changes anything from now on, and it gives all of it up: what was never begun as such, with what it was.
+    fn fence(&mut self) {
+        self.machine.hold(true).expect("nobody else has it held");
+        (self.is_fenced, self.was_fenced) = (true, true);
+        for mut ghost in std::mem::take(&mut self.ghosts) {
+            work(&mut ghost, &mut self.content, self.random.random_range(0..4), &mut self.random);
+        }
+        for mut given_up in std::mem::take(&mut self.at_origin) {
+            let operation = given_up.request.operation.clone();
+            let is_whole = given_up.todo.len() == cells(operation.range()).count();
+            let context = String::new();
+            let error = if is_whole && self.percent(60) {
+                OriginError::Unreachable { context, unsent: Some(Box::new(operation)) }
+            } else {
+                let count = self.random.random_range(0..8);
+                work(&mut given_up, &mut self.content, count, &mut self.random);
+                OriginError::OutcomeUnknown { context }
+            };
+            self.now += 1;
+            let id = given_up.request.id;
+            self.machine.complete(Nanos(self.now), OriginCompletion { id, result: Err(error) });
+            self.take_replies();
         }
     }
 
@@ -601,6 +635,10 @@ impl Simulation {
     /// No new requests: everything ends, and nothing is left behind.
     fn come_to_rest(&mut self) {
         self.machine.cancel_prewarm();
+        if self.is_fenced {
+            self.hand_over();
+            self.change_way();
+        }
         self.machine.release();
         for _ in 0..10_000 {
             self.now += 1;

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-const SHORT: RetargetOptions = RetargetOptions { timeout: Duration::from_millis(30), drops_cache: false };
+const SHORT: RetargetOptions =
+    RetargetOptions { timeout: Duration::from_millis(30), settled: false, drops_cache: false };
 
 fn refused(source: RetargetError) -> RetargetFailure {
     RetargetFailure::Refused { name: "disk".to_owned(), source }
@@ -67,12 +68,8 @@ fn a_volume_whose_origin_does_not_drain_goes_on_with_it() {
     let mut client = Client::connect(&scene.path, "disk").unwrap();
     client.write(0, &[7; 512]).unwrap();
     origin.wait_for(1);
-    // The comparison alone needs the old origin, which is stuck.
     let stuck = scene.appliance.retarget("disk", other(), SHORT).map(drop).unwrap_err();
-    assert!(
-        matches!(&stuck, RetargetFailure::Refused { source: RetargetError::NotCompared { .. }, .. }),
-        "{stuck}"
-    );
+    assert_eq!(stuck, refused(RetargetError::NotDrained { in_flight: 1 }));
     origin.open();
     client.finish_one().unwrap().1.unwrap();
     scene.appliance.retarget("disk", other(), RetargetOptions::default()).map(drop).unwrap();
@@ -81,6 +78,35 @@ fn a_volume_whose_origin_does_not_drain_goes_on_with_it() {
     let mut found = [0; 1024];
     image.read_at(0, &mut found);
     assert_eq!((found[..512] == [7; 512], found[512..] == [8; 512]), (true, true));
+}
+
+/// A new origin that caches would keep what it is asked for, while clients change that behind its back.
+#[test]
+fn the_new_origin_is_asked_for_nothing_while_clients_may_change_data() {
+    let (image, inner) = memory(MIB);
+    let (old, new) = (HeldOrigin::new(inner.clone()), HeldOrigin::new(inner));
+    let scene = scene(vec![VolumeConfig::new("disk", old.clone())], ServiceLimits::default());
+    let mut client = Client::connect(&scene.path, "disk").unwrap();
+    client.write(0, &[7; 512]).unwrap();
+    old.wait_for(1);
+    std::thread::scope(|scope| {
+        let moving = scope
+            .spawn(|| scene.appliance.retarget("disk", new.clone(), RetargetOptions::default()).map(drop));
+        // The flush that goes ahead.
+        old.wait_for(2);
+        assert!(new.held.lock().unwrap().is_empty(), "it is asked although a write is on its way");
+        old.open();
+        new.wait_for(1);
+        client.finish_one().unwrap().1.unwrap();
+        // Clients wait now.
+        client.write(0, &[8; 512]).unwrap();
+        new.open();
+        moving.join().unwrap().unwrap();
+    });
+    client.finish_one().unwrap().1.unwrap();
+    let mut found = [0; 512];
+    image.read_at(0, &mut found);
+    assert_eq!(found, [8; 512]);
 }
 
 #[test]

@@ -23,6 +23,9 @@ pub(crate) struct RouteArgs {
     /// The number of the change; one lower than the last is refused [default: the last one's]
     #[arg(long, requires = "to")]
     epoch: Option<u64>,
+    /// The old way was fenced (`forebay lease`): leave it at once, also if it does not answer. Changes that it was sent and has not answered fail
+    #[arg(long, requires = "to")]
+    settled: bool,
     /// Forget what is cached
     #[arg(long, requires = "to")]
     drop_cache: bool,
@@ -60,6 +63,7 @@ pub(crate) fn run(args: &RouteArgs) -> Result<(), Failure> {
     let request = RouteRequest {
         to: to.clone(),
         epoch: args.epoch,
+        settled: args.settled,
         drop_cache: args.drop_cache,
         within_s: args.within.map(Nanos::as_secs_f64),
     };

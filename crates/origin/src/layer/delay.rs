@@ -93,6 +93,10 @@ impl Origin for Delay {
     fn settle(&self) {
         self.inner.settle();
     }
+
+    fn abandon(&self) {
+        self.inner.abandon();
+    }
 }
 
 /// The statistics beneath with the counts of requests seen from the layer.

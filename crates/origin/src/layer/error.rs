@@ -133,4 +133,8 @@ impl Origin for ErrorInjection {
     fn settle(&self) {
         self.inner.settle();
     }
+
+    fn abandon(&self) {
+        self.inner.abandon();
+    }
 }

@@ -173,4 +173,8 @@ impl Origin for Log {
     fn settle(&self) {
         self.inner.settle();
     }
+
+    fn abandon(&self) {
+        self.inner.abandon();
+    }
 }

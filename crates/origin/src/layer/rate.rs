@@ -142,6 +142,10 @@ impl Origin for Rate {
     fn settle(&self) {
         self.inner.settle();
     }
+
+    fn abandon(&self) {
+        self.inner.abandon();
+    }
 }
 
 #[cfg(test)]

@@ -155,7 +155,8 @@ impl Job {
             return self.fail(EIO, what);
         }
         let context = self.context(what);
-        self.pending.complete(Err(OriginError::Unreachable { context }));
+        let unsent = Some(Box::new(self.operation));
+        self.pending.complete(Err(OriginError::Unreachable { context, unsent }));
     }
 
     pub(super) fn fail(self, errno: i32, what: &str) {

@@ -454,6 +454,10 @@ impl Origin for NbdOrigin {
     fn settle(&self) {
         self.shared.in_doubt.store(0, Ordering::Relaxed);
     }
+
+    fn abandon(&self) {
+        self.shared.fail("it was left for another way to the same data".to_owned());
+    }
 }
 
 impl Drop for NbdOrigin {

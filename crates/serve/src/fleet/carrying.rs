@@ -178,7 +178,7 @@ impl Means {
             }
             What::Probe { appliance, host } => self.probe(volume, *appliance, *host, deadline),
             What::Fence { epoch, holder } => fence(volume, *epoch, *holder, deadline),
-            What::Switch { to, epoch, .. } => self.switch(volume, *to, *epoch, deadline),
+            What::Switch { to, epoch, settled } => self.switch(volume, *to, *epoch, *settled, deadline),
             What::Resize { appliance, host, cache } => {
                 self.told_done(*appliance, *host, |control| control.set_quota(&volume.name, *cache, deadline))
             }
@@ -242,7 +242,14 @@ impl Means {
         }
     }
 
-    fn switch(&self, volume: &VolumeTable, to: Target, epoch: u64, deadline: Deadline) -> Outcome {
+    fn switch(
+        &self,
+        volume: &VolumeTable,
+        to: Target,
+        epoch: u64,
+        settled: bool,
+        deadline: Deadline,
+    ) -> Outcome {
         let Some(proxy) = &volume.proxy else { return Outcome::Refused("it has no proxy".to_owned()) };
         let uri = match to {
             Target::Original => named(&volume.origin, volume.leased.then_some(epoch)),
@@ -256,7 +263,8 @@ impl Means {
             }
         };
         let within_s = deadline.sooner_by(Duration::from_millis(200)).left().as_secs_f64();
-        let body = json!({ "to": uri.to_string(), "epoch": epoch, "within_s": within_s }).to_string();
+        let body = json!({ "to": uri.to_string(), "epoch": epoch, "settled": settled, "within_s": within_s });
+        let body = body.to_string();
         let path = format!("/api/v1/volumes/{}/route", encoded(&volume.name));
         match ask::<Value>(proxy, "POST", &path, &body, deadline) {
             Ok(answer) => Outcome::Switched {

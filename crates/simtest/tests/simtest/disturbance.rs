@@ -117,7 +117,7 @@ impl World {
         let result = match request.fate {
             Fate::Done => Ok(self.volumes[index].origin.answer(&mut request)),
             Fate::Fails { errno } => Err(OriginError::Failed { errno, context: context() }),
-            Fate::Unreachable => Err(OriginError::Unreachable { context: context() }),
+            Fate::Unreachable => Err(OriginError::Unreachable { context: context(), unsent: None }),
             Fate::Lost => Err(OriginError::OutcomeUnknown { context: context() }),
         };
         note!(

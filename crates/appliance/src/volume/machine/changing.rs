@@ -104,7 +104,7 @@ impl VolumeMachine {
             Err(error) => {
                 write.error = write.error.or(Some(Errno(error.errno())));
                 self.invalidate(blocks);
-                if matches!(error, OriginError::OutcomeUnknown { .. }) {
+                if matches!(error, OriginError::OutcomeUnknown { .. }) && !self.is_settled {
                     self.observer.counters.outcomes_unknown += 1;
                     self.doubt.insert(blocks);
                     if self.doubt.len() > self.settings.limits.doubt_runs_max {

@@ -6,7 +6,10 @@
 
 use super::super::request::Errno;
 use super::{InFlight, Kind, VolumeMachine};
-use forebay_origin::{OriginError, OriginOperation, OriginRequest, OriginRequestId, OriginTraits};
+use crate::slab::SlabKey;
+use forebay_origin::{
+    OriginCompletion, OriginError, OriginOperation, OriginRequest, OriginRequestId, OriginTraits,
+};
 use forebay_units::{BlockRange, ByteRange, Bytes, Nanos};
 use thiserror::Error;
 
@@ -101,16 +104,23 @@ impl VolumeMachine {
     /// Asks for a pause: [`VolumeMachine::hold_state`] tells when there is nothing at the origin. It lasts until
     /// [`VolumeMachine::change_origin`] or [`VolumeMachine::release`].
     ///
+    /// `settled`: nothing that was asked of the origin can change data any more, because it was fenced. Then it need not be flushed (whoever fenced it
+    /// has what it acknowledged, for any path), doubt is none, and what the origin gives up without having been sent, or only looks, is asked of the next one.
+    /// A change that was sent and not answered fails: whether it was made is not known, but nothing more comes of it.
+    ///
     /// # Errors
     /// [`HoldError`] if it is not to be had; nothing has changed then.
-    pub fn hold(&mut self) -> Result<(), HoldError> {
+    pub fn hold(&mut self, settled: bool) -> Result<(), HoldError> {
         if self.hold.is_some() {
             return Err(HoldError::Already);
         }
         if self.draining {
             return Err(HoldError::Removed);
         }
-        self.check_settled()?;
+        if !settled {
+            self.check_settled()?;
+        }
+        self.is_settled = settled;
         self.hold = Some(Hold::Draining);
         Ok(())
     }
@@ -130,7 +140,7 @@ impl VolumeMachine {
 
     /// Ends the pause, or the way to it: requests go to the origin as before.
     pub fn release(&mut self) {
-        self.hold = None;
+        (self.hold, self.is_settled) = (None, false);
     }
 
     /// The traits by which the volume is served.
@@ -181,6 +191,9 @@ impl VolumeMachine {
             "only who is held changes the origin"
         );
         self.check_fits(origin).expect("the caller looked");
+        if std::mem::take(&mut self.is_settled) {
+            self.settle();
+        }
         if drops_cache {
             let end = self.size_bytes().div_ceil(self.settings.block_size.bytes());
             self.invalidate(BlockRange { first: 0, end });
@@ -192,11 +205,11 @@ impl VolumeMachine {
         if self.hold != Some(Hold::Draining) || self.at_origin > 0 {
             return;
         }
-        if let Err(error) = self.check_settled() {
+        if let (false, Err(error)) = (self.is_settled, self.check_settled()) {
             self.hold = Some(Hold::Failed(error));
             return;
         }
-        if self.is_read_only() {
+        if self.is_settled || self.is_read_only() {
             self.hold = Some(Hold::Held);
             return;
         }
@@ -207,12 +220,46 @@ impl VolumeMachine {
         requests.push(OriginRequest { id: OriginRequestId(key.0), operation: OriginOperation::Flush });
     }
 
+    /// An origin that was fenced gave a request up: it goes to the front of the queue, to be asked of the next one, if that is as though it had never
+    /// been asked. False if not.
+    pub(super) fn asks_again(&mut self, key: SlabKey, completion: &mut OriginCompletion) -> bool {
+        let Err(error) = &mut completion.result else { return false };
+        let Some(entry) = self.in_flight.get_mut(key).filter(|_| self.is_settled) else { return false };
+        let is_lost = !matches!(error, OriginError::Failed { .. });
+        let goes_back = match &mut entry.kind {
+            Kind::Fill(fill) if is_lost && !fill.is_flash() => {
+                fill.submitted = false;
+                true
+            }
+            Kind::Status { .. } => is_lost,
+            // What it was to make durable is the fence's, so asked of any path it is made so.
+            Kind::Flush { .. } => true,
+            Kind::Part(part) => match error {
+                OriginError::Unreachable { unsent, .. } => {
+                    part.operation = unsent.take().map(|operation| *operation);
+                    part.operation.is_some()
+                }
+                _ => false,
+            },
+            _ => false,
+        };
+        if goes_back {
+            self.at_origin -= 1;
+            self.queue.push_front(key);
+        }
+        goes_back
+    }
+
+    /// A flush that no client asked for failed. The origin may say it once only: a client that flushes next must not hear otherwise.
+    pub(crate) fn owe_flush_error(&mut self, errno: Errno) {
+        self.flush_failed = true;
+        self.owed_flush_error = Some(errno);
+    }
+
     /// The flush before the pause ended.
     pub(super) fn hold_flushed(&mut self, result: Result<Vec<u8>, OriginError>) {
         if let Err(error) = &result {
-            self.flush_failed = true;
-            // The origin may say it once only, and has said it to us: a client that flushes next must not hear otherwise.
-            self.owed_flush_error = Some(Errno(error.errno()));
+            self.owe_flush_error(Errno(error.errno()));
         }
         // Who was released meanwhile does not care.
         if self.hold == Some(Hold::Flushing) {

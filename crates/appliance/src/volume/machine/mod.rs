@@ -155,6 +155,8 @@ pub struct VolumeMachine {
     last_flush: LastFlush,
     /// A pause in which nothing goes to the origin, or the way to it.
     hold: Option<Hold>,
+    /// Of the pause: the origin was fenced.
+    is_settled: bool,
     /// A flush of ours failed, and no client has been told yet.
     owed_flush_error: Option<Errno>,
     /// Flushes and questions about block status in flight.
@@ -217,6 +219,7 @@ impl VolumeMachine {
             flush_failed: false,
             last_flush: LastFlush::NotAsked,
             hold: None,
+            is_settled: false,
             owed_flush_error: None,
             flushes: 0,
             statuses: 0,
@@ -396,7 +399,7 @@ impl VolumeMachine {
 
     /// The origin answered, or the flash device. A completion of nothing that is in flight is ignored: an origin that answers
     /// twice must not harm anybody.
-    pub fn complete(&mut self, now: Nanos, completion: OriginCompletion) {
+    pub fn complete(&mut self, now: Nanos, mut completion: OriginCompletion) {
         let key = SlabKey(completion.id.0);
         let submitted = self.in_flight.get(key).is_some_and(|entry| match &entry.kind {
             Kind::Fill(fill) => fill.submitted,
@@ -412,6 +415,9 @@ impl VolumeMachine {
                 id = completion.id.0,
                 "origin completed a request that is not outstanding; ignored"
             );
+            return;
+        }
+        if self.asks_again(key, &mut completion) {
             return;
         }
         let Some(entry) = self.in_flight.remove(key) else { return };
