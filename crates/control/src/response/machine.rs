@@ -268,6 +268,7 @@ impl Response {
             appliance: self.placed.map(|placed| placed.appliance),
             host: self.placed.map(|placed| placed.host),
             cache_bytes: self.placed.map_or(0, |placed| placed.cache.get()),
+            wanted_bytes: self.wish.as_ref().map_or(0, |wish| wish.cache.get()),
             epoch: self.epoch,
             why: self.leaving.as_ref().map(|leaving| leaving.why.clone()).or_else(|| self.why.clone()),
         }

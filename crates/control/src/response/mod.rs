@@ -297,6 +297,8 @@ pub struct ResponseStatus {
     pub host: Option<HostId>,
     /// What it caches in memory at most, in bytes; 0 without one.
     pub cache_bytes: u64,
+    /// What is wanted, in bytes; 0 where nothing is.
+    pub wanted_bytes: u64,
     /// The highest epoch that was given out.
     pub epoch: u64,
     /// Why it is on its way back, or why the last one ended.

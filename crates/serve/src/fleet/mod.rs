@@ -393,10 +393,10 @@ impl Loop {
             if let Err(error) = controller.register(spec) {
                 tracing::error!(volume = volume.name, %error, "the controller refuses the volume");
             }
-            if let Some(status) = self.responses.status(id).filter(|status| status.cache_bytes > 0)
-                && let Some(host) = status.host
-            {
-                controller.take_over(id, host, status.cache_bytes / block_size.bytes());
+            // Also one that is only on its way: else nobody would take it back.
+            if let Some(status) = self.responses.status(id).filter(|status| status.wanted_bytes > 0) {
+                let host = status.host.unwrap_or_else(|| home(config, volume));
+                controller.take_over(id, host, status.wanted_bytes / block_size.bytes());
             }
             self.registered.insert(id, size);
         }
