@@ -63,6 +63,7 @@ const ARROWS: [(&str, &[&str]); 21] = [
             "report",
             "serve",
             "sim",
+            "tls",
         ],
     ),
     ("simtest", &["units", "nbd", "trace", "cache", "origin", "serve"]),

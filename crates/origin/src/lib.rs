@@ -15,6 +15,7 @@ mod image;
 pub mod layer;
 mod memory;
 mod nbd;
+mod on_ring;
 mod open_error;
 mod pending;
 mod pool;
@@ -28,6 +29,7 @@ pub use file::{FileOrigin, FileOriginOptions};
 pub use image::{MemoryImage, open_patiently};
 pub use memory::MemoryOrigin;
 pub use nbd::{ConnectError, NbdOrigin, NbdOriginOptions};
+pub use on_ring::{OnRing, OnRingError};
 pub use open_error::OpenError;
 pub use request::{
     CompletionSink, Origin, OriginCompletion, OriginError, OriginOperation, OriginRequest, OriginRequestId,

@@ -104,6 +104,69 @@ fn content_is_verified_on_a_file_and_nothing_is_overwritten_unasked() {
     assert_eq!(status, 2, "{words}");
 }
 
+/// Every byte is checked, whoever reads and writes the file.
+#[test]
+fn a_file_is_played_to_through_a_ring_and_by_threads() {
+    let folder = folder();
+    let requests: Vec<_> =
+        (0..400).map(|at| (at * 1_000, 0, at % 4 == 3, at * 5 % 64 * 4096, 8192)).collect();
+    let trace = file(&folder, "trace.csv", msr(&requests));
+    for engine in ["threads", "io_uring", "auto"] {
+        let target = sparse(&folder, engine, 1 << 20);
+        let output =
+            run(args(&[&"replay", &trace, &"--to", &target, &"--verify", &"--json", &"--engine", &engine]));
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        if engine == "io_uring" && words.contains("io_uring") {
+            println!("skipped: {words}");
+            assert!(std::env::var("CI").as_deref() != Ok("true"), "io_uring is needed where CI=true");
+            continue;
+        }
+        let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
+        assert_eq!((&report["errors"], &report["wrong_reads"]), (&json!(0), &json!(0)), "{engine}: {words}");
+        assert!(report["bytes_checked"].as_u64().unwrap() > 100_000, "{engine}: {report}");
+        assert_eq!(words.contains("by threads"), engine == "auto" && words.contains("io_uring"), "{words}");
+    }
+}
+
+#[test]
+fn a_server_is_played_to_over_tls_if_it_is_believed() {
+    if !prerequisites("replay to nbdkit over TLS", &["nbdkit"], false) {
+        return;
+    }
+    let folder = folder();
+    let certificates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tls/tests/certificates");
+    let good = certificates.join("good");
+    let option = format!("--tls-certificates={}", good.display());
+    let (server, uri) =
+        nbdkit(folder.path(), &["--tls=require", "--tls-verify-peer", &option, "memory", "64M"]);
+    let uri = uri.replace("nbd+unix", "nbds+unix");
+    let requests: Vec<_> =
+        (0..400).map(|at| (at * 1_000, 0, at % 4 == 3, at * 5 % 64 * 4096, 8192)).collect();
+    let trace = file(&folder, "trace.csv", msr(&requests));
+    let with = |authorities: &Path, shown: &[&str]| {
+        let mut all = args(&[&"replay", &trace, &"--to", &uri, &"--verify", &"--json"]);
+        all.extend(args(&[&"--tls-authorities", &authorities]));
+        all.extend(shown.iter().map(Into::into));
+        all
+    };
+    let [certificate, key] =
+        ["client-cert.pem", "client-key.pem"].map(|name| good.join(name).display().to_string());
+    let shown = ["--tls-certificate", &certificate, "--tls-key", &key];
+    let report = json(REPLAY, with(&good.join("ca-cert.pem"), &shown));
+    assert_eq!(
+        (&report["errors"], &report["wrong_reads"], &report["answered"]),
+        (&json!(0), &json!(0), &json!(400))
+    );
+    let (status, words) = fail(with(&certificates.join("stranger/ca-cert.pem"), &shown));
+    assert!(status == 1 && words.contains("certificate"), "{words}");
+    drop(server);
+    let (status, words) = fail(args(&[&"replay", &trace, &"--to", &uri]));
+    assert!(
+        status == 2 && words.contains("whose certificates to believe") && words.contains("--tls-authorities"),
+        "{words}"
+    );
+}
+
 #[test]
 fn traces_that_are_not_as_they_should_be() {
     let folder = folder();

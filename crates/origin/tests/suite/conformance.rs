@@ -1,6 +1,6 @@
 //! What every origin must do, run on each of them and on stacks of layers.
 
-use super::support::{Collector, OnRing, errno, extents, read, run, status, submit, write};
+use super::support::{Collector, errno, extents, on_ring, read, run, status, submit, write};
 use forebay_devmodel::{DiskGroupParameters, DiskParameters};
 use forebay_origin::layer::{
     Delay, DelayParameters, ErrorInjection, ErrorParameters, Log, LogParameters, Rate, RateParameters,
@@ -185,8 +185,8 @@ fn a_file_conforms_by_threads_and_in_a_ring() {
         Arc::new(FileOrigin::open(&path, FileOriginOptions::default()).unwrap())
     };
     conform(&make);
-    if OnRing::new(make()).is_ok() {
-        conform(&|| Arc::new(OnRing::new(make()).unwrap()));
+    if on_ring(make()).is_ok() {
+        conform(&|| Arc::new(on_ring(make()).unwrap()));
     }
 }
 

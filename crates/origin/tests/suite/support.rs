@@ -2,15 +2,12 @@
 
 use forebay_nbd::wire::Extents;
 use forebay_origin::{
-    CompletionSink, Origin, OriginCompletion, OriginError, OriginOperation, OriginRequest, OriginRequestId,
+    CompletionSink, OnRing, OnRingError, Origin, OriginCompletion, OriginError, OriginOperation,
+    OriginRequest, OriginRequestId,
 };
-use forebay_origin::{OriginStatistics, OriginTraits};
-use forebay_ring::{RingRefused, ThreadRing};
 use forebay_units::ByteRange;
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub(crate) type Outcome = Result<Vec<u8>, OriginError>;
@@ -99,75 +96,12 @@ pub(crate) fn errno(outcome: &Outcome) -> Option<i32> {
     }
 }
 
-type Handed = (OriginRequest, Arc<dyn CompletionSink>);
-
-/// An origin all of whose requests are submitted by a thread that drives a ring, as a worker of an appliance does.
-pub(crate) struct OnRing {
-    inner: Arc<dyn Origin>,
-    requests: Mutex<Option<Sender<Handed>>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl OnRing {
-    /// A system without io_uring says so aloud, and fails where `CI=true`.
-    pub(crate) fn new(inner: Arc<dyn Origin>) -> Result<OnRing, RingRefused> {
-        let (sender, requests) = channel();
-        let (started, answer) = channel();
-        let origin = Arc::clone(&inner);
-        let thread = std::thread::spawn(move || match ThreadRing::install() {
-            Ok(ring) => {
-                started.send(Ok(())).unwrap();
-                drive(&ring, &*origin, &requests);
-            }
-            Err(refused) => started.send(Err(refused)).unwrap(),
-        });
-        let result = answer.recv().unwrap();
-        let origin = OnRing { inner, requests: Mutex::new(Some(sender)), thread: Some(thread) };
-        if let Err(refused) = &result {
-            println!("skipped: {refused}");
-            assert!(std::env::var("CI").as_deref() != Ok("true"), "io_uring is needed where CI=true");
-        }
-        result.map(|()| origin)
+/// An origin all of whose requests are submitted by a thread that drives a ring. A system without io_uring says so aloud, and fails where `CI=true`.
+pub(crate) fn on_ring(inner: Arc<dyn Origin>) -> Result<OnRing, OnRingError> {
+    let result = OnRing::new(inner);
+    if let Err(refused) = &result {
+        println!("skipped: {refused}");
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "io_uring is needed where CI=true");
     }
-}
-
-fn drive(ring: &ThreadRing, origin: &dyn Origin, requests: &Receiver<Handed>) {
-    loop {
-        let wait = if ring.in_flight() > 0 { Duration::from_micros(50) } else { Duration::from_secs(60) };
-        match requests.recv_timeout(wait) {
-            Ok((request, sink)) => {
-                origin.submit(request, &sink);
-                requests.try_iter().for_each(|(request, sink)| origin.submit(request, &sink));
-            }
-            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
-            Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return,
-        }
-        ring.proceed();
-    }
-}
-
-impl Origin for OnRing {
-    fn traits(&self) -> OriginTraits {
-        self.inner.traits()
-    }
-
-    fn submit(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
-        let requests = self.requests.lock().unwrap();
-        requests.as_ref().unwrap().send((request, Arc::clone(sink))).unwrap();
-    }
-
-    fn describe(&self) -> String {
-        self.inner.describe()
-    }
-
-    fn statistics(&self) -> OriginStatistics {
-        self.inner.statistics()
-    }
-}
-
-impl Drop for OnRing {
-    fn drop(&mut self) {
-        *self.requests.lock().unwrap() = None;
-        let _ = self.thread.take().map(JoinHandle::join);
-    }
+    result
 }

@@ -17,6 +17,7 @@ use forebay_trace::{TraceError, VolumeIndex};
 use forebay_units::Nanos;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use recording::Recording;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -32,7 +33,7 @@ pub(crate) struct ReplayArgs {
     #[command(flatten)]
     input: InputArgs,
 
-    /// Where to: `nbd://HOST[:PORT]/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`, a file, or a block device
+    /// Where to: `nbd://HOST[:PORT]/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`, either with `nbds` for TLS, a file, or a block device
     ///
     /// An NBD export is written to without further questions if the trace writes.
     #[arg(long, value_name = "TARGET")]
@@ -137,6 +138,22 @@ struct IssuingArgs {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=16))]
     connections: u16,
 
+    /// Who reads and writes a file or block device: `io_uring`, `threads`, or io_uring where the system has it (`auto`)
+    #[arg(long, value_enum, value_name = "WHO", default_value_t = target::Engine::Auto)]
+    engine: target::Engine,
+
+    /// PEM file with the certificates of those that an `nbds` target must be certified by; required for one unless its URI has `tls-verify-peer=no`
+    #[arg(long, value_name = "FILE")]
+    tls_authorities: Option<PathBuf>,
+
+    /// PEM file with the certificate to show an `nbds` target that asks for one
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_certificate: Option<PathBuf>,
+
+    /// PEM file with its key
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_key: Option<PathBuf>,
+
     /// Give up when no request has succeeded for so long [range: 10ms or longer]
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_patience)]
     give_up_after: Nanos,
@@ -220,6 +237,9 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Failure> {
         outstanding_max: outstanding,
         read_only: writes == 0,
         give_up_after: args.issuing.give_up_after,
+        authorities: args.issuing.tls_authorities.clone(),
+        identity: args.issuing.tls_certificate.clone().zip(args.issuing.tls_key.clone()),
+        engine: args.issuing.engine,
     })?;
     let traits = origins[0].traits();
     if traits.read_only && writes > 0 {

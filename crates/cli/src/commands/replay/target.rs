@@ -1,9 +1,10 @@
 //! Where a trace is replayed to.
 
 use crate::failure::{Context, Failure};
-use crate::output::count;
+use crate::output::{count, say};
 use forebay_nbd::Uri;
-use forebay_origin::{FileOrigin, FileOriginOptions, NbdOrigin, NbdOriginOptions, OpenError, Origin};
+use forebay_origin::{FileOrigin, FileOriginOptions, NbdOrigin, NbdOriginOptions, OnRing, OpenError, Origin};
+use forebay_tls::ClientTls;
 use forebay_units::Nanos;
 use rustix::fs::{FileType, SeekFrom};
 use std::fs::File;
@@ -26,6 +27,39 @@ pub(super) struct Opening {
     pub(super) outstanding_max: usize,
     pub(super) read_only: bool,
     pub(super) give_up_after: Nanos,
+    /// The certificates of those whom to believe, of an `nbds` target.
+    pub(super) authorities: Option<PathBuf>,
+    /// Certificate and key to show it.
+    pub(super) identity: Option<(PathBuf, PathBuf)>,
+    pub(super) engine: Engine,
+}
+
+/// Who reads and writes files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Engine {
+    Auto,
+    #[value(name = "io_uring")]
+    IoUring,
+    Threads,
+}
+
+impl Opening {
+    /// What a URI that asks for TLS needs.
+    fn tls(&self, uri: &Uri) -> Result<Option<ClientTls>, Failure> {
+        if !uri.tls_required {
+            return Ok(None);
+        }
+        let believes = uri.tls_verify_peer.unwrap_or(true);
+        if believes && self.authorities.is_none() {
+            return Err(Failure::usage(format!("`{uri}` does not say whose certificates to believe")).with_hint(
+                "name a PEM file with --tls-authorities, or believe anybody with `tls-verify-peer=no` in the URI",
+            ));
+        }
+        let authorities = self.authorities.as_deref().filter(|_| believes);
+        let identity =
+            self.identity.as_ref().map(|(certificate, key)| (certificate.as_path(), key.as_path()));
+        ClientTls::load(authorities, identity).map(Some).context("cannot speak TLS")
+    }
 }
 
 impl Target {
@@ -74,7 +108,7 @@ impl Target {
                     ..NbdOriginOptions::default()
                 };
                 let connect = |_| -> Result<Arc<dyn Origin>, Failure> {
-                    Ok(Arc::new(NbdOrigin::connect(uri, options)?))
+                    Ok(Arc::new(NbdOrigin::connect_secured(uri, opening.tls(uri)?, options)?))
                 };
                 (0..opening.threads).map(connect).collect()
             }
@@ -96,6 +130,19 @@ impl Target {
                         None => failure,
                     }
                 })?);
+                let origin = match opening.engine {
+                    Engine::Threads => origin,
+                    engine => match OnRing::new(Arc::clone(&origin)) {
+                        Ok(on_ring) => Arc::new(on_ring),
+                        Err(refused) if engine == Engine::IoUring => {
+                            return Err(Failure::new(refused.to_string()));
+                        }
+                        Err(refused) => {
+                            say(format_args!("the file is read and written by threads: {refused}"));
+                            origin
+                        }
+                    },
+                };
                 Ok(vec![origin; opening.threads])
             }
         }
