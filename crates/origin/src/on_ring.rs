@@ -157,6 +157,14 @@ impl Origin for OnRing {
     fn statistics(&self) -> OriginStatistics {
         self.inner.statistics()
     }
+
+    fn settle(&self) {
+        self.inner.settle();
+    }
+
+    fn abandon(&self) {
+        self.inner.abandon();
+    }
 }
 
 impl Drop for OnRing {
