@@ -6,12 +6,14 @@
 //! one left.
 //!
 //! * [`provision`]: appliances on this machine, in network namespaces, in virtual machines.
+//! * [`route`]: a permanent proxy, QEMU's block graph, an address that moves.
 //! * [`api`]: how a daemon or an appliance is told and asked over HTTP.
 
 pub mod api;
 mod deadline;
 mod order;
 pub mod provision;
+pub mod route;
 
 pub use deadline::Deadline;
 pub use order::{
@@ -19,3 +21,4 @@ pub use order::{
     VolumeOrder,
 };
 pub use provision::{Provider, ProvisionError};
+pub use route::{Passage, Pause, Route, RouteError};

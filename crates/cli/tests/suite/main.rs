@@ -21,6 +21,7 @@ mod prewarming;
 mod protocol;
 mod provision;
 mod replay;
+mod reroute;
 mod secured;
 mod serve;
 mod sim;

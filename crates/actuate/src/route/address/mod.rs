@@ -1,0 +1,216 @@
+//! An IPv4 address that moves from host to host: clients are cut off, and connect again to whoever has it.
+//!
+//! The address is allotted to the workload when that is made, and nobody else uses it. On each host an interface of the same wire waits for it, and
+//! a server that listens on every address. Hosts are network namespaces of this machine; a host of its own needs this code to run there.
+//!
+//! A switch takes the address from where it is, asks on the wire whether anybody else has it, has the storage side fence the old path, gives
+//! it to the new host, and announces it. Between the first and the last step clients reach nobody. What was out on the old path is done or
+//! refused by then; who asked did not hear, and asks again on the new path. If a step fails the address goes back to where it was.
+
+mod arp;
+mod netlink;
+
+use super::{LeaseHolder, Passage, Pause, Route, RouteError, StorageLease};
+use crate::api::connect_tcp;
+use crate::{Deadline, Endpoint};
+use arp::Wire;
+use forebay_nbd::Transport;
+use netlink::Netlink;
+use rustix::fd::AsFd;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::fs::File;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Announcements behind the first, for who lost that; clients do not wait for them.
+const ANNOUNCED_AGAIN: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(20)];
+
+/// An address and the length of its network's prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ipv4Prefix {
+    /// The address.
+    pub address: Ipv4Addr,
+    /// 0 to 32.
+    pub prefix: u8,
+}
+
+/// A host on which the address may be.
+#[derive(Clone, Debug)]
+pub struct AddressPlace {
+    /// What clients reach when it is here: what it is called in a [`Passage`].
+    pub endpoint: Endpoint,
+    /// The network namespace, as `/run/netns/NAME`; `None`: that of this process.
+    pub namespace: Option<PathBuf>,
+    /// The interface.
+    pub interface: String,
+    /// Who of the storage side's lease serves here: the original route there, a holder of an epoch elsewhere.
+    pub holder: LeaseHolder,
+}
+
+/// The route of one workload by its address. Needs the right to administer the network (`CAP_NET_ADMIN` and `CAP_NET_RAW`; for namespaces `CAP_SYS_ADMIN`).
+#[derive(Clone, Debug)]
+pub struct AddressRoute {
+    /// The address that is allotted to the workload.
+    pub address: Ipv4Prefix,
+    /// The hosts, each on the same wire.
+    pub places: Vec<AddressPlace>,
+    /// Of the storage side, which fences the old path; `None`: only what is settled is switched.
+    pub lease: Option<StorageLease>,
+}
+
+impl AddressRoute {
+    fn unheard(&self, place: &AddressPlace, error: impl ToString) -> RouteError {
+        let namespace =
+            place.namespace.as_ref().map_or(String::new(), |path| format!(" of {}", path.display()));
+        RouteError::Unheard {
+            who: format!("interface `{}`{namespace}", place.interface),
+            reason: error.to_string(),
+        }
+    }
+
+    /// The place that has the address; `None` if none has.
+    fn place(&self) -> Result<Option<&AddressPlace>, RouteError> {
+        for place in &self.places {
+            let has = |host: &mut Host<'_>| host.netlink.has(host.index, self.address.address);
+            if place.within(has).map_err(|error| self.unheard(place, error))? {
+                return Ok(Some(place));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Gives the address to a host and announces it.
+    fn give(&self, place: &AddressPlace) -> io::Result<()> {
+        let Ipv4Prefix { address, prefix } = self.address;
+        place.within(|host| {
+            host.netlink.add(host.index, address, prefix)?;
+            host.wire.announce(address)
+        })
+    }
+
+    /// Takes the address back to where it was, after `error`.
+    fn take_back(&self, old: Option<&AddressPlace>, error: RouteError) -> RouteError {
+        match old.map(|place| self.give(place)) {
+            Some(Ok(())) => error,
+            Some(Err(failure)) => {
+                RouteError::Between { reason: format!("{error}; and it cannot go back: {failure}") }
+            }
+            None => RouteError::Between { reason: error.to_string() },
+        }
+    }
+
+    /// Whether somebody listens where the clients are to go.
+    fn check_serves(&self, place: &AddressPlace, deadline: Deadline) -> Result<(), RouteError> {
+        let uri = &place.endpoint.uri;
+        let unusable = |reason: String| RouteError::Unusable { to: uri.to_string(), reason };
+        let Transport::Tcp { host, port } = &uri.transport else {
+            return Err(unusable("an address is moved for TCP only".to_owned()));
+        };
+        let address: IpAddr = host.parse().map_err(|_| unusable(format!("`{host}` is no address")))?;
+        let connected = place.within(|_| connect_tcp(SocketAddr::new(address, *port), deadline).map(drop));
+        connected.map_err(|error| unusable(error.to_string()))
+    }
+}
+
+/// One host's end of the wire, from a thread in its namespace.
+struct Host<'a> {
+    netlink: &'a mut Netlink,
+    index: u32,
+    wire: &'a mut Wire,
+}
+
+impl AddressPlace {
+    /// Does something in the place's namespace: on a thread of its own, which ends with it.
+    fn within<T: Send>(&self, act: impl FnOnce(&mut Host<'_>) -> io::Result<T> + Send) -> io::Result<T> {
+        std::thread::scope(|scope| {
+            let acting = scope.spawn(move || {
+                if let Some(path) = &self.namespace {
+                    let namespace = File::open(path)?;
+                    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+                }
+                let mut netlink = Netlink::open()?;
+                let index = netlink.index(&self.interface)?;
+                let mut wire = Wire::open(&self.interface, netlink.hardware(index)?)?;
+                act(&mut Host { netlink: &mut netlink, index, wire: &mut wire })
+            });
+            acting.join().unwrap_or_else(|_| Err(io::Error::other("the thread ended in a panic")))
+        })
+    }
+}
+
+impl Route for AddressRoute {
+    fn drains(&self) -> bool {
+        self.lease.is_some()
+    }
+
+    fn switch(&self, passage: &Passage, deadline: Deadline) -> Result<Pause, RouteError> {
+        let address = self.address.address;
+        let new = self.places.iter().find(|place| place.endpoint == passage.to).ok_or_else(|| {
+            let to = passage.to.uri.to_string();
+            RouteError::Unusable { to, reason: format!("{address} has no place on its host") }
+        })?;
+        if let Some(lease) = &self.lease {
+            let now = lease.epoch(deadline)?;
+            if passage.epoch < now {
+                return Err(RouteError::Stale { asked: passage.epoch, now });
+            }
+        } else if !passage.settled {
+            let reason =
+                "a move of an address drains nothing, and there is no lease to fence the old path".to_owned();
+            return Err(RouteError::NotDrained { reason });
+        }
+        let old = self.place()?;
+        if old.is_some_and(|old| old.endpoint == new.endpoint) {
+            new.within(|host| host.wire.announce(address)).map_err(|error| self.unheard(new, error))?;
+            return Ok(Pause(Duration::ZERO));
+        }
+        self.check_serves(new, deadline)?;
+        let began = Instant::now();
+        if let Some(old) = old {
+            old.within(|host| host.netlink.remove(host.index, address, self.address.prefix))
+                .map_err(|error| self.unheard(old, error))?;
+        }
+        match new.within(|host| host.wire.probe(address)) {
+            Ok(None) => {}
+            Ok(Some(by)) => return Err(self.take_back(old, RouteError::AddressInUse { address, by })),
+            Err(error) => return Err(self.take_back(old, self.unheard(new, error))),
+        }
+        // The old path cannot answer any more; now it is made sure that it does nothing either.
+        if let Some(lease) = self.lease.as_ref().filter(|_| !passage.settled)
+            && let Err(error) = lease.raise(passage.epoch, new.holder, deadline)
+        {
+            let error = match error {
+                RouteError::NotDrained { reason } | RouteError::Unknown { reason } => RouteError::Between {
+                    reason: format!(
+                        "the lease may have been taken from the old path, to which they return: {reason}"
+                    ),
+                },
+                other => other,
+            };
+            return Err(self.take_back(old, error));
+        }
+        let given = self.give(new);
+        let pause = Pause(began.elapsed());
+        if let Err(error) = given {
+            // The old path is fenced, so there is no way back for its clients before the lease is given back.
+            let reason = format!("{}; the old path is fenced", self.unheard(new, error));
+            return Err(self.take_back(old, RouteError::Between { reason }));
+        }
+        for span in ANNOUNCED_AGAIN {
+            std::thread::sleep(span);
+            if let Err(error) = new.within(|host| host.wire.announce(address)) {
+                tracing::warn!(%address, %error, "an address was announced once only");
+            }
+        }
+        Ok(pause)
+    }
+
+    fn now(&self, _: Deadline) -> Result<Endpoint, RouteError> {
+        let place = self.place()?;
+        let place = place
+            .ok_or_else(|| RouteError::Between { reason: format!("no host has {}", self.address.address) })?;
+        Ok(place.endpoint.clone())
+    }
+}

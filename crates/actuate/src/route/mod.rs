@@ -1,0 +1,121 @@
+//! Moves clients from one path to their data to another.
+//!
+//! Three ways, for whoever owns what is between clients and data: a permanent proxy that is told where to go ([`ProxyRoute`]), a QEMU whose block graph is
+//! changed ([`QmpRoute`]), and an address that moves from host to host, after which clients connect again ([`AddressRoute`]).
+//!
+//! A switch is exact: the new path serves only after what was out on the old one has ended. The first two see to that themselves; an address cannot, so
+//! somebody must fence the old path in between: the storage side by a lease ([`StorageLease`]), or who asks has done so before and says that it is
+//! settled. Where neither is to be had the switch is refused. A switch carries an epoch; one with a lower epoch than that of the path
+//! in force has no effect, so an order that comes late harms nobody.
+//!
+//! Nothing is remembered here: where clients are is asked of who moves them ([`Route::now`]).
+
+mod address;
+mod lease;
+mod proxy;
+mod qmp;
+
+pub use address::{AddressPlace, AddressRoute, Ipv4Prefix};
+pub use lease::{LeaseHolder, StorageLease};
+pub use proxy::ProxyRoute;
+pub use qmp::QmpRoute;
+
+use crate::{Deadline, Endpoint};
+use std::time::Duration;
+use thiserror::Error;
+
+/// Where clients are to go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Passage {
+    /// The export that they are to reach.
+    pub to: Endpoint,
+    /// The number of the switch, which is the epoch that the new path names at the storage side.
+    pub epoch: u64,
+    /// Nothing that is out on the old path can change data any more, because it was fenced or stopped: it need not be drained.
+    pub settled: bool,
+}
+
+/// How long neither path answered, at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pause(pub Duration);
+
+/// A way to move clients.
+pub trait Route: Send + Sync {
+    /// Whether a switch lets what is out on the old path end by itself; if not, only what is settled is switched.
+    fn drains(&self) -> bool;
+
+    /// Moves the clients, unless they are there. Once this returns well their requests take the new path only.
+    ///
+    /// # Errors
+    /// [`RouteError`]; [`RouteError::had_no_effect`] says whether they are where they were.
+    fn switch(&self, passage: &Passage, deadline: Deadline) -> Result<Pause, RouteError>;
+
+    /// Where the clients are now.
+    ///
+    /// # Errors
+    /// [`RouteError`].
+    fn now(&self, deadline: Deadline) -> Result<Endpoint, RouteError>;
+}
+
+/// Why clients were not moved.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RouteError {
+    /// The order is older than the path in force.
+    #[error("epoch {asked} is over: the path in force is of epoch {now}")]
+    Stale {
+        /// What was asked for.
+        asked: u64,
+        /// What is in force.
+        now: u64,
+    },
+    /// What is out on the old path cannot be brought to its end, and is not settled.
+    #[error("the old path is not drained: {reason}")]
+    NotDrained {
+        /// Why.
+        reason: String,
+    },
+    /// The new path does not serve, or not the same.
+    #[error("the new path `{to}` does not serve: {reason}")]
+    Unusable {
+        /// Where to.
+        to: String,
+        /// Why.
+        reason: String,
+    },
+    /// Somebody else has the address.
+    #[error("address {address} is in use by {by}")]
+    AddressInUse {
+        /// The address.
+        address: std::net::Ipv4Addr,
+        /// The hardware address of who answered for it.
+        by: String,
+    },
+    /// Who moves the clients cannot be told to, or is no such thing. Nothing was asked of it.
+    #[error("{who} cannot be told: {reason}")]
+    Unheard {
+        /// Who.
+        who: String,
+        /// Why.
+        reason: String,
+    },
+    /// It was told, and what became of that is not known: it may have had its effect, or have it yet.
+    #[error("what became of the switch is not known: {reason}")]
+    Unknown {
+        /// What was heard last.
+        reason: String,
+    },
+    /// Clients reach nothing now: the old path was left, the new one could not be opened, and the old one could not be taken back.
+    #[error("clients reach neither path: {reason}")]
+    Between {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl RouteError {
+    /// Whether clients are where they were, and will stay there.
+    pub fn had_no_effect(&self) -> bool {
+        !matches!(self, RouteError::Unknown { .. } | RouteError::Between { .. })
+    }
+}

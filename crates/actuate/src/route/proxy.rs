@@ -1,0 +1,77 @@
+//! A permanent proxy: a daemon that clients are always connected to, and that is told where its volume goes.
+
+use super::lease::volume_in;
+use super::{Passage, Pause, Route, RouteError};
+use crate::api::{ApiError, encoded};
+use crate::{Control, Deadline, Endpoint};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// The route of one volume through a permanent proxy.
+#[derive(Clone, Debug)]
+pub struct ProxyRoute {
+    /// Of the proxy.
+    pub control: Control,
+    /// The volume's name there.
+    pub volume: String,
+}
+
+impl ProxyRoute {
+    fn who(&self) -> String {
+        format!("the proxy at {}", self.control.address)
+    }
+
+    /// Where the volume goes, and the number of the last switch.
+    fn in_force(&self, deadline: Deadline) -> Result<(Option<String>, u64), RouteError> {
+        let unheard = |reason: String| RouteError::Unheard { who: self.who(), reason };
+        let status: Value = self
+            .control
+            .ask("GET", "/api/v1/status", "", deadline)
+            .map_err(|error| unheard(error.to_string()))?;
+        let volume = volume_in(&status, &self.volume)
+            .ok_or_else(|| unheard(format!("it has no volume `{}`", self.volume)))?;
+        let to = volume["route"]["to"].as_str().map(str::to_owned);
+        Ok((to, volume["route"]["epoch"].as_u64().unwrap_or(0)))
+    }
+}
+
+impl Route for ProxyRoute {
+    fn drains(&self) -> bool {
+        true
+    }
+
+    fn switch(&self, passage: &Passage, deadline: Deadline) -> Result<Pause, RouteError> {
+        let to = passage.to.uri.to_string();
+        let (_, now) = self.in_force(deadline)?;
+        if passage.epoch < now {
+            return Err(RouteError::Stale { asked: passage.epoch, now });
+        }
+        // The answer needs a moment as well; the API takes 30 s at most.
+        let within = deadline.sooner_by(Duration::from_millis(20)).left().as_secs_f64().min(30.0);
+        let body = json!({
+            "to": to, "epoch": passage.epoch, "settled": passage.settled, "within_s": within,
+        });
+        let path = format!("/api/v1/volumes/{}/route", encoded(&self.volume));
+        match self.control.ask::<Value>("POST", &path, &body.to_string(), deadline) {
+            Ok(answer) => {
+                let pause = answer["pause_s"].as_f64().filter(|pause| (0.0..1e6).contains(pause));
+                Ok(Pause(Duration::from_secs_f64(pause.unwrap_or(0.0))))
+            }
+            Err(ApiError::Refused { status: 409, said, .. }) => Err(RouteError::NotDrained { reason: said }),
+            Err(ApiError::Refused { status: 502, said, .. }) => {
+                Err(RouteError::Unusable { to, reason: said })
+            }
+            Err(ApiError::Refused { status: 500, said, .. }) => Err(RouteError::Unknown { reason: said }),
+            Err(ApiError::Refused { said, .. }) => Err(RouteError::Unheard { who: self.who(), reason: said }),
+            Err(error) => Err(RouteError::Unknown { reason: error.to_string() }),
+        }
+    }
+
+    fn now(&self, deadline: Deadline) -> Result<Endpoint, RouteError> {
+        let unheard = |reason: String| RouteError::Unheard { who: self.who(), reason };
+        let (to, _) = self.in_force(deadline)?;
+        let to = to.ok_or_else(|| unheard("its volume goes to no export".to_owned()))?;
+        let uri = to.parse().map_err(|error| unheard(format!("`{to}`: {error}")))?;
+        Ok(Endpoint::new(uri))
+    }
+}

@@ -1,0 +1,103 @@
+//! As much of QEMU's monitor protocol as a change of the block graph needs: commands over a unix socket, one at a time.
+//!
+//! Source: QEMU's `docs/interop/qmp-spec`: a greeting, `qmp_capabilities`, then a JSON object per line; events may come at any time and are skipped.
+
+use crate::Deadline;
+use crate::api::{Stream, connect_unix, left};
+use serde_json::{Value, json};
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use thiserror::Error;
+
+/// A line is no longer (ours: a block graph of thousands of nodes is far below).
+const LINE_BYTES_MAX: usize = 16 << 20;
+
+/// Why a command gave nothing.
+#[derive(Debug, Error)]
+pub(super) enum QmpError {
+    /// QEMU says no.
+    #[error("QEMU refuses `{command}`: {description}")]
+    Refused {
+        /// What.
+        command: String,
+        /// Why.
+        description: String,
+    },
+    /// Nothing was heard, or nothing that makes sense.
+    #[error("QEMU does not answer `{command}`: {source}")]
+    Silent {
+        /// What.
+        command: String,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// A connection to a monitor.
+pub(super) struct Qmp {
+    stream: UnixStream,
+    received: Vec<u8>,
+    next_id: u64,
+}
+
+impl Qmp {
+    /// Connects and agrees on nothing special.
+    pub(super) fn connect(path: &Path, deadline: Deadline) -> Result<Qmp, QmpError> {
+        let silent = |source| QmpError::Silent { command: "connect".to_owned(), source };
+        let stream = connect_unix(path).map_err(silent)?;
+        let mut qmp = Qmp { stream, received: Vec::new(), next_id: 0 };
+        let greeting = qmp.line(deadline).map_err(silent)?;
+        if greeting.get("QMP").is_none() {
+            return Err(silent(io::Error::other("what listens there does not greet as QEMU does")));
+        }
+        qmp.run("qmp_capabilities", json!({}), deadline)?;
+        Ok(qmp)
+    }
+
+    /// Runs a command; what it returns.
+    pub(super) fn run(
+        &mut self,
+        command: &str,
+        arguments: Value,
+        deadline: Deadline,
+    ) -> Result<Value, QmpError> {
+        self.next_id += 1;
+        let id = self.next_id;
+        let silent = |source| QmpError::Silent { command: command.to_owned(), source };
+        let line = format!("{}\n", json!({ "execute": command, "arguments": arguments, "id": id }));
+        left(deadline).and_then(|span| self.stream.limit(span)).map_err(silent)?;
+        self.stream.write_all(line.as_bytes()).map_err(silent)?;
+        loop {
+            let mut answer = self.line(deadline).map_err(silent)?;
+            if answer["id"] != id {
+                continue; // An event, or the answer to a command that was given up.
+            }
+            if let Some(error) = answer.get("error") {
+                let description = error["desc"].as_str().unwrap_or("without a reason").to_owned();
+                return Err(QmpError::Refused { command: command.to_owned(), description });
+            }
+            return Ok(answer["return"].take());
+        }
+    }
+
+    fn line(&mut self, deadline: Deadline) -> io::Result<Value> {
+        loop {
+            if let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.received.drain(..=end).collect();
+                return serde_json::from_slice(&line).map_err(io::Error::other);
+            }
+            if self.received.len() > LINE_BYTES_MAX {
+                return Err(io::Error::other("the answer does not end"));
+            }
+            self.stream.limit(left(deadline)?)?;
+            let mut buffer = [0; 16 << 10];
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => self.received.extend_from_slice(&buffer[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! QEMU's block graph: below the node that a disk is attached to, one NBD client takes the place of another.
+//!
+//! Each disk needs a permanent node that passes everything through (`raw`, or a throttle), with the NBD client as its `file`:
+//!
+//! ```text
+//! -blockdev nbd,node-name=db-first,server.type=unix,server.path=/run/watch.sock,export=db
+//! -blockdev raw,node-name=db,file=db-first -device virtio-blk,drive=db
+//! ```
+//!
+//! A switch adds the new NBD client under a name of its own (`blockdev-add`), has the permanent node reopen with it as its `file`
+//! (`blockdev-reopen`), and deletes the old one (`blockdev-del`). QEMU drains the node in between and flushes it, so no request is out on the old
+//! connection when the new one gets its first; guests and exports on top notice a pause. The options of a reopening must repeat those of
+//! the opening, so they are told to [`QmpRoute`].
+//!
+//! Names are `fb<epoch>-<count>-<node>`: the epoch in force, and what an earlier try left over, are read from the graph.
+
+mod client;
+
+use super::{Passage, Pause, Route, RouteError};
+use crate::{Deadline, Endpoint};
+use client::{Qmp, QmpError};
+use forebay_nbd::{Transport, Uri};
+use serde_json::{Map, Value, json};
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// QEMU's names of nodes have at most so many bytes.
+const NODE_NAME_BYTES_MAX: usize = 31;
+
+/// The route of one disk of a QEMU, or of one node of a `qemu-storage-daemon`.
+#[derive(Clone, Debug)]
+pub struct QmpRoute {
+    /// The monitor's socket; nobody else may hold it for long, since it takes one client at a time.
+    pub socket: PathBuf,
+    /// The permanent node, at most 20 bytes.
+    pub node: String,
+    /// All options that it was opened with, but for `node-name` and `file`; the `driver` is among them.
+    pub options: Map<String, Value>,
+    /// The NBD client that it was opened with, which is deleted when it was left.
+    pub first: String,
+    /// Seconds for which an NBD client waits for a server that is gone before it fails requests; 0: not at all.
+    pub reconnect_delay_s: u32,
+}
+
+/// What is known of a node.
+struct Node {
+    name: String,
+    file: String,
+    size: u64,
+    read_only: bool,
+}
+
+impl QmpRoute {
+    /// A `raw` node without further options, whose first NBD client is `first`.
+    pub fn raw(socket: impl Into<PathBuf>, node: impl Into<String>, first: impl Into<String>) -> QmpRoute {
+        let options = Map::from_iter([("driver".to_owned(), json!("raw"))]);
+        let (socket, node, first) = (socket.into(), node.into(), first.into());
+        QmpRoute { socket, node, options, first, reconnect_delay_s: 0 }
+    }
+
+    fn unheard(&self, reason: impl ToString) -> RouteError {
+        RouteError::Unheard { who: format!("QEMU at {}", self.socket.display()), reason: reason.to_string() }
+    }
+
+    fn name(&self, epoch: u64, count: u32) -> String {
+        format!("fb{epoch}-{count}-{}", self.node)
+    }
+
+    /// The epoch and the count of a node that a switch of ours added.
+    fn parse(&self, name: &str) -> Option<(u64, u32)> {
+        let numbers = name.strip_prefix("fb")?.strip_suffix(&self.node)?.strip_suffix('-')?;
+        let (epoch, count) = numbers.split_once('-')?;
+        Some((epoch.parse().ok()?, count.parse().ok()?))
+    }
+
+    fn nodes(&self, qmp: &mut Qmp, deadline: Deadline) -> Result<Vec<Node>, RouteError> {
+        let found = qmp
+            .run("query-named-block-nodes", json!({ "flat": true }), deadline)
+            .map_err(|error| self.unheard(error))?;
+        let node = |node: &Value| {
+            Some(Node {
+                name: node["node-name"].as_str()?.to_owned(),
+                file: node["file"].as_str()?.to_owned(),
+                size: node["image"]["virtual-size"].as_u64()?,
+                read_only: node["ro"].as_bool()?,
+            })
+        };
+        Ok(found.as_array().into_iter().flatten().filter_map(node).collect())
+    }
+
+    /// The permanent node, and the epoch of the NBD client below it: 0 for the first.
+    fn in_force<'a>(&self, nodes: &'a [Node]) -> Result<(&'a Node, u64), RouteError> {
+        let top = nodes.iter().find(|node| node.name == self.node);
+        let top = top.ok_or_else(|| self.unheard(format!("it has no node `{}`", self.node)))?;
+        let ours = nodes.iter().filter(|node| node.file == top.file);
+        let epoch = ours.filter_map(|node| self.parse(&node.name)).map(|(epoch, _)| epoch).max();
+        Ok((top, epoch.unwrap_or(0)))
+    }
+
+    /// The options of a new NBD client.
+    fn client(&self, to: &Uri, name: &str, read_only: bool) -> Value {
+        let server = match &to.transport {
+            Transport::Unix { path } => json!({ "type": "unix", "path": path.display().to_string() }),
+            Transport::Tcp { host, port } => {
+                json!({ "type": "inet", "host": host, "port": port.to_string() })
+            }
+        };
+        let mut options = json!({
+            "driver": "nbd", "node-name": name, "server": server, "export": to.export, "read-only": read_only,
+        });
+        if self.reconnect_delay_s > 0 {
+            options["reconnect-delay"] = self.reconnect_delay_s.into();
+        }
+        options
+    }
+
+    /// Deletes NBD clients of ours, and the first, but for `kept`. One that is in use stays: QEMU says no, and that is as it should be.
+    fn delete_others(&self, qmp: &mut Qmp, nodes: &[Node], kept: &str, deadline: Deadline) {
+        for node in nodes {
+            let is_ours = node.name == self.first || self.parse(&node.name).is_some();
+            if is_ours && node.name != kept {
+                delete(qmp, &node.name, deadline);
+            }
+        }
+    }
+}
+
+/// Deletes a node that is not in use.
+fn delete(qmp: &mut Qmp, node: &str, deadline: Deadline) {
+    if let Err(error) = qmp.run("blockdev-del", json!({ "node-name": node }), deadline) {
+        tracing::debug!(node, %error, "a node stays in QEMU's graph");
+    }
+}
+
+impl Route for QmpRoute {
+    fn drains(&self) -> bool {
+        true
+    }
+
+    fn switch(&self, passage: &Passage, deadline: Deadline) -> Result<Pause, RouteError> {
+        let to = passage.to.uri.to_string();
+        let unusable = |reason: String| RouteError::Unusable { to: to.clone(), reason };
+        if passage.to.uri.tls_required {
+            return Err(unusable("TLS credentials of QEMU are not supported here".to_owned()));
+        }
+        let mut qmp = Qmp::connect(&self.socket, deadline).map_err(|error| self.unheard(error))?;
+        let nodes = self.nodes(&mut qmp, deadline)?;
+        let (top, now) = self.in_force(&nodes)?;
+        if passage.epoch < now {
+            return Err(RouteError::Stale { asked: passage.epoch, now });
+        }
+        if reaches(top, &passage.to.uri) {
+            // What an earlier try left behind is not in use: what is, QEMU keeps.
+            let left: Vec<&Node> = nodes.iter().filter(|node| node.file != top.file).collect();
+            left.iter().filter(|node| self.parse(&node.name).is_some()).for_each(|node| {
+                delete(&mut qmp, &node.name, deadline);
+            });
+            return Ok(Pause(std::time::Duration::ZERO));
+        }
+        let taken = |name: &String| nodes.iter().any(|node| node.name == *name);
+        let name = (0..).map(|count| self.name(passage.epoch, count)).find(|name| !taken(name));
+        let name = name.expect("there are more numbers than nodes");
+        if name.len() > NODE_NAME_BYTES_MAX {
+            return Err(self.unheard(format!("`{name}` is too long for a node's name")));
+        }
+        let options = self.client(&passage.to.uri, &name, top.read_only);
+        match qmp.run("blockdev-add", options, deadline) {
+            Ok(_) => {}
+            Err(QmpError::Refused { description, .. }) => return Err(unusable(description)),
+            // It may be added yet; nobody uses it, and the next switch deletes it.
+            Err(error) => return Err(unusable(error.to_string())),
+        }
+        let added = self.nodes(&mut qmp, deadline)?;
+        let size = added.iter().find(|node| node.name == name).map(|node| node.size);
+        if size != Some(top.size) {
+            delete(&mut qmp, &name, deadline);
+            return Err(unusable(format!("it has {size:?} bytes, and the disk {}", top.size)));
+        }
+        let mut reopened = self.options.clone();
+        reopened.insert("node-name".to_owned(), self.node.clone().into());
+        reopened.insert("file".to_owned(), name.clone().into());
+        let began = Instant::now();
+        match qmp.run("blockdev-reopen", json!({ "options": [reopened] }), deadline) {
+            Ok(_) => {}
+            Err(QmpError::Refused { description, .. }) => {
+                delete(&mut qmp, &name, deadline);
+                return Err(RouteError::NotDrained { reason: description });
+            }
+            Err(error) => return Err(RouteError::Unknown { reason: error.to_string() }),
+        }
+        let pause = Pause(began.elapsed());
+        self.delete_others(&mut qmp, &nodes, &name, deadline);
+        Ok(pause)
+    }
+
+    fn now(&self, deadline: Deadline) -> Result<Endpoint, RouteError> {
+        let mut qmp = Qmp::connect(&self.socket, deadline).map_err(|error| self.unheard(error))?;
+        let nodes = self.nodes(&mut qmp, deadline)?;
+        let (top, _) = self.in_force(&nodes)?;
+        let uri = top.file.parse().map_err(|error| self.unheard(format!("`{}`: {error}", top.file)))?;
+        Ok(Endpoint::new(uri))
+    }
+}
+
+/// Whether a node's requests go to this export.
+fn reaches(node: &Node, to: &Uri) -> bool {
+    let Ok(found) = node.file.parse::<Uri>() else { return false };
+    found.transport == to.transport && found.export == to.export
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_the_epoch() {
+        let route = QmpRoute::raw("/run/qmp.sock", "db-1", "db-first");
+        assert_eq!(route.name(7, 2), "fb7-2-db-1");
+        assert_eq!(route.parse("fb7-2-db-1"), Some((7, 2)));
+        for other in ["db-1", "db-first", "fb7-2-db-2", "fb7-db-1", "fbx-2-db-1"] {
+            assert_eq!(route.parse(other), None, "{other}");
+        }
+    }
+}
