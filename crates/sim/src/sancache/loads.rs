@@ -79,6 +79,10 @@ pub enum LoadKind {
     Moving,
     /// Noisy and moving, in turns.
     Phases,
+    /// The same with bursts of five, so that the best thresholds of the two lie further apart.
+    FarPhases,
+    /// A recorded trace.
+    Recorded,
 }
 
 impl LoadKind {
@@ -91,6 +95,8 @@ impl LoadKind {
             LoadKind::Noisy => "noisy",
             LoadKind::Moving => "moving",
             LoadKind::Phases => "phases",
+            LoadKind::FarPhases => "phases far apart",
+            LoadKind::Recorded => "recorded",
         }
     }
 }
@@ -176,13 +182,13 @@ fn tpcc(rate: f64) -> Vec<Phase> {
     vec![Phase { from: Nanos::ZERO, rate, streams }]
 }
 
-/// 40 % of the accesses to 48 MiB, which stay; the rest in bursts of three within 64 KiB, which never come back.
-fn noisy(seed: u64) -> Vec<Stream> {
+/// 40 % of the accesses to 48 MiB, which stay; the rest in bursts of so many within 64 KiB, which never come back.
+fn noisy(seed: u64, burst: u32) -> Vec<Stream> {
     let stream =
         |share, bytes, pattern| Stream { share, read_share: 0.8, start: 0, bytes, pattern, sizes: SMALL };
     vec![
         stream(0.4, 48 << 20, Pattern::Hot { theta: 0.0, seed: mix64(seed ^ 11) }),
-        stream(0.6, VOLUME, Pattern::Bursts { requests: 3 }),
+        stream(0.6, VOLUME, Pattern::Bursts { requests: burst }),
     ]
 }
 
@@ -196,6 +202,10 @@ fn moving(seed: u64) -> Vec<Stream> {
     ]
 }
 
+/// Requests of a burst, and where the phases are to be far apart.
+const BURST: u32 = 3;
+const FAR_BURST: u32 = 5;
+
 /// How long a phase lasts.
 pub(super) const PHASE: Nanos = Nanos(200_000_000_000);
 
@@ -205,11 +215,13 @@ fn phases(kind: LoadKind, rate: f64, duration: Nanos, seed: u64) -> Vec<Phase> {
         LoadKind::Spc1 => spc1(rate, seed),
         LoadKind::Lun1 => lun1(rate, seed),
         LoadKind::Tpcc => tpcc(rate),
-        LoadKind::Noisy => vec![at(Nanos::ZERO, noisy(seed))],
+        LoadKind::Recorded => Vec::new(),
+        LoadKind::Noisy => vec![at(Nanos::ZERO, noisy(seed, BURST))],
         LoadKind::Moving => vec![at(Nanos::ZERO, moving(seed))],
-        LoadKind::Phases => (0..duration.0.div_ceil(PHASE.0))
+        LoadKind::Phases | LoadKind::FarPhases => (0..duration.0.div_ceil(PHASE.0))
             .map(|number| {
-                let streams = if number % 2 == 0 { noisy(seed) } else { moving(seed) };
+                let burst = if kind == LoadKind::FarPhases { FAR_BURST } else { BURST };
+                let streams = if number % 2 == 0 { noisy(seed, burst) } else { moving(seed) };
                 at(Nanos(number * PHASE.0), streams)
             })
             .collect(),
@@ -267,9 +279,10 @@ impl Stream {
     }
 }
 
-/// The requests of a load for so long, at random instants of this rate.
+/// The requests of a load for so long, at random instants of this rate; not of one that is recorded.
 pub fn requests(kind: LoadKind, rate: f64, duration: Nanos, seed: u64) -> Arc<[RecordedRequest]> {
     let phases = phases(kind, rate, duration, seed);
+    assert!(!phases.is_empty(), "a recorded load is not drawn");
     let mut random = random(mix64(seed ^ 0x5a4c));
     let mut cursors = vec![Cursor::default(); 16];
     let mut requests = Vec::with_capacity((rate * duration.as_secs_f64() * 1.02) as usize + 16);

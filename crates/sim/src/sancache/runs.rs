@@ -13,7 +13,11 @@ use forebay_control::eafc::EafcRules;
 use forebay_policy::placement::Admission;
 use forebay_units::{Bytes, Nanos};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// The unit in which parts of a recorded volume that are never touched are left out.
+const ZONE: u64 = 1 << 20;
 
 /// The interval of series.
 const INTERVAL: Nanos = Nanos(10_000_000_000);
@@ -25,6 +29,7 @@ pub struct Bench {
     seed: u64,
     duration: Nanos,
     requests: Arc<[RecordedRequest]>,
+    volume_bytes: u64,
     tier: TierTable,
 }
 
@@ -162,7 +167,44 @@ impl Bench {
     pub fn new(kind: LoadKind, rate: f64, size: Bytes, duration: Nanos, seed: u64) -> Bench {
         let requests = requests(kind, rate, duration, seed);
         let tier = TierTable { writes: TierWrites::Home, ..TierTable::new("flash", size) };
-        Bench { kind, seed, duration, requests, tier }
+        Bench { kind, seed, duration, requests, volume_bytes: VOLUME, tier }
+    }
+
+    /// A recorded load, zones of 1 MiB that it never touches left out, sped up or slowed down to `rate` requests per second on average, with a tier of a tenth of the chunks that it touches; the second half is measured.
+    ///
+    /// # Panics
+    /// If there are no requests, or all have one time.
+    pub fn recorded(requests: &[RecordedRequest], rate: f64, seed: u64) -> Bench {
+        let first = requests.first().expect("there are requests").at;
+        let span = requests.iter().map(|request| request.at).max().unwrap_or(first).saturating_since(first);
+        assert!(span > Nanos::ZERO, "all requests have one time");
+        let speed = requests.len() as f64 / rate / span.as_secs_f64();
+        let end = |request: &RecordedRequest| request.offset + u64::from(request.length);
+        let zones_of = |request: &RecordedRequest| request.offset / ZONE..=(end(request) - 1) / ZONE;
+        let zones: BTreeSet<u64> = requests.iter().flat_map(zones_of).collect();
+        let zones: Vec<u64> = zones.into_iter().collect();
+        // Zones that a request spans are all touched, so that they stay neighbours.
+        let moved = |offset: u64| {
+            let rank = zones.binary_search(&(offset / ZONE)).expect("it is touched") as u64;
+            rank * ZONE + offset % ZONE
+        };
+        let mut late = Nanos::ZERO;
+        let requests: Arc<[RecordedRequest]> = requests
+            .iter()
+            .map(|request| {
+                let at = (request.at.saturating_since(first).0 as f64 * speed) as u64;
+                late = late.max(Nanos(at));
+                RecordedRequest { at: late, offset: moved(request.offset), ..*request }
+            })
+            .collect();
+        let duration = Nanos(late.0.next_multiple_of(INTERVAL.0).max(2 * INTERVAL.0));
+        let chunk = TierTable::new("flash", Bytes::ZERO).chunk().get();
+        let volume_bytes = zones.len() as u64 * ZONE;
+        let touched: BTreeSet<u64> =
+            requests.iter().flat_map(|request| request.offset / chunk..=(end(request) - 1) / chunk).collect();
+        let size = Bytes((touched.len() as u64 / 10).max(64) * chunk);
+        let tier = TierTable { writes: TierWrites::Home, ..TierTable::new("flash", size) };
+        Bench { kind: LoadKind::Recorded, seed, duration, requests, volume_bytes, tier }
     }
 
     /// The same with another tier.
@@ -185,13 +227,17 @@ impl Bench {
     fn array_cache(&self) -> Bytes {
         match self.kind {
             LoadKind::Spc1 | LoadKind::Lun1 | LoadKind::Tpcc => Bytes::mib(64),
-            LoadKind::Noisy | LoadKind::Moving | LoadKind::Phases => Bytes::mib(16),
+            LoadKind::Noisy
+            | LoadKind::Moving
+            | LoadKind::Phases
+            | LoadKind::FarPhases
+            | LoadKind::Recorded => Bytes::mib(16),
         }
     }
 
     fn measure_from(&self) -> Nanos {
         match self.kind {
-            LoadKind::Phases => Nanos(PHASE.0 * 2).min(Nanos(self.duration.0 / 2)),
+            LoadKind::Phases | LoadKind::FarPhases => Nanos(PHASE.0 * 2).min(Nanos(self.duration.0 / 2)),
             _ => Nanos(self.duration.0 / 2),
         }
     }
@@ -203,11 +249,24 @@ impl Bench {
     pub fn run(&self, admission: Option<Admission>) -> Result<RunRow, RunError> {
         let tier = admission.map(|admission| TierTable { admission, ..self.tier.clone() });
         let used = admission.map(|_| TierUse { from: Nanos::ZERO, until: None });
-        let volumes = vec![VolumeTable { tier: used, ..volume("lun1", VOLUME, vec![recorded(Nanos::ZERO)]) }];
+        let volumes = vec![VolumeTable {
+            tier: used,
+            ..volume("lun1", self.volume_bytes, vec![recorded(Nanos::ZERO)])
+        }];
         let run = (self.seed, self.duration, self.measure_from());
         let scenario = scenario(self.kind.name(), (12, self.array_cache()), tier, volumes, run);
         let traces = Traces::from([((0, 0), self.requests.clone())]);
         Ok(self.row(admission, &Simulation::new(&scenario, &traces, None)?.run()))
+    }
+
+    /// In which of the phases that take turns an instant of the measured part is, 0 or 1; none where there are none, and in the interval in which they change.
+    pub fn phase_at(&self, end_s: f64) -> Option<usize> {
+        let phased = matches!(self.kind, LoadKind::Phases | LoadKind::FarPhases);
+        let (end, interval) = (end_s, INTERVAL.as_secs_f64());
+        if !phased || end <= self.measure_from().as_secs_f64() {
+            return None;
+        }
+        Some(((end - interval / 2.0) / PHASE.as_secs_f64()) as usize % 2)
     }
 
     fn row(&self, admission: Option<Admission>, outcome: &Outcome) -> RunRow {

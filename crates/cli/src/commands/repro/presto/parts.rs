@@ -55,6 +55,24 @@ pub(super) struct Found {
     pub(super) snapshots: Vec<Snapshots>,
     pub(super) volumes: Vec<VolumeFound>,
     pub(super) rows: Vec<Row>,
+    /// None with `--quick`.
+    pub(super) verdicts: Vec<Verdict>,
+}
+
+/// Held against what is wanted, for what was to be maximised, at 100 MiB/s.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Verdict {
+    pub(super) aim: Aim,
+    /// Of the shares of the way to the bound, the least, and at which limit; a third is wanted.
+    pub(super) gap_closed_least: f64,
+    pub(super) at_limit_percent: u32,
+    /// With a quarter of the cache, less k-Recent with half of it; 0 is wanted.
+    pub(super) quarter_above_half: f64,
+    /// The most that a larger limit takes away; 0.002 is allowed.
+    pub(super) more_is_worse_by: f64,
+    /// Seconds until 95 % of a warm node's ratio, with all of the cache, and cold. By latency nobody asked.
+    pub(super) warm_after_s: Option<u32>,
+    pub(super) cold_after_s: Option<u32>,
 }
 
 /// A series of snapshots, and what it costs the node that takes it.
@@ -282,6 +300,7 @@ pub(super) fn run(set: Set, seed: u64, quick: bool) -> Found {
     let warm = &runs[0].1;
     let mut rows: Vec<Row> = jobs.iter().zip(&runs).map(|(job, run)| row(job, run, warm)).collect();
     close_gaps(&mut rows);
+    let verdicts = Aim::ALL.into_iter().filter_map(|aim| verdict(&rows, aim)).collect();
     let volumes = if quick { Vec::new() } else { volumes(set, seed) };
     Found {
         schema: SCHEMA,
@@ -292,6 +311,7 @@ pub(super) fn run(set: Set, seed: u64, quick: bool) -> Found {
         snapshots: intervals.iter().map(|&every| snapshots(&failed, every)).collect(),
         volumes,
         rows,
+        verdicts,
     }
 }
 
@@ -392,4 +412,32 @@ fn close_gaps(rows: &mut [Row]) {
     };
     let gaps: Vec<Option<f64>> = rows.iter().map(closed).collect();
     rows.iter_mut().zip(gaps).for_each(|(row, gap)| row.gap_closed = gap);
+}
+
+fn verdict(rows: &[Row], aim: Aim) -> Option<Verdict> {
+    let ours: Vec<&Row> =
+        rows.iter().filter(|row| row.gap_closed.is_some() && row.aim == Some(aim)).collect();
+    let least = ours.iter().min_by(|a, b| a.gap_closed.partial_cmp(&b.gap_closed).expect("numbers"))?;
+    let quarter = ours.iter().find(|row| row.limit_percent == 25)?;
+    let half = rows.iter().find(|row| {
+        row.part == Part::SizeLimit.title()
+            && row.limit_percent == 50
+            && row.who == Heuristic::Recent.name()
+            && row.rate_mib_per_s == Some(100)
+    })?;
+    let after = |row: &Row| match aim {
+        Aim::LookUps => row.look_ups.warm_after_s,
+        Aim::Both => row.both.warm_after_s,
+        Aim::Latency => row.latency.warm_after_s,
+    };
+    let fall = ours.windows(2).map(|pair| aim.of(pair[0]) - aim.of(pair[1])).fold(f64::MIN, f64::max);
+    Some(Verdict {
+        aim,
+        gap_closed_least: least.gap_closed?,
+        at_limit_percent: least.limit_percent,
+        quarter_above_half: aim.of(quarter) - aim.of(half),
+        more_is_worse_by: fall.max(0.0),
+        warm_after_s: ours.last().and_then(|row| after(row)),
+        cold_after_s: rows.iter().find(|row| row.who == "cold").and_then(after),
+    })
 }

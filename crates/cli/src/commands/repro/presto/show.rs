@@ -166,6 +166,38 @@ fn summary(found: &Found) -> Table {
     table
 }
 
+/// Ours against what is wanted.
+fn verdicts(found: &Found) -> Table {
+    let mut table = Table::new([
+        "to maximise",
+        ">least way to bound (0.333)",
+        ">at",
+        ">25 % above k-Recent at 50 % (0)",
+        ">more is worse by (0.002)",
+        ">95 % after",
+        ">cold",
+        ">times as fast",
+    ])
+    .with_caption("What is wanted of Forebay's way, at 100 MiB/s");
+    for verdict in &found.verdicts {
+        let faster = match (verdict.warm_after_s, verdict.cold_after_s) {
+            (Some(warm), Some(cold)) => format!("{:.0}", f64::from(cold) / f64::from(warm)),
+            _ => none(),
+        };
+        table.push([
+            verdict.aim.name().to_owned(),
+            ratio(verdict.gap_closed_least),
+            format!("{} %", verdict.at_limit_percent),
+            format!("{:+.3}", verdict.quarter_above_half),
+            ratio(verdict.more_is_worse_by),
+            seconds(verdict.warm_after_s),
+            seconds(verdict.cold_after_s),
+            faster,
+        ]);
+    }
+    table
+}
+
 fn parts(found: &Found) -> Vec<Table> {
     let titles = Part::ALL.map(Part::title).into_iter().chain([OWN_PARTITION, REFERENCE]);
     titles.map(|title| part(found, title)).filter(|table| !table.rows().is_empty()).collect()
@@ -181,6 +213,7 @@ pub(super) fn print(found: &Found, output: &mut Output) -> Result<(), Failure> {
     tables.extend(parts(found));
     if found.rows.iter().any(|row| row.gap_closed.is_some()) {
         tables.push(summary(found));
+        tables.push(verdicts(found));
     }
     for table in tables {
         output.line(table.to_text())?;
@@ -227,6 +260,7 @@ pub(super) fn report(found: &Found) -> Report {
         report = report
             .heading("Forebay's way")
             .table(summary(found))
+            .table(verdicts(found))
             .chart(over_time(found, 10))
             .chart(over_time(found, 100));
     }

@@ -1,6 +1,6 @@
 //! How the evaluation is shown: tables for people, a report with plots.
 
-use super::parts::{Found, LoadFound};
+use super::parts::{Found, IsolationFound, LoadFound};
 use crate::failure::Failure;
 use crate::output::{Output, bytes};
 use forebay_report::{Axis, Chart, Quantity, Report, Series, Table};
@@ -44,9 +44,11 @@ fn verdicts(found: &Found) -> Table {
         "load",
         ">tier",
         "best fixed",
+        "by phase",
         ">mean to it",
         ">migrated to it",
         ">flash to demand's",
+        ">at equal hits",
         ">read hits above",
         ">p99 filling to none",
     ])
@@ -54,12 +56,16 @@ fn verdicts(found: &Found) -> Table {
     for load in &found.loads {
         let verdict = &load.verdict;
         table.push([
-            load.name.to_owned(),
+            load.name.clone(),
             bytes(load.tier_bytes),
             verdict.best_static.clone(),
+            verdict.best_by_phase.as_ref().map_or_else(|| "-".to_owned(), |best| best.join(", ")),
             format!("{:.3}", verdict.mean_to_best_static),
             format!("{:.2}", verdict.migrated_to_best_static),
             format!("{:.2}", verdict.flash_to_demand),
+            verdict
+                .flash_to_demand_at_equal_hits
+                .map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
             format!("{:+.3}", verdict.hits_above_demand),
             format!("{:.2}", verdict.p99_filling_to_without),
         ]);
@@ -67,8 +73,7 @@ fn verdicts(found: &Found) -> Table {
     table
 }
 
-fn isolation(found: &Found) -> Table {
-    let isolation = &found.isolation;
+fn isolation(isolation: &IsolationFound) -> Table {
     let mut table = Table::new(["LUN1", ">mean ms", ">to alone", "the slides"])
         .with_caption(format!("Isolation: a tier of {} for LUN1", bytes(isolation.tier_bytes)));
     let alone = isolation.found.alone_ms;
@@ -93,7 +98,13 @@ pub(super) fn print(found: &Found, output: &mut Output) -> Result<(), Failure> {
         output.line(load(load_found).to_text())?;
     }
     output.line(verdicts(found).to_text())?;
-    output.line(isolation(found).to_text())
+    if let Some(found) = &found.isolation {
+        output.line(isolation(found).to_text())?;
+    }
+    for (name, reason) in &found.left_out {
+        output.line(format_args!("left out: {name}: {reason}"))?;
+    }
+    Ok(())
 }
 
 fn response_over_time(found: &LoadFound) -> Chart {
@@ -114,8 +125,8 @@ fn response_over_time(found: &LoadFound) -> Chart {
     chart
 }
 
-fn victim(found: &Found) -> Chart {
-    let rows = &found.isolation.found.series;
+fn victim(isolation: &IsolationFound) -> Chart {
+    let rows = &isolation.found.series;
     let points = rows.iter().filter_map(|row| Some((row.at_s, row.mean_ms? / 1_000.0))).collect();
     Chart::new(
         "LUN1: alone, flooded, and with its tier",
@@ -143,5 +154,8 @@ pub(super) fn report(found: &Found) -> Report {
     for found in &found.loads {
         report = report.table(load(found)).chart(response_over_time(found));
     }
-    report.heading("Isolation").table(isolation(found)).chart(victim(found))
+    if let Some(found) = &found.isolation {
+        report = report.heading("Isolation").table(isolation(found)).chart(victim(found));
+    }
+    report
 }

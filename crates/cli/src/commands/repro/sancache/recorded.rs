@@ -1,0 +1,80 @@
+//! Recorded loads: every trace of a folder that has times and enough requests, the busiest volume of each.
+
+use crate::failure::{Context, Failure};
+use crate::input::{self, trace_failure};
+use forebay_sim::RecordedRequest;
+use forebay_trace::{Operation, ReadOptions, TraceReader};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Fewer requests say nothing, and more take too long, so that the first ones are taken (ours).
+const REQUESTS_MIN: usize = 10_000;
+const REQUESTS_MAX: usize = 300_000;
+
+/// What a folder held.
+#[derive(Default)]
+pub(super) struct Recorded {
+    /// Names and requests.
+    pub(super) traces: Vec<(String, Arc<[RecordedRequest]>)>,
+    /// Files that were left out, and why.
+    pub(super) left_out: Vec<(String, String)>,
+}
+
+/// Reads the traces of a folder.
+pub(super) fn read(folder: &Path) -> Result<Recorded, Failure> {
+    let shown = folder.display();
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(folder).context(format_args!("cannot read the folder `{shown}`"))? {
+        let path = entry.context(format_args!("cannot read the folder `{shown}`"))?.path();
+        if path.is_file() {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    let mut found = Recorded::default();
+    for path in &paths {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        match read_one(path) {
+            Ok(Ok(requests)) => found.traces.push((name, requests)),
+            Ok(Err(reason)) => found.left_out.push((name, reason)),
+            Err(failure) => found.left_out.push((name, failure.message().to_owned())),
+        }
+    }
+    if found.traces.is_empty() {
+        return Err(Failure::new(format!("the folder `{shown}` holds no trace that can be placed")));
+    }
+    Ok(found)
+}
+
+/// The inner error says why it is left out.
+fn read_one(path: &Path) -> Result<Result<Arc<[RecordedRequest]>, String>, Failure> {
+    let mut reader = TraceReader::open(input::open(&[path.to_path_buf()])?, &ReadOptions::default())
+        .map_err(trace_failure)?;
+    if !reader.format().has_time() {
+        return Ok(Err("the format has no times".to_owned()));
+    }
+    let mut volumes: BTreeMap<u32, Vec<RecordedRequest>> = BTreeMap::new();
+    let (mut batch, mut count) = (Vec::new(), 0);
+    while count < REQUESTS_MAX && reader.next_batch(&mut batch).map_err(trace_failure)? > 0 {
+        for request in &batch {
+            let writes = match request.operation {
+                Operation::Read => false,
+                Operation::Write => true,
+                _ => continue,
+            };
+            let Ok(length @ 1..) = u32::try_from(request.length) else { continue };
+            let recorded = RecordedRequest { at: request.time, offset: request.offset, length, writes };
+            volumes.entry(request.volume.0).or_default().push(recorded);
+            count += 1;
+        }
+    }
+    let busiest = volumes.into_values().max_by_key(Vec::len).unwrap_or_default();
+    if busiest.len() < REQUESTS_MIN {
+        return Ok(Err(format!("{} requests of one volume are too few", busiest.len())));
+    }
+    if busiest[0].at == busiest[busiest.len() - 1].at {
+        return Ok(Err("all requests have one time".to_owned()));
+    }
+    Ok(Ok(busiest.into()))
+}
