@@ -34,23 +34,37 @@ pub enum Assessment {
     Violated {
         /// How many.
         nonconforming: usize,
+        /// Of so many of the last windows, or, if that is more than `rules.windows`, of the last ones that asked for enough.
+        windows: usize,
     },
 }
 
-/// Assesses the verdicts of the past, oldest first; only the last `rules.windows` count.
+/// Assesses the verdicts of the past, oldest first; only the last `rules.windows` count, and where some of those asked for too little, twice as
+/// many of the last that did ask for enough.
 ///
-/// The newest window must itself be nonconforming for a violation: what is over needs no action.
-pub fn assess(verdicts: impl DoubleEndedIterator<Item = Verdict>, rules: &ViolationRules) -> Assessment {
-    let mut newest = None;
-    let mut nonconforming = 0;
-    for verdict in verdicts.rev().take(rules.windows) {
+/// The newest window must itself be nonconforming for a violation: what is over needs no action. A workload that comes in bursts misses its objective in
+/// window after window too, with quiet ones in between; of these twice as many must be nonconforming, which no single burst has (ours).
+pub fn assess(
+    verdicts: impl DoubleEndedIterator<Item = Verdict> + Clone,
+    rules: &ViolationRules,
+) -> Assessment {
+    let (mut newest, mut quiet, mut nonconforming) = (None, false, 0);
+    for verdict in verdicts.clone().rev().take(rules.windows) {
         newest.get_or_insert(verdict);
+        quiet |= verdict == Verdict::LowLoad;
         nonconforming += usize::from(verdict == Verdict::Nonconforming);
+    }
+    if newest == Some(Verdict::Nonconforming) && quiet && nonconforming < rules.nonconforming {
+        let busy = verdicts.rev().filter(|verdict| *verdict != Verdict::LowLoad).take(2 * rules.windows);
+        let missed = busy.filter(|verdict| *verdict == Verdict::Nonconforming).count();
+        if missed >= 2 * rules.nonconforming {
+            return Assessment::Violated { nonconforming: missed, windows: 2 * rules.windows };
+        }
     }
     match (nonconforming, newest) {
         (0, _) => Assessment::Kept,
         (_, Some(Verdict::Nonconforming)) if nonconforming >= rules.nonconforming => {
-            Assessment::Violated { nonconforming }
+            Assessment::Violated { nonconforming, windows: rules.windows }
         }
         _ => Assessment::Suspected { nonconforming },
     }
@@ -114,10 +128,26 @@ mod tests {
         let of = |verdicts: &[Verdict]| assess(verdicts.iter().copied(), &ViolationRules::default());
         assert_eq!(of(&[]), Assessment::Kept);
         assert_eq!(of(&[C, C, N, N]), Assessment::Suspected { nonconforming: 2 }); // a spike so far
-        assert_eq!(of(&[C, N, C, N, N]), Assessment::Violated { nonconforming: 3 });
+        assert_eq!(of(&[C, N, C, N, N]), Assessment::Violated { nonconforming: 3, windows: 5 });
         assert_eq!(of(&[N, N, N, C]), Assessment::Suspected { nonconforming: 3 }); // over for now
         assert_eq!(of(&[N, N, L, L, L]), Assessment::Suspected { nonconforming: 2 }); // the load went away
         assert_eq!(of(&[N, N, N, L, L, L, L, L]), Assessment::Kept); // forgotten after five
+    }
+
+    #[test]
+    fn bursts_that_come_back_are_one_violation() {
+        let of = |verdicts: &[Verdict]| assess(verdicts.iter().copied(), &ViolationRules::default());
+        // One window of six asks for enough. The sixth that misses is one too many: six of the last ten that asked for enough.
+        let burst = [L, L, L, L, L, N];
+        assert_eq!(of(&burst.repeat(5)), Assessment::Suspected { nonconforming: 1 });
+        assert_eq!(of(&burst.repeat(6)), Assessment::Violated { nonconforming: 6, windows: 10 });
+        // Between bursts nothing is to be done, and where most conform nothing is wrong.
+        assert_eq!(of(&[burst.repeat(6), vec![L]].concat()), Assessment::Suspected { nonconforming: 1 });
+        let kept = [L, L, C, L, N];
+        assert_eq!(of(&kept.repeat(10)), Assessment::Suspected { nonconforming: 1 });
+        // A steady load is judged by its last windows alone, whatever was before.
+        let over = [N, N, N, N, N, N, C, C, C, C, N];
+        assert_eq!(of(&over), Assessment::Suspected { nonconforming: 1 });
     }
 
     #[test]

@@ -31,14 +31,16 @@ impl Controller {
                 decisions.push((*id, kind, summary, facts));
             };
             match assessment {
-                Assessment::Violated { nonconforming } => {
+                Assessment::Violated { nonconforming, windows } => {
                     if volume.violated_since.is_none() {
+                        let asked =
+                            if windows > config.violation.windows { " that asked for enough" } else { "" };
                         volume.violated_since = Some(at);
                         tell(
                             DecisionKind::ViolationFound,
                             format!(
-                                "{} is violated: {nonconforming} of the last {} windows miss `{objective}`",
-                                volume.spec.name, config.violation.windows
+                                "{} is violated: {nonconforming} of the last {windows} windows{asked} miss `{objective}`",
+                                volume.spec.name
                             ),
                         );
                     }
@@ -118,13 +120,17 @@ fn objective_facts(
 ) -> Vec<Fact> {
     let nonconforming = match assessment {
         Assessment::Kept => 0,
-        Assessment::Suspected { nonconforming } | Assessment::Violated { nonconforming } => nonconforming,
+        Assessment::Suspected { nonconforming } | Assessment::Violated { nonconforming, .. } => nonconforming,
+    };
+    let looked_at = match assessment {
+        Assessment::Violated { windows, .. } => windows,
+        Assessment::Kept | Assessment::Suspected { .. } => config.violation.windows,
     };
     let mut facts = vec![
         Fact::text("objective", objective.to_string()),
         Fact::number("bound", objective.bound(), objective.unit()),
         Fact::number("windows_nonconforming", nonconforming as f64, ""),
-        Fact::number("windows_looked_at", config.violation.windows as f64, ""),
+        Fact::number("windows_looked_at", looked_at as f64, ""),
     ];
     if let Some(last) = last {
         facts.extend(last.value.map(|value| Fact::number("observed", value, objective.unit())));

@@ -467,7 +467,7 @@ impl Volume {
         let severity = |assessment: &Assessment| match assessment {
             Assessment::Kept => (0, 0),
             Assessment::Suspected { nonconforming } => (1, *nonconforming),
-            Assessment::Violated { nonconforming } => (2, *nonconforming),
+            Assessment::Violated { nonconforming, .. } => (2, *nonconforming),
         };
         self.tracks
             .iter()
