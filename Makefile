@@ -2,9 +2,11 @@
 SHELL := /bin/sh
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 CARGO ?= cargo
+# Named, so that what runs while building is not linked statically as well.
+STATIC_TARGET := x86_64-unknown-linux-gnu
 # Warnings are errors where they are looked at, in `make lint`; a newer compiler's new warning breaks no build.
 
-.PHONY: help demo test build lint bench bench-datapath soak mutants capture-demo chroot-test clean
+.PHONY: help demo test build appliance-image lint bench bench-datapath soak mutants capture-demo chroot-test clean
 
 help: ## List what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
@@ -21,6 +23,12 @@ test: ## Run every test; installs the real peers that they talk to
 build: ## Build the binary
 	@scripts/bootstrap build
 	$(CARGO) build --release --locked --bin forebay
+
+appliance-image: ## Build the image of an appliance for virtual machines, into target/appliance-image
+	@scripts/bootstrap image
+	RUSTFLAGS="-C target-feature=+crt-static" CARGO_PROFILE_RELEASE_DEBUG=false CARGO_PROFILE_RELEASE_STRIP=symbols \
+		$(CARGO) build --release --locked --bin forebay --target $(STATIC_TARGET) --target-dir target/static
+	scripts/appliance-image target/static/$(STATIC_TARGET)/release/forebay target/appliance-image
 
 lint: ## Formatting and clippy, warnings as errors
 	$(CARGO) fmt --all -- --check

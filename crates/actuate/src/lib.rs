@@ -5,14 +5,17 @@
 //! What is asked of the world (is it there? where?) is answered by the world, not from memory, so that the next controller finds what the last
 //! one left.
 //!
-//! * [`provision`]: appliances on this machine, in network namespaces, in virtual machines.
 //! * [`route`]: a permanent proxy, QEMU's block graph, an address that moves.
+//! * [`provision`]: appliances on this machine, in network namespaces, in virtual machines.
+//! * [`guest`]: what runs first in such a virtual machine.
 //! * [`api`]: how a daemon or an appliance is told and asked over HTTP.
 
 pub mod api;
 mod deadline;
+pub mod guest;
 mod order;
 pub mod provision;
+mod qmp;
 pub mod route;
 
 pub use deadline::Deadline;

@@ -15,6 +15,8 @@ pub(super) struct Listeners<'a> {
     pub(super) http_socket: Option<&'a Path>,
     /// What volumes and the control API over TCP are guarded with.
     pub(super) secret: Option<&'a Secret>,
+    /// How long an origin may take to let it in; `None`: as long as by default.
+    pub(super) patience: Option<&'static str>,
 }
 
 /// The file, with `room` for caches.
@@ -33,15 +35,18 @@ pub(super) fn configuration(order: &ApplianceOrder, room: Bytes, listeners: &Lis
     root.insert("cache".into(), Table::from_iter([("memory".to_owned(), size(room))]).into());
     // Whoever steers it looks every second.
     root.insert("control".into(), Table::from_iter([("interval".to_owned(), "1s".into())]).into());
-    let volumes = order.volumes.iter().map(|order| volume(order, listeners.secret).into());
+    let volumes = order.volumes.iter().map(|order| volume(order, listeners).into());
     root.insert("volume".into(), Value::Array(volumes.collect()));
     root.to_string().into_bytes()
 }
 
-fn volume(order: &VolumeOrder, secret: Option<&Secret>) -> Table {
+fn volume(order: &VolumeOrder, listeners: &Listeners<'_>) -> Table {
     let mut origin = Table::new();
     origin.insert("type".into(), "nbd".into());
     origin.insert("uri".into(), order.origin.uri.to_string().into());
+    if let Some(patience) = listeners.patience {
+        origin.insert("connect_timeout".into(), patience.into());
+    }
     if let Some(tls) = &order.origin.tls {
         let path = |path: &Path| Value::from(path.display().to_string());
         if let Some(authorities) = &tls.authorities {
@@ -58,7 +63,7 @@ fn volume(order: &VolumeOrder, secret: Option<&Secret>) -> Table {
     volume.insert("block_size".into(), size(Bytes(order.block_size.bytes())));
     volume.insert("cache".into(), size(order.cache));
     volume.insert("read_only".into(), order.read_only.into());
-    if let Some(secret) = secret {
+    if let Some(secret) = listeners.secret {
         volume.insert("secret".into(), secret.reveal().into());
     }
     volume

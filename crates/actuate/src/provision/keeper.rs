@@ -14,7 +14,7 @@ use super::health::probe;
 use super::process::ProcessId;
 use crate::api::ApplianceStatus;
 use crate::{ApplianceId, ApplianceOrder, Deadline, Running};
-use forebay_units::Bytes;
+use forebay_units::{Bytes, mix64};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 use serde::de::DeserializeOwned;
@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,9 @@ use std::time::{Duration, Instant};
 /// In the environment of every process that is started here: the appliance's folder.
 const MARK: &str = "FOREBAY_APPLIANCE";
 /// What is repeated of what an appliance said, at most (ours).
-const SAID_BYTES_MAX: u64 = 600;
+const SAID_BYTES_MAX: usize = 1000;
+/// What is read of a log, at most (ours): an appliance that starts says far less.
+const LOG_BYTES_MAX: u64 = 1 << 20;
 /// One look at an appliance takes no longer (ours).
 const LOOK: Duration = Duration::from_secs(1);
 /// Before the deadline of a stop it is no longer waited politely (ours).
@@ -51,6 +53,26 @@ pub(super) struct Launch {
     pub(super) knows_its_number: bool,
     /// It is not asked anything before it has said this.
     pub(super) says_when_ready: Option<&'static str>,
+    /// Says, from its folder, what else is known when it does not serve.
+    pub(super) diagnose: Option<fn(&Path) -> String>,
+}
+
+/// The ports of an appliance at an address that others may use as well.
+///
+/// They follow from its name, so that whoever starts it twice means the same ones; that two names share them is unlikely, and found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ports {
+    pub(super) nbd: u16,
+    pub(super) http: u16,
+}
+
+impl Ports {
+    /// Two of those below the ports that the system gives away by itself.
+    pub(super) fn of(id: &ApplianceId) -> Ports {
+        let hash = id.to_string().bytes().fold(0, |hash, byte| mix64(hash ^ u64::from(byte)));
+        let nbd = 10_000 + (hash % 11_000) as u16 * 2;
+        Ports { nbd, http: nbd + 1 }
+    }
 }
 
 /// The folders, and the processes that were started here.
@@ -66,6 +88,7 @@ struct Started {
     running: Running,
     says_when_ready: Option<&'static str>,
     knows_its_number: bool,
+    diagnose: Option<fn(&Path) -> String>,
 }
 
 /// A lock on an appliance's folder, held until it is dropped.
@@ -159,7 +182,8 @@ impl Keeper {
                 return Err(ProvisionError::OtherOrder { id: id.clone() });
             };
             // It was ready once, or whoever started it did not live to see it.
-            let there = Started { process, running, says_when_ready: None, knows_its_number: false };
+            let there =
+                Started { process, running, says_when_ready: None, knows_its_number: false, diagnose: None };
             match self.settle(order, &locked, &there, deadline) {
                 Ok(()) => return Ok(there.running),
                 // It ended just now. What was ordered is another.
@@ -173,8 +197,8 @@ impl Keeper {
         clear(&locked.path)?;
         let launched = launch(&locked.path).and_then(|launch| {
             let process = self.spawn(order, &locked.path, &launch)?;
-            let Launch { running, says_when_ready, knows_its_number, .. } = launch;
-            Ok(Started { process, running, says_when_ready, knows_its_number })
+            let Launch { running, says_when_ready, knows_its_number, diagnose, .. } = launch;
+            Ok(Started { process, running, says_when_ready, knows_its_number, diagnose })
         });
         let settled = match launched {
             Ok(started) => match self.settle(order, &locked, &started, deadline) {
@@ -210,7 +234,8 @@ impl Keeper {
         }
         let log = folder.join("log");
         let state = |source| ProvisionError::State { path: log.clone(), source };
-        let output = create(&log).map_err(state)?;
+        // It is new. A hypervisor may write to it as well, so everybody writes behind what is there.
+        let output = File::options().create_new(true).append(true).mode(0o600).open(&log).map_err(state)?;
         let (program, arguments) = launch.command.split_first().expect("there is a program");
         let child = Command::new(program)
             .args(arguments)
@@ -247,7 +272,7 @@ impl Keeper {
         deadline: Deadline,
     ) -> Result<(), ProvisionError> {
         let began = Instant::now();
-        let Started { process, running, says_when_ready, knows_its_number } = started;
+        let Started { process, running, says_when_ready, knows_its_number, diagnose } = started;
         let mut last = "nothing was heard of it".to_owned();
         let mut has_said = says_when_ready.is_none();
         // Ending it takes a moment, too.
@@ -273,6 +298,9 @@ impl Keeper {
         });
         ready.unwrap_or_else(|| {
             let (waited, said) = (began.elapsed(), said(&locked.path));
+            if let Some(diagnose) = diagnose {
+                last = format!("{last}; {}", diagnose(&locked.path));
+            }
             Err(ProvisionError::NotInTime { id: order.id.clone(), waited, last, said })
         })
     }
@@ -398,23 +426,25 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, ProvisionError> {
     }
 }
 
+/// What an appliance said so far, the first of it.
 fn log(folder: &Path) -> String {
-    String::from_utf8_lossy(&std::fs::read(folder.join("log")).unwrap_or_default()).into_owned()
+    let mut text = Vec::new();
+    let _ = File::open(folder.join("log")).map(|file| file.take(LOG_BYTES_MAX).read_to_end(&mut text));
+    String::from_utf8_lossy(&text).into_owned()
 }
 
-/// The end of what an appliance said, in one line.
+/// The end of what an appliance said, in one line. Of a kernel that panics the reason is told, which it says first.
 fn said(folder: &Path) -> String {
-    let tail = || {
-        let mut file = File::open(folder.join("log")).ok()?;
-        let length = file.metadata().ok()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(SAID_BYTES_MAX))).ok()?;
-        let mut text = Vec::new();
-        file.read_to_end(&mut text).ok()?;
-        Some(String::from_utf8_lossy(&text).into_owned())
-    };
-    let text = tail().unwrap_or_default();
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    if lines.is_empty() { "nothing".to_owned() } else { lines.join(" | ") }
+    let log = log(folder);
+    let lines: Vec<&str> = log.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    if let Some(panic) = lines.iter().find(|line| line.contains("Kernel panic")) {
+        return (*panic).to_owned();
+    }
+    if lines.is_empty() {
+        return "nothing".to_owned();
+    }
+    let all = lines.join(" | ");
+    all[all.ceil_char_boundary(all.len().saturating_sub(SAID_BYTES_MAX))..].to_owned()
 }
 
 fn chain(error: &dyn Error) -> String {

@@ -41,6 +41,7 @@ impl Provider for LocalProcess {
                 http: None,
                 http_socket: Some(&http),
                 secret: None,
+                patience: None,
             };
             let endpoint = |name: &str| (name.to_owned(), Endpoint::new(Uri::unix(&socket, name)));
             Ok(Launch {
@@ -57,6 +58,7 @@ impl Provider for LocalProcess {
                 },
                 knows_its_number: true,
                 says_when_ready: None,
+                diagnose: None,
             })
         })
     }

@@ -1,6 +1,7 @@
 //! Starting, probing, finding and stopping appliances.
 //!
-//! A [`Provider`] is a way to have one: a process of this machine ([`LocalProcess`]). What an appliance is to be stands in its
+//! A [`Provider`] is a way to have one: a process of this machine
+//! ([`LocalProcess`]), or one in a network namespace that stands in for another host ([`NamespaceProcess`]), or a virtual machine ([`Qemu`]). What an appliance is to be stands in its
 //! [`ApplianceOrder`]; that it is there, and where, in [`Running`].
 //!
 //! Invariants:
@@ -13,10 +14,14 @@ mod configuration;
 mod health;
 mod keeper;
 mod local;
+mod namespace;
 mod process;
+mod qemu;
 
 pub use health::{ProbeError, probe};
 pub use local::LocalProcess;
+pub use namespace::{Namespace, NamespaceProcess};
+pub use qemu::{Image, Qemu};
 
 use crate::{ApplianceId, ApplianceOrder, Deadline, OrderError, Running};
 use forebay_units::Bytes;

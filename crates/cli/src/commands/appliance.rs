@@ -4,7 +4,7 @@ use super::serve::{serve, summary};
 use crate::failure::Failure;
 use crate::output::say;
 use forebay_serve::config::Config;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Serve volumes over NBD from caches that a controller elsewhere sizes and warms
 ///
@@ -40,11 +40,20 @@ pub(crate) struct ApplianceArgs {
 
 /// Serves until a signal says otherwise.
 pub(crate) fn run(args: &ApplianceArgs) -> Result<(), Failure> {
-    let config = Config::read(&args.file).map_err(|error| Failure::new(error.to_string()))?;
-    let config = config.steered_elsewhere();
     if args.check {
+        let config = read(&args.file)?;
         say(format_args!("`{}` is good: {}", args.file.display(), summary(&config)));
         return Ok(());
     }
-    serve(config, &args.log)
+    serve_file(&args.file, &args.log)
+}
+
+/// Serves what the file says until a signal says otherwise; `log` says what is logged.
+pub(super) fn serve_file(file: &Path, log: &str) -> Result<(), Failure> {
+    serve(read(file)?, log)
+}
+
+fn read(file: &Path) -> Result<Config, Failure> {
+    let config = Config::read(file).map_err(|error| Failure::new(error.to_string()))?;
+    Ok(config.steered_elsewhere())
 }

@@ -6,6 +6,7 @@ mod control;
 mod demo;
 mod explain;
 mod generate;
+mod guest;
 mod lease;
 mod model;
 mod mrc;
@@ -51,6 +52,8 @@ pub(crate) enum Command {
     Route(route::RouteArgs),
     Appliance(appliance::ApplianceArgs),
     Control(control::ControlArgs),
+    #[command(hide = true)]
+    Guest(guest::GuestArgs),
     Status(status::StatusArgs),
     Explain(explain::ExplainArgs),
     Reserve(reserve::ReserveArgs),
@@ -78,6 +81,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Route(args) => route::run(&args),
         Command::Appliance(args) => appliance::run(&args),
         Command::Control(args) => control::run(&args),
+        Command::Guest(args) => guest::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Reserve(args) => reserve::run(&args),

@@ -50,7 +50,7 @@ pub(super) fn serve(config: Config, log: &str) -> Result<(), Failure> {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
         .init();
     // Before anything starts, so that no signal finds the daemon half made.
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot wait for signals")?;

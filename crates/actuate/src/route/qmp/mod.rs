@@ -14,11 +14,9 @@
 //!
 //! Names are `fb<epoch>-<count>-<node>`: the epoch in force, and what an earlier try left over, are read from the graph.
 
-mod client;
-
 use super::{Passage, Pause, Route, RouteError};
+use crate::qmp::{Qmp, QmpError};
 use crate::{Deadline, Endpoint};
-use client::{Qmp, QmpError};
 use forebay_nbd::{Transport, Uri};
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;

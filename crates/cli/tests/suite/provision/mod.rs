@@ -1,6 +1,8 @@
 //! Appliances on demand: real ones, started, found, told what to do and stopped by each provider; and whatever can go wrong with that.
 
 mod local;
+mod machine;
+mod namespace;
 
 use crate::support::folder;
 use forebay_actuate::provision::LocalProcess;
@@ -14,10 +16,14 @@ use forebay_origin::{
 use forebay_serve::Daemon;
 use forebay_serve::config::{CacheConfig, Config, OriginConfig, VolumeConfig};
 use forebay_units::{ByteRange, Bytes, Secret};
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
+
+/// What must be shown to the storage system.
+const SECRET: &str = "open-the-storage";
 
 /// A storage system of 16 MiB, where the 4 KiB at block b are filled with b's lowest byte.
 struct Storage {
@@ -33,6 +39,7 @@ impl Storage {
         }
         let mut volume = VolumeConfig::new("db", OriginConfig::Image(Arc::clone(&image)));
         volume.cache = CacheConfig::Fixed(Bytes::ZERO);
+        volume.secret = Secret::new(SECRET);
         let mut config = Config::new(vec![volume]);
         config.listen = vec![listener];
         Storage { daemon: Daemon::start(config).expect("a storage system in memory starts"), image }
@@ -43,8 +50,16 @@ impl Storage {
         Storage::start(ListenerConfig::Unix { path: folder.join("storage.sock") })
     }
 
+    /// At an address, guarded by a secret.
+    fn over_tcp(address: IpAddr) -> Storage {
+        Storage::start(ListenerConfig::Tcp { address: SocketAddr::new(address, 0), allow_remote: true })
+    }
+
     fn endpoint(&self) -> Endpoint {
-        Endpoint::new(self.daemon.uris("db")[0].parse().expect("the daemon prints URIs that can be read"))
+        let mut uri: Uri =
+            self.daemon.uris("db")[0].parse().expect("the daemon prints URIs that can be read");
+        uri.export = format!("db.{SECRET}");
+        Endpoint::new(uri)
     }
 
     /// Requests for data that came here.

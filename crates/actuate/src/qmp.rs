@@ -1,4 +1,4 @@
-//! As much of QEMU's monitor protocol as a change of the block graph needs: commands over a unix socket, one at a time.
+//! As much of QEMU's monitor protocol as a change of the block graph, or a question how the machine is, needs: commands over a unix socket, one at a time.
 //!
 //! Source: QEMU's `docs/interop/qmp-spec`: a greeting, `qmp_capabilities`, then a JSON object per line; events may come at any time and are skipped.
 
@@ -15,7 +15,7 @@ const LINE_BYTES_MAX: usize = 16 << 20;
 
 /// Why a command gave nothing.
 #[derive(Debug, Error)]
-pub(super) enum QmpError {
+pub(crate) enum QmpError {
     /// QEMU says no.
     #[error("QEMU refuses `{command}`: {description}")]
     Refused {
@@ -35,7 +35,7 @@ pub(super) enum QmpError {
 }
 
 /// A connection to a monitor.
-pub(super) struct Qmp {
+pub(crate) struct Qmp {
     stream: UnixStream,
     received: Vec<u8>,
     next_id: u64,
@@ -43,7 +43,7 @@ pub(super) struct Qmp {
 
 impl Qmp {
     /// Connects and agrees on nothing special.
-    pub(super) fn connect(path: &Path, deadline: Deadline) -> Result<Qmp, QmpError> {
+    pub(crate) fn connect(path: &Path, deadline: Deadline) -> Result<Qmp, QmpError> {
         let silent = |source| QmpError::Silent { command: "connect".to_owned(), source };
         let stream = connect_unix(path).map_err(silent)?;
         let mut qmp = Qmp { stream, received: Vec::new(), next_id: 0 };
@@ -56,7 +56,7 @@ impl Qmp {
     }
 
     /// Runs a command; what it returns.
-    pub(super) fn run(
+    pub(crate) fn run(
         &mut self,
         command: &str,
         arguments: Value,
@@ -99,5 +99,54 @@ impl Qmp {
                 Err(error) => return Err(error),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::net::UnixListener;
+    use std::time::Duration;
+
+    /// A monitor that says `lines`, one after each line that it hears but for the first.
+    fn monitor(lines: &'static [&'static str]) -> (tempfile::TempDir, Result<Value, QmpError>) {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("qmp");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut heard = BufReader::new(stream.try_clone().unwrap()).lines();
+            for (at, line) in lines.iter().enumerate() {
+                if at > 0 && heard.next().is_none() {
+                    return;
+                }
+                let _ = stream.write_all(line.as_bytes());
+            }
+        });
+        let deadline = Deadline::after(Duration::from_secs(10));
+        let answer =
+            Qmp::connect(&socket, deadline).and_then(|mut qmp| qmp.run("query-status", json!({}), deadline));
+        server.join().unwrap();
+        (folder, answer)
+    }
+
+    #[test]
+    fn events_are_passed_over_and_errors_told() {
+        const GREETING: &str = "{\"QMP\": {\"version\": {}}}\r\n";
+        const AGREED: &str = "{\"return\": {}, \"id\": 1}\r\n";
+        const EVENT: &str =
+            "{\"event\": \"RESUME\"}\r\n{\"return\": {\"status\": \"running\"}, \"id\": 2}\r\n";
+        let answer = monitor(&[GREETING, AGREED, EVENT]).1;
+        assert_eq!(answer.unwrap()["status"], "running");
+        const REFUSAL: &str =
+            "{\"error\": {\"class\": \"GenericError\", \"desc\": \"no such thing\"}, \"id\": 2}\r\n";
+        let error = monitor(&[GREETING, AGREED, REFUSAL]).1.unwrap_err();
+        assert!(
+            matches!(&error, QmpError::Refused { description, .. } if description == "no such thing"),
+            "{error}"
+        );
+        assert!(matches!(monitor(&["SSH-2.0\r\n"]).1, Err(QmpError::Silent { .. })));
+        assert!(matches!(monitor(&[GREETING]).1, Err(QmpError::Silent { .. })), "it goes away");
     }
 }

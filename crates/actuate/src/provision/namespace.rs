@@ -1,0 +1,101 @@
+//! Appliances as processes in network namespaces of this machine, each of which stands in for a host.
+
+use super::configuration::{Listeners, configuration};
+use super::keeper::{Keeper, Launch, Ports};
+use super::local::PROCESS_OVERHEAD;
+use super::{Provider, ProvisionError};
+use crate::api::ApiAddress;
+use crate::{ApplianceId, ApplianceOrder, Control, Deadline, Endpoint, Running};
+use forebay_nbd::Uri;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+/// A network namespace (ip-netns(8)) in the place of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Namespace {
+    /// Its name, as `ip netns list` has it.
+    pub name: String,
+    /// The address in it at which appliances are reached.
+    pub address: IpAddr,
+}
+
+/// Appliances as processes in network namespaces: reached over TCP only, as on another host. Entering a namespace needs root.
+///
+/// Volumes are exports `NAME.TOKEN`; the control API asks for the token.
+pub struct NamespaceProcess {
+    keeper: Keeper,
+    program: PathBuf,
+    hosts: BTreeMap<String, Namespace>,
+}
+
+impl NamespaceProcess {
+    /// Keeps what it must know of each appliance in `folder`, which it makes, and runs `program`, which is `forebay`, in the namespace that
+    /// `hosts` has for the host of the order.
+    ///
+    /// # Errors
+    /// If the folder cannot be made.
+    pub fn new(
+        folder: impl Into<PathBuf>,
+        program: impl Into<PathBuf>,
+        hosts: BTreeMap<String, Namespace>,
+    ) -> io::Result<NamespaceProcess> {
+        Ok(NamespaceProcess { keeper: Keeper::new(folder.into())?, program: program.into(), hosts })
+    }
+}
+
+impl Provider for NamespaceProcess {
+    fn start(&self, order: &ApplianceOrder, deadline: Deadline) -> Result<Running, ProvisionError> {
+        let room = order.check(PROCESS_OVERHEAD)?;
+        let Some(host) = self.hosts.get(&order.host) else {
+            let reason = format!("there is no host `{}`", order.host);
+            return Err(ProvisionError::Impossible { id: order.id.clone(), reason });
+        };
+        self.keeper.start(order, deadline, |folder| {
+            let ports = Ports::of(&order.id);
+            let at = |port| SocketAddr::new(host.address, port);
+            let listeners = Listeners {
+                nbd: format!("tcp:{}", at(ports.nbd)),
+                http: Some(at(ports.http).to_string()),
+                http_socket: None,
+                secret: Some(&order.token),
+                patience: None,
+            };
+            let command = ["ip", "netns", "exec", &host.name].into_iter().map(Into::into).chain([
+                self.program.clone().into(),
+                "appliance".into(),
+                folder.join("appliance.toml").into(),
+            ]);
+            Ok(Launch {
+                command: command.collect(),
+                files: vec![("appliance.toml", configuration(order, room, &listeners))],
+                running: over_tcp(order, at(ports.nbd), at(ports.http)),
+                knows_its_number: true,
+                says_when_ready: None,
+                diagnose: None,
+            })
+        })
+    }
+
+    fn find(&self, id: &ApplianceId) -> Result<Option<Running>, ProvisionError> {
+        self.keeper.find(id)
+    }
+
+    fn stop(&self, id: &ApplianceId, deadline: Deadline) -> Result<(), ProvisionError> {
+        self.keeper.stop(id, deadline)
+    }
+}
+
+/// An appliance that is reached over TCP, guarded with its token.
+pub(super) fn over_tcp(order: &ApplianceOrder, nbd: SocketAddr, http: SocketAddr) -> Running {
+    let endpoint = |name: &str| {
+        let export = format!("{name}.{}", order.token.reveal());
+        (name.to_owned(), Endpoint::new(Uri::tcp(nbd.ip().to_string(), nbd.port(), export)))
+    };
+    Running {
+        id: order.id.clone(),
+        endpoints: order.volumes.iter().map(|volume| endpoint(&volume.name)).collect(),
+        control: Control { address: ApiAddress::Tcp(http), token: Some(order.token.clone()) },
+    }
+}

@@ -1,0 +1,228 @@
+//! Appliances as virtual machines, by QEMU directly.
+//!
+//! The machine boots the image of `make appliance-image` and has a network of QEMU's own, in which only QEMU reaches it: two ports of a loopback
+//! address of this host lead to its NBD and its control API. The order is handed over past the command line. Nothing of it outlives it.
+
+use super::configuration::{Listeners, configuration};
+use super::keeper::{Keeper, Launch, Ports};
+use super::namespace::over_tcp;
+use super::{Provider, ProvisionError};
+use crate::qmp::Qmp;
+use crate::{ApplianceId, ApplianceOrder, Deadline, Running};
+use forebay_nbd::Transport;
+use forebay_units::Bytes;
+use serde_json::json;
+use std::ffi::OsString;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What a machine needs besides its caches: kernel, image and `forebay`; 116 MiB were measured with an image of 40 MiB (ours).
+pub(super) const MACHINE_OVERHEAD: Bytes = Bytes::mib(144);
+/// The ports in the machine.
+pub(super) const NBD_PORT: u16 = 10_809;
+pub(super) const HTTP_PORT: u16 = 9_809;
+/// The machine in QEMU's network, and this host as it is seen from there.
+pub(super) const GUEST: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
+pub(super) const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
+/// What the appliance in it says once it serves.
+pub(super) const READY: &str = "ready: ";
+
+/// A kernel and a first file system, as `make appliance-image` makes them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// The kernel.
+    pub kernel: PathBuf,
+    /// The first file system.
+    pub initramfs: PathBuf,
+}
+
+impl Image {
+    /// That in `folder`.
+    pub fn in_folder(folder: &Path) -> Image {
+        Image { kernel: folder.join("vmlinuz"), initramfs: folder.join("initramfs") }
+    }
+}
+
+/// Appliances as virtual machines of this host, each a process of QEMU.
+pub struct Qemu {
+    keeper: Keeper,
+    image: Image,
+    /// The program: `qemu-system-x86_64`, unless it is set.
+    pub program: PathBuf,
+    /// What runs the machine's instructions, as QEMU calls it: `kvm:tcg` (the processor, or software where that cannot be), unless it is set.
+    pub accelerator: String,
+}
+
+impl Qemu {
+    /// Keeps what it must know of each appliance in `folder`, which it makes, and boots `image`.
+    ///
+    /// # Errors
+    /// If the folder cannot be made.
+    pub fn new(folder: impl Into<PathBuf>, image: Image) -> io::Result<Qemu> {
+        Ok(Qemu {
+            keeper: Keeper::new(folder.into())?,
+            image,
+            program: "qemu-system-x86_64".into(),
+            accelerator: "kvm:tcg".to_owned(),
+        })
+    }
+
+    fn command(&self, order: &ApplianceOrder, ports: Ports, folder: &Path) -> Vec<OsString> {
+        let forward = |port: u16, to: u16| format!("hostfwd=tcp:127.0.0.1:{port}-{GUEST}:{to}");
+        let network =
+            format!("user,id=net,{},{}", forward(ports.nbd, NBD_PORT), forward(ports.http, HTTP_PORT));
+        let mebibytes = order.memory.get() >> 20;
+        let mut command: Vec<OsString> = vec![self.program.clone().into()];
+        command.extend(["-name".into(), format!("forebay-{}", order.id).into()]);
+        command.extend(["-machine".into(), format!("q35,accel={}", self.accelerator).into()]);
+        command.extend(["-cpu", "max", "-nodefaults", "-no-user-config", "-no-reboot"].map(OsString::from));
+        command.extend(["-display", "none", "-serial", "stdio"].map(OsString::from));
+        command.extend(["-m".into(), format!("{mebibytes}M").into()]);
+        command.extend(["-kernel".into(), self.image.kernel.clone().into()]);
+        command.extend(["-initrd".into(), self.image.initramfs.clone().into()]);
+        command.extend(["-append".into(), kernel_parameters().into()]);
+        command.extend(["-netdev".into(), network.into()]);
+        command.extend(["-device", "virtio-net-pci,netdev=net,romfile="].map(OsString::from));
+        command.push("-fw_cfg".into());
+        command.push(option("name=opt/forebay/order,file=", &folder.join("appliance.toml"), ""));
+        command.push("-qmp".into());
+        command.push(option("unix:", &folder.join("qmp.sock"), ",server=on,wait=off"));
+        command
+    }
+}
+
+/// What the kernel and the first process are told: nothing secret.
+pub(super) fn kernel_parameters() -> String {
+    format!(
+        "console=ttyS0 quiet panic=-1 NO_COLOR=1 rdinit=/forebay forebay.address={GUEST}/24 forebay.gateway={HOST} -- guest"
+    )
+}
+
+/// A path as a part of one of QEMU's options, in which a comma is written twice.
+fn option(before: &str, path: &Path, after: &str) -> OsString {
+    format!("{before}{}{after}", path.display().to_string().replace(',', ",,")).into()
+}
+
+/// The order as it is seen from inside: what this host has on a loopback address is at the host's address there.
+pub(super) fn seen_from_inside(order: &ApplianceOrder) -> Result<ApplianceOrder, ProvisionError> {
+    let impossible = |reason: String| ProvisionError::Impossible { id: order.id.clone(), reason };
+    let mut order = order.clone();
+    for volume in &mut order.volumes {
+        if volume.origin.tls.is_some() {
+            return Err(impossible(format!(
+                "the origin of volume `{}` asks for TLS, whose files are not in the image",
+                volume.name
+            )));
+        }
+        match &mut volume.origin.uri.transport {
+            Transport::Unix { path } => {
+                return Err(impossible(format!(
+                    "the origin of volume `{}` is the unix socket `{}`, which is not reached from a virtual machine",
+                    volume.name,
+                    path.display()
+                )));
+            }
+            Transport::Tcp { host, .. } => {
+                let is_here =
+                    host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+                if is_here {
+                    *host = HOST.to_string();
+                }
+            }
+        }
+    }
+    Ok(order)
+}
+
+/// The configuration of the appliance in the machine.
+pub(super) fn inner_configuration(order: &ApplianceOrder, room: Bytes) -> Result<Vec<u8>, ProvisionError> {
+    let listeners = Listeners {
+        nbd: format!("tcp:0.0.0.0:{NBD_PORT}"),
+        http: Some(format!("0.0.0.0:{HTTP_PORT}")),
+        http_socket: None,
+        secret: Some(&order.token),
+        // Emulated in software, on a host that is busy, it takes its time; whoever starts it says how long that may be.
+        patience: Some("30s"),
+    };
+    Ok(configuration(&seen_from_inside(order)?, room, &listeners))
+}
+
+/// What QEMU says of a machine that does not serve.
+fn diagnose(folder: &Path) -> String {
+    let deadline = Deadline::after(Duration::from_millis(200));
+    let asked = Qmp::connect(&folder.join("qmp.sock"), deadline)
+        .and_then(|mut monitor| monitor.run("query-status", json!({}), deadline));
+    match asked {
+        Ok(status) => {
+            format!("its hypervisor says that the machine is `{}`", status["status"].as_str().unwrap_or("?"))
+        }
+        Err(error) => format!("its hypervisor hangs: {error}"),
+    }
+}
+
+impl Provider for Qemu {
+    fn start(&self, order: &ApplianceOrder, deadline: Deadline) -> Result<Running, ProvisionError> {
+        let room = order.check(MACHINE_OVERHEAD)?;
+        self.keeper.start(order, deadline, |folder| {
+            let ports = Ports::of(&order.id);
+            let at = |port| SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
+            Ok(Launch {
+                command: self.command(order, ports, folder),
+                files: vec![("appliance.toml", inner_configuration(order, room)?)],
+                running: over_tcp(order, at(ports.nbd), at(ports.http)),
+                knows_its_number: false,
+                says_when_ready: Some(READY),
+                diagnose: Some(diagnose),
+            })
+        })
+    }
+
+    fn find(&self, id: &ApplianceId) -> Result<Option<Running>, ProvisionError> {
+        self.keeper.find(id)
+    }
+
+    fn stop(&self, id: &ApplianceId, deadline: Deadline) -> Result<(), ProvisionError> {
+        self.keeper.stop(id, deadline)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Endpoint, VolumeOrder};
+    use forebay_units::Secret;
+
+    fn order(uri: &str) -> ApplianceOrder {
+        ApplianceOrder {
+            id: "a".parse().unwrap(),
+            host: String::new(),
+            memory: Bytes::mib(256),
+            volumes: vec![VolumeOrder::new("db", Endpoint::new(uri.parse().unwrap()), Bytes::mib(16))],
+            token: Secret::new("0123456789abcdef").unwrap(),
+        }
+    }
+
+    #[test]
+    fn origins_are_named_as_the_machine_sees_them() {
+        let inside =
+            |uri: &str| seen_from_inside(&order(uri)).map(|order| order.volumes[0].origin.uri.to_string());
+        assert_eq!(inside("nbd://127.0.0.1:1/x").unwrap(), "nbd://10.0.2.2:1/x");
+        assert_eq!(inside("nbd://localhost:1/x@7").unwrap(), "nbd://10.0.2.2:1/x@7");
+        assert_eq!(inside("nbd://10.1.0.9:1/x").unwrap(), "nbd://10.1.0.9:1/x");
+        assert!(matches!(inside("nbd+unix:///x?socket=/s"), Err(ProvisionError::Impossible { .. })));
+    }
+
+    #[test]
+    fn no_secret_is_on_the_command_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let qemu = Qemu::new(folder.path(), Image::in_folder(Path::new("/image"))).unwrap();
+        let order = order("nbd://10.1.0.9/x");
+        let command = qemu.command(&order, Ports::of(&order.id), Path::new("/run/a,b"));
+        let line: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let line = line.join(" ");
+        assert!(!line.contains("0123456789abcdef"), "{line}");
+        assert!(line.contains("file=/run/a,,b/appliance.toml") && line.contains("-m 256M"), "{line}");
+    }
+}
