@@ -1,7 +1,8 @@
 //! Starting, probing, finding and stopping appliances.
 //!
 //! A [`Provider`] is a way to have one: a process of this machine
-//! ([`LocalProcess`]), or one in a network namespace that stands in for another host ([`NamespaceProcess`]), or a virtual machine ([`Qemu`]). What an appliance is to be stands in its
+//! ([`LocalProcess`]), or one in a network namespace that stands in for another host ([`NamespaceProcess`]), or a virtual machine by QEMU ([`Qemu`]) or by
+//! libvirt ([`Libvirt`]). What an appliance is to be stands in its
 //! [`ApplianceOrder`]; that it is there, and where, in [`Running`].
 //!
 //! Invariants:
@@ -13,12 +14,14 @@
 mod configuration;
 mod health;
 mod keeper;
+mod libvirt;
 mod local;
 mod namespace;
 mod process;
 mod qemu;
 
 pub use health::{ProbeError, probe};
+pub use libvirt::Libvirt;
 pub use local::LocalProcess;
 pub use namespace::{Namespace, NamespaceProcess};
 pub use qemu::{Image, Qemu};

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// An image with this test's own `forebay`; `None` where it cannot be made or run, which is said.
-fn image(folder: &Path) -> Option<Image> {
+pub(super) fn image(folder: &Path) -> Option<Image> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     if !prerequisites("an appliance in a virtual machine", &["qemu-system-x86_64", "cpio", "strip"], false) {
         return None;
@@ -40,7 +40,7 @@ fn provider(folder: &Path, image: &Image) -> Qemu {
 }
 
 /// An order for a machine with 4 MiB of cache.
-fn machine_order(id: &str, storage: &Storage) -> ApplianceOrder {
+pub(super) fn machine_order(id: &str, storage: &Storage) -> ApplianceOrder {
     ApplianceOrder { memory: Bytes::mib(224), ..order(id, storage.endpoint()) }
 }
 
@@ -52,7 +52,7 @@ fn script(folder: &Path, text: &str) -> PathBuf {
     path
 }
 
-fn a_minute() -> Deadline {
+pub(super) fn a_minute() -> Deadline {
     Deadline::after(Duration::from_secs(60))
 }
 

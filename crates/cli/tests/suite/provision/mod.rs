@@ -1,5 +1,6 @@
 //! Appliances on demand: real ones, started, found, told what to do and stopped by each provider; and whatever can go wrong with that.
 
+mod libvirt;
 mod local;
 mod machine;
 mod namespace;

@@ -1,0 +1,47 @@
+//! Appliances as virtual machines by a real libvirt, started for the test.
+
+use super::machine::{a_minute, image, machine_order};
+use super::{Place, Storage, live_and_die};
+use crate::support::{Running, prerequisites, wait_for};
+use forebay_actuate::Provider;
+use forebay_actuate::provision::Libvirt;
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::{Command, Stdio};
+
+#[test]
+fn libvirts_virtual_machine_lives_does_as_told_and_dies() {
+    if !prerequisites("an appliance by libvirt", &["libvirtd", "virsh", "unshare"], true) {
+        return;
+    }
+    let folder = Place::new();
+    let Some(image) = image(folder.path()) else { return };
+    let libvirt = folder.path().join("libvirt");
+    std::fs::create_dir(&libvirt).unwrap();
+    let log = std::fs::File::create(libvirt.join("log")).unwrap();
+    let daemon = Command::new("unshare")
+        .args(["--mount", "bash", "-euc", include_str!("libvirt.sh"), "libvirt.sh"])
+        .arg(&libvirt)
+        .env("PATH", std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin")
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().unwrap())
+        .stderr(log)
+        .spawn()
+        .expect("unshare runs");
+    let _daemon = Running(vec![daemon]);
+    wait_for(&libvirt.join("libvirt-sock"));
+    let connection = format!("qemu:///system?socket={}", libvirt.join("libvirt-sock").display());
+    let provider = || {
+        let mut provider =
+            Libvirt::new(folder.path().join("appliances"), connection.clone(), image.clone()).unwrap();
+        provider.kind = "qemu".to_owned();
+        provider
+    };
+    let storage = Storage::over_tcp(IpAddr::from(Ipv4Addr::LOCALHOST));
+    let order = machine_order("lv", &storage);
+    provider().start(&order, a_minute()).unwrap_or_else(|error| {
+        panic!("{error}: {}", std::fs::read_to_string(libvirt.join("log")).unwrap_or_default())
+    });
+    live_and_die(&provider(), &provider(), &order, &storage);
+    let domains = Command::new("virsh").args(["--connect", &connection, "list", "--all", "--name"]).output();
+    assert_eq!(String::from_utf8_lossy(&domains.expect("virsh runs").stdout).trim(), "");
+}
