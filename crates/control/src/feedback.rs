@@ -43,7 +43,7 @@ pub struct FeedbackRules {
     /// Longest guard after growing, in intervals. Default 15; at least 1.
     pub guard_max: usize,
     /// Law `model`: the first size, as a share of what the model finds sufficient: that is approached from below. Default
-    /// 0.75; above 0, at most 1.
+    /// 0.9; above 0, at most 1.
     pub model_first_share: f64,
     /// Law `model`: largest growth in one step, as a share of the size, where a flood or enough windows ask for it.
     /// Default 1; above 0.
@@ -66,7 +66,7 @@ impl Default for FeedbackRules {
             shrink_max: 0.25,
             dead_band: 0.15,
             guard_max: 15,
-            model_first_share: 0.75,
+            model_first_share: 0.9,
             model_growth_max: 1.0,
             model_shrink_max: 0.3,
             model_dead_band: 0.01,

@@ -24,6 +24,10 @@ const FEW_WINDOWS: usize = 4;
 /// The windows whose noise is known well enough to grow where none of them missed.
 const MANY_WINDOWS: usize = 12;
 
+/// The growth of a cache that still learns, as a share of its size: no less is worth it, and no more at once.
+const LEARNING_STEP_MIN: f64 = 1.05;
+const LEARNING_STEP_MAX: f64 = 1.25;
+
 /// An origin that is asked for more than it can serve, or works off what waited.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Flood {
@@ -33,6 +37,8 @@ pub struct Flood {
     pub error: f64,
     /// The size in force has been filled for a whole interval: what it does is seen.
     pub settled: bool,
+    /// It has just come over a load that was served well before: what the origin can do is known.
+    pub sudden: bool,
 }
 
 /// What the law decides from. Sizes are in blocks.
@@ -62,6 +68,8 @@ pub struct ModelInput<'a> {
     pub age: usize,
     /// The last increment is still filling.
     pub filling: bool,
+    /// It is full, but has not had the time to find out which blocks are used often: it will miss less.
+    pub learning: bool,
     /// The load has just changed: few windows suffice for a large step.
     pub fresh: bool,
     /// The origin is flooded.
@@ -73,6 +81,8 @@ pub struct ModelInput<'a> {
 pub enum Goal {
     /// The smallest size that keeps the objective, by the model's own level.
     Bound,
+    /// The smallest size of at most this level, by the model's own.
+    Level(f64),
     /// The smallest size with at most so many times the level that the model says of the present size.
     Times(f64),
 }
@@ -107,9 +117,14 @@ pub fn correct_by_model(
         }
         let falls = flood.over_in.is_some_and(|intervals| intervals <= DRAIN_SLOW);
         let most = flood.error.max(0.0).powf(0.6).clamp(FLOODED_GROWTH_MIN, rules.model_growth_max);
-        let most = share_of(1.0 + if falls { FLOODED_GROWTH_MIN } else { most });
-        // What sufficed before the last shrink does again.
-        let wanted = size_for(Goal::Bound).unwrap_or(most).min(input.sufficed.unwrap_or(u64::MAX));
+        let mut most = share_of(1.0 + if falls { FLOODED_GROWTH_MIN } else { most });
+        let known = size_for(Goal::Bound);
+        if let Some(known) = known.filter(|_| flood.sudden) {
+            most = most.max(known);
+        }
+        // What sufficed before the last shrink does again, unless a flood came over it all at once: that is another load.
+        let sufficed = input.sufficed.filter(|_| !flood.sudden).unwrap_or(u64::MAX);
+        let wanted = known.unwrap_or(most).min(sufficed);
         return grow(share_of(1.0 + FLOODED_GROWTH_MIN), wanted, most, 1.0);
     }
     let Some(expected) = input.windows.expected(input.conforming_share.max(rules.percentile / 100.0)) else {
@@ -123,6 +138,14 @@ pub fn correct_by_model(
             return Correction::Shrink { blocks, error: expected.strict - 1.0 };
         }
         return Correction::Hold(HoldReason::Filling);
+    }
+    if input.learning && expected.strict > 1.0 {
+        // What it misses now it will not all miss: what the model expects of it counts, not what is seen.
+        let wanted = size_for(Goal::Level(1.0 / (1.0 + expected.deviation))).unwrap_or(input.blocks);
+        if expected.newest <= 1.0 || wanted < share_of(LEARNING_STEP_MIN) {
+            return Correction::Hold(HoldReason::TooYoung);
+        }
+        return grow(0, wanted, share_of(LEARNING_STEP_MAX), expected.strict - 1.0);
     }
     let few = (expected.windows < MANY_WINDOWS || input.age < FEW_WINDOWS) && !input.fresh;
     let level_sure = if few || input.fresh { 0.0 } else { expected.doubt / 2.0 };
@@ -194,6 +217,7 @@ mod tests {
             shrinks: 0,
             age: 10,
             filling: false,
+            learning: false,
             fresh: false,
             flood: None,
         }
@@ -201,7 +225,7 @@ mod tests {
 
     fn of(errors: &[f64]) -> Windows {
         let mut windows = Windows::assumed(0.04);
-        errors.iter().for_each(|error| windows.push(*error));
+        errors.iter().for_each(|error| windows.push(*error, true));
         windows
     }
 
@@ -209,7 +233,7 @@ mod tests {
     fn a_flood_is_grown_against_until_its_backlog_falls() {
         let (rules, none) = (FeedbackRules::default(), of(&[]));
         let flooded = |over_in, error| ModelInput {
-            flood: Some(Flood { over_in, error, settled: true }),
+            flood: Some(Flood { over_in, error, settled: true, sudden: false }),
             ..input(&none)
         };
         // The model wants 1,400, within twice the size.
@@ -225,7 +249,7 @@ mod tests {
         let unfilled = ModelInput { used: 900, ..flooded(None, 50.0) };
         assert_eq!(law(&unfilled, None), Correction::Hold(HoldReason::Filling));
         // Nor before what there is has been full for an interval.
-        let fresh = Flood { over_in: None, error: 50.0, settled: false };
+        let fresh = Flood { over_in: None, error: 50.0, settled: false, sudden: false };
         let unsettled = ModelInput { flood: Some(fresh), ..flooded(None, 50.0) };
         assert_eq!(law(&unsettled, None), Correction::Hold(HoldReason::Filling));
         // The size that sufficed before the last shrink does again.
@@ -233,6 +257,38 @@ mod tests {
         assert_eq!(law(&shrunk, None), Correction::Grow { blocks: 1_200, error: 1.0 });
         let full = ModelInput { blocks: 5_000, used: 5_000, ..flooded(None, 50.0) };
         assert_eq!(law(&full, None), Correction::Exhausted { error: 1.0 });
+    }
+
+    #[test]
+    fn a_flood_that_comes_over_a_known_load_is_answered_at_once() {
+        let (rules, none) = (FeedbackRules::default(), of(&[]));
+        let flooded = |sudden| ModelInput {
+            sufficed: Some(1_050),
+            flood: Some(Flood { over_in: None, error: 50.0, settled: true, sudden }),
+            ..input(&none)
+        };
+        // The model wants 3,400: at once. What sufficed before the last shrink did so for the load of before.
+        let law = |input: &ModelInput<'_>| correct_by_model(input, &rules, |_| Some(3_400));
+        assert_eq!(law(&flooded(true)), Correction::Grow { blocks: 3_400, error: 1.0 });
+        assert_eq!(law(&flooded(false)), Correction::Grow { blocks: 1_100, error: 1.0 });
+    }
+
+    #[test]
+    fn a_cache_that_learns_grows_by_the_model_alone() {
+        let rules = FeedbackRules::default();
+        let missed = of(&[0.5]);
+        let learning = ModelInput { learning: true, ..input(&missed) };
+        let law = |input: &ModelInput<'_>, wanted| {
+            correct_by_model(input, &rules, |goal| {
+                assert!(matches!(goal, Goal::Level(level) if level < 1.0), "{goal:?}");
+                wanted
+            })
+        };
+        // However much it misses now: what the model expects of this size is enough, or needs a quarter more at most.
+        assert_eq!(law(&learning, Some(1_000)), Correction::Hold(HoldReason::TooYoung));
+        assert_eq!(law(&learning, None), Correction::Hold(HoldReason::TooYoung));
+        assert!(matches!(law(&learning, Some(1_100)), Correction::Grow { blocks: 1_100, .. }));
+        assert!(matches!(law(&learning, Some(9_000)), Correction::Grow { blocks: 1_250, .. }));
     }
 
     #[test]
@@ -313,7 +369,7 @@ mod tests {
             for step in 0..300 {
                 let error = truth(blocks as f64) * (1.0 + deviation * normal()) - 1.0;
                 missed += u32::from(step >= 100 && error > 0.0);
-                windows.push(error);
+                windows.push(error, true);
                 age += 1;
                 let input =
                     ModelInput { blocks, used: blocks, chunk_blocks: 1, shrinks, age, ..input(&windows) };
@@ -321,7 +377,7 @@ mod tests {
                 let model = |from: u64, to: u64| (from as f64 / to as f64).powi(2);
                 let found = correct_by_model(&input, &rules, |goal| match goal {
                     Goal::Times(ratio) => Some((blocks as f64 * ratio.powf(-0.5)).ceil() as u64),
-                    Goal::Bound => None,
+                    Goal::Bound | Goal::Level(_) => None,
                 });
                 if let Correction::Grow { blocks: next, .. } | Correction::Shrink { blocks: next, .. } = found
                 {

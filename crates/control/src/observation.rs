@@ -36,6 +36,9 @@ pub struct VolumeObservation {
     pub misses: LatencySnapshot,
     /// Latencies of writes, as the client saw them.
     pub writes: LatencySnapshot,
+    /// Reads that were sent to the origin: fewer than `misses` where these joined reads under way, more where blocks were
+    /// loaded beforehand. `None`: not known, every miss is taken for one.
+    pub origin_reads: Option<u64>,
     /// Bytes read by clients.
     pub bytes_read: Bytes,
     /// Bytes written by clients.
@@ -71,6 +74,7 @@ impl VolumeObservation {
             hits: LatencySnapshot::default(),
             misses: LatencySnapshot::default(),
             writes: LatencySnapshot::default(),
+            origin_reads: None,
             bytes_read: Bytes::ZERO,
             bytes_written: Bytes::ZERO,
             outstanding_max: 0,

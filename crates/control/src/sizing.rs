@@ -77,18 +77,54 @@ pub fn candidates(curve: &MissRatioCurve, blocks_max: u64) -> Vec<u64> {
     sizes
 }
 
+/// What a cache in front of a load is expected to miss, and up to which size that is known.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expected {
+    /// Miss ratio by size in blocks.
+    pub curve: MissRatioCurve,
+    /// Beyond so many blocks too little was seen: there the curve is that of the least recently used order, if lower.
+    pub known_blocks: u64,
+}
+
+/// The curve that a longer look would show, from one of `accesses` accesses, up to where that can be told (ours).
+///
+/// An access that is the first to its block was no miss of every cache: how long ago its block had been used lies before
+/// the look began, and it is known only that it is more distinct blocks ago than had been seen by then. The n-th first
+/// access is *censored* at n - 1 blocks, so the share of accesses whose distance is longer than that is found as survival
+/// is from patients that leave (Kaplan and Meier, JASA 53, 1958). It ends where hardly an access was seen by so many
+/// blocks. Without that a young curve is too flat, and says of no size that it suffices. `O(points)`.
+pub fn without_first_accesses(curve: &MissRatioCurve, accesses: u64) -> MissRatioCurve {
+    let firsts = curve.floor();
+    let mut points = vec![CurvePoint { size_blocks: 0, miss_ratio: 1.0 }];
+    let mut longer = 1.0f64;
+    for pair in curve.points().windows(2) {
+        let middle = (pair[0].size_blocks + pair[1].size_blocks) as f64 / 2.0;
+        // Of the accesses, those that might still turn out to be this far apart.
+        let seen = pair[0].miss_ratio - (middle / accesses.max(1) as f64).min(firsts);
+        if seen < SEEN_MIN {
+            break;
+        }
+        longer *= 1.0 - ((pair[0].miss_ratio - pair[1].miss_ratio) / seen).clamp(0.0, 1.0);
+        points.push(CurvePoint { size_blocks: pair[1].size_blocks, miss_ratio: longer });
+    }
+    MissRatioCurve::new(points)
+}
+
+/// The share of the accesses that a point of [`without_first_accesses`] rests on at least (ours).
+const SEEN_MIN: f64 = 0.05;
+
 /// The curve of a cache that keeps what is used twice, as far as it follows from that of the least recently used order
 /// (ours): with frequent blocks told from others it needs several times fewer of them.
 ///
 /// In a span of `T` references a cache that forgets by recency sees `s(T)` blocks, and `s' = mr(s)` (the footprint's
 /// derivative). Where blocks are drawn independently, those that are drawn twice in the span are `s - T s'`, and answer
 /// `1 - s' + T s''` of the references. Never above `curve`. `O(points)`.
-pub fn kept_if_used_twice(curve: &MissRatioCurve) -> MissRatioCurve {
+pub fn kept_if_used_twice(curve: &MissRatioCurve) -> Expected {
     let last = curve.points().last().map_or(0, |point| point.size_blocks);
     let mut points = Vec::with_capacity(TWICE_POINTS);
     let (mut size, mut span, mut least) = (0.0f64, 0.0f64, 1.0f64);
     let mut at = 1.0f64;
-    while (at as u64) < last {
+    while at * TWICE_STEP.max(1.0 + 1.0 / at) <= last as f64 {
         let next = (at * TWICE_STEP).max(at + 1.0);
         let (before, after) = (curve.miss_ratio_at(at as u64), curve.miss_ratio_at(next as u64));
         let missed = (before + after) / 2.0;
@@ -108,12 +144,13 @@ pub fn kept_if_used_twice(curve: &MissRatioCurve) -> MissRatioCurve {
         at = next;
     }
     let twice = MissRatioCurve::new(points);
+    let known_blocks = twice.points().last().map_or(0, |point| point.size_blocks);
     let both = curve.points().iter().chain(twice.points());
     let best = both.map(|point| CurvePoint {
         size_blocks: point.size_blocks,
         miss_ratio: curve.miss_ratio_at(point.size_blocks).min(twice.miss_ratio_at(point.size_blocks)),
     });
-    MissRatioCurve::new(best.collect())
+    Expected { curve: MissRatioCurve::new(best.collect()), known_blocks }
 }
 
 /// Points of [`kept_if_used_twice`] at most, and how far each lies beyond the one before.
@@ -170,7 +207,7 @@ mod tests {
         // All blocks alike: s(T) = n (1 - e^-x) with x = T/n; twice: n (1 - e^-x - x e^-x), and as much of the references.
         // So it is the same curve: mr(c) = 1 - c / n.
         let alike = curve(&[(10_000, 0.0)]);
-        let twice = kept_if_used_twice(&alike);
+        let twice = kept_if_used_twice(&alike).curve;
         for size in [500, 3_000, 5_000] {
             assert!((twice.miss_ratio_at(size) - alike.miss_ratio_at(size)).abs() < 0.03, "{size}");
         }
@@ -181,12 +218,51 @@ mod tests {
             (size as u64, 0.9 * hot + 0.1 * cold)
         };
         let recent = curve(&(1..400).map(|at| point(f64::from(at) * 50.0)).collect::<Vec<_>>());
-        let twice = kept_if_used_twice(&recent);
+        let twice = kept_if_used_twice(&recent).curve;
         let (wanted, wanted_twice) = (recent.size_for(0.12), twice.size_for(0.12));
         // 0.9 e^-x = 0.12 - 0.1 of cold: by recency about 1,340 blocks, nearly none of the cold ones if used twice.
         assert!(wanted_twice.unwrap() < wanted.unwrap() * 9 / 10, "{wanted_twice:?} of {wanted:?}");
         assert!((0..100).all(|at| twice.miss_ratio_at(at * 100) <= recent.miss_ratio_at(at * 100)));
-        assert_eq!(kept_if_used_twice(&curve(&[])).floor(), 1.0);
+        assert_eq!(kept_if_used_twice(&curve(&[])).curve.floor(), 1.0);
+    }
+
+    #[test]
+    fn first_accesses_are_no_misses_for_good() {
+        // Ten accesses, a b b c a d b c a d: distances 1 (b), 3 (a), 4 (b, c, a and d), and four firsts.
+        let raw = curve(&[(1, 0.9), (2, 0.9), (3, 0.8), (4, 0.4)]);
+        let whole = without_first_accesses(&raw, 10);
+        // Half a first access has left by half a block: .1 of .95 end there. Two and a half have by 2.5 blocks: .1 of .9 - .25.
+        // Three and a half by 3.5: .4 of .8 - .35.
+        let first = 1.0 - 0.1 / 0.95;
+        assert!((whole.miss_ratio_at(1) - first).abs() < 1e-9);
+        assert!((whole.miss_ratio_at(3) - first * (1.0 - 0.1 / 0.65)).abs() < 1e-9);
+        assert!((whole.miss_ratio_at(4) - first * (1.0 - 0.1 / 0.65) * (1.0 - 0.4 / 0.45)).abs() < 1e-9);
+        // After very many accesses to the same blocks nothing is left to correct; of nothing nothing is known.
+        let old = without_first_accesses(&curve(&[(50, 0.5), (100, 0.1)]), 1_000_000_000);
+        assert!((old.miss_ratio_at(50) - 0.5).abs() < 1e-6 && (old.miss_ratio_at(100) - 0.1).abs() < 1e-6);
+        assert_eq!(without_first_accesses(&curve(&[]), 0).floor(), 1.0);
+    }
+
+    #[test]
+    fn a_short_look_says_what_a_long_one_does() {
+        // Four thousand blocks alike: a cache of s misses 1 - s / 4,000. After as many accesses 63 in 100 blocks are seen. The raw
+        // curve hits at 2,000 blocks min(.5, 1 - e^-u) over u from 0 to 1: .193 + .5 x .307 = .346.
+        let mut random = forebay_workload::random(7);
+        let mut short = forebay_locality::ExactLru::new();
+        for _ in 0..4_000 {
+            short.access((forebay_workload::generator::unit(&mut random) * 4_000.0) as u64, 1);
+        }
+        let raw = short.curve();
+        let whole = without_first_accesses(&raw, 4_000);
+        for size in [800, 1_600, 2_000] {
+            let truth = 1.0 - size as f64 / 4_000.0;
+            assert!(
+                (whole.miss_ratio_at(size) - truth).abs() < 0.06,
+                "{size}: {}",
+                whole.miss_ratio_at(size)
+            );
+        }
+        assert!((raw.miss_ratio_at(2_000) - 0.654).abs() < 0.03, "{}", raw.miss_ratio_at(2_000));
     }
 
     proptest! {

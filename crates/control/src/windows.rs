@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 
 /// Levels that are kept.
-const LEVELS_MAX: usize = 64;
+const LEVELS_MAX: usize = 100;
 /// Verdicts that are kept.
 const VERDICTS_MAX: usize = 200;
 /// Windows that what was learnt of the noise before counts for at most.
@@ -83,8 +83,9 @@ impl Windows {
         self.levels.is_empty()
     }
 
-    /// Takes a window in that was off by `error`, at the present size.
-    pub fn push(&mut self, error: f64) {
+    /// Takes a window in that was off by `error`, at the present size. It `counts` for the share that may miss unless the size
+    /// is still on its way.
+    pub fn push(&mut self, error: f64, counts: bool) {
         if self.levels.len() == LEVELS_MAX {
             self.forget(1);
         }
@@ -92,10 +93,12 @@ impl Windows {
             *what *= FADE;
         }
         self.levels.push_back(1.0 + error.clamp(-1.0, 1e6));
-        if self.missed.len() == VERDICTS_MAX {
-            self.missed.pop_front();
+        if counts {
+            if self.missed.len() == VERDICTS_MAX {
+                self.missed.pop_front();
+            }
+            self.missed.push_back(error > 0.0);
         }
-        self.missed.push_back(error > 0.0);
         self.follow();
     }
 
@@ -113,9 +116,14 @@ impl Windows {
 
     /// The load is another one since the last `count` windows.
     pub fn load_changed(&mut self, count: usize) {
-        self.forget(self.levels.len().saturating_sub(count));
+        self.keep(count);
         let older = self.missed.len().saturating_sub(count);
         self.missed.drain(..older);
+    }
+
+    /// Only the last `count` windows say something of the levels.
+    pub fn keep(&mut self, count: usize) {
+        self.forget(self.levels.len().saturating_sub(count));
     }
 
     /// Nothing that was seen is of any use for levels any more.
@@ -238,7 +246,7 @@ impl Windows {
 }
 
 /// Deviations that are added to the quantile: a size is judged by fewer windows than it will serve.
-const PRUDENCE: f64 = -0.1;
+const PRUDENCE: f64 = 0.3;
 /// Deviations that are added for every window that missed beyond those that may (for few allowed; else for every deviation
 /// of their number).
 const BUDGET: f64 = 0.3;
@@ -267,7 +275,7 @@ mod tests {
 
     fn of(errors: &[f64]) -> Windows {
         let mut windows = Windows::assumed(0.04);
-        errors.iter().for_each(|error| windows.push(*error));
+        errors.iter().for_each(|error| windows.push(*error, true));
         windows
     }
 
@@ -294,6 +302,18 @@ mod tests {
         let missed: Vec<f64> = kept.iter().copied().chain([0.01]).collect();
         let kept: Vec<f64> = kept.iter().copied().chain([-0.19]).collect();
         assert!(strict(&missed) > strict(&kept) + 0.005);
+    }
+
+    #[test]
+    fn misses_on_the_way_to_a_size_are_not_made_up_for() {
+        let strict = |counts| {
+            let mut windows = Windows::assumed(0.04);
+            (0..20).for_each(|_| windows.push(1.0, counts));
+            windows.clear();
+            (0..20).for_each(|at| windows.push(-0.2 + 0.1 * f64::from(at % 2), true));
+            windows.expected(0.99).expect("windows").strict
+        };
+        assert!(strict(true) > strict(false) + 0.005, "{} {}", strict(true), strict(false));
     }
 
     #[test]

@@ -229,6 +229,7 @@ impl Monitor {
             hits: seen.latencies.hits.clone(),
             misses: seen.latencies.misses.clone(),
             writes: seen.latencies.writes.clone(),
+            origin_reads: Some(since(|c| c.origin_reads)),
             bytes_read: Bytes(self.interval.bytes_read),
             bytes_written: Bytes(self.interval.bytes_written),
             outstanding_max: seen.outstanding_max,

@@ -60,6 +60,9 @@ pub struct ObservedInterval {
     pub outstanding_max: u32,
     pub idle_ns: u64,
     pub sequential_share: f64,
+    /// Absent where an older appliance tells: then every miss is taken for a read of its own.
+    #[serde(default)]
+    pub origin_reads: Option<u64>,
     pub quota_blocks: u64,
     pub used_blocks: u64,
     pub invalidated_blocks: u64,
@@ -95,6 +98,7 @@ impl ObservedInterval {
             outstanding_max: seen.outstanding_max,
             idle_ns: seen.idle.0,
             sequential_share: seen.sequential_share,
+            origin_reads: seen.origin_reads,
             quota_blocks: seen.cache.quota_blocks,
             used_blocks: seen.cache.used_blocks,
             invalidated_blocks: seen.cache.invalidated_blocks,
@@ -169,6 +173,7 @@ impl VolumeIntervals {
             bytes_written: Bytes(sum(|one| one.bytes_written)),
             outstanding_max: new.iter().map(|one| one.outstanding_max).max().unwrap_or(0),
             idle: Nanos(sum(|one| one.idle_ns)),
+            origin_reads: new.iter().map(|one| one.origin_reads).sum(),
             sequential_share: new.iter().map(|one| one.sequential_share).sum::<f64>() / new.len() as f64,
             cache: CacheObservation {
                 quota_blocks: last.quota_blocks,

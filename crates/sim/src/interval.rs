@@ -18,6 +18,7 @@ pub(crate) struct Recorder {
     writes: LatencyHistogram,
     reads: u64,
     changes: u64,
+    origin_reads: u64,
     bytes_read: u64,
     bytes_written: u64,
     sequential: u64,
@@ -41,6 +42,7 @@ impl Recorder {
             writes: LatencyHistogram::new(),
             reads: 0,
             changes: 0,
+            origin_reads: 0,
             bytes_read: 0,
             bytes_written: 0,
             sequential: 0,
@@ -78,6 +80,11 @@ impl Recorder {
     pub(crate) fn write(&mut self, bytes: u64) {
         self.changes += 1;
         self.bytes_written += bytes;
+    }
+
+    /// A read for clients is sent to the origin.
+    pub(crate) fn origin_read(&mut self) {
+        self.origin_reads += 1;
     }
 
     /// A read is answered from the cache alone, at once.
@@ -135,6 +142,7 @@ impl Recorder {
             hits: self.hits.snapshot(),
             misses: self.misses.snapshot(),
             writes: self.writes.snapshot(),
+            origin_reads: Some(self.origin_reads),
             bytes_read: Bytes(self.bytes_read),
             bytes_written: Bytes(self.bytes_written),
             outstanding_max: self.outstanding_max,
@@ -165,7 +173,7 @@ impl Recorder {
             histogram.clear();
         }
         (self.reads, self.changes, self.bytes_read, self.bytes_written) = (0, 0, 0, 0);
-        (self.sequential, self.shed, self.busy) = (0, 0, Nanos::ZERO);
+        (self.sequential, self.origin_reads, self.shed, self.busy) = (0, 0, 0, Nanos::ZERO);
         (self.outstanding_max, self.began, self.before) = (self.outstanding, now, cache);
         (observed, shed)
     }

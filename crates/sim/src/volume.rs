@@ -483,6 +483,9 @@ impl Volume {
             && let Some(flight) = self.queue.pop_front()
         {
             self.at_origin += 1;
+            if matches!(world.flights[flight].purpose, Purpose::Fill) {
+                self.recorder.origin_read();
+            }
             world.set_out(flight);
         }
         if !self.prewarm.ranges.is_empty() {

@@ -9,7 +9,7 @@ use crate::decision::{Alternative, Decision, DecisionKind, Fact, StepOutcome};
 use crate::feedback::Law;
 use crate::interference::{Interference, Victim, interference};
 use crate::inventory::VolumeId;
-use crate::sizing::{candidates, useful_max};
+use crate::sizing::{candidates, smallest, useful_max};
 use crate::solutions::{Solution, Tenant, rank};
 use forebay_units::{Bytes, Nanos};
 use std::collections::{BTreeMap, VecDeque};
@@ -114,10 +114,6 @@ impl Controller {
                     ));
                 }
             }
-        }
-        if self.config.feedback.law == Law::Model {
-            let cacheable = cacheable.iter().enumerate().filter(|(_, cacheable)| **cacheable);
-            cacheable.for_each(|(at, _)| scenes.list[index].parties[at].expect_policy());
         }
         let scene = &scenes.list[index];
         let ordered: u64 = (planned.iter().zip(&scene.parties))
@@ -227,7 +223,15 @@ impl Controller {
                 Law::Model => {
                     // Where the model knows of no size that suffices it says little of any.
                     let share = rules.model_first_share * if best.reached { 1.0 } else { 0.25 };
-                    let blocks = (wanted as f64 * share).ceil() as u64;
+                    // The margin is for what is planned: what is too small by it shows soon.
+                    let wanted = smallest(wanted, chunk_blocks, 0.0, |blocks| {
+                        let mut sizes = planned.clone();
+                        best.sizes.iter().for_each(|&(at, blocks)| sizes[at] = blocks);
+                        sizes[other] = blocks;
+                        scene.excess(&sizes)[place]
+                    });
+                    let wanted = wanted.blocks;
+                    let blocks = ((wanted as f64 * share).ceil() as u64).min(party.known_blocks.max(1));
                     blocks.next_multiple_of(chunk_blocks).max(party.blocks).min(wanted)
                 }
                 Law::Plain => wanted,
@@ -259,8 +263,19 @@ impl Controller {
                 _ => {
                     let mut serves = earlier.map(|change| change.serves.clone()).unwrap_or_default();
                     serves.push(victim);
-                    changes
-                        .insert(cached, Change { blocks, kind, summary, facts, ratio: None, wanted, serves });
+                    changes.insert(
+                        cached,
+                        Change {
+                            blocks,
+                            kind,
+                            summary,
+                            facts,
+                            ratio: None,
+                            wanted,
+                            kept_after: None,
+                            serves,
+                        },
+                    );
                 }
             }
         }

@@ -27,6 +27,10 @@ const VAIN_SPAN: f64 = 4.0;
 const VAIN_MAX: u32 = 5;
 /// What is off by more waits for something, whatever the servers say: writes that overlap wait for one another.
 const FAR_ERROR: f64 = 10.0;
+/// An error that falls below this part of the one before is that of a backlog which is worked off (ours).
+const DRAINS: f64 = 0.8;
+/// What a load needs is exceeded by one part in so many while what waited at its origin is worked off (ours).
+const SURPLUS_PART: u64 = 4;
 /// What misses by more than so many deviations, at least and at most so much of the bound, is no noise (ours).
 const FAR_DEVIATIONS: f64 = 4.0;
 const FAR_MIN: f64 = 0.5;
@@ -104,6 +108,7 @@ impl Controller {
             facts,
             ratio: None,
             wanted: 0,
+            kept_after: None,
             serves: Vec::new(),
         })
     }
@@ -115,7 +120,7 @@ impl Controller {
             .filter_map(|served| self.volumes.get(served)?.closed_excess())
             .max_by(f64::total_cmp);
         let rules = self.config.feedback;
-        let flood = error.and_then(|error| self.flood(id, &served, error, scenes));
+        let mut flood = error.and_then(|error| self.flood(id, &served, error, scenes));
         let volume = self.volumes.get_mut(&id)?;
         let recent = volume.recent(self.config.recent_intervals);
         let phase = Volume::phase_of(&recent, recent.backlogged);
@@ -124,10 +129,15 @@ impl Controller {
         grant.see_phase(phase);
         grant.judged += usize::from(error.is_some());
         let mut jumped = 0;
-        // In the window in which a flood ends there still is some of it.
-        let spoilt = flood.is_some() || (grant.flooded && error.is_some_and(|error| error > 0.0));
+        // What waited is worked off for a while after a flood: then windows become better and better.
+        let drains = |error: f64, before: f64| error > 0.0 && error < DRAINS * before;
+        let spoilt =
+            flood.is_some() || error.zip(grant.flooded).is_some_and(|(error, before)| drains(error, before));
         if error.is_some() {
-            grant.flooded = flood.is_some();
+            grant.flooded = error.filter(|_| spoilt);
+        }
+        if spoilt {
+            volume.steady = volume.steady.min(1);
         }
         if let Some(error) = error {
             if rules.law == Law::Plain {
@@ -154,13 +164,20 @@ impl Controller {
                 }
             }
         }
+        let known_service = self.volumes[&id].service.is_some();
+        if let Some(flood) = &mut flood {
+            flood.sudden = jumped > 0 && known_service;
+        }
         let needed = error
             .filter(|_| rules.law == Law::Model)
             .and_then(|error| self.needed(id, &served, error, jumped > 0 || flood.is_some()));
-        let recalled = self.recall(id, error, jumped > 0);
+        let recalled = self.recall(id, error, jumped > 0, flood.is_some());
         let known = needed.into_iter().chain(recalled).max_by_key(|change| change.blocks);
         if known.is_some() {
             return known;
+        }
+        if let Some(change) = error.filter(|_| !spoilt).and_then(|error| self.worked_off(id, error, scenes)) {
+            return Some(change);
         }
         if let Some(change) = self.in_vain(id, error, flood) {
             return Some(change);
@@ -184,7 +201,8 @@ impl Controller {
         let grant = volume.grant.as_mut()?;
         let seen = Seen {
             at: step,
-            blocks: grant.blocks,
+            // What was granted to work off what waited is not what the load needs.
+            blocks: grant.kept_after.unwrap_or(grant.blocks),
             used,
             shrunk_from: grant.shrunk_from,
             rate,
@@ -214,6 +232,7 @@ impl Controller {
             facts,
             ratio: None,
             wanted: 0,
+            kept_after: None,
             serves: Vec::new(),
         })
     }
@@ -245,17 +264,19 @@ impl Controller {
             return None;
         }
         // All that use the origin wait in one queue.
-        let (mut waiting, mut falling, mut asked) = (0.0, 0.0, 0.0);
+        let (mut waiting, mut waited, mut falling, mut asked) = (0.0, 0.0, 0.0, 0.0);
         let origin = self.volumes[&id].spec.origin;
         for volume in self.volumes.values().filter(|volume| volume.spec.origin == origin) {
             let Some(last) = volume.history.back() else { continue };
             waiting += last.outstanding;
+            waited += volume.history.iter().rev().nth(1).map_or(0.0, |before| before.outstanding);
             falling += last.rate() - last.arrival_rate;
             asked += last.arrival_rate;
         }
-        let over_in = (falling > 0.01 * asked).then(|| waiting / falling / self.interval_s);
+        let over_in =
+            (falling > 0.01 * asked && waiting < waited).then(|| waiting / falling / self.interval_s);
         let settled = self.volumes[&id].was_full();
-        Some(Flood { over_in, error, settled })
+        Some(Flood { over_in, error, settled, sudden: false })
     }
 
     /// Gives back what growth was in vain: where several times the cache left a flood as bad as it was.
@@ -304,6 +325,7 @@ impl Controller {
             facts,
             ratio: None,
             wanted: 0,
+            kept_after: None,
             serves: Vec::new(),
         })
     }
@@ -321,7 +343,7 @@ impl Controller {
 
     /// The size that sufficed in a phase like that of the newest interval, if the load has left the phase that the
     /// present size is for: after one window that misses, or two that show the change.
-    fn recall(&mut self, id: VolumeId, error: Option<f64>, jumped: bool) -> Option<Change> {
+    fn recall(&mut self, id: VolumeId, error: Option<f64>, jumped: bool, flooded: bool) -> Option<Change> {
         let (step, ceiling) = (self.step, self.blocks_ceiling(id));
         let volume = self.volumes.get_mut(&id)?;
         let closed = volume.recent(self.config.recent_intervals).backlogged;
@@ -337,20 +359,48 @@ impl Controller {
         if !(grows || shrinks) || known.abs_diff(grant.blocks) * 50 < grant.blocks {
             return None;
         }
+        let blocks = if flooded { with_surplus(known).min(ceiling.max(least)) } else { known };
         let facts = vec![
             Fact::number("size_before", grant.blocks as f64, "blocks"),
-            Fact::number("size_after", known as f64, "blocks"),
+            Fact::number("size_after", blocks as f64, "blocks"),
+            Fact::number("size_remembered", known as f64, "blocks"),
             Fact::number("error", error.unwrap_or(0.0), ""),
         ];
         grant.phase = Some((now, 0));
         grant.insufficient = None;
         Some(Change {
-            blocks: known,
+            blocks,
             kind: DecisionKind::PhaseRemembered,
             summary: format!("{name} gets the cache that sufficed in a phase like this one"),
             facts,
             ratio: None,
             wanted: 0,
+            kept_after: (known < blocks).then_some(known),
+            serves: Vec::new(),
+        })
+    }
+
+    /// Gives back what was granted beyond what the load needs, once what waited is worked off.
+    fn worked_off(&mut self, id: VolumeId, error: f64, scenes: &mut Scenes) -> Option<Change> {
+        let kept_after = self.volumes[&id].grant.as_ref()?.kept_after.filter(|_| error <= 0.0)?;
+        let ratio = self.model_ratio(id, kept_after, scenes);
+        let volume = self.volumes.get_mut(&id)?;
+        let name = volume.spec.name.clone();
+        let grant = volume.grant.as_mut()?;
+        grant.kept_after = None;
+        let facts = vec![
+            Fact::number("size_before", grant.blocks as f64, "blocks"),
+            Fact::number("size_after", kept_after as f64, "blocks"),
+            Fact::number("error", error, ""),
+        ];
+        Some(Change {
+            blocks: kept_after,
+            kind: DecisionKind::Shrunk,
+            summary: format!("the cache of {name} shrinks: what waited at its origin is worked off"),
+            facts,
+            ratio,
+            wanted: 0,
+            kept_after: None,
             serves: Vec::new(),
         })
     }
@@ -406,6 +456,7 @@ impl Controller {
                     shrinks: grant.shrinks,
                     age: grant.judged,
                     filling,
+                    learning: grant.learning > 0,
                     fresh: grant.fresh,
                     flood,
                 };
@@ -414,6 +465,26 @@ impl Controller {
                     model
                 })
             }
+        };
+        if let Some(&index) = scenes.by_origin.get(&self.volumes[&id].spec.origin)
+            && let Some(place) = scenes.list[index].place(id)
+            && let Some(grant) = self.volumes.get_mut(&id).and_then(|volume| volume.grant.as_mut())
+            && grant.learning == 0
+            && flood.is_none()
+        {
+            grant.worth = scenes.list[index].parties[place].worth();
+        }
+        let sudden = flood.is_some_and(|flood| flood.sudden);
+        let mut kept_after = None;
+        let correction = match correction {
+            Correction::Grow { blocks, error } if sudden && model.is_some_and(|model| model <= blocks) => {
+                kept_after = Some(blocks);
+                Correction::Grow {
+                    blocks: with_surplus(blocks).next_multiple_of(chunk_blocks).min(blocks_max),
+                    error,
+                }
+            }
+            correction => correction,
         };
         // What was regretted is not done again soon.
         let correction = match correction {
@@ -456,6 +527,7 @@ impl Controller {
                     facts,
                     ratio,
                     wanted: 0,
+                    kept_after,
                     serves: Vec::new(),
                 })
             }
@@ -473,6 +545,7 @@ impl Controller {
                     facts,
                     ratio,
                     wanted: 0,
+                    kept_after: None,
                     serves: Vec::new(),
                 })
             }
@@ -505,16 +578,22 @@ impl Controller {
         if !now.is_finite() {
             return None;
         }
-        let goal = match goal {
+        let goal_excess = match goal {
             Goal::Bound => -self.config.sizing_margin,
+            Goal::Level(level) => level - 1.0,
             Goal::Times(ratio) => now.max(1e-6) * ratio - 1.0,
         };
-        let sizing = smallest(ceiling, chunk_blocks, goal, |blocks| {
+        let sizing = smallest(ceiling, chunk_blocks, goal_excess, |blocks| {
             let mut sizes = base.clone();
             sizes[place] = blocks;
             worst_of(scene, &scene.excess(&sizes), &served)
         });
-        sizing.reached.then_some(sizing.blocks)
+        let most = match goal {
+            // What lies beyond is not known yet.
+            Goal::Level(_) => scene.parties[place].known_blocks.max(base[place]),
+            _ => u64::MAX,
+        };
+        sizing.reached.then_some(sizing.blocks.min(most))
     }
 
     /// The level that the model predicts those whom a partition serves with a cache of `blocks`, over that with the present one.
@@ -530,6 +609,11 @@ impl Controller {
         let ratio = then / now;
         (now > 1e-6 && ratio > 0.0 && ratio.is_finite()).then_some(ratio)
     }
+}
+
+/// What is granted where a load needs `blocks` and more than it takes has to be served for a while.
+fn with_surplus(blocks: u64) -> u64 {
+    blocks + blocks / SURPLUS_PART
 }
 
 /// The worst excess of some volumes; negative infinity for none.

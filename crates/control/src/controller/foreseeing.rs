@@ -141,6 +141,7 @@ impl Controller {
                 facts,
                 ratio: None,
                 wanted: 0,
+                kept_after: None,
                 serves: foreseen.peak.serves.clone(),
             };
             changes.insert(*id, change);

@@ -60,6 +60,8 @@ struct Change {
     ratio: Option<f64>,
     /// The size that this is a step towards; at most `blocks` where it is none.
     wanted: u64,
+    /// What is to be kept of it once what waited at the origin is worked off.
+    kept_after: Option<u64>,
     /// Whose objectives it is for, beside those that the partition serves already.
     serves: Vec<VolumeId>,
 }
@@ -230,6 +232,7 @@ impl Controller {
                         facts: vec![Fact::number("minimum", minimum as f64, "blocks")],
                         ratio: None,
                         wanted: 0,
+                        kept_after: None,
                         serves: vec![*id],
                     },
                 );

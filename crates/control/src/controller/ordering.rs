@@ -169,6 +169,7 @@ impl Controller {
         }
         let ratio = change.as_ref().filter(|change| change.blocks == blocks).and_then(|change| change.ratio);
         let wanted = change.as_ref().map_or(0, |change| change.wanted);
+        let kept_after = change.as_ref().and_then(|change| change.kept_after).filter(|&kept| kept < blocks);
         let (kind, summary, facts, serves) = match change {
             Some(change) => (change.kind, change.summary, change.facts, change.serves),
             None => {
@@ -234,7 +235,7 @@ impl Controller {
         // What waited at the origin until now is answered late in the interval after the fill.
         let fill = fill_intervals(blocks.saturating_sub(before), fill_rate);
         grant.changed(blocks, fill, usize::from(overloaded), ratio);
-        grant.wanted = wanted;
+        (grant.wanted, grant.kept_after) = (wanted, kept_after);
         if grant.serve(&serves) {
             grant.rate_at_grant = load;
             grant.removal = Default::default();

@@ -2,19 +2,23 @@
 
 use super::volume::{Sample, Volume};
 use crate::config::ControlConfig;
+use crate::feedback::Law;
 use crate::inventory::{OriginSpec, VolumeId};
 use crate::objective::{Objective, Statistic, Target};
 use crate::performance::{
     Demand, OVERLOADED, ObservedLoad, OriginModel, OriginPrediction, Prediction, Service, WorkloadModel,
     fit_servers, infer, predict,
 };
-use crate::sizing::kept_if_used_twice;
+use crate::sizing::{Expected, kept_if_used_twice, without_first_accesses};
 use forebay_locality::MissRatioCurve;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Squared coefficient of variation of service times where none is configured (ours: a seek and half a turn).
 const SERVICE_CV2: f64 = 0.3;
+/// Requests that take more than so many times their wait and service wait for what has piled up, whatever the servers say:
+/// that is no property of theirs (ours).
+const STRETCH_MAX: f64 = 10.0;
 /// Intervals that a fit of the servers looks at, at most.
 const FIT_INTERVALS_MAX: usize = 24;
 
@@ -28,8 +32,8 @@ pub(super) struct Party {
     pub(super) blocks: u64,
     /// The blocks cached now.
     used: u64,
-    /// The curve is that of a cache that keeps what is used twice.
-    pub(super) twice: bool,
+    /// Beyond so many blocks the curve says little.
+    pub(super) known_blocks: u64,
     /// How many blocks of the curve's least recently used order one block of the cache is worth, where the cache is warm.
     worth: f64,
     /// Observed hit ratio over that of the curve at that worth.
@@ -56,27 +60,12 @@ pub(super) struct Scene {
 /// The load that a sample put on the origin.
 fn load_of(sample: &Sample) -> ObservedLoad {
     ObservedLoad {
-        read_rate: sample.miss_rate,
+        read_rate: sample.origin_read_rate,
         read_latency: sample.miss_latency,
         write_rate: sample.write_rate,
         write_latency: sample.write_latency,
         outstanding: sample.backlogged.then_some(sample.outstanding.max(1.0)),
     }
-}
-
-/// The share of a volume's misses that join a read under way, and so are no work for the origin: what is in flight serves
-/// as a cache that is as large as it holds blocks (ours). At an overloaded origin that is many.
-fn joined(volume: &Volume, recent: &Sample) -> f64 {
-    let Some(curve) = &volume.curve else { return 0.0 };
-    let missed = curve.miss_ratio_at(volume.used_blocks);
-    let blocks = (recent.read_bytes / volume.block_bytes() as f64).max(1.0);
-    let waiting = recent.miss_rate * recent.miss_latency * blocks;
-    let mut sent = 1.0;
-    for _ in 0..4 {
-        let inflight = volume.used_blocks + (waiting * sent) as u64;
-        sent = if missed > 0.0 { curve.miss_ratio_at(inflight) / missed } else { 1.0 };
-    }
-    (1.0 - sent).clamp(0.0, 0.9)
 }
 
 /// Fits the number of servers from the histories of an origin's volumes.
@@ -102,13 +91,14 @@ pub(super) fn fit(spec: Option<&OriginSpec>, volumes: &[&Volume]) -> Option<f64>
 }
 
 impl Scene {
-    /// The scene of the volumes `ids` of one origin, as of the last intervals.
+    /// The scene of the volumes `ids` of one origin, as of the last intervals, in which it said to be busy for the shares
+    /// `said` of the time, the newest last.
     pub(super) fn build(
         ids: &[VolumeId],
         volumes: &BTreeMap<VolumeId, Volume>,
         spec: Option<&OriginSpec>,
         fitted: Option<f64>,
-        utilisation: Option<f64>,
+        said: &[f64],
         service_before: Option<f64>,
         config: &ControlConfig,
     ) -> Scene {
@@ -125,13 +115,15 @@ impl Scene {
         // What was seen before a cache or a load on this origin last changed says nothing of now.
         let steady = ids.iter().map(|id| volumes[id].steady).min().unwrap_or(0);
         let count = config.recent_intervals.min(steady).max(1);
-        let recents: Vec<Sample> = ids.iter().map(|id| volumes[id].recent(count)).collect();
-        let loads: Vec<ObservedLoad> = (ids.iter().zip(&recents))
-            .map(|(id, recent)| {
-                let load = load_of(recent);
-                ObservedLoad { read_rate: load.read_rate * (1.0 - joined(&volumes[id], recent)), ..load }
-            })
+        // Whether a loop is closed shows in how it varies, for which few intervals are too few.
+        let is_closed = |volume: &Volume| volume.recent(config.recent_intervals).backlogged;
+        let recents: Vec<Sample> = ids
+            .iter()
+            .map(|id| Sample { backlogged: is_closed(&volumes[id]), ..volumes[id].recent(count) })
             .collect();
+        let loads: Vec<ObservedLoad> = recents.iter().map(load_of).collect();
+        let said = &said[said.len().saturating_sub(count)..];
+        let utilisation = (!said.is_empty()).then(|| said.iter().sum::<f64>() / said.len() as f64);
         let inferred = infer(&origin, &loads, utilisation);
         let overloaded = utilisation.unwrap_or(1.0) >= OVERLOADED;
         let known: f64 = inferred.services.iter().map(|service| service.read).fold(0.0, f64::max);
@@ -144,12 +136,13 @@ impl Scene {
             .zip(&inferred.services)
             .map(|((id, recent), service)| {
                 // A queue that is long is served faster, and what waits hides what is served.
+                let piles_up = service.read_stretch.max(service.write_stretch) > STRETCH_MAX;
                 let service = match volumes[id].service {
-                    _ if !overloaded => *service,
+                    _ if !overloaded && !piles_up => *service,
                     Some(calm) => calm,
                     None => Service { read_stretch: 1.0, write_stretch: 1.0, ..*service },
                 };
-                party(&volumes[id], recent, service, fallback, config)
+                party(&volumes[id], recent, service, fallback, overloaded, config)
             })
             .collect();
         // The model at the observed hit ratios: what it says of each objective is compared with what was seen.
@@ -167,8 +160,13 @@ impl Scene {
             }
         }
         let utilisation = utilisation.unwrap_or(baseline.utilisation);
-        let busy =
-            utilisation < OVERLOADED && loads.iter().any(|load| load.read_rate + load.write_rate > 0.0);
+        let piles_up = inferred
+            .services
+            .iter()
+            .any(|service| service.read_stretch.max(service.write_stretch) > STRETCH_MAX);
+        let busy = !piles_up
+            && utilisation < OVERLOADED
+            && loads.iter().any(|load| load.read_rate + load.write_rate > 0.0);
         let calm = if busy { ids.iter().copied().zip(inferred.services).collect() } else { Vec::new() };
         Scene { origin, basis, parties, utilisation, calm, service: known }
     }
@@ -230,12 +228,9 @@ impl Scene {
 }
 
 impl Party {
-    /// Takes the workload for one that a cache is new to: nothing was seen of what a policy makes of its curve.
-    pub(super) fn expect_policy(&mut self) {
-        if let (0, false, Some(curve)) = (self.blocks, self.twice, &self.curve) {
-            self.curve = Some(Arc::new(kept_if_used_twice(curve)));
-            self.twice = true;
-        }
+    /// What a block is worth on the curve.
+    pub(super) fn worth(&self) -> f64 {
+        self.worth
     }
 
     /// The blocks cached now.
@@ -289,13 +284,43 @@ const WORTH_MAX: f64 = 8.0;
 /// Miss ratios that differ by no more are taken for one (ours).
 const ALIKE: f64 = 0.005;
 
-fn party(volume: &Volume, recent: &Sample, service: Service, fallback: f64, config: &ControlConfig) -> Party {
+/// The curve that a law goes by, and up to which size it is known.
+fn expected(curve: &Arc<MissRatioCurve>, accesses: u64, law: Law) -> (Arc<MissRatioCurve>, u64) {
+    match law {
+        Law::Plain => (Arc::clone(curve), u64::MAX),
+        Law::Model => {
+            let Expected { curve, known_blocks } =
+                kept_if_used_twice(&without_first_accesses(curve, accesses));
+            (Arc::new(curve), known_blocks)
+        }
+    }
+}
+
+fn party(
+    volume: &Volume,
+    recent: &Sample,
+    service: Service,
+    fallback: f64,
+    overloaded: bool,
+    config: &ControlConfig,
+) -> Party {
     let reads = recent.hit_rate + recent.miss_rate;
     let seen = if reads > 0.0 { recent.hit_rate / reads } else { 0.0 };
     let blocks = volume.blocks();
     let warm = blocks > 0 && volume.used_blocks * 10 >= blocks * 9;
-    let (worth, correction) = match &volume.curve {
-        Some(curve) if warm => calibrate(curve, volume.used_blocks, seen),
+    let expected =
+        volume.curve.as_ref().map(|curve| expected(curve, volume.curve_accesses, config.feedback.law));
+    let (curve, known_blocks) = expected.unzip();
+    let (worth, correction) = match &curve {
+        Some(curve) if warm => match &volume.grant {
+            // A cache that still learns is worth no less than before; nor is one behind which requests pile up: what joins a
+            // read under way, or waits for a write, would be hit in calmer times.
+            Some(grant) if grant.learning > 0 || overloaded => {
+                let (worth, correction) = calibrate(curve, volume.used_blocks, seen);
+                if worth < grant.worth { (grant.worth, 1.0) } else { (worth, correction) }
+            }
+            _ => calibrate(curve, volume.used_blocks, seen),
+        },
         _ => (1.0, 1.0),
     };
     let known = |service: f64| if service > 0.0 { service } else { fallback };
@@ -323,10 +348,10 @@ fn party(volume: &Volume, recent: &Sample, service: Service, fallback: f64, conf
     Party {
         id: volume.spec.id,
         recent: *recent,
-        curve: volume.curve.clone(),
+        curve,
         blocks,
         used: volume.used_blocks.min(blocks),
-        twice: false,
+        known_blocks: known_blocks.unwrap_or(0),
         worth,
         correction,
         model,

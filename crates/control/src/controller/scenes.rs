@@ -60,10 +60,9 @@ impl Controller {
                 }
             }
         };
-        let said = self.busy.get(&origin).filter(|said| !said.is_empty());
-        let utilisation = said.map(|said| said.iter().sum::<f64>() / said.len() as f64);
+        let said: Vec<f64> = self.busy.get(&origin).into_iter().flatten().copied().collect();
         let before = self.services.get(&origin).copied();
-        let scene = Scene::build(&ids, &self.volumes, spec, fitted, utilisation, before, &self.config);
+        let scene = Scene::build(&ids, &self.volumes, spec, fitted, &said, before, &self.config);
         if scene.service > 0.0 {
             self.services.insert(origin, scene.service);
         }

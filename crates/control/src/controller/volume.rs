@@ -53,6 +53,8 @@ pub(super) struct Sample {
     pub(super) arrival_rate: f64,
     pub(super) hit_rate: f64,
     pub(super) miss_rate: f64,
+    /// Misses that were reads of their own at the origin: the others joined one under way.
+    pub(super) origin_read_rate: f64,
     pub(super) write_rate: f64,
     pub(super) hit_latency: f64,
     pub(super) miss_latency: f64,
@@ -79,6 +81,7 @@ impl Sample {
             arrival_rate: rate(observed.arrivals),
             hit_rate: rate(observed.hits.count()),
             miss_rate: rate(observed.misses.count()),
+            origin_read_rate: rate(observed.misses.count().min(observed.origin_reads.unwrap_or(u64::MAX))),
             write_rate: rate(observed.writes.count()),
             hit_latency: mean(observed.hits.mean()),
             miss_latency: mean(observed.misses.mean()),
@@ -138,6 +141,7 @@ impl Sample {
             arrival_rate: average(|s| s.arrival_rate),
             hit_rate: average(|s| s.hit_rate),
             miss_rate: average(|s| s.miss_rate),
+            origin_read_rate: average(|s| s.origin_read_rate),
             write_rate: average(|s| s.write_rate),
             hit_latency: weighted(|s| s.hit_latency, |s| s.hit_rate),
             miss_latency: weighted(|s| s.miss_latency, |s| s.miss_rate),
@@ -190,6 +194,10 @@ impl Track {
 /// Intervals within which growth follows growth (ours).
 const GROWS_SOON: usize = 8;
 
+/// Intervals in which a full cache that has grown learns which blocks are used often (ours): with two pools it takes some
+/// half a minute to a minute until a cache hits what it will.
+const LEARNS: usize = 4;
+
 /// Growth against a flood.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Effort {
@@ -214,6 +222,10 @@ pub(super) struct Grant {
     /// Intervals since the last change, and those that it needs to fill.
     pub(super) age: usize,
     pub(super) guard: usize,
+    /// Intervals that it takes yet to find out which blocks are used often.
+    pub(super) learning: usize,
+    /// What a block was worth on the curve when it was last seen after that.
+    pub(super) worth: f64,
     /// Intervals in which the origin answers what waited for it before.
     pub(super) drain: usize,
     /// Since the last change.
@@ -224,8 +236,10 @@ pub(super) struct Grant {
     pub(super) judged: usize,
     /// The size that its load was found to need.
     pub(super) needs: Needs,
-    /// The origin was flooded in the last interval.
-    pub(super) flooded: bool,
+    /// How far those that are served were off in the last window of a flood, or of what waited when it ended.
+    pub(super) flooded: Option<f64>,
+    /// What is to be kept of the present size once what waited is worked off.
+    pub(super) kept_after: Option<u64>,
     /// What the model finds sufficient, where that is being approached from below; else at most `blocks`.
     pub(super) wanted: u64,
     /// The errors are those of a load that has just changed.
@@ -261,11 +275,14 @@ impl Grant {
             age: 0,
             guard: 0,
             drain: 0,
+            learning: 0,
+            worth: 1.0,
             errors: VecDeque::new(),
             windows,
             judged: 0,
             needs: Needs::default(),
-            flooded: false,
+            flooded: None,
+            kept_after: None,
             wanted: 0,
             fresh: false,
             insufficient: None,
@@ -293,7 +310,7 @@ impl Grant {
     }
 
     pub(super) fn push_error(&mut self, error: f64) {
-        self.windows.push(error);
+        self.windows.push(error, self.learning == 0);
         if self.errors.len() == ERRORS_MAX {
             self.errors.pop_front();
         }
@@ -322,8 +339,12 @@ impl Grant {
             true if self.age < GROWS_SOON => self.grows + 1,
             grows => u32::from(grows),
         };
+        if blocks * 20 > self.blocks * 21 {
+            self.learning = LEARNS;
+        }
         self.shrinks = if blocks < self.blocks { self.shrinks + 1 } else { 0 };
         self.blocks = blocks;
+        self.kept_after = None;
         (self.age, self.judged) = (0, 0);
         (self.guard, self.drain) = (guard, drain);
         self.windows.rescale(ratio);
@@ -457,6 +478,15 @@ impl Volume {
             if grant.rate_at_grant == 0.0 {
                 grant.rate_at_grant = self.history.back().map_or(0.0, Sample::rate);
             }
+            let full = self.used_blocks * 50 >= grant.blocks * 49;
+            if full && grant.learning > 0 {
+                grant.learning -= 1;
+                self.steady = 1;
+                if grant.learning == 0 {
+                    // What it missed while it learnt says nothing of what it misses now.
+                    grant.windows.keep(1);
+                }
+            }
             let differs = observed.cache.quota_blocks != grant.blocks;
             grant.mismatch = if differs { grant.mismatch + 1 } else { 0 };
         }
@@ -530,7 +560,7 @@ impl Volume {
 
     /// Whether its cache was full already when the last interval began.
     pub(super) fn was_full(&self) -> bool {
-        self.grant.as_ref().is_some_and(|grant| grant.age >= 2 && self.used_before * 20 >= grant.blocks * 19)
+        self.grant.as_ref().is_some_and(|grant| self.used_before * 20 >= grant.blocks * 19)
     }
 
     /// The phase of a sample of a loop that is `closed` or open: by what such a loop keeps, whatever it gets.

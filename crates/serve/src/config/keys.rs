@@ -345,7 +345,7 @@ pub const KEYS: &[Key] = &[
     key("control.feedback", "shrink_max", "ratio", "`0.25`", "above 0, below 1", "Largest shrinkage in one step."),
     key("control.feedback", "dead_band", "ratio", "`0.15`", "0 to below 1", "Slack below the objective that is left alone."),
     key("control.feedback", "guard_max", "intervals", "`15`", "at least 1", "Longest guard after growing."),
-    key("control.feedback", "model_first_share", "ratio", "`0.75`", "above 0, at most 1", "Law `model`: the first size, as a share of what the model finds sufficient: that is approached from below."),
+    key("control.feedback", "model_first_share", "ratio", "`0.9`", "above 0, at most 1", "Law `model`: the first size, as a share of what the model finds sufficient: that is approached from below."),
     key("control.feedback", "model_growth_max", "number", "`1`", "above 0", "Law `model`: largest growth in one step, as a share of the size, where a flood or enough windows ask for it."),
     key("control.feedback", "model_shrink_max", "ratio", "`0.3`", "above 0, below 1", "Law `model`: largest shrinkage in one step."),
     key("control.feedback", "model_dead_band", "ratio", "`0.01`", "0 to below 1", "Law `model`: a size is left alone where less than this share of it could go."),

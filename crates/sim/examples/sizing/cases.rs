@@ -18,6 +18,8 @@ pub(crate) struct Case {
     pub(crate) traces: Traces,
     /// When what is judged begins, in seconds: 0, or the step.
     pub(crate) step_s: f64,
+    /// Intervals besides filling in which conformance is to be restored after the step.
+    pub(crate) restored_intervals: u32,
 }
 
 impl Case {
@@ -49,7 +51,7 @@ fn several(name: &str, origin: &str, loads: &[&str], objective: &str, step_s: f6
     );
     let scenario: Scenario = toml::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
     scenario.check().unwrap_or_else(|error| panic!("{name}: {error}"));
-    Case { name: name.to_owned(), scenario, traces: Traces::new(), step_s }
+    Case { name: name.to_owned(), scenario, traces: Traces::new(), step_s, restored_intervals: 2 }
 }
 
 fn poisson(rate: u32, theta: f64, set: &str, more: &str) -> String {
@@ -175,7 +177,8 @@ pub(crate) fn all() -> Vec<Case> {
         load(1_050, 0.9, "256MiB", "").replacen("{ ", "{ from = \"500s\", ", 1),
         load(1_400, 0.9, "256MiB", "").replacen("{ ", "{ from = \"900s\", ", 1)
     );
-    cases.push(several("step-remembered", disks, &[&again], &mean("7ms"), 900.0));
+    let remembered = several("step-remembered", disks, &[&again], &mean("7ms"), 900.0);
+    cases.push(Case { restored_intervals: 1, ..remembered });
 
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let shared =

@@ -3,8 +3,9 @@
 use crate::cases::Case;
 use forebay_control::conformance::Verdict;
 use forebay_control::feedback::Law;
+use forebay_sim::scenario::ScenarioError;
 use forebay_sim::scenario::{Scenario, Sizing};
-use forebay_sim::{Outcome, Simulation};
+use forebay_sim::{Outcome, RunError, Simulation};
 use forebay_units::Bytes;
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,9 +24,20 @@ struct Run {
     /// Mean bytes in the steady part, and the most at any time from the case's beginning on.
     mean: f64,
     most: f64,
+    /// Bytes when the step came.
+    before: f64,
     /// Seconds after the beginning from which on the share holds; infinite if never.
     settled_s: f64,
+    /// Seconds after the beginning of the first [`RESTORED_WINDOWS`] windows in a row that conform; infinite if never.
+    restored_s: f64,
+    /// Bytes per second that came into the cache in the first intervals after the beginning in which it grew.
+    fill_rate: f64,
 }
+
+/// So many windows in a row that conform are no chance: as many as make a violation where they miss.
+const RESTORED_WINDOWS: usize = 5;
+/// Intervals after a step in which it is seen how fast a cache fills.
+const FILL_INTERVALS: usize = 4;
 
 /// The optimum of a case and a seed.
 #[derive(Clone, Copy, Debug)]
@@ -91,8 +103,20 @@ impl Judged {
         self.run.mean / self.optimum.bytes.max(1.0)
     }
 
+    /// The largest size over the optimum. What was in force when a step came was for another load: only what goes beyond it
+    /// counts then.
     fn overshoot(&self) -> f64 {
-        self.run.most / self.optimum.bytes.max(1.0)
+        self.run.most / self.optimum.bytes.max(self.run.before).max(1.0)
+    }
+
+    /// Seconds in which what the optimum has more than there was at the step can be filled.
+    fn fill_s(&self) -> f64 {
+        (self.optimum.bytes - self.run.before).max(0.0) / self.run.fill_rate.max(1.0)
+    }
+
+    /// Seconds in which conformance is to be restored after a step.
+    fn restored_allowed_s(&self, case: &Case) -> f64 {
+        self.fill_s() + f64::from(case.restored_intervals) * case.interval_s()
     }
 
     fn allowed_s(&self, case: &Case) -> f64 {
@@ -103,8 +127,13 @@ impl Judged {
     }
 }
 
-fn measure(case: &Case, scenario: &Scenario, seed: u64) -> (Run, Outcome) {
-    let outcome = Simulation::new(scenario, &case.traces, Some(seed)).expect("a good case").run();
+/// Runs a case; `None` where the origin cannot ever serve what is left to it.
+fn measure(case: &Case, scenario: &Scenario, seed: u64) -> Option<(Run, Outcome)> {
+    let outcome = match Simulation::new(scenario, &case.traces, Some(seed)) {
+        Ok(simulation) => simulation.run(),
+        Err(RunError::Scenario(ScenarioError::Overload { .. })) => return None,
+        Err(error) => panic!("{}: {error}", case.name),
+    };
     let volume = &outcome.volumes[0];
     let objective = &volume.objectives[0];
     let windows: Vec<(f64, bool)> = objective
@@ -121,15 +150,23 @@ fn measure(case: &Case, scenario: &Scenario, seed: u64) -> (Run, Outcome) {
             settled_s = at_s - case.step_s - case.interval_s();
         }
     }
+    let in_a_row = windows.windows(RESTORED_WINDOWS).find(|windows| windows.iter().all(|window| window.1));
+    let restored_s = in_a_row.map_or(f64::INFINITY, |windows| windows[0].0 - case.step_s - case.interval_s());
     let block = volume.block_bytes as f64;
-    let most = volume.intervals.iter().filter(|row| row.at_s > case.step_s).map(|row| row.quota_blocks).max();
+    let after = || volume.intervals.iter().filter(|row| row.at_s > case.step_s);
+    let before = volume.intervals.iter().take_while(|row| row.at_s <= case.step_s).last();
+    let filled: Vec<u64> = after().take(FILL_INTERVALS).map(|row| row.filled_blocks).collect();
+    let most = after().map(|row| row.quota_blocks).max();
     let run = Run {
         share: objective.conforming_share.unwrap_or(0.0),
         mean: volume.totals.quota_blocks_mean * block,
         most: most.unwrap_or(0) as f64 * block,
+        before: before.map_or(0, |row| row.quota_blocks) as f64 * block,
         settled_s,
+        restored_s,
+        fill_rate: filled.iter().max().map_or(0.0, |&blocks| blocks as f64 * block / case.interval_s()),
     };
-    (run, outcome)
+    Some((run, outcome))
 }
 
 fn fixed(case: &Case, bytes: f64) -> Scenario {
@@ -144,10 +181,10 @@ fn fixed(case: &Case, bytes: f64) -> Scenario {
 
 /// The smallest static size by bisection; it begins at `guess`, and takes steps of `reach` until the optimum is between two.
 fn optimum(case: &Case, seed: u64, guess: f64, reach: f64) -> Optimum {
-    let run = |bytes: f64| measure(case, &fixed(case, bytes), seed).0;
+    let run = |bytes: f64| measure(case, &fixed(case, bytes), seed).map(|(run, _)| run);
     let most = case.scenario.cache.memory.as_f64().min(case.scenario.volume[0].size.as_f64());
     let bisect = |share: f64| {
-        let suffices = |bytes: f64| run(bytes).share >= share - 1e-9;
+        let suffices = |bytes: f64| run(bytes).is_some_and(|run| run.share >= share - 1e-9);
         let (mut low, mut high) = (0.0, f64::INFINITY);
         let mut probe = guess.clamp(65_536.0, most);
         let mut reach = reach;
@@ -173,10 +210,10 @@ fn optimum(case: &Case, seed: u64, guess: f64, reach: f64) -> Optimum {
     let mut bytes = bisect(share);
     if !bytes.is_finite() {
         // Not even all the memory keeps the objective: then what it reaches is to be reached.
-        share = run(most).share;
+        share = run(most).map_or(0.0, |run| run.share);
         bytes = if share > 0.0 { bisect(share) } else { 0.0 };
     }
-    Optimum { bytes, share, cold_s: run(bytes).settled_s }
+    Optimum { bytes, share, cold_s: run(bytes).map_or(f64::INFINITY, |run| run.settled_s) }
 }
 
 /// Judges every law in a case with a seed.
@@ -196,7 +233,8 @@ pub(crate) fn judge(
                 "plain" => Law::Plain,
                 other => panic!("law `{other}` is not known: expected `model` or `plain`"),
             };
-            let (run, outcome) = measure(case, &scenario, seed);
+            let (run, outcome) =
+                measure(case, &scenario, seed).expect("no load is refused where a controller may cache");
             if decisions {
                 tell(case, law, seed, &outcome);
             }
@@ -261,11 +299,7 @@ struct Row {
 
 impl Row {
     fn of(case: &Case, judged: &[Judged]) -> Row {
-        let spread = |value: &dyn Fn(&Judged) -> f64| {
-            let mut values: Vec<f64> = judged.iter().map(value).collect();
-            values.sort_by(f64::total_cmp);
-            (values[values.len() / 2], values[values.len() - 1])
-        };
+        let spread = |value: &dyn Fn(&Judged) -> f64| spread(judged, value);
         let mean =
             |value: &dyn Fn(&Judged) -> f64| judged.iter().map(value).sum::<f64>() / judged.len() as f64;
         let count = |holds: &dyn Fn(&Judged) -> bool| judged.iter().filter(|j| holds(j)).count();
@@ -299,6 +333,47 @@ impl Row {
     fn is_judged(&self) -> bool {
         self.ratio.0.is_finite() && self.ratio.0 > 0.0 && self.share_optimum > 0.5
     }
+}
+
+/// The table of steps: how soon conformance is restored, law by law.
+pub(crate) fn print_steps(cases: &[Case], laws: &[String], results: &BTreeMap<(usize, u64), Vec<Judged>>) {
+    if cases.iter().all(|case| case.step_s == 0.0) {
+        return;
+    }
+    println!(
+        "after a step: seconds until {RESTORED_WINDOWS} windows in a row conform, median and worst; what it takes to fill what the \
+         optimum has more than there was; that and two intervals (one, where the phase was seen before); in how many seeds"
+    );
+    println!(
+        "{:22} {:6} {:>13} {:>8} {:>8} {:>7}",
+        "case", "law", "restored", "filling", "allowed", "in time"
+    );
+    for (at, case) in cases.iter().enumerate().filter(|(_, case)| case.step_s > 0.0) {
+        for (number, law) in laws.iter().enumerate() {
+            let judged: Vec<Judged> =
+                results.iter().filter(|((case, _), _)| *case == at).map(|(_, all)| all[number]).collect();
+            let restored = spread(&judged, &|j| j.run.restored_s);
+            let in_time = judged.iter().filter(|j| j.run.restored_s <= j.restored_allowed_s(case)).count();
+            println!(
+                "{:22} {:6} {:>6.0} {:>6.0} {:>8.1} {:>8.1} {:>4}/{}",
+                case.name,
+                law,
+                restored.0,
+                restored.1,
+                spread(&judged, &Judged::fill_s).0,
+                spread(&judged, &|j| j.restored_allowed_s(case)).0,
+                in_time,
+                judged.len(),
+            );
+        }
+    }
+}
+
+/// Median and worst.
+fn spread(judged: &[Judged], value: &dyn Fn(&Judged) -> f64) -> (f64, f64) {
+    let mut values: Vec<f64> = judged.iter().map(value).collect();
+    values.sort_by(f64::total_cmp);
+    (values[values.len() / 2], values[values.len() - 1])
 }
 
 /// The targets: size over the optimum in steady state, and at any time.
@@ -360,11 +435,42 @@ pub(crate) fn print(cases: &[Case], laws: &[String], results: &BTreeMap<(usize, 
     println!(
         "the targets, by cases (share of windows on average over the seeds, the rest in the median) and by single runs:"
     );
-    for (law, ([share, size, time, overshoot, all], runs)) in kept {
+    for (law, ([share, size, time, overshoot, all], runs)) in &kept {
         println!(
             "{law}: of {all} cases {share} conform as often as the optimum, {size} of them with at most {SIZE_MAX} of its size; \
              {time} in the time allowed; {overshoot} overshoot by at most 30 %; of {} runs {}, {}, {} and {}",
             runs[4], runs[0], runs[1], runs[2], runs[3]
         );
+    }
+    println!(
+        "each demand over all single runs of the cases that are judged: median / worst / how many within"
+    );
+    for (number, law) in laws.iter().enumerate() {
+        let of_case = |at: usize| -> Vec<Judged> {
+            results.iter().filter(|((case, _), _)| *case == at).map(|(_, all)| all[number]).collect()
+        };
+        let judged: Vec<(&Case, Judged)> = (0..cases.len())
+            .map(|at| (&cases[at], of_case(at)))
+            .filter(|(case, judged)| Row::of(case, judged).is_judged())
+            .flat_map(|(case, judged)| judged.into_iter().map(move |judged| (case, judged)))
+            .collect();
+        let tell = |what: &str, value: &dyn Fn(&(&Case, Judged)) -> f64, most: f64| {
+            let mut values: Vec<f64> = judged.iter().map(value).filter(|value| !value.is_nan()).collect();
+            values.sort_by(f64::total_cmp);
+            if let Some(worst) = values.last() {
+                let within = values.iter().filter(|&&value| value <= most + 1e-9).count();
+                let median = values[values.len() / 2];
+                println!("{law}: {what}: {median:.3} / {worst:.3} / {within} of {}", values.len());
+            }
+        };
+        tell("share of windows short of the optimum's", &|(_, j)| j.optimum.share - j.run.share, 0.0);
+        tell("size over the optimum, at most 1.05", &|(_, j)| j.ratio(), SIZE_MAX);
+        tell("largest size over the optimum, at most 1.3", &|(_, j)| j.overshoot(), OVERSHOOT_MAX);
+        tell("time to settle over what is allowed", &|(case, j)| j.run.settled_s / j.allowed_s(case), 1.0);
+        let after_a_step = |&(case, j): &(&Case, Judged)| match case.step_s {
+            0.0 => f64::NAN,
+            _ => j.run.restored_s / j.restored_allowed_s(case),
+        };
+        tell("time to restore after a step over what is allowed", &after_a_step, 1.0);
     }
 }

@@ -89,5 +89,7 @@ fn main() {
             });
         }
     });
-    judge::print(&cases, &asked.laws, &results.into_inner().expect("no panic"));
+    let results = results.into_inner().expect("no panic");
+    judge::print(&cases, &asked.laws, &results);
+    judge::print_steps(&cases, &asked.laws, &results);
 }

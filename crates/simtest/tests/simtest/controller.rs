@@ -166,6 +166,7 @@ impl World {
                 hits: seen.latencies.hits,
                 misses: seen.latencies.misses,
                 writes: seen.latencies.writes,
+                origin_reads: Some(since(|counters| counters.origin_reads)),
                 bytes_read: Bytes(since(|counters| counters.bytes_read)),
                 bytes_written: Bytes(since(|counters| counters.bytes_written)),
                 outstanding_max: seen.outstanding_max,
