@@ -231,7 +231,7 @@ impl Controller {
                         scene.excess(&sizes)[place]
                     });
                     let wanted = wanted.blocks;
-                    let blocks = ((wanted as f64 * share).ceil() as u64).min(party.known_blocks.max(1));
+                    let blocks = party.known_step((wanted as f64 * share).ceil() as u64);
                     blocks.next_multiple_of(chunk_blocks).max(party.blocks).min(wanted)
                 }
                 Law::Plain => wanted,

@@ -21,7 +21,7 @@ const FLOODED_ERROR_CLOSED: f64 = 4.0;
 /// Growth is in vain (ours) where so many times the cache, over more than so many intervals, left more than this part of
 /// the error; the next attempt waits twice as long each time, so often.
 const VAIN_GROWTH: u64 = 8;
-const VAIN_INTERVALS: usize = 20;
+const VAIN_INTERVALS: usize = 30;
 const VAIN_ERROR: f64 = 0.5;
 const VAIN_SPAN: f64 = 4.0;
 const VAIN_MAX: u32 = 5;
@@ -588,12 +588,13 @@ impl Controller {
             sizes[place] = blocks;
             worst_of(scene, &scene.excess(&sizes), &served)
         });
-        let most = match goal {
-            // What lies beyond is not known yet.
-            Goal::Level(_) => scene.parties[place].known_blocks.max(base[place]),
-            _ => u64::MAX,
+        let blocks = match goal {
+            Goal::Level(_) => {
+                scene.parties[place].known_step(sizing.blocks).max(base[place].min(sizing.blocks))
+            }
+            _ => sizing.blocks,
         };
-        sizing.reached.then_some(sizing.blocks.min(most))
+        sizing.reached.then_some(blocks)
     }
 
     /// The level that the model predicts those whom a partition serves with a cache of `blocks`, over that with the present one.

@@ -33,7 +33,7 @@ pub(super) struct Party {
     /// The blocks cached now.
     used: u64,
     /// Beyond so many blocks the curve says little.
-    pub(super) known_blocks: u64,
+    known_blocks: u64,
     /// How many blocks of the curve's least recently used order one block of the cache is worth, where the cache is warm.
     worth: f64,
     /// Observed hit ratio over that of the curve at that worth.
@@ -228,6 +228,13 @@ impl Scene {
 }
 
 impl Party {
+    /// How far to go towards `wanted` blocks now: where the curve says little of them, to where it says more, since the rest
+    /// will be known later. Where that brings less than half of the hits there is a cliff on the way, and only all of it helps (ours).
+    pub(super) fn known_step(&self, wanted: u64) -> u64 {
+        let known = self.known_blocks.max(1);
+        if wanted > known && 2.0 * self.hit_ratio(known) >= self.hit_ratio(wanted) { known } else { wanted }
+    }
+
     /// What a block is worth on the curve.
     pub(super) fn worth(&self) -> f64 {
         self.worth
