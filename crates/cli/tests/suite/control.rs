@@ -267,7 +267,8 @@ fn a_violation_is_answered_by_an_appliance_whatever_dies() {
     });
     let lease = watch.status().volumes[0].lease.expect("it has leases");
     assert_eq!(lease.holder, forebay_serve::lease::LeaseHolder::Original);
-    assert!(appliances.pids().is_empty());
+    // It is stopped once its clients are gone, so a moment later.
+    wait("the end of the appliance", &|_| appliances.pids().is_empty());
     // Only what was sent to the appliance that died and not answered.
     assert!(proxy.status().volumes[0].errors <= OUTSTANDING);
 }
