@@ -1,29 +1,41 @@
 //! Placing: the host of a cache, and what is loaded into it before it is asked for.
 
 use super::Controller;
-use super::volume::Volume;
 use crate::decision::{Action, DecisionKind, Fact, StepOutcome};
 use crate::host::{self, Room};
 use crate::inventory::{HostId, HostSpec, VolumeId};
 use crate::observation::{Observation, VolumeObservation};
 use crate::warmup::{self, Warmup, WarmupInput};
 use forebay_units::{Bytes, Nanos};
+use std::collections::BTreeMap;
 
 impl Controller {
-    fn host_used(&self, host: HostId) -> Bytes {
-        let there = |volume: &&Volume| volume.grant.as_ref().is_some_and(|grant| grant.host == host);
-        Bytes(self.volumes.values().filter(there).map(|volume| volume.blocks() * volume.block_bytes()).sum())
+    /// What is granted on each host. `O(volumes)`, so that whoever asks for all hosts looks once.
+    fn hosts_used(&self) -> BTreeMap<HostId, Bytes> {
+        let mut used: BTreeMap<HostId, Bytes> = BTreeMap::new();
+        for volume in self.volumes.values() {
+            if let Some(grant) = &volume.grant {
+                used.entry(grant.host).or_default().0 += volume.blocks() * volume.block_bytes();
+            }
+        }
+        used
     }
 
     /// What was granted on hosts before this step, beside what they say that they can still give.
     pub(super) fn observe_hosts(&mut self, observation: &Observation) {
-        let said = observation.hosts.iter().map(|said| (said.host, (said.free, self.host_used(said.host))));
+        if observation.hosts.is_empty() {
+            self.hosts_said.clear();
+            return;
+        }
+        let used = self.hosts_used();
+        let then = |host| used.get(&host).copied().unwrap_or_default();
+        let said = observation.hosts.iter().map(|said| (said.host, (said.free, then(said.host))));
         self.hosts_said = said.collect();
     }
 
     /// What a host can still give: of what it was configured with, and of what it says itself.
-    fn host_free(&self, host: &HostSpec) -> Bytes {
-        let used = self.host_used(host.id);
+    fn host_free(&self, host: &HostSpec, used: &BTreeMap<HostId, Bytes>) -> Bytes {
+        let used = used.get(&host.id).copied().unwrap_or_default();
         let configured = host.capacity.saturating_sub(used);
         match self.hosts_said.get(&host.id) {
             Some((free, then)) => configured.min(free.saturating_sub(used.saturating_sub(*then))),
@@ -37,7 +49,8 @@ impl Controller {
             return Some(volume.spec.host);
         }
         let room = |memory| Room { memory, ..Room::default() };
-        let free: Vec<Room> = self.hosts.iter().map(|host| room(self.host_free(host))).collect();
+        let used = self.hosts_used();
+        let free: Vec<Room> = self.hosts.iter().map(|host| room(self.host_free(host, &used))).collect();
         let needed = room(Bytes(blocks * volume.block_bytes()));
         host::choose(volume.spec.host, needed, &self.hosts, &free)
     }
@@ -45,8 +58,9 @@ impl Controller {
     /// The sums behind the lack of room: what is needed, and what each of the first eight hosts can give.
     pub(super) fn rooms(&self, id: VolumeId, blocks: u64, facts: &mut Vec<Fact>) -> (Bytes, String) {
         let mut sums = Vec::new();
+        let used = self.hosts_used();
         for host in self.hosts.iter().take(8) {
-            let free = self.host_free(host);
+            let free = self.host_free(host, &used);
             sums.push(format!("{} has {free} free of {}", host.name, host.capacity));
             facts.push(Fact::text("host", format!("{}: {free} free of {}", host.name, host.capacity)));
         }
@@ -60,7 +74,9 @@ impl Controller {
     pub(super) fn fit_host(&self, id: VolumeId, host: HostId, before: u64, blocks: u64) -> u64 {
         let volume = &self.volumes[&id];
         match self.hosts.iter().find(|spec| spec.id == host) {
-            Some(spec) => blocks.min(before + self.host_free(spec).get() / volume.block_bytes()),
+            Some(spec) => {
+                blocks.min(before + self.host_free(spec, &self.hosts_used()).get() / volume.block_bytes())
+            }
             None => blocks,
         }
     }
