@@ -1,0 +1,212 @@
+//! Where each outcome of an order leads.
+
+use super::super::{Outcome, Shared};
+use super::{Asked, Phase, Placed, Response};
+use crate::decision::DecisionKind;
+use forebay_units::Bytes;
+
+impl Response {
+    pub(in super::super) fn heard(&mut self, outcome: Outcome, shared: &mut Shared) {
+        let Some((_, _, asked)) = self.pending.take() else { return };
+        match asked {
+            Asked::Step => self.heard_of_step(outcome, shared),
+            Asked::Probe => self.heard_of_probe(outcome, shared),
+            Asked::Doubt => {
+                let leaving = self.leaving.as_mut().expect("on the way back");
+                leaving.doubted = false;
+                leaving.healthy = matches!(outcome, Outcome::Healthy { .. });
+            }
+            Asked::Resize(cache) => match outcome {
+                Outcome::Done => {
+                    let placed = self.placed.as_mut().expect("it serves");
+                    (placed.cache, placed.cache_least) = (cache, cache);
+                    shared.changes += 1;
+                }
+                other => {
+                    // Without any cache it is of no use.
+                    let none_yet = self.placed().cache == Bytes::ZERO;
+                    let rules = &shared.rules;
+                    let pause_ms = if none_yet { rules.retry_first_ms } else { rules.retry_max_ms };
+                    self.resize_from = shared.after_ms(pause_ms);
+                    self.tell_step(&format!("its cache is not {cache}: {}", why(&other)), shared);
+                }
+            },
+            Asked::Warm => {
+                if outcome != Outcome::Done {
+                    self.tell_step(&format!("nothing is loaded into it: {}", why(&outcome)), shared);
+                }
+            }
+        }
+    }
+
+    fn tell_step(&self, what: &str, shared: &mut Shared) {
+        let summary = format!("the appliance for {}: {what}", self.route().name);
+        let facts = self.facts(shared);
+        self.tell(shared, DecisionKind::ApplianceFailed, summary, facts);
+    }
+
+    fn heard_of_probe(&mut self, outcome: Outcome, shared: &mut Shared) {
+        self.next_probe = shared.after_ms(shared.rules.probe_every_ms);
+        match outcome {
+            Outcome::Healthy { cache } if cache >= self.placed().cache_least => self.probes_failed = 0,
+            Outcome::Healthy { cache } => {
+                let why = format!("it has {cache} for its cache, expected {}", self.placed().cache_least);
+                self.fail(&why, shared);
+                self.leave(&why, true, shared);
+            }
+            other => {
+                self.probes_failed += 1;
+                if self.probes_failed >= shared.rules.probe_failures.max(1) {
+                    let why = format!("it does not answer: {}", why(&other));
+                    self.fail(&why, shared);
+                    self.leave(&why, false, shared);
+                }
+            }
+        }
+    }
+
+    fn heard_of_step(&mut self, outcome: Outcome, shared: &mut Shared) {
+        use Outcome::{Done, Healthy, Refused, Stale, Switched};
+        let last_try = self.tries + 1 >= shared.rules.tries_max.max(1);
+        let (drains, leased) = (self.route().drains, self.route().leased);
+        match (self.phase, outcome) {
+            (Phase::Starting, Done) => self.go(Phase::Proving, shared),
+            (Phase::Starting, other) => {
+                let why = format!("it does not start: {}", why(&other));
+                self.fail(&why, shared);
+                self.abandon(&why, !matches!(other, Refused(_)), shared);
+            }
+
+            (Phase::Proving, Healthy { cache }) if cache >= self.placed().cache_least => {
+                self.go(if drains { Phase::Switching } else { Phase::FencingOriginal }, shared);
+            }
+            (Phase::Proving, Healthy { cache }) => {
+                let host = shared.host_name(self.placed().host);
+                let why =
+                    format!("{host} gives it {cache} for its cache, expected {}", self.placed().cache_least);
+                self.fail(&why, shared);
+                self.abandon(&why, false, shared);
+            }
+            (Phase::Proving, other) => {
+                if self.prove_until.is_some_and(|until| shared.now >= until) {
+                    let why = format!("it has started and does not answer: {}", why(&other));
+                    self.fail(&why, shared);
+                    self.abandon(&why, false, shared);
+                } else {
+                    self.pause_until = shared.after_ms(shared.rules.probe_every_ms);
+                }
+            }
+
+            (Phase::FencingOriginal, Done) => self.go(Phase::Switching, shared),
+            (Phase::FencingOriginal | Phase::FencingBehind, Stale { epoch }) => {
+                // Somebody whom no journal tells of had the lease: nobody of ours is admitted by it.
+                self.epoch = self.epoch.max(epoch);
+                let why = format!(
+                    "the lease is at epoch {epoch} already, expected at most {}",
+                    self.placed().epoch
+                );
+                self.failures += 1;
+                self.leave(&why, false, shared);
+            }
+            (Phase::FencingOriginal, other) if last_try => {
+                self.failures += 1;
+                self.leave(&format!("the original path cannot be fenced: {}", why(&other)), false, shared);
+            }
+
+            (Phase::Switching, Done | Switched { .. }) if drains && leased => {
+                self.go(Phase::FencingBehind, shared);
+            }
+            (Phase::Switching, Done | Switched { .. }) => self.arrive(shared),
+            // An earlier try, of which nothing was heard, may have had its effect.
+            (Phase::Switching, Refused(why)) if drains && self.tries == 0 => {
+                self.failures += 1;
+                self.abandon(&format!("the route is not switched: {why}"), false, shared);
+            }
+            (Phase::Switching, other) if last_try => {
+                self.failures += 1;
+                self.leave(&format!("the route is not switched: {}", why(&other)), true, shared);
+            }
+
+            (Phase::FencingBehind, Done) => self.arrive(shared),
+            (Phase::FencingBehind, other) if last_try => {
+                self.failures += 1;
+                let why = format!("what was left behind cannot be fenced: {}", why(&other));
+                self.leave(&why, true, shared);
+            }
+
+            (Phase::FencingAppliance, Done) => {
+                self.leaving.as_mut().expect("on the way back").settled = true;
+                self.go(Phase::SwitchingBack, shared);
+            }
+            (Phase::FencingAppliance | Phase::FencingBehindBack, Stale { epoch }) => {
+                self.epoch = self.epoch.max(epoch);
+                self.new_epochs();
+                self.leave_without_draining(shared);
+            }
+            // Whoever cannot be stopped may be reached by its clients, who drain it.
+            (Phase::StoppingFirst, other) if other != Done && last_try => {
+                let why = why(&other);
+                self.tell_step(
+                    &format!(
+                        "its clients wait for it, since nothing fences it and it cannot be stopped: {why}"
+                    ),
+                    shared,
+                );
+                self.go(Phase::SwitchingBack, shared);
+                self.pause_until = shared.after_ms(shared.rules.retry_max_ms);
+            }
+            (Phase::StoppingFirst, Done) => {
+                self.leaving.as_mut().expect("on the way back").settled = true;
+                self.go(Phase::SwitchingBack, shared);
+            }
+            (Phase::SwitchingBack, Done | Switched { .. }) => {
+                // Where the route does not drain the fence has come first.
+                if leased && drains {
+                    self.go(Phase::FencingBehindBack, shared);
+                } else {
+                    self.end(shared);
+                }
+            }
+            (Phase::SwitchingBack, other) if self.cannot_drain(&other, last_try) => {
+                self.leave_without_draining(shared);
+            }
+            (Phase::SwitchingBack, Refused(_)) if !leased && self.placed.is_some() => {
+                self.leaving.as_mut().expect("on the way back").doubted = true;
+                self.again(shared);
+            }
+            (Phase::FencingBehindBack, Done) => self.end(shared),
+
+            (Phase::Stopping, Done) if !self.placed().late => {
+                shared.claims.release(self.placed().claim);
+                self.settle(shared);
+            }
+            (Phase::Stopping, outcome) if outcome == Done || last_try => {
+                let Placed { appliance, host, claim, late, .. } = *self.placed();
+                shared.start_burial(appliance, host, self.volume, claim, late);
+                self.settle(shared);
+            }
+
+            // Everything else is tried again: on the way back for as long as it takes.
+            (_, other) => {
+                if self.tries + 1 == shared.rules.tries_max.max(1) {
+                    let word = self.phase.word();
+                    self.tell_step(
+                        &format!("{word} does not succeed and is tried again: {}", why(&other)),
+                        shared,
+                    );
+                }
+                self.again(shared);
+            }
+        }
+    }
+}
+
+fn why(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Refused(why) | Outcome::Unknown(why) => why.clone(),
+        Outcome::Stale { epoch } => format!("the lease is at epoch {epoch} already"),
+        Outcome::Done | Outcome::Healthy { .. } | Outcome::Switched { .. } => {
+            "the answer is none to this order".to_owned()
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Giving up, the way back, and where both end; and the arrival, which is the other end.
+
+use super::super::{Outcome, Shared};
+use super::phase::{BackEpochs, Leaving};
+use super::{Phase, Response};
+use crate::decision::{DecisionKind, Fact};
+
+impl Response {
+    /// Gives up an appliance to which no client was ever switched.
+    pub(super) fn abandon(&mut self, why: &str, late: bool, shared: &mut Shared) {
+        self.placed.as_mut().expect("it was ordered").late |= late;
+        self.leaving = Some(Leaving {
+            why: why.to_owned(),
+            healthy: true,
+            doubted: false,
+            settled: true,
+            epochs: BackEpochs::default(),
+        });
+        self.go(Phase::Stopping, shared);
+    }
+
+    /// The appliance, or its host, did not do what it should.
+    pub(super) fn fail(&mut self, why: &str, shared: &mut Shared) {
+        let host = self.placed().host;
+        shared.host_failed(host, why);
+        self.failures += 1;
+        let summary = format!(
+            "the appliance for {} on {} is given up: {why}",
+            self.route().name,
+            shared.host_name(host)
+        );
+        let mut facts = self.facts(shared);
+        facts.push(Fact::text("step", self.phase.word()));
+        self.tell(shared, DecisionKind::ApplianceFailed, summary, facts);
+    }
+
+    /// Begins the way back from wherever clients may be.
+    pub(super) fn leave(&mut self, why: &str, healthy: bool, shared: &mut Shared) {
+        self.leaving = Some(Leaving {
+            why: why.to_owned(),
+            healthy,
+            doubted: false,
+            settled: false,
+            epochs: BackEpochs::default(),
+        });
+        self.new_epochs();
+        // Also one that does not answer us may answer its clients: a route that drains tries.
+        let phase = if self.route().drains { Phase::SwitchingBack } else { Phase::FencingAppliance };
+        self.go(phase, shared);
+    }
+
+    pub(super) fn new_epochs(&mut self) {
+        let leaving = self.leaving.as_mut().expect("on the way back");
+        leaving.epochs = BackEpochs { all: self.epoch + 1, home: self.epoch + 2, path: self.epoch + 3 };
+        self.epoch += 3;
+    }
+
+    /// Whether draining is given up. Without a lease that takes the route's word that the old path does not answer, and ours: an
+    /// appliance that serves its clients is not stopped.
+    pub(super) fn cannot_drain(&self, outcome: &Outcome, last_try: bool) -> bool {
+        let Some(leaving) = self.leaving.as_ref().filter(|leaving| !leaving.settled) else { return false };
+        match self.route().leased {
+            true => last_try || !leaving.healthy,
+            false => !leaving.healthy && self.placed.is_some() && matches!(outcome, Outcome::Refused(_)),
+        }
+    }
+
+    /// Not by draining after all.
+    pub(super) fn leave_without_draining(&mut self, shared: &mut Shared) {
+        let phase = if self.route().leased { Phase::FencingAppliance } else { Phase::StoppingFirst };
+        self.go(phase, shared);
+    }
+
+    pub(super) fn arrive(&mut self, shared: &mut Shared) {
+        self.failures = 0;
+        self.next_probe = shared.after_ms(shared.rules.probe_every_ms);
+        self.go(Phase::Serving, shared);
+        if let Some(record) = shared.records.get_mut(&self.placed().host) {
+            record.failures = 0;
+        }
+        let summary = format!(
+            "the cache of {} is in place on {}",
+            self.route().name,
+            shared.host_name(self.placed().host)
+        );
+        self.tell(shared, DecisionKind::CacheInPlace, summary, self.facts(shared));
+    }
+
+    /// Clients are on the original route.
+    pub(super) fn end(&mut self, shared: &mut Shared) {
+        match self.placed {
+            Some(_) => self.go(Phase::Stopping, shared),
+            None => self.settle(shared),
+        }
+    }
+
+    /// The appliance is gone, or is somebody else's to bury; clients are on the original route.
+    pub(super) fn settle(&mut self, shared: &mut Shared) {
+        let why = self.leaving.take().map_or_else(String::new, |leaving| leaving.why);
+        let facts = self.facts(shared);
+        self.placed = None;
+        self.go(Phase::Original, shared);
+        self.pause_until = match self.failures {
+            0 => shared.now,
+            failures => shared.after_ms(shared.pause_ms(failures)),
+        };
+        let summary = format!("{} is on the original route: {why}", self.route().name);
+        self.why = Some(why);
+        self.tell(shared, DecisionKind::OriginalRoute, summary, facts);
+    }
+}

@@ -1,0 +1,414 @@
+//! One volume's response: which step it is at, what that step orders, and where each outcome leads.
+//!
+//! There:  `Reserved` - `Starting` - `Proving` - (`FencingOriginal`) - `Switching` - (`FencingBehind`) - `Serving`.
+//! Back:   (`FencingAppliance`) - `SwitchingBack` - (`FencingBehindBack`) - `Stopping` - `Original`, and where a route cannot drain after all,
+//!         by `FencingAppliance` or, without a lease, `StoppingFirst` to `SwitchingBack` once more.
+//!
+//! What a step orders follows from its state alone, so that it can be ordered again after a restart.
+
+mod hearing;
+mod leaving;
+mod phase;
+
+pub(super) use phase::Phase;
+
+use super::{
+    Adopted, ApplianceId, Holder, OrderId, Outcome, ResponseStatus, Shared, Target, VolumeRoute, What, Wish,
+};
+use crate::decision::{DecisionKind, Fact, ZoneRange};
+use crate::inventory::{HostId, VolumeId};
+use forebay_units::{Bytes, Nanos};
+use phase::{Leaving, Placed};
+use serde::{Deserialize, Serialize};
+
+/// What an order that is out is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    Step,
+    Probe,
+    /// Whether it answers, on the way back.
+    Doubt,
+    Resize(Bytes),
+    Warm,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Response {
+    volume: VolumeId,
+    #[serde(skip)]
+    pub(super) route: Option<VolumeRoute>,
+    wish: Option<Wish>,
+    pub(super) phase: Phase,
+    pub(super) placed: Option<Placed>,
+    leaving: Option<Leaving>,
+    /// The highest epoch that was given out.
+    pub(super) epoch: u64,
+    /// Why the last appliance is not there any more.
+    why: Option<String>,
+    #[serde(skip)]
+    pub(super) warm: Option<(Vec<ZoneRange>, u64)>,
+    /// Its number, when it is taken for lost, and what it is for.
+    #[serde(skip)]
+    pub(super) pending: Option<(OrderId, Nanos, Asked)>,
+    #[serde(skip)]
+    tries: u32,
+    #[serde(skip)]
+    failures: u32,
+    #[serde(skip)]
+    pause_until: Nanos,
+    /// When an appliance that has started must have answered.
+    #[serde(skip)]
+    prove_until: Option<Nanos>,
+    #[serde(skip)]
+    next_probe: Nanos,
+    #[serde(skip)]
+    probes_failed: u32,
+    #[serde(skip)]
+    resize_from: Nanos,
+    /// What was said last of the lack of room, not to say it again.
+    #[serde(skip)]
+    said: String,
+}
+
+impl Response {
+    pub(super) fn new(volume: VolumeId, route: VolumeRoute) -> Response {
+        Response {
+            volume,
+            route: Some(route),
+            wish: None,
+            phase: Phase::Original,
+            placed: None,
+            leaving: None,
+            epoch: 0,
+            why: None,
+            warm: None,
+            pending: None,
+            tries: 0,
+            failures: 0,
+            pause_until: Nanos::ZERO,
+            prove_until: None,
+            next_probe: Nanos::ZERO,
+            probes_failed: 0,
+            resize_from: Nanos::ZERO,
+            said: String::new(),
+        }
+    }
+
+    fn route(&self) -> &VolumeRoute {
+        self.route.as_ref().expect("a response is registered with its route")
+    }
+
+    fn placed(&self) -> &Placed {
+        self.placed.as_ref().expect("a response that left the original route has an appliance")
+    }
+
+    /// Takes another number, where the journal of an earlier run used it for another volume.
+    pub(super) fn renumber(&mut self, volume: VolumeId) {
+        self.volume = volume;
+    }
+
+    /// The same for the host that it would rather have.
+    pub(super) fn prefer<E>(&mut self, host_now: &impl Fn(HostId) -> Result<HostId, E>) {
+        if let Some(wish) = &mut self.wish {
+            wish.host = wish.host.and_then(|host| host_now(host).ok());
+        }
+    }
+
+    pub(super) fn want(&mut self, wish: Wish, shared: &mut Shared) {
+        if self.wish.as_ref() != Some(&wish) {
+            if self.wish.is_none() {
+                self.said.clear();
+            }
+            self.wish = Some(wish);
+            self.resize_from = Nanos::ZERO;
+            shared.changes += 1;
+        }
+    }
+
+    pub(super) fn give_back(&mut self, why: &str, shared: &mut Shared) {
+        if self.wish.take().is_some() {
+            self.why = Some(why.to_owned());
+            self.warm = None;
+            shared.changes += 1;
+        }
+    }
+
+    pub(super) fn adopt(&mut self, found: Adopted, shared: &mut Shared) {
+        let claim = shared.claim_found(found.host, found.room, self.volume);
+        let Adopted { appliance, host, room, cache, epoch } = found;
+        self.placed = Some(Placed {
+            appliance,
+            host,
+            claim,
+            room,
+            cache,
+            cache_least: cache,
+            flash: room.flash,
+            epoch,
+            late: false,
+        });
+        self.wish = Some(Wish { cache, flash: room.flash, rate: 0.0, host: Some(host) });
+        self.epoch = self.epoch.max(epoch);
+        // Whether it was fenced behind is not known: it is done again.
+        if self.route().leased {
+            self.go(Phase::FencingBehind, shared);
+        } else {
+            self.arrive(shared);
+        }
+    }
+
+    pub(super) fn adopt_original(&mut self, epoch: u64, shared: &mut Shared) {
+        self.epoch = self.epoch.max(epoch);
+        self.leave("what was done before is not known", true, shared);
+    }
+
+    pub(super) fn status(&self) -> ResponseStatus {
+        let route = match self.phase {
+            Phase::Switching | Phase::SwitchingBack => "unknown",
+            Phase::FencingBehind | Phase::Serving => "appliance",
+            Phase::FencingAppliance | Phase::StoppingFirst => "unknown",
+            _ => "original",
+        };
+        ResponseStatus {
+            volume: self.volume,
+            step: self.phase.word(),
+            route,
+            appliance: self.placed.map(|placed| placed.appliance),
+            host: self.placed.map(|placed| placed.host),
+            cache_bytes: self.placed.map_or(0, |placed| placed.cache.get()),
+            wanted_bytes: self.wish.as_ref().map_or(0, |wish| wish.cache.get()),
+            epoch: self.epoch,
+            why: self.leaving.as_ref().map(|leaving| leaving.why.clone()).or_else(|| self.why.clone()),
+        }
+    }
+
+    fn tell(&self, shared: &mut Shared, kind: DecisionKind, summary: String, facts: Vec<Fact>) {
+        shared.tell(self.volume, &self.route().name, kind, summary, facts);
+    }
+
+    /// Facts of the appliance.
+    fn facts(&self, shared: &Shared) -> Vec<Fact> {
+        let Some(placed) = &self.placed else { return Vec::new() };
+        vec![
+            Fact::number("appliance", placed.appliance.0 as f64, ""),
+            Fact::text("host", shared.host_name(placed.host)),
+            Fact::number("cache", placed.cache_least.as_f64(), "bytes"),
+            Fact::number("epoch", placed.epoch as f64, ""),
+        ]
+    }
+
+    fn go(&mut self, phase: Phase, shared: &mut Shared) {
+        self.phase = phase;
+        self.tries = 0;
+        self.pause_until = shared.now;
+        self.prove_until = None;
+        self.probes_failed = 0;
+        shared.changes += 1;
+    }
+
+    /// Tries the step again after a pause.
+    fn again(&mut self, shared: &Shared) {
+        self.tries += 1;
+        self.pause_until = shared.after_ms(shared.pause_ms(self.tries));
+    }
+
+    /// The one order of the step that it is at; `None` where there is none, or several.
+    fn ordered(&self) -> Option<What> {
+        if let Some(Leaving { epochs, settled, .. }) = &self.leaving {
+            match self.phase {
+                // A route that drains names an epoch on the original path too: so who is on it without one is fenced as well.
+                Phase::FencingAppliance if self.route().drains => {
+                    return Some(What::Fence { epoch: epochs.all, holder: Holder::Named });
+                }
+                Phase::FencingAppliance | Phase::FencingBehindBack => {
+                    return Some(What::Fence { epoch: epochs.home, holder: Holder::Original });
+                }
+                Phase::SwitchingBack => {
+                    let (to, epoch, settled) = (Target::Original, epochs.path, *settled);
+                    return Some(What::Switch { to, epoch, settled });
+                }
+                _ => {}
+            }
+        }
+        let Placed { appliance, host, room, cache_least: cache, flash, epoch, .. } = self.placed?;
+        match self.phase {
+            Phase::Starting => Some(What::Start { appliance, host, room, cache, flash, epoch }),
+            Phase::Proving => Some(What::Probe { appliance, host }),
+            Phase::FencingOriginal | Phase::FencingBehind => {
+                Some(What::Fence { epoch, holder: Holder::Named })
+            }
+            // A route that drains settles the old path itself; where it does not the fence came first.
+            Phase::Switching => {
+                let (to, settled) = (Target::Appliance(appliance), !self.route().drains);
+                Some(What::Switch { to, epoch, settled })
+            }
+            Phase::StoppingFirst | Phase::Stopping => Some(What::Stop { appliance, host }),
+            _ => None,
+        }
+    }
+
+    pub(super) fn step(&mut self, shared: &mut Shared) {
+        if self.pending.is_some_and(|(_, lost, _)| shared.now > lost) {
+            self.heard(Outcome::Unknown("nothing was heard of it".to_owned()), shared);
+        }
+        if self.pending.is_some() || shared.now < self.pause_until {
+            return;
+        }
+        match self.phase {
+            Phase::Original => {
+                self.begin(shared);
+                return;
+            }
+            Phase::Reserved if self.wish.is_none() => {
+                shared.claims.release(self.placed().claim);
+                self.placed = None;
+                self.go(Phase::Original, shared);
+                return;
+            }
+            Phase::Reserved => {
+                if shared.starting >= shared.rules.starting_max {
+                    return;
+                }
+                shared.starting += 1;
+                self.go(Phase::Starting, shared);
+            }
+            Phase::Starting | Phase::Proving if self.wish.is_none() => {
+                // While it starts nothing is out only after a restart: the order may have been given, and be late.
+                let late = self.phase == Phase::Starting;
+                self.abandon("it is not wanted any more", late, shared);
+            }
+            Phase::Proving => {
+                self.prove_until.get_or_insert(shared.after_ms(shared.rules.start_within_ms));
+            }
+            Phase::Serving => {
+                self.serve(shared);
+                return;
+            }
+            Phase::SwitchingBack => {
+                if let (Some(placed), true) = (&self.placed, self.leaving.as_ref().is_some_and(|l| l.doubted))
+                {
+                    let what = What::Probe { appliance: placed.appliance, host: placed.host };
+                    let (id, lost) = shared.order(self.volume, what);
+                    self.pending = Some((id, lost, Asked::Doubt));
+                    return;
+                }
+            }
+            _ => {}
+        }
+        let what = self.ordered().expect("every other step has its order");
+        let (id, lost) = shared.order(self.volume, what);
+        self.pending = Some((id, lost, Asked::Step));
+    }
+
+    /// Answers a wish: room is claimed, or it is said why not.
+    fn begin(&mut self, shared: &mut Shared) {
+        let Some(wish) = &self.wish else { return };
+        if !self.route().drains && !self.route().leased {
+            let summary = format!(
+                "the clients of {} are not moved to a cache: their route cannot drain the old path, and the storage side has no lease to fence it",
+                self.route().name
+            );
+            self.wish = None;
+            self.tell(shared, DecisionKind::NothingHelps, summary, Vec::new());
+            return;
+        }
+        let room = shared.rules.cost.room(wish.cache, wish.flash, wish.rate);
+        let home = wish.host.filter(|host| shared.rests(*host).is_none()).unwrap_or(self.route().home);
+        let (cache, flash) = (wish.cache, wish.flash);
+        let resting: Vec<(HostId, String)> = (shared.claims.hosts().iter())
+            .filter_map(|host| Some((host.id, shared.rests(host.id)?)))
+            .collect();
+        let left_out =
+            |host| resting.iter().find(|(resting, _)| *resting == host).map(|(_, why)| why.clone());
+        let ample = Bytes((cache.as_f64() * (1.0 + shared.rules.headroom)) as u64);
+        let ample = shared.rules.cost.room(ample, wish.flash, wish.rate);
+        let claimed = match shared.claims.claim_near(home, ample, self.volume, left_out) {
+            Ok(claimed) => Ok((claimed, ample)),
+            Err(_) => {
+                shared.claims.claim_near(home, room, self.volume, left_out).map(|claimed| (claimed, room))
+            }
+        };
+        match claimed {
+            Ok(((claim, host), room)) => {
+                let appliance = ApplianceId(shared.next_appliance);
+                shared.next_appliance += 1;
+                self.epoch += 1;
+                let epoch = self.epoch;
+                self.placed = Some(Placed {
+                    appliance,
+                    host,
+                    claim,
+                    room,
+                    cache: Bytes::ZERO,
+                    cache_least: cache,
+                    flash,
+                    epoch,
+                    late: false,
+                });
+                self.said.clear();
+                self.go(Phase::Reserved, shared);
+                let summary = format!(
+                    "an appliance with {cache} of cache for {} is started on {}",
+                    self.route().name,
+                    shared.host_name(host)
+                );
+                let mut facts = self.facts(shared);
+                facts.push(Fact::text("room", room.to_string()));
+                self.tell(shared, DecisionKind::HostChosen, summary, facts);
+            }
+            Err(error) => {
+                let said = error.to_string();
+                self.failures += 1;
+                self.pause_until = shared.after_ms(shared.pause_ms(self.failures));
+                // Times to wait for change from one time to the next; what is said is said once.
+                if self.said.is_empty() {
+                    self.said.clone_from(&said);
+                    let summary = format!("no host has room for the cache of {}: {said}", self.route().name);
+                    let facts = vec![Fact::text("needed", room.to_string()), Fact::text("reason", said)];
+                    self.tell(shared, DecisionKind::NothingHelps, summary, facts);
+                }
+            }
+        }
+    }
+
+    /// What is to be done while the cache is in place.
+    fn serve(&mut self, shared: &mut Shared) {
+        let placed = *self.placed();
+        let (appliance, host) = (placed.appliance, placed.host);
+        let Some(wish) = &self.wish else {
+            let why = self.why.clone().unwrap_or_else(|| "it is not wanted any more".to_owned());
+            self.leave(&why, true, shared);
+            return self.step(shared);
+        };
+        let (asked, what) = if shared.now >= self.next_probe {
+            (Asked::Probe, What::Probe { appliance, host })
+        } else if wish.cache != placed.cache && shared.now >= self.resize_from {
+            let cache = wish.cache;
+            let room = shared.rules.cost.room(cache, placed.flash, wish.rate);
+            // The memory of what runs does not grow.
+            if room.memory > placed.room.memory {
+                self.resize_from = shared.after_ms(shared.rules.retry_max_ms);
+                let name = &self.route().name;
+                let summary = format!(
+                    "the cache of {name} cannot grow to {cache}: it takes {room}, and its appliance was started with {}",
+                    placed.room
+                );
+                let facts = self.facts(shared);
+                self.tell(shared, DecisionKind::CapacityShort, summary, facts);
+                return;
+            }
+            let placed = self.placed.as_mut().expect("it serves");
+            placed.cache_least = placed.cache_least.min(cache);
+            shared.changes += 1;
+            (Asked::Resize(cache), What::Resize { appliance, host, cache })
+        } else if placed.cache == Bytes::ZERO {
+            return;
+        } else if let Some((zones, bytes_per_second)) = self.warm.take() {
+            (Asked::Warm, What::Warm { appliance, host, zones, bytes_per_second })
+        } else {
+            return;
+        };
+        let (id, lost) = shared.order(self.volume, what);
+        self.pending = Some((id, lost, asked));
+    }
+}
