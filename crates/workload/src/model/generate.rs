@@ -173,6 +173,11 @@ impl Generator {
     /// [`GenerateError`]: a model that does not hold together, options out of range.
     pub fn new(model: &Model, options: &GenerateOptions) -> Result<Generator, GenerateError> {
         model.check()?;
+        Generator::of_checked(model, options)
+    }
+
+    /// A generator for a model that is known to hold together. One without windows does for the plain chain, if it has no span.
+    pub(super) fn of_checked(model: &Model, options: &GenerateOptions) -> Result<Generator, GenerateError> {
         let intensity = options.intensity.unwrap_or(1.0);
         if !(1e-6..=1e6).contains(&intensity) {
             return Err(GenerateError::Option {

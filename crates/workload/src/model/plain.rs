@@ -1,6 +1,6 @@
 //! The paper's model alone: its transitions over all phases, and the simulated device by which its level is chosen.
 
-use super::{ANY, Fidelity, GenerateOptions, Generator, Link, Model, Transition};
+use super::{ANY, About, Fidelity, GenerateOptions, Generator, Link, Model, Transition};
 use forebay_devmodel::{
     DiskGroup, DiskGroupParameters, DiskParameters, DiskRequest, DiskRequestId, DiskRequestKind,
 };
@@ -99,7 +99,10 @@ pub(super) fn device_iops(model: &Model) -> f64 {
         fidelity: Fidelity::Plain,
         ..GenerateOptions::default()
     };
-    let Ok(mut generator) = Generator::new(model, &options) else { return 0.0 };
+    // The device sets the pace, so that the model's own times do not matter; its windows are not there yet.
+    let about = About { seconds: 0.0, ..model.about.clone() };
+    let model = Model { about, ..model.clone() };
+    let mut generator = Generator::of_checked(&model, &options).expect("these options suit every model");
     let mut starts = vec![0u64];
     for &bytes in generator.volume_bytes() {
         starts.push(starts[starts.len() - 1].saturating_add(bytes));

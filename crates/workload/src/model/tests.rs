@@ -83,6 +83,29 @@ fn assert_alike(original: &[Request], synthetic: &[Request], bounds: [(&str, f64
     assert!(error < curve, "{error}");
 }
 
+/// A tenth of the volume takes nine tenths of the requests: seeks are as short as the ranges tell, so that finer ranges make the simulated
+/// disk faster until they know the hot tenth.
+#[test]
+fn the_level_is_the_first_that_leaves_the_disk_as_fast_as_the_one_before() {
+    let hotspots = Pattern::Hotspots(vec![(9.0, 0.1), (1.0, 0.9)]);
+    let hot = trace(vec![Load { bytes: 32 << 30, ..load(0, hotspots, 60.0) }], 200);
+    let even = trace(vec![load(0, Pattern::Uniform, 60.0)], 200);
+    let [hot, even] = [hot, even].map(|requests| fit(&requests, FitOptions::default()));
+    for model in [&hot, &even] {
+        assert!(
+            model.levels.iter().all(|level| level.iops > 10.0 && level.iops < 1_000.0),
+            "{:?}",
+            model.levels
+        );
+        assert_eq!(model.levels.last().map(|level| level.level), Some(model.level));
+        let steps: Vec<f64> =
+            model.levels.windows(2).map(|pair| (pair[1].iops / pair[0].iops - 1.0).abs()).collect();
+        assert!(steps[1..steps.len() - 1].iter().all(|step| *step >= 0.02), "{steps:?}");
+    }
+    assert!(hot.levels[1].iops > 1.02 * hot.levels[0].iops, "{:?}", hot.levels);
+    assert!(even.level < 5, "{:?}", even.levels);
+}
+
 /// 30,000 requests, all of which the windows hold: the bounds are those of `compare`.
 #[test]
 fn a_known_workload_comes_out_again() {
