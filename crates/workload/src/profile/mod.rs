@@ -83,7 +83,7 @@ pub struct Profile {
     pub block_bytes: u64,
     /// Working set over time.
     pub working_sets: Vec<WorkingSetBin>,
-    /// Distinct blocks of the whole trace, estimated to about 2.3 % (one standard error).
+    /// Distinct blocks of the whole trace: exact up to [`popularity::SAMPLES_MAX`], then to about half a per cent (one standard error).
     pub footprint_blocks: u64,
     /// How accesses are spread over blocks.
     pub popularity: Option<Popularity>,
@@ -113,7 +113,7 @@ pub struct WorkingSetBin {
     pub from_s: f64,
     /// Distinct blocks in this stretch, estimated to about 2.3 %.
     pub blocks: u64,
-    /// Distinct blocks from the start to the end of this stretch.
+    /// Distinct blocks from the start to the end of this stretch, estimated likewise.
     pub footprint_blocks: u64,
 }
 
@@ -236,6 +236,7 @@ impl Profiler {
         let [reads, writes, flushes, discards, other] = self.counts;
         let [read_sizes, write_sizes] = self.sizes.map(SizeCounter::finish);
         let requests = self.counts.iter().sum();
+        let footprint_blocks = self.popularity.blocks();
         let (popularity, reuse) = self.popularity.finish();
         let rates = self.rates.finish(timed);
         Profile {
@@ -260,7 +261,7 @@ impl Profiler {
             peaks: rates.peaks,
             block_bytes: self.block_size.bytes(),
             working_sets: rates.working_sets,
-            footprint_blocks: rates.footprint_blocks,
+            footprint_blocks,
             popularity,
             // Without times nothing tells when a block was used again.
             reuse: reuse.map(|reuse| if timed.is_some() { reuse } else { reuse.without_times() }),

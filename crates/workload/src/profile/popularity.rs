@@ -97,6 +97,11 @@ impl PopularityCounter {
         (self.threshold as f64 + 1.0) / 2f64.powi(64)
     }
 
+    /// Distinct blocks: exact while all are sampled, then to about half a per cent (one standard error).
+    pub fn blocks(&self) -> u64 {
+        (self.sampled.len() as f64 / self.rate()).round() as u64
+    }
+
     /// An access of the block whose name has this hash, so long after the start.
     #[inline]
     pub fn access(&mut self, hash: u64, since_start: Nanos) {

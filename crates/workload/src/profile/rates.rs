@@ -73,7 +73,6 @@ pub(super) struct Rates {
     pub(super) requests: Vec<f64>,
     pub(super) bin_s: f64,
     pub(super) working_sets: Vec<WorkingSetBin>,
-    pub(super) footprint_blocks: u64,
 }
 
 impl RateCounter {
@@ -127,7 +126,6 @@ impl RateCounter {
     /// What was counted over `span`, if there are times.
     pub(super) fn finish(self, span: Option<Nanos>) -> Rates {
         let bin_s = self.width as f64 / 1e9;
-        let footprint_blocks = union(&self.sketches).estimate();
         let Some(span) = span else {
             return Rates {
                 bins: Vec::new(),
@@ -135,7 +133,6 @@ impl RateCounter {
                 requests: Vec::new(),
                 bin_s,
                 working_sets: Vec::new(),
-                footprint_blocks,
             };
         };
         let total: u64 = self.bins.iter().flat_map(|bin| bin.requests).sum();
@@ -182,7 +179,6 @@ impl RateCounter {
                 .map(|bin| bin.requests.iter().sum::<u64>() as f64)
                 .collect(),
             bin_s,
-            footprint_blocks,
         }
     }
 }

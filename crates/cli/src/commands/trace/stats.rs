@@ -102,11 +102,15 @@ fn sizes_words(sizes: &Sizes) -> String {
     common.join(", ")
 }
 
+fn volumes_words(profile: &Profile) -> String {
+    format!("{} {}", count(profile.volumes), if profile.volumes == 1 { "volume" } else { "volumes" })
+}
+
 fn summary(profile: &Profile) -> Table {
     let mut table = Table::new(["what", ">value", "remark"]);
     let mut row = |what: &str, value: String, remark: String| table.push([what.to_owned(), value, remark]);
     let share = |part: u64| percent(part as f64 / profile.requests.max(1) as f64);
-    row("requests", count(profile.requests), format!("on {} volumes", count(profile.volumes)));
+    row("requests", count(profile.requests), format!("on {}", volumes_words(profile)));
     row("reads", share(profile.reads), format!("{} of {}", count(profile.reads), bytes(profile.bytes_read)));
     row(
         "writes",
@@ -144,6 +148,7 @@ fn summary(profile: &Profile) -> Table {
             row("duration", seconds(span), rate);
         }
         Some(_) => row("duration", "0s".into(), String::new()),
+        None if profile.requests == 0 => row("duration", "-".into(), "there is no request".into()),
         None => row("duration", "-".into(), "the format has no times".into()),
     }
     if profile.steps_back > 0 {
@@ -195,8 +200,10 @@ fn summary(profile: &Profile) -> Table {
         row(what, found.into(), remark);
     }
     let footprint = profile.footprint_blocks.saturating_mul(profile.block_bytes);
+    let exact = profile.popularity.as_ref().is_none_or(|popularity| popularity.sampling_rate >= 1.0);
+    let about = if exact { "" } else { "about " };
     let blocks =
-        format!("about {} blocks of {}", count(profile.footprint_blocks), bytes(profile.block_bytes));
+        format!("{about}{} blocks of {}", count(profile.footprint_blocks), bytes(profile.block_bytes));
     row("footprint", bytes(footprint), blocks);
     if let Some(most) = profile.working_sets.iter().max_by_key(|bin| bin.blocks)
         && let [first, second, ..] = &profile.working_sets[..]
@@ -233,7 +240,11 @@ fn summary(profile: &Profile) -> Table {
             .iter()
             .map(|(percentile, time)| format!("p{percentile} {}", seconds(*time)))
             .collect();
-        row("reuse", percent(reuse.share), format!("of accesses, after at most {}", after.join(", ")));
+        let remark = match after.is_empty() {
+            true => "of accesses".to_owned(),
+            false => format!("of accesses, after at most {}", after.join(", ")),
+        };
+        row("reuse", percent(reuse.share), remark);
     }
     if profile.long_requests > 0 {
         row(
@@ -284,7 +295,7 @@ fn volume_name<'a>(heat: &HeatMap, volumes: &'a [String]) -> &'a str {
 }
 
 fn page(profile: &Profile, volumes: &[String]) -> Result<String, forebay_report::ReportError> {
-    let subtitle = format!("{} requests on {} volumes", count(profile.requests), count(profile.volumes));
+    let subtitle = format!("{} requests on {}", count(profile.requests), volumes_words(profile));
     let mut report = Report::new("Workload", subtitle).table(summary(profile));
     let time = || Axis::linear("time", Quantity::Time);
     if profile.rates.len() > 1 {
