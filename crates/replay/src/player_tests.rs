@@ -243,7 +243,6 @@ fn no_request_is_early_and_late_ones_do_not_move_the_others() {
     // The first was issued at its time or later, and the last no earlier than 99.75 ms after the start.
     let ((_, first), (last_due, last)) = (report.fidelity.first.unwrap(), report.fidelity.last.unwrap());
     assert!(first >= Nanos::ZERO && last >= last_due && last_due == Nanos::micros(99_750));
-    assert!(report.fidelity.stretch().unwrap() > 0.9);
 }
 
 #[test]
