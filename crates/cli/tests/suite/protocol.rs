@@ -63,14 +63,16 @@ h = connect("file", "base:allocation"); assert h.get_structured_replies_negotiat
 h.pwrite(b"z" * 8192, 4096); chunks = []
 h.pread_structured(8192, 4096, lambda data, offset, status, error: chunks.append((bytes(data), offset, status)), nbd.CMD_FLAG_DF)
 assert chunks == [(b"z" * 8192, 4096, nbd.READ_DATA)]
-def status(flags=0):
-    seen = []; h.block_status(1 << 20, 0, lambda context, offset, entries, error: seen.append((context, offset, list(entries))), flags)
+def status(flags=0, length=1 << 20):
+    seen = []; h.block_status(length, 0, lambda context, offset, entries, error: seen.append((context, offset, list(entries))), flags)
     assert len(seen) == 1 and seen[0][:2] == ("base:allocation", 0), seen; return seen[0][2]
 hole, whole = nbd.STATE_HOLE | nbd.STATE_ZERO, status()
 # The file's first block was written by the tests above; where its file system has no holes, all is data.
 if whole != [1 << 20, 0]:
     assert whole == [12288, 0, (1 << 20) - 12288, hole] and status(nbd.CMD_FLAG_REQ_ONE) == [12288, 0], whole
-    h.zero(4096, 4096); assert status() == [4096, 0, 4096, hole, 4096, 0, (1 << 20) - 12288, hole], status()
+    # A short hole is told to who asks about little, and to nobody else.
+    h.zero(4096, 4096); assert status(0, 65536) == [4096, 0, 4096, hole, 4096, 0, 65536 - 12288, hole], status(0, 65536)
+    assert status() == whole, status()
     h.pwrite(b"z", (1 << 20) - 1); assert status()[-2:] == [4096, 0], status()"#,
     ),
     (
