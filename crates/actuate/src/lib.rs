@@ -13,6 +13,7 @@
 pub mod api;
 mod deadline;
 pub mod guest;
+mod netlink;
 mod order;
 pub mod provision;
 mod qmp;

@@ -4,10 +4,8 @@
 //! appliance`, which the hypervisor hands over past the command line (QEMU's fw_cfg, `opt/forebay/order`), since it has secrets. The command line says the
 //! address: `forebay.address=10.0.2.15/24 forebay.gateway=10.0.2.2`.
 
-mod netlink;
-
 use crate::Deadline;
-use netlink::Netlink;
+use crate::netlink::Netlink;
 use rustix::mount::{MountFlags, mount};
 use rustix::system::{RebootCommand, finit_module, reboot};
 use std::ffi::CStr;
@@ -162,7 +160,7 @@ impl Network {
             })?;
             netlink.set_up(index).map_err(system(format!("switch on `{interface}`")))?;
             if interface == "eth0" {
-                let added = netlink.add_address(index, self.address, self.prefix);
+                let added = netlink.keep(index, self.address, self.prefix);
                 added.map_err(system(format!("give `{interface}` the address {}", self.address)))?;
             }
         }

@@ -8,14 +8,13 @@
 //! refused by then; who asked did not hear, and asks again on the new path. If a step fails the address goes back to where it was.
 
 mod arp;
-mod netlink;
 
 use super::{LeaseHolder, Passage, Pause, Route, RouteError, StorageLease};
 use crate::api::connect_tcp;
+use crate::netlink::Netlink;
 use crate::{Deadline, Endpoint};
 use arp::Wire;
 use forebay_nbd::Transport;
-use netlink::Netlink;
 use rustix::fd::AsFd;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
@@ -73,7 +72,7 @@ impl AddressRoute {
     /// The place that has the address; `None` if none has.
     fn place(&self) -> Result<Option<&AddressPlace>, RouteError> {
         for place in &self.places {
-            let has = |host: &mut Host<'_>| host.netlink.has(host.index, self.address.address);
+            let has = |host: &mut Host<'_>| host.netlink.has(host.index, self.address.address.into());
             if place.within(has).map_err(|error| self.unheard(place, error))? {
                 return Ok(Some(place));
             }
@@ -85,7 +84,7 @@ impl AddressRoute {
     fn give(&self, place: &AddressPlace) -> io::Result<()> {
         let Ipv4Prefix { address, prefix } = self.address;
         place.within(|host| {
-            host.netlink.add(host.index, address, prefix)?;
+            host.netlink.add(host.index, address.into(), prefix)?;
             host.wire.announce(address)
         })
     }
@@ -169,7 +168,7 @@ impl Route for AddressRoute {
         self.check_serves(new, deadline)?;
         let began = Instant::now();
         if let Some(old) = old {
-            old.within(|host| host.netlink.remove(host.index, address, self.address.prefix))
+            old.within(|host| host.netlink.remove(host.index, address.into(), self.address.prefix))
                 .map_err(|error| self.unheard(old, error))?;
         }
         match new.within(|host| host.wire.probe(address)) {
