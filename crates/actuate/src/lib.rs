@@ -12,6 +12,7 @@
 
 pub mod api;
 mod deadline;
+mod export;
 pub mod guest;
 mod netlink;
 mod order;

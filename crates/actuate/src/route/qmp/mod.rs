@@ -7,18 +7,24 @@
 //! -blockdev raw,node-name=db,file=db-first -device virtio-blk,drive=db
 //! ```
 //!
-//! A switch adds the new NBD client under a name of its own (`blockdev-add`), has the permanent node reopen with it as its `file`
-//! (`blockdev-reopen`), and deletes the old one (`blockdev-del`). QEMU drains the node in between and flushes it, so no request is out on the old
-//! connection when the new one gets its first; guests and exports on top notice a pause. The options of a reopening must repeat those of
-//! the opening, so they are told to [`QmpRoute`].
+//! A switch adds the new NBD client under a name of its own (`blockdev-add`, which connects it), has the old path flushed by a client of ours, has the
+//! permanent node reopen with the new one as its `file` (`blockdev-reopen`), and deletes the old one (`blockdev-del`). QEMU drains the node
+//! in the reopening and flushes it, so no request is out on the old connection when the new one gets its first; guests and exports on top
+//! notice a pause. The options of a reopening must repeat those of the opening, so they are told to [`QmpRoute`].
+//!
+//! The pause is how long the reopening takes: until QEMU's monitor takes the command, until what is out has come back, until what was
+//! written since the flush ahead is flushed, and the change of the graph. It is held in QEMU's main loop, so a guest's other disks
+//! wait as well, and an old path that hangs would have QEMU hang with it: one that does not answer the flush ahead is not left this way.
 //!
 //! Names are `fb<epoch>-<count>-<node>`: the epoch in force, and what an earlier try left over, are read from the graph.
 
 use super::{Passage, Pause, Route, RouteError};
+use crate::export::{Errand, VisitError, visit};
 use crate::qmp::{Qmp, QmpError};
 use crate::{Deadline, Endpoint};
 use forebay_nbd::{Transport, Uri};
 use serde_json::{Map, Value, json};
+use std::io;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -112,6 +118,33 @@ impl QmpRoute {
         options
     }
 
+    /// Has the old path flushed before clients wait for it, so that little is left to flush when they do.
+    ///
+    /// It refuses what would have QEMU hang or refuse: a path that does not answer in time, or that says it has not flushed. Whoever cannot be asked, for
+    /// being gone, or letting in one client only, is left to QEMU.
+    fn flush_ahead(&self, top: &Node, settled: bool, deadline: Deadline) -> Result<(), RouteError> {
+        let Ok(old) = top.file.parse::<Uri>() else { return Ok(()) };
+        if settled || top.read_only || old.tls_required {
+            return Ok(());
+        }
+        // Half of the time is for QEMU.
+        let Err(error) = visit(&old, Errand::Flush, deadline.within(deadline.left() / 2)) else {
+            return Ok(());
+        };
+        let is_no_use = match &error {
+            VisitError::Connection(error) => {
+                matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
+            }
+            VisitError::NotFlushed(_) => true,
+            VisitError::Protocol(_) => false,
+        };
+        if is_no_use {
+            return Err(RouteError::NotDrained { reason: format!("the old path `{old}`: {error}") });
+        }
+        tracing::debug!(%old, %error, "the old path is not flushed ahead");
+        Ok(())
+    }
+
     /// Deletes NBD clients of ours, and the first, but for `kept`. One that is in use stays: QEMU says no, and that is as it should be.
     fn delete_others(&self, qmp: &mut Qmp, nodes: &[Node], kept: &str, deadline: Deadline) {
         for node in nodes {
@@ -173,6 +206,10 @@ impl Route for QmpRoute {
         if size != Some(top.size) {
             delete(&mut qmp, &name, deadline);
             return Err(unusable(format!("it has {size:?} bytes, and the disk {}", top.size)));
+        }
+        if let Err(error) = self.flush_ahead(top, passage.settled, deadline) {
+            delete(&mut qmp, &name, deadline);
+            return Err(error);
         }
         let mut reopened = self.options.clone();
         reopened.insert("node-name".to_owned(), self.node.clone().into());

@@ -1,0 +1,177 @@
+//! One short conversation with an NBD export, as a client of it: whether it lets anybody in, or a flush.
+
+use crate::Deadline;
+use crate::api::{Stream, connect_tcp, connect_unix, left};
+use forebay_nbd::client::{Config, Event, Operation, ProtocolError, ReplyError, Session};
+use forebay_nbd::wire::TransmissionFlags;
+use forebay_nbd::{Transport, Uri};
+use std::io;
+use std::net::ToSocketAddrs;
+use thiserror::Error;
+
+/// What it is visited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Errand {
+    /// To be let in. An export over TLS is only connected to.
+    Look,
+    /// To have what it acknowledged on stable storage, which is nothing where it offers no flush. Not over TLS.
+    Flush,
+}
+
+/// Why it came to nothing.
+#[derive(Debug, Error)]
+pub(crate) enum VisitError {
+    /// Nobody answers there, or not to the end, or not in time.
+    #[error(transparent)]
+    Connection(#[from] io::Error),
+    /// It says that it has not flushed.
+    #[error("it has not flushed: {0}")]
+    NotFlushed(ReplyError),
+    /// It does not speak NBD, or does not know the export.
+    #[error(transparent)]
+    Protocol(ProtocolError),
+}
+
+/// Opens the export that `uri` names, does the errand, and leaves politely.
+pub(crate) fn visit(uri: &Uri, errand: Errand, deadline: Deadline) -> Result<(), VisitError> {
+    let is_enough = uri.tls_required && errand == Errand::Look;
+    if uri.tls_required && !is_enough {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "TLS is not spoken here").into());
+    }
+    match &uri.transport {
+        Transport::Unix { path } => {
+            let stream = connect_unix(path)?;
+            if is_enough { Ok(()) } else { converse(stream, &uri.export, errand, deadline) }
+        }
+        Transport::Tcp { host, port } => {
+            let addresses = (host.as_str(), *port).to_socket_addrs()?;
+            let mut last = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
+            for address in addresses {
+                match connect_tcp(address, deadline) {
+                    Ok(_) if is_enough => return Ok(()),
+                    Ok(stream) => return converse(stream, &uri.export, errand, deadline),
+                    Err(error) => last = error,
+                }
+            }
+            Err(last.into())
+        }
+    }
+}
+
+fn converse(
+    mut stream: impl Stream,
+    export: &str,
+    errand: Errand,
+    deadline: Deadline,
+) -> Result<(), VisitError> {
+    let mut session = Session::new(Config { block_status: false, ..Config::new(export) });
+    let (mut input, mut output) = (Vec::new(), Vec::new());
+    let mut buffer = vec![0; 4096];
+    let mut is_done = false;
+    loop {
+        let mut taken = 0;
+        while !is_done {
+            let parsed = session.receive(&input[taken..], &mut output).map_err(VisitError::Protocol)?;
+            taken += parsed.consumed;
+            match parsed.event {
+                Event::NeedMore => break,
+                Event::Ready(export) => {
+                    let (flags, flush) = (export.flags, TransmissionFlags::SEND_FLUSH);
+                    if errand == Errand::Flush && flags.contains(flush) {
+                        let asked = session.submit(0, Operation::Flush, &mut output);
+                        asked.map_err(io::Error::other)?;
+                    } else {
+                        is_done = true;
+                    }
+                }
+                Event::Done { result, .. } => {
+                    result.map_err(VisitError::NotFlushed)?;
+                    is_done = true;
+                }
+                Event::Closed => return Err(io::Error::from(io::ErrorKind::ConnectionAborted).into()),
+                _ => {}
+            }
+        }
+        input.drain(..taken);
+        if is_done {
+            // A farewell, so that nobody wonders where the client went.
+            session.disconnect(&mut output);
+        }
+        stream.limit(left(deadline)?)?;
+        stream.write_all(&output)?;
+        output.clear();
+        if is_done {
+            return Ok(());
+        }
+        stream.limit(left(deadline)?)?;
+        match stream.read(&mut buffer)? {
+            0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            count => input.extend_from_slice(&buffer[..count]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_nbd::wire::ErrorCode;
+    use forebay_nbd::{ExportInfo, server};
+    use std::collections::BTreeMap;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixListener;
+    use std::time::Duration;
+
+    /// A server of the export `db` for one client, whose flushes it refuses if it is told so; how many there were.
+    fn visited(export: &str, errand: Errand, refuses: bool) -> (Result<(), VisitError>, u32) {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("nbd.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let serving = std::thread::spawn(move || {
+            let exports = BTreeMap::from([("db".to_owned(), ExportInfo::new("db", 4096))]);
+            let (mut stream, mut output) = (listener.accept().unwrap().0, Vec::new());
+            let mut session = server::Session::new(server::Config::default(), &mut output);
+            let (mut input, mut buffer, mut flushes) = (Vec::new(), [0; 512], 0);
+            loop {
+                let Ok(parsed) = session.receive(&input, &exports, &mut output) else { return flushes };
+                let (consumed, is_over) =
+                    (parsed.consumed, matches!(parsed.event, server::Event::Disconnect(_)));
+                let waits = matches!(parsed.event, server::Event::NeedMore);
+                if let server::Event::Request { request, .. } = parsed.event {
+                    flushes += 1;
+                    let replies = session.replies();
+                    match refuses {
+                        true => replies.error(request.cookie, ErrorCode::Io, "", &mut output),
+                        false => replies.success(&request, &mut output),
+                    }
+                }
+                input.drain(..consumed);
+                let _ = stream.write_all(&output);
+                output.clear();
+                if is_over {
+                    return flushes;
+                }
+                if waits {
+                    match stream.read(&mut buffer) {
+                        Ok(0) | Err(_) => return flushes,
+                        Ok(count) => input.extend_from_slice(&buffer[..count]),
+                    }
+                }
+            }
+        });
+        let deadline = Deadline::after(Duration::from_secs(10));
+        let outcome = visit(&Uri::unix(&socket, export), errand, deadline);
+        (outcome, serving.join().unwrap())
+    }
+
+    #[test]
+    fn who_looks_asks_for_nothing_and_who_flushes_hears_of_it() {
+        let (outcome, flushes) = visited("db", Errand::Look, false);
+        assert!(outcome.is_ok() && flushes == 0);
+        let (outcome, flushes) = visited("db", Errand::Flush, false);
+        assert!(outcome.is_ok() && flushes == 1);
+        let (outcome, flushes) = visited("db", Errand::Flush, true);
+        assert!(matches!(outcome, Err(VisitError::NotFlushed(_))) && flushes == 1);
+        let (outcome, _) = visited("other", Errand::Flush, false);
+        assert!(matches!(outcome, Err(VisitError::Protocol(_))));
+    }
+}
