@@ -167,6 +167,14 @@ impl ClaimBook {
         }
     }
 
+    /// Whether a host would have room if a claim were gone; hosts of which `left_out` holds are not asked.
+    pub fn would_fit(&self, room: Room, without: ClaimId, left_out: impl Fn(HostId) -> bool) -> bool {
+        let given_back = |host: HostId| self.claims.get(&without).filter(|claim| claim.host == host);
+        let free =
+            |host: HostId| self.free(host).with(given_back(host).map_or(Room::default(), |claim| claim.room));
+        self.hosts.iter().any(|host| !left_out(host.id) && free(host.id).holds(room))
+    }
+
     /// Makes a claim larger or smaller.
     ///
     /// # Errors

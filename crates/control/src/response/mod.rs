@@ -81,6 +81,8 @@ pub struct ResponseRules {
     pub starting_max: usize,
     /// Room that is claimed beyond the first size, as a share of that, since what runs cannot be given more; less where there is less. Default 1.
     pub headroom: f64,
+    /// The least of that, in bytes: a first size is approached from below, and may be a small part of what is needed. Default 64 MiB.
+    pub headroom_bytes: u64,
     /// What an appliance takes beside what it caches.
     pub cost: ApplianceCost,
 }
@@ -104,9 +106,21 @@ impl Default for ResponseRules {
             rest_max_ms: 1_800_000,
             starting_max: 4,
             headroom: 1.0,
+            headroom_bytes: 64 << 20,
             cost: ApplianceCost::default(),
         }
     }
+}
+
+/// How a switch of a route brings the path that clients leave to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Draining {
+    /// It does not: only what is settled before is switched.
+    Not,
+    /// What is out on it ends by itself before the new path serves; the route can have clients of either path name an epoch.
+    ByItself,
+    /// The switch raises the volume's lease to its own epoch, between the old path and the new one. Clients name no epoch.
+    ByLease,
 }
 
 /// What a volume's route can do, and where its application is.
@@ -114,12 +128,20 @@ impl Default for ResponseRules {
 pub struct VolumeRoute {
     /// Its name, for people and for the journal.
     pub name: String,
-    /// A switch lets what is out on the old path end before the new path serves.
-    pub drains: bool,
+    /// How the old path ends. [`Draining::ByLease`] only where `leased`.
+    pub draining: Draining,
     /// The storage side has a lease with an epoch for it.
     pub leased: bool,
     /// The application's host.
     pub home: HostId,
+    /// Hosts on which its appliance cannot be, and why.
+    pub unfit: Vec<(HostId, String)>,
+}
+
+impl VolumeRoute {
+    fn drains(&self) -> bool {
+        self.draining != Draining::Not
+    }
 }
 
 /// A cache that is wanted.
@@ -190,7 +212,7 @@ pub enum What {
         /// held by.
         holder: Holder,
     },
-    /// Move the clients. Once it is done their requests take the new path only. An order with a lower epoch than one carried out has no effect.
+    /// Move the clients. Once it is done their requests take the new path only. An order with a lower epoch than one carried out is stale and has no effect.
     Switch {
         /// Where to.
         to: Target,
@@ -273,7 +295,7 @@ pub enum Outcome {
     },
     /// It had no effect and will have none.
     Refused(String),
-    /// The lease is at a higher epoch already.
+    /// The lease, or the route, is at a higher epoch already; nothing has changed.
     Stale {
         /// At which.
         epoch: u64,

@@ -11,6 +11,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 const VOLUME: VolumeId = VolumeId(4);
 const CACHE: Bytes = Bytes::mib(40);
+/// A host that the volume's appliance cannot be on.
+const UNFIT: HostId = HostId(3);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Failure {
@@ -111,7 +113,7 @@ enum Path {
 }
 
 struct World {
-    drains: bool,
+    draining: Draining,
     leased: bool,
     /// In milliseconds.
     now: u64,
@@ -142,17 +144,17 @@ const HOST_BYTES: Bytes = Bytes::mib(200);
 const WHILE_MS: u64 = 15_000;
 
 fn hosts() -> Vec<HostSpec> {
-    (0..3).map(|id| HostSpec::new(HostId(id), format!("h{id}"), id / 2, HOST_BYTES)).collect()
+    (0..4).map(|id| HostSpec::new(HostId(id), format!("h{id}"), id / 2, HOST_BYTES)).collect()
 }
 
 impl World {
-    fn new(drains: bool, leased: bool, strikes: Vec<Strike>) -> World {
+    fn new(draining: Draining, leased: bool, strikes: Vec<Strike>) -> World {
         World {
-            drains,
+            draining,
             leased,
             now: 1_000,
             skew: 0,
-            hosts: (0..3).map(|id| (HostId(id), Host::default())).collect(),
+            hosts: (0..4).map(|id| (HostId(id), Host::default())).collect(),
             machines: BTreeMap::new(),
             started: BTreeMap::new(),
             lease: (0, Holder::Original),
@@ -213,6 +215,7 @@ impl World {
     fn carry_out(&mut self, what: &What, late: bool) -> Outcome {
         match what {
             What::Start { appliance, host, room, cache, .. } => {
+                assert_ne!(*host, UNFIT, "an appliance where it cannot be");
                 let state = &self.hosts[host];
                 if state.dead {
                     return Outcome::Unknown("the host does not answer".into());
@@ -283,11 +286,13 @@ impl World {
     }
 
     fn switch(&mut self, to: Target, epoch: u64, settled: bool, late: bool) -> Outcome {
-        if epoch < self.switched {
-            return Outcome::Refused("a later switch was carried out".into());
+        let by_lease = self.draining == Draining::ByLease;
+        let in_force = if by_lease { self.lease.0 } else { self.switched };
+        if epoch < in_force {
+            return Outcome::Stale { epoch: in_force };
         }
         let next = match to {
-            Target::Original => Path::Straight(self.drains.then_some(epoch)),
+            Target::Original => Path::Straight((self.draining == Draining::ByItself).then_some(epoch)),
             Target::Appliance(appliance) => Path::Through(appliance, epoch),
         };
         if next != self.path {
@@ -296,13 +301,23 @@ impl World {
             {
                 return Outcome::Refused("the new path does not answer".into());
             }
+            if by_lease && !settled {
+                if self.now < self.storage_down_until {
+                    return Outcome::Unknown("the storage side does not answer".into());
+                }
+                let holder = if to == Target::Original { Holder::Original } else { Holder::Named };
+                if epoch == self.lease.0 && holder != self.lease.1 {
+                    return Outcome::Stale { epoch };
+                }
+                self.lease = (epoch, holder);
+            }
             let old_answers = match self.path {
                 Path::Through(appliance, _) => self.works(appliance),
                 Path::Straight(_) => true,
             } && self.now >= self.storage_down_until;
             // Who comes late may be too late: what the lease refuses changes nothing, and clients get errors until they are switched back.
             let futile = late && !self.admits(next);
-            if settled && !futile {
+            if (settled || by_lease) && !futile {
                 // Nothing that is out on the old path may change data any more.
                 let stopped = match self.path {
                     Path::Through(appliance, _) => !self.machines.contains_key(&appliance),
@@ -315,7 +330,7 @@ impl World {
                     self.lease
                 );
             } else if !futile {
-                assert!(self.drains, "a route that cannot drain is asked to");
+                assert!(self.draining == Draining::ByItself, "a route that cannot drain is asked to");
                 if !old_answers {
                     return Outcome::Refused("the old path cannot be drained".into());
                 }
@@ -423,9 +438,9 @@ impl World {
 }
 
 fn volumes(world: &World) -> Vec<(VolumeId, VolumeRoute)> {
-    let route =
-        VolumeRoute { name: "db".into(), drains: world.drains, leased: world.leased, home: HostId(0) };
-    vec![(VOLUME, route)]
+    let (draining, leased) = (world.draining, world.leased);
+    let unfit = vec![(UNFIT, "is of another kind".to_owned())];
+    vec![(VOLUME, VolumeRoute { name: "db".into(), draining, leased, home: HostId(0), unfit })]
 }
 
 fn fresh(world: &World) -> Responses {
@@ -563,13 +578,13 @@ fn run(world: &mut World, keeps: bool) {
 }
 
 /// [`run`], telling everything that happened where it fails.
-fn checked(drains: bool, leased: bool, keeps: bool, strikes: &[Strike]) -> World {
-    let mut world = World::new(drains, leased, strikes.to_vec());
+fn checked(draining: Draining, leased: bool, keeps: bool, strikes: &[Strike]) -> World {
+    let mut world = World::new(draining, leased, strikes.to_vec());
     let ran = catch_unwind(AssertUnwindSafe(|| run(&mut world, keeps)));
     if let Err(panic) = ran {
         let from = world.told.len().saturating_sub(60);
         eprintln!(
-            "drains {drains}, leased {leased}, keeps {keeps}, {strikes:?}\n{}",
+            "{draining:?}, leased {leased}, keeps {keeps}, {strikes:?}\n{}",
             world.told[from..].join("\n")
         );
         resume_unwind(panic);
@@ -578,7 +593,12 @@ fn checked(drains: bool, leased: bool, keeps: bool, strikes: &[Strike]) -> World
 }
 
 /// What a route can do, where clients are moved at all.
-const WAYS: [(bool, bool); 3] = [(true, true), (true, false), (false, true)];
+const WAYS: [(Draining, bool); 4] = [
+    (Draining::ByItself, true),
+    (Draining::ByItself, false),
+    (Draining::ByLease, true),
+    (Draining::Not, true),
+];
 
 fn words(world: &World) -> Vec<String> {
     let orders =
@@ -591,23 +611,27 @@ fn words(world: &World) -> Vec<String> {
 
 #[test]
 fn undisturbed_the_fence_follows_who_drains_and_leads_who_does_not() {
-    let there = |drains, leased| words(&checked(drains, leased, false, &[])).join(" ");
+    let there = |draining, leased| words(&checked(draining, leased, false, &[])).join(" ");
     let used = "Resize Warm Probe Resize Probe Resize Probe";
-    assert_eq!(there(true, true), format!("Start Probe Switch Fence {used} Switch Fence Stop"));
-    assert_eq!(there(true, false), format!("Start Probe Switch {used} Switch Stop"));
-    assert_eq!(there(false, true), format!("Start Probe Fence Switch {used} Fence Switch Stop"));
+    assert_eq!(there(Draining::ByItself, true), format!("Start Probe Switch Fence {used} Switch Fence Stop"));
+    assert_eq!(there(Draining::ByItself, false), format!("Start Probe Switch {used} Switch Stop"));
+    assert_eq!(there(Draining::Not, true), format!("Start Probe Fence Switch {used} Fence Switch Stop"));
     // The appliance's epoch is 1; of the three for the way back 2 fences everybody and is not needed, 3 is the lease's, and the path names 4.
-    let world = checked(true, true, false, &[]);
+    let world = checked(Draining::ByItself, true, false, &[]);
     assert_eq!((world.lease, world.path), ((3, Holder::Original), Path::Straight(Some(4))));
+    // Where clients name no epoch the switch has the lease's; the fence that follows finds it so.
+    assert_eq!(there(Draining::ByLease, true), there(Draining::ByItself, true));
+    let world = checked(Draining::ByLease, true, false, &[]);
+    assert_eq!((world.lease, world.path), ((3, Holder::Original), Path::Straight(None)));
 }
 
 #[test]
 fn every_failure_at_every_step_ends_in_place_or_on_the_original_route() {
     let mut runs = 0;
-    for (drains, leased) in WAYS {
+    for (draining, leased) in WAYS {
         for keeps in [false, true] {
             // Up to the first probes of a cache that stays, and all of one that goes.
-            let orders = if keeps { 14 } else { checked(drains, leased, keeps, &[]).orders };
+            let orders = if keeps { 14 } else { checked(draining, leased, keeps, &[]).orders };
             for order in 1..=orders {
                 for failure in FAILURES {
                     for (after, late, controller_dies) in
@@ -619,7 +643,7 @@ fn every_failure_at_every_step_ends_in_place_or_on_the_original_route() {
                             continue;
                         }
                         checked(
-                            drains,
+                            draining,
                             leased,
                             keeps,
                             &[Strike { order, failure, after, late, controller_dies }],
@@ -630,7 +654,7 @@ fn every_failure_at_every_step_ends_in_place_or_on_the_original_route() {
             }
         }
     }
-    assert!(runs > 6_000, "{runs}");
+    assert!(runs > 8_000, "{runs}");
 }
 
 #[test]
@@ -641,7 +665,7 @@ fn several_failures_at_once_end_no_worse() {
             state = mix64(state.wrapping_add(0x9e37_79b9_7f4a_7c15));
             state % below
         };
-        let (drains, leased) = WAYS[draw(3) as usize];
+        let (draining, leased) = WAYS[draw(4) as usize];
         let keeps = draw(2) == 0;
         let mut strikes: Vec<Strike> = (0..2 + draw(4))
             .map(|_| Strike {
@@ -657,13 +681,13 @@ fn several_failures_at_once_end_no_worse() {
         if strikes.iter().any(forgets) {
             strikes.iter_mut().for_each(|strike| strike.late = false);
         }
-        checked(drains, leased, keeps, &strikes);
+        checked(draining, leased, keeps, &strikes);
     }
 }
 
 #[test]
 fn who_can_neither_drain_nor_fence_is_refused() {
-    let world = World::new(false, false, Vec::new());
+    let world = World::new(Draining::Not, false, Vec::new());
     let mut responses = fresh(&world);
     responses.want(VOLUME, wish(CACHE));
     assert_eq!(responses.step(world.clock()), []);
@@ -674,8 +698,37 @@ fn who_can_neither_drain_nor_fence_is_refused() {
 }
 
 #[test]
+fn who_outgrows_its_appliance_gets_a_larger_one_where_there_is_room() {
+    let mut world = World::new(Draining::ByItself, true, Vec::new());
+    let mut responses = fresh(&world);
+    let mut told = Vec::new();
+    let mut go = |world: &mut World, responses: &mut Responses, cache, seconds: u64| {
+        responses.want(VOLUME, wish(cache));
+        for _ in 0..seconds * 4 {
+            world.pass(250);
+            for (_, id, outcome) in std::mem::take(&mut world.reports) {
+                responses.report(id, outcome, world.clock());
+            }
+            responses.step(world.clock()).into_iter().for_each(|order| world.take(order));
+            told.extend(responses.decisions().into_iter().map(|decision| decision.summary));
+        }
+        let status = responses.status(VOLUME).unwrap();
+        (status.step, status.appliance.map(|appliance| appliance.0), Bytes(status.cache_bytes))
+    };
+    // With 64 MiB of headroom it can have 74 MiB.
+    assert_eq!(go(&mut world, &mut responses, Bytes::mib(10), 20), ("serving", Some(1), Bytes::mib(10)));
+    assert_eq!(go(&mut world, &mut responses, Bytes::mib(74), 20), ("serving", Some(1), Bytes::mib(74)));
+    // 80 MiB are a hundredth more and 64 MiB: 145 MiB of the 200 that a host has.
+    assert_eq!(go(&mut world, &mut responses, Bytes::mib(80), 20), ("serving", Some(2), Bytes::mib(80)));
+    // And 140 MiB are 206 MiB, which no host has.
+    assert_eq!(go(&mut world, &mut responses, Bytes::mib(140), 20), ("serving", Some(2), Bytes::mib(80)));
+    let said = |what: &str| told.iter().filter(|told| told.contains(what)).count();
+    assert_eq!((said("has no room for"), said("cannot grow to 140MiB")), (1, 1), "{told:?}");
+}
+
+#[test]
 fn lack_of_room_is_told_once_with_the_sums() {
-    let world = World::new(true, true, Vec::new());
+    let world = World::new(Draining::ByItself, true, Vec::new());
     let mut responses = fresh(&world);
     responses.want(VOLUME, wish(Bytes::mib(200)));
     for second in 1..200 {
@@ -690,7 +743,7 @@ fn lack_of_room_is_told_once_with_the_sums() {
 
 #[test]
 fn a_journal_that_names_what_is_gone_is_refused() {
-    let world = World::new(true, true, Vec::new());
+    let world = World::new(Draining::ByItself, true, Vec::new());
     let mut responses = fresh(&world);
     responses.want(VOLUME, wish(CACHE));
     assert_eq!(responses.step(Nanos::secs(1)).len(), 0);

@@ -68,7 +68,7 @@ impl Response {
     fn heard_of_step(&mut self, outcome: Outcome, shared: &mut Shared) {
         use Outcome::{Done, Healthy, Refused, Stale, Switched};
         let last_try = self.tries + 1 >= shared.rules.tries_max.max(1);
-        let (drains, leased) = (self.route().drains, self.route().leased);
+        let (drains, leased) = (self.route().drains(), self.route().leased);
         match (self.phase, outcome) {
             (Phase::Starting, Done) => self.go(Phase::Proving, shared),
             (Phase::Starting, other) => {
@@ -117,6 +117,17 @@ impl Response {
                 self.go(Phase::FencingBehind, shared);
             }
             (Phase::Switching, Done | Switched { .. }) => self.arrive(shared),
+            // Somebody whom no journal tells of has moved the clients.
+            (Phase::Switching, Stale { epoch }) => {
+                self.epoch = self.epoch.max(epoch);
+                self.failures += 1;
+                self.leave(&format!("the route is at epoch {epoch} already"), true, shared);
+            }
+            (Phase::SwitchingBack, Stale { epoch }) => {
+                self.epoch = self.epoch.max(epoch);
+                self.new_epochs();
+                self.again(shared);
+            }
             // An earlier try, of which nothing was heard, may have had its effect.
             (Phase::Switching, Refused(why)) if drains && self.tries == 0 => {
                 self.failures += 1;
@@ -204,7 +215,7 @@ impl Response {
 fn why(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Refused(why) | Outcome::Unknown(why) => why.clone(),
-        Outcome::Stale { epoch } => format!("the lease is at epoch {epoch} already"),
+        Outcome::Stale { epoch } => format!("it is at epoch {epoch} already"),
         Outcome::Done | Outcome::Healthy { .. } | Outcome::Switched { .. } => {
             "the answer is none to this order".to_owned()
         }

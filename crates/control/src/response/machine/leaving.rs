@@ -1,6 +1,6 @@
 //! Giving up, the way back, and where both end; and the arrival, which is the other end.
 
-use super::super::{Outcome, Shared};
+use super::super::{Draining, Outcome, Shared};
 use super::phase::{BackEpochs, Leaving};
 use super::{Phase, Response};
 use crate::decision::{DecisionKind, Fact};
@@ -45,14 +45,16 @@ impl Response {
         });
         self.new_epochs();
         // Also one that does not answer us may answer its clients: a route that drains tries.
-        let phase = if self.route().drains { Phase::SwitchingBack } else { Phase::FencingAppliance };
+        let phase = if self.route().drains() { Phase::SwitchingBack } else { Phase::FencingAppliance };
         self.go(phase, shared);
     }
 
     pub(super) fn new_epochs(&mut self) {
+        let (all, home) = (self.epoch + 1, self.epoch + 2);
+        let path = home + u64::from(self.route().draining == Draining::ByItself);
         let leaving = self.leaving.as_mut().expect("on the way back");
-        leaving.epochs = BackEpochs { all: self.epoch + 1, home: self.epoch + 2, path: self.epoch + 3 };
-        self.epoch += 3;
+        leaving.epochs = BackEpochs { all, home, path };
+        self.epoch = path;
     }
 
     /// Whether draining is given up. Without a lease that takes the route's word that the old path does not answer, and ours: an

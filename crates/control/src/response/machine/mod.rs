@@ -13,7 +13,8 @@ mod phase;
 pub(super) use phase::Phase;
 
 use super::{
-    Adopted, ApplianceId, Holder, OrderId, Outcome, ResponseStatus, Shared, Target, VolumeRoute, What, Wish,
+    Adopted, ApplianceId, Draining, Holder, OrderId, Outcome, ResponseStatus, Shared, Target, VolumeRoute,
+    What, Wish,
 };
 use crate::decision::{DecisionKind, Fact, ZoneRange};
 use crate::inventory::{HostId, VolumeId};
@@ -217,7 +218,7 @@ impl Response {
         if let Some(Leaving { epochs, settled, .. }) = &self.leaving {
             match self.phase {
                 // A route that drains names an epoch on the original path too: so who is on it without one is fenced as well.
-                Phase::FencingAppliance if self.route().drains => {
+                Phase::FencingAppliance if self.route().draining == Draining::ByItself => {
                     return Some(What::Fence { epoch: epochs.all, holder: Holder::Named });
                 }
                 Phase::FencingAppliance | Phase::FencingBehindBack => {
@@ -239,7 +240,7 @@ impl Response {
             }
             // A route that drains settles the old path itself; where it does not the fence came first.
             Phase::Switching => {
-                let (to, settled) = (Target::Appliance(appliance), !self.route().drains);
+                let (to, settled) = (Target::Appliance(appliance), !self.route().drains());
                 Some(What::Switch { to, epoch, settled })
             }
             Phase::StoppingFirst | Phase::Stopping => Some(What::Stop { appliance, host }),
@@ -303,7 +304,7 @@ impl Response {
     /// Answers a wish: room is claimed, or it is said why not.
     fn begin(&mut self, shared: &mut Shared) {
         let Some(wish) = &self.wish else { return };
-        if !self.route().drains && !self.route().leased {
+        if !self.route().drains() && !self.route().leased {
             let summary = format!(
                 "the clients of {} are not moved to a cache: their route cannot drain the old path, and the storage side has no lease to fence it",
                 self.route().name
@@ -315,19 +316,21 @@ impl Response {
         let room = shared.rules.cost.room(wish.cache, wish.flash, wish.rate);
         let home = wish.host.filter(|host| shared.rests(*host).is_none()).unwrap_or(self.route().home);
         let (cache, flash) = (wish.cache, wish.flash);
+        let unfit = |host| self.route().unfit.iter().find(|(at, _)| *at == host).map(|(_, why)| why.clone());
         let resting: Vec<(HostId, String)> = (shared.claims.hosts().iter())
-            .filter_map(|host| Some((host.id, shared.rests(host.id)?)))
+            .filter_map(|host| Some((host.id, unfit(host.id).or_else(|| shared.rests(host.id))?)))
             .collect();
         let left_out =
             |host| resting.iter().find(|(resting, _)| *resting == host).map(|(_, why)| why.clone());
-        let ample = Bytes((cache.as_f64() * (1.0 + shared.rules.headroom)) as u64);
-        let ample = shared.rules.cost.room(ample, wish.flash, wish.rate);
-        let claimed = match shared.claims.claim_near(home, ample, self.volume, left_out) {
-            Ok(claimed) => Ok((claimed, ample)),
-            Err(_) => {
-                shared.claims.claim_near(home, room, self.volume, left_out).map(|claimed| (claimed, room))
-            }
+        let share = (cache.as_f64() * shared.rules.headroom) as u64;
+        let with = |more: u64| {
+            shared.rules.cost.room(Bytes(cache.get().saturating_add(more)), wish.flash, wish.rate)
         };
+        let rooms = [with(share.max(shared.rules.headroom_bytes)), with(share), room];
+        let claims = &mut shared.claims;
+        let mut claim =
+            |room| claims.claim_near(home, room, self.volume, left_out).map(|claimed| (claimed, room));
+        let claimed = claim(rooms[0]).or_else(|_| claim(rooms[1])).or_else(|_| claim(rooms[2]));
         match claimed {
             Ok(((claim, host), room)) => {
                 let appliance = ApplianceId(shared.next_appliance);
@@ -387,8 +390,18 @@ impl Response {
             let room = shared.rules.cost.room(cache, placed.flash, wish.rate);
             // The memory of what runs does not grow.
             if room.memory > placed.room.memory {
+                let name = self.route().name.clone();
+                let unfit = |host| {
+                    shared.rests(host).is_some() || self.route().unfit.iter().any(|(at, _)| *at == host)
+                };
+                if shared.claims.would_fit(room, placed.claim, unfit) {
+                    let why = format!(
+                        "the cache of {name} is to grow to {cache}, which its appliance has no room for"
+                    );
+                    self.leave(&why, true, shared);
+                    return self.step(shared);
+                }
                 self.resize_from = shared.after_ms(shared.rules.retry_max_ms);
-                let name = &self.route().name;
                 let summary = format!(
                     "the cache of {name} cannot grow to {cache}: it takes {room}, and its appliance was started with {}",
                     placed.room

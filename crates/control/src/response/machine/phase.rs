@@ -100,6 +100,6 @@ pub(super) struct BackEpochs {
     pub(super) all: u64,
     /// At which the volume is the original route's again.
     pub(super) home: u64,
-    /// That the original path names where the route can have it name one.
+    /// Of the switch, which clients of the original path name where the route can have them name one; else it is `home`.
     pub(super) path: u64,
 }
