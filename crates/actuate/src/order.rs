@@ -98,12 +98,16 @@ pub struct VolumeOrder {
     /// Whether it refuses every change.
     #[serde(default)]
     pub read_only: bool,
+    /// What clients over a network must show for it; the order's token unless set.
+    #[serde(default, with = "as_optional_secret", skip_serializing_if = "Option::is_none")]
+    pub secret: Option<Secret>,
 }
 
 impl VolumeOrder {
     /// A writable volume of 4 KiB blocks.
     pub fn new(name: impl Into<String>, origin: Endpoint, cache: Bytes) -> VolumeOrder {
-        VolumeOrder { name: name.into(), origin, block_size: BlockSize::DEFAULT, cache, read_only: false }
+        let (name, block_size) = (name.into(), BlockSize::DEFAULT);
+        VolumeOrder { name, origin, block_size, cache, read_only: false, secret: None }
     }
 }
 
@@ -119,6 +123,9 @@ pub struct ApplianceOrder {
     pub memory: Bytes,
     /// What it serves.
     pub volumes: Vec<VolumeOrder>,
+    /// The port at which clients come whose address moves: it serves there on every address of its host. Unless set, where it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
     /// What its control API asks for, where that is not a socket of its owner's alone; volumes that are served over a network carry it too.
     #[serde(with = "as_secret")]
     pub token: Secret,
@@ -313,6 +320,7 @@ mod tests {
             host: "h1".to_owned(),
             memory: Bytes::mib(100),
             volumes: vec![VolumeOrder::new("db", origin, Bytes::mib(64))],
+            port: None,
             token: Secret::new("0123456789abcdef").unwrap(),
         }
     }

@@ -64,6 +64,7 @@ fn volume(order: &VolumeOrder, listeners: &Listeners<'_>) -> Table {
     volume.insert("cache".into(), size(order.cache));
     volume.insert("read_only".into(), order.read_only.into());
     if let Some(secret) = listeners.secret {
+        let secret = order.secret.as_ref().unwrap_or(secret);
         volume.insert("secret".into(), secret.reveal().into());
     }
     volume

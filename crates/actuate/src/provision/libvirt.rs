@@ -8,8 +8,9 @@ use super::namespace::over_tcp;
 use super::qemu::{
     GUEST, HTTP_PORT, Image, MACHINE_OVERHEAD, NBD_PORT, READY, inner_configuration, kernel_parameters,
 };
-use super::{Provider, ProvisionError};
+use super::{Provider, ProvisionError, refuse_port};
 use crate::{ApplianceId, ApplianceOrder, Deadline, Running};
+use forebay_units::Bytes;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -100,6 +101,7 @@ fn escaped(text: &str) -> String {
 impl Provider for Libvirt {
     fn start(&self, order: &ApplianceOrder, deadline: Deadline) -> Result<Running, ProvisionError> {
         let room = order.check(MACHINE_OVERHEAD)?;
+        refuse_port(order)?;
         self.keeper.start(order, deadline, |folder| {
             let ports = Ports::of(&order.id);
             let at = |port| SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
@@ -120,6 +122,10 @@ impl Provider for Libvirt {
                 diagnose: None,
             })
         })
+    }
+
+    fn overhead(&self) -> Bytes {
+        MACHINE_OVERHEAD
     }
 
     fn find(&self, id: &ApplianceId) -> Result<Option<Running>, ProvisionError> {

@@ -2,7 +2,7 @@
 
 use super::configuration::{Listeners, configuration};
 use super::keeper::{Keeper, Launch};
-use super::{Provider, ProvisionError};
+use super::{Provider, ProvisionError, refuse_port};
 use crate::api::ApiAddress;
 use crate::{ApplianceId, ApplianceOrder, Control, Deadline, Endpoint, Running};
 use forebay_nbd::Uri;
@@ -34,6 +34,7 @@ impl LocalProcess {
 impl Provider for LocalProcess {
     fn start(&self, order: &ApplianceOrder, deadline: Deadline) -> Result<Running, ProvisionError> {
         let room = order.check(PROCESS_OVERHEAD)?;
+        refuse_port(order)?;
         self.keeper.start(order, deadline, |folder| {
             let (socket, http) = (folder.join("nbd.sock"), folder.join("http.sock"));
             let listeners = Listeners {
@@ -61,6 +62,10 @@ impl Provider for LocalProcess {
                 diagnose: None,
             })
         })
+    }
+
+    fn overhead(&self) -> Bytes {
+        PROCESS_OVERHEAD
     }
 
     fn find(&self, id: &ApplianceId) -> Result<Option<Running>, ProvisionError> {

@@ -42,6 +42,9 @@ pub trait Provider: Send + Sync {
     /// [`ProvisionError`]; what this call started does not run then.
     fn start(&self, order: &ApplianceOrder, deadline: Deadline) -> Result<Running, ProvisionError>;
 
+    /// The memory that an appliance takes here at most beside its caches.
+    fn overhead(&self) -> Bytes;
+
     /// The appliance of this name, if it exists, whoever started it. That it answers is not said: [`probe`] tells.
     ///
     /// # Errors
@@ -55,6 +58,13 @@ pub trait Provider: Send + Sync {
     /// # Errors
     /// [`ProvisionError`] if it may still be there.
     fn stop(&self, id: &ApplianceId, deadline: Deadline) -> Result<(), ProvisionError>;
+}
+
+/// An address that moves leads to appliances that are in its network only.
+fn refuse_port(order: &ApplianceOrder) -> Result<(), ProvisionError> {
+    let Some(port) = order.port else { return Ok(()) };
+    let reason = format!("it is not reached at port {port} of every address of its host");
+    Err(ProvisionError::Impossible { id: order.id.clone(), reason })
 }
 
 /// Why there is no appliance, or still is one.

@@ -5,11 +5,12 @@ use super::keeper::{Keeper, Launch, Ports};
 use super::local::PROCESS_OVERHEAD;
 use super::{Provider, ProvisionError};
 use crate::api::ApiAddress;
-use crate::{ApplianceId, ApplianceOrder, Control, Deadline, Endpoint, Running};
+use crate::{ApplianceId, ApplianceOrder, Control, Deadline, Endpoint, Running, VolumeOrder};
 use forebay_nbd::Uri;
+use forebay_units::Bytes;
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 /// A network namespace (ip-netns(8)) in the place of a host.
@@ -23,7 +24,7 @@ pub struct Namespace {
 
 /// Appliances as processes in network namespaces: reached over TCP only, as on another host. Entering a namespace needs root.
 ///
-/// Volumes are exports `NAME.TOKEN`; the control API asks for the token.
+/// Volumes are exports `NAME.SECRET`, with the token as the secret of those that have none; the control API asks for the token.
 pub struct NamespaceProcess {
     keeper: Keeper,
     program: PathBuf,
@@ -55,8 +56,14 @@ impl Provider for NamespaceProcess {
         self.keeper.start(order, deadline, |folder| {
             let ports = Ports::of(&order.id);
             let at = |port| SocketAddr::new(host.address, port);
+            // Who comes by an address that moves comes by one that is not here yet.
+            let anywhere = |port| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
+            let (listen, nbd) = match order.port {
+                Some(port) => (anywhere(port), at(port)),
+                None => (at(ports.nbd), at(ports.nbd)),
+            };
             let listeners = Listeners {
-                nbd: format!("tcp:{}", at(ports.nbd)),
+                nbd: format!("tcp:{listen}"),
                 http: Some(at(ports.http).to_string()),
                 http_socket: None,
                 secret: Some(&order.token),
@@ -70,12 +77,16 @@ impl Provider for NamespaceProcess {
             Ok(Launch {
                 command: command.collect(),
                 files: vec![("appliance.toml", configuration(order, room, &listeners))],
-                running: over_tcp(order, at(ports.nbd), at(ports.http)),
+                running: over_tcp(order, nbd, at(ports.http)),
                 knows_its_number: true,
                 says_when_ready: None,
                 diagnose: None,
             })
         })
+    }
+
+    fn overhead(&self) -> Bytes {
+        PROCESS_OVERHEAD
     }
 
     fn find(&self, id: &ApplianceId) -> Result<Option<Running>, ProvisionError> {
@@ -87,15 +98,15 @@ impl Provider for NamespaceProcess {
     }
 }
 
-/// An appliance that is reached over TCP, guarded with its token.
+/// An appliance that is reached over TCP, guarded with its token and the secrets of its volumes.
 pub(super) fn over_tcp(order: &ApplianceOrder, nbd: SocketAddr, http: SocketAddr) -> Running {
-    let endpoint = |name: &str| {
-        let export = format!("{name}.{}", order.token.reveal());
-        (name.to_owned(), Endpoint::new(Uri::tcp(nbd.ip().to_string(), nbd.port(), export)))
+    let endpoint = |volume: &VolumeOrder| {
+        let export = format!("{}.{}", volume.name, volume.secret.as_ref().unwrap_or(&order.token).reveal());
+        (volume.name.clone(), Endpoint::new(Uri::tcp(nbd.ip().to_string(), nbd.port(), export)))
     };
     Running {
         id: order.id.clone(),
-        endpoints: order.volumes.iter().map(|volume| endpoint(&volume.name)).collect(),
+        endpoints: order.volumes.iter().map(endpoint).collect(),
         control: Control { address: ApiAddress::Tcp(http), token: Some(order.token.clone()) },
     }
 }

@@ -6,7 +6,7 @@
 use super::configuration::{Listeners, configuration};
 use super::keeper::{Keeper, Launch, Ports};
 use super::namespace::over_tcp;
-use super::{Provider, ProvisionError};
+use super::{Provider, ProvisionError, refuse_port};
 use crate::qmp::Qmp;
 use crate::{ApplianceId, ApplianceOrder, Deadline, Running};
 use forebay_nbd::Transport;
@@ -165,6 +165,7 @@ fn diagnose(folder: &Path) -> String {
 impl Provider for Qemu {
     fn start(&self, order: &ApplianceOrder, deadline: Deadline) -> Result<Running, ProvisionError> {
         let room = order.check(MACHINE_OVERHEAD)?;
+        refuse_port(order)?;
         self.keeper.start(order, deadline, |folder| {
             let ports = Ports::of(&order.id);
             let at = |port| SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
@@ -177,6 +178,10 @@ impl Provider for Qemu {
                 diagnose: Some(diagnose),
             })
         })
+    }
+
+    fn overhead(&self) -> Bytes {
+        MACHINE_OVERHEAD
     }
 
     fn find(&self, id: &ApplianceId) -> Result<Option<Running>, ProvisionError> {
@@ -200,6 +205,7 @@ mod tests {
             host: String::new(),
             memory: Bytes::mib(256),
             volumes: vec![VolumeOrder::new("db", Endpoint::new(uri.parse().unwrap()), Bytes::mib(16))],
+            port: None,
             token: Secret::new("0123456789abcdef").unwrap(),
         }
     }

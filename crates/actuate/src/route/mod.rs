@@ -15,7 +15,7 @@ mod lease;
 mod proxy;
 mod qmp;
 
-pub use address::{AddressPlace, AddressRoute, Ipv4Prefix};
+pub use address::{AddressPlace, AddressRoute, Ipv4Prefix, ParsePrefixError};
 pub use lease::{LeaseHolder, StorageLease};
 pub use proxy::ProxyRoute;
 pub use qmp::QmpRoute;
@@ -49,6 +49,12 @@ pub trait Route: Send + Sync {
     /// # Errors
     /// [`RouteError`]; [`RouteError::had_no_effect`] says whether they are where they were.
     fn switch(&self, passage: &Passage, deadline: Deadline) -> Result<Pause, RouteError>;
+
+    /// The epoch of the last switch, as whoever moves the clients knows it; 0 where there was none.
+    ///
+    /// # Errors
+    /// [`RouteError`].
+    fn epoch(&self, deadline: Deadline) -> Result<u64, RouteError>;
 
     /// Where the clients are now.
     ///

@@ -67,6 +67,10 @@ impl Route for ProxyRoute {
         }
     }
 
+    fn epoch(&self, deadline: Deadline) -> Result<u64, RouteError> {
+        Ok(self.in_force(deadline)?.1)
+    }
+
     fn now(&self, deadline: Deadline) -> Result<Endpoint, RouteError> {
         let unheard = |reason: String| RouteError::Unheard { who: self.who(), reason };
         let (to, _) = self.in_force(deadline)?;

@@ -11,9 +11,9 @@ use std::path::PathBuf;
 /// Control caches for volumes that others serve: appliances that are started where they are needed, and gone afterwards
 ///
 /// Each interval it asks `forebay watch` on the storage side, and the appliances that serve, how the volumes fare. Where an objective is violated and a cache helps,
-/// an appliance is started on a host with room for it, clients are moved to it by their permanent proxy (`forebay serve`, told as with `forebay route`), and the
-/// original path is fenced by its lease; when it is not needed any more they are moved back and it is stopped. What is under way is kept in a journal:
-/// a controller that is started again goes on. docs/reference/control.md lists every key. This is one with one volume:
+/// an appliance is started on a host with room for it (a process here or in a network namespace, a virtual machine by QEMU or libvirt), clients are moved to it (by
+/// their permanent proxy, by QEMU's block graph, or by an address that moves), and the original path is fenced by its lease; when it is not needed any more they
+/// are moved back and it is stopped. What is under way is kept in a journal: a controller that is started again goes on. docs/reference/control.md lists every key. This is one with one volume:
 ///
 ///     socket = "/run/forebay/control.sock"
 ///     state = "/var/lib/forebay/control"
@@ -25,7 +25,7 @@ use std::path::PathBuf;
 ///     home = "h1"
 ///     origin = "nbd+unix:///db?socket=/run/forebay/watch.sock"
 ///     watch = "unix:/run/forebay/watch-http.sock"
-///     proxy = "unix:/run/forebay/proxy-http.sock"
+///     route = { type = "proxy", server = "unix:/run/forebay/proxy-http.sock" }
 ///     [[objective]]
 ///     volume = "db"
 ///     latency = "5ms"

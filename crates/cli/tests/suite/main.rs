@@ -30,3 +30,4 @@ mod support;
 mod tools;
 mod trace;
 mod watch;
+mod wire;

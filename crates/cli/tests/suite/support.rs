@@ -4,7 +4,7 @@ use serde_json::Value;
 use std::ffi::OsStr;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -72,6 +72,13 @@ pub(crate) fn file(folder: &tempfile::TempDir, name: &str, content: impl AsRef<[
     path
 }
 
+/// The same, for what holds secrets.
+pub(crate) fn secret_file(folder: &tempfile::TempDir, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+    let path = file(folder, name, content);
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("it is ours");
+    path
+}
+
 /// A new folder that is removed at the end.
 pub(crate) fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary folder")
@@ -127,10 +134,29 @@ pub(crate) fn serve(configuration: &Path, log: std::fs::File) -> Child {
     Command::new(env!("CARGO_BIN_EXE_forebay"))
         .arg("serve")
         .arg(configuration)
-        .stdout(std::process::Stdio::null())
+        .stdout(Stdio::null())
         .stderr(log)
         .spawn()
         .expect("the binary runs")
+}
+
+/// A program that is run in a network namespace if there is one to be in.
+pub(crate) fn command(namespace: Option<&str>, program: &str) -> Command {
+    let Some(namespace) = namespace else { return Command::new(program) };
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", namespace, program]);
+    command
+}
+
+/// Starts a program that nobody talks with, in a network namespace if there is one to be in.
+pub(crate) fn spawn<S: AsRef<OsStr>>(
+    namespace: Option<&str>,
+    program: &str,
+    args: impl IntoIterator<Item = S>,
+) -> Child {
+    let mut command = command(namespace, program);
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().unwrap_or_else(|error| panic!("{program}: {error}"))
 }
 
 /// Programs that are killed when the test is over.

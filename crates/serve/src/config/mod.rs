@@ -498,7 +498,7 @@ impl Config {
     }
 }
 
-fn is_readable_by_others(path: &Path) -> bool {
+pub(crate) fn is_readable_by_others(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.mode() & 0o077 != 0)
 }
 

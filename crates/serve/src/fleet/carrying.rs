@@ -1,22 +1,20 @@
 //! Carrying orders out: a thread for each volume, so that of each volume one thing is done after another, and what hangs keeps nobody else.
 
-use super::config::{FleetConfig, VolumeTable};
-use crate::lease::{LeaseHolder, LeaseRequest};
-use crate::status::Status;
-use forebay_actuate::api::{ApiAddress, ApiError, encoded};
-use forebay_actuate::provision::{LocalProcess, probe};
+use super::config::FleetConfig;
+use super::making;
+use super::tables::VolumeTable;
+use forebay_actuate::api::ApiError;
+use forebay_actuate::provision::probe;
+use forebay_actuate::route::{LeaseHolder, StorageLease};
 use forebay_actuate::{
-    ApplianceId as ApplianceName, ApplianceOrder, Control, Deadline, Endpoint, Provider, ProvisionError,
-    Running, VolumeOrder,
+    ApplianceId as ApplianceName, ApplianceOrder, Control, Deadline, Endpoint, Passage, Pause, Provider,
+    ProvisionError, Route, RouteError, Running, VolumeOrder,
 };
-use forebay_control::response::{ApplianceId, Holder, Order, OrderId, Outcome, Target, What};
+use forebay_control::response::{ApplianceId, Draining, Holder, Order, OrderId, Outcome, Target, What};
 use forebay_control::{HostId, VolumeId};
-use forebay_nbd::Uri;
 use forebay_units::{BlockSize, ByteRange, Bytes, Nanos, Secret};
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -25,10 +23,17 @@ use std::time::{Duration, Instant};
 /// What an order came to.
 pub(super) type Report = (OrderId, Outcome);
 
+/// A volume, and by what its clients are moved.
+struct Way {
+    table: VolumeTable,
+    route: Option<Box<dyn Route>>,
+    lease: Option<StorageLease>,
+}
+
 /// What all threads need.
 struct Means {
     hosts: Vec<(String, Box<dyn Provider>)>,
-    volumes: Vec<VolumeTable>,
+    volumes: Vec<Way>,
     secret: Secret,
     /// What runs, as far as is known.
     running: Mutex<BTreeMap<ApplianceId, Running>>,
@@ -49,16 +54,19 @@ impl Carriers {
         started: Instant,
         reports: &Sender<Report>,
     ) -> io::Result<Carriers> {
-        let itself = std::env::current_exe()?;
-        let mut hosts: Vec<(String, Box<dyn Provider>)> = Vec::new();
+        let mut hosts = Vec::new();
         for host in &config.host {
-            let folder: PathBuf = config.state.join("hosts").join(&host.name);
-            let program = host.program.clone().unwrap_or_else(|| itself.clone());
-            hosts.push((host.name.clone(), Box::new(LocalProcess::new(folder, program)?)));
+            let folder = config.state.join("hosts").join(&host.name);
+            hosts.push((host.name.clone(), making::provider(host, folder)?));
         }
+        let way = |table: &VolumeTable| Way {
+            route: making::route(config, table),
+            lease: table.lease(),
+            table: table.clone(),
+        };
         let means = Arc::new(Means {
             hosts,
-            volumes: config.volume.clone(),
+            volumes: config.volume.iter().map(way).collect(),
             secret,
             running: Mutex::default(),
             started,
@@ -83,6 +91,30 @@ impl Carriers {
         }
     }
 
+    /// What is known of a volume's switches and fences where no journal tells: the highest epoch of its lease and of its route.
+    pub(super) fn epoch(&self, volume: VolumeId, deadline: Deadline) -> u64 {
+        let way = &self.means.volumes[volume.0 as usize];
+        let lease = way.lease.as_ref().and_then(|lease| lease.epoch(deadline).ok());
+        let route = way.route.as_ref().and_then(|route| route.epoch(deadline).ok());
+        lease.max(route).unwrap_or(0)
+    }
+
+    /// The most memory that an appliance takes on any host beside its caches.
+    pub(super) fn overhead(&self) -> Bytes {
+        self.means.hosts.iter().map(|(_, provider)| provider.overhead()).max().unwrap_or(Bytes::ZERO)
+    }
+
+    /// How a switch of a volume's route brings the old path to its end.
+    pub(super) fn draining(&self, volume: VolumeId) -> Draining {
+        let way = &self.means.volumes[volume.0 as usize];
+        match (&way.route, making::port(&way.table)) {
+            (Some(route), _) if !route.drains() => Draining::Not,
+            (Some(_), Some(_)) => Draining::ByLease,
+            (Some(_), None) => Draining::ByItself,
+            (None, _) => Draining::Not,
+        }
+    }
+
     /// Where an appliance is told and asked, if it is known to run.
     pub(super) fn control_of(&self, appliance: ApplianceId, host: HostId) -> Option<Control> {
         self.means.running(appliance, host).ok().flatten().map(|running| running.control)
@@ -99,7 +131,7 @@ fn carry(means: &Means, index: usize, orders: &Receiver<Order>, reports: &Sender
         } else {
             means.carry_out(&means.volumes[index], &order, deadline)
         };
-        tracing::debug!(volume = means.volumes[index].name, what = ?order.what, ?outcome, "carried out");
+        tracing::debug!(volume = means.volumes[index].table.name, what = ?order.what, ?outcome, "carried out");
         if reports.send((order.id, outcome)).is_err() {
             return;
         }
@@ -109,14 +141,6 @@ fn carry(means: &Means, index: usize, orders: &Receiver<Order>, reports: &Sender
 /// An appliance's name for its provider.
 fn name_of(appliance: ApplianceId) -> ApplianceName {
     format!("forebay-{}", appliance.0).parse().expect("letters, digits and a dash, and short")
-}
-
-/// The export on the storage side, as who names this epoch calls it.
-fn named(uri: &Uri, epoch: Option<u64>) -> Uri {
-    match epoch {
-        Some(epoch) => Uri { export: format!("{}@{epoch}", uri.export), ..uri.clone() },
-        None => uri.clone(),
-    }
 }
 
 /// An error with its causes, in one line.
@@ -141,17 +165,22 @@ impl Means {
         &*self.hosts[host.0 as usize].1
     }
 
-    fn carry_out(&self, volume: &VolumeTable, order: &Order, deadline: Deadline) -> Outcome {
+    fn carry_out(&self, way: &Way, order: &Order, deadline: Deadline) -> Outcome {
+        let volume = &way.table;
         match &order.what {
             What::Start { appliance, host, room, cache, epoch, .. } => {
-                let origin = Endpoint::new(named(&volume.origin, volume.leased.then_some(*epoch)));
+                let origin = Endpoint::new(volume.export(way.lease.as_ref().map(|_| *epoch)));
                 let block_size = BlockSize::new(volume.block_size).expect("the configuration was checked");
+                let port = making::port(volume);
                 let order = ApplianceOrder {
                     id: name_of(*appliance),
                     host: self.hosts[host.0 as usize].0.clone(),
                     memory: room.memory,
+                    port,
                     volumes: vec![VolumeOrder {
                         block_size,
+                        // Who comes by an address that moves shows the same as on the storage side.
+                        secret: port.and(volume.secret.clone()),
                         ..VolumeOrder::new(&volume.name, origin, *cache)
                     }],
                     token: self.secret.clone(),
@@ -177,8 +206,8 @@ impl Means {
                 }
             }
             What::Probe { appliance, host } => self.probe(volume, *appliance, *host, deadline),
-            What::Fence { epoch, holder } => fence(volume, *epoch, *holder, deadline),
-            What::Switch { to, epoch, settled } => self.switch(volume, *to, *epoch, *settled, deadline),
+            What::Fence { epoch, holder } => fence(way, *epoch, *holder, deadline),
+            What::Switch { to, epoch, settled } => self.switch(way, *to, *epoch, *settled, deadline),
             What::Resize { appliance, host, cache } => {
                 self.told_done(*appliance, *host, |control| control.set_quota(&volume.name, *cache, deadline))
             }
@@ -242,76 +271,48 @@ impl Means {
         }
     }
 
-    fn switch(
-        &self,
-        volume: &VolumeTable,
-        to: Target,
-        epoch: u64,
-        settled: bool,
-        deadline: Deadline,
-    ) -> Outcome {
-        let Some(proxy) = &volume.proxy else { return Outcome::Refused("it has no proxy".to_owned()) };
-        let uri = match to {
-            Target::Original => named(&volume.origin, volume.leased.then_some(epoch)),
+    fn switch(&self, way: &Way, to: Target, epoch: u64, settled: bool, deadline: Deadline) -> Outcome {
+        let Some(route) = &way.route else { return Outcome::Refused("it has no route".to_owned()) };
+        let volume = &way.table;
+        let endpoint = match to {
+            // Who comes by an address that moves names no epoch.
+            Target::Original => {
+                let names_epoch = way.lease.is_some() && making::port(volume).is_none();
+                Endpoint::new(volume.export(names_epoch.then_some(epoch)))
+            }
             Target::Appliance(appliance) => {
                 let known = self.running.lock().unwrap_or_else(PoisonError::into_inner);
                 let endpoint = known.get(&appliance).and_then(|running| running.endpoints.get(&volume.name));
                 match endpoint {
-                    Some(endpoint) => endpoint.uri.clone(),
+                    Some(endpoint) => endpoint.clone(),
                     None => return Outcome::Refused("the appliance is not known to run".to_owned()),
                 }
             }
         };
-        let within_s = deadline.sooner_by(Duration::from_millis(200)).left().as_secs_f64();
-        let body = json!({ "to": uri.to_string(), "epoch": epoch, "settled": settled, "within_s": within_s });
-        let body = body.to_string();
-        let path = format!("/api/v1/volumes/{}/route", encoded(&volume.name));
-        match ask::<Value>(proxy, "POST", &path, &body, deadline) {
-            Ok(answer) => Outcome::Switched {
-                pause: Nanos::from_secs_f64(answer["pause_s"].as_f64().unwrap_or(0.0).clamp(0.0, 1e6)),
+        match route.switch(&Passage { to: endpoint, epoch, settled }, deadline) {
+            Ok(Pause(pause)) => Outcome::Switched { pause: Nanos::from(pause) },
+            Err(RouteError::Stale { now, .. }) => Outcome::Stale { epoch: now },
+            Err(error) => match (to, &error) {
+                // On the way back no is the route's word that the old path cannot be drained, and nothing else.
+                (Target::Original, RouteError::NotDrained { .. }) => Outcome::Refused(told(&error)),
+                (Target::Appliance(_), error) if error.had_no_effect() => Outcome::Refused(told(error)),
+                _ => Outcome::Unknown(told(&error)),
             },
-            Err(error) => failed(&error),
         }
     }
 }
 
-fn fence(volume: &VolumeTable, epoch: u64, holder: Holder, deadline: Deadline) -> Outcome {
-    let Some(watch) = &volume.watch else { return Outcome::Refused("nothing has its lease".to_owned()) };
+fn fence(way: &Way, epoch: u64, holder: Holder, deadline: Deadline) -> Outcome {
+    let Some(lease) = &way.lease else { return Outcome::Refused("nothing has its lease".to_owned()) };
     let holder = match holder {
         Holder::Original => LeaseHolder::Original,
         Holder::Named => LeaseHolder::Named,
     };
-    let within_s = Some(deadline.sooner_by(Duration::from_millis(200)).left().as_secs_f64().min(30.0));
-    let request = LeaseRequest { epoch, holder, within_s };
-    let body = serde_json::to_string(&request).expect("plain data");
-    let path = format!("/api/v1/volumes/{}/lease", encoded(&volume.origin.export));
-    match ask::<Value>(watch, "POST", &path, &body, deadline) {
-        Ok(_) => Outcome::Done,
-        Err(error @ ApiError::Refused { .. }) => {
-            // Whether it is at a higher epoch, or what was there is not done yet.
-            let now = ask::<Status>(watch, "GET", "/api/v1/status", "", deadline).ok();
-            let of =
-                |status: Status| status.volumes.into_iter().find(|of| of.name == volume.origin.export)?.lease;
-            match now.and_then(of) {
-                Some(lease) if lease.epoch > epoch || (lease.epoch == epoch && lease.holder != holder) => {
-                    Outcome::Stale { epoch: lease.epoch }
-                }
-                _ => Outcome::Unknown(told(&error)),
-            }
-        }
+    match lease.raise(epoch, holder, deadline) {
+        Ok(()) => Outcome::Done,
+        Err(RouteError::Stale { now, .. }) => Outcome::Stale { epoch: now },
         Err(error) => Outcome::Unknown(told(&error)),
     }
-}
-
-/// Asks a daemon of this machine, which needs no token.
-pub(super) fn ask<T: serde::de::DeserializeOwned>(
-    address: &ApiAddress,
-    method: &str,
-    path: &str,
-    body: &str,
-    deadline: Deadline,
-) -> Result<T, ApiError> {
-    Control { address: address.clone(), token: None }.ask(method, path, body, deadline)
 }
 
 /// A daemon that says no has done nothing, unless it had trouble of its own.

@@ -1,14 +1,15 @@
 //! What a controller of a fleet is started with, from one TOML file or made in code.
 
-use forebay_actuate::api::ApiAddress;
+use super::tables::{HostTable, ObjectiveTable, ProviderTable, RouteTable, VolumeTable, parsed, ten_seconds};
+use crate::config::is_readable_by_others;
 use forebay_control::response::ResponseRules;
 use forebay_control::{ControlConfig, Objective, Operations, Statistic, Target};
-use forebay_nbd::Uri;
-use forebay_units::{BlockSize, Bytes, Nanos};
-use serde::{Deserialize, Deserializer};
+use forebay_nbd::Transport;
+use forebay_units::{BlockSize, Nanos};
+use serde::Deserialize;
 use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use thiserror::Error;
 
 /// Everything that a controller of a fleet is started with.
@@ -42,117 +43,6 @@ pub struct FleetConfig {
     pub objective: Vec<ObjectiveTable>,
 }
 
-/// A host.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct HostTable {
-    /// Its name.
-    pub name: String,
-    /// The rack that it stands in.
-    #[serde(default)]
-    pub rack: u32,
-    /// Memory that it offers for appliances.
-    #[serde(deserialize_with = "parsed")]
-    pub memory: Bytes,
-    /// Processors that it offers for appliances; not counted unless set.
-    #[serde(default)]
-    pub cpus: Option<f64>,
-    /// The program that runs appliances on it, as a process of this machine: `forebay` itself unless set.
-    #[serde(default)]
-    pub program: Option<PathBuf>,
-}
-
-/// A volume.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct VolumeTable {
-    /// Its name, here and in appliances.
-    pub name: String,
-    /// The application's host.
-    pub home: String,
-    /// Its export on the storage side, without an epoch.
-    #[serde(deserialize_with = "parsed")]
-    pub origin: Uri,
-    /// Volumes with the same word here compete for the same disks; the address of `watch` unless set.
-    #[serde(default)]
-    pub array: Option<String>,
-    /// Where `forebay watch` on the storage side answers: it tells of the volume while no appliance serves it, and has its lease.
-    #[serde(default)]
-    pub watch: Option<ApiAddress>,
-    /// Whether it has leases there.
-    #[serde(default = "yes")]
-    pub leased: bool,
-    /// Where the daemon answers that is the volume's permanent proxy; `None`: it is only watched.
-    #[serde(default)]
-    pub proxy: Option<ApiAddress>,
-    /// The unit of caching.
-    #[serde(default = "block_size", deserialize_with = "parsed")]
-    pub block_size: Bytes,
-    /// Counters of a Prometheus server that tell of it, where no `watch` does.
-    #[serde(default)]
-    pub prometheus: Option<PrometheusTable>,
-}
-
-/// Counters of a volume on a Prometheus server, each a query with one series as its result.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PrometheusTable {
-    /// The server, as in `http://127.0.0.1:9090`.
-    pub url: String,
-    /// Reads completed.
-    pub reads: String,
-    /// The sum of their latencies, in seconds.
-    pub read_seconds: String,
-    /// Writes completed.
-    #[serde(default)]
-    pub writes: Option<String>,
-    /// The sum of their latencies, in seconds.
-    #[serde(default)]
-    pub write_seconds: Option<String>,
-}
-
-/// What a volume was promised: one of the three.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ObjectiveTable {
-    /// Which volume.
-    pub volume: String,
-    /// The longest mean latency.
-    #[serde(default, deserialize_with = "parsed_option")]
-    pub latency: Option<Nanos>,
-    /// The least requests per second while it asks for them.
-    #[serde(default)]
-    pub iops: Option<f64>,
-    /// Over which time; the interval unless set.
-    #[serde(default, deserialize_with = "parsed_option")]
-    pub window: Option<Nanos>,
-    /// The share of windows that must conform.
-    #[serde(default)]
-    pub conforming: Option<f64>,
-}
-
-fn ten_seconds() -> Nanos {
-    Nanos::secs(10)
-}
-
-fn yes() -> bool {
-    true
-}
-
-fn block_size() -> Bytes {
-    Bytes(BlockSize::DEFAULT.bytes())
-}
-
-fn parsed<'de, T: FromStr<Err: std::fmt::Display>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
-    String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
-}
-
-fn parsed_option<'de, T: FromStr<Err: std::fmt::Display>, D: Deserializer<'de>>(
-    from: D,
-) -> Result<Option<T>, D::Error> {
-    parsed(from).map(Some)
-}
-
 /// Why a configuration is not one.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -183,6 +73,12 @@ pub enum FleetConfigError {
         /// What it may be.
         expected: String,
     },
+    /// It holds secrets, and others may read it.
+    #[error("the configuration `{}` holds secrets, and others than its owner may read it", path.display())]
+    Shown {
+        /// Where.
+        path: PathBuf,
+    },
     /// A parameter of the controller.
     #[error("`control.{}` is {}, expected {}", .0.key, .0.found, .0.expected)]
     Control(forebay_control::ConfigError),
@@ -202,7 +98,22 @@ impl FleetConfig {
         config.socket = folder.join(&config.socket);
         config.state = folder.join(&config.state);
         config.history = config.history.map(|history| folder.join(history));
+        for host in &mut config.host {
+            if let ProviderTable::Qemu { image, .. } | ProviderTable::Libvirt { image, .. } =
+                &mut host.provider
+            {
+                *image = folder.join(&image);
+            }
+        }
+        for volume in &mut config.volume {
+            if let Some(RouteTable::Qmp { socket, .. }) = &mut volume.route {
+                *socket = folder.join(&socket);
+            }
+        }
         config.check()?;
+        if config.volume.iter().any(holds_secrets) && is_readable_by_others(path) {
+            return Err(FleetConfigError::Shown { path: path.to_owned() });
+        }
         Ok(config)
     }
 
@@ -243,6 +154,9 @@ impl FleetConfig {
             if BlockSize::new(volume.block_size).is_err() {
                 return wrong(&of("block_size"), &volume.block_size.to_string(), "a power of two from 4KiB");
             }
+            if let Some(route) = &volume.route {
+                self.check_route(volume, route)?;
+            }
             if volume.watch.is_none() && volume.prometheus.is_none() {
                 return wrong(
                     &of("watch"),
@@ -260,6 +174,44 @@ impl FleetConfig {
             }
         }
         Ok(())
+    }
+
+    /// Whether clients can be moved as a volume's route says, to some host at least.
+    fn check_route(&self, volume: &VolumeTable, route: &RouteTable) -> Result<(), FleetConfigError> {
+        let wrong = |key: &str, found: String, expected: &str| {
+            let (key, expected) = (format!("volume `{}`: {key}", volume.name), expected.to_owned());
+            Err(FleetConfigError::Wrong { key, found, expected })
+        };
+        if self.host.iter().all(|host| unfit(host, volume).is_some()) {
+            let why: Vec<String> = (self.host.iter())
+                .map(|host| format!("`{}` {}", host.name, unfit(host, volume).unwrap_or_default()))
+                .collect();
+            return wrong("route", format!("one to no host ({})", why.join("; ")), "one to a host at least");
+        }
+        match route {
+            RouteTable::Qmp { node, .. } if !(1..=20).contains(&node.len()) => {
+                wrong("route.node", format!("`{node}`"), "1 to 20 bytes")
+            }
+            RouteTable::Address { .. } => {
+                let has_address = matches!(&volume.origin.transport, Transport::Tcp { host, .. } if host.parse::<Ipv4Addr>().is_ok());
+                if !has_address {
+                    return wrong(
+                        "origin",
+                        format!("`{}`", volume.origin),
+                        "an IPv4 address: the route is by address",
+                    );
+                }
+                match volume.secret {
+                    Some(_) => Ok(()),
+                    None => wrong(
+                        "secret",
+                        "absent".to_owned(),
+                        "one: clients show the same everywhere that the address moves",
+                    ),
+                }
+            }
+            _ => Ok(()),
+        }
     }
 
     /// What a volume was promised.
@@ -280,6 +232,28 @@ impl FleetConfig {
     }
 }
 
+fn holds_secrets(volume: &VolumeTable) -> bool {
+    let by_route = matches!(&volume.route, Some(RouteTable::Proxy { token: Some(_), .. }));
+    by_route || volume.secret.is_some() || volume.watch_token.is_some()
+}
+
+/// Why an appliance for a volume cannot be on a host; `None` if it can.
+pub(super) fn unfit(host: &HostTable, volume: &VolumeTable) -> Option<&'static str> {
+    let by_address = matches!(volume.route, Some(RouteTable::Address { .. }));
+    match &host.provider {
+        ProviderTable::Namespace { interface: Some(_), address, .. } if by_address && address.is_ipv4() => {
+            None
+        }
+        _ if by_address => Some("has no interface that the volume's address could move to"),
+        ProviderTable::Qemu { .. } | ProviderTable::Libvirt { .. }
+            if matches!(volume.origin.transport, Transport::Unix { .. }) =>
+        {
+            Some("runs virtual machines, which do not reach the volume's origin on a unix socket")
+        }
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -296,7 +270,7 @@ mod tests {
         home = "h1"
         origin = "nbd+unix:///db?socket=/run/watch.sock"
         watch = "unix:/run/watch-http.sock"
-        proxy = "unix:/run/proxy-http.sock"
+        route = { type = "proxy", server = "unix:/run/proxy-http.sock" }
         [[objective]]
         volume = "db"
         latency = "5ms"
@@ -318,7 +292,42 @@ mod tests {
             ("\"1s\"", "\"1ms\"", "`interval` is 1ms, expected 100ms to 1h"),
             ("\"1s\"", "\"often\"", "line 4"),
             ("home = \"h1\"", "home = \"h2\"", "volume `db`: home` is `h2`, expected the name of a host"),
-            ("watch = ", "proxi = ", "unknown field `proxi`"),
+            ("watch = ", "watc = ", "unknown field `watc`"),
+            ("server = ", "servr = ", "unknown field `servr`"),
+            ("\"proxy\"", "\"nfs\"", "unknown variant `nfs`, expected one of `proxy`, `qmp`, `address`"),
+            (", server = \"unix:/run/proxy-http.sock\"", "", "missing field `server`"),
+            (
+                "memory = \"1GiB\"",
+                "memory = \"1GiB\"\nprovider = { type = \"kvm\" }",
+                "unknown variant `kvm`",
+            ),
+            (
+                "memory = \"1GiB\"",
+                "memory = \"1GiB\"\nprovider = { type = \"qemu\", image = \"i\", namespace = \"n\" }",
+                "unknown field `namespace`",
+            ),
+            (
+                "memory = \"1GiB\"",
+                "memory = \"1GiB\"\nprovider = { type = \"qemu\", image = \"i\" }",
+                "`h1` runs virtual machines, which do not reach the volume's origin on a unix socket",
+            ),
+            (
+                "{ type = \"proxy\", server = \"unix:/run/proxy-http.sock\" }",
+                "{ type = \"address\", address = \"10.0.0.9/24\", interface = \"eth0\" }",
+                "`h1` has no interface that the volume's address could move to",
+            ),
+            (
+                "{ type = \"proxy\", server = \"unix:/run/proxy-http.sock\" }",
+                "{ type = \"address\", address = \"10.0.0.9\", interface = \"eth0\" }",
+                "expected an address and a prefix",
+            ),
+            (
+                "{ type = \"proxy\", server = \"unix:/run/proxy-http.sock\" }",
+                "{ type = \"qmp\", socket = \"q\", node = \"a-node-of-many-letters\", first = \"f\" }",
+                "expected 1 to 20 bytes",
+            ),
+            ("watch = ", "secret = \"short\"\nwatch = ", "a secret has 16 to 128"),
+            ("watch = ", "secret = \"0123456789abcdef\"\nwatch = ", "others than its owner may read it"),
             ("latency = \"5ms\"", "", "one of them"),
             ("volume = \"db\"", "volume = \"d\"", "the name of a volume"),
             ("name = \"db\"", "name = \"d@b\"", "without `@`"),

@@ -7,12 +7,15 @@
 
 mod carrying;
 mod config;
+mod making;
 mod observing;
 mod prometheus;
 mod showing;
 mod source;
+mod tables;
 
-pub use config::{FleetConfig, FleetConfigError, HostTable, ObjectiveTable, PrometheusTable, VolumeTable};
+pub use config::{FleetConfig, FleetConfigError};
+pub use tables::{HostTable, ObjectiveTable, PrometheusTable, ProviderTable, RouteTable, VolumeTable};
 
 use crate::config::HttpConfig;
 use crate::daemon::unix_ms;
@@ -128,21 +131,23 @@ impl Fleet {
         let history = config.history.clone().map(crate::config::HistoryConfig::new).map(History::start);
         let mut history = history.transpose()?;
         let earlier = history.as_mut().map(|history| std::mem::take(&mut history.earlier));
-        let (hosts, routes) = (hosts(&config), routes(&config));
+        let started = Instant::now();
+        let (reporter, reports) = channel();
+        let carriers = Carriers::start(&config, secret, started, &reporter)?;
+        let (hosts, routes) = (hosts(&config), routes(&config, &carriers));
+        let mut rules = config.response;
+        rules.cost.memory_bytes = rules.cost.memory_bytes.max(carriers.overhead().get());
         let mut responses = match kept {
-            Some(journal) => Responses::recover(journal, config.response, hosts.clone(), routes)?,
+            Some(journal) => Responses::recover(journal, rules, hosts.clone(), routes)?,
             None => {
-                let mut responses = Responses::new(config.response, hosts.clone());
+                let mut responses = Responses::new(rules, hosts.clone());
                 routes.into_iter().for_each(|(id, route)| responses.register(id, route));
                 responses
             }
         };
         if !journal_file.exists() {
-            observing::adopt_what_is_found(&config, &mut responses);
+            observing::adopt_what_is_found(&config, &carriers, &mut responses);
         }
-        let started = Instant::now();
-        let (reporter, reports) = channel();
-        let carriers = Carriers::start(&config, secret, started, &reporter)?;
         let shared = Arc::new(FleetShared {
             history,
             started,
@@ -230,13 +235,15 @@ fn home(config: &FleetConfig, volume: &VolumeTable) -> HostId {
     HostId(at.expect("the configuration was checked") as u32)
 }
 
-fn routes(config: &FleetConfig) -> Vec<(VolumeId, VolumeRoute)> {
+fn routes(config: &FleetConfig, carriers: &Carriers) -> Vec<(VolumeId, VolumeRoute)> {
     let route = |(index, volume): (usize, &VolumeTable)| {
+        let unfit = |(at, host)| Some((HostId(at as u32), config::unfit(host, volume)?.to_owned()));
         let route = VolumeRoute {
             name: volume.name.clone(),
-            drains: volume.proxy.is_some(),
-            leased: volume.leased && volume.watch.is_some(),
+            draining: carriers.draining(id_of(index)),
+            leased: volume.lease().is_some(),
             home: home(config, volume),
+            unfit: config.host.iter().enumerate().filter_map(unfit).collect(),
         };
         (id_of(index), route)
     };
@@ -386,7 +393,7 @@ impl Loop {
                 origin: of[id.0 as usize],
                 host: home(config, volume),
                 objectives: config.objectives(&volume.name),
-                may_cache: volume.proxy.is_some() && volume.watch.is_some(),
+                may_cache: volume.route.is_some() && volume.watch.is_some(),
                 minimum: Bytes::ZERO,
                 maximum: None,
             };

@@ -1,13 +1,11 @@
 //! Hearing of every volume once per interval: from the storage side while clients go there, from its appliance while they go through it.
 
-use super::carrying::{Carriers, ask, id_of};
+use super::carrying::{Carriers, id_of};
 use super::config::FleetConfig;
 use super::prometheus::Counters;
 use super::source::{Doubt, Follower, News};
 use crate::daemon::{chain, unix_ms};
 use crate::observed::Intervals;
-use crate::status::Status;
-use forebay_actuate::api::ApiAddress;
 use forebay_actuate::{Control, Deadline};
 use forebay_control::response::{ApplianceId, Responses};
 use forebay_control::{Decision, DecisionKind, VolumeId, VolumeObservation};
@@ -15,8 +13,9 @@ use forebay_units::Nanos;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Intervals without news after which it is told (ours).
+/// Intervals without news after which it is told, and the least time: an appliance tells of itself every second (ours).
 const PATIENCE: u64 = 3;
+const PATIENCE_LEAST: Nanos = Nanos::secs(3);
 
 /// What was heard in one turn.
 #[derive(Default)]
@@ -70,14 +69,14 @@ impl Observer {
         let mut told: BTreeMap<String, Result<Intervals, String>> = BTreeMap::new();
         for (index, (volume, ears)) in config.volume.iter().zip(&mut self.ears).enumerate() {
             let id = id_of(index);
-            let news = match &volume.watch {
+            let news = match volume.watch() {
                 Some(watch) => {
                     let status = responses.status(id);
                     let serving = status
                         .filter(|status| status.route == "appliance")
                         .and_then(|status| Some((status.appliance?, status.host?)));
-                    let known = told.entry(watch.to_string());
-                    let known = known.or_insert_with(|| intervals(watch, within));
+                    let known = told.entry(watch.address.to_string());
+                    let known = known.or_insert_with(|| intervals(&watch, within));
                     let side = match known {
                         Ok(told) => ears.watch.take(told, &volume.origin.export, id),
                         Err(reason) => Err(reason.clone()),
@@ -116,7 +115,7 @@ impl Observer {
             if ears.size_bytes > 0 {
                 heard.sizes.insert(id, ears.size_bytes);
             }
-            let patience = Nanos(config.interval.0.saturating_mul(PATIENCE));
+            let patience = Nanos(config.interval.0.saturating_mul(PATIENCE)).max(PATIENCE_LEAST);
             if let Some(said) = ears.doubt.judge(now, patience, good) {
                 heard.decisions.push(Decision {
                     at: now,
@@ -147,8 +146,7 @@ impl Ears {
         }
         let (_, follower) = self.appliance.as_mut().expect("just set");
         let control = control.ok_or("its appliance is not known to run")?;
-        let told = control.ask::<Intervals>("GET", "/api/v1/intervals", "", Deadline::after(within));
-        let told = told.map_err(|error| chain(&error))?;
+        let told = intervals(&control, within)?;
         // One that has just started has no intervals yet.
         if follower.is_new() && told.volumes.is_empty() {
             return Ok(None);
@@ -180,23 +178,16 @@ impl Ears {
     }
 }
 
-fn intervals(address: &ApiAddress, within: Duration) -> Result<Intervals, String> {
-    ask(address, "GET", "/api/v1/intervals", "", Deadline::after(within)).map_err(|error| chain(&error))
+fn intervals(from: &Control, within: Duration) -> Result<Intervals, String> {
+    from.ask("GET", "/api/v1/intervals", "", Deadline::after(within)).map_err(|error| chain(&error))
 }
 
 /// Without a journal: where a lease or a route was changed before, clients are brought to the original route for good.
-pub(super) fn adopt_what_is_found(config: &FleetConfig, responses: &mut Responses) {
-    for (index, volume) in config.volume.iter().enumerate() {
-        let within = || Deadline::after(Duration::from_secs(2));
-        let of = |address: &Option<ApiAddress>, name: &str| {
-            let status: Status = ask(address.as_ref()?, "GET", "/api/v1/status", "", within()).ok()?;
-            status.volumes.into_iter().find(|volume| volume.name == name)
-        };
-        let lease = of(&volume.watch, &volume.origin.export).and_then(|volume| volume.lease);
-        let route = of(&volume.proxy, &volume.name).and_then(|volume| volume.route);
-        let epoch = lease.map_or(0, |lease| lease.epoch).max(route.map_or(0, |route| route.epoch));
+pub(super) fn adopt_what_is_found(config: &FleetConfig, carriers: &Carriers, responses: &mut Responses) {
+    for id in (0..config.volume.len()).map(id_of) {
+        let epoch = carriers.epoch(id, Deadline::after(Duration::from_secs(2)));
         if epoch > 0 {
-            responses.adopt_original(id_of(index), epoch);
+            responses.adopt_original(id, epoch);
         }
     }
 }

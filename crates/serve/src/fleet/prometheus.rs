@@ -3,7 +3,7 @@
 //! It knows no histograms of single requests and no locality: a volume that only it tells of can be judged, and no cache is sized for it.
 //! HTTP/1.0 without TLS, for servers of this machine or network.
 
-use super::config::PrometheusTable;
+use super::tables::PrometheusTable;
 use forebay_control::{VolumeId, VolumeObservation};
 use forebay_units::Nanos;
 use forebay_workload::LatencyHistogram;

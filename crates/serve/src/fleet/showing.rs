@@ -1,7 +1,8 @@
 //! What a controller of a fleet tells of itself, in the same words as a daemon: `forebay status` and `forebay explain` ask it alike.
 
-use super::config::{FleetConfig, VolumeTable};
+use super::config::FleetConfig;
 use super::observing::Observer;
+use super::tables::VolumeTable;
 use super::{FleetShared, home, id_of};
 use crate::daemon::unix_ms;
 use crate::history::word;
@@ -174,7 +175,7 @@ fn volume_status(
         size_bytes,
         block_bytes,
         read_only: false,
-        controlled: volume.proxy.is_some(),
+        controlled: volume.route.is_some(),
         route: None,
         lease: None,
         connections: 0,

@@ -21,7 +21,9 @@ use std::fs::File;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::{Duration, Instant};
+use thiserror::Error;
 
 /// Announcements behind the first, for who lost that; clients do not wait for them.
 const ANNOUNCED_AGAIN: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(20)];
@@ -34,6 +36,22 @@ pub struct Ipv4Prefix {
     /// 0 to 32.
     pub prefix: u8,
 }
+
+impl FromStr for Ipv4Prefix {
+    type Err = ParsePrefixError;
+
+    fn from_str(text: &str) -> Result<Ipv4Prefix, ParsePrefixError> {
+        let parts = text.split_once('/').and_then(|(address, prefix)| {
+            Some(Ipv4Prefix { address: address.parse().ok()?, prefix: prefix.parse().ok()? })
+        });
+        parts.filter(|found| found.prefix <= 32).ok_or_else(|| ParsePrefixError(text.to_owned()))
+    }
+}
+
+/// A text that is no address with a prefix.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("found `{0}`, expected an address and a prefix, as in `10.0.0.9/24`")]
+pub struct ParsePrefixError(String);
 
 /// A host on which the address may be.
 #[derive(Clone, Debug)]
@@ -69,15 +87,17 @@ impl AddressRoute {
         }
     }
 
-    /// The place that has the address; `None` if none has.
-    fn place(&self) -> Result<Option<&AddressPlace>, RouteError> {
+    /// The place that has the address, if one has, and why those were not asked that cannot be: their host is gone, say.
+    fn place(&self) -> (Option<&AddressPlace>, Option<RouteError>) {
+        let mut unheard = None;
         for place in &self.places {
-            let has = |host: &mut Host<'_>| host.netlink.has(host.index, self.address.address.into());
-            if place.within(has).map_err(|error| self.unheard(place, error))? {
-                return Ok(Some(place));
+            match place.within(|host| host.netlink.has(host.index, self.address.address.into())) {
+                Ok(true) => return (Some(place), unheard),
+                Ok(false) => {}
+                Err(error) => unheard = Some(self.unheard(place, error)),
             }
         }
-        Ok(None)
+        (None, unheard)
     }
 
     /// Gives the address to a host and announces it.
@@ -160,7 +180,8 @@ impl Route for AddressRoute {
                 "a move of an address drains nothing, and there is no lease to fence the old path".to_owned();
             return Err(RouteError::NotDrained { reason });
         }
-        let old = self.place()?;
+        // A host that cannot be asked may have it yet: then it is fenced, and answers on the wire where it can be heard.
+        let (old, _) = self.place();
         if old.is_some_and(|old| old.endpoint == new.endpoint) {
             new.within(|host| host.wire.announce(address)).map_err(|error| self.unheard(new, error))?;
             return Ok(Pause(Duration::ZERO));
@@ -206,10 +227,15 @@ impl Route for AddressRoute {
         Ok(pause)
     }
 
+    fn epoch(&self, deadline: Deadline) -> Result<u64, RouteError> {
+        self.lease.as_ref().map_or(Ok(0), |lease| lease.epoch(deadline))
+    }
+
     fn now(&self, _: Deadline) -> Result<Endpoint, RouteError> {
-        let place = self.place()?;
-        let place = place
-            .ok_or_else(|| RouteError::Between { reason: format!("no host has {}", self.address.address) })?;
-        Ok(place.endpoint.clone())
+        let nobody = || RouteError::Between { reason: format!("no host has {}", self.address.address) };
+        match self.place() {
+            (Some(place), _) => Ok(place.endpoint.clone()),
+            (None, unheard) => Err(unheard.unwrap_or_else(nobody)),
+        }
     }
 }

@@ -228,6 +228,12 @@ impl Route for QmpRoute {
         Ok(pause)
     }
 
+    fn epoch(&self, deadline: Deadline) -> Result<u64, RouteError> {
+        let mut qmp = Qmp::connect(&self.socket, deadline).map_err(|error| self.unheard(error))?;
+        let nodes = self.nodes(&mut qmp, deadline)?;
+        Ok(self.in_force(&nodes)?.1)
+    }
+
     fn now(&self, deadline: Deadline) -> Result<Endpoint, RouteError> {
         let mut qmp = Qmp::connect(&self.socket, deadline).map_err(|error| self.unheard(error))?;
         let nodes = self.nodes(&mut qmp, deadline)?;

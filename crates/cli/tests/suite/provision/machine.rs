@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// An image with this test's own `forebay`; `None` where it cannot be made or run, which is said.
-pub(super) fn image(folder: &Path) -> Option<Image> {
+pub(crate) fn image(folder: &Path) -> Option<Image> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     if !prerequisites("an appliance in a virtual machine", &["qemu-system-x86_64", "cpio", "strip"], false) {
         return None;

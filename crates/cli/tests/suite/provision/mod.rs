@@ -2,7 +2,7 @@
 
 mod libvirt;
 mod local;
-mod machine;
+pub(crate) mod machine;
 mod namespace;
 
 use crate::support::folder;
@@ -77,6 +77,7 @@ fn order(id: &str, origin: Endpoint) -> ApplianceOrder {
         host: "here".to_owned(),
         memory: Bytes::mib(40),
         volumes: vec![VolumeOrder::new("db", origin, Bytes::mib(4))],
+        port: None,
         token: Secret::new("a-token-that-only-we-know").expect("a good token"),
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Place, Storage, live_and_die, order, soon};
 use crate::support::prerequisites;
+use crate::wire::ip;
 use forebay_actuate::provision::{Namespace, NamespaceProcess};
 use forebay_actuate::{Provider, ProvisionError};
 use forebay_nbd::Transport;
@@ -14,11 +15,6 @@ struct Host {
     name: String,
     here: IpAddr,
     there: IpAddr,
-}
-
-fn ip(words: &str) {
-    let run = Command::new("ip").args(words.split(' ')).output().expect("`ip` runs");
-    assert!(run.status.success(), "ip {words}: {}", String::from_utf8_lossy(&run.stderr));
 }
 
 impl Host {

@@ -5,86 +5,33 @@
 use super::graph::storage_daemon;
 use super::{SECRET, Scene, reroutes, soon, while_clients_work};
 use crate::support::{Running, prerequisites, wait_for};
+use crate::wire::{Wire, ip};
 use forebay_actuate::route::{AddressPlace, AddressRoute, Ipv4Prefix, LeaseHolder};
 use forebay_actuate::{Endpoint, Passage, Pause, Route, RouteError};
 use forebay_nbd::Uri;
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
 const PORT: u16 = 10_809;
 const MOVED: Ipv4Addr = Ipv4Addr::new(10, 213, 7, 100);
 
-/// Three hosts on one wire; gone when the test is over.
-struct Wire {
-    hosts: [String; 3],
-}
-
 const APPLICATION: usize = 0;
 const STORAGE: usize = 1;
 const APPLIANCE: usize = 2;
-
-fn ip(args: &str) {
-    let output = Command::new("ip").args(args.split(' ')).output().expect("`ip` runs");
-    assert!(output.status.success(), "ip {args}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-impl Wire {
-    fn new() -> Wire {
-        let id = std::process::id();
-        let wire = Wire { hosts: ["c", "s", "a"].map(|host| format!("fb{id}{host}")) };
-        let bridge = &wire.hosts[APPLICATION];
-        for host in &wire.hosts {
-            ip(&format!("netns add {host}"));
-            ip(&format!("-n {host} link set lo up"));
-        }
-        // A client that waits for an answer on a connection whose server is gone hears of that only if it asks whether it is there.
-        for (name, value) in [("time", 1), ("intvl", 1), ("probes", 2)] {
-            let set = format!("netns exec {bridge} sysctl -q -w net.ipv4.tcp_keepalive_{name}={value}");
-            ip(&set);
-        }
-        ip(&format!("-n {bridge} link add wire type bridge forward_delay 0"));
-        ip(&format!("-n {bridge} link set wire up"));
-        for (index, host) in wire.hosts.iter().enumerate() {
-            ip(&format!("-n {bridge} link add port{index} type veth peer name eth0 netns {host}"));
-            ip(&format!("-n {bridge} link set port{index} master wire up"));
-            ip(&format!("-n {host} link set eth0 up"));
-            ip(&format!("-n {host} addr add {}/24 dev eth0", own(index)));
-        }
-        wire
-    }
-
-    fn namespace(&self, host: usize) -> PathBuf {
-        format!("/run/netns/{}", self.hosts[host]).into()
-    }
-}
-
-impl Drop for Wire {
-    fn drop(&mut self) {
-        for host in &self.hosts {
-            let _ = Command::new("ip").args(["netns", "del", host]).status();
-        }
-    }
-}
-
-/// The address that a host has besides.
-fn own(host: usize) -> Ipv4Addr {
-    Ipv4Addr::new(10, 213, 7, host as u8 + 1)
-}
 
 #[test]
 fn clients_of_an_address_are_cut_off_for_a_moment_and_lose_nothing() {
     if !prerequisites("re-routes by address", &["fio", "nbdcopy", "qemu-storage-daemon", "ip"], true) {
         return;
     }
-    let wire = Wire::new();
+    let wire = Wire::new(&["c", "s", "a"]);
+    wire.ask_whether_servers_are_there(APPLICATION);
     let (listen, secret) = (format!(", \"tcp:0.0.0.0:{PORT}\""), format!("secret = \"{SECRET}\"\n"));
-    let [_, storage_host, appliance_host] = wire.hosts.each_ref().map(|host| Some(host.as_str()));
+    let (storage_host, appliance_host) = (Some(wire.name(STORAGE)), Some(wire.name(APPLIANCE)));
     let mut scene = Scene::new(storage_host, &listen, &secret);
     let export = format!("db.{SECRET}");
     let place = |host: usize, holder| AddressPlace {
-        endpoint: Endpoint::new(Uri::tcp(own(host).to_string(), PORT, export.clone())),
+        endpoint: Endpoint::new(Uri::tcp(Wire::address(host).to_string(), PORT, export.clone())),
         namespace: Some(wire.namespace(host)),
         interface: "eth0".to_owned(),
         holder,
@@ -94,13 +41,13 @@ fn clients_of_an_address_are_cut_off_for_a_moment_and_lose_nothing() {
     let route = AddressRoute { address, places, lease: Some(scene.lease()) };
     let to = |host: usize| route.places[host - STORAGE].endpoint.clone();
     assert!(matches!(route.now(soon()), Err(RouteError::Between { .. })), "nobody has the address yet");
-    ip(&format!("-n {} addr add {MOVED}/24 dev eth0", wire.hosts[STORAGE]));
+    ip(&format!("-n {} addr add {MOVED}/24 dev eth0", wire.name(STORAGE)));
     assert_eq!(route.now(soon()).unwrap(), to(STORAGE));
 
     let first = format!(
         "server.type=inet,server.host={MOVED},server.port={PORT},server.keep-alive=on,export={export},reconnect-delay=20"
     );
-    let application = Some(wire.hosts[APPLICATION].as_str());
+    let application = Some(wire.name(APPLICATION));
     let _qemu = Running(vec![storage_daemon(application, scene.folder.path(), &first)]);
     let socket = scene.path("qemu.sock");
     wait_for(&socket);
@@ -126,12 +73,12 @@ fn clients_of_an_address_are_cut_off_for_a_moment_and_lose_nothing() {
 
     // Who has the address already is found out, and clients are where they were.
     scene.start_appliance(appliance_host, &listen, &secret, scene.epoch + 1);
-    ip(&format!("-n {} addr add {MOVED}/32 dev lo", wire.hosts[APPLICATION]));
+    ip(&format!("-n {} addr add {MOVED}/32 dev lo", wire.name(APPLICATION)));
     let passage = Passage { to: to(APPLIANCE), epoch: scene.epoch + 1, settled: false };
     let refused = route.switch(&passage, soon()).unwrap_err();
     assert!(matches!(refused, RouteError::AddressInUse { .. }) && refused.had_no_effect(), "{refused}");
     assert_eq!(route.now(soon()).unwrap(), to(STORAGE));
-    ip(&format!("-n {} addr del {MOVED}/32 dev lo", wire.hosts[APPLICATION]));
+    ip(&format!("-n {} addr del {MOVED}/32 dev lo", wire.name(APPLICATION)));
     // Without a lease nothing fences the old path.
     let bare = AddressRoute { lease: None, ..route.clone() };
     let refused = bare.switch(&passage, soon()).unwrap_err();

@@ -1,7 +1,7 @@
 //! By QEMU's block graph: clients of its export notice nothing, as its guests would not.
 
-use super::{Scene, reroutes, soon, spawn, while_clients_work};
-use crate::support::{Running, prerequisites, wait_for};
+use super::{Scene, reroutes, soon, while_clients_work};
+use crate::support::{Running, prerequisites, spawn, wait_for};
 use forebay_actuate::route::QmpRoute;
 use forebay_actuate::{Passage, Route, RouteError};
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::process::Child;
 use std::time::Duration;
 
 /// A `qemu-storage-daemon` with a permanent node `db`, whose client is described by `server`, exported on `qemu.sock`.
-pub(super) fn storage_daemon(namespace: Option<&str>, folder: &Path, first: &str) -> Child {
+pub(crate) fn storage_daemon(namespace: Option<&str>, folder: &Path, first: &str) -> Child {
     let path = |name: &str| folder.join(name).display().to_string();
     let args = [
         "--chardev".to_owned(),

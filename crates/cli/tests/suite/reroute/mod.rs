@@ -6,20 +6,19 @@
 //! set the pauses, which are printed, are held to their bounds.
 
 mod address;
-mod graph;
+pub(crate) mod graph;
 mod proxy;
 
 use crate::client::Client;
-use crate::support::{Running, SetOnDrop, file, folder, wait_for};
+use crate::support::{Running, SetOnDrop, file, folder, secret_file, spawn, wait_for};
 use forebay_actuate::api::ApiAddress;
 use forebay_actuate::route::{LeaseHolder, StorageLease};
 use forebay_actuate::{Control, Deadline, Endpoint, Passage, Pause, Route};
 use forebay_nbd::Uri;
 use forebay_nbd::client::Operation;
 use forebay_units::mix64;
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -36,24 +35,6 @@ fn reroutes() -> u64 {
 
 fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(10))
-}
-
-/// Starts a program, in a network namespace if there is one to be in.
-fn spawn<S: AsRef<OsStr>>(
-    namespace: Option<&str>,
-    program: &str,
-    args: impl IntoIterator<Item = S>,
-) -> Child {
-    let mut command = match namespace {
-        Some(namespace) => {
-            let mut command = Command::new("ip");
-            command.args(["netns", "exec", namespace, program]);
-            command
-        }
-        None => Command::new(program),
-    };
-    command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.spawn().unwrap_or_else(|error| panic!("{program}: {error}"))
 }
 
 /// The storage side, and what comes and goes before it.
@@ -99,10 +80,7 @@ impl Scene {
     }
 
     fn configuration(&self, name: &str, text: &str) -> PathBuf {
-        let path = file(&self.folder, &format!("{name}.toml"), text);
-        let owners = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-        std::fs::set_permissions(&path, owners).expect("it is ours");
-        path
+        secret_file(&self.folder, &format!("{name}.toml"), text)
     }
 
     /// Waits until clients have worked on the path that they are on now: one request at most of those that are counted is of the last.
@@ -173,7 +151,7 @@ impl Scene {
 }
 
 /// What both sides show over a network.
-const SECRET: &str = "0123456789abcdef0123456789abcdef";
+pub(crate) const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
 /// Lets clients work on the export `db` behind `socket` while `moves` moves them; its pauses are printed, and judged by `p99_max`.
 fn while_clients_work(

@@ -183,7 +183,7 @@ fn configure(folder: &Path) -> Result<(), Failure> {
             "[[volume]]\nname = \"{name}\"\ncache = \"0\"\norigin = {{ type = \"nbd\", uri = \"{uri}\" }}\n"
         );
         control += &format!(
-            "[[volume]]\nname = \"{name}\"\nhome = \"h1\"\norigin = \"{uri}\"\nwatch = \"unix:{}\"\nproxy = \"unix:{}\"\n",
+            "[[volume]]\nname = \"{name}\"\nhome = \"h1\"\norigin = \"{uri}\"\nwatch = \"unix:{}\"\nroute = {{ type = \"proxy\", server = \"unix:{}\" }}\n",
             path("watch-http.sock"),
             path("proxy-http.sock")
         );

@@ -1,0 +1,237 @@
+//! Each part is killed at each step of the way there and of the way back, while a client of ours writes and reads back: the end is a cache in place or the
+//! original route, and no byte is lost or stale.
+//!
+//! A step is seen in the controller's journal, which is on disk before the step is begun; what is struck then is struck while the step's order is on its way, give or take
+//! a moment. `FOREBAY_KILLS` says how many of the cases are tried, all of them where it is `all` (`scripts/kill-trial`); else a few. `FOREBAY_SEED` says in which order,
+//! and how long after the step is seen.
+
+use super::site::{APPLICATION, CONTROLLER, HOSTS, HTTP, PORT, STORAGE, Site};
+use super::{Appliances, Controller, Ledger, drive};
+use crate::reroute::SECRET;
+use crate::support::{Running, SetOnDrop, prerequisites, secret_file, spawn, wait_for};
+use crate::wire::Wire;
+use forebay_nbd::Uri;
+use forebay_serve::lease::LeaseHolder;
+use forebay_units::mix64;
+use serde_json::Value;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Steps of a response, as its journal calls them: those of the way there and of a cache in place, then those of the way back.
+const THERE: [&str; 5] = ["starting", "proving", "switching", "fencing_behind", "serving"];
+const BACK: [&str; 3] = ["switching_back", "fencing_behind_back", "stopping"];
+/// How long what is cut off or gone stays so.
+const FOR: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Part {
+    Controller,
+    Appliance,
+    /// The host of the appliance, with all that runs there.
+    Host,
+    Storage,
+    /// The wire between two hosts; `None`: the appliance's.
+    Wire(Option<usize>, Option<usize>),
+}
+
+const PARTS: [Part; 10] = [
+    Part::Controller,
+    Part::Appliance,
+    Part::Host,
+    Part::Storage,
+    Part::Wire(Some(CONTROLLER), Some(STORAGE)),
+    Part::Wire(Some(CONTROLLER), Some(APPLICATION)),
+    Part::Wire(Some(CONTROLLER), None),
+    Part::Wire(Some(APPLICATION), Some(STORAGE)),
+    Part::Wire(Some(APPLICATION), None),
+    Part::Wire(Some(STORAGE), None),
+];
+
+/// Those that are always tried: what no other test does.
+const ALWAYS: [(Part, &str); 2] = [(Part::Wire(Some(STORAGE), None), "switching"), (Part::Host, "serving")];
+
+struct Drill {
+    site: Site,
+    controller: Controller,
+    _proxy: Running,
+}
+
+impl Drill {
+    fn new() -> Drill {
+        let site = Site::new();
+        let storage = Wire::address(STORAGE);
+        let proxy = format!(
+            "listen = [\"unix:proxy.sock\"]\nroutes.path = \"routes.json\"\ncontrol.enabled = false\n\
+             [http]\nlisten = \"0.0.0.0:{HTTP}\"\nsocket = \"proxy-http.sock\"\ntoken = \"{SECRET}\"\n\
+             [[volume]]\nname = \"db\"\norigin = {{ type = \"nbd\", uri = \"nbd://{storage}:{PORT}/db.{SECRET}\" }}\ncache = \"0\"\nsecret = \"{SECRET}\"\n"
+        );
+        let proxy = secret_file(&site.folder, "proxy.toml", proxy);
+        let proxy = ["serve".as_ref(), proxy.as_os_str()];
+        let proxy = spawn(Some(site.wire.name(APPLICATION)), env!("CARGO_BIN_EXE_forebay"), proxy);
+        wait_for(&site.path("proxy.sock"));
+        let hosts: String = HOSTS.map(|host| site.host(host, "256MiB", "")).concat();
+        let route = format!(
+            "route = {{ type = \"proxy\", server = \"{}:{HTTP}\", token = \"{SECRET}\" }}",
+            Wire::address(APPLICATION)
+        );
+        let response = "start_within_ms = 4000, fence_within_ms = 1500, switch_within_ms = 1500, stop_within_ms = 2500, report_grace_ms = 500, \
+                        late_max_ms = 3000, retry_max_ms = 1000, rest_first_ms = 1000, rest_max_ms = 2000";
+        site.configure("200ms", "h3", &hosts, &route, response);
+        let controller = site.control();
+        Drill { site, controller, _proxy: Running(vec![proxy]) }
+    }
+
+    /// The step that the journal tells of, and the number of the appliance's host.
+    fn journal(&self) -> Option<(String, Option<usize>)> {
+        let text = std::fs::read(self.site.path("state/responses.json")).ok()?;
+        let journal: Value = serde_json::from_slice(&text).ok()?;
+        let response = &journal["responses"][0][1];
+        let host = response["placed"]["host"].as_u64().map(|host| HOSTS[host as usize]);
+        Some((response["phase"].as_str()?.to_owned(), host))
+    }
+
+    /// Waits for one of these steps.
+    fn wait(&self, steps: &[&str], within: Duration) -> Option<(String, Option<usize>)> {
+        let until = Instant::now() + within;
+        while Instant::now() < until {
+            if let Some(found) = self.journal().filter(|(step, _)| steps.contains(&&**step)) {
+                return Some(found);
+            }
+            std::thread::sleep(Duration::from_micros(300));
+        }
+        None
+    }
+
+    fn must(&self, steps: &[&str]) -> (String, Option<usize>) {
+        self.wait(steps, PATIENCE).unwrap_or_else(|| {
+            let log = std::fs::read_to_string(self.site.path("control.log")).unwrap_or_default();
+            let log: Vec<&str> = log.lines().rev().take(120).collect();
+            let log: Vec<&str> = log.into_iter().rev().collect();
+            panic!("none of {steps:?} within {PATIENCE:?}, but {:?}\n{}", self.journal(), log.join("\n"))
+        })
+    }
+
+    /// Kills a part, and brings back after a while what does not come back by itself.
+    fn strike(&mut self, part: Part, host: Option<usize>) {
+        let host = host.unwrap_or(HOSTS[0]);
+        match part {
+            Part::Controller => {
+                self.controller.kill();
+                std::thread::sleep(FOR / 4);
+                self.controller = self.site.control();
+            }
+            Part::Appliance => Appliances(self.site.folder.path()).kill(),
+            Part::Host => {
+                self.site.wire.kill(host);
+                std::thread::sleep(FOR);
+                self.site.wire.revive(host);
+            }
+            Part::Storage => {
+                self.site.kill_storage();
+                std::thread::sleep(FOR / 4);
+                self.site.start_storage();
+            }
+            Part::Wire(one, other) => {
+                let (one, other) = (one.unwrap_or(host), other.unwrap_or(host));
+                self.site.wire.cut(one, other);
+                std::thread::sleep(FOR);
+                self.site.wire.mend(one, other);
+            }
+        }
+    }
+
+    /// One case; how it ended.
+    fn run(&mut self, part: Part, step: &str, after: Duration, ledger: &mut Ledger) -> String {
+        let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+        let uri = Uri::unix(self.site.path("proxy.sock"), format!("db.{SECRET}"));
+        let (seen, in_place) = std::thread::scope(|scope| {
+            let stops = SetOnDrop(&stop);
+            let client = scope.spawn(|| drive(uri, ledger, &stop, &done));
+            let mut seen = None;
+            if THERE.contains(&step) {
+                seen = Some(self.must(&[step]));
+                std::thread::sleep(after);
+                self.strike(part, seen.clone().and_then(|(_, host)| host));
+            } else {
+                self.must(&["serving"]);
+            }
+            if seen.is_none() {
+                drop(stops);
+                client.join().expect("no byte is lost or stale");
+                let found = self.must(&[step]);
+                std::thread::sleep(after);
+                self.strike(part, found.1);
+                return (found, false);
+            }
+            // It has settled once the journal says the same for a while and the client goes on.
+            let settled = self.settle(&done);
+            drop(stops);
+            client.join().expect("no byte is lost or stale");
+            (seen.expect("just seen"), settled)
+        });
+        let found = format!("{part:?} at {}", seen.0);
+        self.must(&["original"]);
+        let (lease, route) = (self.site.storage().lease, self.site.status("proxy-http.sock").route);
+        assert_eq!(lease.map(|lease| lease.holder), Some(LeaseHolder::Original), "{found}");
+        let to = route.and_then(|route| route.to).unwrap_or_default();
+        assert!(
+            to.is_empty() || to.contains(&Wire::address(STORAGE).to_string()),
+            "{found}: clients go to {to}"
+        );
+        let until = Instant::now() + PATIENCE;
+        while !Appliances(self.site.folder.path()).pids().is_empty() {
+            assert!(Instant::now() < until, "{found}: an appliance still runs");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        format!("{found}: {}", if in_place { "cache in place" } else { "original route" })
+    }
+
+    /// Waits until what was begun has come to its end, with clients that go on; whether a cache is in place.
+    fn settle(&self, done: &AtomicU64) -> bool {
+        let until = Instant::now() + PATIENCE;
+        let (mut same_since, mut last, mut done_then) = (Instant::now(), self.journal(), 0);
+        loop {
+            let now = self.journal();
+            let ends = now.as_ref().is_some_and(|(step, _)| step == "serving" || step == "original");
+            if now != last || !ends {
+                (last, same_since, done_then) = (now, Instant::now(), done.load(Ordering::Relaxed));
+            } else if same_since.elapsed() > Duration::from_millis(1_500)
+                && done.load(Ordering::Relaxed) > done_then + 20
+            {
+                return last.is_some_and(|(step, _)| step == "serving");
+            }
+            assert!(Instant::now() < until, "neither in place nor on the original route: {last:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+#[test]
+fn whatever_is_killed_at_whichever_step_no_byte_is_lost() {
+    if !prerequisites("killing parts of a fleet", &["ip"], true) {
+        return;
+    }
+    let seed = std::env::var("FOREBAY_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1u64);
+    let steps = || THERE.into_iter().chain(BACK);
+    let mut all: Vec<(Part, &str)> =
+        PARTS.into_iter().flat_map(|part| steps().map(move |step| (part, step))).collect();
+    all.sort_by_key(|(part, step)| {
+        mix64(format!("{part:?}{step}").bytes().fold(seed, |hash, byte| mix64(hash ^ u64::from(byte))))
+    });
+    let cases = match std::env::var("FOREBAY_KILLS").ok().as_deref() {
+        None => ALWAYS.to_vec(),
+        Some("all") => all,
+        Some(count) => {
+            all[..count.parse::<usize>().expect("a number of cases, or `all`").min(all.len())].to_vec()
+        }
+    };
+    let mut drill = Drill::new();
+    let mut ledger = Ledger::new();
+    for (number, (part, step)) in cases.into_iter().enumerate() {
+        let began = Instant::now();
+        let after = Duration::from_micros(mix64(seed ^ number as u64) % 4_000);
+        let end = drill.run(part, step, after, &mut ledger);
+        println!("{end}, {:.1} s, {} requests failed", began.elapsed().as_secs_f64(), ledger.failed);
+    }
+}

@@ -1,0 +1,105 @@
+//! By a permanent proxy, on processes of this machine, through the death of the controller and of the appliance.
+
+use super::{Appliances, Controller, HASTE, Ledger, OUTSTANDING, Telling, count, drive, step};
+use crate::support::{SetOnDrop, file, folder, json, succeed};
+use forebay_nbd::Uri;
+use forebay_serve::Daemon;
+use forebay_serve::config::Config;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+#[test]
+fn a_violation_is_answered_by_an_appliance_whatever_dies() {
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    file(&folder, "db.img", vec![0; 1 << 20]);
+    file(
+        &folder,
+        "watch.toml",
+        format!(
+            "listen = [\"unix:{}\"]\nleases.path = \"{}\"\nhttp.listen = \"off\"\nhttp.socket = \"{}\"\ncontrol.interval = \"200ms\"\n\
+             [[volume]]\nname = \"db\"\norigin = \"{}\"\nlayers = [{{ type = \"delay\", read = \"8ms\", write = \"8ms\" }}]\n",
+            path("watch.sock"),
+            path("leases.json"),
+            path("watch-http.sock"),
+            path("db.img"),
+        ),
+    );
+    file(
+        &folder,
+        "proxy.toml",
+        format!(
+            "listen = [\"unix:{}\"]\nroutes.path = \"{}\"\nhttp.listen = \"off\"\nhttp.socket = \"{}\"\ncontrol.enabled = false\n\
+             [[volume]]\nname = \"db\"\norigin = {{ type = \"nbd\", uri = \"nbd+unix:///db?socket={}\" }}\ncache = \"0\"\n",
+            path("proxy.sock"),
+            path("routes.json"),
+            path("proxy-http.sock"),
+            path("watch.sock"),
+        ),
+    );
+    file(
+        &folder,
+        "control.toml",
+        format!(
+            "socket = \"control.sock\"\nstate = \"state\"\nhistory = \"history.db\"\ninterval = \"200ms\"\n{HASTE}\
+             response = {{ probe_every_ms = 200, probe_within_ms = 1000, retry_first_ms = 200, rest_first_ms = 1000 }}\n\
+             [[host]]\nname = \"h1\"\nmemory = \"256MiB\"\n\
+             [[volume]]\nname = \"db\"\nhome = \"h1\"\norigin = \"nbd+unix:///db?socket={}\"\nwatch = \"unix:{}\"\nroute = {{ type = \"proxy\", server = \"unix:{}\" }}\n\
+             [[objective]]\nvolume = \"db\"\nlatency = \"4ms\"\n",
+            path("watch.sock"),
+            path("watch-http.sock"),
+            path("proxy-http.sock"),
+        ),
+    );
+    let configured = |name: &str| Config::read(&folder.path().join(name)).expect("a good configuration");
+    let watch = Daemon::start(configured("watch.toml").watching().unwrap()).unwrap();
+    let proxy = Daemon::start(configured("proxy.toml")).unwrap();
+    let appliances = Appliances(folder.path());
+    let mut controller = Controller::start(folder.path(), None);
+    let telling = Telling(folder.path());
+    let server = telling.server();
+
+    let (stop, done, mut ledger) = (AtomicBool::new(false), AtomicU64::new(0), Ledger::new());
+    let uri: Uri = proxy.uris("db")[0].parse().unwrap();
+    std::thread::scope(|scope| {
+        // Also where a check fails the client ends.
+        let stops = SetOnDrop(&stop);
+        scope.spawn(|| drive(uri, &mut ledger, &stop, &done));
+        telling.wait("a cache in place", |told| count(told, "cache_in_place") == 1);
+        telling.wait("the end of the violation", |told| count(told, "violation_ended") == 1);
+        let lease = watch.status().volumes[0].lease.expect("it has leases");
+        assert_eq!((lease.epoch, lease.holder), (1, forebay_serve::lease::LeaseHolder::Named));
+        assert_eq!(appliances.pids().len(), 1);
+
+        // Another controller goes on with it.
+        controller.kill();
+        let before = done.load(Ordering::Relaxed);
+        controller = Controller::start(folder.path(), None);
+        telling.wait("the appliance in the hands of the next controller", |told| {
+            step(told).contains("serving: appliance 1 on h1")
+        });
+        assert!(done.load(Ordering::Relaxed) > before, "clients go on without a controller");
+        let told = succeed(["explain", "db", "--server", &server]);
+        assert!(told.contains("cache in place") && told.contains("violation ended"), "{told}");
+        let status = json("forebay.status/1", ["status", "--json", "--server", &server]);
+        assert_eq!(status["volumes"][0]["name"], "db");
+
+        // The appliance dies: another takes its place, and nothing that was acknowledged is lost.
+        appliances.kill();
+        telling.wait("another appliance", |told| {
+            count(told, "cache_in_place") == 2 && count(told, "appliance_failed") == 1
+        });
+        assert!(count(&telling.explained().expect("it answers"), "original_route") == 1);
+
+        // The appliance goes when nobody asks for anything.
+        drop(stops);
+    });
+    telling.wait("the original route", |told| {
+        count(told, "original_route") == 2 && step(told).contains("original route")
+    });
+    let lease = watch.status().volumes[0].lease.expect("it has leases");
+    assert_eq!(lease.holder, forebay_serve::lease::LeaseHolder::Original);
+    // It is stopped once its clients are gone, so a moment later.
+    telling.wait("the end of the appliance", |_| appliances.pids().is_empty());
+    // Only what was sent to the appliance that died and not answered.
+    assert!(proxy.status().volumes[0].errors <= OUTSTANDING);
+}

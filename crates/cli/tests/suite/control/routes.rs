@@ -1,0 +1,123 @@
+//! Appliances on other hosts and in virtual machines, clients by an address that moves and by QEMU's block graph: the violation ends, the load does, and
+//! clients are where they were.
+//!
+//! Hosts are network namespaces on one wire; the storage side and its lease are reached over it. The client is a `qemu-storage-daemon`, which has a disk
+//! as a virtual machine would, and in which a client of ours verifies every byte.
+
+use super::site::{APPLICATION, CONTROLLER, HOSTS, PORT, STORAGE, Site};
+use super::{Appliances, Ledger, Telling, count, drive, step};
+use crate::provision::machine;
+use crate::reroute::SECRET;
+use crate::reroute::graph::storage_daemon;
+use crate::support::{Running, SetOnDrop, command, prerequisites, wait_for};
+use crate::wire::{Wire, ip};
+use forebay_nbd::Uri;
+use forebay_serve::lease::LeaseHolder;
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+const MOVED: Ipv4Addr = Ipv4Addr::new(10, 213, 7, 100);
+
+/// A client works until a cache is in place and the violation has ended, and then no more; `served` looks around in between.
+fn violate(site: &Site, ledger: &mut Ledger, served: impl FnOnce(&str)) {
+    let appliances = Appliances(site.folder.path());
+    let _controller = site.control();
+    let telling = Telling(site.folder.path());
+    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let stops = SetOnDrop(&stop);
+        let uri = Uri::unix(site.path("qemu.sock"), "db");
+        scope.spawn(|| drive(uri, ledger, &stop, &done));
+        let told = telling.wait("the end of the violation behind a cache", |told| {
+            count(told, "cache_in_place") == 1 && count(told, "violation_ended") == 1
+        });
+        let lease = site.storage().lease.expect("it has leases");
+        assert_eq!((lease.epoch, lease.holder), (1, LeaseHolder::Named));
+        served(step(&told));
+        assert_eq!(appliances.pids().len(), 1);
+        drop(stops);
+    });
+    telling.wait("the original route", |told| {
+        count(told, "original_route") == 1 && step(told).contains("original route")
+    });
+    let lease = site.storage().lease.expect("it has leases");
+    assert_eq!(lease.holder, LeaseHolder::Original);
+    telling.wait("the end of the appliance", |_| appliances.pids().is_empty());
+}
+
+#[test]
+fn clients_of_an_address_are_moved_to_a_cache_on_another_host_and_back() {
+    if !prerequisites("control with addresses", &["qemu-storage-daemon", "ip"], true) {
+        return;
+    }
+    let (site, mut ledger) = (Site::new(), Ledger::new());
+    let route = format!(
+        "{{ type = \"address\", address = \"{MOVED}/24\", interface = \"eth0\", namespace = \"{}\" }}",
+        site.wire.name(STORAGE)
+    );
+    // The application's host has too little memory, so it is the other one of its rack.
+    let far = "[[host]]\nname = \"here\"\nrack = 2\nmemory = \"256MiB\"\n".to_owned();
+    let hosts = far + &site.host(HOSTS[0], "64MiB", "") + &site.host(HOSTS[1], "256MiB", "");
+    site.configure("200ms", "h3", &hosts, &format!("route = {route}"), "rest_first_ms = 60000");
+    let has_address = |host: usize| {
+        let told = command(Some(site.wire.name(host)), "ip").args(["-br", "addr"]).output().unwrap();
+        String::from_utf8_lossy(&told.stdout).contains(&MOVED.to_string())
+    };
+    ip(&format!("-n {} addr add {MOVED}/24 dev eth0", site.wire.name(STORAGE)));
+    let first = format!(
+        "server.type=inet,server.host={MOVED},server.port={PORT},server.keep-alive=on,export=db.{SECRET},reconnect-delay=20"
+    );
+    let _qemu = Running(vec![storage_daemon(Some(site.wire.name(APPLICATION)), site.folder.path(), &first)]);
+    wait_for(&site.path("qemu.sock"));
+    violate(&site, &mut ledger, |step| {
+        assert!(step.ends_with("serving: appliance 1 on h4"), "{step}");
+        assert!(has_address(HOSTS[1]) && !has_address(STORAGE));
+    });
+    assert!(has_address(STORAGE) && !has_address(HOSTS[1]));
+
+    // Without the lease nothing fences the old path, and an address drains nothing.
+    std::fs::remove_dir_all(site.folder.path().join("state")).unwrap();
+    site.configure(
+        "200ms",
+        "h3",
+        &hosts,
+        &format!("route = {route}\nleased = false"),
+        "rest_first_ms = 60000",
+    );
+    let _controller = site.control();
+    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let _stops = SetOnDrop(&stop);
+        scope.spawn(|| drive(Uri::unix(site.path("qemu.sock"), "db"), &mut ledger, &stop, &done));
+        let told = Telling(site.folder.path()).wait("a refusal", |told| count(told, "nothing_helps") > 0);
+        let told = told.to_string();
+        assert!(
+            told.contains(
+                "their route cannot drain the old path, and the storage side has no lease to fence it"
+            ),
+            "{told}"
+        );
+        assert_eq!(count(&serde_json::from_str(&told).unwrap(), "host_chosen"), 0);
+    });
+    assert!(has_address(STORAGE));
+    assert_eq!(ledger.failed, 0, "clients are told of no error");
+}
+
+#[test]
+fn clients_of_a_qemu_are_moved_to_a_cache_in_a_virtual_machine_and_back() {
+    if !prerequisites("control with QEMU", &["qemu-storage-daemon", "ip"], true) {
+        return;
+    }
+    let (site, mut ledger) = (Site::new(), Ledger::new());
+    let Some(_) = machine::image(site.folder.path()) else { return };
+    let route = "{ type = \"qmp\", socket = \"qmp.sock\", node = \"db\", first = \"db-first\" }";
+    let hosts = "[[host]]\nname = \"h1\"\nmemory = \"512MiB\"\nprovider = { type = \"qemu\", image = \"image\", accelerator = \"tcg\" }\n";
+    site.configure("500ms", "h1", hosts, &format!("route = {route}"), "rest_first_ms = 60000");
+    let storage = Wire::address(STORAGE);
+    let first = format!("server.type=inet,server.host={storage},server.port={PORT},export=db.{SECRET}");
+    // Machines are reached from their own host, on which the controller is too.
+    let _qemu = Running(vec![storage_daemon(Some(site.wire.name(CONTROLLER)), site.folder.path(), &first)]);
+    wait_for(&site.path("qemu.sock"));
+    violate(&site, &mut ledger, |step| assert!(step.ends_with("serving: appliance 1 on h1"), "{step}"));
+    assert_eq!(ledger.failed, 0, "clients are told of no error");
+}

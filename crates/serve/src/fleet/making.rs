@@ -1,0 +1,79 @@
+//! Hosts and volumes of a configuration as that by which orders are carried out: providers, routes, leases.
+
+use super::config::FleetConfig;
+use super::tables::{HostTable, ProviderTable, RouteTable, VolumeTable};
+use forebay_actuate::provision::{Image, Libvirt, LocalProcess, Namespace, NamespaceProcess, Qemu};
+use forebay_actuate::route::{AddressPlace, AddressRoute, LeaseHolder, ProxyRoute, QmpRoute};
+use forebay_actuate::{Control, Endpoint, Provider, Route};
+use forebay_nbd::{Transport, Uri};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What starts appliances on a host; `folder` is where it keeps what it must know.
+pub(super) fn provider(host: &HostTable, folder: PathBuf) -> io::Result<Box<dyn Provider>> {
+    let forebay = |program: &Option<PathBuf>| program.clone().map_or_else(std::env::current_exe, Ok);
+    Ok(match &host.provider {
+        ProviderTable::Process { program } => Box::new(LocalProcess::new(folder, forebay(program)?)?),
+        ProviderTable::Namespace { namespace, address, program, .. } => {
+            let place = Namespace { name: namespace.clone(), address: *address };
+            let hosts = [(host.name.clone(), place)].into();
+            Box::new(NamespaceProcess::new(folder, forebay(program)?, hosts)?)
+        }
+        ProviderTable::Qemu { image, program, accelerator } => {
+            let mut qemu = Qemu::new(folder, Image::in_folder(image))?;
+            qemu.program = program.clone().unwrap_or(qemu.program);
+            qemu.accelerator = accelerator.clone().unwrap_or(qemu.accelerator);
+            Box::new(qemu)
+        }
+        ProviderTable::Libvirt { image, connection, kind } => {
+            let mut libvirt = Libvirt::new(folder, connection, Image::in_folder(image))?;
+            libvirt.kind = kind.clone().unwrap_or(libvirt.kind);
+            Box::new(libvirt)
+        }
+    })
+}
+
+/// What moves the clients of a volume; `None` for one that is only watched.
+pub(super) fn route(config: &FleetConfig, volume: &VolumeTable) -> Option<Box<dyn Route>> {
+    Some(match volume.route.as_ref()? {
+        RouteTable::Proxy { server, token } => {
+            let control = Control { address: server.clone(), token: token.clone() };
+            Box::new(ProxyRoute { control, volume: volume.name.clone() })
+        }
+        RouteTable::Qmp { socket, node, first, reconnect_delay_s } => {
+            Box::new(QmpRoute { reconnect_delay_s: *reconnect_delay_s, ..QmpRoute::raw(socket, node, first) })
+        }
+        RouteTable::Address { address, interface, namespace } => {
+            let in_folder = |name: &String| Path::new("/run/netns").join(name);
+            let mut places = vec![AddressPlace {
+                endpoint: Endpoint::new(volume.export(None)),
+                namespace: namespace.as_ref().map(in_folder),
+                interface: interface.clone(),
+                holder: LeaseHolder::Original,
+            }];
+            // An appliance there serves at the port of the origin, and calls the volume as the storage side does.
+            let port = port(volume)?;
+            places.extend(config.host.iter().filter_map(|host| match &host.provider {
+                ProviderTable::Namespace { namespace, address, interface: Some(interface), .. } => {
+                    let uri = Uri::tcp(address.to_string(), port, volume.export(None).export);
+                    Some(AddressPlace {
+                        endpoint: Endpoint::new(uri),
+                        namespace: Some(in_folder(namespace)),
+                        interface: interface.clone(),
+                        holder: LeaseHolder::Named,
+                    })
+                }
+                _ => None,
+            }));
+            Box::new(AddressRoute { address: *address, places, lease: volume.lease() })
+        }
+    })
+}
+
+/// The port at which clients of a volume come whose address moves.
+pub(super) fn port(volume: &VolumeTable) -> Option<u16> {
+    match (&volume.route, &volume.origin.transport) {
+        (Some(RouteTable::Address { .. }), Transport::Tcp { port, .. }) => Some(*port),
+        _ => None,
+    }
+}

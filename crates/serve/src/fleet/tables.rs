@@ -1,0 +1,244 @@
+//! The tables of a fleet's configuration: hosts and how appliances are had there, volumes and how their clients are moved, promises.
+
+use forebay_actuate::Control;
+use forebay_actuate::api::ApiAddress;
+use forebay_actuate::route::{Ipv4Prefix, StorageLease};
+use forebay_nbd::Uri;
+use forebay_units::{BlockSize, Bytes, Nanos, Secret};
+use serde::{Deserialize, Deserializer};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// A host.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostTable {
+    /// Its name.
+    pub name: String,
+    /// The rack that it stands in.
+    #[serde(default)]
+    pub rack: u32,
+    /// Memory that it offers for appliances.
+    #[serde(deserialize_with = "parsed")]
+    pub memory: Bytes,
+    /// Processors that it offers for appliances; not counted unless set.
+    #[serde(default)]
+    pub cpus: Option<f64>,
+    /// How appliances are had there.
+    #[serde(default)]
+    pub provider: ProviderTable,
+}
+
+/// How appliances are had on a host.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
+pub enum ProviderTable {
+    /// As processes of this machine.
+    Process {
+        /// What runs them: `forebay` itself unless set.
+        program: Option<PathBuf>,
+    },
+    /// As processes in a network namespace of this machine.
+    Namespace {
+        /// Its name.
+        namespace: String,
+        /// The address in it at which appliances are reached.
+        address: IpAddr,
+        /// The interface in it that addresses move to; none do unless set.
+        interface: Option<String>,
+        /// What runs them: `forebay` itself unless set.
+        program: Option<PathBuf>,
+    },
+    /// As virtual machines of this machine, by QEMU.
+    Qemu {
+        /// The folder of the image, as `make appliance-image` makes it.
+        image: PathBuf,
+        /// QEMU: `qemu-system-x86_64` unless set.
+        program: Option<PathBuf>,
+        /// What runs the machine's instructions, as QEMU calls it: `kvm:tcg` unless set.
+        accelerator: Option<String>,
+    },
+    /// As virtual machines of this machine, by libvirt.
+    Libvirt {
+        /// The folder of the image.
+        image: PathBuf,
+        /// Which libvirt, as in `qemu:///session`.
+        connection: String,
+        /// The type of domain: `kvm` unless set, or `qemu` for software.
+        kind: Option<String>,
+    },
+}
+
+impl Default for ProviderTable {
+    fn default() -> ProviderTable {
+        ProviderTable::Process { program: None }
+    }
+}
+
+/// A volume.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeTable {
+    /// Its name, here and in appliances.
+    pub name: String,
+    /// The application's host.
+    pub home: String,
+    /// Its export on the storage side, without an epoch and without a secret.
+    #[serde(deserialize_with = "parsed")]
+    pub origin: Uri,
+    /// What its export asks for.
+    #[serde(default, deserialize_with = "secret_option")]
+    pub secret: Option<Secret>,
+    /// Volumes with the same word here compete for the same disks; the address of `watch` unless set.
+    #[serde(default)]
+    pub array: Option<String>,
+    /// Where `forebay watch` on the storage side answers: it tells of the volume while no appliance serves it, and has its lease.
+    #[serde(default)]
+    pub watch: Option<ApiAddress>,
+    /// What is to be shown there; nothing on a unix socket.
+    #[serde(default, deserialize_with = "secret_option")]
+    pub watch_token: Option<Secret>,
+    /// Whether it has leases there.
+    #[serde(default = "yes")]
+    pub leased: bool,
+    /// How its clients are moved; `None`: it is only watched.
+    #[serde(default)]
+    pub route: Option<RouteTable>,
+    /// The unit of caching.
+    #[serde(default = "block_size", deserialize_with = "parsed")]
+    pub block_size: Bytes,
+    /// Counters of a Prometheus server that tell of it, where no `watch` does.
+    #[serde(default)]
+    pub prometheus: Option<PrometheusTable>,
+}
+
+/// How the clients of a volume are moved.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
+pub enum RouteTable {
+    /// By a daemon that they are always connected to.
+    Proxy {
+        /// Where it answers.
+        server: ApiAddress,
+        /// What is to be shown there; nothing on a unix socket.
+        #[serde(default, deserialize_with = "secret_option")]
+        token: Option<Secret>,
+    },
+    /// By the block graph of a QEMU.
+    Qmp {
+        /// The socket of its monitor.
+        socket: PathBuf,
+        /// The permanent node, of the driver `raw`.
+        node: String,
+        /// The NBD client below it that QEMU was started with.
+        first: String,
+        /// For how long an NBD client waits for a server that is gone, in seconds.
+        #[serde(default)]
+        reconnect_delay_s: u32,
+    },
+    /// By an address that moves between hosts.
+    Address {
+        /// The address that is the volume's alone, and the length of its network's prefix.
+        #[serde(deserialize_with = "parsed")]
+        address: Ipv4Prefix,
+        /// The interface on the storage side's host that has it while no appliance serves.
+        interface: String,
+        /// The storage side's host, as a network namespace; this one unless set.
+        namespace: Option<String>,
+    },
+}
+
+impl VolumeTable {
+    /// The control API of the storage side.
+    pub(super) fn watch(&self) -> Option<Control> {
+        let (address, token) = (self.watch.clone()?, self.watch_token.clone());
+        Some(Control { address, token })
+    }
+
+    /// Its lease, where it has one.
+    pub(super) fn lease(&self) -> Option<StorageLease> {
+        let control = self.watch().filter(|_| self.leased)?;
+        Some(StorageLease { control, volume: self.origin.export.clone() })
+    }
+
+    /// The export on the storage side, as who names this epoch calls it.
+    pub(super) fn export(&self, epoch: Option<u64>) -> Uri {
+        let mut export = self.origin.export.clone();
+        if let Some(secret) = &self.secret {
+            export = format!("{export}.{}", secret.reveal());
+        }
+        if let Some(epoch) = epoch {
+            export = format!("{export}@{epoch}");
+        }
+        Uri { export, ..self.origin.clone() }
+    }
+}
+
+/// Counters of a volume on a Prometheus server, each a query with one series as its result.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PrometheusTable {
+    /// The server, as in `http://127.0.0.1:9090`.
+    pub url: String,
+    /// Reads completed.
+    pub reads: String,
+    /// The sum of their latencies, in seconds.
+    pub read_seconds: String,
+    /// Writes completed.
+    #[serde(default)]
+    pub writes: Option<String>,
+    /// The sum of their latencies, in seconds.
+    #[serde(default)]
+    pub write_seconds: Option<String>,
+}
+
+/// What a volume was promised: one of the three.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ObjectiveTable {
+    /// Which volume.
+    pub volume: String,
+    /// The longest mean latency.
+    #[serde(default, deserialize_with = "parsed_option")]
+    pub latency: Option<Nanos>,
+    /// The least requests per second while it asks for them.
+    #[serde(default)]
+    pub iops: Option<f64>,
+    /// Over which time; the interval unless set.
+    #[serde(default, deserialize_with = "parsed_option")]
+    pub window: Option<Nanos>,
+    /// The share of windows that must conform.
+    #[serde(default)]
+    pub conforming: Option<f64>,
+}
+
+pub(super) fn ten_seconds() -> Nanos {
+    Nanos::secs(10)
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn block_size() -> Bytes {
+    Bytes(BlockSize::DEFAULT.bytes())
+}
+
+pub(super) fn parsed<'de, T: FromStr<Err: std::fmt::Display>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<T, D::Error> {
+    String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+}
+
+pub(super) fn parsed_option<'de, T: FromStr<Err: std::fmt::Display>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<T>, D::Error> {
+    parsed(from).map(Some)
+}
+
+fn secret_option<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Secret>, D::Error> {
+    let expected = "a secret has 16 to 128 letters, digits, `-` and `_`";
+    let secret = Secret::new(String::deserialize(from)?);
+    secret.map(Some).ok_or_else(|| serde::de::Error::custom(expected))
+}
