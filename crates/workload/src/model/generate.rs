@@ -4,12 +4,11 @@
 //! intensity of any run is the model's. What a seed chooses is where areas lie, and all of the paper's chain ([`Fidelity::Plain`]).
 
 use super::chain::Chain;
-use super::fit::DEPTH_BYTES;
-use super::history::{Extent, History, Relation, extent_key, key_offset, key_volume};
+use super::log::{Log, Mark, extent_key, key_offset, key_volume};
 use super::placement::Placement;
 use super::script::{Line, Script, Start, Tie};
 use super::strata::Table;
-use super::{Kind, Link, Model, ModelError, Place, Use};
+use super::{Kind, Link, Model, ModelError, Step, Use, Whereabouts};
 use crate::generator::{Random, exponential, random};
 use forebay_trace::{BATCH_REQUESTS, Operation, Request, VolumeIndex};
 use forebay_units::Nanos;
@@ -90,15 +89,24 @@ impl KindTable {
 
 /// What random addresses of the plain chain are multiples of, but for their sectors.
 const PLAIN_BYTES: u64 = 4_096;
-/// Places on either side of a named one that are searched for an extent of the right volume.
-const VOLUME_PLACES: u32 = 256;
-/// Places on either side of it that are searched for one of the same length before.
-const ALIKE_PLACES: u32 = 128;
-/// Extents that are as far from a multiple of this are alike.
-const ALIGNED_BYTES: u64 = 1 << 19;
-/// Depths are about the same if they differ by this share of the larger one, or by so many bytes.
-const DEPTHS_ALIKE: f64 = 0.1;
-const DEPTHS_CLOSE: u64 = 1 << 20;
+/// Reuse times are about the same if they differ by this share of the longer one, or by so many requests.
+const TIMES_ALIKE: f64 = 0.1;
+const TIMES_CLOSE: u64 = 64;
+/// Requests that are remembered, at least and at most.
+const REACH: std::ops::RangeInclusive<u64> = 1 << 12..=1 << 21;
+
+/// A request of the window in play.
+#[derive(Clone, Copy, Debug)]
+struct Made {
+    start: u64,
+    end: u64,
+    /// Its position in the log.
+    position: u64,
+    /// Where in the log the use before it was.
+    before: Option<u64>,
+    /// Where it ends in the first play.
+    own_end: u64,
+}
 
 /// Generates requests.
 #[derive(Clone, Debug)]
@@ -115,7 +123,9 @@ pub struct Generator {
     placement: Placement,
     /// Whether every request of the original is played, and none of them twice.
     knows_all: bool,
-    history: History,
+    log: Log,
+    /// By extent of the original: the position after the one where it was used where it is in the first play; 0 without one.
+    last_used: Vec<u64>,
     volume_bytes: Vec<u64>,
     /// Where the last request of each volume ended, for the plain chain.
     ends: Vec<u64>,
@@ -124,8 +134,8 @@ pub struct Generator {
     last: (u32, u64, u32),
     time_ns: f64,
     pace: Pace,
-    /// Where the steps of the window in play started, and their ends.
-    made: Vec<(u64, u64)>,
+    /// What the steps of the window in play came to.
+    made: Vec<Made>,
     resolution_ns: u64,
     left: u64,
     volume_names: Vec<String>,
@@ -229,12 +239,13 @@ impl Generator {
         Ok(Generator {
             random,
             plain,
-            script,
             kinds,
             states: model.states.iter().map(|state| (state.volume, state.first_byte, state.bytes)).collect(),
             ranges,
             placement,
-            history: if full && !knows_all { History::new() } else { History::empty() },
+            log: Log::new(if full && !knows_all { reach(model) } else { 1 }),
+            last_used: if full && !knows_all { vec![0; script.extents] } else { Vec::new() },
+            script,
             knows_all,
             volume_bytes,
             ends: vec![u64::MAX; model.volumes.len()],
@@ -348,54 +359,65 @@ impl Generator {
     #[inline]
     fn step(&mut self, line: &Line, play: u32, number: usize) -> Request {
         let length = self.kinds[line.kind as usize].length;
-        let start = match line.start {
-            Start::On { is_new } => {
-                let end = self.made[number - 1].1;
-                // Where the step before it went elsewhere than in the first play, what was new behind it may not be so there.
-                match is_new && play > 0 && self.history.starting_at(end).is_some() {
-                    true => self.room(line, play).unwrap_or(end),
-                    false => end,
-                }
+        let (start, own, before) = match line.start {
+            Start::On => {
+                let last = self.made[number - 1];
+                let before = last.before.and_then(|before| self.log.following(before, last.end));
+                (last.end, last.own_end, before)
             }
             Start::At { area, sectors, used, tie, .. } => {
                 let (volume, byte) = self.placement.byte(area, sectors);
                 let own = extent_key(volume, byte);
                 if length == 0 {
-                    self.remember(number, own, 0);
+                    self.remember(number, own, own, 0, None);
                     return self.request_of(volume, 0, line.kind);
                 }
                 let tied = match tie {
                     Tie::None => None,
-                    Tie::Same(back) => Some(self.made[number - usize::from(back)].0),
-                    Tie::Follow(back) => Some(self.made[number - usize::from(back)].1),
+                    Tie::Same(back) => {
+                        let made = self.made[number - usize::from(back)];
+                        Some((made.start, Some(made.position)))
+                    }
+                    Tie::Follow(back) => {
+                        let made = self.made[number - usize::from(back)];
+                        Some((made.end, made.before.and_then(|before| self.log.following(before, made.end))))
+                    }
                 };
-                match used {
-                    _ if self.knows_all => own,
+                let (start, before) = match used {
+                    _ if self.knows_all => (own, None),
                     // The first play is where the original was.
-                    Use::New | Use::Inside(_) if play == 0 => own,
-                    Use::New => {
-                        let tied = tied.filter(|&tied| self.history.starting_at(tied).is_none());
-                        tied.or_else(|| self.room(line, play)).unwrap_or(own)
-                    }
-                    Use::Inside(depth) => {
-                        tied.unwrap_or_else(|| self.again(Place::Far(depth), own, None, play, line.kind))
-                    }
-                    Use::Again(place) => self.again(place, own, tied, play, line.kind),
-                }
+                    Use::New if play == 0 => (own, None),
+                    Use::New => match tied {
+                        Some((start, None)) => (start, None),
+                        _ => (self.room(line, play).unwrap_or(own), None),
+                    },
+                    Use::Inside(_) if play == 0 => (own, None),
+                    Use::Inside(ago) => tied.unwrap_or_else(|| self.again(ago, own, line, None, play)),
+                    Use::Again(ago) => self.again(ago, own, line, tied, play),
+                };
+                (start, own, before)
             }
         };
         let volume = key_volume(start);
         let offset = key_offset(start).min(self.volume_bytes[volume as usize].saturating_sub(length));
         let start = extent_key(volume, offset);
+        let position = self.log.next();
+        let mut before = before;
         if !self.knows_all {
-            if let (Start::On { .. }, Some(live)) = (line.start, self.history.starting_at(start)) {
-                let relation = self.history.relation(live);
-                self.history.found(relation, live);
+            // Whose the place is where the first play of all has this one's, or the one's before it.
+            let extent = if own == start {
+                let known = self.last_used[line.extent as usize].checked_sub(1);
+                before = before.or(known.filter(|&known| self.log.start_at(known) == Some(start)));
+                line.extent
+            } else {
+                before.and_then(|before| self.log.extent_at(before)).unwrap_or(Log::COPY)
+            };
+            if let Some(last) = self.last_used.get_mut(extent as usize) {
+                *last = position + 1;
             }
-            let is_written = self.kinds[line.kind as usize].operation == Operation::Write;
-            self.history.push(Extent { start, length, is_written, uses: 0 });
+            self.log.push(start, line.kind, extent, before);
         }
-        self.remember(number, start, length);
+        self.remember(number, start, own, length, before);
         self.request_of(volume, offset, line.kind)
     }
 
@@ -406,76 +428,60 @@ impl Generator {
         Some(extent_key(volume, self.placement.copy(area, sectors, run_bytes, play)))
     }
 
-    fn remember(&mut self, number: usize, start: u64, length: u64) {
+    fn remember(&mut self, number: usize, start: u64, own: u64, length: u64, before: Option<u64>) {
         self.made.truncate(number);
-        self.made.push((start, start + length));
+        let position = self.log.next().wrapping_sub(1);
+        self.made.push(Made { start, end: start + length, position, before, own_end: own + length });
     }
 
-    /// Where a step starts that started with an earlier extent.
-    fn again(&mut self, place: Place, own: u64, tied: Option<u64>, play: u32, kind: u32) -> u64 {
-        // What the first play is to find may not have been made. Then what lies at the place is next best, unless what starts where a tie leads lies
-        // about as deep.
-        let there = if play == 0 { self.history.starting_at(own) } else { None };
-        let found = there.or_else(|| {
-            let named = self.named(place)?;
-            let KindTable { operation, length, .. } = self.kinds[kind as usize];
-            let is_written = operation == Operation::Write;
-            // A request stays in its volume.
-            let of_volume = |entry: &Extent| key_volume(entry.start) == key_volume(own);
-            let as_long =
-                |entry: &Extent| of_volume(entry) && entry.length == length && entry.is_written == is_written;
-            if matches!(place, Place::Near { .. }) && as_long(self.history.entry(named)) {
-                return Some(named);
-            }
-            // The first play's own, or what a tie leads to, if it lies about as deep.
-            let known =
-                [tied, Some(own)].into_iter().flatten().filter_map(|start| self.history.starting_at(start));
-            if let Some(known) = known.into_iter().find(|&known| self.is_as_deep(known, named)) {
-                return Some(known);
-            }
-            // Else one as long that is used as often, best where it waits for the same disk.
-            let uses = self.history.starting_at(own).map_or(1, |own| self.history.entry(own).uses);
-            let as_often = |entry: &Extent| as_long(entry) && entry.uses.ilog2() == uses.ilog2();
-            let aligned =
-                |entry: &Extent| as_often(entry) && (entry.start ^ own).is_multiple_of(ALIGNED_BYTES);
-            (self.history.nearest(named, ALIKE_PLACES, aligned))
-                .or_else(|| self.history.nearest(named, ALIKE_PLACES, as_often))
-                .or_else(|| self.history.nearest(named, ALIKE_PLACES, as_long))
-                .or_else(|| self.history.nearest(named, VOLUME_PLACES, of_volume))
-        });
-        let Some(found) = found else { return own };
-        self.history.found(relation(place), found);
-        self.history.entry(found).start
-    }
-
-    /// The live extent at a place, or the deepest one where none is so deep; `None` where there is none.
-    fn named(&self, place: Place) -> Option<u32> {
-        match (place, relation(place)) {
-            (Place::Far(depth), _) => {
-                let deepest = self.history.total().checked_sub(1)?;
-                self.history.place_at((depth * DEPTH_BYTES).min(deepest))
-            }
-            (_, Some(relation)) => self.history.at(relation),
-            (_, None) => None,
+    /// Where a step starts that started with an earlier extent `ago` requests before, and the position of that extent's last use.
+    #[inline]
+    fn again(
+        &mut self,
+        ago: u64,
+        own: u64,
+        line: &Line,
+        tied: Option<(u64, Option<u64>)>,
+        play: u32,
+    ) -> (u64, Option<u64>) {
+        let now = self.log.next();
+        let is_about = |position: u64| {
+            let found = now - position;
+            let allowed = (found.max(ago) as f64 * TIMES_ALIKE) as u64 + TIMES_CLOSE;
+            found.abs_diff(ago) <= allowed
+        };
+        // What a tie leads to, or the extent of the first play, if it was used at about that time.
+        if let Some((start, Some(position))) = tied
+            && is_about(position)
+        {
+            return (start, Some(position));
         }
-    }
-
-    /// Whether two live extents lie about as deep.
-    fn is_as_deep(&self, one: u32, other: u32) -> bool {
-        if one == other {
-            return true;
+        let last = self.last_used[line.extent as usize].checked_sub(1);
+        let last = last.filter(|&last| self.log.start_at(last) == Some(own));
+        if let Some(last) = last
+            && (play == 0 || is_about(last))
+        {
+            return (own, Some(last));
         }
-        let [one, other] = [one, other].map(|place| self.history.depth_of(place));
-        one.abs_diff(other) <= (one.max(other) as f64 * DEPTHS_ALIKE) as u64 + DEPTHS_CLOSE
+        // Else one that was, as long and used as often, best where it waits for the same disk.
+        let uses = last.and_then(|last| self.log.uses_at(last)).unwrap_or(1);
+        match self.log.nearest(now.saturating_sub(ago), Mark::new(own, line.kind, uses)) {
+            Some(found) => (self.log.start_at(found).expect("what is found is live"), Some(found)),
+            None => (own, last),
+        }
     }
 }
 
-/// The relation to a cursor that a place has, if it has one.
-fn relation(place: Place) -> Option<Relation> {
-    match place {
-        Place::Near { cursor, step } => Some(Relation { cursor: cursor.into(), step: step.into() }),
-        Place::Far(_) => None,
-    }
+/// How many requests are to be remembered to find all that the model uses again.
+fn reach(model: &Model) -> usize {
+    let agos = model.windows.iter().flat_map(|window: &super::Window| &window.steps).map(|step: &Step| {
+        match step.at {
+            Whereabouts::At { used: Use::Again(ago) | Use::Inside(ago), .. } => ago,
+            _ => 0,
+        }
+    });
+    let most = agos.max().unwrap_or(0).saturating_mul(5) / 4;
+    most.clamp(*REACH.start(), *REACH.end()) as usize
 }
 
 /// The state that an offset lies in: the last one that starts at or before it.

@@ -8,8 +8,8 @@
 //!
 //! * **Phases.** Stretches of similar content share a phase; each phase has a chain of its own.
 //! * **Gaps.** Per phase, two-phase hyper-exponential inter-arrivals by EM, with the persistence of either phase.
-//! * **Windows.** Stretches of the original's requests with their times, placed within areas that are moved, each naming what it uses again by where that
-//!   lies in an LRU stack. Where not all are kept, those are that add up to the original. What is generated is put together from them.
+//! * **Windows.** Stretches of the original's requests with their times, placed within areas that are moved, each saying of what it uses again
+//!   how many requests ago that was used. Where not all are kept, those are that add up to the original. What is generated is put together from them.
 //!
 //! Of addresses a model holds the ranges of its states and places within areas; its size does not grow with
 //! the trace's length, but a model of a short trace holds all of its requests.
@@ -20,7 +20,7 @@ mod chain;
 mod fit;
 mod footprint;
 mod generate;
-mod history;
+mod log;
 mod placement;
 mod plain;
 mod script;
@@ -33,14 +33,14 @@ pub use arrivals::{GapBucket, Gaps, HyperExponential};
 pub use fit::{FitError, FitOptions, ModelFitter};
 pub use generate::{Fidelity, GenerateError, GenerateOptions, Generator};
 pub use plain::{PlainTransition, plain_transitions};
-pub use windows::{Place, Step, Use, Whereabouts, Window};
+pub use windows::{Step, Use, Whereabouts, Window};
 
 use forebay_trace::Operation;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// The `schema` of the models that this version writes and reads.
-pub const MODEL_SCHEMA: &str = "forebay.model/3";
+pub const MODEL_SCHEMA: &str = "forebay.model/4";
 
 /// What was fitted, in numbers that need no generation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@
 //! for disks. Lanes are as many as make that true of groups of 2, 3, 4, 5, 6, 8, 10, 12, 15 and 16 disks with units up to 4 MiB that are powers of two (ours).
 
 use super::Model;
-use super::history::extent_key;
+use super::log::extent_key;
 use crate::generator::{Random, random};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -23,7 +23,7 @@ const SHIFTS: u64 = 4;
 /// Places that are tried for room in one go.
 const TRIES: u64 = 8_192;
 /// Copies that are remembered at most; beyond, all are made anew.
-const COPIES_MAX: usize = 1 << 20;
+const COPIES_MAX: usize = 1 << 16;
 
 #[derive(Clone, Copy, Debug)]
 struct Area {
@@ -133,6 +133,8 @@ impl Placement {
     fn find_room(&mut self, area: u32, grain: u32, needed: u64, play: u32) -> u64 {
         if self.copies.len() >= COPIES_MAX {
             self.copies.clear();
+        }
+        if self.moved.len() >= COPIES_MAX {
             self.moved.clear();
         }
         let Area { volume, first_byte, tried, no_room_for } = self.areas[area as usize];

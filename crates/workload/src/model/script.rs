@@ -19,7 +19,7 @@ pub(super) enum Tie {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Start {
     /// Where the step before it ended.
-    On { is_new: bool },
+    On,
     /// In an area.
     At {
         area: u32,
@@ -37,6 +37,8 @@ pub(super) struct Line {
     pub(super) kind: u32,
     pub(super) gap_ns: u64,
     pub(super) start: Start,
+    /// The number of the extent that it has in the original; the same for all that start there.
+    pub(super) extent: u32,
 }
 
 /// A window to play.
@@ -48,8 +50,11 @@ pub(super) struct Part {
     pub(super) plays: u32,
 }
 
+/// Numbers of extents by area and byte of it.
+type Extents = HashMap<(u32, u64), u32, FixedState>;
+
 impl Part {
-    fn new(model: &Model, window: &super::Window) -> Part {
+    fn new(model: &Model, window: &super::Window, extents: &mut Extents) -> Part {
         // Where steps of the window started, and where they ended.
         let mut starts: HashMap<(u32, u64), u16, FixedState> = HashMap::default();
         let mut ends = starts.clone();
@@ -64,7 +69,7 @@ impl Part {
                 Whereabouts::At { area, sectors, .. } => (area, u64::from(sectors) * 512),
             };
             let start = match step.at {
-                Whereabouts::On { is_new } => Start::On { is_new },
+                Whereabouts::On { .. } => Start::On,
                 Whereabouts::At { area, sectors, used } => {
                     let tie = match (starts.get(&at), ends.get(&at)) {
                         _ if length == 0 => Tie::None,
@@ -78,11 +83,13 @@ impl Part {
             };
             let number = usize::from(number);
             roots.push(match start {
-                Start::On { .. } => roots[number - 1],
+                Start::On => roots[number - 1],
                 Start::At { tie: Tie::Follow(back), .. } => roots[number - usize::from(back)],
                 Start::At { .. } => number,
             });
-            lines.push(Line { kind: step.kind, gap_ns: step.gap_ns, start });
+            let more = extents.len() as u32;
+            let extent = *extents.entry(at).or_insert(more);
+            lines.push(Line { kind: step.kind, gap_ns: step.gap_ns, start, extent });
             if let Start::At { run_bytes, .. } = &mut lines[roots[number]].start {
                 *run_bytes += length;
             }
@@ -139,6 +146,8 @@ impl Order {
 #[derive(Clone, Debug)]
 pub(super) struct Script {
     pub(super) parts: Vec<Part>,
+    /// How many different extents there are.
+    pub(super) extents: usize,
     order: Order,
     /// The window in play, and its next step.
     pub(super) part: usize,
@@ -148,8 +157,10 @@ pub(super) struct Script {
 impl Script {
     /// The script with so many requests for each of the original.
     pub(super) fn new(model: &Model, factor: f64) -> Script {
-        let parts: Vec<Part> = model.windows.iter().map(|window| Part::new(model, window)).collect();
-        Script { parts, order: Order::new(factor), part: 0, step: usize::MAX }
+        let mut extents = Extents::default();
+        let parts: Vec<Part> =
+            model.windows.iter().map(|window| Part::new(model, window, &mut extents)).collect();
+        Script { parts, extents: extents.len(), order: Order::new(factor), part: 0, step: usize::MAX }
     }
 
     /// Goes to the next step: window and number in it.
@@ -253,7 +264,7 @@ mod tests {
             .iter()
             .filter_map(|line| match line.start {
                 Start::At { tie, run_bytes, .. } => Some((tie, run_bytes)),
-                Start::On { .. } => None,
+                Start::On => None,
             })
             .collect();
         let alone = 4_096;

@@ -204,7 +204,7 @@ fn models_that_do_not_hold_together_are_refused_by_field() {
     for (change, wanted) in [
         (
             &(|m: &mut Model| m.schema = "x".into()) as &dyn Fn(&mut Model),
-            "`schema` is `x`: expected `forebay.model/3`",
+            "`schema` is `x`: expected `forebay.model/4`",
         ),
         (&|m| m.phases[0].transitions[0].to = 999_999, "`phases[0].transitions[0]` is 999999"),
         (&|m| m.about.seconds = f64::NAN, "`about.seconds` is NaN"),

@@ -1,37 +1,22 @@
 //! Windows: stretches of the original as steps, from which longer stretches like it are put together (a block bootstrap).
 //!
 //! A step has a kind, the time since the request before, and whereabouts: on from where the step before it ended, or at a place within an area: a piece
-//! of a range, of which is not told where in the range it lies. Where it starts with an earlier extent, it also says where that lies in the
-//! history. What follows on what, within a window, is kept as it was.
+//! of a range, of which is not told where in the range it lies. Where it starts with an earlier extent, it also says how many requests ago that was used
+//! last. What follows on what, within a window, is kept as it was.
 //!
 //! Source of the technique: H. R. Künsch, "The jackknife and the bootstrap for general stationary observations", Annals of Statistics 17(3),
 //! 1989. The choice of steps is ours.
 
-use super::history::{Relation, STEPS_BACK, STEPS_ON, TOP};
 use serde::{Deserialize, Serialize};
-
-/// Where an earlier extent lies in the history.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// So many live extents from a cursor: 0 is the next newer one, -1 the next older.
-    Near {
-        /// Which cursor: 0 to 3, the last used first, or 4 for the top.
-        cursor: u8,
-        /// From -8 to 15.
-        step: i8,
-    },
-    /// Below so many units of 512 bytes of live extents.
-    Far(u64),
-}
 
 /// Whether what a step touches was used before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// It was not.
     New,
-    /// It starts where an earlier extent did, which lies there.
-    Again(Place),
-    /// Its last block was, below so many units of 512 bytes of live extents, though no extent starts where it does.
+    /// A request with bytes started where it does, so many of them ago: 1 is the one before it.
+    Again(u64),
+    /// Its last block was used, about so many requests ago, though no request started where it does.
     Inside(u64),
 }
 
@@ -56,8 +41,8 @@ pub enum Whereabouts {
 
 /// A request of a window; on paper an array `[kind, gap_ns]` where it goes on from the step before it (and -1 behind, if into what was used before), else `[kind, gap_ns, area, sectors, ...]`.
 ///
-/// Where it starts where an earlier extent did, what follows says where that lay in the history: `depth`, or `cursor, step`. `-1, depth` says that it starts
-/// inside of what was used before.
+/// Where it starts where an earlier request did, `ago` follows: how many requests before it that was. `-1, ago` says that it starts inside of what was used
+/// before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<i64>", into = "Vec<i64>")]
 pub struct Step {
@@ -83,9 +68,8 @@ impl From<Step> for Vec<i64> {
         row.extend([i64::from(area), sectors.into()]);
         match used {
             Use::New => {}
-            Use::Inside(depth) => row.extend([INSIDE, depth as i64]),
-            Use::Again(Place::Far(depth)) => row.push(depth as i64),
-            Use::Again(Place::Near { cursor, step }) => row.extend([i64::from(cursor), step.into()]),
+            Use::Inside(ago) => row.extend([INSIDE, ago as i64]),
+            Use::Again(ago) => row.push(ago as i64),
         }
         row
     }
@@ -97,17 +81,15 @@ impl TryFrom<Vec<i64>> for Step {
     fn try_from(row: Vec<i64>) -> Result<Step, String> {
         let refused = || {
             format!(
-                "{row:?} is no step: expected `[kind, gap_ns]` or `[kind, gap_ns, area, sectors]`, and perhaps `depth`, `-1, depth` or `cursor, step`"
+                "{row:?} is no step: expected `[kind, gap_ns]` or `[kind, gap_ns, area, sectors]`, and perhaps `ago` or `-1, ago`"
             )
         };
         let index = |value: i64| u32::try_from(value).map_err(|_| refused());
         let [kind, gap_ns, ref rest @ ..] = row[..] else { return Err(refused()) };
+        let ago = |value: i64| u64::try_from(value).ok().filter(|&ago| ago > 0).ok_or_else(refused);
         let used = match *rest {
-            [_, _, INSIDE, depth] => Use::Inside(u64::try_from(depth).map_err(|_| refused())?),
-            [_, _, depth] => Use::Again(Place::Far(u64::try_from(depth).map_err(|_| refused())?)),
-            [_, _, cursor @ 0..CURSORS, step @ STEP_FIRST..STEP_END] => {
-                Use::Again(Place::Near { cursor: cursor as u8, step: step as i8 })
-            }
+            [_, _, INSIDE, value] => Use::Inside(ago(value)?),
+            [_, _, value] => Use::Again(ago(value)?),
             [] | [INSIDE] | [_, _] => Use::New,
             _ => return Err(refused()),
         };
@@ -121,15 +103,6 @@ impl TryFrom<Vec<i64>> for Step {
 }
 
 const INSIDE: i64 = -1;
-const CURSORS: i64 = TOP as i64 + 1;
-const STEP_FIRST: i64 = -(STEPS_BACK as i64);
-const STEP_END: i64 = STEPS_ON as i64;
-
-impl Place {
-    pub(crate) fn near(relation: Relation) -> Place {
-        Place::Near { cursor: relation.cursor as u8, step: relation.step as i8 }
-    }
-}
 
 /// A stretch of the original.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -159,8 +132,7 @@ mod tests {
             Whereabouts::On { is_new: false },
             at(Use::New),
             at(Use::Inside(77)),
-            at(Use::Again(Place::Far(123_456))),
-            at(Use::Again(Place::Near { cursor: 4, step: -8 })),
+            at(Use::Again(123_456)),
         ] {
             let step = Step { kind: 3, gap_ns: 1_230, at };
             let row: Vec<i64> = step.into();
@@ -174,8 +146,9 @@ mod tests {
             &[1, 2, -3, 4],
             &[1, 2, 3, -4],
             &[1, 2, 3, 4, -2],
+            &[1, 2, 3, 4, 0],
+            &[1, 2, 3, 4, -1, 0],
             &[1, 2, 3, 4, 5, 0],
-            &[1, 2, 3, 4, 0, 16],
         ] {
             let message = Step::try_from(row.to_vec()).unwrap_err();
             assert!(message.contains("is no step: expected `[kind, gap_ns]`"), "{row:?}: {message}");

@@ -25,8 +25,6 @@ use rows::{RowKey, Rows};
 use sample::{Sample, Tally};
 use thiserror::Error;
 
-pub(super) use places::DEPTH_BYTES;
-
 /// Volumes of a model.
 const VOLUMES_MAX: usize = 1 << 12;
 /// Requests of a window, which has a phase as a whole.
@@ -238,10 +236,10 @@ impl ModelFitter {
         let follows = goes_on
             && !self.steps.is_empty()
             && self.at.is_some_and(|(volume, _, _, has_bytes)| volume == request.volume.0 && has_bytes);
-        let is_new = found.depth_bytes.is_none();
+        let is_new = found.ago.is_none();
         let at = if follows { Whereabouts::On { is_new } } else { found.at };
         self.steps.push(Step { kind, gap_ns: rounded(gap), at });
-        self.tally.add(request, gap, goes_on, found.depth_bytes);
+        self.tally.add(request, gap, goes_on, found.ago);
         if self.steps.len() == WINDOW {
             self.end_window();
         }

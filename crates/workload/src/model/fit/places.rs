@@ -1,12 +1,12 @@
 //! Where requests start: areas, and what was used before.
 
 use super::super::AreaModel;
-use super::super::history::{Extent, History, extent_key};
+use super::super::log::extent_key;
 use super::super::placement::LANES;
-use super::super::windows::{Place, Use, Whereabouts};
+use super::super::windows::{Use, Whereabouts};
 use super::ranges::Ranges;
 use foldhash::fast::FixedState;
-use forebay_trace::{Operation, Request};
+use forebay_trace::Request;
 use hashbrown::HashMap;
 
 /// Bytes of an area.
@@ -17,14 +17,41 @@ const ALIGNED_BYTES: u64 = 1 << 20;
 /// Blocks by which is known what was used, and how many times 64 of them; beyond, all is forgotten.
 const USED_BYTES: u64 = 4_096;
 const USED_MAX: usize = 1 << 20;
-/// The unit in which depths of the history are counted.
-pub(crate) const DEPTH_BYTES: u64 = 512;
+/// Starts whose last use is known: so many at least, and twice as many at most.
+const STARTS: usize = 1 << 19;
+
+/// Which requests started last at some place, for as many places as fit, the ones used last.
+#[derive(Clone, Debug, Default)]
+struct Starts {
+    /// Numbers of requests by their starts, once young has as many as there may be: of those before.
+    young: HashMap<u64, u64, FixedState>,
+    old: HashMap<u64, u64, FixedState>,
+}
+
+impl Starts {
+    /// The number of the request that started at `start` last; it is `number` from now on.
+    #[inline]
+    fn replace(&mut self, start: u64, number: u64) -> Option<u64> {
+        let before = match self.young.insert(start, number) {
+            None if !self.old.is_empty() => self.old.get(&start).copied(),
+            before => before,
+        };
+        if self.young.len() == STARTS {
+            // The room of the older ones is used again.
+            std::mem::swap(&mut self.young, &mut self.old);
+            self.young.clear();
+        }
+        before
+    }
+}
 
 /// Areas and what was used of them.
 #[derive(Clone, Debug)]
 pub(super) struct Places {
-    history: History,
-    /// Blocks that were used, a bit each, by 64 of them; and how many extents the history had at the last use of one of these.
+    starts: Starts,
+    /// Requests with bytes.
+    requests: u64,
+    /// Blocks that were used, a bit each, by 64 of them; and the number of the last request that used one of these.
     used: HashMap<u64, (u64, u64), FixedState>,
     /// By volume: how far into an area of its own byte 0 is.
     lags: Vec<Option<u64>>,
@@ -39,8 +66,8 @@ pub(super) struct Places {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     pub(super) at: Whereabouts,
-    /// Bytes used since what it touches was used last, if it was.
-    pub(super) depth_bytes: Option<u64>,
+    /// How many requests ago what it touches was used last, if it was.
+    pub(super) ago: Option<u64>,
 }
 
 impl Found {
@@ -52,7 +79,8 @@ impl Found {
 impl Places {
     pub(super) fn new() -> Places {
         Places {
-            history: History::new(),
+            starts: Starts::default(),
+            requests: 0,
             used: HashMap::default(),
             lags: Vec::new(),
             ids: HashMap::default(),
@@ -66,22 +94,18 @@ impl Places {
         let volume = request.volume.0;
         let (area, sectors) = self.area(volume, request.offset);
         if request.length == 0 {
-            return Found { at: Whereabouts::At { area, sectors, used: Use::New }, depth_bytes: None };
+            return Found { at: Whereabouts::At { area, sectors, used: Use::New }, ago: None };
         }
-        let before = self.use_up(request);
-        let start = extent_key(volume, request.offset);
-        let mut depth_bytes = before.map(|pushed| self.history.depth_since(pushed));
-        let mut used = depth_bytes.map_or(Use::New, |depth| Use::Inside(depth / DEPTH_BYTES));
-        if let Some(live) = self.history.starting_at(start) {
-            let relation = self.history.relation(live);
-            let depth = self.history.depth_of(live);
-            depth_bytes = Some(depth);
-            self.history.found(relation, live);
-            used = Use::Again(relation.map_or(Place::Far(depth / DEPTH_BYTES), Place::near));
-        }
-        let is_written = request.operation == Operation::Write;
-        self.history.push(Extent { start, length: request.length, is_written, uses: 0 });
-        Found { at: Whereabouts::At { area, sectors, used }, depth_bytes }
+        let now = self.requests;
+        self.requests += 1;
+        let inside = self.use_up(request).map(|before| now - before);
+        let again = self.starts.replace(extent_key(volume, request.offset), now).map(|before| now - before);
+        let used = match (again, inside) {
+            (Some(ago), _) => Use::Again(ago),
+            (None, Some(ago)) => Use::Inside(ago),
+            (None, None) => Use::New,
+        };
+        Found { at: Whereabouts::At { area, sectors, used }, ago: again.or(inside) }
     }
 
     /// The area of a byte, and how far into it that lies.
@@ -115,7 +139,7 @@ impl Places {
         (area, sectors)
     }
 
-    /// How many extents the history had at an earlier use, if the last block of a request was used before; all its blocks are used now.
+    /// The number of an earlier request that used what lies about the last block of this one, if that was used before; all its blocks are used now.
     fn use_up(&mut self, request: &Request) -> Option<u64> {
         if self.used.len() >= USED_MAX {
             self.used.clear();
@@ -130,7 +154,7 @@ impl Places {
             let used = self.used.entry(at / 64).or_insert((0, 0));
             before = *used;
             used.0 |= (u64::MAX >> (63 - (until - at))) << (at & 63);
-            used.1 = self.history.pushed();
+            used.1 = self.requests - 1;
             at = until + 1;
         }
         (before.0 >> (last & 63) & 1 == 1).then_some(before.1)

@@ -1,7 +1,7 @@
 //! Which windows of a trace are kept, where not all are: so that what they stand for adds up to what the trace has.
 //!
 //! A window that is left out is stood for by a neighbour. Of all pairs of neighbours that may become one, and of the two ways to do so, that is
-//! chosen after which sums over what is kept (reads, sizes, random requests, depths of reuse, time, and how long requests would wait) are nearest to the
+//! chosen after which sums over what is kept (reads, sizes, random requests, times of reuse, time, and how long requests would wait) are nearest to the
 //! sums over all: errors of earlier choices are made good by later ones. (A discrepancy walk; the choice of sums and the greedy rule are ours.)
 
 use super::super::windows::Window;
@@ -16,7 +16,7 @@ const VOLUME_CELLS: usize = 8;
 const RANDOM: usize = VOLUMES + VOLUME_CELLS;
 const BYTES: usize = RANDOM + 1;
 const SPAN: usize = BYTES + 1;
-/// Bytes that are new, then used again by octaves of their depth.
+/// Bytes that are new, then used again by octaves of how many requests ago.
 const REUSES: usize = SPAN + 1;
 const OCTAVES: usize = 22;
 /// Latencies on disks, and on flash.
@@ -96,9 +96,9 @@ impl Tally {
         Tally { sums: [0.0; SUMS], now_ns: 0.0, disks, dies }
     }
 
-    /// The next request: its time since the one before, whether it goes on from the last one of its volume, and how many bytes were used since it was,
+    /// The next request: its time since the one before, whether it goes on from the last one of its volume, and how many requests ago it was used,
     /// if it was.
-    pub(super) fn add(&mut self, request: &Request, gap_ns: u64, goes_on: bool, depth_bytes: Option<u64>) {
+    pub(super) fn add(&mut self, request: &Request, gap_ns: u64, goes_on: bool, ago: Option<u64>) {
         let reads = request.operation == Operation::Read;
         let octave = request.length.max(512).ilog2() as usize - 9;
         self.sums[octave.min(SIZES - 1) + if reads { 0 } else { SIZES }] += 1.0;
@@ -107,7 +107,7 @@ impl Tally {
         let kib = request.length as f64 / 1024.0;
         self.sums[BYTES] += kib as f32;
         self.sums[SPAN] += gap_ns as f32;
-        let octave = depth_bytes.map_or(0, |bytes| (bytes >> 12).max(1).ilog2() as usize + 1);
+        let octave = ago.map_or(0, |ago| ago.max(1).ilog2() as usize + 1);
         self.sums[REUSES + octave.min(OCTAVES - 1)] += kib.min(1024.0) as f32;
         self.now_ns += gap_ns as f64;
         let length = request.length.min(LENGTH_MAX);
@@ -282,12 +282,7 @@ mod tests {
         // One die: 80 us, and it was free again when the second came.
         assert_eq!(sums[WAITS + 1], 2.0 * 80e3);
         // A write over two disks that goes on where the first one ended: the later of 6 ns a byte after all before, and 7 ms more.
-        tally.add(
-            &request(9_192, (64 << 10) - 9_192 + 512, Operation::Write),
-            100_000_000,
-            true,
-            Some(9_192),
-        );
+        tally.add(&request(9_192, (64 << 10) - 9_192 + 512, Operation::Write), 100_000_000, true, Some(2));
         let sums = tally.take();
         assert_eq!((sums[WAITS], sums[SIZES + 6], sums[RANDOM]), (7e6 + 512.0 * 6.0, 1.0, 0.0));
         assert_eq!(sums[REUSES + 2], (56_344.0 + 512.0) / 1024.0);
