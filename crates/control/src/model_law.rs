@@ -2,19 +2,28 @@
 //!
 //! A cache is approached from below: its first size is a part of what the model finds sufficient, since what is too small
 //! shows at once and what is too large takes long to show. While the origin is flooded (more is asked of it than it can
-//! serve, or it works off what waited) latencies say nothing of sizes; then the model's own level counts, and growth
-//! waits while the backlog falls fast enough. After that only *ratios* are asked of the model: how far the size may go for
+//! serve, or it works off what waited) latencies say nothing of sizes; then the model's own level counts, growth waits while
+//! the backlog falls and while the cache finds its blocks, and is small where the model knows of no size. After that only *ratios* are asked of the model: how far the size may go for
 //! a level that is by so much lower or higher than the windows'. The law is ours.
 
 use crate::feedback::{Correction, FeedbackRules, HoldReason};
 use crate::windows::Windows;
 
 /// Intervals that a backlog may still take to be gone without more cache.
-const DRAIN_PATIENCE: f64 = 5.0;
-/// Intervals beyond which it hardly falls.
-const DRAIN_SLOW: f64 = 15.0;
-/// The least growth of a cache whose origin stays flooded, as a share of its size.
+const DRAIN_PATIENCE: f64 = 15.0;
+/// The growth of a cache whose origin stays flooded, as a share of its size: where the model finds that it suffices, and where
+/// it knows of no size that does, at least.
 const FLOODED_GROWTH_MIN: f64 = 0.1;
+const FLOODED_GROWTH_UNKNOWN: f64 = 0.25;
+/// The most that it grows in one step towards a size that the model finds sufficient.
+pub(crate) const FLOODED_GROWTH_MAX: f64 = 0.5;
+/// Where the model finds this part of a cache sufficient, a flood is hardly for want of cache: it is given so many intervals.
+const ABUNDANT: f64 = 0.67;
+const ABUNDANT_WAIT: usize = 32;
+/// The share of the reads that a step into the unknown is to answer more of, by the curve.
+const HITS_THAT_SHOW: f64 = 0.02;
+/// Intervals after a change in which a cache that suffices by the model is given the time to end a flood.
+const FLOODED_WAIT: usize = 8;
 /// By how much shrinks that follow one another become longer, and how often.
 const SHRINKS_LENGTHEN: f64 = 1.4;
 const SHRINKS_MAX: u32 = 3;
@@ -66,12 +75,16 @@ pub struct ModelInput<'a> {
     pub shrinks: u32,
     /// Windows since the last change.
     pub age: usize,
+    /// Intervals since the last change.
+    pub intervals_since_change: usize,
     /// The last increment is still filling.
     pub filling: bool,
     /// It is full, but has not had the time to find out which blocks are used often: it will miss less.
     pub learning: bool,
     /// The load has just changed: few windows suffice for a large step.
     pub fresh: bool,
+    /// It comes in bursts, and one has just come.
+    pub bursting: bool,
     /// The origin is flooded.
     pub flood: Option<Flood>,
 }
@@ -83,11 +96,13 @@ pub enum Goal {
     Bound,
     /// The smallest size of at most this level, by the model's own.
     Level(f64),
+    /// The smallest size that answers so much more of the reads.
+    Hits(f64),
     /// The smallest size with at most so many times the level that the model says of the present size.
     Times(f64),
 }
 
-/// Applies the law. `size_for` asks the model; `None` where it knows no such size. `O(windows)` and one question.
+/// Applies the law. `size_for` asks the model; `None` where it knows no such size. `O(windows)` and two questions.
 pub fn correct_by_model(
     input: &ModelInput<'_>,
     rules: &FeedbackRules,
@@ -109,23 +124,40 @@ pub fn correct_by_model(
         if input.used * 20 < input.blocks * 19 {
             return Correction::Hold(HoldReason::Filling);
         }
-        if flood.over_in.is_some_and(|intervals| intervals <= DRAIN_PATIENCE) {
+        if flood.over_in.is_some_and(|intervals| intervals <= DRAIN_PATIENCE) && !flood.sudden {
             return Correction::Hold(HoldReason::Draining);
         }
         if !flood.settled {
             return Correction::Hold(HoldReason::Filling);
         }
-        let falls = flood.over_in.is_some_and(|intervals| intervals <= DRAIN_SLOW);
-        let most = flood.error.max(0.0).powf(0.6).clamp(FLOODED_GROWTH_MIN, rules.model_growth_max);
-        let mut most = share_of(1.0 + if falls { FLOODED_GROWTH_MIN } else { most });
-        let known = size_for(Goal::Bound);
-        if let Some(known) = known.filter(|_| flood.sudden) {
-            most = most.max(known);
+        // A flood that came over a load which was served well gets all that the model finds. So does a burst: what is too small for
+        // it shows with the next one only. Else what the curve knows will do for now, since it will know more.
+        let at_once = flood.sudden || input.bursting;
+        let is_more = |blocks: &u64| *blocks >= share_of(1.0 + FLOODED_GROWTH_MIN);
+        let known = size_for(if at_once { Goal::Bound } else { Goal::Level(1.0) });
+        if let Some(known) = known.filter(is_more) {
+            return grow(0, known, if at_once { u64::MAX } else { share_of(1.0 + FLOODED_GROWTH_MAX) }, 1.0);
         }
-        // What sufficed before the last shrink does again, unless a flood came over it all at once: that is another load.
+        // Nothing better is known than to try by as little as shows, once what there is has found its blocks.
+        // The size that suffices lies beyond what is known of the curve: then no size is known.
+        let known =
+            known.filter(|_| at_once || !size_for(Goal::Bound).is_some_and(|blocks| is_more(&blocks)));
+        let wait = match known {
+            Some(known) if known < share_of(ABUNDANT) => ABUNDANT_WAIT,
+            Some(_) => FLOODED_WAIT,
+            None => 0,
+        };
+        if input.learning || input.intervals_since_change < wait {
+            return Correction::Hold(HoldReason::TooYoung);
+        }
+        let most = match known {
+            Some(_) => share_of(1.0 + FLOODED_GROWTH_MIN),
+            None => size_for(Goal::Hits(HITS_THAT_SHOW))
+                .unwrap_or(u64::MAX)
+                .clamp(share_of(1.0 + FLOODED_GROWTH_UNKNOWN), share_of(1.0 + rules.model_growth_max)),
+        };
         let sufficed = input.sufficed.filter(|_| !flood.sudden).unwrap_or(u64::MAX);
-        let wanted = known.unwrap_or(most).min(sufficed);
-        return grow(share_of(1.0 + FLOODED_GROWTH_MIN), wanted, most, 1.0);
+        return grow(share_of(1.0 + FLOODED_GROWTH_MIN), most.min(sufficed), most, 1.0);
     }
     let Some(expected) = input.windows.expected(input.conforming_share.max(rules.percentile / 100.0)) else {
         return Correction::Hold(HoldReason::TooYoung);
@@ -140,6 +172,9 @@ pub fn correct_by_model(
         return Correction::Hold(HoldReason::Filling);
     }
     if input.learning && expected.strict > 1.0 {
+        if input.used * 20 < input.blocks * 19 {
+            return Correction::Hold(HoldReason::Filling);
+        }
         // What it misses now it will not all miss: what the model expects of it counts, not what is seen.
         let wanted = size_for(Goal::Level(1.0 / (1.0 + expected.deviation))).unwrap_or(input.blocks);
         if expected.newest <= 1.0 || wanted < share_of(LEARNING_STEP_MIN) {
@@ -216,9 +251,11 @@ mod tests {
             grows: 0,
             shrinks: 0,
             age: 10,
+            intervals_since_change: 10,
             filling: false,
             learning: false,
             fresh: false,
+            bursting: false,
             flood: None,
         }
     }
@@ -236,15 +273,31 @@ mod tests {
             flood: Some(Flood { over_in, error, settled: true, sudden: false }),
             ..input(&none)
         };
-        // The model wants 1,400, within twice the size.
         let law = |input: &ModelInput<'_>, wanted| correct_by_model(input, &rules, |_| wanted);
-        assert_eq!(law(&flooded(None, 50.0), Some(1_400)), Correction::Grow { blocks: 1_400, error: 1.0 });
-        // It knows of no size: twice, the most in one step. It thinks that this size suffices: a tenth.
-        assert_eq!(law(&flooded(None, 50.0), None), Correction::Grow { blocks: 2_000, error: 1.0 });
-        assert_eq!(law(&flooded(None, 50.0), Some(900)), Correction::Grow { blocks: 1_100, error: 1.0 });
-        // Gone in four intervals: wait. In ten: a tenth more.
-        assert_eq!(law(&flooded(Some(4.0), 50.0), None), Correction::Hold(HoldReason::Draining));
-        assert_eq!(law(&flooded(Some(10.0), 50.0), None), Correction::Grow { blocks: 1_100, error: 1.0 });
+        let grown = |blocks| Correction::Grow { blocks, error: 1.0 };
+        // The model wants 1,400: at once. It wants 3,000: by half.
+        assert_eq!(law(&flooded(None, 50.0), Some(1_400)), grown(1_400));
+        assert_eq!(law(&flooded(None, 50.0), Some(3_000)), grown(1_500));
+        // It knows of no size, nor of one that shows: twice, the most in one step. A size that shows: that, or a quarter at least.
+        assert_eq!(law(&flooded(None, 50.0), None), grown(2_000));
+        let shows = |wanted| {
+            let answer = move |goal| matches!(goal, Goal::Hits(_)).then_some(wanted);
+            correct_by_model(&flooded(None, 50.0), &rules, answer)
+        };
+        assert_eq!((shows(1_700), shows(1_010)), (grown(1_700), grown(1_250)));
+        // It thinks that this size suffices: a tenth, once that has had the time to show. That half would: much later.
+        assert_eq!(law(&flooded(None, 50.0), Some(900)), grown(1_100));
+        let young = ModelInput { intervals_since_change: 7, ..flooded(None, 50.0) };
+        assert_eq!(law(&young, Some(900)), Correction::Hold(HoldReason::TooYoung));
+        assert_eq!(law(&flooded(None, 50.0), Some(500)), Correction::Hold(HoldReason::TooYoung));
+        let old = ModelInput { intervals_since_change: 32, ..flooded(None, 50.0) };
+        assert_eq!(law(&old, Some(500)), grown(1_100));
+        // Gone in fifteen intervals: wait. In twenty: as if it did not fall.
+        assert_eq!(law(&flooded(Some(15.0), 50.0), None), Correction::Hold(HoldReason::Draining));
+        assert_eq!(law(&flooded(Some(20.0), 50.0), None), grown(2_000));
+        // What still finds its blocks is given the time for it.
+        let learning = ModelInput { learning: true, ..flooded(None, 50.0) };
+        assert_eq!(law(&learning, None), Correction::Hold(HoldReason::TooYoung));
         // Nothing is ordered beyond what is filled.
         let unfilled = ModelInput { used: 900, ..flooded(None, 50.0) };
         assert_eq!(law(&unfilled, None), Correction::Hold(HoldReason::Filling));
@@ -263,14 +316,16 @@ mod tests {
     fn a_flood_that_comes_over_a_known_load_is_answered_at_once() {
         let (rules, none) = (FeedbackRules::default(), of(&[]));
         let flooded = |sudden| ModelInput {
-            sufficed: Some(1_050),
             flood: Some(Flood { over_in: None, error: 50.0, settled: true, sudden }),
             ..input(&none)
         };
-        // The model wants 3,400: at once. What sufficed before the last shrink did so for the load of before.
+        // The model wants 3,400: at once, and whatever falls. Else by half.
         let law = |input: &ModelInput<'_>| correct_by_model(input, &rules, |_| Some(3_400));
         assert_eq!(law(&flooded(true)), Correction::Grow { blocks: 3_400, error: 1.0 });
-        assert_eq!(law(&flooded(false)), Correction::Grow { blocks: 1_100, error: 1.0 });
+        assert_eq!(law(&flooded(false)), Correction::Grow { blocks: 1_500, error: 1.0 });
+        // A burst has it too: the next look at it would be the next burst.
+        let burst = ModelInput { bursting: true, ..flooded(false) };
+        assert_eq!(law(&burst), Correction::Grow { blocks: 3_400, error: 1.0 });
     }
 
     #[test]
@@ -377,7 +432,7 @@ mod tests {
                 let model = |from: u64, to: u64| (from as f64 / to as f64).powi(2);
                 let found = correct_by_model(&input, &rules, |goal| match goal {
                     Goal::Times(ratio) => Some((blocks as f64 * ratio.powf(-0.5)).ceil() as u64),
-                    Goal::Bound | Goal::Level(_) => None,
+                    Goal::Bound | Goal::Level(_) | Goal::Hits(_) => None,
                 });
                 if let Correction::Grow { blocks: next, .. } | Correction::Shrink { blocks: next, .. } = found
                 {

@@ -83,6 +83,11 @@ impl Windows {
         self.levels.is_empty()
     }
 
+    /// Whether the newest window conforms at the present size.
+    pub fn has_just_conformed(&self) -> bool {
+        self.levels.back().is_some_and(|&level| level <= 1.0)
+    }
+
     /// Takes a window in that was off by `error`, at the present size. It `counts` for the share that may miss unless the size
     /// is still on its way.
     pub fn push(&mut self, error: f64, counts: bool) {

@@ -228,7 +228,7 @@ fn a_violation_is_found_mended_corrected_and_the_cache_taken_back() {
              conforming {conforming:.2}, {changes} changes in the last 120 s"
         );
         assert!(conforming >= 0.85, "seed {seed}: {conforming}");
-        assert!((0.85..=1.3).contains(&ratio), "seed {seed}: {} against {best}", world.quota());
+        assert!((0.8..=1.3).contains(&ratio), "seed {seed}: {} against {best}", world.quota());
         assert!(changes <= 24, "seed {seed}: {changes} changes");
 
         world.sides[0].rate = 40.0;

@@ -1,5 +1,6 @@
 //! Analysing: what interferes with a violated volume, and which caches would mend it at the least cost.
 
+use super::correcting::VAIN_INTERVALS;
 use super::scene::{self, Scene};
 use super::scenes::Scenes;
 use super::volume::{Sample, Volume};
@@ -9,6 +10,8 @@ use crate::decision::{Alternative, Decision, DecisionKind, Fact, StepOutcome};
 use crate::feedback::Law;
 use crate::interference::{Interference, Victim, interference};
 use crate::inventory::VolumeId;
+use crate::model_law::FLOODED_GROWTH_MAX;
+use crate::performance::OVERLOADED;
 use crate::sizing::{candidates, smallest, useful_max};
 use crate::solutions::{Solution, Tenant, rank};
 use forebay_units::{Bytes, Nanos};
@@ -33,7 +36,9 @@ impl Controller {
                 break;
             }
             let volume = &self.volumes[&id];
-            if self.step < volume.analyse_from {
+            // What was found in calmer times says nothing of a burst.
+            let bursts = || volume.grant.is_none() && volume.is_bursting();
+            if self.step < volume.analyse_from && !bursts() {
                 continue;
             }
             // What serves it is still filling or may still grow: feedback has the word.
@@ -44,6 +49,7 @@ impl Controller {
                         && (grant.age
                             <= grant.guard.min(self.config.feedback.guard_max)
                                 + self.config.feedback.grow_after
+                            || grant.effort.is_some_and(|effort| effort.intervals < VAIN_INTERVALS)
                             || changes.contains_key(cached))
                 })
             });
@@ -91,7 +97,7 @@ impl Controller {
             if !relevant {
                 continue;
             }
-            match self.check_cacheable(party) {
+            match self.check_cacheable(scene, party) {
                 // Where what there is is not filled, more would help nobody yet.
                 Ok(()) => {
                     let filled = party.used() * 20 >= party.blocks * 19;
@@ -231,7 +237,11 @@ impl Controller {
                         scene.excess(&sizes)[place]
                     });
                     let wanted = wanted.blocks;
-                    let blocks = party.known_step((wanted as f64 * share).ceil() as u64);
+                    let blocks = if self.volumes[&victim].is_bursting() {
+                        wanted
+                    } else {
+                        party.known_step((wanted as f64 * share).ceil() as u64)
+                    };
                     blocks.next_multiple_of(chunk_blocks).max(party.blocks).min(wanted)
                 }
                 Law::Plain => wanted,
@@ -239,7 +249,10 @@ impl Controller {
             let blocks = match rules.law {
                 _ if party.blocks == 0 => first,
                 Law::Model => {
-                    let most = (party.blocks as f64 * (1.0 + rules.model_growth_max)).ceil() as u64;
+                    // What the curve says little of is tried.
+                    let known = party.known_step(wanted) == wanted;
+                    let growth = if known { rules.model_growth_max } else { FLOODED_GROWTH_MAX };
+                    let most = (party.blocks as f64 * (1.0 + growth)).ceil() as u64;
                     wanted.min(most.next_multiple_of(chunk_blocks))
                 }
                 Law::Plain => wanted,
@@ -433,7 +446,7 @@ impl Controller {
         self.decision(at, victim, DecisionKind::InterferenceJudged, summary, facts)
     }
 
-    fn check_cacheable(&self, party: &scene::Party) -> Result<(), NotCacheable> {
+    fn check_cacheable(&self, scene: &Scene, party: &scene::Party) -> Result<(), NotCacheable> {
         let volume = &self.volumes[&party.id];
         let recent = &party.recent;
         let reads = recent.hit_rate + recent.miss_rate;
@@ -444,7 +457,8 @@ impl Controller {
             curve_accesses: volume.curve_accesses,
             invalidation_share: (party.blocks > 0 && recent.filled > 0.0)
                 .then(|| recent.invalidated / recent.filled),
-            sequential_share: volume.sequential_share,
+            // An origin that is asked for more than it can serve does not even serve what it prefetches.
+            sequential_share: if scene.utilisation < OVERLOADED { volume.sequential_share } else { 0.0 },
             may_cache: volume.spec.may_cache,
         };
         cacheability::check(&character, &self.config.cacheability)

@@ -21,14 +21,19 @@ const FLOODED_ERROR_CLOSED: f64 = 4.0;
 /// Growth is in vain (ours) where so many times the cache, over more than so many intervals, left more than this part of
 /// the error; the next attempt waits twice as long each time, so often.
 const VAIN_GROWTH: u64 = 8;
-const VAIN_INTERVALS: usize = 30;
+pub(super) const VAIN_INTERVALS: usize = 30;
 const VAIN_ERROR: f64 = 0.5;
+/// What answers so much more of the requests is not in vain, however long it takes (ours).
+const VAIN_HITS: f64 = 0.2;
 const VAIN_SPAN: f64 = 4.0;
 const VAIN_MAX: u32 = 5;
 /// What is off by more waits for something, whatever the servers say: writes that overlap wait for one another.
 const FAR_ERROR: f64 = 10.0;
 /// An error that falls below this part of the one before is that of a backlog which is worked off (ours).
 const DRAINS: f64 = 0.8;
+/// Intervals over which it is seen whether a backlog falls, and the part of what arrives by which it falls at least (ours).
+const DRAIN_SPAN: usize = 2;
+const DRAINS_MIN: f64 = 0.002;
 /// What a load needs is exceeded by one part in so many while what waited at its origin is worked off (ours).
 const SURPLUS_PART: u64 = 4;
 /// What misses by more than so many deviations, at least and at most so much of the bound, is no noise (ours).
@@ -151,7 +156,7 @@ impl Controller {
             } else if !filling && !spoilt {
                 grant.push_error(error);
                 jumped = grant.windows.changed();
-            } else if flood.is_some() && grant.windows.len() >= 3 {
+            } else if flood.is_some() && (grant.windows.len() >= 3 || grant.windows.has_just_conformed()) {
                 jumped = 1;
             }
             if jumped > 0 {
@@ -264,17 +269,18 @@ impl Controller {
             return None;
         }
         // All that use the origin wait in one queue.
-        let (mut waiting, mut waited, mut falling, mut asked) = (0.0, 0.0, 0.0, 0.0);
+        let (mut waiting, mut waited, mut asked) = (0.0, 0.0, 0.0);
         let origin = self.volumes[&id].spec.origin;
         for volume in self.volumes.values().filter(|volume| volume.spec.origin == origin) {
             let Some(last) = volume.history.back() else { continue };
-            waiting += last.outstanding;
-            waited += volume.history.iter().rev().nth(1).map_or(0.0, |before| before.outstanding);
-            falling += last.rate() - last.arrival_rate;
+            waiting += last.waiting;
+            let at = volume.history.len().saturating_sub(DRAIN_SPAN + 1);
+            let before = volume.history.get(at).unwrap_or(last);
+            waited += before.waiting;
             asked += last.arrival_rate;
         }
-        let over_in =
-            (falling > 0.01 * asked && waiting < waited).then(|| waiting / falling / self.interval_s);
+        let falling = (waited - waiting) / (DRAIN_SPAN as f64 * self.interval_s);
+        let over_in = (falling > DRAINS_MIN * asked).then(|| waiting / falling / self.interval_s);
         let settled = self.volumes[&id].was_full();
         Some(Flood { over_in, error, settled, sudden: false })
     }
@@ -286,21 +292,29 @@ impl Controller {
         let volume = self.volumes.get_mut(&id)?;
         let name = volume.spec.name.clone();
         let blocks_min = volume.blocks_min();
+        let last = volume.history.back()?;
+        let hits = last.hit_rate / last.rate().max(1e-9);
         let grant = volume.grant.as_mut()?;
         if flood.is_none() || self.config.feedback.law == Law::Plain {
             (grant.effort, grant.vain) = (None, 0);
             return None;
         }
-        let Effort { blocks, before, now, intervals } =
-            grant.effort.unwrap_or(Effort { blocks: grant.blocks, before: error, now: error, intervals: 0 });
+        let Effort { blocks, hits: hits_before, before, now, intervals } = grant.effort.unwrap_or(Effort {
+            blocks: grant.blocks,
+            hits,
+            before: error,
+            now: error,
+            intervals: 0,
+        });
         let now = now + (error - now) / VAIN_SPAN;
         // What made a difference is where the next attempt starts from.
         grant.effort = Some(if now < VAIN_ERROR * before {
-            Effort { blocks: grant.blocks, before: now, now, intervals: 0 }
+            Effort { blocks: grant.blocks, hits, before: now, now, intervals: 0 }
         } else {
-            Effort { blocks, before: before.max(now), now, intervals: intervals + 1 }
+            Effort { blocks, hits: hits_before, before: before.max(now), now, intervals: intervals + 1 }
         });
-        if grant.blocks < blocks.saturating_mul(VAIN_GROWTH) || intervals < VAIN_INTERVALS {
+        let helps = hits - hits_before > VAIN_HITS;
+        if helps || grant.blocks < blocks.saturating_mul(VAIN_GROWTH) || intervals < VAIN_INTERVALS {
             return None;
         }
         let wait = retry << grant.vain.min(VAIN_MAX);
@@ -455,9 +469,11 @@ impl Controller {
                     grows: grant.grows,
                     shrinks: grant.shrinks,
                     age: grant.judged,
+                    intervals_since_change: age,
                     filling,
                     learning: grant.learning > 0,
                     fresh: grant.fresh,
+                    bursting: flood.is_some() && volume.is_bursting(),
                     flood,
                 };
                 correct_by_model(&input, &rules, |goal| {
@@ -474,11 +490,18 @@ impl Controller {
         {
             grant.worth = scenes.list[index].parties[place].worth();
         }
+        // Half of the way to the foot of a cliff brings nothing.
+        let correction = match (correction, model) {
+            (Correction::Grow { blocks, error }, Some(wanted))
+                if blocks < wanted.min(blocks_max) && self.is_before_a_cliff(id, blocks, wanted, scenes) =>
+            {
+                Correction::Grow { blocks: wanted.next_multiple_of(chunk_blocks).min(blocks_max), error }
+            }
+            (correction, _) => correction,
+        };
         let sudden = flood.is_some_and(|flood| flood.sudden);
-        let mut kept_after = None;
         let correction = match correction {
             Correction::Grow { blocks, error } if sudden && model.is_some_and(|model| model <= blocks) => {
-                kept_after = Some(blocks);
                 Correction::Grow {
                     blocks: with_surplus(blocks).next_multiple_of(chunk_blocks).min(blocks_max),
                     error,
@@ -527,7 +550,7 @@ impl Controller {
                     facts,
                     ratio,
                     wanted: 0,
-                    kept_after,
+                    kept_after: None,
                     serves: Vec::new(),
                 })
             }
@@ -565,6 +588,12 @@ impl Controller {
         .filter(|change| change.blocks != size_before)
     }
 
+    /// See [`super::scene::Party::is_before_a_cliff`].
+    fn is_before_a_cliff(&mut self, id: VolumeId, step: u64, wanted: u64, scenes: &mut Scenes) -> bool {
+        let (index, place) = self.scene_place(scenes, id);
+        scenes.list[index].parties[place].is_before_a_cliff(step, wanted)
+    }
+
     /// The smallest size with which the model predicts that those whom a partition serves reach `goal`, others as they are.
     fn model_blocks(&mut self, id: VolumeId, goal: Goal, scenes: &mut Scenes) -> Option<u64> {
         let served = self.volumes[&id].grant.as_ref()?.serves.clone();
@@ -574,6 +603,12 @@ impl Controller {
         let scene = &scenes.list[index];
         scene.parties[place].curve.as_ref()?;
         let base = scene.blocks();
+        if let Goal::Hits(more) = goal {
+            let party = &scene.parties[place];
+            let missed = |blocks: u64| 1.0 - party.hit_ratio(blocks);
+            let sizing = smallest(ceiling, chunk_blocks, missed(base[place]) - more, missed);
+            return sizing.reached.then_some(sizing.blocks);
+        }
         let now = 1.0 + worst_of(scene, &scene.excess(&base), &served);
         if !now.is_finite() {
             return None;
@@ -582,6 +617,7 @@ impl Controller {
             Goal::Bound => -self.config.sizing_margin,
             Goal::Level(level) => level - 1.0,
             Goal::Times(ratio) => now.max(1e-6) * ratio - 1.0,
+            Goal::Hits(_) => unreachable!("answered above"),
         };
         let sizing = smallest(ceiling, chunk_blocks, goal_excess, |blocks| {
             let mut sizes = base.clone();

@@ -228,11 +228,24 @@ impl Scene {
 }
 
 impl Party {
-    /// How far to go towards `wanted` blocks now: where the curve says little of them, to where it says more, since the rest
-    /// will be known later. Where that brings less than half of the hits there is a cliff on the way, and only all of it helps (ours).
+    /// How far to go from the blocks ordered now towards `wanted` ones: where the curve says little of them, to where it says more, since
+    /// the rest will be known later. Where that brings less than half of the hits, or nothing on the way brings any, there is a
+    /// cliff, and only all of it helps (ours).
     pub(super) fn known_step(&self, wanted: u64) -> u64 {
         let known = self.known_blocks.max(1);
-        if wanted > known && 2.0 * self.hit_ratio(known) >= self.hit_ratio(wanted) { known } else { wanted }
+        if wanted <= known || 2.0 * self.hit_ratio(known) < self.hit_ratio(wanted) {
+            return wanted;
+        }
+        let step = known.max(self.blocks + self.blocks / UNKNOWN_STEP_PART);
+        if self.blocks > 0 && self.is_before_a_cliff(step, wanted) { wanted } else { known }
+    }
+
+    /// Whether of the reads that a cache of `wanted` blocks answers more than the present one, the part of the way to `step` blocks answers
+    /// far fewer than that part.
+    pub(super) fn is_before_a_cliff(&self, step: u64, wanted: u64) -> bool {
+        let hits = |blocks: u64| self.hit_ratio(blocks) - self.hit_ratio(self.blocks);
+        let part = step.saturating_sub(self.blocks) as f64 / wanted.saturating_sub(self.blocks).max(1) as f64;
+        hits(wanted) > CLIFF_HITS && hits(step) < CLIFF_PART * part * hits(wanted)
     }
 
     /// What a block is worth on the curve.
@@ -288,6 +301,15 @@ fn calibrate(curve: &MissRatioCurve, used: u64, seen: f64) -> (f64, f64) {
 /// What a block of a cache may be worth on the curve (ours).
 const WORTH_MIN: f64 = 0.2;
 const WORTH_MAX: f64 = 8.0;
+/// The share of writes from which on they hide what a cache answers (ours).
+const HIDING_WRITES: f64 = 0.02;
+/// How many times less a block may be worth to a load that floods an origin than to the one before (ours).
+const NEWLY_WORTH: f64 = 1.6;
+/// Before a cliff lie sizes that bring less than this part of what so much of the way should; and it brings so many hits (ours).
+const CLIFF_PART: f64 = 0.25;
+const CLIFF_HITS: f64 = 0.1;
+/// One part in so many is a step into what the curve says little of (ours).
+const UNKNOWN_STEP_PART: u64 = 4;
 /// Miss ratios that differ by no more are taken for one (ours).
 const ALIKE: f64 = 0.005;
 
@@ -313,6 +335,11 @@ fn party(
 ) -> Party {
     let reads = recent.hit_rate + recent.miss_rate;
     let seen = if reads > 0.0 { recent.hit_rate / reads } else { 0.0 };
+    // At an overloaded origin a read joins one under way that would be a hit in calmer times.
+    let joined = if overloaded { (recent.miss_rate - recent.origin_read_rate).max(0.0) } else { 0.0 };
+    let calm = if reads > 0.0 { (recent.hit_rate + joined) / reads } else { 0.0 };
+    // A block that is being written is not cached, and behind a queue that lasts.
+    let hidden = overloaded && recent.write_rate > HIDING_WRITES * recent.rate();
     let blocks = volume.blocks();
     let warm = blocks > 0 && volume.used_blocks * 10 >= blocks * 9;
     let expected =
@@ -322,11 +349,17 @@ fn party(
         Some(curve) if warm => match &volume.grant {
             // A cache that still learns is worth no less than before; nor is one behind which requests pile up: what joins a
             // read under way, or waits for a write, would be hit in calmer times.
-            Some(grant) if grant.learning > 0 || overloaded => {
-                let (worth, correction) = calibrate(curve, volume.used_blocks, seen);
+            Some(grant) if grant.learning > 0 || hidden => {
+                let (worth, correction) = calibrate(curve, volume.used_blocks, calm);
                 if worth < grant.worth { (grant.worth, 1.0) } else { (worth, correction) }
             }
-            _ => calibrate(curve, volume.used_blocks, seen),
+            grant => {
+                let (worth, correction) = calibrate(curve, volume.used_blocks, calm);
+                // What a flood came with is new to the cache: it will miss less of it.
+                let least =
+                    grant.as_ref().filter(|_| overloaded).map_or(0.0, |grant| grant.worth / NEWLY_WORTH);
+                if worth < least { (least, 1.0) } else { (worth, correction) }
+            }
         },
         _ => (1.0, 1.0),
     };

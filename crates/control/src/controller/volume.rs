@@ -6,6 +6,7 @@ use crate::feedback::{FeedbackRules, Law, Phase, PhaseMemory};
 use crate::foresight::{Foreseen, History};
 use crate::inventory::{HostId, VolumeId, VolumeSpec};
 use crate::needs::Needs;
+use crate::objective::{Objective, Target};
 use crate::observation::VolumeObservation;
 use crate::performance::Service;
 use crate::removal::RemovalCounters;
@@ -27,6 +28,13 @@ const ZONES_EVERY: u64 = 5;
 /// Errors that are kept since a partition was last changed.
 const ERRORS_MAX: usize = 64;
 
+/// The part of its most outstanding requests by which those of a closed loop differ between intervals (ours).
+const MOST_ALIKE: f64 = 0.05;
+/// The part of them that is outstanding on average where nobody thinks between two requests (ours).
+const CLOSED_DEPTH_MIN: f64 = 0.9;
+/// A load is a burst at so many times the rate of most of its history, if that is so long (ours).
+const BURST: f64 = 2.0;
+const BURST_HISTORY: usize = 12;
 /// Intervals after which another phase is a new one and no outlier (ours).
 const PHASE_LASTS: usize = 4;
 
@@ -60,7 +68,13 @@ pub(super) struct Sample {
     pub(super) miss_latency: f64,
     pub(super) write_latency: f64,
     pub(super) outstanding: f64,
+    /// The most at any instant.
+    pub(super) outstanding_max: f64,
+    /// Requests that had arrived and were not answered when it ended.
+    pub(super) waiting: f64,
     pub(super) backlogged: bool,
+    /// As many requests are outstanding all along, and never more: so it is with clients that wait for answers and do not think.
+    pub(super) keeps_full: bool,
     pub(super) read_bytes: f64,
     pub(super) write_bytes: f64,
     pub(super) working_set: f64,
@@ -69,7 +83,8 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    fn of(observed: &VolumeObservation, interval: Nanos, config: &ControlConfig) -> Sample {
+    /// The sample of an interval that began with `waiting` requests under way.
+    fn of(observed: &VolumeObservation, interval: Nanos, waiting: f64, config: &ControlConfig) -> Sample {
         let seconds = interval.as_secs_f64().max(1e-9);
         let rate = |count: u64| count as f64 / seconds;
         let mean = |mean: Option<Nanos>| mean.map_or(0.0, Nanos::as_secs_f64);
@@ -87,9 +102,13 @@ impl Sample {
             miss_latency: mean(observed.misses.mean()),
             write_latency: mean(observed.writes.mean()),
             outstanding,
+            outstanding_max: f64::from(observed.outstanding_max),
+            waiting: (waiting + observed.arrivals as f64 - observed.completed() as f64)
+                .clamp(0.0, f64::from(observed.outstanding_max)),
             backlogged: observed.outstanding_max > 0
                 && idle <= rules.backlog_idle_share_max
                 && outstanding >= rules.backlog_depth_min * f64::from(observed.outstanding_max),
+            keeps_full: false,
             read_bytes: per(observed.bytes_read.get(), observed.reads()),
             write_bytes: per(observed.bytes_written.get(), observed.writes.count()),
             working_set: observed.working_set_blocks as f64,
@@ -136,6 +155,12 @@ impl Sample {
             (squares / count).sqrt() / mean.max(1e-9)
         };
         let steady = variation(|s| s.outstanding) <= variation(|s| s.arrival_rate).max(0.05);
+        // So many clients are so many requests at most, interval after interval.
+        let most =
+            |least, of: fn(f64, f64) -> f64| samples.clone().map(|s| s.outstanding_max).fold(least, of);
+        let (least, most) = (most(f64::INFINITY, f64::min), most(0.0, f64::max));
+        let alike = most - least <= (MOST_ALIKE * most).max(1.0);
+        let keeps_full = alike && average(|s| s.outstanding) >= CLOSED_DEPTH_MIN * most;
         let backlogged = samples.clone().filter(|s| s.backlogged).count();
         Sample {
             arrival_rate: average(|s| s.arrival_rate),
@@ -147,7 +172,10 @@ impl Sample {
             miss_latency: weighted(|s| s.miss_latency, |s| s.miss_rate),
             write_latency: weighted(|s| s.write_latency, |s| s.write_rate),
             outstanding: average(|s| s.outstanding),
+            outstanding_max: most,
+            waiting: samples.clone().last().map_or(0.0, |s| s.waiting),
             backlogged: steady && 2 * backlogged > samples.clone().count(),
+            keeps_full,
             read_bytes: weighted(|s| s.read_bytes, reads),
             write_bytes: weighted(|s| s.write_bytes, |s| s.write_rate),
             working_set: average(|s| s.working_set),
@@ -203,6 +231,8 @@ const LEARNS: usize = 4;
 pub(super) struct Effort {
     /// The size that it began with.
     pub(super) blocks: u64,
+    /// The share of the requests that it answered at that time.
+    pub(super) hits: f64,
     /// The error at that time, and a moving mean of it now.
     pub(super) before: f64,
     pub(super) now: f64,
@@ -430,7 +460,9 @@ impl Volume {
         if self.history.len() >= config.history_intervals {
             self.history.pop_front();
         }
-        self.history.push_back(Sample::of(observed, interval, config));
+        let waiting = self.history.back().map_or(0.0, |last| last.waiting);
+        let rate_before = self.history.back().map_or(0.0, |last| last.arrival_rate);
+        self.history.push_back(Sample::of(observed, interval, waiting, config));
         if let Some(curve) = &observed.curve {
             self.curve = Some(Arc::clone(curve));
             self.curve_accesses = observed.curve_accesses;
@@ -438,6 +470,10 @@ impl Volume {
         self.sequential_share = observed.sequential_share;
         (self.used_before, self.used_blocks) = (self.used_blocks, observed.cache.used_blocks);
         self.steady = self.steady.saturating_add(1);
+        // What was seen before a burst says little of it.
+        if self.history.back().is_some_and(|last| last.arrival_rate > BURST * rate_before) {
+            self.steady = 1;
+        }
         for (track, objective) in self.tracks.iter_mut().zip(&self.spec.objectives) {
             track.totals.add(observed, interval);
             // Half an interval of tolerance: timers are late.
@@ -523,9 +559,13 @@ impl Volume {
             .max_by(f64::total_cmp)
     }
 
-    /// The mean of the last `count` intervals.
+    /// The mean of the last `count` intervals. Under a latency a load that may be open is taken for one: that needs less cache, and what
+    /// is too small shows at once; a floor is missed by loads alone that wait for answers.
     pub(super) fn recent(&self, count: usize) -> Sample {
-        Sample::mean(self.history.iter().skip(self.history.len().saturating_sub(count)))
+        let mean = Sample::mean(self.history.iter().skip(self.history.len().saturating_sub(count)));
+        let latency = |objective: &Objective| matches!(objective.target, Target::Latency { .. });
+        let is_closed = mean.keeps_full || !self.spec.objectives.iter().all(latency);
+        Sample { backlogged: mean.backlogged && is_closed, ..mean }
     }
 
     /// Whether its load is far above what it usually is (ours: twice the median of the history).
@@ -533,6 +573,13 @@ impl Volume {
         let rates: Vec<f64> = self.history.iter().map(|sample| sample.arrival_rate).collect();
         let usual = percentile(&rates, 50.0).unwrap_or(0.0);
         usual > 0.0 && recent.arrival_rate > 2.0 * usual
+    }
+
+    /// Whether it gets a burst, or has just got one: how large a cache has to be for that is tried out burst by burst.
+    pub(super) fn is_bursting(&self) -> bool {
+        let newest = self.history.iter().rev().take(2).map(|sample| sample.arrival_rate).fold(0.0, f64::max);
+        let calm = self.history.iter().filter(|sample| newest > BURST * sample.arrival_rate).count();
+        self.history.len() >= BURST_HISTORY && 2 * calm > self.history.len()
     }
 
     /// Whether its working set stays of one size (ours: within three tenths over the history).
@@ -588,5 +635,68 @@ impl Volume {
     /// The blocks ordered now.
     pub(super) fn blocks(&self) -> u64 {
         self.grant.as_ref().map_or(0, |grant| grant.blocks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inventory::OriginId;
+    use crate::objective::Operations;
+    use forebay_units::{BlockSize, Bytes};
+
+    fn volume(objective: Objective, history: &[Sample]) -> Volume {
+        let mut volume = Volume::new(VolumeSpec {
+            id: VolumeId(1),
+            name: "a".to_owned(),
+            size: Bytes::gib(1),
+            block_size: BlockSize::DEFAULT,
+            origin: OriginId(1),
+            host: HostId(0),
+            objectives: vec![objective],
+            may_cache: true,
+            minimum: Bytes::ZERO,
+            maximum: None,
+        });
+        volume.history.extend(history);
+        volume
+    }
+
+    #[test]
+    fn a_loop_is_closed_if_it_keeps_all_its_requests_outstanding() {
+        let sample = |outstanding, outstanding_max| Sample {
+            arrival_rate: 100.0,
+            outstanding,
+            outstanding_max,
+            backlogged: true,
+            ..Sample::default()
+        };
+        let latency = Objective::mean_latency(Nanos::millis(5), Operations::All);
+        let closed = |objective, history: &[Sample]| volume(objective, history).recent(3).backlogged;
+        // Eight clients; then an open load at an overloaded origin where misses join one another: its mean is as steady.
+        let eight = [sample(8.0, 8.0), sample(7.9, 8.0), sample(8.0, 8.0)];
+        let open = [sample(92.7, 155.0), sample(95.5, 152.0), sample(95.0, 154.0)];
+        assert!(closed(latency, &eight) && !closed(latency, &open));
+        // Nearly all along, but more and more.
+        assert!(!closed(latency, &[sample(8.0, 8.0), sample(8.0, 8.0), sample(8.0, 12.0)]));
+        // A floor is missed by loops that wait alone.
+        assert!(closed(Objective::iops_floor(300.0), &open));
+    }
+
+    #[test]
+    fn a_burst_is_twice_what_is_usual_for_two_intervals() {
+        let rates = |rates: &[f64]| -> Vec<Sample> {
+            let sample = |&arrival_rate: &f64| Sample { arrival_rate, ..Sample::default() };
+            rates.iter().map(sample).collect()
+        };
+        let latency = Objective::mean_latency(Nanos::millis(5), Operations::All);
+        let bursts = |history: &[f64]| volume(latency, &rates(history)).is_bursting();
+        let calm = [40.0; 12];
+        assert!(!bursts(&calm));
+        assert!(bursts(&[&calm[..], &[600.0]].concat()) && bursts(&[&calm[..], &[600.0, 40.0]].concat()));
+        assert!(!bursts(&[&calm[..], &[600.0, 40.0, 40.0]].concat()));
+        // What lasts is a new load; and of a young one it is not known.
+        assert!(!bursts(&[&calm[..], &[600.0; 13]].concat()));
+        assert!(!bursts(&[40.0, 40.0, 600.0]));
     }
 }
