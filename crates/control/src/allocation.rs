@@ -6,7 +6,7 @@
 //! exceed the capacity.
 //!
 //! It is *not* aware that a cache in front of one workload relieves its neighbours; [`coupled`] improves an
-//! allocation by a cost of all claims together, to a local optimum.
+//! allocation by a cost of all claims together: by trying everything where that is little, else to a local optimum.
 
 /// What one workload asks for.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,13 +91,16 @@ fn settle(free: usize, claims: &[&Claim]) -> Vec<usize> {
     given
 }
 
-/// Improves `start`, and one allocation per claim in which that claim comes first, by taking free chunks and moving
-/// chunks between claims, as long as `cost` of the whole allocation falls; the best result is returned. For costs in
-/// which one claim's chunks change another's cost. A local optimum; a test prints how far from the best it is.
+/// Improves `start`, one allocation per claim in which that claim comes first, and the best of a grid of allocations, by
+/// taking free chunks and moving chunks between claims, as long as `cost` of the whole allocation falls; the best result is
+/// returned. For costs in which one claim's chunks change another's cost.
+///
+/// The grid is as fine as [`GRID_MAX`] allocations allow: where there are no more than that in all, the result is the
+/// optimum. Else it is a local one.
 ///
 /// `limits[i]` is (least, most) chunks of claim i. Steps are all sizes up to 16 chunks and powers of two above. Cost
-/// is `O(claims^2 * steps)` evaluations per improvement, at most `rounds_max` improvements per start; at most
-/// eight claims get a start of their own.
+/// is `O(claims^2 * steps)` evaluations per improvement, at most `rounds_max` improvements per start, of which there are at
+/// most nine and [`GRID_STARTS`], beside the grid's.
 pub fn coupled(
     capacity: usize,
     start: Vec<usize>,
@@ -112,12 +115,60 @@ pub fn coupled(
         chunks[first] += free.min(limits[first].1.saturating_sub(limits[first].0));
         starts.push(chunks);
     }
+    starts.extend(best_of_grid(capacity, limits, &mut cost));
     starts
         .into_iter()
         .map(|start| descend(capacity, start, limits, rounds_max, &mut cost))
         .min_by(|a, b| a.0.total_cmp(&b.0))
         .map(|best| best.1)
         .unwrap_or_default()
+}
+
+/// Allocations on the grid of [`coupled`] at most (ours).
+pub const GRID_MAX: usize = 4_096;
+/// How many of them are improved upon (ours).
+pub const GRID_STARTS: usize = 3;
+
+/// The cheapest allocations on a grid of at most [`GRID_MAX`]; none where two steps of it would be too many.
+fn best_of_grid(
+    capacity: usize,
+    limits: &[(usize, usize)],
+    cost: &mut impl FnMut(&[usize]) -> f64,
+) -> Vec<Vec<usize>> {
+    let least: Vec<usize> = limits.iter().map(|limit| limit.0).collect();
+    let free = capacity.saturating_sub(least.iter().sum());
+    // The ways to hand out at most n steps to k claims are C(n + k, k).
+    let ways = |steps: usize| {
+        (1..=limits.len()).try_fold(1usize, |ways, at| ways.checked_mul(steps + at).map(|ways| ways / at))
+    };
+    let is_little = |steps: &usize| ways(*steps).is_some_and(|ways| ways <= GRID_MAX);
+    let Some(steps) = (2..=free).take_while(is_little).last().or((free == 1).then_some(1)) else {
+        return Vec::new();
+    };
+    let mut found: Vec<(f64, Vec<usize>)> = Vec::new();
+    let mut taken = vec![0usize; limits.len()];
+    let mut left = steps;
+    loop {
+        let at = |step: usize| free * step / steps;
+        let chunks: Vec<usize> =
+            (taken.iter().zip(limits)).map(|(&step, limit)| (limit.0 + at(step)).min(limit.1)).collect();
+        let value = cost(&chunks);
+        if found.len() < GRID_STARTS || value < found[found.len() - 1].0 {
+            let place = found.partition_point(|(known, _)| *known <= value);
+            found.insert(place, (value, chunks));
+            found.truncate(GRID_STARTS);
+        }
+        // The next one, as an odometer whose digits add up to at most `steps`.
+        let mut digit = 0;
+        while digit < taken.len() && (left == 0 || at(taken[digit]) + limits[digit].0 >= limits[digit].1) {
+            left += std::mem::take(&mut taken[digit]);
+            digit += 1;
+        }
+        let Some(step) = taken.get_mut(digit) else { break };
+        *step += 1;
+        left -= 1;
+    }
+    found.into_iter().map(|(_, chunks)| chunks).collect()
 }
 
 /// Steepest descent from one start: (cost, chunks).
@@ -339,8 +390,7 @@ mod tests {
             worst = worst.max(ratio);
             sum += ratio;
         }
-        assert!(worst <= 1.35, "worst ratio {worst}");
+        assert!(worst <= 1.0 + 1e-9, "worst ratio {worst}");
         println!("coupled allocation against exhaustive: mean {:.4}, worst {worst:.4}", sum / 40.0);
-        assert!(sum / 40.0 <= 1.02, "mean ratio {}", sum / 40.0);
     }
 }
