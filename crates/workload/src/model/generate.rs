@@ -415,7 +415,7 @@ impl Generator {
             if let Some(last) = self.last_used.get_mut(extent as usize) {
                 *last = position + 1;
             }
-            self.log.push(start, line.kind, extent, before);
+            self.log.push(start, line.kind, line.run, extent, before);
         }
         self.remember(number, start, own, length, before);
         self.request_of(volume, offset, line.kind)
@@ -465,7 +465,7 @@ impl Generator {
         }
         // Else one that was, as long and used as often, best where it waits for the same disk.
         let uses = last.and_then(|last| self.log.uses_at(last)).unwrap_or(1);
-        match self.log.nearest(now.saturating_sub(ago), Mark::new(own, line.kind, uses)) {
+        match self.log.nearest(now.saturating_sub(ago), Mark::new(own, line.kind, line.run, uses)) {
             Some(found) => (self.log.start_at(found).expect("what is found is live"), Some(found)),
             None => (own, last),
         }

@@ -13,7 +13,7 @@ const NEAR: usize = 128;
 /// Positions that are looked at in one go.
 const BLOCK: usize = 32;
 /// Positions after a used one that are searched for what follows it.
-const FOLLOWING: u64 = 8;
+const FOLLOWING: u64 = 64;
 
 /// Volume and offset in one number: 4,096 volumes, and the lower 52 bits of the offset.
 #[inline]
@@ -36,33 +36,62 @@ pub(super) fn key_volume(key: u64) -> u32 {
 const OFFSET_BITS: u32 = 52;
 const OFFSET: u64 = (1 << OFFSET_BITS) - 1;
 
-/// What is to be known of an extent to tell whether it will do in place of another one, in 30 bits; 0 is nothing.
+/// What is to be known of an extent to tell whether it will do in place of another one, in 31 bits; 0 is nothing.
 ///
-/// From the highest bit, what matters most first: whether it is anything; volume; kind; octave of how often it was used, up to 128 times; and where it lies within
-/// 512 KiB, in 16 KiB (which tells the disk of a stripe, and the die of flash). Kinds beyond 512 share their numbers.
+/// From the highest bit, what matters most first: whether it is anything; volume; kind; how long a run it began; whether it was used once, 2 to 3, 4 to 15 times or more; and where it lies
+/// within 512 KiB, in 16 KiB (which tells the disk of a stripe, and the die of flash). Kinds beyond 512 share their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark(i32);
 
 impl Mark {
     const NOTHING: Mark = Mark(0);
-    const LIVE: i32 = 1 << 29;
-    /// Marks that differ by less are of one volume, and no more; of one kind too; and used as often too; and are equal.
-    const DIFFERENCES: [i32; 4] = [1, 1 << 5, 1 << 8, 1 << 17];
-    /// Of them, those of one kind.
-    const AS_LONG: i32 = Mark::DIFFERENCES[2];
+    const LIVE: i32 = 1 << 30;
+    /// Marks that differ by less are equal; equal but for where they lie; and for how often they were used; and for their runs; and for their kinds.
+    const DIFFERENCES: [i32; 5] = [1, 1 << 5, 1 << 7, 1 << 9, 1 << 18];
+    /// Of one kind.
+    const OF_KIND: i32 = Mark::DIFFERENCES[3];
 
     #[inline]
-    pub(super) fn new(start: u64, kind: u32, uses: u16) -> Mark {
-        let octave = uses.max(1).ilog2().min(7) as i32;
+    pub(super) fn new(start: u64, kind: u32, run: Run, uses: u16) -> Mark {
+        let uses = match uses {
+            0..=1 => 0,
+            2..=3 => 1,
+            4..=15 => 2,
+            _ => 3,
+        };
         let (volume, kind) = ((key_volume(start) & 4_095) as i32, (kind & 511) as i32);
         let aligned = (start >> 14) as i32 & 31;
-        Mark(Mark::LIVE | volume << 17 | kind << 8 | octave << 5 | aligned)
+        Mark(Mark::LIVE | volume << 18 | kind << 9 | (run as i32) << 7 | uses << 5 | aligned)
     }
 
     /// The less, the more alike they are.
     #[inline]
     fn difference(self, other: Mark) -> i32 {
         self.0 ^ other.0
+    }
+}
+
+/// How many requests of a window go on, one after the other, from a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Run {
+    /// It goes on itself.
+    Within = 0,
+    /// None does.
+    Alone = 1,
+    /// At most 15.
+    Short = 2,
+    /// More.
+    Long = 3,
+}
+
+impl Run {
+    /// That of so many requests, the first one counted.
+    pub(super) fn of(requests: u32) -> Run {
+        match requests {
+            0..=1 => Run::Alone,
+            2..=16 => Run::Short,
+            _ => Run::Long,
+        }
     }
 }
 
@@ -136,7 +165,7 @@ impl Log {
 
     /// A request at the next position, that starts where the one at `before` did, if that is live; it no longer is then.
     #[inline]
-    pub(super) fn push(&mut self, start: u64, kind: u32, extent: u32, before: Option<u64>) {
+    pub(super) fn push(&mut self, start: u64, kind: u32, run: Run, extent: u32, before: Option<u64>) {
         let before = before.and_then(|before| self.live(before));
         let uses = before.map_or(1, |before| self.uses[before].saturating_add(1));
         if let Some(before) = before {
@@ -146,7 +175,7 @@ impl Log {
             self.forget();
         }
         self.starts.push(start);
-        self.marks.push(Mark::new(start, kind, uses));
+        self.marks.push(Mark::new(start, kind, run, uses));
         self.uses.push(uses);
         self.extents.push(extent);
     }
@@ -161,18 +190,18 @@ impl Log {
     }
 
     /// The live position nearest to `target`, among some on either side, that will do for `wanted`: `target` itself if that is of its kind, else the nearest that is
-    /// like it in everything, else but for where it lies in a stripe, else but for how often it was used too, else of its volume.
+    /// like it in everything, else but for where it lies in a stripe, else but for how often it was used too, else but for its run, else of its volume.
     pub(super) fn nearest(&self, target: u64, wanted: Mark) -> Option<u64> {
         let length = self.marks.len();
         let at = (target.saturating_sub(self.base) as usize).min(length.checked_sub(1)?);
         // What lies there exactly goes on as it did: scans stay whole.
         if let Some(mark) = self.marks.get(at)
-            && mark.difference(wanted) < Mark::AS_LONG
+            && mark.difference(wanted) < Mark::OF_KIND
         {
             return Some(self.base + at as u64);
         }
         // By difference: the first blocks on both sides that have one below.
-        let mut found: [Option<usize>; 4] = [None; 4];
+        let mut found: [Option<usize>; Mark::DIFFERENCES.len()] = Default::default();
         for block in 0..NEAR / BLOCK {
             let [newer, older] = self.blocks(at, block);
             let least = least_difference(newer, wanted).min(least_difference(older, wanted));
@@ -225,15 +254,15 @@ mod tests {
 
     fn used_again(log: &mut Log, position: u64) {
         let start = log.start_at(position).unwrap();
-        log.push(start, 0, Log::COPY, Some(position));
+        log.push(start, 0, Run::Alone, Log::COPY, Some(position));
     }
 
     #[test]
     fn uses_by_hand() {
         let mut log = Log::new(100);
         // Positions 0 to 3, 32 pages apart: on the same disk.
-        (0..4).for_each(|at| log.push(at * 32 * PAGE, 0, at as u32, None));
-        let wanted = |start, kind, uses| Mark::new(start, kind, uses);
+        (0..4).for_each(|at| log.push(at * 32 * PAGE, 0, Run::Alone, at as u32, None));
+        let wanted = |start, kind, uses| Mark::new(start, kind, Run::Alone, uses);
         assert_eq!(log.nearest(2, wanted(0, 0, 1)), Some(2));
         // 2 is used again and lies at 4 from now on, twice used.
         used_again(&mut log, 2);
@@ -252,14 +281,17 @@ mod tests {
     #[test]
     fn the_better_of_two_is_taken_though_it_is_further() {
         let mut log = Log::new(100);
-        // Kinds 1, 1, 0, 2: only the first lies where the wanted one does in a stripe.
-        for (start, kind) in [(0, 1), (PAGE, 1), (2 * PAGE, 0), (3 * PAGE, 2)] {
-            log.push(start, kind, Log::COPY, None);
+        // Kinds 1, 1, 0, 2: only the first lies where the wanted one does in a stripe, only the second begins a run.
+        let runs = [Run::Alone, Run::Long, Run::Alone, Run::Alone];
+        for ((start, kind), run) in [(0, 1), (PAGE, 1), (2 * PAGE, 0), (3 * PAGE, 2)].into_iter().zip(runs) {
+            log.push(start, kind, run, Log::COPY, None);
         }
-        assert_eq!(log.nearest(3, Mark::new(32 * PAGE, 1, 1)), Some(0));
-        assert_eq!(log.nearest(3, Mark::new(5 * PAGE, 1, 1)), Some(1));
-        // Used more often is less alike than elsewhere in a stripe, and more alike than another kind.
-        assert_eq!(log.nearest(3, Mark::new(5 * PAGE, 1, 9)), Some(1));
+        let nearest = |start, run, uses| log.nearest(3, Mark::new(start, 1, run, uses));
+        assert_eq!(nearest(32 * PAGE, Run::Alone, 1), Some(0));
+        assert_eq!(nearest(32 * PAGE, Run::Long, 1), Some(1));
+        // Used more often is more alike than another run, and that more than another kind.
+        assert_eq!(nearest(5 * PAGE, Run::Alone, 9), Some(0));
+        assert_eq!(nearest(5 * PAGE, Run::Short, 1), Some(1));
     }
 
     /// Against a look at all positions; also over what is forgotten, and at both ends of what is not.
@@ -270,7 +302,8 @@ mod tests {
         for now in 0..5_000u64 {
             let (start, kind) = (random.random_range(0..1 << 30) / PAGE * PAGE, random.random_range(0..20));
             let target = random.random_range(now.saturating_sub(900)..=now);
-            let wanted = Mark::new(start, kind, 1);
+            let run = if now % 3 == 0 { Run::Within } else { Run::Long };
+            let wanted = Mark::new(start, kind, run, 1);
             let found = log.nearest(target, wanted);
             let base = log.base;
             assert!(now - base <= 1_000 && now - base >= now.min(500));
@@ -280,7 +313,7 @@ mod tests {
                     .filter(|&at| all[at as usize].difference(wanted) < below);
                 near.min_by_key(|&at| if at < target { 2 * (target - at) - 1 } else { 2 * (at - target) })
             };
-            let exact = all.get(target as usize).filter(|mark| mark.difference(wanted) < Mark::AS_LONG);
+            let exact = all.get(target as usize).filter(|mark| mark.difference(wanted) < Mark::OF_KIND);
             let expected = exact.map(|_| target).or_else(|| Mark::DIFFERENCES.into_iter().find_map(alike));
             assert_eq!(found, expected, "of {now}, wanted near {target}");
             // Every second use is of what was found.
@@ -289,8 +322,8 @@ mod tests {
                 all[before as usize] = Mark::NOTHING;
             }
             let uses = before.and_then(|before| log.uses_at(before)).map_or(1, |uses| uses + 1);
-            log.push(start, kind, Log::COPY, before);
-            all.push(Mark::new(start, kind, uses));
+            log.push(start, kind, run, Log::COPY, before);
+            all.push(Mark::new(start, kind, run, uses));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The script: windows in their order, each as often as it stands for requests of the original.
 
+use super::log::Run;
 use super::{Model, Use, Whereabouts};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -39,6 +40,8 @@ pub(super) struct Line {
     pub(super) start: Start,
     /// The number of the extent that it has in the original; the same for all that start there.
     pub(super) extent: u32,
+    /// How many requests go on from it.
+    pub(super) run: Run,
 }
 
 /// A window to play.
@@ -89,7 +92,7 @@ impl Part {
             });
             let more = extents.len() as u32;
             let extent = *extents.entry(at).or_insert(more);
-            lines.push(Line { kind: step.kind, gap_ns: step.gap_ns, start, extent });
+            lines.push(Line { kind: step.kind, gap_ns: step.gap_ns, start, extent, run: Run::Within });
             if let Start::At { run_bytes, .. } = &mut lines[roots[number]].start {
                 *run_bytes += length;
             }
@@ -98,6 +101,11 @@ impl Part {
                 starts.insert(at, number as u16);
                 ends.insert(end, number as u16);
             }
+        }
+        let mut runs = vec![0; lines.len()];
+        roots.iter().for_each(|&root| runs[root] += 1);
+        for (number, line) in lines.iter_mut().enumerate().filter(|(number, _)| roots[*number] == *number) {
+            line.run = Run::of(runs[number]);
         }
         Part { lines, stands_for: window.stands_for, plays: 0 }
     }
