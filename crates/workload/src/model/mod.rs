@@ -64,7 +64,7 @@ pub struct About {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeModel {
-    /// Where its last request ended, in bytes.
+    /// Where its last request ended, in bytes, rounded up to a multiple of 1 MiB.
     pub bytes: u64,
     /// Its share of all requests, 0 to 1.
     pub weight: f64,

@@ -177,7 +177,7 @@ fn intensity_and_duration_are_what_was_asked_for() {
 }
 
 #[test]
-fn a_model_survives_its_file_and_holds_no_address() {
+fn a_model_survives_its_file() {
     let original = trace(vec![load(0, Pattern::Zipf(0.8), 100.0)], 60);
     let model = fit(&original, fast());
     let text = serde_json::to_string(&model).unwrap();
@@ -190,6 +190,35 @@ fn a_model_survives_its_file_and_holds_no_address() {
     // Another seed puts the same workload at other places: a volume of one range is moved as a whole.
     let first = |seed| generate(&model, seeded(seed))[0].offset;
     assert!((2..20).any(|seed| first(seed) != first(1)));
+}
+
+/// A workload that lies elsewhere in its range, so many whole areas further that their numbers modulo 15 are the same, is the same model, to the byte: it does not tell where
+/// in the range that was. And no number of it is an address, in bytes, sectors or blocks, but for ends and ranges in whole MiB.
+#[test]
+fn where_in_its_range_a_workload_lies_is_not_told() {
+    let hot = trace(vec![load(0, Pattern::Zipf(0.8), 100.0)], 60);
+    let far = 1 << 44;
+    let shifted = |areas: u64| {
+        let mut requests = hot.clone();
+        // A range has a 16th of the volume, so that all lies in one, except the last request.
+        for request in &mut requests {
+            request.offset += far + areas * (64 << 20) + 5 * 512;
+        }
+        requests.last_mut().unwrap().offset = 2 * far - 16_384;
+        requests
+    };
+    let text = |requests: &[Request]| serde_json::to_string(&fit(requests, fast())).unwrap();
+    let model = text(&shifted(0));
+    assert_eq!(model, text(&shifted(15)));
+    assert_eq!(model, text(&shifted(3_000)));
+    assert_ne!(model, text(&shifted(1)), "numbers of areas modulo 15 are told");
+    let numbers = model
+        .split(|c: char| !c.is_ascii_digit() && c != '.')
+        .filter_map(|number| number.parse::<u64>().ok());
+    // The least address in blocks of 4 KiB is 2^32; no count and no time is as long.
+    for number in numbers.filter(|&number| number >= far >> 12) {
+        assert!(number.is_multiple_of(1 << 20), "{number}");
+    }
 }
 
 #[test]

@@ -31,6 +31,8 @@ const VOLUMES_MAX: usize = 1 << 12;
 const WINDOW: usize = 256;
 /// Requests of the first stretch that has a phase, as it also tells long inter-arrival times from short ones.
 const STRETCH_FIRST: usize = 1_024;
+/// Ends of volumes are told to the next multiple.
+const END_BYTES: u64 = 1 << 20;
 /// Requests whose ends a stream may go on from.
 const HEADS: usize = 16;
 
@@ -91,6 +93,11 @@ struct Volume {
 impl Volume {
     fn new() -> Volume {
         Volume { end: 0, requests: 0, heads: [u64::MAX; HEADS], newest: 0, last_start: None }
+    }
+
+    /// Where it ends, as far as a model tells.
+    fn bytes(&self) -> u64 {
+        self.end.max(1).checked_next_multiple_of(END_BYTES).unwrap_or(u64::MAX)
     }
 
     /// Which of the last requests ended where this one starts: 0 is the last one. Its own end is known then.
@@ -367,7 +374,7 @@ impl ModelFitter {
     fn fill(&self, model: &mut Model) {
         let (mut ends, mut names, mut known) = (Vec::new(), Vec::new(), 0);
         for volume in &self.volumes {
-            ends.push(volume.as_ref().map_or(1, |volume| volume.end.max(1)));
+            ends.push(volume.as_ref().map_or(1, Volume::bytes));
             names.push(known);
             known += u32::from(volume.is_some());
         }
@@ -379,7 +386,7 @@ impl ModelFitter {
     /// The model without what depends on its level.
     fn frame(&self) -> Model {
         let volume = |volume: &Volume| VolumeModel {
-            bytes: volume.end.max(1),
+            bytes: volume.bytes(),
             weight: volume.requests as f64 / self.requests as f64,
         };
         Model {
