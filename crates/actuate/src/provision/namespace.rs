@@ -69,7 +69,9 @@ impl Provider for NamespaceProcess {
                 secret: Some(&order.token),
                 patience: None,
             };
-            let command = ["ip", "netns", "exec", &host.name].into_iter().map(Into::into).chain([
+            // Not by `ip netns exec`, which hides the control groups that say how much memory there is.
+            let network = format!("--net=/run/netns/{}", host.name);
+            let command = ["nsenter", &network, "--"].into_iter().map(Into::into).chain([
                 self.program.clone().into(),
                 "appliance".into(),
                 folder.join("appliance.toml").into(),

@@ -143,8 +143,9 @@ pub(crate) fn serve(configuration: &Path, log: std::fs::File) -> Child {
 /// A program that is run in a network namespace if there is one to be in.
 pub(crate) fn command(namespace: Option<&str>, program: &str) -> Command {
     let Some(namespace) = namespace else { return Command::new(program) };
-    let mut command = Command::new("ip");
-    command.args(["netns", "exec", namespace, program]);
+    // Not by `ip netns exec`, which hides control groups.
+    let mut command = Command::new("nsenter");
+    command.args([&format!("--net=/run/netns/{namespace}"), "--", program]);
     command
 }
 

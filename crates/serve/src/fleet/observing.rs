@@ -16,6 +16,9 @@ use std::time::Duration;
 /// Intervals without news after which it is told, and the least time: an appliance tells of itself every second (ours).
 const PATIENCE: u64 = 3;
 const PATIENCE_LEAST: Nanos = Nanos::secs(3);
+/// Turns after a switch whose news of the storage side is left out (ours: the interval in which it ended, and that in which this is told). Whoever switches compares
+/// both paths, and its own requests are nobody's load.
+const LEFT_OUT: u8 = 2;
 
 /// What was heard in one turn.
 #[derive(Default)]
@@ -33,6 +36,8 @@ struct Ears {
     watch: Follower,
     appliance: Option<(ApplianceId, Follower)>,
     counters: Option<Counters>,
+    /// Turns whose news of the storage side is left out yet.
+    left_out: u8,
     doubt: Doubt,
     /// What was last heard, and the size.
     last: Option<(VolumeObservation, Nanos)>,
@@ -72,6 +77,9 @@ impl Observer {
             let news = match volume.watch() {
                 Some(watch) => {
                     let status = responses.status(id);
+                    if status.as_ref().is_some_and(|status| status.route == "unknown") {
+                        ears.left_out = LEFT_OUT;
+                    }
                     let serving = status
                         .filter(|status| status.route == "appliance")
                         .and_then(|status| Some((status.appliance?, status.host?)));
@@ -83,8 +91,12 @@ impl Observer {
                     };
                     match serving {
                         None => {
-                            ears.appliance = None;
-                            side
+                            if ears.appliance.take().is_some() {
+                                ears.left_out = LEFT_OUT;
+                            }
+                            let counts = ears.left_out == 0;
+                            ears.left_out = ears.left_out.saturating_sub(1);
+                            side.map(|news| news.filter(|_| counts))
                         }
                         // The storage side says how large it is and how busy its disks are; what clients see, the appliance.
                         Some((appliance, host)) => {

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// No answer is longer.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
+/// What is asked for is so long ago: samples that are taken together do not come in together (ours).
+const SETTLED_S: f64 = 0.2;
 /// Requests per second above which a counter is taken to have jumped (ours: no volume completes as many).
 const RATE_MAX: f64 = 1e8;
 
@@ -49,7 +51,7 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// Asks for the newest of each, at most `span_s` old.
+    /// Asks for the newest of each, at most `span_s` old; they are as old as the sample of the reads is. An expression is taken to be of the moment.
     pub(super) fn ask(
         table: &PrometheusTable,
         now_s: f64,
@@ -57,11 +59,14 @@ impl Counters {
         within: Duration,
     ) -> Result<Counters, String> {
         let deadline = Instant::now() + within;
+        let now_s = now_s - SETTLED_S;
         let query = |query: &str| newest(&table.url, query, now_s, span_s, deadline);
-        let optional = |of: &Option<String>| of.as_deref().map_or(Ok((now_s, 0.0)), query);
-        let (at_s, reads) = query(&table.reads)?;
-        let read_seconds = query(&table.read_seconds)?.1;
-        let (writes, write_seconds) = (optional(&table.writes)?.1, optional(&table.write_seconds)?.1);
+        let optional = |of: &Option<String>| of.as_deref().map_or(Ok(0.0), query);
+        // What is told is as of when it is asked, and stays the same from sample to sample: only the server knows of when it is.
+        let at_s = query(&format!("timestamp({})", table.reads))?;
+        let reads = query(&table.reads)?;
+        let read_seconds = query(&table.read_seconds)?;
+        let (writes, write_seconds) = (optional(&table.writes)?, optional(&table.write_seconds)?);
         Ok(Counters { at_s, reads, read_seconds, writes, write_seconds })
     }
 
@@ -109,8 +114,8 @@ impl Counters {
     }
 }
 
-/// The newest sample of the one series of `query`, and when it was taken.
-fn newest(url: &str, query: &str, now_s: f64, span_s: f64, deadline: Instant) -> Result<(f64, f64), String> {
+/// The newest sample of the one series of `query`.
+fn newest(url: &str, query: &str, now_s: f64, span_s: f64, deadline: Instant) -> Result<f64, String> {
     let step_s = (span_s / 10.0).max(0.1);
     let path = format!(
         "/api/v1/query_range?query={}&start={:.3}&end={now_s:.3}&step={step_s:.3}",
@@ -127,12 +132,12 @@ fn newest(url: &str, query: &str, now_s: f64, span_s: f64, deadline: Instant) ->
     let [one] = &series[..] else {
         return Err(format!("`{query}` has {} series, expected one", series.len()));
     };
-    let (at_s, text) = one.values.last().ok_or_else(|| format!("`{query}` has no samples"))?;
+    let (_, text) = one.values.last().ok_or_else(|| format!("`{query}` has no samples"))?;
     let value: f64 = text.parse().map_err(|_| format!("`{query}` is `{text}`, expected a number"))?;
     if !value.is_finite() {
         return Err(format!("`{query}` is `{text}`, expected a number"));
     }
-    Ok((*at_s, value))
+    Ok(value)
 }
 
 fn get(url: &str, path: &str, deadline: Instant) -> Result<String, String> {
@@ -218,7 +223,7 @@ mod tests {
             }
         });
         let ask = || newest(&url, "a{b=\"1\"}", 20.0, 10.0, Instant::now() + Duration::from_secs(5));
-        assert_eq!(ask(), Ok((11.5, 42.0)));
+        assert_eq!(ask(), Ok(42.0));
         assert_eq!(ask().unwrap_err(), "`a{b=\"1\"}` has 0 series, expected one");
         assert_eq!(ask().unwrap_err(), "parse error");
         assert!(ask().unwrap_err().contains("expected a number"));

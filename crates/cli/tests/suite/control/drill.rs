@@ -1,12 +1,12 @@
 //! Each part is killed at each step of the way there and of the way back, while a client of ours writes and reads back: the end is a cache in place or the
 //! original route, and no byte is lost or stale.
 //!
-//! A step is seen in the controller's journal, which is on disk before the step is begun; what is struck then is struck while the step's order is on its way, give or take
-//! a moment. `FOREBAY_KILLS` says how many of the cases are tried, all of them where it is `all` (`scripts/kill-trial`); else a few. `FOREBAY_SEED` says in which order,
+//! A step is seen in the controller's journal, which is on disk before the step is begun; what is struck then is struck while the step's order is on its way, or that of the
+//! next: some last for milliseconds. `FOREBAY_KILLS` says how many of the cases are tried, all of them where it is `all` (`scripts/kill-trial`); else a few. `FOREBAY_SEED` says in which order,
 //! and how long after the step is seen.
 
 use super::site::{APPLICATION, CONTROLLER, HOSTS, HTTP, PORT, STORAGE, Site};
-use super::{Appliances, Controller, Ledger, drive};
+use super::{Appliances, BLOCKS, Controller, Ledger, OUTSTANDING, Work, drive};
 use crate::reroute::SECRET;
 use crate::support::{Running, SetOnDrop, prerequisites, secret_file, spawn, wait_for};
 use crate::wire::Wire;
@@ -14,7 +14,7 @@ use forebay_nbd::Uri;
 use forebay_serve::lease::LeaseHolder;
 use forebay_units::mix64;
 use serde_json::Value;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Steps of a response, as its journal calls them: those of the way there and of a cache in place, then those of the way back.
@@ -105,11 +105,15 @@ impl Drill {
 
     fn must(&self, steps: &[&str]) -> (String, Option<usize>) {
         self.wait(steps, PATIENCE).unwrap_or_else(|| {
-            let log = std::fs::read_to_string(self.site.path("control.log")).unwrap_or_default();
-            let log: Vec<&str> = log.lines().rev().take(120).collect();
-            let log: Vec<&str> = log.into_iter().rev().collect();
-            panic!("none of {steps:?} within {PATIENCE:?}, but {:?}\n{}", self.journal(), log.join("\n"))
+            panic!("none of {steps:?} within {PATIENCE:?}, but {:?}\n{}", self.journal(), self.log())
         })
+    }
+
+    /// What the controllers said last.
+    fn log(&self) -> String {
+        let log = std::fs::read_to_string(self.site.path("control.log")).unwrap_or_default();
+        let from = log.lines().count().saturating_sub(120);
+        log.lines().skip(from).collect::<Vec<_>>().join("\n")
     }
 
     /// Kills a part, and brings back after a while what does not come back by itself.
@@ -141,37 +145,35 @@ impl Drill {
         }
     }
 
-    /// One case; how it ended.
+    /// One case; how it ended. The client works until it has settled, and does not while a cache is taken back; the next one's looks at what was left.
     fn run(&mut self, part: Part, step: &str, after: Duration, ledger: &mut Ledger) -> String {
-        let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
-        let uri = Uri::unix(self.site.path("proxy.sock"), format!("db.{SECRET}"));
-        let (seen, in_place) = std::thread::scope(|scope| {
-            let stops = SetOnDrop(&stop);
-            let client = scope.spawn(|| drive(uri, ledger, &stop, &done));
-            let mut seen = None;
-            if THERE.contains(&step) {
-                seen = Some(self.must(&[step]));
-                std::thread::sleep(after);
-                self.strike(part, seen.clone().and_then(|(_, host)| host));
-            } else {
-                self.must(&["serving"]);
+        let is_there = THERE.contains(&step);
+        // Some last for milliseconds: then it is the next one that is seen.
+        let all = if is_there { THERE.to_vec() } else { [&BACK[..], &["original"]].concat() };
+        let at = all.iter().position(|of| *of == step).expect("a step");
+        let struck = |drill: &mut Drill| {
+            let (seen, host) = drill.must(&all[at..]);
+            std::thread::sleep(after);
+            drill.strike(part, host);
+            seen
+        };
+        let there = self.while_client_works(ledger, |drill, work| {
+            if !is_there {
+                drill.must(&["serving"]);
+                return None;
             }
-            if seen.is_none() {
-                drop(stops);
-                client.join().expect("no byte is lost or stale");
-                let found = self.must(&[step]);
-                std::thread::sleep(after);
-                self.strike(part, found.1);
-                return (found, false);
-            }
-            // It has settled once the journal says the same for a while and the client goes on.
-            let settled = self.settle(&done);
-            drop(stops);
-            client.join().expect("no byte is lost or stale");
-            (seen.expect("just seen"), settled)
+            Some((struck(drill), drill.settle(work)))
         });
-        let found = format!("{part:?} at {}", seen.0);
-        self.must(&["original"]);
+        let (seen, end) = there.unwrap_or_else(|| (struck(self), "original route"));
+        // What failed is tried again for as long as it is wanted, and that is not for long.
+        let until = Instant::now() + PATIENCE;
+        while self.wait(&["original"], PATIENCE).is_none_or(|_| {
+            std::thread::sleep(Duration::from_secs(1));
+            self.journal().is_none_or(|(step, _)| step != "original")
+        }) {
+            assert!(Instant::now() < until, "the cache is not given back: {}", self.log());
+        }
+        let found = format!("{part:?} at {seen}");
         let (lease, route) = (self.site.storage().lease, self.site.status("proxy-http.sock").route);
         assert_eq!(lease.map(|lease| lease.holder), Some(LeaseHolder::Original), "{found}");
         let to = route.and_then(|route| route.to).unwrap_or_default();
@@ -184,22 +186,42 @@ impl Drill {
             assert!(Instant::now() < until, "{found}: an appliance still runs");
             std::thread::sleep(Duration::from_millis(20));
         }
-        format!("{found}: {}", if in_place { "cache in place" } else { "original route" })
+        format!("{found}: {end}")
     }
 
-    /// Waits until what was begun has come to its end, with clients that go on; whether a cache is in place.
-    fn settle(&self, done: &AtomicU64) -> bool {
+    /// Has a client work, and check what it reads, while something else is done.
+    fn while_client_works<T>(&mut self, ledger: &mut Ledger, act: impl FnOnce(&mut Drill, &Work) -> T) -> T {
+        let work = Work::default();
+        let uri = Uri::unix(self.site.path("proxy.sock"), format!("db.{SECRET}"));
+        std::thread::scope(|scope| {
+            let stops = SetOnDrop(&work.stop);
+            let client = scope.spawn(|| drive(uri, ledger, &work));
+            let done = act(self, &work);
+            drop(stops);
+            client.join().expect("no byte is lost or stale");
+            done
+        })
+    }
+
+    /// Waits until what was begun has come to its end, with a client that goes on; where it ended.
+    fn settle(&self, work: &Work) -> &'static str {
         let until = Instant::now() + PATIENCE;
-        let (mut same_since, mut last, mut done_then) = (Instant::now(), self.journal(), 0);
+        let done = || work.done.load(Ordering::Relaxed);
+        let (mut same_since, mut last, mut done_then) = (Instant::now(), self.journal(), done());
         loop {
             let now = self.journal();
-            let ends = now.as_ref().is_some_and(|(step, _)| step == "serving" || step == "original");
-            if now != last || !ends {
-                (last, same_since, done_then) = (now, Instant::now(), done.load(Ordering::Relaxed));
-            } else if same_since.elapsed() > Duration::from_millis(1_500)
-                && done.load(Ordering::Relaxed) > done_then + 20
+            let end = match now.as_ref().map(|(step, _)| &**step) {
+                Some("serving") => Some("cache in place"),
+                Some("original") => Some("original route"),
+                _ => None,
+            };
+            if now != last || end.is_none() {
+                (last, same_since, done_then) = (now, Instant::now(), done());
+            } else if let Some(end) = end
+                && same_since.elapsed() > Duration::from_millis(1_000)
+                && done() > done_then + OUTSTANDING / 2
             {
-                return last.is_some_and(|(step, _)| step == "serving");
+                return end;
             }
             assert!(Instant::now() < until, "neither in place nor on the original route: {last:?}");
             std::thread::sleep(Duration::from_millis(10));
@@ -232,6 +254,15 @@ fn whatever_is_killed_at_whichever_step_no_byte_is_lost() {
         let began = Instant::now();
         let after = Duration::from_micros(mix64(seed ^ number as u64) % 4_000);
         let end = drill.run(part, step, after, &mut ledger);
-        println!("{end}, {:.1} s, {} requests failed", began.elapsed().as_secs_f64(), ledger.failed);
+        let failed =
+            format!("{} requests failed so far, {} of them reads", ledger.failed, ledger.reads_failed);
+        println!("{end}, {:.1} s, {failed}", began.elapsed().as_secs_f64());
     }
+    drill.while_client_works(&mut ledger, |_, work| {
+        let until = Instant::now() + PATIENCE;
+        while work.done.load(Ordering::Relaxed) < 4 * BLOCKS {
+            assert!(Instant::now() < until, "clients do not go on");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    });
 }

@@ -3,6 +3,7 @@
 //! A storage side whose every request takes 8 ms is watched; a client reads and writes. What it reads is what it wrote.
 
 mod drill;
+mod prometheus;
 mod proxy;
 mod routes;
 mod site;
@@ -39,15 +40,16 @@ struct Ledger {
     /// For each block the version that it was last told to hold, and the oldest that it may hold: writes that were answered with an error were
     /// done or not.
     versions: Vec<(u8, u8)>,
-    /// Requests that were answered with an error.
+    /// Requests that were answered with an error, and how many of them were reads.
     failed: u64,
+    reads_failed: u64,
     state: u64,
 }
 
 impl Ledger {
     /// Of a volume of zeros.
     fn new() -> Ledger {
-        Ledger { versions: vec![(0, 0); BLOCKS as usize], failed: 0, state: 1 }
+        Ledger { versions: vec![(0, 0); BLOCKS as usize], failed: 0, reads_failed: 0, state: 1 }
     }
 
     /// The next request of one of those that are outstanding; each has blocks of its own, so that what is read is known.
@@ -75,13 +77,24 @@ impl Ledger {
                 assert!(good, "block {block} is stale or wrong: {}, expected {oldest} to {version}", data[0]);
             }
             Ok(_) => *oldest = *version,
-            Err(_) => self.failed += 1,
+            Err(_) => {
+                self.failed += 1;
+                self.reads_failed += u64::from(reads);
+            }
         }
     }
 }
 
+/// What a client is told while it works, and tells.
+#[derive(Default)]
+struct Work {
+    stop: AtomicBool,
+    /// Requests that were answered.
+    done: AtomicU64,
+}
+
 /// Reads all blocks again and again, and writes one in sixteen, until it is told to stop; checks every byte.
-fn drive(uri: Uri, ledger: &mut Ledger, stop: &AtomicBool, done: &AtomicU64) {
+fn drive(uri: Uri, ledger: &mut Ledger, work: &Work) {
     let origin = NbdOrigin::connect(&uri, NbdOriginOptions::default()).expect("clients are let in");
     let (sender, answers) = channel();
     let sink: Arc<dyn CompletionSink> = Arc::new(Answers(sender));
@@ -97,8 +110,8 @@ fn drive(uri: Uri, ledger: &mut Ledger, stop: &AtomicBool, done: &AtomicU64) {
         let answer = answers.recv_timeout(Duration::from_secs(60)).expect("an answer");
         let (block, reads) = out[answer.id.0 as usize];
         ledger.check(block, reads, answer.result.map_err(|error| error.to_string()));
-        done.fetch_add(1, Ordering::Relaxed);
-        if stop.load(Ordering::Relaxed) {
+        work.done.fetch_add(1, Ordering::Relaxed);
+        if work.stop.load(Ordering::Relaxed) {
             waiting -= 1;
         } else {
             out[answer.id.0 as usize] = begin(answer.id.0, ledger);

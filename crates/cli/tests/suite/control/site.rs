@@ -76,7 +76,7 @@ impl Site {
             "socket = \"control.sock\"\nstate = \"state\"\ninterval = \"{interval}\"\n{HASTE}response = {{ probe_every_ms = 200, probe_within_ms = 1000, retry_first_ms = 200, {response} }}\n\
              {hosts}\n[[volume]]\nname = \"db\"\nhome = \"{home}\"\norigin = \"nbd://{storage}:{PORT}/db\"\nsecret = \"{SECRET}\"\n\
              watch = \"{storage}:{HTTP}\"\nwatch_token = \"{SECRET}\"\n{volume}\n\
-             [[objective]]\nvolume = \"db\"\nlatency = \"4ms\"\n"
+             [[objective]]\nvolume = \"db\"\nlatency = \"6ms\"\n"
         );
         secret_file(&self.folder, "control.toml", text);
     }

@@ -128,11 +128,12 @@ fn a_process_that_is_stopped_in_its_tracks_is_killed_in_time() {
 }
 
 /// A control group of 48 MiB that is removed at the end.
-struct ControlGroup(PathBuf);
+pub(crate) struct ControlGroup(PathBuf);
 
 impl ControlGroup {
-    fn new() -> Option<ControlGroup> {
-        let name = format!("forebay-test-{}", std::process::id());
+    /// `None` where none can be made.
+    pub(crate) fn new(name: &str) -> Option<ControlGroup> {
+        let name = format!("forebay-test-{}-{name}", std::process::id());
         [("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")]
             .iter()
             .find_map(|(root, limit)| {
@@ -147,6 +148,13 @@ impl ControlGroup {
     }
 }
 
+impl ControlGroup {
+    /// What a shell says to be in it.
+    pub(crate) fn join(&self) -> String {
+        format!("echo $$ >{}/cgroup.procs; ", self.0.display())
+    }
+}
+
 impl Drop for ControlGroup {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir(&self.0);
@@ -158,14 +166,14 @@ fn a_host_that_promised_more_memory_than_it_has_is_found_out() {
     if !prerequisites("a control group", &[], true) {
         return;
     }
-    let Some(group) = ControlGroup::new() else {
+    let Some(group) = ControlGroup::new("host") else {
         println!("skipped: a host with too little memory: no control group can be made here");
         return;
     };
     let folder = Place::new();
     let storage = Storage::local(folder.path());
     let shared = tempfile::tempdir_in("/dev/shm").expect("there is shared memory");
-    let join = format!("echo $$ >{}/cgroup.procs; ", group.0.display());
+    let join = group.join();
     let serve = format!("exec {FOREBAY} \"$@\"");
     let script = script(folder.path(), &(join.clone() + &serve));
     let liar = LocalProcess::new(folder.path().join("appliances"), script).unwrap();

@@ -45,7 +45,7 @@ pub(super) fn machine_order(id: &str, storage: &Storage) -> ApplianceOrder {
 }
 
 /// A program in `folder` that is run in place of QEMU.
-fn script(folder: &Path, text: &str) -> PathBuf {
+pub(crate) fn script(folder: &Path, text: &str) -> PathBuf {
     let path = folder.join("program");
     std::fs::write(&path, format!("#!/bin/bash\n{text}\n")).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();

@@ -1,7 +1,7 @@
 //! Appliances on demand: real ones, started, found, told what to do and stopped by each provider; and whatever can go wrong with that.
 
 mod libvirt;
-mod local;
+pub(crate) mod local;
 pub(crate) mod machine;
 mod namespace;
 
