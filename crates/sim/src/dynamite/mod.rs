@@ -7,8 +7,10 @@
 //! once runs them on threads of their own.
 
 mod curves;
+mod sizes;
 
 pub use curves::{CurveRow, curves};
+pub use sizes::{SizeGiven, size_given};
 
 use crate::load::Traces;
 use crate::outcome::Outcome;

@@ -1,8 +1,8 @@
 //! The case study with real processes: a storage side with emulated disks that is watched, permanent proxies, and `forebay control`, which starts and stops
 //! appliances while clients read and write.
 //!
-//! A period has the phases of the paper's main workload, a spike, a calm, a peak, a calm, and takes a minute; it is played four times, so that the peak is
-//! known to return. All numbers of the scene are ours.
+//! A period has the phases of the paper's main workload, a spike, a calm, a peak, a calm, and takes five quarters of a minute; it is played four times, so that
+//! the peak is known to return. What the peak reads is larger than the zones in which heat is tracked. All numbers of the scene are ours.
 
 use crate::failure::{Context, Failure};
 use crate::interrupt;
@@ -25,13 +25,13 @@ use std::time::{Duration, Instant};
 
 /// Periods, and the seconds of each at which the spike, the calm after it, the peak and the period end.
 const PERIODS: u64 = 4;
-const PHASES_S: [u64; 4] = [2, 25, 50, 60];
+const PHASES_S: [u64; 4] = [2, 25, 60, 75];
 /// Requests per second of the main workload in these phases, and of the reader all along.
-const RATES: [f64; 4] = [760.0, 60.0, 760.0, 60.0];
+const RATES: [f64; 4] = [760.0, 60.0, 950.0, 60.0];
 const READER_RATE: f64 = 300.0;
 /// What the main workload reads at its peak, of which the Zipf distribution has this exponent; what the reader reads.
-const PEAK_SET: u64 = 6 << 20;
-const THETA: f64 = 0.8;
+const PEAK_SET: u64 = 8 << 20;
+const THETA: f64 = 0.3;
 const VOLUME_BYTES: u64 = 512 << 20;
 const WRITE_SHARE: f64 = 0.05;
 /// Mean latency promised to the main workload in windows of a second.
@@ -148,11 +148,17 @@ fn wait_for(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes what the processes are started with.
-fn configure(folder: &Path) -> Result<(), Failure> {
+/// Writes what the processes are started with; appliances are virtual machines where there is an `image` for them, processes else.
+fn configure(folder: &Path, image: Option<&Path>) -> Result<(), Failure> {
     let path = |name: &str| folder.join(name).display().to_string();
+    // Machines reach this one over TCP only.
+    let port = match image {
+        Some(_) => Some(free_port().context("no port is free for the storage side")?),
+        None => None,
+    };
+    let tcp = port.map_or(String::new(), |port| format!(", \"tcp:127.0.0.1:{port}\""));
     let mut watch = format!(
-        "listen = [\"unix:{}\"]\nleases.path = \"{}\"\nhttp.listen = \"off\"\nhttp.socket = \"{}\"\ncontrol.interval = \"1s\"\n\
+        "listen = [\"unix:{}\"{tcp}]\nleases.path = \"{}\"\nhttp.listen = \"off\"\nhttp.socket = \"{}\"\ncontrol.interval = \"1s\"\n\
          [[disk_group]]\nname = \"disks\"\nspindles = 4\ndisk = \"15000rpm\"\ndisk_capacity = \"1GiB\"\n",
         path("watch.sock"),
         path("leases.json"),
@@ -169,8 +175,12 @@ fn configure(folder: &Path) -> Result<(), Failure> {
          control.violation = {{ windows = {SUSTAINED}, nonconforming = {SUSTAINED} }}\n\
          control.foresight = {{ bucket_intervals = 5, lead_buckets = 2 }}\n\
          control.removal = {{ sustained = 5 }}\n\
-         [[host]]\nname = \"h1\"\nmemory = \"512MiB\"\n\
+         [[host]]\nname = \"h1\"\nmemory = \"{}\"\n{}\
          [[objective]]\nvolume = \"{}\"\nlatency = \"{LATENCY_MAX}\"\n",
+        if image.is_some() { "1GiB" } else { "512MiB" },
+        image.map_or(String::new(), |image| {
+            format!("provider = {{ type = \"qemu\", image = {:?} }}\n", image.display().to_string())
+        }),
         WORKLOADS[0]
     );
     for name in WORKLOADS {
@@ -182,6 +192,7 @@ fn configure(folder: &Path) -> Result<(), Failure> {
         proxy += &format!(
             "[[volume]]\nname = \"{name}\"\ncache = \"0\"\norigin = {{ type = \"nbd\", uri = \"{uri}\" }}\n"
         );
+        let uri = port.map_or(uri, |port| Uri::tcp("127.0.0.1", port, name));
         control += &format!(
             "[[volume]]\nname = \"{name}\"\nhome = \"h1\"\norigin = \"{uri}\"\nwatch = \"unix:{}\"\nroute = {{ type = \"proxy\", server = \"unix:{}\" }}\n",
             path("watch-http.sock"),
@@ -194,12 +205,17 @@ fn configure(folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs everything, for four minutes.
-pub(super) fn run(seed: u64) -> Result<Found, Failure> {
+fn free_port() -> std::io::Result<u16> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// Runs everything, for five minutes.
+pub(super) fn run(seed: u64, image: Option<&Path>) -> Result<Found, Failure> {
     let folder = tempfile::Builder::new().prefix("forebay-dynamite-").tempdir();
     let folder = folder.context("cannot make a folder for the run")?;
     let at = folder.path();
-    configure(at)?;
+    let image = image.map(fs::canonicalize).transpose().context("the image is not there")?;
+    configure(at, image.as_deref())?;
     let mut processes = Processes(Vec::new());
     processes.0.push(spawn(at, "watch", "watch.toml")?);
     wait_for(&at.join("watch.sock"))?;

@@ -5,8 +5,8 @@ use crate::failure::Failure;
 use crate::output::say;
 use forebay_sim::RunError;
 use forebay_sim::dynamite::{
-    COURSES, Course, CourseResult, CurveRow, Interfering, Setup, WORKLOADS, curves, interfering,
-    run as run_course,
+    COURSES, Course, CourseResult, CurveRow, Interfering, Setup, SizeGiven, WORKLOADS, curves, interfering,
+    run as run_course, size_given,
 };
 use serde::Serialize;
 use std::time::Instant;
@@ -28,11 +28,13 @@ pub(super) struct Found {
     pub(super) workloads: [&'static str; 3],
     pub(super) courses: Vec<CourseResult>,
     pub(super) interference: Interfering,
+    /// Sizes given, and the least that works; empty unless asked for.
+    pub(super) sizes: Vec<SizeGiven>,
     /// Of the main workload and of the reader.
     pub(super) curves: [Vec<CurveRow>; 2],
 }
 
-pub(super) fn run(setup: &Setup, quick: bool) -> Result<Found, Failure> {
+pub(super) fn run(setup: &Setup, quick: bool, sizes: bool) -> Result<Found, Failure> {
     let began = Instant::now();
     // The longest first; in the end in the order of the figures.
     let mut courses: Vec<Course> =
@@ -41,17 +43,23 @@ pub(super) fn run(setup: &Setup, quick: bool) -> Result<Found, Failure> {
     let ran = side_by_side(courses.len(), |at| {
         let course = courses[at];
         let (result, outcome) = run_course(setup, course)?;
+        let is_given = result.cache_bytes[0].iter().any(|bytes| *bytes > 0);
+        let size = if sizes && is_given { Some(size_given(setup, course)?) } else { None };
         say(format_args!("{:>5.0} s  {}", began.elapsed().as_secs_f64(), course.name()));
-        Ok((result, (course == Course::CoLocated).then(|| interfering(&outcome))))
+        Ok((result, (course == Course::CoLocated).then(|| interfering(&outcome)), size))
     });
     let mut results = Vec::new();
     let mut interference = None;
+    let mut sizes = Vec::new();
     for ran in ran {
-        let (result, found) = ran.map_err(|error: RunError| Failure::new(error.to_string()))?;
+        let (result, found, size) = ran.map_err(|error: RunError| Failure::new(error.to_string()))?;
         interference = interference.or(found);
         results.push(result);
+        sizes.extend(size);
     }
-    results.sort_by_key(|result| COURSES.iter().position(|course| *course == result.course));
+    let place = |of: Course| COURSES.iter().position(|course| *course == of);
+    results.sort_by_key(|result| place(result.course));
+    sizes.sort_by_key(|size: &SizeGiven| place(size.course));
     Ok(Found {
         schema: SCHEMA,
         seed: setup.seed,
@@ -61,6 +69,7 @@ pub(super) fn run(setup: &Setup, quick: bool) -> Result<Found, Failure> {
         workloads: WORKLOADS,
         courses: results,
         interference: interference.expect("the co-located course is always run"),
+        sizes,
         curves: curves(setup),
     })
 }
