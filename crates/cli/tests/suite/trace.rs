@@ -1,7 +1,7 @@
 //! `forebay trace`: counts of recorded traces as their sources state them, folders, standard input, conversion.
 
 use crate::support::{args, fail, file, folder, json, msr, recorded, run, succeed};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::io::Write;
 use std::process::{Command, Stdio};
 
@@ -216,6 +216,22 @@ fn a_workload_is_described_in_a_table_in_json_and_in_a_report() {
     );
     let table = succeed(args(&[&"trace", &"stats", &path]));
     assert!(table.contains("write size, mean") && table.contains("Hurst exponent"), "{table}");
+    // Whole seconds, out of order, of a hundred volumes, and only writes: said, and counted.
+    let lines: Vec<_> = [3u64, 0, 1, 2]
+        .into_iter()
+        .flat_map(|at| (0..100).map(move |disk| (at * 10_000_000, disk, false, 0, 512)))
+        .collect();
+    let poor = file(&folder, "poor.csv", msr(&lines));
+    let stats = json("forebay.trace-stats/1", args(&[&"trace", &"stats", &"--json", &poor]));
+    assert_eq!((&stats["volumes"], &stats["reads"], &stats["span_s"]), (&json!(100), &json!(0), &json!(3.0)));
+    assert_eq!((&stats["whole_seconds"], &stats["steps_back"]), (&json!(true), &json!(300)));
+    let table = succeed(args(&[&"trace", &"stats", &poor]));
+    assert!(table.contains("gaps and bursts below a second are not known"), "{table}");
+    assert!(table.contains("times before that of an earlier request"), "{table}");
+    // A single request has no gaps.
+    let single = file(&folder, "single.csv", msr(&[(0, 0, false, 4096, 512)]));
+    let stats = json("forebay.trace-stats/1", args(&[&"trace", &"stats", &"--json", &single]));
+    assert_eq!((&stats["requests"], &stats["gaps"]), (&json!(1), &Value::Null));
     // Without times nothing is said of them.
     let timeless = file(&folder, "blocks.lis", "0 4 0 0\n8 2 0 1\n0 4 0 2\n");
     let stats = json(

@@ -63,6 +63,8 @@ pub struct Profile {
     pub span_s: Option<f64>,
     /// Times that lie before an earlier one.
     pub steps_back: u64,
+    /// Whether all times are whole seconds apart: nothing is known of gaps and bursts within a second.
+    pub whole_seconds: bool,
     /// Sizes of reads.
     pub read_sizes: Sizes,
     /// Sizes of writes.
@@ -127,8 +129,10 @@ pub struct Profiler {
     counts: [u64; 5],
     bytes: [u64; 2],
     first: Option<Nanos>,
+    earliest: Nanos,
     latest: Nanos,
     steps_back: u64,
+    whole_seconds: bool,
     sizes: [SizeCounter; 2],
     runs: RunCounter,
     gaps: LatencyHistogram,
@@ -151,8 +155,10 @@ impl Profiler {
             counts: [0; 5],
             bytes: [0; 2],
             first: None,
+            earliest: Nanos::ZERO,
             latest: Nanos::ZERO,
             steps_back: 0,
+            whole_seconds: true,
             sizes: [SizeCounter::default(), SizeCounter::default()],
             runs: RunCounter::default(),
             gaps: LatencyHistogram::new(),
@@ -215,7 +221,7 @@ impl Profiler {
         }
         let Some(first) = self.first else {
             self.first = Some(time);
-            self.latest = time;
+            (self.earliest, self.latest) = (time, time);
             self.burst.arrive(Nanos::ZERO);
             return Nanos::ZERO;
         };
@@ -223,6 +229,8 @@ impl Profiler {
         let gap = time.saturating_since(self.latest);
         self.gaps.record(gap);
         self.gap_squares += gap.as_secs_f64() * gap.as_secs_f64();
+        self.whole_seconds &= time.0.abs_diff(first.0).is_multiple_of(1_000_000_000);
+        self.earliest = self.earliest.min(time);
         self.latest = self.latest.max(time);
         let since_start = self.latest.saturating_since(first);
         self.burst.arrive(since_start);
@@ -231,7 +239,7 @@ impl Profiler {
 
     /// What was counted.
     pub fn finish(self) -> Profile {
-        let span = self.first.map(|first| self.latest.saturating_since(first));
+        let span = self.first.map(|_| self.latest.saturating_since(self.earliest));
         let timed = span.filter(|span| *span > Nanos::ZERO);
         let [reads, writes, flushes, discards, other] = self.counts;
         let [read_sizes, write_sizes] = self.sizes.map(SizeCounter::finish);
@@ -251,6 +259,7 @@ impl Profiler {
             volumes: self.volumes.iter().filter(|count| **count > 0).count() as u64,
             span_s: span.map(Nanos::as_secs_f64),
             steps_back: self.steps_back,
+            whole_seconds: timed.is_some() && self.whole_seconds,
             read_sizes,
             write_sizes,
             runs: self.runs.finish(),

@@ -73,6 +73,26 @@ fn nothing_one_request_and_no_times() {
 }
 
 /// Arrivals at exponential gaps.
+#[test]
+fn whole_seconds_are_told_and_order_does_not_change_the_span() {
+    let at = |seconds: &[u64], more: Nanos| {
+        let requests: Vec<Request> = seconds
+            .iter()
+            .map(|&second| request(Nanos::secs(second) + more, Operation::Write, 0, 0, 4096))
+            .collect();
+        let profile = profile(&requests);
+        (profile.span_s, profile.steps_back, profile.whole_seconds)
+    };
+    assert_eq!(at(&[3, 3, 9], Nanos::ZERO), (Some(6.0), 0, true));
+    // The first is not the earliest; a clock that does not begin at a whole second is no finer for it.
+    assert_eq!(at(&[9, 3, 4], Nanos::millis(1)), (Some(6.0), 2, true));
+    // One time tells nothing.
+    assert!(!at(&[3, 3], Nanos::ZERO).2);
+    let finer = [Nanos::secs(1), Nanos::millis(2_500), Nanos::secs(4)];
+    let requests = finer.map(|time| request(time, Operation::Read, 0, 0, 4096));
+    assert!(!profile(&requests).whole_seconds);
+}
+
 fn poisson(rate: f64, count: usize, seed: u64) -> BurstCounter {
     let mut random = random(seed);
     let mut counter = BurstCounter::new();

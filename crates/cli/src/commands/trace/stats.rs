@@ -154,11 +154,18 @@ fn summary(profile: &Profile) -> Table {
     if profile.steps_back > 0 {
         row("  steps back", count(profile.steps_back), "times before that of an earlier request".into());
     }
+    if profile.whole_seconds {
+        row("  whole seconds", "all".into(), "gaps and bursts below a second are not known".into());
+    }
     if let Some(gaps) = &profile.gaps {
         let percentiles: Vec<String> = gaps
             .percentiles
             .iter()
-            .map(|(percentile, gap)| format!("p{percentile} {}", seconds(*gap)))
+            // The histogram does not tell shorter ones apart.
+            .map(|(percentile, gap)| match *gap {
+                gap if gap < 1e-6 => format!("p{percentile} <1us"),
+                gap => format!("p{percentile} {}", seconds(gap)),
+            })
             .collect();
         row("gap, mean", seconds(gaps.mean_s), percentiles.join(", "));
         row("  squared variation", format!("{:.2}", gaps.squared_cv), "1 for Poisson arrivals".into());
