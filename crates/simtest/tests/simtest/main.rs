@@ -12,6 +12,7 @@ mod flash;
 mod history;
 mod network;
 mod origin;
+mod response;
 mod ring;
 mod traffic;
 mod world;

@@ -1,0 +1,91 @@
+//! The response to a violation on the real data path: the machine of `control::response` has appliances started, clients moved, caches filled and
+//! everything taken back, while applications write and read what they wrote, and anything fails at any step.
+//!
+//! Real are the response with its journal, the sessions, services and volume machines of the storage side, the appliances and the permanent proxy, leases,
+//! and the change of a volume's origin. Imitated are their drivers: the worker's turn (`node.rs`), the NBD origin (`link.rs`), and what carries orders out
+//! (`carrying.rs`, as `serve::fleet` does). Simulated are network, disk, hosts and clock, at a hundredth of the usual times.
+//!
+//! Every read is explained by some order of the changes, no change that its application was told had failed comes back over a later one, and in the end the
+//! cache is in place or the clients are on the original route, as the last decision says, and all can be read there.
+
+mod application;
+mod carrying;
+mod link;
+mod node;
+mod strike;
+mod wires;
+mod world;
+
+use crate::{LOG_LINES, commit, number};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::{Duration, Instant};
+use world::{Course, World};
+
+/// Seeds of an ordinary run of the suite.
+const SEED_COUNT: u64 = 200;
+
+fn run(seed: u64) -> Course {
+    let mut world = World::new(seed, false);
+    world.run();
+    world.course
+}
+
+fn run_or_tell(seed: u64) -> Course {
+    match catch_unwind(|| run(seed)) {
+        Ok(course) => course,
+        Err(panic) => {
+            eprintln!("simtest: seed {seed} of responses fails, commit {}", commit());
+            let mut world = World::new(seed, true);
+            let _ = catch_unwind(AssertUnwindSafe(|| world.run()));
+            let log = world.log.take().unwrap_or_default();
+            let shown =
+                if number("FOREBAY_RESPONSE_SEED").is_some() { log.len() } else { LOG_LINES.min(log.len()) };
+            log[log.len() - shown..].iter().for_each(|line| eprintln!("{line}"));
+            eprintln!(
+                "simtest: replay with FOREBAY_RESPONSE_SEED={seed} cargo test -p forebay-simtest response"
+            );
+            resume_unwind(panic)
+        }
+    }
+}
+
+#[test]
+fn every_response_ends_in_place_or_on_the_original_route_and_no_byte_is_wrong() {
+    if let Some(seed) = number("FOREBAY_RESPONSE_SEED") {
+        println!("simtest: response, seed {seed}: {:?}", run_or_tell(seed));
+        return;
+    }
+    let first = number("FOREBAY_SEED_FIRST").unwrap_or(0);
+    let minutes = number("FOREBAY_MINUTES").map(|minutes| Duration::from_secs(60 * minutes));
+    let count = number("FOREBAY_RESPONSE_SEEDS").unwrap_or(SEED_COUNT);
+    let start = Instant::now();
+    let (mut seeds, mut all) = (0, Course::default());
+    while minutes.map_or(seeds < count, |minutes| start.elapsed() < minutes) {
+        let course = run_or_tell(first + seeds);
+        seeds += 1;
+        all.add(&course);
+    }
+    println!(
+        "simtest: {seeds} responses from seed {first} on in {:.1} s: {all:?}",
+        start.elapsed().as_secs_f64()
+    );
+    // A simulation in which nothing happens proves nothing.
+    if seeds >= 100 {
+        assert!(
+            all.answers > 300 * seeds
+                && all.switches > seeds / 2
+                && all.strikes > seeds / 2
+                && all.hits > seeds
+                && all.errors > seeds
+                && all.in_place > seeds / 8
+                && all.original > seeds / 4
+        );
+    }
+}
+
+#[test]
+fn a_response_takes_the_same_course_each_time() {
+    for seed in 0..3 {
+        assert_eq!(run(seed), run(seed), "seed {seed}");
+    }
+}

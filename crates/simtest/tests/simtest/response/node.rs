@@ -1,0 +1,481 @@
+//! A daemon: the storage side's `forebay watch`, an appliance, or the permanent proxy. A real service and volume machine each, driven as the worker does it.
+
+use super::wires::{Destination, Parts, Peer, Place};
+use super::world::{Event, World, note};
+use crate::history::{History, version_in};
+use crate::network::{Pipe, ServerEnd};
+use crate::origin::Fate;
+use forebay_appliance::service::{Claim, Lease, Service, ServiceLimits, SlabKey};
+use forebay_appliance::volume::{VolumeMachine, VolumeSettings};
+use forebay_control::response::ApplianceId;
+use forebay_nbd::server::{Config, Event as ServerEvent, Exports, Session};
+use forebay_nbd::{BlockSizes, ExportInfo};
+use forebay_origin::{OriginCompletion, OriginError, OriginOperation, OriginRequest};
+use forebay_units::{BlockSize, Bytes, Nanos, Ratio};
+use rand::Rng;
+use std::collections::BTreeMap;
+
+pub(super) const BLOCK: u64 = 512;
+pub(super) const CELL: u64 = 128;
+pub(super) const CELLS: u64 = 61;
+const ROUNDS_MAX: usize = 4;
+
+/// What a daemon is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Storage,
+    Appliance(ApplianceId),
+    Proxy,
+}
+
+/// Where a daemon's data comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    Disk,
+    Link(u64),
+}
+
+/// A running daemon.
+pub(super) struct Node {
+    pub(super) role: Role,
+    pub(super) place: Place,
+    pub(super) service: Service,
+    /// Known once the origin was reached.
+    pub(super) volume: Option<SlabKey>,
+    pub(super) source: Source,
+    /// It runs, holds its connections, and does nothing.
+    pub(super) hangs: bool,
+    keys: BTreeMap<SlabKey, u64>,
+    resumable: Vec<SlabKey>,
+    looks: Vec<SlabKey>,
+    inbox: Vec<(u64, OriginCompletion)>,
+    next_turn: Option<u64>,
+}
+
+/// What a handshake finds.
+struct Exported {
+    is_served: bool,
+    lease: Option<Lease>,
+}
+
+/// The claim that an export's name makes; `None` for another volume. A name with an epoch is one of a leased volume only.
+fn claim_of(name: &str, is_leased: bool) -> Option<Claim> {
+    match name.strip_prefix("db")? {
+        "" => Some(Claim::Original),
+        rest => rest.strip_prefix('@').filter(|_| is_leased)?.parse().ok().map(Claim::Epoch),
+    }
+}
+
+impl Exports for Exported {
+    fn find(&self, name: &str) -> Option<ExportInfo> {
+        let claim = claim_of(name, self.lease.is_some())?;
+        let admitted = self.lease.is_none_or(|lease| lease.admits(claim));
+        (self.is_served && admitted).then(|| ExportInfo {
+            block_sizes: BlockSizes { min: CELL as u32, preferred: BLOCK as u32, max: 1 << 20 },
+            multi_conn: true,
+            ..ExportInfo::new(name, CELLS * CELL)
+        })
+    }
+
+    fn list(&self, _: &mut dyn FnMut(&str, &str)) {}
+
+    fn refusal(&self, _: &str) -> Option<&'static str> {
+        self.lease.map(|_| "the lease is held by others")
+    }
+}
+
+impl World {
+    /// Starts a daemon, which serves once it has reached its origin.
+    pub(super) fn start_node(&mut self, role: Role, place: Place, origin: Option<Destination>) -> u64 {
+        let id = self.number();
+        let node = Node {
+            role,
+            place,
+            service: Service::new(ServiceLimits::default()),
+            volume: None,
+            source: Source::Disk,
+            hangs: false,
+            keys: BTreeMap::new(),
+            resumable: Vec::new(),
+            looks: Vec::new(),
+            inbox: Vec::new(),
+            next_turn: None,
+        };
+        self.nodes.insert(id, node);
+        match origin {
+            Some(to) => {
+                let link = self.open_link(id, to);
+                self.nodes.get_mut(&id).expect("just made").source = Source::Link(link);
+            }
+            None => self.serve_volume(id),
+        }
+        id
+    }
+
+    /// The origin is reached.
+    pub(super) fn serve_volume(&mut self, id: u64) {
+        let seed = self.random.random();
+        let lease = self.leased.then_some(self.lease);
+        let node = self.nodes.get_mut(&id).expect("the caller looked");
+        let settings = VolumeSettings {
+            origin: self.disk.traits,
+            read_only: false,
+            block_size: BlockSize::new(Bytes(BLOCK)).expect("a power of two"),
+            quota: Bytes::ZERO,
+            single_touch_share: Ratio::clamped(0.3),
+            seed,
+            locality: None,
+            limits: Default::default(),
+        };
+        let machine = VolumeMachine::new(settings, Nanos(self.now)).expect("settings that go together");
+        let volume = node.service.add_volume(machine);
+        if let (Role::Storage, Some(lease)) = (node.role, lease) {
+            node.service.fence(volume, lease);
+        }
+        node.volume = Some(volume);
+    }
+
+    pub(super) fn machine(&mut self, node: u64) -> Option<&mut VolumeMachine> {
+        let node = self.nodes.get_mut(&node)?;
+        node.service.volume(node.volume?)
+    }
+
+    /// It dies: its ends of all connections are gone, and what it had asked for goes on where that was.
+    pub(super) fn kill_node(&mut self, id: u64) {
+        let Some(node) = self.nodes.remove(&id) else { return };
+        note!(self, "{:?} at {:?} is gone", node.role, node.place);
+        let ids: Vec<u64> =
+            self.connections.iter().filter(|(_, c)| c.node == id).map(|(id, _)| *id).collect();
+        for connection in ids {
+            self.cut(connection);
+            let connection = self.connections.get_mut(&connection).expect("listed above");
+            connection.server = ServerEnd::Closed;
+            connection.to_server = Pipe { is_ended: true, ..Pipe::default() };
+        }
+        let links: Vec<u64> =
+            self.links.iter().filter(|(_, link)| link.node == id).map(|(id, _)| *id).collect();
+        for link in links {
+            self.close_link(link);
+        }
+        match node.role {
+            Role::Appliance(appliance) => {
+                self.appliances.remove(&appliance);
+            }
+            Role::Storage => {
+                self.storage = None;
+                // What the disk has been given is done, in part or whole, before the file is opened again.
+                self.disk.end_requests(&mut self.random);
+                self.answers.clear();
+            }
+            Role::Proxy => self.proxy_died(),
+        }
+    }
+
+    pub(super) fn wake(&mut self, id: u64) {
+        let delay = if self.percent(50) { 0 } else { self.random.random_range(0..20_000) };
+        self.wake_at(id, self.now + delay);
+    }
+
+    fn wake_at(&mut self, id: u64, at: u64) {
+        let now = self.now;
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        if node.next_turn.is_none_or(|next| at < next) {
+            node.next_turn = Some(at);
+            self.schedule(at.saturating_sub(now), Event::Turn(id));
+        }
+    }
+
+    /// A connection's bytes, or their end, arrive at a daemon.
+    pub(super) fn arrive_at_server(&mut self, id: u64) {
+        let now = Nanos(self.now);
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.to_server.is_scheduled = false;
+        let node_id = connection.node;
+        let Some(node) = self.nodes.get_mut(&node_id) else { return self.forget_if_over(id) };
+        if node.hangs {
+            return;
+        }
+        let key = match connection.server {
+            ServerEnd::Closed => return self.forget_if_over(id),
+            ServerEnd::Open { key, receives: false } => {
+                if connection.is_cut {
+                    node.service.close(key);
+                    self.wake(node_id);
+                }
+                return;
+            }
+            ServerEnd::Open { key, .. } => Some(key),
+            ServerEnd::Handshake { .. } => None,
+        };
+        if connection.to_server.is_empty() {
+            if connection.to_server.is_ended {
+                match key {
+                    Some(key) => node.service.close(key),
+                    None => self.close_server_end(id),
+                }
+                self.wake(node_id);
+            }
+            return;
+        }
+        let bytes = connection.to_server.take(usize::MAX, &mut self.random);
+        let peer = connection.peer;
+        match key {
+            Some(key) => {
+                node.service.received(now, key, &bytes);
+                node.looks.push(key);
+            }
+            None => self.shake_hands(id, &bytes),
+        }
+        self.empty_outbox(peer);
+        self.schedule_arrival(id, true);
+        self.wake(node_id);
+    }
+
+    fn shake_hands(&mut self, id: u64, bytes: &[u8]) {
+        let connection = self.connections.get_mut(&id).expect("the caller looked");
+        let node_id = connection.node;
+        let node = self.nodes.get_mut(&node_id).expect("the caller looked");
+        let is_storage = node.role == Role::Storage;
+        let exports = Exported {
+            is_served: node.volume.is_some(),
+            lease: (is_storage && self.leased).then_some(self.lease),
+        };
+        let ServerEnd::Handshake { session, input, output } = &mut connection.server else { return };
+        input.extend_from_slice(bytes);
+        let (mut consumed, mut chosen, mut is_over) = (0, None, false);
+        while chosen.is_none() && !is_over {
+            match session.receive(&input[consumed..], &exports, output) {
+                Ok(parsed) => {
+                    consumed += parsed.consumed;
+                    match parsed.event {
+                        ServerEvent::NeedMore => break,
+                        ServerEvent::ExportChosen(export) => chosen = Some(export.name),
+                        ServerEvent::Disconnect(_) => is_over = true,
+                        _ => {}
+                    }
+                }
+                Err(_) => is_over = true,
+            }
+        }
+        input.drain(..consumed);
+        let sent: Vec<u8> = std::mem::take(output);
+        connection.to_client.send(&sent);
+        self.schedule_arrival(id, false);
+        if is_over {
+            return self.close_server_end(id);
+        }
+        let Some(name) = chosen else { return };
+        let claim = claim_of(&name, exports.lease.is_some()).expect("it was found by this name");
+        let connection = self.connections.get_mut(&id).expect("the caller looked");
+        let ServerEnd::Handshake { session, input, .. } =
+            std::mem::replace(&mut connection.server, ServerEnd::Closed)
+        else {
+            return;
+        };
+        let node = self.nodes.get_mut(&node_id).expect("the caller looked");
+        let volume = node.volume.expect("it was found");
+        let key = node.service.open(Nanos(self.now), *session, volume, claim, input, Vec::new());
+        connection.server = ServerEnd::Open { key, receives: true };
+        node.keys.insert(key, id);
+    }
+
+    pub(super) fn server_hello(&mut self) -> ServerEnd {
+        let mut output = Vec::new();
+        let session = Session::new(Config { payload_whole_bytes_max: 600, ..Config::default() }, &mut output);
+        ServerEnd::Handshake { session: Box::new(session), input: Vec::new(), output }
+    }
+
+    fn close_server_end(&mut self, id: u64) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if let (ServerEnd::Open { key, .. }, Some(node)) =
+            (&connection.server, self.nodes.get_mut(&connection.node))
+        {
+            node.service.forget(*key);
+            node.keys.remove(key);
+        }
+        connection.server = ServerEnd::Closed;
+        connection.to_client.is_ended = true;
+        self.schedule_arrival(id, false);
+    }
+
+    /// The client of this connection took bytes.
+    pub(super) fn room_for_server(&mut self, id: u64) {
+        let Some(connection) = self.connections.get(&id) else { return };
+        let node_id = connection.node;
+        if let (ServerEnd::Open { key, .. }, Some(node)) = (&connection.server, self.nodes.get_mut(&node_id))
+        {
+            node.looks.push(*key);
+            self.wake(node_id);
+        }
+    }
+
+    pub(super) fn turn_now(&mut self, id: u64) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.next_turn = Some(self.now);
+            self.turn(id);
+        }
+    }
+
+    /// One turn of a worker.
+    pub(super) fn turn(&mut self, id: u64) {
+        let now = Nanos(self.now);
+        let Some(node) = self.nodes.get_mut(&id).filter(|node| !node.hangs) else { return };
+        if node.next_turn.is_none_or(|at| at > now.0) {
+            return;
+        }
+        node.next_turn = None;
+        for key in std::mem::take(&mut node.resumable) {
+            node.service.resume(now, key);
+        }
+        for _ in 0..ROUNDS_MAX {
+            let Some(node) = self.nodes.get_mut(&id) else { return };
+            if let Some(volume) = node.volume {
+                for (_, completion) in std::mem::take(&mut node.inbox) {
+                    node.service.complete(now, volume, completion);
+                }
+            }
+            let mut submissions = Vec::new();
+            node.service.turn(now, &mut submissions);
+            let source = node.source;
+            let is_done = submissions.is_empty() && node.inbox.is_empty();
+            for (key, request) in submissions {
+                match source {
+                    Source::Disk => self.submit_to_disk(key, request),
+                    Source::Link(link) => self.submit_to_link(link, request),
+                }
+            }
+            if is_done {
+                break;
+            }
+        }
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        let mut looks = std::mem::take(&mut node.looks);
+        node.service.take_dirty(&mut looks);
+        for key in looks {
+            self.look(id, key);
+        }
+        self.check_orders(id);
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        if !node.resumable.is_empty() || !node.inbox.is_empty() {
+            return self.wake(id);
+        }
+        if let Some(at) = node.service.wake_at() {
+            self.wake_at(id, at.0.max(now.0));
+        }
+    }
+
+    /// Sends what there is to send.
+    fn look(&mut self, node_id: u64, key: SlabKey) {
+        let Some(node) = self.nodes.get_mut(&node_id) else { return };
+        let Some(&id) = node.keys.get(&key) else { return };
+        let connection = self.connections.get_mut(&id).expect("an open connection is there");
+        let mut bytes = Vec::new();
+        while let Some(output) = node.service.output(key).filter(|output| !output.is_empty()) {
+            if connection.is_cut {
+                node.service.close(key);
+                break;
+            }
+            bytes.clear();
+            output.copy_to(&mut bytes);
+            connection.to_client.send(&bytes);
+            node.service.sent(Nanos(self.now), key, bytes.len());
+        }
+        let wishes = node.service.wishes(key).expect("it was not forgotten");
+        if wishes.resume {
+            node.resumable.push(key);
+        }
+        connection.server = ServerEnd::Open { key, receives: wishes.receive };
+        let goes_on = wishes.receive || connection.is_cut;
+        self.schedule_arrival(id, false);
+        if wishes.close {
+            return self.close_server_end(id);
+        }
+        if goes_on {
+            self.schedule_arrival(id, true);
+        }
+    }
+
+    /// An origin's answer reaches a daemon, if it is still the way that it uses.
+    pub(super) fn complete(&mut self, node_id: u64, link: u64, completion: OriginCompletion) {
+        let Some(node) = self.nodes.get_mut(&node_id) else { return };
+        if node.source == Source::Link(link) {
+            node.inbox.push((link, completion));
+            self.wake(node_id);
+        }
+    }
+
+    // ---- The disk ---------------------------------------------------------------------------------------------
+
+    fn submit_to_disk(&mut self, key: SlabKey, request: OriginRequest) {
+        let now = self.tick();
+        if let OriginOperation::Write { offset, data, .. } = &request.operation {
+            note!(
+                self,
+                "the disk is given {:?} at {offset}+{}",
+                version_in(&data[..CELL as usize], offset / CELL),
+                data.len()
+            );
+        }
+        let incarnation = self.storage.expect("who asks is there");
+        let serial = self.disk.submit(request, (incarnation, key), 0, now, Fate::Done, false);
+        let delay = self.delay() / 2;
+        self.schedule(delay, Event::Work(serial));
+    }
+
+    pub(super) fn work(&mut self, serial: u64) {
+        if !self.disk.requests.contains_key(&serial) {
+            return; // It ended with the daemon.
+        }
+        let delay = self.delay() / 2;
+        if self.now < self.disk_hangs_until {
+            return self.schedule(self.disk_hangs_until - self.now + delay, Event::Work(serial));
+        }
+        let count = [1, 3, 8, usize::MAX][self.random.random_range(0..4)];
+        if !self.disk.work(serial, count, &mut self.random) {
+            return self.schedule(delay, Event::Work(serial));
+        }
+        let now = self.tick();
+        let mut request = self.disk.requests.remove(&serial).expect("looked at above");
+        let is_flush = request.request.operation == OriginOperation::Flush;
+        // What a failing power took is told once.
+        if is_flush && std::mem::take(&mut self.disk.next_flush_fails) {
+            request.fate = Fate::Fails { errno: 5 };
+        } else {
+            self.disk.complete(serial, &request, now);
+        }
+        self.answers.insert(serial, request);
+        self.schedule(delay, Event::Answer(serial));
+    }
+
+    pub(super) fn answer(&mut self, serial: u64) {
+        let Some(mut request) = self.answers.remove(&serial) else { return };
+        let result = match request.fate {
+            Fate::Done => Ok(self.disk.answer(&mut request)),
+            _ => Err(OriginError::Failed { errno: 5, context: String::new() }),
+        };
+        let storage = self.storage.filter(|storage| *storage == request.incarnation);
+        if let Some(node) = storage.and_then(|storage| self.nodes.get_mut(&storage)) {
+            node.inbox.push((0, OriginCompletion { id: request.request.id, result }));
+            let id = request.incarnation;
+            self.wake(id);
+        }
+    }
+
+    /// What a client hears of this connection, and says on it.
+    pub(super) fn parts(&mut self, peer: Peer) -> Option<Parts<'_>> {
+        match peer {
+            Peer::Link(link) => self.link_parts(link),
+            Peer::Application(index) => self.application_parts(index),
+        }
+    }
+}
+
+/// A history of a volume that holds what it was given first.
+pub(super) fn first_history() -> History {
+    let mut history = History::new(CELLS);
+    for cell in 0..CELLS {
+        history.write(cell, cell + 1, 0, true);
+        history.write_acknowledged(cell, cell + 1, 0);
+    }
+    history
+}

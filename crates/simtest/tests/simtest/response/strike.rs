@@ -1,0 +1,153 @@
+//! What strikes, and when.
+
+use super::node::Role;
+use super::wires::Place;
+use super::world::{Event, WHILE_NS, World, note};
+use rand::Rng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The host of the appliance that was started last stops for good, or is back after a while without what ran on it.
+    HostDies,
+    HostRestarts,
+    ApplianceDies,
+    /// It runs, holds its connections, and answers nobody.
+    ApplianceHangs,
+    /// From here on appliances that are started on the first host never serve; or starting is refused; or they get less memory than was said.
+    ImageDoesNotBoot,
+    AddressInUse,
+    HostLies,
+    /// Nothing is heard of orders to any host for a while.
+    HypervisorsDeaf,
+    /// The storage side's daemon is killed and back after a while; its disk stands still for a while.
+    StorageDies,
+    DiskHangs,
+    /// The proxy is killed and back after a while.
+    ProxyDies,
+    /// The answer to this order is lost; the order comes much later than its time.
+    AnswerLost,
+    OrderLate,
+    ControllerDies,
+    /// Two are cut off from each other for a while.
+    ApplicationFromStorage,
+    ApplicationFromHosts,
+    HostsFromStorage,
+    ControllerFromHosts,
+    ControllerFromStorage,
+    ControllerFromApplication,
+}
+
+const FAILURES: [Failure; 20] = [
+    Failure::HostDies,
+    Failure::HostRestarts,
+    Failure::ApplianceDies,
+    Failure::ApplianceHangs,
+    Failure::ImageDoesNotBoot,
+    Failure::AddressInUse,
+    Failure::HostLies,
+    Failure::HypervisorsDeaf,
+    Failure::StorageDies,
+    Failure::DiskHangs,
+    Failure::ProxyDies,
+    Failure::AnswerLost,
+    Failure::OrderLate,
+    Failure::ControllerDies,
+    Failure::ApplicationFromStorage,
+    Failure::ApplicationFromHosts,
+    Failure::HostsFromStorage,
+    Failure::ControllerFromHosts,
+    Failure::ControllerFromStorage,
+    Failure::ControllerFromApplication,
+];
+
+/// A failure at a step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Strike {
+    /// At which order, from 1 on,
+    pub(super) order: usize,
+    /// so long after it was given.
+    pub(super) after_ns: u64,
+    pub(super) failure: Failure,
+}
+
+impl Strike {
+    /// None in an eighth of the runs, one in half of them, up to four in the others, mostly at the steps of the way there and of the first probes.
+    pub(super) fn draw(random: &mut Xoshiro256PlusPlus) -> Vec<Strike> {
+        let count = match random.random_range(0..8) {
+            0 => 0,
+            1..5 => 1,
+            _ => random.random_range(2..5),
+        };
+        (0..count)
+            .map(|_| {
+                let failure = FAILURES[random.random_range(0..FAILURES.len())];
+                let order = if random.random_range(0..3) > 0 {
+                    random.random_range(1..8)
+                } else {
+                    random.random_range(1..40)
+                };
+                let after_ns = [0, random.random_range(0..300_000), random.random_range(0..6_000_000)];
+                Strike { order, after_ns: after_ns[random.random_range(0..3)], failure }
+            })
+            .collect()
+    }
+}
+
+impl World {
+    /// Where the appliance is that was started last, or would be.
+    fn struck_host(&self) -> u32 {
+        let last = self.appliances.values().next_back().map(|node| self.nodes[node].place);
+        match last {
+            Some(Place::Host(host)) => host,
+            _ => 0,
+        }
+    }
+
+    pub(super) fn strike(&mut self, failure: Failure) {
+        note!(self, "struck: {failure:?}");
+        let host = self.struck_host();
+        let until = self.now + WHILE_NS;
+        let hosts = (0..self.hosts.len() as u32).map(Place::Host);
+        let from_hosts = |world: &mut World, other: Place| hosts.for_each(|host| world.cut_off(host, other));
+        match failure {
+            Failure::HostDies => self.kill_host(host, false),
+            Failure::HostRestarts => self.kill_host(host, true),
+            Failure::ApplianceDies => {
+                let last = self.appliances.values().next_back().copied();
+                last.into_iter().for_each(|node| self.kill_node(node));
+            }
+            Failure::ApplianceHangs => {
+                for node in self.nodes.values_mut().filter(|node| matches!(node.role, Role::Appliance(_))) {
+                    node.hangs = true;
+                }
+            }
+            Failure::ImageDoesNotBoot => self.hosts[0].no_boot = true,
+            Failure::AddressInUse => self.hosts[0].in_use = true,
+            Failure::HostLies => self.hosts[0].lies = true,
+            Failure::HypervisorsDeaf => self.hosts.iter_mut().for_each(|host| host.deaf_until = until),
+            Failure::StorageDies => {
+                if let Some(storage) = self.storage {
+                    self.kill_node(storage);
+                    self.schedule(WHILE_NS / 4, Event::Back(Place::Storage));
+                }
+            }
+            Failure::DiskHangs => self.disk_hangs_until = until,
+            Failure::ProxyDies => {
+                if let Some(proxy) = self.proxy {
+                    self.kill_node(proxy);
+                    self.schedule(WHILE_NS / 10, Event::Back(Place::Application));
+                }
+            }
+            // What becomes of the order is seen to where it is given.
+            Failure::AnswerLost | Failure::OrderLate => {}
+            Failure::ControllerDies => self.replace_controller(),
+            Failure::ApplicationFromStorage => self.cut_off(Place::Application, Place::Storage),
+            Failure::ApplicationFromHosts => from_hosts(self, Place::Application),
+            Failure::HostsFromStorage => from_hosts(self, Place::Storage),
+            Failure::ControllerFromHosts => from_hosts(self, Place::Controller),
+            Failure::ControllerFromStorage => self.cut_off(Place::Controller, Place::Storage),
+            Failure::ControllerFromApplication => self.cut_off(Place::Controller, Place::Application),
+        }
+    }
+}

@@ -1,0 +1,572 @@
+//! The world of one response: daemons, disks, networks and a controller on a virtual clock, everything drawn from one seed.
+
+use super::application::Application;
+use super::carrying::Doing;
+use super::link::Link;
+use super::node::{BLOCK, CELL, CELLS, Node, Role, first_history};
+use super::strike::{Failure, Strike};
+use super::wires::{Connection, Destination, Peer, Place};
+use crate::history::History;
+use crate::origin::{AtOrigin, SimOrigin};
+use forebay_appliance::service::Lease;
+use forebay_control::response::{
+    ApplianceId, Draining, Journal, OrderId, Outcome, ResponseRules, ResponseStatus, Responses, VolumeRoute,
+    Wish,
+};
+use forebay_control::{Decision, DecisionKind, HostId, HostSpec, VolumeId, ZoneRange};
+use forebay_origin::OriginTraits;
+use forebay_units::{Bytes, Nanos};
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+
+pub(super) const VOLUME: VolumeId = VolumeId(0);
+const HOSTS: u32 = 3;
+/// What lasts a while lasts so long.
+pub(super) const WHILE_NS: u64 = 150_000_000;
+/// Clients ask nothing more from here on, and all that is a fault is over but for what is so for good.
+const CALM_NS: u64 = 900_000_000;
+/// By then everything has come to its end.
+const END_NS: u64 = 24_000_000_000;
+
+/// What happens at a time.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Event {
+    Turn(u64),
+    Arrival {
+        connection: u64,
+        to_server: bool,
+    },
+    Link(u64),
+    Work(u64),
+    Answer(u64),
+    Think(usize),
+    /// The controller takes a step.
+    Control,
+    /// An order reaches who carries it out; its time is over; its report arrives.
+    Begin(u64),
+    Deadline(u64),
+    Report(u64),
+    Strike(Failure),
+    /// A host, the storage side's daemon or the proxy comes back.
+    Back(Place),
+}
+
+/// A host of appliances.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Host {
+    pub(super) is_dead: bool,
+    pub(super) no_boot: bool,
+    pub(super) in_use: bool,
+    pub(super) lies: bool,
+    pub(super) deaf_until: u64,
+}
+
+/// What a run did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Course {
+    pub(super) events: u64,
+    pub(super) requests: u64,
+    pub(super) answers: u64,
+    pub(super) errors: u64,
+    pub(super) disconnects: u64,
+    pub(super) switches: u64,
+    pub(super) strikes: u64,
+    pub(super) hits: u64,
+    pub(super) in_place: u64,
+    pub(super) original: u64,
+    /// Clients wait for a host, since nothing but that can say that its appliance is over.
+    pub(super) waiting: u64,
+    /// They waited for whoever runs the storage side to say that nothing lost comes back.
+    pub(super) settled_by_hand: u64,
+}
+
+impl Course {
+    pub(super) fn add(&mut self, other: &Course) {
+        self.events += other.events;
+        self.requests += other.requests;
+        self.answers += other.answers;
+        self.errors += other.errors;
+        self.disconnects += other.disconnects;
+        self.switches += other.switches;
+        self.strikes += other.strikes;
+        self.hits += other.hits;
+        self.in_place += other.in_place;
+        self.original += other.original;
+        self.waiting += other.waiting;
+        self.settled_by_hand += other.settled_by_hand;
+    }
+}
+
+/// Everything.
+pub(super) struct World {
+    pub(super) random: Xoshiro256PlusPlus,
+    pub(super) now: u64,
+    tick: u64,
+    numbers: u64,
+    sequence: u64,
+    events: BinaryHeap<Reverse<(u64, u64)>>,
+    due: BTreeMap<u64, Event>,
+    /// The storage side has a lease.
+    pub(super) leased: bool,
+    keeps: bool,
+    pub(super) nodes: BTreeMap<u64, Node>,
+    pub(super) links: BTreeMap<u64, Link>,
+    pub(super) connections: BTreeMap<u64, Connection>,
+    pub(super) applications: Vec<Application>,
+    pub(super) budget: u64,
+    pub(super) storage: Option<u64>,
+    pub(super) proxy: Option<u64>,
+    pub(super) appliances: BTreeMap<ApplianceId, u64>,
+    pub(super) hosts: Vec<Host>,
+    pub(super) cuts: Vec<(Place, Place, u64)>,
+    /// On the storage side's disk: the lease, and the data.
+    pub(super) lease: Lease,
+    pub(super) disk: SimOrigin,
+    pub(super) disk_hangs_until: u64,
+    pub(super) answers: BTreeMap<u64, AtOrigin>,
+    pub(super) history: History,
+    /// On the proxy's disk: where it goes, and the number of its last change.
+    pub(super) route: (Destination, u64),
+    pub(super) changes_of_route: VecDeque<u64>,
+    pub(super) controller: u64,
+    pub(super) controller_began: u64,
+    responses: Responses,
+    /// On the controller's disk.
+    journal: String,
+    changes: u64,
+    wanted: Option<Bytes>,
+    pub(super) doing: BTreeMap<u64, Doing>,
+    pub(super) reports: BTreeMap<u64, (u64, OrderId, Outcome)>,
+    pub(super) orders: usize,
+    strikes: Vec<Strike>,
+    told: Vec<Decision>,
+    pub(super) course: Course,
+    pub(super) log: Option<Vec<String>>,
+}
+
+/// Notes what happened, if somebody will read it.
+macro_rules! note {
+    ($world:expr, $($words:tt)*) => {
+        if $world.log.is_some() {
+            let line = format!($($words)*);
+            $world.note(line);
+        }
+    };
+}
+pub(super) use note;
+
+/// A hundredth of the times of `ResponseRules::default`.
+fn rules() -> ResponseRules {
+    ResponseRules {
+        start_within_ms: 300,
+        probe_within_ms: 20,
+        fence_within_ms: 100,
+        switch_within_ms: 50,
+        stop_within_ms: 200,
+        report_grace_ms: 20,
+        late_max_ms: 600,
+        probe_every_ms: 10,
+        retry_first_ms: 10,
+        retry_max_ms: 600,
+        rest_first_ms: 600,
+        rest_max_ms: 18_000,
+        ..ResponseRules::default()
+    }
+}
+
+fn specs() -> Vec<HostSpec> {
+    (0..HOSTS).map(|id| HostSpec::new(HostId(id), format!("h{id}"), id / 2, Bytes::mib(200))).collect()
+}
+
+impl World {
+    pub(super) fn new(seed: u64, with_log: bool) -> World {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let leased = random.random_range(0..3) > 0;
+        let keeps = random.random_range(0..2) == 0;
+        let strikes = Strike::draw(&mut random);
+        let traits = OriginTraits {
+            size_bytes: CELLS * CELL,
+            read_only: false,
+            block_size_min: CELL as u32,
+            block_size_preferred: BLOCK as u32,
+            request_bytes_max: 1 << 20,
+            can_trim: false,
+            can_fast_zero: false,
+            can_multi_conn: true,
+        };
+        let mut world = World {
+            random,
+            now: 0,
+            tick: 0,
+            numbers: 0,
+            sequence: 0,
+            events: BinaryHeap::new(),
+            due: BTreeMap::new(),
+            leased,
+            keeps,
+            nodes: BTreeMap::new(),
+            links: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            applications: Vec::new(),
+            budget: 500,
+            storage: None,
+            proxy: None,
+            appliances: BTreeMap::new(),
+            hosts: vec![Host::default(); HOSTS as usize],
+            cuts: Vec::new(),
+            lease: Lease::FIRST,
+            disk: SimOrigin::new(traits, CELL),
+            disk_hangs_until: 0,
+            answers: BTreeMap::new(),
+            history: first_history(),
+            route: (Destination::Storage(None), 0),
+            changes_of_route: VecDeque::new(),
+            controller: 0,
+            controller_began: 0,
+            responses: Responses::new(rules(), specs()),
+            journal: String::new(),
+            changes: u64::MAX,
+            wanted: None,
+            doing: BTreeMap::new(),
+            reports: BTreeMap::new(),
+            orders: 0,
+            strikes,
+            told: Vec::new(),
+            course: Course::default(),
+            log: with_log.then(Vec::new),
+        };
+        note!(world, "leased {leased}, keeps {keeps}, {:?}", world.strikes);
+        world.volumes().into_iter().for_each(|(id, route)| world.responses.register(id, route));
+        world.storage = Some(world.start_node(Role::Storage, Place::Storage, None));
+        world.proxy = Some(world.start_node(Role::Proxy, Place::Application, Some(world.route.0)));
+        for index in 0..2 {
+            let depth = world.random.random_range(1..5);
+            world.applications.push(Application::new(depth));
+            world.think_after(index, 0);
+        }
+        world.schedule(0, Event::Control);
+        world
+    }
+
+    fn volumes(&self) -> Vec<(VolumeId, VolumeRoute)> {
+        let route = VolumeRoute {
+            name: "db".into(),
+            draining: Draining::ByItself,
+            leased: self.leased,
+            home: HostId(0),
+            unfit: Vec::new(),
+        };
+        vec![(VOLUME, route)]
+    }
+
+    pub(super) fn note(&mut self, line: String) {
+        let line = format!("{:>11} ns, tick {:>5}: {line}", self.now, self.tick);
+        if let Some(log) = &mut self.log {
+            log.push(line);
+        }
+    }
+
+    pub(super) fn tick(&mut self) -> u64 {
+        self.tick += 1;
+        self.tick
+    }
+
+    /// A number that nothing else has.
+    pub(super) fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    pub(super) fn percent(&mut self, percent: u32) -> bool {
+        self.random.random_range(0..100) < percent
+    }
+
+    pub(super) fn schedule(&mut self, delay: u64, event: Event) {
+        self.sequence += 1;
+        self.events.push(Reverse((self.now + delay, self.sequence)));
+        self.due.insert(self.sequence, event);
+    }
+
+    pub(super) fn delay(&mut self) -> u64 {
+        match self.random.random_range(0..60) {
+            0 => self.random.random_range(0..2_000_000),
+            1..10 => self.random.random_range(0..200_000),
+            _ => self.random.random_range(0..20_000),
+        }
+    }
+
+    /// The next event happens; false if there is none.
+    pub(super) fn step(&mut self) -> bool {
+        let Some(Reverse((at, sequence))) = self.events.pop() else { return false };
+        self.now = self.now.max(at);
+        self.course.events += 1;
+        assert!(self.course.events < 3_000_000, "the run does not come to an end");
+        match self.due.remove(&sequence).expect("scheduled with it") {
+            Event::Turn(node) => self.turn(node),
+            Event::Arrival { connection, to_server: true } => self.arrive_at_server_in_time(connection),
+            Event::Arrival { connection, to_server: false } => self.arrive_at_client(connection),
+            Event::Link(link) => self.tend_link(link),
+            Event::Work(serial) => self.work(serial),
+            Event::Answer(serial) => self.answer(serial),
+            Event::Think(application) => self.think(application),
+            Event::Control => self.control(),
+            Event::Begin(order) => self.begin_order(order),
+            Event::Deadline(order) => self.give_up_order(order),
+            Event::Report(report) => self.hear_report(report),
+            Event::Strike(failure) => self.strike(failure),
+            Event::Back(place) => self.come_back(place),
+        }
+        true
+    }
+
+    // ---- The controller ---------------------------------------------------------------------------------------
+
+    fn clock(&self) -> Nanos {
+        Nanos(self.now - self.controller_began)
+    }
+
+    fn control(&mut self) {
+        // What is wanted is told again and again, as a controller does that knows nothing of what was told before.
+        let plan =
+            [(15, Some(40)), (60, Some(60)), (90, Some(40)), (if self.keeps { 1 << 40 } else { 240 }, None)];
+        let now_ms = self.now / 1_000_000;
+        let wanted = plan.iter().rev().find(|(from, _)| *from <= now_ms);
+        if let Some((_, cache)) = wanted {
+            let cache = cache.map(Bytes::mib);
+            if cache != self.wanted {
+                self.responses.warm(VOLUME, vec![ZoneRange { first_block: 0, blocks: 4 }], 1);
+            }
+            self.wanted = cache;
+            match cache {
+                Some(cache) => {
+                    let wish = Wish { cache, flash: Bytes::ZERO, rate: 100.0, host: None };
+                    self.responses.want(VOLUME, wish);
+                }
+                None => self.responses.give_back(VOLUME, "the load has gone"),
+            }
+        }
+        let clock = self.clock();
+        let orders = self.responses.step(clock);
+        self.keep_journal();
+        for order in orders {
+            self.orders += 1;
+            let number = self.orders;
+            let strikes: Vec<Strike> =
+                self.strikes.iter().filter(|strike| strike.order == number).copied().collect();
+            let is_mute = strikes.iter().any(|strike| strike.failure == Failure::AnswerLost);
+            let late = strikes.iter().any(|strike| strike.failure == Failure::OrderLate);
+            self.course.strikes += strikes.len() as u64;
+            for strike in &strikes {
+                self.schedule(strike.after_ns, Event::Strike(strike.failure));
+            }
+            self.take_order(order, is_mute, if late { WHILE_NS } else { 0 });
+        }
+        let pause = if self.now < 2_000_000_000 { 2_500_000 } else { 50_000_000 };
+        self.schedule(pause, Event::Control);
+    }
+
+    /// On disk before an order is begun.
+    fn keep_journal(&mut self) {
+        self.told.extend(self.responses.decisions());
+        if self.responses.changes() != self.changes {
+            self.changes = self.responses.changes();
+            self.journal = serde_json::to_string(&self.responses.journal()).expect("plain data");
+        }
+    }
+
+    fn hear_report(&mut self, report: u64) {
+        let Some((controller, order, outcome)) = self.reports.remove(&report) else { return };
+        if controller == self.controller {
+            let clock = self.clock();
+            self.responses.report(order, outcome, clock);
+            // Kept with the next step: until then it is as if it had not been heard.
+        }
+    }
+
+    /// The controller dies, and another one goes on by what is on disk.
+    pub(super) fn replace_controller(&mut self) {
+        note!(self, "the controller dies");
+        self.told.extend(self.responses.decisions());
+        self.controller += 1;
+        self.controller_began = self.now;
+        let volumes = self.volumes();
+        if self.journal.is_empty() {
+            self.responses = Responses::new(rules(), specs());
+            volumes.into_iter().for_each(|(id, route)| self.responses.register(id, route));
+            return;
+        }
+        let journal: Journal = serde_json::from_str(&self.journal).expect("a journal");
+        self.responses =
+            Responses::recover(journal, rules(), specs(), volumes).expect("the same volumes and hosts");
+        self.changes = u64::MAX;
+    }
+
+    // ---- What strikes -----------------------------------------------------------------------------------------
+
+    pub(super) fn cut_off(&mut self, a: Place, b: Place) {
+        note!(self, "{a:?} and {b:?} are cut off from each other");
+        self.cuts.push((a, b, self.now + WHILE_NS));
+        let between: Vec<u64> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| {
+                let Some(to) = self.nodes.get(&connection.node).map(|node| node.place) else { return false };
+                let from = match connection.peer {
+                    Peer::Application(_) => Place::Application,
+                    Peer::Link(link) => {
+                        match self.links.get(&link).and_then(|link| self.nodes.get(&link.node)) {
+                            Some(node) => node.place,
+                            None => return false,
+                        }
+                    }
+                };
+                (from, to) == (a, b) || (from, to) == (b, a)
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        between.into_iter().for_each(|id| self.cut(id));
+    }
+
+    pub(super) fn kill_host(&mut self, host: u32, is_back: bool) {
+        note!(self, "host {host} dies");
+        self.hosts[host as usize].is_dead = true;
+        let its: Vec<u64> =
+            self.nodes.iter().filter(|(_, n)| n.place == Place::Host(host)).map(|(id, _)| *id).collect();
+        its.into_iter().for_each(|node| self.kill_node(node));
+        if is_back {
+            self.schedule(WHILE_NS, Event::Back(Place::Host(host)));
+        }
+    }
+
+    fn come_back(&mut self, place: Place) {
+        note!(self, "{place:?} is back");
+        match place {
+            Place::Host(host) => self.hosts[host as usize].is_dead = false,
+            Place::Storage if self.storage.is_none() => {
+                self.storage = Some(self.start_node(Role::Storage, Place::Storage, None));
+            }
+            Place::Application if self.proxy.is_none() => {
+                self.proxy = Some(self.start_node(Role::Proxy, Place::Application, Some(self.route.0)));
+            }
+            _ => {}
+        }
+    }
+
+    /// Everything that the disk was given, and all that waits before it, is done.
+    pub(super) fn end_at_storage(&mut self) {
+        let Some(storage) = self.storage else { return };
+        // Also on a disk that stands still: then the connection is lost a while later.
+        self.disk_hangs_until = 0;
+        loop {
+            let serials: Vec<u64> = self.disk.requests.keys().copied().collect();
+            for serial in serials {
+                while !self.disk.work(serial, usize::MAX, &mut self.random) {}
+                self.work(serial);
+            }
+            let answers: Vec<u64> = self.answers.keys().copied().collect();
+            if answers.is_empty() && self.disk.requests.is_empty() {
+                return;
+            }
+            answers.into_iter().for_each(|serial| self.answer(serial));
+            self.turn_now(storage);
+        }
+    }
+
+    // ---- The run ----------------------------------------------------------------------------------------------
+
+    fn status(&self) -> ResponseStatus {
+        self.responses.status(VOLUME).expect("it is registered")
+    }
+
+    fn rests(&self) -> bool {
+        let status = self.status();
+        let is_there = if self.keeps { "serving" } else { "original route" };
+        self.now > CALM_NS + 4 * WHILE_NS && [is_there, "original route"].contains(&status.step)
+    }
+
+    /// Runs to the end, and judges it.
+    pub(super) fn run(&mut self) {
+        while self.now < CALM_NS && self.step() {}
+        let calm = self.now;
+        self.budget = 0;
+        let mut is_settled = self.leased;
+        while !(self.rests() && self.now > calm + 1_000_000_000) && self.now < END_NS && self.step() {
+            // Without a lease nobody but who runs the storage side can say that nothing lost comes back, and clients stay where they are until then.
+            if !is_settled && self.now > calm + 4_000_000_000 {
+                is_settled = true;
+                self.course.settled_by_hand += 1;
+                self.settle();
+            }
+        }
+        let hits = self.appliances.values().copied().collect::<Vec<_>>();
+        for node in hits {
+            self.course.hits += self.machine(node).map_or(0, |machine| machine.counters().reads_hit);
+        }
+        self.keep_journal();
+        let status = self.status();
+        note!(self, "at rest: {status:?}");
+        if self.strikes.is_empty() {
+            assert_eq!((self.course.errors, self.course.disconnects), (0, 0), "clients noticed");
+        }
+        if self.waits_for_a_host(&status) {
+            self.course.waiting += 1;
+        } else {
+            self.judge_end(&status);
+        }
+        let (start, end) = (self.tick(), self.tick());
+        for cell in 0..CELLS {
+            self.history.must_hold(cell, self.disk.held(cell));
+            self.history.read(cell, self.disk.held(cell), start, end);
+        }
+        self.history.check();
+    }
+
+    /// Whoever runs the storage side says that nothing lost comes back.
+    fn settle(&mut self) {
+        let nodes: Vec<u64> = self.nodes.keys().copied().collect();
+        for node in nodes {
+            if let Some(machine) = self.machine(node) {
+                machine.settle();
+                self.wake(node);
+            }
+        }
+    }
+
+    /// Without a lease nothing but a dead host itself can say that what was out on it changes nothing any more.
+    fn waits_for_a_host(&self, status: &ResponseStatus) -> bool {
+        let is_dead = status.host.is_some_and(|host| self.hosts[host.0 as usize].is_dead);
+        !self.leased && is_dead && ["stopping before the way back", "switching back"].contains(&status.step)
+    }
+
+    fn judge_end(&mut self, status: &ResponseStatus) {
+        let in_place = match status.step {
+            "serving" if self.keeps => true,
+            "original route" => false,
+            step => panic!("the response ends at `{step}`, with {status:?}"),
+        };
+        // Clients are where it says that they are.
+        let at = self.route.0;
+        match (in_place, at) {
+            (true, Destination::Appliance(appliance)) => assert_eq!(status.appliance, Some(appliance)),
+            (false, Destination::Storage(_)) => {}
+            (_, at) => panic!("the response says {status:?}, and clients are at {at:?}"),
+        }
+        let last = self.told.iter().rev().find(|decision| {
+            matches!(
+                decision.kind,
+                DecisionKind::CacheInPlace | DecisionKind::OriginalRoute | DecisionKind::NothingHelps
+            )
+        });
+        let said = last.is_some_and(|last| (last.kind == DecisionKind::CacheInPlace) == in_place);
+        assert!(said, "it was not said how it ended: {last:?}");
+        self.course.in_place += u64::from(in_place);
+        self.course.original += u64::from(!in_place);
+        // All is read twice, so that it is read from caches as well; of reads, only what is in doubt is not answered.
+        self.settle();
+        for look in ["first", "second"] {
+            assert!(self.read_everything(), "the {look} look at everything is not answered well");
+        }
+    }
+}
