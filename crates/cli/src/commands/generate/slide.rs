@@ -89,7 +89,16 @@ pub(super) fn parse(document: &Document, size: Bytes, duration: Nanos) -> Result
         let digits = text.trim_end_matches(['b', 'B']);
         let bytes: u64 =
             digits.parse().map_err(|_| fail("iosizes", format!("`{text}` is no size in bytes")))?;
+        if !(0.0..=1e9).contains(&weight) || bytes == 0 {
+            return Err(fail(
+                "iosizes",
+                format!("`[{weight}%, {text}]`: expected a share from 0 and a size above 0"),
+            ));
+        }
         sizes.push((weight, bytes));
+    }
+    if sizes.iter().map(|size| size.0).sum::<f64>() <= 0.0 {
+        return Err(fail("iosizes", "none of them has requests".into()));
     }
     let whole = |path: &'static str| -> Result<u32, Failure> {
         let value = number(path, None)?;
@@ -122,8 +131,14 @@ fn entries(document: &Document) -> Result<Entries, Failure> {
             continue;
         }
         let indent = text.len() - content.len();
-        let path =
-            |open: &[(usize, String)]| open.iter().map(|(_, key)| key.as_str()).collect::<Vec<_>>().join(".");
+        let path = |open: &[(usize, String)]| {
+            let path = open.iter().map(|(_, key)| key.as_str()).collect::<Vec<_>>().join(".");
+            // One of the two slides that print it has the stride beside the cluster.
+            match path.strip_prefix("sector.stride") {
+                Some(rest) => format!("sector.cluster.stride{rest}"),
+                None => path,
+            }
+        };
         if let Some(item) = content.strip_prefix("- ") {
             // A list may stand at the indentation of its key.
             while open.last().is_some_and(|(at, _)| *at > indent) {
@@ -180,6 +195,12 @@ mod tests {
         assert_eq!((spec.cluster_max, spec.stride_max), (10, 1_000));
         assert_eq!(spec.hotspots[1], forebay_workload::presto::Hotspot { weight: 30.0, share: 0.1 });
         assert_eq!(spec.sizes, [(80.0, 4_096), (20.0, 8_192)]);
+        let beside = SLIDE.replace(
+            "    stride:\n      min: 1\n      max: 1000\n",
+            "  stride:\n    min: 1\n    max: 1000\n",
+        );
+        assert_ne!(beside, SLIDE);
+        assert_eq!(parsed(&beside).unwrap(), specification);
     }
 
     #[test]
@@ -190,6 +211,12 @@ mod tests {
             ("normal", "uniform", "line 2, `iops.randvar`: `uniform`: expected `normal`"),
             ("[30%, 10%]", "[30%, 110%]", "`hotspots`: they cover more than the disk"),
             ("[80%, 4096b]", "80%", "`iosizes`: `80%`: expected `[NUMBER%, ...]`"),
+            ("[80%, 4096b]", "[-80%, 4096b]", "expected a share from 0 and a size above 0"),
+            (
+                "  - [80%, 4096b]\n  - [20%, 8192b]",
+                "  - [0%, 4096b]",
+                "line 17, `iosizes`: none of them has requests",
+            ),
             ("max: 10\n", "max: 0\n", "line 10, `sector.cluster.size.max`: 0 is out of range"),
             ("  - [10%", "?\n  - [10%", "expected `key:` or `- [a, b]`"),
         ] {
