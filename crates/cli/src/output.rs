@@ -83,9 +83,34 @@ pub(crate) fn say(words: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{words}");
 }
 
-/// Writes `content` to the file at `path`, replacing what is there.
+/// Writes `content` to the file at `path`, replacing what is there, or leaves that as it was.
 pub(crate) fn write_file(path: &Path, content: &str) -> Result<(), Failure> {
-    std::fs::write(path, content).context(format_args!("cannot write `{}`", path.display()))
+    write_whole(path, |partial| {
+        std::fs::write(partial, content).context(format_args!("cannot write `{}`", partial.display()))
+    })
+}
+
+/// Has `write` fill a file that takes the name `target` once it is whole: a cut one looks like a shorter one. If it fails, what was there is
+/// as it was. What is no file, as /dev/null, is written as it is.
+pub(crate) fn write_whole<T>(
+    target: &Path,
+    write: impl FnOnce(&Path) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    if std::fs::metadata(target).is_ok_and(|metadata| !metadata.is_file()) {
+        return write(target);
+    }
+    let mut partial = target.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
+    let written = write(&partial).and_then(|written| {
+        let named = std::fs::rename(&partial, target);
+        named.context(format_args!("cannot name `{}`", target.display())).map(|()| written)
+    });
+    if written.is_err() {
+        // What cannot be removed is left: the failure that led here matters more.
+        let _ = std::fs::remove_file(&partial);
+    }
+    written
 }
 
 /// Draws `chart` into the file at `path` where one is wanted, and says so.
@@ -127,5 +152,21 @@ mod tests {
             ["0", "999", "1,000", "1,234,567"]
         );
         assert_eq!([bytes(0), bytes(4096), bytes(1_610_612_736)], ["0 B", "4 KiB", "1.50 GiB"]);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_whole_leaves_what_was_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("report.html");
+        write_file(&path, "good").unwrap();
+        let failed: Result<(), Failure> = write_whole(&path, |partial| {
+            std::fs::write(partial, "cut sh").unwrap();
+            Err(Failure::new("no space left"))
+        });
+        assert!(failed.is_err());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "good");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "the part is removed");
+        write_file(&path, "better").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "better");
     }
 }

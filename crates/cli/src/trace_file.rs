@@ -2,12 +2,12 @@
 
 use crate::failure::{Context, Failure};
 use crate::input::trace_failure;
-use crate::output::{Output, count, output_failure, say};
+use crate::output::{Output, count, output_failure, say, write_whole};
 use forebay_trace::{Request, TraceReader, TraceWriter, WriteFormat, Written};
 use forebay_workload::model::Generator;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Where requests come from.
 pub(crate) trait Requests {
@@ -60,44 +60,13 @@ pub(crate) fn write(requests: &mut impl Requests, target: &Path, format: WriteFo
         tell(&written, "standard output");
         return Ok(());
     }
-    // The name appears only when the content is whole: a trace that is cut short looks like a shorter trace. What is no file, as
-    // /dev/null, is written as it is.
-    let special = std::fs::metadata(target).is_ok_and(|metadata| !metadata.is_file());
-    let partial = if special {
-        target.to_path_buf()
-    } else {
-        let mut partial = target.as_os_str().to_owned();
-        partial.push(".partial");
-        PathBuf::from(partial)
-    };
-    match write_into(requests, format, &partial, target) {
-        Ok(written) => {
-            tell(&written, &target.display().to_string());
-            Ok(())
-        }
-        Err(failure) => {
-            if !special {
-                // What cannot be removed is left: the failure that led here matters more.
-                let _ = std::fs::remove_file(&partial);
-            }
-            Err(failure)
-        }
-    }
-}
-
-fn write_into(
-    requests: &mut impl Requests,
-    format: WriteFormat,
-    partial: &Path,
-    target: &Path,
-) -> Result<Written, Failure> {
-    let file = File::create(partial).context(format_args!("cannot create `{}`", partial.display()))?;
-    let written = copy(requests, format, BufWriter::with_capacity(256 << 10, file))?;
-    let written = written.context(format_args!("cannot write `{}`", partial.display()))?;
-    if partial != target {
-        std::fs::rename(partial, target).context(format_args!("cannot name `{}`", target.display()))?;
-    }
-    Ok(written)
+    let written = write_whole(target, |path| {
+        let file = File::create(path).context(format_args!("cannot create `{}`", path.display()))?;
+        let written = copy(requests, format, BufWriter::with_capacity(256 << 10, file))?;
+        written.context(format_args!("cannot write `{}`", path.display()))
+    })?;
+    tell(&written, &target.display().to_string());
+    Ok(())
 }
 
 /// Writes all of `requests` into `write`. The outer failure is the requests', the inner error the output's.
