@@ -152,9 +152,7 @@ impl Books {
         }
         self.current.errors += 1;
         self.report.errors += 1;
-        self.report
-            .first_error
-            .get_or_insert_with(|| format!("{:?} of {:?}: {error}", done.operation, done.range));
+        self.report.first_error.get_or_insert_with(|| error.to_string());
     }
 
     /// For how long something was asked and nothing has succeeded.
