@@ -143,9 +143,16 @@ impl RateCounter {
             Peak { window_s: window.as_secs_f64(), requests_per_s, to_average: requests_per_s / average }
         });
         let together = self.bins.len().div_ceil(BINS_TOLD).max(1);
-        let bins = self.bins.chunks(together).enumerate().map(|(index, bins)| {
-            let from_s = (index * together) as f64 * bin_s;
-            // The last bin ends with the trace.
+        let mut starts: Vec<usize> = (0..self.bins.len()).step_by(together).collect();
+        // The last stretch ends with the trace. One that is much shorter than the others would show a rate that nobody saw: it is part of
+        // the one before.
+        let told_s = together as f64 * bin_s;
+        if starts.len() > 1 && span.as_secs_f64() - starts[starts.len() - 1] as f64 * bin_s < told_s / 2.0 {
+            starts.pop();
+        }
+        let ends = starts.iter().skip(1).copied().chain([self.bins.len()]);
+        let bins = starts.iter().zip(ends).map(|(&start, end)| {
+            let (from_s, bins) = (start as f64 * bin_s, &self.bins[start..end]);
             let length_s = (bins.len() as f64 * bin_s).min(span.as_secs_f64() - from_s).max(1e-9);
             let bin = bins.iter().fold(Bin::default(), merged);
             let per_s = |count: u64| count as f64 / length_s;

@@ -54,6 +54,16 @@ fn a_small_trace_by_hand() {
 }
 
 #[test]
+fn no_rate_is_told_of_an_instant_at_the_end() {
+    // Ten requests a second, the last of which is the only one behind the last whole bin.
+    let requests: Vec<Request> = (0..=10_000u64)
+        .map(|at| request(Nanos::millis(100 * at), Operation::Read, 0, 4096 * (at % 50), 4096))
+        .collect();
+    let rates = profile(&requests).rates;
+    assert!(rates.iter().all(|bin| (bin.reads_per_s - 10.0).abs() < 1.5), "{:?}", rates.last());
+}
+
+#[test]
 fn nothing_one_request_and_no_times() {
     let empty = profile(&[]);
     assert_eq!((empty.requests, empty.span_s, empty.runs.random_share), (0, None, None));
