@@ -4,6 +4,7 @@ mod dcio;
 mod dynamite;
 mod failover;
 mod hybrid_store;
+mod interference;
 mod jobs;
 mod presto;
 mod sancache;
@@ -19,6 +20,7 @@ pub(crate) enum ReproCommand {
     Dynamite(dynamite::DynamiteArgs),
     Failover(failover::FailoverArgs),
     HybridStore(hybrid_store::HybridStoreArgs),
+    Interference(interference::InterferenceArgs),
     Presto(presto::PrestoArgs),
     Sancache(sancache::SancacheArgs),
 }
@@ -29,6 +31,7 @@ pub(crate) fn run(command: ReproCommand) -> Result<(), Failure> {
         ReproCommand::Dynamite(args) => dynamite::run(&args),
         ReproCommand::Failover(args) => failover::run(&args),
         ReproCommand::HybridStore(args) => hybrid_store::run(&args),
+        ReproCommand::Interference(args) => interference::run(&args),
         ReproCommand::Presto(args) => presto::run(&args),
         ReproCommand::Sancache(args) => sancache::run(&args),
     }
