@@ -30,8 +30,8 @@ mod volume;
 pub use hindsight::{Hindsight, hindsight};
 pub use load::{RecordedRequest, Traces};
 pub use outcome::{
-    ChosenPolicy, IntervalRow, LatencySummary, ObjectiveOutcome, OriginRow, OriginSeries, Outcome,
-    ReservationOutcome, Totals, VolumeSeries, WindowRow,
+    ChosenPolicy, ExpectedOutcome, IntervalRow, LatencySummary, ObjectiveOutcome, OriginRow, OriginSeries,
+    Outcome, ReservationOutcome, Totals, VolumeSeries, WindowRow,
 };
 pub use scenario::Scenario;
 pub use simulation::{RunError, Simulation};

@@ -1,6 +1,6 @@
 //! What a run comes to: series per interval and volume, totals, verdicts, decisions, and the hash of its events.
 
-use crate::scenario::Flag;
+use crate::scenario::{ExpectedTable, Flag};
 use crate::tier::TierOutcome;
 use forebay_control::conformance::Verdict;
 use forebay_control::{Decision, VolumeObservation};
@@ -202,6 +202,44 @@ pub struct ReservationOutcome {
     pub reached_share: Option<f64>,
 }
 
+/// What a closed form says, and what came out.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ExpectedOutcome {
+    /// The volume.
+    pub volume: String,
+    /// Who says so.
+    pub by: String,
+    /// Which of the volume's totals: `mean_ms`, `iops` or `hit_ratio`.
+    pub number: &'static str,
+    /// What it must be.
+    pub expected: f64,
+    /// What it was; absent where nothing completed.
+    pub found: Option<f64>,
+    /// How far that is off, relative to `expected`: 0.01 is 1 % too much.
+    pub error: Option<f64>,
+}
+
+impl ExpectedOutcome {
+    pub(crate) fn of(table: &ExpectedTable, volumes: &[VolumeSeries]) -> Option<ExpectedOutcome> {
+        let (number, expected) = table.number()?;
+        let totals = &volumes.iter().find(|volume| volume.volume == table.volume)?.totals;
+        let found = match number {
+            "mean_ms" => totals.latency.mean_ms,
+            "iops" => Some(totals.iops),
+            _ => totals.hit_ratio,
+        };
+        let error = found.map(|found| found / expected - 1.0);
+        Some(ExpectedOutcome {
+            volume: table.volume.clone(),
+            by: table.by.clone(),
+            number,
+            expected,
+            found,
+            error,
+        })
+    }
+}
+
 /// What the policy selector of a cache came to.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ChosenPolicy {
@@ -272,6 +310,9 @@ pub struct Outcome {
     pub volumes: Vec<VolumeSeries>,
     /// Reservations in the order of the scenario.
     pub reservations: Vec<ReservationOutcome>,
+    /// What closed forms say of it, where the scenario names some.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub expected: Vec<ExpectedOutcome>,
     /// Origins in the order of the scenario.
     pub origins: Vec<OriginSeries>,
     /// The chunk tier, where there is one.

@@ -5,8 +5,8 @@ use crate::calendar::Planned;
 use crate::load::{Load, Traces};
 use crate::origin::Origin;
 use crate::outcome::{
-    IntervalRow, LatencySummary, ObjectiveOutcome, OriginRow, OriginSeries, Outcome, ReservationOutcome, Sum,
-    VolumeSeries, WindowRow,
+    ExpectedOutcome, IntervalRow, LatencySummary, ObjectiveOutcome, OriginRow, OriginSeries, Outcome,
+    ReservationOutcome, Sum, VolumeSeries, WindowRow,
 };
 use crate::papers::Papers;
 use crate::scenario::{
@@ -633,6 +633,8 @@ impl<'a> Simulation<'a> {
         self.scenario.flag_shed(&volumes, &mut flags);
         let reservations = self.scenario.reservation.iter();
         let reservations = reservations.map(|table| kept(table, &volumes, self.scenario)).collect();
+        let expected = self.scenario.expected.iter();
+        let expected = expected.filter_map(|table| ExpectedOutcome::of(table, &volumes)).collect();
         Outcome {
             scenario: self.scenario.name.clone(),
             seed: self.seed,
@@ -645,6 +647,7 @@ impl<'a> Simulation<'a> {
             flags,
             volumes,
             reservations,
+            expected,
             origins: self.origins,
             tier: self.world.tier.map(|tier| tier.outcome()),
             decisions: self.decisions,

@@ -314,6 +314,7 @@ impl Setup {
             ],
             objective: vec![floor(WORKLOADS[0], peak_floor), floor(WORKLOADS[1], reader_floor)],
             reservation: Vec::new(),
+            expected: Vec::new(),
         }
     }
 }

@@ -217,6 +217,7 @@ impl Setup {
             volume: volumes,
             objective,
             reservation: Vec::new(),
+            expected: Vec::new(),
         }
     }
 

@@ -159,6 +159,7 @@ pub(super) fn scenario(
         volume,
         objective: Vec::new(),
         reservation: Vec::new(),
+        expected: Vec::new(),
     }
 }
 

@@ -238,6 +238,7 @@ impl Scenario {
             out_of_range("duration", format!("{requests:.1e} requests"), "at most 2e9 requests in a run")?;
         }
         self.check_reservations()?;
+        self.check_expected()?;
         for promise in self.promises() {
             self.check_promise(&promise)?;
         }
@@ -283,8 +284,22 @@ impl Scenario {
         if origin.link_latency > Nanos::secs(10) {
             out_of_range(key("link_latency"), origin.link_latency, "at most 10 s")?;
         }
-        if origin.link_per_second == Some(Bytes::ZERO) {
-            out_of_range(key("link_per_second"), Bytes::ZERO, "above 0")?;
+        for (field, rate) in [
+            ("link_per_second", origin.link_per_second),
+            ("transfer_per_second", origin.transfer_per_second),
+            (
+                "buffer.interface_per_second",
+                origin.buffer.as_ref().and_then(|buffer| buffer.interface_per_second),
+            ),
+        ] {
+            if rate == Some(Bytes::ZERO) {
+                out_of_range(key(field), Bytes::ZERO, "above 0")?;
+            }
+        }
+        if let Some(found) = origin.buffer.as_ref().and_then(|buffer| buffer.segments)
+            && !(1..=256).contains(&found)
+        {
+            out_of_range(key("buffer.segments"), found, "from 1 to 256")?;
         }
         let (disks, ssd) = (origin.kind == OriginKind::Disks, origin.kind == OriginKind::Ssd);
         let servers = origin.kind == OriginKind::Servers;
@@ -512,7 +527,7 @@ impl Scenario {
             return Err(ScenarioError::Name { key: key("appliance"), name: name.clone(), problem });
         }
         let block = volume.block_size.unwrap_or(Bytes::kib(4));
-        if BlockSize::new(block).is_err() {
+        if BlockSize::new(block).is_err() || block > Bytes::kib(64) {
             out_of_range(key("block_size"), block, "a power of two from 512 B to 64 KiB")?;
         }
         if volume.size < block || volume.size > Bytes(1 << 56) {
@@ -622,12 +637,16 @@ impl Scenario {
             return Err(ScenarioError::Name { key: key("volume"), name: table.volume.clone(), problem });
         };
         let numbers = [table.latency.is_some(), table.iops.is_some(), table.bandwidth_per_second.is_some()];
-        if numbers.iter().filter(|&&there| there).count() != 1 {
-            return missing(
-                promise.key.clone(),
-                "latency",
-                "an objective (exactly one of `latency`, `iops` and `bandwidth_per_second`)",
-            );
+        match numbers.iter().filter(|&&there| there).count() {
+            0 => {
+                let because = "an objective (exactly one of `latency`, `iops` and `bandwidth_per_second`)";
+                return missing(promise.key.clone(), "latency", because);
+            }
+            1 => {}
+            several => {
+                let expected = "exactly one of `latency`, `iops` and `bandwidth_per_second`";
+                return out_of_range(promise.key.clone(), format!("{several} targets"), expected);
+            }
         }
         let Some(objective) = table.objective() else {
             let found = table.statistic.clone().unwrap_or_default();
@@ -637,6 +656,14 @@ impl Scenario {
             out_of_range(key("statistic"), "this key", "only beside `latency`")?;
         }
         objective.check().map_err(|source| ScenarioError::Objective { key: promise.key.clone(), source })?;
+        if let Some(found) = table.latency.filter(|found| *found > Nanos::secs(3_600)) {
+            out_of_range(key("latency"), found, "at most 1 h")?;
+        }
+        if let Some(found) =
+            table.window.filter(|found| !(Nanos::millis(100)..=Nanos::secs(86_400)).contains(found))
+        {
+            out_of_range(key("window"), found, "100 ms to 1 d")?;
+        }
         if table.until.is_some_and(|until| until <= table.from) {
             out_of_range(key("until"), table.until.unwrap_or_default(), "later than `from`")?;
         }

@@ -6,6 +6,7 @@
 mod arithmetic;
 mod check;
 mod devices;
+mod expected;
 mod observe;
 mod rates;
 mod reservation;
@@ -17,6 +18,7 @@ pub use devices::{
     ApplianceTable, ArrayTable, BufferTable, DiskName, Distribution, FlashTable, OriginKind, OriginTable,
     Queue, Queues, Raid,
 };
+pub use expected::ExpectedTable;
 pub use observe::ObserveTable;
 pub(crate) use reservation::Promise;
 pub use reservation::ReservationTable;
@@ -77,6 +79,9 @@ pub struct Scenario {
     /// What is promised to several of them for a while.
     #[serde(default)]
     pub reservation: Vec<ReservationTable>,
+    /// What closed forms say must come out.
+    #[serde(default)]
+    pub expected: Vec<ExpectedTable>,
 }
 
 /// The cache of the appliance.

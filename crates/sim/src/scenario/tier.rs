@@ -188,6 +188,9 @@ impl Scenario {
         if placing.bytes_per_second_max == 0 {
             return wrong("tier.migration_per_second", "0 B".to_owned(), "above 0");
         }
+        if placing.window == Nanos::ZERO {
+            return wrong("tier.window", placing.window.to_string(), "above 0");
+        }
         if !(1..=1_024).contains(&placing.moving_max) {
             return wrong("tier.moving_max", placing.moving_max.to_string(), "from 1 to 1024");
         }

@@ -163,3 +163,24 @@ fn lru_follows_ches_approximation() {
         compare(&what, totals.hit_ratio.unwrap(), che(19_531, theta, cache as f64), 0.02);
     }
 }
+
+#[test]
+fn what_a_closed_form_says_is_held_against_what_came_out() {
+    for (text, tolerance) in [
+        (include_str!("../../../../scenarios/m-m-1.toml"), 0.1),
+        (include_str!("../../../../scenarios/m-d-c.toml"), 0.03),
+        (include_str!("../../../../scenarios/closed-network.toml"), 0.03),
+    ] {
+        let scenario = scenario(text).within(forebay_units::Nanos::secs(300));
+        let outcome = run(&scenario, 6);
+        assert!(!outcome.expected.is_empty() && outcome.expected.len() == scenario.expected.len());
+        for expected in &outcome.expected {
+            let totals = &outcome.volumes[0].totals;
+            let found = if expected.number == "iops" { totals.iops } else { totals.latency.mean_ms.unwrap() };
+            assert_eq!(expected.found, Some(found));
+            compare(&expected.by, found, expected.expected, tolerance);
+            let error = expected.error.unwrap();
+            assert!((expected.expected * (1.0 + error) - found).abs() < 1e-9 * found, "{expected:?}");
+        }
+    }
+}

@@ -19,6 +19,9 @@ const GOOD: &str = r#"
     latency = "5ms"
 "#;
 
+/// The servers of the good one, and disks in their place.
+const ON_DISKS: (&str, &str) = (r#""servers", servers = 2, service = "10ms""#, r#""disks","#);
+
 fn refused(from: &str, to: &str) -> ScenarioError {
     assert!(GOOD.contains(from), "{from}");
     scenario(&GOOD.replace(from, to)).check().expect_err(to)
@@ -46,6 +49,7 @@ fn unknown_keys_and_missing_ones_are_refused_by_the_reader() {
 
 #[test]
 fn values_out_of_range_are_refused_by_key() {
+    let expected = "latency = \"5ms\"\n[[expected]]\nby = \"nobody\"\nvolume = ";
     for (from, to, key) in [
         ("\"60s\"", "\"5s\"", "duration"),
         ("servers = 2", "servers = 0", "origin[0].servers"),
@@ -72,6 +76,24 @@ fn values_out_of_range_are_refused_by_key() {
         ("cache.memory", "observe.epoch = \"8d\"\ncache.memory", "observe.epoch"),
         ("cache.memory", "observe.window = \"0s\"\ncache.memory", "observe.window"),
         ("cache.memory", "observe.zone_size = \"100KiB\"\ncache.memory", "observe.zone_size"),
+        ("size = \"1GiB\"", "size = \"1GiB\"\nblock_size = \"128KiB\"", "volume[0].block_size"),
+        ("servers = 2", "transfer_per_second = \"0B\"", "origin[0].transfer_per_second"),
+        (ON_DISKS.0, &format!("{} buffer = {{ segments = 0 }}", ON_DISKS.1), "origin[0].buffer.segments"),
+        (
+            ON_DISKS.0,
+            &format!("{} buffer = {{ interface_per_second = \"0B\" }}", ON_DISKS.1),
+            "origin[0].buffer.interface_per_second",
+        ),
+        ("latency = \"5ms\"", "latency = \"2h\"", "objective[0].latency"),
+        ("latency = \"5ms\"", &format!("{expected}\"w\"\nhit_ratio = 1"), "expected[0].volume"),
+        ("latency = \"5ms\"", &format!("{expected}\"v\""), "expected[0]"),
+        ("latency = \"5ms\"", &format!("{expected}\"v\"\nhit_ratio = 1.1"), "expected[0]"),
+        (
+            "latency = \"5ms\"",
+            &format!("{expected}\"v\"\nhit_ratio = 1\nrequests_per_second = 5"),
+            "expected[0]",
+        ),
+        ("latency = \"5ms\"", "latency = \"5ms\"\nwindow = \"50ms\"", "objective[0].window"),
     ] {
         let error = refused(from, to);
         assert_eq!(error.key(), key, "{error}");
@@ -256,6 +278,7 @@ fn the_reference_names_every_key() {
         ("rate = 100", "zz = 1"),
         ("latency = \"5ms\"", "zz = 1"),
         ("[[objective]]", "[[reservation]]\nzz = 1\n[[objective]]"),
+        ("[[objective]]", "[[expected]]\nzz = 1\n[[objective]]"),
         ("cache.memory", "observe.zz = 1\ncache.memory"),
     ] {
         let error = toml::from_str::<Scenario>(&GOOD.replacen(from, to, 1)).expect_err(to).to_string();

@@ -112,6 +112,32 @@ impl Shown<'_> {
         (!self.outcome.reservations.is_empty()).then_some(table)
     }
 
+    /// What closed forms say, beside what came out.
+    fn expected(&self) -> Option<Table> {
+        let mut table = Table::new(["closed form", "volume", "what", ">it says", ">simulated", ">error"]);
+        for expected in &self.outcome.expected {
+            let number = |value: f64| match expected.number {
+                "mean_ms" => format!("{value:.3} ms"),
+                "iops" => format!("{value:.1} /s"),
+                _ => format!("{:.2} %", value * 100.0),
+            };
+            table.push([
+                expected.by.clone(),
+                expected.volume.clone(),
+                match expected.number {
+                    "mean_ms" => "mean latency",
+                    "iops" => "requests per second",
+                    _ => "hit ratio",
+                }
+                .to_owned(),
+                number(expected.expected),
+                expected.found.map_or_else(|| "-".to_owned(), number),
+                expected.error.map_or_else(|| "-".to_owned(), |error| format!("{:+.2} %", error * 100.0)),
+            ]);
+        }
+        (!self.outcome.expected.is_empty()).then_some(table)
+    }
+
     /// The policies that adaptive caches came to.
     fn policies(&self) -> Option<Table> {
         let mut table = Table::new(["volume", "policy at the end", ">changes"]);
@@ -179,7 +205,7 @@ impl Shown<'_> {
             output.line("")?;
             output.table(&self.objectives())?;
         }
-        for table in [self.reservations(), self.policies()].into_iter().flatten() {
+        for table in [self.expected(), self.reservations(), self.policies()].into_iter().flatten() {
             output.line("")?;
             output.table(&table)?;
         }
@@ -232,7 +258,7 @@ impl Shown<'_> {
         if outcome.volumes.iter().any(|volume| !volume.objectives.is_empty()) {
             report = report.table(self.objectives());
         }
-        for table in [self.reservations(), self.policies()].into_iter().flatten() {
+        for table in [self.expected(), self.reservations(), self.policies()].into_iter().flatten() {
             report = report.table(table);
         }
         report = report.heading("Over time").chart(self.chart(
