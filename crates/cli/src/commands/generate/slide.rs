@@ -215,7 +215,7 @@ mod tests {
             (
                 "  - [80%, 4096b]\n  - [20%, 8192b]",
                 "  - [0%, 4096b]",
-                "line 17, `iosizes`: none of them has requests",
+                "line 18, `iosizes`: none of them has requests",
             ),
             ("max: 10\n", "max: 0\n", "line 10, `sector.cluster.size.max`: 0 is out of range"),
             ("  - [10%", "?\n  - [10%", "expected `key:` or `- [a, b]`"),
