@@ -7,6 +7,7 @@ use forebay_trace::{Request, TraceReader, TraceWriter, WriteFormat, Written};
 use forebay_workload::model::Generator;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 /// Where requests come from.
@@ -38,6 +39,14 @@ impl Requests for Generator {
     }
 }
 
+/// Whether something is there that would be lost. What goes into a pipe or /dev/null replaces nothing.
+fn holds_data(target: &Path) -> bool {
+    std::fs::metadata(target).is_ok_and(|metadata| {
+        let kind = metadata.file_type();
+        !kind.is_char_device() && !kind.is_fifo()
+    })
+}
+
 /// Refuses to write where nobody would want it: over a file, or binary to a terminal.
 pub(crate) fn check(target: &Path, format: WriteFormat, force: bool) -> Result<(), Failure> {
     if target.as_os_str() == "-" {
@@ -45,7 +54,7 @@ pub(crate) fn check(target: &Path, format: WriteFormat, force: bool) -> Result<(
             return Err(Failure::usage("a binary trace is not written to a terminal")
                 .with_hint("name a file with --output FILE"));
         }
-    } else if !force && target.exists() {
+    } else if !force && holds_data(target) {
         return Err(
             Failure::new(format!("`{}` exists", target.display())).with_hint("replace it with --force")
         );

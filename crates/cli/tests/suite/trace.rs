@@ -124,6 +124,7 @@ fn converting_keeps_everything_and_replaces_nothing_unasked() {
         "{words}"
     );
     succeed(args(&[&"trace", &"convert", &path, &"--force", &"-o", &converted]));
+    succeed(args(&[&"trace", &"convert", &path, &"-o", &"/dev/null"]));
     // A failure half-way leaves neither a short trace nor a partial file.
     let broken = file(&folder, "broken.csv", msr(&[(0, 0, true, 0, 512)]) + "nonsense\n");
     let other = folder.path().join("b.fbt");
