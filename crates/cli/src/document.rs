@@ -9,6 +9,14 @@ use std::ops::Range;
 use std::path::Path;
 use std::str::FromStr;
 
+/// The text in the file at `path`, `-` for standard input.
+pub(crate) fn read_text(path: &Path) -> Result<String, Failure> {
+    if path.as_os_str() == "-" {
+        return std::io::read_to_string(std::io::stdin()).context("cannot read standard input");
+    }
+    std::fs::read_to_string(path).context(format_args!("cannot read `{}`", path.display()))
+}
+
 /// A TOML file and where it came from.
 #[derive(Debug)]
 pub(crate) struct Document {
@@ -17,11 +25,9 @@ pub(crate) struct Document {
 }
 
 impl Document {
-    /// Reads the file at `path`.
+    /// Reads the file at `path`, `-` for standard input.
     pub(crate) fn read(path: &Path) -> Result<Document, Failure> {
-        let file = path.display().to_string();
-        let text = std::fs::read_to_string(path).context(format_args!("cannot read `{file}`"))?;
-        Ok(Document { file, text })
+        Ok(Document { file: path.display().to_string(), text: read_text(path)? })
     }
 
     /// What it says, as it was read.

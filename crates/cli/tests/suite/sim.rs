@@ -46,6 +46,18 @@ fn help_says_what_they_do_and_lists_their_options() {
 }
 
 #[test]
+fn a_scenario_may_come_from_standard_input() {
+    let folder = folder();
+    let path = file(&folder, "small.toml", SMALL);
+    let piped = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .args(["sim", "-"])
+        .stdin(std::fs::File::open(&path).unwrap())
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8(piped.stdout).unwrap(), succeed(args(&[&"sim", &path])));
+}
+
+#[test]
 fn a_scenario_is_shown_as_table_json_and_report() {
     let folder = folder();
     let path = file(&folder, "small.toml", SMALL);

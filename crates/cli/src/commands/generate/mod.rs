@@ -18,7 +18,7 @@ use std::path::PathBuf;
 /// ends in .yaml or .yml): one volume of clusters in hotspots. The same file and seed give the same trace.
 #[derive(Debug, clap::Args)]
 pub(crate) struct GenerateArgs {
-    /// The specification, TOML or the slides' YAML
+    /// The specification, TOML or the slides' YAML; `-` for TOML from standard input
     #[arg(value_name = "SPEC")]
     specification: PathBuf,
 

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 /// played, each stretched to fit. The same model, options and seed give the same trace.
 #[derive(Debug, clap::Args)]
 pub(crate) struct GenerateArgs {
-    /// The model, as `forebay model fit` wrote it
+    /// The model, as `forebay model fit` wrote it; `-` for standard input
     #[arg(value_name = "MODEL")]
     model: PathBuf,
 

@@ -5,6 +5,7 @@ mod fit;
 mod generate;
 mod show;
 
+use crate::document::read_text;
 use crate::failure::{Context, Failure};
 use forebay_workload::model::Model;
 use std::path::Path;
@@ -28,10 +29,10 @@ pub(crate) fn run(command: ModelCommand) -> Result<(), Failure> {
     }
 }
 
-/// The model in the file at `path`.
+/// The model in the file at `path`, `-` for standard input.
 pub(crate) fn read(path: &Path) -> Result<Model, Failure> {
     let file = path.display();
-    let text = std::fs::read_to_string(path).context(format_args!("cannot read `{file}`"))?;
+    let text = read_text(path)?;
     // The version first: what another version calls its fields is no error of the file.
     #[derive(serde::Deserialize)]
     struct Schema {

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// Show a model: its states and transitions, and what it knows beyond them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ShowArgs {
-    /// The model, as `forebay model fit` wrote it
+    /// The model, as `forebay model fit` wrote it; `-` for standard input
     #[arg(value_name = "MODEL")]
     model: PathBuf,
 

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 /// not an error: the status is 0.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PlanArgs {
-    /// The plan file (TOML); paths in it are relative to its folder
+    /// The plan file (TOML), `-` for standard input; paths in it are relative to its folder
     #[arg(value_name = "FILE")]
     file: PathBuf,
 

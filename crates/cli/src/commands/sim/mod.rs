@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 /// that was not kept is an answer, not an error: the status is 0.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SimArgs {
-    /// The scenario (TOML); paths in it are relative to its folder
+    /// The scenario (TOML), `-` for standard input; paths in it are relative to its folder
     #[arg(value_name = "SCENARIO")]
     scenario: PathBuf,
 
