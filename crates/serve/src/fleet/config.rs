@@ -2,10 +2,11 @@
 
 use super::tables::{HostTable, ObjectiveTable, ProviderTable, RouteTable, VolumeTable, parsed, ten_seconds};
 use crate::config::is_readable_by_others;
+use forebay_actuate::api::ApiAddress;
 use forebay_control::response::ResponseRules;
 use forebay_control::{ControlConfig, Objective, Operations, Statistic, Target};
 use forebay_nbd::Transport;
-use forebay_units::{BlockSize, Nanos};
+use forebay_units::{BlockSize, Bytes, Nanos};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -106,8 +107,20 @@ impl FleetConfig {
             }
         }
         for volume in &mut config.volume {
-            if let Some(RouteTable::Qmp { socket, .. }) = &mut volume.route {
+            match &mut volume.route {
+                Some(RouteTable::Qmp { socket, .. }) => *socket = folder.join(&socket),
+                Some(RouteTable::Proxy { server: ApiAddress::Unix(socket), .. }) => {
+                    *socket = folder.join(&socket);
+                }
+                _ => {}
+            }
+            if let Some(ApiAddress::Unix(socket)) = &mut volume.watch {
                 *socket = folder.join(&socket);
+            }
+            if let Transport::Unix { path } = &mut volume.origin.transport
+                && path.as_os_str().as_encoded_bytes().first() != Some(&0)
+            {
+                *path = folder.join(&path);
             }
         }
         config.check()?;
@@ -137,6 +150,9 @@ impl FleetConfig {
         for host in &self.host {
             if host.name.is_empty() || !names.insert(&host.name) {
                 return wrong("host.name", &format!("`{}` twice, or empty", host.name), "a name used once");
+            }
+            if host.memory == Bytes::ZERO {
+                return wrong("host.memory", &format!("none on `{}`", host.name), "a size above 0");
             }
             if host.cpus.is_some_and(|cpus| !(cpus > 0.0 && cpus < 1e6)) {
                 return wrong("host.cpus", "not a count of processors", "a number above 0");
@@ -171,6 +187,19 @@ impl FleetConfig {
             }
             if objective.latency.is_some() == objective.iops.is_some() {
                 return wrong("objective", "neither or both of `latency` and `iops`", "one of them");
+            }
+            if let Some(span) = objective.latency.filter(|span| *span > Nanos::secs(3600)) {
+                return wrong("objective.latency", &span.to_string(), "at most 1h");
+            }
+            if let Some(span) =
+                objective.window.filter(|span| *span < Nanos::millis(100) || *span > Nanos::secs(86_400))
+            {
+                return wrong("objective.window", &span.to_string(), "100ms to 1d");
+            }
+            if let Err(error) = self.promised(objective).check() {
+                let field = if error.field == "conforming_share" { "conforming" } else { error.field };
+                let key = format!("objective.{field}");
+                return wrong(&key, &error.found.to_string(), error.expected);
             }
         }
         Ok(())
@@ -216,19 +245,18 @@ impl FleetConfig {
 
     /// What a volume was promised.
     pub(super) fn objectives(&self, volume: &str) -> Vec<Objective> {
-        let of = |table: &ObjectiveTable| {
-            let operations = Operations::All;
-            let target = match (table.latency, table.iops) {
-                (Some(at_most), _) => Target::Latency { statistic: Statistic::Mean, at_most, operations },
-                (None, iops) => Target::IopsFloor { at_least: iops.unwrap_or(0.0), operations },
-            };
-            let objective = Objective::new(target).over(table.window.unwrap_or(self.interval));
-            Objective {
-                conforming_share: table.conforming.unwrap_or(objective.conforming_share),
-                ..objective
-            }
+        let tables = self.objective.iter().filter(|table| table.volume == volume);
+        tables.map(|table| self.promised(table)).collect()
+    }
+
+    fn promised(&self, table: &ObjectiveTable) -> Objective {
+        let operations = Operations::All;
+        let target = match (table.latency, table.iops) {
+            (Some(at_most), _) => Target::Latency { statistic: Statistic::Mean, at_most, operations },
+            (None, iops) => Target::IopsFloor { at_least: iops.unwrap_or(0.0), operations },
         };
-        self.objective.iter().filter(|table| table.volume == volume).map(of).collect()
+        let objective = Objective::new(target).over(table.window.unwrap_or(self.interval));
+        Objective { conforming_share: table.conforming.unwrap_or(objective.conforming_share), ..objective }
     }
 }
 
@@ -288,6 +316,13 @@ mod tests {
         assert_eq!(config.socket, folder.path().join("control.sock"));
         assert_eq!(config.objectives("db")[0].window, Nanos::secs(1));
         assert!(config.volume[0].leased && config.objectives("other").is_empty());
+        let beside = read(&GOOD.replace("/run/", "")).unwrap();
+        let [watch, origin, proxy] =
+            ["watch-http.sock", "watch.sock", "proxy-http.sock"].map(|name| folder.path().join(name));
+        assert_eq!(beside.volume[0].watch, Some(ApiAddress::Unix(watch)));
+        assert_eq!(beside.volume[0].origin.transport, Transport::Unix { path: origin });
+        let Some(RouteTable::Proxy { server, .. }) = &beside.volume[0].route else { panic!() };
+        assert_eq!(*server, ApiAddress::Unix(proxy));
         for (from, to, told) in [
             ("\"1s\"", "\"1ms\"", "`interval` is 1ms, expected 100ms to 1h"),
             ("\"1s\"", "\"often\"", "line 4"),
@@ -329,6 +364,20 @@ mod tests {
             ("watch = ", "secret = \"short\"\nwatch = ", "a secret has 16 to 128"),
             ("watch = ", "secret = \"0123456789abcdef\"\nwatch = ", "others than its owner may read it"),
             ("latency = \"5ms\"", "", "one of them"),
+            ("latency = \"5ms\"", "latency = \"0s\"", "`objective.latency` is 0, expected a span above 0"),
+            ("latency = \"5ms\"", "latency = \"2h\"", "expected at most 1h"),
+            ("latency = \"5ms\"", "iops = -1", "`objective.iops` is -1, expected a number above 0"),
+            (
+                "latency = \"5ms\"",
+                "iops = 5\nwindow = \"1ms\"",
+                "`objective.window` is 1ms, expected 100ms to 1d",
+            ),
+            ("latency = \"5ms\"", "iops = 5\nconforming = 2", "`objective.conforming` is 2"),
+            (
+                "memory = \"1GiB\"",
+                "memory = \"0B\"",
+                "`host.memory` is none on `h1`, expected a size above 0",
+            ),
             ("volume = \"db\"", "volume = \"d\"", "the name of a volume"),
             ("name = \"db\"", "name = \"d@b\"", "without `@`"),
             (
