@@ -134,7 +134,10 @@ impl Observer {
                     volume: id,
                     volume_name: volume.name.clone(),
                     kind: DecisionKind::ObservationDoubted,
-                    summary: format!("of {}: {said}; nothing is done for that", volume.name),
+                    summary: match ears.doubt.trouble() {
+                        Some(_) => format!("of {}: {said}; nothing is done for it meanwhile", volume.name),
+                        None => format!("of {}: {said}", volume.name),
+                    },
                     facts: Vec::new(),
                     alternatives: Vec::new(),
                 });
