@@ -260,6 +260,14 @@ impl Controller {
         volume.grant = Some(grant);
     }
 
+    /// Says where a volume's cache is in fact: whoever made it may have had to go elsewhere than was chosen, and it grows where it is. Unknown volumes, and those
+    /// without a cache, are ignored.
+    pub fn moved(&mut self, id: VolumeId, host: HostId) {
+        if let Some(grant) = self.volumes.get_mut(&id).and_then(|volume| volume.grant.as_mut()) {
+            grant.host = host;
+        }
+    }
+
     /// Orders again what did not come into force.
     pub(super) fn repeat(&mut self, outcome: &mut StepOutcome) {
         for (id, volume) in &mut self.volumes {

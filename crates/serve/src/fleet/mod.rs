@@ -348,6 +348,11 @@ impl Loop {
         let room = |host: &HostSpec| HostObservation { host: host.id, free: self.responses.free(host.id) };
         observation.hosts = self.hosts.iter().map(room).collect();
         if let Some(controller) = &mut self.controller {
+            for id in self.registered.keys() {
+                if let Some(host) = self.responses.status(*id).and_then(|status| status.host) {
+                    controller.moved(*id, host);
+                }
+            }
             let outcome = controller.step(&observation);
             decisions.extend(outcome.decisions);
             for action in outcome.actions {

@@ -6,6 +6,7 @@
 
 use super::site::{APPLICATION, CONTROLLER, HOSTS, PORT, STORAGE, Site};
 use super::{Appliances, Ledger, Telling, Work, count, drive, step};
+use crate::provision::local::ControlGroup;
 use crate::provision::machine;
 use crate::reroute::SECRET;
 use crate::reroute::graph::storage_daemon;
@@ -13,12 +14,13 @@ use crate::support::{Running, SetOnDrop, command, prerequisites, wait_for};
 use crate::wire::{Wire, ip};
 use forebay_nbd::Uri;
 use forebay_serve::lease::LeaseHolder;
+use serde_json::Value;
 use std::net::Ipv4Addr;
 
 const MOVED: Ipv4Addr = Ipv4Addr::new(10, 213, 7, 100);
 
 /// A client works until a cache is in place and the violation has ended, and then no more; `served` looks around in between.
-fn violate(site: &Site, ledger: &mut Ledger, served: impl FnOnce(&str)) {
+fn violate(site: &Site, ledger: &mut Ledger, served: impl FnOnce(&str)) -> Value {
     let appliances = Appliances(site.folder.path());
     let _controller = site.control();
     let telling = Telling(site.folder.path());
@@ -39,7 +41,7 @@ fn violate(site: &Site, ledger: &mut Ledger, served: impl FnOnce(&str)) {
     telling.wait("the original route", |told| step(told).contains("original route"));
     let lease = site.storage().lease.expect("it has leases");
     assert_eq!(lease.holder, LeaseHolder::Original);
-    telling.wait("the end of the appliance", |_| appliances.pids().is_empty());
+    telling.wait("the end of the appliance", |_| appliances.pids().is_empty())
 }
 
 #[test]
@@ -52,9 +54,22 @@ fn clients_of_an_address_are_moved_to_a_cache_on_another_host_and_back() {
         "{{ type = \"address\", address = \"{MOVED}/24\", interface = \"eth0\", namespace = \"{}\" }}",
         site.wire.name(STORAGE)
     );
-    // The application's host has too little memory, so it is the other one of its rack.
+    // The application's host has less memory than it says, so it is the other one of its rack.
+    let group = ControlGroup::new("liar");
+    let liar = group.as_ref().map(|group| {
+        let serve = format!("{}exec {} \"$@\"", group.join(), env!("CARGO_BIN_EXE_forebay"));
+        format!(", program = {:?}", machine::script(site.folder.path(), &serve).display().to_string())
+    });
+    if liar.is_none() {
+        println!("skipped: a host that lies: no control group can be made here");
+    }
+    let home = site.host(
+        HOSTS[0],
+        if liar.is_some() { "256MiB" } else { "64MiB" },
+        &liar.clone().unwrap_or_default(),
+    );
     let far = "[[host]]\nname = \"here\"\nrack = 2\nmemory = \"256MiB\"\n".to_owned();
-    let hosts = far + &site.host(HOSTS[0], "64MiB", "") + &site.host(HOSTS[1], "256MiB", "");
+    let hosts = far + &home + &site.host(HOSTS[1], "256MiB", "");
     site.configure("200ms", "h3", &hosts, &format!("route = {route}"), "rest_first_ms = 60000");
     let has_address = |host: usize| {
         let told = command(Some(site.wire.name(host)), "ip").args(["-br", "addr"]).output().unwrap();
@@ -66,11 +81,13 @@ fn clients_of_an_address_are_moved_to_a_cache_on_another_host_and_back() {
     );
     let _qemu = Running(vec![storage_daemon(Some(site.wire.name(APPLICATION)), site.folder.path(), &first)]);
     wait_for(&site.path("qemu.sock"));
-    violate(&site, &mut ledger, |step| {
+    let told = violate(&site, &mut ledger, |step| {
         assert!(step.ends_with(" on h4"), "{step}");
         assert!(has_address(HOSTS[1]) && !has_address(STORAGE));
     });
     assert!(has_address(STORAGE) && !has_address(HOSTS[1]));
+    let told = told["decisions"].to_string();
+    assert!(liar.is_none() || told.contains("more than nine tenths of the 48MiB"), "{told}");
 
     // Without the lease nothing fences the old path, and an address drains nothing.
     std::fs::remove_dir_all(site.folder.path().join("state")).unwrap();
