@@ -16,8 +16,7 @@ use forebay_appliance::volume::{PrewarmPlan, VolumePulse};
 use forebay_cache::Insertion;
 use forebay_cache::snapshot::{Activity, CHUNK_BLOCKS, Snapshot};
 use forebay_control::prewarm::{
-    HORIZON_S, Heuristic, Pace, ScoreTable, TICK_MS, Takeover, TakeoverInput, TakeoverSkip, decide_takeover,
-    load_order,
+    Heuristic, Pace, ScoreTable, TICK_MS, Takeover, TakeoverInput, TakeoverSkip, decide_takeover, load_order,
 };
 use forebay_control::{Decision, DecisionKind, Fact, VolumeId};
 use forebay_units::{BlockRange, BlockSize, ByteRange, Bytes};
@@ -369,7 +368,7 @@ fn score(snapshots: &[Snapshot], volume_blocks: u64) -> Vec<(f32, u64)> {
 /// Puts the decision where people find it.
 fn tell(shared: &Shared, at: usize, takeover: &Takeover, block_size: BlockSize, mut facts: Vec<Fact>) {
     let name = &shared.config.volumes[at].name;
-    let (kind, summary) = match takeover {
+    let kind = match takeover {
         // Who never had a snapshot need not be told so at every start.
         Takeover::Skip(TakeoverSkip::NoSnapshot) if facts.iter().all(is_zero_count) => {
             tracing::info!(volume = name, "no snapshots of it yet: its cache begins empty");
@@ -377,24 +376,16 @@ fn tell(shared: &Shared, at: usize, takeover: &Takeover, block_size: BlockSize, 
         }
         Takeover::Skip(reason) => {
             facts.push(Fact::text("reason", reason.to_string()));
-            (
-                DecisionKind::PrewarmSkipped,
-                format!("nothing of its snapshots is loaded into the cache of {name}: {reason}"),
-            )
+            DecisionKind::PrewarmSkipped
         }
-        Takeover::Load { blocks, bytes_per_second, spared, own_s } => {
-            let bytes = Bytes(blocks << block_size.shift());
-            facts.push(Fact::number("size", bytes.as_f64(), "bytes"));
+        Takeover::Load { blocks, bytes_per_second, spared, .. } => {
+            facts.push(Fact::number("size", (blocks << block_size.shift()) as f64, "bytes"));
             facts.push(Fact::number("first_rate", *bytes_per_second as f64, "bytes/s"));
             facts.push(Fact::number("spared", *spared, ""));
-            let summary = format!(
-                "{bytes} are loaded into the cache of {name} from its snapshots: by itself it would take {own_s:.0} s at least, and \
-                 that may spare misses for {:.0}% of the look-ups of {HORIZON_S:.0} s",
-                spared * 100.0
-            );
-            (DecisionKind::PrewarmStarted, summary)
+            DecisionKind::PrewarmStarted
         }
     };
+    let summary = takeover.summary(name, block_size.bytes());
     tracing::info!(volume = name, ?kind, "{summary}");
     let decision = Decision {
         at: shared.appliance.now(),

@@ -1,7 +1,7 @@
 //! `forebay repro presto` and `forebay repro failover`, in their short forms: the evaluation comes out as the slides have it, and who takes over
 //! a killed daemon's volume begins with what it had cached.
 
-use crate::support::{folder, json, run};
+use crate::support::{folder, json, recorded, run};
 use serde_json::Value;
 
 /// Mean ratios per look-up over 5, 15 and 30 minutes.
@@ -47,6 +47,31 @@ fn the_short_presto_keeps_the_orderings_of_the_slides_and_its_bounds() {
     // A seed repeats it.
     let again = json("forebay.repro-presto/1", ["repro", "presto", "--quick", "--json"]);
     assert_eq!(again, found);
+}
+
+#[test]
+fn of_recorded_volumes_of_high_locality_almost_nothing_is_loaded_and_it_is_said_why() {
+    let Some(trace) = recorded("disksim_ssd-iozone-aligned2-100K.trace.zst") else { return };
+    let folder = trace.parent().unwrap().to_str().unwrap().to_owned();
+    let found = json("forebay.repro-presto-recorded/1", ["repro", "presto", "--json", "--traces", &folder]);
+    let cache = found["cache_bytes"].as_f64().unwrap();
+    let number =
+        |volume: &Value, key: &str| volume[key].as_f64().unwrap_or_else(|| panic!("{key}: {volume}"));
+    let volumes = found["volumes"].as_array().unwrap();
+    // What a cold node soon finds by itself is of high locality, as the slides' RealCSE.
+    let local: Vec<&Value> = volumes.iter().filter(|volume| number(volume, "cold") > 0.9).collect();
+    assert!(local.len() >= 3, "{found}");
+    for volume in local {
+        assert!(number(volume, "loaded_bytes") < 0.003 * cache, "{volume}");
+        assert!(number(volume, "decided") >= number(volume, "cold") - 0.002, "{volume}");
+        let words = volume["decision"].as_str().unwrap();
+        assert!(words.contains("look-ups") && words.contains(volume["name"].as_str().unwrap()), "{words}");
+    }
+    for volume in volumes {
+        assert!(number(volume, "loaded_bytes") < 0.02 * cache, "{volume}");
+        assert!(number(volume, "decided") <= number(volume, "warm") + 0.005, "{volume}");
+    }
+    assert!(found["left_out"].to_string().contains("expected at least 600"), "{found}");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! of [`HORIZON_S`]. A volume with a small working set and many requests fills its cache by itself within seconds, and is left to it.
 
 use crate::warmup::WarmupRules;
+use forebay_units::Bytes;
 
 /// The time in which misses are to be spared: PRESTO's first column.
 pub const HORIZON_S: f64 = 300.0;
@@ -79,6 +80,23 @@ pub enum TakeoverSkip {
     /// The cache is full, or has no quota.
     #[error("its cache has no room")]
     NoRoom,
+}
+
+impl Takeover {
+    /// The decision about the cache of `volume`, whose blocks have so many bytes, in one sentence.
+    pub fn summary(&self, volume: &str, block_bytes: u64) -> String {
+        match self {
+            Takeover::Skip(reason) => {
+                format!("nothing of its snapshots is loaded into the cache of {volume}: {reason}")
+            }
+            Takeover::Load { blocks, spared, own_s, .. } => format!(
+                "{} are loaded into the cache of {volume} from its snapshots: by itself it would take {own_s:.0} s at least, and that may spare misses for {:.0}% of the \
+                 look-ups of {HORIZON_S:.0} s",
+                Bytes(blocks * block_bytes),
+                spared * 100.0
+            ),
+        }
+    }
 }
 
 /// Decides. `O(1)`.
@@ -171,5 +189,13 @@ mod tests {
         // High locality: 600 blocks at 400 per second are there after 1.5 s, 0.5 % of five minutes.
         let local = TakeoverInput { working_set_blocks: 600, reused_blocks: 500, ..DATABASE };
         assert_eq!(skip(local), TakeoverSkip::FillsItself { own_s: 1.5, spared: 0.005 });
+        assert_eq!(
+            Takeover::Skip(skip(local)).summary("mail", 4_096),
+            "nothing of its snapshots is loaded into the cache of mail: its own misses fill the cache within some 2 s: loading spares 0.0050 of the look-ups of five minutes at most"
+        );
+        assert_eq!(
+            decide_takeover(&DATABASE, &WarmupRules::default()).summary("db", 4_096),
+            "78.12MiB are loaded into the cache of db from its snapshots: by itself it would take 50 s at least, and that may spare misses for 17% of the look-ups of 300 s"
+        );
     }
 }

@@ -4,10 +4,11 @@ use super::destination::{Loading, Run, serve as take_over};
 use super::ideal::ideal;
 use super::learnt::{Goal, Plan, Rehearsal};
 use super::load::Load;
-use super::objects::Object;
+use super::objects::{HM1_BYTES, HM3_BYTES, Object};
 use super::pools::{Entry, Pools};
-use super::source::{Source, serve as serve_until_failure};
-use forebay_control::prewarm::{Heuristic, ScoreTable};
+use super::source::{Snapshot, Source, serve as serve_until_failure};
+use forebay_control::prewarm::{Heuristic, ScoreTable, Takeover, TakeoverInput, decide_takeover};
+use forebay_control::warmup::WarmupRules;
 use forebay_units::Nanos;
 use std::collections::BTreeMap;
 
@@ -18,6 +19,9 @@ pub const HORIZON: u32 = 300;
 /// When the slides' node fails.
 pub const FAILURE: Nanos = Nanos::secs(5_400);
 
+/// Bytes of an object on average: there are as many of each kind.
+const OBJECT_BYTES: u64 = (HM1_BYTES + HM3_BYTES) / 2;
+
 /// How the node that takes over is prewarmed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Way {
@@ -25,6 +29,8 @@ pub enum Way {
     Cold,
     /// It goes on with the cache of the node that failed, as if nothing had happened.
     Warm,
+    /// As the daemon decides for itself, from snapshots taken every so many accesses ([`Failed::takeover`]).
+    Decided(usize),
     /// From snapshots taken every so many accesses, in the order of a score.
     Scored(Heuristic, usize),
     /// By what was learnt, as rehearsed.
@@ -95,6 +101,23 @@ impl Failed<'_> {
         table.ranked(|object| objects.bytes(Object(object))).into_iter().map(Object).collect()
     }
 
+    /// What the daemon would decide by itself, from the snapshots taken every so many accesses: a block is an object.
+    pub fn takeover(&self, every: usize) -> Takeover {
+        let source = self.source(every);
+        let lately = source.lately;
+        let input = TakeoverInput {
+            blocks: source.snapshots.last().map_or(0, Snapshot::count),
+            reused_blocks: 0,
+            working_set_blocks: lately.objects,
+            lookups_per_s: lately.lookups as f64 / f64::from(HORIZON),
+            hit_ratio: (lately.lookups > 0).then(|| lately.hits as f64 / lately.lookups as f64),
+            quota_blocks: self.of.capacity / OBJECT_BYTES,
+            resident_blocks: 0,
+            block_bytes: OBJECT_BYTES,
+        };
+        decide_takeover(&input, &WarmupRules::default())
+    }
+
     /// Runs the node that takes over, and says by which plan where there was one.
     pub fn run(&self, way: Way, how: Loading) -> (Option<Plan>, Run) {
         let Experiment { load, failure, capacity } = self.of;
@@ -107,6 +130,15 @@ impl Failed<'_> {
                 let nothing = Loading { limit: 0, rate: None, entry: Entry::Head };
                 (None, take_over(load, *failure, SECONDS, warm, &[], nothing, None))
             }
+            Way::Decided(every) => match self.takeover(every) {
+                Takeover::Skip(_) => fixed(&[]),
+                Takeover::Load { blocks, bytes_per_second, .. } => {
+                    let order = self.order(Heuristic::Decayed { half_life: 6.0 }, every);
+                    let order = &order[..order.len().min(blocks as usize)];
+                    let how = Loading { rate: Some(bytes_per_second), entry: Entry::Tail, ..how };
+                    (None, take_over(load, *failure, SECONDS, cold(), order, how, None))
+                }
+            },
             Way::Scored(heuristic, every) => fixed(&self.order(heuristic, every)),
             Way::Fixed(goal) => fixed(&self.rehearsal.learnt().order(load, goal)),
             Way::Ideal(goal) => fixed(&ideal(load, *failure, *capacity, how, goal)),

@@ -1,8 +1,10 @@
 //! Look-ups of PRESTO's experiments: which extent, when. From its generator, or from a recorded trace.
 
 use super::objects::{EXTENT_BYTES, Objects};
+use crate::load::RecordedRequest;
 use forebay_units::Nanos;
 use forebay_workload::presto::{Request, Requests, SECTOR_BYTES, SynVolume};
+use std::collections::BTreeSet;
 
 /// A request, or the part of it that lies within one extent: it needs both objects of the extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +52,33 @@ impl Load {
             let Some(request) = streams[volume].next() else { break };
             push_parts(&objects, volume, request, &mut accesses);
         }
+        Load { objects, accesses }
+    }
+
+    /// The requests of a recorded volume; extents that it never touches are left out. Times count from the first request.
+    ///
+    /// # Panics
+    /// If 2^31 extents or more are touched.
+    pub fn recorded(requests: &[RecordedRequest]) -> Load {
+        let first = requests.first().map_or(Nanos::ZERO, |request| request.at);
+        let last_byte = |request: &RecordedRequest| request.offset + u64::from(request.length).max(1) - 1;
+        let touched: BTreeSet<u64> = requests
+            .iter()
+            .flat_map(|request| request.offset / EXTENT_BYTES..=last_byte(request) / EXTENT_BYTES)
+            .collect();
+        let touched: Vec<u64> = touched.into_iter().collect();
+        let objects = Objects::of(&[touched.len() as u64 * EXTENT_BYTES]);
+        let mut accesses = Vec::new();
+        for request in requests {
+            let at_millis = (request.at.saturating_since(first).0 / 1_000_000) as u32;
+            for extent in request.offset / EXTENT_BYTES..=last_byte(request) / EXTENT_BYTES {
+                let rank = touched.binary_search(&extent).expect("it is touched");
+                let within = request.offset.max(extent * EXTENT_BYTES) % EXTENT_BYTES;
+                let part = (within * 256 / EXTENT_BYTES) as u8;
+                accesses.push(Access { at_millis, extent: rank as u32, volume: 0, part });
+            }
+        }
+        accesses.sort_by_key(|access| access.at_millis);
         Load { objects, accesses }
     }
 

@@ -32,5 +32,5 @@ pub use metrics::{Metric, fetch_micros};
 pub use objects::{EXTENT_BYTES, HM1_BYTES, HM3_BYTES, Object, Objects};
 pub use pools::{Entry, Place, Pools};
 pub use published::{Part, PublishedRow, PublishedVolume, REAL_CSE_ROWS, SYN6GB_ROWS, SYN6GB_VOLUMES};
-pub use source::{Snapshot, Source, serve as serve_until_failure};
+pub use source::{Lately, Snapshot, Source, serve as serve_until_failure};
 pub use working_set::{runtime_working_set, wss80};

@@ -1,10 +1,12 @@
 //! The node that will fail: it serves from cold, and takes snapshots of its cache.
 
+use super::experiment::HORIZON;
 use super::load::Load;
 use super::objects::Object;
 use super::pools::Pools;
 use forebay_cache::flash::VolumeId;
 use forebay_cache::snapshot::{Activity, SnapshotHeader, SnapshotWriter};
+use std::collections::BTreeSet;
 
 /// Which objects were cached at an instant.
 #[derive(Clone, Debug)]
@@ -61,8 +63,21 @@ pub struct Source {
     pub snapshots: Vec<Snapshot>,
     /// The cache at the failure, warm: what a node that did not fail goes on with.
     pub warm: Pools,
-    /// Look-ups in all.
+    /// Accesses in all.
     pub accesses: usize,
+    /// What it saw in the last [`super::HORIZON`] seconds.
+    pub lately: Lately,
+}
+
+/// How a cache was used for a while.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lately {
+    /// Objects that were looked up,
+    pub lookups: u64,
+    /// those of them that were found,
+    pub hits: u64,
+    /// and how many different ones there were.
+    pub objects: u64,
 }
 
 /// Serves the look-ups of `load` before the failure, and takes a snapshot whenever more than the next multiple of `every` accesses were
@@ -70,12 +85,21 @@ pub struct Source {
 pub fn serve(load: &Load, failure: usize, bytes: u64, every: usize) -> Source {
     let mut pools = Pools::new(load.objects.clone(), bytes);
     let mut snapshots = Vec::new();
+    let mut lately = Lately::default();
+    let mut extents = BTreeSet::new();
+    let ends = load.accesses[..failure].last().map_or(0, |access| access.at_millis);
     for (served, access) in load.accesses[..failure].iter().enumerate() {
-        pools.look_up(load.objects.hm1(access.extent));
-        pools.look_up(load.objects.hm3(access.extent));
+        let hm1 = pools.look_up(load.objects.hm1(access.extent));
+        let hm3 = pools.look_up(load.objects.hm3(access.extent));
+        if ends - access.at_millis < HORIZON * 1_000 {
+            lately.lookups += 2;
+            lately.hits += u64::from(hm1) + u64::from(hm3);
+            extents.insert(access.extent);
+        }
         if served + 1 > (snapshots.len() + 1) * every {
             snapshots.push(Snapshot::of(&pools, load.objects.count(), access.at_millis));
         }
     }
-    Source { snapshots, warm: pools, accesses: failure }
+    lately.objects = 2 * extents.len() as u64;
+    Source { snapshots, warm: pools, accesses: failure, lately }
 }

@@ -1,5 +1,6 @@
 use super::*;
-use forebay_control::prewarm::Heuristic;
+use crate::RecordedRequest;
+use forebay_control::prewarm::{Heuristic, Takeover, TakeoverSkip};
 use forebay_units::Nanos;
 use forebay_workload::presto::SYN6GB;
 
@@ -180,6 +181,40 @@ fn a_workload_that_warms_by_itself_is_hardly_prewarmed() {
     let (plan, run) = failed.run(Way::Learnt(goal), how);
     assert!(run.prewarmed_bytes <= pairs(4), "{plan:?}: {} bytes", run.prewarmed_bytes);
     assert!(goal.reached(&run) > 0.99);
+    // The daemon says so, too: eight objects, and 200 look-ups a second, fill it within 40 ms.
+    let Takeover::Skip(reason @ TakeoverSkip::FillsItself { .. }) = failed.takeover(10_000) else {
+        panic!("{:?}", failed.takeover(10_000))
+    };
+    assert!(reason.to_string().contains("loading spares 0.0001 of the look-ups"), "{reason}");
+    assert_eq!(failed.run(Way::Decided(10_000), how).1.prewarmed_bytes, 0);
+}
+
+#[test]
+fn what_the_daemon_decides_to_load_is_loaded_and_no_more() {
+    // A hundred extents in turn, two accesses a second: a pair is asked for again after 50 s, and all of them are the working set of five minutes.
+    let accesses = (0..2_000).map(|access| at(access * 500, access % 100)).collect();
+    let experiment = Experiment::new(load(1_000, accesses), 64 << 20, Nanos::secs(600));
+    let failed = experiment.fail(&[300]);
+    let Takeover::Load { blocks, .. } = failed.takeover(300) else { panic!("{:?}", failed.takeover(300)) };
+    assert_eq!(blocks, 200);
+    let how = Loading { limit: u64::MAX, rate: None, entry: Entry::Head };
+    let (_, run) = failed.run(Way::Decided(300), how);
+    assert_eq!((run.prewarmed, run.prewarmed_bytes), (200, pairs(100)));
+    assert_eq!(Metric::Both.window(&run.seconds[..300]), 1.0);
+}
+
+#[test]
+fn recorded_requests_are_split_and_extents_that_are_never_touched_left_out() {
+    let mib = 1u64 << 20;
+    let request =
+        |at, offset, length| RecordedRequest { at: Nanos::millis(at), offset, length, writes: false };
+    let load =
+        Load::recorded(&[request(7_000, 900 * mib - 4_096, 8_192), request(9_000, 5 * mib + mib / 2, 4_096)]);
+    // Extents 5, 899 and 900 are 0, 1 and 2; times count from the first request.
+    let found: Vec<(u32, u32, u8)> =
+        load.accesses.iter().map(|access| (access.at_millis, access.extent, access.part)).collect();
+    assert_eq!(found, [(0, 1, 255), (0, 2, 0), (2_000, 0, 128)]);
+    assert_eq!(load.objects.extents(), 3);
 }
 
 /// One experiment for all that needs PRESTO's own volumes: it takes seconds.

@@ -7,6 +7,7 @@ mod hybrid_store;
 mod interference;
 mod jobs;
 mod presto;
+mod recorded;
 mod sancache;
 mod telling;
 

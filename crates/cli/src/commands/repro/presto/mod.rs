@@ -1,6 +1,7 @@
 //! `forebay repro presto`: prewarming after a failure, as PRESTO's slides have it, and Forebay's way.
 
 mod parts;
+mod recorded;
 mod show;
 
 use crate::commands::repro::telling::tell;
@@ -24,6 +25,11 @@ pub(crate) struct PrestoArgs {
     #[arg(long, value_name = "SET", default_value = "syn6gb", value_enum)]
     set: parts::Set,
 
+    /// Run on the traces of this folder in place of the volumes above, at their own pace: the busiest volume of each file that has times, at
+    /// least 10,000 requests and lasts 10 minutes fails half way, and what the daemon decides by itself to load is shown
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["quick", "set", "seed"])]
+    traces: Option<PathBuf>,
+
     /// Chooses everything random [range: 0 to 2^64 - 1]
     #[arg(long, value_name = "N", default_value_t = 101)]
     seed: u64,
@@ -37,6 +43,10 @@ pub(crate) struct PrestoArgs {
 }
 
 pub(crate) fn run(args: &PrestoArgs) -> Result<(), Failure> {
+    if let Some(folder) = &args.traces {
+        let found = recorded::run(folder)?;
+        return tell(&found, &args.output, args.report.as_ref(), recorded::print, recorded::report);
+    }
     let found = parts::run(args.set, args.seed, args.quick);
     tell(&found, &args.output, args.report.as_ref(), show::print, show::report)
 }

@@ -354,6 +354,7 @@ fn name(job: &Job) -> (String, Option<Aim>) {
     match job.way {
         Way::Cold => ("cold".to_owned(), None),
         Way::Warm => ("did not fail".to_owned(), None),
+        Way::Decided(_) => ("the daemon".to_owned(), None),
         Way::Scored(heuristic, _) => (format!("{}{entry}", heuristic.name()), None),
         Way::Learnt(goal) => ("Forebay".to_owned(), aim(goal)),
         Way::Fixed(goal) => ("Forebay, fixed order".to_owned(), aim(goal)),

@@ -1,7 +1,6 @@
 //! `forebay repro sancache`: placement of chunks on a tier of fast storage, SANCache's evaluation.
 
 mod parts;
-mod recorded;
 mod show;
 
 use crate::commands::repro::telling::tell;

@@ -1,7 +1,7 @@
 //! The runs of the evaluation: each is independent of the others, and they run on as many threads as there are processors.
 
-use super::recorded;
 use crate::commands::repro::jobs::side_by_side;
+use crate::commands::repro::recorded;
 use crate::failure::Failure;
 use crate::output::say;
 use forebay_policy::placement::{Admission, GRID};

@@ -42,7 +42,9 @@ pub(super) fn read(folder: &Path) -> Result<Recorded, Failure> {
         }
     }
     if found.traces.is_empty() {
-        return Err(Failure::new(format!("the folder `{shown}` holds no trace that can be placed")));
+        return Err(Failure::new(format!(
+            "the folder `{shown}` holds no trace with times and enough requests"
+        )));
     }
     Ok(found)
 }
