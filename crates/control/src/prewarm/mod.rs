@@ -1,24 +1,27 @@
 //! Prewarming: what is worth loading before it is asked for, and in which order.
 //!
 //! All of it is pure arithmetic on what a cache remembers of its workloads: snapshots of what was cached ([`ScoreTable`]), visits of
-//! zones ([`Visits`]), and where a workload goes on from where it is ([`Neighbours`]). It loads nothing, and does not know what a
+//! zones ([`Visits`]), where a workload goes on from where it is ([`Neighbours`]), how much of it that foretells ([`Foretold`]), and what loading is worth then
+//! ([`Outlook`]). It loads nothing, and does not know what a
 //! snapshot looks like on disk. The daemon and the simulator use the same code.
 //!
 //! For the daemon: whether a cache that begins is loaded ([`decide_takeover`]), in which order ([`load_order`]) and how fast ([`Pace`]).
 //!
 //! Not to be mixed up with [`crate::warmup`], which decides whether hot zones are loaded into a cache that was just granted.
 
-mod benefit;
+mod foretold;
 mod neighbours;
 mod order;
+mod outlook;
 mod pace;
 mod scores;
 mod takeover;
 mod visits;
 
-pub use benefit::Benefit;
+pub use foretold::Foretold;
 pub use neighbours::{Chance, Neighbours, Place};
 pub use order::load_order;
+pub use outlook::{Outlook, Sight};
 pub use pace::{CYCLE, Pace, RATE_MIN, RESTS, TICK_MS};
 pub use scores::{Heuristic, ScoreTable};
 pub use takeover::{HORIZON_S, Takeover, TakeoverInput, TakeoverSkip, decide_takeover};

@@ -118,8 +118,22 @@ impl Neighbours {
     /// Follows an access, without learning, and gives the zones whose chance is at least `least`, in order of their distance from the
     /// volume's start. Zones may lie beyond the volume's end.
     pub fn follow(&mut self, place: Place, at_millis: u32, least: f32, chances: &mut Vec<Chance>) {
-        chances.clear();
         let class = usize::from(self.step(place, at_millis));
+        self.chances(class, place.zone, least, chances);
+    }
+
+    /// What was learnt so far says which zones follow on the last access that was learnt, or nothing where its class is not known well. As [`Neighbours::follow`].
+    pub fn foretell(&self, least: f32, chances: &mut Vec<Chance>) {
+        chances.clear();
+        if let Some(last) = self.recent.back()
+            && self.accesses[usize::from(last.class)] >= ACCESSES_MIN
+        {
+            self.chances(usize::from(last.class), last.zone, least, chances);
+        }
+    }
+
+    fn chances(&self, class: usize, zone: u64, least: f32, chances: &mut Vec<Chance>) {
+        chances.clear();
         let average = |distance: usize| {
             let followed: u32 = self.followed.iter().skip(distance).step_by(DISTANCES).sum();
             followed as f32 / self.accesses.iter().sum::<u32>().max(ACCESSES_MIN) as f32
@@ -131,7 +145,7 @@ impl Neighbours {
                 false => average(distance),
             };
             if chance >= least
-                && let Some(zone) = place.zone.checked_add_signed(distance as i64 - REACH)
+                && let Some(zone) = zone.checked_add_signed(distance as i64 - REACH)
             {
                 chances.push(Chance { zone, chance });
             }

@@ -1,11 +1,12 @@
 //! The node that takes over: cold, prewarmed while it serves, and measured.
 
 use super::load::{Access, Load};
-use super::metrics::Metric;
 use super::objects::{HM1_BYTES, HM3_BYTES, Object};
 use super::pools::{Entry, Place, Pools};
-use forebay_control::prewarm::{self as neighbours, Chance, Neighbours};
+use forebay_control::prewarm::{self as neighbours, Chance, Neighbours, Outlook};
+use forebay_units::mix64;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// How to prewarm.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,37 +54,16 @@ pub struct Following {
     pub neighbours: Vec<Neighbours>,
     /// Bytes of the limit that are for the order alone, before accesses were followed.
     pub order_bytes: u64,
-    /// What a byte must be worth to be loaded, in the metric's units.
-    pub price: Price,
-}
-
-/// What must be surpassed to be loaded.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Price {
-    /// What counts.
-    pub metric: Metric,
-    /// The chance of being visited that an HM3 object (or a pair of objects) must have; above 1, none is loaded. For
-    /// an HM1 object it is less, as its bytes are.
-    pub chance: f64,
-}
-
-impl Price {
-    /// The chances that an extent must have for its HM1 and its HM3 object to be loaded.
-    fn bars(&self) -> (f64, f64) {
-        match self.metric {
-            Metric::Both => (self.chance, self.chance),
-            Metric::LookUps | Metric::Latency => {
-                let per_byte = |bytes| self.metric.worth(bytes) / bytes as f64;
-                (self.chance * per_byte(HM3_BYTES) / per_byte(HM1_BYTES), self.chance)
-            }
-        }
-    }
+    /// Of each volume's HM1 and HM3 objects, the chance from which on they are loaded; a third of the extents each.
+    pub outlooks: [Vec<[Outlook; 2]>; 3],
+    /// How often each extent is visited, per second.
+    pub rates: Arc<[f64]>,
 }
 
 /// Milliseconds from an access to the moment when what follows on it is loaded: two fetches, one after the other (ours).
 const FOLLOW_MILLIS: u32 = 2;
 /// Chances below this are noise (ours).
-const CHANCE_MIN: f64 = 0.02;
+pub(super) const CHANCE_MIN: f32 = 0.02;
 /// The share of the rate that is kept for following while the order is being loaded (ours).
 const FOLLOW_RATE_SHARE: f64 = 0.15;
 
@@ -133,22 +113,21 @@ impl Node<'_> {
         }
     }
 
-    fn follow(&mut self, access: &Access, following: &mut Following, chances: &mut Vec<Chance>) {
-        let (hm1_bar, hm3_bar) = following.price.bars();
-        let least = hm1_bar.min(hm3_bar);
+    fn follow(&mut self, access: &Access, second: u32, following: &mut Following, chances: &mut Vec<Chance>) {
         let place = neighbours::Place { zone: u64::from(access.extent), part: access.part };
         let volume = usize::from(access.volume);
-        following.neighbours[volume].follow(place, access.at_millis, least.max(CHANCE_MIN) as f32, chances);
+        following.neighbours[volume].follow(place, access.at_millis, CHANCE_MIN, chances);
         let extents = self.load.objects.volume(volume);
         for chance in chances.iter() {
             let Some(extent) = u32::try_from(chance.zone).ok().filter(|extent| extents.contains(extent))
             else {
                 continue;
             };
-            for (object, bar) in
-                [(self.load.objects.hm1(extent), hm1_bar), (self.load.objects.hm3(extent), hm3_bar)]
-            {
-                if f64::from(chance.chance) >= bar
+            let rate = following.rates[extent as usize];
+            let shade = (mix64(extent.into()) % 3) as usize;
+            let pair = [self.load.objects.hm1(extent), self.load.objects.hm3(extent)];
+            for (object, outlook) in pair.into_iter().zip(&following.outlooks[shade][volume]) {
+                if chance.chance >= outlook.bar(second as usize, rate)
                     && self.pools.place(object) == Place::Out
                     && !self.asked[object.index()]
                     && self.pays(self.load.objects.bytes(object), 0)
@@ -239,7 +218,7 @@ pub fn serve(
         node.arrivals(access.at_millis, second);
         node.look_up(access, second);
         if let Some(following) = &mut following {
-            node.follow(access, following, &mut chances);
+            node.follow(access, second, following, &mut chances);
         }
     }
     node.run

@@ -2,7 +2,7 @@
 
 use super::destination::{Loading, Run, serve as take_over};
 use super::ideal::ideal;
-use super::learnt::{Goal, Plan, Rehearsal};
+use super::learnt::{Goal, Plan, Rehearsal, order};
 use super::load::Load;
 use super::objects::{HM1_BYTES, HM3_BYTES, Object};
 use super::pools::{Entry, Pools};
@@ -140,7 +140,10 @@ impl Failed<'_> {
                 }
             },
             Way::Scored(heuristic, every) => fixed(&self.order(heuristic, every)),
-            Way::Fixed(goal) => fixed(&self.rehearsal.learnt().order(load, goal)),
+            Way::Fixed(goal) => {
+                let learnt = self.rehearsal.learnt();
+                fixed(&order(load, goal, &learnt.rates(load), &learnt.outlooks_alone(goal)))
+            }
             Way::Ideal(goal) => fixed(&ideal(load, *failure, *capacity, how, goal)),
             Way::Learnt(goal) => {
                 let (plan, run) = self.rehearsal.run(*failure, SECONDS, goal, how);

@@ -2,72 +2,112 @@
 //!
 //! Everything that decides is `control::prewarm`; here it is applied to PRESTO's objects. A zone is an extent.
 
-use super::destination::{Following, Loading, Price, Run, SpanWeights, serve};
+use super::destination::{CHANCE_MIN, Following, Loading, Run, SpanWeights, serve};
 use super::load::Load;
 use super::metrics::Metric;
 use super::objects::{HM1_BYTES, HM3_BYTES, Object};
 use super::pools::Pools;
-use forebay_control::prewarm::{Benefit, Neighbours, Place, VisitRules, Visits};
+use forebay_control::prewarm::{Foretold, Neighbours, Outlook, Place, Sight, VisitRules, Visits};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
 
 /// What the source knew of its workloads.
 #[derive(Clone, Debug)]
 pub struct Learnt {
     visits: Visits,
+    /// By volume.
     neighbours: Vec<Neighbours>,
+    foretold: Vec<Foretold>,
     at_millis: u32,
 }
 
 impl Learnt {
     /// Nothing, of the volumes of `load`.
     pub fn new(load: &Load) -> Learnt {
-        let volumes = load.objects.volumes().count();
+        let foretold: Vec<_> = load.objects.volumes().map(|extents| Foretold::new(extents.len())).collect();
         Learnt {
             visits: Visits::new(load.objects.extents() as usize, VisitRules::default()),
-            neighbours: vec![Neighbours::new(); volumes],
+            neighbours: vec![Neighbours::new(); foretold.len()],
+            foretold,
             at_millis: 0,
         }
     }
 
     /// Learns from the accesses `from..to`, which come next.
     pub fn learn(&mut self, load: &Load, from: usize, to: usize) {
+        let starts: Vec<u32> = load.objects.volumes().map(|extents| extents.start).collect();
+        let mut chances = Vec::new();
         for access in &load.accesses[from..to] {
-            let visit = self.visits.access(access.extent as usize, access.at_millis);
+            let (volume, at) = (usize::from(access.volume), access.at_millis);
+            let visit = self.visits.access(access.extent as usize, at);
             let place = Place { zone: u64::from(access.extent), part: access.part };
-            self.neighbours[usize::from(access.volume)].learn(place, access.at_millis, visit);
-            self.at_millis = access.at_millis;
+            let (neighbours, foretold) = (&mut self.neighbours[volume], &mut self.foretold[volume]);
+            neighbours.learn(place, at, visit);
+            if visit {
+                foretold.visit((access.extent - starts[volume]) as usize, at);
+            }
+            neighbours.foretell(CHANCE_MIN, &mut chances);
+            for chance in &chances {
+                if let Some(zone) = chance.zone.checked_sub(u64::from(starts[volume])) {
+                    foretold.tell(zone as usize, f64::from(chance.chance), at);
+                }
+            }
+            self.at_millis = at;
         }
     }
 
-    /// The order of loading for `goal`: by expected worth per byte. For [`Metric::Both`], the objects of an extent together.
-    pub fn order(&self, load: &Load, goal: Goal) -> Vec<Object> {
-        let benefit = Benefit::new(&goal.weights());
-        let mut keyed = Vec::new();
-        for extents in load.objects.volumes() {
-            let rates = self.visits.rates(extents.start as usize..extents.end as usize, self.at_millis);
-            for (extent, rate) in extents.zip(rates) {
-                let worth = benefit.at(rate);
-                if worth <= 0.0 {
-                    continue;
+    /// How often each extent is visited, per second.
+    pub fn rates(&self, load: &Load) -> Arc<[f64]> {
+        let of = |extents: std::ops::Range<u32>| {
+            self.visits.rates(extents.start as usize..extents.end as usize, self.at_millis)
+        };
+        load.objects.volumes().flat_map(of).collect()
+    }
+
+    /// What loading HM1 and HM3 objects of each volume is worth, where an HM3 object must be worth `price`.
+    pub fn outlooks(&self, goal: Goal, price: f64, sight: Sight) -> Vec<[Outlook; 2]> {
+        let weights = goal.weights();
+        let prices = goal.metric.prices(price);
+        let pair = |foretold| prices.map(|price| Outlook::new(&weights, foretold, price, sight));
+        self.foretold.iter().map(pair).collect()
+    }
+
+    /// What loading is worth where nothing is followed.
+    pub fn outlooks_alone(&self, goal: Goal) -> Vec<[Outlook; 2]> {
+        let nothing = Outlook::new(&goal.weights(), &Foretold::new(0), 0.0, Sight::Near);
+        vec![[nothing.clone(), nothing]; self.foretold.len()]
+    }
+}
+
+/// The order of loading for `goal`, from rates of visits: by worth per byte. For [`Metric::Both`], the objects of an extent together.
+pub(super) fn order(load: &Load, goal: Goal, rates: &[f64], outlooks: &[[Outlook; 2]]) -> Vec<Object> {
+    let mut keyed = Vec::new();
+    for (extents, [first, third]) in load.objects.volumes().zip(outlooks) {
+        for extent in extents {
+            let rate = rates[extent as usize];
+            if rate <= 0.0 {
+                continue;
+            }
+            // Worth per byte, highest first; at equal worth the smaller object, then the smaller number.
+            let key = |worth: f64, bytes: u64| !((worth / bytes as f64).to_bits());
+            let (hm1, hm3) = (load.objects.hm1(extent), load.objects.hm3(extent));
+            match goal.metric {
+                Metric::Both => {
+                    let key = key(third.worth(rate), HM1_BYTES + HM3_BYTES);
+                    keyed.push((key, extent, hm1));
+                    keyed.push((key, extent, hm3));
                 }
-                // Worth per byte, highest first; at equal worth the smaller object, then the smaller number.
-                let key = |worth: f64, bytes: u64| !((worth / bytes as f64).to_bits());
-                let (hm1, hm3) = (load.objects.hm1(extent), load.objects.hm3(extent));
-                match goal.metric {
-                    Metric::Both => {
-                        let key = key(worth, HM1_BYTES + HM3_BYTES);
-                        keyed.push((key, extent, hm1));
-                        keyed.push((key, extent, hm3));
-                    }
-                    metric => {
-                        keyed.push((key(worth * metric.worth(HM1_BYTES), HM1_BYTES), extent, hm1));
-                        keyed.push((key(worth * metric.worth(HM3_BYTES), HM3_BYTES), extent, hm3));
-                    }
+                metric => {
+                    keyed.push((key(first.worth(rate) * metric.worth(HM1_BYTES), HM1_BYTES), extent, hm1));
+                    keyed.push((key(third.worth(rate) * metric.worth(HM3_BYTES), HM3_BYTES), extent, hm3));
                 }
             }
         }
-        keyed.sort_unstable();
-        keyed.into_iter().map(|(_, _, object)| object).collect()
     }
+    keyed.sort_unstable();
+    keyed.into_iter().map(|(_, _, object)| object).collect()
 }
 
 /// What prewarming is to achieve.
@@ -105,18 +145,24 @@ impl Goal {
 pub struct Plan {
     /// The share of the limit that is for the order; what it does not use is for following.
     pub order_share: f64,
-    /// [`Price::chance`] for following.
-    pub chance: f64,
+    /// What loading an HM3 object, or a pair of objects, must be worth: as the chance of sparing a miss in a second of average weight.
+    pub price: f64,
+    /// What a chance of being visited is held against.
+    pub sight: Sight,
     /// The share of the limit that is used at all.
     pub limit_share: f64,
 }
 
 /// What a rehearsal tries (ours).
-const ORDER_SHARES: [f64; 6] = [0.1, 0.2, 0.4, 0.6, 0.8, 1.0];
-const CHANCES: [f64; 9] = [0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6];
-/// Chances that no HM3 object has: HM1 objects alone are followed, which cost a twentieth.
-const CHANCES_HM1: [f64; 2] = [1.2, 2.5];
+const ORDER_SHARES: [f64; 7] = [0.05, 0.15, 0.3, 0.45, 0.6, 0.8, 1.0];
+/// Where small objects count by themselves, an order takes many of them for little: these alone are tried, as a rehearsal may err by more than others bring.
+const ORDER_SHARES_LARGE: [f64; 4] = [0.45, 0.6, 0.8, 1.0];
+const PRICES: [f64; 10] = [0.1, 0.2, 0.3, 0.45, 0.6, 0.85, 1.2, 1.7, 2.5, 4.0];
+/// Around the best of them, one and two steps up and down, by these factors: it is best where the limit is just used up, and whole hotspots come at about one price.
+const STEPS: [f64; 2] = [1.12, 1.04];
 const LIMIT_SHARES: [f64; 5] = [0.0, 1.0 / 256.0, 1.0 / 64.0, 1.0 / 16.0, 0.25];
+/// Extents differ by these factors in the price that they must be worth: whole hotspots are alike, and at one price all of them or none would be loaded.
+pub(super) const SHADES: [f64; 3] = [0.94, 1.0, 1.06];
 /// How much of the hit ratio is given up to load less (ours).
 const INDIFFERENCE: f64 = 0.002;
 
@@ -162,30 +208,41 @@ impl<'a> Rehearsal<'a> {
     /// The plan that would have reached most, had the failure been a horizon earlier: the best share for the order, then the best chance,
     /// then both once more; then the least of the limit that does nearly as well. Knows nothing of what comes after the failure.
     pub fn plan(&self, goal: Goal, how: Loading) -> Plan {
-        let order = self.known.order(self.load, goal);
+        let known = Known::new(self.load, &self.known, goal);
+        let prepared: RefCell<BTreeMap<(Sight, u64), Rc<Prepared>>> = RefCell::default();
+        let tried: RefCell<Vec<(Plan, f64)>> = RefCell::default();
         let reach = |plan: Plan| {
+            if let Some((_, reached)) = tried.borrow().iter().find(|(tried, _)| *tried == plan) {
+                return *reached;
+            }
+            let key = (plan.sight, plan.price.to_bits());
+            let prepared = Rc::clone(
+                prepared.borrow_mut().entry(key).or_insert_with(|| Rc::new(known.prepare(self.load, plan))),
+            );
             let pools = Pools::new(self.load.objects.clone(), self.capacity);
-            goal.reached(&plan.run(
-                self.load,
-                self.position,
-                goal.horizon,
-                pools,
-                &self.known,
-                &order,
-                goal,
-                how,
-            ))
+            let reached =
+                goal.reached(&plan.run(self.load, self.position, goal.horizon, pools, &prepared, how));
+            tried.borrow_mut().push((plan, reached));
+            reached
         };
-        // From `plan` on, one after the other the best share and the best chance, twice.
-        let climb = |plan: Plan, chances: &[f64]| {
-            let mut best = (reach(plan), plan);
+        // One after the other the best share and the best price, twice.
+        let climb = |sight: Sight, shares: &[f64]| {
+            let first = Plan { order_share: shares[2], price: PRICES[3], sight, limit_share: 1.0 };
+            let mut best = (reach(first), first);
             for _ in 0..2 {
                 let before = best.1;
-                for order_share in ORDER_SHARES {
+                for &order_share in shares {
                     best = better(best, Plan { order_share, ..best.1 }, reach);
                 }
-                for &chance in chances {
-                    best = better(best, Plan { chance, ..best.1 }, reach);
+                for price in PRICES {
+                    best = better(best, Plan { price, ..best.1 }, reach);
+                }
+                for step in STEPS {
+                    let around = best.1.price;
+                    for exponent in [-2, -1, 1, 2] {
+                        let price = around * f64::powi(step, exponent);
+                        best = better(best, Plan { price, ..best.1 }, reach);
+                    }
                 }
                 if best.1 == before {
                     break;
@@ -193,15 +250,9 @@ impl<'a> Rehearsal<'a> {
             }
             best
         };
-        let mut best = climb(Plan { order_share: 0.4, chance: 0.3, limit_share: 1.0 }, &CHANCES);
-        if goal.metric != Metric::Both {
-            let alone =
-                climb(Plan { order_share: 0.8, chance: CHANCES_HM1[0], limit_share: 1.0 }, &CHANCES_HM1);
-            if alone.0 > best.0 {
-                best = alone;
-            }
-        }
-        let (reached, best) = best;
+        let shares = if goal.metric == Metric::Both { &ORDER_SHARES[..] } else { &ORDER_SHARES_LARGE[..] };
+        let (near, ahead) = (climb(Sight::Near, &ORDER_SHARES), climb(Sight::Ahead, shares));
+        let (reached, best) = if ahead.0 > near.0 { ahead } else { near };
         for limit_share in LIMIT_SHARES {
             let less = Plan { limit_share, ..best };
             if reach(less) >= reached - INDIFFERENCE {
@@ -214,33 +265,53 @@ impl<'a> Rehearsal<'a> {
     /// Rehearses, and runs what came out from the failure on for `seconds`.
     pub fn run(&self, failure: usize, seconds: u32, goal: Goal, how: Loading) -> (Plan, Run) {
         let plan = self.plan(goal, how);
-        let order = self.learnt.order(self.load, goal);
+        let prepared = Known::new(self.load, &self.learnt, goal).prepare(self.load, plan);
         let pools = Pools::new(self.load.objects.clone(), self.capacity);
-        (plan, plan.run(self.load, failure, seconds, pools, &self.learnt, &order, goal, how))
+        (plan, plan.run(self.load, failure, seconds, pools, &prepared, how))
+    }
+}
+
+/// What was learnt, put in shape for a goal.
+struct Known<'a> {
+    learnt: &'a Learnt,
+    goal: Goal,
+    rates: Arc<[f64]>,
+}
+
+/// What a plan loads in which order, and how it follows; its share for the order left open.
+struct Prepared {
+    order: Vec<Object>,
+    following: Following,
+}
+
+impl<'a> Known<'a> {
+    fn new(load: &Load, learnt: &'a Learnt, goal: Goal) -> Known<'a> {
+        Known { learnt, goal, rates: learnt.rates(load) }
+    }
+
+    fn prepare(&self, load: &Load, plan: Plan) -> Prepared {
+        let outlooks = SHADES.map(|shade| self.learnt.outlooks(self.goal, plan.price * shade, plan.sight));
+        let order = order(load, self.goal, &self.rates, &outlooks[SHADES.len() / 2]);
+        let mut neighbours = self.learnt.neighbours.clone();
+        neighbours.iter_mut().for_each(Neighbours::forget_place);
+        let rates = Arc::clone(&self.rates);
+        Prepared { order, following: Following { neighbours, order_bytes: 0, outlooks, rates } }
     }
 }
 
 impl Plan {
-    #[expect(clippy::too_many_arguments, reason = "a run is what it is of, and all of it is data")]
     fn run(
         self,
         load: &Load,
         failure: usize,
         seconds: u32,
         pools: Pools,
-        learnt: &Learnt,
-        order: &[Object],
-        goal: Goal,
+        prepared: &Prepared,
         how: Loading,
     ) -> Run {
         let limit = (how.limit as f64 * self.limit_share) as u64;
-        let mut neighbours = learnt.neighbours.clone();
-        neighbours.iter_mut().for_each(Neighbours::forget_place);
-        let following = Following {
-            neighbours,
-            order_bytes: (limit as f64 * self.order_share) as u64,
-            price: Price { metric: goal.metric, chance: self.chance },
-        };
-        serve(load, failure, seconds, pools, order, Loading { limit, ..how }, Some(following))
+        let order_bytes = (limit as f64 * self.order_share) as u64;
+        let following = Following { order_bytes, ..prepared.following.clone() };
+        serve(load, failure, seconds, pools, &prepared.order, Loading { limit, ..how }, Some(following))
     }
 }

@@ -32,6 +32,15 @@ impl Metric {
         }
     }
 
+    /// What an HM1 and an HM3 object must be worth to be loaded, in hits, where a pair or an HM3 object must be worth `price`: the smaller by its bytes.
+    pub fn prices(self, price: f64) -> [f64; 2] {
+        let per_byte = |bytes| self.worth(bytes) / bytes as f64;
+        match self {
+            Metric::Both => [price, price],
+            Metric::LookUps | Metric::Latency => [price * per_byte(HM3_BYTES) / per_byte(HM1_BYTES), price],
+        }
+    }
+
     /// What the hits of `second` count, and what they would if everything were a hit.
     fn of(self, second: &Second) -> (f64, f64) {
         let accesses = f64::from(second.accesses);

@@ -23,7 +23,7 @@ mod source;
 mod tests;
 mod working_set;
 
-pub use destination::{Following, Loading, Price, Run, Second, SpanWeights, serve as take_over};
+pub use destination::{Following, Loading, Run, Second, SpanWeights, serve as take_over};
 pub use experiment::{Experiment, FAILURE, Failed, HORIZON, SECONDS, Way};
 pub use ideal::ideal;
 pub use learnt::{Goal, Learnt, Plan, Rehearsal};

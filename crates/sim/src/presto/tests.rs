@@ -1,6 +1,6 @@
 use super::*;
 use crate::RecordedRequest;
-use forebay_control::prewarm::{Heuristic, Takeover, TakeoverSkip};
+use forebay_control::prewarm::{Heuristic, Sight, Takeover, TakeoverSkip};
 use forebay_units::Nanos;
 use forebay_workload::presto::SYN6GB;
 
@@ -148,7 +148,11 @@ fn snapshots_say_what_was_cached_and_nothing_knows_the_future() {
     learnt.learn(&whole, 0, 25);
     also.learn(&cut, 0, 25);
     let goal = Goal { metric: Metric::LookUps, span: SpanWeights::Window, horizon: 10 };
-    assert_eq!(learnt.order(&whole, goal), also.order(&cut, goal));
+    let order = |learnt: &Learnt, load: &Load| {
+        super::learnt::order(load, goal, &learnt.rates(load), &learnt.outlooks(goal, 0.3, Sight::Ahead))
+    };
+    assert!(order(&learnt, &whole).len() >= 26, "thirteen extents were visited");
+    assert_eq!(order(&learnt, &whole), order(&also, &cut));
 }
 
 #[test]
@@ -179,7 +183,8 @@ fn a_workload_that_warms_by_itself_is_hardly_prewarmed() {
     let how = Loading { limit: 64 << 20, rate: Some(100 << 20), entry: Entry::Tail };
     let goal = Goal { metric: Metric::LookUps, span: SpanWeights::Cumulative, horizon: 100 };
     let (plan, run) = failed.run(Way::Learnt(goal), how);
-    assert!(run.prewarmed_bytes <= pairs(4), "{plan:?}: {} bytes", run.prewarmed_bytes);
+    // The four, and a few small objects beside them.
+    assert!(run.prewarmed_bytes <= pairs(5), "{plan:?}: {} bytes", run.prewarmed_bytes);
     assert!(goal.reached(&run) > 0.99);
     // The daemon says so, too: eight objects, and 200 look-ups a second, fill it within 40 ms.
     let Takeover::Skip(reason @ TakeoverSkip::FillsItself { .. }) = failed.takeover(10_000) else {

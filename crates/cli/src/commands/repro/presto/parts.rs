@@ -2,7 +2,7 @@
 
 use crate::commands::repro::jobs::side_by_side;
 use crate::output::say;
-use forebay_control::prewarm::Heuristic;
+use forebay_control::prewarm::{Heuristic, Sight};
 use forebay_sim::presto::{
     Entry, Experiment, FAILURE, Failed, Goal, HORIZON, Load, Loading, Metric, Part, Plan, Run, SECONDS,
     SYN6GB_ROWS, SYN6GB_VOLUMES, SpanWeights, Way, runtime_working_set, wss80,
@@ -186,12 +186,18 @@ pub(super) struct Row {
 pub(super) struct PlanFound {
     limit_share: f64,
     order_share: f64,
-    chance: f64,
+    price: f64,
+    looks_ahead: bool,
 }
 
 impl From<Plan> for PlanFound {
     fn from(plan: Plan) -> PlanFound {
-        PlanFound { limit_share: plan.limit_share, order_share: plan.order_share, chance: plan.chance }
+        PlanFound {
+            limit_share: plan.limit_share,
+            order_share: plan.order_share,
+            price: plan.price,
+            looks_ahead: plan.sight == Sight::Ahead,
+        }
     }
 }
 
