@@ -259,7 +259,8 @@ impl Daemon {
                     lease: lease_of(&volume.name),
                     ..served_volume(&config, volume, origin, flash.as_ref())
                 }),
-                Err(error) if volume.on_absent == OnAbsent::Wait => {
+                // Where it was sent may be gone, and who sent it must find somebody to send it elsewhere.
+                Err(error) if volume.on_absent == OnAbsent::Wait || routes.sends(&volume.name) => {
                     let reason = chain(&error);
                     tracing::warn!(
                         volume = volume.name,
@@ -570,34 +571,39 @@ fn wait_for_origins(shared: &Shared) {
             if !absent.contains(&volume.name) {
                 continue;
             }
-            let added =
-                shared.shop.open(&shared.config, index).map_err(|error| chain(&error)).and_then(|origin| {
-                    // Locked, so that no lease is raised between the look and the start.
-                    let leases = shared.leases();
-                    let served = ServedVolume {
-                        lease: leases.as_ref().and_then(|book| book.of(&volume.name)),
-                        ..served_volume(&shared.config, volume, origin, shared.flash.as_ref())
-                    };
-                    match shared.appliance.add_volume(served) {
-                        Ok(()) | Err(AddVolumeError::Exists { .. }) => Ok(()),
-                        Err(error) => Err(chain(&error)),
-                    }
-                });
-            let mut state = shared.state();
-            match added {
-                Ok(()) => {
-                    tracing::info!(volume = volume.name, "origin is there; the volume is exported");
-                    state.absent.remove(&volume.name);
-                    if starts_with_cache(volume) {
-                        shared.loads().begins(&volume.name);
-                    }
-                }
-                Err(reason) => {
-                    state.absent.insert(volume.name.clone(), reason);
-                }
+            let _one = shared.changes_of_routes();
+            // It may have been sent elsewhere meanwhile, where it begins at once.
+            if !shared.state().absent.contains_key(&volume.name) {
+                continue;
+            }
+            let opened = crate::route::open(shared, index).map_err(|error| chain(&error));
+            if let Err(reason) = opened.and_then(|origin| begin(shared, index, origin)) {
+                shared.state().absent.insert(volume.name.clone(), reason);
             }
         }
     }
+}
+
+/// Exports a volume that was absent, on an origin that is there; why not, if not.
+pub(crate) fn begin(shared: &Shared, index: usize, origin: Arc<dyn Origin>) -> Result<(), String> {
+    let volume = &shared.config.volumes[index];
+    // Locked, so that no lease is raised between the look and the start.
+    let leases = shared.leases();
+    let served = ServedVolume {
+        lease: leases.as_ref().and_then(|book| book.of(&volume.name)),
+        ..served_volume(&shared.config, volume, origin, shared.flash.as_ref())
+    };
+    match shared.appliance.add_volume(served) {
+        Ok(()) | Err(AddVolumeError::Exists { .. }) => {}
+        Err(error) => return Err(chain(&error)),
+    }
+    drop(leases);
+    tracing::info!(volume = volume.name, "origin is there; the volume is exported");
+    shared.state().absent.remove(&volume.name);
+    if starts_with_cache(volume) {
+        shared.loads().begins(&volume.name);
+    }
+    Ok(())
 }
 
 /// An error with its sources.

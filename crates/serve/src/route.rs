@@ -6,15 +6,16 @@
 //! `forebay_appliance`'s ([`forebay_appliance::Retargeted`]).
 
 use crate::config::{Config, OriginConfig, OriginTls};
-use crate::daemon::{Shared, chain};
+use crate::daemon::{Shared, begin, chain};
 use crate::kept;
 use crate::origins::OriginFailure;
 use forebay_appliance::{CommandError, RetargetFailure, RetargetOptions};
 use forebay_nbd::Uri;
-use forebay_origin::NbdOriginOptions;
+use forebay_origin::{NbdOriginOptions, Origin};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
@@ -151,6 +152,11 @@ impl RouteBook {
         Ok(book)
     }
 
+    /// Whether it sends a volume anywhere.
+    pub(crate) fn sends(&self, volume: &str) -> bool {
+        self.routes.contains_key(volume)
+    }
+
     /// Notes where a volume goes; what is to be written, and where.
     fn note(&mut self, volume: &str, route: Route) -> Option<(PathBuf, Kept)> {
         self.routes.insert(volume.to_owned(), route);
@@ -166,6 +172,16 @@ fn sent_to(configured: &OriginConfig, uri: Uri) -> OriginConfig {
             OriginConfig::Nbd { uri, options: *options, tls: tls.clone() }
         }
         _ => OriginConfig::Nbd { uri, options: NbdOriginOptions::default(), tls: OriginTls::default() },
+    }
+}
+
+/// Opens the origin that a volume goes to now.
+pub(crate) fn open(shared: &Shared, index: usize) -> Result<Arc<dyn Origin>, OriginFailure> {
+    let config = &shared.config.volumes[index];
+    let to = shared.routes().routes.get(&config.name).and_then(|route| route.to.as_ref()?.parse().ok());
+    match to {
+        Some(uri) => shared.shop.open_as(&shared.config, index, &sent_to(&config.origin, uri)),
+        None => shared.shop.open(&shared.config, index),
     }
 }
 
@@ -215,16 +231,24 @@ pub(crate) fn change(shared: &Shared, volume: &str, request: &RouteRequest) -> R
             options.connect_timeout = options.connect_timeout.min(within.into());
         }
         let origin = shared.shop.open_as(&shared.config, index, &origin).map_err(unreachable)?;
-        let timeout = within.saturating_sub(began.elapsed());
-        let options = RetargetOptions { timeout, settled: request.settled, drops_cache: request.drop_cache };
-        let done = match shared.appliance.retarget(volume, origin, options) {
-            Err(RetargetFailure::Command(CommandError::Unknown { .. })) => return Err(unknown()),
-            done => done?,
-        };
-        (routed.pause_s, routed.drain_s) = (done.pause.as_secs_f64(), done.drain.as_secs_f64());
-        tracing::info!(volume, to = %uri, epoch, pause = ?done.pause, "the volume goes elsewhere");
-        // Its connections end behind the answer: nothing is on them.
-        std::thread::spawn(move || drop(done.old));
+        let is_absent = shared.state().absent.contains_key(volume);
+        if is_absent {
+            // Nobody is served where it went before, so nothing is to be drained: it begins where it is to go.
+            begin(shared, index, origin)
+                .map_err(|reason| RouteError::Unreachable { to: uri.to_string(), reason })?;
+        } else {
+            let timeout = within.saturating_sub(began.elapsed());
+            let options =
+                RetargetOptions { timeout, settled: request.settled, drops_cache: request.drop_cache };
+            let done = match shared.appliance.retarget(volume, origin, options) {
+                Err(RetargetFailure::Command(CommandError::Unknown { .. })) => return Err(unknown()),
+                done => done?,
+            };
+            (routed.pause_s, routed.drain_s) = (done.pause.as_secs_f64(), done.drain.as_secs_f64());
+            tracing::info!(volume, to = %uri, epoch, pause = ?done.pause, "the volume goes elsewhere");
+            // Its connections end behind the answer: nothing is on them.
+            std::thread::spawn(move || drop(done.old));
+        }
     }
     // Written beyond the lock of the book, for which others wait.
     if let Some((path, kept)) = { shared.routes().note(volume, route) } {

@@ -2,9 +2,10 @@
 
 use super::{Scene, reroutes, soon, spawn, while_clients_work};
 use crate::support::{Running, prerequisites, wait_for};
-use forebay_actuate::route::ProxyRoute;
+use forebay_actuate::route::{LeaseHolder, ProxyRoute};
 use forebay_actuate::{Passage, Route, RouteError};
 use forebay_nbd::Uri;
+use std::process::Command;
 use std::time::Duration;
 
 #[test]
@@ -21,7 +22,7 @@ fn clients_of_a_proxy_are_moved_and_notice_nothing() {
     );
     let configuration = scene.configuration("proxy", &text);
     let serve = ["serve".as_ref(), configuration.as_os_str()];
-    let _proxy = Running(vec![spawn(None, env!("CARGO_BIN_EXE_forebay"), serve)]);
+    let mut proxy = Running(vec![spawn(None, env!("CARGO_BIN_EXE_forebay"), serve)]);
     let socket = scene.path("proxy.sock");
     wait_for(&socket);
     let route = ProxyRoute { control: scene.control("proxy-http.sock"), volume: "db".to_owned() };
@@ -32,4 +33,27 @@ fn clients_of_a_proxy_are_moved_and_notice_nothing() {
     let nowhere = Passage { to: scene.export("nobody.sock", "db"), epoch: scene.epoch, settled: false };
     let refused = route.switch(&nowhere, soon()).unwrap_err();
     assert!(matches!(refused, RouteError::Unusable { .. }), "{refused}");
+
+    // It begins anew while the appliance that it was sent to is gone: it can be sent elsewhere all the same.
+    let (there, home, back) = (scene.epoch + 1, scene.epoch + 2, scene.epoch + 3);
+    scene.start_appliance(None, "", "", there);
+    let to = scene.export(&format!("appliance-{there}.sock"), "db");
+    let passage = Passage { to, epoch: there, settled: false };
+    route.switch(&passage, soon()).unwrap_or_else(|error| panic!("{passage:?}: {error}"));
+    scene.lease().raise(there, LeaseHolder::Named, soon()).unwrap();
+    drop(std::mem::replace(&mut proxy, Running(Vec::new())));
+    scene.appliance = None;
+    std::fs::remove_file(scene.path("proxy-http.sock")).unwrap();
+    proxy.0.push(spawn(None, env!("CARGO_BIN_EXE_forebay"), serve));
+    wait_for(&scene.path("proxy-http.sock"));
+    scene.lease().raise(home, LeaseHolder::Original, soon()).unwrap();
+    let passage =
+        Passage { to: scene.export("storage.sock", &format!("db@{back}")), epoch: back, settled: true };
+    route.switch(&passage, soon()).unwrap_or_else(|error| panic!("{passage:?}: {error}"));
+    assert_eq!(route.now(soon()).unwrap(), passage.to);
+    let copied = Command::new("nbdcopy")
+        .args([Uri::unix(&socket, "db").to_string().as_str(), "null:"])
+        .output()
+        .unwrap();
+    assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
 }
