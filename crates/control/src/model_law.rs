@@ -37,6 +37,11 @@ const MANY_WINDOWS: usize = 12;
 const LEARNING_STEP_MIN: f64 = 1.05;
 const LEARNING_STEP_MAX: f64 = 1.25;
 
+/// The level beyond which a full cache is far too small (ours).
+const FAR: f64 = 1.5;
+/// The growth in one step of such a cache: so is it too small, to this power (ours).
+const FAR_POWER: f64 = 0.75;
+
 /// An origin that is asked for more than it can serve, or works off what waited.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Flood {
@@ -170,6 +175,17 @@ pub fn correct_by_model(
             return Correction::Shrink { blocks, error: expected.strict - 1.0 };
         }
         return Correction::Hold(HoldReason::Filling);
+    }
+    // Far beyond the objective nobody needs to wait for what a cache still learns, where the model knows of no size that
+    // suffices: then it knows of no cliff either, and a miss ratio falls more slowly than the size grows.
+    let far = expected.level.min(expected.newest);
+    if far > FAR
+        && !input.fresh
+        && input.used * 20 >= input.blocks * 19
+        && size_for(Goal::Level(1.0 / (1.0 + expected.deviation))).is_none()
+    {
+        let blocks = share_of(far.powf(FAR_POWER).min(1.0 + rules.model_growth_max));
+        return grow(0, blocks, blocks, expected.strict - 1.0);
     }
     if input.learning && expected.strict > 1.0 {
         if input.used * 20 < input.blocks * 19 {
@@ -363,9 +379,9 @@ mod tests {
     #[test]
     fn few_windows_move_it_little_and_many_far() {
         let rules = FeedbackRules::default();
-        // One window 80 % beyond: 1.8 to the power of .6 is 1.42, and a quarter is the most.
-        let one = of(&[0.8]);
         let law = |input: &ModelInput<'_>| correct_by_model(input, &rules, |_| Some(3_000));
+        // One window 45 % beyond: 1.45 to the power of .6 is 1.25, the most.
+        let one = of(&[0.45]);
         assert!(matches!(law(&input(&one)), Correction::Grow { blocks: 1_250, .. }));
         // The fourth time by what is missing, a third at most.
         let again = ModelInput { grows: 4, ..input(&one) };
@@ -379,6 +395,24 @@ mod tests {
         // Twelve windows 30 % beyond (the oldest noise is gone): up to the third power of what is missing.
         let many = of(&[0.3; 40]);
         assert!(matches!(law(&input(&many)), Correction::Grow { blocks: 2_000, .. }));
+    }
+
+    #[test]
+    fn what_is_far_too_small_grows_at_once_where_the_model_knows_of_no_size() {
+        let rules = FeedbackRules::default();
+        // 1.8 to the power of .75 is 1.554, learning or not; 3.5 to that power is 2.56, and twice is the most.
+        let (far, farther, near) = (of(&[0.8]), of(&[2.5]), of(&[0.45]));
+        let law = |input: &ModelInput<'_>| correct_by_model(input, &rules, |_| None);
+        for learning in [false, true] {
+            let input = ModelInput { learning, ..input(&far) };
+            assert!(matches!(law(&input), Correction::Grow { blocks: 1_560, .. }));
+        }
+        assert!(matches!(law(&input(&farther)), Correction::Grow { blocks: 2_000, .. }));
+        // What is not filled is no reason to grow, nor is what is nearer a reason to hurry.
+        let unfilled = ModelInput { used: 900, ..input(&far) };
+        assert_eq!(law(&unfilled), Correction::Hold(HoldReason::Filling));
+        let learning = ModelInput { learning: true, ..input(&near) };
+        assert_eq!(law(&learning), Correction::Hold(HoldReason::TooYoung));
     }
 
     #[test]
