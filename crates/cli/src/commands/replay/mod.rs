@@ -335,7 +335,7 @@ fn verdict(outcome: &Outcome<'_>) -> Result<(), Failure> {
     if report.errors > 0 {
         let first = report.first_error.as_deref().unwrap_or("not kept");
         return Err(Failure::new(format!(
-            "{} requests were answered with an error, first {first}",
+            "{} requests were answered with an error; first: {first}",
             count(report.errors)
         )));
     }
