@@ -276,7 +276,10 @@ fn targets_that_are_not_as_they_should_be() {
     assert_eq!(report["errors"], report["answered"]);
     assert!(report["errors"].as_u64().unwrap() >= 100 && report["gave_up"].is_null(), "{report}");
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(words.contains("requests were answered with an error; first: origin answered errno 5"), "{words}");
+    assert!(
+        words.contains("requests were answered with an error; first: origin answered errno 5"),
+        "{words}"
+    );
 
     // A server that stops in the middle: given up after the time that was allowed, with what was done.
     let dying = tempfile::tempdir_in(folder.path()).unwrap();
