@@ -99,8 +99,8 @@ fn settle(free: usize, claims: &[&Claim]) -> Vec<usize> {
 /// optimum. Else it is a local one.
 ///
 /// `limits[i]` is (least, most) chunks of claim i. Steps are all sizes up to 16 chunks and powers of two above. Cost
-/// is `O(claims^2 * steps)` evaluations per improvement, at most `rounds_max` improvements per start, of which there are at
-/// most nine and [`GRID_STARTS`], beside the grid's.
+/// is at most [`GRID_MAX`] evaluations for the grid, and `O(claims^2 * steps)` per improvement, of which there are at most
+/// `rounds_max` from each of at most nine plus [`GRID_STARTS`] starts.
 pub fn coupled(
     capacity: usize,
     start: Vec<usize>,

@@ -47,8 +47,6 @@ const FAR_POWER: f64 = 0.75;
 pub struct Flood {
     /// Intervals until the backlog is gone at the present rate; `None` where it does not fall.
     pub over_in: Option<f64>,
-    /// How far those that are served are off.
-    pub error: f64,
     /// The size in force has been filled for a whole interval: what it does is seen.
     pub settled: bool,
     /// It has just come over a load that was served well before: what the origin can do is known.
@@ -124,9 +122,10 @@ pub fn correct_by_model(
         let blocks = round_up(wanted.clamp(least, most.max(least)));
         Correction::Grow { blocks: blocks.clamp(input.blocks_min, input.blocks_max), error }
     };
+    let is_full = input.used * 20 >= input.blocks * 19;
     if let Some(flood) = input.flood {
         // However long that takes: what is asked for more than is filled helps nobody yet.
-        if input.used * 20 < input.blocks * 19 {
+        if !is_full {
             return Correction::Hold(HoldReason::Filling);
         }
         if flood.over_in.is_some_and(|intervals| intervals <= DRAIN_PATIENCE) && !flood.sudden {
@@ -176,23 +175,23 @@ pub fn correct_by_model(
         }
         return Correction::Hold(HoldReason::Filling);
     }
-    // Far beyond the objective nobody needs to wait for what a cache still learns, where the model knows of no size that
-    // suffices: then it knows of no cliff either, and a miss ratio falls more slowly than the size grows.
-    let far = expected.level.min(expected.newest);
-    if far > FAR
-        && !input.fresh
-        && input.used * 20 >= input.blocks * 19
-        && size_for(Goal::Level(1.0 / (1.0 + expected.deviation))).is_none()
-    {
-        let blocks = share_of(far.powf(FAR_POWER).min(1.0 + rules.model_growth_max));
+    let level = expected.level.min(expected.newest);
+    let is_far = level > FAR && !input.fresh;
+    let learns = input.learning && expected.strict > 1.0;
+    if learns && !is_full {
+        return Correction::Hold(HoldReason::Filling);
+    }
+    let known =
+        (learns || is_far && is_full).then(|| size_for(Goal::Level(1.0 / (1.0 + expected.deviation))));
+    if is_far && known == Some(None) {
+        // Nobody needs to wait for what such a cache still learns, where the model knows of no size that suffices: then it
+        // knows of no cliff either, and a miss ratio falls more slowly than the size grows.
+        let blocks = share_of(level.powf(FAR_POWER).min(1.0 + rules.model_growth_max));
         return grow(0, blocks, blocks, expected.strict - 1.0);
     }
-    if input.learning && expected.strict > 1.0 {
-        if input.used * 20 < input.blocks * 19 {
-            return Correction::Hold(HoldReason::Filling);
-        }
+    if let Some(known) = known.filter(|_| learns) {
         // What it misses now it will not all miss: what the model expects of it counts, not what is seen.
-        let wanted = size_for(Goal::Level(1.0 / (1.0 + expected.deviation))).unwrap_or(input.blocks);
+        let wanted = known.unwrap_or(input.blocks);
         if expected.newest <= 1.0 || wanted < share_of(LEARNING_STEP_MIN) {
             return Correction::Hold(HoldReason::TooYoung);
         }
@@ -202,7 +201,7 @@ pub fn correct_by_model(
     let level_sure = if few || input.fresh { 0.0 } else { expected.doubt / 2.0 };
     if expected.strict - level_sure > 1.0 {
         // Few windows may be wrong about their noise and about what the last change did; that the newest missed is so.
-        if input.used * 20 < input.blocks * 19 {
+        if !is_full {
             return Correction::Hold(HoldReason::Filling);
         }
         if few && expected.newest <= 1.0 {
@@ -211,14 +210,14 @@ pub fn correct_by_model(
         // A cache that has just grown is still finding its blocks: what it misses now it will not all miss. After some steps
         // it was not that.
         let most = if few && input.grows < FEW_WINDOWS as u32 {
-            share_of(expected.level.min(expected.newest).max(1.0).powf(0.6).clamp(1.05, 1.25))
+            share_of(level.max(1.0).powf(0.6).clamp(1.05, 1.25))
         } else if few {
             share_of(expected.strict.clamp(1.1, 1.35))
         } else {
             share_of(1.0 + rules.model_growth_max)
         };
         let wanted = size_for(Goal::Times(1.0 / expected.strict)).unwrap_or(share_of(1.1));
-        // Between the square root and the fourth power of what is missing: no curve is steeper or flatter for long.
+        // Between the square root and the third power of what is missing: no curve is steeper or flatter for long.
         let wanted = wanted.clamp(share_of(expected.strict.sqrt()), share_of(expected.strict.powi(3)));
         if wanted < share_of(1.0 + rules.model_dead_band) && expected.missed == 0 {
             return Correction::Hold(HoldReason::WithinBand);
@@ -285,46 +284,46 @@ mod tests {
     #[test]
     fn a_flood_is_grown_against_until_its_backlog_falls() {
         let (rules, none) = (FeedbackRules::default(), of(&[]));
-        let flooded = |over_in, error| ModelInput {
-            flood: Some(Flood { over_in, error, settled: true, sudden: false }),
+        let flooded = |over_in| ModelInput {
+            flood: Some(Flood { over_in, settled: true, sudden: false }),
             ..input(&none)
         };
         let law = |input: &ModelInput<'_>, wanted| correct_by_model(input, &rules, |_| wanted);
         let grown = |blocks| Correction::Grow { blocks, error: 1.0 };
         // The model wants 1,400: at once. It wants 3,000: by half.
-        assert_eq!(law(&flooded(None, 50.0), Some(1_400)), grown(1_400));
-        assert_eq!(law(&flooded(None, 50.0), Some(3_000)), grown(1_500));
+        assert_eq!(law(&flooded(None), Some(1_400)), grown(1_400));
+        assert_eq!(law(&flooded(None), Some(3_000)), grown(1_500));
         // It knows of no size, nor of one that shows: twice, the most in one step. A size that shows: that, or a quarter at least.
-        assert_eq!(law(&flooded(None, 50.0), None), grown(2_000));
+        assert_eq!(law(&flooded(None), None), grown(2_000));
         let shows = |wanted| {
             let answer = move |goal| matches!(goal, Goal::Hits(_)).then_some(wanted);
-            correct_by_model(&flooded(None, 50.0), &rules, answer)
+            correct_by_model(&flooded(None), &rules, answer)
         };
         assert_eq!((shows(1_700), shows(1_010)), (grown(1_700), grown(1_250)));
         // It thinks that this size suffices: a tenth, once that has had the time to show. That half would: much later.
-        assert_eq!(law(&flooded(None, 50.0), Some(900)), grown(1_100));
-        let young = ModelInput { intervals_since_change: 7, ..flooded(None, 50.0) };
+        assert_eq!(law(&flooded(None), Some(900)), grown(1_100));
+        let young = ModelInput { intervals_since_change: 7, ..flooded(None) };
         assert_eq!(law(&young, Some(900)), Correction::Hold(HoldReason::TooYoung));
-        assert_eq!(law(&flooded(None, 50.0), Some(500)), Correction::Hold(HoldReason::TooYoung));
-        let old = ModelInput { intervals_since_change: 32, ..flooded(None, 50.0) };
+        assert_eq!(law(&flooded(None), Some(500)), Correction::Hold(HoldReason::TooYoung));
+        let old = ModelInput { intervals_since_change: 32, ..flooded(None) };
         assert_eq!(law(&old, Some(500)), grown(1_100));
         // Gone in fifteen intervals: wait. In twenty: as if it did not fall.
-        assert_eq!(law(&flooded(Some(15.0), 50.0), None), Correction::Hold(HoldReason::Draining));
-        assert_eq!(law(&flooded(Some(20.0), 50.0), None), grown(2_000));
+        assert_eq!(law(&flooded(Some(15.0)), None), Correction::Hold(HoldReason::Draining));
+        assert_eq!(law(&flooded(Some(20.0)), None), grown(2_000));
         // What still finds its blocks is given the time for it.
-        let learning = ModelInput { learning: true, ..flooded(None, 50.0) };
+        let learning = ModelInput { learning: true, ..flooded(None) };
         assert_eq!(law(&learning, None), Correction::Hold(HoldReason::TooYoung));
         // Nothing is ordered beyond what is filled.
-        let unfilled = ModelInput { used: 900, ..flooded(None, 50.0) };
+        let unfilled = ModelInput { used: 900, ..flooded(None) };
         assert_eq!(law(&unfilled, None), Correction::Hold(HoldReason::Filling));
         // Nor before what there is has been full for an interval.
-        let fresh = Flood { over_in: None, error: 50.0, settled: false, sudden: false };
-        let unsettled = ModelInput { flood: Some(fresh), ..flooded(None, 50.0) };
+        let fresh = Flood { over_in: None, settled: false, sudden: false };
+        let unsettled = ModelInput { flood: Some(fresh), ..flooded(None) };
         assert_eq!(law(&unsettled, None), Correction::Hold(HoldReason::Filling));
         // The size that sufficed before the last shrink does again.
-        let shrunk = ModelInput { sufficed: Some(1_200), ..flooded(None, 50.0) };
+        let shrunk = ModelInput { sufficed: Some(1_200), ..flooded(None) };
         assert_eq!(law(&shrunk, None), Correction::Grow { blocks: 1_200, error: 1.0 });
-        let full = ModelInput { blocks: 5_000, used: 5_000, ..flooded(None, 50.0) };
+        let full = ModelInput { blocks: 5_000, used: 5_000, ..flooded(None) };
         assert_eq!(law(&full, None), Correction::Exhausted { error: 1.0 });
     }
 
@@ -332,7 +331,7 @@ mod tests {
     fn a_flood_that_comes_over_a_known_load_is_answered_at_once() {
         let (rules, none) = (FeedbackRules::default(), of(&[]));
         let flooded = |sudden| ModelInput {
-            flood: Some(Flood { over_in: None, error: 50.0, settled: true, sudden }),
+            flood: Some(Flood { over_in: None, settled: true, sudden }),
             ..input(&none)
         };
         // The model wants 3,400: at once, and whatever falls. Else by half.

@@ -276,19 +276,8 @@ impl Controller {
                 _ => {
                     let mut serves = earlier.map(|change| change.serves.clone()).unwrap_or_default();
                     serves.push(victim);
-                    changes.insert(
-                        cached,
-                        Change {
-                            blocks,
-                            kind,
-                            summary,
-                            facts,
-                            ratio: None,
-                            wanted,
-                            kept_after: None,
-                            serves,
-                        },
-                    );
+                    let change = Change { wanted, serves, ..Change::new(blocks, kind, summary, facts) };
+                    changes.insert(cached, change);
                 }
             }
         }

@@ -106,16 +106,12 @@ impl Controller {
             Fact::number("sustained", config.removal.sustained as f64, "intervals"),
         ];
         facts.extend(input.excess_without.map(|excess| Fact::number("predicted_excess_without", excess, "")));
-        Some(Change {
-            blocks: minimum,
-            kind: DecisionKind::Removed,
-            summary: format!("the cache of {name} is taken back: {reason}"),
+        Some(Change::new(
+            minimum,
+            DecisionKind::Removed,
+            format!("the cache of {name} is taken back: {reason}"),
             facts,
-            ratio: None,
-            wanted: 0,
-            kept_after: None,
-            serves: Vec::new(),
-        })
+        ))
     }
 
     fn feedback(&mut self, id: VolumeId, scenes: &mut Scenes) -> Option<Change> {
@@ -230,16 +226,12 @@ impl Controller {
             Fact::number("size_after", known as f64, "blocks"),
             Fact::number("error", error, ""),
         ];
-        Some(Change {
-            blocks: known,
-            kind: DecisionKind::PhaseRemembered,
-            summary: format!("{name} gets the cache back that it was found to need"),
+        Some(Change::new(
+            known,
+            DecisionKind::PhaseRemembered,
+            format!("{name} gets the cache back that it was found to need"),
             facts,
-            ratio: None,
-            wanted: 0,
-            kept_after: None,
-            serves: Vec::new(),
-        })
+        ))
     }
 
     /// The requests per second that arrived in the last interval at those that a partition serves, and at its own volume.
@@ -282,7 +274,7 @@ impl Controller {
         let falling = (waited - waiting) / (DRAIN_SPAN as f64 * self.interval_s);
         let over_in = (falling > DRAINS_MIN * asked).then(|| waiting / falling / self.interval_s);
         let settled = self.volumes[&id].was_full();
-        Some(Flood { over_in, error, settled, sudden: false })
+        Some(Flood { over_in, settled, sudden: false })
     }
 
     /// Gives back what growth was in vain: where several times the cache left a flood as bad as it was.
@@ -329,19 +321,11 @@ impl Controller {
             Fact::number("tried_again_in", wait as f64, "intervals"),
         ];
         let summary = format!(
-            "nothing helps {name}: its origin is asked for more than it can serve, and {} times the cache has not changed              that; it is given back",
+            "nothing helps {name}: its origin is asked for more than it can serve, and {} times the cache has not \
+             changed that; it is given back",
             grant.blocks / blocks.max(1)
         );
-        Some(Change {
-            blocks: blocks.max(blocks_min),
-            kind: DecisionKind::NothingHelps,
-            summary,
-            facts,
-            ratio: None,
-            wanted: 0,
-            kept_after: None,
-            serves: Vec::new(),
-        })
+        Some(Change::new(blocks.max(blocks_min), DecisionKind::NothingHelps, summary, facts))
     }
 
     /// Whom a partition serves, and the largest share of windows that any of them was promised.
@@ -383,14 +367,13 @@ impl Controller {
         grant.phase = Some((now, 0));
         grant.insufficient = None;
         Some(Change {
-            blocks,
-            kind: DecisionKind::PhaseRemembered,
-            summary: format!("{name} gets the cache that sufficed in a phase like this one"),
-            facts,
-            ratio: None,
-            wanted: 0,
             kept_after: (known < blocks).then_some(known),
-            serves: Vec::new(),
+            ..Change::new(
+                blocks,
+                DecisionKind::PhaseRemembered,
+                format!("{name} gets the cache that sufficed in a phase like this one"),
+                facts,
+            )
         })
     }
 
@@ -408,14 +391,13 @@ impl Controller {
             Fact::number("error", error, ""),
         ];
         Some(Change {
-            blocks: kept_after,
-            kind: DecisionKind::Shrunk,
-            summary: format!("the cache of {name} shrinks: what waited at its origin is worked off"),
-            facts,
             ratio,
-            wanted: 0,
-            kept_after: None,
-            serves: Vec::new(),
+            ..Change::new(
+                kept_after,
+                DecisionKind::Shrunk,
+                format!("the cache of {name} shrinks: what waited at its origin is worked off"),
+                facts,
+            )
         })
     }
 
@@ -543,16 +525,7 @@ impl Controller {
                     "the cache of {name} grows: those it serves are {:.0} % beyond their objective",
                     error * 100.0
                 );
-                Some(Change {
-                    blocks,
-                    kind: DecisionKind::Grown,
-                    summary,
-                    facts,
-                    ratio,
-                    wanted: 0,
-                    kept_after: None,
-                    serves: Vec::new(),
-                })
+                Some(Change { ratio, ..Change::new(blocks, DecisionKind::Grown, summary, facts) })
             }
             Correction::Shrink { blocks, error } => {
                 facts.push(Fact::number("error", error, ""));
@@ -561,16 +534,7 @@ impl Controller {
                     "the cache of {name} shrinks: those it serves have {:.0} % of slack",
                     -error * 100.0
                 );
-                Some(Change {
-                    blocks,
-                    kind: DecisionKind::Shrunk,
-                    summary,
-                    facts,
-                    ratio,
-                    wanted: 0,
-                    kept_after: None,
-                    serves: Vec::new(),
-                })
+                Some(Change { ratio, ..Change::new(blocks, DecisionKind::Shrunk, summary, facts) })
             }
             Correction::Hold(HoldReason::WithinBand | HoldReason::TooYoung) => {
                 // What has just changed is not known to suffice, nor is it known which phase it is.

@@ -134,17 +134,8 @@ impl Controller {
             ];
             let summary =
                 format!("a peak of {} is foreseen: its cache of last time is granted", volume.spec.name);
-            let change = Change {
-                blocks: foreseen.peak.blocks,
-                kind: DecisionKind::PeakForeseen,
-                summary,
-                facts,
-                ratio: None,
-                wanted: 0,
-                kept_after: None,
-                serves: foreseen.peak.serves.clone(),
-            };
-            changes.insert(*id, change);
+            let change = Change::new(foreseen.peak.blocks, DecisionKind::PeakForeseen, summary, facts);
+            changes.insert(*id, Change { serves: foreseen.peak.serves.clone(), ..change });
         }
         // Who has gone since is served by nobody.
         for change in changes.values_mut() {

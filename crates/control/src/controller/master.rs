@@ -77,24 +77,27 @@ fn settle(
         }
         None => 0.0,
     };
+    let costs = |want: &Want, seen: &dyn Fn(u64) -> u64| -> Vec<f64> {
+        (0..=most(want)).map(|chunks| alone(want, seen(blocks_of(want, chunks)))).collect()
+    };
     // Sizes are wanted because of what was seen, and the model may think that less would do as well: it is stretched along the
-    // sizes until it thinks so of no less than what is wanted.
-    let stretch: Vec<f64> = wants
-        .iter()
-        .map(|want| {
+    // sizes until it thinks so of no less than what is wanted. Where it thinks that none is needed it says nothing of sizes.
+    let mut stretch = vec![1.0; wants.len()];
+    let seen_as = |stretch: f64, blocks: u64| (blocks as f64 * stretch + 1e-6) as u64;
+    let claims: Vec<Claim> = (wants.iter().zip(&mut stretch))
+        .map(|(want, stretch)| {
+            let cost = costs(want, &|blocks| blocks);
             let enough = alone(want, want.blocks);
             let enough = enough + 1e-9 * enough.abs().max(1.0);
-            let least_enough = (0..=most(want))
-                .map(|chunks| blocks_of(want, chunks))
-                .find(|&blocks| alone(want, blocks) <= enough);
-            least_enough.map_or(1.0, |blocks| blocks as f64 / want.blocks.max(1) as f64)
-        })
-        .collect();
-    let seen_as = |at: usize, blocks: u64| (blocks as f64 * stretch[at] + 1e-6) as u64;
-    let claims: Vec<Claim> = (wants.iter().enumerate())
-        .map(|(at, want)| {
-            let cost = |chunks| alone(want, seen_as(at, blocks_of(want, chunks)));
-            Claim { priority: want.priority, minimum: 0, cost: (0..=most(want)).map(cost).collect() }
+            let least_enough = cost.iter().position(|&cost| cost <= enough).map(|at| blocks_of(want, at));
+            let cost = match least_enough {
+                Some(least_enough) if least_enough > 0 && least_enough < want.blocks => {
+                    *stretch = least_enough as f64 / want.blocks as f64;
+                    costs(want, &|blocks| seen_as(*stretch, blocks))
+                }
+                _ => cost,
+            };
+            Claim { priority: want.priority, minimum: 0, cost }
         })
         .collect();
     let mut given = allocate(chunks, &claims);
@@ -118,7 +121,7 @@ fn settle(
         let mut sizes = at_want.clone();
         for (at, (want, &chunks)) in wants.iter().zip(&given).enumerate() {
             if let Some((scene, place)) = want.scene {
-                sizes[scene][place] = seen_as(at, blocks_of(want, chunks));
+                sizes[scene][place] = seen_as(stretch[at], blocks_of(want, chunks));
             }
         }
         let limits: Vec<(usize, usize)> = members.iter().map(|&at| (0, most(&wants[at]))).collect();
@@ -126,7 +129,7 @@ fn settle(
         let together = coupled(left, start, &limits, ROUNDS_MAX, |chunks| {
             for (&at, &chunks) in members.iter().zip(chunks) {
                 if let Some((scene, place)) = wants[at].scene {
-                    sizes[scene][place] = seen_as(at, blocks_of(&wants[at], chunks));
+                    sizes[scene][place] = seen_as(stretch[at], blocks_of(&wants[at], chunks));
                 }
             }
             origins.iter().map(|&scene| violation(scene, &sizes[scene])).sum()
@@ -164,7 +167,7 @@ mod tests {
             let curves: Vec<Vec<f64>> = (0..3)
                 .map(|_| {
                     let steps: Vec<f64> =
-                        (0..12).map(|_| forebay_workload::exponential(1.0, &mut random).powi(2)).collect();
+                        (0..20).map(|_| forebay_workload::exponential(1.0, &mut random).powi(2)).collect();
                     let total = steps.iter().sum::<f64>() * 1.1;
                     let falls = steps.iter().scan(1.0, |left, step| {
                         *left -= step / total;
@@ -173,15 +176,16 @@ mod tests {
                     std::iter::once(1.0).chain(falls).collect()
                 })
                 .collect();
-            let wants: Vec<Want> = (0..3).map(|at| want(at, 12, 0)).collect();
+            // Each wants more than there is for all.
+            let wants: Vec<Want> = (0..3).map(|at| want(at, 20, 0)).collect();
             let cost = |_: usize, blocks: &[u64]| violation(&curves, blocks);
             let (quotas, cut) = settle(&wants, vec![vec![0; 3]], &cost, 14 * 4096, 4096);
             let given: Vec<u64> = quotas.values().copied().collect();
             assert!(cut && given.iter().sum::<u64>() <= 14, "{given:?}");
             let mut best = f64::INFINITY;
-            for a in 0..=12u64 {
-                for b in 0..=12u64.min(14 - a) {
-                    for c in 0..=12u64.min(14 - a - b) {
+            for a in 0..=14u64 {
+                for b in 0..=14 - a {
+                    for c in 0..=14 - a - b {
                         best = best.min(violation(&curves, &[a, b, c]));
                     }
                 }

@@ -66,6 +66,13 @@ struct Change {
     serves: Vec<VolumeId>,
 }
 
+impl Change {
+    /// A change that is the whole of what is wanted, for those that the partition serves already.
+    fn new(blocks: u64, kind: DecisionKind, summary: String, facts: Vec<Fact>) -> Change {
+        Change { blocks, kind, summary, facts, ratio: None, wanted: 0, kept_after: None, serves: Vec::new() }
+    }
+}
+
 impl Controller {
     /// A controller for `capacity` bytes of cache on `hosts`. Without hosts, all cache is where each volume's host says.
     ///
@@ -223,19 +230,10 @@ impl Controller {
         for (id, volume) in &self.volumes {
             let minimum = volume.blocks_min();
             if volume.blocks() < minimum {
-                changes.insert(
-                    *id,
-                    Change {
-                        blocks: minimum,
-                        kind: DecisionKind::Granted,
-                        summary: format!("{} gets the cache that it is guaranteed", volume.spec.name),
-                        facts: vec![Fact::number("minimum", minimum as f64, "blocks")],
-                        ratio: None,
-                        wanted: 0,
-                        kept_after: None,
-                        serves: vec![*id],
-                    },
-                );
+                let summary = format!("{} gets the cache that it is guaranteed", volume.spec.name);
+                let facts = vec![Fact::number("minimum", minimum as f64, "blocks")];
+                let change = Change::new(minimum, DecisionKind::Granted, summary, facts);
+                changes.insert(*id, Change { serves: vec![*id], ..change });
             }
         }
     }
