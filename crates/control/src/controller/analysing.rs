@@ -1,6 +1,6 @@
 //! Analysing: what interferes with a violated volume, and which caches would mend it at the least cost.
 
-use super::correcting::VAIN_INTERVALS;
+use super::flooding::VAIN_INTERVALS;
 use super::scene::{self, Scene};
 use super::scenes::Scenes;
 use super::volume::{Sample, Volume};

@@ -6,6 +6,7 @@
 
 mod analysing;
 mod correcting;
+mod flooding;
 mod foreseeing;
 mod judging;
 mod master;

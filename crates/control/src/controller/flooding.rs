@@ -1,0 +1,160 @@
+//! Floods: an origin that is asked for more than it can serve, what is granted against that, and what of it is given back.
+
+use super::scenes::Scenes;
+use super::volume::Effort;
+use super::{Change, Controller};
+use crate::decision::{DecisionKind, Fact};
+use crate::feedback::Law;
+use crate::inventory::VolumeId;
+use crate::model_law::Flood;
+use crate::performance::OVERLOADED;
+
+/// What is off by less is judged by its latencies, however busy the origin is (ours).
+const FLOODED_ERROR: f64 = 1.0;
+/// The same for what looks like a closed loop: an open one whose client stops at a maximum of requests looks like that too.
+const FLOODED_ERROR_CLOSED: f64 = 4.0;
+/// Growth is in vain (ours) where so many times the cache, over more than so many intervals, left more than this part of
+/// the error; the next attempt waits twice as long each time, so often.
+const VAIN_GROWTH: u64 = 8;
+pub(super) const VAIN_INTERVALS: usize = 30;
+const VAIN_ERROR: f64 = 0.5;
+/// What answers so much more of the requests is not in vain, however long it takes (ours).
+const VAIN_HITS: f64 = 0.2;
+const VAIN_SPAN: f64 = 4.0;
+const VAIN_MAX: u32 = 5;
+/// What is off by more waits for something, whatever the servers say: writes that overlap wait for one another.
+const FAR_ERROR: f64 = 10.0;
+/// Intervals over which it is seen whether a backlog falls, and the part of what arrives by which it falls at least (ours).
+const DRAIN_SPAN: usize = 2;
+const DRAINS_MIN: f64 = 0.002;
+/// What a load needs is exceeded by one part in so many while what waited at its origin is worked off (ours).
+const SURPLUS_PART: u64 = 4;
+
+impl Controller {
+    /// Whether the origin is flooded where those that a partition serves are off by `error`: it is overloaded, and they are
+    /// far beyond what they were promised. A closed loop never floods it: its latencies follow the size at once.
+    pub(super) fn flood(
+        &mut self,
+        id: VolumeId,
+        served: &[VolumeId],
+        error: f64,
+        scenes: &mut Scenes,
+    ) -> Option<Flood> {
+        if error <= FLOODED_ERROR {
+            return None;
+        }
+        let said = self.busy.get(&self.volumes[&id].spec.origin).and_then(|said| said.back().copied());
+        let busy = said.unwrap_or_else(|| {
+            let (index, _) = self.scene_place(scenes, id);
+            scenes.list[index].utilisation
+        });
+        if busy < OVERLOADED && error <= FAR_ERROR {
+            return None;
+        }
+        let mut served = served.iter().filter_map(|served| self.volumes.get(served));
+        let closed = served.all(|volume| volume.recent(self.config.recent_intervals).backlogged);
+        if closed && error <= FLOODED_ERROR_CLOSED {
+            return None;
+        }
+        // All that use the origin wait in one queue.
+        let (mut waiting, mut waited, mut asked) = (0.0, 0.0, 0.0);
+        let origin = self.volumes[&id].spec.origin;
+        for volume in self.volumes.values().filter(|volume| volume.spec.origin == origin) {
+            let Some(last) = volume.history.back() else { continue };
+            waiting += last.waiting;
+            let at = volume.history.len().saturating_sub(DRAIN_SPAN + 1);
+            let before = volume.history.get(at).unwrap_or(last);
+            waited += before.waiting;
+            asked += last.arrival_rate;
+        }
+        let falling = (waited - waiting) / (DRAIN_SPAN as f64 * self.interval_s);
+        let over_in = (falling > DRAINS_MIN * asked).then(|| waiting / falling / self.interval_s);
+        let settled = self.volumes[&id].was_full();
+        Some(Flood { over_in, settled, sudden: false })
+    }
+
+    /// Gives back what growth was in vain: where several times the cache left a flood as bad as it was.
+    pub(super) fn in_vain(
+        &mut self,
+        id: VolumeId,
+        error: Option<f64>,
+        flood: Option<Flood>,
+    ) -> Option<Change> {
+        let error = error?.min(1e6);
+        let (step, retry) = (self.step, self.config.retry_after as u64);
+        let volume = self.volumes.get_mut(&id)?;
+        let name = volume.spec.name.clone();
+        let blocks_min = volume.blocks_min();
+        let last = volume.history.back()?;
+        let hits = last.hit_rate / last.rate().max(1e-9);
+        let grant = volume.grant.as_mut()?;
+        if flood.is_none() || self.config.feedback.law == Law::Plain {
+            (grant.effort, grant.vain) = (None, 0);
+            return None;
+        }
+        let Effort { blocks, hits: hits_before, before, now, intervals } = grant.effort.unwrap_or(Effort {
+            blocks: grant.blocks,
+            hits,
+            before: error,
+            now: error,
+            intervals: 0,
+        });
+        let now = now + (error - now) / VAIN_SPAN;
+        // What made a difference is where the next attempt starts from.
+        grant.effort = Some(if now < VAIN_ERROR * before {
+            Effort { blocks: grant.blocks, hits, before: now, now, intervals: 0 }
+        } else {
+            Effort { blocks, hits: hits_before, before: before.max(now), now, intervals: intervals + 1 }
+        });
+        let helps = hits - hits_before > VAIN_HITS;
+        if helps || grant.blocks < blocks.saturating_mul(VAIN_GROWTH) || intervals < VAIN_INTERVALS {
+            return None;
+        }
+        let wait = retry << grant.vain.min(VAIN_MAX);
+        grant.vain += 1;
+        grant.limited_until = step + wait;
+        grant.effort = None;
+        let facts = vec![
+            Fact::number("size_before", grant.blocks as f64, "blocks"),
+            Fact::number("size_after", blocks as f64, "blocks"),
+            Fact::number("error_before", before, ""),
+            Fact::number("error", now, ""),
+            Fact::number("tried_again_in", wait as f64, "intervals"),
+        ];
+        let summary = format!(
+            "nothing helps {name}: its origin is asked for more than it can serve, and {} times the cache has not \
+             changed that; it is given back",
+            grant.blocks / blocks.max(1)
+        );
+        Some(Change::new(blocks.max(blocks_min), DecisionKind::NothingHelps, summary, facts))
+    }
+
+    /// Gives back what was granted beyond what the load needs, once what waited is worked off.
+    pub(super) fn worked_off(&mut self, id: VolumeId, error: f64, scenes: &mut Scenes) -> Option<Change> {
+        let kept_after = self.volumes[&id].grant.as_ref()?.kept_after.filter(|_| error <= 0.0)?;
+        let ratio = self.model_ratio(id, kept_after, scenes);
+        let volume = self.volumes.get_mut(&id)?;
+        let name = volume.spec.name.clone();
+        let grant = volume.grant.as_mut()?;
+        grant.kept_after = None;
+        let facts = vec![
+            Fact::number("size_before", grant.blocks as f64, "blocks"),
+            Fact::number("size_after", kept_after as f64, "blocks"),
+            Fact::number("error", error, ""),
+        ];
+        Some(Change {
+            ratio,
+            ..Change::new(
+                kept_after,
+                DecisionKind::Shrunk,
+                format!("the cache of {name} shrinks: what waited at its origin is worked off"),
+                facts,
+            )
+        })
+    }
+}
+
+/// What is granted where a load needs `blocks` and more than it takes has to be served for a while.
+pub(super) fn with_surplus(blocks: u64) -> u64 {
+    blocks + blocks / SURPLUS_PART
+}
