@@ -6,7 +6,7 @@
 //! and how long after the step is seen.
 
 use super::site::{APPLICATION, CONTROLLER, HOSTS, HTTP, PORT, STORAGE, Site};
-use super::{Appliances, BLOCKS, Controller, Ledger, OUTSTANDING, Work, drive};
+use super::{BLOCKS, Controller, Ledger, OUTSTANDING, Work, drive};
 use crate::reroute::SECRET;
 use crate::support::{Running, SetOnDrop, prerequisites, secret_file, spawn, wait_for};
 use crate::wire::Wire;
@@ -52,9 +52,10 @@ const PARTS: [Part; 10] = [
 const ALWAYS: [(Part, &str); 2] = [(Part::Wire(Some(STORAGE), None), "switching"), (Part::Host, "serving")];
 
 struct Drill {
-    site: Site,
+    // Dropped first: it would start more appliances.
     controller: Controller,
     _proxy: Running,
+    site: Site,
 }
 
 impl Drill {
@@ -79,7 +80,7 @@ impl Drill {
                         late_max_ms = 3000, retry_max_ms = 1000, rest_first_ms = 1000, rest_max_ms = 2000";
         site.configure("200ms", "h3", &hosts, &route, response);
         let controller = site.control();
-        Drill { site, controller, _proxy: Running(vec![proxy]) }
+        Drill { controller, _proxy: Running(vec![proxy]), site }
     }
 
     /// The step that the journal tells of, and the number of the appliance's host.
@@ -125,7 +126,7 @@ impl Drill {
                 std::thread::sleep(FOR / 4);
                 self.controller = self.site.control();
             }
-            Part::Appliance => Appliances(self.site.folder.path()).kill(),
+            Part::Appliance => self.site.appliances.kill(),
             Part::Host => {
                 self.site.wire.kill(host);
                 std::thread::sleep(FOR);
@@ -182,7 +183,7 @@ impl Drill {
             "{found}: clients go to {to}"
         );
         let until = Instant::now() + PATIENCE;
-        while !Appliances(self.site.folder.path()).pids().is_empty() {
+        while !self.site.appliances.pids().is_empty() {
             assert!(Instant::now() < until, "{found}: an appliance still runs");
             std::thread::sleep(Duration::from_millis(20));
         }

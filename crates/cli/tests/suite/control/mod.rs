@@ -16,7 +16,7 @@ use forebay_origin::{
 };
 use forebay_units::{ByteRange, mix64};
 use serde_json::Value;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -150,10 +150,10 @@ impl Drop for Controller {
     }
 }
 
-/// Ends appliances that a test leaves behind.
-struct Appliances<'a>(&'a Path);
+/// The appliances of a controller whose files are in a folder. They outlive their controller, as they should, but not this, which is dropped behind it.
+struct Appliances(PathBuf);
 
-impl Appliances<'_> {
+impl Appliances {
     fn pids(&self) -> Vec<u32> {
         let folder = self.0.join("state/hosts").display().to_string();
         let processes = std::fs::read_dir("/proc").unwrap().flatten();
@@ -175,7 +175,7 @@ impl Appliances<'_> {
     }
 }
 
-impl Drop for Appliances<'_> {
+impl Drop for Appliances {
     fn drop(&mut self) {
         self.kill();
     }

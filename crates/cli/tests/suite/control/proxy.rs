@@ -53,7 +53,7 @@ fn a_violation_is_answered_by_an_appliance_whatever_dies() {
     let configured = |name: &str| Config::read(&folder.path().join(name)).expect("a good configuration");
     let watch = Daemon::start(configured("watch.toml").watching().unwrap()).unwrap();
     let proxy = Daemon::start(configured("proxy.toml")).unwrap();
-    let appliances = Appliances(folder.path());
+    let appliances = Appliances(folder.path().to_owned());
     let mut controller = Controller::start(folder.path(), None);
     let telling = Telling(folder.path());
     let server = telling.server();

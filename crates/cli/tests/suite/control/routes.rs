@@ -5,7 +5,7 @@
 //! as a virtual machine would, and in which a client of ours verifies every byte.
 
 use super::site::{APPLICATION, CONTROLLER, HOSTS, PORT, STORAGE, Site};
-use super::{Appliances, Ledger, Telling, Work, count, drive, step};
+use super::{Ledger, Telling, Work, count, drive, step};
 use crate::provision::local::ControlGroup;
 use crate::provision::machine;
 use crate::reroute::SECRET;
@@ -21,7 +21,6 @@ const MOVED: Ipv4Addr = Ipv4Addr::new(10, 213, 7, 100);
 
 /// A client works until a cache is in place and the violation has ended, and then no more; `served` looks around in between.
 fn violate(site: &Site, ledger: &mut Ledger, served: impl FnOnce(&str)) -> Value {
-    let appliances = Appliances(site.folder.path());
     let _controller = site.control();
     let telling = Telling(site.folder.path());
     let work = Work::default();
@@ -35,13 +34,13 @@ fn violate(site: &Site, ledger: &mut Ledger, served: impl FnOnce(&str)) -> Value
         let lease = site.storage().lease.expect("it has leases");
         assert_eq!(lease.holder, LeaseHolder::Named);
         served(step(&told));
-        assert_eq!(appliances.pids().len(), 1);
+        assert_eq!(site.appliances.pids().len(), 1);
         drop(stops);
     });
     telling.wait("the original route", |told| step(told).contains("original route"));
     let lease = site.storage().lease.expect("it has leases");
     assert_eq!(lease.holder, LeaseHolder::Original);
-    telling.wait("the end of the appliance", |_| appliances.pids().is_empty())
+    telling.wait("the end of the appliance", |_| site.appliances.pids().is_empty())
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Hosts on one wire: a storage side, an application, two hosts for appliances, and the controller's. Each part can be killed and brought back.
 
-use super::{Controller, HASTE};
+use super::{Appliances, Controller, HASTE};
 use crate::reroute::SECRET;
 use crate::support::{Running, file, folder, secret_file, spawn, wait_for};
 use crate::wire::Wire;
@@ -20,9 +20,10 @@ pub(super) const HOSTS: [usize; 2] = [3, 4];
 
 /// All of it; the volume `db` of 1 MiB is watched on the storage side, whose every request takes 8 ms.
 pub(super) struct Site {
+    pub(super) appliances: Appliances,
+    watch: Option<Running>,
     pub(super) wire: Wire,
     pub(super) folder: tempfile::TempDir,
-    watch: Option<Running>,
 }
 
 impl Site {
@@ -38,7 +39,7 @@ impl Site {
              layers = [{{ type = \"delay\", read = \"8ms\", write = \"8ms\" }}]\n"
         );
         secret_file(&folder, "watch.toml", text);
-        let mut site = Site { wire, folder, watch: None };
+        let mut site = Site { appliances: Appliances(folder.path().to_owned()), watch: None, wire, folder };
         site.start_storage();
         site
     }
