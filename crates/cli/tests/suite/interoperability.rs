@@ -3,9 +3,10 @@
 //! A cell is a script that must end with 0. The document is made of these tables (`FOREBAY_UPDATE=1` writes it anew), so that it says what
 //! is run and nothing else.
 
+use crate::guest;
 use crate::support::{Running, folder, prerequisites, serve, wait_for};
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// A client: its name, the commands that it needs, what is done with it, and the script. The script finds the volume's `$uri`, its
@@ -110,7 +111,7 @@ const KERNEL: (&str, &[&str], &str, &str) = (
     "Linux's nbd driver",
     &["qemu-system-x86_64", "busybox", "cpio", "nbd-client", "mkfs.ext4", "fsck.ext4", "debugfs", "nbdcopy"],
     "attached by nbd-client in a small QEMU guest, two connections: written and read raw; ext4 on it, with discards, checked and read by both sides",
-    include_str!("kernel.sh"),
+    concat!(include_str!("guest.sh"), include_str!("kernel.sh")),
 );
 
 /// An origin: its name, what it needs, how it is started (on `$socket`, over the file `$image`), and what the volume says of it.
@@ -207,24 +208,13 @@ fn every_client_works_on_every_origin() {
         }
     }
     if prerequisites(&format!("{} as a client", KERNEL.0), KERNEL.1, false)
-        && let Some(kernel) = guest_kernel()
+        && let Some(kernel) = guest::kernel()
     {
         std::fs::write(folder.join("kernel-init.sh"), include_str!("kernel-init.sh")).unwrap();
         run(KERNEL, "every origin", "all", &kernel);
         cells += exports.len();
     }
     println!("interoperability: {cells} of {} cells", (CLIENTS.len() + 1) * ORIGINS.len());
-}
-
-/// The kernel and the modules that `scripts/bootstrap` took from Debian's package; `None` where it did not, which is said.
-fn guest_kernel() -> Option<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/guest-kernel");
-    if folder.join("vmlinuz").exists() {
-        return Some(folder);
-    }
-    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "no kernel for a guest and CI=true");
-    println!("skipped: Linux's nbd driver: no kernel for a guest (scripts/bootstrap test)");
-    None
 }
 
 /// A port of the loopback interface that nobody listens on at the moment.

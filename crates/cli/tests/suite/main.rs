@@ -9,6 +9,7 @@ mod client;
 mod control;
 mod crash;
 mod demo;
+mod guest;
 mod interference;
 mod interoperability;
 mod ledger;

@@ -43,6 +43,14 @@ impl Wire {
         ip(&format!("-n {name} addr add {}/24 dev eth0", Wire::address(host)));
     }
 
+    /// A place on the wire for a virtual machine that runs on the first host: its interface there.
+    pub(crate) fn tap(&self) -> &'static str {
+        let bridge = self.name(0);
+        ip(&format!("-n {bridge} tuntap add tap mode tap"));
+        ip(&format!("-n {bridge} link set tap up master wire"));
+        "tap"
+    }
+
     /// What a host is called as a network namespace.
     pub(crate) fn name(&self, host: usize) -> &str {
         &self.hosts[host]

@@ -1,12 +1,11 @@
 //! By QEMU's block graph: clients of its export notice nothing, as its guests would not.
 
-use super::{Scene, reroutes, soon, while_clients_work};
+use super::{Clients, PAUSE_P99_MAX, Scene, reroutes, soon};
 use crate::support::{Running, prerequisites, spawn, wait_for};
 use forebay_actuate::route::QmpRoute;
 use forebay_actuate::{Passage, Route, RouteError};
 use std::path::Path;
 use std::process::Child;
-use std::time::Duration;
 
 /// A `qemu-storage-daemon` with a permanent node `db`, whose client is described by `server`, exported on `qemu.sock`.
 pub(crate) fn storage_daemon(namespace: Option<&str>, folder: &Path, first: &str) -> Child {
@@ -40,9 +39,9 @@ fn clients_of_qemu_are_moved_and_notice_nothing() {
     wait_for(&socket);
     let route = QmpRoute::raw(scene.path("qmp.sock"), "db", "db-first");
     assert_eq!(route.now(soon()).unwrap(), scene.export("storage.sock", "db"));
-    let p99_max = Duration::from_millis(50);
-    while_clients_work("QEMU", &mut scene, &socket, p99_max, |scene| {
-        (0..reroutes()).flat_map(|_| scene.there_and_back(&route)).collect()
+    let clients = Clients::new(&scene, "qemu.sock");
+    clients.work("QEMU", PAUSE_P99_MAX, || {
+        (0..reroutes(5)).flat_map(|_| scene.there_and_back(&route)).collect()
     });
     let before = route.now(soon()).unwrap();
     for (export, socket) in [("db", "nobody.sock"), ("other", "storage.sock")] {

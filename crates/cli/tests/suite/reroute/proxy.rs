@@ -1,12 +1,31 @@
 //! By a permanent proxy: clients notice nothing.
 
-use super::{Scene, reroutes, soon, spawn, while_clients_work};
+use super::{Clients, PAUSE_P99_MAX, Scene, reroutes, soon, spawn};
 use crate::support::{Running, prerequisites, wait_for};
 use forebay_actuate::route::{LeaseHolder, ProxyRoute};
 use forebay_actuate::{Passage, Route, RouteError};
 use forebay_nbd::Uri;
 use std::process::Command;
-use std::time::Duration;
+
+/// A proxy before the storage side, on `proxy.sock`, and the route that it is.
+pub(super) fn permanent_proxy(scene: &Scene) -> (Running, ProxyRoute) {
+    let origin = Uri::unix(scene.path("storage.sock"), "db");
+    let text = format!(
+        "listen = [\"unix:proxy.sock\"]\nroutes.path = \"routes.json\"\ncontrol.enabled = false\ncache.memory = \"0\"\n\
+         [http]\nlisten = \"off\"\nsocket = \"proxy-http.sock\"\n\
+         [[volume]]\nname = \"db\"\norigin = \"{origin}\"\ncache = \"0\"\n"
+    );
+    scene.configuration("proxy", &text);
+    let proxy = start(scene);
+    wait_for(&scene.path("proxy.sock"));
+    (proxy, ProxyRoute { control: scene.control("proxy-http.sock"), volume: "db".to_owned() })
+}
+
+fn start(scene: &Scene) -> Running {
+    let configuration = scene.path("proxy.toml");
+    let serve = ["serve".as_ref(), configuration.as_os_str()];
+    Running(vec![spawn(None, env!("CARGO_BIN_EXE_forebay"), serve)])
+}
 
 #[test]
 fn clients_of_a_proxy_are_moved_and_notice_nothing() {
@@ -14,21 +33,11 @@ fn clients_of_a_proxy_are_moved_and_notice_nothing() {
         return;
     }
     let mut scene = Scene::new(None, "", "");
-    let origin = Uri::unix(scene.path("storage.sock"), "db");
-    let text = format!(
-        "listen = [\"unix:proxy.sock\"]\nroutes.path = \"routes.json\"\ncontrol.enabled = false\ncache.memory = \"0\"\n\
-         [http]\nlisten = \"off\"\nsocket = \"proxy-http.sock\"\n\
-         [[volume]]\nname = \"db\"\norigin = \"{origin}\"\ncache = \"0\"\n"
-    );
-    let configuration = scene.configuration("proxy", &text);
-    let serve = ["serve".as_ref(), configuration.as_os_str()];
-    let mut proxy = Running(vec![spawn(None, env!("CARGO_BIN_EXE_forebay"), serve)]);
+    let (proxy, route) = permanent_proxy(&scene);
     let socket = scene.path("proxy.sock");
-    wait_for(&socket);
-    let route = ProxyRoute { control: scene.control("proxy-http.sock"), volume: "db".to_owned() };
-    let p99_max = Duration::from_millis(50);
-    while_clients_work("proxy", &mut scene, &socket, p99_max, |scene| {
-        (0..reroutes()).flat_map(|_| scene.there_and_back(&route)).collect()
+    let clients = Clients::new(&scene, "proxy.sock");
+    clients.work("proxy", PAUSE_P99_MAX, || {
+        (0..reroutes(5)).flat_map(|_| scene.there_and_back(&route)).collect()
     });
     let nowhere = Passage { to: scene.export("nobody.sock", "db"), epoch: scene.epoch, settled: false };
     let refused = route.switch(&nowhere, soon()).unwrap_err();
@@ -41,10 +50,10 @@ fn clients_of_a_proxy_are_moved_and_notice_nothing() {
     let passage = Passage { to, epoch: there, settled: false };
     route.switch(&passage, soon()).unwrap_or_else(|error| panic!("{passage:?}: {error}"));
     scene.lease().raise(there, LeaseHolder::Named, soon()).unwrap();
-    drop(std::mem::replace(&mut proxy, Running(Vec::new())));
+    drop(proxy);
     scene.appliance = None;
     std::fs::remove_file(scene.path("proxy-http.sock")).unwrap();
-    proxy.0.push(spawn(None, env!("CARGO_BIN_EXE_forebay"), serve));
+    let _proxy = start(&scene);
     wait_for(&scene.path("proxy-http.sock"));
     scene.lease().raise(home, LeaseHolder::Original, soon()).unwrap();
     let passage =
