@@ -32,6 +32,14 @@ pub(crate) enum VisitError {
     Protocol(ProtocolError),
 }
 
+impl VisitError {
+    /// Whether nothing was heard in time, as of a server that hangs.
+    pub(crate) fn is_silence(&self) -> bool {
+        use io::ErrorKind::{TimedOut, WouldBlock};
+        matches!(self, VisitError::Connection(error) if matches!(error.kind(), TimedOut | WouldBlock))
+    }
+}
+
 /// Opens the export that `uri` names, does the errand, and leaves politely.
 pub(crate) fn visit(uri: &Uri, errand: Errand, deadline: Deadline) -> Result<(), VisitError> {
     let is_enough = uri.tls_required && errand == Errand::Look;

@@ -40,9 +40,11 @@ pub(super) fn route(config: &FleetConfig, volume: &VolumeTable) -> Option<Box<dy
             let control = Control { address: server.clone(), token: token.clone() };
             Box::new(ProxyRoute { control, volume: volume.name.clone() })
         }
-        RouteTable::Qmp { socket, node, first, reconnect_delay_s } => {
-            Box::new(QmpRoute { reconnect_delay_s: *reconnect_delay_s, ..QmpRoute::raw(socket, node, first) })
-        }
+        RouteTable::Qmp { socket, node, first, reconnect_delay_s, device } => Box::new(QmpRoute {
+            reconnect_delay_s: *reconnect_delay_s,
+            device: device.clone(),
+            ..QmpRoute::raw(socket, node, first)
+        }),
         RouteTable::Address { address, interface, namespace } => {
             let in_folder = |name: &String| Path::new("/run/netns").join(name);
             let mut places = vec![AddressPlace {

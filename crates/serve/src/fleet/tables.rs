@@ -136,6 +136,9 @@ pub enum RouteTable {
         /// For how long an NBD client waits for a server that is gone, in seconds.
         #[serde(default)]
         reconnect_delay_s: u32,
+        /// The guest's device on that node, by its `id`: needed to leave a path whose server is dead.
+        #[serde(default)]
+        device: Option<String>,
     },
     /// By an address that moves between hosts.
     Address {

@@ -16,7 +16,11 @@
 //! written since the flush ahead is flushed, and the change of the graph. It is held in QEMU's main loop, so a guest's other disks
 //! wait as well, and an old path that hangs would have QEMU hang with it: one that does not answer the flush ahead is not left this way.
 //!
+//! A path whose server is dead cannot be flushed: see `dead`.
+//!
 //! Names are `fb<epoch>-<count>-<node>`: the epoch in force, and what an earlier try left over, are read from the graph.
+
+mod dead;
 
 use super::{Passage, Pause, Route, RouteError};
 use crate::export::{Errand, VisitError, visit};
@@ -24,7 +28,6 @@ use crate::qmp::{Qmp, QmpError};
 use crate::{Deadline, Endpoint};
 use forebay_nbd::{Transport, Uri};
 use serde_json::{Map, Value, json};
-use std::io;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -44,6 +47,8 @@ pub struct QmpRoute {
     pub first: String,
     /// Seconds for which an NBD client waits for a server that is gone before it fails requests; 0: not at all.
     pub reconnect_delay_s: u32,
+    /// The guest's device on the permanent node, by its `id`: with it a path that is dead can be left.
+    pub device: Option<String>,
 }
 
 /// What is known of a node.
@@ -59,7 +64,7 @@ impl QmpRoute {
     pub fn raw(socket: impl Into<PathBuf>, node: impl Into<String>, first: impl Into<String>) -> QmpRoute {
         let options = Map::from_iter([("driver".to_owned(), json!("raw"))]);
         let (socket, node, first) = (socket.into(), node.into(), first.into());
-        QmpRoute { socket, node, options, first, reconnect_delay_s: 0 }
+        QmpRoute { socket, node, options, first, reconnect_delay_s: 0, device: None }
     }
 
     fn unheard(&self, reason: impl ToString) -> RouteError {
@@ -92,10 +97,10 @@ impl QmpRoute {
         Ok(found.as_array().into_iter().flatten().filter_map(node).collect())
     }
 
-    /// The permanent node, and the epoch of the NBD client below it: 0 for the first.
-    fn in_force<'a>(&self, nodes: &'a [Node]) -> Result<(&'a Node, u64), RouteError> {
-        let top = nodes.iter().find(|node| node.name == self.node);
-        let top = top.ok_or_else(|| self.unheard(format!("it has no node `{}`", self.node)))?;
+    /// The node that requests enter, and the epoch of the NBD client that they leave by: 0 for the first.
+    fn in_force<'a>(&self, nodes: &'a [Node], entry: &str) -> Result<(&'a Node, u64), RouteError> {
+        let top = nodes.iter().find(|node| node.name == entry);
+        let top = top.ok_or_else(|| self.unheard(format!("it has no node `{entry}`")))?;
         let ours = nodes.iter().filter(|node| node.file == top.file);
         let epoch = ours.filter_map(|node| self.parse(&node.name)).map(|(epoch, _)| epoch).max();
         Ok((top, epoch.unwrap_or(0)))
@@ -131,18 +136,20 @@ impl QmpRoute {
         let Err(error) = visit(&old, Errand::Flush, deadline.within(deadline.left() / 2)) else {
             return Ok(());
         };
-        let is_no_use = match &error {
-            VisitError::Connection(error) => {
-                matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
-            }
-            VisitError::NotFlushed(_) => true,
-            VisitError::Protocol(_) => false,
-        };
+        let is_no_use = error.is_silence() || matches!(error, VisitError::NotFlushed(_));
         if is_no_use {
             return Err(RouteError::NotDrained { reason: format!("the old path `{old}`: {error}") });
         }
         tracing::debug!(%old, %error, "the old path is not flushed ahead");
         Ok(())
+    }
+
+    /// Has the permanent node reopen with another NBD client as its `file`.
+    fn reopen(&self, qmp: &mut Qmp, client: &str, deadline: Deadline) -> Result<(), QmpError> {
+        let mut options = self.options.clone();
+        options.insert("node-name".to_owned(), self.node.clone().into());
+        options.insert("file".to_owned(), client.into());
+        qmp.run("blockdev-reopen", json!({ "options": [options] }), deadline).map(drop)
     }
 
     /// Deletes NBD clients of ours, and the first, but for `kept`. One that is in use stays: QEMU says no, and that is as it should be.
@@ -176,9 +183,14 @@ impl Route for QmpRoute {
         }
         let mut qmp = Qmp::connect(&self.socket, deadline).map_err(|error| self.unheard(error))?;
         let nodes = self.nodes(&mut qmp, deadline)?;
-        let (top, now) = self.in_force(&nodes)?;
+        let entry = self.entry(&mut qmp, deadline)?;
+        let (top, now) = self.in_force(&nodes, &entry)?;
         if passage.epoch < now {
             return Err(RouteError::Stale { asked: passage.epoch, now });
+        }
+        if entry != self.node {
+            self.enter_by_the_permanent_node(&mut qmp, &entry, deadline)
+                .map_err(|error| self.unheard(error))?;
         }
         if reaches(top, &passage.to.uri) {
             // What an earlier try left behind is not in use: what is, QEMU keeps.
@@ -186,6 +198,9 @@ impl Route for QmpRoute {
             left.iter().filter(|node| self.parse(&node.name).is_some()).for_each(|node| {
                 delete(&mut qmp, &node.name, deadline);
             });
+            if passage.settled {
+                self.go_on(&mut qmp, deadline);
+            }
             return Ok(Pause(std::time::Duration::ZERO));
         }
         let taken = |name: &String| nodes.iter().any(|node| node.name == *name);
@@ -211,15 +226,18 @@ impl Route for QmpRoute {
             delete(&mut qmp, &name, deadline);
             return Err(error);
         }
-        let mut reopened = self.options.clone();
-        reopened.insert("node-name".to_owned(), self.node.clone().into());
-        reopened.insert("file".to_owned(), name.clone().into());
+        if passage.settled {
+            self.cut_what_hangs(&mut qmp, &nodes, top, deadline);
+        }
         let began = Instant::now();
-        match qmp.run("blockdev-reopen", json!({ "options": [reopened] }), deadline) {
-            Ok(_) => {}
+        match self.reopen(&mut qmp, &name, deadline) {
+            Ok(()) => {}
             Err(QmpError::Refused { description, .. }) => {
-                delete(&mut qmp, &name, deadline);
-                return Err(RouteError::NotDrained { reason: description });
+                let left = self.leave_dead_path(&mut qmp, &name, passage, &description, deadline);
+                if left.as_ref().is_err_and(RouteError::had_no_effect) {
+                    delete(&mut qmp, &name, deadline);
+                }
+                left?;
             }
             Err(error) => return Err(RouteError::Unknown { reason: error.to_string() }),
         }
@@ -231,13 +249,15 @@ impl Route for QmpRoute {
     fn epoch(&self, deadline: Deadline) -> Result<u64, RouteError> {
         let mut qmp = Qmp::connect(&self.socket, deadline).map_err(|error| self.unheard(error))?;
         let nodes = self.nodes(&mut qmp, deadline)?;
-        Ok(self.in_force(&nodes)?.1)
+        let entry = self.entry(&mut qmp, deadline)?;
+        Ok(self.in_force(&nodes, &entry)?.1)
     }
 
     fn now(&self, deadline: Deadline) -> Result<Endpoint, RouteError> {
         let mut qmp = Qmp::connect(&self.socket, deadline).map_err(|error| self.unheard(error))?;
         let nodes = self.nodes(&mut qmp, deadline)?;
-        let (top, _) = self.in_force(&nodes)?;
+        let entry = self.entry(&mut qmp, deadline)?;
+        let (top, _) = self.in_force(&nodes, &entry)?;
         let uri = top.file.parse().map_err(|error| self.unheard(format!("`{}`: {error}", top.file)))?;
         Ok(Endpoint::new(uri))
     }

@@ -50,4 +50,12 @@ fn clients_of_qemu_are_moved_and_notice_nothing() {
         assert!(matches!(refused, RouteError::Unusable { .. }), "{refused}");
     }
     assert_eq!(route.now(soon()).unwrap(), before);
+    // An appliance dies with writes that were not flushed: a daemon has no device to give another node, and stays on the dead path.
+    let (_, back) = scene.there(&route);
+    Clients::new(&scene, "qemu.sock").write_once();
+    scene.appliance = None;
+    let refused = scene.back_from_the_dead(&route, back).unwrap_err();
+    let told =
+        matches!(refused, RouteError::NotDrained { .. }) && refused.to_string().contains("guest's device");
+    assert!(told && refused.had_no_effect(), "{refused}");
 }

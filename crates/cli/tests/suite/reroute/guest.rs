@@ -9,28 +9,28 @@ use crate::support::prerequisites;
 use forebay_actuate::route::QmpRoute;
 use forebay_actuate::{Endpoint, Pause, Route};
 use forebay_nbd::Transport;
+use std::process::Command;
 use std::time::Duration;
 
 /// What guests do.
 const WORK: &str = include_str!("guest-init.sh");
 
-/// The guest's disk: what QEMU reaches by NBD.
-fn disk(to: &Endpoint) -> Vec<String> {
+/// The guest's disk: what QEMU reaches by NBD, and options of the device.
+fn disk(to: &Endpoint, options: &str) -> Vec<String> {
     let Transport::Unix { path } = &to.uri.transport else { unreachable!("exports here are on sockets") };
     let first = format!("nbd,node-name=db-first,server.type=unix,server.path={},export=db", path.display());
-    let args = ["-blockdev", &first, "-blockdev", "raw,node-name=db,file=db-first"];
-    args.into_iter().chain(["-device", "virtio-blk-pci,drive=db"]).map(str::to_owned).collect()
+    let device = format!("virtio-blk-pci,drive=db{options}");
+    let args = ["-blockdev", &first, "-blockdev", "raw,node-name=db,file=db-first", "-device", &device];
+    args.map(str::to_owned).to_vec()
 }
 
-/// Moves a guest there and back, again and again, while it works.
-fn move_guest(name: &str, scene: &mut Scene, args: &[String], route: &dyn Route) {
+/// Boots a guest, and moves it there and back, again and again, while it works; the pauses. `None` where it cannot be booted.
+fn move_guest(scene: &mut Scene, args: &[String], route: &dyn Route) -> Option<(Guest, Vec<Pause>)> {
     let folder = scene.folder.path().to_owned();
-    let guest =
-        Guest::boot(None, &folder, (WORK, &["busybox"]), "forebay_disk=/dev/vda", args, &scene.answered);
-    let Some(guest) = guest else { return };
+    let work = (WORK, &["busybox"][..]);
+    let guest = Guest::boot(None, &folder, work, "forebay_disk=/dev/vda", args, &scene.answered)?;
     scene.wait_for_work();
-    let pauses = (0..reroutes(1)).flat_map(|_| scene.there_and_back(route)).collect();
-    end(name, guest, pauses, PAUSE_P99_MAX);
+    Some((guest, (0..reroutes(1)).flat_map(|_| scene.there_and_back(route)).collect()))
 }
 
 fn end(name: &str, guest: Guest, pauses: Vec<Pause>, p99_max: Duration) {
@@ -49,17 +49,33 @@ fn end(name: &str, guest: Guest, pauses: Vec<Pause>, p99_max: Duration) {
 fn a_guest_is_moved_in_qemus_block_graph_and_notices_nothing() {
     let mut scene = Scene::new(None, "", "");
     let monitor = format!("unix:{},server=on,wait=off", scene.path("qmp.sock").display());
-    let args = [disk(&scene.export("storage.sock", "db")), vec!["-qmp".to_owned(), monitor]].concat();
-    let route = QmpRoute::raw(scene.path("qmp.sock"), "db", "db-first");
-    move_guest("a guest, by QEMU", &mut scene, &args, &route);
+    // A machine that stops for an error of its disk asks again when it goes on.
+    let args = disk(&scene.export("storage.sock", "db"), ",id=disk,rerror=stop,werror=stop");
+    let args = [args, vec!["-qmp".to_owned(), monitor]].concat();
+    let device = Some("disk".to_owned());
+    let route = QmpRoute { device, ..QmpRoute::raw(scene.path("qmp.sock"), "db", "db-first") };
+    let Some((guest, pauses)) = move_guest(&mut scene, &args, &route) else { return };
+    // An appliance that hangs, and one that dies, with writes that were not flushed.
+    for signal in ["-STOP", "-KILL"] {
+        let (_, back) = scene.there(&route);
+        scene.wait_for_work();
+        let pid = scene.appliance.as_ref().expect("it serves").0[0].id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().expect("`kill` runs").success());
+        let pause =
+            scene.back_from_the_dead(&route, back).unwrap_or_else(|error| panic!("{signal}: {error}"));
+        println!("a guest, by QEMU: back from an appliance after kill {signal} in {:?}", pause.0);
+        scene.wait_for_work();
+    }
+    end("a guest, by QEMU", guest, pauses, PAUSE_P99_MAX);
 }
 
 #[test]
 fn a_guest_is_moved_by_a_proxy_and_notices_nothing() {
     let mut scene = Scene::new(None, "", "");
     let (_proxy, route) = permanent_proxy(&scene);
-    let args = disk(&scene.export("proxy.sock", "db"));
-    move_guest("a guest, by a proxy", &mut scene, &args, &route);
+    let args = disk(&scene.export("proxy.sock", "db"), "");
+    let Some((guest, pauses)) = move_guest(&mut scene, &args, &route) else { return };
+    end("a guest, by a proxy", guest, pauses, PAUSE_P99_MAX);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::client::Client;
 use crate::support::{Running, SetOnDrop, file, folder, secret_file, spawn, wait_for};
 use forebay_actuate::api::ApiAddress;
 use forebay_actuate::route::{LeaseHolder, StorageLease};
-use forebay_actuate::{Control, Deadline, Endpoint, Passage, Pause, Route};
+use forebay_actuate::{Control, Deadline, Endpoint, Passage, Pause, Route, RouteError};
 use forebay_nbd::Uri;
 use forebay_nbd::client::Operation;
 use forebay_units::mix64;
@@ -129,15 +129,36 @@ impl Scene {
 
     /// To an appliance and back: the pauses of both. The storage side fences who was left, behind each switch.
     fn there_and_back(&mut self, route: &dyn Route) -> [Pause; 2] {
-        let (there, home, back) = (self.epoch + 1, self.epoch + 2, self.epoch + 3);
+        let (pause_there, back) = self.there(route);
+        self.wait_for_work();
+        let (to, home) = (self.storage_side(back), back - 1);
+        let pause_back = self.switch(route, to, back, LeaseHolder::Original, home);
+        self.wait_for_work();
+        self.appliance = None;
+        [pause_there, pause_back]
+    }
+
+    /// To an appliance: the pause, and the epoch of the way back, one above that at which the lease goes home.
+    fn there(&mut self, route: &dyn Route) -> (Pause, u64) {
+        let (there, back) = (self.epoch + 1, self.epoch + 3);
         self.epoch = back;
         self.start_appliance(None, "", "", there);
         let to = self.export(&format!("appliance-{there}.sock"), "db");
-        let pause_there = self.switch(route, to, there, LeaseHolder::Named, there);
-        let to = self.export("storage.sock", &format!("db@{back}"));
-        let pause_back = self.switch(route, to, back, LeaseHolder::Original, home);
-        self.appliance = None;
-        [pause_there, pause_back]
+        (self.switch(route, to, there, LeaseHolder::Named, there), back)
+    }
+
+    /// The storage side, as who names this epoch calls it.
+    fn storage_side(&self, epoch: u64) -> Endpoint {
+        self.export("storage.sock", &format!("db@{epoch}"))
+    }
+
+    /// Back from an appliance that is dead, behind a fence.
+    fn back_from_the_dead(&self, route: &dyn Route, back: u64) -> Result<Pause, RouteError> {
+        self.lease().raise(back - 1, LeaseHolder::Original, soon()).unwrap();
+        let passage = Passage { to: self.storage_side(back), epoch: back, settled: true };
+        let pause = route.switch(&passage, soon())?;
+        assert_eq!(route.now(soon()).unwrap(), passage.to);
+        Ok(pause)
     }
 
     fn switch(&self, route: &dyn Route, to: Endpoint, epoch: u64, holder: LeaseHolder, fence: u64) -> Pause {
@@ -150,7 +171,6 @@ impl Scene {
         // What is late has no effect.
         let late = Passage { epoch: epoch.saturating_sub(2), ..passage };
         assert!(epoch < 2 || route.switch(&late, soon()).is_err_and(|error| error.had_no_effect()));
-        self.wait_for_work();
         pause
     }
 }
@@ -169,6 +189,14 @@ impl Clients {
     fn new(scene: &Scene, socket: &str) -> Clients {
         let (socket, folder) = (scene.path(socket), scene.folder.path().to_owned());
         Clients { socket, folder, answered: Arc::clone(&scene.answered) }
+    }
+
+    /// Has one of them write a block that it does not flush.
+    fn write_once(&self) {
+        let mut client: Client<()> = Client::connect(&self.socket, "db").expect("somebody serves");
+        client.ask(Operation::Write { offset: 0, length: BLOCK as u32, fua: false }, &content(0, 1), ());
+        client.send();
+        while client.receive().expect("the connection stays").is_empty() {}
     }
 
     /// Lets them work while `moves` moves them; its pauses are printed, and judged by `p99_max`.

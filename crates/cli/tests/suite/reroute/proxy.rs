@@ -2,7 +2,7 @@
 
 use super::{Clients, PAUSE_P99_MAX, Scene, reroutes, soon, spawn};
 use crate::support::{Running, prerequisites, wait_for};
-use forebay_actuate::route::{LeaseHolder, ProxyRoute};
+use forebay_actuate::route::ProxyRoute;
 use forebay_actuate::{Passage, Route, RouteError};
 use forebay_nbd::Uri;
 use std::process::Command;
@@ -44,22 +44,13 @@ fn clients_of_a_proxy_are_moved_and_notice_nothing() {
     assert!(matches!(refused, RouteError::Unusable { .. }), "{refused}");
 
     // It begins anew while the appliance that it was sent to is gone: it can be sent elsewhere all the same.
-    let (there, home, back) = (scene.epoch + 1, scene.epoch + 2, scene.epoch + 3);
-    scene.start_appliance(None, "", "", there);
-    let to = scene.export(&format!("appliance-{there}.sock"), "db");
-    let passage = Passage { to, epoch: there, settled: false };
-    route.switch(&passage, soon()).unwrap_or_else(|error| panic!("{passage:?}: {error}"));
-    scene.lease().raise(there, LeaseHolder::Named, soon()).unwrap();
+    let (_, back) = scene.there(&route);
     drop(proxy);
     scene.appliance = None;
     std::fs::remove_file(scene.path("proxy-http.sock")).unwrap();
     let _proxy = start(&scene);
     wait_for(&scene.path("proxy-http.sock"));
-    scene.lease().raise(home, LeaseHolder::Original, soon()).unwrap();
-    let passage =
-        Passage { to: scene.export("storage.sock", &format!("db@{back}")), epoch: back, settled: true };
-    route.switch(&passage, soon()).unwrap_or_else(|error| panic!("{passage:?}: {error}"));
-    assert_eq!(route.now(soon()).unwrap(), passage.to);
+    scene.back_from_the_dead(&route, back).unwrap_or_else(|error| panic!("{error}"));
     let copied = Command::new("nbdcopy")
         .args([Uri::unix(&socket, "db").to_string().as_str(), "null:"])
         .output()
