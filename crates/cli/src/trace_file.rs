@@ -106,4 +106,8 @@ fn tell(written: &Written, place: &str) {
     if written.widened > 0 {
         say(format_args!("{} requests widened to whole sectors", count(written.widened)));
     }
+    if written.threads_lost > 0 {
+        let lost = count(written.threads_lost);
+        say(format_args!("{lost} requests lose their thread: the format records none"));
+    }
 }

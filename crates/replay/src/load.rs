@@ -1,6 +1,6 @@
 //! What is played, and how: plain data.
 
-use forebay_trace::{Operation, Request};
+use forebay_trace::{Operation, Request, ThreadNumber};
 use forebay_units::{ByteRange, Nanos};
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,8 @@ pub struct Due {
     pub operation: Operation,
     /// Which bytes; empty for a flush.
     pub range: ByteRange,
+    /// Whose request it was.
+    pub thread: ThreadNumber,
 }
 
 impl Due {
@@ -35,6 +37,7 @@ impl Due {
                 at: Nanos((request.time.saturating_since(first).0 as f64 / speed) as u64),
                 operation: request.operation,
                 range: request.range(),
+                thread: request.thread,
             })
             .take_while(move |due| duration.is_none_or(|duration| due.at < duration))
     }

@@ -5,7 +5,7 @@ use crate::content::Content;
 use crate::replay::{Feed, Pace, ReplayOptions, replay};
 use crate::report::LATE_FROM;
 use forebay_origin::{MemoryImage, MemoryOrigin, OriginCompletion, OriginError, OriginTraits};
-use forebay_trace::{Request, VolumeIndex};
+use forebay_trace::{Request, ThreadNumber, VolumeIndex};
 use forebay_units::Bytes;
 use std::convert::Infallible;
 use std::sync::Mutex;
@@ -164,7 +164,12 @@ fn failed_writes_are_counted_and_allow_either_version() {
 }
 
 fn due(micros: u64, operation: Operation, offset: u64, length: u64) -> Due {
-    Due { at: Nanos::micros(micros), operation, range: ByteRange::new(offset, length) }
+    Due {
+        at: Nanos::micros(micros),
+        operation,
+        range: ByteRange::new(offset, length),
+        thread: ThreadNumber::UNKNOWN,
+    }
 }
 
 fn play_open(
@@ -187,6 +192,7 @@ fn a_load_is_played_in_order_and_what_does_not_fit_is_refused() {
         offset: 0,
         length,
         latency: Nanos::MAX,
+        thread: ThreadNumber::UNKNOWN,
         volume: VolumeIndex(0),
         operation,
     };
@@ -317,6 +323,7 @@ fn several_players_share_a_replay() {
         };
         let options = ReplayOptions {
             pace,
+            by_thread: false,
             outstanding_max: 64,
             interval: Duration::from_millis(10),
             give_up_after: Duration::from_secs(5),
@@ -334,6 +341,7 @@ fn several_players_share_a_replay() {
     let nothing = |_: &mut Feed<'_>| Ok::<(), Infallible>(());
     let options = ReplayOptions {
         pace: Pace::Open,
+        by_thread: false,
         outstanding_max: 1,
         interval: Duration::from_secs(1),
         give_up_after: Duration::from_secs(1),
@@ -342,6 +350,41 @@ fn several_players_share_a_replay() {
         [(Player::unchecked(1, Arc::default()), MemoryVolume::holding(Content::new(1), Fault::None))];
     let empty = replay(&mut targets, nothing, options, &AtomicBool::new(false));
     assert!(matches!(empty, Err(crate::ReplayError::Play(PlayError::Empty))));
+}
+
+/// Threads 1 and 4 have the first of three players, thread 2 the second, which has one request in a hundred; the others are dealt out in turn.
+#[test]
+fn all_requests_of_a_thread_go_to_the_same_player() {
+    let count = 60_000u64;
+    let threads = |at: u64| if at % 100 == 99 { 2 } else { [1, 4][at as usize % 2] };
+    let progress: Vec<Arc<Progress>> = (0..3).map(|_| Arc::default()).collect();
+    let mut targets: Vec<(Player, Arc<dyn Origin>)> = (0..)
+        .zip(&progress)
+        .map(|(seed, progress)| {
+            let player = Player::unchecked(seed, Arc::clone(progress));
+            (player, MemoryVolume::holding(Content::new(1), Fault::None))
+        })
+        .collect();
+    let feed = |feed: &mut Feed<'_>| {
+        for at in 0..count {
+            let due = due(at, Operation::Read, 0, 512);
+            feed.hand_on(&mut vec![Due { thread: ThreadNumber(threads(at)), ..due }]);
+        }
+        let unknown = due(count, Operation::Read, 0, 512);
+        feed.hand_on(&mut vec![unknown; 4]);
+        Ok::<(), Infallible>(())
+    };
+    let options = ReplayOptions {
+        pace: Pace::Fast,
+        by_thread: true,
+        outstanding_max: 64,
+        interval: Duration::from_secs(1),
+        give_up_after: Duration::from_secs(5),
+    };
+    let report = replay(&mut targets, feed, options, &AtomicBool::new(false)).unwrap();
+    assert_eq!(report.requests, count + 4);
+    let issued: Vec<u64> = progress.iter().map(|progress| progress.issued()).collect();
+    assert_eq!(issued, [count / 100 * 99 + 2, count / 100 + 1, 1]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use crate::load::{AfterWait, Due, Load, PlayOptions};
 use crate::player::{PlayError, Player};
 use crate::report::PlayReport;
 use forebay_origin::Origin;
-use forebay_trace::Operation;
+use forebay_trace::{Operation, ThreadNumber};
 use forebay_units::ByteRange;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,6 +35,8 @@ pub enum Pace {
 pub struct ReplayOptions {
     /// By what requests are issued.
     pub pace: Pace,
+    /// Whether all requests of a recorded thread go to the same player; those of none that is known, and all without it, are dealt out in turn.
+    pub by_thread: bool,
     /// Bound on requests in flight, over all players.
     pub outstanding_max: usize,
     /// The length of the intervals that are reported.
@@ -59,6 +61,7 @@ pub enum ReplayError<E: std::error::Error + 'static> {
 pub struct Feed<'a> {
     parts: Vec<(Vec<Due>, SyncSender<Vec<Due>>)>,
     next: usize,
+    by_thread: bool,
     stop: &'a AtomicBool,
 }
 
@@ -67,11 +70,19 @@ impl Feed<'_> {
     /// wants more.
     pub fn hand_on(&mut self, dues: &mut Vec<Due>) -> bool {
         for due in dues.drain(..) {
-            let player = self.next;
-            self.next = (self.next + 1) % self.parts.len();
-            let (part, sender) = &mut self.parts[player];
-            part.push(due);
-            if part.len() >= PART_REQUESTS && sender.send(std::mem::take(part)).is_err() {
+            let player = match due.thread {
+                ThreadNumber(number @ 1..) if self.by_thread => (usize::from(number) - 1) % self.parts.len(),
+                _ => {
+                    let next = (self.next + 1) % self.parts.len();
+                    std::mem::replace(&mut self.next, next)
+                }
+            };
+            self.parts[player].0.push(due);
+            // All players get their parts together, or one with few requests would get them too late.
+            let is_full = self.parts[player].0.len() >= PART_REQUESTS;
+            if is_full
+                && !self.parts.iter_mut().all(|(part, sender)| sender.send(std::mem::take(part)).is_ok())
+            {
                 return false;
             }
         }
@@ -80,7 +91,7 @@ impl Feed<'_> {
 }
 
 /// Plays what `feed` hands on, by one player for each of `targets`: a player and its own connection to the volume. Requests are
-/// dealt out in turn, so players that check what they read must not share a volume.
+/// dealt out in turn, or by thread, so players that check what they read must not share a volume.
 ///
 /// # Errors
 /// [`ReplayError`]; what the volume did is in the report.
@@ -99,7 +110,7 @@ pub fn replay<E: std::error::Error + Send + 'static>(
     let (fed, reports) = std::thread::scope(|scope| {
         let feeding = scope.spawn(move || {
             let parts = senders.into_iter().map(|sender| (Vec::new(), sender)).collect();
-            let mut outlet = Feed { parts, next: 0, stop };
+            let mut outlet = Feed { parts, next: 0, by_thread: options.by_thread, stop };
             let result = feed(&mut outlet);
             for (part, sender) in outlet.parts {
                 // A player that has ended wants nothing more.

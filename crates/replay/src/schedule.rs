@@ -6,7 +6,7 @@
 use crate::address::AddressMap;
 use crate::load::Due;
 use crate::survey::{Survey, is_playable};
-use forebay_trace::{Operation, Request};
+use forebay_trace::{Operation, Request, ThreadNumber};
 use forebay_units::{ByteRange, Nanos};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -148,6 +148,7 @@ struct Place {
     operation: u8,
     offset: u64,
     length: u64,
+    thread: ThreadNumber,
 }
 
 const OPERATIONS: [Operation; 5] =
@@ -203,6 +204,7 @@ impl Schedule {
             operation: request.operation as u8,
             offset: mapped.range.offset,
             length: mapped.range.length,
+            thread: request.thread,
         };
         let time = request.time.saturating_since(self.first);
         if !self.has_steps_back || self.options.rate.is_some() {
@@ -293,15 +295,15 @@ impl Schedule {
         }
         self.issued += 1;
         self.counts.taken += 1;
-        let operation = OPERATIONS[usize::from(place.operation)];
+        let (operation, thread) = (OPERATIONS[usize::from(place.operation)], place.thread);
         let mut range = ByteRange::new(place.offset, place.length.min(self.options.request_bytes_max));
-        out.push(Due { at, operation, range });
+        out.push(Due { at, operation, range, thread });
         let end = place.offset + place.length;
         self.counts.split += u64::from(range.end() < end);
         while range.end() < end {
             let offset = range.end();
             range = ByteRange::new(offset, (end - offset).min(self.options.request_bytes_max));
-            out.push(Due { at, operation, range });
+            out.push(Due { at, operation, range, thread });
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What must be known of a whole trace before it can be replayed: how large its volumes are, how long it takes, and what its
 //! times are worth. One pass, constant memory per volume.
 
-use forebay_trace::{Operation, Request, VolumeIndex};
+use forebay_trace::{Operation, Request, ThreadNumber, VolumeIndex};
 use forebay_units::Nanos;
 
 /// What is known of a volume.
@@ -36,6 +36,8 @@ pub struct Survey {
     pub steps_back: u64,
     /// Requests whose time is no whole second.
     pub within_seconds: u64,
+    /// Whether the thread of any request is known.
+    pub has_threads: bool,
 }
 
 impl Survey {
@@ -66,6 +68,7 @@ impl Survey {
             volume.end = volume.end.max(request.range().end());
             self.steps_back += u64::from(request.time < self.last);
             self.within_seconds += u64::from(!request.time.0.is_multiple_of(Nanos::secs(1).0));
+            self.has_threads |= request.thread != ThreadNumber::UNKNOWN;
             self.first = Some(self.first.map_or(request.time, |first| first.min(request.time)));
             self.last = self.last.max(request.time);
         }
@@ -108,7 +111,15 @@ pub(crate) mod tests {
         offset: u64,
         length: u64,
     ) -> Request {
-        Request { time, offset, length, latency: Nanos::MAX, volume: VolumeIndex(volume), operation }
+        Request {
+            time,
+            offset,
+            length,
+            latency: Nanos::MAX,
+            volume: VolumeIndex(volume),
+            thread: ThreadNumber::UNKNOWN,
+            operation,
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! Targets: MSR CSV 300 MB/s, vscsi 1,000 MB/s, oracleGeneral 100 M requests/s.
 
 use forebay_trace::{
-    ForebayWriter, Format, Operation, ReadOptions, Request, Source, TraceReader, VolumeIndex,
+    ForebayWriter, Format, Operation, ReadOptions, Request, Source, ThreadNumber, TraceReader, VolumeIndex,
 };
 use forebay_units::{Nanos, mix64};
 use std::fmt::Write as _;
@@ -47,6 +47,7 @@ fn trace(requests: u64) -> Vec<Request> {
                 length,
                 latency: Nanos(100 * ((random >> 40) % 100_000)),
                 volume: VolumeIndex(0),
+                thread: ThreadNumber::UNKNOWN,
                 operation: if random & 6 == 0 { Operation::Write } else { Operation::Read },
             };
             offset += length;

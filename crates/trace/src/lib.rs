@@ -26,7 +26,7 @@ pub use info::{TRACE_INFO_SCHEMA, TraceInfo, TraceInfoCollector};
 pub use key::{block_key, split_into_blocks};
 pub use options::{BlockEvent, Ids, ParseOptionError, ReadAhead, ReadOptions, TimeUnit};
 pub use reader::{BATCH_REQUESTS, TraceReader};
-pub use record::{Operation, Request, VolumeIndex};
+pub use record::{Operation, Request, ThreadNumber, VolumeIndex};
 pub use source::Source;
 pub use state::REQUEST_BYTES_MAX;
 pub use write::{ForebayWriter, ParseWriteFormatError, TraceWriter, WRITE_FORMATS, WriteFormat, Written};

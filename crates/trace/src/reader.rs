@@ -8,7 +8,7 @@ use crate::detect::{HEAD_BYTES, detect};
 use crate::formats::{self, Decoder};
 use crate::input::{BUFFER_BYTES, Input, SHARED_BUFFER_BYTES};
 use crate::source::{Source, expand};
-use crate::state::{State, VolumeTable};
+use crate::state::{State, ThreadTable, VolumeTable};
 use crate::{Format, ReadOptions, Request, TraceError, VolumeIndex};
 use forebay_units::{BlockSize, Nanos};
 use std::cmp::Reverse;
@@ -84,6 +84,7 @@ impl TraceReader {
         }
         let state = State {
             volumes: VolumeTable::default(),
+            threads: ThreadTable::default(),
             base: 0,
             before_start: 0,
             skipped: 0,

@@ -22,6 +22,16 @@ pub enum Operation {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VolumeIndex(pub u32);
 
+/// The number of a thread (or process) in its trace: 1, 2, ... in the order of their first requests. Whose number it was
+/// on the recorded machine is not kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ThreadNumber(pub u16);
+
+impl ThreadNumber {
+    /// The format records none, or the trace had 65,535 others before (ours).
+    pub const UNKNOWN: ThreadNumber = ThreadNumber(0);
+}
+
 /// One request of a trace: a byte range of a volume at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
@@ -36,6 +46,8 @@ pub struct Request {
     pub latency: Nanos,
     /// Which volume.
     pub volume: VolumeIndex,
+    /// Whose request it was, as far as the format records that.
+    pub thread: ThreadNumber,
     /// What was asked for.
     pub operation: Operation,
 }

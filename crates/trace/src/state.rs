@@ -1,7 +1,7 @@
 //! What the decoders of one trace share: volume names, the time that is zero, and the counters.
 
 use crate::error::{Bad, Position, TraceError};
-use crate::{Operation, Request, VolumeIndex};
+use crate::{Operation, Request, ThreadNumber, VolumeIndex};
 use forebay_units::Nanos;
 use std::collections::HashMap;
 
@@ -122,9 +122,53 @@ impl NamedVolumes {
     }
 }
 
+/// Threads by the number that a format gives them; remembers the last one, because requests come in runs.
+#[derive(Default)]
+pub(crate) struct ThreadTable {
+    last: Option<(u64, ThreadNumber)>,
+    by_id: HashMap<u64, ThreadNumber>,
+    count: u16,
+}
+
+impl ThreadTable {
+    /// The number of the thread that the recorded machine called `id`.
+    #[inline]
+    pub(crate) fn number_of(&mut self, id: u64) -> ThreadNumber {
+        if let Some((last, thread)) = self.last
+            && last == id
+        {
+            return thread;
+        }
+        let thread = match self.by_id.get(&id) {
+            Some(thread) => *thread,
+            None => {
+                let thread = self.new_thread();
+                if thread != ThreadNumber::UNKNOWN {
+                    self.by_id.insert(id, thread);
+                }
+                thread
+            }
+        };
+        self.last = Some((id, thread));
+        thread
+    }
+
+    /// The number of a thread that was not seen before; unknown where there are no more numbers.
+    pub(crate) fn new_thread(&mut self) -> ThreadNumber {
+        match self.count.checked_add(1) {
+            Some(count) => {
+                self.count = count;
+                ThreadNumber(count)
+            }
+            None => ThreadNumber::UNKNOWN,
+        }
+    }
+}
+
 /// What is shared while a trace is read.
 pub(crate) struct State {
     pub(crate) volumes: VolumeTable,
+    pub(crate) threads: ThreadTable,
     /// The absolute time in nanoseconds that is the trace's zero; 0 until the first batch was seen.
     pub(crate) base: u64,
     /// Times before `base`, which became 0.
@@ -181,7 +225,15 @@ pub(crate) fn request(
     if offset.checked_add(length).is_none() || length > REQUEST_BYTES_MAX && operation != Operation::Discard {
         return Err(not_believable(offset, length));
     }
-    Ok(Request { time, offset, length, latency: Nanos::MAX, volume, operation })
+    Ok(Request {
+        time,
+        offset,
+        length,
+        latency: Nanos::MAX,
+        volume,
+        thread: ThreadNumber::UNKNOWN,
+        operation,
+    })
 }
 
 #[cold]

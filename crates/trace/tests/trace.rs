@@ -9,7 +9,7 @@ mod trace {
     mod writers;
 
     use forebay_trace::{
-        Format, Operation, ReadOptions, Request, Source, TraceError, TraceReader, VolumeIndex,
+        Format, Operation, ReadOptions, Request, Source, ThreadNumber, TraceError, TraceReader, VolumeIndex,
     };
     use forebay_units::Nanos;
     use std::io::Cursor;
@@ -46,8 +46,14 @@ mod trace {
             offset,
             length,
             latency: Nanos::MAX,
+            thread: ThreadNumber::UNKNOWN,
             volume: VolumeIndex(volume),
             operation,
         }
+    }
+
+    /// The same request, of a thread.
+    fn of_thread(thread: u16, request: Request) -> Request {
+        Request { thread: ThreadNumber(thread), ..request }
     }
 }

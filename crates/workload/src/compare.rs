@@ -40,6 +40,8 @@ pub struct Measured {
     pub sizes: BTreeMap<u64, u64>,
     /// By volume: requests, and where the last one ended.
     pub volumes: Vec<(u64, u64)>,
+    /// Requests by the number of their thread, the first one for those of none that is known.
+    pub threads: Vec<u64>,
     /// Inter-arrival times by their bucket.
     gaps: BTreeMap<u32, u64>,
     zones: BTreeMap<(u32, u64), u64>,
@@ -68,6 +70,7 @@ impl Measured {
             random: 0,
             sizes: BTreeMap::new(),
             volumes: Vec::new(),
+            threads: Vec::new(),
             gaps: BTreeMap::new(),
             zones: BTreeMap::new(),
             first: None,
@@ -106,6 +109,11 @@ impl Measured {
             self.volumes.resize(volume + 1, (0, 0));
             self.ends.resize(volume + 1, u64::MAX);
         }
+        let thread = usize::from(request.thread.0);
+        if thread >= self.threads.len() {
+            self.threads.resize(thread + 1, 0);
+        }
+        self.threads[thread] += 1;
         let end = request.offset + request.length;
         let (count, bytes) = &mut self.volumes[volume];
         *count += 1;
@@ -151,6 +159,22 @@ impl Measured {
         let mut order: Vec<usize> = (0..self.volumes.len()).collect();
         order.sort_by_key(|&volume| (std::cmp::Reverse(self.volumes[volume].0), volume));
         order
+    }
+
+    /// Whether any request has a thread that is known.
+    fn has_threads(&self) -> bool {
+        self.threads.iter().skip(1).any(|&count| count > 0)
+    }
+
+    /// Shares of the requests: of those without a known thread, and then by thread, the busiest first; or, without `threads`, by volume.
+    fn weights(&self, threads: bool) -> Vec<f64> {
+        let (unknown, mut counts) = match threads {
+            true => (self.threads.first().copied(), self.threads.iter().skip(1).copied().collect()),
+            false => (None, self.volumes.iter().map(|&(count, _)| count).collect::<Vec<u64>>()),
+        };
+        counts.retain(|&count| count > 0);
+        counts.sort_unstable_by(|a, b| b.cmp(a));
+        unknown.into_iter().chain(counts).map(|count| self.share(count)).collect()
     }
 
     fn share(&self, part: u64) -> f64 {
@@ -502,19 +526,23 @@ pub fn compare(original: &Measured, synthetic: &Measured, latencies: [[Option<Na
     push("mean-size", both(&kib), relative(bytes(original), bytes(synthetic)), "%", "relative", None);
 
     let (ranks_a, ranks_b) = (original.ranks(), synthetic.ranks());
-    let weight = |trace: &Measured, ranks: &[usize], rank: usize| {
-        ranks.get(rank).map_or(0.0, |&volume| trace.share(trace.volumes[volume].0))
+    // A volume is a thread where the original records none.
+    let of_threads = original.has_threads();
+    let weights = [original, synthetic].map(|trace| trace.weights(of_threads));
+    let weight = |of: &[f64], rank: usize| of.get(rank).copied().unwrap_or(0.0);
+    let apart = (0..weights[0].len().max(weights[1].len()))
+        .map(|rank| (weight(&weights[1], rank) - weight(&weights[0], rank)).abs())
+        .fold(0.0, f64::max);
+    let (first, measure) = match of_threads {
+        true => (1, "largest over the threads"),
+        false => (0, "largest over the volumes"),
     };
-    let shown = |trace: &Measured, ranks: &[usize]| {
-        let parts: Vec<String> =
-            (0..ranks.len().min(3)).map(|rank| percent(weight(trace, ranks, rank))).collect();
+    let shown = |of: &Vec<f64>| -> String {
+        let parts: Vec<String> = of.iter().skip(first).take(3).map(|&weight| percent(weight)).collect();
         parts.join(" ")
     };
-    let apart = (0..ranks_a.len().max(ranks_b.len()))
-        .map(|rank| (weight(synthetic, &ranks_b, rank) - weight(original, &ranks_a, rank)).abs())
-        .fold(0.0, f64::max);
-    let values = [shown(original, &ranks_a), shown(synthetic, &ranks_b)];
-    push("thread-weights", values, Some(apart * 100.0), "points", "largest over the volumes", Some(0.05));
+    let values = [shown(&weights[0]), shown(&weights[1])];
+    push("thread-weights", values, Some(apart * 100.0), "points", measure, Some(0.05));
 
     let gap = |trace: &Measured| {
         (trace.requests > 1).then(|| trace.span.as_millis_f64() / (trace.requests - 1) as f64)

@@ -6,7 +6,7 @@
 
 use crate::generator::{BlockPicker, Random, exponential, random, unit};
 use crate::presto;
-use forebay_trace::{Operation, Request, VolumeIndex};
+use forebay_trace::{Operation, Request, ThreadNumber, VolumeIndex};
 use forebay_units::{Nanos, mix64};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -174,6 +174,7 @@ impl LoadStream {
             offset: self.load.offset + within.min(last),
             length,
             latency: Nanos::MAX,
+            thread: ThreadNumber::UNKNOWN,
             volume: VolumeIndex(self.load.volume),
             operation,
         }
@@ -256,6 +257,7 @@ impl Requests {
                     offset: request.sector * presto::SECTOR_BYTES,
                     length: u64::from(request.bytes),
                     latency: Nanos::MAX,
+                    thread: ThreadNumber::UNKNOWN,
                     volume: VolumeIndex(*volume),
                     operation: if request.read { Operation::Read } else { Operation::Write },
                 });

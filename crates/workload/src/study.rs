@@ -186,11 +186,19 @@ impl Sequentiality {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_trace::VolumeIndex;
+    use forebay_trace::{ThreadNumber, VolumeIndex};
 
     fn read(at: u64, offset: u64, length: u64) -> Request {
         let (time, latency, volume) = (Nanos::millis(at), Nanos::MAX, VolumeIndex(0));
-        Request { time, offset, length, latency, volume, operation: Operation::Read }
+        Request {
+            time,
+            offset,
+            length,
+            latency,
+            volume,
+            thread: ThreadNumber::UNKNOWN,
+            operation: Operation::Read,
+        }
     }
 
     /// The cache after `requests`, which come in parts, and what reached the disks.

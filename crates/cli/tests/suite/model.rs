@@ -252,6 +252,61 @@ fn times_in_whole_seconds_stay_so_and_steps_back_are_counted() {
     assert!(times.iter().all(|time| (time - times[0]).is_multiple_of(10_000_000)), "{times:?}");
 }
 
+/// Four processes, three of which take turns: their weights are in statistics and model, go through conversion, and come out of `generate`; numbers of processes go nowhere.
+#[test]
+fn threads_are_kept_where_the_trace_has_them() {
+    let folder = folder();
+    let line = |at: u64| {
+        let process = 987_654_321 + if at < 100 { 3 } else { [0, 1, 0, 2][at as usize % 4] };
+        format!("{} {process} postgres {} 8 W 8 0 b5e9f4\n", at * 1_000_000, at * 77 % 5_000 * 8)
+    };
+    let original = file(&folder, "mail.fiu", (0..2_000).map(line).collect::<String>());
+    let stats = |trace: &Path| json("forebay.trace-stats/1", args(&[&"trace", &"stats", &"--json", &trace]));
+    let threads = stats(&original)["threads"].clone();
+    assert_eq!(threads, json!({"count": 4, "known_share": 1.0, "weights": [0.475, 0.2375, 0.2375, 0.05]}));
+    let converted = folder.path().join("mail.fbt");
+    succeed(args(&[&"trace", &"convert", &original, &"-o", &converted]));
+    assert_eq!(stats(&converted)["threads"], threads);
+    let lost =
+        run(args(&[&"trace", &"convert", &original, &"--to", &"msr", &"-o", &folder.path().join("x.csv")]));
+    let words = String::from_utf8(lost.stderr).unwrap();
+    assert!(words.contains("2,000 requests lose their thread"), "{words}");
+
+    let (model, _) = fitted(&folder, "model", &converted, &[]);
+    assert_eq!(read(&model)["thread_weights"], json!([0.05, 0.475, 0.2375, 0.2375]));
+    let text = std::fs::read_to_string(&model).unwrap();
+    assert!(
+        !text.contains("9876543") && !text.contains("postgres"),
+        "neither numbers of processes nor names"
+    );
+    let shown = succeed(args(&[&"model", &"show", &model]));
+    assert!(shown.contains("5.0 %, 47.5 %, 23.8 %, 23.8 %"), "{shown}");
+    for plain in [&[][..], &["--plain"]] {
+        let synthetic = folder.path().join("synthetic.fbt");
+        let mut all = args(&[&"model", &"generate", &model, &"-o", &synthetic, &"--force"]);
+        all.extend(plain.iter().map(Into::into));
+        succeed(all);
+        let comparison = json(COMPARE, args(&[&"model", &"compare", &"--json", &original, &synthetic]));
+        let weights = row(&comparison, "thread-weights");
+        assert_eq!(weights["measure"], "largest over the threads");
+        assert!(
+            weights["deviation"].as_f64().unwrap() < if plain.is_empty() { 1e-9 } else { 0.5 },
+            "{weights}"
+        );
+    }
+
+    let target = file(&folder, "target", vec![0; 1 << 20]);
+    let replay = |trace: &Path, options: &[&str]| {
+        let mut all = args(&[&"replay", &trace, &"--to", &target, &"--yes-overwrite", &"--by-thread"]);
+        all.extend(options.iter().map(Into::into));
+        all
+    };
+    succeed(replay(&converted, &["--threads", "2", "--pace", "fast"]));
+    let without = file(&folder, "none.csv", msr(&[(0, 0, true, 0, 4096)]));
+    let (status, words) = fail(replay(&without, &[]));
+    assert!(status == 2 && words.contains("the trace records no threads"), "{words}");
+}
+
 #[test]
 fn a_single_request_many_volumes_and_only_writes() {
     let folder = folder();
@@ -304,6 +359,8 @@ fn models_that_are_none_are_refused_by_file_and_field() {
             && words.contains("\nhint: fit the model again"),
         "{words}"
     );
+    let words = broken(&|model| model["schema"] = json!("forebay.model/3"));
+    assert!(words.contains("expected `forebay.model/5` or `forebay.model/4`"), "{words}");
     let words = broken(&|model| *model = json!({}));
     assert!(words.contains("has no `schema`"), "{words}");
     let words = broken(&|model| model["colour"] = json!(1));

@@ -6,7 +6,7 @@
 //! at the end are ignored. The volume is the device, named `<major>,<minor>`; a sector is 512 bytes. `rwbs` holds `R`,
 //! `W` or `D` (discard), with flags: `A` (read-ahead, see [`crate::ReadOptions::read_ahead`]), `F` (flush before it,
 //! or force unit access behind it), `S`, `M`, `B`. A record without sectors is a flush if it has an `F`; `N` is neither
-//! read nor write. Source: blkparse(1), "OUTPUT DESCRIPTION AND FORMATTING"; `blkparse_fmt.c`.
+//! read nor write. The thread is the process id. Source: blkparse(1), "OUTPUT DESCRIPTION AND FORMATTING"; `blkparse_fmt.c`.
 
 use crate::error::Bad;
 use crate::formats::{LineParser, SECOND, SECTOR};
@@ -54,7 +54,7 @@ impl LineParser for Blkparse {
         fields.number_word("cpu")?;
         fields.number_word("sequence")?;
         let time = decimal_nanos(fields.next_word().ok_or_else(|| missing("time"))?, SECOND, "time")?;
-        fields.number_word("process id")?;
+        let process = fields.number_word("process id")?;
         let action = fields.next_word().ok_or_else(|| missing("action"))?;
         if action.len() > 2 || !action.iter().all(u8::is_ascii_alphabetic) {
             return Err(Bad::field("action", action, "one or two letters"));
@@ -108,7 +108,8 @@ impl LineParser for Blkparse {
         }
         let device = u64::from(major) << 32 | u64::from(minor);
         let volume = self.volumes.index_of(device, &mut state.volumes, |_| format!("{major},{minor}"))?;
-        request(Nanos(time), volume, operation, offset, length).map(Some)
+        let request = request(Nanos(time), volume, operation, offset, length)?;
+        Ok(Some(Request { thread: state.threads.number_of(process), ..request }))
     }
 }
 

@@ -15,7 +15,7 @@
 //! | 46 | u16 | length of the data that follows |
 //!
 //! The request is the event that [`crate::BlockEvent`] names; other events and notes are ignored. The volume is the
-//! device, named `<major>,<minor>`. An empty request that is marked as a flush is one. Source:
+//! device, named `<major>,<minor>`; the thread is the process id, which the kernel sets to the thread's. An empty request that is marked as a flush is one. Source:
 //! `include/uapi/linux/blktrace_api.h`.
 
 use crate::detect::BLKTRACE_MAGIC;
@@ -54,6 +54,7 @@ struct Record {
     sector: u64,
     bytes: u32,
     action: u32,
+    process: u32,
     device: u32,
 }
 
@@ -99,7 +100,9 @@ impl Blktrace {
         };
         let name = |device| format!("{},{}", device >> 20, device & 0xf_ffff);
         let volume = self.volumes.index_of(u64::from(record.device), &mut state.volumes, name)?;
-        request(state.since_start(record.time), volume, operation, offset, u64::from(record.bytes)).map(Some)
+        let time = state.since_start(record.time);
+        let request = request(time, volume, operation, offset, u64::from(record.bytes))?;
+        Ok(Some(Request { thread: state.threads.number_of(record.process.into()), ..request }))
     }
 }
 
@@ -147,6 +150,7 @@ impl Decoder for Blktrace {
                 sector: eight(16),
                 bytes: four(24),
                 action: four(28),
+                process: four(32),
                 device: four(36),
             };
             let available = input.require(RECORD_BYTES + data)?.len();

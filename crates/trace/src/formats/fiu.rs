@@ -1,6 +1,6 @@
 //! Florida International University (IODedup): text, separated by spaces.
 //!
-//! `ts_ns pid process lba size op major minor md5`: nanoseconds, the process (whose name may hold spaces), 512-byte
+//! `ts_ns pid process lba size op major minor md5`: nanoseconds, the process (whose number is the thread, and whose name may hold spaces), 512-byte
 //! blocks, `R` or `W`, the device, which is the volume and named `<major>,<minor>`, and a hash of the content, which
 //! we do not use. Source: SNIA IOTTA 390 (Koller and Rangaswami, FAST '10).
 
@@ -24,7 +24,8 @@ impl LineParser for Fiu {
     fn parse(&mut self, line: &[u8], state: &mut State) -> Result<Option<Request>, Bad> {
         let mut fields = Fields::new(line);
         let time = fields.number_word("timestamp")?;
-        let mut words = 1;
+        let process = fields.number_word("process id")?;
+        let mut words = 2;
         // The six fields behind the process's name are counted from the end.
         let mut last = [&b""[..]; 6];
         while let Some(word) = fields.next_word() {
@@ -46,6 +47,7 @@ impl LineParser for Fiu {
         let (major, minor) = (part(3, "major")?, part(4, "minor")?);
         let device = u64::from(major) << 32 | u64::from(minor);
         let volume = self.volumes.index_of(device, &mut state.volumes, |_| format!("{major},{minor}"))?;
-        request(state.since_start(time), volume, operation, offset, length).map(Some)
+        let request = request(state.since_start(time), volume, operation, offset, length)?;
+        Ok(Some(Request { thread: state.threads.number_of(process), ..request }))
     }
 }

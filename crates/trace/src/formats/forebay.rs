@@ -1,4 +1,4 @@
-//! Our own compact binary format, version 1; `docs/internals/format-trace.md` is its layout.
+//! Our own compact binary format, version 2; `docs/internals/format-trace.md` is its layout.
 //!
 //! A file is a header and then blocks, each with its kind, its number of records, its length and a checksum over all
 //! of it; the last block says how many requests there were, so that damage and truncation are always noticed. A block
@@ -9,14 +9,16 @@ use crate::formats::Decoder;
 use crate::input::Input;
 use crate::reader::BATCH_REQUESTS;
 use crate::state::State;
-use crate::{Operation, Request, VolumeIndex};
+use crate::{Operation, Request, ThreadNumber, VolumeIndex};
 use forebay_units::Nanos;
 use xxhash_rust::xxh3::Xxh3Default;
 
 /// The first bytes of a file.
 pub(crate) const MAGIC: [u8; 8] = *b"FBTRACE\n";
-/// The version that is written and the only one that is read.
-pub(crate) const VERSION: u32 = 1;
+/// The version that is written.
+pub(crate) const VERSION: u32 = 2;
+/// The oldest version that is read: it knows no threads.
+const VERSION_OLDEST: u32 = 1;
 /// Magic number, version, and four reserved bytes that are 0.
 pub(crate) const HEADER_BYTES: usize = 16;
 /// Kind (1), records (4), payload length (4), checksum (8).
@@ -33,6 +35,8 @@ pub(crate) const HAS_LATENCY: u8 = 1 << 3;
 pub(crate) const SAME_VOLUME: u8 = 1 << 4;
 pub(crate) const SAME_LENGTH: u8 = 1 << 5;
 pub(crate) const SEQUENTIAL: u8 = 1 << 6;
+/// Since version 2.
+pub(crate) const OTHER_THREAD: u8 = 1 << 7;
 
 /// The checksum of a block: xxh3 (64 bits, seed 0) over kind, records and payload length as stored, and the payload.
 pub(crate) fn checksum(header: &[u8], payload: &[u8]) -> u64 {
@@ -60,10 +64,11 @@ pub(crate) struct Previous {
     pub(crate) end: u64,
     pub(crate) length: u64,
     pub(crate) volume: u32,
+    pub(crate) thread: u16,
 }
 
 impl Previous {
-    pub(crate) const START: Previous = Previous { time: 0, end: 0, length: 0, volume: 0 };
+    pub(crate) const START: Previous = Previous { time: 0, end: 0, length: 0, volume: 0, thread: 0 };
 
     pub(crate) fn of(request: &Request) -> Previous {
         Previous {
@@ -71,6 +76,7 @@ impl Previous {
             end: request.offset.wrapping_add(request.length),
             length: request.length,
             volume: request.volume.0,
+            thread: request.thread.0,
         }
     }
 }
@@ -81,13 +87,39 @@ pub(crate) struct Blocks {
     begun: bool,
     ended: bool,
     requests: u64,
-    /// The file's volume numbers as the trace's.
+    has_threads: bool,
+    names: Names,
+}
+
+/// What the file's numbers stand for in the trace.
+#[derive(Default)]
+struct Names {
     volumes: Vec<VolumeIndex>,
+    /// By the file's number; unknown until it occurs.
+    threads: Vec<ThreadNumber>,
+}
+
+impl Names {
+    /// The thread that the file calls `number`.
+    #[inline]
+    fn thread(&mut self, number: u16, state: &mut State) -> ThreadNumber {
+        if number == ThreadNumber::UNKNOWN.0 {
+            return ThreadNumber::UNKNOWN;
+        }
+        let number = usize::from(number);
+        if number >= self.threads.len() {
+            self.threads.resize(number + 1, ThreadNumber::UNKNOWN);
+        }
+        if self.threads[number] == ThreadNumber::UNKNOWN {
+            self.threads[number] = state.threads.new_thread();
+        }
+        self.threads[number]
+    }
 }
 
 impl Blocks {
     pub(crate) fn new(file: String) -> Blocks {
-        Blocks { file, begun: false, ended: false, requests: 0, volumes: Vec::new() }
+        Blocks { file, begun: false, ended: false, requests: 0, has_threads: false, names: Names::default() }
     }
 
     fn error(
@@ -121,15 +153,18 @@ impl Blocks {
                 "`FBTRACE\\n`, which starts a forebay trace",
             ));
         }
-        if version != VERSION || reserved != 0 {
+        if !(VERSION_OLDEST..=VERSION).contains(&version) || reserved != 0 {
             let found = format!("version {version} with reserved bytes {reserved:#x}");
             return Err(self.error(
                 8,
                 state,
                 found,
-                format!("version {VERSION} with reserved bytes 0; a newer forebay may read it"),
+                format!(
+                    "version {VERSION_OLDEST} to {VERSION} with reserved bytes 0; a newer forebay may read it"
+                ),
             ));
         }
+        self.has_threads = version > VERSION_OLDEST;
         input.consume(HEADER_BYTES);
         Ok(())
     }
@@ -177,10 +212,10 @@ impl Blocks {
             ));
         }
         let parsed = match kind {
-            KIND_VOLUMES => parse_volumes(payload, count, state, &mut self.volumes),
+            KIND_VOLUMES => parse_volumes(payload, count, state, &mut self.names.volumes),
             KIND_REQUESTS if count <= BATCH_REQUESTS => {
                 self.requests += count as u64;
-                parse_requests(payload, count, &self.volumes, out)
+                parse_requests(payload, count, self.has_threads, &mut self.names, state, out)
             }
             KIND_REQUESTS => {
                 Err(Bad::fatal(format!("{count} requests in a block"), format!("at most {BATCH_REQUESTS}")))
@@ -288,7 +323,9 @@ fn parse_volumes(
 fn parse_requests(
     payload: &[u8],
     count: usize,
-    volumes: &[VolumeIndex],
+    has_threads: bool,
+    names: &mut Names,
+    state: &mut State,
     out: &mut Vec<Request>,
 ) -> Result<(), Bad> {
     let mut payload = Payload(payload);
@@ -303,7 +340,7 @@ fn parse_requests(
             4 => Operation::Other,
             other => return Err(Bad::fatal(format!("operation {other}"), "an operation from 0 to 4")),
         };
-        if flags & 0x80 != 0 {
+        if flags & OTHER_THREAD != 0 && !has_threads {
             return Err(Bad::fatal(format!("flags {flags:#x}"), "the top bit clear"));
         }
         let number = if flags & SAME_VOLUME != 0 {
@@ -312,10 +349,10 @@ fn parse_requests(
             u32::try_from(payload.number()?)
                 .map_err(|_| Bad::fatal("a volume above 32 bits".into(), "a volume's number"))?
         };
-        let volume = *volumes.get(number as usize).ok_or_else(|| {
+        let volume = *names.volumes.get(number as usize).ok_or_else(|| {
             Bad::fatal(
                 format!("volume {number}"),
-                format!("one of the {} volumes named so far", volumes.len()),
+                format!("one of the {} volumes named so far", names.volumes.len()),
             )
         })?;
         let time = previous.time.wrapping_add(unzigzag(payload.number()?));
@@ -331,9 +368,15 @@ fn parse_requests(
             ));
         }
         let latency = if flags & HAS_LATENCY != 0 { Nanos(payload.number()?) } else { Nanos::MAX };
-        let request = Request { time: Nanos(time), offset, length, latency, volume, operation };
-        previous = Previous::of(&request);
-        previous.volume = number;
+        let thread_number = if flags & OTHER_THREAD != 0 {
+            u16::try_from(payload.number()?)
+                .map_err(|_| Bad::fatal("a thread above 16 bits".into(), "a thread's number"))?
+        } else {
+            previous.thread
+        };
+        let thread = names.thread(thread_number, state);
+        let request = Request { time: Nanos(time), offset, length, latency, volume, thread, operation };
+        previous = Previous { volume: number, thread: thread_number, ..Previous::of(&request) };
         out.push(request);
     }
     payload.end()

@@ -13,7 +13,7 @@
 use crate::error::Bad;
 use crate::formats::{RecordParser, SECOND, each_record, le};
 use crate::state::{State, request};
-use crate::{Ids, Operation, ReadOptions, Request, VolumeIndex};
+use crate::{Ids, Operation, ReadOptions, Request, ThreadNumber, VolumeIndex};
 use forebay_units::{Nanos, mix64};
 
 /// Turns ids into offsets as the options say.
@@ -95,6 +95,7 @@ impl RecordParser for OracleGeneral {
                 offset: id << shift,
                 length: u64::from(le!(u32, record, 12)),
                 latency: Nanos::MAX,
+                thread: ThreadNumber::UNKNOWN,
                 volume,
                 operation: Operation::Read,
             }

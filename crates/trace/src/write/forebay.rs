@@ -3,8 +3,8 @@
 use super::invalid;
 use crate::Request;
 use crate::formats::forebay::{
-    HAS_LATENCY, KIND_END, KIND_REQUESTS, KIND_VOLUMES, MAGIC, PAYLOAD_BYTES_MAX, Previous, SAME_LENGTH,
-    SAME_VOLUME, SEQUENTIAL, VERSION, checksum, zigzag,
+    HAS_LATENCY, KIND_END, KIND_REQUESTS, KIND_VOLUMES, MAGIC, OTHER_THREAD, PAYLOAD_BYTES_MAX, Previous,
+    SAME_LENGTH, SAME_VOLUME, SEQUENTIAL, VERSION, checksum, zigzag,
 };
 use crate::reader::BATCH_REQUESTS;
 use forebay_units::Nanos;
@@ -91,6 +91,7 @@ impl<W: Write> ForebayWriter<W> {
         let same_volume = flag(request.volume.0 == previous.volume, SAME_VOLUME);
         let same_length = flag(request.length == previous.length, SAME_LENGTH);
         let sequential = flag(request.offset == previous.end, SEQUENTIAL);
+        let other_thread = flag(request.thread.0 != previous.thread, OTHER_THREAD);
         let payload = &mut self.payload;
         payload.push(flags);
         if !same_volume {
@@ -105,6 +106,9 @@ impl<W: Write> ForebayWriter<W> {
         }
         if has_latency {
             push_number(payload, request.latency.0);
+        }
+        if other_thread {
+            push_number(payload, u64::from(request.thread.0));
         }
         self.previous = Previous::of(request);
         self.count += 1;

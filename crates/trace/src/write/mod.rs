@@ -11,7 +11,7 @@ mod spc;
 
 pub use forebay::ForebayWriter;
 
-use crate::Request;
+use crate::{Request, ThreadNumber};
 use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, Write};
@@ -76,6 +76,8 @@ pub struct Written {
     pub left_out: u64,
     /// Requests in the output whose range was widened, because it did not start on a sector.
     pub widened: u64,
+    /// Requests given whose thread is known, and lost, because the format records none.
+    pub threads_lost: u64,
 }
 
 /// What every writer does; `volumes` are the names so far, whose list may have grown since the last call.
@@ -87,6 +89,7 @@ trait Encode<W> {
 /// Writes a trace in any of the formats. [`TraceWriter::finish`] must be called.
 pub struct TraceWriter<W: Write> {
     encoder: Box<dyn Encode<W>>,
+    keeps_threads: bool,
     written: Written,
 }
 
@@ -103,7 +106,11 @@ impl<W: Write + 'static> TraceWriter<W> {
             WriteFormat::FioIolog => Box::new(fio_iolog::FioIologWriter::new(write)?),
             WriteFormat::OracleGeneral => Box::new(oracle_general::OracleGeneralWriter::new(write)),
         };
-        Ok(TraceWriter { encoder, written: Written::default() })
+        Ok(TraceWriter {
+            encoder,
+            keeps_threads: format == WriteFormat::Forebay,
+            written: Written::default(),
+        })
     }
 
     /// Appends `requests`, whose volumes `volumes` names: the list of a reader, which may have grown since.
@@ -112,6 +119,10 @@ impl<W: Write + 'static> TraceWriter<W> {
     /// `InvalidInput` for what the format can by no means say (each writer's limits are with [`WriteFormat`]), else
     /// what the underlying writer returns.
     pub fn write(&mut self, requests: &[Request], volumes: &[String]) -> io::Result<()> {
+        if !self.keeps_threads {
+            let known = requests.iter().filter(|request| request.thread != ThreadNumber::UNKNOWN);
+            self.written.threads_lost += known.count() as u64;
+        }
         self.encoder.write(requests, volumes, &mut self.written)
     }
 

@@ -129,7 +129,7 @@ fn binary_records_that_are_cut_or_wrong() {
         (Format::Blktrace, b"\x07\x74\x61\x65abc".to_vec(), "only 7 bytes at the end", "48 bytes"),
         (Format::Lcs, vec![0xf0; 100], "only 100 bytes", "8,192 bytes"),
         (Format::Forebay, b"FBTRACE\n".to_vec(), "only 8 bytes", "16 bytes"),
-        (Format::Forebay, b"FBTRACE\n\x02\0\0\0\0\0\0\0".to_vec(), "version 2", "version 1"),
+        (Format::Forebay, b"FBTRACE\n\x03\0\0\0\0\0\0\0".to_vec(), "version 3", "version 1 to 2"),
         (
             Format::FioIolog,
             b"/dev/sdb write 0 512\n".to_vec(),

@@ -1,6 +1,6 @@
 //! Each format by hand: a few records as its documentation shows them, and what they must become.
 
-use super::{read, read_all, read_with, request};
+use super::{of_thread, read, read_all, read_with, request};
 use forebay_trace::Operation::{Discard, Flush, Other, Read, Write};
 use forebay_trace::{
     BlockEvent, Format, Ids, ReadAhead, ReadOptions, Request, Source, TimeUnit, TraceReader, VolumeIndex,
@@ -66,7 +66,9 @@ fn fiu() {
     let text = "89966527996712 4253 nfsd 680 8 W 6 0 b5e9f4\n89966527996713 1 two words 8 1 R 6 16 b5e9f4\n";
     let (requests, volumes) = read(Format::Fiu, text.as_bytes()).unwrap();
     assert_eq!(volumes, ["6,0", "6,16"]);
-    assert_eq!(requests, [request(0, 0, Write, 348_160, 4096), request(1, 1, Read, 4096, 512)]);
+    let expected =
+        [of_thread(1, request(0, 0, Write, 348_160, 4096)), of_thread(2, request(1, 1, Read, 4096, 512))];
+    assert_eq!(requests, expected);
 }
 
 #[test]
@@ -76,7 +78,7 @@ fn blkparse() {
   8,0    0        0     0.000000002     0  m   N cfq18615S / insert_request
   8,0    0        3     0.000004000   697  Q FWS [flush-8:0]
   8,0    0        4     0.000005000   697  Q  RA 16 + 8 (     5) [java x]
-  8,16   1        5     0.000006000   697  Q  DS 24 + 8 [fstrim]
+  8,16   1        5     0.000006000     9  Q  DS 24 + 8 [fstrim]
   8,0    0        6     0.000007000   697  D  WS 8 + 16 [kjournald]
   8,0    0        7     0.000008000     0  C  WS 8 + 16 [0]
 CPU0 (8,0):
@@ -88,10 +90,10 @@ Skips: 0 forward (0 -   0.0%)
     let (requests, volumes) = read(Format::Blkparse, text.as_bytes()).unwrap();
     assert_eq!(volumes, ["8,0", "8,16"]);
     let expected = [
-        request(1, 0, Write, 4096, 4096),
-        request(4_000, 0, Flush, 0, 0),
-        request(5_000, 0, Read, 8192, 4096),
-        request(6_000, 1, Discard, 12_288, 4096),
+        of_thread(1, request(1, 0, Write, 4096, 4096)),
+        of_thread(1, request(4_000, 0, Flush, 0, 0)),
+        of_thread(1, request(5_000, 0, Read, 8192, 4096)),
+        of_thread(2, request(6_000, 1, Discard, 12_288, 4096)),
     ];
     assert_eq!(requests, expected);
     let options = ReadOptions {
@@ -100,12 +102,13 @@ Skips: 0 forward (0 -   0.0%)
         read_ahead: Some(ReadAhead::Exclude),
         ..ReadOptions::default()
     };
-    assert_eq!(read_with(text.as_bytes(), &options).unwrap().0, [request(7_000, 0, Write, 4096, 8192)]);
+    let issued = of_thread(1, request(7_000, 0, Write, 4096, 8192));
+    assert_eq!(read_with(text.as_bytes(), &options).unwrap().0, [issued]);
     let options = ReadOptions { event: BlockEvent::Queue, read_ahead: Some(ReadAhead::Other), ..options };
     assert_eq!(read_with(text.as_bytes(), &options).unwrap().0[2].operation, Other);
 }
 
-/// A blktrace record with `data` bytes behind it.
+/// A blktrace record with `data` bytes behind it; the process is 77, and 78 if it has a whole block.
 fn blk_record(time: u64, sector: u64, bytes: u32, action: u32, data: u16, big_endian: bool) -> Vec<u8> {
     let mut record = Vec::new();
     let mut put = |number: u64, width: usize| {
@@ -122,7 +125,7 @@ fn blk_record(time: u64, sector: u64, bytes: u32, action: u32, data: u16, big_en
     put(sector, 8);
     put(u64::from(bytes), 4);
     put(u64::from(action), 4);
-    put(77, 4);
+    put(77 + u64::from(bytes == 4096), 4);
     put(8 << 20 | 16, 4);
     put(0, 4);
     put(0, 2);
@@ -159,11 +162,11 @@ fn blktrace_of_two_cpus_and_either_byte_order() {
         let mut reader = TraceReader::open(sources, &ReadOptions::default()).unwrap();
         let requests = read_all(&mut reader).unwrap();
         let expected = [
-            request(0, 0, Read, 4096, 4096),
-            request(100, 0, Flush, 0, 0),
-            request(150, 0, Write, 512, 1024),
-            request(200, 0, Read, 8192, 512),
-            request(300, 0, Discard, 1024, 512),
+            of_thread(1, request(0, 0, Read, 4096, 4096)),
+            of_thread(2, request(100, 0, Flush, 0, 0)),
+            of_thread(2, request(150, 0, Write, 512, 1024)),
+            of_thread(2, request(200, 0, Read, 8192, 512)),
+            of_thread(2, request(300, 0, Discard, 1024, 512)),
         ];
         assert_eq!(requests, expected);
         assert_eq!(

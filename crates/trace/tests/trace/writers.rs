@@ -3,7 +3,8 @@
 use super::{open, read, read_all, request};
 use forebay_trace::Operation::{Discard, Flush, Other, Read, Write};
 use forebay_trace::{
-    ForebayWriter, Format, Operation, ReadOptions, Request, TraceWriter, VolumeIndex, WriteFormat, Written,
+    ForebayWriter, Format, Operation, ReadOptions, Request, ThreadNumber, TraceWriter, VolumeIndex,
+    WriteFormat, Written,
 };
 use forebay_units::Nanos;
 use proptest::prelude::*;
@@ -30,24 +31,39 @@ fn any_number() -> impl Strategy<Value = u64> {
 
 fn any_request() -> impl Strategy<Value = Request> {
     let operation = prop::sample::select(vec![Read, Write, Flush, Discard, Other]);
-    (any_number(), any_number(), any_number(), any_number(), 0..3u32, operation).prop_map(
-        |(time, offset, length, latency, volume, operation)| Request {
+    let who = (0..3u32, 0..4u16);
+    (any_number(), any_number(), any_number(), any_number(), who, operation).prop_map(
+        |(time, offset, length, latency, (volume, thread), operation)| Request {
             time: Nanos(time),
             offset,
             length: length.min(u64::MAX - offset),
             latency: Nanos(latency),
             volume: VolumeIndex(volume),
+            thread: ThreadNumber(thread),
             operation,
         },
     )
+}
+
+/// Gives threads the numbers 1, 2, ... in the order of their first requests, as readers do.
+fn number_threads(requests: &mut [Request]) {
+    let mut seen = Vec::new();
+    for request in requests.iter_mut().filter(|request| request.thread != ThreadNumber::UNKNOWN) {
+        let at = seen.iter().position(|&thread| thread == request.thread).unwrap_or_else(|| {
+            seen.push(request.thread);
+            seen.len() - 1
+        });
+        request.thread = ThreadNumber(at as u16 + 1);
+    }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn our_own_format_keeps_everything(requests in prop::collection::vec(any_request(), 0..200)) {
+    fn our_own_format_keeps_everything(mut requests in prop::collection::vec(any_request(), 0..200)) {
         let bytes = forebay(&requests, &names(3));
+        number_threads(&mut requests);
         let (found, volumes) = read(Format::Forebay, &bytes).unwrap();
         prop_assert_eq!(found, requests);
         prop_assert_eq!(volumes, names(3));
@@ -89,13 +105,62 @@ fn many_blocks_volumes_that_appear_late_and_compression() {
 fn the_layout_is_as_documented() {
     // One request: flags = write (1) | same volume (16) | sequential (64) = 81 = 0x51, time zigzag(3) = 6, length 8.
     let bytes = forebay(&[request(3, 0, Write, 0, 8)], &["v".to_owned()]);
-    assert_eq!(bytes[..16], *b"FBTRACE\n\x01\0\0\0\0\0\0\0");
+    assert_eq!(bytes[..16], *b"FBTRACE\n\x02\0\0\0\0\0\0\0");
     assert_eq!(bytes[16..25], [1, 1, 0, 0, 0, 2, 0, 0, 0]);
     assert_eq!(bytes[33..35], [1, b'v']);
     assert_eq!(bytes[35..44], [2, 1, 0, 0, 0, 3, 0, 0, 0]);
     assert_eq!(bytes[52..55], [0x51, 6, 8]);
     assert_eq!(bytes[55..64], [3, 0, 0, 0, 0, 8, 0, 0, 0]);
     assert_eq!(bytes[72..], [1, 0, 0, 0, 0, 0, 0, 0]);
+    // Another thread than before: bit 7 (128), and its number as the last field.
+    let of_a_thread = Request { thread: ThreadNumber(5), ..request(3, 0, Write, 0, 8) };
+    let bytes = forebay(&[of_a_thread, of_a_thread], &["v".to_owned()]);
+    // The second one: flags = write | same volume | same length (32), 8 back from the end of the first (zigzag 15).
+    assert_eq!(bytes[52..59], [0xd1, 6, 8, 5, 0x31, 0, 15]);
+}
+
+/// A file of version 1, as the forebay of that time wrote it: the same but for threads, which it did not know.
+#[test]
+fn version_1_is_still_read() {
+    let expected = [request(3, 0, Write, 0, 8), request(5, 0, Read, 8, 8)];
+    let mut bytes = forebay(&expected, &["v".to_owned()]);
+    bytes[8] = 1;
+    assert_eq!(read(Format::Forebay, &bytes).unwrap().0, expected);
+    let mut of_a_thread = forebay(&[Request { thread: ThreadNumber(1), ..expected[0] }], &["v".to_owned()]);
+    of_a_thread[8] = 1;
+    let error = read(Format::Forebay, &of_a_thread).unwrap_err().to_string();
+    assert!(error.contains("flags 0xd1"), "{error}");
+    bytes[8] = 3;
+    let error = read(Format::Forebay, &bytes).unwrap_err().to_string();
+    assert!(error.contains("version 3") && error.contains("version 1 to 2"), "{error}");
+}
+
+/// Threads of several files are different ones, whatever their numbers in the files; those of one file stay the same.
+#[test]
+fn threads_of_several_files_are_told_apart() {
+    let of = |time, thread| Request { thread: ThreadNumber(thread), ..request(time, 0, Read, 0, 512) };
+    let file = |times: [u64; 3], threads: [u16; 3]| {
+        let requests: Vec<Request> =
+            times.into_iter().zip(threads).map(|(time, thread)| of(time, thread)).collect();
+        forebay_trace::Source::new("x", std::io::Cursor::new(forebay(&requests, &["v".to_owned()])))
+    };
+    let sources = vec![file([0, 2, 4], [7, 0, 7]), file([1, 3, 5], [7, 2, 7])];
+    let mut reader = forebay_trace::TraceReader::open(sources, &ReadOptions::default()).unwrap();
+    let threads: Vec<u16> = read_all(&mut reader).unwrap().iter().map(|request| request.thread.0).collect();
+    // Each file's threads, in the order in which they were decoded.
+    assert_eq!(threads, [1, 2, 0, 3, 1, 2]);
+}
+
+#[test]
+fn a_trace_of_more_threads_than_there_are_numbers_is_still_read() {
+    let mut text = String::new();
+    for process in 0..70_000 {
+        text += &format!("{process} {process} x 8 8 W 8 0 -\n");
+    }
+    text += "70000 0 x 8 8 W 8 0 -\n";
+    let (requests, _) = read(Format::Fiu, text.as_bytes()).unwrap();
+    let threads: Vec<u16> = requests.iter().map(|request| request.thread.0).collect();
+    assert_eq!((threads[0], threads[65_534], threads[65_535], threads[70_000]), (1, 65_535, 0, 1));
 }
 
 /// Requests that every format can say: whole microseconds... but for oracleGeneral whole seconds.
@@ -118,7 +183,7 @@ fn other_formats_read_back_what_they_can_say() {
     ] {
         let mut requests = plain(1_000);
         let (bytes, written) = write(to, &requests, &volumes);
-        assert_eq!(written, Written { requests: 10_000, left_out: 0, widened: 0 });
+        assert_eq!(written, Written { requests: 10_000, left_out: 0, widened: 0, threads_lost: 0 });
         let mut reader = open("x", &bytes, &ReadOptions::default()).unwrap();
         assert_eq!(reader.format(), from);
         if to == WriteFormat::Msr {
@@ -160,11 +225,23 @@ fn what_a_format_cannot_say_is_counted() {
         request(0, 0, Read, 512, 0),
     ];
     let written = |format| write(format, &requests, &names(1)).1;
-    assert_eq!(written(WriteFormat::Forebay), Written { requests: 5, left_out: 0, widened: 0 });
-    assert_eq!(written(WriteFormat::Msr), Written { requests: 2, left_out: 3, widened: 0 });
-    assert_eq!(written(WriteFormat::Spc), Written { requests: 2, left_out: 3, widened: 1 });
-    assert_eq!(written(WriteFormat::FioIolog), Written { requests: 3, left_out: 2, widened: 0 });
-    assert_eq!(written(WriteFormat::OracleGeneral), Written { requests: 1, left_out: 4, widened: 1 });
+    assert_eq!(
+        written(WriteFormat::Forebay),
+        Written { requests: 5, left_out: 0, widened: 0, threads_lost: 0 }
+    );
+    assert_eq!(written(WriteFormat::Msr), Written { requests: 2, left_out: 3, widened: 0, threads_lost: 0 });
+    assert_eq!(written(WriteFormat::Spc), Written { requests: 2, left_out: 3, widened: 1, threads_lost: 0 });
+    assert_eq!(
+        written(WriteFormat::FioIolog),
+        Written { requests: 3, left_out: 2, widened: 0, threads_lost: 0 }
+    );
+    assert_eq!(
+        written(WriteFormat::OracleGeneral),
+        Written { requests: 1, left_out: 4, widened: 1, threads_lost: 0 }
+    );
+    let of_a_thread = requests.map(|request| Request { thread: ThreadNumber(1), ..request });
+    let lost = |format| write(format, &of_a_thread, &names(1)).1.threads_lost;
+    assert_eq!((lost(WriteFormat::Forebay), lost(WriteFormat::Msr)), (0, 5));
     // 700 = sector 1 and 188 bytes: from byte 512, 700 bytes.
     assert_eq!(
         String::from_utf8(write(WriteFormat::Spc, &requests[3..4], &names(1)).0).unwrap(),

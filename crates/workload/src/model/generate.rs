@@ -10,7 +10,7 @@ use super::script::{Line, Script, Start, Tie};
 use super::strata::Table;
 use super::{Kind, Link, Model, ModelError, Step, Use, Whereabouts};
 use crate::generator::{Random, exponential, random};
-use forebay_trace::{BATCH_REQUESTS, Operation, Request, VolumeIndex};
+use forebay_trace::{BATCH_REQUESTS, Operation, Request, ThreadNumber, VolumeIndex};
 use forebay_units::Nanos;
 use rand::Rng;
 use thiserror::Error;
@@ -114,6 +114,8 @@ pub struct Generator {
     random: Random,
     /// The paper's chain, where only that is generated from.
     plain: Option<Chain>,
+    /// The paper's weights of threads, for the plain chain: not known, then as in the model.
+    threads: Option<Table>,
     script: Script,
     kinds: Vec<KindTable>,
     /// By state: volume, first byte, bytes.
@@ -204,6 +206,9 @@ impl Generator {
         let mut placement = Placement::new(model, random.random());
         let full = options.fidelity == Fidelity::Full;
         let plain = if full { None } else { Chain::new(&super::plain::merged(model), &model.states) };
+        let known: f64 = model.thread_weights.iter().sum();
+        let weights = std::iter::once((1.0 - known).max(0.0)).chain(model.thread_weights.iter().copied());
+        let threads = if full || model.thread_weights.is_empty() { None } else { Table::new(weights) };
         let kinds: Vec<KindTable> = model.kinds.iter().map(KindTable::new).collect();
         let mut volume_bytes: Vec<u64> = model.volumes.iter().map(|volume| volume.bytes).collect();
         let mut ranges = vec![Vec::new(); model.volumes.len()];
@@ -239,6 +244,7 @@ impl Generator {
         Ok(Generator {
             random,
             plain,
+            threads,
             kinds,
             states: model.states.iter().map(|state| (state.volume, state.first_byte, state.bytes)).collect(),
             ranges,
@@ -339,7 +345,9 @@ impl Generator {
         }
         // The range that the chain has chosen, whatever the address: as the paper has it.
         self.last = (volume, first, row.kind);
-        self.request_of(volume, offset, row.kind)
+        let random = &mut self.random;
+        let thread = self.threads.as_mut().map_or(0, |threads| threads.draw(random) as u16);
+        self.request_of(volume, offset, row.kind, ThreadNumber(thread))
     }
 
     fn sector(&mut self, kind: u32) -> u64 {
@@ -349,10 +357,10 @@ impl Generator {
         }
     }
 
-    fn request_of(&self, volume: u32, offset: u64, kind: u32) -> Request {
+    fn request_of(&self, volume: u32, offset: u64, kind: u32, thread: ThreadNumber) -> Request {
         let KindTable { operation, length, .. } = self.kinds[kind as usize];
         let (time, latency, volume) = (self.time(), Nanos::MAX, VolumeIndex(volume));
-        Request { time, offset, length, latency, volume, operation }
+        Request { time, offset, length, latency, volume, thread, operation }
     }
 
     /// The request of a step of a window that was played `play` times before.
@@ -370,7 +378,7 @@ impl Generator {
                 let own = extent_key(volume, byte);
                 if length == 0 {
                     self.remember(number, own, own, 0, None);
-                    return self.request_of(volume, 0, line.kind);
+                    return self.request_of(volume, 0, line.kind, line.thread);
                 }
                 let tied = match tie {
                     Tie::None => None,
@@ -418,7 +426,7 @@ impl Generator {
             self.log.push(start, line.kind, line.run, extent, before);
         }
         self.remember(number, start, own, length, before);
-        self.request_of(volume, offset, line.kind)
+        self.request_of(volume, offset, line.kind, line.thread)
     }
 
     /// Where another play of a window has what is new in it.

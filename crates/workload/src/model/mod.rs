@@ -1,8 +1,8 @@
 //! Models of workloads: a description that can stand in for a trace, how it is fitted, and what it generates.
 //!
 //! The backbone is the hierarchical Markov chain of DCIO (section II.A): states are ranges of a volume's bytes, each level
-//! splits a range in four, and transitions carry probability, size, type, randomness and inter-arrival time. A volume of a trace
-//! is a thread of the paper; its weight is its share of the requests.
+//! splits a range in four, and transitions carry probability, size, type, randomness and inter-arrival time. Threads of a trace, where it records
+//! them, have weights, their shares of the requests; where it does not, a volume is a thread of the paper.
 //!
 //! Ours beyond the paper, because a chain over ranges loses reuse and bursts:
 //!
@@ -33,14 +33,16 @@ pub use arrivals::{GapBucket, Gaps, HyperExponential};
 pub use fit::{FitError, FitOptions, ModelFitter};
 pub use generate::{Fidelity, GenerateError, GenerateOptions, Generator};
 pub use plain::{PlainTransition, plain_transitions};
-pub use windows::{Step, Use, Whereabouts, Window};
+pub use windows::{Step, ThreadRun, Use, Whereabouts, Window};
 
 use forebay_trace::Operation;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// The `schema` of the models that this version writes and reads.
-pub const MODEL_SCHEMA: &str = "forebay.model/4";
+/// The `schema` of the models that this version writes.
+pub const MODEL_SCHEMA: &str = "forebay.model/5";
+/// All that it reads: models of version 4 are those of version 5 without threads.
+pub const MODEL_SCHEMAS_READ: [&str; 2] = [MODEL_SCHEMA, "forebay.model/4"];
 
 /// What was fitted, in numbers that need no generation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -60,7 +62,7 @@ pub struct About {
     pub footprint_blocks: u64,
 }
 
-/// A volume of the original: a thread of the paper.
+/// A volume of the original.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeModel {
@@ -211,7 +213,7 @@ pub struct LevelIops {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Model {
-    /// [`MODEL_SCHEMA`].
+    /// One of [`MODEL_SCHEMAS_READ`].
     pub schema: String,
     /// What was fitted.
     pub about: About,
@@ -224,6 +226,9 @@ pub struct Model {
     pub levels: Vec<LevelIops>,
     /// The volumes, in order of first appearance.
     pub volumes: Vec<VolumeModel>,
+    /// Of each thread, in order of first appearance, its share of all requests, 0 to 1; empty where the original records no threads.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub thread_weights: Vec<f64>,
     /// Types and sizes.
     pub kinds: Vec<Kind>,
     /// Ranges.
@@ -281,7 +286,7 @@ impl Model {
         let wrong = |field: String, found: &dyn std::fmt::Display, expected: String| {
             Err(ModelError { field, found: found.to_string(), expected })
         };
-        if self.schema != MODEL_SCHEMA {
+        if !MODEL_SCHEMAS_READ.contains(&self.schema.as_str()) {
             return wrong("schema".into(), &format_args!("`{}`", self.schema), format!("`{MODEL_SCHEMA}`"));
         }
         if !self.block_bytes.is_power_of_two() || !(512..=1 << 24).contains(&self.block_bytes) {
@@ -315,6 +320,15 @@ impl Model {
             false => wrong(field, &value, "a number from 0 to 1e18".into()),
         };
         finite("about.seconds".into(), self.about.seconds)?;
+        if self.thread_weights.len() > usize::from(u16::MAX) {
+            let found = format_args!("a list of {}", self.thread_weights.len());
+            return wrong("thread_weights".into(), &found, "at most 65535 entries".into());
+        }
+        for (at, &weight) in self.thread_weights.iter().enumerate() {
+            if !(0.0..=1.0).contains(&weight) {
+                return wrong(format!("thread_weights[{at}]"), &weight, "a share from 0 to 1".into());
+            }
+        }
         for (at, kind) in self.kinds.iter().enumerate() {
             if kind.bytes > forebay_trace::REQUEST_BYTES_MAX {
                 let expected = format!("at most {}", forebay_trace::REQUEST_BYTES_MAX);
@@ -381,6 +395,18 @@ impl Model {
             if window.stands_for == 0 || window.stands_for > 1 << 60 {
                 let field = format!("windows[{at}].stands_for");
                 return wrong(field, &window.stands_for, "1 to 2^60 requests".into());
+            }
+            for (run_at, &(thread, _)) in window.threads.iter().enumerate() {
+                below(
+                    format!("windows[{at}].threads[{run_at}]"),
+                    thread.into(),
+                    self.thread_weights.len() + 1,
+                )?;
+            }
+            let told: u64 = window.threads.iter().map(|&(_, steps)| u64::from(steps)).sum();
+            if !window.threads.is_empty() && told != window.steps.len() as u64 {
+                let expected = format!("{}, one for each step", window.steps.len());
+                return wrong(format!("windows[{at}].threads"), &format_args!("of {told} steps"), expected);
             }
             for (step_at, step) in window.steps.iter().enumerate() {
                 below(field(step_at), step.kind, self.kinds.len())?;

@@ -3,6 +3,7 @@
 use super::log::Run;
 use super::{Model, Use, Whereabouts};
 use foldhash::fast::FixedState;
+use forebay_trace::ThreadNumber;
 use hashbrown::HashMap;
 
 /// How a step's place follows from an earlier one of its window.
@@ -42,6 +43,8 @@ pub(super) struct Line {
     pub(super) extent: u32,
     /// How many requests go on from it.
     pub(super) run: Run,
+    /// Whose request it is.
+    pub(super) thread: ThreadNumber,
 }
 
 /// A window to play.
@@ -63,6 +66,8 @@ impl Part {
         let mut ends = starts.clone();
         let mut lines: Vec<Line> = Vec::with_capacity(window.steps.len());
         let mut end = (0, 0);
+        let runs = window.threads.iter();
+        let mut threads = runs.flat_map(|&(thread, steps)| std::iter::repeat_n(thread, steps as usize));
         // The step that the run of each began with.
         let mut roots: Vec<usize> = Vec::with_capacity(window.steps.len());
         for (number, step) in (0u16..=u16::MAX).zip(&window.steps) {
@@ -92,7 +97,15 @@ impl Part {
             });
             let more = extents.len() as u32;
             let extent = *extents.entry(at).or_insert(more);
-            lines.push(Line { kind: step.kind, gap_ns: step.gap_ns, start, extent, run: Run::Within });
+            let thread = ThreadNumber(threads.next().unwrap_or_default());
+            lines.push(Line {
+                kind: step.kind,
+                gap_ns: step.gap_ns,
+                start,
+                extent,
+                run: Run::Within,
+                thread,
+            });
             if let Start::At { run_bytes, .. } = &mut lines[roots[number]].start {
                 *run_bytes += length;
             }
@@ -224,6 +237,7 @@ mod tests {
         let window = |(at, &stands_for): (u64, &u64)| Window {
             stands_for,
             steps: vec![step(at, first), step(0, Whereabouts::On { is_new: true })],
+            threads: Vec::new(),
         };
         model.windows = (0..).zip(stand_for).map(window).collect();
         model

@@ -3,7 +3,7 @@
 use super::*;
 use crate::compare::{Measured, Verdict, compare, curve_error};
 use crate::parametric::{Load, Pattern, Requests, Rhythm, Specification};
-use forebay_trace::{Request, VolumeIndex};
+use forebay_trace::{Request, ThreadNumber, VolumeIndex};
 use forebay_units::Nanos;
 
 fn load(volume: u32, pattern: Pattern, rate: f64) -> Load {
@@ -233,7 +233,7 @@ fn models_that_do_not_hold_together_are_refused_by_field() {
     for (change, wanted) in [
         (
             &(|m: &mut Model| m.schema = "x".into()) as &dyn Fn(&mut Model),
-            "`schema` is `x`: expected `forebay.model/4`",
+            "`schema` is `x`: expected `forebay.model/5`",
         ),
         (&|m| m.phases[0].transitions[0].to = 999_999, "`phases[0].transitions[0]` is 999999"),
         (&|m| m.about.seconds = f64::NAN, "`about.seconds` is NaN"),
@@ -254,6 +254,9 @@ fn models_that_do_not_hold_together_are_refused_by_field() {
         ),
         (&|m| m.windows[0].steps.clear(), "`windows[0].steps` is a list of 0"),
         (&|m| m.windows[0].stands_for = 0, "`windows[0].stands_for` is 0"),
+        (&|m| m.thread_weights = vec![0.5, 1.5], "`thread_weights[1]` is 1.5"),
+        (&|m| m.windows[0].threads = vec![(1, 9)], "`windows[0].threads[0]` is 1: expected an index below 1"),
+        (&|m| m.windows[0].threads = vec![(0, 9)], "`windows[0].threads` is of 9 steps: expected"),
         (&|m| m.areas[0].state = 99, "`areas[0]` is 99"),
         (&|m| m.areas[0].lane = 15, "`areas[0]` is 15: expected a lane below 15"),
         (&|m| m.area_bytes = 3, "`area_bytes` is 3"),
@@ -312,6 +315,57 @@ fn a_single_request_and_none_at_all() {
         (synthetic.len(), synthetic[0].length, synthetic[0].operation),
         (1, one[0].length, one[0].operation)
     );
+}
+
+/// Three threads on one volume, of which one scans: numbers that a trace gives them, and that some requests have none, make no difference.
+#[test]
+fn threads_keep_their_weights_and_what_is_theirs() {
+    let mut original = known();
+    for (at, request) in original.iter_mut().enumerate() {
+        let zipf = [0, 7, 7, 7, 9][at % 5];
+        request.thread = ThreadNumber(if request.volume.0 == 0 { zipf } else { 30 });
+        request.volume = VolumeIndex(0);
+    }
+    let numbers: std::collections::BTreeSet<u16> = original.iter().map(|request| request.thread.0).collect();
+    assert_eq!(numbers.into_iter().collect::<Vec<_>>(), [0, 7, 9, 30]);
+    let model = fit(&original, fast());
+    let share = |thread| {
+        original.iter().filter(|request| request.thread.0 == thread).count() as f64 / original.len() as f64
+    };
+    assert_eq!(model.thread_weights, [share(7), share(9), share(30)]);
+    let text = serde_json::to_string(&model).unwrap();
+    let model: Model = serde_json::from_str(&text).unwrap();
+    let apart = |synthetic: &[Request]| {
+        let found = compare(&measured(&original), &measured(synthetic), [[None; 2]; 2]);
+        let row = found.rows.iter().find(|row| row.metric == "thread-weights").unwrap();
+        assert_eq!(row.measure, "largest over the threads");
+        row.deviation.unwrap()
+    };
+    let whole = generate(&model, seeded(1));
+    assert_eq!(apart(&whole), 0.0);
+    let wanted = original.iter().map(|request| {
+        [0, 1, 2, 3][match request.thread.0 {
+            0 => 0,
+            7 => 1,
+            9 => 2,
+            _ => 3,
+        }]
+    });
+    assert!(wanted.eq(whole.iter().map(|request| request.thread.0)), "each request has its own thread");
+    // Drawn, by the paper's chain; from a quarter of the windows; and none at all.
+    let plain = generate(&model, GenerateOptions { fidelity: Fidelity::Plain, ..seeded(1) });
+    assert!(apart(&plain) < 0.05, "{}", apart(&plain));
+    let part = generate(&fit(&original, FitOptions { steps_max: 7_500, ..fast() }), seeded(1));
+    assert!(apart(&part) < 1.0, "{}", apart(&part));
+    let without: Vec<Request> =
+        whole.iter().map(|request| Request { thread: ThreadNumber::UNKNOWN, ..*request }).collect();
+    assert!(apart(&without) > 30.0, "{}", apart(&without));
+    // Without threads a volume is one, and the file is that of version 4.
+    let model = fit(&without, fast());
+    let text = serde_json::to_string(&model).unwrap();
+    assert!(!text.contains("thread"), "a model without threads says nothing of them");
+    let older: Model = serde_json::from_str(&text.replace("forebay.model/5", "forebay.model/4")).unwrap();
+    assert_eq!(generate(&older, seeded(1)), generate(&model, seeded(1)));
 }
 
 #[test]

@@ -104,6 +104,9 @@ impl TryFrom<Vec<i64>> for Step {
 
 const INSIDE: i64 = -1;
 
+/// How many steps, one after the other, are a thread's: its number, as in the model's weights from 1 on, or 0 where it is not known.
+pub type ThreadRun = (u16, u32);
+
 /// A stretch of the original.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -112,6 +115,9 @@ pub struct Window {
     pub stands_for: u64,
     /// Its requests.
     pub steps: Vec<Step>,
+    /// Whose they are, in turn; empty where the original records no threads.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub threads: Vec<ThreadRun>,
 }
 
 /// `value` to three digits, so that a model stays small: within 0.5 %.

@@ -59,6 +59,8 @@ pub struct Profile {
     pub bytes_written: u64,
     /// Volumes with a request.
     pub volumes: u64,
+    /// Whose requests they were; `None` where no thread is known.
+    pub threads: Option<Threads>,
     /// From the smallest to the largest time, in seconds; `None` where there are no times.
     pub span_s: Option<f64>,
     /// Times that lie before an earlier one.
@@ -96,6 +98,20 @@ pub struct Profile {
     /// Where on each volume requests went, over time; of the first volumes only.
     pub heat: Vec<HeatMap>,
 }
+
+/// Whose requests they were.
+#[derive(Clone, Debug, Serialize)]
+pub struct Threads {
+    /// Threads with a request.
+    pub count: u64,
+    /// The share of requests whose thread is known.
+    pub known_share: f64,
+    /// The shares of the busiest threads, at most [`THREADS_TOLD`] of them, in all requests.
+    pub weights: Vec<f64>,
+}
+
+/// Threads whose weights a profile tells.
+pub const THREADS_TOLD: usize = 16;
 
 /// Gaps between the arrivals of requests.
 #[derive(Clone, Debug, Serialize)]
@@ -144,6 +160,8 @@ pub struct Profiler {
     heat: Vec<heat::HeatCounter>,
     /// Requests by volume.
     volumes: Vec<u64>,
+    /// Requests by number of the thread; the first one is of those whose thread is not known.
+    threads: Vec<u64>,
 }
 
 impl Profiler {
@@ -169,6 +187,7 @@ impl Profiler {
             long_requests: 0,
             heat: Vec::new(),
             volumes: Vec::new(),
+            threads: Vec::new(),
         }
     }
 
@@ -186,6 +205,11 @@ impl Profiler {
             self.volumes.resize(index + 1, 0);
         }
         self.volumes[index] += 1;
+        let thread = usize::from(request.thread.0);
+        if self.threads.len() <= thread {
+            self.threads.resize(thread + 1, 0);
+        }
+        self.threads[thread] += 1;
         let since_start = self.arrive(request.time);
         let kind = match request.operation {
             Operation::Read => 0,
@@ -257,6 +281,7 @@ impl Profiler {
             bytes_read: self.bytes[0],
             bytes_written: self.bytes[1],
             volumes: self.volumes.iter().filter(|count| **count > 0).count() as u64,
+            threads: threads(&self.threads),
             span_s: span.map(Nanos::as_secs_f64),
             steps_back: self.steps_back,
             whole_seconds: timed.is_some() && self.whole_seconds,
@@ -278,6 +303,17 @@ impl Profiler {
             heat: self.heat.into_iter().enumerate().filter_map(|(index, heat)| heat.finish(index)).collect(),
         }
     }
+}
+
+fn threads(counts: &[u64]) -> Option<Threads> {
+    let requests = counts.iter().sum::<u64>() as f64;
+    let mut known: Vec<u64> = counts.iter().skip(1).copied().filter(|&count| count > 0).collect();
+    known.sort_unstable_by(|a, b| b.cmp(a));
+    (!known.is_empty()).then(|| Threads {
+        count: known.len() as u64,
+        known_share: known.iter().sum::<u64>() as f64 / requests,
+        weights: known.iter().take(THREADS_TOLD).map(|&count| count as f64 / requests).collect(),
+    })
 }
 
 fn gaps(histogram: &LatencyHistogram, squares: f64) -> Option<Gaps> {

@@ -2,10 +2,18 @@
 
 use super::*;
 use crate::generator::{ZipfRanks, exponential, random, unit};
-use forebay_trace::VolumeIndex;
+use forebay_trace::{ThreadNumber, VolumeIndex};
 
 fn request(time: Nanos, operation: Operation, volume: u32, offset: u64, length: u64) -> Request {
-    Request { time, offset, length, latency: Nanos::MAX, volume: VolumeIndex(volume), operation }
+    Request {
+        time,
+        offset,
+        length,
+        latency: Nanos::MAX,
+        volume: VolumeIndex(volume),
+        thread: ThreadNumber::UNKNOWN,
+        operation,
+    }
 }
 
 fn profile(requests: &[Request]) -> Profile {
@@ -311,4 +319,19 @@ fn long_traces_are_told_in_few_bins() {
     assert!((last / 129_600.0 - 1.0).abs() < 0.1, "{last}");
     // As long as all blocks are sampled they are counted, not estimated.
     assert_eq!(self::profile(&requests[..60_000]).footprint_blocks, 60_000);
+}
+
+#[test]
+fn threads_are_told_where_the_trace_has_them() {
+    let mut profiler = Profiler::new(BlockSize::DEFAULT, true);
+    let of = |thread| Request {
+        thread: ThreadNumber(thread),
+        ..request(Nanos::ZERO, Operation::Read, 0, 0, 4_096)
+    };
+    profiler.add(&[of(5), of(0), of(2), of(5)]);
+    let threads = profiler.finish().threads.unwrap();
+    assert_eq!((threads.count, threads.known_share, threads.weights), (2, 0.75, vec![0.5, 0.25]));
+    let mut profiler = Profiler::new(BlockSize::DEFAULT, true);
+    profiler.add(&[of(0)]);
+    assert!(profiler.finish().threads.is_none());
 }

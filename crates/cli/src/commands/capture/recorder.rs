@@ -10,7 +10,7 @@ use forebay_origin::{
     CompletionSink, Origin, OriginCompletion, OriginOperation, OriginRequest, OriginRequestId,
     OriginStatistics, OriginTraits,
 };
-use forebay_trace::{ForebayWriter, Operation, Request, VolumeIndex};
+use forebay_trace::{ForebayWriter, Operation, Request, ThreadNumber, VolumeIndex};
 use forebay_units::Nanos;
 use std::collections::VecDeque;
 use std::fs::File;
@@ -212,6 +212,7 @@ impl Origin for Recorder {
             offset: range.offset,
             length: range.length,
             latency: Nanos::MAX,
+            thread: ThreadNumber::UNKNOWN,
             volume: VolumeIndex(0),
             operation,
         };
@@ -374,6 +375,7 @@ mod tests {
             offset: 0,
             length: 512,
             latency: Nanos::MAX,
+            thread: ThreadNumber::UNKNOWN,
             volume: VolumeIndex(0),
             operation: Operation::Read,
         };

@@ -38,12 +38,13 @@ pub(crate) fn read(path: &Path) -> Result<Model, Failure> {
     struct Schema {
         schema: Option<String>,
     }
-    let wanted = forebay_workload::model::MODEL_SCHEMA;
+    let readable = forebay_workload::model::MODEL_SCHEMAS_READ;
     if let Ok(Schema { schema }) = serde_json::from_str(&text)
-        && schema.as_deref() != Some(wanted)
+        && !schema.as_deref().is_some_and(|schema| readable.contains(&schema))
     {
         let found = schema.map_or_else(|| "no `schema`".to_owned(), |schema| format!("schema `{schema}`"));
-        return Err(Failure::new(format!("`{file}` has {found}: expected `{wanted}`"))
+        let wanted = readable.map(|schema| format!("`{schema}`")).join(" or ");
+        return Err(Failure::new(format!("`{file}` has {found}: expected {wanted}"))
             .with_hint("fit the model again with `forebay model fit`"));
     }
     let model: Model = serde_json::from_str(&text).map_err(|error| {

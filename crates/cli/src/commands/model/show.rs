@@ -72,7 +72,18 @@ fn about(model: &Model) -> Table {
     let mut table = Table::new(["what", ">value", "remark"]).with_caption("Model");
     let about = &model.about;
     table.push(["requests".to_owned(), count(about.requests), format!("in {}", span(model))]);
-    table.push(["volumes".to_owned(), count(model.volumes.len() as u64), weights(model)]);
+    table.push([
+        "volumes".to_owned(),
+        count(model.volumes.len() as u64),
+        shares_words(model.volumes.iter().map(|volume| volume.weight)),
+    ]);
+    let threads = match model.thread_weights.is_empty() {
+        true => ("-".to_owned(), "the trace records none".to_owned()),
+        false => {
+            (count(model.thread_weights.len() as u64), shares_words(model.thread_weights.iter().copied()))
+        }
+    };
+    table.push(["threads".to_owned(), threads.0, threads.1]);
     let levels: Vec<String> =
         model.levels.iter().map(|level| format!("{}: {:.0}/s", level.level, level.iops)).collect();
     table.push(["level".to_owned(), model.level.to_string(), levels.join(", ")]);
@@ -110,10 +121,11 @@ fn about(model: &Model) -> Table {
     table
 }
 
-fn weights(model: &Model) -> String {
-    let shown: Vec<String> =
-        model.volumes.iter().take(4).map(|volume| format!("{:.1} %", volume.weight * 100.0)).collect();
-    if model.volumes.len() > shown.len() { shown.join(", ") + ", ..." } else { shown.join(", ") }
+/// The first of some shares.
+fn shares_words(shares: impl ExactSizeIterator<Item = f64>) -> String {
+    let all = shares.len();
+    let shown: Vec<String> = shares.take(4).map(|share| format!("{:.1} %", share * 100.0)).collect();
+    if all > shown.len() { shown.join(", ") + ", ..." } else { shown.join(", ") }
 }
 
 /// The share of requests in each state.

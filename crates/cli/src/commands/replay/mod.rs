@@ -134,6 +134,11 @@ struct IssuingArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: u16,
 
+    /// Issue all requests of a recorded thread by the same one, those of thread N by the N-th, and so on in turn; the
+    /// trace has to record threads
+    #[arg(long)]
+    by_thread: bool,
+
     /// NBD connections of each thread, where the server allows more than one [range: 1 to 16]
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=16))]
     connections: u16,
@@ -219,6 +224,10 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Failure> {
     let survey = survey(&mut reader)?;
     check_times(args, &survey, reader.format().has_time())?;
     let only = chosen_volumes(args, reader.volumes())?;
+    if args.issuing.by_thread && !survey.has_threads {
+        return Err(Failure::usage("the trace records no threads, so there is nothing to go by")
+            .with_hint("leave out --by-thread: requests are dealt out in turn"));
+    }
     let (format, volumes) = (reader.format().name(), reader.volumes().len());
     drop(reader);
 
@@ -285,6 +294,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Failure> {
             PaceArg::Closed => Pace::Closed,
             PaceArg::Fast => Pace::Fast,
         },
+        by_thread: args.issuing.by_thread,
         outstanding_max: outstanding,
         interval: args.interval.into(),
         give_up_after: args.issuing.give_up_after.into(),

@@ -111,6 +111,17 @@ fn summary(profile: &Profile) -> Table {
     let mut row = |what: &str, value: String, remark: String| table.push([what.to_owned(), value, remark]);
     let share = |part: u64| percent(part as f64 / profile.requests.max(1) as f64);
     row("requests", count(profile.requests), format!("on {}", volumes_words(profile)));
+    if let Some(threads) = &profile.threads {
+        let mut remark: Vec<String> = threads.weights.iter().take(4).map(|&weight| percent(weight)).collect();
+        if threads.count > remark.len() as u64 {
+            remark.push("...".into());
+        }
+        let unknown = match 1.0 - threads.known_share {
+            share if share > 0.0 => format!("; {} of none that is known", percent(share)),
+            _ => String::new(),
+        };
+        row("threads", count(threads.count), format!("weights {}{unknown}", remark.join(", ")));
+    }
     row("reads", share(profile.reads), format!("{} of {}", count(profile.reads), bytes(profile.bytes_read)));
     row(
         "writes",

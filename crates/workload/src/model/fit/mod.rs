@@ -10,6 +10,7 @@ mod places;
 mod ranges;
 mod rows;
 mod sample;
+mod threads;
 
 use super::footprint::Footprint;
 use super::plain;
@@ -24,6 +25,7 @@ use ranges::{LEVEL_MAX, Ranges};
 use rows::{RowKey, Rows};
 use sample::{Sample, Tally};
 use thiserror::Error;
+use threads::Threads;
 
 /// Volumes of a model.
 const VOLUMES_MAX: usize = 1 << 12;
@@ -126,6 +128,7 @@ pub struct ModelFitter {
     kinds: Kinds,
     rows: Rows,
     phases: Phases,
+    threads: Threads,
     footprint: Footprint,
     places: Places,
     sample: Sample,
@@ -162,6 +165,7 @@ impl ModelFitter {
             kinds: Kinds::default(),
             rows: Rows::default(),
             phases: Phases::new(options.phases_max),
+            threads: Threads::default(),
             footprint: Footprint::new(),
             places: Places::new(),
             sample: Sample::new(options.steps_max.div_ceil(WINDOW)),
@@ -247,6 +251,7 @@ impl ModelFitter {
         let at = if follows { Whereabouts::On { is_new } } else { found.at };
         self.steps.push(Step { kind, gap_ns: rounded(gap), at });
         self.tally.add(request, gap, goes_on, found.ago);
+        self.threads.count(request.thread);
         if self.steps.len() == WINDOW {
             self.end_window();
         }
@@ -294,7 +299,8 @@ impl ModelFitter {
     fn end_window(&mut self) {
         let steps = std::mem::replace(&mut self.steps, Vec::with_capacity(WINDOW));
         if !steps.is_empty() {
-            self.sample.add(Window { stands_for: steps.len() as u64, steps }, self.tally.take());
+            let window = Window { stands_for: steps.len() as u64, steps, threads: self.threads.end_window() };
+            self.sample.add(window, self.tally.take());
         }
     }
 
@@ -347,7 +353,8 @@ impl ModelFitter {
                 *area = numbers[*area as usize];
             }
         }
-        Ok(Model { levels, areas, windows, ..model })
+        let thread_weights = self.threads.models(&mut windows);
+        Ok(Model { levels, thread_weights, areas, windows, ..model })
     }
 
     /// Lowers the level to the first that leaves the IOPS of the simulated device within 2 % of those of the level before it.
@@ -403,6 +410,7 @@ impl ModelFitter {
             level: 0,
             levels: Vec::new(),
             volumes: self.volumes.iter().flatten().map(volume).collect(),
+            thread_weights: Vec::new(),
             kinds: self.kinds.models(),
             states: Vec::new(),
             phases: Vec::new(),

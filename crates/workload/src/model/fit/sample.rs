@@ -14,7 +14,9 @@ pub(super) const SUMS: usize = WAITS + 2;
 const SIZES: usize = 14;
 const VOLUMES: usize = 2 * SIZES;
 const VOLUME_CELLS: usize = 8;
-const RANDOM: usize = VOLUMES + VOLUME_CELLS;
+const THREADS: usize = VOLUMES + VOLUME_CELLS;
+const THREAD_CELLS: usize = 8;
+const RANDOM: usize = THREADS + THREAD_CELLS;
 const BYTES: usize = RANDOM + 1;
 const SPAN: usize = BYTES + 1;
 /// Bytes that are new, then used again by octaves of how many requests ago.
@@ -109,6 +111,7 @@ impl Tally {
         let octave = request.length.max(512).ilog2() as usize - 9;
         self.sums[octave.min(SIZES - 1) + if reads { 0 } else { SIZES }] += 1.0;
         self.sums[VOLUMES + request.volume.0 as usize % VOLUME_CELLS] += 1.0;
+        self.sums[THREADS + usize::from(request.thread.0) % THREAD_CELLS] += 1.0;
         self.sums[RANDOM] += if goes_on { 0.0 } else { 1.0 };
         let kib = request.length as f64 / 1024.0;
         self.sums[BYTES] += kib as f32;
@@ -238,12 +241,13 @@ impl Sample {
 mod tests {
     use super::*;
     use crate::model::{Step, Use, Whereabouts};
-    use forebay_trace::VolumeIndex;
+    use forebay_trace::{ThreadNumber, VolumeIndex};
     use forebay_units::Nanos;
 
     fn window(steps: usize) -> Window {
         let at = Whereabouts::At { area: 0, sectors: 0, used: Use::New };
-        Window { stands_for: steps as u64, steps: vec![Step { kind: 0, gap_ns: 0, at }; steps] }
+        let threads = Vec::new();
+        Window { stands_for: steps as u64, steps: vec![Step { kind: 0, gap_ns: 0, at }; steps], threads }
     }
 
     /// The sums of a window of 100 requests, of which some read, over so many nanoseconds.
@@ -302,6 +306,7 @@ mod tests {
             offset,
             length,
             latency: Nanos::MAX,
+            thread: ThreadNumber::UNKNOWN,
             volume: VolumeIndex(0),
             operation,
         };

@@ -13,7 +13,7 @@ use forebay_nbd::Uri;
 use forebay_origin::{NbdOrigin, NbdOriginOptions, Origin};
 use forebay_replay::{AfterWait, Content, Due, Load, PlayOptions, PlayReport, Player, Shadow};
 use forebay_serve::status::Explanation;
-use forebay_trace::Operation;
+use forebay_trace::{Operation, ThreadNumber};
 use forebay_units::{ByteRange, Bytes, Nanos, mix64};
 use forebay_workload::{ZipfRanks, exponential, random};
 use serde::Serialize;
@@ -122,7 +122,12 @@ fn requests(main: bool, seed: u64) -> Vec<Due> {
         };
         let operation = if main && unit() < WRITE_SHARE { Operation::Write } else { Operation::Read };
         let at = Nanos::from_secs_f64(at_s);
-        all.push(Due { at, operation, range: ByteRange::new(block * BLOCK, BLOCK) });
+        all.push(Due {
+            at,
+            operation,
+            range: ByteRange::new(block * BLOCK, BLOCK),
+            thread: ThreadNumber::UNKNOWN,
+        });
     }
 }
 

@@ -6,7 +6,7 @@ use forebay_nbd::Uri;
 use forebay_origin::{NbdOrigin, NbdOriginOptions, Origin};
 use forebay_replay::{AfterWait, Content, Due, Load, PlayOptions, PlayReport, Player, SECTOR_BYTES, Shadow};
 use forebay_serve::status::Status;
-use forebay_trace::Operation;
+use forebay_trace::{Operation, ThreadNumber};
 use forebay_units::{ByteRange, Nanos, mix64};
 use forebay_workload::{Random, Scatter, ZipfRanks, exponential, random};
 use std::fs::{self, File};
@@ -73,7 +73,12 @@ impl Setup {
             let is_write = unit() < WRITE_SHARE;
             let operation = if is_write { Operation::Write } else { Operation::Read };
             let range = ByteRange::new(block * BLOCK_BYTES, BLOCK_BYTES);
-            (at_s < end).then_some(Due { at: Nanos((at_s * 1e9) as u64), operation, range })
+            (at_s < end).then_some(Due {
+                at: Nanos((at_s * 1e9) as u64),
+                operation,
+                range,
+                thread: ThreadNumber::UNKNOWN,
+            })
         })
     }
 }
