@@ -676,8 +676,10 @@ fn several_failures_at_once_end_no_worse() {
                 controller_dies: draw(3) == 0,
             })
             .collect();
-        // Without the journal nobody knows that somebody may start late.
-        let forgets = |strike: &Strike| strike.failure == Failure::JournalLost;
+        // Without the journal nobody knows that somebody may start late; and how long an order may lie is counted by the controller's
+        // clock, which no step of the time of day moves (it is monotonic), but which is moved here.
+        let forgets =
+            |strike: &Strike| [Failure::JournalLost, Failure::ClockForward].contains(&strike.failure);
         if strikes.iter().any(forgets) {
             strikes.iter_mut().for_each(|strike| strike.late = false);
         }
@@ -724,6 +726,41 @@ fn who_outgrows_its_appliance_gets_a_larger_one_where_there_is_room() {
     assert_eq!(go(&mut world, &mut responses, Bytes::mib(140), 20), ("serving", Some(2), Bytes::mib(80)));
     let said = |what: &str| told.iter().filter(|told| told.contains(what)).count();
     assert_eq!((said("has no room for"), said("cannot grow to 140MiB")), (1, 1), "{told:?}");
+}
+
+#[test]
+fn who_fails_a_probe_is_only_probed() {
+    let mut world = World::new(Draining::ByItself, true, Vec::new());
+    let mut responses = fresh(&world);
+    responses.want(VOLUME, wish(CACHE));
+    let mut reports = Vec::new();
+    let mut heard = Vec::new();
+    // It serves, and then nothing is heard of it any more, while more cache is wanted of it and more is to be loaded.
+    for quarter in 0..400 {
+        world.pass(250);
+        reports.append(&mut world.reports);
+        let is_over = responses.status(VOLUME).unwrap().step != "serving";
+        for (_, id, outcome) in reports.drain(..).filter(|_| quarter < 80 || is_over) {
+            responses.report(id, outcome, world.clock());
+        }
+        if quarter == 80 {
+            assert_eq!(responses.status(VOLUME).unwrap().step, "serving");
+            responses.want(VOLUME, wish(CACHE + CACHE));
+            responses.warm(VOLUME, vec![ZoneRange { first_block: 0, blocks: 1 }], 1);
+        }
+        for order in responses.step(world.clock()) {
+            if quarter >= 80 && !is_over {
+                heard.push((quarter, order.what.word()));
+            }
+            world.take(order);
+        }
+        if quarter >= 80 && is_over {
+            break;
+        }
+    }
+    // One probe was out already, whose answer is the first that is not heard; then two more, and the way back.
+    let probes: Vec<&str> = heard.iter().map(|(_, word)| *word).collect();
+    assert_eq!(probes, ["probe", "probe", "switch"], "{heard:?}");
 }
 
 #[test]

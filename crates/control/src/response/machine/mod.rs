@@ -385,6 +385,9 @@ impl Response {
         };
         let (asked, what) = if shared.now >= self.next_probe {
             (Asked::Probe, What::Probe { appliance, host })
+        } else if self.probes_failed > 0 {
+            // Whoever does not answer is told nothing that would have to be waited for before the next probe.
+            return;
         } else if wish.cache != placed.cache && shared.now >= self.resize_from {
             let cache = wish.cache;
             let room = shared.rules.cost.room(cache, placed.flash, wish.rate);

@@ -100,7 +100,7 @@ impl World {
             || self.applications[index].waits()
             || self.applications[index].connection.is_none()
         {
-            let pause = self.random.random_range(0..1_800_000) + self.delay();
+            let pause = self.random.random_range(0..3_600_000) + self.delay();
             let pause = if self.percent(30) { pause / 50 } else { pause };
             self.think_after(index, pause);
         }

@@ -78,6 +78,9 @@ impl World {
         if link.is_abandoned {
             return;
         }
+        if self.nodes.get(&link.node).is_some_and(|node| node.hangs) {
+            return self.schedule(1_000_000, Event::Link(id));
+        }
         let overdue = link.sent.values().next().is_some_and(|job| now - job.sent_at > ANSWERS_WITHIN_NS);
         let (to, connection) = (link.to, link.connection);
         let mut given_up = Vec::new();

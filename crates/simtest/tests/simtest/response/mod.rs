@@ -30,11 +30,14 @@ fn run(seed: u64) -> Course {
     world.course
 }
 
-fn run_or_tell(seed: u64) -> Course {
+fn run_or_tell(seed: u64, place: u64) -> Course {
     match catch_unwind(|| run(seed)) {
         Ok(course) => course,
         Err(panic) => {
-            eprintln!("simtest: seed {seed} of responses fails, commit {}", commit());
+            eprintln!(
+                "simtest: seed {seed} of responses fails, number {place} of this run, commit {}",
+                commit()
+            );
             let mut world = World::new(seed, true);
             let _ = catch_unwind(AssertUnwindSafe(|| world.run()));
             let log = world.log.take().unwrap_or_default();
@@ -52,7 +55,7 @@ fn run_or_tell(seed: u64) -> Course {
 #[test]
 fn every_response_ends_in_place_or_on_the_original_route_and_no_byte_is_wrong() {
     if let Some(seed) = number("FOREBAY_RESPONSE_SEED") {
-        println!("simtest: response, seed {seed}: {:?}", run_or_tell(seed));
+        println!("simtest: response, seed {seed}: {:?}", run_or_tell(seed, 1));
         return;
     }
     let first = number("FOREBAY_SEED_FIRST").unwrap_or(0);
@@ -61,7 +64,7 @@ fn every_response_ends_in_place_or_on_the_original_route_and_no_byte_is_wrong() 
     let start = Instant::now();
     let (mut seeds, mut all) = (0, Course::default());
     while minutes.map_or(seeds < count, |minutes| start.elapsed() < minutes) {
-        let course = run_or_tell(first + seeds);
+        let course = run_or_tell(first + seeds, seeds + 1);
         seeds += 1;
         all.add(&course);
     }

@@ -176,6 +176,27 @@ impl World {
         self.wake_at(id, self.now + delay);
     }
 
+    /// It goes on where it stood still: what has come meanwhile it hears now.
+    pub(super) fn resume(&mut self, id: u64) {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        (node.hangs, node.next_turn) = (false, None);
+        let (role, place) = (node.role, node.place);
+        note!(self, "{role:?} at {place:?} goes on");
+        for connection in self.connections.values_mut() {
+            if connection.node == id
+                && let ServerEnd::Handshake { output, .. } = &mut connection.server
+            {
+                connection.to_client.send(&std::mem::take(output));
+            }
+        }
+        let heard: Vec<u64> = self.connections.keys().copied().collect();
+        for connection in heard {
+            self.schedule_arrival(connection, true);
+            self.schedule_arrival(connection, false);
+        }
+        self.wake(id);
+    }
+
     fn wake_at(&mut self, id: u64, at: u64) {
         let now = self.now;
         let Some(node) = self.nodes.get_mut(&id) else { return };

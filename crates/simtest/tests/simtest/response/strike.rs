@@ -3,6 +3,7 @@
 use super::node::Role;
 use super::wires::Place;
 use super::world::{Event, WHILE_NS, World, note};
+use forebay_control::response::What;
 use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -14,6 +15,8 @@ pub(super) enum Failure {
     ApplianceDies,
     /// It runs, holds its connections, and answers nobody.
     ApplianceHangs,
+    /// The host of the appliance stands still for a while, and goes on where it was, with what had come and was not yet done.
+    HostPauses,
     /// From here on appliances that are started on the first host never serve; or starting is refused; or they get less memory than was said.
     ImageDoesNotBoot,
     AddressInUse,
@@ -33,16 +36,19 @@ pub(super) enum Failure {
     ApplicationFromStorage,
     ApplicationFromHosts,
     HostsFromStorage,
+    /// The host of the appliance from everybody.
+    HostFromAll,
     ControllerFromHosts,
     ControllerFromStorage,
     ControllerFromApplication,
 }
 
-const FAILURES: [Failure; 20] = [
+const FAILURES: [Failure; 22] = [
     Failure::HostDies,
     Failure::HostRestarts,
     Failure::ApplianceDies,
     Failure::ApplianceHangs,
+    Failure::HostPauses,
     Failure::ImageDoesNotBoot,
     Failure::AddressInUse,
     Failure::HostLies,
@@ -56,23 +62,53 @@ const FAILURES: [Failure; 20] = [
     Failure::ApplicationFromStorage,
     Failure::ApplicationFromHosts,
     Failure::HostsFromStorage,
+    Failure::HostFromAll,
     Failure::ControllerFromHosts,
     Failure::ControllerFromStorage,
     Failure::ControllerFromApplication,
 ];
 
+/// An order, counted from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum At {
+    /// Of all of them.
+    Any(usize),
+    /// Of those of one kind.
+    Kind(Kind, usize),
+}
+
+/// The orders that move something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    Start,
+    Fence,
+    Switch,
+    Stop,
+}
+
+impl Kind {
+    pub(super) fn of(what: &What) -> Option<Kind> {
+        match what {
+            What::Start { .. } => Some(Kind::Start),
+            What::Fence { .. } => Some(Kind::Fence),
+            What::Switch { .. } => Some(Kind::Switch),
+            What::Stop { .. } => Some(Kind::Stop),
+            What::Probe { .. } | What::Resize { .. } | What::Warm { .. } => None,
+        }
+    }
+}
+
 /// A failure at a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Strike {
-    /// At which order, from 1 on,
-    pub(super) order: usize,
-    /// so long after it was given.
+    pub(super) at: At,
+    /// So long after that order was given.
     pub(super) after_ns: u64,
     pub(super) failure: Failure,
 }
 
 impl Strike {
-    /// None in an eighth of the runs, one in half of them, up to four in the others, mostly at the steps of the way there and of the first probes.
+    /// None in an eighth of the runs, one in half of them, up to four in the others, mostly at what moves something, or at the first orders.
     pub(super) fn draw(random: &mut Xoshiro256PlusPlus) -> Vec<Strike> {
         let count = match random.random_range(0..8) {
             0 => 0,
@@ -82,13 +118,16 @@ impl Strike {
         (0..count)
             .map(|_| {
                 let failure = FAILURES[random.random_range(0..FAILURES.len())];
-                let order = if random.random_range(0..3) > 0 {
-                    random.random_range(1..8)
-                } else {
-                    random.random_range(1..40)
+                let at = match random.random_range(0..6) {
+                    0..3 => {
+                        let kinds = [Kind::Start, Kind::Fence, Kind::Switch, Kind::Stop];
+                        At::Kind(kinds[random.random_range(0..kinds.len())], random.random_range(1..4))
+                    }
+                    3..5 => At::Any(random.random_range(1..8)),
+                    _ => At::Any(random.random_range(1..40)),
                 };
                 let after_ns = [0, random.random_range(0..300_000), random.random_range(0..6_000_000)];
-                Strike { order, after_ns: after_ns[random.random_range(0..3)], failure }
+                Strike { at, after_ns: after_ns[random.random_range(0..3)], failure }
             })
             .collect()
     }
@@ -122,6 +161,14 @@ impl World {
                     node.hangs = true;
                 }
             }
+            Failure::HostPauses => {
+                let pause = self.random.random_range(0..4 * WHILE_NS);
+                self.hosts[host as usize].deaf_until = self.now + pause;
+                let its =
+                    self.nodes.iter_mut().filter(|(_, node)| node.place == Place::Host(host) && !node.hangs);
+                let its: Vec<u64> = its.map(|(id, node)| (node.hangs = true, *id).1).collect();
+                its.into_iter().for_each(|node| self.schedule(pause, Event::Resume(node)));
+            }
             Failure::ImageDoesNotBoot => self.hosts[0].no_boot = true,
             Failure::AddressInUse => self.hosts[0].in_use = true,
             Failure::HostLies => self.hosts[0].lies = true,
@@ -145,6 +192,11 @@ impl World {
             Failure::ApplicationFromStorage => self.cut_off(Place::Application, Place::Storage),
             Failure::ApplicationFromHosts => from_hosts(self, Place::Application),
             Failure::HostsFromStorage => from_hosts(self, Place::Storage),
+            Failure::HostFromAll => {
+                for other in [Place::Application, Place::Storage, Place::Controller] {
+                    self.cut_off(Place::Host(host), other);
+                }
+            }
             Failure::ControllerFromHosts => from_hosts(self, Place::Controller),
             Failure::ControllerFromStorage => self.cut_off(Place::Controller, Place::Storage),
             Failure::ControllerFromApplication => self.cut_off(Place::Controller, Place::Application),

@@ -1,7 +1,7 @@
 //! Who reaches whom, and connections between them: bytes arrive late and in pieces; what is cut arrives in part, at a server perhaps much later.
 
 use super::node::Source;
-use super::world::{Event, World};
+use super::world::{Event, WHILE_NS, World};
 use crate::network::{Pipe, ServerEnd};
 use forebay_control::response::ApplianceId;
 use rand::Rng;
@@ -114,7 +114,7 @@ impl World {
 
     /// A connection breaks: part of what is under way still arrives, at the server perhaps much later.
     pub(super) fn cut(&mut self, id: u64) {
-        let late = if self.percent(30) { self.random.random_range(0..60_000_000) } else { 0 };
+        let late = if self.percent(30) { self.random.random_range(0..4 * WHILE_NS) } else { 0 };
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if connection.is_cut {
             return;
@@ -151,6 +151,12 @@ impl World {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.to_client.is_scheduled = false;
         let peer = connection.peer;
+        if let Peer::Link(link) = peer
+            && let Some(node) = self.links.get(&link).and_then(|link| self.nodes.get(&link.node))
+            && node.hangs
+        {
+            return; // It hears it when it goes on.
+        }
         let is_used = self.parts(peer).is_some_and(|parts| parts.connection == id);
         let connection = self.connections.get_mut(&id).expect("looked up above");
         if !is_used {

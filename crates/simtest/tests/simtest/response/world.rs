@@ -4,11 +4,11 @@ use super::application::Application;
 use super::carrying::Doing;
 use super::link::Link;
 use super::node::{BLOCK, CELL, CELLS, Node, Role, first_history};
-use super::strike::{Failure, Strike};
+use super::strike::{At, Failure, Kind, Strike};
 use super::wires::{Connection, Destination, Peer, Place};
 use crate::history::History;
 use crate::origin::{AtOrigin, SimOrigin};
-use forebay_appliance::service::Lease;
+use forebay_appliance::service::{Holder as LeaseHolder, Lease};
 use forebay_control::response::{
     ApplianceId, Draining, Journal, OrderId, Outcome, ResponseRules, ResponseStatus, Responses, VolumeRoute,
     Wish,
@@ -51,6 +51,8 @@ pub(super) enum Event {
     Strike(Failure),
     /// A host, the storage side's daemon or the proxy comes back.
     Back(Place),
+    /// A daemon that stood still goes on.
+    Resume(u64),
 }
 
 /// A host of appliances.
@@ -140,6 +142,7 @@ pub(super) struct World {
     pub(super) doing: BTreeMap<u64, Doing>,
     pub(super) reports: BTreeMap<u64, (u64, OrderId, Outcome)>,
     pub(super) orders: usize,
+    orders_of: BTreeMap<Kind, usize>,
     strikes: Vec<Strike>,
     told: Vec<Decision>,
     pub(super) course: Course,
@@ -232,6 +235,7 @@ impl World {
             doing: BTreeMap::new(),
             reports: BTreeMap::new(),
             orders: 0,
+            orders_of: BTreeMap::new(),
             strikes,
             told: Vec::new(),
             course: Course::default(),
@@ -317,6 +321,7 @@ impl World {
             Event::Report(report) => self.hear_report(report),
             Event::Strike(failure) => self.strike(failure),
             Event::Back(place) => self.come_back(place),
+            Event::Resume(node) => self.resume(node),
         }
         true
     }
@@ -352,9 +357,14 @@ impl World {
         self.keep_journal();
         for order in orders {
             self.orders += 1;
-            let number = self.orders;
+            let mut at = vec![At::Any(self.orders)];
+            if let Some(kind) = Kind::of(&order.what) {
+                let of_kind = self.orders_of.entry(kind).or_insert(0);
+                *of_kind += 1;
+                at.push(At::Kind(kind, *of_kind));
+            }
             let strikes: Vec<Strike> =
-                self.strikes.iter().filter(|strike| strike.order == number).copied().collect();
+                self.strikes.iter().filter(|strike| at.contains(&strike.at)).copied().collect();
             let is_mute = strikes.iter().any(|strike| strike.failure == Failure::AnswerLost);
             let late = strikes.iter().any(|strike| strike.failure == Failure::OrderLate);
             self.course.strikes += strikes.len() as u64;
@@ -553,6 +563,12 @@ impl World {
             (false, Destination::Storage(_)) => {}
             (_, at) => panic!("the response says {status:?}, and clients are at {at:?}"),
         }
+        let holder = if in_place { LeaseHolder::Named } else { LeaseHolder::Original };
+        assert!(
+            !self.leased || self.lease == Lease::FIRST || self.lease.holder == holder,
+            "the response says {status:?}, and the lease is {:?}",
+            self.lease
+        );
         let last = self.told.iter().rev().find(|decision| {
             matches!(
                 decision.kind,
