@@ -14,7 +14,7 @@ use crate::pilot;
 use crate::placing::{self, PlacingError, PlacingRequest};
 use crate::reservation::{ReservationBook, ReservationError, ReservationRequest};
 use crate::route::{self, RouteBook, RouteError, RouteRequest, Routed, RoutesUnreadable};
-use crate::snapshots::{self, SnapshotCounters};
+use crate::snapshots::{self, SnapshotCounters, SnapshotStore};
 use crate::status::{ControllerState, Curve, Explanation, ReservationStatus, Status};
 use forebay_appliance::{
     AddVolumeError, Appliance, ApplianceConfig, BoundAddress, Drained, FlashOpenError, FlashStore,
@@ -113,6 +113,7 @@ pub(crate) struct Shared {
     changes_of_routes: Mutex<()>,
     pub(crate) shop: OriginShop,
     loads: Mutex<LoadBook>,
+    pub(crate) snapshot_store: Option<SnapshotStore>,
     pub(crate) snapshot_counters: SnapshotCounters,
     /// Held while an order for a quota is judged and carried out.
     pub(crate) quota_orders: Mutex<()>,
@@ -298,6 +299,8 @@ impl Daemon {
         let enabled = config.control.enabled;
         let origins = competition(&config);
         let reservations = ReservationBook::open(config.reservations.clone(), &config.volumes, unix_ms());
+        let snapshot_store =
+            config.snapshots.as_ref().map(|snapshots| SnapshotStore::new(snapshots.place.clone()));
         let shared = Arc::new(Shared {
             config,
             appliance,
@@ -312,6 +315,7 @@ impl Daemon {
             changes_of_routes: Mutex::new(()),
             shop,
             loads: Mutex::default(),
+            snapshot_store,
             snapshot_counters: SnapshotCounters::default(),
             quota_orders: Mutex::default(),
             controller_enabled: AtomicBool::new(enabled),

@@ -10,7 +10,7 @@
 
 use crate::daemon::{Shared, chain, remember, unix_ms};
 use crate::history::{Batch, DatedDecision};
-use crate::snapshots::{Series, SnapshotConfig, SnapshotFolder, USED_AGAIN, identity};
+use crate::snapshots::{Series, SnapshotConfig, USED_AGAIN, identity};
 use forebay_appliance::CommandError;
 use forebay_appliance::volume::{PrewarmPlan, VolumePulse};
 use forebay_cache::Insertion;
@@ -93,7 +93,7 @@ impl LoadBook {
 #[non_exhaustive]
 pub enum PrewarmError {
     /// No snapshots are kept.
-    #[error("no snapshots are kept: `snapshots.directory` is not set")]
+    #[error("no snapshots are kept: neither `snapshots.directory` nor `snapshots.origin` is set")]
     NoSnapshots,
     /// There is no such volume, or its origin is absent.
     #[error(transparent)]
@@ -277,15 +277,16 @@ fn resume(
     asked: bool,
 ) -> Result<Resumed, String> {
     let seen = shared.appliance.observe(volume, false).map_err(|error| chain(&error))?;
-    let folder = SnapshotFolder::new(config.directory.clone());
-    let series = folder
-        .read(identity(volume, &seen.origin), block_size.bytes(), config.keep)
-        .map_err(|error| format!("cannot read `{}`: {error}", config.directory.display()))?;
+    let store = shared.snapshot_store.as_ref().expect("snapshots are configured");
+    let now_unix_s = unix_ms().max(0) as u64 / 1000;
+    let series = store
+        .read(identity(volume, &seen.origin), block_size.bytes(), config, now_unix_s)
+        .map_err(|error| format!("cannot read `{}`: {}", config.place, chain(&error)))?;
     let Series { snapshots, refused } = series;
     shared.snapshot_counters.used.fetch_add(snapshots.len() as u64, Ordering::Relaxed);
     shared.snapshot_counters.refused.fetch_add(refused.len() as u64, Ordering::Relaxed);
-    for (path, reason) in &refused {
-        tracing::warn!(volume, file = %path.display(), reason = chain(reason), "a snapshot is refused");
+    for (place, reason) in &refused {
+        tracing::warn!(volume, place, reason = chain(reason), "a snapshot is refused");
     }
     let activity = snapshots
         .iter()

@@ -99,27 +99,14 @@ impl OriginShop {
         volume: &VolumeConfig,
         origin: &OriginConfig,
     ) -> Result<Arc<dyn Origin>, OriginFailure> {
-        let read_only = volume.read_only;
         Ok(match origin {
-            OriginConfig::File { path, workers } | OriginConfig::BlockDevice { path, workers } => {
-                let options =
-                    FileOriginOptions { read_only, workers: *workers, ..FileOriginOptions::default() };
-                Arc::new(FileOrigin::open(path, options)?)
-            }
-            OriginConfig::Nbd { uri, options, tls } => {
-                let believes = uri.tls_verify_peer.unwrap_or(true);
-                let authorities = tls.authorities.as_deref().filter(|_| believes);
-                let identity =
-                    tls.identity.as_ref().map(|(certificate, key)| (certificate.as_path(), key.as_path()));
-                let tls = match uri.tls_required {
-                    true => Some(ClientTls::load(authorities, identity)?),
-                    false => None,
-                };
-                Arc::new(NbdOrigin::connect_secured(uri, tls, *options)?)
-            }
-            OriginConfig::Memory { size } => Arc::new(MemoryOrigin::new(Arc::new(MemoryImage::new(*size)))),
-            OriginConfig::Image(image) => Arc::new(MemoryOrigin::new(Arc::clone(image))),
+            OriginConfig::File { .. }
+            | OriginConfig::BlockDevice { .. }
+            | OriginConfig::Nbd { .. }
+            | OriginConfig::Memory { .. }
+            | OriginConfig::Image(_) => open_alone(origin, volume.read_only)?,
             OriginConfig::DiskGroup { group, backing, offset } => {
+                let read_only = volume.read_only;
                 let place = |message: String| OriginFailure::Place { message };
                 let device = self
                     .groups
@@ -140,6 +127,32 @@ impl OriginShop {
             }
         })
     }
+}
+
+/// Opens an origin that needs nobody else: not one on a disk group.
+pub(crate) fn open_alone(origin: &OriginConfig, read_only: bool) -> Result<Arc<dyn Origin>, OriginFailure> {
+    Ok(match origin {
+        OriginConfig::File { path, workers } | OriginConfig::BlockDevice { path, workers } => {
+            let options = FileOriginOptions { read_only, workers: *workers, ..FileOriginOptions::default() };
+            Arc::new(FileOrigin::open(path, options)?)
+        }
+        OriginConfig::Nbd { uri, options, tls } => {
+            let believes = uri.tls_verify_peer.unwrap_or(true);
+            let authorities = tls.authorities.as_deref().filter(|_| believes);
+            let identity =
+                tls.identity.as_ref().map(|(certificate, key)| (certificate.as_path(), key.as_path()));
+            let tls = match uri.tls_required {
+                true => Some(ClientTls::load(authorities, identity)?),
+                false => None,
+            };
+            Arc::new(NbdOrigin::connect_secured(uri, tls, *options)?)
+        }
+        OriginConfig::Memory { size } => Arc::new(MemoryOrigin::new(Arc::new(MemoryImage::new(*size)))),
+        OriginConfig::Image(image) => Arc::new(MemoryOrigin::new(Arc::clone(image))),
+        OriginConfig::DiskGroup { group, .. } => {
+            return Err(OriginFailure::Place { message: format!("it is on the disk group `{group}`") });
+        }
+    })
 }
 
 /// How flash knows at the next start that nobody changed the origin of a volume meanwhile: by a file's times, or by the operator's word.

@@ -81,7 +81,7 @@ fn snapshots(shared: &Shared) -> Option<SnapshotsStatus> {
     let counters = &shared.snapshot_counters;
     let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     Some(SnapshotsStatus {
-        directory: config.directory.display().to_string(),
+        directory: config.place.to_string(),
         taken: of(&counters.taken),
         bytes: of(&counters.bytes),
         failed: of(&counters.failed),

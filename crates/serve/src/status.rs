@@ -362,7 +362,7 @@ pub struct PrewarmStatus {
 /// What is kept of what the caches hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotsStatus {
-    /// Where.
+    /// Where: a folder, or which bytes of which origin.
     pub directory: String,
     /// Snapshots written since the start,
     pub taken: u64,

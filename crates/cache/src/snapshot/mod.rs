@@ -9,8 +9,10 @@
 
 mod chunk;
 mod error;
+mod slot;
 
 pub use error::{SnapshotError, WriteError};
+pub use slot::{SLOT_HEADER_BYTES, SlotError, SlotHeader};
 
 use crate::flash::VolumeId;
 use chunk::ChunkRef;

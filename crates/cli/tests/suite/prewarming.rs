@@ -1,8 +1,18 @@
 //! `forebay repro presto` and `forebay repro failover`, in their short forms: the evaluation comes out as the slides have it, and who takes over
 //! a killed daemon's volume begins with what it had cached.
 
-use crate::support::{folder, json, recorded, run};
+use crate::support::{Running, args, file, folder, json, recorded, run, serve, wait_for};
+use forebay_nbd::Uri;
+use forebay_origin::{
+    CompletionSink, NbdOrigin, NbdOriginOptions, Origin, OriginCompletion, OriginOperation, OriginRequest,
+    OriginRequestId,
+};
+use forebay_units::ByteRange;
 use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
 
 /// Mean ratios per look-up over 5, 15 and 30 minutes.
 fn columns(row: &Value) -> [f64; 3] {
@@ -93,4 +103,84 @@ fn who_takes_over_a_killed_daemon_begins_with_what_it_had_cached() {
     let ratio = |way: &Value| way["hit_ratio"].as_f64().unwrap();
     assert!(ratio(snapshots) > ratio(cold), "{found}");
     assert!(std::fs::read_to_string(report).unwrap().contains("<svg "));
+}
+
+struct Answers(Sender<OriginCompletion>);
+
+impl CompletionSink for Answers {
+    fn complete(&self, completion: OriginCompletion) {
+        let _ = self.0.send(completion);
+    }
+}
+
+/// Every third block of the first 768 KiB, twice each: 64 blocks, each filled with its number.
+fn read_every_third_block(socket: &Path) {
+    let client =
+        NbdOrigin::connect(&Uri::unix(socket, "disk"), NbdOriginOptions::default()).expect("it is served");
+    let (sender, answers) = channel();
+    let sink: Arc<dyn CompletionSink> = Arc::new(Answers(sender));
+    for block in (0..192).step_by(3).flat_map(|block| [block, block]) {
+        let operation = OriginOperation::Read { range: ByteRange::new(block * 4096, 4096) };
+        client.submit(OriginRequest { id: OriginRequestId(block), operation }, &sink);
+        let answer = answers.recv_timeout(Duration::from_secs(20)).expect("an answer");
+        assert!(answer.result.expect("a read").iter().all(|byte| u64::from(*byte) == block));
+    }
+}
+
+/// What `forebay status` says, once that is `enough`.
+fn status_once(config: &Path, what: &str, enough: impl Fn(&Value) -> bool) -> Value {
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        let status = json("forebay.status/1", args(&[&"status", &"--config", &config, &"--json"]));
+        if enough(&status) {
+            return status;
+        }
+        assert!(Instant::now() < end, "{what}: {status}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn what_a_killed_host_cached_is_read_from_the_origins_storage_by_another() {
+    let shared = folder();
+    let disk: Vec<u8> = (0..1024).flat_map(|block| [block as u8; 4096]).collect();
+    let disk = file(&shared, "disk.img", disk);
+    // Snapshots are behind what is somebody else's.
+    let mut reserved = vec![0; 4 << 20];
+    reserved[..1 << 20].fill(0xab);
+    let reserved = file(&shared, "reserved.img", reserved);
+    let hosts = [folder(), folder()];
+    let host = |at: usize| -> (PathBuf, PathBuf) {
+        let text = format!(
+            "listen = [\"unix:nbd.sock\"]\n[[volume]]\nname = \"disk\"\norigin = {disk:?}\ncache = \"1MiB\"\n\
+             [snapshots]\norigin = {reserved:?}\noffset = \"1MiB\"\nlength = \"3MiB\"\nslot = \"64KiB\"\nevery = \"100ms\"\n\
+             [http]\nlisten = \"off\"\nsocket = \"http.sock\"\n[control.warmup]\nspared_min = 0.0\n"
+        );
+        (file(&hosts[at], "forebay.toml", text), hosts[at].path().join("nbd.sock"))
+    };
+    let log = |at: usize| std::fs::File::create(hosts[at].path().join("log")).unwrap();
+
+    let (config, socket) = host(0);
+    let mut first = Running(vec![serve(&config, log(0))]);
+    wait_for(&socket);
+    status_once(&config, "two snapshots are taken", |status| {
+        read_every_third_block(&socket);
+        status["snapshots"]["taken"].as_u64() >= Some(2)
+    });
+    // SIGKILL: nothing is written at the end.
+    first.0[0].kill().unwrap();
+    first.0[0].wait().unwrap();
+
+    let (config, socket) = host(1);
+    let _second = Running(vec![serve(&config, log(1))]);
+    wait_for(&socket);
+    let ended = |status: &Value| status["volumes"][0]["prewarm"]["ended"] == "done";
+    let status = status_once(&config, "it is loaded", ended);
+    assert_eq!(status["volumes"][0]["prewarm"]["loaded_bytes"], 64 * 4096, "{status}");
+    let snapshots = &status["snapshots"];
+    // Whatever was being written when the first was killed is refused at most.
+    assert!(snapshots["used"].as_u64() >= Some(1) && snapshots["refused"].as_u64() <= Some(1), "{status}");
+    assert!(snapshots["directory"].as_str().unwrap().contains("reserved.img"), "{status}");
+    read_every_third_block(&socket);
+    assert!(std::fs::read(&reserved).unwrap()[..1 << 20].iter().all(|byte| *byte == 0xab));
 }

@@ -1,6 +1,7 @@
 //! The rules that a configuration must keep, whether it was read or made in code.
 
 use super::problem::Finding;
+use super::snapshot_place::snapshot_place;
 use super::{
     CacheConfig, Config, DiskBacking, LayerConfig, OnAbsent, OriginConfig, OriginTls, VolumeConfig,
     machine_memory,
@@ -31,6 +32,13 @@ pub(super) fn check(config: &Config, findings: &mut Vec<Finding>) {
     written_files(config, findings);
     memory(config, findings);
     control(config, findings);
+}
+
+pub(super) fn is_same_file(a: &Path, b: &Path) -> bool {
+    match (std::fs::metadata(a), std::fs::metadata(b)) {
+        (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
+        _ => std::path::absolute(a).ok() == std::path::absolute(b).ok(),
+    }
 }
 
 const NEITHER_SECRET_NOR_TLS: &str = "is not loopback: whoever reaches it could read and write every volume, since it has \
@@ -505,10 +513,7 @@ fn written_files(config: &Config, findings: &mut Vec<Finding>) {
         }
     }
     if let Some(snapshots) = &config.snapshots {
-        if !snapshots.directory.is_dir() {
-            let message = format!("the folder `{}` does not exist", snapshots.directory.display());
-            findings.push(Finding::new("snapshots.directory", message));
-        }
+        snapshot_place(config, &snapshots.place, findings);
         let in_range = [
             ("every", snapshots.every >= Duration::from_millis(100), "at least 100ms"),
             ("every_requests", snapshots.every_requests >= 1, "at least 1"),
@@ -538,12 +543,13 @@ fn written_files(config: &Config, findings: &mut Vec<Finding>) {
             findings.push(Finding::new("leases", message).hint("http.socket = \"/run/forebay-http.sock\""));
         }
     }
-    let same = |a: &Path, b: &Path| match (std::fs::metadata(a), std::fs::metadata(b)) {
-        (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
-        _ => std::path::absolute(a).ok() == std::path::absolute(b).ok(),
-    };
+    let same = is_same_file;
+    let range = config.snapshots.as_ref().and_then(|snapshots| snapshots.place.origin()?.path());
     for (index, (key, path)) in written.iter().enumerate() {
         let name = path.display();
+        if range.is_some_and(|range| same(range, path)) {
+            findings.push(Finding::new(key, format!("`{name}` is where snapshots are kept")));
+        }
         for volume in &config.volumes {
             if volume.origin.path().is_some_and(|origin| same(origin, path)) {
                 let message =

@@ -6,7 +6,7 @@ use super::reader::{Notes, Table, TextOr, join};
 use super::{
     CacheConfig, Config, ControlSettings, DiskBacking, DiskGroupConfig, FlashRules, HTTP_DEFAULT,
     HistoryConfig, HttpConfig, LayerConfig, Limits, OnAbsent, OriginConfig, OriginTls, SnapshotConfig,
-    TlsFiles, VolumeConfig, machine_memory,
+    SnapshotPlace, TlsFiles, VolumeConfig, machine_memory,
 };
 use crate::placing::MIGRATION_RATE_MIN;
 use forebay_appliance::{EngineChoice, FlashConfig, ListenerConfig};
@@ -19,7 +19,7 @@ use forebay_nbd::Uri;
 use forebay_nbd::server::TlsPolicy;
 use forebay_origin::NbdOriginOptions;
 use forebay_origin::layer::{DelayParameters, ErrorParameters, LogParameters, RateParameters};
-use forebay_units::{BlockSize, Bytes, Nanos, Secret};
+use forebay_units::{BlockSize, ByteRange, Bytes, Nanos, Secret};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use toml::de::DeTable;
@@ -692,13 +692,34 @@ impl FileReader<'_> {
         let requests = table.count("every_requests", 1, i64::MAX as u64);
         let keep = table.count("keep", 1, 500);
         let expire = table.span("expire", Nanos::secs(60), Nanos::secs(3650 * 86_400));
-        let Some(path) = table.text("directory") else {
-            if !table.has("directory") {
-                table.wrong("directory", "missing key `directory`");
+        let offset = table.bytes("offset", Bytes::ZERO, ANY);
+        let length = table.bytes("length", Bytes::kib(32), ANY);
+        let slot = table.bytes("slot", Bytes::kib(16), ANY);
+        let place = match (table.has("directory"), table.has("origin")) {
+            (true, false) => SnapshotPlace::Folder(self.path(&table.text("directory")?)),
+            (false, true) => {
+                let origin = self.origin(&table)?;
+                if !table.has("length") {
+                    table.wrong("length", "missing key `length`");
+                }
+                let range = ByteRange::new(offset.unwrap_or(Bytes::ZERO).get(), length?.get());
+                SnapshotPlace::Range { origin: Box::new(origin), range, slot: slot.unwrap_or(Bytes::mib(8)) }
             }
-            return None;
+            (true, true) => {
+                table.wrong("origin", "snapshots are in one place: expected `directory` or `origin`");
+                return None;
+            }
+            (false, false) => {
+                table.wrong("directory", "missing key `directory`, or `origin`");
+                return None;
+            }
         };
-        let mut snapshots = SnapshotConfig::new(self.path(&path));
+        if let (SnapshotPlace::Folder(_), Some(key)) =
+            (&place, ["offset", "length", "slot"].into_iter().find(|key| table.has(key)))
+        {
+            table.wrong(key, format!("`{key}` is for snapshots in a range of an `origin`"));
+        }
+        let mut snapshots = SnapshotConfig { place, ..SnapshotConfig::new("") };
         snapshots.every = every.map_or(snapshots.every, Duration::from);
         snapshots.every_requests = requests.unwrap_or(snapshots.every_requests);
         snapshots.keep = keep.map_or(snapshots.keep, |keep| keep as usize);

@@ -9,6 +9,7 @@ mod keys;
 mod machine;
 mod problem;
 mod reader;
+mod snapshot_place;
 
 pub(crate) use check::places;
 pub use keys::{KEYS, Key, TABLES, keys_of};
@@ -16,7 +17,7 @@ pub use machine::{machine_memory, memory_available};
 pub use problem::{ConfigError, Problem};
 
 pub use crate::placing::{FlashAdmission, FlashRules, UnknownFlashAdmission};
-pub use crate::snapshots::SnapshotConfig;
+pub use crate::snapshots::{SnapshotConfig, SnapshotPlace};
 use forebay_appliance::volume::VolumeLimits;
 use forebay_appliance::{EngineChoice, FlashConfig, ListenerConfig, ServiceLimits};
 use forebay_control::{ControlConfig, Objective};

@@ -5,7 +5,7 @@
 //! they are old; nothing here is ever needed for truth.
 
 use forebay_cache::flash::VolumeId;
-use forebay_cache::snapshot::{Snapshot, SnapshotError};
+use forebay_cache::snapshot::{SlotError, Snapshot, SnapshotError};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -17,11 +17,11 @@ const SUFFIX: &str = ".fbsnap";
 /// Longer files are not read (ours: 150 million blocks).
 const FILE_BYTES_MAX: u64 = 256 << 20;
 /// No more is read of one series (ours).
-const SERIES_BYTES_MAX: u64 = 512 << 20;
+pub(super) const SERIES_BYTES_MAX: u64 = 512 << 20;
 /// A file that was begun so long ago will not be finished.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
-/// Why a file is not used.
+/// Why a file or a slot is not used.
 #[derive(Debug, Error)]
 pub(crate) enum Unusable {
     #[error(transparent)]
@@ -30,6 +30,8 @@ pub(crate) enum Unusable {
     Refused(#[from] SnapshotError),
     #[error("it has {found} bytes, expected at most {FILE_BYTES_MAX}")]
     Long { found: u64 },
+    #[error(transparent)]
+    Slot(#[from] SlotError),
     #[error("its blocks have {found} bytes, expected {expected}")]
     BlockSize { found: u32, expected: u64 },
 }
@@ -39,7 +41,8 @@ pub(crate) enum Unusable {
 pub(crate) struct Series {
     /// Oldest first.
     pub(crate) snapshots: Vec<Snapshot>,
-    pub(crate) refused: Vec<(PathBuf, Unusable)>,
+    /// Where, and why.
+    pub(crate) refused: Vec<(String, Unusable)>,
 }
 
 /// The folder.
@@ -136,7 +139,7 @@ impl SnapshotFolder {
                     bytes_read += snapshot.encoded_bytes() as u64;
                     series.snapshots.push(snapshot);
                 }
-                Err(reason) => series.refused.push((path, reason)),
+                Err(reason) => series.refused.push((path.display().to_string(), reason)),
             }
             if bytes_read > SERIES_BYTES_MAX {
                 break;
@@ -152,7 +155,16 @@ fn read_one(path: &Path, volume: VolumeId, block_bytes: u64) -> Result<Snapshot,
     if found > FILE_BYTES_MAX {
         return Err(Unusable::Long { found });
     }
-    let snapshot = Snapshot::parse(fs::read(path)?, volume)?;
+    read_snapshot(fs::read(path)?, volume, block_bytes)
+}
+
+/// A snapshot of `volume`, with blocks of this size.
+pub(super) fn read_snapshot(
+    bytes: Vec<u8>,
+    volume: VolumeId,
+    block_bytes: u64,
+) -> Result<Snapshot, Unusable> {
+    let snapshot = Snapshot::parse(bytes, volume)?;
     let found = snapshot.header().block_bytes;
     if u64::from(found) != block_bytes {
         return Err(Unusable::BlockSize { found, expected: block_bytes });

@@ -1,11 +1,16 @@
 //! Snapshots of what the caches hold, taken while they serve: every so often, or after so many requests, and once more at the end.
 //!
 //! The worker lists its blocks a piece per turn; sorting, compressing and writing happen on a thread of its own. If that hangs or fails, clients
-//! notice nothing. Snapshots are hints: see [`crate::loading`] for who reads them.
+//! notice nothing. They go to a folder or to a range of an origin. Snapshots are hints: see [`crate::loading`] for who reads them.
 
 mod folder;
+mod ring;
+mod store;
 
-pub(crate) use folder::{Series, SnapshotFolder};
+pub(crate) use folder::Series;
+pub(crate) use ring::slots;
+pub use store::SnapshotPlace;
+pub(crate) use store::{SnapshotStore, StoreError};
 
 use crate::daemon::{Shared, chain, unix_ms};
 use forebay_appliance::CommandError;
@@ -23,10 +28,10 @@ use thiserror::Error;
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// How snapshots are taken and kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct SnapshotConfig {
-    /// The folder, which hosts may share.
-    pub directory: PathBuf,
+    /// Where they are, which hosts may share.
+    pub place: SnapshotPlace,
     /// A volume's next one is taken so long after its last,
     pub every: Duration,
     /// or after so many requests, whatever is first.
@@ -41,7 +46,7 @@ impl SnapshotConfig {
     /// In `directory` every minute or 100,000 requests; 24 of each volume, for a week.
     pub fn new(directory: impl Into<PathBuf>) -> SnapshotConfig {
         SnapshotConfig {
-            directory: directory.into(),
+            place: SnapshotPlace::Folder(directory.into()),
             every: Duration::from_secs(60),
             every_requests: 100_000,
             keep: 24,
@@ -71,8 +76,8 @@ enum TakeError {
     Command(#[from] CommandError),
     #[error(transparent)]
     Write(#[from] WriteError),
-    #[error("cannot write it to `{folder}`")]
-    Store { folder: String, source: std::io::Error },
+    #[error("cannot write it to `{place}`")]
+    Store { place: String, source: Box<StoreError> },
 }
 
 /// Who a volume is to its snapshots: its name and where its origin is, as the appliance says.
@@ -89,8 +94,7 @@ struct Before {
 
 /// Runs until the daemon stops; then takes the last ones.
 pub(crate) fn run(shared: &Shared, config: &SnapshotConfig) {
-    let mut taker =
-        Taker { config, folder: SnapshotFolder::new(config.directory.clone()), before: BTreeMap::new() };
+    let mut taker = Taker { config, before: BTreeMap::new() };
     while shared.sleep_until(Instant::now() + LOOK_EVERY.min(config.every)) {
         taker.look(shared, false);
     }
@@ -99,7 +103,6 @@ pub(crate) fn run(shared: &Shared, config: &SnapshotConfig) {
 
 struct Taker<'a> {
     config: &'a SnapshotConfig,
-    folder: SnapshotFolder,
     before: BTreeMap<String, Before>,
 }
 
@@ -135,6 +138,10 @@ impl Taker<'_> {
                 Err(error) => {
                     counters.failed.fetch_add(1, Ordering::Relaxed);
                     tracing::warn!(volume = name, error = chain(&error), "no snapshot is taken");
+                    // Whoever waits for the end does not wait for each volume's.
+                    if end && matches!(error, TakeError::Store { .. }) {
+                        return;
+                    }
                     // Not again at once.
                     if let Some(before) = self.before.get_mut(name) {
                         (before.at, before.pulse) = (Instant::now(), pulse);
@@ -156,7 +163,10 @@ impl Taker<'_> {
         let before = &self.before[name];
         let now_unix_ms = unix_ms().max(0) as u64;
         // Rising, also over restarts, other hosts' and clocks that were set back.
-        let newest = self.folder.newest(volume).unwrap_or(0);
+        let store = shared.snapshot_store.as_ref().expect("snapshots are configured");
+        let unkept =
+            |source| TakeError::Store { place: self.config.place.to_string(), source: Box::new(source) };
+        let newest = store.newest(volume).map_err(unkept)?.unwrap_or(0);
         let sequence = now_unix_ms.max(newest + 1).max(before.sequence + 1);
         let (old, new) = (&before.pulse, pulse);
         let hits = new.cache.hits - old.cache.hits;
@@ -176,12 +186,11 @@ impl Taker<'_> {
                 quota_blocks: new.cache.quota_blocks.into(),
             },
         };
-        let bytes = encode(header, shared.appliance.list_resident(name)?)?;
-        let store = |source| TakeError::Store { folder: self.config.directory.display().to_string(), source };
-        self.folder.write(volume, sequence, &bytes).map_err(store)?;
+        let bytes = snapshot_of(header, shared.appliance.list_resident(name)?)?;
+        let epoch = shared.leases().and_then(|leases| leases.of(name)).map_or(0, |lease| lease.epoch);
+        let expired = store.write(&header, &bytes, epoch, self.config).map_err(unkept)?;
         let before = Before { at: Instant::now(), pulse: *pulse, sequence };
         self.before.insert(name.to_owned(), before);
-        let expired = self.folder.expire(volume, self.config.keep, self.config.expire).map_err(store)?;
         shared.snapshot_counters.expired.fetch_add(expired as u64, Ordering::Relaxed);
         Ok(bytes.len())
     }
@@ -190,8 +199,11 @@ impl Taker<'_> {
 /// The score of a block that had been used again; of others it is 0.
 pub(crate) const USED_AGAIN: u8 = 1;
 
-/// The snapshot's bytes. A block that was listed twice, because it moved, counts as used again if it was either time.
-fn encode(header: SnapshotHeader, mut listed: Vec<ListedBlock>) -> Result<Vec<u8>, WriteError> {
+/// The bytes of a snapshot of what was listed, in any order. A block that was listed twice, because it moved, counts as used again if it was either time. `O(n log n)`.
+///
+/// # Errors
+/// [`WriteError`]: a block beyond the volume's end.
+pub fn snapshot_of(header: SnapshotHeader, mut listed: Vec<ListedBlock>) -> Result<Vec<u8>, WriteError> {
     listed.sort_unstable();
     let mut writer = SnapshotWriter::new(header, true)?;
     let mut next = listed.iter().peekable();
@@ -221,7 +233,7 @@ mod tests {
         };
         let listed = [(9, false), (3, true), (4, false), (3, false), (9, false)]
             .map(|(b, a)| ListedBlock::new(BlockIndex(b), a));
-        let bytes = encode(header, listed.to_vec()).unwrap();
+        let bytes = snapshot_of(header, listed.to_vec()).unwrap();
         let mut found = Vec::new();
         Snapshot::parse(bytes, VolumeId(1)).unwrap().for_each(|block, score| found.push((block, score)));
         assert_eq!(found, [(3, USED_AGAIN), (4, 0), (9, 0)]);

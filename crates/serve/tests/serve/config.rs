@@ -227,6 +227,48 @@ fn every_mistake_is_told_with_its_line_and_key() {
         (format!("{HEAD}{VOLUME}[history]\npath = \"a.img\"\n"), "6 history.path", "would be overwritten"),
         (format!("{HEAD}{VOLUME}[snapshots]\nkeep = 2\n"), "5 snapshots.directory", "missing key"),
         (
+            format!("{HEAD}{VOLUME}[snapshots]\norigin = \"a.img\"\nlength = \"64MiB\"\n"),
+            "6 snapshots.origin",
+            "is the origin of volume `a`",
+        ),
+        (format!("{HEAD}{VOLUME}[snapshots]\norigin = \"s.img\"\n"), "5 snapshots.length", "missing key"),
+        (
+            format!("{HEAD}{VOLUME}[snapshots]\norigin = \"s.img\"\nlength = \"64MiB\"\nslot = \"48MiB\"\n"),
+            "8 snapshots.slot",
+            "64MiB hold 1 slots of 48MiB",
+        ),
+        (
+            format!(
+                "{HEAD}{VOLUME}[snapshots]\norigin = \"s.img\"\nlength = \"64MiB\"\noffset = \"1000B\"\n"
+            ),
+            "8 snapshots.offset",
+            "no multiple of 4096",
+        ),
+        (
+            format!(
+                "{HEAD}{VOLUME}[snapshots]\norigin = {{ type = \"memory\", size = \"64MiB\" }}\nlength = \"64MiB\"\n"
+            ),
+            "6 snapshots.origin",
+            "do not outlast it",
+        ),
+        (
+            format!(
+                "{HEAD}{VOLUME}[history]\npath = \"s.img\"\n[snapshots]\norigin = \"s.img\"\nlength = \"64MiB\"\n"
+            ),
+            "6 history.path",
+            "is where snapshots are kept",
+        ),
+        (
+            format!("{HEAD}{VOLUME}[snapshots]\norigin = \"s.img\"\ndirectory = \".\"\n"),
+            "5 snapshots.origin",
+            "in one place",
+        ),
+        (
+            format!("{HEAD}{VOLUME}[snapshots]\ndirectory = \".\"\nslot = \"1MiB\"\n"),
+            "7 snapshots.slot",
+            "in a range",
+        ),
+        (
             format!("{HEAD}{VOLUME}[snapshots]\ndirectory = \"nowhere\"\n"),
             "6 snapshots.directory",
             "does not exist",

@@ -80,6 +80,30 @@ fn of_kind(daemon: &Daemon, kind: DecisionKind) -> Vec<String> {
 }
 
 #[test]
+fn a_range_that_is_not_there_costs_snapshots_and_nothing_else() {
+    let range = "origin = \"reserved.img\"\noffset = \"64KiB\"\nlength = \"1MiB\"\nslot = \"64KiB\"";
+    let folder = folder(&TEXT.replace("directory = \"snapshots\"", range));
+    let reserved = folder.path().join("reserved.img");
+    std::fs::write(&reserved, vec![0; 512 << 10]).unwrap();
+    let daemon = start(folder.path());
+    let mut client = Client::connect(&daemon.uris("disk")[0]);
+    eventually("no snapshot can be taken", SOON, || {
+        blocks().for_each(|block| read(&mut client, block, 1));
+        daemon.status().snapshots.unwrap().failed >= 1
+    });
+    // Once it is long enough, they are.
+    std::fs::write(&reserved, vec![0; 2 << 20]).unwrap();
+    eventually("a snapshot is taken", SOON, || {
+        blocks().for_each(|block| read(&mut client, block, 1));
+        daemon.status().snapshots.unwrap().taken >= 1
+    });
+    let snapshots = daemon.status().snapshots.unwrap();
+    assert!(snapshots.directory.starts_with("bytes 65536 to 1114112 of file"), "{snapshots:?}");
+    drop(client);
+    daemon.shutdown();
+}
+
+#[test]
 fn who_takes_over_begins_with_what_the_cache_held_and_what_is_true() {
     let folder = folder(TEXT);
     leave_snapshots(folder.path());

@@ -1,0 +1,165 @@
+//! Where snapshots are: a folder, or a range of an origin.
+
+use super::SnapshotConfig;
+use super::folder::{Series, SnapshotFolder};
+use super::ring::{RingError, SnapshotRing};
+use crate::config::OriginConfig;
+use crate::origins::{OriginFailure, open_alone};
+use forebay_cache::flash::VolumeId;
+use forebay_cache::snapshot::{SlotHeader, SnapshotHeader};
+use forebay_origin::{OpenError, Origin};
+use forebay_units::{ByteRange, Bytes};
+use std::collections::BTreeSet;
+use std::fmt::{self, Display};
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// Longer than another host takes to write a snapshot,
+const UNLOCKED_WITHIN: Duration = Duration::from_secs(5);
+/// and how often it is looked whether it has.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Where snapshots are kept.
+#[derive(Clone, Debug)]
+pub enum SnapshotPlace {
+    /// In files of this folder.
+    Folder(PathBuf),
+    /// In a range of a file, a block device or an export.
+    Range {
+        /// Which.
+        origin: Box<OriginConfig>,
+        /// Its bytes that are reserved for snapshots; offset and length are multiples of 4 KiB.
+        range: ByteRange,
+        /// Bytes of a slot: a multiple of 4 KiB. Two at least are in the range, each with 4 KiB for its header.
+        slot: Bytes,
+    },
+}
+
+impl SnapshotPlace {
+    /// The origin in which the range lies.
+    pub fn origin(&self) -> Option<&OriginConfig> {
+        match self {
+            SnapshotPlace::Range { origin, .. } => Some(origin),
+            SnapshotPlace::Folder(_) => None,
+        }
+    }
+}
+
+impl Display for SnapshotPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SnapshotPlace::Folder(path) => write!(f, "{}", path.display()),
+            SnapshotPlace::Range { origin, range, .. } => {
+                write!(f, "bytes {} to {} of {origin:?}", range.offset, range.offset + range.length)
+            }
+        }
+    }
+}
+
+/// Why snapshots are not read or written.
+#[derive(Debug, Error)]
+pub(crate) enum StoreError {
+    #[error(transparent)]
+    Folder(#[from] io::Error),
+    #[error(transparent)]
+    Open(#[from] OriginFailure),
+    #[error(transparent)]
+    Ring(#[from] RingError),
+}
+
+/// The snapshots of all volumes.
+pub(crate) struct SnapshotStore {
+    place: SnapshotPlace,
+    /// Slots of the range that are somebody else's, as far as they were looked at. Held while the range is used: one request at a time, and whoever reads sees what was written.
+    occupied: Mutex<BTreeSet<u64>>,
+}
+
+impl SnapshotStore {
+    pub(crate) fn new(place: SnapshotPlace) -> SnapshotStore {
+        SnapshotStore { place, occupied: Mutex::default() }
+    }
+
+    /// Has the folder or the range answer. The range is open no longer than for that, since a file is locked as long and other hosts use it too.
+    fn with<T>(
+        &self,
+        folder: impl FnOnce(&SnapshotFolder) -> io::Result<T>,
+        ring: impl FnOnce(&mut SnapshotRing) -> Result<T, RingError>,
+    ) -> Result<T, StoreError> {
+        let (origin, range, slot) = match &self.place {
+            SnapshotPlace::Folder(path) => return Ok(folder(&SnapshotFolder::new(path.clone()))?),
+            SnapshotPlace::Range { origin, range, slot } => (origin, *range, slot.get()),
+        };
+        let mut occupied = self.occupied.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = SnapshotRing::new(open_soon(origin)?, range, slot, std::mem::take(&mut occupied))?;
+        let result = ring(&mut open);
+        *occupied = open.into_occupied();
+        Ok(result?)
+    }
+
+    /// The place of a volume's newest snapshot in its series; `None` where there is none.
+    pub(crate) fn newest(&self, volume: VolumeId) -> Result<Option<u64>, StoreError> {
+        self.with(|folder| Ok(folder.newest(volume)), |ring| ring.newest(volume))
+    }
+
+    /// Writes a snapshot durably, of a volume that is served under a lease of this `epoch` (0: without), and drops what is no longer wanted of it. How many that were.
+    pub(crate) fn write(
+        &self,
+        header: &SnapshotHeader,
+        bytes: &[u8],
+        epoch: u64,
+        config: &SnapshotConfig,
+    ) -> Result<usize, StoreError> {
+        let volume = header.volume;
+        self.with(
+            |folder| {
+                folder.write(volume, header.sequence, bytes)?;
+                folder.expire(volume, config.keep, config.expire)
+            },
+            |ring| {
+                let slot = SlotHeader {
+                    volume,
+                    sequence: header.sequence,
+                    taken_at_unix_s: header.taken_at_unix_s,
+                    snapshot_bytes: bytes.len() as u64,
+                    epoch,
+                };
+                ring.write(slot, bytes, config.keep, before(header.taken_at_unix_s, config.expire))
+            },
+        )
+    }
+
+    /// Reads a volume's newest snapshots. What cannot be used is left out and told.
+    pub(crate) fn read(
+        &self,
+        volume: VolumeId,
+        block_bytes: u64,
+        config: &SnapshotConfig,
+        now_unix_s: u64,
+    ) -> Result<Series, StoreError> {
+        self.with(
+            |folder| folder.read(volume, block_bytes, config.keep),
+            |ring| ring.read(volume, block_bytes, config.keep, before(now_unix_s, config.expire)),
+        )
+    }
+}
+
+/// Opens the origin, waiting a little for whoever has it locked.
+fn open_soon(origin: &OriginConfig) -> Result<Arc<dyn Origin>, OriginFailure> {
+    let until = Instant::now() + UNLOCKED_WITHIN;
+    loop {
+        match open_alone(origin, false) {
+            Err(OriginFailure::Open(OpenError::Locked { .. })) if Instant::now() < until => {
+                std::thread::sleep(LOOK_AGAIN);
+            }
+            opened => return opened,
+        }
+    }
+}
+
+/// So long before an instant.
+fn before(unix_s: u64, span: Duration) -> u64 {
+    unix_s.saturating_sub(span.as_secs())
+}
