@@ -2,7 +2,7 @@
 //!
 //! What they would see without the loading is measured, not assumed: of every [`CYCLE`] ticks the last [`RESTS`] load nothing, and the waits of the
 //! foreground then are the measure for those while it loads. What is compared is the mean, which a tenth of a second tells well enough; a tail
-//! rises with it. No device is assumed, and the measure moves with the load. All of it is ours.
+//! rises with it: on emulated disks that are 60 % busy, by what is in `sim::presto`'s tests. No device is assumed, and the measure moves with the load. All of it is ours.
 //!
 //! Invariant: the rate is between [`RATE_MIN`] and the largest that it was given; rests are rests.
 
@@ -15,7 +15,7 @@ pub const RESTS: u32 = 2;
 /// Bytes per second that are loaded at least, but for rests: without any it would never end.
 pub const RATE_MIN: u64 = 256 << 10;
 /// Waits longer by this share are felt.
-const TOLERANCE: f64 = 0.06;
+const TOLERANCE: f64 = 0.04;
 /// What a cycle leaves of the sums of those before.
 const MEMORY: f64 = 0.7;
 /// Fewer waits say nothing,
@@ -27,7 +27,7 @@ const DOWN: f64 = 0.75;
 const DOWN_MOST: f64 = 0.5;
 const UP: f64 = 1.25;
 /// Until it was felt for the first time.
-const FIRST_UP: f64 = 2.0;
+const FIRST_UP: f64 = 1.5;
 
 /// Waits of the foreground: how many, and how long all together. Old ones fade.
 #[derive(Clone, Copy, Debug, Default)]
@@ -139,8 +139,8 @@ mod tests {
             pace.tick(0, 0);
         }
         assert_eq!(rates, [10, 10, 10, 10, 10, 10, 0, 0]);
-        // Nobody was there: twice as fast, up to the most there is.
-        assert_eq!(pace.bytes_per_second(), 20 * MIB);
+        // Nobody was there: half as much again, up to the most there is.
+        assert_eq!(pace.bytes_per_second(), 15 * MIB);
         (0..5 * CYCLE).for_each(|_| pace.tick(0, 0));
         assert_eq!(pace.bytes_per_second(), 64 * MIB);
     }
@@ -168,16 +168,20 @@ mod tests {
 
     #[test]
     fn it_settles_where_it_is_hardly_felt_and_uses_what_is_free() {
-        for seed in 0..8 {
-            // 60 % load, a device that gives 200 MiB/s in all: an excess of 6 % is reached at 4.5 MiB/s.
-            let (rate, excess) = settle(0.6, 40, 200 * MIB, seed);
-            assert!(excess < 0.15 && rate > MIB as f64, "{excess:.3} at {:.1} MiB/s", rate / MIB as f64);
-            // A device that does not feel it at all.
-            let (rate, _) = settle(0.2, 40, 1 << 50, seed);
-            assert!(rate > 30.0 * MIB as f64, "{:.1} MiB/s", rate / MIB as f64);
-            // One that nearly stands still already: little more than the least.
-            let (rate, _) = settle(0.95, 40, 200 * MIB, seed);
-            assert!(rate < 3.0 * MIB as f64, "{:.1} MiB/s", rate / MIB as f64);
-        }
+        let settled = |load, full_rate| -> Vec<(f64, f64)> {
+            let settled = (0..8).map(|seed| settle(load, 40, full_rate, seed));
+            settled.map(|(rate, excess)| (rate / MIB as f64, excess)).collect()
+        };
+        let mean = |settled: &[(f64, f64)]| settled.iter().map(|(rate, _)| rate / 8.0).sum::<f64>();
+        // 60 % load, a device that gives 200 MiB/s in all: an excess of 4 % is reached at 3.1 MiB/s.
+        let busy = settled(0.6, 200 * MIB);
+        assert!(busy.iter().all(|(rate, excess)| *excess < 0.1 && *rate > 0.5), "{busy:.3?}");
+        assert!((2.0..4.5).contains(&mean(&busy)), "{busy:.3?}");
+        // A device that does not feel it at all.
+        let free = settled(0.2, 1 << 50);
+        assert!(mean(&free) > 35.0 && free.iter().all(|(rate, _)| *rate > 20.0), "{free:.3?}");
+        // One that nearly stands still already: little more than the least.
+        let full = settled(0.95, 200 * MIB);
+        assert!(full.iter().all(|(rate, _)| *rate < 1.0), "{full:.3?}");
     }
 }

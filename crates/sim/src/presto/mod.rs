@@ -16,6 +16,8 @@ mod learnt;
 mod load;
 mod metrics;
 mod objects;
+#[cfg(test)]
+mod pace_tests;
 mod pools;
 mod published;
 mod source;
