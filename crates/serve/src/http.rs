@@ -378,7 +378,9 @@ fn order_answer(
             let status = match wrong {
                 OrderError::NotUnderstood { .. } => StatusCode::BAD_REQUEST,
                 OrderError::Controlled { .. } | OrderError::TooMuch { .. } => StatusCode::CONFLICT,
-                OrderError::Prewarm(PrewarmError::NoSnapshots) => StatusCode::CONFLICT,
+                OrderError::Prewarm(PrewarmError::NoSnapshots | PrewarmError::NoCache { .. }) => {
+                    StatusCode::CONFLICT
+                }
                 OrderError::Prewarm(PrewarmError::Command(_)) | OrderError::Command(_) => {
                     StatusCode::NOT_FOUND
                 }

@@ -16,7 +16,8 @@ use forebay_appliance::volume::{PrewarmPlan, VolumePulse};
 use forebay_cache::Insertion;
 use forebay_cache::snapshot::{Activity, CHUNK_BLOCKS, Snapshot};
 use forebay_control::prewarm::{
-    Heuristic, Pace, ScoreTable, TICK_MS, Takeover, TakeoverInput, TakeoverSkip, decide_takeover, load_order,
+    Pace, ScoreTable, TAKEOVER_SCORE, TICK_MS, Takeover, TakeoverInput, TakeoverSkip, decide_takeover,
+    load_order,
 };
 use forebay_control::{Decision, DecisionKind, Fact, VolumeId};
 use forebay_units::{BlockRange, BlockSize, ByteRange, Bytes};
@@ -29,8 +30,6 @@ use thiserror::Error;
 const TICK: Duration = Duration::from_millis(TICK_MS);
 /// How often wishes are looked for while nothing is loaded.
 const IDLE_TICK: Duration = Duration::from_millis(250);
-/// Snapshots after which one counts half (ours: six minutes, as they are taken by default).
-const HALF_LIFE: f32 = 6.0;
 /// The newest snapshots, of which the activity is believed.
 const RECENT: usize = 4;
 /// What a second leaves of the speed that was seen before.
@@ -95,6 +94,12 @@ pub enum PrewarmError {
     /// No snapshots are kept.
     #[error("no snapshots are kept: neither `snapshots.directory` nor `snapshots.origin` is set")]
     NoSnapshots,
+    /// The volume's quota is 0.
+    #[error("volume `{volume}` has no cache that could be loaded: its quota is 0")]
+    NoCache {
+        /// Which.
+        volume: String,
+    },
     /// There is no such volume, or its origin is absent.
     #[error(transparent)]
     Command(#[from] CommandError),
@@ -102,9 +107,12 @@ pub enum PrewarmError {
 
 /// Has a volume's cache loaded because a person says so.
 pub(crate) fn ask(shared: &Shared, volume: &str) -> Result<(), PrewarmError> {
-    shared.appliance.pulse(volume)?;
+    let pulse = shared.appliance.pulse(volume)?;
     if shared.config.snapshots.is_none() {
         return Err(PrewarmError::NoSnapshots);
+    }
+    if pulse.cache.quota_blocks == 0 {
+        return Err(PrewarmError::NoCache { volume: volume.to_owned() });
     }
     shared.loads().asked(volume);
     Ok(())
@@ -346,14 +354,12 @@ fn resume(
 /// The blocks of a series with their scores, below `volume_blocks`: how often they were cached, the old counting less, and once more where they had been
 /// used again.
 fn score(snapshots: &[Snapshot], volume_blocks: u64) -> Vec<(f32, u64)> {
-    // Each snapshot counts as two, the second with the blocks that had been used again.
-    let heuristic = Heuristic::Decayed { half_life: 2.0 * HALF_LIFE };
     let chunks: BTreeSet<u32> = snapshots.iter().flat_map(Snapshot::chunks).collect();
     let mut scored = Vec::new();
     let mut places = Vec::new();
     for chunk in chunks {
         let first = u64::from(chunk) * CHUNK_BLOCKS;
-        let mut table = ScoreTable::new(heuristic, CHUNK_BLOCKS as usize);
+        let mut table = ScoreTable::new(TAKEOVER_SCORE, CHUNK_BLOCKS as usize);
         table.add_spans(2 * snapshots.len() as u32, CHUNK_BLOCKS as usize, |_, number, add| {
             let least = if number % 2 == 0 { 0 } else { USED_AGAIN };
             snapshots[number as usize / 2].places_scored(chunk, least, &mut places);

@@ -24,5 +24,5 @@ pub use order::load_order;
 pub use outlook::{Outlook, Sight};
 pub use pace::{CYCLE, Pace, RATE_MIN, RESTS, TICK_MS};
 pub use scores::{Heuristic, ScoreTable};
-pub use takeover::{HORIZON_S, Takeover, TakeoverInput, TakeoverSkip, decide_takeover};
+pub use takeover::{HORIZON_S, TAKEOVER_SCORE, Takeover, TakeoverInput, TakeoverSkip, decide_takeover};
 pub use visits::{VisitRules, Visits};

@@ -168,6 +168,11 @@ fn a_volume_that_loads_itself_at_once_is_left_to_it_unless_somebody_asks() {
     assert_eq!(over_socket("POST", "disk").0, 200);
     assert_eq!(over_socket("DELETE", "disk").0, 200);
     assert_eq!(daemon.status().volumes[0].used_bytes, 64 * BLOCK);
+    // There is nothing to load into.
+    daemon.appliance().set_quota("disk", forebay_units::Bytes::ZERO).unwrap();
+    eventually("its quota is 0", SOON, || over_socket("POST", "disk").0 == 409);
+    let (_, body) = over_socket("POST", "disk");
+    assert!(body.to_string().contains("volume `disk` has no cache that could be loaded"), "{body}");
     daemon.shutdown();
     // Without snapshots there is nothing to ask for.
     let text = TEXT.replace("[snapshots]\ndirectory = \"snapshots\"\nevery = \"100ms\"\nkeep = 3\n", "");

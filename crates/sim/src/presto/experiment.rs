@@ -7,7 +7,9 @@ use super::load::Load;
 use super::objects::{HM1_BYTES, HM3_BYTES, Object};
 use super::pools::{Entry, Pools};
 use super::source::{Snapshot, Source, serve as serve_until_failure};
-use forebay_control::prewarm::{Heuristic, ScoreTable, Takeover, TakeoverInput, decide_takeover};
+use forebay_control::prewarm::{
+    Heuristic, ScoreTable, TAKEOVER_SCORE, Takeover, TakeoverInput, decide_takeover,
+};
 use forebay_control::warmup::WarmupRules;
 use forebay_units::Nanos;
 use std::collections::BTreeMap;
@@ -101,13 +103,23 @@ impl Failed<'_> {
         table.ranked(|object| objects.bytes(Object(object))).into_iter().map(Object).collect()
     }
 
+    /// The order in which the daemon would load all objects.
+    fn takeover_order(&self, every: usize) -> Vec<Object> {
+        let mut table = ScoreTable::new(TAKEOVER_SCORE, self.of.load.objects.count());
+        for snapshot in &self.source(every).snapshots {
+            table.add_words(&snapshot.words);
+            table.add_words(&snapshot.again);
+        }
+        table.ranked(|_| 1).into_iter().map(Object).collect()
+    }
+
     /// What the daemon would decide by itself, from the snapshots taken every so many accesses: a block is an object.
     pub fn takeover(&self, every: usize) -> Takeover {
         let source = self.source(every);
         let lately = source.lately;
         let input = TakeoverInput {
             blocks: source.snapshots.last().map_or(0, Snapshot::count),
-            reused_blocks: 0,
+            reused_blocks: source.snapshots.last().map_or(0, Snapshot::count_again),
             working_set_blocks: lately.objects,
             lookups_per_s: lately.lookups as f64 / f64::from(HORIZON),
             hit_ratio: (lately.lookups > 0).then(|| lately.hits as f64 / lately.lookups as f64),
@@ -133,7 +145,7 @@ impl Failed<'_> {
             Way::Decided(every) => match self.takeover(every) {
                 Takeover::Skip(_) => fixed(&[]),
                 Takeover::Load { blocks, bytes_per_second, .. } => {
-                    let order = self.order(Heuristic::Decayed { half_life: 6.0 }, every);
+                    let order = self.takeover_order(every);
                     let order = &order[..order.len().min(blocks as usize)];
                     let how = Loading { rate: Some(bytes_per_second), entry: Entry::Tail, ..how };
                     (None, take_over(load, *failure, SECONDS, cold(), order, how, None))

@@ -3,7 +3,7 @@
 use super::experiment::HORIZON;
 use super::load::Load;
 use super::objects::Object;
-use super::pools::Pools;
+use super::pools::{Place, Pools};
 use forebay_cache::flash::VolumeId;
 use forebay_cache::snapshot::{Activity, SnapshotHeader, SnapshotWriter};
 use std::collections::BTreeSet;
@@ -15,15 +15,22 @@ pub struct Snapshot {
     pub at_millis: u32,
     /// One bit per object.
     pub words: Vec<u64>,
+    /// One bit per object: of those, what had been used again.
+    pub again: Vec<u64>,
 }
 
 impl Snapshot {
     fn of(pools: &Pools, count: usize, at_millis: u32) -> Snapshot {
         let mut words = vec![0u64; count.div_ceil(64)];
+        let mut again = words.clone();
         for object in pools.cached() {
-            words[object.index() / 64] |= 1 << (object.index() % 64);
+            let (word, bit) = (object.index() / 64, 1 << (object.index() % 64));
+            words[word] |= bit;
+            if pools.place(object) == Place::Multi {
+                again[word] |= bit;
+            }
         }
-        Snapshot { at_millis, words }
+        Snapshot { at_millis, words, again }
     }
 
     /// Whether it has `object`.
@@ -52,8 +59,17 @@ impl Snapshot {
 
     /// How many objects it has.
     pub fn count(&self) -> u64 {
-        self.words.iter().map(|word| u64::from(word.count_ones())).sum()
+        ones(&self.words)
     }
+
+    /// How many of them had been used again.
+    pub fn count_again(&self) -> u64 {
+        ones(&self.again)
+    }
+}
+
+fn ones(words: &[u64]) -> u64 {
+    words.iter().map(|word| u64::from(word.count_ones())).sum()
 }
 
 /// What survives the node.
