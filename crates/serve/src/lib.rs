@@ -33,3 +33,4 @@ pub use daemon::{Daemon, StartError};
 pub use history::DatedDecision;
 pub use loading::PrewarmError;
 pub use origins::OriginFailure;
+pub use snapshots::snapshot_of;
