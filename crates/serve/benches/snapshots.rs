@@ -20,7 +20,8 @@ fn listing(blocks: u64, run: u64, spread: u64) -> Vec<ListedBlock> {
     let mut listed: Vec<ListedBlock> = (0..runs)
         .flat_map(|number| {
             let first = number * run * spread + mix64(number) % (run * (spread - 1) + 1);
-            (first..first + run).map(|block| ListedBlock::new(BlockIndex(block), mix64(block) % 3 == 0))
+            (first..first + run)
+                .map(|block| ListedBlock::new(BlockIndex(block), mix64(block).is_multiple_of(3)))
         })
         .collect();
     listed.sort_unstable_by_key(|block| mix64(block.block().0));

@@ -72,13 +72,14 @@ fn of_recorded_volumes_of_high_locality_almost_nothing_is_loaded_and_it_is_said_
     let local: Vec<&Value> = volumes.iter().filter(|volume| number(volume, "cold") > 0.9).collect();
     assert!(local.len() >= 3, "{found}");
     for volume in local {
-        assert!(number(volume, "loaded_bytes") < 0.003 * cache, "{volume}");
-        assert!(number(volume, "decided") >= number(volume, "cold") - 0.002, "{volume}");
+        assert!(number(volume, "loaded_bytes") < 0.02 * cache, "{volume}");
+        assert!(number(volume, "decided") >= number(volume, "warm") - 0.01, "{volume}");
         let words = volume["decision"].as_str().unwrap();
         assert!(words.contains("look-ups") && words.contains(volume["name"].as_str().unwrap()), "{words}");
     }
     for volume in volumes {
-        assert!(number(volume, "loaded_bytes") < 0.02 * cache, "{volume}");
+        assert!(number(volume, "loaded_bytes") < 0.07 * cache, "{volume}");
+        assert!(number(volume, "decided") >= number(volume, "cold"), "{volume}");
         assert!(number(volume, "decided") <= number(volume, "warm") + 0.005, "{volume}");
     }
     assert!(found["left_out"].to_string().contains("expected at least 600"), "{found}");
