@@ -21,7 +21,7 @@ mod visits;
 pub use foretold::Foretold;
 pub use neighbours::{Chance, Neighbours, Place};
 pub use order::load_order;
-pub use outlook::{Outlook, Sight};
+pub use outlook::{Outlook, RateClass, Sight};
 pub use pace::{CYCLE, Pace, RATE_MIN, RESTS, TICK_MS};
 pub use scores::{Heuristic, ScoreTable};
 pub use takeover::{HORIZON_S, TAKEOVER_SCORE, Takeover, TakeoverInput, TakeoverSkip, decide_takeover};

@@ -49,6 +49,14 @@ struct Recent {
     class: u16,
 }
 
+/// What follows on an access with at least some chance.
+#[derive(Clone, Debug)]
+struct Told {
+    least: f32,
+    /// By class, distances and their chances.
+    followers: Vec<Vec<(i8, f32)>>,
+}
+
 /// What one volume's accesses taught. 100 KiB.
 #[derive(Clone, Debug)]
 pub struct Neighbours {
@@ -57,6 +65,8 @@ pub struct Neighbours {
     followed: Vec<u32>,
     /// By class.
     accesses: Vec<u32>,
+    /// What was made of that for [`Neighbours::follow`]; nothing after learning.
+    told: Option<Told>,
 }
 
 impl Default for Neighbours {
@@ -72,6 +82,7 @@ impl Neighbours {
             recent: VecDeque::with_capacity(RECENT_MAX),
             followed: vec![0; AGES.len() * PARTS * DISTANCES],
             accesses: vec![0; AGES.len() * PARTS],
+            told: None,
         }
     }
 
@@ -98,6 +109,7 @@ impl Neighbours {
 
     /// Learns from an access. `visit` says whether its zone was not accessed for a while.
     pub fn learn(&mut self, place: Place, at_millis: u32, visit: bool) {
+        self.told = None;
         if visit {
             for before in &self.recent {
                 let distance = place.zone.wrapping_sub(before.zone) as i64;
@@ -119,33 +131,49 @@ impl Neighbours {
     /// volume's start. Zones may lie beyond the volume's end.
     pub fn follow(&mut self, place: Place, at_millis: u32, least: f32, chances: &mut Vec<Chance>) {
         let class = usize::from(self.step(place, at_millis));
-        self.chances(class, place.zone, least, chances);
+        if self.told.as_ref().is_none_or(|told| told.least != least) {
+            self.told = Some(self.tell(least));
+        }
+        chances.clear();
+        if let Some(told) = &self.told {
+            chances.extend(told.followers[class].iter().filter_map(|(distance, chance)| {
+                let zone = place.zone.checked_add_signed(i64::from(*distance))?;
+                Some(Chance { zone, chance: *chance })
+            }));
+        }
+    }
+
+    /// What follows on an access of each class, or on any where the class is not known well. `O(classes x distances)`.
+    fn tell(&self, least: f32) -> Told {
+        let accesses = self.accesses.iter().sum::<u32>().max(ACCESSES_MIN) as f32;
+        let average = |distance: usize| {
+            self.followed.iter().skip(distance).step_by(DISTANCES).sum::<u32>() as f32 / accesses
+        };
+        let averages: Vec<f32> = (0..DISTANCES).map(average).collect();
+        let of_class = |class: usize| {
+            let chance = |distance: usize| match self.accesses[class] >= ACCESSES_MIN {
+                true => self.of_known(class, distance),
+                false => averages[distance],
+            };
+            let told = (0..DISTANCES).map(|distance| ((distance as i64 - REACH) as i8, chance(distance)));
+            told.filter(|(_, chance)| *chance >= least).collect()
+        };
+        Told { least, followers: (0..self.accesses.len()).map(of_class).collect() }
+    }
+
+    fn of_known(&self, class: usize, distance: usize) -> f32 {
+        self.followed[class * DISTANCES + distance] as f32 / self.accesses[class] as f32
     }
 
     /// What was learnt so far says which zones follow on the last access that was learnt, or nothing where its class is not known well. As [`Neighbours::follow`].
     pub fn foretell(&self, least: f32, chances: &mut Vec<Chance>) {
         chances.clear();
-        if let Some(last) = self.recent.back()
-            && self.accesses[usize::from(last.class)] >= ACCESSES_MIN
-        {
-            self.chances(usize::from(last.class), last.zone, least, chances);
-        }
-    }
-
-    fn chances(&self, class: usize, zone: u64, least: f32, chances: &mut Vec<Chance>) {
-        chances.clear();
-        let average = |distance: usize| {
-            let followed: u32 = self.followed.iter().skip(distance).step_by(DISTANCES).sum();
-            followed as f32 / self.accesses.iter().sum::<u32>().max(ACCESSES_MIN) as f32
-        };
+        let known = |last: &&Recent| self.accesses[usize::from(last.class)] >= ACCESSES_MIN;
+        let Some(last) = self.recent.back().filter(known) else { return };
         for distance in 0..DISTANCES {
-            let accesses = self.accesses[class];
-            let chance = match accesses >= ACCESSES_MIN {
-                true => self.followed[class * DISTANCES + distance] as f32 / accesses as f32,
-                false => average(distance),
-            };
+            let chance = self.of_known(usize::from(last.class), distance);
             if chance >= least
-                && let Some(zone) = zone.checked_add_signed(distance as i64 - REACH)
+                && let Some(zone) = last.zone.checked_add_signed(distance as i64 - REACH)
             {
                 chances.push(Chance { zone, chance });
             }

@@ -15,6 +15,17 @@ const SECONDS: usize = 10;
 /// A chance that nothing has.
 const NEVER: f32 = 2.0;
 
+/// A rate of visits, as far as bars tell rates apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateClass(u8);
+
+impl RateClass {
+    /// Of so many visits per second.
+    pub fn of(rate: f64) -> RateClass {
+        RateClass(Outlook::entry(rate).round() as u8)
+    }
+}
+
 /// What a chance is held against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sight {
@@ -89,10 +100,10 @@ impl Outlook {
         self.worth[low] * (1.0 - share) + self.worth[low + 1] * share
     }
 
-    /// The chance (0 to 1) of being visited at once from which on it is worth the price to load, in second `second`, what is visited at this rate per second. After the span: the price itself.
-    pub fn bar(&self, second: usize, rate: f64) -> f32 {
+    /// The chance (0 to 1) of being visited at once from which on it is worth the price to load, in second `second`, what is visited so often. After the span: the price itself.
+    pub fn bar(&self, second: usize, rate: RateClass) -> f32 {
         match second / SECONDS < self.steps {
-            true => self.bars[Outlook::entry(rate).round() as usize * self.steps + second / SECONDS],
+            true => self.bars[usize::from(rate.0) * self.steps + second / SECONDS],
             false => self.after,
         }
     }
@@ -172,15 +183,15 @@ mod tests {
     fn a_chance_is_held_against_the_price_less_what_would_be_spared_anyway() {
         let weights: Vec<f64> = (0..40).map(|second| if second < 20 { 2.0 } else { 0.5 }).collect();
         let ahead = Outlook::new(&weights, &Foretold::new(0), 0.4, Sight::Ahead);
-        assert_eq!(ahead.bar(40, 0.1), 0.4, "after the span");
+        assert_eq!(ahead.bar(40, RateClass::of(0.1)), 0.4, "after the span");
         // Without looking ahead: the price, and the order of what is never told.
         let near = Outlook::new(&weights, &half_told(), 0.4, Sight::Near);
-        assert_eq!([0, 35, 40].map(|second| near.bar(second, 0.1)), [0.4; 3]);
+        assert_eq!([0, 35, 40].map(|second| near.bar(second, RateClass::of(0.1))), [0.4; 3]);
         assert_eq!(near.worth(0.01), ahead.worth(0.01));
         // What is never visited else needs the price by the weight; what is visited for certain needs no chance. At the end nothing is left to spare: in the last second 0.4 of 0.5.
-        assert!((ahead.bar(0, 1e-7) - 0.2).abs() < 0.01);
-        assert_eq!(ahead.bar(0, 1.0), 0.0);
-        assert!(ahead.bar(35, 1e-7) > 0.79);
-        assert!(ahead.bar(10, 0.001) < ahead.bar(10, 0.0001));
+        assert!((ahead.bar(0, RateClass::of(1e-7)) - 0.2).abs() < 0.01);
+        assert_eq!(ahead.bar(0, RateClass::of(1.0)), 0.0);
+        assert!(ahead.bar(35, RateClass::of(1e-7)) > 0.79);
+        assert!(ahead.bar(10, RateClass::of(0.001)) < ahead.bar(10, RateClass::of(0.0001)));
     }
 }

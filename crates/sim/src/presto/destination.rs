@@ -3,7 +3,7 @@
 use super::load::{Access, Load};
 use super::objects::{HM1_BYTES, HM3_BYTES, Object};
 use super::pools::{Entry, Place, Pools};
-use forebay_control::prewarm::{self as neighbours, Chance, Neighbours, Outlook};
+use forebay_control::prewarm::{self as neighbours, Chance, Neighbours, Outlook, RateClass};
 use forebay_units::mix64;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -56,8 +56,8 @@ pub struct Following {
     pub order_bytes: u64,
     /// Of each volume's HM1 and HM3 objects, the chance from which on they are loaded; a third of the extents each.
     pub outlooks: [Vec<[Outlook; 2]>; 3],
-    /// How often each extent is visited, per second.
-    pub rates: Arc<[f64]>,
+    /// How often each extent is visited.
+    pub rates: Arc<[RateClass]>,
 }
 
 /// Milliseconds from an access to the moment when what follows on it is loaded: two fetches, one after the other (ours).

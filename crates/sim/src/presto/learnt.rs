@@ -7,7 +7,7 @@ use super::load::Load;
 use super::metrics::Metric;
 use super::objects::{HM1_BYTES, HM3_BYTES, Object};
 use super::pools::Pools;
-use forebay_control::prewarm::{Foretold, Neighbours, Outlook, Place, Sight, VisitRules, Visits};
+use forebay_control::prewarm::{Foretold, Neighbours, Outlook, Place, RateClass, Sight, VisitRules, Visits};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -276,6 +276,7 @@ struct Known<'a> {
     learnt: &'a Learnt,
     goal: Goal,
     rates: Arc<[f64]>,
+    rate_classes: Arc<[RateClass]>,
 }
 
 /// What a plan loads in which order, and how it follows; its share for the order left open.
@@ -286,7 +287,9 @@ struct Prepared {
 
 impl<'a> Known<'a> {
     fn new(load: &Load, learnt: &'a Learnt, goal: Goal) -> Known<'a> {
-        Known { learnt, goal, rates: learnt.rates(load) }
+        let rates = learnt.rates(load);
+        let rate_classes = rates.iter().map(|rate| RateClass::of(*rate)).collect();
+        Known { learnt, goal, rates, rate_classes }
     }
 
     fn prepare(&self, load: &Load, plan: Plan) -> Prepared {
@@ -294,7 +297,7 @@ impl<'a> Known<'a> {
         let order = order(load, self.goal, &self.rates, &outlooks[SHADES.len() / 2]);
         let mut neighbours = self.learnt.neighbours.clone();
         neighbours.iter_mut().for_each(Neighbours::forget_place);
-        let rates = Arc::clone(&self.rates);
+        let rates = Arc::clone(&self.rate_classes);
         Prepared { order, following: Following { neighbours, order_bytes: 0, outlooks, rates } }
     }
 }
