@@ -58,6 +58,10 @@ struct World {
 
 impl World {
     fn new(seed: u64, capacity: Bytes) -> World {
+        World::with(seed, capacity, ControlConfig::default())
+    }
+
+    fn with(seed: u64, capacity: Bytes, config: ControlConfig) -> World {
         let flat = MissRatioCurve::new(vec![CurvePoint { size_blocks: 100_000, miss_ratio: 0.97 }]);
         let side = |id, rate, curve: MissRatioCurve| Side {
             id,
@@ -74,8 +78,7 @@ impl World {
             service_cv2: Some(1.0),
             service: None,
         };
-        let mut controller =
-            Controller::new(ControlConfig::default(), capacity, Vec::new(), vec![origin]).unwrap();
+        let mut controller = Controller::new(config, capacity, Vec::new(), vec![origin]).unwrap();
         for (id, name) in [(APPLICATION, "application"), (READER, "reader")] {
             let bound =
                 Objective::mean_latency(Nanos::from_secs_f64(BOUND_S), Operations::All).over(Nanos::secs(1));
@@ -237,6 +240,38 @@ fn a_violation_is_found_mended_corrected_and_the_cache_taken_back() {
         assert!(first(&quiet, DecisionKind::Removed).is_some(), "seed {seed}: never removed");
         assert_eq!(world.quota(), 0, "seed {seed}");
     }
+}
+
+#[test]
+fn what_a_peak_was_foreseen_to_need_is_not_given_back_while_it_lasts() {
+    let mut config = ControlConfig::default();
+    config.foresight.bucket_intervals = 5;
+    let mut world = World::with(3, Bytes::mib(200), config);
+    let rates = |world: &mut World, application: f64, reader: f64| {
+        (world.sides[0].rate, world.sides[1].rate) = (application, reader);
+    };
+    for _ in 0..3 {
+        rates(&mut world, 60.0, 30.0);
+        world.run(60);
+        rates(&mut world, 300.0, 260.0);
+        world.run(60);
+    }
+    rates(&mut world, 60.0, 30.0);
+    let calm = world.run(60);
+    let foreseen = world.quota();
+    assert!(first(&calm, DecisionKind::PeakForeseen).is_some() && foreseen > 1_000, "{foreseen} blocks");
+    // The neighbour comes late: for half of the time the cache is larger than what is needed, and then it is needed.
+    rates(&mut world, 300.0, 60.0);
+    let mut least = foreseen;
+    for second in 0..50 {
+        if second == 25 {
+            rates(&mut world, 300.0, 260.0);
+        }
+        world.second();
+        least = least.min(world.quota());
+    }
+    // 256 blocks: a chunk.
+    assert!(least + 256 >= foreseen - foreseen / 20, "{least} of {foreseen} blocks");
 }
 
 #[test]

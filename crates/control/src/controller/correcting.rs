@@ -235,14 +235,14 @@ impl Controller {
     /// The size that sufficed in a phase like that of the newest interval, if the load has left the phase that the
     /// present size is for: after one window that misses, or two that show the change.
     fn recall(&mut self, id: VolumeId, error: Option<f64>, jumped: bool, flooded: bool) -> Option<Change> {
-        let (step, ceiling) = (self.step, self.blocks_ceiling(id));
+        let (step, ceiling, held) = (self.step, self.blocks_ceiling(id), self.held_for_peak(id));
         let volume = self.volumes.get_mut(&id)?;
         let closed = volume.recent(self.config.recent_intervals).backlogged;
         let now = Volume::phase_of(volume.history.back()?, closed);
         let (known, least) = (volume.memory.recall(now)?, volume.blocks_min());
         let name = volume.spec.name.clone();
         let grant = volume.grant.as_mut()?;
-        let known = known.max(grant.needs.kept(step).unwrap_or(0)).clamp(least, ceiling.max(least));
+        let known = known.max(grant.needs.kept(step).unwrap_or(0)).max(held).clamp(least, ceiling.max(least));
         let left = grant.phase.is_none_or(|(phase, _)| phase.distance(&now) >= 1.0);
         let grows = known > grant.blocks && error.is_some_and(|error| error > 0.0) && (left || jumped);
         let shrinks = known < grant.blocks && jumped && error.is_some_and(|error| error < 0.0);
@@ -283,7 +283,7 @@ impl Controller {
         let volume = &self.volumes[&id];
         let grant = volume.grant.as_ref()?;
         let (size_before, age) = (grant.blocks, grant.age);
-        let kept = grant.needs.kept(step).unwrap_or(0);
+        let kept = grant.needs.kept(step).unwrap_or(0).max(self.held_for_peak(id));
         let chunk_blocks = volume.chunk_blocks(self.config.chunk_bytes);
         let (blocks_min, blocks_max) = (volume.blocks_min(), ceiling.max(size_before));
         let filling = volume.is_filling(&rules);

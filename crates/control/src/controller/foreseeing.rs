@@ -3,7 +3,7 @@
 use super::volume::Volume;
 use super::{Change, Controller};
 use crate::decision::{Decision, DecisionKind, Fact, StepOutcome};
-use crate::foresight::{History, Peak};
+use crate::foresight::{Foreseen, History, Peak};
 use crate::inventory::VolumeId;
 use crate::observation::VolumeObservation;
 use forebay_units::Nanos;
@@ -14,6 +14,8 @@ use std::collections::BTreeMap;
 const SEASONS_PER_STEP: usize = 4;
 /// Buckets after its expected beginning in which a peak may still come (ours).
 const PATIENCE: u64 = 2;
+/// Of a size that a peak was foreseen to need, one part in so many is given back in a season if it is spared (ours).
+const SPARED: u64 = 20;
 /// A size counts as needed while the load is at least this part of the highest of the peak (ours).
 const PEAK_SHARE: f64 = 0.5;
 
@@ -159,6 +161,18 @@ impl Controller {
     pub(super) fn keeps_for_peak(&self, id: VolumeId) -> bool {
         let volume = &self.volumes[&id];
         volume.foreseen.as_ref().is_some_and(|foreseen| volume.past.now() < foreseen.from + PATIENCE)
+    }
+
+    /// The size below which the volume's cache does not shrink while a peak lasts that was foreseen; 0 where there is none. What the first windows spare, with
+    /// a cache that is warm and disks that have nothing to work off, says little of the rest of the peak: only a part that is small is tried in each season.
+    pub(super) fn held_for_peak(&self, id: VolumeId) -> u64 {
+        let volume = &self.volumes[&id];
+        let lasts = |foreseen: &&Foreseen| {
+            let now = volume.past.now();
+            now < foreseen.until && (now < foreseen.from + PATIENCE || volume.past.has_come(foreseen))
+        };
+        let blocks = volume.foreseen.as_ref().filter(lasts).map_or(0, |foreseen| foreseen.peak.blocks);
+        blocks - blocks / SPARED
     }
 
     /// Remembers which caches are needed, of which size, and what is hot meanwhile.

@@ -56,7 +56,7 @@ pub(super) struct Peak {
     pub(super) unmended: bool,
     /// Whether the appliance was there before the peak began.
     pub(super) ready_before: bool,
-    /// Seconds of the spike that missed the objective; none of them is to cause anything.
+    /// Seconds from the spike to the peak that missed the objective; fewer in a row than make a violation are to cause nothing.
     pub(super) bad_seconds_of_the_spike: u64,
     /// Appliances started from the beginning of the period to that of its peak's calm, by second.
     pub(super) started_at_s: Vec<f64>,
@@ -338,8 +338,7 @@ fn judge(seed: u64, reports: &[PlayReport], explained: &Explanation, began_unix_
                 to_conformance_s: violated.zip(kept).map(|(violated, kept)| kept - violated),
                 unmended: violated.is_some() && kept.is_none(),
                 ready_before: placed_before > gone_before,
-                bad_seconds_of_the_spike: (from..from + PHASES_S[0] + 1).filter(|second| bad(*second)).count()
-                    as u64,
+                bad_seconds_of_the_spike: (from..peak).filter(|second| bad(*second)).count() as u64,
                 started_at_s: started
                     .iter()
                     .copied()
