@@ -16,6 +16,8 @@ use std::sync::Arc;
 const VERDICTS_MAX: usize = 64;
 /// Intervals whose rate is kept for people.
 const SERIES_MAX: usize = 120;
+/// Hits of an interval whose mean says how long one takes (ours).
+const HITS_MIN: u64 = 20;
 /// Upper edges of latency buckets (ours: a hit to a hung disk, in steps of about two).
 const EDGES_US: [u64; 20] = [
     20, 50, 100, 200, 500, 1_000, 2_000, 3_000, 5_000, 7_500, 10_000, 15_000, 20_000, 30_000, 50_000,
@@ -141,6 +143,8 @@ pub(crate) struct Monitor {
     pub(crate) latencies: Latencies,
     pub(crate) tracks: Vec<Track>,
     pub(crate) interval: Interval,
+    /// The least mean latency of hits in an interval that had [`HITS_MIN`] of them: no latency that is asked of a cache can be lower.
+    pub(crate) hit_least: Option<Nanos>,
     /// Requests per second, oldest first.
     pub(crate) series: VecDeque<f64>,
     pub(crate) last: Option<VolumeSnapshot>,
@@ -164,6 +168,7 @@ impl Monitor {
             latencies: Latencies { reads: totals.clone(), writes: totals.clone(), origin: totals },
             tracks: objectives.iter().map(|objective| Track::new(*objective, None)).collect(),
             interval: Interval::default(),
+            hit_least: None,
             series: VecDeque::new(),
             last: None,
             recent: Recent::default(),
@@ -220,6 +225,10 @@ impl Monitor {
             write_latency: seen.latencies.writes.clone(),
             hit_ratio: (reads_done > 0).then(|| seen.latencies.hits.count() as f64 / reads_done as f64),
         };
+        let hit = Some(&seen.latencies.hits)
+            .filter(|hits| hits.count() >= HITS_MIN)
+            .and_then(LatencySnapshot::mean);
+        self.hit_least = self.hit_least.into_iter().chain(hit).min();
         if self.series.len() == SERIES_MAX {
             self.series.pop_front();
         }

@@ -134,10 +134,31 @@ pub(crate) fn reserve(
     request: ReservationRequest,
 ) -> Result<ReservationStatus, ReservationError> {
     let now = unix_ms();
+    possible(shared, &request)?;
     let mut book = shared.reservations();
     let made = book.make(request, &shared.config.volumes, now)?;
     tracing::info!(?made, "a reservation is made");
     Ok(reservation_status(&made, book.is_kept(), now))
+}
+
+/// Refuses a latency below that of hits: what no cache can keep would have all of them grow for nothing.
+fn possible(shared: &Shared, request: &ReservationRequest) -> Result<(), ReservationError> {
+    // What is no latency at all is told by who checks the rest.
+    let Some(latency_s) = request.latency_s.filter(|latency_s| *latency_s > 0.0) else { return Ok(()) };
+    let state = shared.state();
+    for name in &request.volumes {
+        let least = state.monitors.get(name).and_then(|monitor| monitor.hit_least);
+        if let Some(least) = least.filter(|least| latency_s < least.as_secs_f64()) {
+            return Err(ReservationError::Refused {
+                field: "latency_s",
+                found: format!("{latency_s}, which is {}", Nanos::from_secs_f64(latency_s)),
+                expected: format!(
+                    "at least {least}: so long took the hits of `{name}` in the interval in which they were fastest"
+                ),
+            });
+        }
+    }
+    Ok(())
 }
 
 pub(crate) fn cancel_reservation(shared: &Shared, id: u64) -> Result<ReservationStatus, ReservationError> {

@@ -5,10 +5,15 @@ use std::path::Path;
 
 /// The memory that this process may use: the machine's, or less where its control group says so.
 pub fn machine_memory() -> Bytes {
-    let total = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| field_of(&text, "MemTotal:"));
     let group = Group::of_this_process().and_then(|group| group.limit);
     // Without /proc nothing is known: assume little rather than much.
-    Bytes(total.unwrap_or(1 << 30).min(group.unwrap_or(u64::MAX)))
+    memory_total().unwrap_or(Bytes::gib(1)).min(Bytes(group.unwrap_or(u64::MAX)))
+}
+
+/// The memory of the whole machine, where the system says it.
+pub(crate) fn memory_total() -> Option<Bytes> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    field_of(&text, "MemTotal:").map(Bytes)
 }
 
 /// The memory that this process could still take: what the machine has available, or less where its control group leaves less.

@@ -13,6 +13,7 @@ mod snapshot_place;
 
 pub(crate) use check::places;
 pub use keys::{KEYS, Key, TABLES, keys_of};
+pub(crate) use machine::memory_total;
 pub use machine::{machine_memory, memory_available};
 pub use problem::{ConfigError, Problem};
 

@@ -1,7 +1,7 @@
 //! What a controller of a fleet is started with, from one TOML file or made in code.
 
 use super::tables::{HostTable, ObjectiveTable, ProviderTable, RouteTable, VolumeTable, parsed, ten_seconds};
-use crate::config::is_readable_by_others;
+use crate::config::{is_readable_by_others, memory_total};
 use forebay_actuate::api::ApiAddress;
 use forebay_control::response::ResponseRules;
 use forebay_control::{ControlConfig, Objective, Operations, Statistic, Target};
@@ -153,6 +153,11 @@ impl FleetConfig {
             }
             if host.memory == Bytes::ZERO {
                 return wrong("host.memory", &format!("none on `{}`", host.name), "a size above 0");
+            }
+            if let Some(here) = memory_total().filter(|here| host.memory > *here) {
+                let found = format!("{} on `{}`", host.memory, host.name);
+                let expected = format!("at most the {here} that this machine has, which all hosts are on");
+                return wrong("host.memory", &found, &expected);
             }
             if host.cpus.is_some_and(|cpus| !(cpus > 0.0 && cpus < 1e6)) {
                 return wrong("host.cpus", "not a count of processors", "a number above 0");
@@ -377,6 +382,11 @@ mod tests {
                 "memory = \"1GiB\"",
                 "memory = \"0B\"",
                 "`host.memory` is none on `h1`, expected a size above 0",
+            ),
+            (
+                "memory = \"1GiB\"",
+                "memory = \"999TiB\"",
+                "`host.memory` is 999TiB on `h1`, expected at most the",
             ),
             ("volume = \"db\"", "volume = \"d\"", "the name of a volume"),
             ("name = \"db\"", "name = \"d@b\"", "without `@`"),
