@@ -1,6 +1,6 @@
-//! A chunk: which of 65,536 blocks are cached, in the shortest of four codes, and their scores.
+//! A chunk: which of 65,536 blocks are cached, in the shortest of five codes, and their scores.
 
-/// Bytes before a chunk's payload: its number (4), the code (1), nothing (1), blocks minus one (2), bytes of the code (4).
+/// Bytes before a chunk's payload: its number (4), the code (1), how scores are kept (1), blocks minus one (2), bytes of the code (4).
 pub(super) const CHUNK_HEADER_BYTES: usize = 12;
 const BITMAP_BYTES: usize = 8_192;
 
@@ -12,21 +12,39 @@ const GAPS: u8 = 1;
 const RUNS: u8 = 2;
 /// Two bytes per block.
 const LIST: u8 = 3;
+/// For each block the gap since the one before, minus one, in half-bytes: three bits of it, the lowest first, and whether more follow.
+const HALVES: u8 = 4;
+/// It takes longer to read than the others, and is written only where it is shorter than these parts of the shortest of them.
+const HALVES_WORTH: (usize, usize) = (7, 8);
+
+/// Half a byte per score.
+const SCORES_HALVES: u8 = 0;
+/// One bit per score: none is above 1.
+const SCORES_BITS: u8 = 1;
 
 /// Appends a chunk. `places` ascend and are not empty; `scores` has as many, or none.
 pub(super) fn write(index: u32, places: &[u16], scores: &[u8], bytes: &mut Vec<u8>) {
     let count = places.len();
-    let (mut gap_bytes, mut runs, mut next) = (0, 0, 0u32);
+    let (mut gap_bytes, mut gap_halves, mut runs, mut next) = (0, 0, 0, 0u32);
     for &place in places {
         let gap = u32::from(place) - next;
         gap_bytes += 1 + (gap / 255) as usize;
+        gap_halves += halves(gap);
         runs += usize::from(gap > 0 || next == 0);
         next = u32::from(place) + 1;
     }
     let codes = [(4 * runs, RUNS), (gap_bytes, GAPS), (2 * count, LIST), (BITMAP_BYTES, BITMAP)];
-    let (length, code) = codes.into_iter().min().unwrap_or((BITMAP_BYTES, BITMAP));
+    let (mut length, mut code) = codes.into_iter().min().unwrap_or((BITMAP_BYTES, BITMAP));
+    if gap_halves.div_ceil(2) * HALVES_WORTH.1 <= length * HALVES_WORTH.0 {
+        (length, code) = (gap_halves.div_ceil(2), HALVES);
+    }
+    let score_code = if !scores.is_empty() && scores.iter().all(|score| *score <= 1) {
+        SCORES_BITS
+    } else {
+        SCORES_HALVES
+    };
     bytes.extend_from_slice(&index.to_le_bytes());
-    bytes.extend_from_slice(&[code, 0]);
+    bytes.extend_from_slice(&[code, score_code]);
     bytes.extend_from_slice(&((count - 1) as u16).to_le_bytes());
     bytes.extend_from_slice(&(length as u32).to_le_bytes());
     let begin = bytes.len();
@@ -58,6 +76,25 @@ pub(super) fn write(index: u32, places: &[u16], scores: &[u8], bytes: &mut Vec<u
                 next = u32::from(place) + 1;
             }
         }
+        HALVES => {
+            let (mut next, mut half) = (0u32, None);
+            for &place in places {
+                let mut gap = u32::from(place) - next;
+                next = u32::from(place) + 1;
+                loop {
+                    let value = (gap & 7) as u8 | u8::from(gap > 7) << 3;
+                    match half.take() {
+                        None => half = Some(value),
+                        Some(low) => bytes.push(low | value << 4),
+                    }
+                    gap >>= 3;
+                    if gap == 0 {
+                        break;
+                    }
+                }
+            }
+            bytes.extend(half);
+        }
         LIST => places.iter().for_each(|place| bytes.extend_from_slice(&place.to_le_bytes())),
         _ => {
             bytes.resize(begin + BITMAP_BYTES, 0);
@@ -67,9 +104,18 @@ pub(super) fn write(index: u32, places: &[u16], scores: &[u8], bytes: &mut Vec<u
         }
     }
     debug_assert_eq!(bytes.len() - begin, length);
-    for pair in scores.chunks(2) {
-        bytes.push(pair[0] | pair.get(1).map_or(0, |second| second << 4));
+    if score_code == SCORES_BITS {
+        bytes.extend(
+            scores.chunks(8).map(|eight| (0..).zip(eight).fold(0, |byte, (at, score)| byte | score << at)),
+        );
+    } else {
+        bytes.extend(scores.chunks(2).map(|pair| pair[0] | pair.get(1).map_or(0, |second| second << 4)));
     }
+}
+
+/// How many half-bytes a gap takes.
+fn halves(gap: u32) -> usize {
+    (32 - gap.leading_zeros()).div_ceil(3).max(1) as usize
 }
 
 const WRONG_COUNT: &str = "it does not have as many blocks as it says";
@@ -90,6 +136,7 @@ fn check_gaps(code: &[u8]) -> Result<(u32, u16), &'static str> {
 pub(super) struct ChunkRef {
     pub(super) index: u32,
     code: u8,
+    score_code: u8,
     pub(super) count: u32,
     /// Where the code begins and ends, and the chunk ends.
     code_at: usize,
@@ -106,13 +153,20 @@ impl ChunkRef {
         let count = u32::from(u16::from_le_bytes(super::take(bytes, at + 6))) + 1;
         let length = u32::from_le_bytes(super::take(bytes, at + 8)) as usize;
         let code_at = at + CHUNK_HEADER_BYTES;
-        let scores = if scored { (count as usize).div_ceil(2) } else { 0 };
+        let score_code = bytes[at + 5];
+        let scores = match (scored, score_code) {
+            (false, 0) => 0,
+            (true, SCORES_HALVES) => (count as usize).div_ceil(2),
+            (true, SCORES_BITS) => (count as usize).div_ceil(8),
+            _ => return Err("how its scores are kept is unknown"),
+        };
         if bytes.len() - code_at < length || bytes.len() - code_at - length < scores {
             return Err("it is longer than what is left");
         }
         let scores_at = code_at + length;
         let index = u32::from_le_bytes(super::take(bytes, at));
-        Ok(ChunkRef { index, code: bytes[at + 4], count, code_at, scores_at, end: scores_at + scores })
+        let code = bytes[at + 4];
+        Ok(ChunkRef { index, code, score_code, count, code_at, scores_at, end: scores_at + scores })
     }
 
     /// Its places, ascending; `places` is cleared first.
@@ -168,6 +222,29 @@ impl ChunkRef {
                     next = end;
                 }
             }
+            HALVES => {
+                let mut halves = code.iter().flat_map(|byte| [byte & 15, byte >> 4]);
+                let mut next = 0u32;
+                for _ in 0..self.count {
+                    let (mut gap, mut shift) = (0, 0);
+                    loop {
+                        let half =
+                            halves.next().filter(|_| shift < 18).ok_or("a gap goes on behind its end")?;
+                        gap |= u32::from(half & 7) << shift;
+                        shift += 3;
+                        if half < 8 {
+                            break;
+                        }
+                    }
+                    let place = u16::try_from(next + gap).map_err(|_| "a gap leads out of it")?;
+                    places.push(place);
+                    next = u32::from(place) + 1;
+                }
+                // What is left is the half that fills a byte.
+                if halves.next().is_some_and(|half| half > 0) || halves.next().is_some() {
+                    return Err(WRONG_COUNT);
+                }
+            }
             LIST => {
                 if !code.len().is_multiple_of(2) {
                     return Err("a place is cut off");
@@ -194,6 +271,9 @@ impl ChunkRef {
 
     /// The score of its block number `at`.
     pub(super) fn score(&self, bytes: &[u8], at: usize) -> u8 {
-        bytes[self.scores_at + at / 2] >> (at % 2 * 4) & 15
+        match self.score_code {
+            SCORES_BITS => bytes[self.scores_at + at / 8] >> (at % 8) & 1,
+            _ => bytes[self.scores_at + at / 2] >> (at % 2 * 4) & 15,
+        }
     }
 }

@@ -18,8 +18,9 @@ use crate::flash::VolumeId;
 use chunk::ChunkRef;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// The version of the layout that this code writes and reads.
-pub const SNAPSHOT_VERSION: u32 = 2;
+/// The version of the layout that this code writes. It reads the one before, too.
+pub const SNAPSHOT_VERSION: u32 = 3;
+const OLDEST_VERSION: u32 = 2;
 /// Blocks of a chunk.
 pub const CHUNK_BLOCKS: u64 = 1 << 16;
 /// The largest score.
@@ -193,7 +194,7 @@ impl Snapshot {
             return Err(SnapshotError::Magic { found: take(&bytes, 0) });
         }
         let version = u32::from_le_bytes(take(&bytes, 8));
-        if version != SNAPSHOT_VERSION {
+        if !(OLDEST_VERSION..=SNAPSHOT_VERSION).contains(&version) {
             return Err(SnapshotError::Version { found: version });
         }
         let end = bytes.len() - CHECKSUM_BYTES;

@@ -34,11 +34,11 @@ fn read(bytes: Vec<u8>) -> Vec<(u64, u8)> {
 
 #[test]
 fn a_small_snapshot_byte_by_byte() {
-    // Blocks 2 and 3: one run of four bytes against gaps 2 and 0: the gaps are shorter. Scores 5 and 9 share a byte.
+    // Blocks 2 and 3: gaps 2 and 0, in half a byte each, are shorter than a run of four bytes. Scores 5 and 9 share a byte.
     let bytes = write(100, &[(2, 5), (3, 9)], true);
-    assert_eq!(bytes.len(), 104 + 12 + 2 + 1 + 8);
-    assert_eq!(&bytes[..12], b"FBSNAP\0\0\x02\0\0\0");
-    assert_eq!(&bytes[104..119], [0, 0, 0, 0, 1, 0, 1, 0, 2, 0, 0, 0, 2, 0, 0x95]);
+    assert_eq!(bytes.len(), 104 + 12 + 1 + 1 + 8);
+    assert_eq!(&bytes[..12], b"FBSNAP\0\0\x03\0\0\0");
+    assert_eq!(&bytes[104..118], [0, 0, 0, 0, 4, 0, 1, 0, 1, 0, 0, 0, 2, 0x95]);
     assert_eq!(bytes[64..72], [0x84, 3, 0, 0, 0, 0, 0, 0], "900 look-ups");
     assert_eq!(*Snapshot::parse(bytes.clone(), VOLUME).unwrap().header(), header(100));
     assert_eq!(read(bytes), [(2, 5), (3, 9)]);
@@ -58,6 +58,23 @@ fn each_code_is_used_where_it_is_shortest() {
     assert_eq!(code(&(0..65_536).step_by(2).collect::<Vec<_>>()), (0, 8_192), "a bitmap");
     assert_eq!(code(&(0..65_536).step_by(25).collect::<Vec<_>>()), (1, 2_622), "gaps: 65,536 / 25");
     assert_eq!(code(&[60_000]), (3, 2), "a list");
+    // 164 blocks: a half-byte for the gap of 0, and three for each gap of 399, which is below 512: 490 of them.
+    assert_eq!(code(&(0..65_536).step_by(400).collect::<Vec<_>>()), (4, 245), "gaps in half-bytes");
+}
+
+#[test]
+fn scores_of_0_and_1_take_a_bit_each() {
+    // A run of ten: four bytes, and two of scores: 0 and 9 in one, 1 in the other.
+    let blocks: Vec<(u64, u8)> = (0..10).map(|block| (block, u8::from(block == 0 || block == 9))).collect();
+    let bytes = write(100, &blocks, true);
+    assert_eq!(bytes[104..122], [0, 0, 0, 0, 2, 1, 9, 0, 4, 0, 0, 0, 0, 0, 9, 0, 0b1, 0b10]);
+    assert_eq!(read(bytes.clone()), blocks);
+    let mut places = Vec::new();
+    Snapshot::parse(bytes.clone(), VOLUME).unwrap().places_scored(0, 1, &mut places);
+    assert_eq!(places, [0, 9]);
+    let mut unknown = bytes;
+    unknown[109] = 2;
+    assert!(Snapshot::parse(resealed(unknown), VOLUME).unwrap_err().to_string().contains("scores"));
 }
 
 #[test]
@@ -92,8 +109,12 @@ fn every_flipped_bit_and_every_cut_is_refused() {
     let foreign = SnapshotError::Foreign { found: VOLUME, expected: VolumeId(78) };
     assert_eq!(Snapshot::parse(good.clone(), VolumeId(78)).unwrap_err(), foreign);
     let mut newer = good.clone();
-    newer[8] = 3;
-    assert_eq!(Snapshot::parse(newer, VOLUME).unwrap_err(), SnapshotError::Version { found: 3 });
+    newer[8] = 4;
+    assert_eq!(Snapshot::parse(newer, VOLUME).unwrap_err(), SnapshotError::Version { found: 4 });
+    // A list, and half a byte for the score, are the same in the version before.
+    let mut older = write(1 << 20, &[(60_000, 5)], true);
+    older[8] = 2;
+    assert_eq!(read(resealed(older)), [(60_000, 5)]);
     // A block beyond the end of a volume that is said to be smaller.
     let mut small = good.clone();
     small[32..40].copy_from_slice(&100u64.to_le_bytes());
@@ -107,13 +128,15 @@ proptest! {
 
     #[test]
     fn what_is_written_is_read(
-        runs in prop::collection::vec((0u64..3_000, 1u64..200, any::<u8>()), 0..60), spread in 1u64..2_000, scored: bool,
+        runs in prop::collection::vec((0u64..3_000, 1u64..200, any::<u8>()), 0..60), spread in 1u64..2_000, scored: bool, bits: bool, short: bool,
     ) {
         let mut blocks = Vec::new();
         let mut next = 0;
         for (gap, length, score) in runs {
-            let first = next + gap * spread;
-            blocks.extend((first..first + length).map(|block| (block, if scored { score & 15 } else { 0 })));
+            let first = next + gap * if short { spread % 4 } else { spread };
+            let length = if short { length % 3 + 1 } else { length };
+            let most = if bits { 1 } else { 15 };
+            blocks.extend((first..first + length).map(|block| (block, if scored { score & most } else { 0 })));
             next = first + length;
         }
         let bytes = write(next, &blocks, scored);
@@ -128,11 +151,12 @@ proptest! {
             of_chunks.extend(places.iter().map(|place| u64::from(chunk) * CHUNK_BLOCKS + u64::from(*place)));
         }
         let mut good = Vec::new();
+        let least = if bits { 1 } else { 7 };
         for chunk in snapshot.chunks() {
-            snapshot.places_scored(chunk, 7, &mut places);
+            snapshot.places_scored(chunk, least, &mut places);
             good.extend(places.iter().map(|place| u64::from(chunk) * CHUNK_BLOCKS + u64::from(*place)));
         }
-        prop_assert!(good.iter().eq(blocks.iter().filter(|(_, score)| *score >= 7).map(|(block, _)| block)));
+        prop_assert!(good.iter().eq(blocks.iter().filter(|(_, score)| *score >= least).map(|(block, _)| block)));
         prop_assert!(of_chunks.iter().eq(blocks.iter().map(|(block, _)| block)));
         prop_assert_eq!(read(bytes), blocks);
     }
