@@ -168,7 +168,7 @@ pub struct TierOutcome {
 #[derive(Debug)]
 pub(crate) struct Tier {
     pub(crate) placement: Placement,
-    device: u32,
+    pub(crate) device: u32,
     writes: TierWrites,
     chunk_bytes: u64,
     homes: Vec<Home>,

@@ -502,8 +502,14 @@ impl Volume {
             Purpose::Write => self.written(world, flight),
             _ => self.filled(world, flight),
         }
-        if let (Some(tier), Some(age), Purpose::Fill) = (&mut world.tier, done.age, done.purpose) {
-            tier.placement.origin_answered(age, world.now.saturating_since(done.sent));
+        if let Some(tier) = &mut world.tier {
+            let latency = world.now.saturating_since(done.sent);
+            match (done.purpose, done.age) {
+                (Purpose::Fill, Some(age)) => tier.placement.origin_answered(age, latency),
+                (Purpose::Write, Some(_)) => tier.placement.origin_wrote(latency),
+                (Purpose::Write, None) if done.device == tier.device => tier.placement.tier_wrote(latency),
+                _ => {}
+            }
         }
         let mut waiters = world.flights[flight].waiters;
         while let Some((client, rest)) = world.chains.pop(waiters) {

@@ -24,6 +24,7 @@ mod shape;
 mod switches;
 mod threshold;
 mod touch;
+mod worth;
 
 pub use admission::{Admission, UnknownAdmission};
 pub use placing::Placing;
@@ -42,7 +43,8 @@ use recency::Larc;
 use runs::Runs;
 use std::collections::BTreeMap;
 use switches::{SWITCHES_MAX, Switches};
-use threshold::{Chooser, Counted, Ghosts};
+use threshold::{Chooser, Counted, Ghosts, Pace, WRITTEN_OFF};
+use worth::Worth;
 
 /// One access, in the units in which counts are kept.
 const COUNT: u64 = 16;
@@ -87,8 +89,8 @@ pub struct PlacementStatistics {
 
 /// The decision: counts, who is in the tier, and what is to be moved.
 ///
-/// A request costs `O(log capacity)` per chunk. Memory, taken at the start: 36 bytes per tracked chunk and 16 per place, 8 more per tracked chunk for LARC; for the adaptive threshold some 80 per
-/// tracked chunk of the sample, which is all chunks of a tier of fewer than 1,024 and one in 128 of one of 65,536 (so below a byte per chunk there).
+/// A request costs `O(log capacity)` per chunk. Memory, taken at the start: 36 bytes per tracked chunk and 16 per place, 8 more per tracked chunk for LARC; for the adaptive threshold some 130 per
+/// tracked chunk of the sample, which is all chunks of a tier of fewer than 2,048 and one in 64 of one of 65,536 (so some 2 bytes per chunk there).
 #[derive(Debug)]
 pub struct Placement {
     shape: Shape,
@@ -100,12 +102,17 @@ pub struct Placement {
     coldest: Coldest,
     runs: Runs,
     reach: Reach,
+    worth: Worth,
     budget: Budget,
     chooser: Chooser,
     ghosts: Option<Ghosts>,
     larc: Option<Larc>,
     switches: Switches,
     moving: u32,
+    /// The latest time that was told.
+    now: Nanos,
+    /// The migration whose time is taken: which chunk, and since when.
+    timed: Option<(u64, Nanos)>,
     /// Counts since the last cooling, in sixteenths.
     warmed: u64,
     /// Keys of the orders that count nothing.
@@ -113,6 +120,8 @@ pub struct Placement {
     window_ends: Nanos,
     /// What the tier itself saved less what it cost, in this window.
     realised: f64,
+    /// What filling free places has cost and is not charged yet.
+    debt: f64,
     statistics: PlacementStatistics,
 }
 
@@ -131,16 +140,20 @@ impl Placement {
             coldest: Coldest::new(capacity, capacity),
             runs: Runs::new(),
             reach: Reach::new(),
+            worth: Worth::new(placing.fast_latency),
             budget: Budget::new(&placing),
             chooser: Chooser::new(1),
             ghosts: None,
             larc: None,
             switches: Switches { by_default: true, volumes: BTreeMap::new(), clients: BTreeMap::new() },
             moving: 0,
+            now: Nanos::ZERO,
+            timed: None,
             warmed: 0,
             sequence: 0,
             window_ends: Nanos::ZERO,
             realised: 0.0,
+            debt: 0.0,
             statistics: PlacementStatistics::default(),
             shape,
             placing,
@@ -295,6 +308,7 @@ impl Placement {
         if request.length == 0 {
             return;
         }
+        self.now = self.now.max(now);
         self.end_window(now);
         let end = request.offset + request.length;
         let sequential = self.runs.continues(request.volume, request.offset, end);
@@ -353,12 +367,12 @@ impl Placement {
             true => self.reach.weight(age),
             false => COUNT,
         };
-        let sixteenths = if writes { self.placing.write_sixteenths() } else { weight as i64 };
+        let sixteenths = if writes { self.write_sixteenths() } else { weight as i64 };
         self.cool();
-        let rate = self.budget.rate() / self.shape.chunk_bytes as f64;
+        let pace = self.ghosts_pace();
         if let Some(ghosts) = &mut self.ghosts {
             let counted = Counted { chunk: chunk.id(), sixteenths, tick: reach::tick(now) };
-            ghosts.access(now, counted, &self.placing, rate);
+            ghosts.access(now, counted, pace);
         }
         if let Where::Tier(_) = at {
             self.realised += sixteenths as f64 / COUNT as f64;
@@ -375,6 +389,30 @@ impl Placement {
             Some(threshold) if !reaches(count, threshold) => None,
             Some(_) => self.promote(now, slot, Some(count)),
             None => self.promote(now, slot, None),
+        }
+    }
+
+    /// What a write counts: less than is stated where the array's cache takes it as quickly.
+    fn write_sixteenths(&self) -> i64 {
+        match self.placing.write_sixteenths() {
+            taken @ 1.. if self.placing.exclusive => (taken as f64 * self.worth.write()).round() as i64,
+            sixteenths => sixteenths,
+        }
+    }
+
+    /// What a migration costs now, in random accesses of the origin.
+    fn cost(&self) -> f64 {
+        self.placing.migration_cost * self.worth.migrating()
+    }
+
+    fn ghosts_pace(&self) -> Pace {
+        let migration = self.worth.migration();
+        let at_once = f64::from(self.placing.moving_max) / migration.as_secs_f64().max(1e-6);
+        Pace {
+            margin: self.placing.margin_sixteenths(),
+            cost: self.cost(),
+            ticks: reach::tick(migration),
+            chunks_per_second: at_once.min(self.budget.rate() / self.shape.chunk_bytes as f64),
         }
     }
 
@@ -422,13 +460,17 @@ impl Placement {
             return None;
         }
         let (place, displaced) = match coldest {
-            None => (self.free.pop().expect("one is free"), None),
+            None => {
+                self.debt += self.cost();
+                (self.free.pop().expect("one is free"), None)
+            }
             Some(place) => (place, Some(self.displace(place))),
         };
         self.owners[place as usize] = slot;
         self.heat.set_mark(slot, (place + 1) | MOVING);
         self.moving += 1;
         self.statistics.promotions += 1;
+        self.timed.get_or_insert((self.heat.chunk(slot), now));
         Some(Promotion { chunk: Chunk::of_id(self.heat.chunk(slot)), place, displaced })
     }
 
@@ -437,7 +479,7 @@ impl Placement {
         let (heat, owners) = (&self.heat, &self.owners);
         self.coldest.remove(place, |place| heat.key(owners[place as usize]));
         self.statistics.displaced += 1;
-        self.realised -= self.placing.migration_cost;
+        self.realised -= self.cost();
         self.let_go(slot)
     }
 
@@ -456,6 +498,9 @@ impl Placement {
     /// # Panics
     /// If the chunk is not on its way.
     pub fn moved(&mut self, chunk: Chunk, kept: bool) {
+        if let Some((_, began)) = self.timed.take_if(|(timed, _)| *timed == chunk.id()) {
+            self.worth.migrated(self.now.saturating_since(began));
+        }
         let slot = self.heat.find(chunk.id()).expect("a chunk on its way is remembered");
         let mark = self.heat.mark(slot);
         assert!(mark & MOVING != 0, "chunk {} of volume {} is not on its way", chunk.index, chunk.volume);
@@ -486,11 +531,26 @@ impl Placement {
 
     /// The origin has answered a read of a chunk whose touch had this age.
     pub fn origin_answered(&mut self, age: Age, latency: Nanos) {
-        self.reach.answered(age, latency >= self.placing.fast_latency);
+        let slow = latency >= self.placing.fast_latency;
+        self.reach.answered(age, slow);
+        if slow {
+            self.worth.disk_read(latency);
+        }
+    }
+
+    /// The origin has answered a write.
+    pub fn origin_wrote(&mut self, latency: Nanos) {
+        self.worth.origin_wrote(latency);
+    }
+
+    /// The tier has taken a write in place of the origin.
+    pub fn tier_wrote(&mut self, latency: Nanos) {
+        self.worth.tier_wrote(latency);
     }
 
     /// A client's request was answered, after `latency`.
     pub fn answered(&mut self, now: Nanos, latency: Nanos) {
+        self.now = self.now.max(now);
         self.budget.answered(now, latency, self.moving > 0, &self.placing);
     }
 
@@ -504,10 +564,14 @@ impl Placement {
                 self.window_ends = now + self.placing.window;
                 return;
             }
-            let realised = self.realised / ghosts.scale();
+            let charged = WRITTEN_OFF * self.debt;
+            self.debt -= charged;
+            let realised = (self.realised - charged) / ghosts.scale();
+            let accesses = ghosts.accesses;
             let nets = ghosts.take();
-            self.chooser.window(&nets, realised);
+            self.chooser.window(&nets, realised, accesses);
         }
+        self.worth.end_window();
         self.realised = 0.0;
         self.window_ends = now + self.placing.window;
     }
@@ -519,7 +583,7 @@ fn reaches(count: u64, threshold: u16) -> bool {
 }
 
 /// Accesses of the sample that a window has at least.
-const WINDOW_ACCESSES: u64 = 256;
+const WINDOW_ACCESSES: u64 = 128;
 
 #[cfg(test)]
 mod tests;

@@ -11,11 +11,11 @@ pub struct Placing {
     /// Counted accesses after which everything is cooled, as a multiple of the tier's chunks; 1 by default. It is cooled by one, or by a quarter of the mean count in the tier if that
     /// is more.
     pub cooling: f64,
-    /// What a write counts, -1 to 1, a sixteenth at a time: 1 where the tier takes writes for the origin; below 0 where it is a copy, and writing it costs; -0.125 by default.
+    /// What a write counts, -1 to 1, a sixteenth at a time: 1 where the tier takes writes for the origin (less where `exclusive` finds that the array takes them as quickly); below 0 where it is a copy, and writing it costs; -0.125 by default.
     pub write_weight: f64,
     /// By how many counts a chunk must be above the one that leaves for it; 1 by default.
     pub margin: f64,
-    /// What moving a chunk costs, in random accesses of the origin, 0 to 1000; wear may be put into it. 1.5 by default.
+    /// What moving a chunk costs where the origin is busy, in random accesses of it, 0 to 1000; where it is idle, a tenth. Wear may be put into it. 2.5 by default.
     pub migration_cost: f64,
     /// Whether sequential runs are left to the array; true by default.
     pub skip_sequential: bool,
@@ -29,7 +29,7 @@ pub struct Placing {
     pub bytes_per_second_min: u64,
     /// Chunks on their way at once at most; 4 by default.
     pub moving_max: u32,
-    /// Time between two looks at the threshold, at least; 10 s by default.
+    /// Time between two looks at the threshold, at least; 2.5 s by default.
     pub window: Nanos,
 }
 
@@ -40,14 +40,14 @@ impl Default for Placing {
             cooling: 1.0,
             write_weight: -0.125,
             margin: 1.0,
-            migration_cost: 1.5,
+            migration_cost: 2.5,
             skip_sequential: true,
             exclusive: true,
             fast_latency: Nanos::millis(1),
             bytes_per_second_max: 64 << 20,
             bytes_per_second_min: 1 << 20,
             moving_max: 4,
-            window: Nanos::secs(10),
+            window: Nanos::millis(2_500),
         }
     }
 }

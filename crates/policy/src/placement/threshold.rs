@@ -1,30 +1,37 @@
 //! Which threshold is best now: every threshold of the grid is tried on a sample of the chunks, and what its hits save is weighed against what its migrations cost.
 //!
 //! It moves nothing. A *ghost* is a small tier without bytes, for one threshold, fed by the chunks whose hash falls into the sample; all ghosts see the same, so that they differ by their thresholds alone.
-//! A migration is charged when it pushes somebody out: filling free places costs nothing here, so that what has to be tried is tried.
-//! The threshold in force gives way only to one that is better by more than a *dead band*, and comes back (*reversal*) if what was gained afterwards is less than what the ghost of the old one gained.
+//! A migration takes its time in them, too, so that hits which come before its end are none. It is charged when it pushes somebody out, and bit by bit where it fills a free place, so that what has to be tried is tried.
+//! The threshold in force gives way to one that is better by more than a *dead band*, over the last minute or, where it is much better, of late; and it comes back (*reversal*) if what was gained afterwards is less than what
+//! the ghost of the old one gained.
 //!
 //! Sources: SANCache, MSST 2006 (benefit by cost, adapting to the best static threshold of the moment); scaled-down simulation after Waldspurger et al., "Cache modeling and optimization using
 //! miniature simulations", ATC 2017. Grid, band, patience and memory are ours.
 
 use super::coldest::Coldest;
 use super::heat::Heat;
-use super::{COUNT, COUNT_MAX, Placing, Shape, reaches};
+use super::{COUNT, COUNT_MAX, Shape, reaches};
 use forebay_units::{Nanos, mix64};
 
 /// The thresholds that are tried.
 pub const GRID: [u16; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 /// Chunks that a ghost holds at least, where the tier has so many: the sample is as small as that allows.
-const GHOST_CHUNKS_MIN: u32 = 512;
+const GHOST_CHUNKS_MIN: u32 = 1_024;
 /// What a window leaves of what was known before it.
-const KEPT: f64 = 0.75;
+const KEPT: f64 = 0.95;
+/// The same where only the latest is asked for.
+const RECENT_KEPT: f64 = 0.75;
+/// How much better of late a threshold must be for what was before to be forgotten, in hits for each access.
+const LEAP: f64 = 0.04;
 /// How much better a threshold must be than the one in force.
-const BAND: f64 = 0.02;
+const BAND: f64 = 0.05;
+/// The share of what filling has cost that a window is charged.
+pub(super) const WRITTEN_OFF: f64 = 1.0 / 16.0;
 /// How much less than the old threshold's ghost a change may bring, before it is taken back.
 const LOSS: f64 = 0.1;
 /// Windows after which a change is judged, and for which a threshold that was taken back is not tried again.
-const PATIENCE: u32 = 4;
-const BARRED: u32 = 12;
+const PATIENCE: u32 = 16;
+const BARRED: u32 = 48;
 
 /// What a window has brought, in random accesses of the origin: what hits saved less what migrations and copies of writes cost.
 pub(super) type Net = f64;
@@ -44,6 +51,9 @@ struct Trial {
 pub(super) struct Chooser {
     current: usize,
     scores: [Net; GRID.len()],
+    /// The same of the last few windows alone, and how many accesses those had.
+    recent: [Net; GRID.len()],
+    recent_accesses: f64,
     trial: Option<Trial>,
     /// Windows for which a threshold may not be chosen.
     barred: [u32; GRID.len()],
@@ -57,6 +67,8 @@ impl Chooser {
         Chooser {
             current,
             scores: [0.0; GRID.len()],
+            recent: [0.0; GRID.len()],
+            recent_accesses: 0.0,
             trial: None,
             barred: [0; GRID.len()],
             changes: 0,
@@ -68,11 +80,15 @@ impl Chooser {
         GRID[self.current]
     }
 
-    /// A window ends: what each ghost had, and what the tier itself had, at the ghosts' scale.
-    pub(super) fn window(&mut self, ghosts: &[Net; GRID.len()], realised: Net) {
+    /// A window of so many accesses of the sample ends: what each ghost had, and what the tier itself had, at the ghosts' scale.
+    pub(super) fn window(&mut self, ghosts: &[Net; GRID.len()], realised: Net, accesses: u64) {
         for (score, net) in self.scores.iter_mut().zip(ghosts) {
             *score = KEPT * *score + net;
         }
+        for (score, net) in self.recent.iter_mut().zip(ghosts) {
+            *score = RECENT_KEPT * *score + net;
+        }
+        self.recent_accesses = RECENT_KEPT * self.recent_accesses + accesses as f64;
         self.barred.iter_mut().for_each(|windows| *windows = windows.saturating_sub(1));
         if let Some(mut trial) = self.trial.take() {
             trial.windows += 1;
@@ -80,23 +96,32 @@ impl Chooser {
             trial.old += ghosts[trial.from];
             if trial.windows < PATIENCE {
                 self.trial = Some(trial);
-                return;
-            }
-            if trial.realised < trial.old - LOSS * trial.old.abs() {
+            } else if trial.realised < trial.old - LOSS * trial.old.abs() {
                 self.barred[self.current] = BARRED;
                 self.current = trial.from;
                 self.reversals += 1;
                 return;
             }
         }
-        let free = (0..GRID.len()).filter(|at| self.barred[*at] == 0);
-        let Some(best) = free.max_by(|a, b| self.scores[*a].total_cmp(&self.scores[*b])) else { return };
+        // What is far better of late is the load's new face: what was before no longer counts.
+        if let Some(leap) = self.best(&self.recent)
+            && self.recent[leap] > self.recent[self.current] + LEAP * self.recent_accesses
+        {
+            let scale = (1.0 - RECENT_KEPT) / (1.0 - KEPT);
+            self.scores = self.recent.map(|score| scale * score);
+        }
+        let Some(best) = self.best(&self.scores) else { return };
         let here = self.scores[self.current];
         if self.scores[best] > here + BAND * here.abs() {
             self.trial = Some(Trial { from: self.current, windows: 0, realised: 0.0, old: 0.0 });
             self.current = best;
             self.changes += 1;
         }
+    }
+
+    fn best(&self, scores: &[Net; GRID.len()]) -> Option<usize> {
+        let free = (0..GRID.len()).filter(|at| self.barred[*at] == 0);
+        free.max_by(|a, b| scores[*a].total_cmp(&scores[*b]))
     }
 }
 
@@ -106,9 +131,13 @@ struct Ghost {
     coldest: Coldest,
     tokens: f64,
     net: Net,
+    /// What filling free places has cost and is not charged yet.
+    debt: Net,
+    /// By slot, for who is in it: the tick from which hits count, since a chunk takes its time to move.
+    here_from: Vec<u32>,
 }
 
-/// The ghosts, on a sample of the chunks. Some 200 bytes per chunk of the sample that is remembered.
+/// The ghosts, on a sample of the chunks. Some 230 bytes per chunk of the sample that is remembered.
 #[derive(Debug)]
 pub(super) struct Ghosts {
     mask: u64,
@@ -129,13 +158,32 @@ pub(super) struct Counted {
     pub(super) tick: u32,
 }
 
+/// How chunks move now, and what it costs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    /// By how many sixteenths one must be hotter than the one that leaves.
+    pub(super) margin: u64,
+    /// In random accesses of the origin.
+    pub(super) cost: f64,
+    /// How long it takes.
+    pub(super) ticks: u32,
+    /// How many the tier may move.
+    pub(super) chunks_per_second: f64,
+}
+
 impl Ghosts {
     pub(super) fn new(shape: &Shape) -> Ghosts {
         let shift = (shape.capacity_chunks / GHOST_CHUNKS_MIN).max(1).ilog2();
         let capacity = shape.capacity_chunks >> shift;
         // A sample strays from its share.
         let remembered = (shape.tracked_chunks >> shift) + (shape.tracked_chunks >> shift) / 8 + 16;
-        let ghost = |_| Ghost { coldest: Coldest::new(remembered, capacity), tokens: 0.0, net: 0.0 };
+        let ghost = |_| Ghost {
+            coldest: Coldest::new(remembered, capacity),
+            tokens: 0.0,
+            net: 0.0,
+            debt: 0.0,
+            here_from: vec![0; remembered as usize],
+        };
         Ghosts {
             mask: (1 << shift) - 1,
             capacity,
@@ -155,13 +203,13 @@ impl Ghosts {
         self.heat.cool(sixteenths);
     }
 
-    /// An access; `chunks_per_second` is what the tier may move now.
-    pub(super) fn access(&mut self, now: Nanos, access: Counted, placing: &Placing, chunks_per_second: f64) {
+    /// An access.
+    pub(super) fn access(&mut self, now: Nanos, access: Counted, pace: Pace) {
         // Another hash than that of the table's buckets.
         if mix64(access.chunk ^ 0x9b05_688c_2b3e_6c1f) & self.mask != 0 {
             return;
         }
-        let rate = chunks_per_second / self.scale();
+        let rate = pace.chunks_per_second / self.scale();
         let passed = now.saturating_since(self.filled).as_secs_f64();
         self.filled = self.filled.max(now);
         for ghost in &mut self.ghosts {
@@ -175,7 +223,10 @@ impl Ghosts {
         let gain = access.sixteenths as f64 / COUNT as f64;
         for (at, ghost) in self.ghosts.iter_mut().enumerate() {
             if mark >> at & 1 == 1 {
-                ghost.net += gain;
+                // Ticks wrap.
+                if access.tick.wrapping_sub(ghost.here_from[slot as usize]) < 1 << 31 {
+                    ghost.net += gain;
+                }
                 let heat = &self.heat;
                 ghost.coldest.changed(slot, |slot| heat.key(slot));
                 continue;
@@ -183,18 +234,21 @@ impl Ghosts {
             if access.sixteenths <= 0 || !reaches(count, GRID[at]) || ghost.tokens < 1.0 {
                 continue;
             }
-            if ghost.coldest.len() == self.capacity {
+            if ghost.coldest.len() < self.capacity {
+                ghost.debt += pace.cost;
+            } else {
                 let Some(coldest) = ghost.coldest.first() else { continue };
-                if count < self.heat.count(coldest) + placing.margin_sixteenths() {
+                if count < self.heat.count(coldest) + pace.margin {
                     continue;
                 }
                 let heat = &self.heat;
                 ghost.coldest.remove(coldest, |slot| heat.key(slot));
-                ghost.net -= placing.migration_cost;
+                ghost.net -= pace.cost;
                 self.heat.set_mark(coldest, self.heat.mark(coldest) & !(1 << at));
             }
             ghost.tokens -= 1.0;
             mark |= 1 << at;
+            ghost.here_from[slot as usize] = access.tick.wrapping_add(pace.ticks);
             let heat = &self.heat;
             ghost.coldest.insert(slot, |slot| heat.key(slot));
         }
@@ -204,7 +258,12 @@ impl Ghosts {
     /// Ends a window: what each had.
     pub(super) fn take(&mut self) -> [Net; GRID.len()] {
         self.accesses = 0;
-        std::array::from_fn(|at| std::mem::take(&mut self.ghosts[at].net))
+        std::array::from_fn(|at| {
+            let ghost = &mut self.ghosts[at];
+            let charged = WRITTEN_OFF * ghost.debt;
+            ghost.debt -= charged;
+            std::mem::take(&mut ghost.net) - charged
+        })
     }
 
     pub(super) fn footprint_bytes(&self) -> u64 {
@@ -217,6 +276,9 @@ impl Ghosts {
 mod tests {
     use super::*;
 
+    /// Accesses of a window, so many that no difference is a leap.
+    const MANY: u64 = 100_000;
+
     fn nets(best: usize, of: f64, others: f64) -> [f64; 9] {
         std::array::from_fn(|at| if at == best { of } else { others })
     }
@@ -224,37 +286,54 @@ mod tests {
     #[test]
     fn a_change_takes_more_than_the_dead_band() {
         let mut chooser = Chooser::new(3);
-        // 1 % better: within the band of 2 %.
-        for _ in 0..20 {
-            chooser.window(&nets(5, 101.0, 100.0), 100.0);
+        // 4 % better: within the band of 5 %.
+        for _ in 0..200 {
+            chooser.window(&nets(5, 104.0, 100.0), 100.0, MANY);
         }
         assert_eq!((chooser.current(), chooser.changes), (8, 0));
-        // 10 % better now: the scores were 4 windows' worth (1 / (1 - 0.75)) of 101 and 100; then 303 + 110 is 413 against 400, 3 % more.
-        chooser.window(&nets(5, 110.0, 100.0), 100.0);
+        // The scores are twenty windows' worth (1 / (1 - 0.95)), 2,080 and 2,000. Then 1,976 + 130 = 2,106 against 2,000 is 5.3 % more.
+        chooser.window(&nets(5, 130.0, 100.0), 100.0, MANY);
         assert_eq!((chooser.current(), chooser.changes), (32, 1));
+    }
+
+    #[test]
+    fn a_leap_is_followed_at_once() {
+        let mut chooser = Chooser::new(1);
+        for _ in 0..200 {
+            chooser.window(&nets(1, 150.0, 100.0), 150.0, 256);
+        }
+        // 3,000 and 2,000. Another face: none has anything but the first, which has 60 of 256 accesses. Of late that is 60, and 600 x 0.75 less 400 x 0.75 for the old one: 60 + 300 to 450.
+        chooser.window(&nets(0, 60.0, 0.0), 0.0, 256);
+        assert_eq!(chooser.current(), 2);
+        // 105 + 225 to 337.5; 139 + 169 to 253: 55 more, and 4 % of the last 1,024 accesses are 41.
+        chooser.window(&nets(0, 60.0, 0.0), 0.0, 256);
+        assert_eq!(chooser.current(), 2);
+        chooser.window(&nets(0, 60.0, 0.0), 0.0, 256);
+        assert_eq!((chooser.current(), chooser.changes), (1, 1));
+        // By the whole minute alone it would have been 2 for a while: 3,000 x 0.95 ^ 3 = 2,572 to 1,886.
     }
 
     #[test]
     fn a_move_that_lost_is_reversed_and_not_tried_again_for_a_while() {
         let mut chooser = Chooser::new(3);
-        chooser.window(&nets(0, 150.0, 100.0), 100.0);
+        chooser.window(&nets(0, 150.0, 100.0), 100.0, MANY);
         assert_eq!(chooser.current(), 1);
-        // The ghosts go on promising, but what comes is 80 where the old threshold's ghost has 100, of which it may lack a tenth: after four windows it goes back.
-        for _ in 0..3 {
-            chooser.window(&nets(0, 150.0, 100.0), 80.0);
+        // The ghosts go on promising, but what comes is 80 where the old threshold's ghost has 100, of which it may lack a tenth: after sixteen windows it goes back.
+        for _ in 0..15 {
+            chooser.window(&nets(0, 150.0, 100.0), 80.0, MANY);
             assert_eq!(chooser.current(), 1);
         }
-        chooser.window(&nets(0, 150.0, 100.0), 80.0);
+        chooser.window(&nets(0, 150.0, 100.0), 80.0, MANY);
         assert_eq!((chooser.current(), chooser.reversals), (8, 1));
-        for _ in 0..11 {
-            chooser.window(&nets(0, 150.0, 100.0), 100.0);
+        for _ in 0..47 {
+            chooser.window(&nets(0, 150.0, 100.0), 100.0, MANY);
             assert_eq!(chooser.current(), 8);
         }
-        chooser.window(&nets(0, 150.0, 100.0), 100.0);
+        chooser.window(&nets(0, 150.0, 100.0), 100.0, MANY);
         assert_eq!((chooser.current(), chooser.changes), (1, 2));
         // This time it keeps what it promised.
-        for _ in 0..8 {
-            chooser.window(&nets(0, 150.0, 100.0), 149.0);
+        for _ in 0..32 {
+            chooser.window(&nets(0, 150.0, 100.0), 149.0, MANY);
         }
         assert_eq!((chooser.current(), chooser.reversals), (1, 1));
     }
@@ -262,33 +341,51 @@ mod tests {
     #[test]
     fn where_everything_loses_the_least_loss_is_best() {
         let mut chooser = Chooser::new(0);
-        chooser.window(&[-100.0, -90.0, -60.0, -20.0, -5.0, -1.0, 0.0, 0.0, 0.0], -100.0);
+        chooser.window(&[-100.0, -90.0, -60.0, -20.0, -5.0, -1.0, 0.0, 0.0, 0.0], -100.0, MANY);
         assert_eq!(chooser.current(), 256);
+    }
+
+    /// All chunks are in the sample; two fit.
+    fn two_places() -> Ghosts {
+        let ghosts = Ghosts::new(&Shape { capacity_chunks: 2, tracked_chunks: 16, ..Shape::default() });
+        assert_eq!(ghosts.scale(), 1.0);
+        ghosts
     }
 
     #[test]
     fn ghosts_differ_by_their_thresholds_alone() {
-        // All chunks are in the sample; two fit.
-        let shape = Shape { capacity_chunks: 2, tracked_chunks: 16, ..Shape::default() };
-        let placing = Placing { migration_cost: 1.5, ..Placing::default() };
-        let mut ghosts = Ghosts::new(&shape);
-        assert_eq!(ghosts.scale(), 1.0);
+        let pace = Pace { margin: 16, cost: 1.5, ticks: 0, chunks_per_second: 1_000.0 };
+        let mut ghosts = two_places();
         let access = |ghosts: &mut Ghosts, chunk| {
             let counted = Counted { chunk, sixteenths: 16, tick: 0 };
-            ghosts.access(Nanos::secs(1), counted, &placing, 1_000.0);
+            ghosts.access(Nanos::secs(1), counted, pace);
         };
-        // Chunk 7 six times: placed at its 1st, 2nd, 4th access by the first three, which leaves 5, 4, 2 hits.
+        // Chunk 7 six times: placed at its 1st, 2nd, 4th access by the first three, which leaves 5, 4, 2 hits; of the free place 1.5 / 16 are charged.
         for _ in 0..6 {
             access(&mut ghosts, 7);
         }
-        let net = ghosts.take();
-        assert_eq!(net[..4], [5.0, 4.0, 2.0, 0.0]);
-        // 8 and 9, once each: the first threshold places 8 in the room that is left, and 9 (count 1) is no hotter than 8.
+        let charged = 1.5 / 16.0;
+        assert_eq!(ghosts.take()[..4], [5.0 - charged, 4.0 - charged, 2.0 - charged, 0.0]);
+        // 8 and 9, once each: the first threshold places 8 in the room that is left, and 9 (count 1) is no hotter than 8. Owed are 1.5 x 15 / 16, and 1.5 more by the first.
         access(&mut ghosts, 8);
         access(&mut ghosts, 9);
-        assert_eq!(ghosts.take()[..2], [0.0, 0.0]);
+        let owed = 1.5 - charged;
+        assert_eq!(ghosts.take()[..2], [-(owed + 1.5) / 16.0, -owed / 16.0]);
         // 9 again: it has two now, and takes 8's place with the first, which costs a migration; the second has room left.
         access(&mut ghosts, 9);
-        assert_eq!(ghosts.take()[..2], [-1.5, 0.0]);
+        let owed = [(owed + 1.5) * 15.0 / 16.0, owed * 15.0 / 16.0 + 1.5];
+        assert_eq!(ghosts.take()[..2], [-1.5 - owed[0] / 16.0, -owed[1] / 16.0]);
+    }
+
+    #[test]
+    fn hits_before_a_migration_ends_are_none() {
+        let pace = Pace { margin: 16, cost: 0.0, ticks: 10, chunks_per_second: 1_000.0 };
+        let mut ghosts = two_places();
+        // Placed at tick 100, or 103 by the second; there from 110 and 113.
+        for tick in [100, 103, 109, 110, 112, 113] {
+            let counted = Counted { chunk: 7, sixteenths: 16, tick };
+            ghosts.access(Nanos::secs(1), counted, pace);
+        }
+        assert_eq!(ghosts.take()[..3], [3.0, 1.0, 0.0]);
     }
 }

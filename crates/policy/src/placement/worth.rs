@@ -1,0 +1,207 @@
+//! What hits and migrations are worth, by how long origin and tier take: a read that a disk would have served is the unit.
+//!
+//! Such a read spares its own time, and others their wait for it. How much of both is the others' wait is the *load*: next to nothing where disks are idle, nearly all where they are not. A migration is
+//! worth less nothing but others' wait, so it costs what its accesses do, times the load. So does a write that the array's cache takes at once and a disk takes later; for the client it spares the
+//! difference between origin and tier, which is below zero where the tier is slower.
+//!
+//! How busy the disks are is not seen, but guessed from the reads that took one: where nobody waits, their mean is not far above the quick ones among them. It is *not* a model of
+//! the origin, and knows no number of disks. The waits are those of Pollaczek and Khinchine's formula for one queue; all else, and all numbers, are ours.
+
+use forebay_units::Nanos;
+
+/// Samples that a mean goes back at most, and those of them that the end of a window leaves.
+const REMEMBERED: f64 = 1_024.0;
+const KEPT: f64 = 0.5;
+/// Reads at an idle disk that every window is taken to have besides, so that a rush is forgotten where few reads follow.
+const IDLE_READS: f64 = 16.0;
+/// The share of the quick reads, and the largest step towards what the quickest of them take.
+const QUICK: f64 = 0.1;
+const STEP: f64 = 0.003;
+/// What the mean of an idle disk's random reads is, in quick ones: seeks and rotation differ.
+const IDLE: f64 = 2.0;
+/// What a random read takes before any was seen, in reads that are just too slow to have come from the array's cache.
+const PRIOR: f64 = 4.0;
+/// How far a window takes what a write is worth up to what it is worth now.
+const RISES: f64 = 1.0 / 16.0;
+/// What wear adds to the load.
+const WEAR: f64 = 0.1;
+/// Half of one and the squared variation of random reads.
+const WAIT: f64 = 0.55;
+
+/// A mean of the latest samples, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean {
+    samples: f64,
+    value: f64,
+}
+
+impl Mean {
+    fn add(&mut self, sample: f64, weight: f64) {
+        self.samples = (self.samples + weight).min(REMEMBERED);
+        self.value += (sample - self.value) * weight / self.samples;
+    }
+}
+
+/// How long the origin and the tier take.
+#[derive(Clone, Debug)]
+pub(super) struct Worth {
+    /// Reads of the origin that took a disk, and what the quickest tenth of them takes at most.
+    reads: Mean,
+    quick: f64,
+    /// Writes to the origin, and to the tier.
+    origin_writes: Mean,
+    tier_writes: Mean,
+    migrations: Mean,
+    /// What a write is worth.
+    write: f64,
+}
+
+impl Worth {
+    /// Knows nothing yet, and takes the disks for idle; `fast_latency` is what a read takes at most that took no disk.
+    pub(super) fn new(fast_latency: Nanos) -> Worth {
+        let read = PRIOR * fast_latency.0 as f64;
+        Worth {
+            reads: Mean { samples: IDLE_READS, value: read },
+            quick: read / IDLE,
+            origin_writes: Mean::default(),
+            tier_writes: Mean::default(),
+            migrations: Mean::default(),
+            write: 0.0,
+        }
+    }
+
+    /// A read of the origin that took a disk.
+    pub(super) fn disk_read(&mut self, latency: Nanos) {
+        let latency = latency.0 as f64;
+        self.reads.add(latency, 1.0);
+        // Steps whose rest is the percentile.
+        if latency > self.quick {
+            self.quick += STEP * self.quick * QUICK;
+        } else {
+            self.quick -= STEP * self.quick * (1.0 - QUICK);
+        }
+    }
+
+    /// A write that the origin took.
+    pub(super) fn origin_wrote(&mut self, latency: Nanos) {
+        self.origin_writes.add(latency.0 as f64, 1.0);
+    }
+
+    /// A write that the tier took in place of the origin.
+    pub(super) fn tier_wrote(&mut self, latency: Nanos) {
+        self.tier_writes.add(latency.0 as f64, 1.0);
+    }
+
+    /// A migration from its beginning to its end.
+    pub(super) fn migrated(&mut self, took: Nanos) {
+        self.migrations.add(took.0 as f64, 1.0);
+    }
+
+    /// How long a migration takes.
+    pub(super) fn migration(&self) -> Nanos {
+        Nanos(self.migrations.value as u64)
+    }
+
+    /// A window ends: what was seen before it counts less.
+    pub(super) fn end_window(&mut self) {
+        // Who is placed stays, so a rush must not decide what writes will be worth: it goes up slowly, and down at once.
+        let now = self.write_now();
+        self.write = if now > self.write { self.write + RISES * (now - self.write) } else { now };
+        for mean in [&mut self.reads, &mut self.origin_writes, &mut self.tier_writes, &mut self.migrations] {
+            mean.samples *= KEPT;
+        }
+        self.reads.add(IDLE * self.quick, IDLE_READS);
+    }
+
+    /// How long others wait for one more read, of that and what the read itself takes, 0 to 1.
+    pub(super) fn load(&self) -> f64 {
+        // A read takes 1 + WAIT * x services, x = utilization / (1 - utilization). One more adds to that, for all others together, WAIT * x * (1 + x).
+        let own = (self.reads.value / (IDLE * self.quick)).max(1.0);
+        let x = (own - 1.0) / WAIT;
+        let others = (own - 1.0) * (1.0 + x);
+        others / (others + own)
+    }
+
+    /// What a migration costs, of what it costs at a busy origin: some of it always, for it wears flash.
+    pub(super) fn migrating(&self) -> f64 {
+        (self.load() + WEAR).min(1.0)
+    }
+
+    /// What a write is worth that the tier takes in place of the origin, in reads of a disk.
+    pub(super) fn write(&self) -> f64 {
+        self.write
+    }
+
+    /// The same, of what was seen of late.
+    fn write_now(&self) -> f64 {
+        let (origin, tier) = (self.origin_writes.value, self.tier_writes.value);
+        let load = self.load();
+        ((1.0 - load) * (origin - tier) / self.reads.value.max(1.0) + load).clamp(-1.0, 1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Disk reads of 2 and 6 ms in turns, each so many times as long; the tenth quickest are at the former.
+    fn reads(worth: &mut Worth, count: u64, times: u64) {
+        for number in 0..count {
+            worth.disk_read(Nanos::millis(times * if number % 5 == 0 { 2 } else { 4 }));
+        }
+    }
+
+    #[test]
+    fn the_load_is_what_others_wait() {
+        let mut worth = Worth::new(Nanos::millis(1));
+        assert_eq!(worth.load(), 0.0);
+        // Quick ones take 2 ms, so that an idle disk's mean is 4 ms: nobody waits.
+        reads(&mut worth, 1_000, 1);
+        assert!(worth.load() < 0.05, "{worth:?}");
+        // Some wait: the quickest stay, the mean is 4 * 0.6 + 8 * 0.4... of 5.6 ms and more.
+        for number in 0..4_000u64 {
+            worth.disk_read(Nanos::millis(if number % 5 == 0 { 2 } else { 9 }));
+        }
+        // Mean (2 + 4 x 9) / 5 = 7.6 ms: own = 1.9, x = 0.9 / 0.55 = 1.64, others = 0.9 x 2.64 = 2.37; 2.37 / 4.27 = 0.56.
+        assert!((0.5..0.62).contains(&worth.load()), "{}", worth.load());
+        // Few reads follow: it is forgotten within some windows.
+        (0..12).for_each(|_| worth.end_window());
+        assert!(worth.load() < 0.05, "{}", worth.load());
+    }
+
+    #[test]
+    fn a_write_that_the_array_takes_at_once_is_worth_less_than_nothing_at_idle_disks() {
+        let mut worth = Worth::new(Nanos::millis(1));
+        reads(&mut worth, 1_000, 1);
+        for _ in 0..100 {
+            worth.origin_wrote(Nanos::micros(200));
+            worth.tier_wrote(Nanos::micros(700));
+        }
+        worth.end_window();
+        // -0.5 ms of 3.6 ms.
+        assert!((-0.16..-0.08).contains(&worth.write()), "{}", worth.write());
+        // The array's cache is full. It goes up by a sixteenth of the way a window, and down at once.
+        (0..2_000).for_each(|_| worth.origin_wrote(Nanos::millis(50)));
+        worth.end_window();
+        let first = worth.write();
+        assert!((-0.1..0.0).contains(&first), "{first}");
+        (0..64).for_each(|_| worth.end_window());
+        assert!(worth.write() > 0.9, "{}", worth.write());
+        (0..4_000).for_each(|_| worth.origin_wrote(Nanos::micros(200)));
+        worth.end_window();
+        assert!(worth.write() < -0.08, "{}", worth.write());
+    }
+
+    #[test]
+    fn a_migration_costs_little_where_disks_are_idle() {
+        let mut worth = Worth::new(Nanos::millis(1));
+        assert_eq!(worth.migrating(), WEAR);
+        reads(&mut worth, 1_000, 1);
+        (0..1_000).for_each(|_| worth.disk_read(Nanos::millis(200)));
+        assert_eq!(worth.migrating(), 1.0);
+        assert_eq!(worth.migration(), Nanos::ZERO);
+        worth.migrated(Nanos::millis(4));
+        worth.migrated(Nanos::millis(6));
+        assert_eq!(worth.migration(), Nanos::millis(5));
+    }
+}
