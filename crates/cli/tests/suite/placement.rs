@@ -30,7 +30,7 @@ fn the_short_sancache_places_what_is_hot_and_isolates() {
     assert!(number(&load["verdict"], "mean_to_best_static") < 1.1);
     let isolation = &found["isolation"];
     let (alone, flooded) = (number(isolation, "alone_ms"), number(isolation, "flooded_ms"));
-    assert!(flooded > 5.0 * alone && number(isolation, "restored_ms") < 0.8 * flooded, "{isolation}");
+    assert!(flooded > 5.0 * alone && number(isolation, "restored_ms") < 1.1 * alone, "{isolation}");
     assert!(std::fs::read_to_string(report).unwrap().contains("<svg "));
     // A seed repeats it.
     assert_eq!(json("forebay.repro-sancache/1", ["repro", "sancache", "--quick", "--json"]), found);

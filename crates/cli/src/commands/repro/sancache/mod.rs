@@ -20,7 +20,8 @@ pub(crate) struct SancacheArgs {
     quick: bool,
 
     /// Run on the traces of this folder in place of the loads above: the busiest volume of each file that has times and at least 10,000
-    /// requests, at 400 requests per second on average, with a tier of a tenth of the chunks that it touches
+    /// requests, at 400 requests per second on average or as many as the array keeps up with, with a tier of a tenth of the chunks
+    /// that it touches
     #[arg(long, value_name = "DIR", conflicts_with = "quick")]
     traces: Option<PathBuf>,
 

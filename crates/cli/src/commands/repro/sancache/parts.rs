@@ -5,8 +5,8 @@ use crate::commands::repro::recorded;
 use crate::failure::Failure;
 use crate::output::say;
 use forebay_policy::placement::{Admission, GRID};
-use forebay_sim::RunError;
 use forebay_sim::sancache::{Bench, Isolation, IsolationSetup, LoadKind, PUBLISHED, RunRow};
+use forebay_sim::{RecordedRequest, RunError};
 use forebay_units::{Bytes, Nanos};
 use serde::Serialize;
 use std::path::Path;
@@ -95,8 +95,9 @@ const FULL: [(LoadKind, f64, &[u64], u64); 6] = [
 ];
 const QUICK: [(LoadKind, f64, &[u64], u64); 1] = [(LoadKind::Spc1, 800.0, &[128], 60)];
 
-/// The rate of recorded loads.
+/// The rate of recorded loads, and how often it is halved at most until the array keeps up without a tier: what is shed, and what waits behind it, says nothing of placement.
 const RECORDED_RATE: f64 = 400.0;
+const RECORDED_HALVINGS: i32 = 5;
 /// Sizes at which demand admission is run besides: of the smallest tier of a load the first ones, of the largest the others, as powers of two.
 const DEMAND_SMALLER: [u32; 3] = [3, 2, 1];
 const DEMAND_LARGER: [u32; 2] = [1, 2];
@@ -154,23 +155,24 @@ pub(super) fn run(seed: u64, quick: bool, traces: Option<&Path>) -> Result<Found
     let recorded = traces.map(recorded::read).transpose()?;
     let benches = match &recorded {
         None => planned(seed, quick),
-        Some(recorded) => (recorded.traces.iter().enumerate())
-            .map(|(group, (name, requests))| Planned {
-                name: name.clone(),
-                rate: RECORDED_RATE,
-                bench: Bench::recorded(requests, RECORDED_RATE, seed),
-                group,
-            })
-            .collect(),
+        Some(recorded) => {
+            let planned = side_by_side(recorded.traces.len(), |group| {
+                let (name, requests) = &recorded.traces[group];
+                let (rate, bench) = sustained(requests, seed)?;
+                Ok(Planned { name: name.clone(), rate, bench, group })
+            });
+            let planned: Result<Vec<Planned>, RunError> = planned.into_iter().collect();
+            planned.map_err(|error| Failure::new(error.to_string()))?
+        }
     };
     let others = if quick { Vec::new() } else { demand_benches(&benches) };
     let isolation = IsolationSetup {
-        rate: if quick { 200.0 } else { 800.0 },
+        rate: 800.0,
         flood_rate: 5_000.0,
         flood_outstanding: 64,
         cache: Bytes::mib(256),
         tier: Bytes::gib(4),
-        part: Nanos::secs(if quick { 20 } else { 300 }),
+        part: Nanos::secs(if quick { 180 } else { 300 }),
         seed,
     };
     let (benches, admissions) = (&benches, &admissions);
@@ -225,6 +227,19 @@ pub(super) fn run(seed: u64, quick: bool, traces: Option<&Path>) -> Result<Found
         }),
         left_out: recorded.map(|recorded| recorded.left_out).unwrap_or_default(),
     })
+}
+
+/// A recorded load at the highest of the rates at which nothing is shed without a tier; at the lowest one if there is none.
+fn sustained(requests: &[RecordedRequest], seed: u64) -> Result<(f64, Bench), RunError> {
+    let mut halvings = 0;
+    loop {
+        let rate = RECORDED_RATE / 2.0f64.powi(halvings);
+        let bench = Bench::recorded(requests, rate, seed);
+        if halvings == RECORDED_HALVINGS || bench.run(None)?.shed == 0 {
+            return Ok((rate, bench));
+        }
+        halvings += 1;
+    }
 }
 
 fn load(planned: &Planned, mut rows: Vec<RunRow>, demand_by_size: &[(f64, u64)]) -> LoadFound {
@@ -293,7 +308,7 @@ fn assumptions() -> Vec<String> {
         "SPC-1-like: its eight streams over three units by the specification's shares, read shares and sizes; its hierarchical reuse is Zipf's law (exponent 1) over scattered extents of 256 KiB. \
          TPC-C-like: pages of stock and customers of 80 warehouses by NURand, an order area and a log; the database's own cache is left out. 16 GiB, 800 requests/s at random instants.",
         "Noisy: 40 % of the accesses to 48 MiB that stay, 60 % in bursts of three within 64 KiB that never come back. Moving: 95 % to 192 MiB that are others every 15 s. Phases: both in turns of 200 s. Phases far apart: the same at 2,000 requests/s with bursts of five.",
-        "Recorded: the busiest volume of a trace, zones of 1 MiB that it never touches left out, at 400 requests/s on average (sped up or slowed down), a tier of a tenth of the chunks that it touches, 16 MiB of the array's cache.",
+        "Recorded: the busiest volume of a trace, zones of 1 MiB that it never touches left out, at 400 requests/s on average (sped up or slowed down), or half, a quarter, ... of that where the array would have to shed requests, a tier of a tenth of the chunks that it touches, 16 MiB of the array's cache.",
         "Measured: the second half of a run, of phases all but the first two. Filling: the first two minutes. Migrated and written bytes: the whole run.",
         "Isolation: LUN1 is the first unit's four streams on 2 GiB at 800/s; the flood, as many writes as the array takes with 64 outstanding, begins after 300 s and the tier after 600 s; the last 300 of \
          1,800 s are measured.",
