@@ -471,6 +471,10 @@ impl Generator {
         {
             return (own, Some(last));
         }
+        if play == 0 && self.script.is_in_burst() {
+            // It was used last in a window that is left out. In a burst it matters more who waits for whom than that something is used again.
+            return (own, None);
+        }
         // Else one that was, as long and used as often, best where it waits for the same disk.
         let uses = last.and_then(|last| self.log.uses_at(last)).unwrap_or(1);
         match self.log.nearest(now.saturating_sub(ago), Mark::new(own, line.kind, line.run, uses)) {

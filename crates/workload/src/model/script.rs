@@ -47,11 +47,15 @@ pub(super) struct Line {
     pub(super) thread: ThreadNumber,
 }
 
+/// In a burst requests come so many times as fast as in the mean (ours).
+const BURST: f64 = 4.0;
+
 /// A window to play.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub(super) lines: Vec<Line>,
     stands_for: u64,
+    is_burst: bool,
     /// How often it was played.
     pub(super) plays: u32,
 }
@@ -120,7 +124,10 @@ impl Part {
         for (number, line) in lines.iter_mut().enumerate().filter(|(number, _)| roots[*number] == *number) {
             line.run = Run::of(runs[number]);
         }
-        Part { lines, stands_for: window.stands_for, plays: 0 }
+        let gap_ns =
+            window.steps.iter().map(|step| step.gap_ns as f64).sum::<f64>() / window.steps.len() as f64;
+        let is_burst = gap_ns * BURST < model.about.seconds * 1e9 / model.about.requests as f64;
+        Part { lines, stands_for: window.stands_for, is_burst, plays: 0 }
     }
 }
 
@@ -194,6 +201,12 @@ impl Script {
             self.step = 0;
         }
         (self.part, self.step)
+    }
+
+    /// Whether requests of the window in play come much faster than in the mean, so that they wait for each other.
+    #[inline]
+    pub(super) fn is_in_burst(&self) -> bool {
+        self.parts[self.part].is_burst
     }
 
     /// Whether a round over all windows plays each of them once, and whole.
@@ -271,6 +284,28 @@ mod tests {
         assert_eq!(found, [1, 5]);
         // So little that no round has a window is played all the same.
         assert_eq!(played(&mut Script::new(&model(&[2; 8]), 1e-12), 2).len(), 2);
+    }
+
+    #[test]
+    fn bursts_are_told_by_their_times() {
+        // Requests of the windows come every 0, 1 and 2.5 ns, in the mean every 4.
+        let mut model = model(&[2; 3]);
+        (model.windows[1].steps[0].gap_ns, model.windows[2].steps[0].gap_ns) = (2, 5);
+        (model.about.requests, model.about.seconds) = (10, 40e-9);
+        let mut script = Script::new(&model, 1.0);
+        let found: Vec<bool> = (0..3)
+            .map(|_| {
+                script.next();
+                script.next();
+                script.is_in_burst()
+            })
+            .collect();
+        assert_eq!(found, [true, false, false]);
+        // Without times nothing comes in bursts.
+        model.about.seconds = 0.0;
+        let mut script = Script::new(&model, 1.0);
+        script.next();
+        assert!(!script.is_in_burst());
     }
 
     #[test]
