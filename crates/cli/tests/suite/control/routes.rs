@@ -7,7 +7,7 @@
 use super::site::{APPLICATION, CONTROLLER, HOSTS, PORT, STORAGE, Site};
 use super::{Ledger, Telling, Work, count, drive, step};
 use crate::provision::local::ControlGroup;
-use crate::provision::machine;
+use crate::provision::{libvirt, machine};
 use crate::reroute::SECRET;
 use crate::reroute::graph::storage_daemon;
 use crate::support::{Running, SetOnDrop, command, prerequisites, wait_for};
@@ -116,21 +116,40 @@ fn clients_of_an_address_are_moved_to_a_cache_on_another_host_and_back() {
     assert_eq!(ledger.failed, 0, "clients are told of no error");
 }
 
-#[test]
-fn clients_of_a_qemu_are_moved_to_a_cache_in_a_virtual_machine_and_back() {
-    if !prerequisites("control with QEMU", &["qemu-storage-daemon", "ip"], true) {
-        return;
-    }
-    let (site, mut ledger) = (Site::new(), Ledger::new());
-    let Some(_) = machine::image(site.folder.path()) else { return };
+/// The clients of a QEMU, by its block graph, and machines that `provider` has on the controller's host.
+fn violate_with_machines(site: &Site, provider: &str) {
+    let mut ledger = Ledger::new();
     let route = "{ type = \"qmp\", socket = \"qmp.sock\", node = \"db\", first = \"db-first\" }";
-    let hosts = "[[host]]\nname = \"h1\"\nmemory = \"512MiB\"\nprovider = { type = \"qemu\", image = \"image\", accelerator = \"tcg\" }\n";
-    site.configure("500ms", "h1", hosts, &format!("route = {route}"), "rest_first_ms = 60000");
+    let hosts = format!("[[host]]\nname = \"h1\"\nmemory = \"512MiB\"\nprovider = {provider}\n");
+    site.configure("500ms", "h1", &hosts, &format!("route = {route}"), "rest_first_ms = 60000");
     let storage = Wire::address(STORAGE);
     let first = format!("server.type=inet,server.host={storage},server.port={PORT},export=db.{SECRET}");
     // Machines are reached from their own host, on which the controller is too.
     let _qemu = Running(vec![storage_daemon(Some(site.wire.name(CONTROLLER)), site.folder.path(), &first)]);
     wait_for(&site.path("qemu.sock"));
-    violate(&site, &mut ledger, |step| assert!(step.ends_with("serving: appliance 1 on h1"), "{step}"));
+    violate(site, &mut ledger, |step| assert!(step.ends_with("serving: appliance 1 on h1"), "{step}"));
     assert_eq!(ledger.failed, 0, "clients are told of no error");
+}
+
+#[test]
+fn clients_of_a_qemu_are_moved_to_a_cache_in_a_virtual_machine_and_back() {
+    if !prerequisites("control with QEMU", &["qemu-storage-daemon", "ip"], true) {
+        return;
+    }
+    let site = Site::new();
+    let Some(_) = machine::image(site.folder.path()) else { return };
+    violate_with_machines(&site, "{ type = \"qemu\", image = \"image\", accelerator = \"tcg\" }");
+}
+
+#[test]
+fn clients_of_a_qemu_are_moved_to_a_cache_that_libvirt_runs_and_back() {
+    let needed = [&["qemu-storage-daemon", "ip"], &libvirt::NEEDED[..]].concat();
+    if !prerequisites("control with libvirt", &needed, true) {
+        return;
+    }
+    let site = Site::new();
+    let Some(_) = machine::image(site.folder.path()) else { return };
+    let (_daemon, connection) = libvirt::daemon(Some(site.wire.name(CONTROLLER)), site.folder.path());
+    let libvirt = format!("type = \"libvirt\", image = \"image\", connection = \"{connection}\"");
+    violate_with_machines(&site, &format!("{{ {libvirt}, kind = \"qemu\" }}"));
 }

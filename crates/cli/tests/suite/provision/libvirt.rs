@@ -2,23 +2,22 @@
 
 use super::machine::{a_minute, image, machine_order};
 use super::{Place, Storage, live_and_die};
-use crate::support::{Running, prerequisites, wait_for};
+use crate::support::{Running, command, prerequisites, wait_for};
 use forebay_actuate::Provider;
 use forebay_actuate::provision::Libvirt;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-#[test]
-fn libvirts_virtual_machine_lives_does_as_told_and_dies() {
-    if !prerequisites("an appliance by libvirt", &["libvirtd", "virsh", "unshare"], true) {
-        return;
-    }
-    let folder = Place::new();
-    let Some(image) = image(folder.path()) else { return };
-    let libvirt = folder.path().join("libvirt");
+/// What a libvirt of a test's own needs.
+pub(crate) const NEEDED: [&str; 3] = ["libvirtd", "virsh", "unshare"];
+
+/// A libvirt with its files in `folder`, in a network namespace if there is one to be in, and how it is reached.
+pub(crate) fn daemon(namespace: Option<&str>, folder: &Path) -> (Running, String) {
+    let libvirt = folder.join("libvirt");
     std::fs::create_dir(&libvirt).unwrap();
     let log = std::fs::File::create(libvirt.join("log")).unwrap();
-    let daemon = Command::new("unshare")
+    let daemon = command(namespace, "unshare")
         .args(["--mount", "bash", "-euc", include_str!("libvirt.sh"), "libvirt.sh"])
         .arg(&libvirt)
         .env("PATH", std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin")
@@ -27,9 +26,19 @@ fn libvirts_virtual_machine_lives_does_as_told_and_dies() {
         .stderr(log)
         .spawn()
         .expect("unshare runs");
-    let _daemon = Running(vec![daemon]);
+    let running = Running(vec![daemon]);
     wait_for(&libvirt.join("libvirt-sock"));
-    let connection = format!("qemu:///system?socket={}", libvirt.join("libvirt-sock").display());
+    (running, format!("qemu:///system?socket={}", libvirt.join("libvirt-sock").display()))
+}
+
+#[test]
+fn libvirts_virtual_machine_lives_does_as_told_and_dies() {
+    if !prerequisites("an appliance by libvirt", &NEEDED, true) {
+        return;
+    }
+    let folder = Place::new();
+    let Some(image) = image(folder.path()) else { return };
+    let (_daemon, connection) = daemon(None, folder.path());
     let provider = || {
         let mut provider =
             Libvirt::new(folder.path().join("appliances"), connection.clone(), image.clone()).unwrap();
@@ -39,7 +48,8 @@ fn libvirts_virtual_machine_lives_does_as_told_and_dies() {
     let storage = Storage::over_tcp(IpAddr::from(Ipv4Addr::LOCALHOST));
     let order = machine_order("lv", &storage);
     provider().start(&order, a_minute()).unwrap_or_else(|error| {
-        panic!("{error}: {}", std::fs::read_to_string(libvirt.join("log")).unwrap_or_default())
+        let log = std::fs::read_to_string(folder.path().join("libvirt/log"));
+        panic!("{error}: {}", log.unwrap_or_default())
     });
     live_and_die(&provider(), &provider(), &order, &storage);
     let domains = Command::new("virsh").args(["--connect", &connection, "list", "--all", "--name"]).output();

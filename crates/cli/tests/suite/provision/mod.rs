@@ -1,6 +1,6 @@
 //! Appliances on demand: real ones, started, found, told what to do and stopped by each provider; and whatever can go wrong with that.
 
-mod libvirt;
+pub(crate) mod libvirt;
 pub(crate) mod local;
 pub(crate) mod machine;
 mod namespace;
