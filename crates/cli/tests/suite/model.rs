@@ -320,6 +320,8 @@ fn a_single_request_many_volumes_and_only_writes() {
     let (one, comparison) = regenerated("one", &[(0, 0, true, 4096, 8192)]);
     assert_eq!((&one["requests"], &one["reads"], &one["bytes_read"]), (&json!(1), &json!(1), &json!(8192)));
     assert_eq!(row(&comparison, "iops")["deviation"], Value::Null);
+    let (_, words) = fitted(&folder, "again", &folder.path().join("one.csv"), &[]);
+    assert!(words.contains("a single request has no time between requests"), "{words}");
 
     // Volume v has one request in ten that a uniform spread would give it, and more the higher its number.
     let requests: Vec<_> = (0..5_050u64)

@@ -145,7 +145,11 @@ fn tell(model: &Model, bytes: usize) {
         let share = steps as f64 / about.requests as f64 * 100.0;
         say(format_args!("windows hold {} of the requests, {share:.0} %", count(steps as u64)));
     }
-    if !about.timed {
+    if about.requests == 1 {
+        say(
+            "a single request has no time between requests: generating more of it takes --requests or --rate",
+        );
+    } else if !about.timed {
         say(
             "the trace has no times: the model has none either, and generating from it takes --requests or --rate",
         );
