@@ -380,6 +380,25 @@ fn spread(judged: &[Judged], value: &dyn Fn(&Judged) -> f64) -> (f64, f64) {
 const SIZE_MAX: f64 = 1.05;
 const OVERSHOOT_MAX: f64 = 1.3;
 
+/// One line per run.
+pub(crate) fn print_runs(cases: &[Case], laws: &[String], results: &BTreeMap<(usize, u64), Vec<Judged>>) {
+    for ((at, seed), all) in results {
+        for (law, judged) in laws.iter().zip(all) {
+            println!(
+                "run {} {law} {seed}: {:.3} of {:.2} MiB, {:.4} of windows ({:.4}), overshoot {:.2}, settled {:.0} of {:.0} s",
+                cases[*at].name,
+                judged.ratio(),
+                judged.optimum.bytes / 1_048_576.0,
+                judged.run.share,
+                judged.optimum.share,
+                judged.overshoot(),
+                judged.run.settled_s,
+                judged.allowed_s(&cases[*at]),
+            );
+        }
+    }
+}
+
 /// The table: one line per case and law, over all seeds.
 pub(crate) fn print(cases: &[Case], laws: &[String], results: &BTreeMap<(usize, u64), Vec<Judged>>) {
     println!(

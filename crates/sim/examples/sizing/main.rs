@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p forebay-sim --example sizing -- --seeds 101,201..210` runs every case of `cases` under each law and
 //! finds the optimum by bisection; `--only PART` takes the cases whose name holds PART, `--laws model,plain` the laws,
-//! `--optima FILE` keeps what was found between runs (it depends on cases, seeds and the simulator, not on the law), and
+//! `--runs` prints every run, `--optima FILE` keeps what was found between runs (it depends on cases, seeds and the simulator, not on the law), and
 //! `--decisions` prints what the controller did. Cases on the shared traces need their folder in `FOREBAY_TRACES`.
 
 mod cases;
@@ -19,6 +19,7 @@ struct Asked {
     laws: Vec<String>,
     optima: Option<String>,
     decisions: bool,
+    runs: bool,
     threads: usize,
 }
 
@@ -29,6 +30,7 @@ fn asked() -> Asked {
         laws: vec!["model".to_owned(), "plain".to_owned()],
         optima: None,
         decisions: false,
+        runs: false,
         threads: 2,
     };
     let mut words = std::env::args().skip(1);
@@ -45,8 +47,9 @@ fn asked() -> Asked {
             "--optima" => asked.optima = Some(value()),
             "--threads" => asked.threads = value().parse().expect("a number of threads"),
             "--decisions" => asked.decisions = true,
+            "--runs" => asked.runs = true,
             other => panic!(
-                "`{other}` is not known: expected --seeds, --only, --laws, --optima, --threads or --decisions"
+                "`{other}` is not known: expected --seeds, --only, --laws, --optima, --threads, --decisions or --runs"
             ),
         }
     }
@@ -90,6 +93,9 @@ fn main() {
         }
     });
     let results = results.into_inner().expect("no panic");
+    if asked.runs {
+        judge::print_runs(&cases, &asked.laws, &results);
+    }
     judge::print(&cases, &asked.laws, &results);
     judge::print_steps(&cases, &asked.laws, &results);
 }
