@@ -33,7 +33,7 @@ pub struct ControlConfig {
     pub foresight: ForesightRules,
     /// Sizes are chosen so that the prediction stays so far below the bound. Default 0.1 (ours); 0 to below 1.
     pub sizing_margin: f64,
-    /// Caches are sized in multiples of this many bytes. Default 16 KiB (ours): a hundredth of a small cache; at least 4,096.
+    /// Caches are sized in multiples of this many bytes. Default 4 KiB (ours): small caches have some dozens of blocks; at least 4,096.
     pub chunk_bytes: u64,
     /// Intervals that are kept of every volume. Default 64 (Hybrid Store: a few hundred suffice for sizing; the
     /// correlation needs tens); 8 to 1,024.
@@ -64,7 +64,7 @@ impl Default for ControlConfig {
             removal: RemovalRules::default(),
             foresight: ForesightRules::default(),
             sizing_margin: 0.1,
-            chunk_bytes: 16 << 10,
+            chunk_bytes: 4 << 10,
             history_intervals: 64,
             recent_intervals: 5,
             analyses_max: 8,

@@ -308,7 +308,7 @@ pub const KEYS: &[Key] = &[
     key("control", "enabled", "boolean", "`true`", "", "Whether caches are granted and taken back. Observation goes on without."),
     key("control", "interval", SPAN, "`\"10s\"`", "`100ms` to `1h`", "How often volumes are observed and decisions made."),
     key("control", "sizing_margin", "ratio", "`0.1`", "0 to below 1", "Sizes are chosen so that the prediction stays so far below the bound."),
-    key("control", "chunk_bytes", "bytes", "`16384`", "at least 4096", "Caches are sized in multiples of this."),
+    key("control", "chunk_bytes", "bytes", "`4096`", "at least 4096", "Caches are sized in multiples of this."),
     key("control", "history_intervals", "intervals", "`64`", "8 to 1024", "Intervals that are kept of every volume."),
     key("control", "recent_intervals", "intervals", "`5`", "1 to `history_intervals`", "Intervals that the model is calibrated on."),
     key("control", "analyses_max", "analyses", "`8`", "at least 1", "Violations analysed in one step; the others wait for the next."),
