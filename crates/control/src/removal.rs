@@ -62,6 +62,11 @@ pub struct RemovalCounters {
 }
 
 impl RemovalCounters {
+    /// The partition has grown: what the smaller one did not answer says nothing of it yet.
+    pub fn grown(&mut self) {
+        self.ineffective = 0;
+    }
+
     /// Counts an interval; says whether the partition is to be taken back, and why.
     pub fn observe(&mut self, input: &RemovalInput, rules: &RemovalRules) -> Option<RemovalReason> {
         let count = |counter: &mut usize, holds: bool| *counter = if holds { *counter + 1 } else { 0 };
@@ -120,5 +125,13 @@ mod tests {
         let seen: Vec<_> =
             [cold, useless, useless, useless].iter().map(|input| counters.observe(input, &rules)).collect();
         assert_eq!(seen, [None, None, None, Some(RemovalReason::Ineffective)]);
+
+        // One that has grown has had no time to answer anything.
+        let mut counters = RemovalCounters::default();
+        let young = [counters.observe(&useless, &rules), counters.observe(&useless, &rules)];
+        assert_eq!(young, [None, None]);
+        counters.grown();
+        let seen: Vec<_> = [useless; 3].iter().map(|input| counters.observe(input, &rules)).collect();
+        assert_eq!(seen, [None, None, Some(RemovalReason::Ineffective)]);
     }
 }

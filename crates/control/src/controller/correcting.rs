@@ -285,6 +285,10 @@ impl Controller {
         let (size_before, age) = (grant.blocks, grant.age);
         let kept = grant.needs.kept(step).unwrap_or(0).max(self.held_for_peak(id));
         let chunk_blocks = volume.chunk_blocks(self.config.chunk_bytes);
+        let ceiling = match rules.law {
+            Law::Plain => ceiling,
+            Law::Model => ceiling.min(volume.useful_max().unwrap_or(u64::MAX)),
+        };
         let (blocks_min, blocks_max) = (volume.blocks_min(), ceiling.max(size_before));
         let filling = volume.is_filling(&rules);
         let limited = step < grant.limited_until;
@@ -385,8 +389,9 @@ impl Controller {
             Fact::number("windows_deviate_by", grant.windows.deviation(), ""),
         ];
         facts.extend(model.map(|blocks| Fact::number("model_size", blocks as f64, "blocks")));
+        let is_new = grant.tried.zip(model).is_some_and(|(tried, wanted)| wanted > tried);
         match correction {
-            Correction::Grow { blocks, error } if !limited => {
+            Correction::Grow { blocks, error } if !limited || is_new => {
                 facts.push(Fact::number("error", error, ""));
                 facts.push(Fact::number("size_after", blocks as f64, "blocks"));
                 grant.insufficient = Some(grant.insufficient.unwrap_or(0).max(grant.blocks));

@@ -112,7 +112,7 @@ impl Controller {
         }
         let wait = retry << grant.vain.min(VAIN_MAX);
         grant.vain += 1;
-        grant.limited_until = step + wait;
+        (grant.limited_until, grant.tried) = (step + wait, Some(grant.blocks));
         grant.effort = None;
         let facts = vec![
             Fact::number("size_before", grant.blocks as f64, "blocks"),

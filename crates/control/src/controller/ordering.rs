@@ -91,7 +91,7 @@ impl Controller {
                 && let Some(grant) = &mut volume.grant
                 && blocks < want.blocks
             {
-                grant.limited_until = self.step + self.config.retry_after as u64;
+                (grant.limited_until, grant.tried) = (self.step + self.config.retry_after as u64, None);
             }
             if blocks != before {
                 orders.push((id, before, blocks));

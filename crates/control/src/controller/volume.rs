@@ -35,6 +35,8 @@ const CLOSED_DEPTH_MIN: f64 = 0.9;
 /// A load is a burst at so many times the rate of most of its history, if that is so long (ours).
 const BURST: f64 = 2.0;
 const BURST_HISTORY: usize = 12;
+/// What is read for the first time soon, as a part of all that was read so far (ours).
+const SEEN_SOON: f64 = 0.05;
 /// Intervals after which another phase is a new one and no outlier (ours).
 const PHASE_LASTS: usize = 4;
 
@@ -293,6 +295,8 @@ pub(super) struct Grant {
     pub(super) mismatch: usize,
     /// It may not grow any further before this step.
     pub(super) limited_until: u64,
+    /// What it was given in vain before, where that is why: what the model finds sufficient beyond it was not tried.
+    pub(super) tried: Option<u64>,
 }
 
 impl Grant {
@@ -325,6 +329,7 @@ impl Grant {
             removal: RemovalCounters::default(),
             mismatch: 0,
             limited_until: 0,
+            tried: None,
         }
     }
 
@@ -371,6 +376,7 @@ impl Grant {
         };
         if blocks * 20 > self.blocks * 21 {
             self.learning = LEARNS;
+            self.removal.grown();
         }
         self.shrinks = if blocks < self.blocks { self.shrinks + 1 } else { 0 };
         self.blocks = blocks;
@@ -625,6 +631,13 @@ impl Volume {
     /// Blocks of a chunk of `bytes`.
     pub(super) fn chunk_blocks(&self, bytes: u64) -> u64 {
         (bytes / self.block_bytes()).max(1)
+    }
+
+    /// What a cache holds at most that holds all that was read so far, and what comes to that soon; `None` before anything is
+    /// known of the reads. More than that could answer nothing more.
+    pub(super) fn useful_max(&self) -> Option<u64> {
+        let seen = self.curve.as_ref()?.floor() * self.curve_accesses as f64;
+        Some((seen.max(self.used_blocks as f64) * (1.0 + SEEN_SOON)) as u64).filter(|&blocks| blocks > 0)
     }
 
     /// The guaranteed blocks.
