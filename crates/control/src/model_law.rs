@@ -28,6 +28,8 @@ const FLOODED_WAIT: usize = 8;
 const SHRINKS_LENGTHEN: f64 = 1.4;
 const SHRINKS_MAX: u32 = 3;
 const SHRINK_LENGTHENED_MAX: f64 = 0.05;
+/// A size changes by no more than its level must, to this power: no curve is flatter for long (ours).
+const FLATTEST: f64 = 2.0;
 /// The windows below which a size is judged by too few for a large step.
 const FEW_WINDOWS: usize = 4;
 /// The windows whose noise is known well enough to grow where none of them missed.
@@ -235,7 +237,9 @@ pub fn correct_by_model(
     let wanted = size_for(Goal::Times(1.0 / sure.max(1e-3))).unwrap_or(input.blocks);
     // Where the model thinks the curve steeper than it is, all its steps are too short.
     let longer = SHRINKS_LENGTHEN.powi(input.shrinks.min(SHRINKS_MAX) as i32);
-    let share = (wanted as f64 / input.blocks as f64).min(1.0);
+    // Where few of its accesses were sampled a curve is flat between two steps.
+    let least = sure.max(1e-3).powf(FLATTEST);
+    let share = (wanted as f64 / input.blocks as f64).clamp(least, 1.0);
     let wanted = share_of(share.powf(longer).max(share.min(1.0 - SHRINK_LENGTHENED_MAX)));
     let slowest = (input.blocks as f64 * (1.0 - rules.model_shrink_max)).floor() as u64;
     let blocks = round_up(wanted.max(slowest).max(input.blocks_min));
