@@ -23,8 +23,8 @@ fn the_short_sancache_places_what_is_hot_and_isolates() {
     for name in ["threshold-1", "threshold-2", "threshold-4", "larc", "lru"] {
         assert!(number(row(name), "read_hits") > 0.1, "{name}");
     }
-    // Demand admission writes ten times as much to flash, and is slower; no tier is slower, too.
-    assert!(10.0 * number(adaptive, "flash_bytes") < number(demand, "flash_bytes"));
+    // Demand admission writes four times as much to flash while the tier fills, and is slower; no tier is slower, too.
+    assert!(4.0 * number(adaptive, "flash_bytes") < number(demand, "flash_bytes"));
     assert!(number(adaptive, "mean_ms") < 0.95 * number(demand, "mean_ms"));
     assert!(number(adaptive, "mean_ms") < 0.95 * number(&load["without"], "mean_ms"));
     assert!(number(&load["verdict"], "mean_to_best_static") < 1.1);

@@ -15,7 +15,7 @@ pub struct Placing {
     pub write_weight: f64,
     /// By how many counts a chunk must be above the one that leaves for it; 1 by default.
     pub margin: f64,
-    /// What moving a chunk costs where the origin is busy, in random accesses of it, 0 to 1000; where it is idle, a tenth. Wear may be put into it. 2.5 by default.
+    /// What moving a chunk costs where the origin is busy, in random accesses of it, 0 to 1000; where it is idle, next to nothing. Wear may be put into it. 2.5 by default.
     pub migration_cost: f64,
     /// Whether sequential runs are left to the array; true by default.
     pub skip_sequential: bool,

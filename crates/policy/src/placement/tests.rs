@@ -285,6 +285,8 @@ fn the_threshold_follows_what_is_best() {
                 let now = Nanos::secs(from_s) + Nanos::micros(500 * number);
                 let mut promotion = None;
                 placement.request(now, request(chunk, false), |touch| promotion = touch.promotion);
+                // Its disks are busy: reads wait for others.
+                placement.origin_answered(Age::NEVER, Nanos::millis(if number % 5 == 0 { 2 } else { 20 }));
                 if let Some(promotion) = promotion {
                     placement.moved(promotion.chunk, true);
                 }
