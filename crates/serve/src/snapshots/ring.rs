@@ -358,15 +358,17 @@ mod tests {
         let header = SnapshotHeader {
             volume,
             block_bytes: 4096,
-            volume_blocks: 10_000,
+            volume_blocks: 24_010,
             sequence,
             taken_at_unix_s: sequence,
             activity: Activity::default(),
         };
         let mut writer = SnapshotWriter::new(header, true).unwrap();
-        // More than a block of the range, and other blocks each time.
-        (0..3_000).for_each(|block| writer.push(block * 3 + sequence % 3, 1).unwrap());
-        writer.finish()
+        // Other blocks each time, and so many of scores so different that they take two requests of 4 KiB.
+        (0..8_000).for_each(|block| writer.push(block * 3 + sequence % 3, (block % 7) as u8).unwrap());
+        let bytes = writer.finish();
+        assert!(bytes.len() > 4096 && bytes.len() <= 8192, "{}", bytes.len());
+        bytes
     }
 
     fn ring(origin: Arc<dyn Origin>) -> SnapshotRing {
