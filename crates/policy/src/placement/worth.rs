@@ -144,7 +144,7 @@ impl Worth {
 mod tests {
     use super::*;
 
-    /// Disk reads of 2 and 6 ms in turns, each so many times as long; the tenth quickest are at the former.
+    /// Disk reads, one in five of 2 ms and the others of 4, each so many times as long; the tenth quickest are among the former.
     fn reads(worth: &mut Worth, count: u64, times: u64) {
         for number in 0..count {
             worth.disk_read(Nanos::millis(times * if number % 5 == 0 { 2 } else { 4 }));
@@ -158,7 +158,7 @@ mod tests {
         // Quick ones take 2 ms, so that an idle disk's mean is 4 ms: nobody waits.
         reads(&mut worth, 1_000, 1);
         assert!(worth.load() < 0.05, "{worth:?}");
-        // Some wait: the quickest stay, the mean is 4 * 0.6 + 8 * 0.4... of 5.6 ms and more.
+        // Others wait, and the quickest stay as they are.
         for number in 0..4_000u64 {
             worth.disk_read(Nanos::millis(if number % 5 == 0 { 2 } else { 9 }));
         }

@@ -1,6 +1,6 @@
 //! What strikes, and when.
 
-use super::node::Role;
+use super::node::{Node, Role};
 use super::wires::Place;
 use super::world::{Event, WHILE_NS, World, note};
 use forebay_control::response::What;
@@ -164,10 +164,13 @@ impl World {
             Failure::HostPauses => {
                 let pause = self.random.random_range(0..4 * WHILE_NS);
                 self.hosts[host as usize].deaf_until = self.now + pause;
-                let its =
-                    self.nodes.iter_mut().filter(|(_, node)| node.place == Place::Host(host) && !node.hangs);
-                let its: Vec<u64> = its.map(|(id, node)| (node.hangs = true, *id).1).collect();
-                its.into_iter().for_each(|node| self.schedule(pause, Event::Resume(node)));
+                let is_its = |node: &Node| node.place == Place::Host(host) && !node.hangs;
+                let its: Vec<u64> =
+                    self.nodes.iter().filter(|(_, node)| is_its(node)).map(|(id, _)| *id).collect();
+                for id in its {
+                    self.nodes.get_mut(&id).expect("listed above").hangs = true;
+                    self.schedule(pause, Event::Resume(id));
+                }
             }
             Failure::ImageDoesNotBoot => self.hosts[0].no_boot = true,
             Failure::AddressInUse => self.hosts[0].in_use = true,
