@@ -173,6 +173,8 @@ pub struct Simulation<'a> {
     origins: Vec<OriginSeries>,
     controller: Option<Controller>,
     papers: Papers,
+    /// Sizes that are ordered whatever is decided: when, of which volume, in blocks.
+    foretold: Vec<(Nanos, usize, u64)>,
     decisions: Vec<Decision>,
     answered: Vec<(u32, Nanos)>,
     hash: u64,
@@ -222,6 +224,7 @@ impl<'a> Simulation<'a> {
             origins,
             controller: None,
             papers: Papers::default(),
+            foretold: Vec::new(),
             decisions: Vec::new(),
             answered: Vec::new(),
             hash: seed,
@@ -375,6 +378,18 @@ impl<'a> Simulation<'a> {
             }
         }
         calendar.plan(self.scenario.cache.interval, Planned::Interval);
+    }
+
+    /// The same run, in which the cache of volume number `volume` has `size` from the end of the interval on in which the instant `at` lies: what
+    /// somebody would order who knows what comes. For sizes that nobody else decides ([`Sizing::Fixed`]).
+    ///
+    /// # Panics
+    /// If there is no such volume.
+    #[must_use]
+    pub fn with_size(mut self, at: Nanos, volume: usize, size: Bytes) -> Simulation<'a> {
+        let blocks = self.scenario.volume[volume].block_size().blocks_for(size);
+        self.foretold.push((at, volume, blocks));
+        self
     }
 
     /// The same run, which ends after so many events at the latest.
@@ -587,7 +602,10 @@ impl<'a> Simulation<'a> {
                 self.apply(action);
             }
         }
-        for (at, blocks) in self.papers.step(self.scenario, &observation, &mut self.clients) {
+        let foretold = self.foretold.iter().filter(|(at, ..)| *at <= now && *at > began);
+        let foretold: Vec<(usize, u64)> = foretold.map(|&(_, volume, blocks)| (volume, blocks)).collect();
+        let papers = self.papers.step(self.scenario, &observation, &mut self.clients);
+        for (at, blocks) in papers.into_iter().chain(foretold) {
             self.volumes[at].set_quota(&mut self.world, blocks);
             self.clients[at].quota = blocks;
             self.fold(blocks);

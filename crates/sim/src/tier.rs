@@ -6,7 +6,7 @@
 use crate::scenario::{TierTable, TierWrites};
 use crate::slab::{NONE, Slab};
 use crate::volume::{Flight, Purpose, World};
-use forebay_policy::placement::{Age, Chunk, Placement, Promotion, Request, ShapeError, Where};
+use forebay_policy::placement::{Age, Chunk, Placement, Request, ShapeError, Where};
 use forebay_units::{ByteRange, Nanos};
 use serde::Serialize;
 
@@ -43,9 +43,12 @@ pub(crate) enum Step {
     Write,
 }
 
+/// A chunk that comes to a place, one that leaves it, or both.
 #[derive(Clone, Copy, Debug)]
 struct Migration {
-    promotion: Promotion,
+    comes: Option<Chunk>,
+    leaves: Option<Chunk>,
+    place: u32,
     /// A write has overtaken it.
     spoiled: bool,
 }
@@ -184,7 +187,7 @@ pub(crate) struct Tier {
     rows: Vec<TierRow>,
     /// Of the request that is being routed.
     pieces: Vec<Piece>,
-    promotions: Vec<Promotion>,
+    migrates: Vec<Migration>,
     copies: Vec<ByteRange>,
 }
 
@@ -211,7 +214,7 @@ impl Tier {
             totals: TierTotals::default(),
             rows: Vec::new(),
             pieces: Vec::new(),
-            promotions: Vec::new(),
+            migrates: Vec::new(),
             copies: Vec::new(),
         })
     }
@@ -222,7 +225,7 @@ impl Tier {
 
     /// Divides a request for bytes of a volume among the origin and the tier, into `pieces`.
     fn route(&mut self, now: Nanos, volume: u32, start: u64, end: u64, writes: bool) {
-        let Tier { placement, pieces, promotions, copies, dirty, migrations, under_way, .. } = self;
+        let Tier { placement, pieces, migrates, copies, dirty, migrations, under_way, .. } = self;
         let (home, device, chunk_bytes) = (self.homes[volume as usize], self.device, self.chunk_bytes);
         let takes = !writes || self.writes == TierWrites::Home;
         pieces.clear();
@@ -230,11 +233,22 @@ impl Tier {
         placement.request(now, request, |touch| {
             let first = (touch.chunk.index * chunk_bytes).max(start);
             let last = ((touch.chunk.index + 1) * chunk_bytes).min(end);
-            promotions.extend(touch.promotion);
+            migrates.extend(touch.promotion.map(|promotion| Migration {
+                comes: Some(promotion.chunk),
+                leaves: promotion.displaced,
+                place: promotion.place,
+                spoiled: false,
+            }));
+            migrates.extend(touch.demotion.map(|demotion| Migration {
+                comes: None,
+                leaves: Some(demotion.chunk),
+                place: demotion.place,
+                spoiled: false,
+            }));
             if writes && touch.at == Where::Moving {
                 for number in under_way.iter().copied() {
                     let migration = &mut migrations[number];
-                    migration.spoiled |= migration.promotion.chunk == touch.chunk;
+                    migration.spoiled |= migration.comes == Some(touch.chunk);
                 }
             }
             if let Where::Tier(place) = touch.at {
@@ -266,6 +280,11 @@ impl Tier {
             let taken = pieces.iter().filter(|piece| piece.device == device);
             self.moved.written += taken.map(|piece| piece.range.length).sum::<u64>();
         }
+    }
+
+    fn end_migration(&mut self, number: u32) {
+        self.migrations.free(number);
+        self.under_way.retain(|other| *other != number);
     }
 
     fn chunk_range(&self, chunk: Chunk) -> ByteRange {
@@ -333,11 +352,11 @@ impl World {
         }
         let tier = self.tier.as_mut().expect("as above");
         tier.copies = copies;
-        let mut promotions = std::mem::take(&mut tier.promotions);
-        for promotion in promotions.drain(..) {
-            self.begin_migration(promotion);
+        let mut migrates = std::mem::take(&mut tier.migrates);
+        for migration in migrates.drain(..) {
+            self.begin_migration(migration);
         }
-        self.tier.as_mut().expect("as above").promotions = promotions;
+        self.tier.as_mut().expect("as above").migrates = migrates;
     }
 
     /// The pieces of the request that was routed last.
@@ -360,32 +379,36 @@ impl World {
             range,
             age: None,
             sent: self.now,
+            asked: self.now,
         };
         let flight = self.flights.insert(flight);
         self.set_out(flight);
     }
 
-    fn begin_migration(&mut self, promotion: Promotion) {
-        let tier = self.tier.as_mut().expect("it has promoted");
-        let number = tier.migrations.insert(Migration { promotion, spoiled: false });
+    fn begin_migration(&mut self, migration: Migration) {
+        let tier = self.tier.as_mut().expect("it has asked for it");
+        let dirty = std::mem::take(&mut tier.dirty[migration.place as usize]);
+        let first = match (dirty && migration.leaves.is_some(), migration.comes) {
+            (true, _) => Step::ReadBack,
+            (false, Some(_)) => Step::Read,
+            (false, None) => return tier.placement.left(migration.place),
+        };
+        let number = tier.migrations.insert(migration);
         tier.under_way.push(number);
-        let dirty = std::mem::take(&mut tier.dirty[promotion.place as usize]);
-        let first = if dirty && promotion.displaced.is_some() { Step::ReadBack } else { Step::Read };
         self.migrate(number, first);
     }
 
     fn migrate(&mut self, number: u32, step: Step) {
         let tier = self.tier.as_mut().expect("there is a migration");
-        let promotion = tier.migrations[number].promotion;
-        let comes = promotion.chunk;
-        let leaves = promotion.displaced.unwrap_or(comes);
-        let place = u64::from(promotion.place) * tier.chunk_bytes;
+        let Migration { comes, leaves, place, .. } = tier.migrations[number];
+        let place = u64::from(place) * tier.chunk_bytes;
         let (chunk, in_tier) = match step {
             Step::ReadBack => (leaves, true),
             Step::WriteBack => (leaves, false),
             Step::Read => (comes, false),
             Step::Write => (comes, true),
         };
+        let chunk = chunk.expect("a step moves the chunk that comes, or the one that leaves");
         let home = tier.chunk_range(chunk);
         let (device, range) = match in_tier {
             true => (tier.device, ByteRange::new(place, home.length)),
@@ -411,15 +434,20 @@ impl World {
             Step::ReadBack => self.migrate(number, Step::WriteBack),
             Step::WriteBack => {
                 tier.moved.demoted += done.range.length;
-                self.migrate(number, Step::Read);
+                match tier.migrations[number] {
+                    Migration { comes: None, place, .. } => {
+                        tier.end_migration(number);
+                        tier.placement.left(place);
+                    }
+                    _ => self.migrate(number, Step::Read),
+                }
             }
             Step::Read => self.migrate(number, Step::Write),
             Step::Write => {
                 tier.moved.promoted += done.range.length;
-                let Migration { promotion, spoiled } = tier.migrations[number];
-                tier.migrations.free(number);
-                tier.under_way.retain(|other| *other != number);
-                tier.placement.moved(promotion.chunk, !spoiled);
+                let Migration { comes, spoiled, .. } = tier.migrations[number];
+                tier.end_migration(number);
+                tier.placement.moved(comes.expect("a chunk came"), !spoiled);
             }
         }
         true

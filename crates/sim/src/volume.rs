@@ -160,6 +160,8 @@ pub(crate) struct Flight {
     pub(crate) age: Option<Age>,
     /// When it was sent.
     pub(crate) sent: Nanos,
+    /// When a client asked for it: it may have waited for earlier writes of the same blocks.
+    pub(crate) asked: Nanos,
 }
 
 /// A client's request that is not answered yet.
@@ -359,7 +361,7 @@ impl Volume {
         world.flights[flight].waiters = world.chains.push(world.flights[flight].waiters, client);
     }
 
-    fn flight(&self, purpose: Purpose, blocks: &std::ops::Range<u64>) -> Flight {
+    fn flight(&self, now: Nanos, purpose: Purpose, blocks: &std::ops::Range<u64>) -> Flight {
         Flight {
             volume: self.number,
             purpose,
@@ -376,6 +378,7 @@ impl Volume {
             ),
             age: None,
             sent: Nanos::ZERO,
+            asked: now,
         }
     }
 
@@ -393,7 +396,7 @@ impl Volume {
         mut each: impl FnMut(&mut Volume, &mut World, Flight),
     ) {
         if !world.tier.as_ref().is_some_and(|tier| tier.serves(self.number)) {
-            let flight = self.flight(purpose, &blocks);
+            let flight = self.flight(world.now, purpose, &blocks);
             return each(self, world, flight);
         }
         world.route(self.number, self.byte(blocks.start), self.byte(blocks.end), purpose.writes());
@@ -401,7 +404,7 @@ impl Volume {
         for Piece { start, end, device, range, age } in routed.drain(..) {
             let shift = self.block_size.shift();
             let part = start >> shift..end.div_ceil(1 << shift);
-            let flight = Flight { device, range, age, ..self.flight(purpose, &part) };
+            let flight = Flight { device, range, age, ..self.flight(world.now, purpose, &part) };
             each(self, world, flight);
         }
         *world.pieces() = routed;
@@ -504,10 +507,14 @@ impl Volume {
         }
         if let Some(tier) = &mut world.tier {
             let latency = world.now.saturating_since(done.sent);
+            let with_wait = world.now.saturating_since(done.asked);
             match (done.purpose, done.age) {
                 (Purpose::Fill, Some(age)) => tier.placement.origin_answered(age, latency),
-                (Purpose::Write, Some(_)) => tier.placement.origin_wrote(latency),
-                (Purpose::Write, None) if done.device == tier.device => tier.placement.tier_wrote(latency),
+                (Purpose::Fill, None) if done.device == tier.device => tier.placement.tier_answered(latency),
+                (Purpose::Write, Some(_)) => tier.placement.origin_wrote(latency, with_wait),
+                (Purpose::Write, None) if done.device == tier.device => {
+                    tier.placement.tier_wrote(latency, with_wait);
+                }
                 _ => {}
             }
         }
@@ -644,7 +651,7 @@ impl Volume {
                 self.prewarm.next_at.max(world.now).saturating_add(Nanos(span.min(1 << 62) as u64));
             self.prewarm.outstanding += 1;
             let purpose = Purpose::Prewarm(self.prewarm.generation);
-            let flight = world.flights.insert(self.flight(purpose, &blocks));
+            let flight = world.flights.insert(self.flight(world.now, purpose, &blocks));
             for block in blocks {
                 self.joinable.insert(block, flight);
             }

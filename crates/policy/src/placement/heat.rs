@@ -10,22 +10,26 @@ use forebay_units::BlockIndex;
 
 /// Entries that are looked at for one that makes room.
 const SWEEP: u32 = 16;
+/// What a chunk may owe, in sixteenths: as much as an access.
+const DEBT_MAX: u8 = 16;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
     /// The count above the floor, in sixteenths.
     value: u64,
-    /// When it was last accessed, in ticks.
+    /// When it was last accessed, on the owner's clock.
     last: u32,
     /// Whatever the owner says of it; who has any is never forgotten.
     mark: u32,
 }
 
-/// Chunks that are remembered, at most so many. 36 bytes each.
+/// Chunks that are remembered, at most so many. 37 bytes each.
 #[derive(Debug)]
 pub(super) struct Heat {
     table: SlotTable,
     entries: Vec<Entry>,
+    /// By slot: what was to be taken from a count that was zero, in sixteenths.
+    debts: Vec<u8>,
     floor: u64,
     hand: u32,
 }
@@ -37,7 +41,13 @@ impl Heat {
         for _ in 0..most {
             table.grow().expect("memory of a tier is taken at its start");
         }
-        Heat { table, entries: vec![Entry::default(); most as usize], floor: 0, hand: 0 }
+        Heat {
+            table,
+            entries: vec![Entry::default(); most as usize],
+            debts: vec![0; most as usize],
+            floor: 0,
+            hand: 0,
+        }
     }
 
     pub(super) fn find(&self, chunk: u64) -> Option<u32> {
@@ -91,18 +101,25 @@ impl Heat {
     pub(super) fn forget(&mut self, slot: u32) {
         self.table.clear(Slot(slot), u32::MAX);
         self.entries[slot as usize] = Entry::default();
+        self.debts[slot as usize] = 0;
     }
 
-    /// Ticks since the last access, which is now.
+    /// How far the owner's clock has gone since the last access, which is now.
     pub(super) fn touch(&mut self, slot: u32, tick: u32) -> u32 {
         tick.wrapping_sub(std::mem::replace(&mut self.entries[slot as usize].last, tick))
     }
 
-    /// Adds to the count (or takes from it, down to zero), to at most `most`.
+    /// Adds to the count, to at most `most`, or takes from it, down to zero; what is taken beyond that is owed, up to [`DEBT_MAX`], and paid before anything is added.
     pub(super) fn add(&mut self, slot: u32, sixteenths: i64, most: u64) {
-        let value = &mut self.entries[slot as usize].value;
-        *value =
-            (*value).max(self.floor).saturating_add_signed(sixteenths).clamp(self.floor, self.floor + most);
+        let (value, debt) = (&mut self.entries[slot as usize].value, &mut self.debts[slot as usize]);
+        let count = value.saturating_sub(self.floor) as i64 - i64::from(*debt) + sixteenths;
+        *debt = (-count).clamp(0, DEBT_MAX.into()) as u8;
+        *value = self.floor + count.clamp(0, most as i64) as u64;
+    }
+
+    /// Whether the chunk in `slot` owes as much as it may.
+    pub(super) fn owes(&self, slot: u32) -> bool {
+        self.debts[slot as usize] >= DEBT_MAX
     }
 
     /// The count in sixteenths.
@@ -149,7 +166,8 @@ impl Heat {
     }
 
     pub(super) fn footprint_bytes(&self) -> u64 {
-        self.table.footprint_bytes() + (self.entries.capacity() * size_of::<Entry>()) as u64
+        self.table.footprint_bytes()
+            + (self.entries.capacity() * size_of::<Entry>() + self.debts.capacity()) as u64
     }
 }
 
@@ -171,9 +189,14 @@ mod tests {
         // From zero, not from -1.
         heat.add(b, COUNT as i64, 999);
         assert_eq!(heat.count(b), COUNT);
-        // Never below zero, never above the most.
+        // Never below zero, never above the most; what lacks is owed, an access at most: 16 - 31 = -15, then no more than -16.
+        heat.add(b, -31, 999);
+        assert_eq!((heat.count(b), heat.owes(b)), (0, false));
         heat.add(b, -100, 999);
-        assert_eq!(heat.count(b), 0);
+        assert_eq!((heat.count(b), heat.owes(b)), (0, true));
+        // It is paid first.
+        heat.add(b, 19, 999);
+        assert_eq!((heat.count(b), heat.owes(b)), (3, false));
         heat.add(a, 5_000, 999);
         assert_eq!(heat.count(a), 999);
         // Who is remembered later begins at the floor.

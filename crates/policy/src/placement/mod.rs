@@ -32,7 +32,7 @@ pub use reach::Age;
 pub use shape::{Shape, ShapeError};
 pub use switches::SwitchesFull;
 pub use threshold::GRID;
-pub use touch::{Chunk, Promotion, Request, Touch, Where};
+pub use touch::{Chunk, Demotion, Promotion, Request, Touch, Where};
 
 use budget::Budget;
 use coldest::Coldest;
@@ -53,6 +53,8 @@ const COUNT_MAX: u64 = 512 * COUNT;
 /// The share of the tier's mean count that is subtracted, and the places by which that is estimated.
 const COOLED_SHARE: u64 = 4;
 const MEAN_PLACES: u32 = 256;
+/// The bytes by which is counted how much was asked for.
+const ASKED: u64 = 4 << 10;
 /// The bit of a mark that says that the chunk is on its way; below it the place, counted from 1.
 const MOVING: u32 = 1 << 31;
 
@@ -75,6 +77,8 @@ pub struct PlacementStatistics {
     pub promotions_kept: u64,
     /// Chunks that lost their place to another.
     pub displaced: u64,
+    /// Chunks that left because they were worth nothing any more.
+    pub left: u64,
     /// Chunks that were hot enough, when the budget or the chunks on their way left no room.
     pub deferred: u64,
     /// Times that everything was cooled.
@@ -89,7 +93,7 @@ pub struct PlacementStatistics {
 
 /// The decision: counts, who is in the tier, and what is to be moved.
 ///
-/// A request costs `O(log capacity)` per chunk. Memory, taken at the start: 36 bytes per tracked chunk and 16 per place, 8 more per tracked chunk for LARC; for the adaptive threshold some 130 per
+/// A request costs `O(log capacity)` per chunk. Memory, taken at the start: 37 bytes per tracked chunk and 16 per place, 8 more per tracked chunk for LARC; for the adaptive threshold some 130 per
 /// tracked chunk of the sample, which is all chunks of a tier of fewer than 2,048 and one in 64 of one of 65,536 (so some 2 bytes per chunk there).
 #[derive(Debug)]
 pub struct Placement {
@@ -109,6 +113,10 @@ pub struct Placement {
     larc: Option<Larc>,
     switches: Switches,
     moving: u32,
+    /// Chunks on their way back, whose places are taken meanwhile.
+    leaving: u32,
+    /// Blocks of 4 KiB that were asked for, the clock of ages; wraps after 16 TiB.
+    asked: u32,
     /// The latest time that was told.
     now: Nanos,
     /// The migration whose time is taken: which chunk, and since when.
@@ -120,7 +128,7 @@ pub struct Placement {
     window_ends: Nanos,
     /// What the tier itself saved less what it cost, in this window.
     realised: f64,
-    /// What filling free places has cost and is not charged yet.
+    /// What migrations have cost and is not charged yet.
     debt: f64,
     statistics: PlacementStatistics,
 }
@@ -147,6 +155,8 @@ impl Placement {
             larc: None,
             switches: Switches { by_default: true, volumes: BTreeMap::new(), clients: BTreeMap::new() },
             moving: 0,
+            leaving: 0,
+            asked: 0,
             now: Nanos::ZERO,
             timed: None,
             warmed: 0,
@@ -311,6 +321,7 @@ impl Placement {
         self.now = self.now.max(now);
         self.end_window(now);
         let end = request.offset + request.length;
+        self.asked = self.asked.wrapping_add(request.length.div_ceil(ASKED) as u32);
         let sequential = self.runs.continues(request.volume, request.offset, end);
         let on = self.switches.are_on(request.volume, request.client);
         let shift = self.shape.chunk_bytes.trailing_zeros();
@@ -322,10 +333,10 @@ impl Placement {
     }
 
     fn touch(&mut self, now: Nanos, chunk: Chunk, writes: bool, on: bool, sequential: bool) -> Touch {
-        let (admission, tick) = (self.placing.admission, reach::tick(now));
+        let admission = self.placing.admission;
         let counts = on && !(sequential && self.placing.skip_sequential && admission.selects());
         let found = self.heat.find(chunk.id());
-        let age = found.map_or(Age::NEVER, |slot| Age::of(self.heat.touch(slot, tick)));
+        let age = found.map_or(Age::NEVER, |slot| Age::of(self.heat.touch(slot, self.asked)));
         let at = found.map_or(Where::Origin, |slot| self.place_of(slot));
         let here = u64::from(matches!(at, Where::Tier(_)));
         if writes {
@@ -335,7 +346,7 @@ impl Placement {
             self.statistics.reads += 1;
             self.statistics.read_hits += here;
         }
-        let mut touch = Touch { chunk, at, age, promotion: None };
+        let mut touch = Touch { chunk, at, age, promotion: None, demotion: None };
         if !counts {
             return touch;
         }
@@ -344,6 +355,7 @@ impl Placement {
             Admission::Larc => self.touch_by_larc(now, chunk, at, writes),
             _ => self.touch_by_count(now, chunk, at, age, writes),
         };
+        touch.demotion = self.demote(now, chunk, at);
         touch
     }
 
@@ -367,7 +379,7 @@ impl Placement {
             true => self.reach.weight(age),
             false => COUNT,
         };
-        let sixteenths = if writes { self.write_sixteenths() } else { weight as i64 };
+        let sixteenths = if writes { self.write_sixteenths(at) } else { self.read_sixteenths(weight) };
         self.cool();
         let pace = self.ghosts_pace();
         if let Some(ghosts) = &mut self.ghosts {
@@ -377,7 +389,7 @@ impl Placement {
         if let Where::Tier(_) = at {
             self.realised += sixteenths as f64 / COUNT as f64;
         }
-        let (slot, _) = self.heat.remember(chunk.id(), reach::tick(now))?;
+        let (slot, _) = self.heat.remember(chunk.id(), self.asked)?;
         self.heat.add(slot, sixteenths, COUNT_MAX);
         self.warmed += sixteenths.max(0) as u64;
         self.reorder(at);
@@ -392,11 +404,21 @@ impl Placement {
         }
     }
 
-    /// What a write counts: less than is stated where the array's cache takes it as quickly.
-    fn write_sixteenths(&self) -> i64 {
+    /// What a write counts to a chunk that is `at`: less than is stated where the array's cache takes it as quickly.
+    fn write_sixteenths(&self, at: Where) -> i64 {
         match self.placing.write_sixteenths() {
-            taken @ 1.. if self.placing.exclusive => (taken as f64 * self.worth.write()).round() as i64,
+            taken @ 1.. if self.placing.exclusive => {
+                (taken as f64 * self.worth.write(matches!(at, Where::Tier(_)))).round() as i64
+            }
             sixteenths => sixteenths,
+        }
+    }
+
+    /// What a read counts of which this many sixteenths take a disk: less than nothing where the array's cache answers sooner than the tier.
+    fn read_sixteenths(&self, slow: u64) -> i64 {
+        match self.placing.exclusive {
+            true => (COUNT as f64 * self.worth.read(slow as f64 / COUNT as f64)).round() as i64,
+            false => slow as i64,
         }
     }
 
@@ -453,17 +475,15 @@ impl Placement {
                 Some(place)
             }
         };
-        if self.moving >= self.placing.moving_max
+        if self.moving + self.leaving >= self.placing.moving_max
             || self.placing.admission.selects() && !self.budget.take(now, self.shape.chunk_bytes)
         {
             self.statistics.deferred += 1;
             return None;
         }
+        self.debt += self.cost();
         let (place, displaced) = match coldest {
-            None => {
-                self.debt += self.cost();
-                (self.free.pop().expect("one is free"), None)
-            }
+            None => (self.free.pop().expect("one is free"), None),
             Some(place) => (place, Some(self.displace(place))),
         };
         self.owners[place as usize] = slot;
@@ -474,12 +494,43 @@ impl Placement {
         Some(Promotion { chunk: Chunk::of_id(self.heat.chunk(slot)), place, displaced })
     }
 
+    /// Has the chunk, which is `at`, leave if its accesses have cost all that they had saved, and as much as an access besides.
+    fn demote(&mut self, now: Nanos, chunk: Chunk, at: Where) -> Option<Demotion> {
+        let Where::Tier(place) = at else { return None };
+        let slot = self.owners[place as usize];
+        if !self.placing.admission.selects() || !self.heat.owes(slot) {
+            return None;
+        }
+        // Where the tier takes writes, it has to be written back.
+        let moves = self.placing.write_weight > 0.0;
+        if self.moving + self.leaving >= self.placing.moving_max
+            || moves && !self.budget.take(now, self.shape.chunk_bytes)
+        {
+            self.statistics.deferred += 1;
+            return None;
+        }
+        let (heat, owners) = (&self.heat, &self.owners);
+        self.coldest.remove(place, |place| heat.key(owners[place as usize]));
+        self.let_go(slot);
+        self.leaving += 1;
+        self.statistics.left += 1;
+        Some(Demotion { chunk, place })
+    }
+
+    /// A demotion has ended: its place is free.
+    ///
+    /// # Panics
+    /// If none was under way.
+    pub fn left(&mut self, place: u32) {
+        self.leaving = self.leaving.checked_sub(1).expect("a chunk is leaving");
+        self.free.push(place);
+    }
+
     fn displace(&mut self, place: u32) -> Chunk {
         let slot = self.owners[place as usize];
         let (heat, owners) = (&self.heat, &self.owners);
         self.coldest.remove(place, |place| heat.key(owners[place as usize]));
         self.statistics.displaced += 1;
-        self.realised -= self.cost();
         self.let_go(slot)
     }
 
@@ -535,17 +586,24 @@ impl Placement {
         self.reach.answered(age, slow);
         if slow {
             self.worth.disk_read(latency);
+        } else {
+            self.worth.array_read(latency);
         }
     }
 
-    /// The origin has answered a write.
-    pub fn origin_wrote(&mut self, latency: Nanos) {
-        self.worth.origin_wrote(latency);
+    /// The tier has answered a read.
+    pub fn tier_answered(&mut self, latency: Nanos) {
+        self.worth.tier_read(latency);
     }
 
-    /// The tier has taken a write in place of the origin.
-    pub fn tier_wrote(&mut self, latency: Nanos) {
-        self.worth.tier_wrote(latency);
+    /// The origin has answered a write: how long that took, and with the wait for earlier writes of the same blocks.
+    pub fn origin_wrote(&mut self, latency: Nanos, with_wait: Nanos) {
+        self.worth.origin_wrote(latency, with_wait);
+    }
+
+    /// The tier has taken a write in place of the origin; see [`Placement::origin_wrote`].
+    pub fn tier_wrote(&mut self, latency: Nanos, with_wait: Nanos) {
+        self.worth.tier_wrote(latency, with_wait);
     }
 
     /// A client's request was answered, after `latency`.

@@ -1,13 +1,13 @@
-//! What the array's own cache holds, as far as answers tell: which share of requests is answered without a disk, by the time since their chunk was last accessed.
+//! What the array's own cache holds, as far as answers tell: which share of requests is answered without a disk, by how much was asked for since their chunk was last accessed.
 //!
 //! A chunk that is used again soon is served by the array's cache anyway; placing it would keep it twice. So an access counts only as much as it would have been slow. It does not
-//! see blocks, only chunks, and knows no size of the array's cache. The idea of leaving short reuse to the array is SANCache's (MSST 2006: exclusivity, "complements recency-based array
+//! see blocks, only chunks, and knows no size of the array's cache. Ages are bytes that were asked for, not time: what a cache still holds in a rush is gone sooner, and after it stays longer. The idea of leaving short reuse to the array is SANCache's (MSST 2006: exclusivity, "complements recency-based array
 //! caches"); this way to infer it, and all numbers, are ours.
 
 use super::COUNT;
 use forebay_units::Nanos;
 
-/// A tick is 2^20 ns, about a millisecond.
+/// A tick is 2^20 ns, about a millisecond; the clock of migrations.
 const TICK_SHIFT: u32 = 20;
 /// Answers of an age that are remembered, before both counts are halved.
 const REMEMBERED: u32 = 1_024;
@@ -15,19 +15,19 @@ const REMEMBERED: u32 = 1_024;
 const PRIOR: u32 = 8;
 const AGES: usize = 33;
 
-/// An age, as the power of two above its ticks; 32 for "never before".
+/// An age, as the power of two above the blocks of 4 KiB that were asked for since; 32 for "never before".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Age(pub(super) u8);
 
 impl Age {
     pub(super) const NEVER: Age = Age(32);
 
-    pub(super) fn of(ticks: u32) -> Age {
-        Age((u32::BITS - ticks.leading_zeros()).min(31) as u8)
+    pub(super) fn of(blocks: u32) -> Age {
+        Age((u32::BITS - blocks.leading_zeros()).min(31) as u8)
     }
 }
 
-/// The clock of ages; wraps after 52 days.
+/// The clock of migrations; wraps after 52 days.
 pub(super) fn tick(now: Nanos) -> u32 {
     (now.0 >> TICK_SHIFT) as u32
 }
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn ages_have_classes() {
-        assert_eq!([0, 1, 2, 4, u32::MAX].map(|ticks| Age::of(ticks).0), [0, 1, 2, 3, 31]);
+        assert_eq!([0, 1, 2, 4, u32::MAX].map(|blocks| Age::of(blocks).0), [0, 1, 2, 3, 31]);
         assert_eq!(tick(Nanos::secs(1)), 953);
     }
 }

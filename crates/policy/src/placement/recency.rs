@@ -1,7 +1,6 @@
 //! The two admissions that order a tier by when its chunks were used, for comparison: plain LRU, and LARC (Huang et al., MSST 2013).
 
 use super::coldest::Coldest;
-use super::reach;
 use super::{Chunk, Placement, Promotion, Where};
 use forebay_units::Nanos;
 
@@ -25,7 +24,7 @@ impl Placement {
         if at == Where::Origin && writes && self.placing.write_weight <= 0.0 {
             return None;
         }
-        let (slot, _) = self.heat.remember(chunk.id(), reach::tick(now))?;
+        let (slot, _) = self.heat.remember(chunk.id(), self.asked)?;
         self.heat.set_key(slot, self.sequence);
         self.reorder(at);
         if at != Where::Origin {
@@ -77,7 +76,7 @@ impl Placement {
             larc.remembered.remove(slot, |slot| heat.key(slot));
             self.heat.forget(slot);
         }
-        let (slot, _) = self.heat.remember(chunk.id(), reach::tick(now))?;
+        let (slot, _) = self.heat.remember(chunk.id(), self.asked)?;
         self.heat.set_key(slot, sequence);
         let heat = &self.heat;
         larc.remembered.insert(slot, |slot| heat.key(slot));

@@ -89,6 +89,39 @@ fn writes_that_are_copied_count_against_a_chunk() {
 }
 
 #[test]
+fn a_chunk_that_is_worth_nothing_leaves_without_another() {
+    let mut placement = tier(2, Placing { write_weight: -0.5, ..placing(Admission::Threshold(2)) });
+    let ask = |placement: &mut Placement, writes| {
+        let mut demotion = None;
+        placement.request(Nanos::secs(1), request(1, writes), |touch| demotion = touch.demotion);
+        demotion
+    };
+    // Two reads place it.
+    read(&mut placement, 1);
+    read(&mut placement, 1);
+    assert_eq!(placement.held(), (1, 0));
+    // Four writes take its count of two away, and two more an access besides: the sixth has it leave. Before that one read would have kept it.
+    assert_eq!([true; 5].map(|writes| ask(&mut placement, writes)), [None; 5]);
+    let chunk = Chunk { volume: 0, index: 1 };
+    assert_eq!(ask(&mut placement, true), Some(Demotion { chunk, place: 0 }));
+    assert_eq!(
+        (placement.find(chunk), placement.held(), placement.statistics().left),
+        (Where::Origin, (0, 0), 1)
+    );
+    // Its place is taken until it is gone: the next chunk has the other one.
+    read(&mut placement, 2);
+    read(&mut placement, 2);
+    assert_eq!(placement.find(Chunk { volume: 0, index: 2 }), Where::Tier(1));
+    placement.left(0);
+    // What it owes is paid first: three reads, not two.
+    assert_eq!([1, 1, 1, 1].map(|chunk| read(&mut placement, chunk)), [false, false, false, true]);
+    // Demand admission never sends anybody away.
+    let mut demand = tier(2, Placing { write_weight: -0.5, ..placing(Admission::Demand) });
+    read(&mut demand, 1);
+    assert_eq!([true; 9].map(|writes| ask(&mut demand, writes)), [None; 9]);
+}
+
+#[test]
 fn sequential_runs_do_not_count() {
     let mut placement = tier(8, Placing { skip_sequential: true, ..placing(Admission::Threshold(1)) });
     // The first request of a run cannot be told; the others can.
@@ -110,17 +143,20 @@ fn what_the_array_answers_is_left_to_it() {
             promoted += u64::from(touch.promotion.is_some());
         });
         if number == 0 {
-            // Others of that age have shown it before.
+            // Others of that age have shown it before: one block is asked for between two of its reads.
             for _ in 0..1_000 {
-                placement.origin_answered(Age::of(8), Nanos::micros(200));
+                placement.origin_answered(Age::of(1), Nanos::micros(200));
             }
         } else {
             placement.origin_answered(age, Nanos::micros(200));
         }
     }
     assert_eq!(promoted, 0);
-    // Chunk 2 comes as often as it likes after seconds, which the array does not remember.
+    // Chunk 2 comes after so much else that the array does not remember it.
     for number in 1..3u64 {
+        (0..40).for_each(|other| {
+            read(&mut placement, 1_000 * number + other);
+        });
         placement.request(Nanos::secs(10 * number), request(2, false), |touch| {
             promoted += u64::from(touch.promotion.is_some());
         });
@@ -313,7 +349,7 @@ fn shapes_are_checked_and_memory_is_what_is_said() {
     ] {
         assert_eq!(Placement::new(shape, Placing::default()).unwrap_err().what, what);
     }
-    // 65,536 chunks, 262,144 tracked: 36 + 16/4 each, and the ghosts' sample.
+    // 65,536 chunks, 262,144 tracked: 37 + 16/4 each, and the ghosts' sample.
     let shape = Shape::new(4 << 30, 64 << 10);
     let placement = Placement::new(shape, Placing::default()).unwrap();
     let per_chunk = placement.footprint_bytes() as f64 / f64::from(shape.tracked_chunks);
@@ -399,8 +435,9 @@ proptest! {
     fn places_are_unique_under_any_order(
         steps in proptest::collection::vec((0u64..24, 0u8..10), 1..300),
     ) {
-        let mut placement = tier(4, placing(Admission::Adaptive));
-        let mut on_the_way = Vec::new();
+        let how = Placing { write_weight: -1.0, ..placing(Admission::Adaptive) };
+        let mut placement = tier(4, how);
+        let (mut on_the_way, mut leaving) = (Vec::new(), Vec::new());
         let mut begun = 0;
         for (number, (chunk, what)) in steps.into_iter().enumerate() {
             let now = Nanos::secs(number as u64);
@@ -412,12 +449,14 @@ proptest! {
                 }
                 3 => {
                     let admissions = [Admission::Lru, Admission::Larc, Admission::Adaptive, Admission::Demand];
-                    placement.set(super::tests::placing(admissions[chunk as usize % 4]));
+                    placement.set(Placing { admission: admissions[chunk as usize % 4], ..how });
                 }
                 4 => placement.set_volume(0, chunk > 4).unwrap(),
-                _ => placement.request(now, request(chunk, what == 5), |touch| {
+                5 if !leaving.is_empty() => placement.left(leaving.remove(0)),
+                _ => placement.request(now, request(chunk, what > 7), |touch| {
                     begun += u64::from(touch.promotion.is_some());
                     on_the_way.extend(touch.promotion.map(|promotion| promotion.chunk));
+                    leaving.extend(touch.demotion.map(|demotion| demotion.place));
                 }),
             }
             let places = (0..24).filter_map(|index| match placement.find(Chunk { volume: 0, index }) {
@@ -429,7 +468,8 @@ proptest! {
             let count = places.len();
             places.dedup();
             prop_assert_eq!((places.len(), placement.held()), (count, (count as u32, on_the_way.len() as u32)));
-            prop_assert!(count + on_the_way.len() <= 4);
+            prop_assert!(count + on_the_way.len() + leaving.len() <= 4);
+            prop_assert!(leaving.iter().all(|place| !places.contains(place)));
         }
         prop_assert_eq!(placement.statistics().promotions, begun);
     }

@@ -1,7 +1,8 @@
 //! Which threshold is best now: every threshold of the grid is tried on a sample of the chunks, and what its hits save is weighed against what its migrations cost.
 //!
 //! It moves nothing. A *ghost* is a small tier without bytes, for one threshold, fed by the chunks whose hash falls into the sample; all ghosts see the same, so that they differ by their thresholds alone.
-//! A migration takes its time in them, too, so that hits which come before its end are none. It is charged when it pushes somebody out, and bit by bit where it fills a free place, so that what has to be tried is tried.
+//! A migration takes its time in them, too, so that hits which come before its end are none. It is charged bit by bit, over some sixteen windows, as what it brings comes only after it: what has to be tried is tried, and a rush does not end it.
+//! A chunk that has become worth nothing leaves a ghost as it leaves the tier.
 //! The threshold in force gives way to one that is better by more than a *dead band*, over the last minute or, where it is much better, of late; and it comes back (*reversal*) if what was gained afterwards is less than what
 //! the ghost of the old one gained.
 //!
@@ -25,7 +26,7 @@ const RECENT_KEPT: f64 = 0.75;
 const LEAP: f64 = 0.04;
 /// How much better a threshold must be than the one in force.
 const BAND: f64 = 0.03;
-/// The share of what filling has cost that a window is charged.
+/// The share of what migrations have cost that a window is charged.
 pub(super) const WRITTEN_OFF: f64 = 1.0 / 16.0;
 /// How much less than the old threshold's ghost a change may bring, before it is taken back.
 const LOSS: f64 = 0.1;
@@ -131,7 +132,7 @@ struct Ghost {
     coldest: Coldest,
     tokens: f64,
     net: Net,
-    /// What filling free places has cost and is not charged yet.
+    /// What migrations have cost and is not charged yet.
     debt: Net,
     /// By slot, for who is in it: the tick from which hits count, since a chunk takes its time to move.
     here_from: Vec<u32>,
@@ -220,6 +221,7 @@ impl Ghosts {
         self.heat.add(slot, access.sixteenths, COUNT_MAX);
         let count = self.heat.count(slot);
         let mut mark = self.heat.mark(slot);
+        let worthless = self.heat.owes(slot);
         let gain = access.sixteenths as f64 / COUNT as f64;
         for (at, ghost) in self.ghosts.iter_mut().enumerate() {
             if mark >> at & 1 == 1 {
@@ -228,25 +230,28 @@ impl Ghosts {
                     ghost.net += gain;
                 }
                 let heat = &self.heat;
-                ghost.coldest.changed(slot, |slot| heat.key(slot));
+                if worthless {
+                    ghost.coldest.remove(slot, |slot| heat.key(slot));
+                    mark &= !(1 << at);
+                } else {
+                    ghost.coldest.changed(slot, |slot| heat.key(slot));
+                }
                 continue;
             }
             if access.sixteenths <= 0 || !reaches(count, GRID[at]) || ghost.tokens < 1.0 {
                 continue;
             }
-            if ghost.coldest.len() < self.capacity {
-                ghost.debt += pace.cost;
-            } else {
+            if ghost.coldest.len() >= self.capacity {
                 let Some(coldest) = ghost.coldest.first() else { continue };
                 if count < self.heat.count(coldest) + pace.margin {
                     continue;
                 }
                 let heat = &self.heat;
                 ghost.coldest.remove(coldest, |slot| heat.key(slot));
-                ghost.net -= pace.cost;
                 self.heat.set_mark(coldest, self.heat.mark(coldest) & !(1 << at));
             }
             ghost.tokens -= 1.0;
+            ghost.debt += pace.cost;
             mark |= 1 << at;
             ghost.here_from[slot as usize] = access.tick.wrapping_add(pace.ticks);
             let heat = &self.heat;
@@ -371,10 +376,28 @@ mod tests {
         access(&mut ghosts, 9);
         let owed = 1.5 - charged;
         assert_eq!(ghosts.take()[..2], [-(owed + 1.5) / 16.0, -owed / 16.0]);
-        // 9 again: it has two now, and takes 8's place with the first, which costs a migration; the second has room left.
+        // 9 again: it has two now, and takes 8's place with the first, which costs a migration more; the second has room left.
         access(&mut ghosts, 9);
         let owed = [(owed + 1.5) * 15.0 / 16.0, owed * 15.0 / 16.0 + 1.5];
-        assert_eq!(ghosts.take()[..2], [-1.5 - owed[0] / 16.0, -owed[1] / 16.0]);
+        assert_eq!(ghosts.take()[..2], [-(owed[0] + 1.5) / 16.0, -owed[1] / 16.0]);
+    }
+
+    #[test]
+    fn who_is_worth_nothing_leaves_the_ghosts() {
+        let pace = Pace { margin: 16, cost: 0.0, ticks: 0, chunks_per_second: 1_000.0 };
+        let mut ghosts = two_places();
+        let mut access = |sixteenths| {
+            let counted = Counted { chunk: 7, sixteenths, tick: 0 };
+            ghosts.access(Nanos::secs(1), counted, pace);
+            ghosts.take()[..2].to_vec()
+        };
+        // Placed by the first at once, by the second at the second access.
+        assert_eq!([access(16), access(16)], [[0.0, 0.0], [1.0, 0.0]]);
+        // Two writes of one each cancel the count, a third leaves it owing an access: it costs nothing any more.
+        assert_eq!([access(-16), access(-16), access(-16)], [[-1.0, -1.0]; 3]);
+        assert_eq!(access(-16), [0.0, 0.0]);
+        // What it owes is paid first; then it is placed as before.
+        assert_eq!([access(16), access(16), access(16)], [[0.0, 0.0], [0.0, 0.0], [1.0, 0.0]]);
     }
 
     #[test]

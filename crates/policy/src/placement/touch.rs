@@ -63,6 +63,15 @@ pub struct Promotion {
     pub displaced: Option<Chunk>,
 }
 
+/// A chunk is to go back to the origin, since it is worth nothing in its place any more; nobody comes for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demotion {
+    /// Which one.
+    pub chunk: Chunk,
+    /// Its place, which is taken until [`Placement::left`] is told.
+    pub place: u32,
+}
+
 /// What is said of one chunk of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touch {
@@ -74,4 +83,6 @@ pub struct Touch {
     pub age: Age,
     /// What is to be done. The request itself is served from where the chunk is now.
     pub promotion: Option<Promotion>,
+    /// The same; never both.
+    pub demotion: Option<Demotion>,
 }

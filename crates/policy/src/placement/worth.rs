@@ -12,6 +12,9 @@ use forebay_units::Nanos;
 /// Samples that a mean goes back at most, and those of them that the end of a window leaves.
 const REMEMBERED: f64 = 1_024.0;
 const KEPT: f64 = 0.5;
+/// The same of reads that took a disk, and how many of those at most: what disks are busy with changes within seconds.
+const READS_KEPT: f64 = 0.25;
+const READS_LEFT: f64 = 16.0;
 /// Reads at an idle disk that every window is taken to have besides, so that a rush is forgotten where few reads follow.
 const IDLE_READS: f64 = 16.0;
 /// The share of the quick reads, and the largest step towards what the quickest of them take.
@@ -48,12 +51,34 @@ pub(super) struct Worth {
     /// Reads of the origin that took a disk, and what the quickest tenth of them takes at most.
     reads: Mean,
     quick: f64,
-    /// Writes to the origin, and to the tier.
-    origin_writes: Mean,
-    tier_writes: Mean,
+    /// Reads of the origin that took no disk, and of the tier.
+    array_reads: Mean,
+    tier_reads: Mean,
+    origin_writes: Writes,
+    tier_writes: Writes,
     migrations: Mean,
-    /// What a write is worth.
-    write: f64,
+}
+
+/// Writes of one place.
+#[derive(Clone, Copy, Debug, Default)]
+struct Writes {
+    took: Mean,
+    /// The same with the wait for earlier writes of the same blocks.
+    with_wait: Mean,
+    /// What one is worth to a chunk that is there.
+    worth: f64,
+}
+
+impl Writes {
+    fn add(&mut self, took: Nanos, with_wait: Nanos) {
+        self.took.add(took.0 as f64, 1.0);
+        self.with_wait.add(with_wait.0 as f64, 1.0);
+    }
+
+    /// How often the time of one is waited: more than once where writes of the same blocks wait for each other.
+    fn times(&self) -> f64 {
+        (self.with_wait.value / self.took.value.max(1.0)).max(1.0)
+    }
 }
 
 impl Worth {
@@ -63,10 +88,11 @@ impl Worth {
         Worth {
             reads: Mean { samples: IDLE_READS, value: read },
             quick: read / IDLE,
-            origin_writes: Mean::default(),
-            tier_writes: Mean::default(),
+            array_reads: Mean::default(),
+            tier_reads: Mean::default(),
+            origin_writes: Writes::default(),
+            tier_writes: Writes::default(),
             migrations: Mean::default(),
-            write: 0.0,
         }
     }
 
@@ -82,14 +108,24 @@ impl Worth {
         }
     }
 
+    /// A read of the origin that took no disk.
+    pub(super) fn array_read(&mut self, latency: Nanos) {
+        self.array_reads.add(latency.0 as f64, 1.0);
+    }
+
+    /// A read of the tier.
+    pub(super) fn tier_read(&mut self, latency: Nanos) {
+        self.tier_reads.add(latency.0 as f64, 1.0);
+    }
+
     /// A write that the origin took.
-    pub(super) fn origin_wrote(&mut self, latency: Nanos) {
-        self.origin_writes.add(latency.0 as f64, 1.0);
+    pub(super) fn origin_wrote(&mut self, took: Nanos, with_wait: Nanos) {
+        self.origin_writes.add(took, with_wait);
     }
 
     /// A write that the tier took in place of the origin.
-    pub(super) fn tier_wrote(&mut self, latency: Nanos) {
-        self.tier_writes.add(latency.0 as f64, 1.0);
+    pub(super) fn tier_wrote(&mut self, took: Nanos, with_wait: Nanos) {
+        self.tier_writes.add(took, with_wait);
     }
 
     /// A migration from its beginning to its end.
@@ -105,11 +141,17 @@ impl Worth {
     /// A window ends: what was seen before it counts less.
     pub(super) fn end_window(&mut self) {
         // Who is placed stays, so a rush must not decide what writes will be worth: it goes up slowly, and down at once.
-        let now = self.write_now();
-        self.write = if now > self.write { self.write + RISES * (now - self.write) } else { now };
-        for mean in [&mut self.reads, &mut self.origin_writes, &mut self.tier_writes, &mut self.migrations] {
+        let now = [self.write_now(&self.origin_writes), self.write_now(&self.tier_writes)];
+        for (writes, now) in [&mut self.origin_writes, &mut self.tier_writes].into_iter().zip(now) {
+            writes.worth = if now > writes.worth { writes.worth + RISES * (now - writes.worth) } else { now };
+            writes.took.samples *= KEPT;
+            writes.with_wait.samples *= KEPT;
+        }
+        for mean in [&mut self.array_reads, &mut self.tier_reads, &mut self.migrations] {
             mean.samples *= KEPT;
         }
+        // Where few reads take a disk nobody waits, however long they waited before.
+        self.reads.samples = (self.reads.samples * READS_KEPT).min(READS_LEFT);
         self.reads.add(IDLE * self.quick, IDLE_READS);
     }
 
@@ -127,16 +169,27 @@ impl Worth {
         (self.load() + WEAR).min(1.0)
     }
 
-    /// What a write is worth that the tier takes in place of the origin, in reads of a disk.
-    pub(super) fn write(&self) -> f64 {
-        self.write
+    /// What a read is worth that the tier answers in place of the origin, which would have taken a disk for this share of them.
+    pub(super) fn read(&self, slow: f64) -> f64 {
+        let load = self.load();
+        if self.tier_reads.samples == 0.0 || self.array_reads.samples == 0.0 {
+            return slow;
+        }
+        let disk = self.reads.value.max(1.0);
+        let origin = slow * disk + (1.0 - slow) * self.array_reads.value;
+        ((1.0 - load) * (origin - self.tier_reads.value) / disk + load * slow).clamp(-1.0, 1.0)
     }
 
-    /// The same, of what was seen of late.
-    fn write_now(&self) -> f64 {
-        let (origin, tier) = (self.origin_writes.value, self.tier_writes.value);
+    /// What a write is worth that the tier takes in place of the origin, in reads of a disk, to a chunk that is in the tier or not.
+    pub(super) fn write(&self, in_tier: bool) -> f64 {
+        if in_tier { self.tier_writes.worth } else { self.origin_writes.worth }
+    }
+
+    /// The same, of what was seen of late; which chunks are often written at once is told by where they are.
+    fn write_now(&self, there: &Writes) -> f64 {
+        let spared = there.times() * (self.origin_writes.took.value - self.tier_writes.took.value);
         let load = self.load();
-        ((1.0 - load) * (origin - tier) / self.reads.value.max(1.0) + load).clamp(-1.0, 1.0)
+        ((1.0 - load) * spared / self.reads.value.max(1.0) + load).clamp(-1.0, 1.0)
     }
 }
 
@@ -174,22 +227,50 @@ mod tests {
         let mut worth = Worth::new(Nanos::millis(1));
         reads(&mut worth, 1_000, 1);
         for _ in 0..100 {
-            worth.origin_wrote(Nanos::micros(200));
-            worth.tier_wrote(Nanos::micros(700));
+            worth.origin_wrote(Nanos::micros(200), Nanos::micros(200));
+            worth.tier_wrote(Nanos::micros(700), Nanos::micros(700));
         }
         worth.end_window();
         // -0.5 ms of 3.6 ms.
-        assert!((-0.16..-0.08).contains(&worth.write()), "{}", worth.write());
+        assert!((-0.16..-0.08).contains(&worth.write(false)), "{}", worth.write(false));
         // The array's cache is full. It goes up by a sixteenth of the way a window, and down at once.
-        (0..2_000).for_each(|_| worth.origin_wrote(Nanos::millis(50)));
+        (0..2_000).for_each(|_| worth.origin_wrote(Nanos::millis(50), Nanos::millis(50)));
         worth.end_window();
-        let first = worth.write();
+        let first = worth.write(false);
         assert!((-0.1..0.0).contains(&first), "{first}");
         (0..64).for_each(|_| worth.end_window());
-        assert!(worth.write() > 0.9, "{}", worth.write());
-        (0..4_000).for_each(|_| worth.origin_wrote(Nanos::micros(200)));
+        assert!(worth.write(false) > 0.9, "{}", worth.write(false));
+        (0..4_000).for_each(|_| worth.origin_wrote(Nanos::micros(200), Nanos::micros(200)));
         worth.end_window();
-        assert!(worth.write() < -0.08, "{}", worth.write());
+        assert!(worth.write(false) < -0.08, "{}", worth.write(false));
+    }
+
+    #[test]
+    fn writes_that_wait_for_each_other_count_as_often_as_they_wait() {
+        let mut worth = Worth::new(Nanos::millis(1));
+        reads(&mut worth, 1_000, 1);
+        for _ in 0..100 {
+            worth.origin_wrote(Nanos::micros(200), Nanos::micros(200));
+            worth.tier_wrote(Nanos::micros(700), Nanos::micros(2_100));
+        }
+        worth.end_window();
+        // Of the tier's chunks three times -0.5 ms of 3.6 ms, of the others once.
+        assert!((-0.45..-0.36).contains(&worth.write(true)), "{}", worth.write(true));
+        assert!((-0.16..-0.08).contains(&worth.write(false)), "{}", worth.write(false));
+    }
+
+    #[test]
+    fn a_read_that_the_array_answers_sooner_is_worth_less_than_nothing() {
+        let mut worth = Worth::new(Nanos::millis(1));
+        reads(&mut worth, 1_000, 1);
+        assert_eq!((worth.read(0.0), worth.read(0.75)), (0.0, 0.75));
+        for _ in 0..100 {
+            worth.array_read(Nanos::micros(200));
+            worth.tier_read(Nanos::micros(560));
+        }
+        // (0.2 - 0.56) / 3.6 = -0.1, and (3.6 - 0.56) / 3.6 = 0.84.
+        assert!((-0.11..-0.09).contains(&worth.read(0.0)), "{}", worth.read(0.0));
+        assert!((0.82..0.87).contains(&worth.read(1.0)), "{}", worth.read(1.0));
     }
 
     #[test]

@@ -55,9 +55,10 @@ fn writes_are_copied_or_taken() {
     let write_ms = |outcome: &Outcome| outcome.volumes[0].totals.write_latency.mean_ms.unwrap();
     assert!(write_ms(&through) > 3.0 && write_ms(&home) < 1.5, "{} {}", write_ms(&through), write_ms(&home));
     for outcome in [&through, &home] {
-        // All writes of 4 KiB find their chunk in the tier, and are written there: some 150 a second.
+        // Writes of 4 KiB find their chunk in the tier, and are written there: some 150 a second. Where they are copied, one that is only written for a while leaves.
         let totals = outcome.tier.as_ref().unwrap().totals;
-        assert_eq!((totals.write_hits, totals.written_bytes), (totals.writes, 4_096 * totals.writes));
+        assert_eq!(totals.written_bytes, 4_096 * totals.write_hits);
+        assert!(totals.writes - totals.write_hits <= 9, "{totals:?}");
         assert!((8_000..10_000).contains(&totals.writes), "{}", totals.writes);
     }
     assert!(through.origins[0].intervals[11].utilisation > 0.05);

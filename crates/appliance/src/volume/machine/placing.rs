@@ -1,7 +1,7 @@
 //! Which chunks of a volume are worth a place on its flash. `policy::placement` decides; here it is told what it must know, and what it says is done.
 //!
 //! It sees what memory does not answer: reads that missed, and writes. A chunk that it promotes is loaded as a warm-up is, into flash; from then on what
-//! memory evicts of it is let in. A chunk that lost its place keeps its blocks until their segment is reclaimed, and none enters any more. So it decides who
+//! memory evicts of it is let in. A chunk that lost its place, to another or because its writes cost more than its reads save, keeps its blocks until their segment is reclaimed, and none enters any more. So it decides who
 //! is written to flash, and *not* what leaves it: that is the log's order. Rules of what may be cached are those of every fill, whatever it says.
 
 use super::super::observation::PlacingObservation;
@@ -29,7 +29,7 @@ impl Default for FlashPlacing {
     }
 }
 
-/// Counts of chunks besides those that may be placed, for each of those (ours: 36 bytes for each keep the index of a block of 4 KiB below 32 bytes).
+/// Counts of chunks besides those that may be placed, for each of those (ours: 37 bytes for each keep the index of a block of 4 KiB below 32 bytes).
 const TRACKED_BESIDES: f64 = 1.5;
 
 /// The smallest chunk there is.
@@ -127,13 +127,16 @@ impl VolumeMachine {
     /// A client's request asks for what memory does not have, or writes. How long ago its first chunk was last asked for.
     pub(super) fn touched(&mut self, now: Nanos, range: ByteRange, writes: bool) -> Option<Age> {
         let placement = self.placed.as_mut()?.placement.as_mut()?;
-        let (mut age, mut promoted) = (None, Vec::new());
+        let (mut age, mut promoted, mut left) = (None, Vec::new(), Vec::new());
         let request =
             Request { volume: VOLUME, client: CLIENT, offset: range.offset, length: range.length, writes };
         placement.request(now, request, |touch| {
             age.get_or_insert(touch.age);
             promoted.extend(touch.promotion.map(|promotion| promotion.chunk));
+            left.extend(touch.demotion.map(|demotion| demotion.place));
         });
+        // Nothing on flash is newer than the origin, so nothing is moved back.
+        left.into_iter().for_each(|place| placement.left(place));
         promoted.into_iter().for_each(|chunk| self.migrate(chunk));
         age
     }
