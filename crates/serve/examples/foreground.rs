@@ -1,20 +1,27 @@
-//! What the clients of a volume feel while the cache of another one on the same disks is loaded from its snapshots.
+//! What clients feel while content is moved from the disks that serve them: into a cache from its snapshots, or onto flash by placement.
 //!
 //! Two volumes on an emulated group of four disks of 15,000 rpm. Reads of 4 KiB at random places of `foreground`, which has no cache, come as a
-//! Poisson process, at `RATE` per second unless the first argument says otherwise. In every other window the cache of `loaded` is emptied and loaded again.
-//! Prints mean and p99 of the reads of each window, how busy the disks were, what was loaded, and the ratio of the p99 with loading to that without. Real
-//! time: some 100 s.
+//! Poisson process, at `RATE` per second unless an argument says otherwise. In every other window content of `loaded` is moved:
+//!
+//! * without another word, its cache is emptied and loaded again;
+//! * with `migration`, a quarter of the reads is of `loaded`, at random within 32 MiB, and its flash is empty and placed by an adaptive threshold. In the other
+//!   windows it has no flash.
+//!
+//! Prints mean and p99 of the reads of each window, how busy the disks were, what was moved, and the ratio of the p99 with it to that without, all reads
+//! together and for those of `foreground` alone, which flash relieves of nothing but the others. Real time: some 100 s.
 
-use forebay_appliance::ListenerConfig;
+use forebay_appliance::{FlashConfig, ListenerConfig};
 use forebay_devmodel::{DiskGroupParameters, DiskParameters};
 use forebay_nbd::Uri;
 use forebay_origin::{
     CompletionSink, NbdOrigin, NbdOriginOptions, Origin, OriginCompletion, OriginOperation, OriginRequest,
     OriginRequestId,
 };
+use forebay_policy::placement::Admission;
 use forebay_serve::Daemon;
 use forebay_serve::config::{
-    CacheConfig, Config, DiskBacking, DiskGroupConfig, OriginConfig, SnapshotConfig, VolumeConfig,
+    CacheConfig, Config, DiskBacking, DiskGroupConfig, FlashAdmission, OriginConfig, SnapshotConfig,
+    VolumeConfig,
 };
 use forebay_units::{ByteRange, Bytes, Nanos, mix64};
 use forebay_workload::{LatencyHistogram, Random, exponential, random};
@@ -30,15 +37,31 @@ const WINDOW: Duration = Duration::from_secs(12);
 const WINDOWS: usize = 8;
 /// Of each 128 KiB of the loaded volume the first half is in its snapshots.
 const STRIDE: u64 = 128 << 10;
+/// What of the loaded volume is read where it has flash, how many of all reads that takes, and the flash.
+const HOT: u64 = 32 << 20;
+const HOT_OF: u64 = 4;
+const FLASH: Bytes = Bytes::mib(64);
 
-fn config(folder: &Path) -> Config {
+/// What moves content.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mover {
+    Prewarming,
+    Migration,
+}
+
+fn config(folder: &Path, mover: Mover) -> Config {
     let volume = |name: &str, cache: Bytes| {
         let backing = DiskBacking::Memory(Bytes(VOLUME));
         let origin = OriginConfig::DiskGroup { group: "disks".into(), backing, offset: None };
         VolumeConfig { cache: CacheConfig::Fixed(cache), ..VolumeConfig::new(name, origin) }
     };
     let disk = DiskParameters::rpm_15000(1 << 30);
-    let mut config = Config::new(vec![volume("foreground", Bytes::ZERO), volume("loaded", CACHE)]);
+    let mut loaded = volume("loaded", if mover == Mover::Migration { Bytes::mib(1) } else { CACHE });
+    if mover == Mover::Migration {
+        loaded.flash = FLASH;
+        loaded.flash_admission = Some(FlashAdmission::Placed(Admission::Adaptive));
+    }
+    let mut config = Config::new(vec![volume("foreground", Bytes::ZERO), loaded]);
     config.listen = vec![ListenerConfig::Unix { path: folder.join("nbd.sock") }];
     config.disk_groups = vec![DiskGroupConfig {
         parameters: DiskGroupParameters::striped(4, disk),
@@ -47,8 +70,16 @@ fn config(folder: &Path) -> Config {
     config.cache_memory = CACHE;
     config.control.enabled = false;
     config.control.interval = Duration::from_secs(4);
-    let every = Duration::from_secs(1);
-    config.snapshots = Some(SnapshotConfig { every, ..SnapshotConfig::new(folder.join("snapshots")) });
+    match mover {
+        Mover::Prewarming => {
+            let every = Duration::from_secs(1);
+            config.snapshots =
+                Some(SnapshotConfig { every, ..SnapshotConfig::new(folder.join("snapshots")) });
+        }
+        Mover::Migration => {
+            config.flash = Some(FlashConfig { path: folder.join("flash"), size: Some(Bytes::mib(256)) });
+        }
+    }
     config
 }
 
@@ -82,19 +113,71 @@ impl CompletionSink for Stopwatch {
     }
 }
 
-/// Reads for a window; the latencies.
-fn read_window(origin: &NbdOrigin, rate: f64, random: &mut Random, draws: &mut u64) -> LatencyHistogram {
-    let stopwatch = Stopwatch::start();
-    let mut due_s = 0.0;
-    while due_s < WINDOW.as_secs_f64() {
-        due_s += exponential(1.0 / rate, random);
-        let at = stopwatch.started + Duration::from_secs_f64(due_s);
-        std::thread::sleep(at.saturating_duration_since(Instant::now()));
-        *draws += 1;
-        stopwatch.read(origin, ByteRange::new(mix64(*draws) % (VOLUME / 4096) * 4096, 4096));
+/// Reads of both volumes.
+struct Reader {
+    foreground: NbdOrigin,
+    loaded: NbdOrigin,
+    mover: Mover,
+    rate: f64,
+    random: Random,
+    draws: u64,
+}
+
+impl Reader {
+    /// Reads for a window; the latencies of `foreground`, and of both volumes.
+    fn window(&mut self) -> [LatencyHistogram; 2] {
+        let (foreground, loaded) = (Stopwatch::start(), Stopwatch::start());
+        let mut due_s = 0.0;
+        while due_s < WINDOW.as_secs_f64() {
+            due_s += exponential(1.0 / self.rate, &mut self.random);
+            let at = foreground.started + Duration::from_secs_f64(due_s);
+            std::thread::sleep(at.saturating_duration_since(Instant::now()));
+            self.draws += 1;
+            let draw = mix64(self.draws);
+            if self.mover == Mover::Migration && self.draws.is_multiple_of(HOT_OF) {
+                loaded.read(&self.loaded, ByteRange::new(draw % (HOT / 4096) * 4096, 4096));
+            } else {
+                foreground.read(&self.foreground, ByteRange::new(draw % (VOLUME / 4096) * 4096, 4096));
+            }
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        let mut both = foreground.latencies().clone();
+        both.merge(&loaded.latencies());
+        [foreground.latencies().clone(), both]
     }
-    std::thread::sleep(Duration::from_millis(500));
-    stopwatch.latencies().clone()
+}
+
+/// Has the cache, or the flash, of `loaded` empty, and begins to move content there if it `moves`.
+fn begin(daemon: &Daemon, mover: Mover, moves: bool) {
+    let appliance = daemon.appliance();
+    if mover == Mover::Migration {
+        appliance.set_flash_quota("loaded", Bytes::ZERO).expect("a volume");
+        if moves {
+            appliance.set_flash_quota("loaded", FLASH).expect("a volume");
+        }
+        return;
+    }
+    appliance.set_quota("loaded", Bytes::ZERO).expect("a volume");
+    while appliance.pulse("loaded").expect("a volume").cache.resident_blocks > 0 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    appliance.set_quota("loaded", CACHE).expect("a volume");
+    if moves {
+        daemon.prewarm("loaded").expect("snapshots are kept");
+    }
+}
+
+/// What was moved since [`begin`], which ends.
+fn end(daemon: &Daemon, mover: Mover) -> Bytes {
+    if mover == Mover::Migration {
+        let loaded = daemon.status().volumes.into_iter().find(|volume| volume.name == "loaded");
+        let placement = loaded.and_then(|volume| volume.placement);
+        return placement
+            .map_or(Bytes::ZERO, |placement| Bytes(placement.promotions * placement.chunk_bytes));
+    }
+    let progress = daemon.appliance().pulse("loaded").expect("a volume").prewarm;
+    daemon.cancel_prewarm("loaded").expect("a volume");
+    progress.map_or(Bytes::ZERO, |progress| progress.loaded_bytes)
 }
 
 /// Has the cache hold what it is to hold, and waits for a snapshot of that.
@@ -120,52 +203,53 @@ fn ms(latency: Option<Nanos>) -> f64 {
 }
 
 fn main() {
-    let rate = std::env::args().nth(1).and_then(|rate| rate.parse().ok()).unwrap_or(RATE);
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mover = match arguments.iter().position(|argument| argument == "migration") {
+        Some(at) => {
+            arguments.remove(at);
+            Mover::Migration
+        }
+        None => Mover::Prewarming,
+    };
+    let rate = arguments.first().map_or(RATE, |rate| rate.parse().expect("reads per second"));
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::create_dir(folder.path().join("snapshots")).expect("a folder");
-    let daemon = Daemon::start(config(folder.path())).expect("a daemon");
+    let daemon = Daemon::start(config(folder.path(), mover)).expect("a daemon");
     let connect = |name: &str| {
         let uri: Uri = daemon.uris(name)[0].parse().expect("a URI");
         NbdOrigin::connect(&uri, NbdOriginOptions::default()).expect("the volume is served")
     };
-    prepare(&daemon, &connect("loaded"));
-    let foreground = connect("foreground");
-    let (mut random, mut draws) = (random(1), 0);
-    let mut windows = [LatencyHistogram::new(), LatencyHistogram::new()];
+    let (foreground, loaded) = (connect("foreground"), connect("loaded"));
+    if mover == Mover::Prewarming {
+        prepare(&daemon, &loaded);
+    }
+    let mut reader = Reader { foreground, loaded, mover, rate, random: random(1), draws: 0 };
+    let new = || [LatencyHistogram::new(), LatencyHistogram::new()];
+    let (mut alone, mut both) = (new(), new());
     let mut bytes = 0;
-    let appliance = daemon.appliance();
     for window in 0..WINDOWS {
         // Without, with, with, without: whatever drifts is shared.
-        let loads = matches!(window % 4, 1 | 2);
-        appliance.set_quota("loaded", Bytes::ZERO).expect("a volume");
-        while appliance.pulse("loaded").expect("a volume").cache.resident_blocks > 0 {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        appliance.set_quota("loaded", CACHE).expect("a volume");
-        if loads {
-            daemon.prewarm("loaded").expect("snapshots are kept");
-        }
-        let seen = read_window(&foreground, rate, &mut random, &mut draws);
-        let progress = appliance.pulse("loaded").expect("a volume").prewarm;
-        let loaded = progress.filter(|_| loads).map_or(0, |progress| progress.loaded_bytes.get());
-        daemon.cancel_prewarm("loaded").expect("a volume");
+        let moves = matches!(window % 4, 1 | 2);
+        begin(&daemon, mover, moves);
+        let [of_foreground, of_both] = reader.window();
+        let moved = end(&daemon, mover);
         println!(
-            "{}: mean {:.2} ms, p99 {:.1} ms, disks {:.0} % busy, {} loaded",
-            if loads { "with   " } else { "without" },
-            ms(seen.mean()),
-            ms(seen.percentile(99.0)),
+            "{}: mean {:.2} ms, p99 {:.1} ms, disks {:.0} % busy, {} moved",
+            if moves { "with   " } else { "without" },
+            ms(of_both.mean()),
+            ms(of_both.percentile(99.0)),
             daemon.status().volumes[0].origin.utilisation.unwrap_or(0.0) * 100.0,
-            Bytes(loaded),
+            if moves { moved } else { Bytes::ZERO },
         );
-        bytes += loaded;
-        windows[usize::from(loads)].merge(&seen);
+        bytes += if moves { moved.get() } else { 0 };
+        alone[usize::from(moves)].merge(&of_foreground);
+        both[usize::from(moves)].merge(&of_both);
     }
-    let [without, with] = windows.each_ref().map(|window| ms(window.percentile(99.0)));
     let seconds = WINDOW.as_secs_f64() * WINDOWS as f64 / 2.0;
-    println!(
-        "p99 {without:.1} ms without, {with:.1} ms with: ratio {:.3}; {:.1} MiB/s loaded",
-        with / without,
-        bytes as f64 / seconds / 1048576.0
-    );
+    for (name, windows) in [("all reads", both), ("reads of foreground", alone)] {
+        let [without, with] = windows.each_ref().map(|window| ms(window.percentile(99.0)));
+        println!("{name}: p99 {without:.1} ms without, {with:.1} ms with: ratio {:.3}", with / without);
+    }
+    println!("{rate:.0} reads/s, {:.1} MiB/s moved", bytes as f64 / seconds / 1048576.0);
     daemon.shutdown();
 }

@@ -354,7 +354,12 @@ fn resume(
 /// The blocks of a series with their scores, below `volume_blocks`: how often they were cached, the old counting less, and once more where they had been
 /// used again.
 fn score(snapshots: &[Snapshot], volume_blocks: u64) -> Vec<(f32, u64)> {
-    let chunks: BTreeSet<u32> = snapshots.iter().flat_map(Snapshot::chunks).collect();
+    let mut chunks: BTreeSet<u32> = BTreeSet::new();
+    for snapshot in snapshots {
+        snapshot.for_each_chunk(|chunk| {
+            chunks.insert(chunk);
+        });
+    }
     let mut scored = Vec::new();
     let mut places = Vec::new();
     for chunk in chunks {

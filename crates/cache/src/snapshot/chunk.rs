@@ -1,7 +1,5 @@
 //! A chunk: which of 65,536 blocks are cached, in the shortest of five codes, and their scores.
 
-/// Bytes before a chunk's payload: its number (4), the code (1), how scores are kept (1), blocks minus one (2), bytes of the code (4).
-pub(super) const CHUNK_HEADER_BYTES: usize = 12;
 const BITMAP_BYTES: usize = 8_192;
 
 /// One bit per block.
@@ -16,14 +14,70 @@ const LIST: u8 = 3;
 const HALVES: u8 = 4;
 /// It takes longer to read than the others, and is written only where it is shorter than these parts of the shortest of them.
 const HALVES_WORTH: (usize, usize) = (7, 8);
+/// Not a chunk, but many of them: a stretch.
+const STRETCH: u8 = 5;
 
-/// Half a byte per score.
-const SCORES_HALVES: u8 = 0;
-/// One bit per score: none is above 1.
-const SCORES_BITS: u8 = 1;
+/// How scores are kept, and where.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scores {
+    code: u8,
+    at: usize,
+}
 
-/// Appends a chunk. `places` ascend and are not empty; `scores` has as many, or none.
-pub(super) fn write(index: u32, places: &[u16], scores: &[u8], bytes: &mut Vec<u8>) {
+impl Scores {
+    /// Half a byte each.
+    const HALVES: u8 = 0;
+    /// A bit each: none is above 1.
+    const BITS: u8 = 1;
+
+    fn code_for(scores: &[u8]) -> u8 {
+        if !scores.is_empty() && scores.iter().all(|score| *score <= 1) {
+            Scores::BITS
+        } else {
+            Scores::HALVES
+        }
+    }
+
+    /// Bits that one of them takes.
+    pub(super) fn bits_each(scores: &[u8]) -> usize {
+        if Scores::code_for(scores) == Scores::BITS { 1 } else { 4 }
+    }
+
+    /// Appends them.
+    pub(super) fn write(scores: &[u8], bytes: &mut Vec<u8>) {
+        if Scores::code_for(scores) == Scores::BITS {
+            let byte = |eight: &[u8]| (0..).zip(eight).fold(0, |byte, (at, score)| byte | score << at);
+            bytes.extend(scores.chunks(8).map(byte));
+        } else {
+            bytes.extend(scores.chunks(2).map(|pair| pair[0] | pair.get(1).map_or(0, |second| second << 4)));
+        }
+    }
+
+    /// The score of block number `at`.
+    pub(super) fn get(&self, bytes: &[u8], at: usize) -> u8 {
+        match self.code {
+            Scores::BITS => bytes[self.at + at / 8] >> (at % 8) & 1,
+            _ => bytes[self.at + at / 2] >> (at % 2 * 4) & 15,
+        }
+    }
+}
+
+/// The shortest code of a chunk's places, and how many bytes it takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shortest {
+    code: u8,
+    pub(super) code_bytes: usize,
+}
+
+impl Shortest {
+    /// Bytes of the chunk: header, code and scores.
+    pub(super) fn chunk_bytes(self, scores: &[u8]) -> usize {
+        ChunkRef::HEADER_BYTES + self.code_bytes + (scores.len() * Scores::bits_each(scores)).div_ceil(8)
+    }
+}
+
+/// The shortest code for `places`, which ascend and are not empty.
+pub(super) fn shortest(places: &[u16]) -> Shortest {
     let count = places.len();
     let (mut gap_bytes, mut gap_halves, mut runs, mut next) = (0, 0, 0, 0u32);
     for &place in places {
@@ -38,15 +92,32 @@ pub(super) fn write(index: u32, places: &[u16], scores: &[u8], bytes: &mut Vec<u
     if gap_halves.div_ceil(2) * HALVES_WORTH.1 <= length * HALVES_WORTH.0 {
         (length, code) = (gap_halves.div_ceil(2), HALVES);
     }
-    let score_code = if !scores.is_empty() && scores.iter().all(|score| *score <= 1) {
-        SCORES_BITS
-    } else {
-        SCORES_HALVES
-    };
+    Shortest { code, code_bytes: length }
+}
+
+/// Appends what comes before a code: number of the first chunk (4), the code (1), how scores are kept (1), blocks minus one (2), bytes of the code (4).
+fn write_header(index: u32, code: Shortest, count: usize, scores: &[u8], bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(&index.to_le_bytes());
-    bytes.extend_from_slice(&[code, score_code]);
+    bytes.extend_from_slice(&[code.code, Scores::code_for(scores)]);
     bytes.extend_from_slice(&((count - 1) as u16).to_le_bytes());
-    bytes.extend_from_slice(&(length as u32).to_le_bytes());
+    bytes.extend_from_slice(&(code.code_bytes as u32).to_le_bytes());
+}
+
+/// As [`write_header`], of a stretch.
+pub(super) fn write_stretch_header(
+    first: u32,
+    count: usize,
+    code_bytes: usize,
+    scores: &[u8],
+    bytes: &mut Vec<u8>,
+) {
+    write_header(first, Shortest { code: STRETCH, code_bytes }, count, scores, bytes);
+}
+
+/// Appends a chunk. `places` ascend and are not empty, `shortest` is theirs; `scores` has as many, or none.
+pub(super) fn write(index: u32, places: &[u16], shortest: Shortest, scores: &[u8], bytes: &mut Vec<u8>) {
+    let (count, code) = (places.len(), shortest.code);
+    write_header(index, shortest, count, scores, bytes);
     let begin = bytes.len();
     match code {
         RUNS => {
@@ -103,14 +174,8 @@ pub(super) fn write(index: u32, places: &[u16], scores: &[u8], bytes: &mut Vec<u
             }
         }
     }
-    debug_assert_eq!(bytes.len() - begin, length);
-    if score_code == SCORES_BITS {
-        bytes.extend(
-            scores.chunks(8).map(|eight| (0..).zip(eight).fold(0, |byte, (at, score)| byte | score << at)),
-        );
-    } else {
-        bytes.extend(scores.chunks(2).map(|pair| pair[0] | pair.get(1).map_or(0, |second| second << 4)));
-    }
+    debug_assert_eq!(bytes.len() - begin, shortest.code_bytes);
+    Scores::write(scores, bytes);
 }
 
 /// How many half-bytes a gap takes.
@@ -131,49 +196,59 @@ fn check_gaps(code: &[u8]) -> Result<(u32, u16), &'static str> {
     Ok((count as u32, last))
 }
 
-/// Where a chunk is.
+/// Where a chunk is, or a stretch, which has the same header.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChunkRef {
     pub(super) index: u32,
     code: u8,
-    score_code: u8,
     pub(super) count: u32,
     /// Where the code begins and ends, and the chunk ends.
-    code_at: usize,
-    scores_at: usize,
+    pub(super) code_at: usize,
+    pub(super) code_end: usize,
+    pub(super) scores: Scores,
     pub(super) end: usize,
 }
 
 impl ChunkRef {
+    /// Bytes before a chunk's code.
+    pub(super) const HEADER_BYTES: usize = 12;
+
     /// Reads the header at `at`.
     pub(super) fn read(bytes: &[u8], at: usize, scored: bool) -> Result<ChunkRef, &'static str> {
-        if bytes.len() - at < CHUNK_HEADER_BYTES {
+        if bytes.len() - at < ChunkRef::HEADER_BYTES {
             return Err("its header is cut off");
         }
         let count = u32::from(u16::from_le_bytes(super::take(bytes, at + 6))) + 1;
         let length = u32::from_le_bytes(super::take(bytes, at + 8)) as usize;
-        let code_at = at + CHUNK_HEADER_BYTES;
+        let code_at = at + ChunkRef::HEADER_BYTES;
         let score_code = bytes[at + 5];
         let scores = match (scored, score_code) {
             (false, 0) => 0,
-            (true, SCORES_HALVES) => (count as usize).div_ceil(2),
-            (true, SCORES_BITS) => (count as usize).div_ceil(8),
+            (true, Scores::HALVES) => (count as usize).div_ceil(2),
+            (true, Scores::BITS) => (count as usize).div_ceil(8),
             _ => return Err("how its scores are kept is unknown"),
         };
         if bytes.len() - code_at < length || bytes.len() - code_at - length < scores {
             return Err("it is longer than what is left");
         }
-        let scores_at = code_at + length;
+        let code_end = code_at + length;
         let index = u32::from_le_bytes(super::take(bytes, at));
         let code = bytes[at + 4];
-        Ok(ChunkRef { index, code, score_code, count, code_at, scores_at, end: scores_at + scores })
+        let end = code_end + scores;
+        let scores = Scores { code: score_code, at: code_end };
+        Ok(ChunkRef { index, code, count, code_at, code_end, scores, end })
+    }
+
+    /// Whether it is many chunks.
+    pub(super) fn is_stretch(&self) -> bool {
+        self.code == STRETCH
     }
 
     /// Its places, ascending; `places` is cleared first.
     pub(super) fn decode(&self, bytes: &[u8], places: &mut Vec<u16>) -> Result<(), &'static str> {
         places.clear();
         places.reserve(self.count as usize);
-        let code = &bytes[self.code_at..self.scores_at];
+        let code = &bytes[self.code_at..self.code_end];
         match self.code {
             BITMAP => {
                 if code.len() != BITMAP_BYTES {
@@ -262,18 +337,10 @@ impl ChunkRef {
     /// Checks it as [`ChunkRef::decode`] does, and returns its last place. Gaps are checked without being decoded.
     pub(super) fn check(&self, bytes: &[u8], places: &mut Vec<u16>) -> Result<u16, &'static str> {
         if self.code == GAPS {
-            let (count, last) = check_gaps(&bytes[self.code_at..self.scores_at])?;
+            let (count, last) = check_gaps(&bytes[self.code_at..self.code_end])?;
             return if count == self.count { Ok(last) } else { Err(WRONG_COUNT) };
         }
         self.decode(bytes, places)?;
         places.last().copied().ok_or(WRONG_COUNT)
-    }
-
-    /// The score of its block number `at`.
-    pub(super) fn score(&self, bytes: &[u8], at: usize) -> u8 {
-        match self.score_code {
-            SCORES_BITS => bytes[self.scores_at + at / 8] >> (at % 8) & 1,
-            _ => bytes[self.scores_at + at / 2] >> (at % 2 * 4) & 15,
-        }
     }
 }

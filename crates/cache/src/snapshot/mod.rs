@@ -1,4 +1,4 @@
-//! Snapshots: which blocks of a volume were cached at an instant, and how much each mattered then, as bytes. Version 2.
+//! Snapshots: which blocks of a volume were cached at an instant, and how much each mattered then, as bytes.
 //!
 //! Pure: blocks to bytes and back; where the bytes are kept is not its business, nor what a score means ([`SCORE_MAX`] + 1 steps, of whoever
 //! wrote it). A snapshot is a hint about what to load and never about what is true, so one that is damaged or of another volume is
@@ -10,16 +10,18 @@
 mod chunk;
 mod error;
 mod slot;
+mod stretch;
 
 pub use error::{SnapshotError, WriteError};
 pub use slot::{SLOT_HEADER_BYTES, SlotError, SlotHeader};
 
 use crate::flash::VolumeId;
-use chunk::ChunkRef;
+use chunk::{ChunkRef, Scores};
+use stretch::{Gathered, SPARSE_BLOCKS, StretchRef};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// The version of the layout that this code writes. It reads the one before, too.
-pub const SNAPSHOT_VERSION: u32 = 3;
+/// The version of the layout that this code writes. It reads those since version 2, too.
+pub const SNAPSHOT_VERSION: u32 = 4;
 const OLDEST_VERSION: u32 = 2;
 /// Blocks of a chunk.
 pub const CHUNK_BLOCKS: u64 = 1 << 16;
@@ -81,7 +83,7 @@ impl Activity {
     }
 }
 
-/// Writes a snapshot, block after block. `O(1)` amortised per block; about 1.6 bytes of memory per block besides the chunk being filled.
+/// Writes a snapshot, block after block. `O(1)` amortised per block; at most two bytes of memory per block besides what is being filled: a chunk or a stretch, at most a MiB.
 #[derive(Debug)]
 pub struct SnapshotWriter {
     header: SnapshotHeader,
@@ -92,6 +94,8 @@ pub struct SnapshotWriter {
     chunk: u64,
     places: Vec<u16>,
     scores: Vec<u8>,
+    /// The sparse chunks before it.
+    gathered: Gathered,
 }
 
 impl SnapshotWriter {
@@ -111,6 +115,7 @@ impl SnapshotWriter {
             chunk: 0,
             places: Vec::new(),
             scores: Vec::new(),
+            gathered: Gathered::default(),
         })
     }
 
@@ -139,17 +144,37 @@ impl SnapshotWriter {
     }
 
     fn close_chunk(&mut self) {
-        if !self.places.is_empty() {
-            chunk::write(self.chunk as u32, &self.places, &self.scores, &mut self.bytes);
-            self.chunks += 1;
-            self.places.clear();
-            self.scores.clear();
+        if self.places.is_empty() {
+            return;
         }
+        let (index, shortest) = (self.chunk as u32, chunk::shortest(&self.places));
+        if self.places.len() >= SPARSE_BLOCKS || !self.gather(index, shortest.chunk_bytes(&self.scores)) {
+            self.close_stretch();
+            chunk::write(index, &self.places, shortest, &self.scores, &mut self.bytes);
+            self.chunks += 1;
+        }
+        self.places.clear();
+        self.scores.clear();
+    }
+
+    /// Whether the chunk is taken into the stretch, or a new one.
+    fn gather(&mut self, index: u32, bytes_alone: usize) -> bool {
+        self.gathered.take(index, &self.places, &self.scores, bytes_alone) || {
+            self.close_stretch() && self.gathered.take(index, &self.places, &self.scores, bytes_alone)
+        }
+    }
+
+    /// Writes the stretch; whether there was one.
+    fn close_stretch(&mut self) -> bool {
+        let is_written = self.gathered.write(&mut self.bytes);
+        self.chunks += u32::from(is_written);
+        is_written
     }
 
     /// The snapshot's bytes.
     pub fn finish(mut self) -> Vec<u8> {
         self.close_chunk();
+        self.close_stretch();
         let header = &self.header;
         let mut fields = Vec::with_capacity(HEADER_BYTES);
         fields.extend_from_slice(&MAGIC);
@@ -177,8 +202,32 @@ pub struct Snapshot {
     header: SnapshotHeader,
     scored: bool,
     bytes: Vec<u8>,
-    chunks: Vec<ChunkRef>,
+    parts: Vec<Part>,
     blocks: u64,
+}
+
+/// A chunk, or several sparse ones.
+#[derive(Clone, Debug)]
+enum Part {
+    Chunk(ChunkRef),
+    Stretch(StretchRef),
+}
+
+impl Part {
+    /// Its first and its last chunk.
+    fn chunks(&self) -> (u32, u32) {
+        match self {
+            Part::Chunk(chunk) => (chunk.index, chunk.index),
+            Part::Stretch(stretch) => (stretch.first, stretch.last),
+        }
+    }
+
+    fn blocks(&self) -> u32 {
+        match self {
+            Part::Chunk(chunk) => chunk.count,
+            Part::Stretch(stretch) => stretch.count(),
+        }
+    }
 }
 
 impl Snapshot {
@@ -229,27 +278,33 @@ impl Snapshot {
         }
         let scored = flags & SCORED != 0;
         let announced = u32::from_le_bytes(take(&bytes, 56));
-        let mut chunks: Vec<ChunkRef> = Vec::new();
+        let mut parts: Vec<Part> = Vec::new();
         let (mut at, mut blocks) = (HEADER_BYTES, 0);
         let mut places = Vec::new();
         while at < end {
             let damaged = |what| SnapshotError::Chunk { at, what };
             let chunk = ChunkRef::read(&bytes[..end], at, scored).map_err(damaged)?;
-            if chunks.last().is_some_and(|before| before.index >= chunk.index) {
+            if parts.last().is_some_and(|before| before.chunks().1 >= chunk.index) {
                 return Err(damaged("chunks are not in ascending order"));
             }
-            let last = chunk.check(&bytes, &mut places).map_err(damaged)?;
-            if u64::from(chunk.index) * CHUNK_BLOCKS + u64::from(last) >= header.volume_blocks {
+            let (part, last) = if chunk.is_stretch() {
+                let (stretch, last) = StretchRef::check(&bytes, &chunk).map_err(damaged)?;
+                (Part::Stretch(stretch), last)
+            } else {
+                let last = chunk.check(&bytes, &mut places).map_err(damaged)?;
+                (Part::Chunk(chunk), u64::from(chunk.index) * CHUNK_BLOCKS + u64::from(last))
+            };
+            if last >= header.volume_blocks {
                 return Err(damaged("a block lies beyond the volume's end"));
             }
-            blocks += u64::from(chunk.count);
+            blocks += u64::from(part.blocks());
             at = chunk.end;
-            chunks.push(chunk);
+            parts.push(part);
         }
-        if chunks.len() != announced as usize {
-            return Err(SnapshotError::Chunks { found: chunks.len(), expected: announced });
+        if parts.len() != announced as usize {
+            return Err(SnapshotError::Chunks { found: parts.len(), expected: announced });
         }
-        Ok(Snapshot { header, scored, bytes, chunks, blocks })
+        Ok(Snapshot { header, scored, bytes, parts, blocks })
     }
 
     /// Of what, and when, it is.
@@ -267,48 +322,78 @@ impl Snapshot {
         self.bytes.len()
     }
 
-    /// The numbers of the chunks that have a cached block, ascending.
-    pub fn chunks(&self) -> impl Iterator<Item = u32> + '_ {
-        self.chunks.iter().map(|chunk| chunk.index)
+    /// Visits the numbers of the chunks that have a cached block, ascending. `O(blocks)` where they are sparse.
+    pub fn for_each_chunk(&self, mut visit: impl FnMut(u32)) {
+        for part in &self.parts {
+            match part {
+                Part::Chunk(chunk) => visit(chunk.index),
+                Part::Stretch(stretch) => {
+                    let mut last = None;
+                    stretch.visit(&self.bytes, |_, block| {
+                        let chunk = (block / CHUNK_BLOCKS) as u32;
+                        if last.replace(chunk) != Some(chunk) {
+                            visit(chunk);
+                        }
+                    });
+                }
+            }
+        }
     }
 
     /// The places, within chunk number `index`, of the blocks that were cached, ascending; `places` is cleared first.
     pub fn places(&self, index: u32, places: &mut Vec<u16>) {
+        self.places_and_scores(index, places);
+    }
+
+    /// As [`Snapshot::places`], with where scores are kept and the number there of the first block; none where nothing was cached.
+    fn places_and_scores(&self, index: u32, places: &mut Vec<u16>) -> Option<(Scores, usize)> {
         places.clear();
-        if let Ok(found) = self.chunks.binary_search_by_key(&index, |chunk| chunk.index) {
-            let decoded = self.chunks[found].decode(&self.bytes, places);
-            debug_assert!(decoded.is_ok(), "what was parsed decodes again");
-        }
+        let behind = self.parts.partition_point(|part| part.chunks().0 <= index);
+        let part = self.parts[..behind].last().filter(|part| part.chunks().1 >= index)?;
+        Some(match part {
+            Part::Chunk(chunk) => {
+                let decoded = chunk.decode(&self.bytes, places);
+                debug_assert!(decoded.is_ok(), "what was parsed decodes again");
+                (chunk.scores, 0)
+            }
+            Part::Stretch(stretch) => (stretch.scores, stretch.places(&self.bytes, index, places)),
+        })
     }
 
     /// As [`Snapshot::places`], of blocks with a score of at least `least` alone; none where no scores were kept and `least` is above 0.
     pub fn places_scored(&self, index: u32, least: u8, places: &mut Vec<u16>) {
-        self.places(index, places);
+        let kept = self.places_and_scores(index, places);
         if least == 0 {
             return;
         }
-        match self.chunks.binary_search_by_key(&index, |chunk| chunk.index) {
-            Ok(found) if self.scored => {
-                let mut at = 0;
-                places.retain(|_| {
-                    at += 1;
-                    self.chunks[found].score(&self.bytes, at - 1) >= least
-                });
-            }
-            _ => places.clear(),
+        match kept.filter(|_| self.scored) {
+            Some((scores, mut at)) => places.retain(|_| {
+                at += 1;
+                scores.get(&self.bytes, at - 1) >= least
+            }),
+            None => places.clear(),
         }
     }
 
     /// Visits each block that was cached with its score, ascending; the score is 0 where none were kept.
     pub fn for_each(&self, mut visit: impl FnMut(u64, u8)) {
+        let score = |scores: &Scores, at| if self.scored { scores.get(&self.bytes, at) } else { 0 };
         let mut places = Vec::new();
-        for chunk in &self.chunks {
-            places.clear();
-            let decoded = chunk.decode(&self.bytes, &mut places);
-            debug_assert!(decoded.is_ok(), "what was parsed decodes again");
-            for (at, place) in places.iter().enumerate() {
-                let score = if self.scored { chunk.score(&self.bytes, at) } else { 0 };
-                visit(u64::from(chunk.index) * CHUNK_BLOCKS + u64::from(*place), score);
+        for part in &self.parts {
+            match part {
+                Part::Chunk(chunk) => {
+                    let decoded = chunk.decode(&self.bytes, &mut places);
+                    debug_assert!(decoded.is_ok(), "what was parsed decodes again");
+                    for (at, place) in places.iter().enumerate() {
+                        visit(
+                            u64::from(chunk.index) * CHUNK_BLOCKS + u64::from(*place),
+                            score(&chunk.scores, at),
+                        );
+                    }
+                }
+                Part::Stretch(stretch) => {
+                    stretch.visit(&self.bytes, |at, block| visit(block, score(&stretch.scores, at)));
+                }
             }
         }
     }

@@ -28,6 +28,8 @@ pub struct SlotHeader {
     pub snapshot_bytes: u64,
     /// The epoch of the lease under which the volume was served; 0 without leases.
     pub epoch: u64,
+    /// Who wrote it: a number drawn at random; 0 where a lock keeps others out.
+    pub writer: u32,
 }
 
 /// Why a slot is not believed.
@@ -81,6 +83,7 @@ impl SlotHeader {
         let mut bytes = vec![0; SLOT_HEADER_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.writer.to_le_bytes());
         bytes[16..32].copy_from_slice(&self.volume.0.to_le_bytes());
         for (at, value) in [
             (32, self.sequence),
@@ -125,6 +128,7 @@ impl SlotHeader {
             taken_at_unix_s: number(40),
             snapshot_bytes: number(48),
             epoch: number(64),
+            writer: (number(8) >> 32) as u32,
         })
     }
 }
@@ -139,6 +143,7 @@ mod tests {
         taken_at_unix_s: 1_700_000_000,
         snapshot_bytes: 500,
         epoch: 6,
+        writer: 0xabcd_ef01,
     };
 
     #[test]

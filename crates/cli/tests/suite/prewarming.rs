@@ -1,7 +1,7 @@
 //! `forebay repro presto` and `forebay repro failover`, in their short forms: the evaluation comes out as the slides have it, and who takes over
 //! a killed daemon's volume begins with what it had cached.
 
-use crate::support::{Running, args, file, folder, json, recorded, run, serve, wait_for};
+use crate::support::{Running, args, file, folder, json, prerequisites, recorded, run, serve, wait_for};
 use forebay_nbd::Uri;
 use forebay_origin::{
     CompletionSink, NbdOrigin, NbdOriginOptions, Origin, OriginCompletion, OriginOperation, OriginRequest,
@@ -184,4 +184,72 @@ fn what_a_killed_host_cached_is_read_from_the_origins_storage_by_another() {
     assert!(snapshots["directory"].as_str().unwrap().contains("reserved.img"), "{status}");
     read_every_third_block(&socket);
     assert!(std::fs::read(&reserved).unwrap()[..1 << 20].iter().all(|byte| *byte == 0xab));
+}
+
+#[test]
+fn two_hosts_share_an_export_that_nothing_locks_and_go_on_when_it_is_full() {
+    if !prerequisites("snapshots on an export that is full", &["nbdkit"], false) {
+        return;
+    }
+    let shared = folder();
+    let (export, full) = (shared.path().join("export.sock"), shared.path().join("full"));
+    let kit = std::process::Command::new("nbdkit")
+        .args(["-f", "-U", export.to_str().unwrap(), "--filter=error", "memory", "4M", "error-pwrite=ENOSPC"])
+        .args(["error-pwrite-rate=100%", &format!("error-pwrite-file={}", full.display())])
+        .spawn()
+        .expect("nbdkit is installed");
+    let mut running = Running(vec![kit]);
+    wait_for(&export);
+    let disk: Vec<u8> = (0..1024).flat_map(|block| [block as u8; 4096]).collect();
+    let hosts = [folder(), folder(), folder()];
+    // The third one is the second's again: another host that takes its volume over. Slots for three snapshots of each, so that they soon are in each other's way.
+    let host = |at: usize| -> (PathBuf, PathBuf) {
+        let disk = file(&shared, &format!("disk{}.img", at.min(1)), &disk);
+        let text = format!(
+            "listen = [\"unix:nbd.sock\"]\n[[volume]]\nname = \"disk\"\norigin = {disk:?}\ncache = \"1MiB\"\n\
+             [snapshots]\norigin = \"nbd+unix:///?socket={}\"\nlength = \"120KiB\"\nslot = \"16KiB\"\nevery = \"100ms\"\nkeep = 3\n\
+             [http]\nlisten = \"off\"\nsocket = \"http.sock\"\n[control.warmup]\nspared_min = 0.0\n",
+            export.display()
+        );
+        (file(&hosts[at], "forebay.toml", text), hosts[at].path().join("nbd.sock"))
+    };
+    let log = |at: usize| std::fs::File::create(hosts[at].path().join("log")).unwrap();
+    let both = [host(0), host(1)];
+    for (at, (config, socket)) in both.iter().enumerate() {
+        running.0.push(serve(config, log(at)));
+        wait_for(socket);
+    }
+    // They are read all the time, so that each has something to tell whenever it may.
+    let once = |what: &str, key: &str, more: u64| {
+        let count = |config: &Path| {
+            let status = json("forebay.status/1", args(&[&"status", &"--config", &config, &"--json"]));
+            status["snapshots"][key].as_u64().expect("a number")
+        };
+        let enough = both.each_ref().map(|(config, _)| count(config) + more);
+        let end = Instant::now() + Duration::from_secs(60);
+        while both.iter().zip(enough).any(|((config, _), enough)| count(config) < enough) {
+            both.iter().for_each(|(_, socket)| read_every_third_block(socket));
+            assert!(Instant::now() < end, "{what}");
+        }
+    };
+    once("each takes snapshots", "taken", 4);
+    std::fs::write(&full, "").unwrap();
+    once("no room is told, and what is read is right", "failed", 2);
+    std::fs::remove_file(&full).unwrap();
+    once("each takes snapshots again", "taken", 3);
+    let words = std::fs::read_to_string(hosts[0].path().join("log")).unwrap();
+    assert!(words.contains("no snapshot is taken") && words.contains("errno 28"), "{words}");
+    // SIGKILL, and another host takes over.
+    for child in &mut running.0[1..] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let (config, socket) = host(2);
+    running.0.push(serve(&config, log(2)));
+    wait_for(&socket);
+    let status =
+        status_once(&config, "it is loaded", |status| status["volumes"][0]["prewarm"]["ended"] == "done");
+    assert_eq!(status["volumes"][0]["prewarm"]["loaded_bytes"], 64 * 4096, "{status}");
+    let snapshots = &status["snapshots"];
+    assert!(snapshots["used"].as_u64() >= Some(1) && snapshots["refused"].as_u64() == Some(0), "{status}");
 }

@@ -2,7 +2,7 @@
 
 use super::SnapshotConfig;
 use super::folder::{Series, SnapshotFolder};
-use super::ring::{RingError, SnapshotRing};
+use super::ring::{RingError, Sharing, SnapshotRing};
 use crate::config::OriginConfig;
 use crate::origins::{OriginFailure, open_alone};
 use forebay_cache::flash::VolumeId;
@@ -11,6 +11,7 @@ use forebay_origin::{OpenError, Origin};
 use forebay_units::{ByteRange, Bytes};
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +22,8 @@ use thiserror::Error;
 const UNLOCKED_WITHIN: Duration = Duration::from_secs(5);
 /// and how often it is looked whether it has.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// Longer than a read and a write of 4 KiB take, so that hosts rarely are late (ours). Hosts that share a range must agree.
+const SETTLE: Duration = Duration::from_millis(250);
 
 /// Where snapshots are kept.
 #[derive(Clone, Debug)]
@@ -75,11 +78,17 @@ pub(crate) struct SnapshotStore {
     place: SnapshotPlace,
     /// Slots of the range that are somebody else's, as far as they were looked at. Held while the range is used: one request at a time, and whoever reads sees what was written.
     occupied: Mutex<BTreeSet<u64>>,
+    sharing: Option<Sharing>,
 }
 
 impl SnapshotStore {
     pub(crate) fn new(place: SnapshotPlace) -> SnapshotStore {
-        SnapshotStore { place, occupied: Mutex::default() }
+        // A file is locked for all hosts that have it open; a device on this host alone, and an export not at all.
+        let is_locked = place.origin().is_none_or(|origin| matches!(origin, OriginConfig::File { .. }));
+        // The keys of a hasher are drawn at random.
+        let writer = RandomState::new().hash_one(std::process::id()) as u32;
+        let sharing = (!is_locked).then_some(Sharing { writer, settle: SETTLE });
+        SnapshotStore { place, occupied: Mutex::default(), sharing }
     }
 
     /// Has the folder or the range answer. The range is open no longer than for that, since a file is locked as long and other hosts use it too.
@@ -93,7 +102,8 @@ impl SnapshotStore {
             SnapshotPlace::Range { origin, range, slot } => (origin, *range, slot.get()),
         };
         let mut occupied = self.occupied.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut open = SnapshotRing::new(open_soon(origin)?, range, slot, std::mem::take(&mut occupied))?;
+        let mut open =
+            SnapshotRing::new(open_soon(origin)?, range, slot, std::mem::take(&mut occupied), self.sharing)?;
         let result = ring(&mut open);
         *occupied = open.into_occupied();
         Ok(result?)
@@ -125,8 +135,14 @@ impl SnapshotStore {
                     taken_at_unix_s: header.taken_at_unix_s,
                     snapshot_bytes: bytes.len() as u64,
                     epoch,
+                    writer: 0,
                 };
-                ring.write(slot, bytes, config.keep, before(header.taken_at_unix_s, config.expire))
+                let expired = before(header.taken_at_unix_s, config.expire);
+                let written = ring.write(slot, bytes, config.keep, expired)?;
+                for reason in written.aside {
+                    tracing::info!(%reason, "a snapshot went to another slot");
+                }
+                Ok(written.lost)
             },
         )
     }
