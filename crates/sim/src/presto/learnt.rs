@@ -157,9 +157,11 @@ pub struct Plan {
 const ORDER_SHARES: [f64; 7] = [0.05, 0.15, 0.3, 0.45, 0.6, 0.8, 1.0];
 /// Where small objects count by themselves, an order takes many of them for little: these alone are tried, as a rehearsal may err by more than others bring.
 const ORDER_SHARES_LARGE: [f64; 4] = [0.45, 0.6, 0.8, 1.0];
-const PRICES: [f64; 10] = [0.1, 0.2, 0.3, 0.45, 0.6, 0.85, 1.2, 1.7, 2.5, 4.0];
-/// Around the best of them, one and two steps up and down, by these factors: it is best where the limit is just used up, and whole hotspots come at about one price.
-const STEPS: [f64; 2] = [1.12, 1.04];
+const PRICES: [f64; 6] = [0.125, 0.25, 0.5, 1.0, 2.0, 4.0];
+/// With so many of these shares, the price is then sought around their best by these factors, up and down: it is best where the limit is just used up, whole hotspots come at about one price, and another share
+/// needs another price.
+const REFINED: usize = 3;
+const STEPS: [f64; 5] = [1.41, 1.19, 1.09, 1.04, 1.02];
 const LIMIT_SHARES: [f64; 5] = [0.0, 1.0 / 256.0, 1.0 / 64.0, 1.0 / 16.0, 0.25];
 /// Extents differ by these factors in the price that they must be worth: whole hotspots are alike, and at one price all of them or none would be loaded.
 pub(super) const SHADES: [f64; 3] = [0.94, 1.0, 1.06];
@@ -205,8 +207,8 @@ impl<'a> Rehearsal<'a> {
         &self.learnt
     }
 
-    /// The plan that would have reached most, had the failure been a horizon earlier: the best share for the order, then the best chance,
-    /// then both once more; then the least of the limit that does nearly as well. Knows nothing of what comes after the failure.
+    /// The plan that would have reached most, had the failure been a horizon earlier: of each share for the order the best price, roughly, and of the best shares more exactly;
+    /// then the least of the limit that does nearly as well. Knows nothing of what comes after the failure.
     pub fn plan(&self, goal: Goal, how: Loading) -> Plan {
         let known = Known::new(self.load, &self.known, goal);
         let prepared: RefCell<BTreeMap<(Sight, u64), Rc<Prepared>>> = RefCell::default();
@@ -225,30 +227,29 @@ impl<'a> Rehearsal<'a> {
             tried.borrow_mut().push((plan, reached));
             reached
         };
-        // One after the other the best share and the best price, twice.
         let climb = |sight: Sight, shares: &[f64]| {
-            let first = Plan { order_share: shares[2], price: PRICES[3], sight, limit_share: 1.0 };
-            let mut best = (reach(first), first);
-            for _ in 0..2 {
-                let before = best.1;
-                for &order_share in shares {
-                    best = better(best, Plan { order_share, ..best.1 }, reach);
-                }
-                for price in PRICES {
-                    best = better(best, Plan { price, ..best.1 }, reach);
-                }
+            let best_price = |&order_share: &f64| {
+                let plan = |price| Plan { order_share, price, sight, limit_share: 1.0 };
+                let first = plan(PRICES[0]);
+                PRICES[1..]
+                    .iter()
+                    .fold((reach(first), first), |best, price| better(best, plan(*price), reach))
+            };
+            let mut best: Vec<(f64, Plan)> = shares.iter().map(best_price).collect();
+            // The best first; of equal ones those with the smaller share.
+            best.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+            best.truncate(REFINED);
+            for best in &mut best {
                 for step in STEPS {
                     let around = best.1.price;
-                    for exponent in [-2, -1, 1, 2] {
-                        let price = around * f64::powi(step, exponent);
-                        best = better(best, Plan { price, ..best.1 }, reach);
+                    for price in [around / step, around * step] {
+                        *best = better(*best, Plan { price, ..best.1 }, reach);
                     }
                 }
-                if best.1 == before {
-                    break;
-                }
             }
-            best
+            best.into_iter()
+                .reduce(|best, other| if other.0 > best.0 { other } else { best })
+                .expect("there are shares")
         };
         let shares = if goal.metric == Metric::Both { &ORDER_SHARES[..] } else { &ORDER_SHARES_LARGE[..] };
         let (near, ahead) = (climb(Sight::Near, &ORDER_SHARES), climb(Sight::Ahead, shares));
