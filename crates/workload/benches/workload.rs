@@ -84,8 +84,8 @@ fn main() {
     let smoke = std::env::args().any(|argument| argument == "--smoke" || argument == "--test");
     let (factor, runs) = if smoke { (100, 1) } else { (1, 2) };
     let requests = trace(2_000 / factor);
-    for steps_max in [FitOptions::default().steps_max, 1 << 15] {
-        let options = FitOptions { steps_max, ..FitOptions::default() };
+    for steps in [None, Some(1 << 15)] {
+        let options = FitOptions { steps, ..FitOptions::default() };
         let (seconds, fitter) = best(runs, || {
             let mut fitter = ModelFitter::new(options);
             requests.chunks(4_096).for_each(|batch| fitter.requests(batch).expect("two volumes"));
@@ -94,7 +94,8 @@ fn main() {
         let watch = Stopwatch::start();
         let model = fitter.finish().expect("there are requests");
         let rest = format!("and {:.2} s at the end", watch.seconds());
-        let name = format!("fit, {steps_max} steps");
+        let named = steps.map_or("chosen".to_owned(), |steps: usize| steps.to_string());
+        let name = format!("fit, {named} steps");
         line(&name, requests.len() as u64, seconds, &rest, hash_of(&model));
 
         for (name, fidelity) in [("generate", Fidelity::Full), ("generate, plain", Fidelity::Plain)] {
@@ -111,7 +112,7 @@ fn main() {
                 }
                 hash
             });
-            line(&format!("{name}, {steps_max} steps"), count, seconds, "", hash);
+            line(&format!("{name}, {named} steps"), count, seconds, "", hash);
         }
     }
 }

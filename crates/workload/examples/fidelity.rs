@@ -29,9 +29,8 @@ fn main() {
     for path in std::env::args().skip(1) {
         let original = read(&path);
         let begun = Instant::now();
-        let steps_max = std::env::var("STEPS")
-            .map_or(FitOptions::default().steps_max, |steps| steps.parse().expect("a number"));
-        let mut fitter = ModelFitter::new(FitOptions { steps_max, ..FitOptions::default() });
+        let steps = std::env::var("STEPS").ok().map(|steps| steps.parse().expect("a number"));
+        let mut fitter = ModelFitter::new(FitOptions { steps, ..FitOptions::default() });
         for batch in original.chunks(4_096) {
             fitter.requests(batch).expect("few volumes");
         }
@@ -39,7 +38,7 @@ fn main() {
         let model = fitter.finish().expect("the trace has requests");
         let json = serde_json::to_string(&model).expect("a model is plain data");
         println!(
-            "{path}: {} requests, fit {:.2} M/s and {:.2} s, {} KB, level {}, {} states, {} phases",
+            "{path}: {} requests, fit {:.2} M/s and {:.2} s, {} KB, level {}, {} states, {} phases, placements {:?}",
             original.len(),
             original.len() as f64 / passed / 1e6,
             begun.elapsed().as_secs_f64() - passed,
@@ -47,9 +46,20 @@ fn main() {
             model.level,
             model.states.len(),
             model.phases.len(),
+            model.placements,
         );
+        for trial in &model.steps {
+            let rows: Vec<String> = trial
+                .rows
+                .iter()
+                .map(|row| format!("{} {:.3}/{}", row.metric, row.deviation, row.bound))
+                .collect();
+            println!("  {} steps: {}", trial.steps, rows.join(", "));
+        }
         let measured = measure(&original);
-        for (fidelity, seed) in [(Fidelity::Plain, 1), (Fidelity::Full, 1), (Fidelity::Full, 2)] {
+        for (fidelity, seed) in
+            [(Fidelity::Plain, 1), (Fidelity::Full, 1), (Fidelity::Full, 2), (Fidelity::Full, 3)]
+        {
             let options = GenerateOptions { seed, fidelity, ..GenerateOptions::default() };
             let begun = Instant::now();
             let mut generator = Generator::new(&model, &options).expect("the model is sound");

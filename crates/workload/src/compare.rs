@@ -60,6 +60,16 @@ impl Default for Measured {
 }
 
 impl Measured {
+    /// Nothing seen yet, and no curve is found: it is that of no requests.
+    pub fn without_curve() -> Measured {
+        Measured { builder: None, ..Measured::new() }
+    }
+
+    /// Nothing seen yet; the curve is found as `options` say.
+    pub fn with_curve(options: CurveOptions) -> Measured {
+        Measured { builder: Some(CurveBuilder::new(options)), ..Measured::new() }
+    }
+
     /// Nothing seen yet. Memory grows with the distinct blocks (about 40 bytes each), not with the length.
     pub fn new() -> Measured {
         Measured {

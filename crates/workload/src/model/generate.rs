@@ -203,7 +203,10 @@ impl Generator {
         }
         let (requests, factor, span) = amount(model, options, intensity)?;
         let mut random = random(options.seed);
-        let mut placement = Placement::new(model, random.random());
+        let any: u64 = random.random();
+        let told = model.placements.len().max(1) as u64;
+        let told = model.placements.get((options.seed % told) as usize);
+        let mut placement = Placement::new(model, told.map_or(any, |&number| number.into()));
         let full = options.fidelity == Fidelity::Full;
         let plain = if full { None } else { Chain::new(&super::plain::merged(model), &model.states) };
         let known: f64 = model.thread_weights.iter().sum();

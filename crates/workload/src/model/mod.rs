@@ -21,6 +21,7 @@ mod fit;
 mod footprint;
 mod generate;
 mod log;
+mod paper;
 mod placement;
 mod plain;
 mod script;
@@ -30,7 +31,7 @@ mod tests;
 mod windows;
 
 pub use arrivals::{GapBucket, Gaps, HyperExponential};
-pub use fit::{FitError, FitOptions, ModelFitter};
+pub use fit::{FitError, FitOptions, ModelFitter, STEPS_MAX};
 pub use generate::{Fidelity, GenerateError, GenerateOptions, Generator};
 pub use plain::{PlainTransition, plain_transitions};
 pub use windows::{Step, ThreadRun, Use, Whereabouts, Window};
@@ -40,9 +41,9 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// The `schema` of the models that this version writes.
-pub const MODEL_SCHEMA: &str = "forebay.model/5";
-/// All that it reads: models of version 4 are those of version 5 without threads.
-pub const MODEL_SCHEMAS_READ: [&str; 2] = [MODEL_SCHEMA, "forebay.model/4"];
+pub const MODEL_SCHEMA: &str = "forebay.model/6";
+/// All that it reads: models of version 5 say nothing of how many steps were tried, and tell each step for itself; models of version 4 know no threads either.
+pub const MODEL_SCHEMAS_READ: [&str; 3] = [MODEL_SCHEMA, "forebay.model/5", "forebay.model/4"];
 
 /// What was fitted, in numbers that need no generation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -124,9 +125,9 @@ pub struct StateModel {
     pub bytes: u64,
 }
 
-/// How a request's address follows from those before it.
+/// How a request's address follows from those before it; on paper its number, in versions 4 and 5 its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(try_from = "LinkOnPaper", into = "u8")]
 pub enum Link {
     /// It starts anywhere: a random request.
     Jump = 0,
@@ -138,6 +139,42 @@ pub enum Link {
     Again = 3,
     /// It starts where an earlier extent did, and where the request before it in its volume ended: sequential too.
     Along = 4,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum LinkOnPaper {
+    Number(u8),
+    Name(String),
+}
+
+const LINKS: [(Link, &str); 5] = [
+    (Link::Jump, "jump"),
+    (Link::Follow, "follow"),
+    (Link::Resume, "resume"),
+    (Link::Again, "again"),
+    (Link::Along, "along"),
+];
+
+impl TryFrom<LinkOnPaper> for Link {
+    type Error = String;
+
+    fn try_from(paper: LinkOnPaper) -> Result<Link, String> {
+        let found = LINKS.iter().find(|(link, name)| match &paper {
+            LinkOnPaper::Number(number) => *link as u8 == *number,
+            LinkOnPaper::Name(found) => name == found,
+        });
+        found.map(|(link, _)| *link).ok_or_else(|| match paper {
+            LinkOnPaper::Number(number) => format!("{number} is no link: expected 0 to 4"),
+            LinkOnPaper::Name(name) => format!("`{name}` is no link: expected 0 to 4"),
+        })
+    }
+}
+
+impl From<Link> for u8 {
+    fn from(link: Link) -> u8 {
+        link as u8
+    }
 }
 
 /// A transition with its features; on paper an array `[from, from_kind, to, kind, link, requests, gap_us]`, where -1 stands for
@@ -180,7 +217,9 @@ impl From<TransitionRow> for Transition {
 impl From<Transition> for TransitionRow {
     fn from(row: Transition) -> TransitionRow {
         let index = |value: u32| if value == ANY { -1 } else { i64::from(value) };
-        let gap_us = (row.gap_us * 1e3).round() / 1e3;
+        // Whole microseconds where there are a thousand of them, else nanoseconds.
+        let unit = if row.gap_us < 1e3 { 1e3 } else { 1.0 };
+        let gap_us = (row.gap_us * unit).round() / unit;
         (index(row.from), index(row.from_kind), index(row.to), row.kind, row.link, row.requests, gap_us)
     }
 }
@@ -209,9 +248,68 @@ pub struct LevelIops {
     pub iops: f64,
 }
 
-/// A workload, described; see `docs/reference/model.md` for every field on paper.
+/// What a model of some steps generated, set beside the original: how the number of steps was chosen.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+pub struct StepsTrial {
+    /// Steps of its windows.
+    pub steps: u64,
+    /// The rows of [`compare`](crate::compare::compare) that have a bound, the worse of the seeds that were tried. Those that were not looked at any more, as another one was beyond, are missing.
+    pub rows: Vec<Deviation>,
+}
+
+/// How far apart a row of a comparison is; on paper an array `[metric, deviation, bound]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "(String, f64, f64)", into = "(String, f64, f64)")]
+pub struct Deviation {
+    /// The row's name.
+    pub metric: String,
+    /// In the row's unit.
+    pub deviation: f64,
+    /// The most that is good.
+    pub bound: f64,
+}
+
+impl StepsTrial {
+    /// Whether all rows are so well within their bounds that the number of steps was taken: within 70 % of them (ours).
+    pub fn is_taken(&self) -> bool {
+        self.rows.iter().all(Deviation::has_reserve)
+    }
+}
+
+impl Deviation {
+    /// Whether it is so well within its bound that it will be within it with seeds that were not tried.
+    pub fn has_reserve(&self) -> bool {
+        self.deviation.abs() <= RESERVE * self.bound
+    }
+}
+
+/// The share of a bound that a deviation may be.
+const RESERVE: f64 = 0.7;
+
+impl From<(String, f64, f64)> for Deviation {
+    fn from((metric, deviation, bound): (String, f64, f64)) -> Deviation {
+        Deviation { metric, deviation, bound }
+    }
+}
+
+impl From<Deviation> for (String, f64, f64) {
+    fn from(row: Deviation) -> (String, f64, f64) {
+        // No more digits than mean something.
+        (row.metric, (row.deviation * 1e4).round() / 1e4, row.bound)
+    }
+}
+
+impl Model {
+    /// Requests that windows hold.
+    pub fn steps_held(&self) -> u64 {
+        self.windows.iter().map(|window| window.steps.len() as u64).sum()
+    }
+}
+
+/// A workload, described; see `docs/reference/model.md` for every field on paper.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "paper::ModelOnPaper", into = "paper::ModelOnPaper")]
 pub struct Model {
     /// One of [`MODEL_SCHEMAS_READ`].
     pub schema: String,
@@ -222,12 +320,15 @@ pub struct Model {
     /// The level of the states.
     pub level: u32,
     /// Why this level: the device's IOPS level by level; empty where the level was given.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub levels: Vec<LevelIops>,
+    /// Why so many steps: what was tried, from the fewest on; the last is what the model holds, but of a trace that is longer than what windows can hold, where the last may be too few. Empty
+    /// where the number was given, or none was small enough to be tried.
+    pub steps: Vec<StepsTrial>,
+    /// Numbers of placements among which a seed chooses; empty: any will do. They are told where latency on disks depends so much on where areas lie that not all will.
+    pub placements: Vec<u32>,
     /// The volumes, in order of first appearance.
     pub volumes: Vec<VolumeModel>,
     /// Of each thread, in order of first appearance, its share of all requests, 0 to 1; empty where the original records no threads.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub thread_weights: Vec<f64>,
     /// Types and sizes.
     pub kinds: Vec<Kind>,

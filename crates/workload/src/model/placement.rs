@@ -18,8 +18,8 @@ const GRAIN_BYTES: u64 = 64 << 10;
 const GRAINS: u64 = 64;
 /// What is new in another play lies a multiple of this away: what lay on one disk of a striped group lies on one again.
 const STRIDE_GRAINS: u64 = LANES * 16;
-/// By how many of them all areas of a volume may be moved.
-const SHIFTS: u64 = 4;
+/// By how many of them all areas of a volume may be moved: so many for every 4 GiB, at least and at most.
+const SHIFTS: std::ops::RangeInclusive<u64> = 4..=64;
 /// Places that are tried for room in one go.
 const TRIES: u64 = 8_192;
 /// Copies that are remembered at most; beyond, all are made anew.
@@ -55,7 +55,8 @@ impl Placement {
         let volume_bytes = model.volumes.iter().map(|volume| volume.bytes);
         // Areas begin where the original's do but for a shift, so that one more may be needed.
         let volume_places: Vec<u64> = volume_bytes.map(|volume| (volume - 1) / bytes + 2).collect();
-        let shifted = SHIFTS * STRIDE_GRAINS * GRAIN_BYTES;
+        let shifts =
+            |volume: u32| (model.volumes[volume as usize].bytes >> 32).clamp(*SHIFTS.start(), *SHIFTS.end());
         let mut random = random(seed);
         let mut areas = Vec::with_capacity(model.areas.len());
         for of_volume in model.areas.chunk_by(|a, b| volume_of(model, a.state) == volume_of(model, b.state)) {
@@ -73,7 +74,7 @@ impl Placement {
                 })
                 .collect();
             // All of a volume is moved together, too, as there is little choice of places where most are used.
-            let shift = random.random_range(0..SHIFTS) * STRIDE_GRAINS * GRAIN_BYTES;
+            let shift = random.random_range(0..shifts(volume)) * STRIDE_GRAINS * GRAIN_BYTES;
             for place in places(&bounds, &mut random) {
                 let place = place.min(volume_places[volume as usize] - 1);
                 areas.push(Area {
@@ -86,9 +87,12 @@ impl Placement {
         }
         Placement {
             areas,
-            volume_entries: volume_places
-                .iter()
-                .map(|places| (places * bytes + shifted).div_ceil(GRAIN_BYTES * GRAINS))
+            volume_entries: (0..)
+                .zip(&volume_places)
+                .map(|(volume, places)| {
+                    let shifted = shifts(volume) * STRIDE_GRAINS * GRAIN_BYTES;
+                    (places * bytes + shifted).div_ceil(GRAIN_BYTES * GRAINS)
+                })
                 .collect(),
             used: HashMap::default(),
             copies: HashMap::default(),

@@ -41,7 +41,7 @@ pub(super) fn empty_model() -> Model {
 }
 
 fn fast() -> FitOptions {
-    FitOptions { level: Some(2), ..FitOptions::default() }
+    FitOptions { level: Some(2), steps: Some(STEPS_MAX), ..FitOptions::default() }
 }
 
 fn generate(model: &Model, options: GenerateOptions) -> Vec<Request> {
@@ -140,7 +140,7 @@ fn a_known_workload_comes_out_again() {
 #[test]
 fn a_known_workload_comes_out_again_from_a_part_of_it() {
     let original = known();
-    let model = fit(&original, FitOptions { steps_max: 7_500, ..fast() });
+    let model = fit(&original, FitOptions { steps: Some(7_500), ..fast() });
     let steps: usize = model.windows.iter().map(|window| window.steps.len()).sum();
     assert!(steps <= 7_680, "{steps}");
     let bounds = [
@@ -153,6 +153,39 @@ fn a_known_workload_comes_out_again_from_a_part_of_it() {
         ("thread-weights", 4.0),
     ];
     assert_alike(&original, &generate(&model, seeded(1)), bounds, 0.1);
+}
+
+/// Requests anywhere, of which a few thousand tell all; and a loop, of which any part that is left out is missed.
+#[test]
+fn as_few_steps_are_held_as_will_do() {
+    let options = FitOptions { steps: None, ..fast() };
+    let even = trace(vec![Load { bytes: 64 << 30, ..load(0, Pattern::Uniform, 100.0) }], 150);
+    let model = fit(&even, options);
+    assert!(model.steps.last().is_some_and(StepsTrial::is_taken), "{:?}", model.steps);
+    assert!(model.steps[..model.steps.len() - 1].iter().all(|trial| !trial.is_taken()));
+    assert!(model.steps_held() <= model.steps.last().unwrap().steps, "{}", model.steps_held());
+    let stood_for: u64 = model.windows.iter().map(|window| window.stands_for).sum();
+    assert_eq!(stood_for, even.len() as u64);
+    // Seeds that the choice has not seen.
+    for seed in 1..4 {
+        let bounds = [
+            ("read-write", 0.5),
+            ("random", 1.38),
+            ("sizes", 0.33),
+            ("iops", 1.0),
+            ("inter-arrival", 3.1),
+            ("thread-weights", 0.05),
+        ];
+        assert_alike(&even, &generate(&model, seeded(seed)), bounds, 0.02);
+    }
+    let text = serde_json::to_string(&model).unwrap();
+    let back: Model = serde_json::from_str(&text).unwrap();
+    assert_eq!(back.steps.len(), model.steps.len());
+    let turns = trace(vec![Load { bytes: 8 << 20, ..load(0, Pattern::Sequential, 100.0) }], 60);
+    let model = fit(&turns, options);
+    let taken: Vec<bool> = model.steps.iter().map(StepsTrial::is_taken).collect();
+    assert_eq!(taken, [false, true]);
+    assert_eq!(model.steps_held(), turns.len() as u64);
 }
 
 #[test]
@@ -183,6 +216,8 @@ fn a_model_survives_its_file() {
     let text = serde_json::to_string(&model).unwrap();
     let back: Model = serde_json::from_str(&text).unwrap();
     assert!(back.check().is_ok());
+    assert_eq!((&back.windows, &back.states), (&model.windows, &model.states));
+    assert!(text.len() < 40 * original.len(), "{} bytes", text.len());
     assert_eq!(generate(&back, seeded(4)).len(), original.len());
     // Ranges start at multiples of their size; nothing else is a place.
     let step = model.states.iter().map(|state| state.bytes).max().unwrap();
@@ -233,7 +268,7 @@ fn models_that_do_not_hold_together_are_refused_by_field() {
     for (change, wanted) in [
         (
             &(|m: &mut Model| m.schema = "x".into()) as &dyn Fn(&mut Model),
-            "`schema` is `x`: expected `forebay.model/5`",
+            "`schema` is `x`: expected `forebay.model/6`",
         ),
         (&|m| m.phases[0].transitions[0].to = 999_999, "`phases[0].transitions[0]` is 999999"),
         (&|m| m.about.seconds = f64::NAN, "`about.seconds` is NaN"),
@@ -355,7 +390,7 @@ fn threads_keep_their_weights_and_what_is_theirs() {
     // Drawn, by the paper's chain; from a quarter of the windows; and none at all.
     let plain = generate(&model, GenerateOptions { fidelity: Fidelity::Plain, ..seeded(1) });
     assert!(apart(&plain) < 0.05, "{}", apart(&plain));
-    let part = generate(&fit(&original, FitOptions { steps_max: 7_500, ..fast() }), seeded(1));
+    let part = generate(&fit(&original, FitOptions { steps: Some(7_500), ..fast() }), seeded(1));
     assert!(apart(&part) < 1.0, "{}", apart(&part));
     let without: Vec<Request> =
         whole.iter().map(|request| Request { thread: ThreadNumber::UNKNOWN, ..*request }).collect();
@@ -364,8 +399,37 @@ fn threads_keep_their_weights_and_what_is_theirs() {
     let model = fit(&without, fast());
     let text = serde_json::to_string(&model).unwrap();
     assert!(!text.contains("thread"), "a model without threads says nothing of them");
-    let older: Model = serde_json::from_str(&text.replace("forebay.model/5", "forebay.model/4")).unwrap();
+    let mut older: serde_json::Value = serde_json::from_str(&text).unwrap();
+    older["schema"] = "forebay.model/4".into();
+    for (paper, window) in older["windows"].as_array_mut().unwrap().iter_mut().zip(&model.windows) {
+        let rows: Vec<Vec<i64>> = window.steps.iter().map(row_of_version_5).collect();
+        *paper = serde_json::json!({ "stands_for": window.stands_for, "steps": rows });
+    }
+    for row in older["phases"][0]["transitions"].as_array_mut().unwrap() {
+        row[4] = ["jump", "follow", "resume", "again", "along"][row[4].as_u64().unwrap() as usize].into();
+    }
+    for field in ["gaps_ns", "place_sectors"] {
+        older.as_object_mut().unwrap().remove(field);
+    }
+    let older: Model = serde_json::from_value(older).unwrap();
     assert_eq!(generate(&older, seeded(1)), generate(&model, seeded(1)));
+}
+
+/// A step as files of versions 4 and 5 have it.
+fn row_of_version_5(step: &Step) -> Vec<i64> {
+    let mut row = vec![step.kind.into(), step.gap_ns as i64];
+    match step.at {
+        Whereabouts::On { is_new } => row.extend((!is_new).then_some(-1)),
+        Whereabouts::At { area, sectors, used } => {
+            row.extend([i64::from(area), i64::from(sectors)]);
+            match used {
+                Use::New => {}
+                Use::Inside(ago) => row.extend([-1, ago as i64]),
+                Use::Again(ago) => row.push(ago as i64),
+            }
+        }
+    }
+    row
 }
 
 #[test]

@@ -7,7 +7,7 @@
 //! Source of the technique: H. R. Künsch, "The jackknife and the bootstrap for general stationary observations", Annals of Statistics 17(3),
 //! 1989. The choice of steps is ours.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 /// Whether what a step touches was used before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,12 +39,12 @@ pub enum Whereabouts {
     },
 }
 
-/// A request of a window; on paper an array `[kind, gap_ns]` where it goes on from the step before it (and -1 behind, if into what was used before), else `[kind, gap_ns, area, sectors, ...]`.
+/// A request of a window. In files of versions 4 and 5 it is an array `[kind, gap_ns]` where it goes on from the step before it (and -1 behind, if into what was used before), else `[kind, gap_ns, area, sectors, ...]`.
 ///
 /// Where it starts where an earlier request did, `ago` follows: how many requests before it that was. `-1, ago` says that it starts inside of what was used
 /// before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Vec<i64>", into = "Vec<i64>")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Vec<i64>")]
 pub struct Step {
     /// Index into the kinds.
     pub kind: u32,
@@ -52,27 +52,6 @@ pub struct Step {
     pub gap_ns: u64,
     /// Where it starts.
     pub at: Whereabouts,
-}
-
-impl From<Step> for Vec<i64> {
-    fn from(step: Step) -> Vec<i64> {
-        let mut row = vec![step.kind.into(), step.gap_ns as i64];
-        let (area, sectors, used) = match step.at {
-            Whereabouts::On { is_new: true } => return row,
-            Whereabouts::On { is_new: false } => {
-                row.push(INSIDE);
-                return row;
-            }
-            Whereabouts::At { area, sectors, used } => (area, sectors, used),
-        };
-        row.extend([i64::from(area), sectors.into()]);
-        match used {
-            Use::New => {}
-            Use::Inside(ago) => row.extend([INSIDE, ago as i64]),
-            Use::Again(ago) => row.push(ago as i64),
-        }
-        row
-    }
 }
 
 impl TryFrom<Vec<i64>> for Step {
@@ -108,15 +87,13 @@ const INSIDE: i64 = -1;
 pub type ThreadRun = (u16, u32);
 
 /// A stretch of the original.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
     /// How many requests of the original it stands for: its own, and those around it that were left out.
     pub stands_for: u64,
     /// Its requests.
     pub steps: Vec<Step>,
     /// Whose they are, in turn; empty where the original records no threads.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub threads: Vec<ThreadRun>,
 }
 
@@ -131,18 +108,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_survive_their_rows_and_others_are_refused() {
+    fn rows_of_older_files_are_read_and_others_refused() {
         let at = |used| Whereabouts::At { area: 7, sectors: 8, used };
-        for at in [
-            Whereabouts::On { is_new: true },
-            Whereabouts::On { is_new: false },
-            at(Use::New),
-            at(Use::Inside(77)),
-            at(Use::Again(123_456)),
+        for (row, at) in [
+            (&[3, 1_230][..], Whereabouts::On { is_new: true }),
+            (&[3, 1_230, -1], Whereabouts::On { is_new: false }),
+            (&[3, 1_230, 7, 8], at(Use::New)),
+            (&[3, 1_230, 7, 8, -1, 77], at(Use::Inside(77))),
+            (&[3, 1_230, 7, 8, 123_456], at(Use::Again(123_456))),
         ] {
             let step = Step { kind: 3, gap_ns: 1_230, at };
-            let row: Vec<i64> = step.into();
-            assert_eq!(Step::try_from(row), Ok(step));
+            assert_eq!(Step::try_from(row.to_vec()), Ok(step));
         }
         for row in [
             &[1][..],

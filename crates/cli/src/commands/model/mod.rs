@@ -7,7 +7,7 @@ mod show;
 
 use crate::document::read_text;
 use crate::failure::{Context, Failure};
-use forebay_workload::model::Model;
+use forebay_workload::model::{Deviation, Model, StepsTrial};
 use std::path::Path;
 
 /// What can be done with a model.
@@ -27,6 +27,16 @@ pub(crate) fn run(command: ModelCommand) -> Result<(), Failure> {
         ModelCommand::Generate(args) => generate::run(&args),
         ModelCommand::Compare(args) => compare::run(&args),
     }
+}
+
+/// The row of a trial that uses most of its bound, in words.
+fn nearest_to_its_bound(trial: &StepsTrial) -> String {
+    let used = |row: &&Deviation| row.deviation.abs() / row.bound;
+    let row = trial.rows.iter().max_by(|a, b| used(a).total_cmp(&used(b)));
+    row.map_or_else(
+        || "nothing to compare".to_owned(),
+        |row| format!("`{}` is off by {:.3}, of {} at most", row.metric, row.deviation, row.bound),
+    )
 }
 
 /// The model in the file at `path`, `-` for standard input.

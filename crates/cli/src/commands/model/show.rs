@@ -33,8 +33,15 @@ const STATES_DRAWN: usize = 32;
 pub(crate) fn run(args: &ShowArgs) -> Result<(), Failure> {
     let model = super::read(&args.model)?;
     let transitions = plain_transitions(&model);
-    let tables =
-        [about(&model), states(&model, &transitions), listed(&model, &transitions, args.transitions)];
+    let tables: Vec<Table> = [
+        Some(about(&model)),
+        tried(&model),
+        Some(states(&model, &transitions)),
+        Some(listed(&model, &transitions, args.transitions)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     let mut output = Output::new();
     for (at, table) in tables.iter().enumerate() {
         if at > 0 {
@@ -107,7 +114,7 @@ fn about(model: &Model) -> Table {
         bytes(about.footprint_blocks.saturating_mul(model.block_bytes)),
         String::new(),
     ]);
-    let steps: u64 = model.windows.iter().map(|window| window.steps.len() as u64).sum();
+    let steps = model.steps_held();
     table.push([
         "windows".to_owned(),
         count(model.windows.len() as u64),
@@ -118,7 +125,27 @@ fn about(model: &Model) -> Table {
             bytes(model.area_bytes)
         ),
     ]);
+    if steps == about.requests {
+        let remark = "every request of the trace, with its time and, moved, its place".to_owned();
+        table.push(["held whole".to_owned(), count(steps), remark]);
+    }
     table
+}
+
+/// Which numbers of steps were tried, and how far what they generated was from the trace.
+fn tried(model: &Model) -> Option<Table> {
+    let mut table =
+        Table::new([">steps", "taken", "deviations and their bounds"]).with_caption("Choice of the steps");
+    for trial in &model.steps {
+        let words: Vec<String> = trial
+            .rows
+            .iter()
+            .map(|row| format!("{} {} ({})", row.metric, row.deviation, row.bound))
+            .collect();
+        let taken = if trial.is_taken() { "yes" } else { "no" };
+        table.push([count(trial.steps), taken.to_owned(), words.join(", ")]);
+    }
+    (!model.steps.is_empty()).then_some(table)
 }
 
 /// The first of some shares.

@@ -92,6 +92,11 @@ impl Kinds {
         Some(renamed)
     }
 
+    /// Of each kind, how many requests there were, and whether they read.
+    pub(super) fn counts(&self) -> Vec<(u64, bool)> {
+        self.kinds.iter().map(|kind| (kind.requests(), kind.operation == Operation::Read)).collect()
+    }
+
     pub(super) fn models(&self) -> Vec<Kind> {
         let model = |kind: &Counted| Kind {
             operation: kind.operation,

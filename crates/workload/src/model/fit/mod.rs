@@ -10,13 +10,14 @@ mod places;
 mod ranges;
 mod rows;
 mod sample;
+mod steps;
 mod threads;
 
 use super::footprint::Footprint;
 use super::plain;
 use super::windows::{Step, Whereabouts, Window, rounded};
 use super::{About, LevelIops, Link, MODEL_SCHEMA, Model, VolumeModel};
-use forebay_trace::{Request, block_key};
+use forebay_trace::{Request, ThreadNumber, VolumeIndex, block_key};
 use forebay_units::{BlockSize, Nanos};
 use kinds::Kinds;
 use phases::{Arrival, Phases, mixture_cell};
@@ -38,6 +39,9 @@ const END_BYTES: u64 = 1 << 20;
 /// Requests whose ends a stream may go on from.
 const HEADS: usize = 16;
 
+/// Steps of a model whose number is not given, at most.
+pub const STEPS_MAX: usize = 1 << 19;
+
 /// How large a model may be.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FitOptions {
@@ -47,8 +51,9 @@ pub struct FitOptions {
     pub phases_max: usize,
     /// Transitions that are kept apart at most; the rarest beyond share one row per state they lead to.
     pub transitions_max: usize,
-    /// Requests that are kept as steps of windows, at most; at least one window of 256 is.
-    pub steps_max: usize,
+    /// Requests that are kept as steps of windows, at most; at least one window of 256 is. `None` chooses the fewest with which what is generated is like the trace, up to
+    /// [`STEPS_MAX`].
+    pub steps: Option<usize>,
     /// The block in which the footprint is counted.
     pub block_size: BlockSize,
 }
@@ -59,7 +64,7 @@ impl Default for FitOptions {
             level: None,
             phases_max: 8,
             transitions_max: 8_192,
-            steps_max: 1 << 18,
+            steps: None,
             block_size: BlockSize::DEFAULT,
         }
     }
@@ -168,7 +173,8 @@ impl ModelFitter {
             threads: Threads::default(),
             footprint: Footprint::new(),
             places: Places::new(),
-            sample: Sample::new(options.steps_max.div_ceil(WINDOW)),
+            // What is merged at the end, when all is known, keeps more.
+            sample: Sample::new(options.steps.unwrap_or(0).max(STEPS_MAX).div_ceil(WINDOW)),
             steps: Vec::with_capacity(WINDOW),
             tally: Tally::new(),
             stretch: Vec::with_capacity(STRETCH_FIRST),
@@ -330,7 +336,7 @@ impl ModelFitter {
         self.end_stretch();
         self.end_window();
         self.at = None;
-        let mut windows = std::mem::replace(&mut self.sample, Sample::new(1)).into_windows();
+        let (mut windows, mut selection) = std::mem::replace(&mut self.sample, Sample::new(1)).finish();
         if let Some(renamed) = self.kinds.merge() {
             self.rows.rename_kinds(&renamed);
             let steps = windows.iter_mut().flat_map(|window| &mut window.steps);
@@ -347,6 +353,9 @@ impl ModelFitter {
             None => self.choose_level(&mut model),
         };
         self.fill(&mut model);
+        let held: usize = windows.iter().map(|window| window.steps.len()).sum();
+        let original = (self.options.steps.is_none() && held as u64 == self.requests)
+            .then(|| self.originals(&model, &windows));
         let (areas, numbers) = self.places.models(&self.ranges);
         for step in windows.iter_mut().flat_map(|window| &mut window.steps) {
             if let Whereabouts::At { area, .. } = &mut step.at {
@@ -354,7 +363,58 @@ impl ModelFitter {
             }
         }
         let thread_weights = self.threads.models(&mut windows);
-        Ok(Model { levels, thread_weights, areas, windows, ..model })
+        let mut model = Model { levels, thread_weights, areas, windows, ..model };
+        selection.count_kinds(&model.windows, &self.kinds.counts());
+        match self.options.steps {
+            None => steps::choose(&mut model, selection, original),
+            Some(steps) if (steps as u64) < model.steps_held() => {
+                selection.shrink(steps.div_ceil(WINDOW));
+                selection.refine();
+                model.windows = selection.of(&model.windows);
+            }
+            Some(_) => {}
+        }
+        Ok(model)
+    }
+
+    /// The trace itself, but for digits of its times, where windows hold all of it; volumes have the model's numbers.
+    fn originals(&self, model: &Model, windows: &[Window]) -> Vec<Request> {
+        let names = self.volume_names();
+        let (mut time, mut volume, mut end) = (0, 0, 0);
+        let mut all = Vec::with_capacity(self.requests as usize);
+        for window in windows {
+            let runs = window.threads.iter();
+            let mut threads = runs.flat_map(|&(thread, steps)| std::iter::repeat_n(thread, steps as usize));
+            for step in &window.steps {
+                let kind = &model.kinds[step.kind as usize];
+                time += step.gap_ns;
+                if let Whereabouts::At { area, sectors, .. } = step.at {
+                    (volume, end) = self.places.byte(area, sectors);
+                }
+                let offset = if kind.bytes == 0 { 0 } else { end };
+                end += kind.bytes;
+                all.push(Request {
+                    time: Nanos(time),
+                    offset,
+                    length: kind.bytes,
+                    latency: Nanos::MAX,
+                    volume: VolumeIndex(names[volume as usize]),
+                    thread: ThreadNumber(threads.next().unwrap_or_default()),
+                    operation: kind.operation,
+                });
+            }
+        }
+        all
+    }
+
+    /// The model's numbers of volumes by the trace's.
+    fn volume_names(&self) -> Vec<u32> {
+        let known = self.volumes.iter().scan(0, |known, volume| {
+            let name = *known;
+            *known += u32::from(volume.is_some());
+            Some(name)
+        });
+        known.collect()
     }
 
     /// Lowers the level to the first that leaves the IOPS of the simulated device within 2 % of those of the level before it.
@@ -379,14 +439,10 @@ impl ModelFitter {
 
     /// Level, ranges and chains as they are now.
     fn fill(&self, model: &mut Model) {
-        let (mut ends, mut names, mut known) = (Vec::new(), Vec::new(), 0);
-        for volume in &self.volumes {
-            ends.push(volume.as_ref().map_or(1, Volume::bytes));
-            names.push(known);
-            known += u32::from(volume.is_some());
-        }
+        let ends: Vec<u64> =
+            self.volumes.iter().map(|volume| volume.as_ref().map_or(1, Volume::bytes)).collect();
         model.level = self.ranges.level();
-        model.states = self.ranges.models(&ends, &names);
+        model.states = self.ranges.models(&ends, &self.volume_names());
         model.phases = self.rows.phases(&self.phases.gaps(), self.options.transitions_max);
     }
 
@@ -409,6 +465,8 @@ impl ModelFitter {
             block_bytes: self.options.block_size.bytes(),
             level: 0,
             levels: Vec::new(),
+            steps: Vec::new(),
+            placements: Vec::new(),
             volumes: self.volumes.iter().flatten().map(volume).collect(),
             thread_weights: Vec::new(),
             kinds: self.kinds.models(),

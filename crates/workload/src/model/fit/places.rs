@@ -139,6 +139,13 @@ impl Places {
         (area, sectors)
     }
 
+    /// Volume and byte so many sectors into an area: what [`Places::find`] was given.
+    pub(super) fn byte(&self, area: u32, sectors: u32) -> (u32, u64) {
+        let (volume, place) = self.areas[area as usize];
+        let lag = self.lags[volume as usize].expect("the volume has areas");
+        (volume, (place * AREA_BYTES + u64::from(sectors) * 512).saturating_sub(lag))
+    }
+
     /// The number of an earlier request that used what lies about the last block of this one, if that was used before; all its blocks are used now.
     fn use_up(&mut self, request: &Request) -> Option<u64> {
         if self.used.len() >= USED_MAX {

@@ -6,6 +6,7 @@
 //! for are neither left out nor played more than once while there are others. (A discrepancy walk; the choice of sums and the greedy rule are ours.)
 
 use super::super::windows::Window;
+use crate::compare::Device;
 use forebay_trace::{Operation, Request};
 
 /// What is summed over a window.
@@ -13,6 +14,8 @@ pub(super) const SUMS: usize = WAITS + 2;
 /// Reads and other requests by octaves of their size.
 const SIZES: usize = 14;
 const VOLUMES: usize = 2 * SIZES;
+/// Once kinds are known: all reads; before it the commonest kinds, behind it other reads, and others.
+const READS: usize = VOLUMES - 3;
 const VOLUME_CELLS: usize = 8;
 const THREADS: usize = VOLUMES + VOLUME_CELLS;
 const THREAD_CELLS: usize = 8;
@@ -32,9 +35,16 @@ const STANDS_FOR_MAX: f64 = 8.0;
 /// How much more an error counts that nothing makes good: of the waits that are left out and played again instead (ours).
 const RISK: f32 = 10.0;
 
+/// Pairs of neighbours that are looked at for a merge; of more, some in turn (ours).
+const PAIRS_MAX: usize = 1 << 10;
+/// Plays that are given from one window to another at most; the best of so many that give and get are taken; and by which share the error must become less (ours).
+const REFINEMENTS_MAX: usize = 512;
+const REFINED: usize = 24;
+const REFINEMENT_LEAST: f32 = 1e-4;
+
 /// By how much each sum may be off: so large a share of another one (ours, some of the bounds of `compare`).
 fn tolerance(at: usize, totals: &[f64; SUMS]) -> f64 {
-    let requests: f64 = totals[..VOLUMES].iter().sum();
+    let requests: f64 = totals[VOLUMES..THREADS].iter().sum();
     match at {
         0..VOLUMES => 0.001 * requests,
         VOLUMES..RANDOM => 0.000_2 * requests,
@@ -137,69 +147,185 @@ impl Tally {
 /// What is longer counts as so long, where it would take time to look at all of it.
 const LENGTH_MAX: u64 = 4 << 20;
 
-#[derive(Clone, Debug)]
+/// A window that is kept, without its steps.
+#[derive(Clone, Copy, Debug)]
 struct Kept {
-    window: Window,
+    /// Its number among those that were kept while the trace was read.
+    window: usize,
+    steps: u64,
+    stands_for: u64,
     sums: Sums,
 }
 
 impl Kept {
     /// How often it is to be played.
     fn plays(&self) -> f32 {
-        self.window.stands_for as f32 / self.window.steps.len().max(1) as f32
+        self.stands_for as f32 / self.steps.max(1) as f32
     }
 }
 
-/// The windows that are kept of those seen so far.
+/// Which windows are kept of those seen so far, and how often each is to be played.
 #[derive(Clone, Debug)]
-pub(super) struct Sample {
+pub(super) struct Selection {
     kept: Vec<Kept>,
-    windows_max: usize,
     /// Sums over all windows seen.
     totals: [f64; SUMS],
     /// Sums over all windows less those over what is kept, each as often as it is to be played.
     missing: [f64; SUMS],
+    /// The first pair that is looked at next.
+    turn: usize,
 }
 
-impl Sample {
-    pub(super) fn new(windows_max: usize) -> Sample {
-        Sample {
-            kept: Vec::new(),
-            windows_max: windows_max.max(1),
-            totals: [0.0; SUMS],
-            missing: [0.0; SUMS],
+impl Selection {
+    fn new() -> Selection {
+        Selection { kept: Vec::new(), totals: [0.0; SUMS], missing: [0.0; SUMS], turn: 0 }
+    }
+
+    /// Wants more waits, or fewer: so large a share of what there is, on a device.
+    pub(super) fn aim(&mut self, device: Device, share: f64) {
+        let at = WAITS + device as usize;
+        self.missing[at] += share * self.totals[at];
+    }
+
+    /// Those of the windows of the sample that are kept.
+    pub(super) fn of(&self, windows: &[Window]) -> Vec<Window> {
+        let window = |kept: &Kept| Window { stands_for: kept.stands_for, ..windows[kept.window].clone() };
+        self.kept.iter().map(window).collect()
+    }
+
+    /// Counts requests by their types and sizes in place of octaves, now that it is known which these are. `windows` are those of the sample; of each
+    /// kind is told how many requests there were, and whether they read.
+    pub(super) fn count_kinds(&mut self, windows: &[Window], kinds: &[(u64, bool)]) {
+        let mut order: Vec<usize> = (0..kinds.len()).collect();
+        order.sort_by_key(|&kind| (std::cmp::Reverse(kinds[kind].0), kind));
+        // The rare ones share a cell for each type.
+        let mut cells: Vec<usize> =
+            kinds.iter().map(|&(_, reads)| VOLUMES - 1 - usize::from(reads)).collect();
+        (0..READS).zip(order).for_each(|(cell, kind)| cells[kind] = cell);
+        self.totals[..VOLUMES].fill(0.0);
+        for (&(requests, reads), &cell) in kinds.iter().zip(&cells) {
+            self.totals[cell] += requests as f64;
+            self.totals[READS] += if reads { requests as f64 } else { 0.0 };
+        }
+        self.missing[..VOLUMES].copy_from_slice(&self.totals[..VOLUMES]);
+        for kept in &mut self.kept {
+            kept.sums[..VOLUMES].fill(0.0);
+            for step in &windows[kept.window].steps {
+                let kind = step.kind as usize;
+                kept.sums[cells[kind]] += 1.0;
+                kept.sums[READS] += if kinds[kind].1 { 1.0 } else { 0.0 };
+            }
+            let plays = f64::from(kept.plays());
+            (0..VOLUMES).for_each(|at| self.missing[at] -= plays * f64::from(kept.sums[at]));
         }
     }
 
-    /// The next window. Where there are too many, two neighbours become one.
-    pub(super) fn add(&mut self, window: Window, sums: Sums) {
-        self.totals.iter_mut().zip(sums).for_each(|(total, sum)| *total += f64::from(sum));
-        self.kept.push(Kept { window, sums });
-        if self.kept.len() > self.windows_max {
-            self.merge();
+    /// One over the square of the tolerance of each sum; 0 where there is nothing to sum.
+    fn weights(&self) -> Sums {
+        std::array::from_fn(|at| match tolerance(at, &self.totals) {
+            0.0 => 0.0,
+            tolerance => tolerance.powi(-2) as f32,
+        })
+    }
+
+    /// Lets windows that are played more than once give plays to others, wherever these are, as long as sums get nearer to those over all.
+    pub(super) fn refine(&mut self) {
+        let weights = self.weights();
+        let requests: u64 = self.kept.iter().map(|kept| kept.stands_for).sum();
+        let steps = self.kept.iter().map(|kept| kept.steps).max().unwrap_or(0);
+        let most = (requests as f64 / self.kept.len().max(1) as f64 * STANDS_FOR_MAX) as u64;
+        let mut mean = [0.0; SUMS];
+        for kept in &self.kept {
+            (0..SUMS).for_each(|at| mean[at] += kept.sums[at] / self.kept.len() as f32);
+        }
+        for _ in 0..REFINEMENTS_MAX {
+            let off: f32 = self
+                .missing
+                .iter()
+                .zip(&weights)
+                .map(|(&missing, weight)| (missing as f32).powi(2) * weight)
+                .sum();
+            let (change, from, to) = self.best_gift(&weights, &mean, steps, most);
+            if -change <= off * REFINEMENT_LEAST {
+                break;
+            }
+            self.kept[from].stands_for -= steps;
+            self.kept[to].stands_for += steps;
+            for at in 0..SUMS {
+                self.missing[at] += f64::from(self.kept[from].sums[at] - self.kept[to].sums[at]);
+            }
         }
     }
 
-    fn merge(&mut self) {
-        let weights: Vec<f32> = (0..SUMS)
-            .map(|at| match tolerance(at, &self.totals) {
-                0.0 => 0.0,
-                tolerance => tolerance.powi(-2) as f32,
-            })
-            .collect();
+    /// Which window is to give a play of so many steps to which other one, and by how much the error changes; 0 where no gift makes it less. `mean` are the sums of
+    /// the mean window, from which others differ by little, and `most` is what a window may stand for.
+    fn best_gift(&self, weights: &Sums, mean: &Sums, steps: u64, most: u64) -> (f32, usize, usize) {
+        let missing: Sums = std::array::from_fn(|at| self.missing[at] as f32);
+        // What changes where a window gives a play, and where it gets one, but for the product of both.
+        let mut give: Vec<(f32, usize)> = Vec::new();
+        let mut get = give.clone();
+        for (number, kept) in self.kept.iter().enumerate().filter(|(_, kept)| kept.steps == steps) {
+            let (mut pull, mut square) = (0.0, 0.0);
+            for at in 0..SUMS {
+                let from_mean = kept.sums[at] - mean[at];
+                pull += missing[at] * from_mean * weights[at];
+                square += from_mean * from_mean * weights[at];
+            }
+            if kept.stands_for >= 2 * steps {
+                give.push((2.0 * pull + square, number));
+            }
+            if kept.stands_for + steps <= most {
+                let waits = kept.sums[WAITS..].iter().zip(&weights[WAITS..]);
+                let risk: f32 = waits.map(|(wait, weight)| wait * wait * weight).sum();
+                get.push((-2.0 * pull + square + RISK * risk, number));
+            }
+        }
+        for list in [&mut give, &mut get] {
+            list.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+            list.truncate(REFINED);
+        }
+        let mut best = (0.0, 0, 0);
+        for &(given, from) in &give {
+            for &(got, to) in get.iter().filter(|(_, to)| *to != from) {
+                let [a, b] = [from, to].map(|number| &self.kept[number].sums);
+                let product: f32 =
+                    (0..SUMS).map(|at| (a[at] - mean[at]) * (b[at] - mean[at]) * weights[at]).sum();
+                let change = given + got - 2.0 * product;
+                if change < best.0 {
+                    best = (change, from, to);
+                }
+            }
+        }
+        best
+    }
+
+    /// Keeps so many windows at most.
+    pub(super) fn shrink(&mut self, windows_max: usize) {
+        while self.kept.len() > windows_max.max(1) {
+            self.merge(windows_max.max(1));
+        }
+    }
+
+    /// Two neighbours become one; the index of the one that is left out.
+    fn merge(&mut self, windows_max: usize) -> usize {
+        let weights = self.weights();
         let missing: Vec<f32> = self.missing.iter().map(|&missing| missing as f32).collect();
-        let requests: u64 = self.kept.iter().map(|kept| kept.window.stands_for).sum();
-        let most = (requests as f64 / self.windows_max as f64 * STANDS_FOR_MAX) as u64;
-        let mut best = (f32::INFINITY, 0, false);
-        for (at, pair) in self.kept.windows(2).enumerate() {
-            let [one, other] = [&pair[0], &pair[1]];
-            if one.window.stands_for + other.window.stands_for > most.max(2 * one.window.steps.len() as u64) {
+        let requests: u64 = self.kept.iter().map(|kept| kept.stands_for).sum();
+        let most = (requests as f64 / windows_max as f64 * STANDS_FOR_MAX) as u64;
+        let pairs = self.kept.len() - 1;
+        let from = if self.turn + PAIRS_MAX <= pairs { self.turn } else { pairs.saturating_sub(PAIRS_MAX) };
+        let to = pairs.min(from + PAIRS_MAX);
+        self.turn = if to == pairs { 0 } else { to };
+        let mut best = (f32::INFINITY, from, false);
+        for at in from..to {
+            let [one, other] = [&self.kept[at], &self.kept[at + 1]];
+            if one.stands_for + other.stands_for > most.max(2 * one.steps) {
                 continue;
             }
             // Keeping the first leaves out `other` as often as it was to be played.
             for (keeps_first, gone, kept) in [(true, other, one), (false, one, other)] {
                 let plays = gone.plays();
-                let more = gone.window.stands_for as f32 / kept.window.steps.len().max(1) as f32;
+                let more = gone.stands_for as f32 / kept.steps.max(1) as f32;
                 let off: f32 = (0..SUMS)
                     .map(|at| {
                         let missing = missing[at] + plays * gone.sums[at] - more * kept.sums[at];
@@ -219,21 +345,52 @@ impl Sample {
             }
         }
         let (_, at, keeps_first) = best;
-        let mut other = self.kept.remove(at + 1);
-        if !keeps_first {
-            std::mem::swap(&mut other, &mut self.kept[at]);
-        }
-        let kept = &mut self.kept[at];
-        let (plays, before) = (other.plays(), kept.plays());
-        kept.window.stands_for += other.window.stands_for;
+        let (gone, stays) = if keeps_first { (at + 1, at) } else { (at, at + 1) };
+        let other = self.kept[gone];
+        let kept = &mut self.kept[stays];
+        let before = kept.plays();
+        kept.stands_for += other.stands_for;
         let more = kept.plays() - before;
         for at in 0..SUMS {
-            self.missing[at] += f64::from(plays * other.sums[at] - more * kept.sums[at]);
+            self.missing[at] += f64::from(other.plays() * other.sums[at] - more * kept.sums[at]);
+        }
+        self.kept.remove(gone);
+        gone
+    }
+}
+
+/// The windows that are kept of those seen so far.
+#[derive(Clone, Debug)]
+pub(super) struct Sample {
+    selection: Selection,
+    windows: Vec<Window>,
+    windows_max: usize,
+}
+
+impl Sample {
+    pub(super) fn new(windows_max: usize) -> Sample {
+        Sample { selection: Selection::new(), windows: Vec::new(), windows_max: windows_max.max(1) }
+    }
+
+    /// The next window. Where there are too many, two neighbours become one.
+    pub(super) fn add(&mut self, window: Window, sums: Sums) {
+        let Selection { kept, totals, .. } = &mut self.selection;
+        totals.iter_mut().zip(sums).for_each(|(total, sum)| *total += f64::from(sum));
+        let (steps, stands_for) = (window.steps.len() as u64, window.stands_for);
+        kept.push(Kept { window: 0, steps, stands_for, sums });
+        self.windows.push(window);
+        if self.windows.len() > self.windows_max {
+            self.windows.remove(self.selection.merge(self.windows_max));
         }
     }
 
-    pub(super) fn into_windows(self) -> Vec<Window> {
-        self.kept.into_iter().map(|kept| kept.window).collect()
+    /// The windows that are kept, and a selection of all of them.
+    pub(super) fn finish(mut self) -> (Vec<Window>, Selection) {
+        for (number, (kept, window)) in self.selection.kept.iter_mut().zip(&mut self.windows).enumerate() {
+            kept.window = number;
+            window.stands_for = kept.stands_for;
+        }
+        (self.windows, self.selection)
     }
 }
 
@@ -253,7 +410,7 @@ mod tests {
     /// The sums of a window of 100 requests, of which some read, over so many nanoseconds.
     fn sums(reads: f32, span: f32) -> Sums {
         let mut sums = [0.0; SUMS];
-        (sums[0], sums[SIZES], sums[SPAN]) = (reads, 100.0 - reads, span);
+        (sums[0], sums[SIZES], sums[VOLUMES], sums[SPAN]) = (reads, 100.0 - reads, 100.0, span);
         sums
     }
 
@@ -268,16 +425,48 @@ mod tests {
             (reads, spans) = (reads + f64::from(read), spans + f64::from(span));
             sample.add(window(100), sums(read, span));
         }
-        assert_eq!(sample.kept.len(), 32);
-        let of = |sum: usize| -> f64 {
-            sample.kept.iter().map(|kept| f64::from(kept.plays() * kept.sums[sum])).sum()
-        };
-        let stand_for: Vec<u64> = sample.kept.iter().map(|kept| kept.window.stands_for).collect();
+        let kept = &sample.selection.kept;
+        assert_eq!((kept.len(), sample.windows.len()), (32, 32));
+        let of =
+            |sum: usize| -> f64 { kept.iter().map(|kept| f64::from(kept.plays() * kept.sums[sum])).sum() };
+        let stand_for: Vec<u64> = kept.iter().map(|kept| kept.stands_for).collect();
         assert_eq!(stand_for.iter().sum::<u64>(), 100_000);
         assert!(stand_for.iter().all(|&requests| requests <= 8 * 100_000 / 32), "{stand_for:?}");
         // Windows that are chosen evenly or by chance are off by some per cent of the reads, and by about 40 % of the span.
         assert!((of(0) / reads - 1.0).abs() < 0.01, "{} of {reads}", of(0));
         assert!((of(SPAN) / spans - 1.0).abs() < 0.02, "{} of {spans}", of(SPAN));
+    }
+
+    /// A third of the windows has one kind only, of which a neighbour cannot make good: what is given to windows far away can.
+    #[test]
+    fn plays_are_given_until_kinds_add_up() {
+        let mut sample = Sample::new(100);
+        let kind = |at: u64| u32::from(forebay_units::mix64(at).is_multiple_of(3));
+        for at in 0..100 {
+            let mut window = window(100);
+            window.steps.iter_mut().for_each(|step| step.kind = kind(at));
+            sample.add(window, sums(50.0, 1e7));
+        }
+        let others = (0..100).filter(|&at| kind(at) == 1).count() as u64 * 100;
+        let (windows, mut selection) = sample.finish();
+        selection.count_kinds(&windows, &[(10_000 - others, true), (others, false)]);
+        selection.shrink(21);
+        // All is played by windows of the first kind that can be.
+        let is_other = |kept: &Kept| kind(kept.window as u64) == 1;
+        let mut more = 0;
+        for kept in selection.kept.iter_mut().filter(|kept| is_other(kept)) {
+            more += kept.stands_for - 100;
+            kept.stands_for = 100;
+        }
+        selection.kept.iter_mut().find(|kept| !is_other(kept)).unwrap().stands_for += more;
+        let of = |selection: &Selection| -> u64 {
+            selection.kept.iter().filter(|kept| is_other(kept)).map(|kept| kept.stands_for).sum()
+        };
+        assert!(of(&selection) + 1_000 < others, "{} of {others}", of(&selection));
+        selection.count_kinds(&windows, &[(10_000 - others, true), (others, false)]);
+        selection.refine();
+        assert!(of(&selection).abs_diff(others) <= 100, "{} of {others}", of(&selection));
+        assert!(selection.kept.iter().all(|kept| kept.stands_for >= 100));
     }
 
     /// Every tenth window waits a hundred times as long as the others do together: all of them are kept, and played once.
@@ -290,10 +479,11 @@ mod tests {
             sample.add(window(100), sums);
         }
         let bursts: Vec<u64> = sample
+            .selection
             .kept
             .iter()
             .filter(|kept| kept.sums[WAITS] > 1e8)
-            .map(|kept| kept.window.stands_for)
+            .map(|kept| kept.stands_for)
             .collect();
         assert_eq!(bursts, [100; 20]);
     }

@@ -7,7 +7,7 @@ use forebay_trace::{ReadOptions, Request, TraceReader};
 use forebay_units::Nanos;
 use forebay_workload::compare::{Comparison, Device, DeviceLayout, LatencyTrial, Measured, compare};
 use forebay_workload::model::{
-    Fidelity, FitOptions, GenerateOptions, Generator, LevelIops, Model, ModelFitter,
+    Fidelity, FitOptions, GenerateOptions, Generator, LevelIops, Model, ModelFitter, StepsTrial,
 };
 use serde::Serialize;
 use std::path::Path;
@@ -40,6 +40,9 @@ pub(super) struct TraceFound {
     pub(super) level: u32,
     pub(super) levels: Vec<LevelIops>,
     pub(super) model_bytes: usize,
+    /// Requests that the model holds, and how their number was chosen.
+    pub(super) steps_held: u64,
+    pub(super) steps: Vec<StepsTrial>,
     /// Difference of the IOPS of two seeds in per cent of the first.
     pub(super) run_to_run: f64,
     /// From the whole model.
@@ -114,8 +117,8 @@ pub(super) fn validate(path: &Path, name: String, seed: u64) -> Result<Result<Tr
     if original.span == Nanos::ZERO {
         return Ok(Err("all requests have one time".to_owned()));
     }
-    let fit = |level| -> Result<Model, Failure> {
-        let mut fitter = ModelFitter::new(FitOptions { level, ..FitOptions::default() });
+    let fit = |options| -> Result<Model, Failure> {
+        let mut fitter = ModelFitter::new(options);
         let mut fitted = Ok(());
         file.play(|batch| {
             if fitted.is_ok() {
@@ -125,7 +128,9 @@ pub(super) fn validate(path: &Path, name: String, seed: u64) -> Result<Result<Tr
         fitted?;
         Ok(fitter.finish()?)
     };
-    let (model, without) = (fit(None)?, fit(Some(0))?);
+    let model = fit(FitOptions::default())?;
+    // Its chain is all that is generated from.
+    let without = fit(FitOptions { level: Some(0), steps: Some(1), ..FitOptions::default() })?;
     let options = |fidelity, seed| GenerateOptions { seed, fidelity, ..GenerateOptions::default() };
     let generated = Requests::Model(&model, options(Fidelity::Full, seed));
     let synthetic = generated.measured()?;
@@ -153,6 +158,8 @@ pub(super) fn validate(path: &Path, name: String, seed: u64) -> Result<Result<Tr
         level: model.level,
         levels: model.levels.clone(),
         model_bytes: serde_json::to_string(&model)?.len(),
+        steps_held: model.steps_held(),
+        steps: model.steps.clone(),
         run_to_run: (iops_again / iops - 1.0) * 100.0,
         model: whole,
         plain: plain?.0,

@@ -1,0 +1,296 @@
+//! How many steps a model holds: the fewest with which what it generates is like the original in every row of [`compare`](crate::compare).
+//!
+//! Numbers of steps are tried from the smallest on. A trace of each is generated with two seeds, and set beside the original, which is still known whole where the sample holds
+//! all of it; of a longer trace the largest sample stands in for it. Rows must keep a reserve of their bounds, as other seeds are to be within them too. What is
+//! quickly told is looked at first, and the first row that is beyond ends a trial. (Ours.)
+//!
+//! Bounded: what is generated and compared is at most [`REQUESTS_MAX`] requests for each trial, whatever the length of the trace.
+
+use super::super::{Deviation, GenerateOptions, Generator, Model, RESERVE, StepsTrial};
+use super::WINDOW;
+use super::sample::Selection;
+use crate::compare::{Device, DeviceLayout, LatencyTrial, Measured, compare};
+use forebay_locality::{CurveOptions, Method};
+use forebay_trace::Request;
+use forebay_units::{BlockSize, Nanos};
+
+/// Seeds of the trials; nobody asks for these by chance.
+const SEEDS: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03];
+/// The fewest steps that are tried, and the least share of the requests that are compared.
+const STEPS_LEAST: u64 = 1 << 12;
+const SHARE_LEAST: u64 = 32;
+/// Requests of a trial.
+const REQUESTS_MAX: u64 = 1 << 19;
+/// Blocks of which a curve is found exactly; of more it is that of a sample.
+const BLOCKS_MAX: u64 = 1 << 22;
+/// How often waits are aimed at again, as what is generated waits otherwise than what is selected did.
+const AIMS: usize = 3;
+/// Placements that are looked at to tell whether any will do, which is so where the mean of their latencies is so many standard deviations within the bound; how
+/// many are wanted else, and tried at most.
+const PROBES: usize = 6;
+const DEVIATIONS: f64 = 3.0;
+const PLACEMENTS: usize = 8;
+const PLACEMENTS_TRIED: u32 = 24;
+
+/// A row that is simulated, and on what.
+fn device_of(metric: &str) -> Option<Device> {
+    match metric {
+        "latency" => Some(Device::Disks),
+        "latency-flash" => Some(Device::Flash),
+        _ => None,
+    }
+}
+
+/// What trials are compared with.
+#[derive(Debug)]
+struct Reference {
+    requests: Vec<Request>,
+    counted: Measured,
+    /// With its curve, once it was asked for.
+    measured: Option<Measured>,
+    curve: CurveOptions,
+    /// Those that were asked for, by device and how volumes lay.
+    latencies: Vec<(Device, DeviceLayout, Option<Nanos>)>,
+}
+
+impl Reference {
+    fn new(requests: Vec<Request>) -> Reference {
+        let blocks: u64 =
+            requests.iter().map(|request| request.length / BlockSize::DEFAULT.bytes() + 1).sum();
+        let method = match blocks {
+            0..=BLOCKS_MAX => Method::Exact,
+            _ => Method::ShardsRate(BLOCKS_MAX as f64 / blocks as f64),
+        };
+        let curve = CurveOptions { method, ..CurveOptions::default() };
+        let counted = measured(Measured::without_curve(), &requests);
+        Reference { requests, counted, measured: None, curve, latencies: Vec::new() }
+    }
+
+    /// The latency on a device of what was asked for, and of others.
+    fn latencies(&mut self, device: Device, requests: &[Request], of: &Measured) -> [Option<Nanos>; 2] {
+        let layout = DeviceLayout::of(&[&self.counted, of]);
+        let known = self.latencies.iter().find(|known| (known.0, &known.1) == (device, &layout));
+        let own = match known {
+            Some(known) => known.2,
+            None => latency(device, &layout, &self.requests, &self.counted),
+        };
+        let other = latency(device, &layout, requests, of);
+        self.latencies.push((device, layout, own));
+        [own, other]
+    }
+
+    /// The rows that have a bound, of what a model generates, up to the first that is beyond its reserve: quickly told ones first.
+    fn rows(&mut self, model: &Model, options: &GenerateOptions) -> Vec<Deviation> {
+        let requests = generated(model, options);
+        let counted = measured(Measured::without_curve(), &requests);
+        let mut latencies = [[None; 2]; 2];
+        let mut rows = bounded(&self.counted, &counted, latencies);
+        rows.retain(|row| row.metric != "hit-ratio-curve");
+        if !rows.iter().all(Deviation::has_reserve) {
+            return rows;
+        }
+        let curve = self.curve;
+        let with_curve = |requests: &[Request]| measured(Measured::with_curve(curve), requests);
+        let own = self.measured.take().unwrap_or_else(|| with_curve(&self.requests));
+        let other = with_curve(&requests);
+        rows = bounded(&own, &other, latencies);
+        // Flash is simulated faster than disks are.
+        for device in [Device::Flash, Device::Disks] {
+            if rows.iter().all(Deviation::has_reserve) {
+                latencies[device as usize] = self.latencies(device, &requests, &other);
+                rows = bounded(&own, &other, latencies);
+            }
+        }
+        self.measured = Some(own);
+        rows
+    }
+
+    /// The worst of the rows with either seed; the second one is not tried where the first does not do.
+    fn trial(&mut self, model: &Model, options: &[GenerateOptions]) -> StepsTrial {
+        let mut worst: Vec<Deviation> = Vec::new();
+        for options in options {
+            for row in self.rows(model, options) {
+                match worst.iter_mut().find(|known| known.metric == row.metric) {
+                    Some(known) if known.deviation.abs() >= row.deviation.abs() => {}
+                    Some(known) => *known = row,
+                    None => worst.push(row),
+                }
+            }
+            if !worst.iter().all(Deviation::has_reserve) {
+                break;
+            }
+        }
+        StepsTrial { steps: model.steps_held(), rows: worst }
+    }
+
+    /// The latency on disks with a placement, in per cent of the reference's.
+    fn disks(&mut self, model: &mut Model, placement: u32, options: &GenerateOptions) -> Option<f64> {
+        model.placements = vec![placement];
+        let requests = generated(model, options);
+        let counted = measured(Measured::without_curve(), &requests);
+        let mut latencies = [[None; 2]; 2];
+        latencies[Device::Disks as usize] = self.latencies(Device::Disks, &requests, &counted);
+        let rows = bounded(&self.counted, &counted, latencies);
+        let row = rows.into_iter().find(|row| row.metric == "latency")?;
+        Some(row.deviation / row.bound)
+    }
+
+    /// Tells a model among which placements to choose, if latency on disks depends on them.
+    fn choose_placements(&mut self, model: &mut Model, options: &GenerateOptions) {
+        let (mut used, mut good) = (Vec::new(), Vec::new());
+        for placement in 0..PLACEMENTS_TRIED {
+            let Some(share) = self.disks(model, placement, options) else { break };
+            used.push(share);
+            if share.abs() <= RESERVE {
+                good.push(placement);
+            }
+            if used.len() == PROBES && is_quiet(&used) {
+                good.clear();
+                break;
+            }
+            if used.len() >= PROBES && good.len() >= PLACEMENTS {
+                good.truncate(PLACEMENTS);
+                break;
+            }
+        }
+        model.placements = good;
+    }
+}
+
+/// Whether deviations, as shares of their bound, are so much alike that others will be within it too.
+fn is_quiet(used: &[f64]) -> bool {
+    let mean = used.iter().sum::<f64>() / used.len() as f64;
+    let variance =
+        used.iter().map(|used| (used - mean).powi(2)).sum::<f64>() / (used.len() as f64 - 1.0).max(1.0);
+    mean.abs() + DEVIATIONS * variance.sqrt() <= 1.0
+}
+
+fn measured(mut measured: Measured, requests: &[Request]) -> Measured {
+    measured.requests(requests);
+    measured.finish();
+    measured
+}
+
+/// The mean latency; `None` where nothing reaches the device, or volumes are larger than any device.
+fn latency(device: Device, layout: &DeviceLayout, requests: &[Request], of: &Measured) -> Option<Nanos> {
+    let mut trial = LatencyTrial::new(device, layout, of).ok()?;
+    trial.requests(requests);
+    trial.finish()
+}
+
+fn bounded(original: &Measured, synthetic: &Measured, latencies: [[Option<Nanos>; 2]; 2]) -> Vec<Deviation> {
+    let rows = compare(original, synthetic, latencies).rows.into_iter();
+    let deviation = |row: crate::compare::Row| {
+        Some(Deviation { metric: row.metric.to_owned(), deviation: row.deviation?, bound: row.bound? })
+    };
+    rows.filter_map(deviation).collect()
+}
+
+/// All that a sound model generates.
+fn generated(model: &Model, options: &GenerateOptions) -> Vec<Request> {
+    let mut generator = Generator::of_checked(model, options).expect("these options suit every model");
+    let (mut all, mut batch) = (Vec::with_capacity(generator.remaining() as usize), Vec::new());
+    while generator.next_batch(&mut batch) > 0 {
+        all.extend_from_slice(&batch);
+    }
+    all
+}
+
+/// Leaves `model`, which has all windows of the sample, as few of them as will do, and says in it what was tried. `original` is the trace itself, where the sample holds
+/// all of it.
+pub(super) fn choose(model: &mut Model, mut selection: Selection, original: Option<Vec<Request>>) {
+    let requests = model.about.requests.min(REQUESTS_MAX);
+    // A part of a trace without times would be its beginning.
+    if requests < model.about.requests && !model.about.timed {
+        return;
+    }
+    let seeded = |seed| {
+        let share = requests as f64 / model.about.requests as f64;
+        let duration = Nanos::from_secs_f64(model.about.seconds * share);
+        let duration = (requests < model.about.requests).then_some(duration);
+        GenerateOptions { seed, duration, ..GenerateOptions::default() }
+    };
+    let options = SEEDS.map(seeded);
+    let held = model.steps_held();
+    let least = STEPS_LEAST.max(requests.next_power_of_two() / SHARE_LEAST);
+    let tried: Vec<u64> = (0..64).map(|doubled| least << doubled).take_while(|&steps| steps < held).collect();
+    if tried.is_empty() {
+        return;
+    }
+    let mut selections: Vec<Selection> = Vec::new();
+    for &steps in tried.iter().rev() {
+        selection.shrink(steps as usize / WINDOW);
+        selections.push(selection.clone());
+    }
+    let is_known = original.is_some();
+    let mut reference = Reference::new(original.unwrap_or_else(|| generated(model, &options[0])));
+    let all = std::mem::take(&mut model.windows);
+    while let Some(mut selection) = selections.pop() {
+        for _ in 0..=AIMS {
+            selection.refine();
+            model.windows = selection.of(&all);
+            let trial = reference.trial(model, &options);
+            let is_taken = trial.is_taken();
+            let beyond: Vec<Deviation> =
+                trial.rows.iter().filter(|row| !row.has_reserve()).cloned().collect();
+            model.steps.retain(|known| known.steps != trial.steps);
+            model.steps.push(trial);
+            if is_taken {
+                if is_known {
+                    reference.choose_placements(model, &options[0]);
+                }
+                return;
+            }
+            // Too few waits where there is more in the trace: as much more is aimed at.
+            for row in &beyond {
+                if let Some(device) = device_of(&row.metric) {
+                    selection.aim(device, -row.deviation / 100.0);
+                }
+            }
+            if beyond.iter().any(|row| device_of(&row.metric).is_none()) {
+                break;
+            }
+        }
+    }
+    model.windows = all;
+    if is_known {
+        reference.choose_placements(model, &options[0]);
+        let trial = reference.trial(model, &options);
+        model.steps.push(trial);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{FitOptions, ModelFitter};
+    use super::*;
+    use forebay_trace::{Operation, ThreadNumber, VolumeIndex};
+
+    /// Every seventh request has no bytes, every fifth goes on from the one before it, volume 1 never occurs.
+    fn request(at: u64) -> Request {
+        let place = forebay_units::mix64(at - u64::from(at % 5 == 1)) % 10_000 * 8_192;
+        let flush = at.is_multiple_of(7);
+        Request {
+            time: Nanos(at * 1_230),
+            offset: if flush { 0 } else { (5 << 40) + place + if at % 5 == 1 { 4_096 } else { 0 } },
+            length: if flush { 0 } else { 4_096 },
+            latency: Nanos::MAX,
+            volume: VolumeIndex(if at % 10 < 5 { 0 } else { 2 }),
+            thread: ThreadNumber((at % 3) as u16),
+            operation: if flush { Operation::Flush } else { Operation::Write },
+        }
+    }
+
+    #[test]
+    fn what_is_held_whole_is_known_as_it_was() {
+        let requests: Vec<Request> = (0..1_000).map(request).collect();
+        let mut fitter = ModelFitter::new(FitOptions::default());
+        fitter.requests(&requests).unwrap();
+        fitter.end_stretch();
+        fitter.end_window();
+        let (windows, _) = fitter.sample.clone().finish();
+        let mut wanted = requests;
+        wanted.iter_mut().filter(|request| request.volume.0 == 2).for_each(|request| request.volume.0 = 1);
+        assert_eq!(fitter.originals(&fitter.frame(), &windows), wanted);
+    }
+}
