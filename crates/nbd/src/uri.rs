@@ -5,6 +5,7 @@
 //! has none, and a query parameter that we do not know is an error.
 
 use crate::wire::{PORT, STRING_BYTES_MAX};
+use forebay_units::Secret;
 use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -319,6 +320,23 @@ fn encode(f: &mut fmt::Formatter<'_>, bytes: &[u8], also: &str) -> fmt::Result {
     Ok(())
 }
 
+impl Uri {
+    /// The same for people and logs: what stands in the export's name like a secret of Forebay's (`NAME.SECRET`, `NAME.SECRET@EPOCH`) is `SECRET`.
+    ///
+    /// An export of somebody else's whose name ends in as long a word behind a dot is shown so, too.
+    pub fn shown(&self) -> Uri {
+        let (name, epoch) = match self.export.rsplit_once('@') {
+            Some((name, epoch)) if epoch.bytes().all(|byte| byte.is_ascii_digit()) => (name, Some(epoch)),
+            _ => (self.export.as_str(), None),
+        };
+        let Some((name, _)) = name.rsplit_once('.').filter(|(_, last)| Secret::new(*last).is_some()) else {
+            return self.clone();
+        };
+        let epoch = epoch.map(|epoch| format!("@{epoch}")).unwrap_or_default();
+        Uri { export: format!("{name}.SECRET{epoch}"), ..self.clone() }
+    }
+}
+
 impl fmt::Display for Uri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.tls_required { "nbds" } else { "nbd" })?;
@@ -375,6 +393,25 @@ mod tests {
 
     fn parse(text: &str) -> Result<Uri, ParseUriError> {
         text.parse()
+    }
+
+    #[test]
+    fn what_is_shown_tells_no_secret() {
+        let shown = |export: &str| Uri::tcp("h", 1, export).shown().export;
+        assert_eq!(shown("db.open-the-storage"), "db.SECRET");
+        assert_eq!(shown("a.b.open-the-storage@12"), "a.b.SECRET@12");
+        // 15 letters are no secret, nor is a name without a dot, nor what a secret cannot hold.
+        for export in [
+            "db",
+            "db@7",
+            "",
+            "disk.qcow2",
+            "db.open-the-storag",
+            "open-the-storage@x",
+            "db.open the storage",
+        ] {
+            assert_eq!(shown(export), export);
+        }
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub(super) fn run(shared: &Shared, index: usize, first: Option<Connected>) {
                 } else {
                     if was_connected {
                         shared.reconnects.fetch_add(1, Ordering::Relaxed);
-                        tracing::info!(target: "forebay::origin", uri = %shared.uri, "connected again");
+                        tracing::info!(target: "forebay::origin", uri = %shared.uri.shown(), "connected again");
                     }
                     was_connected = true;
                     backoff = shared.options.backoff_min;
@@ -113,7 +113,7 @@ fn unregister(shared: &Shared, index: usize) {
 fn note_down(shared: &Shared, reason: String) {
     let mut queue = locked(&shared.queue);
     if queue.down_reason != reason {
-        tracing::warn!(target: "forebay::origin", uri = %shared.uri, reason, "origin connection");
+        tracing::warn!(target: "forebay::origin", uri = %shared.uri.shown(), reason, "origin connection");
         queue.down_reason = reason;
     }
 }

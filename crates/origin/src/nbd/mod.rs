@@ -177,7 +177,7 @@ impl Shared {
 
     /// Declares the origin unusable, for good.
     fn fail(&self, reason: String) {
-        tracing::error!(target: "forebay::origin", uri = %self.uri, reason, "origin failed");
+        tracing::error!(target: "forebay::origin", uri = %self.uri.shown(), reason, "origin failed");
         let mut queue = locked(&self.queue);
         queue.failed.get_or_insert(reason);
         queue.cut_connections();
@@ -287,13 +287,13 @@ impl NbdOrigin {
             connect(uri, secured.as_ref(), options.connection_requests_max, options.connect_timeout.into())?;
         let export = first.export.clone();
         if export.size_bytes == 0 {
-            return Err(ConnectError::Empty { uri: uri.to_string() });
+            return Err(ConnectError::Empty { uri: uri.shown().to_string() });
         }
         let multi = export.flags.contains(TransmissionFlags::CAN_MULTI_CONN);
         let lanes = if multi { options.connections.clamp(1, 16) } else { 1 };
         let read_only = export.flags.contains(TransmissionFlags::READ_ONLY);
         if !read_only && !export.flags.contains(TransmissionFlags::SEND_FLUSH) {
-            tracing::warn!(target: "forebay::origin", %uri, "server offers no flush: nothing tells when writes are safe");
+            tracing::warn!(target: "forebay::origin", uri = %uri.shown(), "server offers no flush: nothing tells when writes are safe");
         }
         let traits = OriginTraits {
             size_bytes: export.size_bytes,
@@ -429,7 +429,7 @@ impl Origin for NbdOrigin {
     }
 
     fn describe(&self) -> String {
-        format!("NBD export {}", self.shared.uri)
+        format!("NBD export {}", self.shared.uri.shown())
     }
 
     fn statistics(&self) -> OriginStatistics {

@@ -215,7 +215,7 @@ impl Secured {
         };
         match self.tunnels.connect(&self.tls, name, stream) {
             Ok(socket) => Ok(Stream::Unix(socket.into())),
-            Err(source) => Err(ConnectError::TlsHandshake { uri: uri.to_string(), source }),
+            Err(source) => Err(ConnectError::TlsHandshake { uri: uri.shown().to_string(), source }),
         }
     }
 }
@@ -227,7 +227,7 @@ pub(super) fn connect(
     requests_max: usize,
     timeout: Duration,
 ) -> Result<Connected, ConnectError> {
-    let text = || uri.to_string();
+    let text = || uri.shown().to_string();
     let secured = match (uri.tls_required, secured) {
         (false, _) => None,
         (true, Some(secured)) => Some(secured),

@@ -3,7 +3,7 @@
 //! The conversations are `forebay_nbd`'s, on a socket, without an origin in between: it chooses for itself what it asks for. What an origin makes of
 //! these servers is in `nbd.rs` and `extents.rs`.
 
-use super::nbd::{Peer, installed, text};
+use super::nbd::{Peer, installed, text, until};
 use forebay_nbd::client::{Config, Event, Export, Goal, Operation, Session};
 use forebay_nbd::wire::{ErrorCode, TransmissionFlags};
 use std::io::{Read, Write};
@@ -38,8 +38,14 @@ struct Came {
 impl Talk {
     /// Converses until what `config` asks for is there, or the server said all.
     fn start(socket: &Path, config: Config) -> Talk {
+        // A socket is there a moment before anybody listens.
+        let mut stream = None;
+        until("somebody who listens", || {
+            stream = UnixStream::connect(socket).ok();
+            stream.is_some()
+        });
         let mut talk = Talk {
-            stream: UnixStream::connect(socket).unwrap(),
+            stream: stream.expect("it is connected"),
             session: Session::new(config),
             input: Vec::new(),
             output: Vec::new(),
