@@ -4,134 +4,36 @@
 //! may be called from any thread, waits for a worker's turn (well under a millisecond unless said otherwise), and never
 //! for I/O.
 
+mod errors;
+mod settings;
+
+pub use errors::{AddVolumeError, CommandError, LeaseError, StartError, WorkerGone};
+pub use settings::{ApplianceConfig, VolumeConfig, VolumeFlashConfig};
+
 use crate::clock::Clock;
 use crate::driver::{
-    Acceptor, AcceptorHandle, BATCH_WAIT, BoundAddress, FLASH_ALIGNMENT, FLASH_SEGMENT_BYTES, FlashStore,
-    Inbox, ListenError, Listener, ListenerConfig, Message, OriginStamp, TlsAcceptor, VolumeFlash, Worker,
+    Acceptor, AcceptorHandle, BoundAddress, FLASH_ALIGNMENT, FLASH_SEGMENT_BYTES, Inbox, Listener,
+    ListenerConfig, Message, TlsAcceptor, VolumeFlash, Worker,
 };
-use crate::service::{
-    Directory, DirectoryEntry, FenceError, Lease, NAME_BYTES_MAX, RaiseError, ServiceLimits,
-};
+use crate::service::{Directory, DirectoryEntry, Lease, NAME_BYTES_MAX, ServiceLimits};
 use crate::slab::SlabKey;
 use crate::volume::{
-    FlashPlacing, ListedBlock, ListingPiece, Prewarm, PrewarmPlan, VolumeLimits, VolumeMachine,
-    VolumeObservation, VolumePulse, VolumeSettings, VolumeSettingsError,
+    FlashPlacing, ListedBlock, ListingPiece, Prewarm, PrewarmPlan, VolumeMachine, VolumeObservation,
+    VolumePulse, VolumeSettings,
 };
 use forebay_cache::flash::{FlashError, FlashVolumeSettings, VolumeId};
-use forebay_locality::LiveConfig;
 use forebay_nbd::server::Config;
 use forebay_nbd::{BlockSizes, ExportInfo};
-use forebay_origin::{Origin, OriginStatistics, OriginTraits};
-use forebay_ring::{Engine, EngineChoice, RingRefused};
-use forebay_tls::{ServerTls, Tunnels};
-use forebay_units::{BlockSize, Bytes, Nanos, Ratio, Secret, mix64};
+use forebay_origin::{OriginStatistics, OriginTraits};
+use forebay_ring::{Engine, EngineChoice};
+use forebay_tls::Tunnels;
+use forebay_units::{Bytes, Nanos, mix64};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel, sync_channel};
 use std::sync::{Arc, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use thiserror::Error;
-
-/// What an appliance is started with.
-#[derive(Clone)]
-pub struct ApplianceConfig {
-    /// Where to listen; may be empty.
-    pub listeners: Vec<ListenerConfig>,
-    /// What is shown to clients that ask for TLS; needed where a listener is [`ListenerConfig::Tls`]. Default: none.
-    pub tls: Option<ServerTls>,
-    /// Threads that own volumes; at least 1. Each volume has one, so more than there are volumes is a waste. Default 2.
-    pub workers: usize,
-    /// Client connections at once, handshakes included. Default 4,096.
-    pub connections_max: usize,
-    /// Maxima of each worker.
-    pub limits: ServiceLimits,
-    /// How long a worker lets a batch form at most after a turn of 8 or more requests: half of what the turn took, or this. Default
-    /// 32 us; zero never waits.
-    pub batch_wait: Duration,
-    /// How files are read and written. Default: by io_uring where the kernel allows it.
-    pub io: EngineChoice,
-    /// The volumes at the start.
-    pub volumes: Vec<VolumeConfig>,
-}
-
-impl Default for ApplianceConfig {
-    fn default() -> ApplianceConfig {
-        ApplianceConfig {
-            listeners: Vec::new(),
-            tls: None,
-            workers: 2,
-            connections_max: 4096,
-            limits: ServiceLimits::default(),
-            batch_wait: BATCH_WAIT,
-            io: EngineChoice::Auto,
-            volumes: Vec::new(),
-        }
-    }
-}
-
-/// One volume.
-#[derive(Clone)]
-pub struct VolumeConfig {
-    /// The export's name: unique, at most 4,096 bytes, and not empty.
-    pub name: String,
-    /// For people who list exports; may be empty.
-    pub description: String,
-    /// Where the data lives.
-    pub origin: Arc<dyn Origin>,
-    /// The unit of caching. Default 4 KiB.
-    pub block_size: BlockSize,
-    /// The partition at the start, in bytes; 0 (default): a proxy without a cache.
-    pub quota: Bytes,
-    /// The share of the single-touch pool. Default 0.2, as in PRESTO.
-    pub single_touch_share: Ratio,
-    /// Refuses every change, whatever the origin allows.
-    pub read_only: bool,
-    /// What is observed of curve, working set and hot zones; `None`: nothing. Default: on.
-    pub locality: Option<LiveConfig>,
-    /// Maxima.
-    pub limits: VolumeLimits,
-    /// A second tier below the memory; `None` (default): there is none.
-    pub flash: Option<VolumeFlashConfig>,
-    /// Who is let in at the start, where clients are to be told apart by what their export's name claims; `None` (default): everybody is.
-    pub lease: Option<Lease>,
-    /// Clients must name the export `NAME.SECRET`; any other name is one that does not exist, and the volume is not listed. `None` (default):
-    /// whoever reaches a listener may use it.
-    pub secret: Option<Secret>,
-}
-
-/// A volume's share of a flash device.
-#[derive(Clone, Debug)]
-pub struct VolumeFlashConfig {
-    /// The device.
-    pub store: Arc<FlashStore>,
-    /// How much of it, in bytes; whole segments are used.
-    pub quota: Bytes,
-    /// Who is let onto it; `None`: whatever memory evicts.
-    pub placing: Option<FlashPlacing>,
-    /// How to know at the next start that nobody changed the origin meanwhile.
-    pub stamp: OriginStamp,
-}
-
-impl VolumeConfig {
-    /// A writable volume without a cache, observed, with the defaults above.
-    pub fn new(name: impl Into<String>, origin: Arc<dyn Origin>) -> VolumeConfig {
-        VolumeConfig {
-            name: name.into(),
-            description: String::new(),
-            origin,
-            block_size: BlockSize::DEFAULT,
-            quota: Bytes::ZERO,
-            single_touch_share: Ratio::clamped(0.2),
-            read_only: false,
-            locality: Some(LiveConfig::default()),
-            limits: VolumeLimits::default(),
-            flash: None,
-            lease: None,
-            secret: None,
-        }
-    }
-}
 
 /// One volume as it was at an instant; owned.
 #[derive(Clone, Debug)]
@@ -152,127 +54,6 @@ pub struct VolumeSnapshot {
     pub origin_traits: OriginTraits,
     /// What its origin says of itself.
     pub origin_statistics: OriginStatistics,
-}
-
-/// Why an appliance did not start.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// A volume cannot be served.
-    #[error(transparent)]
-    Volume(#[from] AddVolumeError),
-    /// A listener cannot be opened.
-    #[error(transparent)]
-    Listen(#[from] ListenError),
-    /// A listener offers TLS, and there is no certificate to show.
-    #[error("a listener offers TLS, and there is no certificate for it")]
-    NoCertificate,
-    /// io_uring must be used, and cannot.
-    #[error("files are to be read and written by io_uring")]
-    Io(#[source] RingRefused),
-    /// The system has no threads or descriptors for it.
-    #[error("cannot start the threads of the data path")]
-    System(#[from] io::Error),
-}
-
-/// Why a volume was not added.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum AddVolumeError {
-    /// There is one of that name.
-    #[error("volume `{name}` exists already")]
-    Exists {
-        /// The name.
-        name: String,
-    },
-    /// The name is empty or too long.
-    #[error("volume name of {bytes} bytes; expected 1 to 4096")]
-    Name {
-        /// How long it is.
-        bytes: usize,
-    },
-    /// Block size and origin do not go together.
-    #[error("volume `{name}`: {source}")]
-    Settings {
-        /// The volume.
-        name: String,
-        /// Why.
-        source: VolumeSettingsError,
-    },
-    /// Blocks of this size do not go with flash.
-    #[error("volume `{name}`: blocks of {found} do not go with flash; expected 4 KiB to 1 MiB")]
-    FlashBlockSize {
-        /// The volume.
-        name: String,
-        /// Its block size.
-        found: BlockSize,
-    },
-    /// The flash device cannot be used for it. Its flash must not be used at all then: what is there may be old.
-    #[error("volume `{name}`: {reason}")]
-    Flash {
-        /// The volume.
-        name: String,
-        /// Why.
-        reason: String,
-    },
-    /// The worker thread is gone.
-    #[error(transparent)]
-    Worker(#[from] WorkerGone),
-}
-
-/// The thread that owns the volume has ended: it was shut down, or it panicked, which the log tells. The volume can be removed and added
-/// again; another worker serves it then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the worker thread {worker} has ended")]
-pub struct WorkerGone {
-    /// Which, from 0.
-    pub worker: usize,
-}
-
-/// Why a command to a volume failed.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum CommandError {
-    /// There is no such volume.
-    #[error("there is no volume `{name}`")]
-    Unknown {
-        /// The name.
-        name: String,
-    },
-    /// The worker thread is gone.
-    #[error(transparent)]
-    Worker(#[from] WorkerGone),
-}
-
-/// Why a lease was not raised, or its fence cannot be vouched for.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum LeaseError {
-    /// The volume has no leases: everybody is let in.
-    #[error("volume `{name}` has no leases")]
-    NotLeased {
-        /// The volume.
-        name: String,
-    },
-    /// The epoch is over. Nothing has changed.
-    #[error("volume `{name}`: {source}")]
-    Stale {
-        /// The volume.
-        name: String,
-        /// What holds.
-        source: RaiseError,
-    },
-    /// Whom the lease does not admit is refused, but what they sent before may still be on its way to the data.
-    #[error("volume `{name}`: {source}")]
-    Fence {
-        /// The volume.
-        name: String,
-        /// Why.
-        source: FenceError,
-    },
-    /// The command did not reach the volume.
-    #[error(transparent)]
-    Command(#[from] CommandError),
 }
 
 /// How a volume, or all of them, ended.

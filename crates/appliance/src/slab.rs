@@ -80,11 +80,6 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// Every value, to be changed. Linear in the places.
-    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.places.iter_mut().filter_map(|place| place.value.as_mut())
-    }
-
     /// Every key and value, by place. Linear in the places.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SlabKey, &T)> {
         self.places.iter().enumerate().filter_map(|(index, place)| {

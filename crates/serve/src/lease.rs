@@ -7,7 +7,7 @@
 use crate::config::VolumeConfig;
 use crate::daemon::Shared;
 use crate::kept;
-use forebay_appliance::{CommandError, Holder, Lease, RaiseError};
+use forebay_appliance::{CommandError, FenceError, Holder, Lease, RaiseError};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -204,6 +204,10 @@ pub(crate) fn raise(shared: &Shared, volume: &str, request: LeaseRequest) -> Res
     match shared.appliance.raise_lease(volume, status.into(), Duration::from_secs_f64(within)) {
         Ok(()) => Ok(status),
         Err(forebay_appliance::LeaseError::Stale { source, .. }) => {
+            Err(LeaseError::Stale { volume: volume.to_owned(), source })
+        }
+        Err(forebay_appliance::LeaseError::Fence { source: FenceError::Overtaken { now }, .. }) => {
+            let source = RaiseError::Stale { asked: status.epoch, now };
             Err(LeaseError::Stale { volume: volume.to_owned(), source })
         }
         Err(forebay_appliance::LeaseError::Command(error)) => Err(error.into()),

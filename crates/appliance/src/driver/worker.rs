@@ -10,7 +10,7 @@ use super::retarget::Holding;
 use super::socket::{Received, Socket};
 use super::{EVENTS_MAX, RECEIVE_BYTES};
 use crate::clock::Clock;
-use crate::service::{FenceError, Service, ServiceLimits};
+use crate::service::{FenceError, Lease, Service, ServiceLimits};
 use crate::slab::SlabKey;
 use crate::volume::VolumeMachine;
 use forebay_origin::{CompletionSink, Origin, OriginRequest, Reactor};
@@ -75,6 +75,7 @@ struct Draining {
 /// A lease was raised, and somebody waits until nothing of whom it fences is at the origin.
 struct Fencing {
     volume: SlabKey,
+    lease: Lease,
     deadline: Nanos,
     reply: SyncSender<Result<(), FenceError>>,
 }
@@ -488,7 +489,8 @@ impl Worker {
             Message::Command { volume, command } => command(self.service.volume(volume), now),
             Message::Fence { volume, lease, timeout, reply } => {
                 self.service.fence(volume, lease);
-                self.fencing.push(Fencing { volume, deadline: now.saturating_add(timeout.into()), reply });
+                let deadline = now.saturating_add(timeout.into());
+                self.fencing.push(Fencing { volume, lease, deadline, reply });
             }
             Message::Hold { volume, settled, timeout, reply } => {
                 self.hold(volume, settled, now, now.saturating_add(timeout.into()), reply);
@@ -526,8 +528,10 @@ impl Worker {
     fn check_fenced(&mut self, now: Nanos) {
         for fencing in std::mem::take(&mut self.fencing) {
             let in_flight = self.service.fenced_in_flight(fencing.volume);
+            let overtaken = self.service.lease(fencing.volume).filter(|now| *now != fencing.lease);
             let answer = match self.service.peek(fencing.volume) {
                 None => Err(FenceError::Gone),
+                Some(_) if let Some(now) = overtaken => Err(FenceError::Overtaken { now }),
                 Some(_) if in_flight > 0 && now < fencing.deadline => {
                     self.fencing.push(fencing);
                     continue;

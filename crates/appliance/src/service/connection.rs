@@ -21,8 +21,6 @@ pub(super) struct Connection {
     pub(super) volume: SlabKey,
     /// By which way its requests come.
     pub(super) claim: Claim,
-    /// A lease was given to others: nothing of it is served any more.
-    pub(super) is_fenced: bool,
     /// Received and not parsed yet.
     pub(super) input: Vec<u8>,
     /// The write whose payload is being received.
@@ -53,6 +51,8 @@ pub(super) struct Connection {
 pub(super) enum Closing {
     /// The client asked for it: its requests are answered first.
     InOrder(Disconnect),
+    /// It was fenced off: what it asked before is answered first.
+    Fenced,
     /// At once.
     Now,
 }
@@ -92,13 +92,6 @@ impl Connection {
         let replies = self.replies;
         let code = ErrorCode::from_linux(LinuxErrno(errno.0));
         self.output.append(|output| replies.error(cookie, code, "", output));
-    }
-
-    /// Refuses a request of a client that was fenced off.
-    pub(super) fn refuse_fenced(&mut self, cookie: u64) {
-        let replies = self.replies;
-        const REASON: &str = "fenced: the lease of this volume was given to others";
-        self.output.append(|output| replies.error(cookie, ErrorCode::NotPermitted, REASON, output));
     }
 
     /// Notes that `request`, which the machine was told with the next tag of `pending`, waits for its reply.

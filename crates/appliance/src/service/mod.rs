@@ -69,6 +69,12 @@ pub enum FenceError {
         /// The first range of them.
         first: ByteRange,
     },
+    /// The lease was raised again before the fence was answered: whom it kept out may be let in by now.
+    #[error("the lease was raised to epoch {} before this fence was answered", .now.epoch)]
+    Overtaken {
+        /// What holds.
+        now: Lease,
+    },
     /// The volume is being removed.
     #[error("the volume is gone")]
     Gone,
@@ -179,20 +185,29 @@ impl Service {
         self.connections.iter().filter(|(_, c)| c.volume == volume).all(|(_, c)| c.output.is_empty())
     }
 
-    /// From here on requests are served only of whom `lease` admits. A connection that is not admitted stays so, whatever
-    /// the lease becomes: what a client sent long ago must not be done when its way is open again. It gets `EPERM` until it leaves.
+    /// From here on requests are served only of whom `lease` admits. Other connections are closed, once what they asked before is answered: what a client sends
+    /// long ago must not be done when its way is open again. They get no errors, which would reach the application: a client that connects again asks again where it is let in.
     pub fn fence(&mut self, volume: SlabKey, lease: Lease) {
         let Some(entry) = self.volumes.get_mut(volume) else { return };
         entry.lease = Some(lease);
-        for connection in self.connections.values_mut().filter(|c| c.volume == volume) {
-            connection.is_fenced |= !lease.admits(connection.claim);
+        let is_fenced = |c: &Connection| c.volume == volume && !lease.admits(c.claim) && c.closing.is_none();
+        let fenced: Vec<SlabKey> =
+            self.connections.iter().filter(|(_, c)| is_fenced(c)).map(|(key, _)| key).collect();
+        for key in fenced {
+            self.connections.get_mut(key).expect("found above").closing = Some(Closing::Fenced);
+            mark_dirty(&mut self.connections, &mut self.dirty, key);
         }
+    }
+
+    /// Whom the volume lets in; `None`: everybody.
+    pub fn lease(&self, volume: SlabKey) -> Option<Lease> {
+        self.volumes.get(volume).and_then(|entry| entry.lease)
     }
 
     /// How many requests of clients whom the volume's lease does not admit have not been answered by the origin; those of clients that
     /// left are among them.
     pub fn fenced_in_flight(&self, volume: SlabKey) -> usize {
-        let Some(lease) = self.volumes.get(volume).and_then(|entry| entry.lease) else { return 0 };
+        let Some(lease) = self.lease(volume) else { return 0 };
         self.pending.iter().filter(|(_, p)| p.volume == volume && !lease.admits(p.claim)).count()
     }
 
@@ -210,16 +225,17 @@ impl Service {
         output.append(|buffer| buffer.extend_from_slice(&handshake_output));
         let has_leftover = !input.is_empty();
         let entry = self.volumes.get(volume);
-        let closing = entry.is_none().then_some(Closing::Now);
-        // The lease may have been raised since the client chose.
-        let is_fenced = entry.and_then(|entry| entry.lease).is_some_and(|lease| !lease.admits(claim));
+        let closing = match entry {
+            None => Some(Closing::Now),
+            // The lease may have been raised since the client chose.
+            Some(entry) => entry.lease.filter(|lease| !lease.admits(claim)).map(|_| Closing::Fenced),
+        };
         self.held_bytes += output.len();
         let key = self.connections.insert(Connection {
             replies: session.replies(),
             session,
             volume,
             claim,
-            is_fenced,
             input,
             receiving: None,
             output,
@@ -301,7 +317,9 @@ impl Service {
             && (receiving || (shared_room && connection.has_room(&self.limits, 0)));
         let close = match connection.closing {
             None => false,
-            Some(Closing::InOrder(_)) => connection.in_flight == 0 && connection.output.is_empty(),
+            Some(Closing::InOrder(_) | Closing::Fenced) => {
+                connection.in_flight == 0 && connection.output.is_empty()
+            }
             Some(Closing::Now) => true,
         };
         let wishes = Wishes {

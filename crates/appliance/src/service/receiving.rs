@@ -122,7 +122,6 @@ impl Service {
             consumed += parsed.consumed;
             if let Event::Request { request, payload: Payload::None } = &parsed.event
                 && request.command == Command::Read
-                && !connection.is_fenced
             {
                 places.clear();
                 let outcome = volume.machine.read_in_place(now, request.range, places);
@@ -189,10 +188,6 @@ impl Service {
             };
             requests += 1;
             let (request, data) = request;
-            if connection.is_fenced {
-                connection.refuse_fenced(request.cookie);
-                continue;
-            }
             let waits = connection.serve(now, pending.next_key(), &mut volume.machine, &request, data);
             if waits {
                 connection.wait(key, &request, pending, held_bytes);
