@@ -2,7 +2,7 @@
 //! `--smoke` runs a small case. Prints the time of a step and a hash of all decisions and actions.
 //!
 //! `--quiet HOURS VOLUMES FIRST LAST` runs days in which every objective is kept instead, one for each seed: loads that follow the hours, windows that stray, spikes
-//! of one window or two, seldom. It fails if anything is done.
+//! of one window or two, seldom, and volumes that pause, beginning and ending within a window. It fails if anything is done.
 
 use forebay_control::{
     Action, ControlConfig, Controller, HostId, HostSpec, Objective, Observation, Operations, OriginId,
@@ -100,6 +100,29 @@ fn run(volumes: u32, origins: u32, violating: u32, steps: u64) -> (f64, f64, f64
     (of(25.0), of(50.0), times.iter().copied().fold(0.0, f64::max), hash)
 }
 
+/// How much of a window a volume does nothing.
+enum Pause {
+    None,
+    Half,
+    Whole,
+}
+
+/// One volume in four stops once in four hours, from a few windows to an hour.
+fn pauses(seed: u64, id: u32, step: u64) -> Pause {
+    const ROUND: u64 = 4 * 360;
+    if !mix64(seed ^ u64::from(id)).is_multiple_of(4) {
+        return Pause::None;
+    }
+    let chance = mix64(seed << 52 ^ u64::from(id) << 32 ^ (step / ROUND) ^ 1 << 50);
+    let from = chance % (ROUND - 362);
+    let until = from + 2 + (chance >> 32) % 360;
+    match step % ROUND {
+        at if at == from || at == until => Pause::Half,
+        at if (from..until).contains(&at) => Pause::Whole,
+        _ => Pause::None,
+    }
+}
+
 /// A day of volumes that keep their objectives; (actions, decisions).
 fn quiet(hours: u64, volumes: u32, seed: u64) -> (usize, usize) {
     let origins = volumes.div_ceil(100);
@@ -147,6 +170,9 @@ fn quiet(hours: u64, volumes: u32, seed: u64) -> (usize, usize) {
         .collect();
     let spike: Vec<LatencySnapshot> =
         (0..8).map(|draw| latencies(900, 0.030, seed << 16 | 1 << 15 | draw)).collect();
+    // Less than the floor of rates, since no more is asked for.
+    let half: Vec<LatencySnapshot> =
+        (0..8).map(|draw| latencies(120, 0.004, seed << 16 | 1 << 14 | draw)).collect();
     let (mut actions, mut decisions) = (0, 0);
     for step in 1..=hours * 360 {
         let observed = (0..volumes).map(|id| {
@@ -161,9 +187,21 @@ fn quiet(hours: u64, volumes: u32, seed: u64) -> (usize, usize) {
             let mut observed = VolumeObservation::idle(VolumeId(id), Nanos::secs(10));
             let draw = (chance >> 8) as usize % 8;
             observed.misses = if strays { spike[draw].clone() } else { pool[load][draw].clone() };
-            observed.arrivals = observed.misses.count();
             observed.outstanding_max = 9;
             observed.idle = Nanos::secs(3);
+            match pauses(seed, id, step) {
+                Pause::None => {}
+                Pause::Half => {
+                    observed.misses = half[draw].clone();
+                    observed.idle = Nanos::secs(7);
+                }
+                Pause::Whole => {
+                    observed.misses = LatencySnapshot::default();
+                    observed.outstanding_max = 0;
+                    observed.idle = Nanos::secs(10);
+                }
+            }
+            observed.arrivals = observed.misses.count();
             observed.curve = Some(Arc::clone(&curve));
             observed.curve_accesses = 10_000;
             observed.working_set_blocks = 100_000;

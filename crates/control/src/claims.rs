@@ -169,10 +169,19 @@ impl ClaimBook {
 
     /// Whether a host would have room if a claim were gone; hosts of which `left_out` holds are not asked.
     pub fn would_fit(&self, room: Room, without: ClaimId, left_out: impl Fn(HostId) -> bool) -> bool {
-        let given_back = |host: HostId| self.claims.get(&without).filter(|claim| claim.host == host);
-        let free =
-            |host: HostId| self.free(host).with(given_back(host).map_or(Room::default(), |claim| claim.room));
-        self.hosts.iter().any(|host| !left_out(host.id) && free(host.id).holds(room))
+        self.without(Some(without), left_out).any(|free| free.holds(room))
+    }
+
+    /// What each host could give if a claim were gone; hosts of which `left_out` holds are left out.
+    pub fn without(
+        &self,
+        claim: Option<ClaimId>,
+        left_out: impl Fn(HostId) -> bool,
+    ) -> impl Iterator<Item = Room> {
+        let gone = claim.and_then(|claim| self.claims.get(&claim));
+        let given_back = move |host: HostId| gone.filter(|claim| claim.host == host).map(|claim| claim.room);
+        let hosts = self.hosts.iter().filter(move |host| !left_out(host.id));
+        hosts.map(move |host| self.free(host.id).with(given_back(host.id).unwrap_or_default()))
     }
 
     /// Makes a claim larger or smaller.

@@ -158,6 +158,18 @@ impl ControlConfig {
                 POSITIVE,
             ),
             (
+                "interference.significance_together",
+                self.interference.significance_together,
+                positive(self.interference.significance_together),
+                POSITIVE,
+            ),
+            (
+                "interference.significance_alone",
+                self.interference.significance_alone,
+                positive(self.interference.significance_alone),
+                POSITIVE,
+            ),
+            (
                 "interference.variation_min",
                 self.interference.variation_min,
                 ratio(self.interference.variation_min),

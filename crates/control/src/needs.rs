@@ -94,6 +94,10 @@ impl Needs {
                 seen: seen.at,
             });
         }
+        // What misses by far from now on is no fault of a shrink that was made good.
+        if self.need.is_some_and(|need| seen.blocks >= need.blocks && seen.rate >= ALIKE * need.rate) {
+            self.shrunk = false;
+        }
         let enough = WINDOWS << self.regrets;
         let Some(need) = self.need.as_mut().filter(|need| suffices < need.blocks) else { return };
         if self.present >= enough && seen.windows >= enough {
@@ -175,6 +179,21 @@ mod tests {
         needs.conformed(&Seen { used: 400, ..seen(7, 1_000, 1) });
         (8..40).for_each(|at| needs.conformed(&Seen { used: 400, ..seen(at, 1_000, at as usize - 6) }));
         assert_eq!(needs.kept(39), Some(400));
+    }
+
+    #[test]
+    fn a_shrink_that_was_made_good_is_not_to_blame() {
+        let mut needs = needs();
+        needs.conformed(&seen(2, 980, 1));
+        // It grew again, and conforms; then another load comes, that misses with all of that.
+        needs.conformed(&seen(3, 1_000, 1));
+        assert_eq!(needs.missed(&seen(4, 1_000, 2)), None);
+        (5..9).for_each(|at| needs.conformed(&seen(at, 2_000, at as usize - 4)));
+        assert_eq!(needs.kept(8), None);
+        // What misses with less than was needed is.
+        needs.conformed(&seen(9, 1_900, 1));
+        assert_eq!(needs.missed(&seen(10, 1_900, 2)), Some(2_000));
+        assert_eq!(needs.kept(129), Some(2_000));
     }
 
     #[test]

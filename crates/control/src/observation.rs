@@ -147,8 +147,10 @@ pub struct OriginObservation {
 pub struct HostObservation {
     /// Which host.
     pub host: HostId,
-    /// Cache that can still be granted on it.
+    /// What one more cache on it can have.
     pub free: Bytes,
+    /// What each further cache takes beside that.
+    pub beside: Bytes,
 }
 
 #[cfg(test)]

@@ -59,7 +59,8 @@ impl Solution {
 ///
 /// `goal` is the excess that the violated tenant may have. `excess` predicts the worst excess of every tenant for
 /// given blocks of every tenant; tenants without objectives give negative infinity. Pairs are tried among the four
-/// cheapest tenants, at their candidates. Cost: `O(tenants * log blocks)` predictions and about 400 for the pairs.
+/// cheapest tenants, at their candidates, as far as hosts have room for both: `fits` says so of the sizes of two tenants, and is to be true of less
+/// where it is true of more. What hosts have room for of one alone is its `blocks_max`. Cost: `O(tenants * log blocks)` predictions and about 400 for the pairs.
 ///
 /// # Panics
 /// If `victim` is no tenant.
@@ -68,6 +69,7 @@ pub fn rank(
     tenants: &[Tenant],
     goal: f64,
     free: Bytes,
+    fits: impl Fn(&[(usize, u64)]) -> bool,
     excess: impl Fn(&[u64]) -> Vec<f64>,
 ) -> Vec<Solution> {
     assert!(victim < tenants.len(), "tenant {victim} of {}", tenants.len());
@@ -133,7 +135,10 @@ pub fn rank(
                 .copied()
                 .filter(|&size| size > now[first] && size < bound(first));
             for size in tried.chain(std::iter::once(bound(first)).filter(|_| bound(first) == a.blocks_max)) {
-                let beyond = bound(second).saturating_sub(now[second]);
+                let most = largest(now[second], bound(second), b.chunk_blocks, |blocks| {
+                    fits(&[(first, size), (second, blocks)])
+                });
+                let beyond = most.saturating_sub(now[second]);
                 let sizing = smallest(beyond, b.chunk_blocks, goal, |more| {
                     with(&[(first, size), (second, now[second] + more)])
                 });
@@ -155,6 +160,21 @@ pub fn rank(
     }
     solutions.sort_by(|a, b| order(a, b, free));
     solutions
+}
+
+/// The largest size from `least` to `most` that `fits`, in whole chunks beyond `least`; `least` where none does.
+fn largest(least: u64, most: u64, chunk_blocks: u64, fits: impl Fn(u64) -> bool) -> u64 {
+    if most <= least || fits(most) {
+        return most;
+    }
+    let chunk = chunk_blocks.max(1);
+    // What fits, and what does not.
+    let (mut low, mut high) = (0, (most - least).div_ceil(chunk));
+    while low + 1 < high {
+        let middle = (low + high) / 2;
+        if fits(least + middle * chunk) { low = middle } else { high = middle }
+    }
+    least + low * chunk
 }
 
 fn order(a: &Solution, b: &Solution, free: Bytes) -> std::cmp::Ordering {
@@ -195,20 +215,20 @@ mod tests {
     #[test]
     fn the_neighbour_is_cached_where_that_costs_less() {
         // The second needs 50 / 0.2 = 250 blocks; the first 500.
-        let ranked = rank(0, &[tenant(600), tenant(300)], 0.0, Bytes::gib(1), load);
+        let ranked = rank(0, &[tenant(600), tenant(300)], 0.0, Bytes::gib(1), |_| true, load);
         assert_eq!(ranked[0].sizes, [(1, 250)]);
         assert!(ranked[0].reached && ranked[0].excess <= 0.0);
         assert_eq!(ranked[0].cost, Bytes(250 * 4_096));
         assert!(ranked.iter().any(|solution| solution.sizes == [(0, 500)]));
         // A peaking neighbour is a quarter dearer, not more: it still wins; with twice the block size it does not.
         let peaking = Tenant { peaking: true, block_bytes: 8_192, ..tenant(300) };
-        assert_eq!(rank(0, &[tenant(600), peaking], 0.0, Bytes::gib(1), load)[0].sizes, [(0, 500)]);
+        assert_eq!(rank(0, &[tenant(600), peaking], 0.0, Bytes::gib(1), |_| true, load)[0].sizes, [(0, 500)]);
     }
 
     #[test]
     fn pairs_mend_what_no_single_cache_can() {
         // The second takes at most 30 of the 50 with 150 blocks, the first the other 20 with 200.
-        let ranked = rank(0, &[tenant(400), tenant(150)], 0.0, Bytes::gib(1), load);
+        let ranked = rank(0, &[tenant(400), tenant(150)], 0.0, Bytes::gib(1), |_| true, load);
         assert!(ranked[0].reached, "{ranked:?}");
         assert_eq!(ranked[0].sizes.len(), 2);
         let mut sizes = ranked[0].sizes.clone();
@@ -220,6 +240,37 @@ mod tests {
     }
 
     #[test]
+    fn a_pair_takes_what_hosts_have_room_for() {
+        // One host takes 260 blocks, another 200, and one cache each: the first needs 500, the second 250, so each alone is too large for both
+        // but the second, which is given at most 240 here. Of pairs that take away 0.1 a + 0.2 b = 50 those fit with 260 and 200 at most, in either order.
+        let fits = |sizes: &[(usize, u64)]| {
+            let mut sizes: Vec<u64> = sizes.iter().map(|&(_, blocks)| blocks).collect();
+            sizes.sort_unstable();
+            sizes[0] <= 200 && sizes[1] <= 260
+        };
+        let ranked = rank(0, &[tenant(260), tenant(240)], 0.0, Bytes::gib(1), fits, load);
+        assert!(ranked[0].reached && ranked[0].sizes.len() == 2, "{ranked:?}");
+        assert!(ranked.iter().filter(|found| found.sizes.len() == 2).all(|found| fits(&found.sizes)));
+        // The second at 240 leaves 2 of 50 to the first, which are 20 blocks.
+        let mut sizes = ranked[0].sizes.clone();
+        sizes.sort_unstable();
+        assert_eq!(sizes, [(0, 20), (1, 240)]);
+        // Where there is room for one only, there is no pair.
+        let alone = |sizes: &[(usize, u64)]| sizes.iter().filter(|(_, blocks)| *blocks > 0).count() < 2;
+        let ranked = rank(0, &[tenant(260), tenant(240)], 0.0, Bytes::gib(1), alone, load);
+        assert!(!ranked.is_empty() && ranked.iter().all(|found| found.sizes.len() == 1), "{ranked:?}");
+    }
+
+    #[test]
+    fn the_largest_that_fits_is_found() {
+        // Chunks of 8 beyond 4: 4, 12, 20, 28; 25 is the limit.
+        assert_eq!(largest(4, 30, 8, |blocks| blocks <= 25), 20);
+        assert_eq!(largest(4, 30, 8, |blocks| blocks <= 30), 30);
+        assert_eq!(largest(4, 30, 8, |_| false), 4);
+        assert_eq!(largest(9, 5, 8, |_| false), 5);
+    }
+
+    #[test]
     fn harm_and_lack_of_room_rank_behind() {
         // Caching the first makes the second miss its objective.
         let harmful = |sizes: &[u64]| {
@@ -228,12 +279,12 @@ mod tests {
             excess
         };
         let dear = Tenant { block_bytes: 1 << 20, ..tenant(300) };
-        let ranked = rank(0, &[tenant(600), dear.clone()], 0.0, Bytes::gib(1), harmful);
+        let ranked = rank(0, &[tenant(600), dear.clone()], 0.0, Bytes::gib(1), |_| true, harmful);
         assert_eq!(ranked[0].sizes, [(1, 250)]);
         // Without harm the cheap one is first; what does not fit is behind what does.
-        assert_eq!(rank(0, &[tenant(600), dear], 0.0, Bytes::mib(3), load)[0].sizes, [(0, 500)]);
+        assert_eq!(rank(0, &[tenant(600), dear], 0.0, Bytes::mib(3), |_| true, load)[0].sizes, [(0, 500)]);
         // Nothing eligible: no solution.
         let none = Tenant { eligible: false, ..tenant(300) };
-        assert!(rank(0, &[none.clone(), none], 0.0, Bytes::gib(1), load).is_empty());
+        assert!(rank(0, &[none.clone(), none], 0.0, Bytes::gib(1), |_| true, load).is_empty());
     }
 }

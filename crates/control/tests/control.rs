@@ -4,8 +4,8 @@
 //! form that the controller's model has, and latencies are noisy: feedback must make up for the difference.
 
 use forebay_control::{
-    Action, CacheObservation, ControlConfig, Controller, DecisionKind, HostId, Objective, Observation,
-    Operations, OriginId, OriginSpec, VolumeId, VolumeObservation, VolumeSpec, ZoneHeat,
+    Action, CacheObservation, ControlConfig, Controller, DecisionKind, HostId, HostSpec, Objective,
+    Observation, Operations, OriginId, OriginSpec, VolumeId, VolumeObservation, VolumeSpec, ZoneHeat,
 };
 use forebay_locality::{CurvePoint, MissRatioCurve};
 use forebay_units::{BlockSize, Bytes, Nanos};
@@ -47,6 +47,8 @@ struct Side {
     quota: u64,
     used: u64,
     loading: Vec<u64>,
+    /// Where its cache was last ordered to be.
+    host: Option<HostId>,
 }
 
 struct World {
@@ -54,6 +56,7 @@ struct World {
     at: Nanos,
     sides: [Side; 2],
     controller: Controller,
+    hosts: Vec<HostSpec>,
 }
 
 impl World {
@@ -62,6 +65,10 @@ impl World {
     }
 
     fn with(seed: u64, capacity: Bytes, config: ControlConfig) -> World {
+        World::on(seed, capacity, config, Vec::new())
+    }
+
+    fn on(seed: u64, capacity: Bytes, config: ControlConfig, hosts: Vec<HostSpec>) -> World {
         let flat = MissRatioCurve::new(vec![CurvePoint { size_blocks: 100_000, miss_ratio: 0.97 }]);
         let side = |id, rate, curve: MissRatioCurve| Side {
             id,
@@ -70,6 +77,7 @@ impl World {
             quota: 0,
             used: 0,
             loading: Vec::new(),
+            host: None,
         };
         let origin = OriginSpec {
             id: OriginId(1),
@@ -78,7 +86,7 @@ impl World {
             service_cv2: Some(1.0),
             service: None,
         };
-        let mut controller = Controller::new(config, capacity, Vec::new(), vec![origin]).unwrap();
+        let mut controller = Controller::new(config, capacity, hosts.clone(), vec![origin]).unwrap();
         for (id, name) in [(APPLICATION, "application"), (READER, "reader")] {
             let bound =
                 Objective::mean_latency(Nanos::from_secs_f64(BOUND_S), Operations::All).over(Nanos::secs(1));
@@ -97,7 +105,7 @@ impl World {
             controller.register(spec).unwrap();
         }
         let sides = [side(APPLICATION, 300.0, application_curve()), side(READER, 80.0, flat)];
-        World { random: random(seed), at: Nanos::ZERO, sides, controller }
+        World { random: random(seed), at: Nanos::ZERO, sides, controller, hosts }
     }
 
     /// One second of the world and one step of the controller. Returns (mean latency of the application, decisions).
@@ -150,8 +158,13 @@ impl World {
             self.controller.step(&Observation { at: self.at, interval, volumes, ..Observation::default() });
         for action in &outcome.actions {
             match action {
-                Action::SetQuota { volume, blocks, .. } => {
-                    let side = self.sides.iter_mut().find(|side| side.id == *volume).unwrap();
+                Action::SetQuota { volume, blocks, host } => {
+                    let at = self.sides.iter().position(|side| side.id == *volume).unwrap();
+                    let Some(host) = self.place(at, *blocks, *host) else { continue };
+                    let side = &mut self.sides[at];
+                    if side.host.replace(host) != Some(host) {
+                        side.used = 0;
+                    }
                     side.quota = *blocks;
                     side.used = side.used.min(side.quota);
                 }
@@ -168,10 +181,37 @@ impl World {
                 _ => {}
             }
         }
+        if !self.hosts.is_empty() {
+            for at in 0..self.sides.len() {
+                let most = self.hosts.iter().map(|host| self.free(at, host)).max().unwrap();
+                let host = self.sides[at].host.filter(|_| self.sides[at].quota > 0);
+                self.controller.located(self.sides[at].id, host, Bytes(most));
+            }
+            return (application, outcome.decisions.iter().map(|decision| decision.kind).collect());
+        }
         let granted: u64 = self.sides.iter().map(|side| side.quota * 4_096).sum();
         assert!(granted <= self.controller.capacity().get(), "{granted} bytes granted");
         assert_eq!(granted, self.controller.granted().get(), "the controller knows what it ordered");
         (application, outcome.decisions.iter().map(|decision| decision.kind).collect())
+    }
+
+    /// What a host has for the cache of one of the two.
+    fn free(&self, of: usize, host: &HostSpec) -> u64 {
+        let there = |(at, side): &(usize, &Side)| *at != of && side.host == Some(host.id);
+        let taken: u64 =
+            self.sides.iter().enumerate().filter(there).map(|(_, side)| side.quota * 4_096).sum();
+        host.capacity.get() - taken
+    }
+
+    /// Where a cache goes: what outgrows its host is made anew on another one, as an appliance is; `None` where there is no room for it.
+    fn place(&self, at: usize, blocks: u64, chosen: HostId) -> Option<HostId> {
+        if self.hosts.is_empty() {
+            return Some(chosen);
+        }
+        let first = self.sides[at].host.filter(|_| self.sides[at].quota > 0).unwrap_or(chosen);
+        let mut hosts: Vec<&HostSpec> = self.hosts.iter().collect();
+        hosts.sort_by_key(|host| host.id != first);
+        hosts.iter().find(|host| self.free(at, host) >= blocks * 4_096).map(|host| host.id)
     }
 
     fn run(&mut self, seconds: usize) -> Vec<(f64, Vec<DecisionKind>)> {
@@ -215,6 +255,13 @@ fn a_violation_is_found_mended_corrected_and_the_cache_taken_back() {
         let granted = first(&busy, DecisionKind::Granted).expect("a grant");
         let ended = first(&busy, DecisionKind::ViolationEnded).expect("an end");
         assert!(found <= 6 && granted <= found + 1, "seed {seed}: found {found}, granted {granted}");
+        // Whoever keeps its objective again because it got a cache had no spike: bad windows that are left over are not told once more.
+        let spike = first(&busy[ended..], DecisionKind::SpikeIgnored);
+        let missed = busy[ended + 1..].iter().position(|(latency, _)| *latency > BOUND_S);
+        assert!(
+            spike.is_none_or(|spike| missed.is_some_and(|missed| missed < spike)),
+            "seed {seed}: a spike {spike:?} windows after the end, the next miss {missed:?}"
+        );
         let settled = &busy[120..];
         let conforming =
             settled.iter().filter(|(latency, _)| *latency <= BOUND_S).count() as f64 / settled.len() as f64;
@@ -297,6 +344,42 @@ fn a_spike_causes_nothing_and_too_little_capacity_is_said() {
     );
 }
 
+/// Each of two hosts has room for 2,560 blocks, with which a miss ratio is 0.68, and one such cache does not suffice: 400 requests/s * 0.68 and the reader's
+/// 280 are 551 of the 571 that the origin serves, and half of it for each is 525 (0.77). Two, on a host each, leave 461.
+#[test]
+fn several_caches_on_several_hosts_mend_what_one_cannot() {
+    let host = |id, name| HostSpec::new(HostId(id), name, 0, Bytes::mib(10));
+    let mended = |calm: usize, seed: u64| {
+        let hosts = vec![host(0, "h0"), host(1, "h1")];
+        let mut world = World::on(seed, Bytes::mib(20), ControlConfig::default(), hosts);
+        world.sides[1].curve = Arc::new(application_curve());
+        // In calm times one cache, on its own host, is enough.
+        (world.sides[0].rate, world.sides[1].rate) = (300.0, 200.0);
+        world.run(calm);
+        if calm > 0 {
+            assert!(world.sides[0].quota > 0 && world.sides[1].quota == 0, "one was to be enough");
+        }
+        (world.sides[0].rate, world.sides[1].rate) = (400.0, 280.0);
+        let run = world.run(160);
+        let kept = run[60..].iter().filter(|(latency, _)| *latency <= BOUND_S).count();
+        let hosts: Vec<Option<HostId>> = world.sides.iter().map(|side| side.host).collect();
+        let quotas: Vec<u64> = world.sides.iter().map(|side| side.quota).collect();
+        assert!(quotas.iter().all(|&blocks| 0 < blocks && blocks <= 2_560), "{quotas:?}");
+        assert!(hosts[0] != hosts[1] && !hosts.contains(&None), "{hosts:?} {quotas:?} {kept}");
+        assert!(kept >= 90, "{kept} of 100 windows, {quotas:?}");
+    };
+    (1..=3).for_each(|seed| mended(0, seed));
+    (1..=3).for_each(|seed| mended(60, seed));
+    // Without the second host it is said that nothing helps, and what there is room for.
+    let mut world = World::on(1, Bytes::mib(20), ControlConfig::default(), vec![host(0, "h0")]);
+    world.sides[1].curve = Arc::new(application_curve());
+    (world.sides[0].rate, world.sides[1].rate) = (400.0, 280.0);
+    let run = world.run(160);
+    assert!(first(&run, DecisionKind::NothingHelps).is_some());
+    let used: u64 = world.sides.iter().map(|side| side.quota * 4_096).sum();
+    assert!(used <= 10 << 20, "{used}");
+}
+
 #[test]
 fn the_same_observations_give_the_same_decisions() {
     let run = || {
@@ -305,6 +388,41 @@ fn the_same_observations_give_the_same_decisions() {
         world.run(60)
     };
     assert_eq!(run(), run());
+}
+
+/// A strict application may not be cached at first: a cache in front of its busy neighbour relieves it. Once it may, it gets its own, and the
+/// neighbour's goes back to what the neighbour needs.
+#[test]
+fn a_cache_that_served_a_neighbour_is_given_back_once_its_own_serves_it_with_less() {
+    let mut world = World::new(1, Bytes::mib(400));
+    (world.sides[0].rate, world.sides[1].rate) = (60.0, 500.0);
+    world.sides[1].curve = Arc::new(application_curve());
+    let spec = |id, name: &str, bound, may_cache| VolumeSpec {
+        id,
+        name: name.to_owned(),
+        size: Bytes::gib(1),
+        block_size: BlockSize::DEFAULT,
+        origin: OriginId(1),
+        host: HostId(0),
+        objectives: vec![Objective::mean_latency(bound, Operations::All).over(Nanos::secs(1))],
+        may_cache,
+        minimum: Bytes::ZERO,
+        maximum: None,
+    };
+    let loose = spec(READER, "reader", Nanos::millis(30), true);
+    world.controller.register(loose).unwrap();
+    world.controller.register(spec(APPLICATION, "application", Nanos::millis(5), false)).unwrap();
+    world.run(150);
+    let before = world.sides[1].quota;
+    let serves = |world: &World| world.controller.status(READER).expect("registered").serves;
+    assert!(world.quota() == 0 && serves(&world).contains(&APPLICATION), "{before} {:?}", serves(&world));
+    world.controller.register(spec(APPLICATION, "application", Nanos::millis(5), true)).unwrap();
+    let run = world.run(300);
+    println!("reader's {before} to {}, application's {}", world.sides[1].quota, world.quota());
+    assert!(!serves(&world).contains(&APPLICATION));
+    assert!(world.quota() > 0 && 2 * world.sides[1].quota < before, "{before} {}", world.sides[1].quota);
+    let kept = run[200..].iter().filter(|second| second.0 <= 0.005).count();
+    assert!(kept >= 75, "{kept} of 100");
 }
 
 /// A closed loop keeps 16 reads outstanding and was promised a rate; an open workload was promised a latency. The

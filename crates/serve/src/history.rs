@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 /// The version of the layout that this code writes.
-pub const VERSION: i64 = 1;
+pub const VERSION: i64 = 2;
 /// Marks the file as ours: `FBAY`.
 const APPLICATION_ID: i64 = 0x4642_4159;
 /// Batches that may wait (ours: hours at the default interval).
@@ -50,6 +50,7 @@ CREATE TABLE interval (
     quota_bytes INTEGER NOT NULL,
     used_bytes INTEGER NOT NULL,
     conforming_share REAL,
+    working_set_bytes INTEGER,
     PRIMARY KEY (volume, at_unix_ms)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX interval_at ON interval (at_unix_ms);
@@ -64,6 +65,10 @@ CREATE TABLE decision (
 CREATE INDEX decision_at ON decision (at_unix_ms);
 CREATE INDEX decision_volume ON decision (volume, at_unix_ms);
 ";
+
+/// What makes a layout of the next version of one of version 1, of one of version 2, and so on.
+const UPGRADES: [&str; (VERSION - 1) as usize] =
+    ["ALTER TABLE interval ADD COLUMN working_set_bytes INTEGER;"];
 
 /// Why a database cannot be used.
 #[derive(Debug, Error)]
@@ -132,6 +137,8 @@ pub struct IntervalRow {
     pub used_bytes: u64,
     /// Share of the last windows that conform, of the worst objective; absent without one.
     pub conforming_share: Option<f64>,
+    /// Different data used in the working set's window; absent where nothing is observed of it.
+    pub working_set_bytes: Option<u64>,
 }
 
 /// A decision and when it was made.
@@ -309,12 +316,16 @@ impl Database {
             return Err(HistoryError::Version { path, found: version });
         }
         if version == 0 {
-            // All or nothing, so that a crash leaves no half of a layout. Later versions append their steps here.
+            // All or nothing, so that a crash leaves no half of a layout.
             let script = format!(
                 "PRAGMA journal_mode = WAL;
                  BEGIN IMMEDIATE; {SCHEMA}
                  PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}; COMMIT;"
             );
+            connection.execute_batch(&script).map_err(wrong)?;
+        } else if version < VERSION {
+            let steps = UPGRADES[usize::try_from(version - 1).unwrap_or(0)..].concat();
+            let script = format!("BEGIN IMMEDIATE; {steps} PRAGMA user_version = {VERSION}; COMMIT;");
             connection.execute_batch(&script).map_err(wrong)?;
         }
         // A crash of the machine may lose the last seconds, never the database.
@@ -347,7 +358,7 @@ impl Database {
             let mut volume = transaction.prepare_cached("INSERT OR IGNORE INTO volume (name) VALUES (?1)")?;
             let mut interval = transaction.prepare_cached(
                 "INSERT OR REPLACE INTO interval VALUES ((SELECT id FROM volume WHERE name = ?1), ?2, ?3, ?4, ?5, ?6, \
-                 ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)",
+                 ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)",
             )?;
             for row in &batch.intervals {
                 volume.execute([&row.volume])?;
@@ -375,6 +386,7 @@ impl Database {
                     row.quota_bytes as i64,
                     row.used_bytes as i64,
                     row.conforming_share,
+                    row.working_set_bytes.map(|bytes| bytes as i64),
                 ])?;
             }
             let mut decision = transaction.prepare_cached(
@@ -496,6 +508,32 @@ mod tests {
         assert!(database.decisions(Some("other"), 10).unwrap().is_empty());
         drop(database);
         assert_eq!(Database::read(&config.path).unwrap().intervals("db").unwrap(), 3);
+    }
+
+    #[test]
+    fn a_database_of_the_first_layout_keeps_its_rows_and_takes_new_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = HistoryConfig::new(folder.path().join("history.db"));
+        let first = SCHEMA.replace("    working_set_bytes INTEGER,\n", "");
+        let old = Connection::open(&config.path).unwrap();
+        let script = format!("{first} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = 1;");
+        old.execute_batch(&script).unwrap();
+        let kept = "INSERT INTO volume (name) VALUES ('db');
+             INSERT INTO interval VALUES (1, 5, 1000, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 7, 7, NULL);";
+        old.execute_batch(kept).unwrap();
+        drop(old);
+        // Twice: an upgraded one is not upgraded again.
+        for _ in 0..2 {
+            let mut database = Database::open(&config).unwrap();
+            let new = IntervalRow { working_set_bytes: Some(4096), ..row("db", 6) };
+            database.write(&Batch { intervals: vec![new], decisions: Vec::new() }).unwrap();
+        }
+        let database = Connection::open(&config.path).unwrap();
+        let sizes = |at: i64| -> Option<i64> {
+            let sql = "SELECT working_set_bytes FROM interval WHERE at_unix_ms = ?1";
+            database.query_row(sql, [at], |row| row.get(0)).unwrap()
+        };
+        assert_eq!((sizes(5), sizes(6)), (None, Some(4096)));
     }
 
     #[test]

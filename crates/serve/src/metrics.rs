@@ -11,6 +11,7 @@ use forebay_appliance::volume::{FlashObservation, PlacingObservation};
 use forebay_control::conformance::Verdict;
 use forebay_origin::OriginState;
 use forebay_units::Nanos;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
@@ -85,11 +86,23 @@ pub(crate) fn render(shared: &Shared) -> String {
     text.sample("forebay_connections", &[], shared.appliance.connections() as f64);
 
     per_volume(&mut text, &volumes);
+    let name = "forebay_volume_working_set_bytes";
+    text.family(
+        name,
+        "gauge",
+        "Different data that clients used in the last whole window of the working set.",
+    );
+    for volume in &shared.config.volumes {
+        let monitor = state.monitors.get(&volume.name);
+        if let Some(bytes) = monitor.and_then(|monitor| monitor.working_set_bytes(volume.block_size)) {
+            text.sample(name, &[("volume", &volume.name)], bytes as f64);
+        }
+    }
     caches(&mut text, &volumes);
     flash(&mut text, shared, &volumes);
     placement(&mut text, &volumes);
     objectives(&mut text, &volumes);
-    origins(&mut text, shared, &volumes);
+    origins(&mut text, shared, &volumes, &state.utilisation);
 
     text.family("forebay_cache_memory_bytes", "gauge", "What the caches of all volumes may take together.");
     text.sample("forebay_cache_memory_bytes", &[], shared.config.cache_memory.as_f64());
@@ -363,7 +376,7 @@ fn placement(text: &mut Text, volumes: &Volumes<'_>) {
         return;
     }
     type Of = fn(&PlacingObservation) -> f64;
-    let families: [(&str, &str, &str, Of); 8] = [
+    let families: [(&str, &str, &str, Of); 9] = [
         (
             "forebay_placement_threshold",
             "gauge",
@@ -390,6 +403,12 @@ fn placement(text: &mut Text, volumes: &Volumes<'_>) {
             "counter",
             "Chunks that lost their place to another.",
             |seen| seen.statistics.displaced as f64,
+        ),
+        (
+            "forebay_placement_left_total",
+            "counter",
+            "Chunks that lost their place because they were worth nothing any more.",
+            |seen| seen.statistics.left as f64,
         ),
         (
             "forebay_placement_deferred_total",
@@ -468,7 +487,7 @@ fn burn_rate(share: f64, target: f64) -> f64 {
     if share >= 1.0 { 0.0 } else { (1.0 - share) / (1.0 - target) }
 }
 
-fn origins(text: &mut Text, shared: &Shared, volumes: &Volumes<'_>) {
+fn origins(text: &mut Text, shared: &Shared, volumes: &Volumes<'_>, utilisation: &BTreeMap<String, f64>) {
     text.family(
         "forebay_origin_up",
         "gauge",
@@ -479,6 +498,16 @@ fn origins(text: &mut Text, shared: &Shared, volumes: &Volumes<'_>) {
         let up = found.is_some_and(|(served, _)| served.origin_statistics.state == OriginState::Up)
             || found.is_none() && shared.appliance.observe(&volume.name, false).is_ok();
         text.sample("forebay_origin_up", &[("volume", &volume.name)], f64::from(u8::from(up)));
+    }
+    text.family(
+        "forebay_origin_utilisation",
+        "gauge",
+        "Share of the last interval in which the origin's devices worked, where it says so.",
+    );
+    for (volume, _) in volumes {
+        if let Some(share) = utilisation.get(&volume.name) {
+            text.sample("forebay_origin_utilisation", &[("volume", &volume.name)], *share);
+        }
     }
     text.family("forebay_origin_in_doubt_bytes", "gauge", "Bytes with writes of unknown outcome.");
     for (volume, _) in volumes {

@@ -7,7 +7,8 @@ use forebay_appliance::VolumeSnapshot;
 use forebay_appliance::volume::Counters;
 use forebay_control::conformance::{ConformanceRules, Judgement, Verdict, WindowTotals, judge};
 use forebay_control::{CacheObservation, Objective, Target, VolumeId, VolumeObservation, ZoneHeat};
-use forebay_units::{Bytes, Nanos};
+use forebay_locality::LocalitySnapshot;
+use forebay_units::{BlockSize, Bytes, Nanos};
 use forebay_workload::LatencySnapshot;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -152,7 +153,19 @@ pub(crate) struct Monitor {
     pub(crate) recent: Recent,
 }
 
+/// Blocks used in the last whole window of the working set, or so far where there was none.
+fn working_set_blocks(locality: &LocalitySnapshot) -> u64 {
+    let set = &locality.working_set;
+    set.last_blocks.unwrap_or(set.current_blocks)
+}
+
 impl Monitor {
+    /// The working set, of a volume of such blocks; `None` where locality is not observed.
+    pub(crate) fn working_set_bytes(&self, block_size: BlockSize) -> Option<u64> {
+        let locality = self.last.as_ref()?.observation.locality.as_ref()?;
+        Some(working_set_blocks(locality) * block_size.bytes())
+    }
+
     pub(crate) fn new(id: VolumeId, objectives: &[Objective]) -> Monitor {
         let mut edges: Vec<Nanos> = EDGES_US.map(Nanos::micros).to_vec();
         edges.extend(objectives.iter().filter_map(|objective| match objective.target {
@@ -257,8 +270,7 @@ impl Monitor {
         if let Some(locality) = &seen.locality {
             observed.curve = Some(Arc::new(locality.curve.clone()));
             observed.curve_accesses = locality.accesses;
-            let working_set = &locality.working_set;
-            observed.working_set_blocks = working_set.last_blocks.unwrap_or(working_set.current_blocks);
+            observed.working_set_blocks = working_set_blocks(locality);
             // The window that runs says more of now once it has seen half as much as the last one.
             let (current, last) = (&locality.zones_current, &locality.zones_last);
             let window = if current.accesses >= last.accesses / 2 { current } else { last };

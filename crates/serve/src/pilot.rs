@@ -162,7 +162,7 @@ impl Pilot {
                 .entry(volume.name.clone())
                 .or_insert_with(|| Monitor::new(id, &volume.objectives));
             observation.volumes.push(monitor.take(snapshot, &shared.config.control.rules.conformance));
-            rows.push(row(monitor, &volume.name, at_unix_ms));
+            rows.push(row(monitor, volume, at_unix_ms));
         }
         for (origin, device) in devices {
             if let Some(before) = self.devices.insert(origin, device) {
@@ -379,12 +379,12 @@ fn act(shared: &Shared, action: Action) {
     *shared.state().action_counts.entry((word, outcome)).or_default() += 1;
 }
 
-fn row(monitor: &Monitor, volume: &str, at_unix_ms: i64) -> IntervalRow {
+fn row(monitor: &Monitor, volume: &VolumeConfig, at_unix_ms: i64) -> IntervalRow {
     let Interval { span, reads, writes, bytes_read, bytes_written, errors, hit_ratio, .. } = monitor.interval;
     let seen = monitor.last.as_ref().map(|last| &last.observation);
     let worst = monitor.tracks.iter().filter_map(|track| track.conforming_share()).min_by(f64::total_cmp);
     IntervalRow {
-        volume: volume.to_owned(),
+        volume: volume.name.clone(),
         at_unix_ms,
         span_ms: (span.0 / 1_000_000) as i64,
         reads,
@@ -399,6 +399,7 @@ fn row(monitor: &Monitor, volume: &str, at_unix_ms: i64) -> IntervalRow {
         quota_bytes: seen.map_or(0, |seen| seen.quota_bytes.get()),
         used_bytes: seen.map_or(0, |seen| seen.resident_bytes.get()),
         conforming_share: worst,
+        working_set_bytes: monitor.working_set_bytes(volume.block_size),
     }
 }
 

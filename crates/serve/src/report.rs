@@ -126,7 +126,8 @@ fn reservations(shared: &Shared, wanted: impl Fn(&Reservation) -> bool) -> Vec<R
 }
 
 fn reservation_status(reservation: &Reservation, kept: bool, now_unix_ms: i64) -> ReservationStatus {
-    ReservationStatus { reservation: reservation.clone(), active: reservation.is_active(now_unix_ms), kept }
+    let active = reservation.is_active(now_unix_ms);
+    ReservationStatus { reservation: reservation.clone(), active, kept, unproven: Vec::new() }
 }
 
 pub(crate) fn reserve(
@@ -134,20 +135,24 @@ pub(crate) fn reserve(
     request: ReservationRequest,
 ) -> Result<ReservationStatus, ReservationError> {
     let now = unix_ms();
-    possible(shared, &request)?;
+    let unproven = possible(shared, &request)?;
     let mut book = shared.reservations();
     let made = book.make(request, &shared.config.volumes, now)?;
     tracing::info!(?made, "a reservation is made");
-    Ok(reservation_status(&made, book.is_kept(), now))
+    Ok(ReservationStatus { unproven, ..reservation_status(&made, book.is_kept(), now) })
 }
 
-/// Refuses a latency below that of hits: what no cache can keep would have all of them grow for nothing.
-fn possible(shared: &Shared, request: &ReservationRequest) -> Result<(), ReservationError> {
+/// Refuses a latency below that of hits: what no cache can keep would have all of them grow for nothing. Returns the volumes of which that is not known yet.
+fn possible(shared: &Shared, request: &ReservationRequest) -> Result<Vec<String>, ReservationError> {
+    let mut unproven = Vec::new();
     // What is no latency at all is told by who checks the rest.
-    let Some(latency_s) = request.latency_s.filter(|latency_s| *latency_s > 0.0) else { return Ok(()) };
+    let Some(latency_s) = request.latency_s.filter(|latency_s| *latency_s > 0.0) else { return Ok(unproven) };
     let state = shared.state();
     for name in &request.volumes {
         let least = state.monitors.get(name).and_then(|monitor| monitor.hit_least);
+        if least.is_none() {
+            unproven.push(name.clone());
+        }
         if let Some(least) = least.filter(|least| latency_s < least.as_secs_f64()) {
             return Err(ReservationError::Refused {
                 field: "latency_s",
@@ -158,7 +163,7 @@ fn possible(shared: &Shared, request: &ReservationRequest) -> Result<(), Reserva
             });
         }
     }
-    Ok(())
+    Ok(unproven)
 }
 
 pub(crate) fn cancel_reservation(shared: &Shared, id: u64) -> Result<ReservationStatus, ReservationError> {
@@ -236,10 +241,9 @@ fn volume(shared: &Shared, state: &State, config: &VolumeConfig) -> VolumeStatus
             recovered: flash.statistics.recovered,
         }),
         placement: seen.and_then(|seen| seen.flash?.placing).map(placement),
-        working_set_bytes: seen.and_then(|seen| seen.locality.as_ref()).map_or(0, |locality| {
-            let set = &locality.working_set;
-            set.last_blocks.unwrap_or(set.current_blocks) * block_bytes
-        }),
+        working_set_bytes: monitor
+            .and_then(|monitor| monitor.working_set_bytes(config.block_size))
+            .unwrap_or(0),
         errors: seen.map_or(0, |seen| seen.counters.errors),
         prewarm: seen
             .and_then(|seen| seen.prewarm)
@@ -262,6 +266,7 @@ fn placement(seen: PlacingObservation) -> PlacementStatus {
         read_hits: statistics.read_hits,
         promotions: statistics.promotions,
         displaced: statistics.displaced,
+        left: statistics.left,
         deferred: statistics.deferred,
         threshold_changes: statistics.threshold_changes,
         halvings: statistics.halvings,

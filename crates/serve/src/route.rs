@@ -222,8 +222,10 @@ pub(crate) fn change(shared: &Shared, volume: &str, request: &RouteRequest) -> R
     let route = Route { to: Some(uri.to_string()), epoch };
     let mut routed = Routed { route: route.clone(), pause_s: 0.0, drain_s: 0.0 };
     if now.to != route.to {
-        let unreachable =
-            |error: OriginFailure| RouteError::Unreachable { to: uri.to_string(), reason: chain(&error) };
+        let unreachable = |error: OriginFailure| RouteError::Unreachable {
+            to: uri.shown().to_string(),
+            reason: chain(&error),
+        };
         let index = shared.config.volumes.iter().position(|config| config.name == volume);
         let index = index.ok_or_else(unknown)?;
         let mut origin = sent_to(&shared.config.volumes[index].origin, uri.clone());
@@ -235,7 +237,7 @@ pub(crate) fn change(shared: &Shared, volume: &str, request: &RouteRequest) -> R
         if is_absent {
             // Nobody is served where it went before, so nothing is to be drained: it begins where it is to go.
             begin(shared, index, origin)
-                .map_err(|reason| RouteError::Unreachable { to: uri.to_string(), reason })?;
+                .map_err(|reason| RouteError::Unreachable { to: uri.shown().to_string(), reason })?;
         } else {
             let timeout = within.saturating_sub(began.elapsed());
             let options =

@@ -169,6 +169,8 @@ pub struct PlacementStatus {
     pub promotions: u64,
     /// Chunks that lost their place to another.
     pub displaced: u64,
+    /// Chunks that lost theirs because they were worth nothing any more.
+    pub left: u64,
     /// Chunks that were hot enough when there was no budget to move them.
     pub deferred: u64,
     /// Changes of the threshold.
@@ -187,6 +189,9 @@ pub struct ReservationStatus {
     pub active: bool,
     /// Whether it outlasts a restart of the daemon.
     pub kept: bool,
+    /// When it is made: its volumes of which it is not known yet whether a cache can be as fast, since too few of their requests were hits.
+    #[serde(default)]
+    pub unproven: Vec<String>,
 }
 
 /// What is kept.

@@ -9,9 +9,9 @@
 //!
 //! The folder is its owner's alone, since tokens are in it, and it is locked while an appliance is started or stopped.
 
-use super::ProvisionError;
 use super::health::probe;
 use super::process::ProcessId;
+use super::{ProvisionError, chain};
 use crate::api::ApplianceStatus;
 use crate::{ApplianceId, ApplianceOrder, Deadline, Running};
 use forebay_units::{Bytes, mix64};
@@ -19,7 +19,6 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -308,9 +307,9 @@ impl Keeper {
     /// Why a process that was started is no more.
     fn died(&self, order: &ApplianceOrder, folder: &Path) -> ProvisionError {
         let id = order.id.clone();
-        let how = match self.children().remove(&id).map(|mut child| child.wait()) {
-            Some(Ok(status)) => status.to_string(),
-            _ => "nobody saw how".to_owned(),
+        let (how, failed) = match self.children().remove(&id).map(|mut child| child.wait()) {
+            Some(Ok(status)) => (status.to_string(), !status.success()),
+            _ => ("nobody saw how".to_owned(), false),
         };
         let said = said(folder);
         let is_taken =
@@ -318,7 +317,7 @@ impl Keeper {
         if is_taken.iter().any(|words| said.contains(words)) {
             ProvisionError::AddressInUse { id, said }
         } else {
-            ProvisionError::Died { id, how, said }
+            ProvisionError::Died { id, how, failed, said }
         }
     }
 
@@ -445,15 +444,4 @@ fn said(folder: &Path) -> String {
     }
     let all = lines.join(" | ");
     all[all.ceil_char_boundary(all.len().saturating_sub(SAID_BYTES_MAX))..].to_owned()
-}
-
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
 }

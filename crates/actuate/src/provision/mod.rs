@@ -1,14 +1,14 @@
 //! Starting, probing, finding and stopping appliances.
 //!
 //! A [`Provider`] is a way to have one: a process of this machine
-//! ([`LocalProcess`]), or one in a network namespace that stands in for another host ([`NamespaceProcess`]), or a virtual machine by QEMU ([`Qemu`]) or by
-//! libvirt ([`Libvirt`]). What an appliance is to be stands in its
+//! ([`LocalProcess`]), one that is reached over TCP, also in a network namespace, which stands in for another host ([`NetworkProcess`]), one of another machine
+//! ([`Ssh`]), or a virtual machine by QEMU ([`Qemu`]) or by libvirt ([`Libvirt`]). What an appliance is to be stands in its
 //! [`ApplianceOrder`]; that it is there, and where, in [`Running`].
 //!
 //! Invariants:
 //! * one appliance per name: who starts it again gets the one that runs, if the order is the same, and an error if it is not;
 //! * an appliance outlives who started it, and is found by whoever comes next;
-//! * after an error nothing of what was started is left running;
+//! * after an error nothing of what was started is left running, unless the error says that it may ([`ProvisionError::may_run`]);
 //! * no call lasts noticeably longer than its deadline, whatever the other side does or does not.
 
 mod configuration;
@@ -16,18 +16,21 @@ mod health;
 mod keeper;
 mod libvirt;
 mod local;
-mod namespace;
+mod network;
 mod process;
 mod qemu;
+mod ssh;
 
 pub use health::{ProbeError, probe};
 pub use libvirt::Libvirt;
 pub use local::LocalProcess;
-pub use namespace::{Namespace, NamespaceProcess};
+pub use network::NetworkProcess;
 pub use qemu::{Image, Qemu};
+pub use ssh::{GREETING, Ssh, answer_host};
 
 use crate::{ApplianceId, ApplianceOrder, Deadline, OrderError, Running};
 use forebay_units::Bytes;
+use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -39,7 +42,7 @@ pub trait Provider: Send + Sync {
     /// with the same order is waited for and returned.
     ///
     /// # Errors
-    /// [`ProvisionError`]; what this call started does not run then.
+    /// [`ProvisionError`]; what this call started does not run then, unless [`ProvisionError::may_run`].
     fn start(&self, order: &ApplianceOrder, deadline: Deadline) -> Result<Running, ProvisionError>;
 
     /// The memory that an appliance takes here at most beside its caches.
@@ -127,6 +130,8 @@ pub enum ProvisionError {
         id: ApplianceId,
         /// How it ended.
         how: String,
+        /// With a failure, or by a signal, and not of itself.
+        failed: bool,
         /// What it said last.
         said: String,
     },
@@ -164,4 +169,42 @@ pub enum ProvisionError {
         /// What was tried.
         reason: String,
     },
+    /// Another machine does not have it, or does not say.
+    #[error("appliance `{id}` at `{destination}`: {said}{}", if *may_run { "; what became of it is not known" } else { "" })]
+    Elsewhere {
+        /// Which.
+        id: ApplianceId,
+        /// The machine.
+        destination: String,
+        /// What was said there, or why it was not asked.
+        said: String,
+        /// Whether it may be there all the same, or come to.
+        may_run: bool,
+    },
+}
+
+impl ProvisionError {
+    /// Whether the appliance may run in spite of it, or come to.
+    pub fn may_run(&self) -> bool {
+        match self {
+            ProvisionError::OtherOrder { .. }
+            | ProvisionError::Busy { .. }
+            | ProvisionError::State { .. }
+            | ProvisionError::StillThere { .. } => true,
+            ProvisionError::Elsewhere { may_run, .. } => *may_run,
+            _ => false,
+        }
+    }
+}
+
+/// An error with its causes, in one line.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
 }

@@ -5,7 +5,7 @@
 
 use super::configuration::{Listeners, configuration};
 use super::keeper::{Keeper, Launch, Ports};
-use super::namespace::over_tcp;
+use super::network::over_tcp;
 use super::{Provider, ProvisionError, refuse_port};
 use crate::qmp::Qmp;
 use crate::{ApplianceId, ApplianceOrder, Deadline, Running};
@@ -51,7 +51,8 @@ pub struct Qemu {
     image: Image,
     /// The program: `qemu-system-x86_64`, unless it is set.
     pub program: PathBuf,
-    /// What runs the machine's instructions, as QEMU calls it: `kvm:tcg` (the processor, or software where that cannot be), unless it is set.
+    /// What runs the machine's instructions, as QEMU calls it: `kvm:tcg` (the processor, or software where that cannot be), unless it is set. Where QEMU itself fails with the first (a
+    /// KVM that is there and does not work), the next is tried.
     pub accelerator: String,
 }
 
@@ -69,14 +70,20 @@ impl Qemu {
         })
     }
 
-    fn command(&self, order: &ApplianceOrder, ports: Ports, folder: &Path) -> Vec<OsString> {
+    fn command(
+        &self,
+        accelerator: &str,
+        order: &ApplianceOrder,
+        ports: Ports,
+        folder: &Path,
+    ) -> Vec<OsString> {
         let forward = |port: u16, to: u16| format!("hostfwd=tcp:127.0.0.1:{port}-{GUEST}:{to}");
         let network =
             format!("user,id=net,{},{}", forward(ports.nbd, NBD_PORT), forward(ports.http, HTTP_PORT));
         let mebibytes = order.memory.get() >> 20;
         let mut command: Vec<OsString> = vec![self.program.clone().into()];
         command.extend(["-name".into(), format!("forebay-{}", order.id).into()]);
-        command.extend(["-machine".into(), format!("q35,accel={}", self.accelerator).into()]);
+        command.extend(["-machine".into(), format!("q35,accel={accelerator}").into()]);
         command.extend(["-cpu", "max", "-nodefaults", "-no-user-config", "-no-reboot"].map(OsString::from));
         command.extend(["-display", "none", "-serial", "stdio"].map(OsString::from));
         command.extend(["-m".into(), format!("{mebibytes}M").into()]);
@@ -93,10 +100,10 @@ impl Qemu {
     }
 }
 
-/// What the kernel and the first process are told: nothing secret.
+/// What the kernel and the first process are told: nothing secret. On a busy host a kernel that is emulated in software may miss the interrupts by which it looks whether its timer works, and panics.
 pub(super) fn kernel_parameters() -> String {
     format!(
-        "console=ttyS0 quiet panic=-1 NO_COLOR=1 rdinit=/forebay forebay.address={GUEST}/24 forebay.gateway={HOST} -- guest"
+        "console=ttyS0 quiet panic=-1 no_timer_check NO_COLOR=1 rdinit=/forebay forebay.address={GUEST}/24 forebay.gateway={HOST} -- guest"
     )
 }
 
@@ -162,15 +169,20 @@ fn diagnose(folder: &Path) -> String {
     }
 }
 
-impl Provider for Qemu {
-    fn start(&self, order: &ApplianceOrder, deadline: Deadline) -> Result<Running, ProvisionError> {
+impl Qemu {
+    fn start_with(
+        &self,
+        accelerator: &str,
+        order: &ApplianceOrder,
+        deadline: Deadline,
+    ) -> Result<Running, ProvisionError> {
         let room = order.check(MACHINE_OVERHEAD)?;
         refuse_port(order)?;
         self.keeper.start(order, deadline, |folder| {
             let ports = Ports::of(&order.id);
             let at = |port| SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
             Ok(Launch {
-                command: self.command(order, ports, folder),
+                command: self.command(accelerator, order, ports, folder),
                 files: vec![("appliance.toml", inner_configuration(order, room)?)],
                 running: over_tcp(order, at(ports.nbd), at(ports.http)),
                 knows_its_number: false,
@@ -178,6 +190,21 @@ impl Provider for Qemu {
                 diagnose: Some(diagnose),
             })
         })
+    }
+}
+
+impl Provider for Qemu {
+    fn start(&self, order: &ApplianceOrder, deadline: Deadline) -> Result<Running, ProvisionError> {
+        let mut accelerators = &*self.accelerator;
+        loop {
+            match (self.start_with(accelerators, order, deadline), accelerators.split_once(':')) {
+                (Err(error @ ProvisionError::Died { failed: true, .. }), Some((_, others))) => {
+                    tracing::warn!(id = %order.id, %error, "QEMU fails; it is tried with `{others}`");
+                    accelerators = others;
+                }
+                (outcome, _) => return outcome,
+            }
+        }
     }
 
     fn overhead(&self) -> Bytes {
@@ -225,7 +252,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let qemu = Qemu::new(folder.path(), Image::in_folder(Path::new("/image"))).unwrap();
         let order = order("nbd://10.1.0.9/x");
-        let command = qemu.command(&order, Ports::of(&order.id), Path::new("/run/a,b"));
+        let command = qemu.command("tcg", &order, Ports::of(&order.id), Path::new("/run/a,b"));
         let line: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let line = line.join(" ");
         assert!(!line.contains("0123456789abcdef"), "{line}");

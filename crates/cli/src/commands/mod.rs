@@ -7,6 +7,7 @@ mod demo;
 mod explain;
 mod generate;
 mod guest;
+mod host;
 mod lease;
 mod model;
 mod mrc;
@@ -52,6 +53,7 @@ pub(crate) enum Command {
     Route(route::RouteArgs),
     Appliance(appliance::ApplianceArgs),
     Control(control::ControlArgs),
+    Host(host::HostArgs),
     #[command(hide = true)]
     Guest(guest::GuestArgs),
     Status(status::StatusArgs),
@@ -81,6 +83,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Route(args) => route::run(&args),
         Command::Appliance(args) => appliance::run(&args),
         Command::Control(args) => control::run(&args),
+        Command::Host(args) => host::run(&args),
         Command::Guest(args) => guest::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Explain(args) => explain::run(&args),

@@ -107,8 +107,16 @@ pub(super) fn words(status: &ReservationStatus, now_unix_ms: i64) -> String {
     };
     let kept =
         if status.kept { "" } else { "; a restart of the daemon ends it (`reservations.path` is not set)" };
+    let unproven: Vec<String> = status.unproven.iter().map(|name| format!("`{name}`")).collect();
+    let unproven = match unproven.is_empty() {
+        true => String::new(),
+        false => format!(
+            "; whether a cache can be as fast is not known yet of {}: too few of their requests were hits",
+            unproven.join(", ")
+        ),
+    };
     format!(
-        "reservation {}: {} on {} {when}{kept}",
+        "reservation {}: {} on {} {when}{kept}{unproven}",
         reservation.id,
         promised.join(" and "),
         volumes.join(", ")
@@ -132,11 +140,13 @@ mod tests {
             weight: 1.0,
             priority: 1,
         };
-        let status = ReservationStatus { reservation, active: true, kept: true };
+        let status = ReservationStatus { reservation, active: true, kept: true, unproven: Vec::new() };
         assert_eq!(
             words(&status, 601_000),
             "reservation 3: 20000/s together and 5.00 ms mean latency on `orders`, `reports` for another 30 min"
         );
+        let unproven = ReservationStatus { unproven: vec!["orders".to_owned()], ..status.clone() };
+        assert!(words(&unproven, 601_000).contains("is not known yet of `orders`: too few"));
         let later = ReservationStatus { active: false, kept: false, ..status };
         assert!(words(&later, 0).contains("in 1 s for 40 min; a restart"), "{}", words(&later, 0));
     }

@@ -59,7 +59,7 @@ impl Guest {
             .args(["-M", "q35", "-accel", "tcg", "-cpu", "max", "-m", "192", "-nodefaults", "-no-reboot"])
             .args(["-display", "none", "-serial", "stdio", "-kernel"])
             .args([kernel.join("vmlinuz"), "-initrd".into(), folder.join("initramfs"), "-append".into()])
-            .arg(format!("console=ttyS0 quiet panic=-1 {parameters}"))
+            .arg(format!("console=ttyS0 quiet panic=-1 no_timer_check {parameters}"))
             .args(args)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -8,7 +8,7 @@ use super::{Change, Controller};
 use crate::cacheability::{self, Character, NotCacheable};
 use crate::decision::{Alternative, Decision, DecisionKind, Fact, StepOutcome};
 use crate::feedback::Law;
-use crate::interference::{Interference, Victim, interference};
+use crate::interference::{Interference, Neighbour, Victim, interference};
 use crate::inventory::VolumeId;
 use crate::model_law::FLOODED_GROWTH_MAX;
 use crate::performance::OVERLOADED;
@@ -41,16 +41,19 @@ impl Controller {
             if self.step < volume.analyse_from && !bursts() {
                 continue;
             }
-            // What serves it is still filling or may still grow: feedback has the word.
+            // What serves it is still filling or may still grow: feedback has the word. What its host has no room for does not come.
             let served = self.volumes.iter().any(|(cached, other)| {
                 other.grant.as_ref().is_some_and(|grant| {
+                    let can_grow = || self.room_blocks(*cached) > other.blocks();
+                    let guard = grant.guard.min(self.config.feedback.guard_max);
                     grant.serves.contains(&id)
                         && grant.blocks > other.blocks_min()
-                        && (grant.age
-                            <= grant.guard.min(self.config.feedback.guard_max)
-                                + self.config.feedback.grow_after
-                            || grant.effort.is_some_and(|effort| effort.intervals < VAIN_INTERVALS)
-                            || changes.contains_key(cached))
+                        && (grant.age <= guard + self.config.feedback.grow_after
+                            || (grant.effort.is_some_and(|effort| effort.intervals < VAIN_INTERVALS)
+                                && can_grow())
+                            || changes
+                                .get(cached)
+                                .is_some_and(|change| change.blocks <= other.blocks() || can_grow()))
                 })
             });
             if served {
@@ -129,6 +132,7 @@ impl Controller {
             .sum();
         let free = self.capacity.saturating_sub(self.granted()).saturating_sub(Bytes(ordered));
         let goal = -self.config.sizing_margin;
+        let hosts_free = self.hosts_free();
         let ranked = |wide: bool| {
             let eligible = |other: usize| {
                 cacheable[other]
@@ -138,7 +142,12 @@ impl Controller {
             let tenants: Vec<Tenant> = (0..scene.parties.len())
                 .map(|at| self.tenant(scene, at, planned[at], eligible(at)))
                 .collect();
-            rank(place, &tenants, goal, free, |blocks| scene.excess(blocks))
+            let fits = |sizes: &[(usize, u64)]| {
+                let sizes: Vec<(VolumeId, u64)> =
+                    sizes.iter().map(|&(at, blocks)| (scene.parties[at].id, blocks)).collect();
+                self.hosts_hold(&hosts_free, &sizes)
+            };
+            rank(place, &tenants, goal, free, fits, |blocks| scene.excess(blocks))
         };
         let mut solutions = ranked(false);
         // Neighbours whose load was not seen to matter share the origin all the same: better than nothing.
@@ -188,6 +197,10 @@ impl Controller {
                     best.excess * 100.0
                 ),
                 (None, _) => "no workload on its origin can be cached any further".to_owned(),
+            };
+            let why = match self.hosts.is_empty() {
+                true => why,
+                false => format!("{why} ({})", self.rooms(&mut facts)),
             };
             facts.push(Fact::text("reason", why.clone()));
             let mut decision = self.decision(
@@ -385,10 +398,11 @@ impl Controller {
         };
         let latency: Vec<f64> = told.iter().map(|at| victim.history[from + at].origin_latency()).collect();
         let loads: Vec<Vec<f64>> = group.iter().map(|&other| load_of(history(other))).collect();
-        let loads: Vec<&[f64]> = loads.iter().map(Vec::as_slice).collect();
+        let neighbours: Vec<Neighbour<'_>> =
+            loads.iter().map(|load| Neighbour { load, latency: None }).collect();
         let own = load_of(&victim.history);
         let victim = Victim { load: &own, latency: &latency };
-        group.into_iter().zip(interference(&loads, victim, true, &self.config.interference)).collect()
+        group.into_iter().zip(interference(&neighbours, victim, true, &self.config.interference)).collect()
     }
 
     fn tell_interference(
@@ -457,7 +471,9 @@ impl Controller {
         let party = &scene.parties[at];
         let volume = &self.volumes[&party.id];
         let ceiling = self.blocks_ceiling(party.id);
-        let blocks_max = party.curve.as_ref().map_or(0, |curve| useful_max(curve, ceiling)).max(blocks);
+        let useful = party.curve.as_ref().map_or(0, |curve| useful_max(curve, ceiling));
+        let room = if eligible { self.room_blocks(party.id) } else { u64::MAX };
+        let blocks_max = useful.min(room).max(blocks);
         Tenant {
             eligible,
             blocks,

@@ -35,6 +35,10 @@ impl Controller {
             if self.awaits_peak(id) {
                 continue;
             }
+            if let Some((changed, change)) = self.part(id, scenes, changes) {
+                changes.insert(changed, change);
+                continue;
+            }
             let removed = if self.keeps_for_peak(id) { None } else { self.removal(id, scenes) };
             let change = removed.or_else(|| self.feedback(id, scenes));
             if let Some(change) = change {
@@ -364,6 +368,13 @@ impl Controller {
             }
             correction => correction,
         };
+        // A neighbour that it served takes its time to do without it.
+        let is_short = |id: &VolumeId| self.volumes.get(id).is_some_and(|other| other.is_short(&rules));
+        let leaned_on = self.volumes[&id].grant.as_ref()?.parted.iter().any(is_short);
+        let correction = match correction {
+            Correction::Shrink { .. } if leaned_on => Correction::Hold(HoldReason::AtFloor),
+            correction => correction,
+        };
         // What was regretted is not done again soon.
         let correction = match correction {
             Correction::Shrink { blocks, error } if blocks < kept => {
@@ -487,7 +498,7 @@ impl Controller {
 }
 
 /// The worst excess of some volumes; negative infinity for none.
-fn worst_of(scene: &Scene, excess: &[f64], served: &[VolumeId]) -> f64 {
+pub(super) fn worst_of(scene: &Scene, excess: &[f64], served: &[VolumeId]) -> f64 {
     served
         .iter()
         .filter_map(|id| scene.place(*id))

@@ -47,7 +47,10 @@ impl Controller {
                     let excess = last.map_or(0.0, |judgement| judgement.excess);
                     violated.push((objective.priority, excess, *id));
                 }
-                Assessment::Suspected { nonconforming } if volume.violated_since.is_none() => {
+                // What is left of a violation that is over is no new suspicion.
+                Assessment::Suspected { nonconforming }
+                    if volume.violated_since.is_none() && episode.is_some() =>
+                {
                     if before == VolumeState::Conforming {
                         tell(
                             DecisionKind::Suspected,

@@ -11,6 +11,7 @@ mod foreseeing;
 mod judging;
 mod master;
 mod ordering;
+mod parting;
 mod placing;
 mod scene;
 mod scenes;
@@ -24,8 +25,9 @@ pub use volume::VolumeState;
 use crate::config::{ConfigError, ControlConfig};
 use crate::decision::{Decision, DecisionKind, Fact, StepOutcome};
 use crate::inventory::{HostId, HostSpec, OriginId, OriginSpec, VolumeId, VolumeSpec, VolumeSpecError};
-use crate::observation::{Observation, VolumeObservation};
+use crate::observation::{HostObservation, Observation, VolumeObservation};
 use forebay_units::{Bytes, Nanos};
+use placing::HostUse;
 use scenes::Scenes;
 use std::collections::{BTreeMap, VecDeque};
 use volume::Volume;
@@ -37,7 +39,7 @@ pub struct Controller {
     capacity: Bytes,
     hosts: Vec<HostSpec>,
     /// By host: what it said that it can still give, and what was granted on it by then.
-    hosts_said: BTreeMap<HostId, (Bytes, Bytes)>,
+    hosts_said: BTreeMap<HostId, (HostObservation, HostUse)>,
     origins: BTreeMap<OriginId, OriginSpec>,
     /// By origin: the servers fitted, and at which step.
     fits: BTreeMap<OriginId, (u64, Option<f64>)>,
@@ -145,6 +147,7 @@ impl Controller {
         for volume in self.volumes.values_mut() {
             if let Some(grant) = &mut volume.grant {
                 grant.serves.retain(|served| *served != id);
+                grant.parted.retain(|served| *served != id);
             }
         }
     }

@@ -10,7 +10,8 @@ use crate::inventory::{HostId, VolumeId};
 use crate::observation::{Observation, VolumeObservation};
 use crate::performance::OVERLOADED;
 use crate::windows::Windows;
-use forebay_units::Nanos;
+use forebay_units::{Bytes, Nanos};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// Intervals after which a quota that is not in force is ordered again (ours).
@@ -39,6 +40,7 @@ impl Controller {
         if changes.is_empty() {
             return;
         }
+        self.cut_to_hosts(observation.at, &mut changes, outcome);
         let ids: Vec<VolumeId> = self
             .volumes
             .iter()
@@ -101,7 +103,8 @@ impl Controller {
                 grant.serve(&change.serves);
             }
         }
-        orders.sort_by_key(|&(id, before, blocks)| (blocks > before, id));
+        // The largest first: what is small finds room elsewhere more easily.
+        orders.sort_by_key(|&(id, before, blocks)| (blocks > before, Reverse(self.growth(id, blocks)), id));
         for (id, before, blocks) in orders {
             let change = changes.remove(&id);
             let utilisation = self.utilisation(observation, scenes, id);
@@ -117,6 +120,35 @@ impl Controller {
             observation.origins.iter().find(|said| said.origin == origin).and_then(|said| said.utilisation);
         let modelled = || scenes.by_origin.get(&origin).map(|&index| scenes.list[index].utilisation);
         said.or_else(modelled).unwrap_or(1.0)
+    }
+
+    /// Cuts what is to grow to what its host has room for, so that what grows in vain is told once in a while, and others may help in its place.
+    fn cut_to_hosts(
+        &mut self,
+        at: Nanos,
+        changes: &mut BTreeMap<VolumeId, Change>,
+        outcome: &mut StepOutcome,
+    ) {
+        for (&id, change) in changes {
+            let volume = &self.volumes[&id];
+            let (before, room) = (volume.blocks(), self.room_blocks(id));
+            if before == 0 || change.blocks <= room.max(before) {
+                continue;
+            }
+            let (size, most) =
+                (Bytes(change.blocks * volume.block_bytes()), Bytes(room * volume.block_bytes()));
+            let mut facts = vec![
+                Fact::number("wanted", change.blocks as f64, "blocks"),
+                Fact::number("given", room as f64, "blocks"),
+            ];
+            let sums = self.rooms(&mut facts);
+            let summary = format!("the cache of {} gets {most} of {size}: {sums}", volume.spec.name);
+            outcome.decisions.push(self.decision(at, id, DecisionKind::CapacityShort, summary, facts));
+            change.blocks = room;
+            let limited = self.step + self.config.retry_after as u64;
+            let grant = self.volumes.get_mut(&id).and_then(|volume| volume.grant.as_mut());
+            grant.expect("a cache that grows was granted").limited_until = limited;
+        }
     }
 
     fn tell_short(&self, at: Nanos, want: &Want, blocks: u64, total: u128) -> Decision {
@@ -150,7 +182,7 @@ impl Controller {
                 None => {
                     let name = self.volumes[&id].spec.name.clone();
                     let mut facts = vec![Fact::number("size", blocks as f64, "blocks")];
-                    let (size, sums) = self.rooms(id, blocks, &mut facts);
+                    let (size, sums) = (self.growth(id, blocks), self.rooms(&mut facts));
                     let summary = format!("no host has {size} for the cache of {name}: {sums}");
                     outcome.decisions.push(self.decision(
                         observation.at,
@@ -163,7 +195,8 @@ impl Controller {
                 }
             },
         };
-        let blocks = if blocks > before { self.fit_host(id, host, before, blocks) } else { blocks };
+        // Others may have taken room in this very step.
+        let blocks = if blocks > before { self.fit_host(id, blocks) } else { blocks };
         if blocks == before {
             return;
         }
@@ -260,10 +293,12 @@ impl Controller {
         volume.grant = Some(grant);
     }
 
-    /// Says where a volume's cache is in fact: whoever made it may have had to go elsewhere than was chosen, and it grows where it is. Unknown volumes, and those
-    /// without a cache, are ignored.
-    pub fn moved(&mut self, id: VolumeId, host: HostId) {
-        if let Some(grant) = self.volumes.get_mut(&id).and_then(|volume| volume.grant.as_mut()) {
+    /// Says where a volume's cache is in fact, if it is anywhere: whoever made it may have had to go elsewhere than was chosen; and how large it could be at most, there or
+    /// elsewhere. Unknown volumes are ignored.
+    pub fn located(&mut self, id: VolumeId, host: Option<HostId>, most: Bytes) {
+        let Some(volume) = self.volumes.get_mut(&id) else { return };
+        volume.room_blocks = Some(most.get() / volume.block_bytes());
+        if let (Some(grant), Some(host)) = (&mut volume.grant, host) {
             grant.host = host;
         }
     }

@@ -7,15 +7,28 @@ use crate::inventory::{HostId, HostSpec, VolumeId};
 use crate::observation::{Observation, VolumeObservation};
 use crate::warmup::{self, Warmup, WarmupInput};
 use forebay_units::{Bytes, Nanos};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+
+/// What is granted on a host.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct HostUse {
+    bytes: Bytes,
+    caches: u64,
+}
+
+/// What all hosts could give at one moment, in their order, to try sizes on.
+pub(super) struct HostsFree(Vec<Room>);
 
 impl Controller {
     /// What is granted on each host. `O(volumes)`, so that whoever asks for all hosts looks once.
-    fn hosts_used(&self) -> BTreeMap<HostId, Bytes> {
-        let mut used: BTreeMap<HostId, Bytes> = BTreeMap::new();
+    fn hosts_used(&self) -> BTreeMap<HostId, HostUse> {
+        let mut used: BTreeMap<HostId, HostUse> = BTreeMap::new();
         for volume in self.volumes.values() {
             if let Some(grant) = &volume.grant {
-                used.entry(grant.host).or_default().0 += volume.blocks() * volume.block_bytes();
+                let host = used.entry(grant.host).or_default();
+                host.bytes.0 += volume.blocks() * volume.block_bytes();
+                host.caches += 1;
             }
         }
         used
@@ -29,18 +42,29 @@ impl Controller {
         }
         let used = self.hosts_used();
         let then = |host| used.get(&host).copied().unwrap_or_default();
-        let said = observation.hosts.iter().map(|said| (said.host, (said.free, then(said.host))));
+        let said = observation.hosts.iter().map(|said| (said.host, (*said, then(said.host))));
         self.hosts_said = said.collect();
     }
 
     /// What a host can still give: of what it was configured with, and of what it says itself.
-    fn host_free(&self, host: &HostSpec, used: &BTreeMap<HostId, Bytes>) -> Bytes {
+    fn host_free(&self, host: &HostSpec, used: &BTreeMap<HostId, HostUse>) -> Bytes {
         let used = used.get(&host.id).copied().unwrap_or_default();
-        let configured = host.capacity.saturating_sub(used);
+        let configured = host.capacity.saturating_sub(used.bytes);
         match self.hosts_said.get(&host.id) {
-            Some((free, then)) => configured.min(free.saturating_sub(used.saturating_sub(*then))),
+            Some((said, then)) => {
+                let beside = Bytes(said.beside.get() * used.caches.saturating_sub(then.caches));
+                let granted = used.bytes.saturating_sub(then.bytes);
+                configured.min(said.free.saturating_sub(granted).saturating_sub(beside))
+            }
             None => configured,
         }
+    }
+
+    /// What all hosts can still give.
+    pub(super) fn hosts_free(&self) -> HostsFree {
+        let used = self.hosts_used();
+        let room = |host| Room { memory: self.host_free(host, &used), ..Room::default() };
+        HostsFree(self.hosts.iter().map(room).collect())
     }
 
     pub(super) fn choose_host(&self, id: VolumeId, blocks: u64) -> Option<HostId> {
@@ -48,15 +72,77 @@ impl Controller {
         if self.hosts.is_empty() {
             return Some(volume.spec.host);
         }
-        let room = |memory| Room { memory, ..Room::default() };
-        let used = self.hosts_used();
-        let free: Vec<Room> = self.hosts.iter().map(|host| room(self.host_free(host, &used))).collect();
-        let needed = room(Bytes(blocks * volume.block_bytes()));
-        host::choose(volume.spec.host, needed, &self.hosts, &free)
+        let needed = Room { memory: Bytes(blocks * volume.block_bytes()), ..Room::default() };
+        host::choose(volume.spec.host, needed, &self.hosts, &self.hosts_free().0)
     }
 
-    /// The sums behind the lack of room: what is needed, and what each of the first eight hosts can give.
-    pub(super) fn rooms(&self, id: VolumeId, blocks: u64, facts: &mut Vec<Fact>) -> (Bytes, String) {
+    /// The most that a volume's cache can be on one host, for planning: where it is, or, where it is not yet, on any. Where all share one host the master says who gets what of it.
+    pub(super) fn room_blocks(&self, id: VolumeId) -> u64 {
+        let volume = &self.volumes[&id];
+        match volume.room_blocks {
+            Some(said) => said.max(volume.blocks()),
+            None if self.hosts.len() < 2 => u64::MAX,
+            None => self.room_now(id),
+        }
+    }
+
+    /// What of a growth there is room for now.
+    pub(super) fn fit_host(&self, id: VolumeId, blocks: u64) -> u64 {
+        match self.volumes[&id].room_blocks {
+            Some(_) => blocks.min(self.room_blocks(id)),
+            None if self.hosts.is_empty() => blocks,
+            None => blocks.min(self.room_now(id)),
+        }
+    }
+
+    fn room_now(&self, id: VolumeId) -> u64 {
+        let volume = &self.volumes[&id];
+        let used = self.hosts_used();
+        let here = volume.grant.as_ref().map(|grant| grant.host);
+        let hosts = self.hosts.iter().filter(|host| here.is_none_or(|here| here == host.id));
+        let free = hosts.map(|host| self.host_free(host, &used)).max();
+        // A host that is not known is one that nobody counts.
+        free.map_or(u64::MAX, |free| volume.blocks() + free.get() / volume.block_bytes())
+    }
+
+    /// Whether hosts have room for caches of these sizes together, made in the order in which they would be: the largest first.
+    /// `O(sizes * hosts)`.
+    pub(super) fn hosts_hold(&self, free: &HostsFree, sizes: &[(VolumeId, u64)]) -> bool {
+        let mut free = free.0.clone();
+        let mut sizes: Vec<(Bytes, VolumeId)> =
+            sizes.iter().map(|&(id, blocks)| (self.growth(id, blocks), id)).collect();
+        sizes.sort_unstable_by_key(|&(bytes, id)| (Reverse(bytes), id));
+        sizes.iter().filter(|(bytes, _)| *bytes > Bytes::ZERO).all(|&(memory, id)| {
+            let volume = &self.volumes[&id];
+            // How far it can grow is said by who made it, or its host is one that nobody counts.
+            if self.hosts.len() < 2 && volume.room_blocks.is_none() {
+                return true;
+            }
+            if self.hosts.is_empty() || (volume.grant.is_some() && volume.room_blocks.is_some()) {
+                return true;
+            }
+            let needed = Room { memory, ..Room::default() };
+            let (host, beside) = match &volume.grant {
+                Some(grant) => (Some(grant.host), false),
+                None => (host::choose(volume.spec.host, needed, &self.hosts, &free), true),
+            };
+            let Some(at) = self.hosts.iter().position(|spec| Some(spec.id) == host) else { return false };
+            let fits = free[at].holds(needed);
+            let said = self.hosts_said.get(&self.hosts[at].id).filter(|_| beside);
+            let beside = said.map_or(Bytes::ZERO, |(said, _)| said.beside);
+            free[at] = free[at].less(needed).less(Room { memory: beside, ..Room::default() });
+            fits
+        })
+    }
+
+    /// By how many bytes a cache of so many blocks is larger than the one that there is.
+    pub(super) fn growth(&self, id: VolumeId, blocks: u64) -> Bytes {
+        let volume = &self.volumes[&id];
+        Bytes(blocks.saturating_sub(volume.blocks()) * volume.block_bytes())
+    }
+
+    /// The sums behind the lack of room: what each of the first eight hosts can give.
+    pub(super) fn rooms(&self, facts: &mut Vec<Fact>) -> String {
         let mut sums = Vec::new();
         let used = self.hosts_used();
         for host in self.hosts.iter().take(8) {
@@ -67,18 +153,7 @@ impl Controller {
         if self.hosts.len() > 8 {
             sums.push(format!("{} more have less", self.hosts.len() - 8));
         }
-        (Bytes(blocks * self.volumes[&id].block_bytes()), sums.join(", "))
-    }
-
-    /// What of a growth fits on its host.
-    pub(super) fn fit_host(&self, id: VolumeId, host: HostId, before: u64, blocks: u64) -> u64 {
-        let volume = &self.volumes[&id];
-        match self.hosts.iter().find(|spec| spec.id == host) {
-            Some(spec) => {
-                blocks.min(before + self.host_free(spec, &self.hosts_used()).get() / volume.block_bytes())
-            }
-            None => blocks,
-        }
+        sums.join(", ")
     }
 
     pub(super) fn warm_up(
@@ -174,14 +249,14 @@ mod tests {
         // 1,024 blocks of 4 KiB are 4 MiB.
         assert_eq!(controller.choose_host(VolumeId(0), 1_024), Some(HostId(0)));
         let said = |free| Observation {
-            hosts: vec![HostObservation { host: HostId(0), free }],
+            hosts: vec![HostObservation { host: HostId(0), free, beside: Bytes::ZERO }],
             ..Observation::default()
         };
         controller.observe_hosts(&said(Bytes::mib(3)));
         assert_eq!(controller.choose_host(VolumeId(0), 1_024), Some(HostId(1)));
         assert_eq!(controller.choose_host(VolumeId(0), 4_096), None);
-        let (size, sums) = controller.rooms(VolumeId(0), 4_096, &mut Vec::new());
-        assert_eq!((size, &*sums), (Bytes::mib(16), "h0 has 3MiB free of 8MiB, h1 has 8MiB free of 8MiB"));
+        let sums = controller.rooms(&mut Vec::new());
+        assert_eq!(sums, "h0 has 3MiB free of 8MiB, h1 has 8MiB free of 8MiB");
         // Who says nothing has what it was configured with.
         controller.observe_hosts(&Observation::default());
         assert_eq!(controller.choose_host(VolumeId(0), 1_024), Some(HostId(0)));

@@ -247,6 +247,10 @@ pub(super) struct Effort {
 pub(super) struct Grant {
     /// Whose objectives it serves: the volume itself, a neighbour, or both.
     pub(super) serves: Vec<VolumeId>,
+    /// Neighbours that it served before their own caches did: while one of them misses it does not shrink.
+    pub(super) parted: Vec<VolumeId>,
+    /// The step before which it parts from nobody.
+    pub(super) part_from: u64,
     pub(super) host: HostId,
     /// The quota last ordered.
     pub(super) blocks: u64,
@@ -303,6 +307,8 @@ impl Grant {
     pub(super) fn new(host: HostId, rate_at_grant: f64, windows: Windows) -> Grant {
         Grant {
             serves: Vec::new(),
+            parted: Vec::new(),
+            part_from: 0,
             host,
             blocks: 0,
             rate_at_grant,
@@ -336,6 +342,7 @@ impl Grant {
     /// Takes more beneficiaries in; whether there was a new one.
     pub(super) fn serve(&mut self, served: &[VolumeId]) -> bool {
         let before = self.serves.len();
+        self.parted.retain(|id| !served.contains(id));
         for id in served {
             if !self.serves.contains(id) {
                 self.serves.push(*id);
@@ -425,6 +432,8 @@ pub(super) struct Volume {
     pub(super) past: History,
     /// When it will need one, or is expected to need one now.
     pub(super) foreseen: Option<Foreseen>,
+    /// The most that its cache could be where it is, or elsewhere, as whoever makes it says; `None` if nobody does.
+    pub(super) room_blocks: Option<u64>,
     /// The least size of its cache since it was last needed.
     pub(super) rested_blocks: u64,
 }
@@ -451,6 +460,7 @@ impl Volume {
             analyse_from: 0,
             past: History::default(),
             foreseen: None,
+            room_blocks: None,
             rested_blocks: 0,
         }
     }
@@ -552,6 +562,12 @@ impl Volume {
     /// Whether all its objectives have been kept for as many windows as made the violation.
     pub(super) fn has_recovered(&self, config: &ControlConfig) -> bool {
         self.tracks.iter().all(|track| track.has_recovered(config.violation.nonconforming))
+    }
+
+    /// Whether its last window missed, or its cache fills.
+    pub(super) fn is_short(&self, rules: &FeedbackRules) -> bool {
+        let missed = |track: &Track| track.verdicts.back() == Some(&Verdict::Nonconforming);
+        self.tracks.iter().any(missed) || self.is_filling(rules)
     }
 
     /// The worst excess of the windows that just closed; `None` where none closed or none could be judged.

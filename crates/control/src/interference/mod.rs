@@ -7,6 +7,9 @@
 //! explains is taken out of the victim and of all others, and so on until what is left over could be chance (orthogonal matching pursuit,
 //! Pati, Rezaiifar and Krishnaprasad 1993; that it is used for this is ours). What the victim's own load explains is taken out before.
 //!
+//! Among many neighbours some change with the victim by chance. Who shares an origin waits in the same queue, so its own latency changes with the victim's
+//! as well: a neighbour of which nothing is known needs less evidence if it does, and much more if not. Its score is judged by the load alone.
+//!
 //! Guards: a series that does not vary says nothing (US9367421), and only a positive correlation counts, since more load never
 //! makes a neighbour faster. Where the history says nothing, configured knowledge that both share an origin stands
 //! in. It is *not* causality: two workloads that rise together for a reason outside look alike; [`granger`] is a second opinion on that.
@@ -19,6 +22,7 @@ mod table;
 pub use granger::granger;
 pub use table::{InterferenceTable, table};
 
+use forebay_workload::statistics::{differences, pearson, spearman};
 use pursuit::Residuals;
 use serde::{Deserialize, Serialize};
 
@@ -30,10 +34,15 @@ pub struct InterferenceRules {
     pub history_min: usize,
     /// Intervals by which the victim may lag behind. Default 1; at most 8.
     pub lag_max: usize,
-    /// The least score. Default 0.25; above 0, at most 1.
+    /// The least score. Default 0.2; above 0, at most 1.
     pub score_min: f64,
-    /// The least score in units of `1 / sqrt(intervals)`, so that short histories need more. Default 3.3.
+    /// The least score of a neighbour that is known to share the origin, in units of `1 / sqrt(intervals)`, so that short histories need
+    /// more. Default 3.3.
     pub significance_min: f64,
+    /// The same of one of which that is not known, but whose latency changes with the victim's, as if they waited in the same queue. Default 2.7.
+    pub significance_together: f64,
+    /// The same of one that has nothing else to speak for it: among many, some change with the victim by chance. Default 4.2.
+    pub significance_alone: f64,
     /// Changes smaller than this share of the mean, on average, are no variation. Default 0.02.
     pub variation_min: f64,
 }
@@ -43,8 +52,10 @@ impl Default for InterferenceRules {
         InterferenceRules {
             history_min: 12,
             lag_max: 1,
-            score_min: 0.25,
+            score_min: 0.2,
             significance_min: 3.3,
+            significance_together: 2.7,
+            significance_alone: 4.2,
             variation_min: 0.02,
         }
     }
@@ -96,7 +107,16 @@ pub struct Victim<'a> {
     pub latency: &'a [f64],
 }
 
-/// Judges whose load slows a victim down: one answer for each of `neighbours`, whose loads are of the victim's intervals. `shares_origin`
+/// A workload that may be the cause.
+#[derive(Clone, Copy, Debug)]
+pub struct Neighbour<'a> {
+    /// What it asked for, in the victim's intervals.
+    pub load: &'a [f64],
+    /// How long it waited, where that is known of every interval. It is asked only where it is not known that they share an origin.
+    pub latency: Option<&'a [f64]>,
+}
+
+/// Judges whose load slows a victim down: one answer for each of `neighbours`, whose series are of the victim's intervals. `shares_origin`
 /// says whether they are configured to.
 ///
 /// Cost: `O(m n log n)` for `m` neighbours and `n` intervals, and `O(m n)` for each one that is found.
@@ -104,12 +124,16 @@ pub struct Victim<'a> {
 /// # Panics
 /// If the lengths differ.
 pub fn interference(
-    neighbours: &[&[f64]],
+    neighbours: &[Neighbour<'_>],
     victim: Victim<'_>,
     shares_origin: bool,
     rules: &InterferenceRules,
 ) -> Vec<Interference> {
-    let lengths = neighbours.iter().map(|load| load.len()).chain([victim.load.len()]);
+    let lengths = (neighbours.iter())
+        .flat_map(|neighbour| [Some(neighbour.load), neighbour.latency])
+        .flatten()
+        .map(<[f64]>::len)
+        .chain([victim.load.len()]);
     lengths.for_each(|length| {
         assert_eq!(length, victim.latency.len(), "loads and latency are of the same intervals");
     });
@@ -120,17 +144,28 @@ pub fn interference(
         return judged;
     }
     let lag_max = rules.lag_max.min(intervals.saturating_sub(4));
+    let loads: Vec<&[f64]> = neighbours.iter().map(|neighbour| neighbour.load).collect();
+    let significance: Vec<f64> = (neighbours.iter())
+        .map(|neighbour| {
+            let waits_with = |latency| changes_together(latency, victim.latency, rules.significance_min);
+            match neighbour.latency {
+                _ if shares_origin => rules.significance_min,
+                Some(latency) if waits_with(latency) => rules.significance_together,
+                _ => rules.significance_alone,
+            }
+        })
+        .collect();
     // Where both explain as much, the last of them counts: the logarithm.
     let forms = [|latency: f64| -1.0 / latency, f64::ln].into_iter();
     let answers = forms.filter_map(|form| {
-        let residuals = Residuals::new(neighbours, victim, form, lag_max, rules.variation_min)?;
-        Some(pursue(residuals, judged.clone(), rules))
+        let residuals = Residuals::new(&loads, victim, form, lag_max, rules.variation_min)?;
+        Some(pursue(residuals, judged.clone(), &significance, rules))
     });
     let best = answers.max_by(|(a, _), (b, _)| a.total_cmp(b));
     let mut judged = best.map_or(judged, |(_, answer)| answer);
-    for (judged, load) in judged.iter_mut().zip(neighbours) {
+    for (judged, neighbour) in judged.iter_mut().zip(neighbours) {
         if let Interference::Correlated(found) = judged {
-            found.granger = granger(load, victim.latency, 2);
+            found.granger = granger(neighbour.load, victim.latency, 2);
         }
     }
     judged
@@ -140,15 +175,16 @@ pub fn interference(
 fn pursue(
     mut residuals: Residuals,
     mut judged: Vec<Interference>,
+    significance: &[f64],
     rules: &InterferenceRules,
 ) -> (f64, Vec<Interference>) {
     loop {
-        let needed = rules.score_min.max(rules.significance_min / residuals.freedom().sqrt()).min(0.9);
-        let best = residuals.best();
-        let Some((neighbour, found)) = best.filter(|(_, best)| is_positive(best) && best.score >= needed)
-        else {
-            break;
-        };
+        let deviation = 1.0 / residuals.freedom().sqrt();
+        let best = residuals.best(|neighbour, found| {
+            let needed = rules.score_min.max(significance[neighbour] * deviation).min(0.9);
+            is_positive(found) && found.score >= needed
+        });
+        let Some((neighbour, found)) = best else { break };
         judged[neighbour] = Interference::Correlated(found);
         residuals.take_out(neighbour, found.lag);
     }
@@ -156,6 +192,16 @@ fn pursue(
         judged[neighbour] = Interference::Absent(left);
     }
     (residuals.explained(), judged)
+}
+
+/// Whether two latencies rise and fall together, as those of workloads do that wait in the same queue.
+fn changes_together(a: &[f64], b: &[f64], significance_min: f64) -> bool {
+    let changes = |latency: &[f64]| -> Vec<f64> {
+        differences(&latency.iter().map(|latency| latency.max(1e-9).ln()).collect::<Vec<_>>())
+    };
+    let (a, b) = (changes(a), changes(b));
+    let score = pearson(&a, &b).zip(spearman(&a, &b)).map(|(value, rank)| (value + rank) / 2.0);
+    score.is_some_and(|score| score * (a.len() as f64).sqrt() >= significance_min)
 }
 
 fn is_positive(correlation: &Correlation) -> bool {
@@ -169,7 +215,12 @@ mod tests {
     /// One neighbour, and a victim whose own load says nothing.
     fn judge(load: &[f64], latency: &[f64], shares_origin: bool, rules: &InterferenceRules) -> Interference {
         let own = vec![100.0; latency.len()];
-        interference(&[load], Victim { load: &own, latency }, shares_origin, rules)[0]
+        interference(
+            &[Neighbour { load, latency: None }],
+            Victim { load: &own, latency },
+            shares_origin,
+            rules,
+        )[0]
     }
 
     #[test]
@@ -202,7 +253,8 @@ mod tests {
         let loads: Vec<Vec<f64>> = [7, 11, 13, 17, 19].into_iter().map(wave).collect();
         let latency: Vec<f64> =
             (0..120).map(|t| (loads[..4].iter().map(|load| load[t]).sum::<f64>() * 0.004).exp()).collect();
-        let neighbours: Vec<&[f64]> = loads.iter().map(Vec::as_slice).collect();
+        let neighbours: Vec<Neighbour<'_>> =
+            loads.iter().map(|load| Neighbour { load, latency: None }).collect();
         let own = [100.0; 120];
         let judged = interference(
             &neighbours,

@@ -188,9 +188,14 @@ mod tests {
     #[test]
     fn planted_neighbours_are_found() {
         let rules = InterferenceRules::default();
-        for (noise, tide, closed) in
-            [(0.02, 0.0, false), (0.05, 0.2, false), (0.05, 0.2, true), (0.1, 0.2, false), (0.2, 0.2, false)]
-        {
+        for (noise, tide, closed) in [
+            (0.02, 0.0, false),
+            (0.05, 0.2, false),
+            (0.05, 0.2, true),
+            (0.1, 0.2, false),
+            (0.2, 0.2, false),
+            (0.2, 0.2, true),
+        ] {
             let spec = PlantedSpec { workloads: 50, intervals: 180, noise, tide, closed };
             let mut score = Score::default();
             for seed in 101..104 {

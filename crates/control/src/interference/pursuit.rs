@@ -126,12 +126,13 @@ impl Residuals {
         self.changes.saturating_sub(self.taken_out).max(1) as f64
     }
 
-    /// The neighbour that changes most with what is left of the victim.
-    pub(super) fn best(&self) -> Option<(usize, Correlation)> {
+    /// Of the neighbours that are `enough`, the one that changes most with what is left of the victim.
+    pub(super) fn best(&self, enough: impl Fn(usize, &Correlation) -> bool) -> Option<(usize, Correlation)> {
         if self.taken_out >= FOUND_MAX {
             return None;
         }
-        self.rest().into_iter().max_by(|(_, a), (_, b)| a.score.total_cmp(&b.score))
+        let enough = self.rest().into_iter().filter(|(neighbour, found)| enough(*neighbour, found));
+        enough.max_by(|(_, a), (_, b)| a.score.total_cmp(&b.score))
     }
 
     /// What is left of each neighbour, at the lag where it changes most with what is left of the victim.

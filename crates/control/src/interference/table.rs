@@ -1,6 +1,6 @@
 //! Who interferes with whom among many workloads: Dynamite's table (figure 6 a), and the sets that follow from it.
 
-use super::{Interference, InterferenceRules, Victim, interference};
+use super::{Interference, InterferenceRules, Neighbour, Victim, interference};
 
 /// Judgements of all pairs, and the sets of workloads that interfere.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,8 +39,10 @@ pub fn table(
                 let others: Vec<usize> = (0..workloads.len())
                     .filter(|&other| other != victim && shares_origin(other, victim) == shares)
                     .collect();
-                let loads: Vec<&[f64]> = others.iter().map(|&other| workloads[other].load).collect();
-                let found = interference(&loads, workloads[victim], shares, rules);
+                let neighbours: Vec<Neighbour<'_>> = (others.iter().map(|&other| workloads[other]))
+                    .map(|Victim { load, latency }| Neighbour { load, latency: Some(latency) })
+                    .collect();
+                let found = interference(&neighbours, workloads[victim], shares, rules);
                 others.into_iter().zip(found).for_each(|(other, found)| row[other] = Some(found));
             }
             row

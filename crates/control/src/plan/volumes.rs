@@ -117,7 +117,14 @@ pub(super) fn remedies_of(
     (0..stage.volumes.len())
         .filter(|&place| excess[place] > 0.0)
         .map(|place| {
-            let ranked = rank(place, &tenants, -input.margin, free, |blocks| stage.evaluate(blocks).excess());
+            let ranked = rank(
+                place,
+                &tenants,
+                -input.margin,
+                free,
+                |_| true,
+                |blocks| stage.evaluate(blocks).excess(),
+            );
             let unmet = (!ranked.iter().any(|solution| solution.reached)).then(|| {
                 let best = ranked.iter().map(|solution| solution.excess).fold(excess[place], f64::min);
                 let reason = if ranked.is_empty() {

@@ -295,6 +295,8 @@ pub enum Outcome {
     },
     /// It had no effect and will have none.
     Refused(String),
+    /// The same of a switch, because what is out on the old path cannot be brought to its end.
+    NotDrained(String),
     /// The lease, or the route, is at a higher epoch already; nothing has changed.
     Stale {
         /// At which.
@@ -588,6 +590,16 @@ impl Responses {
             Some(_) => Bytes::ZERO,
             None => self.shared.rules.cost.cache(self.shared.claims.free(host).memory),
         }
+    }
+
+    /// The most that a volume could cache in memory: in the appliance that it has, or in one that would take its place; on hosts where it can be, and that are not left out now.
+    pub fn most(&self, volume: VolumeId) -> Bytes {
+        self.responses.get(&volume).map_or(Bytes::ZERO, |response| response.most(&self.shared))
+    }
+
+    /// What an appliance takes beside what it caches.
+    pub fn beside(&self) -> Bytes {
+        self.shared.rules.cost.room(Bytes::ZERO, Bytes::ZERO, 0.0).memory
     }
 
     /// Where a volume stands; `None` for an unknown one.

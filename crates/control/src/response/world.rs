@@ -128,6 +128,8 @@ struct World {
     /// The highest epoch that the route was switched to.
     switched: u64,
     storage_down_until: u64,
+    /// What became of a change on the original path is not known, so that the route does not drain it any more.
+    in_doubt: bool,
     route_hangs_until: u64,
     /// Orders that have their effect at a time.
     late: Vec<(u64, What)>,
@@ -161,6 +163,7 @@ impl World {
             path: Path::Straight(None),
             switched: 0,
             storage_down_until: 0,
+            in_doubt: false,
             route_hangs_until: 0,
             late: Vec::new(),
             reports: Vec::new(),
@@ -313,7 +316,7 @@ impl World {
             }
             let old_answers = match self.path {
                 Path::Through(appliance, _) => self.works(appliance),
-                Path::Straight(_) => true,
+                Path::Straight(_) => !self.in_doubt,
             } && self.now >= self.storage_down_until;
             // Who comes late may be too late: what the lease refuses changes nothing, and clients get errors until they are switched back.
             let futile = late && !self.admits(next);
@@ -332,7 +335,7 @@ impl World {
             } else if !futile {
                 assert!(self.draining == Draining::ByItself, "a route that cannot drain is asked to");
                 if !old_answers {
-                    return Outcome::Refused("the old path cannot be drained".into());
+                    return Outcome::NotDrained("the old path cannot be drained".into());
                 }
             }
             assert!(
@@ -342,7 +345,7 @@ impl World {
             );
         }
         self.switched = epoch;
-        self.path = next;
+        (self.path, self.in_doubt) = (next, self.in_doubt && next == self.path);
         Outcome::Switched { pause: Nanos::millis(3) }
     }
 
@@ -372,7 +375,11 @@ impl World {
             Failure::HostLies => state.lies = true,
             Failure::HypervisorHangs => state.deaf_until = until,
             Failure::ControllerCutOff => state.cut_until = until,
-            Failure::StorageDown => self.storage_down_until = until,
+            Failure::StorageDown => {
+                self.storage_down_until = until;
+                // Where nobody fences, whoever runs the storage side settles it.
+                self.in_doubt |= self.leased && matches!(self.path, Path::Straight(_));
+            }
             Failure::RouteHangs => self.route_hangs_until = until,
             Failure::AnswerLost => {}
             Failure::ClockForward => self.skew += 3_600_000,
@@ -623,6 +630,16 @@ fn undisturbed_the_fence_follows_who_drains_and_leads_who_does_not() {
     assert_eq!(there(Draining::ByLease, true), there(Draining::ByItself, true));
     let world = checked(Draining::ByLease, true, false, &[]);
     assert_eq!((world.lease, world.path), ((3, Holder::Original), Path::Straight(None)));
+}
+
+#[test]
+fn what_the_storage_side_left_in_doubt_is_settled_by_a_fence_on_the_way_there() {
+    let mut world = World::new(Draining::ByItself, true, Vec::new());
+    world.in_doubt = true;
+    run(&mut world, true);
+    let told = words(&world).join(" ");
+    assert!(told.starts_with("Start Probe Switch Fence Switch Fence Resize"), "{told}");
+    assert!(matches!(world.path, Path::Through(..)) && !world.in_doubt);
 }
 
 #[test]

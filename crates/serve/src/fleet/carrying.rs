@@ -195,13 +195,7 @@ impl Means {
                         known.insert(*appliance, running);
                         Outcome::Done
                     }
-                    // It may run, or come to.
-                    Err(
-                        error @ (ProvisionError::OtherOrder { .. }
-                        | ProvisionError::Busy { .. }
-                        | ProvisionError::State { .. }
-                        | ProvisionError::StillThere { .. }),
-                    ) => Outcome::Unknown(told(&error)),
+                    Err(error) if error.may_run() => Outcome::Unknown(told(&error)),
                     Err(error) => Outcome::Refused(told(&error)),
                 }
             }
@@ -292,12 +286,9 @@ impl Means {
         match route.switch(&Passage { to: endpoint, epoch, settled }, deadline) {
             Ok(Pause(pause)) => Outcome::Switched { pause: Nanos::from(pause) },
             Err(RouteError::Stale { now, .. }) => Outcome::Stale { epoch: now },
-            Err(error) => match (to, &error) {
-                // On the way back no is the route's word that the old path cannot be drained, and nothing else.
-                (Target::Original, RouteError::NotDrained { .. }) => Outcome::Refused(told(&error)),
-                (Target::Appliance(_), error) if error.had_no_effect() => Outcome::Refused(told(error)),
-                _ => Outcome::Unknown(told(&error)),
-            },
+            Err(error @ RouteError::NotDrained { .. }) => Outcome::NotDrained(told(&error)),
+            Err(error) if error.had_no_effect() => Outcome::Refused(told(&error)),
+            Err(error) => Outcome::Unknown(told(&error)),
         }
     }
 }

@@ -9,7 +9,7 @@ use forebay_nbd::Transport;
 use forebay_units::{BlockSize, Bytes, Nanos};
 use serde::Deserialize;
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -154,10 +154,22 @@ impl FleetConfig {
             if host.memory == Bytes::ZERO {
                 return wrong("host.memory", &format!("none on `{}`", host.name), "a size above 0");
             }
-            if let Some(here) = memory_total().filter(|here| host.memory > *here) {
+            let is_here = !host.provider.is_elsewhere();
+            if let Some(here) = memory_total().filter(|here| is_here && host.memory > *here) {
                 let found = format!("{} on `{}`", host.memory, host.name);
-                let expected = format!("at most the {here} that this machine has, which all hosts are on");
+                let expected = format!("at most the {here} that this machine has, which the host is on");
                 return wrong("host.memory", &found, &expected);
+            }
+            if let ProviderTable::Ssh { destination, address, .. } = &host.provider {
+                if destination.is_empty() || destination.starts_with('-') {
+                    let found = format!("`{destination}` on `{}`", host.name);
+                    return wrong("host.provider.destination", &found, "a machine, as in `user@machine`");
+                }
+                if address.is_unspecified() || address.is_multicast() {
+                    let found = format!("{address} on `{}`", host.name);
+                    let expected = "the address of that machine at which appliances are reached";
+                    return wrong("host.provider.address", &found, expected);
+                }
             }
             if host.cpus.is_some_and(|cpus| !(cpus > 0.0 && cpus < 1e6)) {
                 return wrong("host.cpus", "not a count of processors", "a number above 0");
@@ -283,7 +295,20 @@ pub(super) fn unfit(host: &HostTable, volume: &VolumeTable) -> Option<&'static s
         {
             Some("runs virtual machines, which do not reach the volume's origin on a unix socket")
         }
+        provider if provider.is_elsewhere() && is_of_this_machine(&volume.origin.transport) => Some(
+            "is another machine, which does not reach the volume's origin on a unix socket or at a loopback address",
+        ),
         _ => None,
+    }
+}
+
+/// Whether nobody but this machine reaches what is served there.
+fn is_of_this_machine(transport: &Transport) -> bool {
+    match transport {
+        Transport::Unix { .. } => true,
+        Transport::Tcp { host, .. } => {
+            host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+        }
     }
 }
 
@@ -350,6 +375,21 @@ mod tests {
                 "memory = \"1GiB\"",
                 "memory = \"1GiB\"\nprovider = { type = \"qemu\", image = \"i\" }",
                 "`h1` runs virtual machines, which do not reach the volume's origin on a unix socket",
+            ),
+            (
+                "memory = \"1GiB\"",
+                "memory = \"999TiB\"\nprovider = { type = \"ssh\", destination = \"h1\", address = \"10.0.0.2\" }",
+                "`h1` is another machine, which does not reach the volume's origin on a unix socket",
+            ),
+            (
+                "memory = \"1GiB\"",
+                "memory = \"1GiB\"\nprovider = { type = \"ssh\", destination = \"-oProxyCommand=x\", address = \"10.0.0.2\" }",
+                "expected a machine, as in `user@machine`",
+            ),
+            (
+                "memory = \"1GiB\"",
+                "memory = \"1GiB\"\nprovider = { type = \"ssh\", destination = \"h1\", address = \"0.0.0.0\" }",
+                "expected the address of that machine",
             ),
             (
                 "{ type = \"proxy\", server = \"unix:/run/proxy-http.sock\" }",

@@ -2,7 +2,7 @@
 
 use super::config::FleetConfig;
 use super::tables::{HostTable, ProviderTable, RouteTable, VolumeTable};
-use forebay_actuate::provision::{Image, Libvirt, LocalProcess, Namespace, NamespaceProcess, Qemu};
+use forebay_actuate::provision::{Image, Libvirt, LocalProcess, NetworkProcess, Qemu, Ssh};
 use forebay_actuate::route::{AddressPlace, AddressRoute, LeaseHolder, ProxyRoute, QmpRoute};
 use forebay_actuate::{Control, Endpoint, Provider, Route};
 use forebay_nbd::{Transport, Uri};
@@ -15,9 +15,13 @@ pub(super) fn provider(host: &HostTable, folder: PathBuf) -> io::Result<Box<dyn 
     Ok(match &host.provider {
         ProviderTable::Process { program } => Box::new(LocalProcess::new(folder, forebay(program)?)?),
         ProviderTable::Namespace { namespace, address, program, .. } => {
-            let place = Namespace { name: namespace.clone(), address: *address };
-            let hosts = [(host.name.clone(), place)].into();
-            Box::new(NamespaceProcess::new(folder, forebay(program)?, hosts)?)
+            let provider = NetworkProcess::new(folder, forebay(program)?, *address)?;
+            Box::new(provider.in_namespace(namespace))
+        }
+        ProviderTable::Ssh { destination, address, options, program, folder } => {
+            let program = program.as_deref().unwrap_or("forebay");
+            let folder = folder.as_deref().unwrap_or("forebay-appliances");
+            Box::new(Ssh { options: options.clone(), ..Ssh::new(destination, program, folder, *address) })
         }
         ProviderTable::Qemu { image, program, accelerator } => {
             let mut qemu = Qemu::new(folder, Image::in_folder(image))?;

@@ -345,13 +345,14 @@ impl Loop {
         }
         let said = |(origin, utilisation)| OriginObservation { origin, utilisation: Some(utilisation) };
         observation.origins = busy.into_iter().map(said).collect();
-        let room = |host: &HostSpec| HostObservation { host: host.id, free: self.responses.free(host.id) };
+        let beside = self.responses.beside();
+        let room =
+            |host: &HostSpec| HostObservation { host: host.id, free: self.responses.free(host.id), beside };
         observation.hosts = self.hosts.iter().map(room).collect();
         if let Some(controller) = &mut self.controller {
             for id in self.registered.keys() {
-                if let Some(host) = self.responses.status(*id).and_then(|status| status.host) {
-                    controller.moved(*id, host);
-                }
+                let host = self.responses.status(*id).and_then(|status| status.host);
+                controller.located(*id, host, self.responses.most(*id));
             }
             let outcome = controller.step(&observation);
             decisions.extend(outcome.decisions);

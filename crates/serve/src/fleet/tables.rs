@@ -50,6 +50,20 @@ pub enum ProviderTable {
         /// What runs them: `forebay` itself unless set.
         program: Option<PathBuf>,
     },
+    /// As processes of another machine, by `ssh`.
+    Ssh {
+        /// The machine, and who logs in there, as `ssh` takes it.
+        destination: String,
+        /// The address of it at which appliances are reached.
+        address: IpAddr,
+        /// Options of `ssh`.
+        #[serde(default)]
+        options: Vec<String>,
+        /// `forebay` there: `forebay` unless set.
+        program: Option<String>,
+        /// Where what must be known of appliances is kept there: `forebay-appliances`, in the folder in which logins begin, unless set.
+        folder: Option<String>,
+    },
     /// As virtual machines of this machine, by QEMU.
     Qemu {
         /// The folder of the image, as `make appliance-image` makes it.
@@ -68,6 +82,13 @@ pub enum ProviderTable {
         /// The type of domain: `kvm` unless set, or `qemu` for software.
         kind: Option<String>,
     },
+}
+
+impl ProviderTable {
+    /// Whether its appliances are on a machine of their own.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        matches!(self, ProviderTable::Ssh { address, .. } if !address.is_loopback())
+    }
 }
 
 impl Default for ProviderTable {

@@ -142,6 +142,9 @@ fn metrics_are_valid_reconcile_and_rise() {
         format!("forebay_volume_request_duration_seconds_bucket{{{volume},op=\"read\",le=\"0.001234\"}}");
     assert!(of(&later, &edge) <= 300.0);
     assert_eq!(of(&later, "forebay_cache_requests_total{volume=\"plain\",result=\"miss\"}"), 3.0);
+    // 200 blocks, which are counted to some per cent.
+    let working_set = of(&later, &format!("forebay_volume_working_set_bytes{{{volume}}}")) / 4096.0;
+    assert!((190.0..=210.0).contains(&working_set), "{working_set} blocks");
     for (series, value) in &after {
         let is_counter = ["_total", "_bucket", "_count", "_sum"]
             .iter()

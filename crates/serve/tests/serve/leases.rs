@@ -42,7 +42,7 @@ fn raise(daemon: &Daemon, body: &str) -> (u16, serde_json::Value) {
 fn a_lease_changes_hands_and_is_kept_over_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(watching(folder.path())).unwrap();
-    let mut original = Client::connect(&daemon.uris("db")[0]);
+    let mut original = Client::impatient(&daemon.uris("db")[0]);
     let mut holder = Client::connect(&at_epoch(&daemon, 1));
     original.write(0, vec![1; 4096]).unwrap();
     let (status, lease) = raise(&daemon, r#"{"epoch": 1, "holder": "named"}"#);
@@ -68,7 +68,7 @@ fn a_lease_changes_hands_and_is_kept_over_a_restart() {
     let uri: Uri = daemon.uris("db").remove(0).parse().unwrap();
     let refused = NbdOrigin::connect(&uri, NbdOriginOptions::default());
     assert!(refused.is_err(), "the original route is fenced as it was before the restart");
-    let mut holder = Client::connect(&at_epoch(&daemon, 1));
+    let mut holder = Client::impatient(&at_epoch(&daemon, 1));
     assert_eq!(holder.read(0, 4096).unwrap(), vec![3; 4096]);
     assert_eq!(raise(&daemon, r#"{"epoch": 2, "holder": "original"}"#).0, 200);
     assert!(holder.write(0, vec![4; 4096]).is_err());

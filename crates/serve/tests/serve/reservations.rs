@@ -55,6 +55,7 @@ fn a_reservation_gets_a_cache_and_stands_over_a_restart_until_it_is_cancelled_or
             (made["kept"].as_bool(), made["schema"].as_str()),
             (Some(true), Some("forebay.reservation/1"))
         );
+        assert_eq!(made["unproven"][0], "zipf", "nothing was a hit yet: {made}");
         let granted =
             || daemon.decisions("zipf").iter().any(|dated| dated.decision.kind == DecisionKind::Granted);
         eventually("a cache is granted", Duration::from_secs(30), granted);

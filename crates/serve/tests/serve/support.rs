@@ -6,7 +6,7 @@ use forebay_origin::{
     OriginRequest, OriginRequestId,
 };
 use forebay_serve::Daemon;
-use forebay_units::ByteRange;
+use forebay_units::{ByteRange, Nanos};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
@@ -29,8 +29,18 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn connect(uri: &str) -> Client {
+        Client::with(uri, NbdOriginOptions::default())
+    }
+
+    /// One that waits for no server that has disconnected it.
+    pub(crate) fn impatient(uri: &str) -> Client {
+        let wait_for_origin = Nanos::millis(50);
+        Client::with(uri, NbdOriginOptions { wait_for_origin, ..NbdOriginOptions::default() })
+    }
+
+    fn with(uri: &str, options: NbdOriginOptions) -> Client {
         let uri: Uri = uri.parse().expect("the daemon prints URIs that can be read");
-        let options = NbdOriginOptions { connections: 1, ..NbdOriginOptions::default() };
+        let options = NbdOriginOptions { connections: 1, ..options };
         let origin = NbdOrigin::connect(&uri, options).expect("the volume is served");
         let (sender, completions) = channel();
         Client { origin, sink: Arc::new(Completions(sender)), completions, next: 0 }

@@ -6,7 +6,7 @@ use forebay_control::feedback::Law;
 use forebay_sim::scenario::ScenarioError;
 use forebay_sim::scenario::{Scenario, Sizing};
 use forebay_sim::{Outcome, RunError, Simulation};
-use forebay_units::Bytes;
+use forebay_units::{Bytes, Nanos};
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Mutex;
@@ -96,7 +96,13 @@ impl Optima {
 pub(crate) struct Judged {
     run: Run,
     optimum: Optimum,
+    /// Seconds until conformance is restored after a step where somebody who knows the optimum orders it, or a surplus beside it, at the end of the
+    /// first interval that shows the step; not a number without a step.
+    oracle_s: [f64; 2],
 }
+
+/// The sizes that the oracle orders, over the optimum: itself, and as much as may be overshot.
+const ORACLE: [f64; 2] = [1.0, OVERSHOOT_MAX];
 
 impl Judged {
     fn ratio(&self) -> f64 {
@@ -134,6 +140,12 @@ fn measure(case: &Case, scenario: &Scenario, seed: u64) -> Option<(Run, Outcome)
         Err(RunError::Scenario(ScenarioError::Overload { .. })) => return None,
         Err(error) => panic!("{}: {error}", case.name),
     };
+    let run = judge_run(case, &outcome);
+    Some((run, outcome))
+}
+
+/// What an outcome of a case came to.
+fn judge_run(case: &Case, outcome: &Outcome) -> Run {
     let volume = &outcome.volumes[0];
     let objective = &volume.objectives[0];
     let windows: Vec<(f64, bool)> = objective
@@ -157,7 +169,7 @@ fn measure(case: &Case, scenario: &Scenario, seed: u64) -> Option<(Run, Outcome)
     let before = volume.intervals.iter().take_while(|row| row.at_s <= case.step_s).last();
     let filled: Vec<u64> = after().take(FILL_INTERVALS).map(|row| row.filled_blocks).collect();
     let most = after().map(|row| row.quota_blocks).max();
-    let run = Run {
+    Run {
         share: objective.conforming_share.unwrap_or(0.0),
         mean: volume.totals.quota_blocks_mean * block,
         most: most.unwrap_or(0) as f64 * block,
@@ -165,8 +177,19 @@ fn measure(case: &Case, scenario: &Scenario, seed: u64) -> Option<(Run, Outcome)
         settled_s,
         restored_s,
         fill_rate: filled.iter().max().map_or(0.0, |&blocks| blocks as f64 * block / case.interval_s()),
-    };
-    Some((run, outcome))
+    }
+}
+
+/// Seconds until conformance is restored after the step of a case, if the cache is of `before` bytes until the end of the first interval after it,
+/// and of `bytes` then.
+fn restored_by_oracle(case: &Case, seed: u64, before: f64, bytes: f64) -> f64 {
+    let scenario = fixed(case, before);
+    let at = Nanos::from_secs_f64(case.step_s + case.interval_s());
+    let simulation = Simulation::new(&scenario, &case.traces, Some(seed));
+    match simulation.map(|simulation| simulation.with_size(at, 0, Bytes(bytes as u64)).run()) {
+        Ok(outcome) => judge_run(case, &outcome).restored_s,
+        Err(error) => panic!("{}: {error}", case.name),
+    }
 }
 
 fn fixed(case: &Case, bytes: f64) -> Scenario {
@@ -252,7 +275,12 @@ pub(crate) fn judge(
         optima.write();
         found
     });
-    runs.into_iter().map(|run| Judged { run, optimum }).collect()
+    let oracle = |run: &Run| match case.step_s {
+        0.0 => [f64::NAN; 2],
+        _ => ORACLE
+            .map(|part| restored_by_oracle(case, seed, run.before, (part * optimum.bytes).max(run.before))),
+    };
+    runs.into_iter().map(|run| Judged { run, optimum, oracle_s: oracle(&run) }).collect()
 }
 
 fn tell(case: &Case, law: &str, seed: u64, outcome: &Outcome) {
@@ -342,11 +370,13 @@ pub(crate) fn print_steps(cases: &[Case], laws: &[String], results: &BTreeMap<(u
     }
     println!(
         "after a step: seconds until {RESTORED_WINDOWS} windows in a row conform, median and worst; what it takes to fill what the \
-         optimum has more than there was; that and two intervals (one, where the phase was seen before); in how many seeds"
+         optimum has more than there was; that and two intervals (one, where the phase was seen before); in how many seeds; median where \
+         the optimum, and {} of it, is ordered at the end of the first interval after the step",
+        ORACLE[1]
     );
     println!(
-        "{:22} {:6} {:>13} {:>8} {:>8} {:>7}",
-        "case", "law", "restored", "filling", "allowed", "in time"
+        "{:22} {:6} {:>13} {:>8} {:>8} {:>7} {:>7} {:>7}",
+        "case", "law", "restored", "filling", "allowed", "in time", "oracle", "larger"
     );
     for (at, case) in cases.iter().enumerate().filter(|(_, case)| case.step_s > 0.0) {
         for (number, law) in laws.iter().enumerate() {
@@ -355,7 +385,7 @@ pub(crate) fn print_steps(cases: &[Case], laws: &[String], results: &BTreeMap<(u
             let restored = spread(&judged, &|j| j.run.restored_s);
             let in_time = judged.iter().filter(|j| j.run.restored_s <= j.restored_allowed_s(case)).count();
             println!(
-                "{:22} {:6} {:>6.0} {:>6.0} {:>8.1} {:>8.1} {:>4}/{}",
+                "{:22} {:6} {:>6.0} {:>6.0} {:>8.1} {:>8.1} {:>4}/{} {:>8.0} {:>7.0}",
                 case.name,
                 law,
                 restored.0,
@@ -364,6 +394,8 @@ pub(crate) fn print_steps(cases: &[Case], laws: &[String], results: &BTreeMap<(u
                 spread(&judged, &|j| j.restored_allowed_s(case)).0,
                 in_time,
                 judged.len(),
+                spread(&judged, &|j| j.oracle_s[0]).0,
+                spread(&judged, &|j| j.oracle_s[1]).0,
             );
         }
     }

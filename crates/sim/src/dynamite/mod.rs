@@ -94,9 +94,71 @@ const THETA: f64 = 0.9;
 /// What the reader reads at random: more than any cache there is.
 const READER_SET: u64 = 140 << 30;
 
-/// How long, and with which seed.
+/// On what, and by which law the main workload reads. All but the first are ours: sizes must be right elsewhere, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stage {
+    /// The paper's 11 disks of 15,000 rpm in RAID 4, read by Zipf's law with exponent 0.9.
+    Paper,
+    /// Eight such disks in mirrored pairs: the main workload reads all blocks alike, so the curve is a straight line.
+    MirrorsUniform,
+    /// Sixteen disks of 7,200 rpm, striped: Zipf with exponent 1.1, so that a little cache does most.
+    StripesSkewed,
+}
+
+/// All of them.
+pub const STAGES: [Stage; 3] = [Stage::Paper, Stage::MirrorsUniform, Stage::StripesSkewed];
+
+impl Stage {
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::Paper => "11 disks, RAID 4, Zipf 0.9",
+            Stage::MirrorsUniform => "8 disks, RAID 1, uniform",
+            Stage::StripesSkewed => "16 slow disks, RAID 0, Zipf 1.1",
+        }
+    }
+
+    /// What is asked for, as a share of the paper stage's rates: as much as makes both too many for it.
+    fn rates(self) -> f64 {
+        match self {
+            Stage::Paper => 1.0,
+            Stage::MirrorsUniform => 0.85,
+            Stage::StripesSkewed => 0.65,
+        }
+    }
+
+    /// How popular the main workload's blocks are.
+    fn popularity(self) -> (Popularity, Option<f64>) {
+        match self {
+            Stage::Paper => (Popularity::Zipf, Some(THETA)),
+            Stage::MirrorsUniform => (Popularity::Uniform, None),
+            Stage::StripesSkewed => (Popularity::Zipf, Some(1.1)),
+        }
+    }
+
+    fn origin(self) -> OriginTable {
+        let (spindles, disk, raid) = match self {
+            Stage::Paper => (DISKS, DiskName::Rpm15000, Raid::Level4),
+            Stage::MirrorsUniform => (8, DiskName::Rpm15000, Raid::Level1),
+            Stage::StripesSkewed => (16, DiskName::Rpm7200, Raid::Level0),
+        };
+        OriginTable {
+            spindles: Some(spindles),
+            disk: Some(disk),
+            disk_capacity: Some(Bytes(if self == Stage::MirrorsUniform { 48 << 30 } else { 16 << 30 })),
+            raid: Some(raid),
+            queue: Some(Queue::Fifo),
+            ..OriginTable::new("disks", OriginKind::Disks)
+        }
+    }
+}
+
+/// How long, on what, and with which seed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setup {
+    /// The disks, and how blocks are read.
+    pub stage: Stage,
     /// All spans, intervals, and what is read are so many times shorter and smaller: a minute of the paper's is 60 s divided by this. 1 to 10.
     pub hurry: u32,
     /// Chooses everything random.
@@ -200,7 +262,7 @@ impl Setup {
 
     /// Floors of the main workload's peak and of the reader, in requests per second.
     pub fn floors(&self) -> [f64; 2] {
-        [PEAK_RATE * PEAK_FLOOR, READER_RATE * READER_FLOOR]
+        [PEAK_RATE * PEAK_FLOOR, READER_RATE * READER_FLOOR].map(|floor| floor * self.stage.rates())
     }
 
     /// What the main workload reads at its peak.
@@ -217,7 +279,7 @@ impl Setup {
         LoadTable {
             from: Nanos(from * self.minute().0),
             arrivals: ArrivalKind::Poisson,
-            rate: Some(rate),
+            rate: Some(rate * self.stage.rates()),
             outstanding_max,
             ..LoadTable::idle()
         }
@@ -229,6 +291,7 @@ impl Setup {
             return vec![LoadTable::idle()];
         }
         let [spike, calm, peak] = PUBLISHED.phases_min.map(|minutes| minutes as u64);
+        let (popularity, theta) = self.stage.popularity();
         let mut random = random(mix64(self.seed));
         (0..course.periods() * PERIOD_MIN)
             .map(|minute| {
@@ -239,7 +302,8 @@ impl Setup {
                 let rate = rate * (1.0 + sway * (2.0 * unit(&mut random) - 1.0));
                 let (set, offset) = if is_peak { (PEAK_SET, PEAK_SET) } else { (CALM_SET, 0) };
                 LoadTable {
-                    theta: Some(THETA),
+                    popularity,
+                    theta,
                     read_share: READ_SHARE,
                     working_set: Some(self.set(set)),
                     offset: self.set(offset),
@@ -297,14 +361,7 @@ impl Setup {
             observe: ObserveTable::default(),
             control: course.control(),
             eafc: Default::default(),
-            origin: vec![OriginTable {
-                spindles: Some(DISKS),
-                disk: Some(DiskName::Rpm15000),
-                disk_capacity: Some(Bytes(16 << 30)),
-                raid: Some(Raid::Level4),
-                queue: Some(Queue::Fifo),
-                ..OriginTable::new("disks", OriginKind::Disks)
-            }],
+            origin: vec![self.stage.origin()],
             appliance: Vec::new(),
             tier: None,
             volume: vec![
@@ -482,7 +539,7 @@ mod tests {
 
     #[test]
     fn what_came_twice_is_answered_before_it_comes_again() {
-        let setup = Setup { hurry: 10, seed: 3 };
+        let setup = Setup { stage: Stage::Paper, hurry: 10, seed: 3 };
         let (beside, _) = run(&setup, Course::CoLocated).expect("a course runs");
         let (reactive, _) = run(&setup, Course::Reactive).expect("a course runs");
         let (proactive, outcome) = run(&setup, Course::ProactiveWarm).expect("a course runs");
@@ -500,7 +557,7 @@ mod tests {
 
     #[test]
     fn curves_begin_at_one_and_fall() {
-        let [main, reader] = curves(&Setup { hurry: 10, seed: 1 });
+        let [main, reader] = curves(&Setup { stage: Stage::Paper, hurry: 10, seed: 1 });
         assert_eq!((main[0].exact, main[0].estimated), (1.0, 1.0));
         assert!(main.windows(2).all(|pair| pair[1].exact <= pair[0].exact));
         assert!(main.last().is_some_and(|row| row.exact < 0.4), "{main:?}");

@@ -2,6 +2,8 @@
 
 use crate::{run, scenario};
 use forebay_control::DecisionKind;
+use forebay_sim::{Simulation, Traces};
+use forebay_units::{Bytes, Nanos};
 
 const DEMO: &str = r#"
     name = "violated"
@@ -59,10 +61,27 @@ fn a_controller_that_begins_later_decides_nothing_before() {
     let later = DEMO.replace("interval = \"5s\"", "interval = \"5s\", control_from = \"200s\"");
     let outcome = run(&scenario(&later), 1);
     // Its first interval is the one from 200 s on; three of five windows must miss, and what it decides holds from 215 s on at the earliest.
-    assert!(outcome.decisions.iter().all(|decision| decision.at > forebay_units::Nanos::secs(200)));
+    assert!(outcome.decisions.iter().all(|decision| decision.at > Nanos::secs(200)));
     let rows = &outcome.volumes[0].intervals;
     assert!(rows.iter().all(|row| row.at_s > 215.0 || row.quota_blocks == 0));
     assert!(rows.iter().any(|row| row.quota_blocks > 0));
+}
+
+#[test]
+fn a_size_that_was_foretold_is_there_from_the_end_of_its_interval_on() {
+    let text = DEMO
+        .replace("cache = {", "cache = { sizing = \"fixed\",")
+        .replace("size = \"2GiB\"", "size = \"2GiB\"\ncache = \"1MiB\"")
+        .replace("rate = 600", "rate = 200")
+        .replace("600s", "40s")
+        .replace("300s", "0s");
+    let (scenario, traces) = (scenario(&text), Traces::new());
+    let simulation = Simulation::new(&scenario, &traces, Some(1)).expect("a good scenario");
+    let outcome = simulation.with_size(Nanos::secs(22), 0, Bytes::mib(2)).run();
+    // 22 s lies in the interval of 5 s that ends at 25 s.
+    for row in &outcome.volumes[0].intervals {
+        assert_eq!(row.quota_blocks, if row.at_s <= 25.0 { 256 } else { 512 }, "{}", row.at_s);
+    }
 }
 
 #[test]

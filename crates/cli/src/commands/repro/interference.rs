@@ -19,15 +19,11 @@ const WORKLOADS: usize = 50;
 /// What precision and recall are to be at least.
 const AIM: f64 = 0.95;
 
-/// Noise, tide, and whether clients wait for answers.
-const CASES: [(f64, f64, bool); 6] = [
-    (0.02, 0.0, false),
-    (0.05, 0.0, false),
-    (0.05, 0.2, false),
-    (0.05, 0.2, true),
-    (0.1, 0.2, false),
-    (0.2, 0.2, false),
-];
+/// Standard deviations of the logarithm of latency; parts by which all loads rise and fall together; whether clients wait for answers. All
+/// combinations are scored.
+const NOISES: [f64; 4] = [0.02, 0.05, 0.1, 0.2];
+const TIDES: [f64; 2] = [0.0, 0.2];
+const WAITING: [bool; 2] = [false, true];
 
 /// Plant interference among 50 workloads in sets of 2 to 5, and score the daemon's judgement of who interferes with whom.
 ///
@@ -88,10 +84,11 @@ struct Row {
 
 pub(crate) fn run(args: &InterferenceArgs) -> Result<(), Failure> {
     let rules = InterferenceRules::default();
-    let cases: Vec<(f64, f64, bool)> = match args.noise {
-        Some(noise) => vec![(noise, 0.0, false), (noise, 0.2, false), (noise, 0.2, true)],
-        None => CASES.to_vec(),
-    };
+    let noises = args.noise.map_or(NOISES.to_vec(), |noise| vec![noise]);
+    let cases = WAITING.into_iter().flat_map(|closed| {
+        let noises = &noises;
+        TIDES.into_iter().flat_map(move |tide| noises.iter().map(move |noise| (*noise, tide, closed)))
+    });
     let row = |(noise, tide, closed): (f64, f64, bool)| {
         let spec = PlantedSpec { workloads: WORKLOADS, intervals: INTERVALS, noise, tide, closed };
         let score = (0..u64::from(args.draws))
@@ -116,7 +113,7 @@ pub(crate) fn run(args: &InterferenceArgs) -> Result<(), Failure> {
         draws: args.draws,
         workloads: WORKLOADS,
         intervals: INTERVALS,
-        rows: cases.into_iter().map(row).collect(),
+        rows: cases.map(row).collect(),
     };
     tell(&found, &args.output, args.report.as_ref(), print, report)
 }

@@ -201,7 +201,7 @@ pub(super) fn placed(placement: &PlacementStatus) -> String {
     };
     let share = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
     format!(
-        "placed by {}{threshold}: {} of {} chunks of {}, which {:.1}% of the misses in memory met; {} moved, {} displaced, {} put off; at most {}/s",
+        "placed by {}{threshold}: {} of {} chunks of {}, which {:.1}% of the misses in memory met; {} moved, {} displaced, {} left, {} put off; at most {}/s",
         placement.admission,
         placement.placed_chunks,
         placement.capacity_chunks,
@@ -209,6 +209,7 @@ pub(super) fn placed(placement: &PlacementStatus) -> String {
         share(placement.read_hits, placement.reads),
         placement.promotions,
         placement.displaced,
+        placement.left,
         placement.deferred,
         bytes(placement.bytes_per_second)
     )

@@ -258,6 +258,8 @@ fn whatever_is_killed_at_whichever_step_no_byte_is_lost() {
         let failed =
             format!("{} requests failed so far, {} of them reads", ledger.failed, ledger.reads_failed);
         println!("{end}, {:.1} s, {failed}", began.elapsed().as_secs_f64());
+        // What is to be read is read elsewhere, or later.
+        assert_eq!(ledger.reads_failed, 0, "reads fail: {end}");
     }
     drill.while_client_works(&mut ledger, |_, work| {
         let until = Instant::now() + PATIENCE;

@@ -6,7 +6,9 @@ mod drill;
 mod prometheus;
 mod proxy;
 mod routes;
+mod several;
 mod site;
+mod ssh;
 
 use crate::support::{command, run};
 use forebay_nbd::Uri;
@@ -189,18 +191,22 @@ impl Telling<'_> {
         format!("unix:{}", self.0.join("control.sock").display())
     }
 
-    /// What it says of the volume; nothing while it starts.
-    fn explained(&self) -> Option<Value> {
-        let run = run(["explain", "db", "--json", "--server", &self.server()]);
+    /// What it says of a volume; nothing while it starts.
+    fn explained(&self, volume: &str) -> Option<Value> {
+        let run = run(["explain", volume, "--json", "--server", &self.server()]);
         serde_json::from_slice(&run.stdout).ok()
     }
 
-    /// Waits until it tells what is `good`; what it told.
+    /// Waits until it tells of the volume `db` what is `good`; what it told.
     fn wait(&self, what: &str, good: impl Fn(&Value) -> bool) -> Value {
+        self.wait_for("db", what, good)
+    }
+
+    fn wait_for(&self, volume: &str, what: &str, good: impl Fn(&Value) -> bool) -> Value {
         let until = Instant::now() + Duration::from_secs(40);
         let mut last = Value::Null;
         while Instant::now() < until {
-            if let Some(told) = self.explained() {
+            if let Some(told) = self.explained(volume) {
                 if good(&told) {
                     return told;
                 }

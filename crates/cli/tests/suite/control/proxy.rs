@@ -88,7 +88,7 @@ fn a_violation_is_answered_by_an_appliance_whatever_dies() {
         telling.wait("another appliance", |told| {
             count(told, "cache_in_place") == 2 && count(told, "appliance_failed") == 1
         });
-        assert!(count(&telling.explained().expect("it answers"), "original_route") == 1);
+        assert!(count(&telling.explained("db").expect("it answers"), "original_route") == 1);
 
         // The appliance goes when nobody asks for anything.
         drop(stops);

@@ -18,7 +18,7 @@ pub(super) const APPLICATION: usize = 1;
 pub(super) const STORAGE: usize = 2;
 pub(super) const HOSTS: [usize; 2] = [3, 4];
 
-/// All of it; the volume `db` of 1 MiB is watched on the storage side, whose every request takes 8 ms.
+/// All of it; the volume `db`, of 1 MiB unless it is said, is watched on the storage side, whose every request takes 8 ms.
 pub(super) struct Site {
     pub(super) appliances: Appliances,
     watch: Option<Running>,
@@ -28,10 +28,14 @@ pub(super) struct Site {
 
 impl Site {
     pub(super) fn new() -> Site {
+        Site::sized(1 << 20)
+    }
+
+    pub(super) fn sized(bytes: usize) -> Site {
         let wire = Wire::new(&["x", "c", "s", "a", "b"]);
         wire.ask_whether_servers_are_there(APPLICATION);
         let folder = folder();
-        file(&folder, "db.img", vec![0; 1 << 20]);
+        file(&folder, "db.img", vec![0; bytes]);
         let text = format!(
             "listen = [\"tcp:0.0.0.0:{PORT}\", \"unix:storage.sock\"]\nleases.path = \"leases.json\"\ncontrol.interval = \"200ms\"\n\
              [http]\nlisten = \"0.0.0.0:{HTTP}\"\nsocket = \"storage-http.sock\"\ntoken = \"{SECRET}\"\n\

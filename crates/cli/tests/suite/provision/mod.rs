@@ -4,6 +4,7 @@ pub(crate) mod libvirt;
 pub(crate) mod local;
 pub(crate) mod machine;
 mod namespace;
+pub(crate) mod ssh;
 
 use crate::support::folder;
 use forebay_actuate::provision::LocalProcess;

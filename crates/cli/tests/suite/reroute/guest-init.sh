@@ -1,6 +1,7 @@
 #!/bin/busybox sh
 # What a guest does while its disk is moved: several jobs write to parts of the disk and read back what they wrote, past the guest's page cache, until a line comes in by the
 # console. Each knows by a copy in memory what its part must hold; all of it is compared at the end. A line of one dot is told for each sixteen requests.
+# Only the first `forebay_places` of the sixteen 64 KiB of each part are used, all unless it is said.
 # The disk is `forebay_disk`; or, where there is a `forebay_server`, an export of that server, `forebay_export` at `forebay_port`, attached by the kernel's NBD driver.
 /bin/busybox --install -s /bin
 mount -t devtmpfs dev /dev
@@ -44,7 +45,7 @@ job() {
     while [ ! -e /tmp/stop ]; do
         began=$(cut -d ' ' -f 1 /proc/uptime | tr -d .)
         state=$(((state * 1103515245 + 12345) & 0x7fffffff))
-        at=$(((state >> 8) % 16 * 16)) from=$(((state >> 12) % 200))
+        at=$(((state >> 8) % ${forebay_places:-16} * 16)) from=$(((state >> 12) % 200))
         if [ $(((state >> 24) % 2)) = 0 ]; then
             dd if=/noise of="$copy" bs=4k skip=$from seek=$at count=16 conv=notrunc 2>/dev/null
             dd if=/noise of="$forebay_disk" bs=4k skip=$from seek=$((first + at)) count=16 oflag=direct conv=notrunc 2>"$said" || fail "$(cat "$said")"

@@ -13,7 +13,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// What guests do.
-const WORK: &str = include_str!("guest-init.sh");
+pub(crate) const WORK: &str = include_str!("guest-init.sh");
 
 /// The guest's disk: what QEMU reaches by NBD, and options of the device.
 fn disk(to: &Endpoint, options: &str) -> Vec<String> {

@@ -7,7 +7,7 @@
 
 mod address;
 pub(crate) mod graph;
-mod guest;
+pub(crate) mod guest;
 mod proxy;
 
 use crate::client::Client;

@@ -66,7 +66,7 @@ impl Response {
     }
 
     fn heard_of_step(&mut self, outcome: Outcome, shared: &mut Shared) {
-        use Outcome::{Done, Healthy, Refused, Stale, Switched};
+        use Outcome::{Done, Healthy, NotDrained, Refused, Stale, Switched};
         let last_try = self.tries + 1 >= shared.rules.tries_max.max(1);
         let (drains, leased) = (self.route().drains(), self.route().leased);
         match (self.phase, outcome) {
@@ -128,8 +128,15 @@ impl Response {
                 self.new_epochs();
                 self.again(shared);
             }
-            // An earlier try, of which nothing was heard, may have had its effect.
-            (Phase::Switching, Refused(why)) if drains && self.tries == 0 => {
+            // The storage side had begun anew, say, and what became of a write is not known: a fence settles it.
+            (Phase::Switching, NotDrained(_)) if drains && leased && !self.placed().settled => {
+                self.placed.as_mut().expect("it is switched to").settled = true;
+                self.go(Phase::FencingOriginal, shared);
+            }
+            // An earlier try, of which nothing was heard, may have had its effect; behind a fence clients cannot stay where they are.
+            (Phase::Switching, Refused(why) | NotDrained(why))
+                if drains && self.tries == 0 && !self.placed().settled =>
+            {
                 self.failures += 1;
                 self.abandon(&format!("the route is not switched: {why}"), false, shared);
             }
@@ -181,7 +188,7 @@ impl Response {
             (Phase::SwitchingBack, other) if self.cannot_drain(&other, last_try) => {
                 self.leave_without_draining(shared);
             }
-            (Phase::SwitchingBack, Refused(_)) if !leased && self.placed.is_some() => {
+            (Phase::SwitchingBack, NotDrained(_)) if !leased && self.placed.is_some() => {
                 self.leaving.as_mut().expect("on the way back").doubted = true;
                 self.again(shared);
             }
@@ -214,7 +221,7 @@ impl Response {
 
 fn why(outcome: &Outcome) -> String {
     match outcome {
-        Outcome::Refused(why) | Outcome::Unknown(why) => why.clone(),
+        Outcome::Refused(why) | Outcome::NotDrained(why) | Outcome::Unknown(why) => why.clone(),
         Outcome::Stale { epoch } => format!("it is at epoch {epoch} already"),
         Outcome::Done | Outcome::Healthy { .. } | Outcome::Switched { .. } => {
             "the answer is none to this order".to_owned()

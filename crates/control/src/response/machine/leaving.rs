@@ -63,7 +63,7 @@ impl Response {
         let Some(leaving) = self.leaving.as_ref().filter(|leaving| !leaving.settled) else { return false };
         match self.route().leased {
             true => last_try || !leaving.healthy,
-            false => !leaving.healthy && self.placed.is_some() && matches!(outcome, Outcome::Refused(_)),
+            false => !leaving.healthy && self.placed.is_some() && matches!(outcome, Outcome::NotDrained(_)),
         }
     }
 

@@ -1,6 +1,7 @@
 //! One volume's response: which step it is at, what that step orders, and where each outcome leads.
 //!
-//! There:  `Reserved` - `Starting` - `Proving` - (`FencingOriginal`) - `Switching` - (`FencingBehind`) - `Serving`.
+//! There:  `Reserved` - `Starting` - `Proving` - (`FencingOriginal`) - `Switching` - (`FencingBehind`) - `Serving`; where a route cannot drain after all, from
+//!         `Switching` to `FencingOriginal` and once more.
 //! Back:   (`FencingAppliance`) - `SwitchingBack` - (`FencingBehindBack`) - `Stopping` - `Original`, and where a route cannot drain after all,
 //!         by `FencingAppliance` or, without a lease, `StoppingFirst` to `SwitchingBack` once more.
 //!
@@ -147,6 +148,7 @@ impl Response {
             flash: room.flash,
             epoch,
             late: false,
+            settled: false,
         });
         self.wish = Some(Wish { cache, flash: room.flash, rate: 0.0, host: Some(host) });
         self.epoch = self.epoch.max(epoch);
@@ -181,6 +183,21 @@ impl Response {
             epoch: self.epoch,
             why: self.leaving.as_ref().map(|leaving| leaving.why.clone()).or_else(|| self.why.clone()),
         }
+    }
+
+    /// Whether its appliance cannot be on a host now.
+    fn leaves_out(&self, host: HostId, shared: &Shared) -> bool {
+        shared.rests(host).is_some() || self.route().unfit.iter().any(|(at, _)| *at == host)
+    }
+
+    pub(super) fn most(&self, shared: &Shared) -> Bytes {
+        let there = self.placed.as_ref();
+        let elsewhere = shared
+            .claims
+            .without(there.map(|placed| placed.claim), |host| self.leaves_out(host, shared))
+            .map(|room| room.memory);
+        let memory = elsewhere.chain(there.map(|placed| placed.room.memory)).max();
+        memory.map_or(Bytes::ZERO, |memory| shared.rules.cost.cache(memory))
     }
 
     fn tell(&self, shared: &mut Shared, kind: DecisionKind, summary: String, facts: Vec<Fact>) {
@@ -231,16 +248,18 @@ impl Response {
                 _ => {}
             }
         }
-        let Placed { appliance, host, room, cache_least: cache, flash, epoch, .. } = self.placed?;
+        let Placed { appliance, host, room, cache_least: cache, flash, epoch, settled: fenced, .. } =
+            self.placed?;
         match self.phase {
             Phase::Starting => Some(What::Start { appliance, host, room, cache, flash, epoch }),
             Phase::Proving => Some(What::Probe { appliance, host }),
             Phase::FencingOriginal | Phase::FencingBehind => {
                 Some(What::Fence { epoch, holder: Holder::Named })
             }
-            // A route that drains settles the old path itself; where it does not the fence came first.
+            // A route that drains settles the old path itself; where it does not, or could not, the fence came first.
             Phase::Switching => {
-                let (to, settled) = (Target::Appliance(appliance), !self.route().drains());
+                let settled = fenced || !self.route().drains();
+                let to = Target::Appliance(appliance);
                 Some(What::Switch { to, epoch, settled })
             }
             Phase::StoppingFirst | Phase::Stopping => Some(What::Stop { appliance, host }),
@@ -347,6 +366,7 @@ impl Response {
                     flash,
                     epoch,
                     late: false,
+                    settled: false,
                 });
                 self.said.clear();
                 self.go(Phase::Reserved, shared);
@@ -394,10 +414,7 @@ impl Response {
             // The memory of what runs does not grow.
             if room.memory > placed.room.memory {
                 let name = self.route().name.clone();
-                let unfit = |host| {
-                    shared.rests(host).is_some() || self.route().unfit.iter().any(|(at, _)| *at == host)
-                };
-                if shared.claims.would_fit(room, placed.claim, unfit) {
+                if shared.claims.would_fit(room, placed.claim, |host| self.leaves_out(host, shared)) {
                     let why = format!(
                         "the cache of {name} is to grow to {cache}, which its appliance has no room for"
                     );

@@ -20,7 +20,7 @@ pub(in super::super) enum Phase {
     Starting,
     /// It is asked whether it serves.
     Proving,
-    /// The original path is fenced, because the route cannot drain it.
+    /// The original path is fenced, because the route cannot drain it, or cannot now.
     FencingOriginal,
     /// Clients are being moved to the appliance.
     Switching,
@@ -78,6 +78,9 @@ pub(in super::super) struct Placed {
     pub(super) epoch: u64,
     /// Its start may still have an effect after it was stopped.
     pub(in super::super) late: bool,
+    /// What was out on the original path is settled by a fence, since the route could not drain it.
+    #[serde(default)]
+    pub(super) settled: bool,
 }
 
 /// The way back.

@@ -246,7 +246,7 @@ impl World {
         self.change_route();
     }
 
-    fn give_up_change(&mut self, id: u64, link: u64, is_held: bool, why: &str) {
+    fn give_up_change(&mut self, id: u64, link: u64, is_held: bool, outcome: Outcome) {
         if let (true, Some(proxy)) = (is_held, self.proxy)
             && let Some(machine) = self.machine(proxy)
         {
@@ -254,7 +254,7 @@ impl World {
             self.wake(proxy);
         }
         self.close_link(link);
-        self.route_changed(id, Outcome::Refused(why.to_owned()));
+        self.route_changed(id, outcome);
     }
 
     /// Its process is gone, with whatever was being changed; clients of the route have no answer.
@@ -313,7 +313,7 @@ impl World {
             return self.serve_volume(proxy);
         };
         if let Err(error) = machine.hold(settled) {
-            return self.give_up_change(id, link, false, &error.to_string());
+            return self.give_up_change(id, link, false, Outcome::NotDrained(error.to_string()));
         }
         self.doing.get_mut(&id).expect("looked up above").stage = Stage::Holding(link);
         if settled {
@@ -327,8 +327,10 @@ impl World {
         let traits = self.disk.traits;
         match self.machine(proxy).and_then(|machine| machine.hold_state()) {
             Some(HoldState::Waiting(_)) => {}
-            Some(HoldState::Failed(error)) => self.give_up_change(id, link, true, &error.to_string()),
-            None => self.give_up_change(id, link, false, "it is not held any more"),
+            Some(HoldState::Failed(error)) => {
+                self.give_up_change(id, link, true, Outcome::NotDrained(error.to_string()));
+            }
+            None => self.give_up_change(id, link, false, Outcome::Refused("it is not held any more".into())),
             Some(HoldState::Held) => {
                 self.machine(proxy).expect("it is held").change_origin(&traits, false);
                 self.proxy_goes(id, link);
@@ -360,8 +362,17 @@ impl World {
                 self.finish(id, Outcome::Refused("it did not serve in time".into()));
             }
             Stage::Fencing => self.finish(id, Outcome::Unknown("the old path is not drained".into())),
-            Stage::Opening(link) => self.give_up_change(id, link, false, "nobody serves there"),
-            Stage::Holding(link) => self.give_up_change(id, link, true, "the old path is not drained"),
+            Stage::Opening(link) => {
+                self.give_up_change(id, link, false, Outcome::Refused("nobody serves there".into()));
+            }
+            Stage::Holding(link) => {
+                self.give_up_change(
+                    id,
+                    link,
+                    true,
+                    Outcome::NotDrained("the old path is not drained".into()),
+                );
+            }
             // It is on its way, or waits for another one.
             Stage::Sent => {}
         }

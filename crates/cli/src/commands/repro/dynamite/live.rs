@@ -1,7 +1,7 @@
 //! The case study with real processes: a storage side with emulated disks that is watched, permanent proxies, and `forebay control`, which starts and stops
 //! appliances while clients read and write.
 //!
-//! A period has the phases of the paper's main workload, a spike, a calm, a peak, a calm, and takes five quarters of a minute; it is played four times, so that
+//! A period has the phases of the paper's main workload, a spike, a calm, a peak, a calm, and takes five quarters of a minute; it is played four times, unless told otherwise, so that
 //! the peak is known to return. What the peak reads is larger than the zones in which heat is tracked. All numbers of the scene are ours.
 
 use crate::failure::{Context, Failure};
@@ -23,8 +23,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Periods, and the seconds of each at which the spike, the calm after it, the peak and the period end.
-const PERIODS: u64 = 4;
+/// The seconds of a period at which the spike, the calm after it, the peak and the period end.
 const PHASES_S: [u64; 4] = [2, 25, 60, 75];
 /// Requests per second of the main workload in these phases, and of the reader all along.
 const RATES: [f64; 4] = [760.0, 60.0, 950.0, 60.0];
@@ -41,6 +40,7 @@ const SUSTAINED: usize = 5;
 const OUTSTANDING_MAX: usize = 512;
 const BLOCK: u64 = 4096;
 const PATIENCE: Duration = Duration::from_secs(30);
+const QEMU: &str = "qemu-system-x86_64";
 const WORKLOADS: [&str; 2] = ["usr-1", "reader"];
 
 /// One peak.
@@ -96,7 +96,7 @@ impl Drop for Processes {
 }
 
 /// The loads of one workload.
-fn requests(main: bool, seed: u64) -> Vec<Due> {
+fn requests(main: bool, periods: u64, seed: u64) -> Vec<Due> {
     let mut random = random(mix64(seed ^ u64::from(main)));
     let mut state = mix64(seed ^ 77);
     let mut unit = move || {
@@ -111,7 +111,7 @@ fn requests(main: bool, seed: u64) -> Vec<Due> {
         let phase = PHASES_S.iter().position(|end| in_period < *end as f64).unwrap_or(3);
         let rate = if main { RATES[phase] } else { READER_RATE };
         at_s += exponential(1.0 / rate, &mut random);
-        if at_s >= PERIODS as f64 * period_s {
+        if at_s >= periods as f64 * period_s {
             return all;
         }
         let anywhere = (unit() * (VOLUME_BYTES / BLOCK) as f64) as u64;
@@ -214,8 +214,25 @@ fn free_port() -> std::io::Result<u16> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// Runs everything, for five minutes.
-pub(super) fn run(seed: u64, image: Option<&Path>) -> Result<Found, Failure> {
+/// Says what is missing for machines.
+fn check_machines(image: &Path) -> Result<(), Failure> {
+    for file in ["vmlinuz", "initramfs"] {
+        if !image.join(file).is_file() {
+            let made = "expected those that `make appliance-image` makes, in target/appliance-image";
+            return Err(Failure::new(format!("no `{file}` in `{}`: {made}", image.display())));
+        }
+    }
+    let asked = Command::new(QEMU).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    match asked {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(Failure::new(format!("`{QEMU} --version` fails ({status})"))),
+        Err(error) => Err(Failure::new(format!("`{QEMU}` cannot be run: {error}"))),
+    }
+}
+
+/// Runs everything: five minutes for four periods.
+pub(super) fn run(seed: u64, periods: u64, image: Option<&Path>) -> Result<Found, Failure> {
+    image.map_or(Ok(()), check_machines)?;
     let folder = tempfile::Builder::new().prefix("forebay-dynamite-").tempdir();
     let folder = folder.context("cannot make a folder for the run")?;
     let at = folder.path();
@@ -228,7 +245,8 @@ pub(super) fn run(seed: u64, image: Option<&Path>) -> Result<Found, Failure> {
     wait_for(&at.join("proxy.sock"))?;
     processes.0.push(spawn(at, "control", "control.toml")?);
     wait_for(&at.join("control.sock"))?;
-    say(format_args!("{} periods of {} s are played with real processes", PERIODS, PHASES_S[3]));
+    let seconds = PHASES_S[3];
+    say(format_args!("{periods} periods of {seconds} s are played with real processes"));
     let connect = |name: &str| -> Result<Arc<dyn Origin>, Failure> {
         let uri = Uri::unix(at.join("proxy.sock"), name);
         let origin =
@@ -236,7 +254,7 @@ pub(super) fn run(seed: u64, image: Option<&Path>) -> Result<Found, Failure> {
         Ok(Arc::new(origin.context(format_args!("cannot connect to `{name}`"))?))
     };
     let connections = [connect(WORKLOADS[0])?, connect(WORKLOADS[1])?];
-    let duration = Duration::from_secs(PERIODS * PHASES_S[3]);
+    let duration = Duration::from_secs(periods * PHASES_S[3]);
     let mut options = PlayOptions::for_duration(duration, Duration::from_secs(1));
     options.start = Some(Instant::now());
     let began_unix_ms = unix_ms();
@@ -250,7 +268,7 @@ pub(super) fn run(seed: u64, image: Option<&Path>) -> Result<Found, Failure> {
                 scope.spawn(move || {
                     let content = Content::new(mix64(seed ^ index as u64));
                     let mut player = Player::new(Shadow::over_unknown(content, VOLUME_BYTES));
-                    let mut due = requests(index == 0, seed).into_iter();
+                    let mut due = requests(index == 0, periods, seed).into_iter();
                     let load = Load::Open {
                         requests: &mut due,
                         outstanding_max: OUTSTANDING_MAX,
@@ -270,7 +288,7 @@ pub(super) fn run(seed: u64, image: Option<&Path>) -> Result<Found, Failure> {
         .ask("GET", &format!("/api/v1/explain/{}", WORKLOADS[0]), "", deadline)
         .context("the controller does not tell what it decided")?;
     // Whatever serves yet is ended with its folder.
-    let found = judge(seed, &reports, &explained, began_unix_ms);
+    let found = judge((seed, periods), &reports, &explained, began_unix_ms);
     end_appliances(at);
     Ok(found)
 }
@@ -296,7 +314,12 @@ fn unix_ms() -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-fn judge(seed: u64, reports: &[PlayReport], explained: &Explanation, began_unix_ms: i64) -> Found {
+fn judge(
+    (seed, periods): (u64, u64),
+    reports: &[PlayReport],
+    explained: &Explanation,
+    began_unix_ms: i64,
+) -> Found {
     let main = &reports[0];
     let latency_s: Vec<Option<f64>> = (main.intervals.iter())
         .map(|interval| {
@@ -319,7 +342,7 @@ fn judge(seed: u64, reports: &[PlayReport], explained: &Explanation, began_unix_
     let placed = of_kind(forebay_control::DecisionKind::CacheInPlace);
     let gone = of_kind(forebay_control::DecisionKind::OriginalRoute);
     let started = of_kind(forebay_control::DecisionKind::HostChosen);
-    let peaks = (0..PERIODS)
+    let peaks = (0..periods)
         .map(|period| {
             let from = period * PHASES_S[3];
             let (peak, until) = (from + PHASES_S[1], from + PHASES_S[2]);

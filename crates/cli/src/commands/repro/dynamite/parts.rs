@@ -5,8 +5,8 @@ use crate::failure::Failure;
 use crate::output::say;
 use forebay_sim::RunError;
 use forebay_sim::dynamite::{
-    COURSES, Course, CourseResult, CurveRow, Interfering, Setup, SizeGiven, WORKLOADS, curves, interfering,
-    run as run_course, size_given,
+    COURSES, Course, CourseResult, CurveRow, Interfering, STAGES, Setup, SizeGiven, Stage, WORKLOADS, curves,
+    interfering, run as run_course, size_given,
 };
 use serde::Serialize;
 use std::time::Instant;
@@ -60,6 +60,16 @@ pub(super) fn run(setup: &Setup, quick: bool, sizes: bool) -> Result<Found, Fail
     let place = |of: Course| COURSES.iter().position(|course| *course == of);
     results.sort_by_key(|result| place(result.course));
     sizes.sort_by_key(|size: &SizeGiven| place(size.course));
+    if !sizes.is_empty() {
+        let others: Vec<Stage> = STAGES.into_iter().filter(|stage| *stage != setup.stage).collect();
+        let given = side_by_side(others.len(), |at| {
+            size_given(&Setup { stage: others[at], ..*setup }, Course::Forebay)
+        });
+        for size in given {
+            sizes.push(size.map_err(|error| Failure::new(error.to_string()))?);
+        }
+        say(format_args!("{:>5.0} s  sizes on other disks", began.elapsed().as_secs_f64()));
+    }
     Ok(Found {
         schema: SCHEMA,
         seed: setup.seed,

@@ -1,4 +1,5 @@
-//! Appliances as processes in network namespaces of this machine, each of which stands in for a host.
+//! Appliances as processes of this machine that are reached over TCP: of a host for a controller elsewhere, or in a network namespace, which stands in for
+//! a host.
 
 use super::configuration::{Listeners, configuration};
 use super::keeper::{Keeper, Launch, Ports};
@@ -8,54 +9,48 @@ use crate::api::ApiAddress;
 use crate::{ApplianceId, ApplianceOrder, Control, Deadline, Endpoint, Running, VolumeOrder};
 use forebay_nbd::Uri;
 use forebay_units::Bytes;
-use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-/// A network namespace (ip-netns(8)) in the place of a host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Namespace {
-    /// Its name, as `ip netns list` has it.
-    pub name: String,
-    /// The address in it at which appliances are reached.
-    pub address: IpAddr,
-}
-
-/// Appliances as processes in network namespaces: reached over TCP only, as on another host. Entering a namespace needs root.
+/// Appliances as processes that are reached over TCP only.
 ///
 /// Volumes are exports `NAME.SECRET`, with the token as the secret of those that have none; the control API asks for the token.
-pub struct NamespaceProcess {
+pub struct NetworkProcess {
     keeper: Keeper,
     program: PathBuf,
-    hosts: BTreeMap<String, Namespace>,
+    address: IpAddr,
+    namespace: Option<String>,
 }
 
-impl NamespaceProcess {
-    /// Keeps what it must know of each appliance in `folder`, which it makes, and runs `program`, which is `forebay`, in the namespace that
-    /// `hosts` has for the host of the order.
+impl NetworkProcess {
+    /// Keeps what it must know of each appliance in `folder`, which it makes, and runs `program`, which is `forebay`. Appliances are reached at `address`, which
+    /// this machine has.
     ///
     /// # Errors
     /// If the folder cannot be made.
     pub fn new(
         folder: impl Into<PathBuf>,
         program: impl Into<PathBuf>,
-        hosts: BTreeMap<String, Namespace>,
-    ) -> io::Result<NamespaceProcess> {
-        Ok(NamespaceProcess { keeper: Keeper::new(folder.into())?, program: program.into(), hosts })
+        address: IpAddr,
+    ) -> io::Result<NetworkProcess> {
+        let keeper = Keeper::new(folder.into())?;
+        Ok(NetworkProcess { keeper, program: program.into(), address, namespace: None })
+    }
+
+    /// In the network namespace of this name (ip-netns(8)), which has the address. Entering it needs root.
+    #[must_use]
+    pub fn in_namespace(self, name: impl Into<String>) -> NetworkProcess {
+        NetworkProcess { namespace: Some(name.into()), ..self }
     }
 }
 
-impl Provider for NamespaceProcess {
+impl Provider for NetworkProcess {
     fn start(&self, order: &ApplianceOrder, deadline: Deadline) -> Result<Running, ProvisionError> {
         let room = order.check(PROCESS_OVERHEAD)?;
-        let Some(host) = self.hosts.get(&order.host) else {
-            let reason = format!("there is no host `{}`", order.host);
-            return Err(ProvisionError::Impossible { id: order.id.clone(), reason });
-        };
         self.keeper.start(order, deadline, |folder| {
             let ports = Ports::of(&order.id);
-            let at = |port| SocketAddr::new(host.address, port);
+            let at = |port| SocketAddr::new(self.address, port);
             // Who comes by an address that moves comes by one that is not here yet.
             let anywhere = |port| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
             let (listen, nbd) = match order.port {
@@ -70,8 +65,11 @@ impl Provider for NamespaceProcess {
                 patience: None,
             };
             // Not by `ip netns exec`, which hides the control groups that say how much memory there is.
-            let network = format!("--net=/run/netns/{}", host.name);
-            let command = ["nsenter", &network, "--"].into_iter().map(Into::into).chain([
+            let enter = self
+                .namespace
+                .iter()
+                .flat_map(|name| ["nsenter".into(), format!("--net=/run/netns/{name}").into(), "--".into()]);
+            let command = enter.chain([
                 self.program.clone().into(),
                 "appliance".into(),
                 folder.join("appliance.toml").into(),

@@ -1,0 +1,121 @@
+//! Several appliances where one cannot do it: two volumes share disks that are nearly asked for more than they serve, and no host has room for a cache that would do alone.
+
+use super::{Appliances, Controller, HASTE, Telling, count, step};
+use crate::support::{SetOnDrop, file, folder};
+use forebay_nbd::Uri;
+use forebay_origin::{NbdOrigin, NbdOriginOptions, Origin};
+use forebay_replay::{AfterWait, Content, Due, Load, PlayOptions, PlayReport, Player, Shadow};
+use forebay_serve::Daemon;
+use forebay_serve::config::Config;
+use forebay_trace::{Operation, ThreadNumber};
+use forebay_units::{ByteRange, Nanos, mix64};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+const BLOCKS: u64 = 256;
+/// Requests per second of the volume that was promised something, and of its neighbour.
+const RATES: [(&str, u64); 2] = [("db", 100), ("other", 290)];
+
+/// Reads, and a write in twenty, at a constant rate and anywhere, for as long as it takes; what is read is checked.
+fn play(uri: &Uri, seed: u64, rate: u64, stop: &AtomicBool) -> PlayReport {
+    let options = NbdOriginOptions { connections: 1, ..NbdOriginOptions::default() };
+    let origin: Arc<dyn Origin> = Arc::new(NbdOrigin::connect(uri, options).expect("clients are let in"));
+    let mut due = (0..60 * rate).map(|number| {
+        let state = mix64(seed.wrapping_add(number));
+        Due {
+            at: Nanos(number * 1_000_000_000 / rate),
+            operation: if (state >> 40).is_multiple_of(20) { Operation::Write } else { Operation::Read },
+            range: ByteRange::new(state % BLOCKS * 4096, 4096),
+            thread: ThreadNumber::UNKNOWN,
+        }
+    });
+    let load = Load::Open { requests: &mut due, outstanding_max: 512, after_wait: AfterWait::CatchUp };
+    let options = PlayOptions::for_duration(Duration::from_secs(60), Duration::from_secs(1));
+    let mut player = Player::new(Shadow::over_unknown(Content::new(seed), BLOCKS * 4096));
+    player.play(&origin, load, options, stop).expect("the load can be played")
+}
+
+#[test]
+fn two_appliances_on_two_hosts_mend_what_one_cannot() {
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (watch_http, proxy_http) = (path("watch-http.sock"), path("proxy-http.sock"));
+    let mut watch = format!(
+        "listen = [\"unix:{}\"]\nleases.path = \"{}\"\nhttp.listen = \"off\"\nhttp.socket = \"{watch_http}\"\ncontrol.interval = \"500ms\"\n\
+         [[disk_group]]\nname = \"disks\"\nspindles = 2\ndisk = \"fixed\"\nservice = \"5ms\"\n",
+        path("watch.sock"),
+        path("leases.json"),
+    );
+    let mut proxy = format!(
+        "listen = [\"unix:{}\"]\nroutes.path = \"{}\"\nhttp.listen = \"off\"\nhttp.socket = \"{proxy_http}\"\ncontrol.enabled = false\n",
+        path("proxy.sock"),
+        path("routes.json"),
+    );
+    // Beside its 64 MiB an appliance on either host can cache 540 KiB, half of a volume. The disks serve 400 requests/s: 390 make them wait, a cache of `db` leaves 340, which is 6 ms
+    // in the mean of its requests, one of its neighbour 250 and 9 ms, and both together 200 and 4 ms.
+    let mut control = format!(
+        "socket = \"control.sock\"\nstate = \"state\"\ninterval = \"500ms\"\n{HASTE}\
+         response = {{ probe_every_ms = 200, probe_within_ms = 1000, retry_first_ms = 200 }}\n\
+         [[host]]\nname = \"h1\"\nmemory = \"66083KiB\"\n[[host]]\nname = \"h2\"\nmemory = \"66083KiB\"\n\
+         [[objective]]\nvolume = \"db\"\nlatency = \"5ms\"\n"
+    );
+    for (name, _) in RATES {
+        watch += &format!(
+            "[[volume]]\nname = \"{name}\"\norigin = {{ type = \"disk-group\", group = \"disks\", memory = \"1MiB\" }}\n"
+        );
+        let uri = Uri::unix(folder.path().join("watch.sock"), name);
+        proxy += &format!(
+            "[[volume]]\nname = \"{name}\"\ncache = \"0\"\norigin = {{ type = \"nbd\", uri = \"{uri}\" }}\n"
+        );
+        control += &format!(
+            "[[volume]]\nname = \"{name}\"\nhome = \"h1\"\norigin = \"{uri}\"\nwatch = \"unix:{watch_http}\"\nroute = {{ type = \"proxy\", server = \"unix:{proxy_http}\" }}\n"
+        );
+    }
+    for (name, text) in [("watch.toml", watch), ("proxy.toml", proxy), ("control.toml", control)] {
+        file(&folder, name, text);
+    }
+    let configured = |name: &str| Config::read(&folder.path().join(name)).expect("a good configuration");
+    let _watch = Daemon::start(configured("watch.toml").watching().unwrap()).unwrap();
+    let proxy = Daemon::start(configured("proxy.toml")).unwrap();
+    let appliances = Appliances(folder.path().to_owned());
+    let _controller = Controller::start(folder.path(), None);
+    let telling = Telling(folder.path());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let stops = SetOnDrop(&stop);
+        let clients = RATES.map(|(name, rate)| {
+            let (uri, stop): (Uri, _) = (proxy.uris(name)[0].parse().unwrap(), &stop);
+            scope.spawn(move || play(&uri, rate, rate, stop))
+        });
+        telling
+            .wait("a cache of the volume that was promised something", |told| step(told).contains("serving"));
+        let other =
+            telling.wait_for("other", "a cache of its neighbour", |told| step(told).contains("serving"));
+        telling.wait("the end of the violation", |told| count(told, "violation_ended") > 0);
+        let told = telling.explained("db").expect("it answers");
+        let hosts =
+            [step(&told), step(&other)].map(|step| step.rsplit(' ').next().unwrap_or_default().to_owned());
+        assert!(
+            hosts[0] != hosts[1] && hosts.iter().all(|host| ["h1", "h2"].contains(&&**host)),
+            "{hosts:?}"
+        );
+        assert_eq!(appliances.pids().len(), 2);
+        drop(stops);
+        for client in clients {
+            let report = client.join().expect("a client ends");
+            assert_eq!(
+                (report.errors, report.wrong_count),
+                (0, 0),
+                "{:?} {:?}",
+                report.first_error,
+                report.wrong
+            );
+            assert!(report.bytes_checked > 0 && report.gave_up.is_none(), "{:?}", report.gave_up);
+        }
+    });
+    for (name, _) in RATES {
+        telling.wait_for(name, "the original route", |told| step(told).contains("original route"));
+    }
+    telling.wait("the end of the appliances", |_| appliances.pids().is_empty());
+}
