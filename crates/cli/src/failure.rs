@@ -1,5 +1,6 @@
 //! What ends a subcommand early: one line that says what was found where, and often one that says what to do next.
 
+use forebay_units::with_causes;
 use std::error::Error;
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -62,25 +63,8 @@ impl Failure {
 
 impl<E: Error> From<E> for Failure {
     fn from(error: E) -> Failure {
-        Failure::new(chain(&error))
+        Failure::new(with_causes(&error))
     }
-}
-
-/// The messages of `error` and its sources, outermost first, each that is not part of the one before.
-fn chain(error: &dyn Error) -> String {
-    let mut message = error.to_string();
-    let mut last = message.clone();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let text = error.to_string();
-        if !last.contains(&text) {
-            message.push_str(": ");
-            message.push_str(&text);
-        }
-        last = text;
-        source = error.source();
-    }
-    message
 }
 
 /// Adds what was being done to an error.

@@ -25,7 +25,7 @@ use forebay_locality::LiveConfig;
 use forebay_nbd::Uri;
 use forebay_origin::Origin;
 use forebay_tls::{ServerTls, TlsFilesError};
-use forebay_units::{Bytes, mix64};
+use forebay_units::{Bytes, mix64, with_causes};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
@@ -262,7 +262,7 @@ impl Daemon {
                 }),
                 // Where it was sent may be gone, and who sent it must find somebody to send it elsewhere.
                 Err(error) if volume.on_absent == OnAbsent::Wait || routes.sends(&volume.name) => {
-                    let reason = chain(&error);
+                    let reason = with_causes(&error);
                     tracing::warn!(
                         volume = volume.name,
                         reason,
@@ -580,7 +580,7 @@ fn wait_for_origins(shared: &Shared) {
             if !shared.state().absent.contains_key(&volume.name) {
                 continue;
             }
-            let opened = crate::route::open(shared, index).map_err(|error| chain(&error));
+            let opened = crate::route::open(shared, index).map_err(|error| with_causes(&error));
             if let Err(reason) = opened.and_then(|origin| begin(shared, index, origin)) {
                 shared.state().absent.insert(volume.name.clone(), reason);
             }
@@ -599,7 +599,7 @@ pub(crate) fn begin(shared: &Shared, index: usize, origin: Arc<dyn Origin>) -> R
     };
     match shared.appliance.add_volume(served) {
         Ok(()) | Err(AddVolumeError::Exists { .. }) => {}
-        Err(error) => return Err(chain(&error)),
+        Err(error) => return Err(with_causes(&error)),
     }
     drop(leases);
     tracing::info!(volume = volume.name, "origin is there; the volume is exported");
@@ -608,18 +608,6 @@ pub(crate) fn begin(shared: &Shared, index: usize, origin: Arc<dyn Origin>) -> R
         shared.loads().begins(&volume.name);
     }
     Ok(())
-}
-
-/// An error with its sources.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
 }
 
 /// Puts decisions where people find them.

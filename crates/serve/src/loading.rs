@@ -8,7 +8,7 @@
 //! Invariant: a volume has one warm-up at a time; a wish that comes while one runs begins another with what is left out by both: what is
 //! cached is skipped.
 
-use crate::daemon::{Shared, chain, remember, unix_ms};
+use crate::daemon::{Shared, remember, unix_ms};
 use crate::history::{Batch, DatedDecision};
 use crate::snapshots::{Series, SnapshotConfig, USED_AGAIN, identity};
 use forebay_appliance::CommandError;
@@ -20,7 +20,7 @@ use forebay_control::prewarm::{
     load_order,
 };
 use forebay_control::{Decision, DecisionKind, Fact, VolumeId};
-use forebay_units::{BlockRange, BlockSize, ByteRange, Bytes};
+use forebay_units::{BlockRange, BlockSize, ByteRange, Bytes, with_causes};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -284,17 +284,17 @@ fn resume(
     block_size: BlockSize,
     asked: bool,
 ) -> Result<Resumed, String> {
-    let seen = shared.appliance.observe(volume, false).map_err(|error| chain(&error))?;
+    let seen = shared.appliance.observe(volume, false).map_err(|error| with_causes(&error))?;
     let store = shared.snapshot_store.as_ref().expect("snapshots are configured");
     let now_unix_s = unix_ms().max(0) as u64 / 1000;
     let series = store
         .read(identity(volume, &seen.origin), block_size.bytes(), config, now_unix_s)
-        .map_err(|error| format!("cannot read `{}`: {}", config.place, chain(&error)))?;
+        .map_err(|error| format!("cannot read `{}`: {}", config.place, with_causes(&error)))?;
     let Series { snapshots, refused } = series;
     shared.snapshot_counters.used.fetch_add(snapshots.len() as u64, Ordering::Relaxed);
     shared.snapshot_counters.refused.fetch_add(refused.len() as u64, Ordering::Relaxed);
     for (place, reason) in &refused {
-        tracing::warn!(volume, place, reason = chain(reason), "a snapshot is refused");
+        tracing::warn!(volume, place, reason = with_causes(reason), "a snapshot is refused");
     }
     let activity = snapshots
         .iter()

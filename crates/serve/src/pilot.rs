@@ -5,7 +5,7 @@
 //! first, since it knows nothing of them.
 
 use crate::config::{CacheConfig, Config, VolumeConfig};
-use crate::daemon::{Shared, chain, remember, unix_ms};
+use crate::daemon::{Shared, remember, unix_ms};
 use crate::history::{Batch, DatedDecision, IntervalRow};
 use crate::monitor::{Interval, Monitor};
 use crate::past;
@@ -16,7 +16,7 @@ use forebay_control::{
     VolumeId, VolumeSpec,
 };
 use forebay_origin::DeviceStatistics;
-use forebay_units::{ByteRange, Bytes, Nanos};
+use forebay_units::{ByteRange, Bytes, Nanos, with_causes};
 use forebay_workload::LatencySnapshot;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -283,7 +283,7 @@ fn start(config: &Config, origins: Vec<forebay_control::OriginSpec>) -> Result<C
     let capacity = Bytes(config.cache_memory.get().saturating_sub(fixed));
     let host = HostSpec::new(HOST, "this machine", 0, capacity);
     Controller::new(config.control.rules.clone(), capacity, vec![host], origins)
-        .map_err(|error| chain(&error))
+        .map_err(|error| with_causes(&error))
 }
 
 /// Tells the controller of volumes that it does not know yet, and of those to which something else is promised.
@@ -318,7 +318,11 @@ fn register(
             maximum,
         };
         if let Err(error) = controller.register(spec) {
-            tracing::error!(volume = volume.name, error = chain(&error), "the controller refuses the volume");
+            tracing::error!(
+                volume = volume.name,
+                error = with_causes(&error),
+                "the controller refuses the volume"
+            );
         }
         registered.insert(id, objectives);
     }

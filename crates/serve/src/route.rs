@@ -6,12 +6,13 @@
 //! `forebay_appliance`'s ([`forebay_appliance::Retargeted`]).
 
 use crate::config::{Config, OriginConfig, OriginTls};
-use crate::daemon::{Shared, begin, chain};
+use crate::daemon::{Shared, begin};
 use crate::kept;
 use crate::origins::OriginFailure;
 use forebay_appliance::{CommandError, RetargetFailure, RetargetOptions};
 use forebay_nbd::Uri;
 use forebay_origin::{NbdOriginOptions, Origin};
+use forebay_units::with_causes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -224,7 +225,7 @@ pub(crate) fn change(shared: &Shared, volume: &str, request: &RouteRequest) -> R
     if now.to != route.to {
         let unreachable = |error: OriginFailure| RouteError::Unreachable {
             to: uri.shown().to_string(),
-            reason: chain(&error),
+            reason: with_causes(&error),
         };
         let index = shared.config.volumes.iter().position(|config| config.name == volume);
         let index = index.ok_or_else(unknown)?;

@@ -1,10 +1,12 @@
-//! Quantities that must not be mixed up: bytes, blocks, nanoseconds, ratios, and sizes as people write them; and texts that must not be shown.
+//! Quantities that must not be mixed up: bytes, blocks, nanoseconds, ratios, and sizes as people write them; texts that must not be shown, and errors with
+//! their causes.
 //!
 //! It has no dependencies and no knowledge of caches or volumes. Absolute positions ([`BlockIndex`]), counts and
 //! byte quantities ([`Bytes`]) are different types, so that exchanging them does not compile.
 
 mod block;
 mod bytes;
+mod causes;
 mod hash;
 mod ratio;
 mod secret;
@@ -13,6 +15,7 @@ mod time;
 
 pub use block::{BlockIndex, BlockRange, BlockSize, BlockSizeError, ByteRange};
 pub use bytes::{Bytes, ParseBytesError};
+pub use causes::with_causes;
 pub use hash::mix64;
 pub use ratio::{Ratio, RatioError};
 pub use secret::Secret;

@@ -9,12 +9,12 @@
 //!
 //! The folder is its owner's alone, since tokens are in it, and it is locked while an appliance is started or stopped.
 
+use super::ProvisionError;
 use super::health::probe;
 use super::process::ProcessId;
-use super::{ProvisionError, chain};
 use crate::api::ApplianceStatus;
 use crate::{ApplianceId, ApplianceOrder, Deadline, Running};
-use forebay_units::{Bytes, mix64};
+use forebay_units::{Bytes, mix64, with_causes};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 use serde::de::DeserializeOwned;
@@ -290,7 +290,7 @@ impl Keeper {
                 }
                 Ok(status) => Some(has_what_was_ordered(order, &status)),
                 Err(error) => {
-                    last = chain(&error);
+                    last = with_causes(&error);
                     None
                 }
             }
@@ -337,7 +337,7 @@ impl Keeper {
                             tracing::warn!(%id, volume, "some requests were not answered before the end");
                         }
                         Err(error) => {
-                            tracing::warn!(%id, volume, error = chain(&error), "it cannot be drained");
+                            tracing::warn!(%id, volume, error = with_causes(&error), "it cannot be drained");
                         }
                     }
                 }

@@ -30,7 +30,6 @@ pub use ssh::{GREETING, Ssh, answer_host};
 
 use crate::{ApplianceId, ApplianceOrder, Deadline, OrderError, Running};
 use forebay_units::Bytes;
-use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -195,16 +194,4 @@ impl ProvisionError {
             _ => false,
         }
     }
-}
-
-/// An error with its causes, in one line.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
 }

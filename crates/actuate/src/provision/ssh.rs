@@ -8,9 +8,9 @@
 //! somebody asks.
 
 use super::local::PROCESS_OVERHEAD;
-use super::{Provider, ProvisionError, chain};
+use super::{Provider, ProvisionError};
 use crate::{ApplianceId, ApplianceOrder, Deadline, Running};
-use forebay_units::Bytes;
+use forebay_units::{Bytes, with_causes};
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -98,7 +98,7 @@ fn carry_out(provider: &dyn Provider, request: Request) -> Answer {
     match done {
         Ok(Some(running)) => Answer::Running(running),
         Ok(None) => Answer::Absent,
-        Err(error) => Answer::Failed { said: chain(&error), may_run: error.may_run() },
+        Err(error) => Answer::Failed { said: with_causes(&error), may_run: error.may_run() },
     }
 }
 

@@ -12,7 +12,7 @@ use forebay_actuate::{
 };
 use forebay_control::response::{ApplianceId, Draining, Holder, Order, OrderId, Outcome, Target, What};
 use forebay_control::{HostId, VolumeId};
-use forebay_units::{BlockSize, ByteRange, Bytes, Nanos, Secret};
+use forebay_units::{BlockSize, ByteRange, Bytes, Nanos, Secret, with_causes};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -143,11 +143,6 @@ fn name_of(appliance: ApplianceId) -> ApplianceName {
     format!("forebay-{}", appliance.0).parse().expect("letters, digits and a dash, and short")
 }
 
-/// An error with its causes, in one line.
-fn told(error: &(dyn std::error::Error + 'static)) -> String {
-    crate::daemon::chain(error)
-}
-
 impl Means {
     fn running(&self, appliance: ApplianceId, host: HostId) -> Result<Option<Running>, ProvisionError> {
         let known = || self.running.lock().unwrap_or_else(PoisonError::into_inner);
@@ -189,14 +184,14 @@ impl Means {
                     Ok(running) => {
                         // Until clients are on it: what it reads before could be stale by then.
                         if let Err(error) = running.control.set_quota(&volume.name, Bytes::ZERO, deadline) {
-                            return Outcome::Unknown(told(&error));
+                            return Outcome::Unknown(with_causes(&error));
                         }
                         let mut known = self.running.lock().unwrap_or_else(PoisonError::into_inner);
                         known.insert(*appliance, running);
                         Outcome::Done
                     }
-                    Err(error) if error.may_run() => Outcome::Unknown(told(&error)),
-                    Err(error) => Outcome::Refused(told(&error)),
+                    Err(error) if error.may_run() => Outcome::Unknown(with_causes(&error)),
+                    Err(error) => Outcome::Refused(with_causes(&error)),
                 }
             }
             What::Probe { appliance, host } => self.probe(volume, *appliance, *host, deadline),
@@ -219,7 +214,7 @@ impl Means {
                 self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(appliance);
                 match self.provider(*host).stop(&name_of(*appliance), deadline) {
                     Ok(()) => Outcome::Done,
-                    Err(error) => Outcome::Unknown(told(&error)),
+                    Err(error) => Outcome::Unknown(with_causes(&error)),
                 }
             }
         }
@@ -237,7 +232,7 @@ impl Means {
                 Err(error) => failed(&error),
             },
             Ok(None) => Outcome::Refused("it does not run".to_owned()),
-            Err(error) => Outcome::Unknown(told(&error)),
+            Err(error) => Outcome::Unknown(with_causes(&error)),
         }
     }
 
@@ -251,7 +246,7 @@ impl Means {
         let running = match self.running(appliance, host) {
             Ok(Some(running)) => running,
             Ok(None) => return Outcome::Refused("it does not run".to_owned()),
-            Err(error) => return Outcome::Unknown(told(&error)),
+            Err(error) => return Outcome::Unknown(with_causes(&error)),
         };
         match probe(&running, deadline) {
             Ok(status) => match status.volumes.iter().find(|of| of.name == volume.name) {
@@ -261,7 +256,7 @@ impl Means {
                 Some(_) => Outcome::Healthy { cache: Bytes(status.cache.capacity_bytes) },
                 None => Outcome::Refused("it does not serve the volume".to_owned()),
             },
-            Err(error) => Outcome::Unknown(told(&error)),
+            Err(error) => Outcome::Unknown(with_causes(&error)),
         }
     }
 
@@ -286,9 +281,9 @@ impl Means {
         match route.switch(&Passage { to: endpoint, epoch, settled }, deadline) {
             Ok(Pause(pause)) => Outcome::Switched { pause: Nanos::from(pause) },
             Err(RouteError::Stale { now, .. }) => Outcome::Stale { epoch: now },
-            Err(error @ RouteError::NotDrained { .. }) => Outcome::NotDrained(told(&error)),
-            Err(error) if error.had_no_effect() => Outcome::Refused(told(&error)),
-            Err(error) => Outcome::Unknown(told(&error)),
+            Err(error @ RouteError::NotDrained { .. }) => Outcome::NotDrained(with_causes(&error)),
+            Err(error) if error.had_no_effect() => Outcome::Refused(with_causes(&error)),
+            Err(error) => Outcome::Unknown(with_causes(&error)),
         }
     }
 }
@@ -302,15 +297,15 @@ fn fence(way: &Way, epoch: u64, holder: Holder, deadline: Deadline) -> Outcome {
     match lease.raise(epoch, holder, deadline) {
         Ok(()) => Outcome::Done,
         Err(RouteError::Stale { now, .. }) => Outcome::Stale { epoch: now },
-        Err(error) => Outcome::Unknown(told(&error)),
+        Err(error) => Outcome::Unknown(with_causes(&error)),
     }
 }
 
 /// A daemon that says no has done nothing, unless it had trouble of its own.
 fn failed(error: &ApiError) -> Outcome {
     match error {
-        ApiError::Refused { status, .. } if *status != 500 => Outcome::Refused(told(error)),
-        _ => Outcome::Unknown(told(error)),
+        ApiError::Refused { status, .. } if *status != 500 => Outcome::Refused(with_causes(error)),
+        _ => Outcome::Unknown(with_causes(error)),
     }
 }
 

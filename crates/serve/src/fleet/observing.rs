@@ -4,12 +4,12 @@ use super::carrying::{Carriers, id_of};
 use super::config::FleetConfig;
 use super::prometheus::Counters;
 use super::source::{Doubt, Follower, News};
-use crate::daemon::{chain, unix_ms};
+use crate::daemon::unix_ms;
 use crate::observed::Intervals;
 use forebay_actuate::{Control, Deadline};
 use forebay_control::response::{ApplianceId, Responses};
 use forebay_control::{Decision, DecisionKind, VolumeId, VolumeObservation};
-use forebay_units::Nanos;
+use forebay_units::{Nanos, with_causes};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -194,7 +194,7 @@ impl Ears {
 }
 
 fn intervals(from: &Control, within: Duration) -> Result<Intervals, String> {
-    from.ask("GET", "/api/v1/intervals", "", Deadline::after(within)).map_err(|error| chain(&error))
+    from.ask("GET", "/api/v1/intervals", "", Deadline::after(within)).map_err(|error| with_causes(&error))
 }
 
 /// Without a journal: where a lease or a route was changed before, clients are brought to the original route for good.

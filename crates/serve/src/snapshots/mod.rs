@@ -12,12 +12,12 @@ pub(crate) use ring::slots;
 pub use store::SnapshotPlace;
 pub(crate) use store::{SnapshotStore, StoreError};
 
-use crate::daemon::{Shared, chain, unix_ms};
+use crate::daemon::{Shared, unix_ms};
 use forebay_appliance::CommandError;
 use forebay_appliance::volume::{ListedBlock, VolumePulse};
 use forebay_cache::flash::VolumeId;
 use forebay_cache::snapshot::{Activity, SnapshotHeader, SnapshotWriter, WriteError};
-use forebay_units::{BlockSize, Nanos};
+use forebay_units::{BlockSize, Nanos, with_causes};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -137,7 +137,7 @@ impl Taker<'_> {
                 }
                 Err(error) => {
                     counters.failed.fetch_add(1, Ordering::Relaxed);
-                    tracing::warn!(volume = name, error = chain(&error), "no snapshot is taken");
+                    tracing::warn!(volume = name, error = with_causes(&error), "no snapshot is taken");
                     // Whoever waits for the end does not wait for each volume's.
                     if end && matches!(error, TakeError::Store { .. }) {
                         return;

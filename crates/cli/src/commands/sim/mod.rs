@@ -8,7 +8,7 @@ use crate::document::Document;
 use crate::failure::{Context, Failure};
 use crate::output::{Output, OutputArgs, say, write_file};
 use forebay_sim::{RunError, Scenario, Simulation};
-use forebay_units::Nanos;
+use forebay_units::{Nanos, with_causes};
 use std::path::{Path, PathBuf};
 
 /// Run a scenario on virtual time, with the daemon's own controller.
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Failure> {
     let traces = traces::read(&document, &scenario, folder)?;
     let simulation = Simulation::new(&scenario, &traces, args.seed).map_err(|error| match error {
         RunError::Scenario(error) => place::failure(&document, error.key(), &error),
-        other => Failure::new(chain(&other)),
+        other => Failure::new(with_causes(&other)),
     })?;
     let outcome = simulation.run();
     for flag in &outcome.flags {
@@ -72,15 +72,4 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Failure> {
         say(format_args!("report written to {}", path.display()));
     }
     Ok(())
-}
-
-/// An error with what it comes from.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(&format!(": {error}"));
-        source = error.source();
-    }
-    text
 }
