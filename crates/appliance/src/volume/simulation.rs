@@ -7,6 +7,8 @@
 //!
 //! Replay: `FOREBAY_SEEDS=7,8 cargo test -p forebay-appliance simulation`; `FOREBAY_SEED_COUNT=100000` looks longer.
 
+mod history;
+
 use super::*;
 use forebay_cache::Insertion;
 use forebay_nbd::wire::{AllocationFlags, Extents};
@@ -14,6 +16,7 @@ use forebay_origin::{
     ExtentList, OriginCompletion, OriginError, OriginOperation, OriginRequest, OriginRequestId, OriginTraits,
 };
 use forebay_units::{BlockSize, ByteRange, Bytes, Nanos, Ratio};
+use history::History;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,8 +26,6 @@ const BLOCK: u64 = 512;
 /// Fourteen and a half blocks: the last one is short.
 const CELLS: u64 = 58;
 const STEPS: u32 = 400;
-/// "Not over yet".
-const NEVER: u64 = u64::MAX;
 
 fn cell_bytes(version: u64, cell: u64) -> [u8; CELL as usize] {
     let word = if version == 0 { 0 } else { version << 16 | cell };
@@ -43,99 +44,6 @@ fn version_in(bytes: &[u8], cell: u64) -> u64 {
 fn cells(range: ByteRange) -> std::ops::Range<u64> {
     assert!(range.offset.is_multiple_of(CELL) && range.length.is_multiple_of(CELL));
     range.offset / CELL..range.end() / CELL
-}
-
-/// All operations of one cell on one version: what Gibbons and Korach ("Testing shared memories", 1997, section 4) call a cluster.
-#[derive(Clone, Debug)]
-struct Cluster {
-    write_start: u64,
-    first_end: u64,
-    last_start: u64,
-    first_read_end: u64,
-    /// When the change ended in an error after which the origin applies nothing more: seen at all, it was done by then.
-    failed_at: u64,
-}
-
-/// What happened to every cell.
-#[derive(Default)]
-struct History {
-    clusters: BTreeMap<(u64, u64), Cluster>,
-}
-
-impl History {
-    fn write(&mut self, cell: u64, version: u64, start: u64) {
-        let cluster = Cluster {
-            write_start: start,
-            first_end: NEVER,
-            last_start: start,
-            first_read_end: NEVER,
-            failed_at: NEVER,
-        };
-        assert!(self.clusters.insert((cell, version), cluster).is_none(), "versions are unique");
-    }
-
-    /// Only for changes that succeeded: the others may still take effect, or never.
-    fn write_ended(&mut self, cell: u64, version: u64, end: u64) {
-        let cluster = self.clusters.get_mut(&(cell, version)).expect("it started");
-        cluster.first_end = cluster.first_end.min(end);
-    }
-
-    /// The change failed, and will not be applied later.
-    fn write_failed(&mut self, cell: u64, version: u64, end: u64) {
-        self.clusters.get_mut(&(cell, version)).expect("it started").failed_at = end;
-    }
-
-    fn read(&mut self, cell: u64, version: u64, start: u64, end: u64) {
-        let cluster = self.clusters.get_mut(&(cell, version));
-        let cluster =
-            cluster.unwrap_or_else(|| panic!("cell {cell} reads version {version}, which nobody wrote"));
-        cluster.first_end = cluster.first_end.min(end);
-        cluster.first_read_end = cluster.first_read_end.min(end);
-        cluster.last_start = cluster.last_start.max(start);
-    }
-
-    /// Whether some order of the operations on each cell explains what was read (values are unique per cell): no read ended
-    /// before its write started, no two forward zones overlap, no backward zone lies in a forward zone.
-    fn check(&self) {
-        for cell in 0..CELLS {
-            let clusters: Vec<_> = self.clusters.range((cell, 0)..(cell + 1, 0)).collect();
-            let (mut forward, mut backward) = (Vec::new(), Vec::new());
-            for ((_, version), cluster) in clusters {
-                assert!(
-                    cluster.first_read_end > cluster.write_start,
-                    "cell {cell}: version {version} was read before it was written"
-                );
-                if cluster.first_end == NEVER {
-                    continue; // Failed or unknown, and never seen.
-                }
-                let first_end = cluster.first_end.min(cluster.failed_at);
-                let zone = (first_end, cluster.last_start, *version);
-                if first_end < cluster.last_start { forward.push(zone) } else { backward.push(zone) }
-            }
-            forward.sort_unstable();
-            for pair in forward.windows(2) {
-                assert!(
-                    pair[0].1 < pair[1].0,
-                    "cell {cell}: version {} was established at {} and read by who started at {}, version {} \
-                     established at {} and read by who started at {}: one of the reads is stale",
-                    pair[0].2,
-                    pair[0].0,
-                    pair[0].1,
-                    pair[1].2,
-                    pair[1].0,
-                    pair[1].1
-                );
-            }
-            for (end, start, version) in backward {
-                let inside = forward.iter().find(|zone| zone.0 < start && end < zone.1);
-                assert!(
-                    inside.is_none(),
-                    "cell {cell}: version {version} happened within {start}..{end}, in the middle of {inside:?}, \
-                     which was read before and after"
-                );
-            }
-        }
-    }
 }
 
 /// A request at the simulated origin.
@@ -719,17 +627,4 @@ fn the_same_seed_takes_the_same_course() {
     let courses: Vec<_> = (0..20).map(course).collect();
     assert_eq!(courses, (0..20).map(course).collect::<Vec<_>>());
     assert!(courses.iter().map(|course| course.3).sum::<u32>() > 10, "other ways are taken now and then");
-}
-
-/// The checker itself can fail: a read of the old value after one of the new one.
-#[test]
-#[should_panic(expected = "which was read before and after")]
-fn the_checker_sees_new_then_old() {
-    let mut history = History::default();
-    history.write(0, 1, 0);
-    history.write_ended(0, 1, 1);
-    history.write(0, 2, 2);
-    history.read(0, 2, 3, 4);
-    history.read(0, 1, 5, 6);
-    history.check();
 }
