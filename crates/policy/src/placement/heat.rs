@@ -12,6 +12,8 @@ use forebay_units::BlockIndex;
 const SWEEP: u32 = 16;
 /// What a chunk may owe, in sixteenths: as much as an access.
 const DEBT_MAX: u8 = 16;
+/// The count, in sixteenths, at which a loss weighs twice as much as at zero.
+const WORN_TWICE: i64 = 8 * 16;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
@@ -109,10 +111,13 @@ impl Heat {
         tick.wrapping_sub(std::mem::replace(&mut self.entries[slot as usize].last, tick))
     }
 
-    /// Adds to the count, to at most `most`, or takes from it, down to zero; what is taken beyond that is owed, up to [`DEBT_MAX`], and paid before anything is added.
+    /// Adds to the count, to at most `most`, or takes from it, down to zero; what is taken beyond that is owed, up to [`DEBT_MAX`], and paid before anything is added. A high count is worn faster, in
+    /// proportion to it: what a rush has brought must not take as long again to be paid off by accesses that cost. It stays above zero where accesses save more than they cost.
     pub(super) fn add(&mut self, slot: u32, sixteenths: i64, most: u64) {
         let (value, debt) = (&mut self.entries[slot as usize].value, &mut self.debts[slot as usize]);
-        let count = value.saturating_sub(self.floor) as i64 - i64::from(*debt) + sixteenths;
+        let had = value.saturating_sub(self.floor) as i64;
+        let worn = sixteenths.min(0) * had / WORN_TWICE;
+        let count = had - i64::from(*debt) + sixteenths + worn;
         *debt = (-count).clamp(0, DEBT_MAX.into()) as u8;
         *value = self.floor + count.clamp(0, most as i64) as u64;
     }
@@ -189,8 +194,8 @@ mod tests {
         // From zero, not from -1.
         heat.add(b, COUNT as i64, 999);
         assert_eq!(heat.count(b), COUNT);
-        // Never below zero, never above the most; what lacks is owed, an access at most: 16 - 31 = -15, then no more than -16.
-        heat.add(b, -31, 999);
+        // Never below zero, never above the most; what lacks is owed, an access at most: 16 - 28 - 28 x 16 / 128 = -15, then no more than -16.
+        heat.add(b, -28, 999);
         assert_eq!((heat.count(b), heat.owes(b)), (0, false));
         heat.add(b, -100, 999);
         assert_eq!((heat.count(b), heat.owes(b)), (0, true));
@@ -202,6 +207,30 @@ mod tests {
         // Who is remembered later begins at the floor.
         let (c, known) = heat.remember(12, 0).unwrap();
         assert_eq!((heat.count(c), known), (0, false));
+    }
+
+    #[test]
+    fn what_a_rush_has_brought_is_soon_paid_off() {
+        let mut heat = Heat::new(4);
+        let (a, _) = heat.remember(10, 0).unwrap();
+        heat.add(a, 96 * COUNT as i64, 9_999);
+        // 1,536 - 8 - 8 x 1,536 / 128 = 1,432: it loses a sixteenth and a half access each time; by steps of half an access it would take 192.
+        heat.add(a, -8, 9_999);
+        assert_eq!(heat.count(a), 1_432);
+        let left = (1..192).find(|_| {
+            heat.add(a, -8, 9_999);
+            heat.owes(a)
+        });
+        assert!(left.is_some_and(|accesses| accesses < 50), "{left:?}");
+        // Who saves more than it costs stays: two of each three cost half of what the third saves, and as much again for what it has, at most.
+        let (b, _) = heat.remember(11, 0).unwrap();
+        for _ in 0..500 {
+            heat.add(b, 16, 9_999);
+            heat.add(b, -4, 9_999);
+            heat.add(b, -4, 9_999);
+            assert!(!heat.owes(b));
+        }
+        assert!(heat.count(b) >= COUNT, "{}", heat.count(b));
     }
 
     #[test]
