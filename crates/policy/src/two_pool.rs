@@ -9,6 +9,9 @@
 //! fifth of its room, and a promotion into a full multi-touch pool evicts at once. Here a pool may use room that the other
 //! does not need; the next insertion takes it back from the pool that is above its share. Whenever the cache is full
 //! and no promotion happened since the last miss, both pools are at the sizes that hard borders would give.
+//!
+//! Warmed blocks may have a **partition of their own** instead ([`TwoPool::open_own_partition`], an option that PRESTO's slides leave open): the pools have what
+//! is left and cannot take it; a block of it that is used goes to multi-touch, and its room with it. The same rule as `sim::presto`'s (ours).
 //! Invariant: the tag of a slot names its pool; each pool is in the order of last use, most recent first.
 
 use crate::{Incoming, Insertion, Links, List, Policy, Slot};
@@ -18,6 +21,8 @@ use std::ops::ControlFlow;
 
 const SINGLE: u8 = 0;
 const MULTI: u8 = 1;
+/// Warmed, in the partition of its own, and not used since.
+const OWN: u8 = 2;
 
 /// Single-touch and multi-touch LRU pools; 8 bytes per slot.
 #[derive(Debug)]
@@ -29,6 +34,11 @@ pub struct TwoPool {
     capacity: u32,
     /// How many blocks the single-touch pool keeps when both pools want room.
     single_capacity: u32,
+    own: List,
+    /// How many blocks of the partition of their own the pools cannot take. Blocks beyond it leave before all others.
+    own_capacity: u32,
+    /// Whether warm-up at the tail goes there.
+    own_is_open: bool,
 }
 
 impl TwoPool {
@@ -41,6 +51,49 @@ impl TwoPool {
             share: single,
             capacity: 0,
             single_capacity: 0,
+            own: List::EMPTY,
+            own_capacity: 0,
+            own_is_open: false,
+        }
+    }
+
+    /// From now on warm-up at the tail goes to a partition of its own of at most `blocks`; the pools keep what is left, the single-touch pool's share and a
+    /// block at least. What is there of an earlier one counts; 0 gives all of that up, whose blocks then leave before others.
+    pub fn open_own_partition(&mut self, blocks: u32) {
+        self.share_out(0);
+        self.share_out(blocks.min(self.capacity.saturating_sub(self.single_capacity.max(1))));
+        self.own_is_open = blocks > 0;
+    }
+
+    /// No more goes to the partition of its own: the pools have the room that it did not need.
+    pub fn close_own_partition(&mut self) {
+        if std::mem::take(&mut self.own_is_open) {
+            self.share_out(self.own_capacity.min(self.own.len()));
+        }
+    }
+
+    /// How many warmed blocks are in a partition of their own.
+    pub fn own_partition_blocks(&self) -> u32 {
+        self.own.len()
+    }
+
+    /// Sets the room of the partition of its own aside, and shares out the rest. With at least two blocks and a share above 0, one is single-touch: else
+    /// no block could ever be touched twice.
+    fn share_out(&mut self, own_blocks: u32) {
+        self.own_capacity = own_blocks;
+        let left = self.capacity - own_blocks;
+        let exact = (f64::from(left) * self.share.get()).round() as u32;
+        let least = u32::from(left >= 2 && self.share.get() > 0.0);
+        self.single_capacity = exact.clamp(least, left);
+    }
+
+    /// A block of the partition of its own left it for the multi-touch pool, or for good, and its room goes with it.
+    fn give_room(&mut self) {
+        match self.own_capacity {
+            0 => {}
+            // All of it is given: shares are as ever.
+            1 => self.share_out(0),
+            _ => self.own_capacity -= 1,
         }
     }
 
@@ -56,19 +109,23 @@ impl TwoPool {
 
     /// Whether the block in `slot`, which holds one, was touched again, or warmed.
     pub fn is_multi_touch(&self, slot: Slot) -> bool {
-        self.links.tag(slot) == MULTI
+        self.links.tag(slot) != SINGLE
     }
 
     fn multi_capacity(&self) -> u32 {
-        self.capacity - self.single_capacity
+        self.capacity - self.own_capacity - self.single_capacity
     }
 
     fn resident(&self) -> u32 {
-        self.single.len() + self.multi.len()
+        self.single.len() + self.multi.len() + self.own.len()
     }
 
     fn pool(&mut self, slot: Slot) -> (&mut Links, &mut List) {
-        let list = if self.links.tag(slot) == MULTI { &mut self.multi } else { &mut self.single };
+        let list = match self.links.tag(slot) {
+            MULTI => &mut self.multi,
+            OWN => &mut self.own,
+            _ => &mut self.single,
+        };
         (&mut self.links, list)
     }
 
@@ -98,25 +155,31 @@ impl Policy for TwoPool {
         self.links.release(slots);
     }
 
-    /// The share is rounded to the nearest block. With at least two blocks and a share above 0, one is single-touch: else
-    /// no block could ever be touched twice.
+    /// Shares are rounded to the nearest block. A partition of warmed blocks shrinks with the capacity, and does not grow with it.
     fn set_capacity(&mut self, blocks: u32) {
+        let own = u64::from(self.own_capacity) * u64::from(blocks.min(self.capacity));
+        let own = own.checked_div(self.capacity.into()).unwrap_or(0) as u32;
         self.capacity = blocks;
-        let exact = (f64::from(blocks) * self.share.get()).round() as u32;
-        let least = u32::from(blocks >= 2 && self.share.get() > 0.0);
-        self.single_capacity = exact.clamp(least, blocks);
+        self.share_out(own);
     }
 
-    /// Refuses only warm-up at the tail when neither is there room nor is the single-touch pool above its share.
+    /// Refuses only warm-up at the tail: where the partition of its own is full, and without one when neither is there room nor is the single-touch
+    /// pool above its share.
     fn admit(&mut self, incoming: Incoming) -> bool {
+        if incoming.insertion == Insertion::PrewarmTail && self.own_is_open {
+            return self.own.len() < self.own_capacity;
+        }
         incoming.insertion != Insertion::PrewarmTail
             || self.resident() < self.capacity
             || self.resident() == self.capacity && self.multi.len() < self.multi_capacity()
     }
 
-    /// Somebody of the pool that would else be above its share. When the quota shrinks, the single-touch pool goes down to
+    /// Somebody of the pool that would else be above its share; of the partition of warmed blocks only what is beyond its room, or if nobody else is there. When the quota shrinks, the single-touch pool goes down to
     /// its share before multi-touch blocks leave.
     fn victim(&mut self, incoming: Option<Incoming>) -> Option<Slot> {
+        if self.own.len() > self.own_capacity {
+            return self.own.back();
+        }
         let (single, multi) = (self.single.back(), self.multi.back());
         let from_single = match incoming.map(|incoming| incoming.insertion) {
             Some(Insertion::Miss) => self.single.len() >= self.single_capacity,
@@ -124,13 +187,17 @@ impl Policy for TwoPool {
                 self.single.len() > self.single_capacity
             }
         };
-        if from_single { single.or(multi) } else { multi.or(single) }
+        let victim = if from_single { single.or(multi) } else { multi.or(single) };
+        victim.or(self.own.back())
     }
 
     #[inline]
     fn on_hit(&mut self, slot: Slot, _block: BlockIndex) {
         if self.multi.front() == Some(slot) {
             return;
+        }
+        if self.links.tag(slot) == OWN && self.own.len() <= self.own_capacity {
+            self.give_room();
         }
         let (links, list) = self.pool(slot);
         links.unlink(list, slot);
@@ -148,6 +215,10 @@ impl Policy for TwoPool {
                 self.links.push_front(&mut self.multi, slot);
                 MULTI
             }
+            Insertion::PrewarmTail if self.own_is_open => {
+                self.links.push_back(&mut self.own, slot);
+                OWN
+            }
             Insertion::PrewarmTail => {
                 self.links.push_back(&mut self.multi, slot);
                 MULTI
@@ -161,6 +232,10 @@ impl Policy for TwoPool {
     }
 
     fn on_remove(&mut self, slot: Slot, _block: BlockIndex) {
+        let held_room = self.links.tag(slot) == OWN && self.own.len() <= self.own_capacity;
+        if held_room && !self.own_is_open {
+            self.give_room();
+        }
         self.remove(slot);
     }
 
@@ -177,9 +252,17 @@ impl Policy for TwoPool {
         self.links.last(&self.single, victims)
     }
 
-    /// The multi-touch pool, then the single-touch pool, each from the most recent on.
+    /// The partition of warmed blocks while the pools cannot take it, the multi-touch pool, the single-touch pool, each from the most recent on; what is left
+    /// of a partition that was given up.
     fn visit_hottest_first(&self, visit: &mut dyn FnMut(Slot) -> ControlFlow<()>) {
-        let _ = self.links.iter(&self.multi).chain(self.links.iter(&self.single)).try_for_each(visit);
+        let own = |wanted| (wanted == (self.own_capacity > 0)).then(|| self.links.iter(&self.own));
+        let pools = self.links.iter(&self.multi).chain(self.links.iter(&self.single));
+        let _ = own(true)
+            .into_iter()
+            .flatten()
+            .chain(pools)
+            .chain(own(false).into_iter().flatten())
+            .try_for_each(visit);
     }
 
     fn footprint_bytes(&self) -> u64 {
@@ -229,6 +312,116 @@ mod tests {
             (run.order_blocks(), run.evicted.as_slice()),
             (vec![12, 11, 10, 20, 2], [1, 21].as_slice())
         );
+    }
+
+    #[test]
+    fn a_partition_of_their_own_keeps_warmed_blocks_until_they_are_used() {
+        // Capacity 10: single-touch 2, multi-touch 8. With 5 set aside, 1 and 4 are left.
+        let mut run = trace(TwoPool::default(), 10, &[1, 2, 3, 4, 5, 6, 7, 8]);
+        run.policy.open_own_partition(5);
+        assert_eq!((run.policy.own_capacity, run.policy.single_capacity), (5, 1));
+        // 20 and 21 take free room; 22 to 24 what single-touch has beyond its share: 1, 2 and 3 leave. There is no room for 25.
+        for block in 20..26 {
+            assert_eq!(run.insert(block, Insertion::PrewarmTail), block < 25, "{block}");
+        }
+        assert_eq!(run.evicted, [1, 2, 3]);
+        assert_eq!(run.order_blocks(), [20, 21, 22, 23, 24, 8, 7, 6, 5, 4]);
+        run.policy.close_own_partition();
+        // A scan, and blocks used again, go through the pools alone.
+        (100..120).for_each(|block| run.access(block));
+        (116..120).for_each(|block| run.access(block));
+        (200..204).for_each(|block| run.access(block));
+        assert_eq!(run.order_blocks()[..5], [20, 21, 22, 23, 24]);
+        // 23 is used: its room is multi-touch's, which keeps five then.
+        run.access(23);
+        assert_eq!(run.order_blocks(), [20, 21, 22, 24, 23, 119, 118, 117, 116, 203]);
+        (300..310).for_each(|block| run.access(block));
+        assert_eq!(run.order_blocks(), [20, 21, 22, 24, 23, 119, 118, 117, 116, 309]);
+        // Half of the capacity is half of each; then the partition is given up, and goes first.
+        run.capacity = 5;
+        run.policy.set_capacity(5);
+        (0..5).for_each(|_| run.evict(None));
+        assert_eq!(run.order_blocks(), [20, 21, 23, 119, 309]);
+        run.policy.open_own_partition(0);
+        assert_eq!(run.order_blocks(), [23, 119, 309, 20, 21]);
+        (400..402).for_each(|block| run.access(block));
+        assert_eq!(run.order_blocks(), [23, 119, 401, 400, 309]);
+        assert_eq!((run.policy.own_capacity, run.policy.single_capacity), (0, 1));
+    }
+
+    #[test]
+    fn room_that_a_partition_of_warmed_blocks_does_not_need_is_given_back() {
+        let mut run = trace(TwoPool::default(), 10, &[]);
+        // All that is asked for but single-touch's share.
+        run.policy.open_own_partition(99);
+        assert_eq!(run.policy.own_capacity, 8);
+        (20..23).for_each(|block| assert!(run.insert(block, Insertion::PrewarmTail)));
+        // One that is no longer true while more is loaded leaves its room to the next, and afterwards to the pools.
+        run.policy.on_remove(Slot(run.slots.remove(&20).unwrap()), BlockIndex(20));
+        assert_eq!(run.policy.own_capacity, 8);
+        run.policy.close_own_partition();
+        assert_eq!((run.policy.own_capacity, run.policy.single_capacity), (2, 2));
+        run.policy.on_remove(Slot(run.slots.remove(&21).unwrap()), BlockIndex(21));
+        assert_eq!(run.policy.own_capacity, 1);
+        // What is warmed now goes where it goes without such a partition.
+        run.insert(30, Insertion::PrewarmTail);
+        assert_eq!((run.order_blocks(), run.policy.own_partition_blocks()), (vec![22, 30], 1));
+        run.access(22);
+        assert_eq!((run.policy.own_capacity, run.policy.own_partition_blocks()), (0, 0));
+    }
+
+    #[test]
+    fn whatever_is_asked_the_shares_fit_and_whoever_is_there_is_listed_once() {
+        use proptest::prelude::*;
+        let operations = prop::collection::vec((0u8..12, 0u64..40), 0..300);
+        let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(96));
+        let check = |(capacity, operations): (usize, Vec<(u8, u64)>)| {
+            let mut run = trace(TwoPool::default(), capacity, &[]);
+            for (operation, block) in operations {
+                let present = run.slots.contains_key(&block);
+                let own_before: Vec<u64> = run.order_blocks();
+                let safe = run.policy.own.len().min(run.policy.own_capacity) as usize;
+                let is_kept = run.policy.own.len() <= run.policy.own_capacity;
+                match operation {
+                    0 if present => {
+                        run.policy.on_remove(Slot(run.slots[&block]), BlockIndex(block));
+                        run.slots.remove(&block);
+                    }
+                    1 => run.policy.open_own_partition(block as u32),
+                    2 => run.policy.close_own_partition(),
+                    3 => {
+                        run.capacity = 1 + block as usize % 16;
+                        run.policy.set_capacity(run.capacity as u32);
+                        while run.slots.len() > run.capacity {
+                            run.evict(None);
+                        }
+                    }
+                    4..8 if !present => {
+                        run.insert(block, Insertion::PrewarmTail);
+                    }
+                    8 if !present => {
+                        run.insert(block, Insertion::Prewarm);
+                    }
+                    _ => {
+                        let hit = run.slots.contains_key(&block);
+                        run.access(block);
+                        // A miss takes nothing from the partition.
+                        if !hit && is_kept && run.policy.own_capacity > 0 {
+                            prop_assert_eq!(&run.order_blocks()[..safe], &own_before[..safe]);
+                        }
+                    }
+                }
+                let policy = &run.policy;
+                prop_assert!(policy.own_capacity + policy.single_capacity <= policy.capacity);
+                let mut order = run.order_blocks();
+                order.sort_unstable();
+                order.dedup();
+                prop_assert_eq!(order.len(), run.slots.len());
+                prop_assert!(order.len() <= run.capacity);
+            }
+            Ok(())
+        };
+        runner.run(&(1usize..16, operations), check).unwrap();
     }
 
     #[test]
