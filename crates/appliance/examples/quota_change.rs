@@ -111,6 +111,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             ranges: vec![ByteRange::new(0, size.0)],
             bytes_per_second: None,
             insertion: Insertion::Prewarm,
+            own_partition: false,
         };
         appliance.prewarm("v", plan)?;
         while state()?.0 < size {

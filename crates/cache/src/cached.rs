@@ -65,6 +65,11 @@ impl<P: Policy> CachePartition<P> {
         Some(self.store.read(self.partition.peek(block)?))
     }
 
+    /// As [`Partition::is_full`].
+    pub fn is_full(&self) -> bool {
+        self.partition.is_full()
+    }
+
     /// Whether `block` is resident; counts nothing.
     #[inline]
     pub fn contains(&self, block: BlockIndex) -> bool {
@@ -207,6 +212,18 @@ impl<P: Policy> CachePartition<P> {
     /// The bookkeeping, to ask it for more.
     pub fn partition(&self) -> &Partition<P> {
         &self.partition
+    }
+}
+
+impl CachePartition {
+    /// As [`TwoPool::open_own_partition`].
+    pub fn open_own_partition(&mut self, blocks: u64) {
+        self.partition.open_own_partition(blocks);
+    }
+
+    /// As [`TwoPool::close_own_partition`].
+    pub fn close_own_partition(&mut self) {
+        self.partition.close_own_partition();
     }
 }
 

@@ -369,6 +369,11 @@ impl<P: Policy> Partition<P> {
         self.policy.set_capacity(self.quota);
     }
 
+    /// Whether another block enters only if one leaves.
+    pub fn is_full(&self) -> bool {
+        self.slots.occupied() >= self.limit
+    }
+
     /// The quota in blocks.
     pub fn quota_blocks(&self) -> u32 {
         self.quota
@@ -487,6 +492,18 @@ impl<P: Policy> Partition<P> {
     /// The memory of the bookkeeping, in bytes, by the capacity of its allocations.
     pub fn footprint_bytes(&self) -> u64 {
         self.slots.footprint_bytes() + self.policy.footprint_bytes()
+    }
+}
+
+impl Partition<TwoPool> {
+    /// As [`TwoPool::open_own_partition`].
+    pub fn open_own_partition(&mut self, blocks: u64) {
+        self.policy.open_own_partition(clamp_quota(blocks));
+    }
+
+    /// As [`TwoPool::close_own_partition`].
+    pub fn close_own_partition(&mut self) {
+        self.policy.close_own_partition();
     }
 }
 

@@ -34,6 +34,7 @@ pub struct ControlConfig {
     /// Sizes are chosen so that the prediction stays so far below the bound. Default 0.1 (ours); 0 to below 1.
     pub sizing_margin: f64,
     /// Caches are sized in multiples of this many bytes. Default 4 KiB (ours): small caches have some dozens of blocks; at least 4,096.
+    #[serde(with = "crate::plain::size")]
     pub chunk_bytes: u64,
     /// Intervals that are kept of every volume. Default 64 (Hybrid Store: a few hundred suffice for sizing; the
     /// correlation needs tens); 8 to 1,024.

@@ -67,6 +67,7 @@ impl fmt::Display for Room {
 #[serde(default, deny_unknown_fields)]
 pub struct ApplianceCost {
     /// Memory of the process, or of the machine that it runs in, in bytes. Default 64 MiB.
+    #[serde(with = "crate::plain::size")]
     pub memory_bytes: u64,
     /// Memory of the bookkeeping per byte cached. Default 0.01: 32 bytes for each 4 KiB, and some room.
     pub memory_share: f64,

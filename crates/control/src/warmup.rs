@@ -6,6 +6,7 @@
 
 use crate::decision::ZoneRange;
 use crate::observation::ZoneHeat;
+use crate::prewarm::{Entry, LoadScore};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -20,6 +21,7 @@ pub struct WarmupRules {
     /// Accesses behind the zones below which nothing is loaded. Default 500 (ours).
     pub accesses_min: u64,
     /// Largest rate in bytes per second. Default 64 MiB/s (ours).
+    #[serde(with = "crate::plain::size")]
     pub bytes_per_second_max: u64,
     /// Share of the origin's idle time that loading may use. Default 0.5 (ours); 0 to 1.
     pub idle_share: f64,
@@ -29,6 +31,10 @@ pub struct WarmupRules {
     pub hit_ratio_min: f64,
     /// Least share of the look-ups of five minutes that loading from snapshots may spare. Default 0.01 (ours); 0 to 1.
     pub spared_min: f64,
+    /// By which score the blocks of snapshots are loaded. Default: decayed frequency, twice where they had been used again (ours).
+    pub score: LoadScore,
+    /// Where they enter. Default: the tail (ours).
+    pub insertion: Entry,
 }
 
 impl Default for WarmupRules {
@@ -42,6 +48,8 @@ impl Default for WarmupRules {
             cache_share_max: 1.0,
             hit_ratio_min: 0.05,
             spared_min: 0.01,
+            score: LoadScore::default(),
+            insertion: Entry::default(),
         }
     }
 }

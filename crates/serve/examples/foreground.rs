@@ -163,7 +163,7 @@ fn begin(daemon: &Daemon, mover: Mover, moves: bool) {
     }
     appliance.set_quota("loaded", CACHE).expect("a volume");
     if moves {
-        daemon.prewarm("loaded").expect("snapshots are kept");
+        daemon.prewarm("loaded", forebay_serve::LoadChoice::default()).expect("snapshots are kept");
     }
 }
 

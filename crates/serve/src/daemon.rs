@@ -7,7 +7,7 @@ use crate::config::{CacheConfig, Config, ConfigError, OnAbsent, VolumeConfig};
 use crate::history::{DatedDecision, History};
 use crate::http::{HttpServer, Listeners};
 use crate::lease::{self, LeaseBook, LeaseError, LeaseRequest, LeaseStatus, LeasesUnreadable};
-use crate::loading::{self, LoadBook, PrewarmError};
+use crate::loading::{self, LoadBook, LoadChoice, PrewarmError};
 use crate::monitor::Monitor;
 use crate::origins::{OriginFailure, OriginShop, competition, origin_stamp};
 use crate::pilot;
@@ -445,12 +445,12 @@ impl Daemon {
         crate::report::cancel_reservation(self.shared(), id)
     }
 
-    /// Has the cache of a volume loaded from its snapshots, whatever that gives; [`Daemon::status`] tells how far it is.
+    /// Has the cache of a volume loaded from its snapshots as chosen, whatever that gives; [`Daemon::status`] tells how far it is.
     ///
     /// # Errors
     /// [`PrewarmError`]; nothing has changed then.
-    pub fn prewarm(&self, volume: &str) -> Result<(), PrewarmError> {
-        loading::ask(self.shared(), volume)
+    pub fn prewarm(&self, volume: &str, choice: LoadChoice) -> Result<(), PrewarmError> {
+        loading::ask(self.shared(), volume, choice)
     }
 
     /// Stops loading the cache of a volume; what was loaded stays.

@@ -31,6 +31,6 @@ pub mod status;
 
 pub use daemon::{Daemon, StartError};
 pub use history::DatedDecision;
-pub use loading::PrewarmError;
+pub use loading::{LoadChoice, PrewarmError};
 pub use origins::OriginFailure;
 pub use snapshots::snapshot_of;

@@ -16,9 +16,10 @@ use forebay_appliance::volume::{PrewarmPlan, VolumePulse};
 use forebay_cache::Insertion;
 use forebay_cache::snapshot::{Activity, CHUNK_BLOCKS, Snapshot};
 use forebay_control::prewarm::{
-    Pace, ScoreTable, TAKEOVER_SCORE, TICK_MS, Takeover, TakeoverInput, TakeoverSkip, decide_takeover,
+    Entry, LoadScore, Pace, ScoreTable, TICK_MS, Takeover, TakeoverInput, TakeoverSkip, decide_takeover,
     load_order,
 };
+use forebay_control::warmup::WarmupRules;
 use forebay_control::{Decision, DecisionKind, Fact, VolumeId};
 use forebay_units::{BlockRange, BlockSize, ByteRange, Bytes, with_causes};
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,6 +46,31 @@ struct Wish {
     snapshots: bool,
     /// Whether a person wants it, whatever it gives.
     asked: bool,
+    /// What differs from the configuration.
+    choice: LoadChoice,
+}
+
+/// What whoever has a cache loaded chooses for this once; what is absent is as configured (`[control.warmup]`).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LoadChoice {
+    /// By which score the blocks of snapshots are loaded.
+    pub score: Option<LoadScore>,
+    /// Where they enter.
+    pub insertion: Option<Entry>,
+    /// The largest share of the cache that is loaded from snapshots, 0 to 1.
+    pub cache_share_max: Option<f64>,
+    /// Bytes per second at most; no more than is configured.
+    pub bytes_per_second_max: Option<u64>,
+}
+
+impl LoadChoice {
+    fn apply(&self, rules: &mut WarmupRules) {
+        rules.score = self.score.unwrap_or(rules.score);
+        rules.insertion = self.insertion.unwrap_or(rules.insertion);
+        rules.cache_share_max = self.cache_share_max.unwrap_or(rules.cache_share_max);
+        let most = self.bytes_per_second_max.unwrap_or(u64::MAX);
+        rules.bytes_per_second_max = rules.bytes_per_second_max.min(most);
+    }
 }
 
 /// A warm-up as people see it beside what the data path says.
@@ -69,6 +95,18 @@ impl LoadBook {
         self.wishes.entry(volume.to_owned()).or_default().snapshots = true;
     }
 
+    /// Somebody names ranges, and perhaps where they enter.
+    pub(crate) fn ranges(
+        &mut self,
+        volume: &str,
+        ranges: Vec<ByteRange>,
+        bytes_per_second: u64,
+        insertion: Option<Entry>,
+    ) {
+        self.zones(volume, ranges, bytes_per_second);
+        self.wishes.entry(volume.to_owned()).or_default().choice.insertion = insertion;
+    }
+
     /// The controller names hot zones.
     pub(crate) fn zones(&mut self, volume: &str, zones: Vec<ByteRange>, bytes_per_second: u64) {
         let wish = self.wishes.entry(volume.to_owned()).or_default();
@@ -76,9 +114,9 @@ impl LoadBook {
     }
 
     /// A person wants the cache loaded from its snapshots.
-    pub(crate) fn asked(&mut self, volume: &str) {
+    pub(crate) fn asked(&mut self, volume: &str, choice: LoadChoice) {
         let wish = self.wishes.entry(volume.to_owned()).or_default();
-        (wish.snapshots, wish.asked) = (true, true);
+        (wish.snapshots, wish.asked, wish.choice) = (true, true, choice);
     }
 
     /// Nothing is wished for any more.
@@ -92,7 +130,9 @@ impl LoadBook {
 #[non_exhaustive]
 pub enum PrewarmError {
     /// No snapshots are kept.
-    #[error("no snapshots are kept: neither `snapshots.directory` nor `snapshots.origin` is set")]
+    #[error(
+        "no snapshots are kept: neither `snapshots.directory` nor `snapshots.origin` is set"
+    )]
     NoSnapshots,
     /// The volume's quota is 0.
     #[error("volume `{volume}` has no cache that could be loaded: its quota is 0")]
@@ -106,7 +146,7 @@ pub enum PrewarmError {
 }
 
 /// Has a volume's cache loaded because a person says so.
-pub(crate) fn ask(shared: &Shared, volume: &str) -> Result<(), PrewarmError> {
+pub(crate) fn ask(shared: &Shared, volume: &str, choice: LoadChoice) -> Result<(), PrewarmError> {
     let pulse = shared.appliance.pulse(volume)?;
     if shared.config.snapshots.is_none() {
         return Err(PrewarmError::NoSnapshots);
@@ -114,7 +154,7 @@ pub(crate) fn ask(shared: &Shared, volume: &str) -> Result<(), PrewarmError> {
     if pulse.cache.quota_blocks == 0 {
         return Err(PrewarmError::NoCache { volume: volume.to_owned() });
     }
-    shared.loads().asked(volume);
+    shared.loads().asked(volume, choice);
     Ok(())
 }
 
@@ -200,12 +240,13 @@ impl Loader {
     fn start(&mut self, shared: &Shared, volume: &str, wish: &Wish) {
         let Some(at) = shared.config.volumes.iter().position(|config| config.name == volume) else { return };
         let block_size = shared.config.volumes[at].block_size;
-        let rules = &shared.config.control.rules.warmup;
+        let mut rules = shared.config.control.rules.warmup;
+        wish.choice.apply(&mut rules);
         let mut ranges = wish.zones.clone();
         let mut rate = wish.zones_per_second;
         let mut source = "hot zones";
         if let Some(config) = shared.config.snapshots.as_ref().filter(|_| wish.snapshots) {
-            match resume(shared, config, volume, block_size, wish.asked) {
+            match resume(shared, config, volume, block_size, rules, wish.asked) {
                 Ok(Resumed { takeover, loads, facts }) => {
                     if let Takeover::Load { bytes_per_second, .. } = takeover {
                         source = if ranges.is_empty() { "snapshots" } else { "hot zones, snapshots" };
@@ -230,7 +271,12 @@ impl Loader {
         let plan = PrewarmPlan {
             ranges,
             bytes_per_second: Some(Bytes(pace.bytes_per_second())),
-            insertion: Insertion::PrewarmTail,
+            insertion: if rules.insertion == Entry::Head {
+                Insertion::Prewarm
+            } else {
+                Insertion::PrewarmTail
+            },
+            own_partition: rules.insertion == Entry::OwnPartition,
         };
         if let Err(error) = shared.appliance.prewarm(volume, plan) {
             tracing::error!(volume, %error, "loading does not start");
@@ -282,6 +328,7 @@ fn resume(
     config: &SnapshotConfig,
     volume: &str,
     block_size: BlockSize,
+    mut rules: WarmupRules,
     asked: bool,
 ) -> Result<Resumed, String> {
     let seen = shared.appliance.observe(volume, false).map_err(|error| with_causes(&error))?;
@@ -302,7 +349,7 @@ fn resume(
         .take(RECENT)
         .rev()
         .fold(Activity::default(), |sum, snapshot| sum.then(snapshot.header().activity));
-    let scored = score(&snapshots, block_size.blocks_for(seen.size));
+    let scored = score(rules.score, &snapshots, block_size.blocks_for(seen.size));
     let mut reused = 0;
     if let Some(newest) = snapshots.last() {
         newest.for_each(|_, score| reused += u64::from(score >= USED_AGAIN));
@@ -318,7 +365,6 @@ fn resume(
         resident_blocks: cache.resident_blocks.into(),
         block_bytes: block_size.bytes(),
     };
-    let mut rules = shared.config.control.rules.warmup;
     let mut takeover = decide_takeover(&input, &rules);
     if asked && let Takeover::Skip(_) = takeover {
         (rules.hit_ratio_min, rules.spared_min) = (0.0, 0.0);
@@ -342,6 +388,8 @@ fn resume(
         Fact::number("working_set", bytes(input.working_set_blocks), "bytes"),
         Fact::number("lookups", input.lookups_per_s, "blocks/s"),
         Fact::number("quota", bytes(input.quota_blocks), "bytes"),
+        Fact::text("score", rules.score.name()),
+        Fact::text("insertion", rules.insertion.name()),
     ];
     facts.extend(input.hit_ratio.map(|ratio| Fact::number("hit_ratio", ratio, "")));
     if let Some(newest) = snapshots.last() {
@@ -351,9 +399,9 @@ fn resume(
     Ok(Resumed { takeover, loads, facts })
 }
 
-/// The blocks of a series with their scores, below `volume_blocks`: how often they were cached, the old counting less, and once more where they had been
-/// used again.
-fn score(snapshots: &[Snapshot], volume_blocks: u64) -> Vec<(f32, u64)> {
+/// The blocks of a series with their scores, below `volume_blocks`.
+fn score(by: LoadScore, snapshots: &[Snapshot], volume_blocks: u64) -> Vec<(f32, u64)> {
+    let turns = if by.counts_used_again() { 2 } else { 1 };
     let mut chunks: BTreeSet<u32> = BTreeSet::new();
     for snapshot in snapshots {
         snapshot.for_each_chunk(|chunk| {
@@ -364,10 +412,10 @@ fn score(snapshots: &[Snapshot], volume_blocks: u64) -> Vec<(f32, u64)> {
     let mut places = Vec::new();
     for chunk in chunks {
         let first = u64::from(chunk) * CHUNK_BLOCKS;
-        let mut table = ScoreTable::new(TAKEOVER_SCORE, CHUNK_BLOCKS as usize);
-        table.add_spans(2 * snapshots.len() as u32, CHUNK_BLOCKS as usize, |_, number, add| {
-            let least = if number % 2 == 0 { 0 } else { USED_AGAIN };
-            snapshots[number as usize / 2].places_scored(chunk, least, &mut places);
+        let mut table = ScoreTable::new(by.heuristic(), CHUNK_BLOCKS as usize);
+        table.add_spans(turns * snapshots.len() as u32, CHUNK_BLOCKS as usize, |_, number, add| {
+            let least = if number % turns == 0 { 0 } else { USED_AGAIN };
+            snapshots[(number / turns) as usize].places_scored(chunk, least, &mut places);
             add(&places);
         });
         let blocks = volume_blocks.saturating_sub(first).min(CHUNK_BLOCKS) as usize;

@@ -5,8 +5,9 @@
 
 use crate::config::CacheConfig;
 use crate::daemon::Shared;
-use crate::loading::{self, PrewarmError};
+use crate::loading::{self, LoadChoice, PrewarmError};
 use forebay_appliance::{CommandError, Drained};
+use forebay_control::prewarm::{Entry, LoadScore};
 use forebay_units::{ByteRange, Bytes};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -67,9 +68,16 @@ struct QuotaOrder {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PrewarmOrder {
-    ranges: Vec<RangeOrder>,
+    #[serde(default)]
+    ranges: Option<Vec<RangeOrder>>,
     #[serde(default)]
     bytes_per_second: Option<u64>,
+    #[serde(default)]
+    insertion: Option<Entry>,
+    #[serde(default)]
+    score: Option<LoadScore>,
+    #[serde(default)]
+    cache_share_max: Option<f64>,
 }
 
 #[derive(Deserialize)]
@@ -116,29 +124,38 @@ pub(crate) fn set_quota(shared: &Shared, volume: &str, body: &[u8]) -> Result<Va
     Ok(json!({ "quota_bytes": bytes }))
 }
 
-/// Loads a cache: the ranges that `body` names, the most wanted first, or without a body what its snapshots say.
+/// Loads a cache: the ranges that `body` names, the most wanted first, or without them what its snapshots say.
 pub(crate) fn prewarm(shared: &Shared, volume: &str, body: &[u8]) -> Result<Value, OrderError> {
-    if body.is_empty() {
-        loading::ask(shared, volume)?;
+    let order: PrewarmOrder = understood(if body.is_empty() { b"{}" } else { body })?;
+    let PrewarmOrder { ranges, bytes_per_second, insertion, score, cache_share_max } = order;
+    let refuse = |reason: String| Err(OrderError::NotUnderstood { reason });
+    let Some(ranges) = ranges else {
+        if let Some(share) = cache_share_max.filter(|share| !(0.0..=1.0).contains(share)) {
+            return refuse(format!("`cache_share_max` is {share}: expected 0 to 1"));
+        }
+        let choice = LoadChoice { score, insertion, cache_share_max, bytes_per_second_max: bytes_per_second };
+        loading::ask(shared, volume, choice)?;
         return Ok(json!({}));
+    };
+    if score.is_some() || cache_share_max.is_some() {
+        return refuse(
+            "`score` and `cache_share_max` are for what snapshots say, not for `ranges`".to_owned(),
+        );
     }
-    let order: PrewarmOrder = understood(body)?;
-    if order.ranges.len() > RANGES_MAX {
-        let reason = format!("{} ranges: expected at most {RANGES_MAX}", order.ranges.len());
-        return Err(OrderError::NotUnderstood { reason });
+    if ranges.len() > RANGES_MAX {
+        return refuse(format!("{} ranges: expected at most {RANGES_MAX}", ranges.len()));
     }
     shared.appliance.pulse(volume)?;
     let rules = &shared.config.control.rules.warmup;
-    let rate = order.bytes_per_second.unwrap_or(rules.bytes_per_second_max).min(rules.bytes_per_second_max);
+    let rate = bytes_per_second.unwrap_or(rules.bytes_per_second_max).min(rules.bytes_per_second_max);
     // What passes the end of the address space is nothing that could be loaded; the volume's end is looked at where its size is known.
-    let ranges: Vec<ByteRange> = order
-        .ranges
+    let ranges: Vec<ByteRange> = ranges
         .iter()
         .filter(|range| range.length > 0 && range.offset.checked_add(range.length).is_some())
         .map(|range| ByteRange::new(range.offset, range.length))
         .collect();
     let count = ranges.len();
-    shared.loads().zones(volume, ranges, rate);
+    shared.loads().ranges(volume, ranges, rate, insertion);
     Ok(json!({ "ranges": count }))
 }
 

@@ -20,6 +20,8 @@ pub struct PrewarmPlan {
     pub bytes_per_second: Option<Bytes>,
     /// Where the blocks enter the order of eviction.
     pub insertion: Insertion,
+    /// Whether those that enter at the tail get a partition of their own, as large as the plan at most, which clients' misses cannot take.
+    pub own_partition: bool,
 }
 
 /// How a warm-up ended.
@@ -81,6 +83,7 @@ pub(crate) struct Prewarm {
     ranges: VecDeque<BlockRange>,
     block_size: BlockSize,
     pub(crate) insertion: Insertion,
+    pub(crate) own_partition: bool,
     next_at: Nanos,
     /// Bytes of the last read, which the rate spreads over the time before the next.
     last_bytes: u64,
@@ -186,6 +189,7 @@ impl Prewarm {
             ranges,
             block_size,
             insertion: plan.insertion,
+            own_partition: plan.own_partition,
             next_at: Nanos::ZERO,
             last_bytes: 0,
             outstanding: 0,
@@ -299,6 +303,7 @@ mod tests {
             ranges: vec![ByteRange::new(8192, 16384), ByteRange::new(0, 1), ByteRange::new(1 << 30, 5)],
             bytes_per_second: Some(Bytes(8192)),
             insertion: Insertion::PrewarmTail,
+            own_partition: false,
         };
         let mut prewarm = Prewarm::new(plan, 1 << 20, BlockSize::DEFAULT);
         // Blocks 2..6 and 0..1; the third range lies outside.

@@ -537,7 +537,8 @@ impl Simulation {
         let ranges = (0..self.random.random_range(1..4)).map(|_| self.range()).collect();
         let bytes_per_second = self.percent(50).then_some(Bytes(BLOCK * 100_000_000));
         let insertion = [Insertion::Prewarm, Insertion::PrewarmTail][self.random.random_range(0..2)];
-        self.machine.prewarm(PrewarmPlan { ranges, bytes_per_second, insertion });
+        let own_partition = self.percent(30);
+        self.machine.prewarm(PrewarmPlan { ranges, bytes_per_second, insertion, own_partition });
     }
 
     /// No new requests: everything ends, and nothing is left behind.

@@ -232,6 +232,7 @@ fn warm_up_skips_what_is_there_and_stops_where_there_is_no_room() {
         ranges: vec![ByteRange::new(0, 8 * BLOCK)],
         bytes_per_second: None,
         insertion: Insertion::PrewarmTail,
+        own_partition: false,
     };
     machine.prewarm(plan);
     let warm = submissions(&mut machine);
@@ -253,6 +254,7 @@ fn warm_up_that_waits_for_the_origin_does_not_wait_for_the_time() {
         ranges: vec![ByteRange::new(0, BLOCK)],
         bytes_per_second: None,
         insertion: Insertion::Prewarm,
+        own_partition: false,
     };
     machine.prewarm(plan);
     let at_origin = submissions(&mut machine);

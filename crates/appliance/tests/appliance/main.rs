@@ -136,7 +136,12 @@ fn clients_verify_every_byte_while_quotas_change() {
                 let quota = Bytes([0, 4096, 256 << 10, MIB, 16 * MIB][random.random_range(0..5)]);
                 scene.appliance.set_quota("disk", quota).unwrap();
                 let ranges = vec![ByteRange::new(random.random_range(0..8 * MIB), MIB)];
-                let plan = PrewarmPlan { ranges, bytes_per_second: None, insertion: Insertion::PrewarmTail };
+                let plan = PrewarmPlan {
+                    ranges,
+                    bytes_per_second: None,
+                    insertion: Insertion::PrewarmTail,
+                    own_partition: false,
+                };
                 scene.appliance.prewarm("disk", plan).unwrap();
                 let snapshot = scene.appliance.observe("disk", changes % 2 == 0).unwrap();
                 assert!(snapshot.observation.in_doubt.is_empty());

@@ -4,12 +4,15 @@ use super::status::ServerArgs;
 use crate::failure::Failure;
 use crate::output::{Output, OutputArgs};
 use forebay_actuate::api::encoded;
+use forebay_control::prewarm::{Entry, LoadScore};
+use forebay_units::Bytes;
+use serde_json::{Map, json};
 
 /// Have a running daemon load the cache of a volume from its snapshots, or stop loading it.
 ///
 /// A cache that begins is loaded by itself where that gives enough (`forebay explain` says what was decided, and why); this loads whatever there is room
 /// for. `forebay status` tells how far it is. What is loaded is read from the volume's origin now, behind clients' requests and as fast as they do not feel.
-/// The daemon takes it on its unix socket only (`http.socket`).
+/// The daemon takes it on its unix socket only (`http.socket`). What is not given is as configured (`[control.warmup]`).
 #[derive(Debug, clap::Args)]
 pub(crate) struct PrewarmArgs {
     /// The volume
@@ -17,6 +20,18 @@ pub(crate) struct PrewarmArgs {
     /// Stop loading, whatever began it; what is loaded stays
     #[arg(long)]
     cancel: bool,
+    /// By which score: used-again, k-recent, k-frequent, k-frerecent-linear, k-frerecent-quadratic, frequency-per-byte or decayed-frequency
+    #[arg(long, conflicts_with = "cancel")]
+    score: Option<LoadScore>,
+    /// Where the blocks enter: tail (the next victims, the best the last of them), head (the most recently used) or own-partition (one that misses cannot take)
+    #[arg(long, conflicts_with = "cancel")]
+    insertion: Option<Entry>,
+    /// The largest share of the cache that is loaded, 0 to 1
+    #[arg(long, value_name = "SHARE", conflicts_with = "cancel")]
+    cache_share_max: Option<f64>,
+    /// The largest rate per second, as in 1MiB; no more than is configured, and 256KiB at least
+    #[arg(long, value_name = "BYTES", conflicts_with = "cancel")]
+    bytes_per_second_max: Option<Bytes>,
     #[command(flatten)]
     server: ServerArgs,
     #[command(flatten)]
@@ -27,7 +42,16 @@ pub(crate) fn run(args: &PrewarmArgs) -> Result<(), Failure> {
     let server = args.server.server()?;
     let method = if args.cancel { "DELETE" } else { "POST" };
     let path = format!("/api/v1/volumes/{}/prewarm", encoded(&args.volume));
-    let answer: serde_json::Value = server.ask(method, &path, "")?;
+    let chosen = [
+        ("score", args.score.map(|score| json!(score))),
+        ("insertion", args.insertion.map(|entry| json!(entry))),
+        ("cache_share_max", args.cache_share_max.map(|share| json!(share))),
+        ("bytes_per_second", args.bytes_per_second_max.map(|bytes| json!(bytes.get()))),
+    ];
+    let order: Map<String, serde_json::Value> =
+        chosen.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect();
+    let body = if order.is_empty() { String::new() } else { serde_json::Value::Object(order).to_string() };
+    let answer: serde_json::Value = server.ask(method, &path, &body)?;
     let mut output = Output::new();
     if args.output.json {
         output.json(&answer)?;

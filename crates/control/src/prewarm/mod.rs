@@ -9,6 +9,7 @@
 //!
 //! Not to be mixed up with [`crate::warmup`], which decides whether hot zones are loaded into a cache that was just granted.
 
+mod choice;
 mod foretold;
 mod neighbours;
 mod order;
@@ -18,11 +19,12 @@ mod scores;
 mod takeover;
 mod visits;
 
+pub use choice::{Entry, LoadScore};
 pub use foretold::Foretold;
 pub use neighbours::{Chance, Neighbours, Place};
 pub use order::load_order;
 pub use outlook::{Outlook, RateClass, Sight};
 pub use pace::{CYCLE, Pace, RATE_MIN, RESTS, TICK_MS};
 pub use scores::{Heuristic, ScoreTable};
-pub use takeover::{HORIZON_S, TAKEOVER_SCORE, Takeover, TakeoverInput, TakeoverSkip, decide_takeover};
+pub use takeover::{HORIZON_S, Takeover, TakeoverInput, TakeoverSkip, decide_takeover};
 pub use visits::{VisitRules, Visits};

@@ -4,13 +4,8 @@
 //! loaded spares one miss at most, its first, so that what loading can give is known beforehand: as many misses as blocks, of all the look-ups
 //! of [`HORIZON_S`]. A volume with a small working set and many requests fills its cache by itself within seconds, and is left to it.
 
-use super::scores::Heuristic;
 use crate::warmup::WarmupRules;
 use forebay_units::Bytes;
-
-/// What the blocks of a series of snapshots are worth to who takes over. Each snapshot counts as two, the second with the blocks that had been used again;
-/// six of them halve what an older one counts (ours: six minutes, as they are taken by default).
-pub const TAKEOVER_SCORE: Heuristic = Heuristic::Decayed { half_life: 12.0 };
 
 /// The time in which misses are to be spared: PRESTO's first column.
 pub const HORIZON_S: f64 = 300.0;

@@ -82,6 +82,7 @@ pub struct ResponseRules {
     /// Room that is claimed beyond the first size, as a share of that, since what runs cannot be given more; less where there is less. Default 1.
     pub headroom: f64,
     /// The least of that, in bytes: a first size is approached from below, and may be a small part of what is needed. Default 64 MiB.
+    #[serde(with = "crate::plain::size")]
     pub headroom_bytes: u64,
     /// What an appliance takes beside what it caches.
     pub cost: ApplianceCost,

@@ -409,7 +409,8 @@ impl FileReader<'_> {
             let Some(key) = super::keys_of("control").find(|key| key.name == name) else { continue };
             match default.as_table() {
                 None => {
-                    if let Some(value) = table.has(key.name).then(|| table.like(key.name, default)).flatten()
+                    if let Some(value) =
+                        table.has(key.name).then(|| table.like(key.name, key.is_size(), default)).flatten()
                     {
                         values.insert(name.clone(), value);
                     }
@@ -425,8 +426,9 @@ impl FileReader<'_> {
                     let (kind, section) = section;
                     let target = values[name].as_table_mut().expect("it is a table in the defaults");
                     for key in super::keys_of(kind).filter(|key| section.has(key.name)) {
-                        if let Some(value) =
-                            inner.get(key.name).and_then(|default| section.like(key.name, default))
+                        if let Some(value) = inner
+                            .get(key.name)
+                            .and_then(|default| section.like(key.name, key.is_size(), default))
                         {
                             target.insert(key.name.to_owned(), value);
                         }

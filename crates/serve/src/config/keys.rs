@@ -17,6 +17,13 @@ pub struct Key {
     pub meaning: &'static str,
 }
 
+impl Key {
+    /// Whether its value is a size.
+    pub(super) fn is_size(&self) -> bool {
+        self.unit == SIZE
+    }
+}
+
 const fn key(
     table: &'static str,
     name: &'static str,
@@ -308,7 +315,7 @@ pub const KEYS: &[Key] = &[
     key("control", "enabled", "boolean", "`true`", "", "Whether caches are granted and taken back. Observation goes on without."),
     key("control", "interval", SPAN, "`\"10s\"`", "`100ms` to `1h`", "How often volumes are observed and decisions made."),
     key("control", "sizing_margin", "ratio", "`0.1`", "0 to below 1", "Sizes are chosen so that the prediction stays so far below the bound."),
-    key("control", "chunk_bytes", "bytes", "`4096`", "at least 4096", "Caches are sized in multiples of this."),
+    key("control", "chunk_bytes", SIZE, "`\"4KiB\"`", "at least `4KiB`", "Caches are sized in multiples of this. A number is of bytes."),
     key("control", "history_intervals", "intervals", "`64`", "8 to 1024", "Intervals that are kept of every volume."),
     key("control", "recent_intervals", "intervals", "`5`", "1 to `history_intervals`", "Intervals that the model is calibrated on."),
     key("control", "analyses_max", "analyses", "`8`", "at least 1", "Violations analysed in one step; the others wait for the next."),
@@ -358,10 +365,12 @@ pub const KEYS: &[Key] = &[
     key("control.warmup", "zone_share_min", "ratio", "`0.001`", "0 to 1", "Least share of the accesses of a zone that is loaded."),
     key("control.warmup", "overlap_min", "ratio", "`0.5`", "0 to 1", "Least overlap of the hot zones of now and before."),
     key("control.warmup", "accesses_min", "accesses", "`500`", "at least 0", "Behind the zones, for anything to be loaded."),
-    key("control.warmup", "bytes_per_second_max", "bytes/s", "`67108864`", "at least 1", "Largest rate."),
+    key("control.warmup", "bytes_per_second_max", SIZE, "`\"64MiB\"`", "at least 1 byte", "Largest rate, in bytes per second. A number is of bytes."),
     key("control.warmup", "idle_share", "ratio", "`0.5`", "0 to 1", "Share of the origin's idle time that loading hot zones begins with."),
     key("control.warmup", "cache_share_max", "ratio", "`1`", "0 to 1", "Largest share of a cache that is loaded from snapshots."),
     key("control.warmup", "hit_ratio_min", "ratio", "`0.05`", "0 to 1", "Least hit ratio, before its snapshots, of a cache that is loaded from them."),
+    key("control.warmup", "score", "text", "`\"used-again\"`", "`used-again`, `k-recent`, `k-frequent`, `k-frerecent-linear`, `k-frerecent-quadratic`, `frequency-per-byte`, `decayed-frequency`", "By which score the blocks of snapshots are loaded, the best first; of equal ones those that lie first in the volume. `used-again`: how many snapshots have it, twice where it had been used again, six snapshots counting half. Or the number of the last snapshot that has it; how many have it; the sum of the numbers of those, or of their squares; how many have it, over its bytes (all blocks of a volume have the same); how many have it, six counting half."),
+    key("control.warmup", "insertion", "text", "`\"tail\"`", "`tail`, `head`, `own-partition`", "Where loaded blocks enter: as the next victims, the best the last of them; as the most recently used; or in a partition of their own, as large as what is loaded, which misses cannot take: the pools keep the rest, the single-touch pool's share at least, and a block that is used takes its room to them. What is left of it is given up when the volume is loaded anew."),
     key("control.warmup", "spared_min", "ratio", "`0.01`", "0 to 1", "Least share of the look-ups of five minutes whose misses loading from snapshots may spare."),
     key("control.removal", "sustained", "intervals", "`30`", "at least 1", "For which a reason must hold without a break."),
     key("control.removal", "low_load_share", "ratio", "`0.3`", "0 to 1", "Load below this share of that at the grant is low."),

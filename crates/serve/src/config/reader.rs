@@ -127,6 +127,15 @@ impl<'a> Table<'a> {
         self.within(key, bytes, least, most)
     }
 
+    /// A size; a number is of bytes.
+    fn bytes_or_number(&self, key: &'static str) -> Option<Bytes> {
+        let is_number = self.table.get(key).is_some_and(|value| value.get_ref().as_integer().is_some());
+        if is_number {
+            return self.count(key, 0, i64::MAX as u64).map(Bytes);
+        }
+        self.bytes(key, Bytes::ZERO, Bytes(i64::MAX as u64))
+    }
+
     pub(super) fn span(&self, key: &'static str, least: Nanos, most: Nanos) -> Option<Nanos> {
         let span = self.parsed(key, "a span of time in quotes, with a unit, as in \"5ms\"")?;
         self.within(key, span, least, most)
@@ -282,9 +291,12 @@ impl<'a> Table<'a> {
         Table::new(self.notes, kind, self.path_of(key), table)
     }
 
-    /// Whether the value under a key is of the same type as `like`, as plain data; whole numbers do for numbers.
-    pub(super) fn like(&self, key: &'static str, like: &toml::Value) -> Option<toml::Value> {
+    /// The value under a key as plain data of the same type as `like`; whole numbers do for numbers, and a size of the key's `is_size` in bytes.
+    pub(super) fn like(&self, key: &'static str, is_size: bool, like: &toml::Value) -> Option<toml::Value> {
         match like {
+            toml::Value::Integer(_) if is_size => {
+                self.bytes_or_number(key).map(|bytes| toml::Value::Integer(bytes.0 as i64))
+            }
             toml::Value::Float(_) => self
                 .read(key, "a number", |value| number_of(value).map(|number| Ok(toml::Value::Float(number)))),
             toml::Value::Integer(_) => {

@@ -264,6 +264,12 @@ fn every_mistake_is_told_with_its_line_and_key() {
             "in one place",
         ),
         (
+            format!("{HEAD}{VOLUME}[control.warmup]\nbytes_per_second_max = \"1 parsec\"\n"),
+            "6 control.warmup.bytes_per_second_max",
+            "parsec",
+        ),
+        (format!("{HEAD}{VOLUME}[control.warmup]\nscore = \"k-best\"\n"), "5 control", "k-best"),
+        (
             format!("{HEAD}{VOLUME}[snapshots]\ndirectory = \".\"\nslot = \"1MiB\"\n"),
             "7 snapshots.slot",
             "in a range",

@@ -2,6 +2,7 @@
 
 use forebay_control::ControlConfig;
 use forebay_serve::config::{Config, KEYS, TABLES, keys_of};
+use forebay_units::Bytes;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -83,7 +84,16 @@ fn the_controllers_parameters_are_the_keys_with_the_same_defaults() {
             None => drop(parameters.insert(("control".to_owned(), name.clone(), value.to_string()))),
         }
     }
-    let number = |text: &str| text.trim_matches('`').parse::<f64>().ok();
+    // A number, a size in quotes, or a word in quotes.
+    let plain = |text: &str| {
+        let text = text.trim_matches('`');
+        let word = text.trim_matches('"');
+        let size = (word != text).then(|| word.parse::<Bytes>().ok()).flatten();
+        match text.parse::<f64>().ok().or(size.map(Bytes::as_f64)) {
+            Some(number) => number.to_string(),
+            None => text.to_owned(),
+        }
+    };
     let mut keys = BTreeSet::new();
     let mut wrong = Vec::new();
     for key in KEYS.iter().filter(|key| key.table.starts_with("control")) {
@@ -93,7 +103,7 @@ fn the_controllers_parameters_are_the_keys_with_the_same_defaults() {
         }
         let found = parameters.iter().find(|(table, name, _)| table == key.table && name == key.name);
         let (_, _, value) = found.unwrap_or_else(|| panic!("{key:?} is no parameter"));
-        if number(key.default) != number(value) {
+        if plain(key.default) != plain(value) {
             wrong.push(format!("{}.{} is {value}", key.table, key.name));
         }
         keys.insert((key.table.to_owned(), key.name.to_owned(), value.clone()));

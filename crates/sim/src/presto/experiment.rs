@@ -7,9 +7,7 @@ use super::load::Load;
 use super::objects::{HM1_BYTES, HM3_BYTES, Object};
 use super::pools::{Entry, Pools};
 use super::source::{Snapshot, Source, serve as serve_until_failure};
-use forebay_control::prewarm::{
-    Heuristic, ScoreTable, TAKEOVER_SCORE, Takeover, TakeoverInput, decide_takeover,
-};
+use forebay_control::prewarm::{Heuristic, LoadScore, ScoreTable, Takeover, TakeoverInput, decide_takeover};
 use forebay_control::warmup::WarmupRules;
 use forebay_units::Nanos;
 use std::collections::BTreeMap;
@@ -105,10 +103,13 @@ impl Failed<'_> {
 
     /// The order in which the daemon would load all objects.
     fn takeover_order(&self, every: usize) -> Vec<Object> {
-        let mut table = ScoreTable::new(TAKEOVER_SCORE, self.of.load.objects.count());
+        let score = LoadScore::default();
+        let mut table = ScoreTable::new(score.heuristic(), self.of.load.objects.count());
         for snapshot in &self.source(every).snapshots {
             table.add_words(&snapshot.words);
-            table.add_words(&snapshot.again);
+            if score.counts_used_again() {
+                table.add_words(&snapshot.again);
+            }
         }
         table.ranked(|_| 1).into_iter().map(Object).collect()
     }

@@ -7,6 +7,7 @@
 //! Source: PRESTO (slides, "Inside the cache: pools"; pool rules as in its published simulator).
 
 use super::objects::{Object, Objects};
+pub use forebay_control::prewarm::Entry;
 
 const NONE: u32 = u32::MAX;
 
@@ -22,18 +23,6 @@ pub enum Place {
     Multi,
     /// Prewarmed, in a partition of its own, and not used since.
     Own,
-}
-
-/// Where prewarmed objects enter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Entry {
-    /// As the most recently used of the multi-touch pool, then of the single-touch pool: the original's.
-    Head,
-    /// As the next victim of the multi-touch pool, then of the single-touch pool: what was loaded first leaves last.
-    Tail,
-    /// Into a partition of their own, as large as the limit: the pools have what is left. An object that is used moves to the multi-touch
-    /// pool, and its room with it. (An option that the slides leave open; the rule is ours.)
-    OwnPartition,
 }
 
 #[derive(Clone, Copy, Debug)]

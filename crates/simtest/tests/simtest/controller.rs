@@ -254,7 +254,12 @@ impl World {
                 };
                 let ranges = zones.iter().map(range).filter(|range| range.length > 0).collect();
                 let bytes_per_second = (bytes_per_second > 0).then_some(Bytes(bytes_per_second));
-                machine.prewarm(PrewarmPlan { ranges, bytes_per_second, insertion: Insertion::Prewarm });
+                machine.prewarm(PrewarmPlan {
+                    ranges,
+                    bytes_per_second,
+                    insertion: Insertion::Prewarm,
+                    own_partition: false,
+                });
             }
             _ => machine.cancel_prewarm(),
         }

@@ -346,7 +346,7 @@ impl World {
         }
         note!(self, "volume {index} is warmed up: {ranges:?}");
         if let Some(machine) = self.machine(index) {
-            machine.prewarm(PrewarmPlan { ranges, bytes_per_second, insertion });
+            machine.prewarm(PrewarmPlan { ranges, bytes_per_second, insertion, own_partition: false });
             self.wake_daemon();
         }
     }

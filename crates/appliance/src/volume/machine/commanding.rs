@@ -28,7 +28,11 @@ impl VolumeMachine {
         if let Some(key) = self.loads.warm_up.take() {
             self.loads.all.remove(key);
         }
-        self.loads.warm_up = Some(self.loads.all.insert(prewarm));
+        let blocks = prewarm.progress.total_bytes.0 >> self.settings.block_size.shift();
+        self.cache.open_own_partition(if prewarm.own_partition { blocks } else { 0 });
+        let key = self.loads.all.insert(prewarm);
+        self.loads.warm_up = Some(key);
+        self.finish_if_ended(key);
     }
 
     /// Ends the warm-up; its reads at the origin complete and are inserted.
@@ -36,6 +40,7 @@ impl VolumeMachine {
         if let Some(prewarm) = self.loads.warm_up_mut() {
             prewarm.end(PrewarmEnd::Cancelled);
         }
+        self.cache.close_own_partition();
     }
 
     /// From `now` on the warm-up reads at most so many bytes per second, 0: none; `None`: as fast as its outstanding reads allow.
@@ -57,6 +62,7 @@ impl VolumeMachine {
             ranges: vec![ByteRange::new(range.offset, range.length.min(quota_bytes))],
             bytes_per_second: None,
             insertion: Insertion::Miss,
+            own_partition: false,
         };
         let mut load = Prewarm::new(plan, self.size_bytes(), self.settings.block_size);
         load.purpose = Purpose::Asked(tag);
@@ -73,7 +79,7 @@ impl VolumeMachine {
         let error = load.error;
         match load.purpose {
             // The last one is kept, to be asked about.
-            Purpose::WarmUp => {}
+            Purpose::WarmUp => self.cache.close_own_partition(),
             Purpose::Asked(tag) => {
                 self.loads.all.remove(key);
                 self.loads.asked.retain(|asked| *asked != key);

@@ -149,6 +149,7 @@ impl VolumeMachine {
             ranges: vec![ByteRange::new(chunk.index * chunk_bytes, chunk_bytes)],
             bytes_per_second: None,
             insertion: Insertion::Miss,
+            own_partition: false,
         };
         let mut load = Prewarm::new(plan, self.size_bytes(), self.settings.block_size);
         load.purpose = Purpose::Migration(chunk, *number);

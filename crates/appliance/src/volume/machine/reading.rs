@@ -403,6 +403,10 @@ impl VolumeMachine {
         let placed = placed.as_ref();
         for (block, bytes) in fill.blocks.zip(data.chunks(block_bytes)) {
             debug_assert!(!cache.contains(block), "block {} was filled twice", block.0);
+            // At the head, too, what is loaded takes free room only; at the tail the policy sees to that.
+            if insertion == Insertion::Prewarm && cache.quota_blocks() > 0 && cache.is_full() {
+                continue;
+            }
             let inserted = cache.insert_demoting(block, bytes, insertion, |victim, bytes| {
                 demote(flash.as_mut(), placed, victim, bytes);
             });

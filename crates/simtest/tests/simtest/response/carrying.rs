@@ -116,6 +116,7 @@ impl World {
                     ranges: ranges.collect(),
                     bytes_per_second: Some(Bytes::mib(1)),
                     insertion: Insertion::Prewarm,
+                    own_partition: false,
                 };
                 self.tell(id, appliance, |machine| machine.prewarm(plan));
             }
