@@ -131,7 +131,7 @@ impl LoadBook {
 pub enum PrewarmError {
     /// No snapshots are kept.
     #[error(
-        "no snapshots are kept: neither `snapshots.directory` nor `snapshots.origin` is set"
+        "no snapshots are kept: none of `snapshots.directory`, `snapshots.origin` and `snapshots.database` is set"
     )]
     NoSnapshots,
     /// The volume's quota is 0.

@@ -3,8 +3,8 @@
 use super::problem::Finding;
 use super::snapshot_place::snapshot_place;
 use super::{
-    CacheConfig, Config, DiskBacking, LayerConfig, OnAbsent, OriginConfig, OriginTls, VolumeConfig,
-    machine_memory,
+    CacheConfig, Config, DiskBacking, LayerConfig, OnAbsent, OriginConfig, OriginTls, SnapshotPlace,
+    VolumeConfig, machine_memory,
 };
 use forebay_appliance::{FLASH_ALIGNMENT, FLASH_VOLUMES_MAX, FlashConfig, ListenerConfig};
 use forebay_devmodel::{Array, DiskGroup};
@@ -542,6 +542,9 @@ fn written_files(config: &Config, findings: &mut Vec<Finding>) {
             let message = "leases are raised over `http.socket`, which is not set";
             findings.push(Finding::new("leases", message).hint("http.socket = \"/run/forebay-http.sock\""));
         }
+    }
+    if let Some(SnapshotPlace::Database(path)) = config.snapshots.as_ref().map(|snapshots| &snapshots.place) {
+        written.push(("snapshots.database".to_owned(), path));
     }
     let same = is_same_file;
     let range = config.snapshots.as_ref().and_then(|snapshots| snapshots.place.origin()?.path());

@@ -321,9 +321,10 @@ impl FileReader<'_> {
         let offset = table.bytes("offset", Bytes::ZERO, ANY);
         let length = table.bytes("length", Bytes::kib(32), ANY);
         let slot = table.bytes("slot", Bytes::kib(16), ANY);
-        let place = match (table.has("directory"), table.has("origin")) {
-            (true, false) => SnapshotPlace::Folder(self.path(&table.text("directory")?)),
-            (false, true) => {
+        let place = match ["directory", "origin", "database"].map(|key| table.has(key)) {
+            [true, false, false] => SnapshotPlace::Folder(self.path(&table.text("directory")?)),
+            [false, false, true] => SnapshotPlace::Database(self.path(&table.text("database")?)),
+            [false, true, false] => {
                 let origin = self.origin(&table)?;
                 if !table.has("length") {
                     table.wrong("length", "missing key `length`");
@@ -331,16 +332,18 @@ impl FileReader<'_> {
                 let range = ByteRange::new(offset.unwrap_or(Bytes::ZERO).get(), length?.get());
                 SnapshotPlace::Range { origin: Box::new(origin), range, slot: slot.unwrap_or(Bytes::mib(8)) }
             }
-            (true, true) => {
-                table.wrong("origin", "snapshots are in one place: expected `directory` or `origin`");
+            [false, false, false] => {
+                table.wrong("directory", "missing key `directory`, or `origin`, or `database`");
                 return None;
             }
-            (false, false) => {
-                table.wrong("directory", "missing key `directory`, or `origin`");
+            [_, has_origin, _] => {
+                let key = if has_origin { "origin" } else { "database" };
+                table
+                    .wrong(key, "snapshots are in one place: expected `directory` or `origin` or `database`");
                 return None;
             }
         };
-        if let (SnapshotPlace::Folder(_), Some(key)) =
+        if let (SnapshotPlace::Folder(_) | SnapshotPlace::Database(_), Some(key)) =
             (&place, ["offset", "length", "slot"].into_iter().find(|key| table.has(key)))
         {
             table.wrong(key, format!("`{key}` is for snapshots in a range of an `origin`"));

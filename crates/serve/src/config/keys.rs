@@ -286,8 +286,9 @@ pub const KEYS: &[Key] = &[
     key("history", "retention", SPAN, "`\"7d\"`", "`1m` to `3650d`", "Older intervals and decisions are deleted."),
     key("history", "rows_max", "rows", "`2000000`", "1000 to 1e9", "Intervals kept at most, whatever their age: some 250 bytes each."),
 
-    key("snapshots", "directory", "path", "this or `origin` is required", "a folder, which hosts may share", "Where they are, some bytes per cached block at most. A host finds those of another if both name volume and origin alike."),
-    key("snapshots", "origin", "path, NBD URI or table", "this or `directory` is required", "a file, a block device or an export that no volume serves", "Where they are, in a range that is reserved for them and was zeros when it was: what is neither zero nor theirs is left as it is. Written as a volume's `origin`."),
+    key("snapshots", "directory", "path", "this, `origin` or `database` is required", "a folder, which hosts may share", "Where they are, some bytes per cached block at most. A host finds those of another if both name volume and origin alike."),
+    key("snapshots", "origin", "path, NBD URI or table", "or this", "a file, a block device or an export that no volume serves", "Where they are, in a range that is reserved for them and was zeros when it was: what is neither zero nor theirs is left as it is. Written as a volume's `origin`."),
+    key("snapshots", "database", "path", "or this", "a file system that keeps locks, also between hosts that share it", "Where they are, in an SQLite database of their own; made with the first snapshot."),
     key("snapshots", "offset", SIZE, "`\"0B\"`", "a multiple of 4 KiB", "Where the range begins. With `origin`."),
     key("snapshots", "length", SIZE, "required with `origin`", "a multiple of 4 KiB", "Bytes of the range: a slot for each volume at least, `keep` for each if all are to be kept."),
     key("snapshots", "slot", SIZE, "`\"8MiB\"`", "at least 16 KiB, a multiple of 4 KiB; 2 to 1024 in `length`, each with 4 KiB", "Bytes of a slot, which holds one snapshot: some two bytes per cached block. Hosts that share a range name the same."),

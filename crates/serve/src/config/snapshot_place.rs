@@ -20,7 +20,8 @@ pub(super) fn snapshot_place(config: &Config, place: &SnapshotPlace, findings: &
         SnapshotPlace::Folder(path) if !path.is_dir() => {
             wrong("directory", format!("the folder `{}` does not exist", path.display()));
         }
-        SnapshotPlace::Folder(_) => {}
+        // Its file is looked at with the others that the daemon writes.
+        SnapshotPlace::Folder(_) | SnapshotPlace::Database(_) => {}
         SnapshotPlace::Range { origin, range, slot } => {
             let unit = SLOT_HEADER_BYTES as u64;
             for (key, bytes) in [("offset", range.offset), ("length", range.length), ("slot", slot.get())] {

@@ -1,8 +1,9 @@
 //! Snapshots of what the caches hold, taken while they serve: every so often, or after so many requests, and once more at the end.
 //!
 //! The worker lists its blocks a piece per turn; sorting, compressing and writing happen on a thread of its own. If that hangs or fails, clients
-//! notice nothing. They go to a folder or to a range of an origin. Snapshots are hints: see [`crate::loading`] for who reads them.
+//! notice nothing. They go to a folder, to a range of an origin or to a database. Snapshots are hints: see [`crate::loading`] for who reads them.
 
+mod database;
 mod folder;
 mod ring;
 mod store;

@@ -1,6 +1,7 @@
-//! Where snapshots are: a folder, or a range of an origin.
+//! Where snapshots are: a folder, a range of an origin, or a database.
 
 use super::SnapshotConfig;
+use super::database::{DatabaseError, SnapshotDatabase};
 use super::folder::{Series, SnapshotFolder};
 use super::ring::{RingError, Sharing, SnapshotRing};
 use crate::config::OriginConfig;
@@ -30,6 +31,8 @@ const SETTLE: Duration = Duration::from_millis(250);
 pub enum SnapshotPlace {
     /// In files of this folder.
     Folder(PathBuf),
+    /// In a database.
+    Database(PathBuf),
     /// In a range of a file, a block device or an export.
     Range {
         /// Which.
@@ -46,7 +49,7 @@ impl SnapshotPlace {
     pub fn origin(&self) -> Option<&OriginConfig> {
         match self {
             SnapshotPlace::Range { origin, .. } => Some(origin),
-            SnapshotPlace::Folder(_) => None,
+            SnapshotPlace::Folder(_) | SnapshotPlace::Database(_) => None,
         }
     }
 }
@@ -54,7 +57,7 @@ impl SnapshotPlace {
 impl Display for SnapshotPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SnapshotPlace::Folder(path) => write!(f, "{}", path.display()),
+            SnapshotPlace::Folder(path) | SnapshotPlace::Database(path) => write!(f, "{}", path.display()),
             SnapshotPlace::Range { origin, range, .. } => {
                 write!(f, "bytes {} to {} of {origin:?}", range.offset, range.offset + range.length)
             }
@@ -67,6 +70,8 @@ impl Display for SnapshotPlace {
 pub(crate) enum StoreError {
     #[error(transparent)]
     Folder(#[from] io::Error),
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
     #[error(transparent)]
     Open(#[from] OriginFailure),
     #[error(transparent)]
@@ -91,14 +96,16 @@ impl SnapshotStore {
         SnapshotStore { place, occupied: Mutex::default(), sharing }
     }
 
-    /// Has the folder or the range answer. The range is open no longer than for that, since a file is locked as long and other hosts use it too.
+    /// Has the folder, the database or the range answer. The range is open no longer than for that, since a file is locked as long and other hosts use it too.
     fn with<T>(
         &self,
         folder: impl FnOnce(&SnapshotFolder) -> io::Result<T>,
+        database: impl FnOnce(&SnapshotDatabase) -> Result<T, DatabaseError>,
         ring: impl FnOnce(&mut SnapshotRing) -> Result<T, RingError>,
     ) -> Result<T, StoreError> {
         let (origin, range, slot) = match &self.place {
             SnapshotPlace::Folder(path) => return Ok(folder(&SnapshotFolder::new(path.clone()))?),
+            SnapshotPlace::Database(path) => return Ok(database(&SnapshotDatabase::new(path))?),
             SnapshotPlace::Range { origin, range, slot } => (origin, *range, slot.get()),
         };
         let mut occupied = self.occupied.lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,7 +118,11 @@ impl SnapshotStore {
 
     /// The place of a volume's newest snapshot in its series; `None` where there is none.
     pub(crate) fn newest(&self, volume: VolumeId) -> Result<Option<u64>, StoreError> {
-        self.with(|folder| Ok(folder.newest(volume)), |ring| ring.newest(volume))
+        self.with(
+            |folder| Ok(folder.newest(volume)),
+            |database| database.newest(volume),
+            |ring| ring.newest(volume),
+        )
     }
 
     /// Writes a snapshot durably, of a volume that is served under a lease of this `epoch` (0: without), and drops what is no longer wanted of it. How many that were.
@@ -123,11 +134,13 @@ impl SnapshotStore {
         config: &SnapshotConfig,
     ) -> Result<usize, StoreError> {
         let volume = header.volume;
+        let expired = before(header.taken_at_unix_s, config.expire);
         self.with(
             |folder| {
                 folder.write(volume, header.sequence, bytes)?;
                 folder.expire(volume, config.keep, config.expire)
             },
+            |database| database.write(header, bytes, epoch, config.keep, expired),
             |ring| {
                 let slot = SlotHeader {
                     volume,
@@ -137,7 +150,6 @@ impl SnapshotStore {
                     epoch,
                     writer: 0,
                 };
-                let expired = before(header.taken_at_unix_s, config.expire);
                 let written = ring.write(slot, bytes, config.keep, expired)?;
                 for reason in written.aside {
                     tracing::info!(%reason, "a snapshot went to another slot");
@@ -155,9 +167,11 @@ impl SnapshotStore {
         config: &SnapshotConfig,
         now_unix_s: u64,
     ) -> Result<Series, StoreError> {
+        let expired = before(now_unix_s, config.expire);
         self.with(
             |folder| folder.read(volume, block_bytes, config.keep),
-            |ring| ring.read(volume, block_bytes, config.keep, before(now_unix_s, config.expire)),
+            |database| database.read(volume, block_bytes, config.keep, expired),
+            |ring| ring.read(volume, block_bytes, config.keep, expired),
         )
     }
 }

@@ -264,6 +264,21 @@ fn every_mistake_is_told_with_its_line_and_key() {
             "in one place",
         ),
         (
+            format!("{HEAD}{VOLUME}[snapshots]\ndirectory = \".\"\ndatabase = \"s.db\"\n"),
+            "5 snapshots.database",
+            "in one place",
+        ),
+        (
+            format!("{HEAD}{VOLUME}[history]\npath = \"h.db\"\n[snapshots]\ndatabase = \"h.db\"\n"),
+            "8 snapshots.database",
+            "is written by something else too",
+        ),
+        (
+            format!("{HEAD}{VOLUME}[snapshots]\ndatabase = \"nowhere/s.db\"\n"),
+            "6 snapshots.database",
+            "does not exist",
+        ),
+        (
             format!("{HEAD}{VOLUME}[control.warmup]\nbytes_per_second_max = \"1 parsec\"\n"),
             "6 control.warmup.bytes_per_second_max",
             "parsec",

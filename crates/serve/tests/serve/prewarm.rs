@@ -12,6 +12,7 @@ use forebay_serve::config::Config;
 use std::collections::BTreeSet;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 const TEXT: &str = r#"
@@ -375,4 +376,91 @@ fn where_loaded_blocks_enter_says_which_of_them_stay() {
     (400..420).for_each(|block| read(&mut client, block, 1));
     assert_eq!(held(&daemon).iter().filter(|block| **block < 10).count(), 0);
     daemon.shutdown();
+}
+
+/// A file system of its own, unmounted at the end.
+struct SmallDisk<'a>(&'a Path);
+
+impl<'a> SmallDisk<'a> {
+    /// None where the machine does not let us.
+    fn mount(at: &'a Path, size: &str) -> Option<SmallDisk<'a>> {
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
+            .arg(at)
+            .output();
+        mounted.is_ok_and(|output| output.status.success()).then_some(SmallDisk(at))
+    }
+}
+
+impl Drop for SmallDisk<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0).status();
+    }
+}
+
+#[test]
+fn a_full_folder_costs_snapshots_and_keeps_the_older_ones() {
+    no_room_costs_snapshots_and_keeps_the_older_ones("directory = \"snapshots\"");
+}
+
+#[test]
+fn a_full_database_costs_snapshots_and_keeps_the_older_ones() {
+    no_room_costs_snapshots_and_keeps_the_older_ones("database = \"snapshots/state.db\"");
+}
+
+fn no_room_costs_snapshots_and_keeps_the_older_ones(place: &str) {
+    let folder = folder(&TEXT.replace("directory = \"snapshots\"", place));
+    let snapshots = folder.path().join("snapshots");
+    let Some(disk) = SmallDisk::mount(&snapshots, "256k") else {
+        println!("left out: a folder that is full, for which a tmpfs must be mounted (root)");
+        return;
+    };
+    let daemon = start(folder.path());
+    let mut client = Client::connect(&daemon.uris("disk")[0]);
+    let counters = || daemon.status().snapshots.unwrap();
+    let mut until = |what: &str, enough: &dyn Fn() -> bool| {
+        eventually(what, SOON, || {
+            blocks().for_each(|block| read(&mut client, block, 1));
+            enough()
+        });
+    };
+    until("snapshots are taken", &|| counters().taken >= 3);
+    // Whatever is left is taken by somebody else, to the last byte.
+    let ballast = snapshots.join("ballast");
+    let mut file = std::fs::File::create(&ballast).unwrap();
+    let full = loop {
+        if let Err(error) = std::io::Write::write_all(&mut file, &[1; 4096]) {
+            break error;
+        }
+    };
+    assert_eq!(full.raw_os_error(), Some(28), "{full}");
+    let names = || -> BTreeSet<String> {
+        let entries = std::fs::read_dir(&snapshots).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    };
+    until("it is counted that none can be taken", &|| counters().failed >= 3);
+    // Those from before are all there, and nothing that was begun is left behind.
+    let taken = counters().taken;
+    let kept = names();
+    let whole = |name: &&String| name.ends_with(".fbsnap") || *name == "state.db";
+    let expected = if place.starts_with("database") { 1 } else { 3 };
+    assert_eq!((kept.iter().filter(whole).count(), kept.len()), (expected, expected + 1), "{kept:?}");
+    assert!(daemon.metrics().contains("forebay_snapshots_failed_total"), "{}", daemon.metrics());
+    until("none is taken while it is full", &|| counters().failed >= 5);
+    assert_eq!((counters().taken, names()), (taken, kept));
+    // A daemon that begins now is loaded from them.
+    drop(client);
+    daemon.shutdown();
+    let daemon = start(folder.path());
+    eventually("it is loaded", SOON, || daemon.status().volumes[0].used_bytes == 64 * BLOCK);
+    let mut client = Client::connect(&daemon.uris("disk")[0]);
+    drop(file);
+    std::fs::remove_file(&ballast).unwrap();
+    eventually("snapshots are taken again", SOON, || {
+        blocks().for_each(|block| read(&mut client, block, 1));
+        daemon.status().snapshots.unwrap().taken >= 2
+    });
+    drop(client);
+    daemon.shutdown();
+    drop(disk);
 }
