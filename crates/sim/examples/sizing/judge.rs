@@ -50,6 +50,12 @@ pub(crate) struct Optimum {
     cold_s: f64,
 }
 
+impl Optimum {
+    pub(crate) fn bytes(&self) -> f64 {
+        self.bytes
+    }
+}
+
 /// Optima that were found.
 #[derive(Debug, Default)]
 pub(crate) struct Optima {
@@ -239,6 +245,21 @@ fn optimum(case: &Case, seed: u64, guess: f64, reach: f64) -> Optimum {
     Optimum { bytes, share, cold_s: run(bytes).map_or(f64::INFINITY, |run| run.settled_s) }
 }
 
+/// The optimum of a case and a seed: what was kept of it, else by bisection, which begins near what was found of another seed, or at `near`.
+pub(crate) fn known_optimum(case: &Case, seed: u64, near: Option<f64>, optima: &Mutex<Optima>) -> Optimum {
+    let key = (case.name.clone(), seed);
+    let known = optima.lock().expect("no panic").found.get(&key).copied();
+    known.unwrap_or_else(|| {
+        let other = optima.lock().expect("no panic").of_another_seed(&case.name);
+        let guess = other.or(near).filter(|&bytes| bytes > 0.0).unwrap_or(1e7);
+        let found = optimum(case, seed, guess, if other.is_some() { 1.04 } else { 1.3 });
+        let mut optima = optima.lock().expect("no panic");
+        optima.found.insert(key, found);
+        optima.write();
+        found
+    })
+}
+
 /// Judges every law in a case with a seed.
 pub(crate) fn judge(
     case: &Case,
@@ -264,17 +285,7 @@ pub(crate) fn judge(
             run
         })
         .collect();
-    let key = (case.name.clone(), seed);
-    let known = optima.lock().expect("no panic").found.get(&key).copied();
-    let optimum = known.unwrap_or_else(|| {
-        let other = optima.lock().expect("no panic").of_another_seed(&case.name);
-        let guess = other.or(runs.first().map(|run| run.mean)).filter(|&bytes| bytes > 0.0).unwrap_or(1e7);
-        let found = optimum(case, seed, guess, if other.is_some() { 1.04 } else { 1.3 });
-        let mut optima = optima.lock().expect("no panic");
-        optima.found.insert(key, found);
-        optima.write();
-        found
-    });
+    let optimum = known_optimum(case, seed, runs.first().map(|run| run.mean), optima);
     let oracle = |run: &Run| match case.step_s {
         0.0 => [f64::NAN; 2],
         _ => ORACLE

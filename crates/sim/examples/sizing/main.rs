@@ -3,10 +3,12 @@
 //! `cargo run --release -p forebay-sim --example sizing -- --seeds 101,201..210` runs every case of `cases` under each law and
 //! finds the optimum by bisection; `--only PART` takes the cases whose name holds PART, `--laws model,plain` the laws,
 //! `--runs` prints every run, `--optima FILE` keeps what was found between runs (it depends on cases, seeds and the simulator, not on the law), and
+//! `--shares` instead holds the master against shares in proportion where recorded loads need more memory than there is, and
 //! `--decisions` prints what the controller did. Cases on the shared traces need their folder in `FOREBAY_TRACES`.
 
 mod cases;
 mod judge;
+mod shares;
 
 use judge::{Judged, Optima};
 use std::collections::BTreeMap;
@@ -20,6 +22,7 @@ struct Asked {
     optima: Option<String>,
     decisions: bool,
     runs: bool,
+    shares: bool,
     threads: usize,
 }
 
@@ -31,6 +34,7 @@ fn asked() -> Asked {
         optima: None,
         decisions: false,
         runs: false,
+        shares: false,
         threads: 2,
     };
     let mut words = std::env::args().skip(1);
@@ -48,8 +52,9 @@ fn asked() -> Asked {
             "--threads" => asked.threads = value().parse().expect("a number of threads"),
             "--decisions" => asked.decisions = true,
             "--runs" => asked.runs = true,
+            "--shares" => asked.shares = true,
             other => panic!(
-                "`{other}` is not known: expected --seeds, --only, --laws, --optima, --threads, --decisions or --runs"
+                "`{other}` is not known: expected --seeds, --only, --laws, --optima, --threads, --decisions, --runs or --shares"
             ),
         }
     }
@@ -72,6 +77,9 @@ fn main() {
         .filter(|case| asked.only.is_empty() || asked.only.iter().any(|part| case.name.contains(part)))
         .collect();
     let optima = Mutex::new(Optima::read(asked.optima.as_deref()));
+    if asked.shares {
+        return shares::print(&cases, &asked.seeds, &optima);
+    }
     let jobs: Mutex<Vec<(usize, u64)>> = Mutex::new(
         asked
             .seeds
