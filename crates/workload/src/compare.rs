@@ -222,7 +222,17 @@ impl DeviceLayout {
             let bytes = traces.iter().zip(&ranks).map(of).max().unwrap_or(0);
             at = at.saturating_add(bytes.next_multiple_of(1 << 20));
         }
-        DeviceLayout { starts, capacity: at.clamp(1 << 20, 1 << 62).next_multiple_of(1 << 20) }
+        DeviceLayout { starts, capacity: DeviceLayout::whole(at) }
+    }
+
+    /// The same volumes on a device of `bytes`, rounded up to MiB and to at least one; what lies beyond wraps around.
+    pub fn on(self, bytes: u64) -> DeviceLayout {
+        DeviceLayout { capacity: DeviceLayout::whole(bytes), ..self }
+    }
+
+    /// The nearest size above that a device can have.
+    fn whole(bytes: u64) -> u64 {
+        bytes.clamp(1 << 20, 1 << 62).next_multiple_of(1 << 20)
     }
 
     /// Bytes of the device.

@@ -192,6 +192,38 @@ fn a_judged_row_beyond_its_bound_ends_with_status_1() {
     assert_eq!(row(&comparison, "iops")["verdict"], "within");
 }
 
+/// The disks are as large as the larger trace needs, so that an original is slower beside a small trace than beside a large one, unless their size is given.
+#[test]
+fn several_traces_are_compared_on_the_same_disks() {
+    let folder = folder();
+    let spread = |reach: u64| -> Vec<_> {
+        let place = |at: u64| at * 7_919 % 997 * (reach / 1_000) / 4096 * 4096;
+        (0..1_000).map(|at| (at * 500_000, 0, true, place(at), 4096)).collect()
+    };
+    let trace = |name: &str, reach| file(&folder, name, msr(&spread(reach)));
+    let (original, large) = (trace("original.csv", 1 << 30), trace("large.csv", 1 << 40));
+    let latency = |other: &Path, options: &[&str]| {
+        let mut all = args(&[&"model", &"compare", &"--json", &original, &other]);
+        all.extend(options.iter().map(Into::into));
+        let comparison = json(COMPARE, all);
+        let found = row(&comparison, "latency")["original"].as_str().unwrap().to_owned();
+        (comparison["device_capacity_bytes"].as_u64().unwrap(), found)
+    };
+    let [beside_itself, beside_large] = [&original, &large].map(|other| latency(other, &[]));
+    assert!(beside_itself.0 <= 1 << 30 && beside_large.0 > 1 << 39, "{beside_itself:?} {beside_large:?}");
+    assert_ne!(beside_itself.1, beside_large.1);
+    let fixed = [&original, &large].map(|other| latency(other, &["--device-capacity", "10GiB"]));
+    assert_eq!((fixed[0].0, &fixed[0].1), (10 << 30, &fixed[1].1));
+    assert!(fixed[0].1 != beside_itself.1 && fixed[0].1 != beside_large.1, "{fixed:?}");
+    // Smaller than the trace: what lies beyond wraps around.
+    assert_eq!(latency(&large, &["--device-capacity", "256MiB"]).0, 256 << 20);
+    for wrong in ["1KiB", "2000TiB", "much"] {
+        let (status, words) =
+            fail(args(&[&"model", &"compare", &original, &large, &"--device-capacity", &wrong]));
+        assert!(status == 2 && words.contains("--device-capacity"), "{words}");
+    }
+}
+
 #[test]
 fn a_trace_without_times_gives_a_model_without_times() {
     let folder = folder();
@@ -250,6 +282,11 @@ fn times_in_whole_seconds_stay_so_and_steps_back_are_counted() {
     let times: Vec<u64> = text.lines().map(|line| line.split(',').next().unwrap().parse().unwrap()).collect();
     assert!(times.len() == 1_000 && times.is_sorted());
     assert!(times.iter().all(|time| (time - times[0]).is_multiple_of(10_000_000)), "{times:?}");
+    // What steps back counts as arriving with the request before it, in either trace.
+    let comparison = json(COMPARE, args(&[&"model", &"compare", &"--json", &trace, &synthetic]));
+    for metric in ["iops", "inter-arrival"] {
+        assert!(row(&comparison, metric)["deviation"].as_f64().unwrap().abs() < 1.0, "{comparison}");
+    }
 }
 
 /// Four processes, three of which take turns: their weights are in statistics and model, go through conversion, and come out of `generate`; numbers of processes go nowhere.

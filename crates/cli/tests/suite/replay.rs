@@ -260,6 +260,23 @@ fn targets_that_are_not_as_they_should_be() {
     let nobody = format!("nbd+unix:///?socket={}", folder.path().join("nobody").display());
     let (status, _) = fail(args(&[&"replay", &trace, &"--to", &nobody]));
     assert_eq!(status, 1);
+    // A file that is cut short meanwhile: what lies beyond its end is an error, and all is tried.
+    let cut = sparse(&folder, "cut.img", 16 << 20);
+    let child = Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .args(args(&[&"replay", &trace, &"--to", &cut, &"--json"]))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    std::thread::sleep(Duration::from_millis(400));
+    std::fs::File::options().write(true).open(&cut).unwrap().set_len(0).unwrap();
+    let output = child.wait_with_output().expect("it ends");
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && words.contains("were answered with an error"), "{words}");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("the report is printed all the same");
+    assert!(report["errors"].as_u64().unwrap() > 0 && report["gave_up"].is_null(), "{report}");
+    assert_eq!(report["answered"], 500);
+
     if !prerequisites("replay to a failing nbdkit", &["nbdkit"], false) {
         return;
     }

@@ -5,7 +5,7 @@ use crate::input::{self, ReadingArgs};
 use crate::output::{Output, OutputArgs};
 use forebay_report::Table;
 use forebay_trace::TraceReader;
-use forebay_units::BlockSize;
+use forebay_units::{BlockSize, Bytes, ParseBytesError};
 use forebay_workload::compare::{
     Comparison, Device, DeviceLayout, LatencyTrial, Measured, Row, Verdict, compare,
 };
@@ -27,6 +27,11 @@ pub(crate) struct CompareArgs {
     #[arg(value_name = "SYNTHETIC")]
     synthetic: PathBuf,
 
+    /// Size of the simulated disks, all ten together, so that several pairs of traces are compared on the same ones; addresses beyond it wrap around [default:
+    /// what the larger of both traces needs; range: 1MiB to 1024TiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_capacity)]
+    device_capacity: Option<Bytes>,
+
     #[command(flatten)]
     reading: ReadingArgs,
 
@@ -34,11 +39,25 @@ pub(crate) struct CompareArgs {
     output: OutputArgs,
 }
 
+/// The least and the most that simulated disks hold.
+const CAPACITIES: [Bytes; 2] = [Bytes(1 << 20), Bytes(1 << 50)];
+
+/// A size that the simulated disks can have.
+fn parse_capacity(text: &str) -> Result<Bytes, String> {
+    let bytes: Bytes = text.parse().map_err(|error: ParseBytesError| error.to_string())?;
+    let [least, most] = CAPACITIES;
+    if !(least..=most).contains(&bytes) {
+        return Err(format!("expected {least} to {most}"));
+    }
+    Ok(bytes)
+}
+
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
 struct CompareJson<'a> {
     schema: &'static str,
     within: bool,
+    device_capacity_bytes: u64,
     #[serde(flatten)]
     comparison: &'a Comparison,
 }
@@ -54,7 +73,10 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     };
     let original = measure(&mut open(&args.original, true)?)?;
     let synthetic = measure(&mut open(&args.synthetic, false)?)?;
-    let layout = DeviceLayout::of(&[&original, &synthetic]);
+    let mut layout = DeviceLayout::of(&[&original, &synthetic]);
+    if let Some(Bytes(bytes)) = args.device_capacity {
+        layout = layout.on(bytes);
+    }
     let mut latencies = [[None; 2]; 2];
     for (device, latencies) in [Device::Disks, Device::Flash].into_iter().zip(&mut latencies) {
         latencies[0] =
@@ -68,6 +90,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
         let json = CompareJson {
             schema: "forebay.model-compare/1",
             within: comparison.within(),
+            device_capacity_bytes: layout.capacity_bytes(),
             comparison: &comparison,
         };
         output.json(&json)?;
