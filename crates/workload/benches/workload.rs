@@ -93,7 +93,9 @@ fn main() {
         });
         let watch = Stopwatch::start();
         let model = fitter.finish().expect("there are requests");
-        let rest = format!("and {:.2} s at the end", watch.seconds());
+        let end = watch.seconds();
+        let whole = requests.len() as f64 / (seconds + end) / 1e6;
+        let rest = format!("and {end:.2} s at the end: {whole:.2} M/s in all");
         let named = steps.map_or("chosen".to_owned(), |steps: usize| steps.to_string());
         let name = format!("fit, {named} steps");
         line(&name, requests.len() as u64, seconds, &rest, hash_of(&model));

@@ -1,6 +1,6 @@
 //! Fits a model to each trace that is named, generates from it, and prints how far apart the two are.
 //!
-//! `cargo run -p forebay-workload --example fidelity -- TRACE...`; `STEPS=N` bounds the steps of the models.
+//! `cargo run -p forebay-workload --example fidelity -- TRACE...`; `STEPS=N` bounds the steps of the models, `SEED=N` is the first of three seeds, 1 unless given.
 
 use forebay_trace::{ReadOptions, Request, Source, TraceReader};
 use forebay_workload::compare::{Device, DeviceLayout, LatencyTrial, Measured, compare};
@@ -26,10 +26,12 @@ fn measure(requests: &[Request]) -> Measured {
 }
 
 fn main() {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
+    let seed: u64 = number("SEED").unwrap_or(1);
     for path in std::env::args().skip(1) {
         let original = read(&path);
         let begun = Instant::now();
-        let steps = std::env::var("STEPS").ok().map(|steps| steps.parse().expect("a number"));
+        let steps = number("STEPS").map(|steps| steps as usize);
         let mut fitter = ModelFitter::new(FitOptions { steps, ..FitOptions::default() });
         for batch in original.chunks(4_096) {
             fitter.requests(batch).expect("few volumes");
@@ -57,9 +59,8 @@ fn main() {
             println!("  {} steps: {}", trial.steps, rows.join(", "));
         }
         let measured = measure(&original);
-        for (fidelity, seed) in
-            [(Fidelity::Plain, 1), (Fidelity::Full, 1), (Fidelity::Full, 2), (Fidelity::Full, 3)]
-        {
+        let full = (seed..seed + 3).map(|seed| (Fidelity::Full, seed));
+        for (fidelity, seed) in std::iter::once((Fidelity::Plain, seed)).chain(full) {
             let options = GenerateOptions { seed, fidelity, ..GenerateOptions::default() };
             let begun = Instant::now();
             let mut generator = Generator::new(&model, &options).expect("the model is sound");

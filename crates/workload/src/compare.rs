@@ -5,6 +5,7 @@
 //!
 //! Bounds are the paper's figures for Messenger, but for IOPS (1 %) and the hit ratio curve (0.02), which are ours.
 
+use foldhash::fast::FixedState;
 use forebay_devmodel::{
     DiskCompletion, DiskGroup, DiskGroupParameters, DiskParameters, DiskRequest, DiskRequestId,
     DiskRequestKind, ParameterError, Ssd, SsdParameters,
@@ -12,6 +13,7 @@ use forebay_devmodel::{
 use forebay_locality::{CurveBuilder, CurveOptions, MissRatioCurve};
 use forebay_trace::{Operation, Request};
 use forebay_units::{ByteRange, Nanos};
+use hashbrown::HashMap;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -22,6 +24,9 @@ pub const JUDGED: (u64, f64) = (100_000, 600.0);
 const ZONE_BYTES: u64 = 1 << 20;
 /// Sizes at which hit ratio curves are compared, on either scale.
 const CURVE_SIZES: u64 = 128;
+
+/// How often something occurs.
+type Counts<K> = HashMap<K, u64, FixedState>;
 
 /// What a trace is like, but for its latency on a device.
 #[derive(Debug)]
@@ -36,15 +41,14 @@ pub struct Measured {
     pub span: Nanos,
     /// Requests that do not start where the one before them in their volume ended.
     pub random: u64,
-    /// Requests by size in bytes.
-    pub sizes: BTreeMap<u64, u64>,
+    sizes: Counts<u64>,
     /// By volume: requests, and where the last one ended.
     pub volumes: Vec<(u64, u64)>,
     /// Requests by the number of their thread, the first one for those of none that is known.
     pub threads: Vec<u64>,
     /// Inter-arrival times by their bucket.
-    gaps: BTreeMap<u32, u64>,
-    zones: BTreeMap<(u32, u64), u64>,
+    gaps: Vec<u64>,
+    zones: Counts<(u32, u64)>,
     first: Option<Nanos>,
     last: Nanos,
     ends: Vec<u64>,
@@ -65,11 +69,6 @@ impl Measured {
         Measured { builder: None, ..Measured::new() }
     }
 
-    /// Nothing seen yet; the curve is found as `options` say.
-    pub fn with_curve(options: CurveOptions) -> Measured {
-        Measured { builder: Some(CurveBuilder::new(options)), ..Measured::new() }
-    }
-
     /// Nothing seen yet. Memory grows with the distinct blocks (about 40 bytes each), not with the length.
     pub fn new() -> Measured {
         Measured {
@@ -78,11 +77,11 @@ impl Measured {
             writes: 0,
             span: Nanos::ZERO,
             random: 0,
-            sizes: BTreeMap::new(),
+            sizes: Counts::default(),
             volumes: Vec::new(),
             threads: Vec::new(),
-            gaps: BTreeMap::new(),
-            zones: BTreeMap::new(),
+            gaps: Vec::new(),
+            zones: Counts::default(),
             first: None,
             last: Nanos::ZERO,
             ends: Vec::new(),
@@ -110,7 +109,11 @@ impl Measured {
             None => (self.first, self.last) = (Some(request.time), request.time),
             Some(_) => {
                 let gap = request.time.saturating_since(self.last).0;
-                *self.gaps.entry(gap_bucket(gap)).or_default() += 1;
+                let bucket = gap_bucket(gap) as usize;
+                if bucket >= self.gaps.len() {
+                    self.gaps.resize(bucket + 1, 0);
+                }
+                self.gaps[bucket] += 1;
                 self.last = self.last.max(request.time);
             }
         }
@@ -135,7 +138,7 @@ impl Measured {
         self.random += u64::from(std::mem::replace(&mut self.ends[volume], end) != request.offset);
         *self.zones.entry((request.volume.0, request.offset / ZONE_BYTES)).or_default() += 1;
         if let Some(builder) = &mut self.builder {
-            builder.request(request.volume.0, request.range(), request.operation == Operation::Read);
+            access(builder, request);
         }
     }
 
@@ -143,10 +146,24 @@ impl Measured {
     pub fn finish(&mut self) {
         self.span = self.last.saturating_since(self.first.unwrap_or_default());
         if let Some(builder) = self.builder.take() {
-            let result = builder.finish();
-            self.footprint = result.footprint_blocks();
-            self.curve = result.curve();
+            self.finish_curve(builder);
         }
+    }
+
+    /// Finds the curve of what was measured without one; `requests` are all of it.
+    pub(crate) fn find_curve(&mut self, options: CurveOptions, requests: &[Request]) {
+        let mut builder = CurveBuilder::new(options);
+        requests
+            .iter()
+            .filter(|request| request.length > 0)
+            .for_each(|request| access(&mut builder, request));
+        self.finish_curve(builder);
+    }
+
+    fn finish_curve(&mut self, builder: CurveBuilder) {
+        let result = builder.finish();
+        self.footprint = result.footprint_blocks();
+        self.curve = result.curve();
     }
 
     /// Requests per second; `None` without times.
@@ -187,9 +204,20 @@ impl Measured {
         unknown.into_iter().chain(counts).map(|count| self.share(count)).collect()
     }
 
+    /// Requests by the rank of their volume and zone.
+    fn zones_by_rank(&self) -> BTreeMap<(u32, u64), u64> {
+        let mut rank_of = vec![0u32; self.volumes.len()];
+        (0u32..).zip(self.ranks()).for_each(|(rank, volume)| rank_of[volume] = rank);
+        self.zones.iter().map(|(&(volume, zone), &count)| ((rank_of[volume as usize], zone), count)).collect()
+    }
+
     fn share(&self, part: u64) -> f64 {
         part as f64 / self.requests.max(1) as f64
     }
+}
+
+fn access(builder: &mut CurveBuilder, request: &Request) {
+    builder.request(request.volume.0, request.range(), request.operation == Operation::Read);
 }
 
 /// Sixteen buckets per doubling of nanoseconds.
@@ -488,6 +516,19 @@ pub fn curve_error(a: &MissRatioCurve, b: &MissRatioCurve, footprint: u64) -> f6
 
 /// Compares two measured traces; `latencies` are those of their trials on disks and on flash, original first.
 pub fn compare(original: &Measured, synthetic: &Measured, latencies: [[Option<Nanos>; 2]; 2]) -> Comparison {
+    let mut comparison = compare_bounded(original, synthetic, latencies);
+    let at = comparison.rows.iter().position(|row| row.metric == "thread-weights").unwrap_or(0);
+    comparison.rows.insert(at, mean_size(original, synthetic));
+    comparison.rows.extend(distances(original, synthetic));
+    comparison
+}
+
+/// The rows of [`compare`] that have a bound: the others take longer to tell.
+pub(crate) fn compare_bounded(
+    original: &Measured,
+    synthetic: &Measured,
+    latencies: [[Option<Nanos>; 2]; 2],
+) -> Comparison {
     let judged = original.requests >= JUDGED.0 && original.span.as_secs_f64() >= JUDGED.1;
     let mut rows = Vec::new();
     let mut push =
@@ -538,14 +579,7 @@ pub fn compare(original: &Measured, synthetic: &Measured, latencies: [[Option<Na
         commonest.iter().map(|&(_, size)| (share_of(synthetic, size) - share_of(original, size)).abs()).sum();
     let deviation = Some(apart / commonest.len().max(1) as f64 * 100.0);
     push("sizes", both(&sizes), deviation, "points", "mean over the three commonest", Some(0.33));
-    let bytes = |trace: &Measured| {
-        trace.sizes.iter().map(|(&size, &count)| size as f64 * count as f64).sum::<f64>()
-            / trace.requests.max(1) as f64
-    };
-    let kib = |trace: &Measured| format!("{:.2} KiB", bytes(trace) / 1024.0);
-    push("mean-size", both(&kib), relative(bytes(original), bytes(synthetic)), "%", "relative", None);
 
-    let (ranks_a, ranks_b) = (original.ranks(), synthetic.ranks());
     // A volume is a thread where the original records none.
     let of_threads = original.has_threads();
     let weights = [original, synthetic].map(|trace| trace.weights(of_threads));
@@ -600,29 +634,50 @@ pub fn compare(original: &Measured, synthetic: &Measured, latencies: [[Option<Na
     let error = curve_error(&original.curve, &synthetic.curve, footprint);
     let floor = |trace: &Measured| format!("{} at most", percent(1.0 - trace.curve.floor()));
     push("hit-ratio-curve", both(&floor), Some(error), "", "mean absolute error", Some(0.02));
-    let sizes: Vec<u64> =
-        (0..=CURVE_SIZES).map(|at| (footprint as f64).powf(at as f64 / CURVE_SIZES as f64) as u64).collect();
-    let worst = sizes
-        .iter()
-        .map(|&size| (original.curve.miss_ratio_at(size) - synthetic.curve.miss_ratio_at(size)).abs())
-        .fold(0.0, f64::max);
-    let blocks = |trace: &Measured| format!("{} blocks", trace.footprint);
-    push("reuse-distances", both(&blocks), Some(worst), "", "Kolmogorov-Smirnov", None);
-    let rename = |trace: &Measured, ranks: &[usize]| {
-        let mut rank_of = vec![0u32; ranks.len()];
-        (0u32..).zip(ranks).for_each(|(rank, &volume)| rank_of[volume] = rank);
-        trace
-            .zones
-            .iter()
-            .map(|(&(volume, zone), &count)| ((rank_of[volume as usize], zone), count))
-            .collect()
-    };
-    let (zones_a, zones_b): (BTreeMap<_, _>, BTreeMap<_, _>) =
-        (rename(original, &ranks_a), rename(synthetic, &ranks_b));
-    let zones = |zones: &BTreeMap<(u32, u64), u64>| format!("{} MiB touched", zones.len());
-    let distance = kolmogorov_smirnov(&zones_a, &zones_b);
-    push("addresses", [zones(&zones_a), zones(&zones_b)], distance, "", "Kolmogorov-Smirnov", None);
-    let distance = if timed { kolmogorov_smirnov(&original.gaps, &synthetic.gaps) } else { None };
-    push("inter-arrival-times", both(&|_| String::new()), distance, "", "Kolmogorov-Smirnov", None);
     Comparison { judged, rows }
+}
+
+/// A row without a bound.
+fn reported(
+    metric: &'static str,
+    values: [String; 2],
+    deviation: Option<f64>,
+    unit: &'static str,
+    measure: &'static str,
+) -> Row {
+    let [original, synthetic] = values;
+    Row { metric, original, synthetic, deviation, unit, measure, bound: None, verdict: Verdict::NotJudged }
+}
+
+fn mean_size(original: &Measured, synthetic: &Measured) -> Row {
+    let bytes = [original, synthetic].map(|trace| {
+        trace.sizes.iter().map(|(&size, &count)| size as f64 * count as f64).sum::<f64>()
+            / trace.requests.max(1) as f64
+    });
+    let values = bytes.map(|bytes| format!("{:.2} KiB", bytes / 1024.0));
+    reported("mean-size", values, relative(bytes[0], bytes[1]), "%", "relative")
+}
+
+/// Distances of distributions.
+fn distances(original: &Measured, synthetic: &Measured) -> [Row; 3] {
+    let both = [original, synthetic];
+    let footprint = original.footprint.max(2);
+    let sizes = (0..=CURVE_SIZES).map(|at| (footprint as f64).powf(at as f64 / CURVE_SIZES as f64) as u64);
+    let worst = sizes
+        .map(|size| (original.curve.miss_ratio_at(size) - synthetic.curve.miss_ratio_at(size)).abs())
+        .fold(0.0, f64::max);
+    let blocks = both.map(|trace| format!("{} blocks", trace.footprint));
+    let zones = both.map(Measured::zones_by_rank);
+    let touched = [0, 1].map(|at: usize| format!("{} MiB touched", zones[at].len()));
+    let gaps = both.map(|trace| -> BTreeMap<usize, u64> { trace.gaps.iter().copied().enumerate().collect() });
+    let distance = match original.span > Nanos::ZERO {
+        true => kolmogorov_smirnov(&gaps[0], &gaps[1]),
+        false => None,
+    };
+    const MEASURE: &str = "Kolmogorov-Smirnov";
+    [
+        reported("reuse-distances", blocks, Some(worst), "", MEASURE),
+        reported("addresses", touched, kolmogorov_smirnov(&zones[0], &zones[1]), "", MEASURE),
+        reported("inter-arrival-times", [String::new(), String::new()], distance, "", MEASURE),
+    ]
 }

@@ -9,7 +9,7 @@
 use super::super::{Deviation, GenerateOptions, Generator, Model, RESERVE, StepsTrial};
 use super::WINDOW;
 use super::sample::Selection;
-use crate::compare::{Device, DeviceLayout, LatencyTrial, Measured, compare};
+use crate::compare::{Device, DeviceLayout, LatencyTrial, Measured, compare_bounded};
 use forebay_locality::{CurveOptions, Method};
 use forebay_trace::Request;
 use forebay_units::{BlockSize, Nanos};
@@ -21,8 +21,8 @@ const STEPS_LEAST: u64 = 1 << 12;
 const SHARE_LEAST: u64 = 32;
 /// Requests of a trial.
 const REQUESTS_MAX: u64 = 1 << 19;
-/// Blocks of which a curve is found exactly; of more it is that of a sample.
-const BLOCKS_MAX: u64 = 1 << 22;
+/// Blocks of which a curve is found exactly, where the original is known, and where a sample stands in for it; of more it is that of a sample.
+const BLOCKS_MAX: [u64; 2] = [1 << 22, 1 << 19];
 /// How often waits are aimed at again, as what is generated waits otherwise than what is selected did.
 const AIMS: usize = 3;
 /// Placements that are looked at to tell whether any will do, which is so where the mean of their latencies is so many standard deviations within the bound; how
@@ -46,24 +46,25 @@ fn device_of(metric: &str) -> Option<Device> {
 struct Reference {
     requests: Vec<Request>,
     counted: Measured,
-    /// With its curve, once it was asked for.
-    measured: Option<Measured>,
+    /// Whether the curve was found, which is done when it is asked for.
+    has_curve: bool,
     curve: CurveOptions,
     /// Those that were asked for, by device and how volumes lay.
     latencies: Vec<(Device, DeviceLayout, Option<Nanos>)>,
 }
 
 impl Reference {
-    fn new(requests: Vec<Request>) -> Reference {
+    fn new(requests: Vec<Request>, is_known: bool) -> Reference {
         let blocks: u64 =
             requests.iter().map(|request| request.length / BlockSize::DEFAULT.bytes() + 1).sum();
-        let method = match blocks {
-            0..=BLOCKS_MAX => Method::Exact,
-            _ => Method::ShardsRate(BLOCKS_MAX as f64 / blocks as f64),
+        let most = BLOCKS_MAX[usize::from(!is_known)];
+        let method = match most as f64 / blocks as f64 {
+            rate if rate < 1.0 => Method::ShardsRate(rate),
+            _ => Method::Exact,
         };
         let curve = CurveOptions { method, ..CurveOptions::default() };
-        let counted = measured(Measured::without_curve(), &requests);
-        Reference { requests, counted, measured: None, curve, latencies: Vec::new() }
+        let counted = counted(&requests);
+        Reference { requests, counted, has_curve: false, curve, latencies: Vec::new() }
     }
 
     /// The latency on a device of what was asked for, and of others.
@@ -82,26 +83,25 @@ impl Reference {
     /// The rows that have a bound, of what a model generates, up to the first that is beyond its reserve: quickly told ones first.
     fn rows(&mut self, model: &Model, options: &GenerateOptions) -> Vec<Deviation> {
         let requests = generated(model, options);
-        let counted = measured(Measured::without_curve(), &requests);
+        let mut counted = counted(&requests);
         let mut latencies = [[None; 2]; 2];
         let mut rows = bounded(&self.counted, &counted, latencies);
         rows.retain(|row| row.metric != "hit-ratio-curve");
         if !rows.iter().all(Deviation::has_reserve) {
             return rows;
         }
-        let curve = self.curve;
-        let with_curve = |requests: &[Request]| measured(Measured::with_curve(curve), requests);
-        let own = self.measured.take().unwrap_or_else(|| with_curve(&self.requests));
-        let other = with_curve(&requests);
-        rows = bounded(&own, &other, latencies);
+        if !std::mem::replace(&mut self.has_curve, true) {
+            self.counted.find_curve(self.curve, &self.requests);
+        }
+        counted.find_curve(self.curve, &requests);
+        rows = bounded(&self.counted, &counted, latencies);
         // Flash is simulated faster than disks are.
         for device in [Device::Flash, Device::Disks] {
             if rows.iter().all(Deviation::has_reserve) {
-                latencies[device as usize] = self.latencies(device, &requests, &other);
-                rows = bounded(&own, &other, latencies);
+                latencies[device as usize] = self.latencies(device, &requests, &counted);
+                rows = bounded(&self.counted, &counted, latencies);
             }
         }
-        self.measured = Some(own);
         rows
     }
 
@@ -127,7 +127,7 @@ impl Reference {
     fn disks(&mut self, model: &mut Model, placement: u32, options: &GenerateOptions) -> Option<f64> {
         model.placements = vec![placement];
         let requests = generated(model, options);
-        let counted = measured(Measured::without_curve(), &requests);
+        let counted = counted(&requests);
         let mut latencies = [[None; 2]; 2];
         latencies[Device::Disks as usize] = self.latencies(Device::Disks, &requests, &counted);
         let rows = bounded(&self.counted, &counted, latencies);
@@ -165,7 +165,9 @@ fn is_quiet(used: &[f64]) -> bool {
     mean.abs() + DEVIATIONS * variance.sqrt() <= 1.0
 }
 
-fn measured(mut measured: Measured, requests: &[Request]) -> Measured {
+/// What is quickly told.
+fn counted(requests: &[Request]) -> Measured {
+    let mut measured = Measured::without_curve();
     measured.requests(requests);
     measured.finish();
     measured
@@ -179,7 +181,7 @@ fn latency(device: Device, layout: &DeviceLayout, requests: &[Request], of: &Mea
 }
 
 fn bounded(original: &Measured, synthetic: &Measured, latencies: [[Option<Nanos>; 2]; 2]) -> Vec<Deviation> {
-    let rows = compare(original, synthetic, latencies).rows.into_iter();
+    let rows = compare_bounded(original, synthetic, latencies).rows.into_iter();
     let deviation = |row: crate::compare::Row| {
         Some(Deviation { metric: row.metric.to_owned(), deviation: row.deviation?, bound: row.bound? })
     };
@@ -223,7 +225,7 @@ pub(super) fn choose(model: &mut Model, mut selection: Selection, original: Opti
         selections.push(selection.clone());
     }
     let is_known = original.is_some();
-    let mut reference = Reference::new(original.unwrap_or_else(|| generated(model, &options[0])));
+    let mut reference = Reference::new(original.unwrap_or_else(|| generated(model, &options[0])), is_known);
     let all = std::mem::take(&mut model.windows);
     while let Some(mut selection) = selections.pop() {
         for _ in 0..=AIMS {
