@@ -215,7 +215,7 @@ fn volume(shared: &Shared, state: &State, config: &VolumeConfig) -> VolumeStatus
         block_bytes,
         read_only: snapshot.map_or(config.read_only, |snapshot| snapshot.read_only),
         controlled: matches!(config.cache, CacheConfig::Controlled { may_cache: true, .. }),
-        route: crate::route::of(shared, name),
+        route: crate::route::told(shared, name),
         // The data path's word, which needs no lock that waits for a disk.
         lease: shared.appliance.lease(name).ok().flatten().map(Into::into),
         connections: snapshot.map_or(0, |snapshot| snapshot.connections as u64),

@@ -50,10 +50,20 @@ pub struct RouteRequest {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Route {
-    /// The NBD URI; absent: to the origin of the configuration, which is not an export.
+    /// The NBD URI, as it is shown ([`Uri::shown`]) where others than the daemon itself are told; absent: to the origin of the configuration, which
+    /// is not an export.
     pub to: Option<String>,
     /// The number of the last change; 0 before the first.
     pub epoch: u64,
+}
+
+impl Route {
+    /// The same without what lets in whoever knows it: for answers, which more may read than may use the export.
+    fn shown(mut self) -> Route {
+        // What does not parse cannot be told in parts. It is never sent to either.
+        self.to = self.to.and_then(|to| Some(to.parse::<Uri>().ok()?.shown().to_string()));
+        self
+    }
 }
 
 /// A volume goes where it was sent.
@@ -146,8 +156,8 @@ impl RouteBook {
             let Some(to) = book.routes.get(&volume.name).and_then(|route| route.to.as_ref()) else {
                 continue;
             };
-            let uri = to.parse().map_err(|error| unreadable(format!("`{to}`: {error}")))?;
-            tracing::info!(volume = volume.name, to, "the volume goes where it was sent before the restart");
+            let uri: Uri = to.parse().map_err(|error| unreadable(format!("`{to}`: {error}")))?;
+            tracing::info!(volume = volume.name, to = %uri.shown(), "the volume goes where it was sent before the restart");
             volume.origin = sent_to(&volume.origin, uri);
         }
         Ok(book)
@@ -186,8 +196,13 @@ pub(crate) fn open(shared: &Shared, index: usize) -> Result<Arc<dyn Origin>, Ori
     }
 }
 
-/// Where the volume goes; `None` for an unknown one.
-pub(crate) fn of(shared: &Shared, volume: &str) -> Option<Route> {
+/// Where the volume goes, as it is shown; `None` for an unknown one.
+pub(crate) fn told(shared: &Shared, volume: &str) -> Option<Route> {
+    of(shared, volume).map(Route::shown)
+}
+
+/// Where the volume goes, with what its export keeps secret; `None` for an unknown one.
+fn of(shared: &Shared, volume: &str) -> Option<Route> {
     let config = shared.config.volumes.iter().find(|config| config.name == volume)?;
     let sent = shared.routes().routes.get(volume).cloned();
     Some(sent.unwrap_or_else(|| {
@@ -221,7 +236,7 @@ pub(crate) fn change(shared: &Shared, volume: &str, request: &RouteRequest) -> R
         return Err(refused("epoch", epoch.to_string(), format!("at least {}, the last one's", now.epoch)));
     }
     let route = Route { to: Some(uri.to_string()), epoch };
-    let mut routed = Routed { route: route.clone(), pause_s: 0.0, drain_s: 0.0 };
+    let mut routed = Routed { route: route.clone().shown(), pause_s: 0.0, drain_s: 0.0 };
     if now.to != route.to {
         let unreachable = |error: OriginFailure| RouteError::Unreachable {
             to: uri.shown().to_string(),
@@ -248,7 +263,7 @@ pub(crate) fn change(shared: &Shared, volume: &str, request: &RouteRequest) -> R
                 done => done?,
             };
             (routed.pause_s, routed.drain_s) = (done.pause.as_secs_f64(), done.drain.as_secs_f64());
-            tracing::info!(volume, to = %uri, epoch, pause = ?done.pause, "the volume goes elsewhere");
+            tracing::info!(volume, to = %uri.shown(), epoch, pause = ?done.pause, "the volume goes elsewhere");
             // Its connections end behind the answer: nothing is on them.
             std::thread::spawn(move || drop(done.old));
         }

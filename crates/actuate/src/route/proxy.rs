@@ -59,6 +59,7 @@ impl Route for ProxyRoute {
             }
             Err(ApiError::Refused { status: 409, said, .. }) => Err(RouteError::NotDrained { reason: said }),
             Err(ApiError::Refused { status: 502, said, .. }) => {
+                let to = passage.to.uri.shown().to_string();
                 Err(RouteError::Unusable { to, reason: said })
             }
             Err(ApiError::Refused { status: 500, said, .. }) => Err(RouteError::Unknown { reason: said }),

@@ -86,3 +86,42 @@ fn a_volume_goes_through_an_appliance_and_back_and_is_found_there_after_a_restar
     let found = std::fs::read(&image).unwrap();
     assert_eq!(found[..12_288], [[9; 4096], [7; 4096], [8; 4096]].concat());
 }
+
+#[test]
+fn where_a_volume_goes_is_told_without_the_secret_of_the_export() {
+    const SECRET: &str = "0123456789abcdef-only-for-the-proxy";
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("db.img");
+    std::fs::write(&image, vec![5; 1 << 20]).unwrap();
+    let mut guarded = config(&folder.path().join("guarded"), OriginConfig::file(&image));
+    guarded.volumes[0].secret = forebay_units::Secret::new(SECRET);
+    let guarded = Daemon::start(guarded).unwrap();
+    let open = guarded.uris("db").remove(0);
+    let (secret, shown) = (open.replace("/db", &format!("/db.{SECRET}")), open.replace("/db", "/db.SECRET"));
+    // Sent there by the configuration, by an order, and by what is kept over a restart.
+    let mut proxy = config(&folder.path().join("proxy"), export(&secret));
+    proxy.routes = Some(folder.path().join("routes.json"));
+    let daemon = Daemon::start(proxy.clone()).unwrap();
+    let told = |daemon: &Daemon| {
+        let stream = UnixStream::connect(daemon.http_socket().unwrap()).unwrap();
+        let (status, body) = ask(stream, "GET", "/api/v1/status", "");
+        assert!(status == 200 && !body.contains(SECRET), "{body}");
+        let route = daemon.status().volumes.remove(0).route.unwrap();
+        (route.to, route.epoch)
+    };
+    assert_eq!(told(&daemon), (Some(shown.clone()), 0));
+    let (status, answer) = send(&daemon, &serde_json::json!({ "to": secret, "epoch": 3 }));
+    assert_eq!((status, answer["to"].as_str()), (200, Some(shown.as_str())), "{answer}");
+    assert_eq!(told(&daemon), (Some(shown.clone()), 3));
+    daemon.shutdown();
+    let daemon = Daemon::start(proxy).unwrap();
+    assert_eq!(told(&daemon), (Some(shown), 3));
+    // What is told is less than what lets in: the volume is still served from there.
+    assert_eq!(Client::connect(&daemon.uris("db")[0]).read(0, 4096).unwrap(), vec![5; 4096]);
+    // A wrong secret is refused, and the answer does not repeat it.
+    let wrong = secret.replace("0123", "3210");
+    let (status, answer) = send(&daemon, &serde_json::json!({ "to": wrong, "epoch": 4 }));
+    assert!(status == 502 && !answer.to_string().contains("only-for-the-proxy"), "{answer}");
+    daemon.shutdown();
+    guarded.shutdown();
+}
