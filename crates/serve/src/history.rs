@@ -4,6 +4,7 @@
 //! and deciding go on. The layout is in docs/internals/format-history.md.
 
 use crate::config::HistoryConfig;
+use crate::daemon::unix_ms;
 use forebay_control::Decision;
 use rusqlite::{Connection, OpenFlags, params};
 use std::path::Path;
@@ -271,7 +272,7 @@ fn write(
         let lost = if result.is_err() { batch.rows() } else { 0 };
         if result.is_ok() && pruned_at.is_none_or(|at| at.elapsed() >= PRUNE) {
             pruned_at = Some(Instant::now());
-            result = open.prune(config);
+            result = open.prune(config, unix_ms());
         }
         counters.written.fetch_add(batch.rows() - lost, Ordering::Relaxed);
         counters.lost.fetch_add(lost, Ordering::Relaxed);
@@ -402,14 +403,17 @@ impl Database {
         transaction.commit()
     }
 
-    /// Deletes what is too old or too much.
-    fn prune(&mut self, config: &HistoryConfig) -> rusqlite::Result<()> {
-        let newest: Option<i64> =
-            self.connection.query_row("SELECT max(at_unix_ms) FROM interval", [], |row| row.get(0))?;
-        let Some(newest) = newest else { return Ok(()) };
-        let oldest = newest.saturating_sub(i64::try_from(config.retention.as_millis()).unwrap_or(i64::MAX));
-        self.connection.execute("DELETE FROM interval WHERE at_unix_ms < ?1", [oldest])?;
-        self.connection.execute("DELETE FROM decision WHERE at_unix_ms < ?1", [oldest])?;
+    /// Deletes what is too old or too much, and what a wrong clock dated so far ahead that it would outlast all that comes.
+    fn prune(&mut self, config: &HistoryConfig, now_unix_ms: i64) -> rusqlite::Result<()> {
+        // By the clock and not by the newest row: one row of a clock that stood a year ahead would make all new rows too old.
+        let retention = i64::try_from(config.retention.as_millis()).unwrap_or(i64::MAX);
+        let [oldest, newest] = [now_unix_ms.saturating_sub(retention), now_unix_ms.saturating_add(retention)];
+        for table in ["interval", "decision"] {
+            self.connection.execute(
+                &format!("DELETE FROM {table} WHERE at_unix_ms < ?1 OR at_unix_ms > ?2"),
+                [oldest, newest],
+            )?;
+        }
         let rows: i64 = self.connection.query_row("SELECT count(*) FROM interval", [], |row| row.get(0))?;
         let most = i64::try_from(config.rows_max).unwrap_or(i64::MAX);
         if rows > most {
@@ -501,13 +505,30 @@ mod tests {
         let intervals = (0..6).map(|at| row("db", 100_000 + at * 20_000)).collect();
         database.write(&Batch { intervals, decisions: vec![decision(90_000), decision(190_000)] }).unwrap();
         assert_eq!(database.intervals("db").unwrap(), 6);
-        // The newest is at 200 s: 140 s to 200 s stay, which are four; of these three.
-        database.prune(&config).unwrap();
+        // It is 200 s: 140 s to 200 s stay, which are four; of these three.
+        database.prune(&config, 200_000).unwrap();
         assert_eq!(database.intervals("db").unwrap(), 3);
         assert_eq!(database.decisions(Some("db"), 10).unwrap(), [decision(190_000)]);
         assert!(database.decisions(Some("other"), 10).unwrap().is_empty());
         drop(database);
         assert_eq!(Database::read(&config.path).unwrap().intervals("db").unwrap(), 3);
+    }
+
+    #[test]
+    fn rows_of_a_clock_that_was_wrong_keep_no_others_out() {
+        const HOUR_MS: i64 = 3_600_000;
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = HistoryConfig::new(folder.path().join("history.db"));
+        config.retention = Duration::from_secs(4 * 3600);
+        let mut database = Database::open(&config).unwrap();
+        let now = 1_000 * HOUR_MS;
+        // A day ahead for a while, an hour ahead, an hour behind, and right.
+        let dates = [24, 1, -1, 0].map(|hours| now + hours * HOUR_MS);
+        let (intervals, decisions) = (dates.map(|at| row("db", at)).to_vec(), dates.map(decision).to_vec());
+        database.write(&Batch { intervals, decisions }).unwrap();
+        database.prune(&config, now).unwrap();
+        assert_eq!(database.intervals("db").unwrap(), 3);
+        assert_eq!(database.decisions(None, 10).unwrap(), dates.map(decision)[1..]);
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub mod reservation;
 pub mod route;
 mod snapshots;
 pub mod status;
+mod wall;
 
 pub use daemon::{Daemon, StartError};
 pub use history::DatedDecision;

@@ -10,6 +10,7 @@ use crate::history::{Batch, DatedDecision, IntervalRow};
 use crate::monitor::{Interval, Monitor};
 use crate::past;
 use crate::reservation::Reservation;
+use crate::wall::WallClock;
 use forebay_appliance::{CommandError, VolumeSnapshot};
 use forebay_control::{
     Action, Controller, HostId, HostSpec, Objective, Observation, OriginId, OriginObservation, StepOutcome,
@@ -36,7 +37,9 @@ pub(crate) fn run(shared: &Shared) {
     let interval = shared.config.control.interval;
     let mut next = Instant::now() + interval;
     let past_every = shared.config.control.rules.foresight.bucket_intervals as u64;
+    let mut wall = WallClock::default();
     while shared.sleep_until(next) {
+        wall.watch(unix_ms(), shared.started.elapsed());
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| pilot.turn(shared))) {
             let what = panic_text(&*panic);
             tracing::error!(what, "the control loop panicked; it starts anew");
