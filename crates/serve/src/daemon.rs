@@ -3,6 +3,7 @@
 //! Invariant: the data path depends on nothing else here. Controller, HTTP and history may panic, hang or fail, and
 //! clients are served.
 
+use crate::clock::{Moment, unix_ms};
 use crate::config::{CacheConfig, Config, ConfigError, OnAbsent, VolumeConfig};
 use crate::history::{DatedDecision, History};
 use crate::http::{HttpServer, Listeners};
@@ -33,7 +34,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use thiserror::Error;
 
 /// Decisions that are kept in memory; a history keeps more.
@@ -153,7 +154,10 @@ impl Shared {
 
     pub(crate) fn reservations(&self) -> MutexGuard<'_, ReservationBook> {
         // Each change of it is whole or not made.
-        self.reservations.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut book = self.reservations.lock().unwrap_or_else(PoisonError::into_inner);
+        // Before anybody asks what has ended.
+        book.look(Moment::now());
+        book
     }
 
     pub(crate) fn routes(&self) -> MutexGuard<'_, RouteBook> {
@@ -218,12 +222,6 @@ impl Shared {
         };
         listeners.map(uri).collect()
     }
-}
-
-/// Milliseconds since 1970.
-pub(crate) fn unix_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// A running daemon. Dropping it stops it at once; [`Daemon::shutdown`] lets what is in flight complete.

@@ -4,7 +4,6 @@
 //! and deciding go on. The layout is in docs/internals/format-history.md.
 
 use crate::config::HistoryConfig;
-use crate::daemon::unix_ms;
 use forebay_control::Decision;
 use rusqlite::{Connection, OpenFlags, params};
 use std::path::Path;
@@ -251,6 +250,7 @@ fn write(
 ) {
     let mut opened_at = Instant::now();
     let mut pruned_at: Option<Instant> = None;
+    let mut stamps = Stamps::default();
     loop {
         let batch = match receiver.recv_timeout(PRUNE) {
             Ok(batch) => batch,
@@ -268,11 +268,12 @@ fn write(
             counters.lost.fetch_add(batch.rows(), Ordering::Relaxed);
             continue;
         };
+        stamps.take(&batch, Instant::now());
         let mut result = open.write(&batch);
         let lost = if result.is_err() { batch.rows() } else { 0 };
         if result.is_ok() && pruned_at.is_none_or(|at| at.elapsed() >= PRUNE) {
             pruned_at = Some(Instant::now());
-            result = open.prune(config, unix_ms());
+            result = open.prune(config, &stamps);
         }
         counters.written.fetch_add(batch.rows() - lost, Ordering::Relaxed);
         counters.lost.fetch_add(lost, Ordering::Relaxed);
@@ -285,6 +286,34 @@ fn write(
                 counters.set_trouble(Some(error.to_string()));
             }
         }
+    }
+}
+
+/// When the rows of this process say that they are of. The wall clock may be set, for a while by years: one row of a time that has not come must neither take all
+/// others with it nor outlast them.
+#[derive(Debug, Default)]
+struct Stamps {
+    first: Option<(i64, Instant)>,
+    last: Option<(i64, Instant)>,
+}
+
+impl Stamps {
+    fn take(&mut self, batch: &Batch, now: Instant) {
+        let intervals = batch.intervals.iter().map(|row| row.at_unix_ms);
+        let newest = intervals.chain(batch.decisions.iter().map(|dated| dated.at_unix_ms)).max();
+        if let Some(newest) = newest {
+            self.first.get_or_insert((newest, now));
+            self.last = Some((newest, now));
+        }
+    }
+
+    /// The time that rows must be compared with to be too old: the last row's, and no later than has passed since the first.
+    fn age_from(&self) -> Option<i64> {
+        let ((first, began), (last, now)) = (self.first?, self.last?);
+        let passed = i64::try_from(now.saturating_duration_since(began).as_millis()).unwrap_or(i64::MAX);
+        // What waited in the queue may be written together.
+        let slack = i64::try_from(PRUNE.as_millis()).unwrap_or(i64::MAX);
+        Some(last.min(first.saturating_add(passed).saturating_add(slack)))
     }
 }
 
@@ -403,23 +432,23 @@ impl Database {
         transaction.commit()
     }
 
-    /// Deletes what is too old or too much, and what a wrong clock dated so far ahead that it would outlast all that comes.
-    fn prune(&mut self, config: &HistoryConfig, now_unix_ms: i64) -> rusqlite::Result<()> {
-        // By the clock and not by the newest row: one row of a clock that stood a year ahead would make all new rows too old.
-        let retention = i64::try_from(config.retention.as_millis()).unwrap_or(i64::MAX);
-        let [oldest, newest] = [now_unix_ms.saturating_sub(retention), now_unix_ms.saturating_add(retention)];
-        for table in ["interval", "decision"] {
-            self.connection.execute(
-                &format!("DELETE FROM {table} WHERE at_unix_ms < ?1 OR at_unix_ms > ?2"),
-                [oldest, newest],
-            )?;
-        }
+    /// Deletes what is too old or too much. Of what is too much goes first what says that it is of a time that has not come, then the oldest.
+    fn prune(&mut self, config: &HistoryConfig, stamps: &Stamps) -> rusqlite::Result<()> {
+        let (Some(age_from), Some((last, _))) = (stamps.age_from(), stamps.last) else { return Ok(()) };
+        let oldest = age_from.saturating_sub(i64::try_from(config.retention.as_millis()).unwrap_or(i64::MAX));
+        self.connection.execute("DELETE FROM interval WHERE at_unix_ms < ?1", [oldest])?;
+        self.connection.execute("DELETE FROM decision WHERE at_unix_ms < ?1", [oldest])?;
         let rows: i64 = self.connection.query_row("SELECT count(*) FROM interval", [], |row| row.get(0))?;
         let most = i64::try_from(config.rows_max).unwrap_or(i64::MAX);
-        if rows > most {
-            let too_old = "SELECT at_unix_ms FROM interval ORDER BY at_unix_ms DESC LIMIT 1 OFFSET ?1";
-            self.connection
-                .execute(&format!("DELETE FROM interval WHERE at_unix_ms <= ({too_old})"), [most])?;
+        let mut excess = rows.saturating_sub(most);
+        for of in
+            ["WHERE at_unix_ms > ?1 ORDER BY at_unix_ms DESC", "WHERE at_unix_ms <= ?1 ORDER BY at_unix_ms"]
+        {
+            if excess > 0 {
+                let keys = format!("SELECT volume, at_unix_ms FROM interval {of} LIMIT ?2");
+                let delete = format!("DELETE FROM interval WHERE (volume, at_unix_ms) IN ({keys})");
+                excess -= self.connection.execute(&delete, [last, excess])? as i64;
+            }
         }
         self.connection
             .execute("DELETE FROM decision WHERE id <= (SELECT max(id) FROM decision) - ?1", [most])?;
@@ -503,10 +532,13 @@ mod tests {
         config.rows_max = 3;
         let mut database = Database::open(&config).unwrap();
         let intervals = (0..6).map(|at| row("db", 100_000 + at * 20_000)).collect();
-        database.write(&Batch { intervals, decisions: vec![decision(90_000), decision(190_000)] }).unwrap();
+        let batch = Batch { intervals, decisions: vec![decision(90_000), decision(190_000)] };
+        database.write(&batch).unwrap();
+        let mut stamps = Stamps::default();
+        stamps.take(&batch, Instant::now());
         assert_eq!(database.intervals("db").unwrap(), 6);
-        // It is 200 s: 140 s to 200 s stay, which are four; of these three.
-        database.prune(&config, 200_000).unwrap();
+        // The newest is at 200 s: 140 s to 200 s stay, which are four; of these three.
+        database.prune(&config, &stamps).unwrap();
         assert_eq!(database.intervals("db").unwrap(), 3);
         assert_eq!(database.decisions(Some("db"), 10).unwrap(), [decision(190_000)]);
         assert!(database.decisions(Some("other"), 10).unwrap().is_empty());
@@ -515,20 +547,38 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_a_clock_that_was_wrong_keep_no_others_out() {
-        const HOUR_MS: i64 = 3_600_000;
+    fn a_clock_that_is_years_ahead_for_a_while_takes_no_history_along() {
+        const YEAR_MS: i64 = 365 * 86_400_000;
         let folder = tempfile::tempdir().unwrap();
         let mut config = HistoryConfig::new(folder.path().join("history.db"));
-        config.retention = Duration::from_secs(4 * 3600);
+        config.retention = Duration::from_secs(3600);
+        config.rows_max = 6;
         let mut database = Database::open(&config).unwrap();
-        let now = 1_000 * HOUR_MS;
-        // A day ahead for a while, an hour ahead, an hour behind, and right.
-        let dates = [24, 1, -1, 0].map(|hours| now + hours * HOUR_MS);
-        let (intervals, decisions) = (dates.map(|at| row("db", at)).to_vec(), dates.map(decision).to_vec());
-        database.write(&Batch { intervals, decisions }).unwrap();
-        database.prune(&config, now).unwrap();
-        assert_eq!(database.intervals("db").unwrap(), 3);
-        assert_eq!(database.decisions(None, 10).unwrap(), dates.map(decision)[1..]);
+        let (mut stamps, began) = (Stamps::default(), Instant::now());
+        let mut ended = |at_s: u64, ahead_ms: i64| {
+            let interval = row("db", 1_000_000_000 + at_s as i64 * 1000 + ahead_ms);
+            let batch = Batch { intervals: vec![interval], decisions: Vec::new() };
+            database.write(&batch).unwrap();
+            stamps.take(&batch, began + Duration::from_secs(at_s));
+            database.prune(&config, &stamps).unwrap();
+            let mut statement =
+                database.connection.prepare("SELECT at_unix_ms FROM interval ORDER BY at_unix_ms").unwrap();
+            let all = statement.query_map([], |row| row.get::<_, i64>(0)).unwrap();
+            all.map(|at| (at.unwrap() - 1_000_000_000) / 1000).collect::<Vec<_>>()
+        };
+        let (ahead, back) = (75 * YEAR_MS, -5 * YEAR_MS);
+        assert_eq!(ended(0, 0), [0]);
+        assert_eq!(ended(10, 0), [0, 10]);
+        assert_eq!(ended(20, ahead), [0, 10, 20 + ahead / 1000]);
+        assert_eq!(ended(30, 0).len(), 4);
+        assert_eq!(ended(40, back), [40 + back / 1000, 0, 10, 30, 20 + ahead / 1000]);
+        // What is of years ago is too old, as soon as the clock is right again.
+        assert_eq!(ended(50, 0), [0, 10, 30, 50, 20 + ahead / 1000]);
+        assert_eq!(ended(60, 0).len(), 6);
+        // One too many: what has not come yet.
+        assert_eq!(ended(70, 0), [0, 10, 30, 50, 60, 70]);
+        assert_eq!(ended(80, 0), [10, 30, 50, 60, 70, 80]);
+        assert_eq!(ended(3640, 0), [50, 60, 70, 80, 3640]);
     }
 
     #[test]

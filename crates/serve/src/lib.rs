@@ -7,6 +7,7 @@
 //! Invariant: clients are served whatever happens here. The control loop, loading, snapshots, HTTP and the history each have a
 //! thread of their own, and none of them is waited for by a request.
 
+mod clock;
 pub mod config;
 mod daemon;
 pub mod fleet;
@@ -28,7 +29,6 @@ pub mod reservation;
 pub mod route;
 mod snapshots;
 pub mod status;
-mod wall;
 
 pub use daemon::{Daemon, StartError};
 pub use history::DatedDecision;

@@ -8,7 +8,8 @@
 //! Invariant: a volume has one warm-up at a time; a wish that comes while one runs begins another with what is left out by both: what is
 //! cached is skipped.
 
-use crate::daemon::{Shared, remember, unix_ms};
+use crate::clock::unix_ms;
+use crate::daemon::{Shared, remember};
 use crate::history::{Batch, DatedDecision};
 use crate::snapshots::{Series, SnapshotConfig, USED_AGAIN, identity};
 use forebay_appliance::CommandError;

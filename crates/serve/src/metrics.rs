@@ -62,6 +62,8 @@ fn escape(value: &str) -> String {
 
 /// The metrics of now.
 pub(crate) fn render(shared: &Shared) -> String {
+    // Before the lock of the state: nobody holds both.
+    let clock_steps = shared.reservations().clock_steps();
     // Under the lock, so that no interval is added up twice or not at all.
     let state = shared.state();
     let fresh = Monitor::new(forebay_control::VolumeId(0), &[]);
@@ -82,6 +84,8 @@ pub(crate) fn render(shared: &Shared) -> String {
     text.sample("forebay_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
     text.family("forebay_start_time_seconds", "gauge", "When the daemon started, since 1970.");
     text.sample("forebay_start_time_seconds", &[], shared.started_unix_ms as f64 / 1e3);
+    text.family("forebay_clock_steps_total", "counter", "Times that the wall clock was seen to be set.");
+    text.sample("forebay_clock_steps_total", &[], clock_steps as f64);
     text.family("forebay_connections", "gauge", "Client connections, handshakes included.");
     text.sample("forebay_connections", &[], shared.appliance.connections() as f64);
 

@@ -4,13 +4,13 @@
 //! controller, not the loop: quotas stay as they are until another one starts, with the caches that it controls taken back
 //! first, since it knows nothing of them.
 
+use crate::clock::unix_ms;
 use crate::config::{CacheConfig, Config, VolumeConfig};
-use crate::daemon::{Shared, remember, unix_ms};
+use crate::daemon::{Shared, remember};
 use crate::history::{Batch, DatedDecision, IntervalRow};
 use crate::monitor::{Interval, Monitor};
 use crate::past;
 use crate::reservation::Reservation;
-use crate::wall::WallClock;
 use forebay_appliance::{CommandError, VolumeSnapshot};
 use forebay_control::{
     Action, Controller, HostId, HostSpec, Objective, Observation, OriginId, OriginObservation, StepOutcome,
@@ -37,9 +37,7 @@ pub(crate) fn run(shared: &Shared) {
     let interval = shared.config.control.interval;
     let mut next = Instant::now() + interval;
     let past_every = shared.config.control.rules.foresight.bucket_intervals as u64;
-    let mut wall = WallClock::default();
     while shared.sleep_until(next) {
-        wall.watch(unix_ms(), shared.started.elapsed());
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| pilot.turn(shared))) {
             let what = panic_text(&*panic);
             tracing::error!(what, "the control loop panicked; it starts anew");
@@ -246,9 +244,9 @@ impl Pilot {
 
 /// Has each volume judged by the reservations that stand now. At the end of a turn, so that the next interval is wholly theirs.
 fn renew_reservations(shared: &Shared) {
-    let now = unix_ms();
     let active: Vec<Reservation> = {
         let mut reservations = shared.reservations();
+        let now = unix_ms();
         reservations.end(now);
         reservations.all().iter().filter(|reservation| reservation.is_active(now)).cloned().collect()
     };

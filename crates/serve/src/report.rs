@@ -1,7 +1,8 @@
 //! Puts together what people and programs are told.
 
+use crate::clock::unix_ms;
 use crate::config::{CacheConfig, VolumeConfig, machine_memory, memory_available};
-use crate::daemon::{Shared, State, unix_ms};
+use crate::daemon::{Shared, State};
 use crate::history::{DatedDecision, word};
 use crate::loading::LoadState;
 use crate::monitor::{Monitor, Track};
@@ -118,8 +119,8 @@ fn prewarm(progress: PrewarmProgress, load: Option<&LoadState>) -> PrewarmStatus
 
 /// The reservations that `wanted` says, what has ended left out.
 fn reservations(shared: &Shared, wanted: impl Fn(&Reservation) -> bool) -> Vec<ReservationStatus> {
-    let now = unix_ms();
     let book = shared.reservations();
+    let now = unix_ms();
     let wanted =
         book.all().iter().filter(|reservation| reservation.until_unix_ms > now && wanted(reservation));
     wanted.map(|reservation| reservation_status(reservation, book.is_kept(), now)).collect()
@@ -134,9 +135,9 @@ pub(crate) fn reserve(
     shared: &Shared,
     request: ReservationRequest,
 ) -> Result<ReservationStatus, ReservationError> {
-    let now = unix_ms();
     let unproven = possible(shared, &request)?;
     let mut book = shared.reservations();
+    let now = unix_ms();
     let made = book.make(request, &shared.config.volumes, now)?;
     tracing::info!(?made, "a reservation is made");
     Ok(ReservationStatus { unproven, ..reservation_status(&made, book.is_kept(), now) })

@@ -5,6 +5,7 @@
 //! Invariant: what was answered as made is in the file, where there is one, before it is answered.
 //! Source: SANCache's goals by API.
 
+use crate::clock::{ClockWatch, Moment};
 use crate::config::VolumeConfig;
 use crate::kept;
 use forebay_control::{Objective, Reserved};
@@ -135,12 +136,19 @@ pub(crate) struct ReservationBook {
     file: Option<PathBuf>,
     /// Why nothing can be kept. A file that is not understood is not overwritten.
     trouble: Option<ReservationError>,
+    clock: ClockWatch,
 }
 
 impl ReservationBook {
     /// Those that `file` keeps, without what has ended and without volumes that are no longer in `volumes`.
     pub(crate) fn open(file: Option<PathBuf>, volumes: &[VolumeConfig], now_unix_ms: i64) -> ReservationBook {
-        let mut book = ReservationBook { reservations: Vec::new(), next: 1, file, trouble: None };
+        let mut book = ReservationBook {
+            reservations: Vec::new(),
+            next: 1,
+            file,
+            trouble: None,
+            clock: ClockWatch::default(),
+        };
         let Some(path) = &book.file else { return book };
         match read(path) {
             Ok(None) => {}
@@ -209,6 +217,27 @@ impl ReservationBook {
             return Err(error);
         }
         Ok(cancelled)
+    }
+
+    /// Looks whether the wall clock was set. What stands was made for a span of time, and keeps what is left of it; what is to come stays at the time of day
+    /// that it was made for.
+    pub(crate) fn look(&mut self, now: Moment) {
+        let Some(step_ms) = self.clock.tell(now) else { return };
+        let before = now.unix_ms.saturating_sub(step_ms);
+        let mut has_moved = false;
+        for reservation in self.reservations.iter_mut().filter(|reservation| reservation.is_active(before)) {
+            reservation.from_unix_ms = reservation.from_unix_ms.saturating_add(step_ms);
+            reservation.until_unix_ms = reservation.until_unix_ms.saturating_add(step_ms);
+            has_moved = true;
+        }
+        if has_moved && let Err(error) = self.keep() {
+            tracing::error!(%error, "the file of reservations tells of them as they were before the wall clock was set");
+        }
+    }
+
+    /// How often the wall clock was set.
+    pub(crate) fn clock_steps(&self) -> u64 {
+        self.clock.steps()
     }
 
     /// Forgets those that have ended. The file follows with the next change: what has ended in it is not read.
@@ -341,6 +370,34 @@ mod tests {
             weight: None,
             priority: None,
         }
+    }
+
+    #[test]
+    fn a_clock_that_is_set_ends_no_span_early_and_moves_no_appointment() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = Some(folder.path().join("reservations.json"));
+        let mut book = ReservationBook::open(file.clone(), &volumes(), NOW);
+        let mut running_ms = 0;
+        let mut at = |book: &mut ReservationBook, unix_ms| {
+            running_ms += 1_000;
+            book.look(Moment { unix_ms, running_ms });
+            book.end(unix_ms);
+            book.all().iter().map(|r| (r.from_unix_ms - NOW, r.until_unix_ms - NOW)).collect::<Vec<_>>()
+        };
+        assert_eq!(at(&mut book, NOW), []);
+        book.make(request(), &volumes(), NOW).unwrap();
+        let later = ReservationRequest { from_unix_ms: Some(NOW + 5_000_000), ..request() };
+        book.make(later, &volumes(), NOW).unwrap();
+        assert_eq!(at(&mut book, NOW + 1_000), [(0, 2_400_000), (5_000_000, 7_400_000)]);
+        // An hour forward, behind its end.
+        let moved = [(3_600_000, 6_000_000), (5_000_000, 7_400_000)];
+        assert_eq!(at(&mut book, NOW + 3_602_000), moved);
+        assert_eq!(ReservationBook::open(file, &volumes(), NOW + 3_602_000).all().len(), 2);
+        // Two hours back: the first has 2,397 s left, the second is later than ever.
+        let moved = [(-3_600_000, -1_200_000), (5_000_000, 7_400_000)];
+        assert_eq!(at(&mut book, NOW - 3_597_000), moved);
+        assert_eq!(book.clock_steps(), 2);
+        assert_eq!(at(&mut book, NOW - 3_596_000), moved);
     }
 
     #[test]

@@ -96,7 +96,7 @@ pub const TABLES: &[(&str, &str, &str)] = &[
     (
         "reservations",
         "[reservations]",
-        "Promises for a while, made with `forebay reserve` while the daemon runs. Needs `http.socket`.",
+        "Promises for a while, made with `forebay reserve` while the daemon runs. Needs `http.socket`. One that stands while the wall clock is set keeps the time that is left of it; one that is to come begins at its time of day.",
     ),
     (
         "leases",

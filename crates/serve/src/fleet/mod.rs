@@ -17,11 +17,10 @@ mod tables;
 pub use config::{FleetConfig, FleetConfigError};
 pub use tables::{HostTable, ObjectiveTable, PrometheusTable, ProviderTable, RouteTable, VolumeTable};
 
+use crate::clock::{ClockWatch, Moment, unix_ms};
 use crate::config::HttpConfig;
-use crate::daemon::unix_ms;
 use crate::history::{Batch, DatedDecision, History};
 use crate::http::{HttpServer, Listeners};
-use crate::wall::WallClock;
 use crate::{kept, past};
 use carrying::{Carriers, Report, id_of};
 use forebay_control::response::{Journal, Order, Outcome, RecoverError, Responses, VolumeRoute, Wish};
@@ -297,9 +296,9 @@ impl Loop {
         let interval = Duration::from_nanos(self.shared.config.interval.0);
         let mut next = Instant::now() + interval;
         let past_every = self.shared.config.control.foresight.bucket_intervals as u64;
-        let mut wall = WallClock::default();
+        let mut clock = ClockWatch::default();
         while !self.shared.is_stopping() {
-            wall.watch(unix_ms(), self.shared.started.elapsed());
+            clock.tell(Moment::now());
             match reports.recv_timeout(LOOK_EVERY.min(next.saturating_duration_since(Instant::now()))) {
                 Ok((order, outcome)) => {
                     let now = self.now();

@@ -4,14 +4,13 @@ use super::carrying::{Carriers, id_of};
 use super::config::FleetConfig;
 use super::prometheus::Counters;
 use super::source::{Doubt, Follower, News};
-use crate::daemon::unix_ms;
 use crate::observed::Intervals;
 use forebay_actuate::{Control, Deadline};
 use forebay_control::response::{ApplianceId, Responses};
 use forebay_control::{Decision, DecisionKind, VolumeId, VolumeObservation};
 use forebay_units::{Nanos, with_causes};
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Intervals without news after which it is told, and the least time: an appliance tells of itself every second (ours).
 const PATIENCE: u64 = 3;
@@ -35,7 +34,7 @@ pub(super) struct Heard {
 struct Ears {
     watch: Follower,
     appliance: Option<(ApplianceId, Follower)>,
-    counters: Option<Counters>,
+    counters: Option<(Counters, Instant)>,
     /// Turns whose news of the storage side is left out yet.
     left_out: u8,
     doubt: Doubt,
@@ -178,15 +177,17 @@ impl Ears {
         let Some(table) = &config.volume[index].prometheus else { return Ok(None) };
         // Its samples may be as old as it scrapes seldom.
         let span_s = (config.interval.as_secs_f64() * 10.0).max(60.0);
-        let now = Counters::ask(table, unix_ms() as f64 / 1e3, span_s, within)?;
-        let Some(before) = self.counters else {
-            self.counters = Some(now);
+        let asked_at = Instant::now();
+        let now = Counters::ask(table, span_s, within)?;
+        let Some((before, asked_before)) = self.counters else {
+            self.counters = Some((now, asked_at));
             return Ok(None);
         };
-        let since = now.since(&before, id_of(index));
+        let asked_s = asked_at.duration_since(asked_before).as_secs_f64();
+        let since = now.since(&before, asked_s, span_s, id_of(index));
         // What is not to be relied on is begun anew from.
         if !matches!(since, Ok(None)) {
-            self.counters = Some(now);
+            self.counters = Some((now, asked_at));
         }
         // How large it is nobody says; it is never cached.
         Ok(since?.map(|(seen, span)| News { seen, span, size_bytes: 1 << 40, utilisation: None }))

@@ -8,6 +8,7 @@ use forebay_control::{VolumeId, VolumeObservation};
 use forebay_units::Nanos;
 use forebay_workload::LatencyHistogram;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -31,7 +32,15 @@ struct Answer {
 
 #[derive(Deserialize)]
 struct Data {
-    result: Vec<Series>,
+    result: Found,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Found {
+    /// (seconds since 1970, the number as a text).
+    Scalar(IgnoredAny, String),
+    Matrix(Vec<Series>),
 }
 
 #[derive(Deserialize)]
@@ -52,14 +61,10 @@ pub(super) struct Counters {
 
 impl Counters {
     /// Asks for the newest of each, at most `span_s` old; they are as old as the sample of the reads is. An expression is taken to be of the moment.
-    pub(super) fn ask(
-        table: &PrometheusTable,
-        now_s: f64,
-        span_s: f64,
-        within: Duration,
-    ) -> Result<Counters, String> {
+    /// By the server's clock: that of this machine may be set, and what was true an hour ago would be taken for what is.
+    pub(super) fn ask(table: &PrometheusTable, span_s: f64, within: Duration) -> Result<Counters, String> {
         let deadline = Instant::now() + within;
-        let now_s = now_s - SETTLED_S;
+        let now_s = time_of(&table.url, deadline)? - SETTLED_S;
         let query = |query: &str| newest(&table.url, query, now_s, span_s, deadline);
         let optional = |of: &Option<String>| of.as_deref().map_or(Ok(0.0), query);
         // What is told is as of when it is asked, and stays the same from sample to sample: only the server knows of when it is.
@@ -70,17 +75,22 @@ impl Counters {
         Ok(Counters { at_s, reads, read_seconds, writes, write_seconds })
     }
 
-    /// What happened since `before`; `None` while there is nothing new.
+    /// What happened since `before`, which was asked for `asked_s` ago; `None` while there is nothing new. Samples are at most `oldest_s` old.
     ///
     /// # Errors
-    /// What cannot be so: counters that went back, or that jumped.
+    /// What cannot be so: counters that went back, or that jumped, and samples of times that cannot have come.
     pub(super) fn since(
         &self,
         before: &Counters,
+        asked_s: f64,
+        oldest_s: f64,
         id: VolumeId,
     ) -> Result<Option<(VolumeObservation, Nanos)>, &'static str> {
         let span_s = self.at_s - before.at_s;
-        if span_s <= 0.0 {
+        if span_s < 0.0 || span_s > asked_s + oldest_s {
+            return Err("the clock of its samples was set");
+        }
+        if span_s == 0.0 {
             return Ok(None);
         }
         let (reads, writes) = (self.reads - before.reads, self.writes - before.writes);
@@ -122,13 +132,10 @@ fn newest(url: &str, query: &str, now_s: f64, span_s: f64, deadline: Instant) ->
         forebay_actuate::api::encoded(query),
         now_s - span_s,
     );
-    let body = get(url, &path, deadline)?;
-    let answer: Answer =
-        serde_json::from_str(&body).map_err(|error| format!("its answer is not understood: {error}"))?;
-    if answer.status != "success" {
-        return Err(answer.error.unwrap_or_else(|| format!("it says `{}`", answer.status)));
-    }
-    let series = answer.data.map(|data| data.result).unwrap_or_default();
+    let series = match ask(url, &path, deadline)? {
+        Some(Found::Matrix(series)) => series,
+        None | Some(Found::Scalar(..)) => Vec::new(),
+    };
     let [one] = &series[..] else {
         return Err(format!("`{query}` has {} series, expected one", series.len()));
     };
@@ -138,6 +145,26 @@ fn newest(url: &str, query: &str, now_s: f64, span_s: f64, deadline: Instant) ->
         return Err(format!("`{query}` is `{text}`, expected a number"));
     }
     Ok(value)
+}
+
+/// What time the server has, in seconds since 1970.
+fn time_of(url: &str, deadline: Instant) -> Result<f64, String> {
+    match ask(url, "/api/v1/query?query=time()", deadline)? {
+        Some(Found::Scalar(_, text)) => {
+            text.parse().map_err(|_| format!("its time is `{text}`, expected seconds since 1970"))
+        }
+        None | Some(Found::Matrix(_)) => Err("it does not say what time it has".to_owned()),
+    }
+}
+
+fn ask(url: &str, path: &str, deadline: Instant) -> Result<Option<Found>, String> {
+    let body = get(url, path, deadline)?;
+    let answer: Answer =
+        serde_json::from_str(&body).map_err(|error| format!("its answer is not understood: {error}"))?;
+    if answer.status != "success" {
+        return Err(answer.error.unwrap_or_else(|| format!("it says `{}`", answer.status)));
+    }
+    Ok(answer.data.map(|data| data.result))
 }
 
 fn get(url: &str, path: &str, deadline: Instant) -> Result<String, String> {
@@ -187,7 +214,7 @@ mod tests {
     #[test]
     fn differences_are_intervals_and_what_cannot_be_is_said() {
         let before = counters(100.0, 1_000.0, 4.0);
-        let since = |after: Counters| after.since(&before, VolumeId(3));
+        let since = |after: Counters| after.since(&before, 2.0, 60.0, VolumeId(3));
         // 500 reads in 2 s that took 1 s together: 250/s of 2 ms, half an outstanding request.
         let (seen, span) = since(counters(102.0, 1_500.0, 5.0)).unwrap().unwrap();
         assert_eq!((span, seen.arrivals, seen.misses.mean()), (Nanos::secs(2), 500, Some(Nanos::millis(2))));
@@ -196,6 +223,10 @@ mod tests {
         assert_eq!(since(counters(102.0, 3.0, 0.1)).unwrap_err(), "its counters began anew");
         assert_eq!(since(counters(102.0, 1e12, 5.0)).unwrap_err(), "its counters jumped");
         assert_eq!(since(counters(102.0, f64::NAN, 5.0)).unwrap_err(), "its counters jumped");
+        // A sample of before may have been a minute old; an hour may not have passed in two seconds, nor a second back.
+        assert!(since(counters(161.0, 1_500.0, 5.0)).is_ok_and(|seen| seen.is_some()));
+        assert_eq!(since(counters(3_702.0, 1_500.0, 5.0)).unwrap_err(), "the clock of its samples was set");
+        assert_eq!(since(counters(99.0, 1_500.0, 5.0)).unwrap_err(), "the clock of its samples was set");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::config::FleetConfig;
 use super::observing::Observer;
 use super::tables::VolumeTable;
 use super::{FleetShared, home, id_of};
-use crate::daemon::unix_ms;
+use crate::clock::unix_ms;
 use crate::history::word;
 use crate::http::{error, serves};
 use crate::report::latency;

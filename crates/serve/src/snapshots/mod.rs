@@ -13,7 +13,8 @@ pub(crate) use ring::slots;
 pub use store::SnapshotPlace;
 pub(crate) use store::{SnapshotStore, StoreError};
 
-use crate::daemon::{Shared, unix_ms};
+use crate::clock::unix_ms;
+use crate::daemon::Shared;
 use forebay_appliance::CommandError;
 use forebay_appliance::volume::{ListedBlock, VolumePulse};
 use forebay_cache::flash::VolumeId;
