@@ -217,6 +217,8 @@ impl Worker {
                     at = self.clock.now();
                 }
                 if self.inbox.has_content() {
+                    // Whoever observes may end an interval: the hits that arrived in it were served in it.
+                    self.end_batches(now);
                     self.take_inbox(&mut content, at);
                 }
                 self.service.turn(at, &mut submissions);
@@ -232,12 +234,7 @@ impl Worker {
                     break;
                 }
             }
-            if !self.batch_volumes.is_empty() {
-                let end = self.clock.now();
-                for volume in std::mem::take(&mut self.batch_volumes) {
-                    self.service.end_batch(volume, now, end);
-                }
-            }
+            self.end_batches(now);
             self.service.take_dirty(&mut looks);
             for key in looks.drain(..) {
                 self.look(now, key);
@@ -453,6 +450,17 @@ impl Worker {
                     self.clients.remove(&key);
                 }
             }
+        }
+    }
+
+    /// The requests that were received at `started` have been answered as far as they could be.
+    fn end_batches(&mut self, started: Nanos) {
+        if self.batch_volumes.is_empty() {
+            return;
+        }
+        let end = self.clock.now();
+        for volume in std::mem::take(&mut self.batch_volumes) {
+            self.service.end_batch(volume, started, end);
         }
     }
 

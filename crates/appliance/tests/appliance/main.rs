@@ -625,6 +625,39 @@ fn intervals_of_latencies_end_on_command() {
 }
 
 #[test]
+fn a_hit_is_served_in_the_interval_in_which_it_arrived() {
+    const BATCH: usize = 32;
+    let volume = VolumeConfig { quota: Bytes(MIB), ..VolumeConfig::new("disk", memory(MIB).1) };
+    let scene = scene(vec![volume], ServiceLimits::default());
+    let mut client = Client::connect(&scene.path, "disk").unwrap();
+    client.call(Operation::Read { offset: 0, length: 4096, dont_fragment: false }, &[]).unwrap().unwrap();
+    let mut before = scene.appliance.observe("disk", true).unwrap().observation.counters;
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::SeqCst) {
+                for _ in 0..BATCH {
+                    client.read(0, 4096).unwrap();
+                }
+                for _ in 0..BATCH {
+                    client.finish_one().unwrap().1.unwrap();
+                }
+            }
+        });
+        // Intervals that end at any moment: also between the arrival of a batch and its end.
+        let odd = (0..3_000).find_map(|_| {
+            let seen = scene.appliance.observe("disk", true).unwrap().observation;
+            let arrived = seen.counters.reads_hit - before.reads_hit;
+            before = seen.counters;
+            let served = seen.latencies.hits.count();
+            (served != arrived).then_some((served, arrived))
+        });
+        over.store(true, Ordering::SeqCst);
+        assert_eq!(odd, None, "(served, arrived)");
+    });
+}
+
+#[test]
 fn nothing_is_left_behind_where_a_start_fails() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("nbd.sock");
