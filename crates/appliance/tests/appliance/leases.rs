@@ -106,7 +106,11 @@ fn no_writer_of_an_older_epoch_writes_behind_a_fence() {
         words
     };
     let write = |epoch: u64| {
-        let mut client = Client::connect(&scene.path, &format!("disk@{epoch}")).unwrap();
+        let Ok(mut client) = Client::connect(&scene.path, &format!("disk@{epoch}")) else {
+            // On a busy machine the next epoch comes before this writer.
+            assert!(newest.load(Ordering::SeqCst) > epoch, "epoch {epoch} is not let in");
+            return 0;
+        };
         let (mut count, mut acknowledged) = (0u64, 0u64);
         while !over.load(Ordering::SeqCst) {
             // Many at once, so that some are under way whenever it is fenced.
