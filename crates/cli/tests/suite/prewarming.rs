@@ -187,6 +187,74 @@ fn what_a_killed_host_cached_is_read_from_the_origins_storage_by_another() {
 }
 
 #[test]
+fn what_a_killed_host_cached_is_read_from_a_database_loaded_as_chosen_and_explained() {
+    let shared = folder();
+    let disk: Vec<u8> = (0..1024).flat_map(|block| [block as u8; 4096]).collect();
+    let disk = file(&shared, "disk.img", disk);
+    let database = shared.path().join("state.db");
+    let hosts = [folder(), folder()];
+    let host = |at: usize, rules: &str| -> (PathBuf, PathBuf) {
+        let text = format!(
+            "listen = [\"unix:nbd.sock\"]\n[[volume]]\nname = \"disk\"\norigin = {disk:?}\ncache = \"1MiB\"\n\
+             [snapshots]\ndatabase = {database:?}\nevery = \"100ms\"\n[http]\nlisten = \"off\"\nsocket = \"http.sock\"\n[control.warmup]\n{rules}\n"
+        );
+        (file(&hosts[at], "forebay.toml", text), hosts[at].path().join("nbd.sock"))
+    };
+    let log = |at: usize| std::fs::File::create(hosts[at].path().join("log")).unwrap();
+    let (config, socket) = host(0, "");
+    let mut first = Running(vec![serve(&config, log(0))]);
+    wait_for(&socket);
+    status_once(&config, "two snapshots are taken", |status| {
+        read_every_third_block(&socket);
+        status["snapshots"]["taken"].as_u64() >= Some(2)
+    });
+    first.0[0].kill().unwrap();
+    first.0[0].wait().unwrap();
+
+    // The other one leaves the volume to itself, and says why (too few hits, or misses that fill it as soon), until somebody asks.
+    let (config, socket) = host(1, "hit_ratio_min = 1.0\nbytes_per_second_max = \"1MiB\"");
+    let _second = Running(vec![serve(&config, log(1))]);
+    wait_for(&socket);
+    let explain = || {
+        let output = run(args(&[&"explain", &"disk", &"--config", &config]));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let told = |what: &str, words: &[&str]| {
+        let end = Instant::now() + Duration::from_secs(30);
+        while !words.iter().all(|word| explain().contains(word)) {
+            assert!(Instant::now() < end, "{what}: {}", explain());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    told("why not", &["nothing of its snapshots is loaded", "      reason ", "working set", "hit ratio"]);
+    let chosen = ["--score", "k-recent", "--insertion", "own-partition", "--cache-share-max", "0.125"];
+    let mut order = args(&[&"prewarm", &"disk", &"--config", &config, &"--json"]);
+    order.extend(chosen.map(Into::into));
+    order.extend(["--bytes-per-second-max", "512KiB"].map(Into::into));
+    json("forebay.prewarm/1", order);
+    let status =
+        status_once(&config, "it is loaded", |status| status["volumes"][0]["prewarm"]["ended"] == "done");
+    let loaded = &status["volumes"][0]["prewarm"];
+    // An eighth of 256 blocks.
+    assert_eq!(loaded["loaded_bytes"], 32 * 4096, "{status}");
+    told(
+        "why",
+        &[
+            "128KiB are loaded into the cache of disk from its snapshots",
+            "k-recent",
+            "own-partition",
+            "spared",
+        ],
+    );
+    let mut wrong = args(&[&"prewarm", &"disk", &"--config", &config]);
+    wrong.extend(["--score", "k-best"].map(Into::into));
+    let output = run(wrong);
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && words.contains("k-frerecent-quadratic"), "{words}");
+    read_every_third_block(&socket);
+}
+
+#[test]
 fn two_hosts_share_an_export_that_nothing_locks_and_go_on_when_it_is_full() {
     if !prerequisites("snapshots on an export that is full", &["nbdkit"], false) {
         return;
