@@ -84,7 +84,7 @@ impl Controller {
         let (step, retry) = (self.step, self.config.retry_after as u64);
         let volume = self.volumes.get_mut(&id)?;
         let name = volume.spec.name.clone();
-        let blocks_min = volume.blocks_min();
+        let (blocks_min, fills) = (volume.blocks_min(), volume.becomes_more());
         let last = volume.history.back()?;
         let hits = last.hit_rate / last.rate().max(1e-9);
         let grant = volume.grant.as_mut()?;
@@ -92,24 +92,14 @@ impl Controller {
             (grant.effort, grant.vain) = (None, 0);
             return None;
         }
-        let Effort { blocks, hits: hits_before, before, now, intervals } = grant.effort.unwrap_or(Effort {
-            blocks: grant.blocks,
-            hits,
-            before: error,
-            now: error,
-            intervals: 0,
-        });
-        let now = now + (error - now) / VAIN_SPAN;
-        // What made a difference is where the next attempt starts from.
-        grant.effort = Some(if now < VAIN_ERROR * before {
-            Effort { blocks: grant.blocks, hits, before: now, now, intervals: 0 }
-        } else {
-            Effort { blocks, hits: hits_before, before: before.max(now), now, intervals: intervals + 1 }
-        });
-        let helps = hits - hits_before > VAIN_HITS;
-        if helps || grant.blocks < blocks.saturating_mul(VAIN_GROWTH) || intervals < VAIN_INTERVALS {
+        let seen = Tried { blocks: grant.blocks, hits, error, fills };
+        let effort = grant.effort.unwrap_or_else(|| Effort::begin(&seen));
+        let (effort, is_vain) = effort.after(&seen);
+        grant.effort = Some(effort);
+        if !is_vain {
             return None;
         }
+        let Effort { blocks, before, now, .. } = effort;
         let wait = retry << grant.vain.min(VAIN_MAX);
         grant.vain += 1;
         (grant.limited_until, grant.tried) = (step + wait, Some(grant.blocks));
@@ -154,7 +144,78 @@ impl Controller {
     }
 }
 
+/// What an interval showed of growth against a flood.
+struct Tried {
+    /// The size in force.
+    blocks: u64,
+    /// The share of the requests that it answered.
+    hits: f64,
+    error: f64,
+    /// It still fills.
+    fills: bool,
+}
+
+impl Effort {
+    fn begin(seen: &Tried) -> Effort {
+        Effort { blocks: seen.blocks, hits: seen.hits, before: seen.error, now: seen.error, intervals: 0 }
+    }
+
+    /// The effort after another interval, and whether it was in vain.
+    fn after(self, seen: &Tried) -> (Effort, bool) {
+        let now = self.now + (seen.error - self.now) / VAIN_SPAN;
+        // What made a difference is where the next attempt starts from.
+        if now < VAIN_ERROR * self.before {
+            return (Effort { before: now, now, ..Effort::begin(seen) }, false);
+        }
+        let is_tried =
+            seen.blocks >= self.blocks.saturating_mul(VAIN_GROWTH) && self.intervals >= VAIN_INTERVALS;
+        let helps = seen.hits - self.hits > VAIN_HITS;
+        // What a size does is not seen before it is filled, however long that takes.
+        let intervals = self.intervals + usize::from(!seen.fills);
+        (Effort { before: self.before.max(now), now, intervals, ..self }, is_tried && !helps && !seen.fills)
+    }
+}
+
 /// What is granted where a load needs `blocks` and more than it takes has to be served for a while.
 pub(super) fn with_surplus(blocks: u64) -> u64 {
     blocks + blocks / SURPLUS_PART
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The interval in which eight times the cache, with an error that stays as it is, is found to have been in vain.
+    fn vain_after(hits: f64, fills: impl Fn(usize) -> bool) -> Option<usize> {
+        let seen = |blocks, hits, fills| Tried { blocks, hits, error: 20.0, fills };
+        let mut effort = Effort::begin(&seen(100, 0.0, false));
+        (0..200).find(|&interval| {
+            let (after, is_vain) = effort.after(&seen(800, hits, fills(interval)));
+            effort = after;
+            is_vain
+        })
+    }
+
+    #[test]
+    fn a_cache_that_fills_is_not_judged() {
+        // Thirty intervals are seen in intervals 0 to 29; of a cache that fills for a hundred first, in 100 to 129.
+        assert_eq!(vain_after(0.1, |_| false), Some(VAIN_INTERVALS));
+        assert_eq!(vain_after(0.1, |interval| interval < 100), Some(100 + VAIN_INTERVALS));
+    }
+
+    #[test]
+    fn what_answers_more_of_the_requests_is_not_in_vain() {
+        assert_eq!(vain_after(0.5, |_| false), None);
+    }
+
+    #[test]
+    fn what_made_a_difference_is_where_the_next_attempt_starts_from() {
+        let seen = |blocks, error| Tried { blocks, hits: 0.0, error, fills: false };
+        let mut effort = Effort::begin(&seen(100, 20.0));
+        // 20, 15, 11.25, 8.44: less than half.
+        for blocks in [200, 400, 800] {
+            effort = effort.after(&seen(blocks, 0.0)).0;
+        }
+        assert_eq!((effort.blocks, effort.intervals), (800, 0));
+    }
 }

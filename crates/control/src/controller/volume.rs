@@ -37,6 +37,8 @@ const BURST: f64 = 2.0;
 const BURST_HISTORY: usize = 12;
 /// What is read for the first time soon, as a part of all that was read so far (ours).
 const SEEN_SOON: f64 = 0.05;
+/// A cache that would take more intervals to fill does not (ours).
+const FILLS_IN: u64 = 500;
 /// Intervals after which another phase is a new one and no outlier (ours).
 const PHASE_LASTS: usize = 4;
 
@@ -625,6 +627,12 @@ impl Volume {
                 }
             }
         })
+    }
+
+    /// Whether its cache is not full, and was filled further in the last interval, slowly or not.
+    pub(super) fn becomes_more(&self) -> bool {
+        let full = self.used_blocks * 20 >= self.blocks() * 19;
+        !full && self.used_blocks.saturating_sub(self.used_before) * FILLS_IN > self.blocks()
     }
 
     /// Whether its cache was full already when the last interval began.
