@@ -1,7 +1,7 @@
 //! The wall clock of every part is set again and again, by hours, years and back, from the first violation to the end: nothing that is decided goes by it.
 
-use super::{Appliances, Controller, HASTE, Ledger, Telling, Work, count, drive, step};
-use crate::support::{Running, SetOnDrop, command, file, folder, prerequisites, wait_for};
+use super::{Appliances, Controller, Ledger, Telling, Work, count, drive, one_machine, step};
+use crate::support::{Running, SetOnDrop, command, folder, prerequisites, wait_for};
 use forebay_nbd::Uri;
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -43,46 +43,7 @@ fn clocks_that_are_set_change_no_decision() {
     let folder = folder();
     let path = |name: &str| folder.path().join(name).display().to_string();
     set_clock(folder.path(), "+0");
-    file(&folder, "db.img", vec![0; 1 << 20]);
-    file(
-        &folder,
-        "watch.toml",
-        format!(
-            "listen = [\"unix:{}\"]\nleases.path = \"{}\"\nhttp.listen = \"off\"\nhttp.socket = \"{}\"\ncontrol.interval = \"200ms\"\n\
-             [[volume]]\nname = \"db\"\norigin = \"{}\"\nlayers = [{{ type = \"delay\", read = \"8ms\", write = \"8ms\" }}]\n",
-            path("watch.sock"),
-            path("leases.json"),
-            path("watch-http.sock"),
-            path("db.img"),
-        ),
-    );
-    file(
-        &folder,
-        "proxy.toml",
-        format!(
-            "listen = [\"unix:{}\"]\nroutes.path = \"{}\"\nhistory = {{ path = \"{}\" }}\nhttp.listen = \"off\"\nhttp.socket = \"{}\"\ncontrol.enabled = false\ncontrol.interval = \"200ms\"\n\
-             [[volume]]\nname = \"db\"\norigin = {{ type = \"nbd\", uri = \"nbd+unix:///db?socket={}\" }}\ncache = \"0\"\n",
-            path("proxy.sock"),
-            path("routes.json"),
-            path("proxy-history.db"),
-            path("proxy-http.sock"),
-            path("watch.sock"),
-        ),
-    );
-    file(
-        &folder,
-        "control.toml",
-        format!(
-            "socket = \"control.sock\"\nstate = \"state\"\nhistory = \"history.db\"\ninterval = \"200ms\"\n{HASTE}\
-             response = {{ probe_every_ms = 200, probe_within_ms = 1000, retry_first_ms = 200, rest_first_ms = 1000 }}\n\
-             [[host]]\nname = \"h1\"\nmemory = \"256MiB\"\n\
-             [[volume]]\nname = \"db\"\nhome = \"h1\"\norigin = \"nbd+unix:///db?socket={}\"\nwatch = \"unix:{}\"\nroute = {{ type = \"proxy\", server = \"unix:{}\" }}\n\
-             [[objective]]\nvolume = \"db\"\nlatency = \"4ms\"\n",
-            path("watch.sock"),
-            path("watch-http.sock"),
-            path("proxy-http.sock"),
-        ),
-    );
+    one_machine(&folder);
     let watch = start(folder.path(), ["watch", "watch.toml"]);
     let mut parts = Running(vec![watch]);
     wait_for(&folder.path().join("watch.sock"));

@@ -11,7 +11,7 @@ mod several;
 mod site;
 mod ssh;
 
-use crate::support::{command, run};
+use crate::support::{command, file, run};
 use forebay_nbd::Uri;
 use forebay_origin::{
     CompletionSink, NbdOrigin, NbdOriginOptions, Origin, OriginCompletion, OriginOperation, OriginRequest,
@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 const BLOCKS: u64 = 256;
 /// Requests that the client has outstanding.
@@ -218,6 +219,51 @@ impl Telling<'_> {
         let log = std::fs::read_to_string(self.0.join("control.log")).unwrap_or_default();
         panic!("{what} does not come; last: {last:#}\n{log}");
     }
+}
+
+/// Writes what a fleet on one machine needs: the volume `db` in `db.img`, `watch.toml` on the storage side, whose every request takes 8 ms, `proxy.toml` for clients,
+/// and `control.toml`.
+fn one_machine(folder: &TempDir) {
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    file(folder, "db.img", vec![0; 1 << 20]);
+    file(
+        folder,
+        "watch.toml",
+        format!(
+            "listen = [\"unix:{}\"]\nleases.path = \"{}\"\nhttp.listen = \"off\"\nhttp.socket = \"{}\"\ncontrol.interval = \"200ms\"\n\
+             [[volume]]\nname = \"db\"\norigin = \"{}\"\nlayers = [{{ type = \"delay\", read = \"8ms\", write = \"8ms\" }}]\n",
+            path("watch.sock"),
+            path("leases.json"),
+            path("watch-http.sock"),
+            path("db.img"),
+        ),
+    );
+    file(
+        folder,
+        "proxy.toml",
+        format!(
+            "listen = [\"unix:{}\"]\nroutes.path = \"{}\"\nhttp.listen = \"off\"\nhttp.socket = \"{}\"\ncontrol.enabled = false\ncontrol.interval = \"200ms\"\n\
+             [[volume]]\nname = \"db\"\norigin = {{ type = \"nbd\", uri = \"nbd+unix:///db?socket={}\" }}\ncache = \"0\"\n",
+            path("proxy.sock"),
+            path("routes.json"),
+            path("proxy-http.sock"),
+            path("watch.sock"),
+        ),
+    );
+    file(
+        folder,
+        "control.toml",
+        format!(
+            "socket = \"control.sock\"\nstate = \"state\"\nhistory = \"history.db\"\ninterval = \"200ms\"\n{HASTE}\
+             response = {{ probe_every_ms = 200, probe_within_ms = 1000, retry_first_ms = 200, rest_first_ms = 1000 }}\n\
+             [[host]]\nname = \"h1\"\nmemory = \"256MiB\"\n\
+             [[volume]]\nname = \"db\"\nhome = \"h1\"\norigin = \"nbd+unix:///db?socket={}\"\nwatch = \"unix:{}\"\nroute = {{ type = \"proxy\", server = \"unix:{}\" }}\n\
+             [[objective]]\nvolume = \"db\"\nlatency = \"4ms\"\n",
+            path("watch.sock"),
+            path("watch-http.sock"),
+            path("proxy-http.sock"),
+        ),
+    );
 }
 
 /// The step that a volume's response is at, with its appliance.

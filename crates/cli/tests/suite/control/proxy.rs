@@ -1,7 +1,7 @@
 //! By a permanent proxy, on processes of this machine, through the death of the controller and of the appliance.
 
-use super::{Appliances, Controller, HASTE, Ledger, OUTSTANDING, Telling, Work, count, drive, step};
-use crate::support::{SetOnDrop, file, folder, json, succeed};
+use super::{Appliances, Controller, Ledger, OUTSTANDING, Telling, Work, count, drive, one_machine, step};
+use crate::support::{SetOnDrop, folder, json, succeed};
 use forebay_nbd::Uri;
 use forebay_serve::Daemon;
 use forebay_serve::config::Config;
@@ -10,46 +10,7 @@ use std::sync::atomic::Ordering;
 #[test]
 fn a_violation_is_answered_by_an_appliance_whatever_dies() {
     let folder = folder();
-    let path = |name: &str| folder.path().join(name).display().to_string();
-    file(&folder, "db.img", vec![0; 1 << 20]);
-    file(
-        &folder,
-        "watch.toml",
-        format!(
-            "listen = [\"unix:{}\"]\nleases.path = \"{}\"\nhttp.listen = \"off\"\nhttp.socket = \"{}\"\ncontrol.interval = \"200ms\"\n\
-             [[volume]]\nname = \"db\"\norigin = \"{}\"\nlayers = [{{ type = \"delay\", read = \"8ms\", write = \"8ms\" }}]\n",
-            path("watch.sock"),
-            path("leases.json"),
-            path("watch-http.sock"),
-            path("db.img"),
-        ),
-    );
-    file(
-        &folder,
-        "proxy.toml",
-        format!(
-            "listen = [\"unix:{}\"]\nroutes.path = \"{}\"\nhttp.listen = \"off\"\nhttp.socket = \"{}\"\ncontrol.enabled = false\n\
-             [[volume]]\nname = \"db\"\norigin = {{ type = \"nbd\", uri = \"nbd+unix:///db?socket={}\" }}\ncache = \"0\"\n",
-            path("proxy.sock"),
-            path("routes.json"),
-            path("proxy-http.sock"),
-            path("watch.sock"),
-        ),
-    );
-    file(
-        &folder,
-        "control.toml",
-        format!(
-            "socket = \"control.sock\"\nstate = \"state\"\nhistory = \"history.db\"\ninterval = \"200ms\"\n{HASTE}\
-             response = {{ probe_every_ms = 200, probe_within_ms = 1000, retry_first_ms = 200, rest_first_ms = 1000 }}\n\
-             [[host]]\nname = \"h1\"\nmemory = \"256MiB\"\n\
-             [[volume]]\nname = \"db\"\nhome = \"h1\"\norigin = \"nbd+unix:///db?socket={}\"\nwatch = \"unix:{}\"\nroute = {{ type = \"proxy\", server = \"unix:{}\" }}\n\
-             [[objective]]\nvolume = \"db\"\nlatency = \"4ms\"\n",
-            path("watch.sock"),
-            path("watch-http.sock"),
-            path("proxy-http.sock"),
-        ),
-    );
+    one_machine(&folder);
     let configured = |name: &str| Config::read(&folder.path().join(name)).expect("a good configuration");
     let watch = Daemon::start(configured("watch.toml").watching().unwrap()).unwrap();
     let proxy = Daemon::start(configured("proxy.toml")).unwrap();
