@@ -6,7 +6,7 @@
 //! section 3): the curve of hit ratios follows from the distribution of reuse times.
 //!
 //! Invariant: at most one live request for what starts anywhere, as far as callers say which they take. Bounded: the last [`Log::reach`] positions at least, and at most
-//! twice as many, of 18 bytes each.
+//! twice as many, of 20 bytes each.
 
 /// Positions that are searched on either side of a wanted one for an extent that will do.
 const NEAR: usize = 128;
@@ -95,15 +95,22 @@ impl Run {
     }
 }
 
+/// What is known of a position, beside its mark.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    start: u64,
+    /// The number of the extent; [`Log::COPY`] for what lies where no extent of the original does.
+    extent: u32,
+    uses: u16,
+}
+
 /// The log.
 #[derive(Clone, Debug)]
 pub(super) struct Log {
-    /// By position less `base`; in lists of their own, as a search looks at marks only.
-    starts: Vec<u64>,
+    /// By position less `base`; in a list of their own, as a search looks at marks only.
     marks: Vec<Mark>,
-    uses: Vec<u16>,
-    /// The number of the extent; [`Log::COPY`] for what lies where no extent of the original does.
-    extents: Vec<u32>,
+    /// What else is known of each; in one place of memory, as all of it is asked for at once.
+    entries: Vec<Entry>,
     base: u64,
     reach: usize,
 }
@@ -117,10 +124,8 @@ impl Log {
         // Room for all of it is asked for once; what is not used takes no memory.
         let room = 2 * reach.max(1);
         Log {
-            starts: Vec::with_capacity(room),
             marks: Vec::with_capacity(room),
-            uses: Vec::with_capacity(room),
-            extents: Vec::with_capacity(room),
+            entries: Vec::with_capacity(room),
             base: 0,
             reach: reach.max(1),
         }
@@ -129,7 +134,7 @@ impl Log {
     /// The position of the next request.
     #[inline]
     pub(super) fn next(&self) -> u64 {
-        self.base + self.starts.len() as u64
+        self.base + self.marks.len() as u64
     }
 
     /// Index of a live position.
@@ -142,7 +147,7 @@ impl Log {
     /// Where the request at a live position starts.
     #[inline]
     pub(super) fn start_at(&self, position: u64) -> Option<u64> {
-        self.live(position).map(|at| self.starts[at])
+        self.live(position).map(|at| self.entries[at].start)
     }
 
     /// Which of the positions soon after one starts at `start`, and is live.
@@ -154,38 +159,34 @@ impl Log {
     /// How often what a live position has was used.
     #[inline]
     pub(super) fn uses_at(&self, position: u64) -> Option<u16> {
-        self.live(position).map(|at| self.uses[at])
+        self.live(position).map(|at| self.entries[at].uses)
     }
 
     /// The number of the extent at a live position.
     #[inline]
     pub(super) fn extent_at(&self, position: u64) -> Option<u32> {
-        self.live(position).map(|at| self.extents[at])
+        self.live(position).map(|at| self.entries[at].extent)
     }
 
     /// A request at the next position, that starts where the one at `before` did, if that is live; it no longer is then.
     #[inline]
     pub(super) fn push(&mut self, start: u64, kind: u32, run: Run, extent: u32, before: Option<u64>) {
         let before = before.and_then(|before| self.live(before));
-        let uses = before.map_or(1, |before| self.uses[before].saturating_add(1));
+        let uses = before.map_or(1, |before| self.entries[before].uses.saturating_add(1));
         if let Some(before) = before {
             self.marks[before] = Mark::NOTHING;
         }
-        if self.starts.len() == 2 * self.reach {
+        if self.marks.len() == 2 * self.reach {
             self.forget();
         }
-        self.starts.push(start);
         self.marks.push(Mark::new(start, kind, run, uses));
-        self.uses.push(uses);
-        self.extents.push(extent);
+        self.entries.push(Entry { start, extent, uses });
     }
 
     #[cold]
     fn forget(&mut self) {
-        self.starts.drain(..self.reach);
         self.marks.drain(..self.reach);
-        self.uses.drain(..self.reach);
-        self.extents.drain(..self.reach);
+        self.entries.drain(..self.reach);
         self.base += self.reach as u64;
     }
 
@@ -200,22 +201,18 @@ impl Log {
         {
             return Some(self.base + at as u64);
         }
-        // By difference: the first blocks on both sides that have one below.
-        let mut found: [Option<usize>; Mark::DIFFERENCES.len()] = Default::default();
-        for block in 0..NEAR / BLOCK {
+        // By blocks on both sides: the least difference. What is alike in everything needs no look further.
+        let (mut leasts, mut best) = ([i32::MAX; NEAR / BLOCK], i32::MAX);
+        for (block, least) in leasts.iter_mut().enumerate() {
             let [newer, older] = self.blocks(at, block);
-            let least = least_difference(newer, wanted).min(least_difference(older, wanted));
-            for (found, below) in found.iter_mut().zip(Mark::DIFFERENCES) {
-                if least < below {
-                    found.get_or_insert(block);
-                }
-            }
-            if found[0].is_some() {
+            *least = least_difference(newer, wanted).min(least_difference(older, wanted));
+            best = best.min(*least);
+            if best < Mark::DIFFERENCES[0] {
                 break;
             }
         }
-        let below = found.iter().zip(Mark::DIFFERENCES);
-        let (block, below) = below.filter_map(|(block, below)| Some(((*block)?, below))).next()?;
+        let below = Mark::DIFFERENCES.into_iter().find(|&below| best < below)?;
+        let block = leasts.iter().position(|&least| least < below)?;
         let [newer, older] = self.blocks(at, block);
         let is = |mark: &Mark| mark.difference(wanted) < below;
         let away = [newer.iter().position(is), older.iter().rev().position(is)];
@@ -241,7 +238,13 @@ impl Log {
 /// The least difference of `marks` to a wanted one.
 #[inline]
 fn least_difference(marks: &[Mark], wanted: Mark) -> i32 {
-    marks.iter().fold(i32::MAX, |least, mark| least.min(mark.difference(wanted)))
+    let least =
+        |marks: &[Mark]| marks.iter().fold(i32::MAX, |least, mark| least.min(mark.difference(wanted)));
+    // Of a whole block the compiler knows the number of marks.
+    match <&[Mark; BLOCK]>::try_from(marks) {
+        Ok(whole) => least(whole),
+        Err(_) => least(marks),
+    }
 }
 
 #[cfg(test)]

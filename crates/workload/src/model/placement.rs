@@ -22,6 +22,8 @@ const STRIDE_GRAINS: u64 = LANES * 16;
 const SHIFTS: std::ops::RangeInclusive<u64> = 4..=64;
 /// Places that are tried for room in one go.
 const TRIES: u64 = 8_192;
+/// Entries of volumes up to 4 TiB in all are held one by one, which takes 8 MiB; of larger ones only those that are used.
+const DENSE_MAX: u64 = 1 << 20;
 /// Copies that are remembered at most; beyond, all are made anew.
 const COPIES_MAX: usize = 1 << 16;
 
@@ -35,14 +37,53 @@ struct Area {
     no_room_for: u64,
 }
 
+/// Which grains are used: a bit each, by entries of [`GRAINS`] of them.
+#[derive(Clone, Debug)]
+enum Used {
+    /// By volume where its entries begin, and all of them.
+    Dense(Vec<usize>, Vec<u64>),
+    /// Those that have any, by volume and number.
+    Sparse(HashMap<u64, u64, FixedState>),
+}
+
+impl Used {
+    fn new(volume_entries: &[u64]) -> Used {
+        let all = volume_entries.iter().fold(0u64, |sum, &entries| sum.saturating_add(entries));
+        if all > DENSE_MAX {
+            return Used::Sparse(HashMap::default());
+        }
+        let mut next = 0;
+        let first = |&entries: &u64| {
+            next += entries as usize;
+            next - entries as usize
+        };
+        Used::Dense(volume_entries.iter().map(first).collect(), vec![0; all as usize])
+    }
+
+    #[inline]
+    fn get(&self, volume: u32, entry: u64) -> u64 {
+        match self {
+            Used::Dense(firsts, all) => all[firsts[volume as usize] + entry as usize],
+            Used::Sparse(some) => some.get(&extent_key(volume, entry)).copied().unwrap_or(0),
+        }
+    }
+
+    #[inline]
+    fn get_mut(&mut self, volume: u32, entry: u64) -> &mut u64 {
+        match self {
+            Used::Dense(firsts, all) => &mut all[firsts[volume as usize] + entry as usize],
+            Used::Sparse(some) => some.entry(extent_key(volume, entry)).or_insert(0),
+        }
+    }
+}
+
 /// Places areas.
 #[derive(Clone, Debug)]
 pub(crate) struct Placement {
     areas: Vec<Area>,
     /// By volume, in entries.
     volume_entries: Vec<u64>,
-    /// A bit for each grain that is used, by volume and number of 64 of them.
-    used: HashMap<u64, u64, FixedState>,
+    used: Used,
     /// First byte, and how many grains from there on, by area, grain of it, and play.
     copies: HashMap<(u32, u32, u32), (u64, u64), FixedState>,
     /// By how many grains what is new was moved last, by area and play. What lay near lies near again.
@@ -85,16 +126,15 @@ impl Placement {
                 });
             }
         }
+        let entries = |(volume, places): (u32, &u64)| {
+            let shifted = shifts(volume) * STRIDE_GRAINS * GRAIN_BYTES;
+            (places * bytes + shifted).div_ceil(GRAIN_BYTES * GRAINS)
+        };
+        let volume_entries: Vec<u64> = (0..).zip(&volume_places).map(entries).collect();
         Placement {
             areas,
-            volume_entries: (0..)
-                .zip(&volume_places)
-                .map(|(volume, places)| {
-                    let shifted = shifts(volume) * STRIDE_GRAINS * GRAIN_BYTES;
-                    (places * bytes + shifted).div_ceil(GRAIN_BYTES * GRAINS)
-                })
-                .collect(),
-            used: HashMap::default(),
+            used: Used::new(&volume_entries),
+            volume_entries,
             copies: HashMap::default(),
             moved: HashMap::default(),
         }
@@ -112,11 +152,12 @@ impl Placement {
         (area.volume, area.first_byte + u64::from(sectors) * 512)
     }
 
-    /// Says that a range is used, so that no copy comes to lie there.
+    /// Says that a range is used, so that no copy comes to lie there; nor does it where the volume has ended.
     pub(crate) fn use_up(&mut self, volume: u32, byte: u64, length: u64) {
-        let last = (byte + length.max(1) - 1) / GRAIN_BYTES;
+        let end = self.volume_entries[volume as usize] * GRAINS;
+        let last = (byte.saturating_add(length.max(1) - 1) / GRAIN_BYTES).min(end - 1);
         for grain in byte / GRAIN_BYTES..=last {
-            *self.used.entry(entry_key(volume, grain / GRAINS)).or_insert(0) |= 1 << (grain % GRAINS);
+            *self.used.get_mut(volume, grain / GRAINS) |= 1 << (grain % GRAINS);
         }
     }
 
@@ -175,15 +216,9 @@ impl Placement {
     }
 
     fn is_free(&self, volume: u32, first: u64, grains: u64) -> bool {
-        (first..first + grains).all(|grain| {
-            let used = self.used.get(&entry_key(volume, grain / GRAINS)).copied().unwrap_or(0);
-            used >> (grain % GRAINS) & 1 == 0
-        })
+        (first..first + grains)
+            .all(|grain| self.used.get(volume, grain / GRAINS) >> (grain % GRAINS) & 1 == 0)
     }
-}
-
-fn entry_key(volume: u32, entry: u64) -> u64 {
-    extent_key(volume, entry)
 }
 
 fn volume_of(model: &Model, state: u32) -> u32 {
@@ -282,7 +317,16 @@ mod tests {
     /// 64 KiB are used at the start of an area; what another play has there is strides away, where it is again when it is asked for again.
     #[test]
     fn copies_lie_strides_away_in_free_room() {
-        let mut placement = Placement::new(&model(1, &[(0, 1)]), 5);
+        let small = Placement::new(&model(1, &[(0, 1)]), 5);
+        assert!(matches!(small.used, Used::Dense(..)));
+        // As what is used of large volumes is held.
+        let large = Placement { used: Used::new(&[DENSE_MAX + 1]), ..small.clone() };
+        assert!(matches!(large.used, Used::Sparse(_)));
+        copies_of(small);
+        copies_of(large);
+    }
+
+    fn copies_of(mut placement: Placement) {
         let (volume, own) = placement.byte(0, 0);
         let stride = STRIDE_GRAINS * GRAIN_BYTES;
         // Above is used, below is free.
