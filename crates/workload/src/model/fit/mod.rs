@@ -16,7 +16,7 @@ mod threads;
 use super::footprint::Footprint;
 use super::plain;
 use super::windows::{Step, Whereabouts, Window, rounded};
-use super::{About, LevelIops, Link, MODEL_SCHEMA, Model, VolumeModel};
+use super::{About, Gaps, LevelIops, Link, MODEL_SCHEMA, Model, VolumeModel};
 use forebay_trace::{Request, ThreadNumber, VolumeIndex, block_key};
 use forebay_units::{BlockSize, Nanos};
 use kinds::Kinds;
@@ -343,6 +343,7 @@ impl ModelFitter {
             steps.for_each(|step| step.kind = renamed[step.kind as usize]);
         }
         let mut model = self.frame();
+        let gaps = self.phases.gaps();
         let levels = match self.options.level {
             Some(level) => {
                 while self.ranges.level() > level {
@@ -350,9 +351,9 @@ impl ModelFitter {
                 }
                 Vec::new()
             }
-            None => self.choose_level(&mut model),
+            None => self.choose_level(&mut model, &gaps),
         };
-        self.fill(&mut model);
+        self.fill(&mut model, &gaps);
         let held: usize = windows.iter().map(|window| window.steps.len()).sum();
         let original = (self.options.steps.is_none() && held as u64 == self.requests)
             .then(|| self.originals(&model, &windows));
@@ -418,32 +419,33 @@ impl ModelFitter {
     }
 
     /// Lowers the level to the first that leaves the IOPS of the simulated device within 2 % of those of the level before it.
-    fn choose_level(&mut self, model: &mut Model) -> Vec<LevelIops> {
+    fn choose_level(&mut self, model: &mut Model, gaps: &[Gaps]) -> Vec<LevelIops> {
+        let mut levels = vec![(self.ranges.clone(), self.rows.clone())];
+        while self.ranges.level() > 0 {
+            self.coarsen();
+            levels.push((self.ranges.clone(), self.rows.clone()));
+        }
         let mut found: Vec<LevelIops> = Vec::new();
-        for level in 0..=self.ranges.level() {
-            let finest = (self.ranges.clone(), self.rows.clone());
-            while self.ranges.level() > level {
-                self.coarsen();
-            }
-            self.fill(model);
-            let iops = plain::device_iops(model);
+        while let Some(coarsest) = levels.pop() {
+            (self.ranges, self.rows) = coarsest;
+            self.fill(model, gaps);
+            let (level, iops) = (self.ranges.level(), plain::device_iops(model));
             let settled = found.last().is_some_and(|last| (iops / last.iops - 1.0).abs() < 0.02);
             found.push(LevelIops { level, states: model.states.len() as u32, iops });
             if settled && level >= 2 {
                 break;
             }
-            (self.ranges, self.rows) = finest;
         }
         found
     }
 
     /// Level, ranges and chains as they are now.
-    fn fill(&self, model: &mut Model) {
+    fn fill(&self, model: &mut Model, gaps: &[Gaps]) {
         let ends: Vec<u64> =
             self.volumes.iter().map(|volume| volume.as_ref().map_or(1, Volume::bytes)).collect();
         model.level = self.ranges.level();
         model.states = self.ranges.models(&ends, &self.volume_names());
-        model.phases = self.rows.phases(&self.phases.gaps(), self.options.transitions_max);
+        model.phases = self.rows.phases(gaps, self.options.transitions_max);
     }
 
     /// The model without what depends on its level.
