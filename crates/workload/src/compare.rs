@@ -263,6 +263,11 @@ impl DeviceLayout {
         bytes.clamp(1 << 20, 1 << 62).next_multiple_of(1 << 20)
     }
 
+    /// Whether a trace has the same latencies on `device` with another layout: those on flash do not depend on how large the volumes are, but for where the next one begins.
+    pub(crate) fn is_alike_on(&self, device: Device, other: &DeviceLayout) -> bool {
+        self.starts == other.starts && (device == Device::Flash || self.capacity == other.capacity)
+    }
+
     /// Bytes of the device.
     pub fn capacity_bytes(&self) -> u64 {
         self.capacity

@@ -366,7 +366,10 @@ impl ModelFitter {
         let thread_weights = self.threads.models(&mut windows);
         let mut model = Model { levels, thread_weights, areas, windows, ..model };
         selection.count_kinds(&model.windows, &self.kinds.counts());
-        match self.options.steps {
+        // What was to be known while the trace was read takes no memory from the choice.
+        let steps = self.options.steps;
+        drop(self);
+        match steps {
             None => steps::choose(&mut model, selection, original),
             Some(steps) if (steps as u64) < model.steps_held() => {
                 selection.shrink(steps.div_ceil(WINDOW));

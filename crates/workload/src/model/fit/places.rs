@@ -14,9 +14,9 @@ pub(super) const AREA_BYTES: u64 = 64 << 20;
 const AREAS_MAX: usize = 1 << 17;
 /// The areas of a volume begin somewhere below a multiple of this from its first used byte, so that what is aligned stays so.
 const ALIGNED_BYTES: u64 = 1 << 20;
-/// Blocks by which is known what was used, and how many times 64 of them; beyond, all is forgotten.
+/// Blocks by which is known what was used, and how many times 64 of them; beyond, all is forgotten. So many fill a map of 2^20 entries, of 25 bytes each; with one more it would have twice as many.
 const USED_BYTES: u64 = 4_096;
-const USED_MAX: usize = 1 << 20;
+const USED_MAX: usize = 7 << 17;
 /// Starts whose last use is known: so many at least, and twice as many at most.
 const STARTS: usize = 1 << 19;
 

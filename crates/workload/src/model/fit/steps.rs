@@ -1,12 +1,12 @@
 //! How many steps a model holds: the fewest with which what it generates is like the original in every row of [`compare`](crate::compare).
 //!
-//! Numbers of steps are tried from the smallest on. A trace of each is generated with two seeds, and set beside the original, which is still known whole where the sample holds
-//! all of it; of a longer trace the largest sample stands in for it. Rows must keep a reserve of their bounds, as other seeds are to be within them too. What is
+//! Numbers of steps, each twice the one before, are bisected, as more steps are seldom worse; then what is between the fewest that will do and the half of them, which will not. A trace of each is generated with two seeds, and set beside the original,
+//! which is still known whole where the sample holds all of it; of a longer trace the largest sample stands in for it. Rows must keep a reserve of their bounds, as other seeds are to be within them too. What is
 //! quickly told is looked at first, and the first row that is beyond ends a trial. (Ours.)
 //!
 //! Bounded: what is generated and compared is at most [`REQUESTS_MAX`] requests for each trial, whatever the length of the trace.
 
-use super::super::{Deviation, GenerateOptions, Generator, Model, RESERVE, StepsTrial};
+use super::super::{Deviation, GenerateOptions, Generator, Model, RESERVE, StepsTrial, Window};
 use super::WINDOW;
 use super::sample::Selection;
 use crate::compare::{Device, DeviceLayout, LatencyTrial, Measured, compare_bounded};
@@ -23,8 +23,14 @@ const SHARE_LEAST: u64 = 32;
 const REQUESTS_MAX: u64 = 1 << 19;
 /// Blocks of which a curve is found exactly, where the original is known, and where a sample stands in for it; of more it is that of a sample.
 const BLOCKS_MAX: [u64; 2] = [1 << 22, 1 << 19];
-/// How often waits are aimed at again, as what is generated waits otherwise than what is selected did.
-const AIMS: usize = 3;
+/// How many numbers of steps are tried between the doubled one that will do and the half of it.
+const BETWEEN: usize = 2;
+/// It is only tried where the original is known, which is short, or has so many requests that reading it takes much longer than to try.
+const BETWEEN_REQUESTS: u64 = 16 * REQUESTS_MAX;
+/// How often waits are aimed at again, as what is generated waits otherwise than what is selected did: where the original is known, and where a sample stands in for it.
+const AIMS: [usize; 2] = [3, 1];
+/// What is off by more of its bound is not aimed at: no aim was seen to bring it within.
+const AIMED: f64 = 1.5;
 /// Placements that are looked at to tell whether any will do, which is so where the mean of their latencies is so many standard deviations within the bound; how
 /// many are wanted else, and tried at most.
 const PROBES: usize = 6;
@@ -49,6 +55,8 @@ struct Reference {
     /// Whether the curve was found, which is done when it is asked for.
     has_curve: bool,
     curve: CurveOptions,
+    /// How often waits are aimed at.
+    aims: usize,
     /// Those that were asked for, by device and how volumes lay.
     latencies: Vec<(Device, DeviceLayout, Option<Nanos>)>,
 }
@@ -64,18 +72,20 @@ impl Reference {
         };
         let curve = CurveOptions { method, ..CurveOptions::default() };
         let counted = counted(&requests);
-        Reference { requests, counted, has_curve: false, curve, latencies: Vec::new() }
+        let aims = AIMS[usize::from(!is_known)];
+        Reference { requests, counted, has_curve: false, curve, aims, latencies: Vec::new() }
     }
 
     /// The latency on a device of what was asked for, and of others.
     fn latencies(&mut self, device: Device, requests: &[Request], of: &Measured) -> [Option<Nanos>; 2] {
         let layout = DeviceLayout::of(&[&self.counted, of]);
-        let known = self.latencies.iter().find(|known| (known.0, &known.1) == (device, &layout));
-        let own = match known {
-            Some(known) => known.2,
-            None => latency(device, &layout, &self.requests, &self.counted),
-        };
         let other = latency(device, &layout, requests, of);
+        let known =
+            self.latencies.iter().find(|known| known.0 == device && layout.is_alike_on(device, &known.1));
+        if let Some(known) = known {
+            return [known.2, other];
+        }
+        let own = latency(device, &layout, &self.requests, &self.counted);
         self.latencies.push((device, layout, own));
         [own, other]
     }
@@ -121,6 +131,42 @@ impl Reference {
             }
         }
         StepsTrial { steps: model.steps_held(), rows: worst }
+    }
+
+    /// The windows of a selection of `all`, with as much waiting as will do; `None` where they will not do. The model says what was tried.
+    fn windows(
+        &mut self,
+        model: &mut Model,
+        mut selection: Selection,
+        all: &[Window],
+        options: &[GenerateOptions],
+    ) -> Option<Vec<Window>> {
+        for _ in 0..=self.aims {
+            selection.refine();
+            model.windows = selection.of(all);
+            let trial = self.trial(model, options);
+            let is_taken = trial.is_taken();
+            let beyond: Vec<Deviation> =
+                trial.rows.iter().filter(|row| !row.has_reserve()).cloned().collect();
+            model.steps.retain(|known| known.steps != trial.steps);
+            model.steps.push(trial);
+            if is_taken {
+                return Some(std::mem::take(&mut model.windows));
+            }
+            // Too few waits where there is more in the trace: as much more is aimed at.
+            for row in &beyond {
+                if let Some(device) = device_of(&row.metric) {
+                    selection.aim(device, -row.deviation / 100.0);
+                }
+            }
+            let is_near = |row: &Deviation| {
+                device_of(&row.metric).is_some() && row.deviation.abs() <= AIMED * row.bound
+            };
+            if !beyond.iter().all(is_near) {
+                break;
+            }
+        }
+        None
     }
 
     /// The latency on disks with a placement, in per cent of the reference's.
@@ -219,47 +265,50 @@ pub(super) fn choose(model: &mut Model, mut selection: Selection, original: Opti
     if tried.is_empty() {
         return;
     }
-    let mut selections: Vec<Selection> = Vec::new();
+    let mut selections = vec![selection.clone()];
     for &steps in tried.iter().rev() {
         selection.shrink(steps as usize / WINDOW);
         selections.push(selection.clone());
     }
+    selections.reverse();
     let is_known = original.is_some();
     let mut reference = Reference::new(original.unwrap_or_else(|| generated(model, &options[0])), is_known);
     let all = std::mem::take(&mut model.windows);
-    while let Some(mut selection) = selections.pop() {
-        for _ in 0..=AIMS {
-            selection.refine();
-            model.windows = selection.of(&all);
-            let trial = reference.trial(model, &options);
-            let is_taken = trial.is_taken();
-            let beyond: Vec<Deviation> =
-                trial.rows.iter().filter(|row| !row.has_reserve()).cloned().collect();
-            model.steps.retain(|known| known.steps != trial.steps);
-            model.steps.push(trial);
-            if is_taken {
-                if is_known {
-                    reference.choose_placements(model, &options[0]);
-                }
-                return;
-            }
-            // Too few waits where there is more in the trace: as much more is aimed at.
-            for row in &beyond {
-                if let Some(device) = device_of(&row.metric) {
-                    selection.aim(device, -row.deviation / 100.0);
-                }
-            }
-            if beyond.iter().any(|row| device_of(&row.metric).is_none()) {
-                break;
+    // The fewest that were found to do; all of them until there are any.
+    let mut taken: Option<Vec<Window>> = None;
+    let (mut least, mut most) = (0, tried.len());
+    while least < most {
+        let middle = (least + most) / 2;
+        match reference.windows(model, selections[middle].clone(), &all, &options) {
+            Some(windows) => (taken, most) = (Some(windows), middle),
+            None => least = middle + 1,
+        }
+    }
+    if most > 0 && (is_known || model.about.requests >= BETWEEN_REQUESTS) {
+        let (mut few, mut enough) = (tried[most - 1], tried.get(most).copied().unwrap_or(held));
+        let mut selection = selections.swap_remove(most);
+        for _ in 0..BETWEEN {
+            let between = few.midpoint(enough);
+            let mut fewer = selection.clone();
+            fewer.shrink(between as usize / WINDOW);
+            match reference.windows(model, fewer.clone(), &all, &options) {
+                Some(windows) => (taken, selection, enough) = (Some(windows), fewer, between),
+                None => few = between,
             }
         }
     }
-    model.windows = all;
+    let keeps_all = taken.is_none();
+    model.windows = taken.unwrap_or(all);
     if is_known {
         reference.choose_placements(model, &options[0]);
+    }
+    if is_known && keeps_all {
         let trial = reference.trial(model, &options);
         model.steps.push(trial);
     }
+    // What the model holds comes last.
+    let held = model.steps_held();
+    model.steps.sort_by_key(|trial| (trial.steps == held, trial.steps));
 }
 
 #[cfg(test)]
