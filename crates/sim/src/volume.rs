@@ -173,6 +173,8 @@ struct Client {
     /// The load that it belongs to.
     load: u32,
     writes: bool,
+    /// Whether some of it took the origin, not the tier alone.
+    asked_origin: bool,
 }
 
 /// A request on its way from its client.
@@ -330,7 +332,14 @@ impl Volume {
             }
             if client == NONE {
                 let bytes = asked.bytes as u32;
-                client = world.clients.insert(Client { started, parts: 0, bytes, load, writes: false });
+                client = world.clients.insert(Client {
+                    started,
+                    parts: 0,
+                    bytes,
+                    load,
+                    writes: false,
+                    asked_origin: false,
+                });
             }
             if let Some(&flight) = self.joinable.get(&block) {
                 if flight != joined {
@@ -434,7 +443,14 @@ impl Volume {
         self.recorder.write(asked.bytes);
         self.recorder.more_outstanding(now);
         let bytes = asked.bytes as u32;
-        let client = world.clients.insert(Client { started, parts: 0, bytes, load, writes: true });
+        let client = world.clients.insert(Client {
+            started,
+            parts: 0,
+            bytes,
+            load,
+            writes: true,
+            asked_origin: false,
+        });
         self.each_part(world, Purpose::Write, asked.first..asked.end, |volume, world, part| {
             let flight = world.flights.insert(part);
             volume.wait(world, client, flight);
@@ -518,17 +534,21 @@ impl Volume {
                 _ => {}
             }
         }
+        let asked_origin = world.tier.as_ref().is_none_or(|tier| done.device != tier.device);
         let mut waiters = world.flights[flight].waiters;
         while let Some((client, rest)) = world.chains.pop(waiters) {
             waiters = rest;
             world.clients[client].parts -= 1;
+            world.clients[client].asked_origin |= asked_origin;
             let waiting = world.clients[client];
             if waiting.parts == 0 {
                 world.clients.free(client);
                 let at = world.now + world.hit_latency;
                 let at = self.back(world, at, waiting.writes, waiting.bytes.into());
                 self.recorder.done(world.now, at.saturating_since(waiting.started), waiting.writes);
-                if let Some(tier) = &mut world.tier {
+                if let Some(tier) = &mut world.tier
+                    && waiting.asked_origin
+                {
                     tier.placement.answered(world.now, at.saturating_since(waiting.started));
                 }
                 answered.push((waiting.load, at));

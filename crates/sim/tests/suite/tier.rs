@@ -1,8 +1,9 @@
 //! The chunk tier in a scenario: what is hot comes to it and is served from it, in either way to write, while it is switched on; what cannot be is refused.
 
 use crate::{run, scenario};
-use forebay_sim::scenario::Scenario;
+use forebay_sim::scenario::{LoadTable, Scenario};
 use forebay_sim::{Outcome, TierRow};
+use forebay_units::{Bytes, Nanos};
 
 /// 32 MiB of a volume, 512 chunks, asked for at random; 64 MiB of tier.
 fn tiered(tier: &str, used: &str, load: &str) -> Scenario {
@@ -90,6 +91,24 @@ fn a_tier_is_switched_on_while_it_serves() {
     assert_eq!((held[3], held[7]), (0, 512), "{held:?}");
     // What is there is still served from there.
     assert!(rows(&outcome)[11].totals.read_hit_ratio() > 0.99);
+}
+
+#[test]
+fn hits_of_the_tier_do_not_tell_what_a_migration_costs() {
+    // What is asked for is another part of the volume every 15 s: then all wait for a disk and meet a migration, and later few do either. Compared with hits of the tier, which are quick and meet
+    // none, migrations would seem to do harm, and their pace would be halved.
+    let mut scenario = tiered(r#"admission = "threshold-1""#, "", "");
+    let load = scenario.volume[0].load[0].clone();
+    scenario.volume[0].load = (0..8)
+        .map(|number| {
+            let offset = Bytes::mib(64 * number);
+            LoadTable { from: Nanos::secs(15 * number), offset, ..load.clone() }
+        })
+        .collect();
+    let halvings = |seed| rows(&run(&scenario, seed)).iter().map(|row| row.totals.halvings).sum::<u64>();
+    // Two in four runs by chance; fifteen where hits are compared with.
+    let total: u64 = (1..=4).map(halvings).sum();
+    assert!(total <= 4, "{total} halvings");
 }
 
 #[test]
