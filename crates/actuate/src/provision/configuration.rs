@@ -2,7 +2,7 @@
 
 use crate::{ApplianceOrder, VolumeOrder};
 use forebay_units::{Bytes, Secret};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 /// Where an appliance is to listen.
@@ -12,7 +12,7 @@ pub(super) struct Listeners<'a> {
     /// The control API over TCP.
     pub(super) http: Option<String>,
     /// The control API on a unix socket.
-    pub(super) http_socket: Option<&'a Path>,
+    pub(super) http_socket: Option<PathBuf>,
     /// What volumes and the control API over TCP are guarded with.
     pub(super) secret: Option<&'a Secret>,
     /// How long an origin may take to let it in; `None`: as long as by default.
@@ -25,7 +25,7 @@ pub(super) fn configuration(order: &ApplianceOrder, room: Bytes, listeners: &Lis
     root.insert("listen".into(), Value::Array(vec![listeners.nbd.clone().into()]));
     let mut http = Table::new();
     http.insert("listen".into(), listeners.http.clone().unwrap_or_else(|| "off".to_owned()).into());
-    if let Some(socket) = listeners.http_socket {
+    if let Some(socket) = &listeners.http_socket {
         http.insert("socket".into(), socket.display().to_string().into());
     }
     if let Some(secret) = listeners.secret {

@@ -4,7 +4,7 @@
 //! event, its end say, and ends with it: so the one process stands for the machine, and is found, watched and ended like any other.
 
 use super::keeper::{Keeper, Launch, Ports};
-use super::network::over_tcp;
+use super::local::over_tcp;
 use super::qemu::{
     GUEST, HTTP_PORT, Image, MACHINE_OVERHEAD, NBD_PORT, READY, inner_configuration, kernel_parameters,
 };

@@ -1,7 +1,7 @@
 //! Starting, probing, finding and stopping appliances.
 //!
 //! A [`Provider`] is a way to have one: a process of this machine
-//! ([`LocalProcess`]), one that is reached over TCP, also in a network namespace, which stands in for another host ([`NetworkProcess`]), one of another machine
+//! ([`LocalProcess`]), also in a network namespace, which stands in for another host, one of another machine
 //! ([`Ssh`]), or a virtual machine by QEMU ([`Qemu`]) or by libvirt ([`Libvirt`]). What an appliance is to be stands in its
 //! [`ApplianceOrder`]; that it is there, and where, in [`Running`].
 //!
@@ -16,7 +16,6 @@ mod health;
 mod keeper;
 mod libvirt;
 mod local;
-mod network;
 mod process;
 mod qemu;
 mod ssh;
@@ -24,7 +23,6 @@ mod ssh;
 pub use health::{ProbeError, probe};
 pub use libvirt::Libvirt;
 pub use local::LocalProcess;
-pub use network::NetworkProcess;
 pub use qemu::{Image, Qemu};
 pub use ssh::{GREETING, Ssh, answer_host};
 

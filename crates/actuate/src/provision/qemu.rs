@@ -5,7 +5,7 @@
 
 use super::configuration::{Listeners, configuration};
 use super::keeper::{Keeper, Launch, Ports};
-use super::network::over_tcp;
+use super::local::over_tcp;
 use super::{Provider, ProvisionError, refuse_port};
 use crate::qmp::Qmp;
 use crate::{ApplianceId, ApplianceOrder, Deadline, Running};

@@ -311,11 +311,12 @@ fn ended_by(error: &io::Error, status: Option<ExitStatus>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::provision::NetworkProcess;
+    use crate::provision::LocalProcess;
 
     fn answered(request: &str) -> String {
         let folder = tempfile::tempdir().unwrap();
-        let provider = NetworkProcess::new(folder.path(), "/nowhere/forebay", [127, 0, 0, 1].into()).unwrap();
+        let provider =
+            LocalProcess::over_tcp(folder.path(), "/nowhere/forebay", [127, 0, 0, 1].into()).unwrap();
         let mut output = Vec::new();
         answer_host(&provider, request.as_bytes(), &mut output).unwrap();
         String::from_utf8(output).unwrap()

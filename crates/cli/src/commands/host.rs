@@ -1,7 +1,7 @@
 //! `forebay host`: appliances on this machine for a controller elsewhere, which runs it by `ssh`.
 
 use crate::failure::Failure;
-use forebay_actuate::provision::{NetworkProcess, answer_host};
+use forebay_actuate::provision::{LocalProcess, answer_host};
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
     }
     let program = std::env::current_exe()
         .map_err(|error| Failure::new(format!("this program cannot be found: {error}")))?;
-    let provider = NetworkProcess::new(folder, program, address)
+    let provider = LocalProcess::over_tcp(folder, program, address)
         .map_err(|error| Failure::new(format!("`{}` cannot be made: {error}", folder.display())))?;
     answer_host(&provider, io::stdin().lock(), io::stdout().lock())
         .map_err(|error| Failure::new(format!("whoever asked cannot be heard or told: {error}")))

@@ -2,7 +2,7 @@
 
 use super::config::FleetConfig;
 use super::tables::{HostTable, ProviderTable, RouteTable, VolumeTable};
-use forebay_actuate::provision::{Image, Libvirt, LocalProcess, NetworkProcess, Qemu, Ssh};
+use forebay_actuate::provision::{Image, Libvirt, LocalProcess, Qemu, Ssh};
 use forebay_actuate::route::{AddressPlace, AddressRoute, LeaseHolder, ProxyRoute, QmpRoute};
 use forebay_actuate::{Control, Endpoint, Provider, Route};
 use forebay_nbd::{Transport, Uri};
@@ -15,8 +15,7 @@ pub(super) fn provider(host: &HostTable, folder: PathBuf) -> io::Result<Box<dyn 
     Ok(match &host.provider {
         ProviderTable::Process { program } => Box::new(LocalProcess::new(folder, forebay(program)?)?),
         ProviderTable::Namespace { namespace, address, program, .. } => {
-            let provider = NetworkProcess::new(folder, forebay(program)?, *address)?;
-            Box::new(provider.in_namespace(namespace))
+            Box::new(LocalProcess::in_namespace(folder, forebay(program)?, *address, namespace)?)
         }
         ProviderTable::Ssh { destination, address, options, program, folder } => {
             let program = program.as_deref().unwrap_or("forebay");

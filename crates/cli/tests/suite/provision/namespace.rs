@@ -3,7 +3,7 @@
 use super::{Place, Storage, live_and_die, order, soon};
 use crate::support::prerequisites;
 use crate::wire::ip;
-use forebay_actuate::provision::NetworkProcess;
+use forebay_actuate::provision::LocalProcess;
 use forebay_actuate::{Provider, ProvisionError};
 use forebay_nbd::Transport;
 use std::net::{IpAddr, SocketAddr};
@@ -37,10 +37,9 @@ impl Host {
         host
     }
 
-    fn provider(&self, folder: &Path) -> NetworkProcess {
+    fn provider(&self, folder: &Path) -> LocalProcess {
         let program = env!("CARGO_BIN_EXE_forebay");
-        let provider = NetworkProcess::new(folder.join("appliances"), program, self.there).unwrap();
-        provider.in_namespace(&self.name)
+        LocalProcess::in_namespace(folder.join("appliances"), program, self.there, &self.name).unwrap()
     }
 }
 
