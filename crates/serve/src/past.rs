@@ -1,15 +1,16 @@
 //! What the controller remembers of the past (`control::foresight`), kept over restarts in a small file beside the history.
 
+use crate::clock::Stamp;
 use crate::kept;
 use forebay_control::{Controller, Past};
-use forebay_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 #[derive(Serialize, Deserialize)]
 struct Kept {
-    /// When it was written, milliseconds since 1970.
-    at_unix_ms: i64,
+    /// When it was written.
+    #[serde(flatten)]
+    at: Stamp,
     past: Past,
 }
 
@@ -21,7 +22,7 @@ pub(crate) fn file_of(history: &Path) -> PathBuf {
 }
 
 /// Has `controller` recall what `file` keeps. What cannot be read is told, and overwritten in time: it is a help, no promise.
-pub(crate) fn recall(file: &Path, controller: &mut Controller, now_unix_ms: i64) {
+pub(crate) fn recall(file: &Path, controller: &mut Controller, now: &Stamp) {
     let kept = match kept::read::<Kept>(file) {
         Ok(Some(kept)) => kept,
         Ok(None) => return,
@@ -30,8 +31,7 @@ pub(crate) fn recall(file: &Path, controller: &mut Controller, now_unix_ms: i64)
             return;
         }
     };
-    // A clock that went back tells nothing of the time that passed.
-    let away = Nanos::millis(u64::try_from(now_unix_ms.saturating_sub(kept.at_unix_ms)).unwrap_or(0));
+    let away = now.since(&kept.at);
     match controller.recall_past(kept.past, away) {
         Ok(volumes) => tracing::info!(volumes, %away, "the past is recalled"),
         Err(error) => tracing::warn!(file = %file.display(), %error, "the past is not recalled"),
@@ -39,8 +39,8 @@ pub(crate) fn recall(file: &Path, controller: &mut Controller, now_unix_ms: i64)
 }
 
 /// Keeps what `controller` remembers.
-pub(crate) fn keep(file: &Path, controller: &Controller, now_unix_ms: i64) {
-    let kept = Kept { at_unix_ms: now_unix_ms, past: controller.past() };
+pub(crate) fn keep(file: &Path, controller: &Controller, now: Stamp) {
+    let kept = Kept { at: now, past: controller.past() };
     if let Err(error) = kept::replace(file, &kept) {
         tracing::warn!(file = %file.display(), %error, "the past is not kept");
     }
@@ -53,7 +53,7 @@ mod tests {
     use forebay_control::{
         ControlConfig, HostId, Observation, OriginId, VolumeId, VolumeObservation, VolumeSpec,
     };
-    use forebay_units::{BlockSize, Bytes};
+    use forebay_units::{BlockSize, Bytes, Nanos};
 
     fn controller(number: u32) -> Controller {
         let foresight = ForesightRules { bucket_intervals: 2, ..ForesightRules::default() };
@@ -86,21 +86,24 @@ mod tests {
             let volumes = vec![VolumeObservation::idle(VolumeId(3), interval)];
             before.step(&Observation { at: Nanos::secs(step), interval, volumes, ..Observation::default() });
         }
-        keep(&file, &before, 1_000_000);
+        let at = |unix_ms: i64| -> Stamp {
+            serde_json::from_value(serde_json::json!({ "at_unix_ms": unix_ms })).unwrap()
+        };
+        keep(&file, &before, at(1_000_000));
         let told = |controller: &Controller| {
             serde_json::to_value(controller.past()).unwrap()["volumes"][0][2].clone()
         };
         assert_eq!(told(&before)["now"], 5);
         // The volume has another number now. Eight seconds are four buckets; a clock that went back is none.
         let mut after = controller(0);
-        recall(&file, &mut after, 1_008_000);
+        recall(&file, &mut after, &at(1_008_000));
         assert_eq!(told(&after)["now"], 9);
         let mut after = controller(0);
-        recall(&file, &mut after, 5);
+        recall(&file, &mut after, &at(5));
         assert_eq!(told(&after), told(&before));
         std::fs::write(&file, "{").unwrap();
         let mut after = controller(0);
-        recall(&file, &mut after, 5);
+        recall(&file, &mut after, &at(5));
         assert_eq!(told(&after)["now"], 0);
     }
 }

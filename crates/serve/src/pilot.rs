@@ -4,7 +4,7 @@
 //! controller, not the loop: quotas stay as they are until another one starts, with the caches that it controls taken back
 //! first, since it knows nothing of them.
 
-use crate::clock::unix_ms;
+use crate::clock::{Stamp, unix_ms};
 use crate::config::{CacheConfig, Config, VolumeConfig};
 use crate::daemon::{Shared, remember};
 use crate::history::{Batch, DatedDecision, IntervalRow};
@@ -95,7 +95,7 @@ impl Pilot {
         if let (Some(controller), Some(history)) = (&self.controller, &shared.config.history)
             && self.recalled
         {
-            past::keep(&past::file_of(&history.path), controller, unix_ms());
+            past::keep(&past::file_of(&history.path), controller, Stamp::now());
         }
     }
 
@@ -201,7 +201,7 @@ impl Pilot {
         let stepped = catch_unwind(AssertUnwindSafe(|| {
             register(shared, controller, registered);
             if let (false, Some(history)) = (std::mem::replace(recalled, true), &shared.config.history) {
-                past::recall(&past::file_of(&history.path), controller, unix_ms());
+                past::recall(&past::file_of(&history.path), controller, &Stamp::now());
             }
             #[cfg(test)]
             assert!(!shared.panics_next_step.swap(false, Ordering::Relaxed), "injected by a test");

@@ -17,7 +17,7 @@ mod tables;
 pub use config::{FleetConfig, FleetConfigError};
 pub use tables::{HostTable, ObjectiveTable, PrometheusTable, ProviderTable, RouteTable, VolumeTable};
 
-use crate::clock::{ClockWatch, Moment, unix_ms};
+use crate::clock::{ClockWatch, Moment, Stamp, unix_ms};
 use crate::config::HttpConfig;
 use crate::history::{Batch, DatedDecision, History};
 use crate::http::{HttpServer, Listeners};
@@ -416,7 +416,7 @@ impl Loop {
             self.registered.insert(id, size);
         }
         if first && let Some(history) = &config.history {
-            past::recall(&past::file_of(history), controller, unix_ms());
+            past::recall(&past::file_of(history), controller, &Stamp::now());
         }
     }
 
@@ -471,7 +471,7 @@ impl Loop {
 
     fn keep_past(&self) {
         if let (Some(controller), Some(history)) = (&self.controller, &self.shared.config.history) {
-            past::keep(&past::file_of(history), controller, unix_ms());
+            past::keep(&past::file_of(history), controller, Stamp::now());
         }
     }
 
