@@ -273,7 +273,12 @@ impl FleetConfig {
             (None, iops) => Target::IopsFloor { at_least: iops.unwrap_or(0.0), operations },
         };
         let objective = Objective::new(target).over(table.window.unwrap_or(self.interval));
-        Objective { conforming_share: table.conforming.unwrap_or(objective.conforming_share), ..objective }
+        Objective {
+            conforming_share: table.conforming.unwrap_or(objective.conforming_share),
+            weight: table.weight.unwrap_or(objective.weight),
+            priority: table.priority.unwrap_or(objective.priority),
+            ..objective
+        }
     }
 }
 
@@ -418,6 +423,7 @@ mod tests {
                 "`objective.window` is 1ms, expected 100ms to 1d",
             ),
             ("latency = \"5ms\"", "iops = 5\nconforming = 2", "`objective.conforming` is 2"),
+            ("latency = \"5ms\"", "iops = 5\nweight = 0", "`objective.weight` is 0"),
             (
                 "memory = \"1GiB\"",
                 "memory = \"0B\"",

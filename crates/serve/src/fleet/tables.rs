@@ -235,6 +235,12 @@ pub struct ObjectiveTable {
     /// The share of windows that must conform.
     #[serde(default)]
     pub conforming: Option<f64>,
+    /// How much a violation weighs against that of another volume; 1 unless set.
+    #[serde(default)]
+    pub weight: Option<f64>,
+    /// Objectives of a higher priority are served first; 0 unless set.
+    #[serde(default)]
+    pub priority: Option<u8>,
 }
 
 pub(super) fn ten_seconds() -> Nanos {
