@@ -172,6 +172,8 @@ fn as_few_steps_are_held_as_will_do() {
     as_few(&model);
     // 4,096 are too few, and not all of 8,192 are needed.
     assert!((1 << 12..1 << 13).contains(&held) && held != 1 << 12, "{held}");
+    // As it lies between doubled numbers, the studies were compared too.
+    assert!(model.steps.last().unwrap().rows.iter().any(|row| row.metric == "rearranged"));
     let stood_for: u64 = model.windows.iter().map(|window| window.stands_for).sum();
     assert_eq!(stood_for, even.len() as u64);
     // Seeds that the choice has not seen.
