@@ -1,4 +1,5 @@
-//! Several appliances where one cannot do it: two volumes share disks that are nearly asked for more than they serve, and no host has room for a cache that would do alone.
+//! Two volumes on the same disks, which are nearly asked for more than they serve: several appliances where no host has room for the one that would do alone; and both volumes violated at once, with room for
+//! the caches of both.
 
 use super::{Appliances, Controller, HASTE, Telling, count, step};
 use crate::support::{SetOnDrop, file, folder};
@@ -12,10 +13,13 @@ use forebay_units::{ByteRange, Nanos, mix64};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+use tempfile::TempDir;
 
 const BLOCKS: u64 = 256;
-/// Requests per second of the volume that was promised something, and of its neighbour.
-const RATES: [(&str, u64); 2] = [("db", 100), ("other", 290)];
+/// Requests per second of the volumes: one that was promised something and its neighbour, or both.
+type Rates = [(&'static str, u64); 2];
+const ONE_PROMISED: Rates = [("db", 100), ("other", 290)];
+const BOTH_PROMISED: Rates = [("db", 195), ("other", 195)];
 
 /// Reads, and a write in twenty, at a constant rate and anywhere, for as long as it takes; what is read is checked.
 fn play(uri: &Uri, seed: u64, rate: u64, stop: &AtomicBool) -> PlayReport {
@@ -36,56 +40,83 @@ fn play(uri: &Uri, seed: u64, rate: u64, stop: &AtomicBool) -> PlayReport {
     player.play(&origin, load, options, stop).expect("the load can be played")
 }
 
+/// What holds the volumes and what clients connect to, in one process with the test; `control.toml` is written for a controller.
+struct SharedDisks {
+    folder: TempDir,
+    _watch: Daemon,
+    proxy: Daemon,
+}
+
+impl SharedDisks {
+    /// Two disks that serve 400 requests/s together; `promised` are the controller's hosts and objectives.
+    fn new(volumes: Rates, promised: &str) -> SharedDisks {
+        let folder = folder();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let (watch_http, proxy_http) = (path("watch-http.sock"), path("proxy-http.sock"));
+        let mut watch = format!(
+            "listen = [\"unix:{}\"]\nleases.path = \"{}\"\nhttp.listen = \"off\"\nhttp.socket = \"{watch_http}\"\ncontrol.interval = \"500ms\"\n\
+             [[disk_group]]\nname = \"disks\"\nspindles = 2\ndisk = \"fixed\"\nservice = \"5ms\"\n",
+            path("watch.sock"),
+            path("leases.json"),
+        );
+        let mut proxy = format!(
+            "listen = [\"unix:{}\"]\nroutes.path = \"{}\"\nhttp.listen = \"off\"\nhttp.socket = \"{proxy_http}\"\ncontrol.enabled = false\n",
+            path("proxy.sock"),
+            path("routes.json"),
+        );
+        let mut control = format!(
+            "socket = \"control.sock\"\nstate = \"state\"\ninterval = \"500ms\"\n{HASTE}\
+             response = {{ probe_every_ms = 200, probe_within_ms = 1000, retry_first_ms = 200 }}\n{promised}"
+        );
+        for (name, _) in volumes {
+            watch += &format!(
+                "[[volume]]\nname = \"{name}\"\norigin = {{ type = \"disk-group\", group = \"disks\", memory = \"1MiB\" }}\n"
+            );
+            let uri = Uri::unix(folder.path().join("watch.sock"), name);
+            proxy += &format!(
+                "[[volume]]\nname = \"{name}\"\ncache = \"0\"\norigin = {{ type = \"nbd\", uri = \"{uri}\" }}\n"
+            );
+            control += &format!(
+                "[[volume]]\nname = \"{name}\"\nhome = \"h1\"\norigin = \"{uri}\"\nwatch = \"unix:{watch_http}\"\nroute = {{ type = \"proxy\", server = \"unix:{proxy_http}\" }}\n"
+            );
+        }
+        for (name, text) in [("watch.toml", watch), ("proxy.toml", proxy), ("control.toml", control)] {
+            file(&folder, name, text);
+        }
+        let configured = |name: &str| Config::read(&folder.path().join(name)).expect("a good configuration");
+        let watch = Daemon::start(configured("watch.toml").watching().unwrap()).unwrap();
+        let proxy = Daemon::start(configured("proxy.toml")).unwrap();
+        SharedDisks { folder, _watch: watch, proxy }
+    }
+
+    fn client(&self, volume: &str) -> Uri {
+        self.proxy.uris(volume)[0].parse().unwrap()
+    }
+}
+
+/// Nothing that a client saw was an error or a wrong byte, and it saw something.
+fn check(report: &PlayReport) {
+    assert_eq!((report.errors, report.wrong_count), (0, 0), "{:?} {:?}", report.first_error, report.wrong);
+    assert!(report.bytes_checked > 0 && report.gave_up.is_none(), "{:?}", report.gave_up);
+}
+
 #[test]
 fn two_appliances_on_two_hosts_mend_what_one_cannot() {
-    let folder = folder();
-    let path = |name: &str| folder.path().join(name).display().to_string();
-    let (watch_http, proxy_http) = (path("watch-http.sock"), path("proxy-http.sock"));
-    let mut watch = format!(
-        "listen = [\"unix:{}\"]\nleases.path = \"{}\"\nhttp.listen = \"off\"\nhttp.socket = \"{watch_http}\"\ncontrol.interval = \"500ms\"\n\
-         [[disk_group]]\nname = \"disks\"\nspindles = 2\ndisk = \"fixed\"\nservice = \"5ms\"\n",
-        path("watch.sock"),
-        path("leases.json"),
-    );
-    let mut proxy = format!(
-        "listen = [\"unix:{}\"]\nroutes.path = \"{}\"\nhttp.listen = \"off\"\nhttp.socket = \"{proxy_http}\"\ncontrol.enabled = false\n",
-        path("proxy.sock"),
-        path("routes.json"),
-    );
     // Beside its 64 MiB an appliance on either host can cache 540 KiB, half of a volume. The disks serve 400 requests/s: 390 make them wait, a cache of `db` leaves 340, which is 6 ms
     // in the mean of its requests, one of its neighbour 250 and 9 ms, and both together 200 and 4 ms.
-    let mut control = format!(
-        "socket = \"control.sock\"\nstate = \"state\"\ninterval = \"500ms\"\n{HASTE}\
-         response = {{ probe_every_ms = 200, probe_within_ms = 1000, retry_first_ms = 200 }}\n\
-         [[host]]\nname = \"h1\"\nmemory = \"66083KiB\"\n[[host]]\nname = \"h2\"\nmemory = \"66083KiB\"\n\
-         [[objective]]\nvolume = \"db\"\nlatency = \"5ms\"\n"
+    let disks = SharedDisks::new(
+        ONE_PROMISED,
+        "[[host]]\nname = \"h1\"\nmemory = \"66083KiB\"\n[[host]]\nname = \"h2\"\nmemory = \"66083KiB\"\n\
+         [[objective]]\nvolume = \"db\"\nlatency = \"5ms\"\n",
     );
-    for (name, _) in RATES {
-        watch += &format!(
-            "[[volume]]\nname = \"{name}\"\norigin = {{ type = \"disk-group\", group = \"disks\", memory = \"1MiB\" }}\n"
-        );
-        let uri = Uri::unix(folder.path().join("watch.sock"), name);
-        proxy += &format!(
-            "[[volume]]\nname = \"{name}\"\ncache = \"0\"\norigin = {{ type = \"nbd\", uri = \"{uri}\" }}\n"
-        );
-        control += &format!(
-            "[[volume]]\nname = \"{name}\"\nhome = \"h1\"\norigin = \"{uri}\"\nwatch = \"unix:{watch_http}\"\nroute = {{ type = \"proxy\", server = \"unix:{proxy_http}\" }}\n"
-        );
-    }
-    for (name, text) in [("watch.toml", watch), ("proxy.toml", proxy), ("control.toml", control)] {
-        file(&folder, name, text);
-    }
-    let configured = |name: &str| Config::read(&folder.path().join(name)).expect("a good configuration");
-    let _watch = Daemon::start(configured("watch.toml").watching().unwrap()).unwrap();
-    let proxy = Daemon::start(configured("proxy.toml")).unwrap();
-    let appliances = Appliances(folder.path().to_owned());
-    let _controller = Controller::start(folder.path(), None);
-    let telling = Telling(folder.path());
+    let appliances = Appliances(disks.folder.path().to_owned());
+    let _controller = Controller::start(disks.folder.path(), None);
+    let telling = Telling(disks.folder.path());
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let stops = SetOnDrop(&stop);
-        let clients = RATES.map(|(name, rate)| {
-            let (uri, stop): (Uri, _) = (proxy.uris(name)[0].parse().unwrap(), &stop);
+        let clients = ONE_PROMISED.map(|(name, rate)| {
+            let (uri, stop) = (disks.client(name), &stop);
             scope.spawn(move || play(&uri, rate, rate, stop))
         });
         telling
@@ -102,19 +133,45 @@ fn two_appliances_on_two_hosts_mend_what_one_cannot() {
         );
         assert_eq!(appliances.pids().len(), 2);
         drop(stops);
-        for client in clients {
-            let report = client.join().expect("a client ends");
-            assert_eq!(
-                (report.errors, report.wrong_count),
-                (0, 0),
-                "{:?} {:?}",
-                report.first_error,
-                report.wrong
-            );
-            assert!(report.bytes_checked > 0 && report.gave_up.is_none(), "{:?}", report.gave_up);
-        }
+        clients.into_iter().for_each(|client| check(&client.join().expect("a client ends")));
     });
-    for (name, _) in RATES {
+    for (name, _) in ONE_PROMISED {
+        telling.wait_for(name, "the original route", |told| step(told).contains("original route"));
+    }
+    telling.wait("the end of the appliances", |_| appliances.pids().is_empty());
+}
+
+#[test]
+fn two_volumes_that_are_violated_at_once_each_get_their_own_cache() {
+    // 195 requests/s of each make the disks wait for longer than 4 ms, and so do 205 when one of them is cached as a whole: either alone does not do.
+    let disks = SharedDisks::new(
+        BOTH_PROMISED,
+        "[[host]]\nname = \"h1\"\nmemory = \"256MiB\"\n\
+         [[objective]]\nvolume = \"db\"\nlatency = \"4ms\"\n[[objective]]\nvolume = \"other\"\nlatency = \"4ms\"\n",
+    );
+    let appliances = Appliances(disks.folder.path().to_owned());
+    let _controller = Controller::start(disks.folder.path(), None);
+    let telling = Telling(disks.folder.path());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let stops = SetOnDrop(&stop);
+        let clients = BOTH_PROMISED.map(|(name, rate)| {
+            let (uri, stop) = (disks.client(name), &stop);
+            scope.spawn(move || play(&uri, name.len() as u64, rate, stop))
+        });
+        for (name, _) in BOTH_PROMISED {
+            telling.wait_for(name, "its violation and a cache", |told| {
+                count(told, "violation_found") > 0 && step(told).contains("serving")
+            });
+        }
+        for (name, _) in BOTH_PROMISED {
+            telling.wait_for(name, "the end of its violation", |told| count(told, "violation_ended") > 0);
+        }
+        assert_eq!(appliances.pids().len(), 2);
+        drop(stops);
+        clients.into_iter().for_each(|client| check(&client.join().expect("a client ends")));
+    });
+    for (name, _) in BOTH_PROMISED {
         telling.wait_for(name, "the original route", |told| step(told).contains("original route"));
     }
     telling.wait("the end of the appliances", |_| appliances.pids().is_empty());
