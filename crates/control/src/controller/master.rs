@@ -1,5 +1,6 @@
 //! The master: turns what volumes want into quotas within the capacity.
 
+use super::contention::Stake;
 use super::scene::Scene;
 use crate::allocation::{Claim, allocate, coupled};
 use crate::inventory::VolumeId;
@@ -11,10 +12,14 @@ pub(super) struct Want {
     pub(super) volume: VolumeId,
     pub(super) block_bytes: u64,
     pub(super) blocks: u64,
+    /// Whether it asks for them now, and does not only have them at stake.
+    pub(super) is_asked: bool,
     pub(super) blocks_min: u64,
     pub(super) priority: u8,
     /// The scene of its origin, by its place in the scenes given, and its own place in it.
     pub(super) scene: Option<(usize, usize)>,
+    /// What sizes cost it over the last while, if more than now counts.
+    pub(super) stake: Option<Stake>,
 }
 
 /// Claims of one priority that are settled together at most; more are settled by what each alone would change (ours).
@@ -69,7 +74,7 @@ fn settle(
             at_want[scene][place] = want.blocks;
         }
     }
-    let alone = |want: &Want, blocks: u64| match want.scene {
+    let alone_now = |want: &Want, blocks: u64| match want.scene {
         Some((scene, place)) => {
             let mut sizes = at_want[scene].clone();
             sizes[place] = blocks;
@@ -77,11 +82,18 @@ fn settle(
         }
         None => 0.0,
     };
+    let alone = |want: &Want, blocks: u64| {
+        let mean = want.stake.as_ref().and_then(|stake| stake.cost(blocks));
+        mean.unwrap_or_else(|| alone_now(want, blocks))
+    };
     let costs = |want: &Want, seen: &dyn Fn(u64) -> u64| -> Vec<f64> {
         (0..=most(want)).map(|chunks| alone(want, seen(blocks_of(want, chunks)))).collect()
     };
     // Sizes are wanted because of what was seen, and the model may think that less would do as well: it is stretched along the
     // sizes until it thinks so of no less than what is wanted. Where it thinks that none is needed it says nothing of sizes.
+    // Among equals what sizes cost over the last while says more than what each happens to ask for.
+    let lowest = wants.iter().map(|want| want.priority).min().unwrap_or(0);
+    let is_stretched = |want: &Want| want.stake.is_none() || (want.is_asked && want.priority > lowest);
     let mut stretch = vec![1.0; wants.len()];
     let seen_as = |stretch: f64, blocks: u64| (blocks as f64 * stretch + 1e-6) as u64;
     let claims: Vec<Claim> = (wants.iter().zip(&mut stretch))
@@ -91,7 +103,9 @@ fn settle(
             let enough = enough + 1e-9 * enough.abs().max(1.0);
             let least_enough = cost.iter().position(|&cost| cost <= enough).map(|at| blocks_of(want, at));
             let cost = match least_enough {
-                Some(least_enough) if least_enough > 0 && least_enough < want.blocks => {
+                Some(least_enough)
+                    if is_stretched(want) && least_enough > 0 && least_enough < want.blocks =>
+                {
                     *stretch = least_enough as f64 / want.blocks as f64;
                     costs(want, &|blocks| seen_as(*stretch, blocks))
                 }
@@ -126,13 +140,23 @@ fn settle(
         }
         let limits: Vec<(usize, usize)> = members.iter().map(|&at| (0, most(&wants[at]))).collect();
         let start = members.iter().map(|&at| given[at]).collect();
+        // What the mean over the last while adds to the cost as of now, by chunks.
+        let added: Vec<Vec<f64>> = (members.iter())
+            .map(|&at| {
+                let want = &wants[at];
+                let seen = |chunks| seen_as(stretch[at], blocks_of(want, chunks));
+                let added = |chunks| alone(want, seen(chunks)) - alone_now(want, seen(chunks));
+                if want.stake.is_some() { (0..=most(want)).map(added).collect() } else { Vec::new() }
+            })
+            .collect();
         let together = coupled(left, start, &limits, ROUNDS_MAX, |chunks| {
             for (&at, &chunks) in members.iter().zip(chunks) {
                 if let Some((scene, place)) = wants[at].scene {
                     sizes[scene][place] = seen_as(stretch[at], blocks_of(&wants[at], chunks));
                 }
             }
-            origins.iter().map(|&scene| violation(scene, &sizes[scene])).sum()
+            let now: f64 = origins.iter().map(|&scene| violation(scene, &sizes[scene])).sum();
+            now + added.iter().zip(chunks).filter_map(|(added, &chunks)| added.get(chunks)).sum::<f64>()
         });
         for (&at, chunks) in members.iter().zip(together) {
             given[at] = chunks;
@@ -156,7 +180,16 @@ mod tests {
 
     fn want(at: usize, blocks: u64, priority: u8) -> Want {
         let volume = VolumeId(at as u32);
-        Want { volume, block_bytes: 4096, blocks, blocks_min: 0, priority, scene: Some((0, at)) }
+        Want {
+            volume,
+            block_bytes: 4096,
+            blocks,
+            blocks_min: 0,
+            priority,
+            scene: Some((0, at)),
+            is_asked: true,
+            stake: None,
+        }
     }
 
     #[test]
@@ -207,6 +240,23 @@ mod tests {
         let wants = [want(0, 8, 1), want(1, 8, 0)];
         let (quotas, _) = settle(&wants, vec![vec![0; 2]], &cost, 12 * 4096, 4096);
         assert_eq!(quotas[&VolumeId(0)], 8, "{quotas:?}");
+    }
+
+    #[test]
+    fn what_it_cost_over_the_last_while_counts_rather_than_the_moment() {
+        // Each wants all there is. The first has no load now, but bursts that cost it 100 in one of ten intervals.
+        let curves = [vec![0.0; 9], (0..=8).map(|blocks| if blocks < 8 { 1.0 } else { 0.1 }).collect()];
+        let cost = |scene: usize, blocks: &[u64]| violation(&curves[scene..=scene], blocks);
+        let mut wants = [want(0, 8, 0), want(1, 8, 0)];
+        (wants[0].scene, wants[1].scene) = (Some((0, 0)), Some((1, 0)));
+        let first = |wants: &[Want]| settle(wants, vec![vec![0]; 2], &cost, 8 * 4096, 4096).0[&VolumeId(0)];
+        assert_eq!(first(&wants), 0);
+        let mut stake = Stake::new(8, 8, 0);
+        (0..10).for_each(|step| {
+            stake.weigh(step, 10, |blocks| if step == 0 && blocks < 8 { 1_000.0 } else { 0.0 });
+        });
+        wants[0].stake = Some(stake);
+        assert_eq!(first(&wants), 8);
     }
 
     #[test]

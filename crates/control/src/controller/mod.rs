@@ -5,6 +5,7 @@
 //! step: the quotas ordered never exceed the capacity. State per volume is bounded by the configuration.
 
 mod analysing;
+mod contention;
 mod correcting;
 mod flooding;
 mod foreseeing;
@@ -188,6 +189,7 @@ impl Controller {
         self.correct(&mut scenes, &mut changes);
         self.foresee(observation.at, &observed, &mut changes, &mut outcome);
         self.analyse(observation.at, &violated, &mut scenes, &mut changes, &mut outcome);
+        self.weigh_stakes(&mut scenes);
         self.apply(observation, &observed, &mut scenes, changes, &mut outcome);
         self.remember(observation.at, &observed);
         self.repeat(&mut outcome);

@@ -2,7 +2,7 @@
 
 use super::master::{self, Want};
 use super::scenes::Scenes;
-use super::volume::Grant;
+use super::volume::{Grant, Volume};
 use super::{Change, Controller};
 use crate::decision::{Action, Decision, DecisionKind, Fact, StepOutcome};
 use crate::feedback::fill_intervals;
@@ -16,6 +16,15 @@ use std::collections::BTreeMap;
 
 /// Intervals after which a quota that is not in force is ordered again (ours).
 const REPEAT_AFTER: usize = 3;
+
+/// What a volume is to have: what it asks for now, or what it has at stake in contended memory if that is more and nothing speaks against it.
+fn wanted(volume: &Volume, change: Option<&Change>) -> u64 {
+    let asked = change.map_or(volume.blocks(), |change| change.blocks);
+    match (&volume.stake, change.map(|change| change.kind)) {
+        (_, Some(DecisionKind::Removed | DecisionKind::NothingHelps)) | (None, _) => asked,
+        (Some(stake), _) => stake.wants(asked),
+    }
+}
 
 /// A quota that the master granted.
 struct Order {
@@ -47,17 +56,27 @@ impl Controller {
             .filter(|(id, volume)| volume.grant.is_some() || changes.contains_key(id))
             .map(|(id, _)| *id)
             .collect();
-        let total: u128 = ids
-            .iter()
-            .map(|id| {
-                let blocks = changes.get(id).map_or(self.volumes[id].blocks(), |change| change.blocks);
-                u128::from(blocks) * u128::from(self.volumes[id].block_bytes())
-            })
-            .sum();
-        let short = total > u128::from(self.capacity.get());
-        let wants: Vec<Want> = ids
-            .iter()
-            .map(|&id| {
+        let asked = |volumes: &BTreeMap<VolumeId, Volume>, id: VolumeId| {
+            changes.get(&id).map_or(volumes[&id].blocks(), |change| change.blocks)
+        };
+        let wanted = |volumes: &BTreeMap<VolumeId, Volume>| -> Vec<(VolumeId, u64)> {
+            ids.iter().map(|id| (*id, wanted(&volumes[id], changes.get(id)))).collect()
+        };
+        let bytes = |volumes: &BTreeMap<VolumeId, Volume>, wanted: &[(VolumeId, u64)]| -> u128 {
+            let bytes =
+                |&(id, blocks): &(VolumeId, u64)| u128::from(blocks) * u128::from(volumes[&id].block_bytes());
+            wanted.iter().map(bytes).sum()
+        };
+        let mut wants = wanted(&self.volumes);
+        let short = bytes(&self.volumes, &wants) > u128::from(self.capacity.get());
+        if short {
+            self.contend(&wants, |id| changes.contains_key(&id), scenes);
+            wants = wanted(&self.volumes);
+        }
+        let total = bytes(&self.volumes, &wants);
+        let wants: Vec<Want> = wants
+            .into_iter()
+            .map(|(id, blocks)| {
                 let scene = short.then(|| self.scene_place(scenes, id));
                 let volume = &self.volumes[&id];
                 let change = changes.get(&id);
@@ -74,7 +93,9 @@ impl Controller {
                 Want {
                     volume: id,
                     block_bytes: volume.block_bytes(),
-                    blocks: change.map_or(volume.blocks(), |change| change.blocks),
+                    blocks,
+                    is_asked: blocks == asked(&self.volumes, id),
+                    stake: volume.stake.clone().filter(|_| short),
                     blocks_min: volume.blocks_min(),
                     priority,
                     scene,
@@ -86,12 +107,14 @@ impl Controller {
         for want in &wants {
             let (id, before, blocks) =
                 (want.volume, self.volumes[&want.volume].blocks(), quotas[&want.volume]);
-            if blocks < want.blocks {
+            // What it does not ask for now is no news.
+            let is_cut = blocks < asked(&self.volumes, id);
+            if is_cut {
                 outcome.decisions.push(self.tell_short(observation.at, want, blocks, total));
             }
             if let Some(volume) = self.volumes.get_mut(&id)
                 && let Some(grant) = &mut volume.grant
-                && blocks < want.blocks
+                && is_cut
             {
                 (grant.limited_until, grant.tried) = (self.step + self.config.retry_after as u64, None);
             }
@@ -153,12 +176,16 @@ impl Controller {
 
     fn tell_short(&self, at: Nanos, want: &Want, blocks: u64, total: u128) -> Decision {
         let name = &self.volumes[&want.volume].spec.name;
-        let facts = vec![
+        let mut facts = vec![
             Fact::number("wanted", want.blocks as f64, "blocks"),
             Fact::number("given", blocks as f64, "blocks"),
             Fact::number("wanted_by_all", total as f64, "bytes"),
             Fact::number("capacity", self.capacity.as_f64(), "bytes"),
         ];
+        let cost = |blocks| want.stake.as_ref().and_then(|stake| stake.cost(blocks));
+        for (name, blocks) in [("cost_without", 0), ("cost_given", blocks), ("cost_wanted", want.blocks)] {
+            facts.extend(cost(blocks).map(|cost| Fact::number(name, cost, "")));
+        }
         let summary = format!(
             "{name} gets {blocks} of the {} blocks that it wants: all together want more than there is",
             want.blocks
@@ -204,15 +231,29 @@ impl Controller {
         let wanted = change.as_ref().map_or(0, |change| change.wanted);
         let kept_after = change.as_ref().and_then(|change| change.kept_after).filter(|&kept| kept < blocks);
         let (kind, summary, facts, serves) = match change {
-            Some(change) => (change.kind, change.summary, change.facts, change.serves),
-            None => {
+            Some(change) if (change.blocks > before) == (blocks > before) => {
+                (change.kind, change.summary, change.facts, change.serves)
+            }
+            change => {
                 let name = &self.volumes[&id].spec.name;
-                let summary = format!("the cache of {name} gives way to others that violate more without it");
+                let (kind, summary) = if blocks > before {
+                    (
+                        DecisionKind::Grown,
+                        format!(
+                            "the cache of {name} gets back what it needed before: others need less of the memory now"
+                        ),
+                    )
+                } else {
+                    (
+                        DecisionKind::Shrunk,
+                        format!("the cache of {name} gives way to others that violate more without it"),
+                    )
+                };
                 let facts = vec![
                     Fact::number("size_before", before as f64, "blocks"),
                     Fact::number("size_after", blocks as f64, "blocks"),
                 ];
-                (DecisionKind::Shrunk, summary, facts, Vec::new())
+                (kind, summary, facts, change.map(|change| change.serves).unwrap_or_default())
             }
         };
         outcome.decisions.push(self.decision(observation.at, id, kind, summary, facts));

@@ -57,6 +57,15 @@ pub(super) struct Scene {
     pub(super) service: f64,
 }
 
+/// Of what is so far beyond its bound what lies above counts for a thousandth: what hangs is as bad as any, but less of it is better (ours).
+const HANGS: f64 = 100.0;
+
+/// How bad it is to be beyond a bound by `excess`, relative to it: 0 where it is kept; finite.
+fn violation(excess: f64) -> f64 {
+    let excess = excess.clamp(0.0, 1e6);
+    excess.min(HANGS) + (excess - HANGS).max(0.0) / 1_000.0
+}
+
 /// The load that a sample put on the origin.
 fn load_of(sample: &Sample) -> ObservedLoad {
     ObservedLoad {
@@ -212,7 +221,7 @@ impl Scene {
             .collect()
     }
 
-    /// The weighted sum of `max(0, excess)` over all objectives with caches of `blocks`; finite.
+    /// The weighted sum of [`violation`]s over all objectives with caches of `blocks`; finite.
     pub(super) fn weighted_violation(&self, blocks: &[u64]) -> f64 {
         let predicted = self.predict(blocks);
         self.parties
@@ -220,7 +229,7 @@ impl Scene {
             .zip(&predicted.workloads)
             .flat_map(|(party, prediction)| {
                 party.objectives.iter().map(move |(objective, factor)| {
-                    objective.weight * party.excess(objective, *factor, prediction).clamp(0.0, 1e6)
+                    objective.weight * violation(party.excess(objective, *factor, prediction))
                 })
             })
             .sum()

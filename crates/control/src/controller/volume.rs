@@ -1,5 +1,6 @@
 //! What the controller remembers of one volume. Every list has a written maximum.
 
+use super::contention::Stake;
 use crate::config::ControlConfig;
 use crate::conformance::{Judgement, Verdict, WindowTotals, judge};
 use crate::feedback::{FeedbackRules, Law, Phase, PhaseMemory};
@@ -438,6 +439,8 @@ pub(super) struct Volume {
     pub(super) room_blocks: Option<u64>,
     /// The least size of its cache since it was last needed.
     pub(super) rested_blocks: u64,
+    /// What it has at stake in contended memory.
+    pub(super) stake: Option<Stake>,
 }
 
 impl Volume {
@@ -464,6 +467,7 @@ impl Volume {
             foreseen: None,
             room_blocks: None,
             rested_blocks: 0,
+            stake: None,
         }
     }
 

@@ -78,7 +78,7 @@ fn main() {
         .collect();
     let optima = Mutex::new(Optima::read(asked.optima.as_deref()));
     if asked.shares {
-        return shares::print(&cases, &asked.seeds, &optima);
+        return shares::print(&cases, &asked.seeds, &optima, asked.decisions);
     }
     let jobs: Mutex<Vec<(usize, u64)>> = Mutex::new(
         asked

@@ -91,7 +91,7 @@ fn together(members: &[&Case], weights: &[f64], memory: f64) -> Case {
 }
 
 /// Runs the law (no `sizes`) or fixed sizes.
-fn run(case: &Case, seed: u64, sizes: Option<&[f64]>, weights: &[f64]) -> Violated {
+fn run(case: &Case, seed: u64, sizes: Option<&[f64]>, weights: &[f64], decisions: bool) -> Violated {
     let mut scenario = case.scenario.clone();
     if let Some(sizes) = sizes {
         scenario.cache.sizing = Sizing::Fixed;
@@ -101,13 +101,41 @@ fn run(case: &Case, seed: u64, sizes: Option<&[f64]>, weights: &[f64]) -> Violat
     }
     let simulation = Simulation::new(&scenario, &case.traces, Some(seed));
     match simulation {
-        Ok(simulation) => violated(&simulation.run(), weights),
+        Ok(simulation) => {
+            let outcome = simulation.run();
+            if decisions {
+                tell(&outcome);
+            }
+            violated(&outcome, weights)
+        }
         Err(error) => panic!("{}: {error}", case.name),
     }
 }
 
+/// Sizes and decisions, interval by interval.
+fn tell(outcome: &Outcome) {
+    let mut decisions = outcome.decisions.iter().peekable();
+    for (at, row) in outcome.volumes[0].intervals.iter().enumerate() {
+        let each = outcome.volumes.iter().filter_map(|volume| {
+            let row = volume.intervals.get(at)?;
+            let (hits, mean) = (row.hit_ratio.unwrap_or(0.0), row.latency.mean_ms.unwrap_or(0.0));
+            Some(format!(
+                "{:6}/{:6} hit {hits:.3} {:5.0}/s {mean:8.2} ms",
+                row.used_blocks, row.quota_blocks, row.arrivals_per_second
+            ))
+        });
+        println!("{:7.1} {}", row.at_s, each.collect::<Vec<_>>().join(" | "));
+        while let Some(decision) = decisions.next_if(|decision| decision.at.as_secs_f64() <= row.at_s + 1e-9)
+        {
+            let facts: Vec<String> =
+                decision.facts.iter().map(|fact| format!("{}={:?}", fact.name, fact.value)).collect();
+            println!("        {:?} {} | {}", decision.kind, decision.summary, facts.join(" "));
+        }
+    }
+}
+
 /// Measures and prints; sets whose traces are not here are said to be skipped.
-pub(crate) fn print(cases: &[Case], seeds: &[u64], optima: &Mutex<Optima>) {
+pub(crate) fn print(cases: &[Case], seeds: &[u64], optima: &Mutex<Optima>, decisions: bool) {
     println!(
         "recorded loads that need more memory than there is, seeds {seeds:?}: weighted excess over the bounds (weighted share of windows that \
          miss), sizes in MiB; shares are in proportion to needs times weights, or equal"
@@ -133,8 +161,9 @@ pub(crate) fn print(cases: &[Case], seeds: &[u64], optima: &Mutex<Optima>) {
                 let sum = asked.iter().sum::<f64>();
                 let in_proportion: Vec<f64> = asked.iter().map(|asked| memory * asked / sum).collect();
                 let equal = vec![memory / members.len() as f64; members.len()];
-                let law = run(&case, seed, None, &weights);
-                let shares = [in_proportion, equal].map(|sizes| run(&case, seed, Some(&sizes), &weights));
+                let law = run(&case, seed, None, &weights, decisions);
+                let shares =
+                    [in_proportion, equal].map(|sizes| run(&case, seed, Some(&sizes), &weights, false));
                 all += 1;
                 for (at, share) in shares.iter().enumerate() {
                     let measures = [(share.excess, law.excess), (share.missed, law.missed)];

@@ -1,0 +1,225 @@
+//! Contention: what memory was worth to those who wanted more of it than there is, over the last while.
+//!
+//! A cache that goes to whoever misses most at the moment goes back and forth between loads whose needs come and go, and is
+//! cold wherever it comes to. So for as long as memory is contended, every volume that wants some has a stake in it: the most that it wanted, and what sizes cost it on average over the intervals since.
+//! Bursts that come again count for as much as they hurt on average, not for all or nothing. It is *not* a guarantee: the
+//! master weighs one stake against the other. The rules and numbers are ours.
+
+use super::Controller;
+use super::scene::Scene;
+use super::scenes::Scenes;
+use crate::inventory::VolumeId;
+
+/// Intervals for which a stake stands after it was last needed (20 minutes of 10 s), or twice those until its turn comes again.
+const STANDS: u64 = 120;
+/// Intervals over which costs are averaged.
+const MEMORY: f64 = 60.0;
+/// Sizes at which costs are kept, beside none at all.
+const SIZES: usize = 64;
+/// Stakes that are weighed in one interval at most: more take turns.
+const WEIGHED_MAX: usize = 16;
+/// The part of what a cache is worth that is much (ours).
+const LOST: f64 = 0.1;
+/// What costs so much more is more (a hundredth of the bound).
+const NEEDED: f64 = 0.01;
+
+/// What a volume wanted, and what the lack of it has cost.
+#[derive(Clone, Debug)]
+pub(super) struct Stake {
+    /// The most that it wanted.
+    blocks: u64,
+    /// The step in which this ends.
+    until: u64,
+    /// Mean weighted violation of its origin, by size, in [`SIZES`] equal steps up to `top` blocks.
+    mean: Vec<f64>,
+    top: u64,
+    /// How many intervals are in it.
+    seen: f64,
+}
+
+impl Stake {
+    pub(super) fn new(blocks: u64, ceiling: u64, step: u64) -> Stake {
+        let top = blocks.saturating_mul(2).checked_next_power_of_two().unwrap_or(u64::MAX).min(ceiling);
+        Stake {
+            blocks,
+            until: step + STANDS,
+            mean: vec![0.0; SIZES + 1],
+            top: top.max(blocks).max(1),
+            seen: 0.0,
+        }
+    }
+
+    /// Keeps costs up to more blocks; those beyond what was weighed so far are taken to cost the same as the most that was.
+    fn widen(&mut self, blocks: u64, ceiling: u64) {
+        let wider = Stake::new(blocks, ceiling, self.until);
+        let known = |at| self.cost(part(wider.top, at, SIZES)).unwrap_or(0.0);
+        self.mean = (0..=SIZES).map(known).collect();
+        (self.blocks, self.top) = (wider.blocks, wider.top);
+    }
+
+    /// Adds an interval in which sizes cost so much; it `stands` for so many more if a tenth less of it would have cost more.
+    pub(super) fn weigh(&mut self, step: u64, stands: u64, cost: impl Fn(u64) -> f64) {
+        self.seen = (self.seen + 1.0).min(MEMORY);
+        let top = self.top;
+        for (at, mean) in self.mean.iter_mut().enumerate() {
+            *mean += (cost(part(top, at, SIZES)) - *mean) / self.seen;
+        }
+        if cost(part(self.blocks, 9, 10)) > cost(self.blocks) + NEEDED {
+            self.until = step + stands;
+        }
+    }
+
+    /// What it is to have where it asks for so many blocks now: more, if those would lose much of what it was worth to it.
+    ///
+    /// A load that goes on as before asks for what it was found to need, which is known better than its costs are; one whose bursts are over for now
+    /// asks for less than they need.
+    pub(super) fn wants(&self, asked: u64) -> u64 {
+        let (Some(asked_cost), Some(none)) = (self.cost(asked), self.cost(0)) else { return asked };
+        let enough = self.enough();
+        let least = self.cost(enough).unwrap_or(0.0);
+        if asked_cost - least > LOST * (none - least) { asked.max(enough) } else { asked }
+    }
+
+    /// The least that costs no more than the most that it wanted.
+    fn enough(&self) -> u64 {
+        let most = self.cost(self.blocks).unwrap_or(0.0) + NEEDED;
+        let kept = |at: &usize| part(self.top, *at, SIZES);
+        let least = (0..=SIZES).find(|at| self.mean[*at] <= most).filter(|_| self.seen > 0.0);
+        least.as_ref().map_or(self.blocks, kept).min(self.blocks)
+    }
+
+    /// The mean cost of a size; `None` before anything was seen.
+    pub(super) fn cost(&self, blocks: u64) -> Option<f64> {
+        if self.seen == 0.0 {
+            return None;
+        }
+        let at = blocks.min(self.top) as f64 / self.top as f64 * SIZES as f64;
+        let (below, part) = (at as usize, at.fract());
+        let above = (below + 1).min(SIZES);
+        Some(self.mean[below] + (self.mean[above] - self.mean[below]) * part)
+    }
+}
+
+/// So many parts of a whole.
+fn part(whole: u64, parts: usize, of: usize) -> u64 {
+    (u128::from(whole) * parts as u128 / of as u128) as u64
+}
+
+impl Controller {
+    /// More is wanted than there is: what each wants is its stake. `asks` are those who want it as of now.
+    pub(super) fn contend(
+        &mut self,
+        wanted: &[(VolumeId, u64)],
+        asks: impl Fn(VolumeId) -> bool,
+        scenes: &mut Scenes,
+    ) {
+        let mut new = Vec::new();
+        for &(id, blocks) in wanted {
+            let (step, ceiling) = (self.step, self.blocks_ceiling(id));
+            let volume = self.volumes.get_mut(&id).expect("who wants is registered");
+            match &mut volume.stake {
+                Some(stake) => {
+                    if blocks > stake.top {
+                        stake.widen(blocks, ceiling);
+                    }
+                    stake.blocks = stake.blocks.max(blocks);
+                    if asks(id) && blocks >= part(stake.blocks, 9, 10) {
+                        stake.until = stake.until.max(step + STANDS);
+                    }
+                }
+                stake => {
+                    *stake = Some(Stake::new(blocks, ceiling, step));
+                    new.push(id);
+                }
+            }
+        }
+        new.into_iter().take(WEIGHED_MAX).for_each(|id| self.weigh_stake(id, STANDS, scenes));
+    }
+
+    /// Adds what this interval says to what sizes cost. Stakes that are over are forgotten, and all of them where there is enough for all.
+    pub(super) fn weigh_stakes(&mut self, scenes: &mut Scenes) {
+        let step = self.step;
+        let mut wanted = 0u128;
+        for volume in self.volumes.values_mut() {
+            volume.stake.take_if(|stake| step >= stake.until);
+            let blocks = volume.stake.as_ref().map_or(0, Stake::enough);
+            wanted += u128::from(blocks) * u128::from(volume.block_bytes());
+        }
+        if wanted <= u128::from(self.capacity.get()) {
+            if wanted > 0 {
+                self.volumes.values_mut().for_each(|volume| volume.stake = None);
+            }
+            return;
+        }
+        let ids: Vec<VolumeId> =
+            self.volumes.iter().filter(|(_, volume)| volume.stake.is_some()).map(|(id, _)| *id).collect();
+        let turns = ids.len().div_ceil(WEIGHED_MAX).max(1) as u64;
+        for (at, id) in ids.into_iter().enumerate() {
+            if (at as u64 + step).is_multiple_of(turns) {
+                self.weigh_stake(id, STANDS.max(2 * turns), scenes);
+            }
+        }
+    }
+
+    fn weigh_stake(&mut self, id: VolumeId, stands: u64, scenes: &mut Scenes) {
+        let (index, place) = self.scene_place(scenes, id);
+        let scene = &scenes.list[index];
+        let (sizes, step) = (self.sizes_at_stake(scene), self.step);
+        let stake = self.volumes.get_mut(&id).and_then(|volume| volume.stake.as_mut());
+        stake.expect("only who has a stake is weighed").weigh(step, stands, |blocks| {
+            let mut sizes = sizes.clone();
+            sizes[place] = blocks;
+            scene.weighted_violation(&sizes)
+        });
+    }
+
+    /// The blocks of all that use an origin, where those who have more at stake have it.
+    fn sizes_at_stake(&self, scene: &Scene) -> Vec<u64> {
+        let stake = |id| self.volumes[&id].stake.as_ref().map_or(0, Stake::enough);
+        scene.parties.iter().map(|party| party.blocks.max(stake(party.id))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_size_costs_is_the_mean_over_the_intervals() {
+        let mut stake = Stake::new(64, 1_000, 0);
+        assert_eq!((stake.cost(10), stake.top), (None, 128));
+        // A burst in the first of ten intervals costs 100 without any cache, and nothing with 32 blocks.
+        for interval in 0..10 {
+            let burst = interval == 0;
+            stake.weigh(interval, STANDS, |blocks| if burst && blocks < 32 { 100.0 } else { 0.0 });
+        }
+        assert_eq!(stake.cost(0), Some(10.0));
+        assert_eq!((stake.cost(32), stake.enough()), (Some(0.0), 32));
+        // Sizes between those that are kept lie between their costs: every second block is kept.
+        assert!((stake.cost(31).expect("weighed") - 5.0).abs() < 1e-9);
+        // What is wanted beyond the sizes that were kept leaves them as they were.
+        stake.widen(300, 1_000);
+        assert_eq!((stake.blocks, stake.top), (300, 1_000));
+        assert_eq!(stake.cost(0), Some(10.0));
+        assert_eq!(stake.cost(1_000), Some(0.0));
+    }
+
+    #[test]
+    fn old_intervals_fade() {
+        let mut stake = Stake::new(64, 64, 0);
+        stake.weigh(0, STANDS, |_| 1_000.0);
+        (1..=10 * MEMORY as u64).for_each(|step| stake.weigh(step, STANDS, |_| 1.0));
+        let cost = stake.cost(64).expect("weighed");
+        assert!((1.0..1.1).contains(&cost), "{cost}");
+    }
+
+    #[test]
+    fn a_stake_stands_while_a_tenth_less_would_hurt() {
+        let mut stake = Stake::new(100, 1_000, 0);
+        stake.weigh(50, STANDS, |blocks| if blocks < 95 { 1.0 } else { 0.0 });
+        assert_eq!(stake.until, 50 + STANDS);
+        // Half of it would do.
+        stake.weigh(60, STANDS, |blocks| if blocks < 50 { 1.0 } else { 0.0 });
+        assert_eq!(stake.until, 50 + STANDS);
+    }
+}
