@@ -224,6 +224,11 @@ fn an_error_of_the_origin_reaches_every_reader_and_is_not_cached() {
 
 #[test]
 fn warm_up_skips_what_is_there_and_stops_where_there_is_no_room() {
+    // At the head too it displaces nothing: what is there was asked for, and of what is loaded the best came first.
+    [Insertion::PrewarmTail, Insertion::Prewarm].into_iter().for_each(warm_up_stops_where_there_is_no_room);
+}
+
+fn warm_up_stops_where_there_is_no_room(insertion: Insertion) {
     let mut machine = machine(3);
     read(&mut machine, 0, BLOCK, BLOCK);
     let fill = submissions(&mut machine);
@@ -231,7 +236,7 @@ fn warm_up_skips_what_is_there_and_stops_where_there_is_no_room() {
     let plan = PrewarmPlan {
         ranges: vec![ByteRange::new(0, 8 * BLOCK)],
         bytes_per_second: None,
-        insertion: Insertion::PrewarmTail,
+        insertion,
         own_partition: false,
     };
     machine.prewarm(plan);
