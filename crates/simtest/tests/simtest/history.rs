@@ -1,4 +1,4 @@
-//! What happened to the cells of one volume, and whether any order of the operations explains it.
+//! What happened to the cells of one volume, and whether any order of the operations explains it. The simulation of `forebay-appliance` includes this file, too.
 //!
 //! A *cell* is the unit of content: a quarter of a block. Every change has a *version* of its own, which the bytes of a cell
 //! name, so a read says which change it saw. Per cell, reads and changes must be linearizable: the zones of Gibbons and Korach
