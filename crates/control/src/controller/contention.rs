@@ -1,8 +1,8 @@
 //! Contention: what memory was worth to those who wanted more of it than there is, over the last while.
 //!
 //! A cache that goes to whoever misses most at the moment goes back and forth between loads whose needs come and go, and is
-//! cold wherever it comes to. So for as long as memory is contended, every volume that wants some has a stake in it: the most that it wanted, and what sizes cost it on average over the intervals since.
-//! Bursts that come again count for as much as they hurt on average, not for all or nothing. It is *not* a guarantee: the
+//! cold wherever it comes to. So for as long as memory is contended, every volume that wants some has a stake in it: the most
+//! that it wanted, and what sizes cost it on average over the intervals since. Bursts that come again count for as much as they hurt on average, not for all or nothing. It is *not* a guarantee: the
 //! master weighs one stake against the other. The rules and numbers are ours.
 
 use super::Controller;

@@ -22,7 +22,8 @@ fn wanted(volume: &Volume, change: Option<&Change>) -> u64 {
     let asked = change.map_or(volume.blocks(), |change| change.blocks);
     match (&volume.stake, change.map(|change| change.kind)) {
         (_, Some(DecisionKind::Removed | DecisionKind::NothingHelps)) | (None, _) => asked,
-        (Some(stake), _) => stake.wants(asked),
+        // Its maximum may have been lowered since.
+        (Some(stake), _) => stake.wants(asked).min(volume.spec.blocks_max()).max(asked),
     }
 }
 
@@ -359,5 +360,41 @@ impl Controller {
                 });
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::contention::Stake;
+    use super::*;
+    use crate::inventory::{OriginId, VolumeSpec};
+    use forebay_units::BlockSize;
+
+    #[test]
+    fn what_is_at_stake_is_kept_up_to_the_maximum_and_not_when_the_cache_is_removed() {
+        let spec = |maximum| VolumeSpec {
+            id: VolumeId(1),
+            name: "db".to_owned(),
+            size: Bytes::gib(1),
+            block_size: BlockSize::DEFAULT,
+            origin: OriginId(1),
+            host: HostId(0),
+            objectives: Vec::new(),
+            may_cache: true,
+            minimum: Bytes::ZERO,
+            maximum,
+        };
+        let mut volume = Volume::new(spec(None));
+        let change = |kind| Change::new(10, kind, String::new(), Vec::new());
+        let shrinks = change(DecisionKind::Shrunk);
+        assert_eq!(wanted(&volume, Some(&shrinks)), 10);
+        // Less than 100 blocks has cost it ten times its bound.
+        let mut stake = Stake::new(100, 10_000, 0);
+        stake.weigh(1, 10, |blocks| if blocks < 100 { 10.0 } else { 0.0 });
+        volume.stake = Some(stake);
+        assert_eq!(wanted(&volume, Some(&shrinks)), 100);
+        assert_eq!(wanted(&volume, Some(&change(DecisionKind::Removed))), 10);
+        volume.spec = spec(Some(Bytes::kib(160)));
+        assert_eq!(wanted(&volume, Some(&shrinks)), 40);
     }
 }
