@@ -1,6 +1,7 @@
 //! Verifiable content: every sector says where it belongs and which write it came from.
 
 use forebay_units::mix64;
+use std::ops::RangeInclusive;
 use thiserror::Error;
 
 /// Content is made and checked in sectors of 512 bytes, the smallest unit that block devices address.
@@ -53,6 +54,29 @@ impl Content {
     /// The word at `index` (from 1) of a sector: xor of a counter-mode stream, so that equal prefixes do not repeat.
     fn word(key: u64, index: u64) -> u64 {
         mix64(key.wrapping_add(index.wrapping_mul(0xa076_1d64_78bd_642f)))
+    }
+
+    /// Whether each aligned word of `bytes` is that of one of `versions` of `sector`, so that a read of it was torn by writes to it, and nothing
+    /// else is wrong with it.
+    ///
+    /// # Panics
+    /// If `bytes` is not one sector long.
+    pub fn is_mixture(self, sector: u64, versions: RangeInclusive<u32>, bytes: &[u8]) -> bool {
+        let words = bytes.chunks_exact(8).enumerate();
+        let mut sectors = versions.map(|version| {
+            let mut of_version = [0; SECTOR_BYTES];
+            self.fill_sector(sector, version, &mut of_version);
+            of_version
+        });
+        assert_eq!(bytes.len(), SECTOR_BYTES, "content is checked sector by sector");
+        let mut is_known = [false; SECTOR_BYTES / 8];
+        let is_whole = |is_known: &[bool]| is_known.iter().all(|is_known| *is_known);
+        sectors.any(|of_version| {
+            for (index, word) in words.clone() {
+                is_known[index] |= word == &of_version[8 * index..8 * index + 8];
+            }
+            is_whole(&is_known)
+        })
     }
 
     /// Writes `version` of `sector` over `bytes`.
@@ -117,6 +141,32 @@ mod tests {
                 bytes[bit / 8] ^= 1 << (bit % 8);
                 assert!(content.version_of(12, &bytes).is_err(), "bit {bit} of version {version}");
                 bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+        }
+    }
+
+    #[test]
+    fn a_sector_that_writes_tore_is_told_from_one_that_is_corrupt() {
+        let content = Content::new(7);
+        let of = |version| {
+            let mut bytes = [0; SECTOR_BYTES];
+            content.fill_sector(12, version, &mut bytes);
+            bytes
+        };
+        let torn = |at: usize| [&of(3)[..at], &of(4)[at..256], &of(5)[256..]].concat();
+        for at in [16, 128, 248] {
+            assert!(content.version_of(12, &torn(at)).is_err());
+            assert!(content.is_mixture(12, 3..=5, &torn(at)) && content.is_mixture(12, 0..=9, &torn(at)));
+            // A version that cannot be there is none of the parts.
+            for versions in [3..=4, 4..=5, 5..=5] {
+                assert!(!content.is_mixture(12, versions, &torn(at)));
+            }
+            assert!(!content.is_mixture(13, 3..=5, &torn(at)));
+            for byte in 0..SECTOR_BYTES {
+                let mut corrupt = torn(at);
+                corrupt[byte] ^= 1;
+                // A version of another word is one of a version that is there.
+                assert!((8..16).contains(&byte) || !content.is_mixture(12, 3..=5, &corrupt), "byte {byte}");
             }
         }
     }

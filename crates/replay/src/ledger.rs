@@ -134,7 +134,10 @@ impl Books {
         match done.operation {
             Operation::Write => shadow.acknowledge_write(done.range),
             Operation::Read => match shadow.check_read(done.range, &done.lowest, data) {
-                Ok(bytes) => self.report.bytes_checked += bytes,
+                Ok(checked) => {
+                    self.report.bytes_checked += checked.bytes;
+                    self.report.torn_count += u64::from(checked.torn > 0);
+                }
                 Err(found) => {
                     self.report.wrong_count += 1;
                     if self.report.wrong.len() < WRONG_KEPT_MAX {

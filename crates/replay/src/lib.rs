@@ -35,5 +35,5 @@ pub use report::{Fidelity, GaveUp, IntervalReport, LATE_FROM, PlayReport, WrongC
 pub use schedule::{
     ParseWholeSecondsError, REORDER_MAX, SECOND_MAX, Schedule, ScheduleCounts, ScheduleOptions, WholeSeconds,
 };
-pub use shadow::Shadow;
+pub use shadow::{Checked, Shadow};
 pub use survey::{Survey, VolumeSurvey};

@@ -133,6 +133,8 @@ pub struct PlayReport {
     pub requests: u64,
     /// Bytes of reads that were checked.
     pub bytes_checked: u64,
+    /// Reads that returned parts of several versions of a sector, because writes to it were under way. They are not wrong.
+    pub torn_count: u64,
     /// Reads with a wrong byte.
     pub wrong_count: u64,
     /// The first of them.
@@ -165,6 +167,7 @@ impl PlayReport {
         self.writes.merge(&other.writes);
         self.requests += other.requests;
         self.bytes_checked += other.bytes_checked;
+        self.torn_count += other.torn_count;
         self.wrong_count += other.wrong_count;
         self.wrong.extend(other.wrong);
         self.wrong.truncate(WRONG_KEPT_MAX);

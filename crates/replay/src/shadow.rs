@@ -16,7 +16,8 @@ struct Page {
 /// The versions of every sector of one volume, as its only writer knows them.
 ///
 /// A sector's version rises with every write submitted to it. A read may return any version from the last one
-/// acknowledged before the read was submitted to the last one submitted before it completed. Writes to one sector never
+/// acknowledged before the read was submitted to the last one submitted before it completed; where these are several, it may also return a part of one and
+/// a part of another: neither NBD nor a file promises that a read sees a write that is under way as a whole or not at all. Writes to one sector never
 /// overlap in time (the player holds the later one back), because NBD leaves their order open.
 ///
 /// Costs 16 KiB for each MiB that was ever written to; what was not is version 0.
@@ -28,6 +29,15 @@ pub struct Shadow {
     pages: HashMap<u64, Box<Page>>,
     /// Writes in flight; as many as the player allows, so a list is enough.
     in_flight: Vec<ByteRange>,
+}
+
+/// What a read that is right came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// Bytes that could be checked: all, unless the initial content is unknown.
+    pub bytes: u64,
+    /// Sectors of it that are parts of several versions, because writes to them were under way.
+    pub torn: u64,
 }
 
 impl Shadow {
@@ -121,12 +131,11 @@ impl Shadow {
         self.sectors(range).map(|sector| self.versions(sector).1).collect()
     }
 
-    /// Checks what a read of `range` returned; `lowest` is what [`Shadow::submit_read`] said. How many bytes could be checked:
-    /// all, unless the initial content is unknown.
+    /// Checks what a read of `range` returned; `lowest` is what [`Shadow::submit_read`] said.
     ///
     /// # Errors
     /// The first sector that is wrong, in words.
-    pub fn check_read(&self, range: ByteRange, lowest: &[u32], data: &[u8]) -> Result<u64, String> {
+    pub fn check_read(&self, range: ByteRange, lowest: &[u32], data: &[u8]) -> Result<Checked, String> {
         if data.len() as u64 != range.length {
             return Err(format!(
                 "read of {} bytes at {} returned {}",
@@ -135,14 +144,21 @@ impl Shadow {
                 data.len()
             ));
         }
-        let mut checked = 0;
+        let mut checked = Checked::default();
         for ((sector, bytes), low) in self.sectors(range).zip(data.chunks_exact(SECTOR_BYTES)).zip(lowest) {
             if *low == 0 && !self.initial_is_known {
                 continue;
             }
-            checked += SECTOR_BYTES as u64;
-            let version = self.content.version_of(sector, bytes).map_err(|error| error.to_string())?;
+            checked.bytes += SECTOR_BYTES as u64;
             let (high, _) = self.versions(sector);
+            let version = match self.content.version_of(sector, bytes) {
+                Ok(version) => version,
+                Err(_) if *low < high && self.content.is_mixture(sector, *low..=high, bytes) => {
+                    checked.torn += 1;
+                    continue;
+                }
+                Err(error) => return Err(error.to_string()),
+            };
             if version < *low {
                 return Err(format!("sector {sector} is stale: version {version}, acknowledged was {low}"));
             }
@@ -160,6 +176,29 @@ impl Shadow {
 mod tests {
     use super::*;
 
+    fn whole(bytes: u64) -> Result<Checked, String> {
+        Ok(Checked { bytes, torn: 0 })
+    }
+
+    #[test]
+    fn a_sector_may_be_torn_by_a_write_that_is_under_way_only() {
+        let mut shadow = Shadow::new(Content::new(3), 8 * 512);
+        let range = ByteRange::new(512, 1024);
+        let first = shadow.submit_write(range);
+        shadow.acknowledge_write(range);
+        let during = shadow.submit_read(range);
+        let second = shadow.submit_write(range);
+        let torn = [&second[..256], &first[256..]].concat();
+        assert_eq!(shadow.check_read(range, &during, &torn), Ok(Checked { bytes: 1024, torn: 1 }));
+        shadow.acknowledge_write(range);
+        assert_eq!(shadow.check_read(range, &during, &torn), Ok(Checked { bytes: 1024, torn: 1 }));
+        let after = shadow.submit_read(range);
+        assert!(shadow.check_read(range, &after, &torn).unwrap_err().contains("claims version 2"));
+        let mut corrupt = torn;
+        corrupt[300] ^= 1;
+        assert!(shadow.check_read(range, &during, &corrupt).is_err());
+    }
+
     #[test]
     fn stale_future_and_foreign_sectors_are_found() {
         let content = Content::new(3);
@@ -172,12 +211,12 @@ mod tests {
         let first = shadow.submit_write(range);
         // The write is in flight: both versions are allowed.
         assert!(shadow.is_written(range) && !shadow.is_written(ByteRange::new(0, 512)));
-        assert_eq!(shadow.check_read(range, &old, &initial), Ok(1024));
-        assert_eq!(shadow.check_read(range, &old, &first), Ok(1024));
+        assert_eq!(shadow.check_read(range, &old, &initial), whole(1024));
+        assert_eq!(shadow.check_read(range, &old, &first), whole(1024));
         shadow.acknowledge_write(range);
         // A read submitted before the acknowledgement may still return the old version, a later one may not.
         let new = shadow.submit_read(range);
-        assert_eq!(shadow.check_read(range, &old, &initial), Ok(1024));
+        assert_eq!(shadow.check_read(range, &old, &initial), whole(1024));
         assert!(shadow.check_read(range, &new, &initial).unwrap_err().contains("stale"));
         let mut future = first.clone();
         content.fill_sector(2, 2, &mut future[512..]);
@@ -187,8 +226,8 @@ mod tests {
         shadow.fail_write(range);
         assert!(!shadow.is_written(range));
         let after = shadow.submit_read(range);
-        assert_eq!(shadow.check_read(range, &after, &first), Ok(1024));
-        assert_eq!(shadow.check_read(range, &after, &second), Ok(1024));
+        assert_eq!(shadow.check_read(range, &after, &first), whole(1024));
+        assert_eq!(shadow.check_read(range, &after, &second), whole(1024));
         content.fill_sector(2, 3, &mut future[512..]);
         assert!(shadow.check_read(range, &new, &future).is_err());
         future[600] ^= 1;
@@ -201,14 +240,14 @@ mod tests {
         let mut shadow = Shadow::over_unknown(Content::new(3), 8 * 512);
         let both = ByteRange::new(0, 1024);
         let early = shadow.submit_read(both);
-        assert_eq!(shadow.check_read(both, &early, &[7; 1024]), Ok(0));
+        assert_eq!(shadow.check_read(both, &early, &[7; 1024]), whole(0));
         let data = shadow.submit_write(ByteRange::new(0, 512));
-        assert_eq!(shadow.check_read(both, &shadow.submit_read(both), &[7; 1024]), Ok(0));
+        assert_eq!(shadow.check_read(both, &shadow.submit_read(both), &[7; 1024]), whole(0));
         shadow.acknowledge_write(ByteRange::new(0, 512));
         // The read from before may still see the old bytes; a new one must see the write, and may see anything beside it.
-        assert_eq!(shadow.check_read(both, &early, &[7; 1024]), Ok(0));
+        assert_eq!(shadow.check_read(both, &early, &[7; 1024]), whole(0));
         let late = shadow.submit_read(both);
         assert!(shadow.check_read(both, &late, &[7; 1024]).is_err());
-        assert_eq!(shadow.check_read(both, &late, &[data, vec![7; 512]].concat()), Ok(512));
+        assert_eq!(shadow.check_read(both, &late, &[data, vec![7; 512]].concat()), whole(512));
     }
 }

@@ -34,6 +34,7 @@ struct Json<'a> {
     errors: u64,
     first_error: Option<&'a str>,
     bytes_checked: u64,
+    torn_reads: u64,
     wrong_reads: u64,
     gave_up: Option<String>,
     interrupted: bool,
@@ -167,6 +168,7 @@ impl<'a> Json<'a> {
             errors: report.errors,
             first_error: report.first_error.as_deref(),
             bytes_checked: report.bytes_checked,
+            torn_reads: report.torn_count,
             wrong_reads: report.wrong_count,
             gave_up: report.gave_up.as_ref().map(ToString::to_string),
             interrupted: outcome.interrupted,
@@ -229,6 +231,10 @@ fn summary(outcome: &Outcome<'_>) -> Table {
     if outcome.args.placing.verify {
         let wrong = format!("{} reads with a wrong byte", count(report.wrong_count));
         row("checked", bytes(report.bytes_checked), wrong);
+        if report.torn_count > 0 {
+            let remark = "met a write that was under way, and saw a part of it".to_owned();
+            row("  torn reads", count(report.torn_count), remark);
+        }
     }
     let error = &fidelity.issue_error;
     if !error.is_empty() {
