@@ -33,7 +33,11 @@ pub struct RemovalInput {
     /// The worst excess that the model predicts for those it serves, without it. `None` where it was not asked or
     /// cannot say.
     pub excess_without: Option<f64>,
-    /// Share of the volume's reads that it answered.
+    /// Reads per second that came to its volume.
+    pub reads: f64,
+    /// Reads per second of those that it serves.
+    pub reads_served: f64,
+    /// Share of them that it answered.
     pub hit_ratio: f64,
     /// Whether it had time to fill.
     pub warm: bool,
@@ -77,7 +81,10 @@ impl RemovalCounters {
         } else if self.not_needed > 0 {
             self.not_needed += 1; // not asked this time: the last answer stands
         }
-        count(&mut self.ineffective, input.warm && !low && input.hit_ratio < rules.hit_ratio_min);
+        // One whose volume reads next to nothing never fills, and has nothing to answer, however much is read by others that it serves.
+        let is_unasked = input.reads <= rules.hit_ratio_min * input.reads_served;
+        let answers_little = is_unasked || (input.warm && input.hit_ratio < rules.hit_ratio_min);
+        count(&mut self.ineffective, !low && answers_little);
         let sustained = rules.sustained.max(1);
         [
             (self.low_load, RemovalReason::LowLoad),
@@ -101,6 +108,8 @@ mod tests {
             rate: 900.0,
             rate_at_grant: 1_000.0,
             excess_without: Some(0.2),
+            reads: 600.0,
+            reads_served: 900.0,
             hit_ratio: 0.5,
             warm: true,
         };
@@ -125,6 +134,20 @@ mod tests {
         let seen: Vec<_> =
             [cold, useless, useless, useless].iter().map(|input| counters.observe(input, &rules)).collect();
         assert_eq!(seen, [None, None, None, Some(RemovalReason::Ineffective)]);
+
+        // What a cold one is asked for fills it, but next to nothing fills nothing.
+        let mut counters = RemovalCounters::default();
+        let unasked = RemovalInput { reads: 26.0, ..cold };
+        let asked = RemovalInput { reads: 28.0, ..cold };
+        let seen: Vec<_> = [asked, asked, asked, unasked, unasked, unasked]
+            .iter()
+            .map(|input| counters.observe(input, &rules))
+            .collect();
+        assert_eq!(seen, [None, None, None, None, None, Some(RemovalReason::Ineffective)]);
+        // Few reads among many writes are what it is for, if its own volume is all that it serves.
+        let alone = RemovalInput { reads: 9.0, reads_served: 9.0, ..busy };
+        let mut counters = RemovalCounters::default();
+        assert_eq!([alone; 4].map(|input| counters.observe(&input, &rules)), [None; 4]);
 
         // One that has grown has had no time to answer anything.
         let mut counters = RemovalCounters::default();

@@ -69,6 +69,17 @@ impl World {
     }
 
     fn on(seed: u64, capacity: Bytes, config: ControlConfig, hosts: Vec<HostSpec>) -> World {
+        World::promising(&[APPLICATION], seed, capacity, config, hosts)
+    }
+
+    /// With an objective of each of `promised`.
+    fn promising(
+        promised: &[VolumeId],
+        seed: u64,
+        capacity: Bytes,
+        config: ControlConfig,
+        hosts: Vec<HostSpec>,
+    ) -> World {
         let flat = MissRatioCurve::new(vec![CurvePoint { size_blocks: 100_000, miss_ratio: 0.97 }]);
         let side = |id, rate, curve: MissRatioCurve| Side {
             id,
@@ -97,7 +108,7 @@ impl World {
                 block_size: BlockSize::DEFAULT,
                 origin: OriginId(1),
                 host: HostId(0),
-                objectives: if id == APPLICATION { vec![bound] } else { Vec::new() },
+                objectives: if promised.contains(&id) { vec![bound] } else { Vec::new() },
                 may_cache: true,
                 minimum: Bytes::ZERO,
                 maximum: None,
@@ -286,6 +297,31 @@ fn a_violation_is_found_mended_corrected_and_the_cache_taken_back() {
         let quiet = world.run(60);
         assert!(first(&quiet, DecisionKind::Removed).is_some(), "seed {seed}: never removed");
         assert_eq!(world.quota(), 0, "seed {seed}");
+    }
+}
+
+/// The cache of one serves both; when nothing comes to it any more, and the other is violated still, it is taken back, also if it is cold.
+#[test]
+fn a_cache_that_is_asked_for_nothing_is_taken_back_whatever_others_need() {
+    for (seed, is_cold) in [(11, false), (11, true), (12, true)] {
+        let mut world = World::promising(
+            &[APPLICATION, READER],
+            seed,
+            Bytes::mib(200),
+            ControlConfig::default(),
+            Vec::new(),
+        );
+        world.sides[1].rate = 400.0;
+        let busy = world.run(200);
+        assert!(first(&busy, DecisionKind::Granted).is_some() && world.quota() > 0, "seed {seed}: no cache");
+        world.sides[0].rate = 0.0;
+        world.sides[1].rate = 560.0;
+        if is_cold {
+            world.sides[0].used = 0;
+        }
+        let after = world.run(120);
+        assert!(first(&after, DecisionKind::Removed).is_some(), "seed {seed}, cold {is_cold}: kept");
+        assert_eq!(world.quota(), 0, "seed {seed}, cold {is_cold}");
     }
 }
 

@@ -60,11 +60,12 @@ impl Controller {
         // A beneficiary without load predicts nothing: only an answer with numbers counts.
         let excess_without = excess_without.filter(|excess| excess.is_finite());
         let config = &self.config;
-        let load: f64 = served
+        let loads = served
             .iter()
             .filter_map(|id| self.volumes.get(id))
-            .map(|v| v.recent(config.recent_intervals).rate())
-            .sum();
+            .map(|volume| volume.recent(config.recent_intervals));
+        let (load, reads_served) =
+            loads.fold((0.0, 0.0), |sum, load| (sum.0 + load.rate(), sum.1 + load.hit_rate + load.miss_rate));
         let volume = self.volumes.get_mut(&id)?;
         let recent = volume.recent(config.recent_intervals);
         let reads = recent.hit_rate + recent.miss_rate;
@@ -75,6 +76,8 @@ impl Controller {
             rate: load,
             rate_at_grant: grant.rate_at_grant,
             excess_without,
+            reads,
+            reads_served,
             hit_ratio: if reads > 0.0 { recent.hit_rate / reads } else { 0.0 },
             warm: used * 10 >= grant.blocks * 8,
         };
@@ -86,6 +89,7 @@ impl Controller {
             Fact::number("size_before", grant.blocks as f64, "blocks"),
             Fact::number("load", input.rate, "requests/s"),
             Fact::number("load_at_grant", input.rate_at_grant, "requests/s"),
+            Fact::number("reads", input.reads, "reads/s"),
             Fact::number("hit_ratio", input.hit_ratio, ""),
             Fact::number("sustained", config.removal.sustained as f64, "intervals"),
         ];

@@ -1,5 +1,5 @@
 //! Two volumes on the same disks, which are nearly asked for more than they serve: several appliances where no host has room for the one that would do alone; and both volumes violated at once, with room for
-//! the caches of both.
+//! the caches of both, and of one only.
 
 use super::{Appliances, Controller, HASTE, Telling, count, step};
 use crate::support::{SetOnDrop, file, folder};
@@ -174,5 +174,45 @@ fn two_volumes_that_are_violated_at_once_each_get_their_own_cache() {
     for (name, _) in BOTH_PROMISED {
         telling.wait_for(name, "the original route", |told| step(told).contains("original route"));
     }
+    telling.wait("the end of the appliances", |_| appliances.pids().is_empty());
+}
+
+#[test]
+fn where_there_is_room_for_one_cache_only_it_is_told_and_goes_to_the_other_when_the_first_is_done() {
+    // Beside its 64 MiB an appliance can cache one volume as a whole (1 MiB), and there is no room for a second one.
+    let disks = SharedDisks::new(
+        BOTH_PROMISED,
+        "[[host]]\nname = \"h1\"\nmemory = \"68MiB\"\n\
+         [[objective]]\nvolume = \"db\"\nlatency = \"4ms\"\npriority = 1\n[[objective]]\nvolume = \"other\"\nlatency = \"4ms\"\n",
+    );
+    let appliances = Appliances(disks.folder.path().to_owned());
+    let _controller = Controller::start(disks.folder.path(), None);
+    let telling = Telling(disks.folder.path());
+    let (stop_first, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let (first_stops, stops) = (SetOnDrop(&stop_first), SetOnDrop(&stop));
+        let [first, second] = [(0, &stop_first), (1, &stop)].map(|(at, stop)| {
+            let (name, rate) = BOTH_PROMISED[at];
+            let uri = disks.client(name);
+            scope.spawn(move || play(&uri, name.len() as u64, rate, stop))
+        });
+        telling.wait("a cache of what comes first", |told| step(told).contains("serving"));
+        telling.wait("the end of its violation", |told| count(told, "violation_ended") > 0);
+        let other = telling.wait_for("other", "why the other has none", |told| {
+            count(told, "nothing_helps") + count(told, "capacity_short") > 0
+        });
+        assert!(step(&other).contains("original route"), "{other:#}");
+        // One that its cache outgrows is gone for a moment, until there is a larger one.
+        telling.wait("its only appliance", |_| appliances.pids().len() == 1);
+        // What the first needs no longer is the other's.
+        drop(first_stops);
+        check(&first.join().expect("a client ends"));
+        telling.wait("its original route", |told| step(told).contains("original route"));
+        telling.wait_for("other", "a cache of the other", |told| step(told).contains("serving"));
+        telling.wait_for("other", "the end of its violation", |told| count(told, "violation_ended") > 0);
+        drop(stops);
+        check(&second.join().expect("a client ends"));
+    });
+    telling.wait_for("other", "the original route", |told| step(told).contains("original route"));
     telling.wait("the end of the appliances", |_| appliances.pids().is_empty());
 }
