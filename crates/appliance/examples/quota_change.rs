@@ -13,6 +13,7 @@ use forebay_cache::{Insertion, Progress};
 use forebay_nbd::client::{Config, Event, Operation, Session};
 use forebay_origin::{MemoryImage, MemoryOrigin};
 use forebay_units::{ByteRange, Bytes, mix64};
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -86,8 +87,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         let room = Some(Bytes(size.0 + Bytes::mib(64).0));
         let store = Arc::new(FlashStore::open(&FlashConfig { path: path.into(), size: room })?);
         volume.quota = Bytes::mib(16);
-        volume.flash =
-            Some(VolumeFlashConfig { store, quota: size, placing: None, stamp: OriginStamp::unknown() });
+        volume.flash = Some(VolumeFlashConfig {
+            store,
+            quota: size,
+            placing: None,
+            left_out: BTreeSet::new(),
+            stamp: OriginStamp::unknown(),
+        });
     }
     let appliance = Appliance::start(ApplianceConfig {
         listeners: vec![ListenerConfig::Unix { path: socket.clone() }],

@@ -6,6 +6,7 @@ use forebay_appliance::{
     VolumeConfig, VolumeFlashConfig,
 };
 use forebay_origin::{FileOrigin, FileOriginOptions};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,8 +18,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let options = FileOriginOptions { read_only: true, ..FileOriginOptions::default() };
     let origin = Arc::new(FileOrigin::open(image.as_ref(), options)?);
     let store = Arc::new(FlashStore::open(&FlashConfig { path: flash.into(), size: Some(size.parse()?) })?);
-    let flash =
-        VolumeFlashConfig { store, quota: quota.parse()?, placing: None, stamp: OriginStamp::unknown() };
+    let flash = VolumeFlashConfig {
+        store,
+        quota: quota.parse()?,
+        placing: None,
+        left_out: BTreeSet::new(),
+        stamp: OriginStamp::unknown(),
+    };
     let volume =
         VolumeConfig { quota: memory.parse()?, flash: Some(flash), ..VolumeConfig::new("v", origin) };
     let appliance = Appliance::start(ApplianceConfig {

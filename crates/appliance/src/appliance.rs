@@ -18,8 +18,8 @@ use crate::driver::{
 use crate::service::{Directory, DirectoryEntry, Lease, NAME_BYTES_MAX, ServiceLimits};
 use crate::slab::SlabKey;
 use crate::volume::{
-    FlashPlacing, ListedBlock, ListingPiece, Prewarm, PrewarmPlan, VolumeMachine, VolumeObservation,
-    VolumePulse, VolumeSettings,
+    ClientAddress, FlashPlacing, ListedBlock, ListingPiece, Prewarm, PrewarmPlan, VolumeMachine,
+    VolumeObservation, VolumePulse, VolumeSettings,
 };
 use forebay_cache::flash::{FlashError, FlashVolumeSettings, VolumeId};
 use forebay_nbd::server::Config;
@@ -28,6 +28,7 @@ use forebay_origin::{OriginStatistics, OriginTraits};
 use forebay_ring::{Engine, EngineChoice};
 use forebay_tls::Tunnels;
 use forebay_units::{Bytes, Nanos, mix64};
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel, sync_channel};
@@ -360,6 +361,19 @@ impl Appliance {
         self.run(name, move |machine, _| machine.set_flash_placing(how))
     }
 
+    /// Requests of these clients, and of no others, bring nothing onto a volume's flash from now on, where chunks are placed on it; they are answered from it as
+    /// everybody's are.
+    ///
+    /// # Errors
+    /// [`CommandError`].
+    pub fn leave_out_of_flash(
+        &self,
+        name: &str,
+        clients: BTreeSet<ClientAddress>,
+    ) -> Result<(), CommandError> {
+        self.run(name, move |machine, _| machine.leave_out_of_flash(clients))
+    }
+
     /// Starts a warm-up in place of the one that goes on; [`VolumeObservation::prewarm`] tells how far it is.
     ///
     /// # Errors
@@ -553,6 +567,7 @@ fn attach_flash(
     tracing::info!(volume = %name, ?recovery, "flash is found");
     machine.attach_flash(partition);
     machine.set_flash_placing(flash.placing);
+    machine.leave_out_of_flash(flash.left_out.clone());
     let VolumeFlashConfig { store, stamp, .. } = flash.clone();
     Ok(VolumeFlash { name, store, stamp, origin: config.origin.clone() })
 }

@@ -551,6 +551,7 @@ fn served_volume(
             placing: config
                 .flash_rules
                 .placing(volume.flash_admission.unwrap_or(config.flash_rules.admission)),
+            left_out: config.flash_rules.left_out.clone(),
             stamp: origin_stamp(volume),
         }),
         ..ServedVolume::new(volume.name.clone(), origin)

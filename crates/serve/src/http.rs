@@ -486,7 +486,9 @@ async fn place(
         }
         Err(wrong) => {
             let status = match wrong {
-                PlacingError::Admission(_) | PlacingError::Rate { .. } => StatusCode::BAD_REQUEST,
+                PlacingError::Admission(_) | PlacingError::LeaveOut(_) | PlacingError::Rate { .. } => {
+                    StatusCode::BAD_REQUEST
+                }
                 PlacingError::NoFlash { .. } => StatusCode::CONFLICT,
                 PlacingError::Command(_) => StatusCode::NOT_FOUND,
             };

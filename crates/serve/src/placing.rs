@@ -4,10 +4,11 @@
 
 use crate::daemon::Shared;
 use forebay_appliance::CommandError;
-use forebay_appliance::volume::FlashPlacing;
+use forebay_appliance::volume::{ClientAddress, FlashPlacing, UnknownClient};
 use forebay_policy::placement::{Admission, Placing, UnknownAdmission};
 use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt::{self, Display};
 use std::str::FromStr;
 use thiserror::Error;
@@ -48,7 +49,7 @@ impl FromStr for FlashAdmission {
 pub struct UnknownFlashAdmission(#[from] UnknownAdmission);
 
 /// How all volumes' flash is placed, as far as they do not say otherwise.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct FlashRules {
     /// For volumes that name none of their own.
     pub admission: FlashAdmission,
@@ -58,6 +59,8 @@ pub struct FlashRules {
     pub migration_bytes_per_second_max: Bytes,
     /// Whether reads count only as far as the origin's own cache would not answer them as fast.
     pub exclusive: bool,
+    /// Clients whose requests bring nothing onto flash.
+    pub left_out: BTreeSet<ClientAddress>,
 }
 
 impl Default for FlashRules {
@@ -68,6 +71,7 @@ impl Default for FlashRules {
             chunk: FlashPlacing::default().chunk,
             migration_bytes_per_second_max: Bytes(placing.bytes_per_second_max),
             exclusive: placing.exclusive,
+            left_out: BTreeSet::new(),
         }
     }
 }
@@ -102,6 +106,38 @@ pub struct PlacingRequest {
     /// Whether reads count only as far as the origin's own cache would not answer them as fast.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exclusive: Option<bool>,
+    /// Clients whose requests bring nothing onto flash, and no others: IP addresses, and `uid:N` for who comes over a unix socket as user N.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leave_out: Option<Vec<String>>,
+}
+
+/// Clients that may be left out of a volume's flash (ours).
+const LEFT_OUT_MAX: usize = 256;
+
+/// The clients of these names.
+///
+/// # Errors
+/// [`LeaveOutError`].
+pub(crate) fn left_out(names: &[String]) -> Result<BTreeSet<ClientAddress>, LeaveOutError> {
+    if names.len() > LEFT_OUT_MAX {
+        return Err(LeaveOutError::TooMany { found: names.len() });
+    }
+    Ok(names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?)
+}
+
+/// Why clients cannot be left out.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum LeaveOutError {
+    /// One of them is none.
+    #[error(transparent)]
+    Client(#[from] UnknownClient),
+    /// There are too many.
+    #[error("{found} clients are to be left out, expected at most {LEFT_OUT_MAX}")]
+    TooMany {
+        /// How many.
+        found: usize,
+    },
 }
 
 /// Chunks of a volume on their way at once. Several wait for each other at the same disks, and clients behind them: with four that are asked for together, the 99th percentile rises by twice as much.
@@ -117,6 +153,9 @@ pub enum PlacingError {
     /// There is no such admission.
     #[error(transparent)]
     Admission(#[from] UnknownFlashAdmission),
+    /// Clients cannot be left out.
+    #[error(transparent)]
+    LeaveOut(#[from] LeaveOutError),
     /// Nothing would ever move.
     #[error("migrations may take {found} per second, expected at least {MIGRATION_RATE_MIN}")]
     Rate {
@@ -137,7 +176,7 @@ pub enum PlacingError {
 /// Places a volume's flash otherwise from now on, until the daemon ends.
 pub(crate) fn set(shared: &Shared, volume: &str, request: &PlacingRequest) -> Result<(), PlacingError> {
     let admission: FlashAdmission = request.admission.parse()?;
-    let mut rules = shared.config.flash_rules;
+    let mut rules = shared.config.flash_rules.clone();
     if let Some(rate) = request.migration_bytes_per_second_max.map(Bytes) {
         if rate < MIGRATION_RATE_MIN {
             return Err(PlacingError::Rate { found: rate });
@@ -148,7 +187,11 @@ pub(crate) fn set(shared: &Shared, volume: &str, request: &PlacingRequest) -> Re
     if shared.config.volumes.iter().any(|found| found.name == volume && found.flash == Bytes::ZERO) {
         return Err(PlacingError::NoFlash { volume: volume.to_owned() });
     }
+    if let Some(names) = &request.leave_out {
+        rules.left_out = left_out(names)?;
+    }
     shared.appliance.set_flash_placing(volume, rules.placing(admission))?;
+    shared.appliance.leave_out_of_flash(volume, rules.left_out)?;
     tracing::info!(volume, %admission, "flash is placed otherwise");
     Ok(())
 }

@@ -263,6 +263,7 @@ fn placement(seen: PlacingObservation) -> PlacementStatus {
         placed_chunks: seen.placed_chunks.into(),
         moving_chunks: seen.moving_chunks.into(),
         bytes_per_second: seen.bytes_per_second,
+        clients_left_out: seen.clients_left_out as u64,
         reads: statistics.reads,
         read_hits: statistics.read_hits,
         promotions: statistics.promotions,

@@ -161,6 +161,8 @@ pub struct PlacementStatus {
     pub moving_chunks: u64,
     /// What migrations may read of the origin per second now.
     pub bytes_per_second: u64,
+    /// Clients whose requests bring no chunk onto it.
+    pub clients_left_out: u64,
     /// Chunks that reads missed in memory, and those of them that were placed.
     pub reads: u64,
     /// See `reads`.

@@ -2,12 +2,13 @@
 
 use crate::driver::{BATCH_WAIT, FlashStore, ListenerConfig, OriginStamp};
 use crate::service::{Lease, ServiceLimits};
-use crate::volume::{FlashPlacing, VolumeLimits};
+use crate::volume::{ClientAddress, FlashPlacing, VolumeLimits};
 use forebay_locality::LiveConfig;
 use forebay_origin::Origin;
 use forebay_ring::EngineChoice;
 use forebay_tls::ServerTls;
 use forebay_units::{BlockSize, Bytes, Ratio, Secret};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -87,6 +88,8 @@ pub struct VolumeFlashConfig {
     pub quota: Bytes,
     /// Who is let onto it; `None`: whatever memory evicts.
     pub placing: Option<FlashPlacing>,
+    /// Clients whose requests bring no chunk onto it.
+    pub left_out: BTreeSet<ClientAddress>,
     /// How to know at the next start that nobody changed the origin meanwhile.
     pub stamp: OriginStamp,
 }

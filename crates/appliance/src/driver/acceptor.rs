@@ -366,11 +366,12 @@ impl Acceptor {
         let Some(tls) = &self.tls else { return };
         let _ = epoll::delete(&self.epoll, &handshake.socket);
         let peer = format!("{} (TLS)", handshake.socket.peer);
+        let client = handshake.socket.client;
         let inner = match tls.tunnels.accept(&tls.certificates, handshake.socket.into_fd(), &peer) {
             Ok(inner) => inner,
             Err(error) => return tracing::error!(peer, %error, "cannot begin TLS; client disconnected"),
         };
-        handshake.socket = Socket::new(inner, peer);
+        handshake.socket = Socket::new(inner, peer, client);
         handshake.session.tls_established();
         handshake.starts_tls = false;
         handshake.interest = EventFlags::IN;

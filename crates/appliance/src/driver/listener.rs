@@ -1,7 +1,9 @@
 //! Listening sockets: unix and TCP, and the rules for both.
 
 use super::socket::Socket;
+use crate::volume::ClientAddress;
 use forebay_nbd::server::TlsPolicy;
+use rustix::net::sockopt;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -143,13 +145,15 @@ impl Listener {
         let accepted = match &self.kind {
             Kind::Unix(listener, path) => listener.accept().and_then(|(stream, _)| {
                 stream.set_nonblocking(true)?;
-                Ok(Socket::new(stream.into(), format!("unix:{}", path.display())))
+                let client = sockopt::socket_peercred(&stream)
+                    .map_or(ClientAddress::Unknown, |peer| ClientAddress::User(peer.uid.as_raw()));
+                Ok(Socket::new(stream.into(), format!("unix:{}", path.display()), client))
             }),
             Kind::Tcp(listener) => listener.accept().and_then(|(stream, peer)| {
                 stream.set_nonblocking(true)?;
                 // A reply must not wait for the next one.
                 stream.set_nodelay(true)?;
-                Ok(Socket::new(stream.into(), format!("tcp:{peer}")))
+                Ok(Socket::new(stream.into(), format!("tcp:{peer}"), ClientAddress::ip(peer.ip())))
             }),
         };
         match accepted {

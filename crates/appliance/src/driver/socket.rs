@@ -1,6 +1,7 @@
 //! A client's socket, whatever its family: receive and send without blocking and without signals.
 
 use crate::service::Output;
+use crate::volume::ClientAddress;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendAncillaryBuffer, SendFlags, sendmsg, sockopt};
@@ -12,6 +13,8 @@ pub(crate) struct Socket {
     fd: OwnedFd,
     /// Who, for the log.
     pub(crate) peer: String,
+    /// Who, to tell clients apart.
+    pub(crate) client: ClientAddress,
 }
 
 /// What came of receiving.
@@ -25,8 +28,8 @@ pub(crate) enum Received {
 }
 
 impl Socket {
-    pub(crate) fn new(fd: OwnedFd, peer: String) -> Socket {
-        Socket { fd, peer }
+    pub(crate) fn new(fd: OwnedFd, peer: String, client: ClientAddress) -> Socket {
+        Socket { fd, peer, client }
     }
 
     /// The descriptor, for who speaks with the client in its own way.

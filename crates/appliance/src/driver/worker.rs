@@ -479,6 +479,7 @@ impl Worker {
             Message::Open { socket, session, input, output, volume, claim, guard } => {
                 socket.enlarge_send_buffer();
                 let key = self.service.open(now, *session, volume, claim, input, output);
+                self.service.comes_from(key, socket.client);
                 let data = EventData::new_u64(key.0);
                 if let Err(error) = epoll::add(&self.epoll, &socket, data, EventFlags::empty()) {
                     tracing::error!(%error, "epoll_ctl failed; client disconnected");

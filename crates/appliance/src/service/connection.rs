@@ -4,7 +4,7 @@
 
 use super::{Claim, Output, ServiceLimits};
 use crate::slab::{Slab, SlabKey};
-use crate::volume::{ClientOperation, Errno, RequestTag, VolumeMachine};
+use crate::volume::{ClientAddress, ClientOperation, Errno, RequestTag, VolumeMachine};
 use forebay_nbd::server::{Disconnect, ReplyEncoder, Request, Session};
 use forebay_nbd::wire::{Command, ErrorCode, LinuxErrno};
 use forebay_origin::EXTENTS_MAX;
@@ -21,6 +21,8 @@ pub(super) struct Connection {
     pub(super) volume: SlabKey,
     /// By which way its requests come.
     pub(super) claim: Claim,
+    /// From where.
+    pub(super) client: ClientAddress,
     /// Received and not parsed yet.
     pub(super) input: Vec<u8>,
     /// The write whose payload is being received.

@@ -29,7 +29,7 @@ pub use output::Output;
 pub use crate::slab::SlabKey;
 
 use crate::slab::Slab;
-use crate::volume::{Place, Reply, VolumeMachine};
+use crate::volume::{ClientAddress, Place, Reply, VolumeMachine};
 use connection::{Closing, Connection, Pending};
 use forebay_nbd::server::Session;
 use forebay_origin::OriginRequest;
@@ -236,6 +236,7 @@ impl Service {
             session,
             volume,
             claim,
+            client: ClientAddress::Unknown,
             input,
             receiving: None,
             output,
@@ -252,6 +253,13 @@ impl Service {
         });
         mark_dirty(&mut self.connections, &mut self.dirty, key);
         key
+    }
+
+    /// A connection's client is known.
+    pub fn comes_from(&mut self, connection: SlabKey, client: ClientAddress) {
+        if let Some(connection) = self.connections.get_mut(connection) {
+            connection.client = client;
+        }
     }
 
     /// Forgets a connection whose socket is closed; its requests complete harmlessly.

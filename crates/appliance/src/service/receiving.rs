@@ -78,6 +78,7 @@ impl Service {
         let Some(connection) = connections.get_mut(key) else { return (input.len(), 0) };
         let Some(volume) = volumes.get_mut(connection.volume) else { return (input.len(), 0) };
         let output_before = connection.output.len();
+        volume.machine.asked_by(connection.client);
         connection.has_leftover = false;
         connection.wants = 0;
         let (mut consumed, mut requests, mut ahead) = (0, 0, 0);

@@ -28,6 +28,7 @@
 //! that is invariant 7. (An old marked fill outlives the change that marked it; its block is filled anew and cached; a second
 //! change of the block is applied but not complete when the old fill looks: its reader would see what later ones do not.)
 
+mod client;
 #[cfg(test)]
 mod holding_tests;
 mod listing;
@@ -43,6 +44,7 @@ mod simulation;
 mod tests;
 mod writes;
 
+pub use client::{ClientAddress, UnknownClient};
 pub use listing::{LISTING_STEP_SLOTS, ListedBlock, ListingPiece};
 pub use machine::{
     FlashPlacing, HoldError, HoldState, QUOTA_STEP_SLOTS, UnfitError, VolumeMachine, VolumeSettings,

@@ -174,6 +174,8 @@ pub struct PlacingObservation {
     pub moving_chunks: u32,
     /// Bytes per second that may be moved now.
     pub bytes_per_second: u64,
+    /// Clients whose requests bring no chunk onto flash.
+    pub clients_left_out: usize,
     /// What was done since the placement began.
     pub statistics: PlacementStatistics,
 }

@@ -20,6 +20,7 @@ use forebay_origin::{
 use forebay_units::{BlockSize, ByteRange, Bytes, Nanos};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -163,7 +164,13 @@ fn clients_verify_every_byte_while_quotas_change() {
 /// A volume with little memory and some flash, of an origin that nobody else changes unless `stamp` says so.
 fn volume_on_flash(origin: &Arc<dyn Origin>, store: &Arc<FlashStore>, stamp: u8) -> VolumeConfig {
     let stamp = OriginStamp::new(move || Some([stamp; 32]));
-    let flash = VolumeFlashConfig { store: store.clone(), quota: Bytes(6 * MIB), placing: None, stamp };
+    let flash = VolumeFlashConfig {
+        store: store.clone(),
+        quota: Bytes(6 * MIB),
+        placing: None,
+        left_out: BTreeSet::new(),
+        stamp,
+    };
     VolumeConfig { quota: Bytes(512 << 10), flash: Some(flash), ..VolumeConfig::new("disk", origin.clone()) }
 }
 
@@ -260,8 +267,13 @@ fn files_are_served_in_rings_or_by_threads_and_it_says_which() {
         let directory = tempfile::tempdir().unwrap();
         let config = FlashConfig { path: directory.path().join("flash"), size: Some(Bytes(8 * MIB)) };
         let store = Arc::new(FlashStore::open(&config).unwrap());
-        let flash =
-            VolumeFlashConfig { store, quota: Bytes(3 * MIB), placing: None, stamp: OriginStamp::unknown() };
+        let flash = VolumeFlashConfig {
+            store,
+            quota: Bytes(3 * MIB),
+            placing: None,
+            left_out: BTreeSet::new(),
+            stamp: OriginStamp::unknown(),
+        };
         let quota = Bytes(64 << 10);
         let volume = VolumeConfig { quota, flash: Some(flash), ..VolumeConfig::new("disk", origin) };
         let path = directory.path().join("nbd.sock");

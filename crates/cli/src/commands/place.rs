@@ -26,6 +26,9 @@ pub(crate) struct PlaceArgs {
     /// Whether reads that the origin's own cache answers count less [default: as configured]
     #[arg(long, value_name = "BOOL")]
     exclusive: Option<bool>,
+    /// A client whose requests bring nothing onto it: an IP address, or uid:N for who comes over a unix socket as user N; may be repeated, `nobody` for none [default: as configured]
+    #[arg(long, value_name = "CLIENT")]
+    leave_out: Vec<String>,
     #[command(flatten)]
     server: ServerArgs,
     #[command(flatten)]
@@ -39,6 +42,8 @@ pub(crate) fn run(args: &PlaceArgs) -> Result<(), Failure> {
         admission: args.admission.to_string(),
         migration_bytes_per_second_max: args.rate.map(Bytes::get),
         exclusive: args.exclusive,
+        leave_out: (!args.leave_out.is_empty())
+            .then(|| args.leave_out.iter().filter(|client| *client != "nobody").cloned().collect()),
     };
     let body = serde_json::to_string(&request).expect("texts and numbers");
     let answer: serde_json::Value = server.ask("POST", &path, &body)?;

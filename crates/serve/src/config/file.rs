@@ -10,7 +10,7 @@ use super::{
     Config, ControlSettings, FlashRules, HTTP_DEFAULT, HistoryConfig, HttpConfig, Limits, SnapshotConfig,
     SnapshotPlace, TlsFiles, VolumeConfig, machine_memory,
 };
-use crate::placing::MIGRATION_RATE_MIN;
+use crate::placing::{MIGRATION_RATE_MIN, left_out};
 use forebay_appliance::{EngineChoice, FlashConfig, ListenerConfig};
 use forebay_control::ControlConfig;
 use forebay_locality::LiveConfig;
@@ -165,6 +165,11 @@ impl FileReader<'_> {
         let rate = table.bytes("migration_bytes_per_second_max", MIGRATION_RATE_MIN, ANY);
         rules.migration_bytes_per_second_max = rate.unwrap_or(rules.migration_bytes_per_second_max);
         rules.exclusive = table.boolean("exclusive").unwrap_or(rules.exclusive);
+        let clients: Vec<String> = table.texts("leave_out");
+        match left_out(&clients) {
+            Ok(clients) => rules.left_out = clients,
+            Err(error) => table.wrong("leave_out", error.to_string()),
+        }
         (table.text("path").map(|text| FlashConfig { path: self.path(&text), size }), rules)
     }
 

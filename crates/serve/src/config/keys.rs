@@ -268,6 +268,7 @@ pub const KEYS: &[Key] = &[
     key("flash", "admission", "text", "`\"evicted\"`", "`evicted`, `adaptive`, `threshold-N` with N from 1 to 512, `demand`, `larc` or `lru`", "Who is let onto it: whatever memory evicts, or chunks that were read often enough of late; the others are for comparison. May be changed while it serves (`forebay place`)."),
     key("flash", "chunk", SIZE, "`\"64KiB\"`", "power of two, `4KiB` to `16MiB`", "The unit in which reads are counted and content is moved; a block if that is larger. Without effect on `evicted`."),
     key("flash", "migration_bytes_per_second_max", SIZE, "`\"64MiB\"`", "at least `64KiB`", "What each volume's migrations may read of its origin per second; less where its clients feel them. Without effect on `evicted`."),
+    key("flash", "leave_out", "text or array", "`[]`", "IP addresses, and `uid:N` for who comes over a unix socket as user N; at most 256", "Clients whose requests bring nothing onto it, such as those of a backup; they are answered from it. May be changed while it serves (`forebay place`). Without effect on `evicted`."),
     key("flash", "exclusive", "boolean", "`true`", "", "Reads that the origin answers within a millisecond, by the time since the last one, count less: its own cache has them. Without effect on `evicted`."),
 
     key("observe", "enabled", "boolean", "`true`", "", "Without it there is no curve, and the controller grants nothing."),

@@ -275,6 +275,17 @@ impl<'a> Table<'a> {
         }
     }
 
+    /// The texts of an array under a key, or the one that stands in its place.
+    pub(super) fn texts(&self, key: &'static str) -> Vec<String> {
+        let text = |value: &DeValue<'_>| value.as_str().map(ToOwned::to_owned);
+        let read = |value: &DeValue<'_>| match value {
+            DeValue::Array(array) => array.iter().map(|value| text(value.get_ref())).collect(),
+            value => text(value).map(|text| vec![text]),
+        };
+        self.read(key, "a text in quotes, or an array of them", |value| read(value).map(Ok))
+            .unwrap_or_default()
+    }
+
     /// A text or a table under a key.
     pub(super) fn text_or_table(&self, key: &'static str) -> Option<TextOr<&'a DeTable<'a>>> {
         match self.get(key)? {

@@ -158,6 +158,65 @@ fn what_is_read_often_is_placed_and_a_scan_is_not_and_both_change_while_it_serve
 }
 
 #[test]
+fn who_is_left_out_brings_nothing_onto_flash_and_is_answered_from_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("disk.img");
+    std::fs::write(&disk, (0..128u64).flat_map(|place| content(place << 16)).collect::<Vec<u8>>()).unwrap();
+    let text = TEXT
+        .replace("[\"unix:nbd.sock\"]", "[\"unix:nbd.sock\", \"tcp:127.0.0.1:0\"]")
+        .replace("cache = \"1MiB\"", "cache = \"256KiB\"\nflash_admission = \"threshold-2\"")
+        .replace("size = \"16MiB\"", "size = \"16MiB\"\nexclusive = false\nleave_out = \"::ffff:127.0.0.1\"")
+        .replace("listen = \"off\"", "listen = \"off\"\nsocket = \"http.sock\"");
+    std::fs::write(folder.path().join("forebay.toml"), text).unwrap();
+    let daemon = start(folder.path());
+    let uris = daemon.uris("disk");
+    let uri =
+        |scheme: &str| uris.iter().find(|uri| uri.starts_with(scheme)).expect("it listens there").clone();
+    let (mut local, mut remote) = (Client::connect(&uri("nbd+unix:")), Client::connect(&uri("nbd:")));
+    let seen = |daemon: &Daemon| daemon.status().volumes[0].placement.clone().unwrap();
+    // Eight chunks, which memory has half the room for, each block three times, in an order that is no run.
+    let read = |client: &mut Client, first_chunk: u64| {
+        let mut place = 0u64;
+        for _ in 0..3 * 128 {
+            place = (place * 5 + 37) % 128;
+            let offset = (first_chunk << 16) + (place << 12);
+            assert_eq!(client.read(offset, 4096).unwrap(), content(offset)[..4096]);
+        }
+    };
+    read(&mut remote, 0);
+    assert_eq!((seen(&daemon).promotions, seen(&daemon).clients_left_out), (0, 1));
+    eventually("eight chunks are placed", Duration::from_secs(20), || {
+        read(&mut local, 0);
+        seen(&daemon).placed_chunks == 8
+    });
+    let hits = daemon.status().volumes[0].flash.unwrap().hits;
+    read(&mut remote, 0);
+    assert!(daemon.status().volumes[0].flash.unwrap().hits > hits, "who is left out is answered from flash");
+
+    // The other way round, while both are connected.
+    let post = |leave_out: &str| {
+        let body = format!("{{\"admission\":\"threshold-2\",\"leave_out\":{leave_out}}}");
+        let stream = UnixStream::connect(folder.path().join("http.sock")).unwrap();
+        ask(stream, "POST", "/api/v1/volumes/disk/placement", &body)
+    };
+    let user = rustix::process::geteuid().as_raw();
+    assert_eq!(post(&format!("[\"uid:{user}\"]")).0, 200);
+    let before = seen(&daemon).promotions;
+    read(&mut local, 32);
+    assert_eq!((seen(&daemon).promotions, seen(&daemon).clients_left_out), (before, 1));
+    eventually("chunks of the other are placed", Duration::from_secs(20), || {
+        read(&mut remote, 32);
+        seen(&daemon).promotions > before
+    });
+    assert_eq!((post("[]").0, seen(&daemon).clients_left_out), (200, 0));
+    let many = format!("[{}\"uid:0\"]", "\"uid:0\",".repeat(256));
+    for (wrong, expected) in [("[\"host\"]", "`host` is no client"), (&*many, "257 clients")] {
+        let (status, answer) = post(wrong);
+        assert!(status == 400 && answer.contains(expected), "{status} {answer}");
+    }
+}
+
+#[test]
 fn wrong_quotas_on_flash_are_told() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("disk.img"), [0; 65536]).unwrap();
@@ -170,6 +229,8 @@ fn wrong_quotas_on_flash_are_told() {
         ("path = \"flash\"\n", "", "missing key `path`"),
         ("[flash]", "[flash]\nadmission = \"hottest\"", "is not an admission"),
         ("[flash]", "[flash]\nchunk = \"48KiB\"", "no power of two"),
+        ("[flash]", "[flash]\nleave_out = [\"10.0.0.7:1\"]", "`10.0.0.7:1` is no client"),
+        ("[flash]", "[flash]\nleave_out = 7", "a text in quotes, or an array of them"),
         ("[flash]", "[flash]\nmigration_bytes_per_second_max = \"1KiB\"", "64KiB"),
         ("flash = \"6MiB\"", "flash_admission = \"lru\"", "no flash"),
         ("[flash]\npath = \"flash\"\nsize = \"16MiB\"\n", "", "there is no `[flash]`"),

@@ -259,7 +259,7 @@ impl VolumeMachine {
             bookkeeping_bytes: flash.footprint_bytes()
                 + self.placed.as_ref().map_or(0, Placed::footprint_bytes),
             in_flight: self.at_flash + self.flash_queue.len(),
-            placing: self.placed.as_ref().and_then(Placed::observe),
+            placing: self.placed.as_ref().and_then(|placed| placed.observe(self.askers.left_out())),
         })
     }
 }

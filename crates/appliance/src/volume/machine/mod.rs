@@ -14,6 +14,7 @@ mod reading;
 pub use holding::{HoldError, HoldState, UnfitError};
 
 use self::holding::Hold;
+use super::client::Askers;
 use super::listing::Listing;
 use super::observation::Observer;
 use super::prewarm::Loads;
@@ -147,6 +148,7 @@ pub struct VolumeMachine {
     flash: Option<FlashPartition>,
     /// Who is let onto flash; `None`: whatever memory evicts.
     placed: Option<Placed>,
+    askers: Askers,
     /// Reads not yet handed to the flash device.
     flash_queue: VecDeque<SlabKey>,
     at_flash: usize,
@@ -214,6 +216,7 @@ impl VolumeMachine {
             at_origin: 0,
             flash: None,
             placed: None,
+            askers: Askers::default(),
             flash_queue: VecDeque::new(),
             at_flash: 0,
             flush_failed: false,

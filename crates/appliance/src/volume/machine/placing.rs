@@ -4,6 +4,7 @@
 //! memory evicts of it is let in. A chunk that lost its place, to another or because its writes cost more than its reads save, keeps its blocks until their segment is reclaimed, and none enters any more. So it decides who
 //! is written to flash, and *not* what leaves it: that is the log's order. Rules of what may be cached are those of every fill, whatever it says.
 
+use super::super::client::ClientAddress;
 use super::super::observation::PlacingObservation;
 use super::super::prewarm::{Prewarm, PrewarmEnd, PrewarmPlan, Purpose};
 use super::super::reads::Fill;
@@ -12,6 +13,7 @@ use forebay_cache::Insertion;
 use forebay_cache::flash::Appended;
 use forebay_policy::placement::{Age, Chunk, Placement, Placing, Request, Shape, Where};
 use forebay_units::{BlockIndex, BlockRange, ByteRange, Bytes, Nanos};
+use std::collections::BTreeSet;
 
 /// Who is let onto a volume's flash.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,8 +39,9 @@ const CHUNK_BYTES_MIN: u64 = 4_096;
 
 /// A volume has one number: each has a placement of its own.
 const VOLUME: u32 = 0;
-/// Clients are not told apart.
-const CLIENT: u32 = 0;
+/// Who brings chunks onto flash, and who does not: clients are known by where they come from, and all that placement has to know is which of the two they are.
+const COUNTED: u32 = 0;
+const LEFT_OUT: u32 = 1;
 
 /// The placement of a volume's flash.
 #[derive(Debug)]
@@ -64,7 +67,7 @@ impl Placed {
         self.placement.as_ref().map_or(0, Placement::footprint_bytes)
     }
 
-    pub(super) fn observe(&self) -> Option<PlacingObservation> {
+    pub(super) fn observe(&self, clients_left_out: usize) -> Option<PlacingObservation> {
         let placement = self.placement.as_ref()?;
         let (placed_chunks, moving_chunks) = placement.held();
         Some(PlacingObservation {
@@ -75,6 +78,7 @@ impl Placed {
             placed_chunks,
             moving_chunks,
             bytes_per_second: placement.pace() as u64,
+            clients_left_out,
             statistics: placement.statistics(),
         })
     }
@@ -105,6 +109,17 @@ impl VolumeMachine {
         }
     }
 
+    /// Requests that follow are this client's. At first they are of one that is not known.
+    pub fn asked_by(&mut self, client: ClientAddress) {
+        self.askers.asked_by(client);
+    }
+
+    /// Requests of these clients, and of no others, bring no chunk onto flash from now on; they are answered from it as everybody's are. Without effect
+    /// where whatever memory evicts is let in.
+    pub fn leave_out_of_flash(&mut self, clients: BTreeSet<ClientAddress>) {
+        self.askers.leave_out(clients);
+    }
+
     /// Begins the placement anew, for the quota that flash has now.
     pub(super) fn place_anew(&mut self) {
         if self.placed.is_none() {
@@ -122,14 +137,17 @@ impl VolumeMachine {
         placed.number += 1;
         placed.blocks_shift = shape.chunk_bytes.trailing_zeros() - block_shift;
         placed.placement = Placement::new(shape, placed.how.placing).ok();
+        if let Some(placement) = &mut placed.placement {
+            placement.set_client(LEFT_OUT, false).expect("there is no other switch");
+        }
     }
 
     /// A client's request asks for what memory does not have, or writes. How long ago its first chunk was last asked for.
     pub(super) fn touched(&mut self, now: Nanos, range: ByteRange, writes: bool) -> Option<Age> {
         let placement = self.placed.as_mut()?.placement.as_mut()?;
+        let client = if self.askers.is_left_out() { LEFT_OUT } else { COUNTED };
         let (mut age, mut promoted, mut left) = (None, Vec::new(), Vec::new());
-        let request =
-            Request { volume: VOLUME, client: CLIENT, offset: range.offset, length: range.length, writes };
+        let request = Request { volume: VOLUME, client, offset: range.offset, length: range.length, writes };
         placement.request(now, request, |touch| {
             age.get_or_insert(touch.age);
             promoted.extend(touch.promotion.map(|promotion| promotion.chunk));
