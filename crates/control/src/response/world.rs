@@ -746,6 +746,26 @@ fn who_outgrows_its_appliance_gets_a_larger_one_where_there_is_room() {
 }
 
 #[test]
+fn who_has_no_room_for_all_of_its_headroom_gets_what_there_is_of_it() {
+    let mut world = World::new(Draining::ByItself, true, Vec::new());
+    let mut responses = fresh(&world);
+    // 100 MiB take 165 of the 200 MiB that a host has. Twice as much does not fit, nor half as much again; a quarter more does.
+    for (cache, seconds) in [(Bytes::mib(100), 20), (Bytes::mib(125), 20)] {
+        responses.want(VOLUME, wish(cache));
+        for _ in 0..seconds * 4 {
+            world.pass(250);
+            for (_, id, outcome) in std::mem::take(&mut world.reports) {
+                responses.report(id, outcome, world.clock());
+            }
+            responses.step(world.clock()).into_iter().for_each(|order| world.take(order));
+        }
+        let status = responses.status(VOLUME).unwrap();
+        let appliance = status.appliance.map(|appliance| appliance.0);
+        assert_eq!((status.step, appliance, Bytes(status.cache_bytes)), ("serving", Some(1), cache));
+    }
+}
+
+#[test]
 fn who_fails_a_probe_is_only_probed() {
     let mut world = World::new(Draining::ByItself, true, Vec::new());
     let mut responses = fresh(&world);

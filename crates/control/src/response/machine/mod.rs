@@ -23,6 +23,9 @@ use forebay_units::{Bytes, Nanos};
 use phase::{Leaving, Placed};
 use serde::{Deserialize, Serialize};
 
+/// How often headroom is halved before an appliance is started without (ours): less than a sixteenth is soon outgrown.
+const HEADROOM_HALVINGS: u32 = 4;
+
 /// What an order that is out is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
@@ -342,14 +345,16 @@ impl Response {
         let left_out =
             |host| resting.iter().find(|(resting, _)| *resting == host).map(|(_, why)| why.clone());
         let share = (cache.as_f64() * shared.rules.headroom) as u64;
+        let headroom = share.max(shared.rules.headroom_bytes);
         let with = |more: u64| {
             shared.rules.cost.room(Bytes(cache.get().saturating_add(more)), wish.flash, wish.rate)
         };
-        let rooms = [with(share.max(shared.rules.headroom_bytes)), with(share), room];
         let claims = &mut shared.claims;
         let mut claim =
             |room| claims.claim_near(home, room, self.volume, left_out).map(|claimed| (claimed, room));
-        let claimed = claim(rooms[0]).or_else(|_| claim(rooms[1])).or_else(|_| claim(rooms[2]));
+        let claimed = (0..=HEADROOM_HALVINGS)
+            .find_map(|halvings| claim(with(headroom >> halvings)).ok())
+            .map_or_else(|| claim(room), Ok);
         match claimed {
             Ok(((claim, host), room)) => {
                 let appliance = ApplianceId(shared.next_appliance);
