@@ -20,6 +20,7 @@ mod lirs;
 mod lru;
 #[cfg(test)]
 mod model;
+mod own_partition;
 pub mod placement;
 mod policy;
 mod recent;
@@ -42,6 +43,7 @@ pub use lfu::Lfu;
 pub use links::{Links, List};
 pub use lirs::Lirs;
 pub use lru::Lru;
+pub use own_partition::OwnPartition;
 pub use policy::{Incoming, Insertion, Policy, SLOTS_MAX, Slot};
 pub use s3_fifo::S3Fifo;
 pub use segmented::SegmentedVec;

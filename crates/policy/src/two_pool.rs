@@ -10,11 +10,10 @@
 //! does not need; the next insertion takes it back from the pool that is above its share. Whenever the cache is full
 //! and no promotion happened since the last miss, both pools are at the sizes that hard borders would give.
 //!
-//! Warmed blocks may have a **partition of their own** instead ([`TwoPool::open_own_partition`], an option that PRESTO's slides leave open): the pools have what
-//! is left and cannot take it; a block of it that is used goes to multi-touch, and its room with it. The same rule as `sim::presto`'s (ours).
+//! Warmed blocks may have a **partition of their own** instead ([`TwoPool::open_own_partition`], [`OwnPartition`]): a block of it that is used goes to multi-touch.
 //! Invariant: the tag of a slot names its pool; each pool is in the order of last use, most recent first.
 
-use crate::{Incoming, Insertion, Links, List, Policy, Slot};
+use crate::{Incoming, Insertion, Links, List, OwnPartition, Policy, Slot};
 use forebay_units::{BlockIndex, Ratio};
 use std::collections::TryReserveError;
 use std::ops::ControlFlow;
@@ -35,10 +34,8 @@ pub struct TwoPool {
     /// How many blocks the single-touch pool keeps when both pools want room.
     single_capacity: u32,
     own: List,
-    /// How many blocks of the partition of their own the pools cannot take. Blocks beyond it leave before all others.
-    own_capacity: u32,
-    /// Whether warm-up at the tail goes there.
-    own_is_open: bool,
+    /// The room of those, in blocks; warm-up at the tail goes there while it is open.
+    own_room: OwnPartition,
 }
 
 impl TwoPool {
@@ -52,23 +49,23 @@ impl TwoPool {
             capacity: 0,
             single_capacity: 0,
             own: List::EMPTY,
-            own_capacity: 0,
-            own_is_open: false,
+            own_room: OwnPartition::NONE,
         }
     }
 
     /// From now on warm-up at the tail goes to a partition of its own of at most `blocks`; the pools keep what is left, the single-touch pool's share and a
     /// block at least. What is there of an earlier one counts; 0 gives all of that up, whose blocks then leave before others.
     pub fn open_own_partition(&mut self, blocks: u32) {
-        self.share_out(0);
-        self.share_out(blocks.min(self.capacity.saturating_sub(self.single_capacity.max(1))));
-        self.own_is_open = blocks > 0;
+        self.share_out(OwnPartition::NONE);
+        let kept = self.single_capacity.max(1);
+        self.share_out(OwnPartition::open(blocks.into(), self.capacity.into(), kept.into()));
     }
 
     /// No more goes to the partition of its own: the pools have the room that it did not need.
     pub fn close_own_partition(&mut self) {
-        if std::mem::take(&mut self.own_is_open) {
-            self.share_out(self.own_capacity.min(self.own.len()));
+        if self.own_room.is_open() {
+            self.own_room.close(self.own.len().into());
+            self.share_out(self.own_room);
         }
     }
 
@@ -79,22 +76,24 @@ impl TwoPool {
 
     /// Sets the room of the partition of its own aside, and shares out the rest. With at least two blocks and a share above 0, one is single-touch: else
     /// no block could ever be touched twice.
-    fn share_out(&mut self, own_blocks: u32) {
-        self.own_capacity = own_blocks;
-        let left = self.capacity - own_blocks;
+    fn share_out(&mut self, own: OwnPartition) {
+        self.own_room = own;
+        let left = self.capacity - self.own_capacity();
         let exact = (f64::from(left) * self.share.get()).round() as u32;
         let least = u32::from(left >= 2 && self.share.get() > 0.0);
         self.single_capacity = exact.clamp(least, left);
     }
 
-    /// A block of the partition of its own left it for the multi-touch pool, or for good, and its room goes with it.
+    /// A block of the partition of its own leaves it for the multi-touch pool, or for good, and its room goes with it.
     fn give_room(&mut self) {
-        match self.own_capacity {
-            0 => {}
-            // All of it is given: shares are as ever.
-            1 => self.share_out(0),
-            _ => self.own_capacity -= 1,
+        if self.own_room.give(self.own.len().into(), 1) {
+            // Shares are as ever.
+            self.share_out(self.own_room);
         }
+    }
+
+    fn own_capacity(&self) -> u32 {
+        self.own_room.room() as u32
     }
 
     /// How many blocks were touched once.
@@ -113,7 +112,7 @@ impl TwoPool {
     }
 
     fn multi_capacity(&self) -> u32 {
-        self.capacity - self.own_capacity - self.single_capacity
+        self.capacity - self.own_capacity() - self.single_capacity
     }
 
     fn resident(&self) -> u32 {
@@ -157,8 +156,8 @@ impl Policy for TwoPool {
 
     /// Shares are rounded to the nearest block. A partition of warmed blocks shrinks with the capacity, and does not grow with it.
     fn set_capacity(&mut self, blocks: u32) {
-        let own = u64::from(self.own_capacity) * u64::from(blocks.min(self.capacity));
-        let own = own.checked_div(self.capacity.into()).unwrap_or(0) as u32;
+        let mut own = self.own_room;
+        own.resize(self.capacity.into(), blocks.into());
         self.capacity = blocks;
         self.share_out(own);
     }
@@ -166,8 +165,8 @@ impl Policy for TwoPool {
     /// Refuses only warm-up at the tail: where the partition of its own is full, and without one when neither is there room nor is the single-touch
     /// pool above its share.
     fn admit(&mut self, incoming: Incoming) -> bool {
-        if incoming.insertion == Insertion::PrewarmTail && self.own_is_open {
-            return self.own.len() < self.own_capacity;
+        if incoming.insertion == Insertion::PrewarmTail && self.own_room.is_open() {
+            return self.own_room.takes(self.own.len().into(), 1);
         }
         incoming.insertion != Insertion::PrewarmTail
             || self.resident() < self.capacity
@@ -177,7 +176,7 @@ impl Policy for TwoPool {
     /// Somebody of the pool that would else be above its share; of the partition of warmed blocks only what is beyond its room, or if nobody else is there. When the quota shrinks, the single-touch pool goes down to
     /// its share before multi-touch blocks leave.
     fn victim(&mut self, incoming: Option<Incoming>) -> Option<Slot> {
-        if self.own.len() > self.own_capacity {
+        if !self.own_room.keeps(self.own.len().into()) {
             return self.own.back();
         }
         let (single, multi) = (self.single.back(), self.multi.back());
@@ -196,7 +195,7 @@ impl Policy for TwoPool {
         if self.multi.front() == Some(slot) {
             return;
         }
-        if self.links.tag(slot) == OWN && self.own.len() <= self.own_capacity {
+        if self.links.tag(slot) == OWN {
             self.give_room();
         }
         let (links, list) = self.pool(slot);
@@ -215,7 +214,7 @@ impl Policy for TwoPool {
                 self.links.push_front(&mut self.multi, slot);
                 MULTI
             }
-            Insertion::PrewarmTail if self.own_is_open => {
+            Insertion::PrewarmTail if self.own_room.is_open() => {
                 self.links.push_back(&mut self.own, slot);
                 OWN
             }
@@ -232,8 +231,7 @@ impl Policy for TwoPool {
     }
 
     fn on_remove(&mut self, slot: Slot, _block: BlockIndex) {
-        let held_room = self.links.tag(slot) == OWN && self.own.len() <= self.own_capacity;
-        if held_room && !self.own_is_open {
+        if self.links.tag(slot) == OWN && !self.own_room.is_open() {
             self.give_room();
         }
         self.remove(slot);
@@ -255,7 +253,7 @@ impl Policy for TwoPool {
     /// The partition of warmed blocks while the pools cannot take it, the multi-touch pool, the single-touch pool, each from the most recent on; what is left
     /// of a partition that was given up.
     fn visit_hottest_first(&self, visit: &mut dyn FnMut(Slot) -> ControlFlow<()>) {
-        let own = |wanted| (wanted == (self.own_capacity > 0)).then(|| self.links.iter(&self.own));
+        let own = |wanted| (wanted == (self.own_room.room() > 0)).then(|| self.links.iter(&self.own));
         let pools = self.links.iter(&self.multi).chain(self.links.iter(&self.single));
         let _ = own(true)
             .into_iter()
@@ -319,7 +317,7 @@ mod tests {
         // Capacity 10: single-touch 2, multi-touch 8. With 5 set aside, 1 and 4 are left.
         let mut run = trace(TwoPool::default(), 10, &[1, 2, 3, 4, 5, 6, 7, 8]);
         run.policy.open_own_partition(5);
-        assert_eq!((run.policy.own_capacity, run.policy.single_capacity), (5, 1));
+        assert_eq!((run.policy.own_capacity(), run.policy.single_capacity), (5, 1));
         // 20 and 21 take free room; 22 to 24 what single-touch has beyond its share: 1, 2 and 3 leave. There is no room for 25.
         for block in 20..26 {
             assert_eq!(run.insert(block, Insertion::PrewarmTail), block < 25, "{block}");
@@ -346,7 +344,7 @@ mod tests {
         assert_eq!(run.order_blocks(), [23, 119, 309, 20, 21]);
         (400..402).for_each(|block| run.access(block));
         assert_eq!(run.order_blocks(), [23, 119, 401, 400, 309]);
-        assert_eq!((run.policy.own_capacity, run.policy.single_capacity), (0, 1));
+        assert_eq!((run.policy.own_capacity(), run.policy.single_capacity), (0, 1));
     }
 
     #[test]
@@ -354,20 +352,20 @@ mod tests {
         let mut run = trace(TwoPool::default(), 10, &[]);
         // All that is asked for but single-touch's share.
         run.policy.open_own_partition(99);
-        assert_eq!(run.policy.own_capacity, 8);
+        assert_eq!(run.policy.own_capacity(), 8);
         (20..23).for_each(|block| assert!(run.insert(block, Insertion::PrewarmTail)));
         // One that is no longer true while more is loaded leaves its room to the next, and afterwards to the pools.
         run.policy.on_remove(Slot(run.slots.remove(&20).unwrap()), BlockIndex(20));
-        assert_eq!(run.policy.own_capacity, 8);
+        assert_eq!(run.policy.own_capacity(), 8);
         run.policy.close_own_partition();
-        assert_eq!((run.policy.own_capacity, run.policy.single_capacity), (2, 2));
+        assert_eq!((run.policy.own_capacity(), run.policy.single_capacity), (2, 2));
         run.policy.on_remove(Slot(run.slots.remove(&21).unwrap()), BlockIndex(21));
-        assert_eq!(run.policy.own_capacity, 1);
+        assert_eq!(run.policy.own_capacity(), 1);
         // What is warmed now goes where it goes without such a partition.
         run.insert(30, Insertion::PrewarmTail);
         assert_eq!((run.order_blocks(), run.policy.own_partition_blocks()), (vec![22, 30], 1));
         run.access(22);
-        assert_eq!((run.policy.own_capacity, run.policy.own_partition_blocks()), (0, 0));
+        assert_eq!((run.policy.own_capacity(), run.policy.own_partition_blocks()), (0, 0));
     }
 
     #[test]
@@ -380,8 +378,8 @@ mod tests {
             for (operation, block) in operations {
                 let present = run.slots.contains_key(&block);
                 let own_before: Vec<u64> = run.order_blocks();
-                let safe = run.policy.own.len().min(run.policy.own_capacity) as usize;
-                let is_kept = run.policy.own.len() <= run.policy.own_capacity;
+                let safe = run.policy.own.len().min(run.policy.own_capacity()) as usize;
+                let is_kept = run.policy.own.len() <= run.policy.own_capacity();
                 match operation {
                     0 if present => {
                         run.policy.on_remove(Slot(run.slots[&block]), BlockIndex(block));
@@ -406,13 +404,13 @@ mod tests {
                         let hit = run.slots.contains_key(&block);
                         run.access(block);
                         // A miss takes nothing from the partition.
-                        if !hit && is_kept && run.policy.own_capacity > 0 {
+                        if !hit && is_kept && run.policy.own_capacity() > 0 {
                             prop_assert_eq!(&run.order_blocks()[..safe], &own_before[..safe]);
                         }
                     }
                 }
                 let policy = &run.policy;
-                prop_assert!(policy.own_capacity + policy.single_capacity <= policy.capacity);
+                prop_assert!(policy.own_capacity() + policy.single_capacity <= policy.capacity);
                 let mut order = run.order_blocks();
                 order.sort_unstable();
                 order.dedup();

@@ -176,7 +176,7 @@ pub fn serve(
     let asked = vec![false; if following.is_some() { load.objects.count() } else { 0 }];
     let mut node = Node { load, pools, how, run, budget: 0, on_the_way: VecDeque::new(), asked };
     if how.entry == Entry::OwnPartition {
-        node.pools.set_own_partition(how.limit);
+        node.pools.open_own_partition(how.limit);
     }
     let rate = how.rate.unwrap_or(u64::MAX);
     let kept =
@@ -214,6 +214,9 @@ pub fn serve(
                 next = waiting.next();
             }
             loaded_until += 1;
+        }
+        if next.is_none() && following.is_none() {
+            node.pools.close_own_partition();
         }
         node.arrivals(access.at_millis, second);
         node.look_up(access, second);

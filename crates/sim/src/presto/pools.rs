@@ -1,13 +1,14 @@
 //! PRESTO's cache of objects: two LRU pools with hard borders, single-touch and multi-touch.
 //!
 //! It is not `policy::TwoPool`, whose borders are soft and whose blocks are all of one size: results that are compared with
-//! published ones need the published cache. Invariant: an object is in at most one pool, each pool is in the order of last use, and
+//! published ones need the published cache. The room of a partition of prewarmed objects follows the same rule in both (`policy::OwnPartition`). Invariant: an object is in at most one pool, each pool is in the order of last use, and
 //! the bytes of a pool are at most its limit after every call.
 //!
 //! Source: PRESTO (slides, "Inside the cache: pools"; pool rules as in its published simulator).
 
 use super::objects::{Object, Objects};
 pub use forebay_control::prewarm::Entry;
+use forebay_policy::OwnPartition;
 
 const NONE: u32 = u32::MAX;
 
@@ -50,6 +51,8 @@ pub struct Pools {
     single: Pool,
     multi: Pool,
     own: Pool,
+    /// The room of those, in bytes.
+    own_room: OwnPartition,
     total: u64,
 }
 
@@ -70,6 +73,7 @@ impl Pools {
             single: Pool::new(single),
             multi: Pool::new(bytes - single),
             own: Pool::new(0),
+            own_room: OwnPartition::NONE,
             total: bytes,
         }
     }
@@ -173,7 +177,7 @@ impl Pools {
                     self.link(object, Place::Multi, true);
                 }
             }
-            Place::Single if self.multi.limit == 0 && self.own.limit == 0 => {
+            Place::Single if self.multi.limit == 0 && self.own_room.room() == 0 => {
                 self.unlink(object);
                 self.link(object, Place::Single, true);
             }
@@ -183,11 +187,14 @@ impl Pools {
                 self.shrink(Place::Multi);
             }
             Place::Own => {
+                let (bytes, before) = (self.objects.bytes(object), self.own_room.room());
+                let is_given = self.own_room.give(self.own.bytes, bytes);
                 self.unlink(object);
-                // The room goes with it.
-                let bytes = self.objects.bytes(object);
-                self.own.limit = self.own.limit.saturating_sub(bytes);
-                self.multi.limit += bytes;
+                if is_given {
+                    self.share_out();
+                } else {
+                    self.multi.limit += before - self.own_room.room();
+                }
                 self.link(object, Place::Multi, true);
                 self.shrink(Place::Multi);
             }
@@ -195,12 +202,25 @@ impl Pools {
         true
     }
 
-    /// Sets `bytes` of the cache aside for prewarmed objects; both pools give in proportion.
-    pub fn set_own_partition(&mut self, bytes: u64) {
-        let bytes = bytes.min(self.total);
-        self.own.limit = bytes;
-        self.single.limit = (self.total - bytes) / 5;
-        self.multi.limit = self.total - bytes - self.single.limit;
+    /// Sets `bytes` of the cache aside for prewarmed objects, or all but single-touch's share; both pools give in proportion.
+    pub fn open_own_partition(&mut self, bytes: u64) {
+        self.own_room = OwnPartition::open(bytes, self.total, self.total / 5);
+        self.share_out();
+    }
+
+    /// Nothing more is prewarmed: the pools have what the partition did not need.
+    pub fn close_own_partition(&mut self) {
+        if self.own_room.is_open() {
+            self.own_room.close(self.own.bytes);
+            self.share_out();
+        }
+    }
+
+    /// Shares out what prewarmed objects do not have to themselves.
+    fn share_out(&mut self) {
+        let left = self.total - self.own_room.room();
+        self.single.limit = left / 5;
+        self.multi.limit = left - self.single.limit;
         self.shrink(Place::Single);
         self.shrink(Place::Multi);
     }
@@ -212,7 +232,7 @@ impl Pools {
         let bytes = self.objects.bytes(object);
         let fits = |pool: &Pool| pool.bytes + bytes <= pool.limit;
         let place = match entry {
-            Entry::OwnPartition if fits(&self.own) => Place::Own,
+            Entry::OwnPartition if self.own_room.takes(self.own.bytes, bytes) => Place::Own,
             Entry::OwnPartition => return false,
             _ if fits(&self.multi) => Place::Multi,
             _ if fits(&self.single) => Place::Single,

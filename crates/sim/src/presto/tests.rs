@@ -71,7 +71,7 @@ fn at_the_tail_the_best_leave_last_and_at_the_head_first() {
 fn a_partition_of_their_own_keeps_prewarmed_objects_until_they_are_used() {
     let objects = Objects::of(&[64 << 20]);
     let mut pools = Pools::new(objects.clone(), 10 * HM3_BYTES);
-    pools.set_own_partition(5 * HM3_BYTES);
+    pools.open_own_partition(5 * HM3_BYTES);
     for extent in 0..5 {
         assert!(pools.prewarm(objects.hm3(extent), Entry::OwnPartition));
     }
@@ -84,6 +84,24 @@ fn a_partition_of_their_own_keeps_prewarmed_objects_until_they_are_used() {
     assert!((0..5).all(|extent| pools.place(objects.hm3(extent)) == Place::Own));
     assert!(pools.look_up(objects.hm3(2)));
     assert_eq!((pools.place(objects.hm3(2)), pools.bytes()), (Place::Multi, 9 * HM3_BYTES));
+
+    // Of a larger one the pools keep single-touch's share, and have what was not needed when loading ends.
+    let mut pools = Pools::new(objects.clone(), 10 * HM3_BYTES);
+    pools.open_own_partition(u64::MAX);
+    assert!((0..8).all(|extent| pools.prewarm(objects.hm3(extent), Entry::OwnPartition)));
+    assert!(!pools.prewarm(objects.hm3(8), Entry::OwnPartition));
+    let mut pools = Pools::new(objects.clone(), 10 * HM3_BYTES);
+    pools.open_own_partition(u64::MAX);
+    assert!(pools.prewarm(objects.hm3(0), Entry::OwnPartition));
+    pools.close_own_partition();
+    for extent in 10..60 {
+        pools.look_up(objects.hm3(extent));
+        pools.look_up(objects.hm3(extent));
+    }
+    // Of nine that are left single-touch has 1.8, whose objects are all used again, and multi-touch 7.2; then one more.
+    assert_eq!((pools.place(objects.hm3(0)), pools.bytes()), (Place::Own, 8 * HM3_BYTES));
+    assert!(pools.look_up(objects.hm3(0)));
+    assert_eq!((pools.place(objects.hm3(0)), pools.bytes()), (Place::Multi, 8 * HM3_BYTES));
 }
 
 #[test]
