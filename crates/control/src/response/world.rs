@@ -716,31 +716,44 @@ fn who_can_neither_drain_nor_fence_is_refused() {
     assert_eq!(responses.claims().count(), 0);
 }
 
+/// A cache of this size is wanted for so many seconds; where the volume is then, by which appliance, and with how much, and what was told.
+fn wanted(
+    world: &mut World,
+    responses: &mut Responses,
+    cache: Bytes,
+    seconds: u64,
+) -> ((&'static str, Option<u64>, Bytes), Vec<String>) {
+    responses.want(VOLUME, wish(cache));
+    let mut told = Vec::new();
+    for _ in 0..seconds * 4 {
+        world.pass(250);
+        for (_, id, outcome) in std::mem::take(&mut world.reports) {
+            responses.report(id, outcome, world.clock());
+        }
+        responses.step(world.clock()).into_iter().for_each(|order| world.take(order));
+        told.extend(responses.decisions().into_iter().map(|decision| decision.summary));
+    }
+    let status = responses.status(VOLUME).unwrap();
+    ((status.step, status.appliance.map(|appliance| appliance.0), Bytes(status.cache_bytes)), told)
+}
+
 #[test]
 fn who_outgrows_its_appliance_gets_a_larger_one_where_there_is_room() {
     let mut world = World::new(Draining::ByItself, true, Vec::new());
     let mut responses = fresh(&world);
     let mut told = Vec::new();
-    let mut go = |world: &mut World, responses: &mut Responses, cache, seconds: u64| {
-        responses.want(VOLUME, wish(cache));
-        for _ in 0..seconds * 4 {
-            world.pass(250);
-            for (_, id, outcome) in std::mem::take(&mut world.reports) {
-                responses.report(id, outcome, world.clock());
-            }
-            responses.step(world.clock()).into_iter().for_each(|order| world.take(order));
-            told.extend(responses.decisions().into_iter().map(|decision| decision.summary));
-        }
-        let status = responses.status(VOLUME).unwrap();
-        (status.step, status.appliance.map(|appliance| appliance.0), Bytes(status.cache_bytes))
+    let mut go = |cache| {
+        let (found, summaries) = wanted(&mut world, &mut responses, cache, 20);
+        told.extend(summaries);
+        found
     };
     // With 64 MiB of headroom it can have 74 MiB.
-    assert_eq!(go(&mut world, &mut responses, Bytes::mib(10), 20), ("serving", Some(1), Bytes::mib(10)));
-    assert_eq!(go(&mut world, &mut responses, Bytes::mib(74), 20), ("serving", Some(1), Bytes::mib(74)));
+    assert_eq!(go(Bytes::mib(10)), ("serving", Some(1), Bytes::mib(10)));
+    assert_eq!(go(Bytes::mib(74)), ("serving", Some(1), Bytes::mib(74)));
     // 80 MiB are a hundredth more and 64 MiB: 145 MiB of the 200 that a host has.
-    assert_eq!(go(&mut world, &mut responses, Bytes::mib(80), 20), ("serving", Some(2), Bytes::mib(80)));
+    assert_eq!(go(Bytes::mib(80)), ("serving", Some(2), Bytes::mib(80)));
     // And 140 MiB are 206 MiB, which no host has.
-    assert_eq!(go(&mut world, &mut responses, Bytes::mib(140), 20), ("serving", Some(2), Bytes::mib(80)));
+    assert_eq!(go(Bytes::mib(140)), ("serving", Some(2), Bytes::mib(80)));
     let said = |what: &str| told.iter().filter(|told| told.contains(what)).count();
     assert_eq!((said("has no room for"), said("cannot grow to 140MiB")), (1, 1), "{told:?}");
 }
@@ -750,18 +763,8 @@ fn who_has_no_room_for_all_of_its_headroom_gets_what_there_is_of_it() {
     let mut world = World::new(Draining::ByItself, true, Vec::new());
     let mut responses = fresh(&world);
     // 100 MiB take 165 of the 200 MiB that a host has. Twice as much does not fit, nor half as much again; a quarter more does.
-    for (cache, seconds) in [(Bytes::mib(100), 20), (Bytes::mib(125), 20)] {
-        responses.want(VOLUME, wish(cache));
-        for _ in 0..seconds * 4 {
-            world.pass(250);
-            for (_, id, outcome) in std::mem::take(&mut world.reports) {
-                responses.report(id, outcome, world.clock());
-            }
-            responses.step(world.clock()).into_iter().for_each(|order| world.take(order));
-        }
-        let status = responses.status(VOLUME).unwrap();
-        let appliance = status.appliance.map(|appliance| appliance.0);
-        assert_eq!((status.step, appliance, Bytes(status.cache_bytes)), ("serving", Some(1), cache));
+    for cache in [Bytes::mib(100), Bytes::mib(125)] {
+        assert_eq!(wanted(&mut world, &mut responses, cache, 20).0, ("serving", Some(1), cache));
     }
 }
 
