@@ -72,10 +72,12 @@ fn sizes(found: &Found) -> Table {
         ">ratio",
         ">least for as many",
         ">ratio",
+        ">over 5 draws",
+        ">ratio",
     ])
     .with_caption(
         "Sizes in the second half of the peak, on average, and in how many of its intervals every floor was kept; beside them the least that keeps them in 99 % of \
-         these intervals, and in as many as the course did, if it is there all along",
+         these intervals, in as many as the course did, and in 99 % of those of five draws of the load together, if it is there all along",
     );
     let bytes =
         |least: Option<u64>| least.map_or_else(|| "none".to_owned(), |least| Bytes(least).to_string());
@@ -90,6 +92,8 @@ fn sizes(found: &Found) -> Table {
             times(size.ratio()),
             bytes(size.least_for_as_many_bytes),
             times(size.ratio_for_as_many()),
+            bytes(size.least_over_draws_bytes),
+            times(size.ratio_over_draws()),
         ]);
     }
     table
