@@ -15,7 +15,6 @@
 mod admission;
 mod budget;
 mod coldest;
-mod earned;
 mod heat;
 mod placing;
 mod reach;
@@ -37,7 +36,6 @@ pub use touch::{Chunk, Demotion, Promotion, Request, Touch, Where};
 
 use budget::Budget;
 use coldest::Coldest;
-use earned::Earned;
 use forebay_units::Nanos;
 use heat::Heat;
 use reach::Reach;
@@ -83,8 +81,6 @@ pub struct PlacementStatistics {
     pub left: u64,
     /// Chunks that were hot enough, when the budget or the chunks on their way left no room.
     pub deferred: u64,
-    /// Chunks that were hot enough, when those that come at such a time bring too little.
-    pub unearned: u64,
     /// Times that everything was cooled.
     pub coolings: u64,
     /// Changes of the threshold, and those that were taken back.
@@ -112,7 +108,6 @@ pub struct Placement {
     reach: Reach,
     worth: Worth,
     budget: Budget,
-    earned: Earned,
     chooser: Chooser,
     ghosts: Option<Ghosts>,
     larc: Option<Larc>,
@@ -155,7 +150,6 @@ impl Placement {
             reach: Reach::new(),
             worth: Worth::new(placing.fast_latency),
             budget: Budget::new(&placing),
-            earned: Earned::new(capacity),
             chooser: Chooser::new(1),
             ghosts: None,
             larc: None,
@@ -300,12 +294,7 @@ impl Placement {
         let larc = self.larc.as_ref().map_or(0, |larc| larc.remembered.footprint_bytes());
         let ghosts = self.ghosts.as_ref().map_or(0, Ghosts::footprint_bytes);
         let lists = 4 * (self.owners.capacity() + self.free.capacity()) as u64;
-        self.heat.footprint_bytes()
-            + self.coldest.footprint_bytes()
-            + lists
-            + larc
-            + ghosts
-            + self.earned.footprint_bytes()
+        self.heat.footprint_bytes() + self.coldest.footprint_bytes() + lists + larc + ghosts
     }
 
     /// Where a chunk is, without an access.
@@ -392,16 +381,13 @@ impl Placement {
         };
         let sixteenths = if writes { self.write_sixteenths(at) } else { self.read_sixteenths(weight) };
         self.cool();
-        self.earned.access(matches!(at, Where::Tier(_)));
         let pace = self.ghosts_pace();
         if let Some(ghosts) = &mut self.ghosts {
             let counted = Counted { chunk: chunk.id(), sixteenths, tick: reach::tick(now) };
             ghosts.access(now, counted, pace);
         }
-        if let Where::Tier(place) = at {
-            let saved = sixteenths as f64 / COUNT as f64;
-            self.realised += saved;
-            self.earned.saved(place, saved);
+        if let Where::Tier(_) = at {
+            self.realised += sixteenths as f64 / COUNT as f64;
         }
         let (slot, _) = self.heat.remember(chunk.id(), self.asked)?;
         self.heat.add(slot, sixteenths, COUNT_MAX);
@@ -490,10 +476,6 @@ impl Placement {
             }
         };
         let selects = self.placing.admission.selects();
-        if selects && !self.earned.pays(self.placing.earned_min) {
-            self.statistics.unearned += 1;
-            return None;
-        }
         if self.moving + self.leaving >= self.placing.moving_max
             || selects && !self.budget.take(now, self.shape.chunk_bytes)
         {
@@ -505,7 +487,6 @@ impl Placement {
             None => (self.free.pop().expect("one is free"), None),
             Some(place) => (place, Some(self.displace(place))),
         };
-        self.earned.came(place);
         self.owners[place as usize] = slot;
         self.heat.set_mark(slot, (place + 1) | MOVING);
         self.moving += 1;
@@ -531,7 +512,6 @@ impl Placement {
         }
         let (heat, owners) = (&self.heat, &self.owners);
         self.coldest.remove(place, |place| heat.key(owners[place as usize]));
-        self.earned.left(place);
         self.let_go(slot);
         self.leaving += 1;
         self.statistics.left += 1;
@@ -552,7 +532,6 @@ impl Placement {
         let (heat, owners) = (&self.heat, &self.owners);
         self.coldest.remove(place, |place| heat.key(owners[place as usize]));
         self.statistics.displaced += 1;
-        self.earned.left(place);
         self.let_go(slot)
     }
 
@@ -652,7 +631,6 @@ impl Placement {
             self.chooser.window(&nets, realised, accesses);
         }
         self.worth.end_window();
-        self.earned.end_window();
         self.realised = 0.0;
         self.window_ends = now + self.placing.window;
     }

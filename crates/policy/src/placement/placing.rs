@@ -17,9 +17,6 @@ pub struct Placing {
     pub margin: f64,
     /// What moving a chunk costs where the origin is busy, in random accesses of it, 0 to 1000; where it is idle, next to nothing. Wear may be put into it. 2.5 by default.
     pub migration_cost: f64,
-    /// What a chunk that comes must save before it leaves, in random accesses of the origin: those that come at a time when others brought less wait for another. It spares flash and loses hits; 0,
-    /// for nothing, by default.
-    pub earned_min: f64,
     /// Whether sequential runs are left to the array; true by default.
     pub skip_sequential: bool,
     /// Whether accesses count only as much as the array's own cache would not answer them; true by default.
@@ -44,7 +41,6 @@ impl Default for Placing {
             write_weight: -0.125,
             margin: 1.0,
             migration_cost: 2.5,
-            earned_min: 0.0,
             skip_sequential: true,
             exclusive: true,
             fast_latency: Nanos::millis(1),

@@ -74,24 +74,6 @@ fn cooling_makes_room_for_what_is_hot_now() {
 }
 
 #[test]
-fn who_comes_when_it_brings_nothing_waits() {
-    // One place, which the hot chunk 0 leaves whenever one that is read twice and never again takes it.
-    let unearned = |earned_min| {
-        let mut placement =
-            tier(1, Placing { margin: 0.0, cooling: 2.0, earned_min, ..placing(Admission::Threshold(2)) });
-        for number in 1..200 {
-            (0..2).for_each(|_| _ = read(&mut placement, number));
-        }
-        let statistics = placement.statistics();
-        (statistics.promotions, statistics.unearned)
-    };
-    assert_eq!(unearned(0.0), (199, 0));
-    // What those in a class bring besides is had by 16 x 0.4 / 0.8 = 8 that leave and brought nothing more than they must not.
-    let (promotions, waited) = unearned(0.8);
-    assert!(promotions < 30 && waited > 150, "{promotions} {waited}");
-}
-
-#[test]
 fn writes_that_are_copied_count_against_a_chunk() {
     let mut placement = tier(1, Placing { write_weight: -1.0, ..placing(Admission::Threshold(2)) });
     // +1 -1 +1 -1 +1: one, never two.

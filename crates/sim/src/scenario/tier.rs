@@ -41,8 +41,6 @@ pub struct TierTable {
     pub margin: Option<f64>,
     /// What moving a chunk costs, in random accesses of the origin.
     pub migration_cost: Option<f64>,
-    /// What a chunk that comes must save before it leaves, in random accesses of the origin; 0 for nothing.
-    pub earned_min: Option<f64>,
     /// Whether sequential runs are left to the origin.
     pub skip_sequential: Option<bool>,
     /// Whether what the array's cache answers is left to it.
@@ -88,7 +86,6 @@ impl TierTable {
             cooling: None,
             margin: None,
             migration_cost: None,
-            earned_min: None,
             skip_sequential: None,
             exclusive: None,
             fast_latency: None,
@@ -119,7 +116,6 @@ impl TierTable {
             },
             margin: self.margin.unwrap_or(given.margin),
             migration_cost: self.migration_cost.unwrap_or(given.migration_cost),
-            earned_min: self.earned_min.unwrap_or(given.earned_min),
             skip_sequential: self.skip_sequential.unwrap_or(given.skip_sequential),
             exclusive: self.exclusive.unwrap_or(given.exclusive),
             fast_latency: self.fast_latency.unwrap_or(given.fast_latency),
@@ -184,7 +180,6 @@ impl Scenario {
             ("tier.cooling", placing.cooling, 1e-6, 1e6, "from 1e-6 to 1e6"),
             ("tier.margin", placing.margin, 0.0, 512.0, "from 0 to 512"),
             ("tier.migration_cost", placing.migration_cost, 0.0, 1e3, "from 0 to 1000"),
-            ("tier.earned_min", placing.earned_min, 0.0, 1e3, "from 0 to 1000"),
         ] {
             if !(least..=most).contains(&found) {
                 return wrong(key, found.to_string(), expected);

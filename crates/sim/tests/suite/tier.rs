@@ -131,7 +131,6 @@ fn a_tier_that_cannot_be_is_refused() {
         ("tier.cooling", "cooling = 0"),
         ("tier.margin", "margin = -1"),
         ("tier.migration_cost", "migration_cost = nan"),
-        ("tier.earned_min", "earned_min = -1"),
         ("tier.moving_max", "moving_max = 0"),
         ("tier.migration_per_second", r#"migration_per_second = "0B""#),
     ] {
