@@ -769,6 +769,19 @@ fn who_has_no_room_for_all_of_its_headroom_gets_what_there_is_of_it() {
 }
 
 #[test]
+fn who_has_no_room_for_a_sixteenth_of_its_headroom_gets_as_much_again() {
+    let mut world = World::new(Draining::ByItself, true, Vec::new());
+    // A sixteenth is 256 MiB, which no host has.
+    let rules = ResponseRules { headroom_bytes: 4 << 30, ..ResponseRules::default() };
+    let mut responses = Responses::new(rules, hosts());
+    volumes(&world).into_iter().for_each(|(id, route)| responses.register(id, route));
+    for cache in [Bytes::mib(10), Bytes::mib(20)] {
+        assert_eq!(wanted(&mut world, &mut responses, cache, 20).0, ("serving", Some(1), cache));
+    }
+    assert_eq!(wanted(&mut world, &mut responses, Bytes::mib(21), 20).0.1, Some(2));
+}
+
+#[test]
 fn who_fails_a_probe_is_only_probed() {
     let mut world = World::new(Draining::ByItself, true, Vec::new());
     let mut responses = fresh(&world);

@@ -23,7 +23,8 @@ use forebay_units::{Bytes, Nanos};
 use phase::{Leaving, Placed};
 use serde::{Deserialize, Serialize};
 
-/// How often headroom is halved before an appliance is started without (ours): less than a sixteenth is soon outgrown.
+/// How often headroom is halved before an appliance is started with its share of that alone, or without (ours): less than a sixteenth of
+/// what a larger cache needs is soon outgrown, but may be many times a small cache.
 const HEADROOM_HALVINGS: u32 = 4;
 
 /// What an order that is out is for.
@@ -353,7 +354,9 @@ impl Response {
         let mut claim =
             |room| claims.claim_near(home, room, self.volume, left_out).map(|claimed| (claimed, room));
         let claimed = (0..=HEADROOM_HALVINGS)
-            .find_map(|halvings| claim(with(headroom >> halvings)).ok())
+            .map(|halvings| headroom >> halvings)
+            .chain([share])
+            .find_map(|headroom| claim(with(headroom)).ok())
             .map_or_else(|| claim(room), Ok);
         match claimed {
             Ok(((claim, host), room)) => {
