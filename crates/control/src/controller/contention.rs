@@ -14,8 +14,10 @@ use crate::inventory::VolumeId;
 const STANDS: u64 = 120;
 /// Intervals over which costs are averaged.
 const MEMORY: f64 = 60.0;
-/// Sizes at which costs are kept, beside none at all.
-const SIZES: usize = 64;
+/// Sizes at which costs are kept, beside none at all: those of the last sixteen octaves below the most that the volume may have.
+const SIZES: u32 = 16 * OCTAVE;
+/// Sizes of an octave.
+const OCTAVE: u32 = 6;
 /// Stakes that are weighed in one interval at most: more take turns.
 const WEIGHED_MAX: usize = 16;
 /// The part of what a cache is worth that is much (ours).
@@ -30,39 +32,32 @@ pub(super) struct Stake {
     blocks: u64,
     /// The step in which this ends.
     until: u64,
-    /// Mean weighted violation of its origin, by size, in [`SIZES`] equal steps up to `top` blocks.
+    /// The sizes that costs are kept of, ascending, from none to the most that it may have.
+    sizes: Vec<u64>,
+    /// Mean weighted violation of its origin at each of them.
     mean: Vec<f64>,
-    top: u64,
     /// How many intervals are in it.
     seen: f64,
 }
 
 impl Stake {
+    /// Of a volume that wanted so many blocks, of `ceiling` that it may have at most.
+    ///
+    /// Costs are kept of all that it may have from the first interval on: what is wanted later was not weighed before, and would seem worth nothing.
     pub(super) fn new(blocks: u64, ceiling: u64, step: u64) -> Stake {
-        let top = blocks.saturating_mul(2).checked_next_power_of_two().unwrap_or(u64::MAX).min(ceiling);
-        Stake {
-            blocks,
-            until: step + STANDS,
-            mean: vec![0.0; SIZES + 1],
-            top: top.max(blocks).max(1),
-            seen: 0.0,
-        }
-    }
-
-    /// Keeps costs up to more blocks; those beyond what was weighed so far are taken to cost the same as the most that was.
-    fn widen(&mut self, blocks: u64, ceiling: u64) {
-        let wider = Stake::new(blocks, ceiling, self.until);
-        let known = |at| self.cost(part(wider.top, at, SIZES)).unwrap_or(0.0);
-        self.mean = (0..=SIZES).map(known).collect();
-        (self.blocks, self.top) = (wider.blocks, wider.top);
+        let top = blocks.max(ceiling).max(1);
+        let below = |at: u32| (top as f64 * (-f64::from(at) / f64::from(OCTAVE)).exp2()).ceil() as u64;
+        let mut sizes: Vec<u64> = (0..SIZES).rev().map(below).collect();
+        sizes.insert(0, 0);
+        sizes.dedup();
+        Stake { blocks, until: step + STANDS, mean: vec![0.0; sizes.len()], sizes, seen: 0.0 }
     }
 
     /// Adds an interval in which sizes cost so much; it `stands` for so many more if a tenth less of it would have cost more.
     pub(super) fn weigh(&mut self, step: u64, stands: u64, cost: impl Fn(u64) -> f64) {
         self.seen = (self.seen + 1.0).min(MEMORY);
-        let top = self.top;
-        for (at, mean) in self.mean.iter_mut().enumerate() {
-            *mean += (cost(part(top, at, SIZES)) - *mean) / self.seen;
+        for (&size, mean) in self.sizes.iter().zip(&mut self.mean) {
+            *mean += (cost(size) - *mean) / self.seen;
         }
         if cost(part(self.blocks, 9, 10)) > cost(self.blocks) + NEEDED {
             self.until = step + stands;
@@ -83,9 +78,18 @@ impl Stake {
     /// The least that costs no more than the most that it wanted.
     fn enough(&self) -> u64 {
         let most = self.cost(self.blocks).unwrap_or(0.0) + NEEDED;
-        let kept = |at: &usize| part(self.top, *at, SIZES);
-        let least = (0..=SIZES).find(|at| self.mean[*at] <= most).filter(|_| self.seen > 0.0);
-        least.as_ref().map_or(self.blocks, kept).min(self.blocks)
+        let Some(at) = self.mean.iter().position(|&mean| mean <= most).filter(|_| self.seen > 0.0) else {
+            return self.blocks;
+        };
+        let least = match at {
+            0 => 0,
+            _ => {
+                let (below, above) = (self.mean[at - 1], self.mean[at]);
+                let step = (self.sizes[at] - self.sizes[at - 1]) as f64;
+                self.sizes[at] - (step * (most - above) / (below - above)) as u64
+            }
+        };
+        least.min(self.blocks)
     }
 
     /// The mean cost of a size; `None` before anything was seen.
@@ -93,16 +97,18 @@ impl Stake {
         if self.seen == 0.0 {
             return None;
         }
-        let at = blocks.min(self.top) as f64 / self.top as f64 * SIZES as f64;
-        let (below, part) = (at as usize, at.fract());
-        let above = (below + 1).min(SIZES);
+        let above = self.sizes.partition_point(|&size| size <= blocks);
+        let Some(&next) = self.sizes.get(above) else { return self.mean.last().copied() };
+        // The first is none at all.
+        let below = above - 1;
+        let part = (blocks - self.sizes[below]) as f64 / (next - self.sizes[below]) as f64;
         Some(self.mean[below] + (self.mean[above] - self.mean[below]) * part)
     }
 }
 
 /// So many parts of a whole.
-fn part(whole: u64, parts: usize, of: usize) -> u64 {
-    (u128::from(whole) * parts as u128 / of as u128) as u64
+fn part(whole: u64, parts: u64, of: u64) -> u64 {
+    (u128::from(whole) * u128::from(parts) / u128::from(of)) as u64
 }
 
 impl Controller {
@@ -119,9 +125,6 @@ impl Controller {
             let volume = self.volumes.get_mut(&id).expect("who wants is registered");
             match &mut volume.stake {
                 Some(stake) => {
-                    if blocks > stake.top {
-                        stake.widen(blocks, ceiling);
-                    }
                     stake.blocks = stake.blocks.max(blocks);
                     if asks(id) && blocks >= part(stake.blocks, 9, 10) {
                         stake.until = stake.until.max(step + STANDS);
@@ -186,8 +189,8 @@ mod tests {
 
     #[test]
     fn what_a_size_costs_is_the_mean_over_the_intervals() {
-        let mut stake = Stake::new(64, 1_000, 0);
-        assert_eq!((stake.cost(10), stake.top), (None, 128));
+        let mut stake = Stake::new(64, 1_024, 0);
+        assert_eq!(stake.cost(10), None);
         // A burst in the first of ten intervals costs 100 without any cache, and nothing with 32 blocks.
         for interval in 0..10 {
             let burst = interval == 0;
@@ -195,13 +198,27 @@ mod tests {
         }
         assert_eq!(stake.cost(0), Some(10.0));
         assert_eq!((stake.cost(32), stake.enough()), (Some(0.0), 32));
-        // Sizes between those that are kept lie between their costs: every second block is kept.
-        assert!((stake.cost(31).expect("weighed") - 5.0).abs() < 1e-9);
-        // What is wanted beyond the sizes that were kept leaves them as they were.
-        stake.widen(300, 1_000);
-        assert_eq!((stake.blocks, stake.top), (300, 1_000));
-        assert_eq!(stake.cost(0), Some(10.0));
-        assert_eq!(stake.cost(1_000), Some(0.0));
+        // Sizes between those that are kept, a sixth of an octave apart, lie between their costs.
+        assert_eq!(stake.cost(29), Some(10.0));
+        assert!((stake.cost(31).expect("weighed") - 10.0 / 3.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_is_wanted_later_was_weighed_from_the_first_interval_on() {
+        let mut stake = Stake::new(64, 1_000, 0);
+        stake.weigh(0, STANDS, |blocks| 1_000.0 - blocks as f64);
+        let cost = |blocks| stake.cost(blocks).expect("weighed");
+        assert!((0..=1_000).all(|blocks| (cost(blocks) + blocks as f64 - 1_000.0).abs() < 1e-9));
+        assert_eq!(stake.cost(5_000), Some(0.0));
+    }
+
+    #[test]
+    fn sizes_of_volumes_of_any_size_are_kept() {
+        for ceiling in [0, 1, 2, 3, 100, 1 << 40, u64::MAX] {
+            let stake = Stake::new(1, ceiling, 0);
+            assert!(stake.sizes[0] == 0 && stake.sizes.is_sorted_by(|a, b| a < b), "{:?}", stake.sizes);
+            assert_eq!(stake.sizes.last(), Some(&ceiling.max(1)));
+        }
     }
 
     #[test]
