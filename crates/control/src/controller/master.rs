@@ -163,6 +163,14 @@ fn settle(
             left -= chunks;
         }
     }
+    // What the model sees no use in is wanted all the same, and of no use to anybody else.
+    let mut unmet: Vec<usize> = (0..wants.len()).filter(|&at| given[at] < most(&wants[at])).collect();
+    unmet.sort_by_key(|&at| std::cmp::Reverse(wants[at].priority));
+    for at in unmet {
+        let more = left.min(most(&wants[at]) - given[at]);
+        given[at] += more;
+        left -= more;
+    }
     (wants.iter().zip(&given).map(|(want, &chunks)| (want.volume, blocks_of(want, chunks))).collect(), true)
 }
 
@@ -257,6 +265,15 @@ mod tests {
         });
         wants[0].stake = Some(stake);
         assert_eq!(first(&wants), 8);
+    }
+
+    #[test]
+    fn what_the_model_sees_no_use_in_is_given_where_nobody_else_has_any() {
+        let curves = [vec![1.0; 9], (0..=8).map(|blocks| if blocks < 8 { 1.0 } else { 0.1 }).collect()];
+        let cost = |_: usize, blocks: &[u64]| violation(&curves, blocks);
+        let wants = [want(0, 8, 0), want(1, 8, 0)];
+        let (quotas, cut) = settle(&wants, vec![vec![0; 2]], &cost, 12 * 4096, 4096);
+        assert!(cut && quotas[&VolumeId(0)] == 4 && quotas[&VolumeId(1)] == 8, "{quotas:?}");
     }
 
     #[test]
