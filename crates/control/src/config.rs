@@ -47,6 +47,8 @@ pub struct ControlConfig {
     pub neighbours_max: usize,
     /// Intervals after an attempt before the same violation is analysed again. Default 10 (ours); at least 1.
     pub retry_after: usize,
+    /// Of the memory that no cache wants, the part that goes to volumes which are violated and which nothing is known to mend. Default 1 (ours); 0 to 1.
+    pub spare_share: f64,
     /// Latency of a hit before one was measured, in nanoseconds. Default 150,000 (ours); above 0.
     pub hit_latency_ns: u64,
     /// Servers of an origin that are neither configured nor fitted. Default 8 (ours); at least 1.
@@ -71,6 +73,7 @@ impl Default for ControlConfig {
             analyses_max: 8,
             neighbours_max: 8,
             retry_after: 10,
+            spare_share: 1.0,
             hit_latency_ns: 150_000,
             servers_assumed: 8.0,
         }
@@ -324,6 +327,7 @@ impl ControlConfig {
             ("analyses_max", self.analyses_max as f64, count(self.analyses_max, 1), ONE),
             ("neighbours_max", self.neighbours_max as f64, count(self.neighbours_max, 1), ONE),
             ("retry_after", self.retry_after as f64, count(self.retry_after, 1), ONE),
+            ("spare_share", self.spare_share, ratio(self.spare_share), RATIO),
         ];
         for &(key, found, good, expected) in rules {
             if !good {

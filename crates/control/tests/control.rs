@@ -380,6 +380,69 @@ fn a_spike_causes_nothing_and_too_little_capacity_is_said() {
     );
 }
 
+/// A curve by which no cache answers more than this share of the reads.
+fn flat(hit_ratio: f64) -> Arc<MissRatioCurve> {
+    let point = CurvePoint { size_blocks: 100_000, miss_ratio: 1.0 - hit_ratio };
+    Arc::new(MissRatioCurve::new(vec![point]))
+}
+
+/// Nothing that was read says that a cache would help. Memory that nobody wants goes to who is violated all the same, and to others as soon as they want it.
+#[test]
+fn memory_that_nobody_wants_goes_to_who_is_not_mended_until_somebody_wants_it() {
+    for (spare_share, blocks) in [(0.0, 0), (0.5, 5_120), (1.0, 10_240)] {
+        let config = ControlConfig { spare_share, ..ControlConfig::default() };
+        let mut world = World::with(1, Bytes::mib(40), config);
+        world.sides[0].curve = flat(0.02);
+        world.sides[1].rate = 260.0;
+        let run = world.run(60);
+        assert!(first(&run, DecisionKind::NothingHelps).is_some());
+        assert_eq!(world.quota(), blocks, "a share of {spare_share}");
+        // Now a cache in front of the neighbour would help, and gets all that it wants.
+        world.sides[1].curve = Arc::new(application_curve());
+        let run = world.run(120);
+        let kept = run[60..].iter().filter(|(latency, _)| *latency <= BOUND_S).count();
+        assert!(world.sides[1].quota > 1_000 && kept > 40, "{} blocks, {kept} of 60", world.sides[1].quota);
+        // Whoever is violated no more needs none.
+        assert_eq!(world.quota(), 0, "a share of {spare_share}");
+    }
+}
+
+#[test]
+fn memory_that_nobody_wants_is_taken_back_where_it_answers_nothing() {
+    let mut world = World::new(2, Bytes::mib(20));
+    world.sides[0].curve = flat(0.0);
+    world.sides[1].rate = 260.0;
+    let quotas: Vec<u64> = (0..600)
+        .map(|_| {
+            world.second();
+            world.quota()
+        })
+        .collect();
+    // Two minutes, then none for two, then tried again, and then none for four.
+    let given: Vec<usize> = quotas.chunks(10).map(|ten| usize::from(ten[9] > 0)).collect();
+    let changes = given.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    let share = given.iter().sum::<usize>();
+    assert!((3..=5).contains(&changes) && (20..=30).contains(&share), "{given:?}");
+}
+
+#[test]
+fn who_is_mended_by_memory_that_nobody_wanted_is_given_what_it_needs_of_it() {
+    let mut world = World::new(3, Bytes::mib(200));
+    let truth = Arc::clone(&world.sides[0].curve);
+    world.sides[0].curve = flat(0.02);
+    world.sides[1].rate = 260.0;
+    world.run(40);
+    let given = world.quota();
+    let needed = hindsight(300.0, 260.0 * 0.97);
+    assert!(given > needed, "{given} blocks, {needed} needed");
+    // What was read is read again.
+    world.sides[0].curve = truth;
+    let run = world.run(240);
+    let kept = run[120..].iter().filter(|(latency, _)| *latency <= BOUND_S).count();
+    let ratio = world.quota() as f64 / needed as f64;
+    assert!((0.8..=1.3).contains(&ratio) && kept >= 100, "{ratio} of what is needed, {kept} of 120");
+}
+
 /// Each of two hosts has room for 2,560 blocks, with which a miss ratio is 0.68, and one such cache does not suffice: 400 requests/s * 0.68 and the reader's
 /// 280 are 551 of the 571 that the origin serves, and half of it for each is 525 (0.77). Two, on a host each, leave 461.
 #[test]

@@ -47,6 +47,7 @@ impl Controller {
                     let can_grow = || self.room_blocks(*cached) > other.blocks();
                     let guard = grant.guard.min(self.config.feedback.guard_max);
                     grant.serves.contains(&id)
+                        && !grant.is_spare
                         && grant.blocks > other.blocks_min()
                         && (grant.age <= guard + self.config.feedback.grow_after
                             || (grant.effort.is_some_and(|effort| effort.intervals < VAIN_INTERVALS)
@@ -83,7 +84,9 @@ impl Controller {
                     Some(change) => change.serves.push(victim),
                     None => {
                         let grant = self.volumes.get_mut(&id).and_then(|volume| volume.grant.as_mut());
-                        grant.expect("a cache that fills was granted").serve(&[victim]);
+                        let grant = grant.expect("a cache that fills was granted");
+                        grant.serve(&[victim]);
+                        grant.is_spare = false;
                     }
                 }
             }
@@ -92,7 +95,7 @@ impl Controller {
         let judged = self.judge_neighbours(scene, place);
         outcome.decisions.push(self.tell_interference(at, victim, scene, &judged));
 
-        let mut curve_missing = false;
+        let (mut curve_missing, mut may_help) = (false, true);
         let mut cacheable = vec![false; scene.parties.len()];
         for (party, cacheable) in scene.parties.iter().zip(&mut cacheable) {
             let relevant =
@@ -108,6 +111,9 @@ impl Controller {
                 }
                 Err(reason) => {
                     curve_missing |= matches!(reason, NotCacheable::CurveUnknown { .. });
+                    let may =
+                        matches!(reason, NotCacheable::CurveUnknown { .. } | NotCacheable::NoReuse { .. });
+                    may_help &= party.id != victim || may;
                     let name = &self.volumes[&party.id].spec.name;
                     let facts = vec![
                         Fact::text("reason", reason.to_string()),
@@ -130,7 +136,7 @@ impl Controller {
                 blocks.saturating_sub(party.blocks) * self.volumes[&party.id].block_bytes()
             })
             .sum();
-        let free = self.capacity.saturating_sub(self.granted()).saturating_sub(Bytes(ordered));
+        let free = self.capacity.saturating_sub(self.claimed()).saturating_sub(Bytes(ordered));
         let goal = -self.config.sizing_margin;
         let hosts_free = self.hosts_free();
         let ranked = |wide: bool| {
@@ -219,6 +225,9 @@ impl Controller {
                 } else if let Some(change) = changes.get_mut(&id) {
                     change.serves.push(victim);
                 }
+            }
+            if may_help {
+                self.unmended(victim);
             }
             let wait = if curve_missing { 2 } else { self.config.retry_after as u64 };
             self.volumes.get_mut(&victim).expect("a violated volume is registered").analyse_from =

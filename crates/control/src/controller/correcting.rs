@@ -26,8 +26,12 @@ const REMOVAL_EVERY: u64 = 4;
 impl Controller {
     /// Feedback, phases and removal for every partition.
     pub(super) fn correct(&mut self, scenes: &mut Scenes, changes: &mut BTreeMap<VolumeId, Change>) {
-        let granted: Vec<VolumeId> =
-            self.volumes.iter().filter(|(_, volume)| volume.grant.is_some()).map(|(id, _)| *id).collect();
+        let granted: Vec<VolumeId> = self
+            .volumes
+            .iter()
+            .filter(|(_, volume)| volume.grant.is_some() && !volume.is_spare())
+            .map(|(id, _)| *id)
+            .collect();
         for id in granted {
             if changes.contains_key(&id) {
                 continue;

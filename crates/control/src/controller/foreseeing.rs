@@ -1,6 +1,6 @@
 //! Foreseeing: caches that are ready before they are needed, and what is remembered for that.
 
-use super::volume::Volume;
+use super::volume::{Grant, Volume};
 use super::{Change, Controller};
 use crate::decision::{Decision, DecisionKind, Fact, StepOutcome};
 use crate::foresight::{Foreseen, History, Peak};
@@ -189,7 +189,8 @@ impl Controller {
         let ids: Vec<VolumeId> = self.volumes.keys().copied().collect();
         for id in ids {
             let volume = &self.volumes[&id];
-            let Some(grant) = volume.grant.as_ref().filter(|grant| grant.blocks > volume.blocks_min()) else {
+            let needed = |grant: &&Grant| grant.blocks > volume.blocks_min() && !grant.is_spare;
+            let Some(grant) = volume.grant.as_ref().filter(needed) else {
                 let volume = self.volumes.get_mut(&id).expect("listed");
                 volume.past.end();
                 volume.rested_blocks = 0;

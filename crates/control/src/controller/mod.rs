@@ -16,6 +16,7 @@ mod parting;
 mod placing;
 mod scene;
 mod scenes;
+mod spare;
 mod status;
 mod volume;
 
@@ -68,12 +69,24 @@ struct Change {
     kept_after: Option<u64>,
     /// Whose objectives it is for, beside those that the partition serves already.
     serves: Vec<VolumeId>,
+    /// It is of memory that nobody wants.
+    is_spare: bool,
 }
 
 impl Change {
     /// A change that is the whole of what is wanted, for those that the partition serves already.
     fn new(blocks: u64, kind: DecisionKind, summary: String, facts: Vec<Fact>) -> Change {
-        Change { blocks, kind, summary, facts, ratio: None, wanted: 0, kept_after: None, serves: Vec::new() }
+        Change {
+            blocks,
+            kind,
+            summary,
+            facts,
+            ratio: None,
+            wanted: 0,
+            kept_after: None,
+            serves: Vec::new(),
+            is_spare: false,
+        }
     }
 }
 
@@ -190,6 +203,7 @@ impl Controller {
         self.foresee(observation.at, &observed, &mut changes, &mut outcome);
         self.analyse(observation.at, &violated, &mut scenes, &mut changes, &mut outcome);
         self.weigh_stakes(&mut scenes);
+        self.spare(observation.at, &mut scenes, &mut changes, &mut outcome);
         self.apply(observation, &observed, &mut scenes, changes, &mut outcome);
         self.remember(observation.at, &observed);
         self.repeat(&mut outcome);

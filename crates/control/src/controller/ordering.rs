@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 const REPEAT_AFTER: usize = 3;
 
 /// What a volume is to have: what it asks for now, or what it has at stake in contended memory if that is more and nothing speaks against it.
-fn wanted(volume: &Volume, change: Option<&Change>) -> u64 {
+pub(super) fn wanted(volume: &Volume, change: Option<&Change>) -> u64 {
     let asked = change.map_or(volume.blocks(), |change| change.blocks);
     match (&volume.stake, change.map(|change| change.kind)) {
         (_, Some(DecisionKind::Removed | DecisionKind::NothingHelps)) | (None, _) => asked,
@@ -125,6 +125,7 @@ impl Controller {
                 && let Some(grant) = &mut self.volumes.get_mut(&id).expect("wanted").grant
             {
                 grant.serve(&change.serves);
+                grant.is_spare &= change.is_spare;
             }
         }
         // The largest first: what is small finds room elsewhere more easily.
@@ -228,6 +229,7 @@ impl Controller {
         if blocks == before {
             return;
         }
+        let is_spare = change.as_ref().map(|change| change.is_spare);
         let ratio = change.as_ref().filter(|change| change.blocks == blocks).and_then(|change| change.ratio);
         let wanted = change.as_ref().map_or(0, |change| change.wanted);
         let kept_after = change.as_ref().and_then(|change| change.kept_after).filter(|&kept| kept < blocks);
@@ -311,6 +313,7 @@ impl Controller {
         let fill = fill_intervals(blocks.saturating_sub(before), fill_rate);
         grant.changed(blocks, fill, usize::from(overloaded), ratio);
         (grant.wanted, grant.kept_after) = (wanted, kept_after);
+        grant.is_spare = is_spare.unwrap_or(grant.is_spare);
         if grant.serve(&serves) {
             grant.rate_at_grant = load;
             grant.removal = Default::default();

@@ -53,7 +53,7 @@ impl Controller {
         }
         let has_own = |other: &VolumeId| {
             let own = self.volumes.get(other).and_then(|volume| volume.grant.as_ref());
-            own.is_some_and(|own| own.serves.contains(other) && own.blocks > 0)
+            own.is_some_and(|own| own.serves.contains(other) && own.blocks > 0 && !own.is_spare)
         };
         let neighbour =
             grant.serves.iter().copied().find(|other| *other != id && has_own(other) && settled(other))?;

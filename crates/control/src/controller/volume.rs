@@ -1,6 +1,7 @@
 //! What the controller remembers of one volume. Every list has a written maximum.
 
 use super::contention::Stake;
+use super::spare::Unmended;
 use crate::config::ControlConfig;
 use crate::conformance::{Judgement, Verdict, WindowTotals, judge};
 use crate::feedback::{FeedbackRules, Law, Phase, PhaseMemory};
@@ -304,6 +305,8 @@ pub(super) struct Grant {
     pub(super) limited_until: u64,
     /// What it was given in vain before, where that is why: what the model finds sufficient beyond it was not tried.
     pub(super) tried: Option<u64>,
+    /// It is of memory that nobody wants.
+    pub(super) is_spare: bool,
 }
 
 impl Grant {
@@ -339,6 +342,7 @@ impl Grant {
             mismatch: 0,
             limited_until: 0,
             tried: None,
+            is_spare: false,
         }
     }
 
@@ -441,6 +445,8 @@ pub(super) struct Volume {
     pub(super) rested_blocks: u64,
     /// What it has at stake in contended memory.
     pub(super) stake: Option<Stake>,
+    /// That nothing mends its violation.
+    pub(super) unmended: Unmended,
 }
 
 impl Volume {
@@ -468,6 +474,7 @@ impl Volume {
             room_blocks: None,
             rested_blocks: 0,
             stake: None,
+            unmended: Unmended::default(),
         }
     }
 
@@ -671,6 +678,11 @@ impl Volume {
     /// The guaranteed blocks.
     pub(super) fn blocks_min(&self) -> u64 {
         self.spec.block_size.blocks_for(self.spec.minimum)
+    }
+
+    /// Whether its cache is of memory that nobody wants.
+    pub(super) fn is_spare(&self) -> bool {
+        self.grant.as_ref().is_some_and(|grant| grant.is_spare)
     }
 
     /// The blocks ordered now.

@@ -323,6 +323,7 @@ pub const KEYS: &[Key] = &[
     key("control", "analyses_max", "analyses", "`8`", "at least 1", "Violations analysed in one step; the others wait for the next."),
     key("control", "neighbours_max", "volumes", "`8`", "at least 1", "Neighbours considered for a cache in one analysis."),
     key("control", "retry_after", "intervals", "`10`", "at least 1", "Before the same violation is analysed again."),
+    key("control", "spare_share", "share", "`1`", "0 to 1", "Of the memory that no cache wants, the part that goes to volumes which are violated and which nothing is known to mend."),
     key("control", "hit_latency_ns", "nanoseconds", "`150000`", "above 0", "Latency of a hit before one was measured."),
     key("control", "servers_assumed", "servers", "`8`", "at least 1", "Of an origin that is neither known nor fitted."),
     key("control", "conformance", "table", "", "", "See below."),

@@ -25,7 +25,7 @@ use crate::{kept, past};
 use carrying::{Carriers, Report, id_of};
 use forebay_control::response::{Journal, Order, Outcome, RecoverError, Responses, VolumeRoute, Wish};
 use forebay_control::{
-    Action, Controller, Decision, HostId, HostObservation, HostSpec, Observation, OriginId,
+    Action, ControlConfig, Controller, Decision, HostId, HostObservation, HostSpec, Observation, OriginId,
     OriginObservation, OriginSpec, VolumeId, VolumeSpec,
 };
 use forebay_units::{BlockSize, Bytes, Nanos, Secret};
@@ -387,8 +387,9 @@ impl Loop {
         let capacity = Bytes(self.hosts.iter().map(|host| host.capacity.get()).sum());
         let hosts = self.hosts.clone();
         let controller = self.controller.get_or_insert_with(|| {
-            Controller::new(config.control.clone(), capacity, hosts, specs)
-                .expect("the configuration was checked")
+            // Memory of hosts that no appliance uses is theirs.
+            let rules = ControlConfig { spare_share: 0.0, ..config.control.clone() };
+            Controller::new(rules, capacity, hosts, specs).expect("the configuration was checked")
         });
         for (id, size) in new {
             let volume = &config.volume[id.0 as usize];

@@ -1,0 +1,277 @@
+//! Spare memory: what nobody wants goes to volumes that are violated and that nothing is known to mend.
+//!
+//! A cache that cannot keep an objective, as far as the model knows, is worth no memory that others want; but memory that is there and lies idle helps
+//! nobody. What is read is in it when it is read again, which no curve can know before; and a part of a loop that it holds is read from it. It is withdrawn as soon as
+//! somebody wants the memory, and where it answered next to nothing for long. The law does not size such a cache: it becomes one like any other once its objective is kept by it,
+//! or once the model knows that one of a size keeps it.
+//!
+//! Not where caches are made on hosts when they are needed: memory that is not used there is not Forebay's. The rule and its numbers are ours.
+
+use super::ordering::wanted;
+use super::scenes::Scenes;
+use super::volume::Volume;
+use super::{Change, Controller};
+use crate::decision::{DecisionKind, Fact, StepOutcome};
+use crate::feedback::Law;
+use crate::inventory::VolumeId;
+use forebay_units::{Bytes, Nanos};
+use std::collections::BTreeMap;
+
+/// Intervals for which memory is left to a volume after it was last found that nothing mends it (10 minutes of 10 s): bursts that come again find it warm.
+const STANDS: u64 = 60;
+/// Intervals in a row in which a warm one may answer next to nothing (20 minutes of 10 s), and for how often that doubles until it is tried again.
+const VAIN: u64 = 120;
+const VAIN_DOUBLED_MAX: u32 = 6;
+/// What is next to nothing of the reads: a part of a loop answers few, and yet more than a scan.
+const VAIN_HITS: f64 = 0.005;
+/// Intervals of reading for which there is room beyond what was read so far.
+const AHEAD: f64 = 1.5;
+/// It is resized where it should be this much larger or smaller, as long as it has the memory.
+const GROWS: f64 = 1.05;
+const SHRINKS: f64 = 0.75;
+
+/// What is known of a volume that spare memory may go to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Unmended {
+    /// The step until which it may have some.
+    until: u64,
+    /// Intervals in a row in which it answered next to nothing.
+    vain: u64,
+    /// How often in a row it was withdrawn for that, and until which step.
+    withdrawn: u32,
+    barred_until: u64,
+}
+
+/// Who may have some of the spare memory.
+struct Taker {
+    id: VolumeId,
+    /// Bytes now, and at most.
+    now: u64,
+    most: u64,
+    /// How bad it is to be without.
+    weight: f64,
+}
+
+impl Controller {
+    /// Nothing was found to mend the violation of a volume, and a cache may still help.
+    pub(super) fn unmended(&mut self, id: VolumeId) {
+        let until = self.step + STANDS;
+        if let Some(volume) = self.volumes.get_mut(&id) {
+            volume.unmended.until = until;
+        }
+    }
+
+    /// The bytes of all quotas but those of spare memory.
+    pub(super) fn claimed(&self) -> Bytes {
+        let claimed = self.volumes.values().filter(|volume| !volume.is_spare());
+        Bytes(claimed.map(|volume| volume.blocks() * volume.block_bytes()).sum())
+    }
+
+    /// Divides the memory that nobody wants, once it is known what everybody wants.
+    pub(super) fn spare(
+        &mut self,
+        at: Nanos,
+        scenes: &mut Scenes,
+        changes: &mut BTreeMap<VolumeId, Change>,
+        outcome: &mut StepOutcome,
+    ) {
+        let step = self.step;
+        if self.config.feedback.law != Law::Model || self.config.spare_share == 0.0 {
+            return;
+        }
+        let is_involved = |volume: &Volume| volume.is_spare() || volume.unmended.until > step;
+        if !self.volumes.values().any(is_involved) {
+            return;
+        }
+        for id in self.kept_by_spare(scenes) {
+            let summary = format!(
+                "the cache of {}, of memory that nobody wanted, keeps its objective: from now on it is sized like any other",
+                self.volumes[&id].spec.name
+            );
+            outcome.decisions.push(self.decision(at, id, DecisionKind::SolutionChosen, summary, Vec::new()));
+        }
+        let mut takers = Vec::new();
+        let mut claimed = 0u128;
+        let ids: Vec<VolumeId> = self.volumes.keys().copied().collect();
+        for id in ids {
+            let volume = &self.volumes[&id];
+            let (is_spare, bytes) = (volume.is_spare(), volume.block_bytes());
+            if changes.contains_key(&id) || (volume.grant.is_some() && !is_spare) {
+                claimed += u128::from(wanted(volume, changes.get(&id))) * u128::from(bytes);
+            } else if is_involved(volume) {
+                takers.push(self.taker(id));
+            }
+        }
+        let idle = u128::from(self.capacity.get()).saturating_sub(claimed) as f64 * self.config.spare_share;
+        for (taker, bytes) in takers.iter().zip(divide(&takers, idle as u64)) {
+            let volume = &self.volumes[&taker.id];
+            let chunk = volume.chunk_blocks(self.config.chunk_bytes);
+            let (before, blocks) = (volume.blocks(), bytes / volume.block_bytes() / chunk * chunk);
+            if blocks == before {
+                continue;
+            }
+            let name = &volume.spec.name;
+            let (kind, summary) = match (before, blocks) {
+                (0, _) => (
+                    DecisionKind::Granted,
+                    format!("{name} gets memory that nobody wants: no cache is known to keep its objective"),
+                ),
+                (_, 0) => (
+                    DecisionKind::Removed,
+                    format!("the cache of {name}, of memory that nobody wanted, is taken back"),
+                ),
+                _ if blocks > before => (
+                    DecisionKind::Grown,
+                    format!("the cache of {name} gets more of the memory that nobody wants"),
+                ),
+                _ => (
+                    DecisionKind::Shrunk,
+                    format!("the cache of {name} has only what of the memory nobody else wants"),
+                ),
+            };
+            let facts = vec![
+                Fact::number("size_before", before as f64, "blocks"),
+                Fact::number("size_after", blocks as f64, "blocks"),
+                Fact::number("idle", idle, "bytes"),
+            ];
+            let change = Change::new(blocks, kind, summary, facts);
+            changes.insert(taker.id, Change { serves: vec![taker.id], is_spare: true, ..change });
+        }
+    }
+
+    /// Makes caches like any other of those that are what keeps an objective.
+    fn kept_by_spare(&mut self, scenes: &mut Scenes) -> Vec<VolumeId> {
+        let is_kept = |volume: &Volume| volume.is_spare() && volume.violated_since.is_none();
+        let mut kept: Vec<VolumeId> =
+            self.volumes.iter().filter(|(_, volume)| is_kept(volume)).map(|(id, _)| *id).collect();
+        // What is kept without it too says nothing of it, as between bursts.
+        kept.retain(|&id| {
+            let (index, place) = self.scene_place(scenes, id);
+            let scene = &scenes.list[index];
+            let mut without = scene.blocks();
+            without[place] = 0;
+            scene.excess(&without)[place] > 0.0
+        });
+        for id in &kept {
+            let volume = self.volumes.get_mut(id).expect("listed");
+            volume.unmended = Unmended::default();
+            let rate = volume.recent(self.config.recent_intervals).rate();
+            let grant = volume.grant.as_mut().expect("a spare cache was granted");
+            (grant.is_spare, grant.rate_at_grant) = (false, rate);
+        }
+        kept
+    }
+
+    /// What a volume may have of the spare memory.
+    fn taker(&mut self, id: VolumeId) -> Taker {
+        let (step, ceiling) = (self.step, self.blocks_ceiling(id));
+        let (recent_intervals, interval_s) = (self.config.recent_intervals, self.interval_s);
+        let volume = self.volumes.get_mut(&id).expect("listed");
+        let recent = volume.recent(recent_intervals);
+        let answers = recent.hit_rate >= VAIN_HITS * (recent.hit_rate + recent.miss_rate).max(1e-9);
+        let is_warm = volume.blocks() > 0 && volume.used_blocks * 10 >= volume.blocks() * 8;
+        let unmended = &mut volume.unmended;
+        if answers && is_warm {
+            (unmended.vain, unmended.withdrawn) = (0, 0);
+        } else if is_warm {
+            unmended.vain += 1;
+        }
+        if unmended.vain >= VAIN {
+            unmended.barred_until = step + (VAIN << unmended.withdrawn.min(VAIN_DOUBLED_MAX));
+            (unmended.vain, unmended.withdrawn) = (0, unmended.withdrawn + 1);
+        }
+        let may = unmended.until > step && unmended.barred_until <= step && volume.spec.may_cache;
+        let ahead = (recent.miss_rate * interval_s * AHEAD) as u64;
+        let useful = volume.useful_max().map_or(0, |useful| useful + ahead);
+        let excess = |(objective, track): (&crate::objective::Objective, &super::volume::Track)| {
+            objective.weight * track.last.map_or(0.0, |last| last.excess.clamp(0.01, 100.0))
+        };
+        let weight = volume.spec.objectives.iter().zip(&volume.tracks).map(excess).sum::<f64>();
+        let bytes = volume.block_bytes();
+        Taker {
+            id,
+            now: volume.blocks() * bytes,
+            most: if may { useful.min(ceiling) * bytes } else { 0 },
+            weight,
+        }
+    }
+}
+
+/// The bytes of each: by weight, no more than each may have, and what it has already where little would change.
+fn divide(takers: &[Taker], idle: u64) -> Vec<u64> {
+    let mut shares = vec![0.0; takers.len()];
+    let mut open: Vec<usize> = (0..takers.len()).filter(|&at| takers[at].most > 0).collect();
+    let mut left = idle as f64;
+    while !open.is_empty() {
+        let weights: f64 = open.iter().map(|&at| takers[at].weight.max(1e-9)).sum();
+        let share = |at: usize| left * takers[at].weight.max(1e-9) / weights;
+        let full: Vec<usize> =
+            open.iter().copied().filter(|&at| takers[at].most as f64 <= share(at)).collect();
+        if full.is_empty() {
+            open.iter().for_each(|&at| shares[at] = share(at));
+            break;
+        }
+        for at in full {
+            shares[at] = takers[at].most as f64;
+            left -= shares[at];
+            open.retain(|&other| other != at);
+        }
+    }
+    let lazily: Vec<u64> = (takers.iter().zip(&shares))
+        .map(|(taker, &share)| {
+            let now = taker.now as f64;
+            if share > 0.0 && share <= GROWS * now && share >= SHRINKS * now {
+                taker.now
+            } else {
+                share as u64
+            }
+        })
+        .collect();
+    if lazily.iter().map(|&bytes| u128::from(bytes)).sum::<u128>() <= u128::from(idle) {
+        return lazily;
+    }
+    shares.into_iter().map(|share| share as u64).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn taker(now: u64, most: u64, weight: f64) -> Taker {
+        Taker { id: VolumeId(0), now, most, weight }
+    }
+
+    #[test]
+    fn memory_is_divided_by_what_windows_cost_and_what_one_cannot_use_goes_to_others() {
+        assert_eq!(divide(&[taker(0, 900, 1.0), taker(0, 900, 3.0)], 400), [100, 300]);
+        assert_eq!(divide(&[taker(0, 900, 1.0), taker(0, 200, 3.0)], 400), [200, 200]);
+        assert_eq!(divide(&[taker(0, 900, 0.0)], 400), [400]);
+        assert_eq!(divide(&[taker(50, 0, 1.0)], 400), [0]);
+        assert_eq!(divide(&[], 400), [0u64; 0]);
+    }
+
+    #[test]
+    fn what_would_change_little_stays_as_it_is_where_there_is_room() {
+        assert_eq!(divide(&[taker(100, 104, 1.0)], 400), [100]);
+        assert_eq!(divide(&[taker(100, 80, 1.0)], 400), [100]);
+        assert_eq!(divide(&[taker(100, 70, 1.0)], 400), [70]);
+        assert_eq!(divide(&[taker(100, 100, 1.0)], 99), [99]);
+        assert_eq!(divide(&[taker(100, 100, 1.0)], 0), [0]);
+    }
+
+    proptest! {
+        #[test]
+        fn never_is_more_given_than_there_is(
+            takers in prop::collection::vec((0u64..2_000, 0u64..2_000, 0.0f64..100.0), 0..6),
+            idle in 0u64..5_000,
+        ) {
+            let takers: Vec<Taker> = takers.into_iter().map(|(now, most, weight)| taker(now, most, weight)).collect();
+            let given = divide(&takers, idle);
+            prop_assert!(given.iter().sum::<u64>() <= idle, "{given:?}");
+            for (taker, given) in takers.iter().zip(given) {
+                prop_assert!(given <= taker.most || (taker.most > 0 && given == taker.now));
+            }
+        }
+    }
+}
