@@ -172,7 +172,7 @@ impl Controller {
         stake.expect("only who has a stake is weighed").weigh(step, stands, |blocks| {
             let mut sizes = sizes.clone();
             sizes[place] = blocks;
-            scene.weighted_violation(&sizes)
+            scene.violation_as_seen(&sizes)
         });
     }
 

@@ -18,6 +18,7 @@ mod scene;
 mod scenes;
 mod spare;
 mod status;
+mod unhelped;
 mod volume;
 
 pub use foreseeing::{Past, RecallError};

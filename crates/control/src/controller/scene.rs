@@ -1,7 +1,8 @@
 //! The workloads of one origin as the performance model sees them, calibrated on the last intervals.
 
-use super::volume::{Sample, Volume};
+use super::volume::{Sample, Track, Volume};
 use crate::config::ControlConfig;
+use crate::conformance::Verdict;
 use crate::feedback::Law;
 use crate::inventory::{OriginSpec, VolumeId};
 use crate::objective::{Objective, Statistic, Target};
@@ -41,6 +42,10 @@ pub(super) struct Party {
     model: WorkloadModel,
     /// Every objective with what the model must be multiplied by to agree with what was observed.
     objectives: Vec<(Objective, f64)>,
+    /// By objective, what was observed in the window that just ended, by what the model says of it; 1 where none did.
+    levels: Vec<f64>,
+    /// What a load like that of now has cost without a cache; infinite where that is not known.
+    unhelped: f64,
 }
 
 /// An origin and who uses it.
@@ -59,9 +64,11 @@ pub(super) struct Scene {
 
 /// Of what is so far beyond its bound what lies above counts for a thousandth: what hangs is as bad as any, but less of it is better (ours).
 const HANGS: f64 = 100.0;
+/// By how much windows may differ from what the model says of them (ours).
+const LEVEL_MAX: f64 = 1_000.0;
 
 /// How bad it is to be beyond a bound by `excess`, relative to it: 0 where it is kept; finite.
-fn violation(excess: f64) -> f64 {
+pub(super) fn violation(excess: f64) -> f64 {
     let excess = excess.clamp(0.0, 1e6);
     excess.min(HANGS) + (excess - HANGS).max(0.0) / 1_000.0
 }
@@ -159,6 +166,13 @@ impl Scene {
         let baseline = predict(&origin, &seen);
         for (party, prediction) in parties.iter_mut().zip(&baseline.workloads) {
             let tracks = &volumes[&party.id].tracks;
+            let level = |((objective, _), track): (&(Objective, f64), &Track)| {
+                let judged = track.last.filter(|last| track.closed && last.verdict != Verdict::LowLoad);
+                let observed = judged.and_then(|last| last.value);
+                let predicted = prediction.value(objective).max(1e-9);
+                observed.map_or(1.0, |observed| (observed / predicted).clamp(1.0 / LEVEL_MAX, LEVEL_MAX))
+            };
+            party.levels = party.objectives.iter().zip(tracks).map(level).collect();
             for ((objective, factor), track) in party.objectives.iter_mut().zip(tracks) {
                 let percentile =
                     matches!(objective.target, Target::Latency { statistic: Statistic::Percentile(_), .. });
@@ -219,6 +233,20 @@ impl Scene {
                     .fold(f64::NEG_INFINITY, f64::max)
             })
             .collect()
+    }
+
+    /// [`weighted_violation`](Self::weighted_violation), where the model is asked only by what the level of the windows that just ended would differ: what waits
+    /// for what came before is no part of it.
+    pub(super) fn violation_as_seen(&self, blocks: &[u64]) -> f64 {
+        let predicted = self.predict(blocks);
+        let violation = |(party, prediction): (&Party, &Prediction)| {
+            let levels = party.objectives.iter().zip(&party.levels);
+            let each = levels.map(|((objective, _), level)| {
+                objective.weight * violation(party.excess(objective, *level, prediction))
+            });
+            each.sum::<f64>().min(party.unhelped)
+        };
+        self.parties.iter().zip(&predicted.workloads).map(violation).sum()
     }
 
     /// The weighted sum of [`violation`]s over all objectives with caches of `blocks`; finite.
@@ -405,6 +433,8 @@ fn party(
         correction,
         model,
         objectives: volume.spec.objectives.iter().map(|objective| (*objective, 1.0)).collect(),
+        levels: vec![1.0; volume.spec.objectives.len()],
+        unhelped: volume.unhelped.violation(recent.arrival_rate).unwrap_or(f64::INFINITY),
     }
 }
 
@@ -416,6 +446,63 @@ mod tests {
     fn curve(points: &[(u64, f64)]) -> MissRatioCurve {
         let point = |&(size_blocks, miss_ratio)| CurvePoint { size_blocks, miss_ratio };
         MissRatioCurve::new(points.iter().map(point).collect())
+    }
+
+    #[test]
+    fn what_was_seen_is_what_it_costs_now_and_bounds_what_it_would_cost_without_a_cache() {
+        use crate::conformance::Judgement;
+        use crate::inventory::{HostId, OriginId, VolumeSpec};
+        use crate::objective::Operations;
+        use forebay_units::{BlockSize, Bytes, Nanos};
+        let id = VolumeId(1);
+        let mut volume = Volume::new(VolumeSpec {
+            id,
+            name: "db".to_owned(),
+            size: Bytes::gib(1),
+            block_size: BlockSize::DEFAULT,
+            origin: OriginId(1),
+            host: HostId(0),
+            objectives: vec![Objective::mean_latency(Nanos::millis(5), Operations::All)],
+            may_cache: true,
+            minimum: Bytes::ZERO,
+            maximum: None,
+        });
+        let sample = Sample {
+            arrival_rate: 100.0,
+            miss_rate: 100.0,
+            origin_read_rate: 100.0,
+            miss_latency: 0.008,
+            ..Sample::default()
+        };
+        volume.history.extend([sample; 3]);
+        volume.steady = 3;
+        volume.curve = Some(Arc::new(curve(&[(1_000, 0.0)])));
+        (volume.curve_accesses, volume.used_blocks) = (10_000, 0);
+        // Windows take 50 ms where the model says 8: what came before is worked off.
+        volume.tracks[0].closed = true;
+        volume.tracks[0].last = Some(Judgement {
+            verdict: Verdict::Nonconforming,
+            value: Some(0.05),
+            excess: 9.0,
+            requests: 1_000,
+        });
+        let violation = |volume: &Volume, blocks: u64| {
+            let volumes = BTreeMap::from([(id, volume.clone())]);
+            let scene = Scene::build(&[id], &volumes, None, Some(1.0), &[], None, &ControlConfig::default());
+            (scene.weighted_violation(&[blocks]), scene.violation_as_seen(&[blocks]))
+        };
+        let (modelled, seen) = violation(&volume, 0);
+        assert!(modelled < 1.0 && (seen - 9.0).abs() < 1e-6, "{modelled} {seen}");
+        let (modelled, seen) = violation(&volume, 900);
+        assert!(modelled == 0.0 && seen < 9.0, "{modelled} {seen}");
+        // Nothing is said of a window that did not end now.
+        volume.tracks[0].closed = false;
+        let (modelled, seen) = violation(&volume, 0);
+        assert_eq!(modelled, seen);
+        // A load like this one has cost two bounds without a cache, not nine.
+        volume.tracks[0].closed = true;
+        (0..3).for_each(|_| volume.unhelped.see(110.0, 2.0));
+        assert_eq!(violation(&volume, 0).1, 2.0);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! What the controller remembers of one volume. Every list has a written maximum.
 
 use super::contention::Stake;
+use super::scene::violation;
 use super::spare::Unmended;
+use super::unhelped::Unhelped;
 use crate::config::ControlConfig;
 use crate::conformance::{Judgement, Verdict, WindowTotals, judge};
 use crate::feedback::{FeedbackRules, Law, Phase, PhaseMemory};
@@ -39,6 +41,8 @@ const BURST: f64 = 2.0;
 const BURST_HISTORY: usize = 12;
 /// What is read for the first time soon, as a part of all that was read so far (ours).
 const SEEN_SOON: f64 = 0.05;
+/// A cache that answers at most so much of the reads does not help (ours).
+const HELPED: f64 = 0.05;
 /// A cache that would take more intervals to fill does not (ours).
 const FILLS_IN: u64 = 500;
 /// Intervals after which another phase is a new one and no outlier (ours).
@@ -445,6 +449,8 @@ pub(super) struct Volume {
     pub(super) rested_blocks: u64,
     /// What it has at stake in contended memory.
     pub(super) stake: Option<Stake>,
+    /// What its load has cost without a cache.
+    pub(super) unhelped: Unhelped,
     /// That nothing mends its violation.
     pub(super) unmended: Unmended,
 }
@@ -474,6 +480,7 @@ impl Volume {
             room_blocks: None,
             rested_blocks: 0,
             stake: None,
+            unhelped: Unhelped::default(),
             unmended: Unmended::default(),
         }
     }
@@ -529,6 +536,7 @@ impl Volume {
                 track.totals = WindowTotals::default();
             }
         }
+        self.see_unhelped();
         if step.is_multiple_of(ZONES_EVERY) && observed.zone_accesses > 0 {
             let least = config.warmup.zone_share_min * observed.zone_accesses as f64;
             let hot = observed.zones.iter().filter(|zone| zone.accesses as f64 > least).map(|zone| zone.zone);
@@ -555,6 +563,21 @@ impl Volume {
             let differs = observed.cache.quota_blocks != grant.blocks;
             grant.mismatch = if differs { grant.mismatch + 1 } else { 0 };
         }
+    }
+
+    /// Keeps what the windows that just ended say of its load without a cache, if that was so.
+    fn see_unhelped(&mut self) {
+        let Some(last) = self.history.back() else { return };
+        let judged =
+            |track: &Track| track.closed && track.last.is_some_and(|last| last.verdict != Verdict::LowLoad);
+        if last.hit_rate > HELPED * (last.hit_rate + last.miss_rate) || !self.tracks.iter().all(judged) {
+            return;
+        }
+        let each = self.spec.objectives.iter().zip(&self.tracks);
+        let seen = each.map(|(objective, track)| {
+            objective.weight * violation(track.last.map_or(0.0, |last| last.excess))
+        });
+        self.unhelped.see(last.arrival_rate, seen.sum());
     }
 
     /// The assessment of its worst objective, with that objective's place.
