@@ -22,6 +22,8 @@ const STANDS: u64 = 60;
 /// Intervals in a row in which a warm one may answer next to nothing (20 minutes of 10 s), and for how often that doubles until it is tried again.
 const VAIN: u64 = 120;
 const VAIN_DOUBLED_MAX: u32 = 6;
+/// Intervals of violation after which a cache that answers nothing is given up (ours).
+const BARREN: f64 = 8.0;
 /// What is next to nothing of the reads: a part of a loop answers few, and yet more than a scan.
 const VAIN_HITS: f64 = 0.005;
 /// Intervals of reading for which there is room beyond what was read so far.
@@ -79,6 +81,7 @@ impl Controller {
         if self.config.feedback.law != Law::Model || self.config.spare_share == 0.0 {
             return;
         }
+        self.give_up_barren(at);
         let is_involved = |volume: &Volume| volume.is_spare() || volume.unmended.until > step;
         if !self.volumes.values().any(is_involved) {
             return;
@@ -136,6 +139,29 @@ impl Controller {
             ];
             let change = Change::new(blocks, kind, summary, facts);
             changes.insert(taker.id, Change { serves: vec![taker.id], is_spare: true, ..change });
+        }
+    }
+
+    /// A cache that answers nothing of what its volume reads is not what the law can size, whatever the model says of it: it grows in steps, and what is read meanwhile, and again
+    /// later, does not fit into it.
+    fn give_up_barren(&mut self, at: Nanos) {
+        let (recent_intervals, interval_s) = (self.config.recent_intervals, self.interval_s);
+        let step = self.step;
+        for (&id, volume) in &mut self.volumes {
+            let Some(since) = volume.violated_since else { continue };
+            let lasts = at.saturating_since(since).as_secs_f64() >= BARREN * interval_s;
+            let recent = volume.recent(recent_intervals);
+            let reads = recent.hit_rate + recent.miss_rate;
+            let is_barren = reads > 0.0 && recent.hit_rate < VAIN_HITS * reads;
+            let is_full = volume.used_blocks * 10 >= volume.blocks() * 8;
+            let is_small = volume.useful_max().is_some_and(|useful| useful > 2 * volume.blocks());
+            if let Some(grant) = &mut volume.grant
+                && (lasts && is_barren && is_full && is_small && !grant.is_spare)
+                && grant.serves[..] == [id]
+            {
+                grant.is_spare = true;
+                volume.unmended.until = step + STANDS;
+            }
         }
     }
 
