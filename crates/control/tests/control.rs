@@ -425,6 +425,36 @@ fn a_cache_that_answers_nothing_is_given_up_for_memory_that_nobody_wants() {
 }
 
 #[test]
+fn a_guaranteed_minimum_is_kept_whatever_a_cache_answers() {
+    let mut world = World::new(6, Bytes::mib(20));
+    let half = MissRatioCurve::new(vec![CurvePoint { size_blocks: 8, miss_ratio: 0.5 }]);
+    (world.sides[0].curve, world.sides[0].told) = (flat(0.0), Some(Arc::new(half)));
+    world.sides[1].rate = 260.0;
+    let objective = Objective::mean_latency(Nanos::from_secs_f64(BOUND_S), Operations::All);
+    let spec = VolumeSpec {
+        id: APPLICATION,
+        name: "application".to_owned(),
+        size: Bytes::gib(1),
+        block_size: BlockSize::DEFAULT,
+        origin: OriginId(1),
+        host: HostId(0),
+        objectives: vec![objective.over(Nanos::secs(1))],
+        may_cache: true,
+        minimum: Bytes::mib(1),
+        maximum: None,
+    };
+    world.controller.register(spec).unwrap();
+    let quotas: Vec<u64> = (0..400)
+        .map(|_| {
+            world.second();
+            world.quota()
+        })
+        .collect();
+    let (least, most) = (quotas[1..].iter().min().unwrap(), quotas.iter().max().unwrap());
+    assert!(*least >= 256 && *most > 2_000 && quotas.contains(&256), "{least} to {most}");
+}
+
+#[test]
 fn memory_that_nobody_wants_is_taken_back_where_it_answers_nothing() {
     let mut world = World::new(2, Bytes::mib(20));
     world.sides[0].curve = flat(0.0);

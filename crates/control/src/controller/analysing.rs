@@ -17,6 +17,8 @@ use crate::solutions::{Solution, Tenant, rank};
 use forebay_units::{Bytes, Nanos};
 use std::collections::{BTreeMap, VecDeque};
 
+/// How many times the reads that a curve is believed by say that nothing is read again soon (ours).
+const READS_SAY: u64 = 10;
 /// The least part of the excess that a cache which cannot keep the objective must take away (ours).
 const BEST_EFFORT_MIN: f64 = 0.2;
 
@@ -111,9 +113,7 @@ impl Controller {
                 }
                 Err(reason) => {
                     curve_missing |= matches!(reason, NotCacheable::CurveUnknown { .. });
-                    let may =
-                        matches!(reason, NotCacheable::CurveUnknown { .. } | NotCacheable::NoReuse { .. });
-                    may_help &= party.id != victim || may;
+                    may_help &= party.id != victim || matches!(reason, NotCacheable::NoReuse { .. });
                     let name = &self.volumes[&party.id].spec.name;
                     let facts = vec![
                         Fact::text("reason", reason.to_string()),
@@ -226,7 +226,9 @@ impl Controller {
                     change.serves.push(victim);
                 }
             }
-            if may_help {
+            // Of few reads it is not known whether they are read again.
+            let reads_min = self.config.cacheability.curve_accesses_min.saturating_mul(READS_SAY);
+            if may_help && self.volumes[&victim].curve_accesses >= reads_min {
                 self.unmended(victim);
             }
             let wait = if curve_missing { 2 } else { self.config.retry_after as u64 };

@@ -109,7 +109,8 @@ impl Controller {
         for (taker, bytes) in takers.iter().zip(divide(&takers, idle as u64)) {
             let volume = &self.volumes[&taker.id];
             let chunk = volume.chunk_blocks(self.config.chunk_bytes);
-            let (before, blocks) = (volume.blocks(), bytes / volume.block_bytes() / chunk * chunk);
+            let (before, least) = (volume.blocks(), volume.blocks_min());
+            let blocks = (bytes / volume.block_bytes() / chunk * chunk).max(least);
             if blocks == before {
                 continue;
             }
