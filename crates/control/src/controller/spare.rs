@@ -78,10 +78,16 @@ impl Controller {
         outcome: &mut StepOutcome,
     ) {
         let step = self.step;
-        if self.config.feedback.law != Law::Model || self.config.spare_share == 0.0 {
+        if self.config.feedback.law != Law::Model || self.config.spare_share == 0.0 || self.hosts.len() > 1 {
             return;
         }
-        self.give_up_barren(at);
+        for id in self.give_up_barren(at) {
+            let summary = format!(
+                "the cache of {} answers nothing of what is read: it has of the memory that nobody wants from now on, if there is any, as much as was read so far",
+                self.volumes[&id].spec.name
+            );
+            outcome.decisions.push(self.decision(at, id, DecisionKind::NothingHelps, summary, Vec::new()));
+        }
         let is_involved = |volume: &Volume| volume.is_spare() || volume.unmended.until > step;
         if !self.volumes.values().any(is_involved) {
             return;
@@ -145,9 +151,10 @@ impl Controller {
 
     /// A cache that answers nothing of what its volume reads is not what the law can size, whatever the model says of it: it grows in steps, and what is read meanwhile, and again
     /// later, does not fit into it.
-    fn give_up_barren(&mut self, at: Nanos) {
+    fn give_up_barren(&mut self, at: Nanos) -> Vec<VolumeId> {
         let (recent_intervals, interval_s) = (self.config.recent_intervals, self.interval_s);
         let step = self.step;
+        let mut barren = Vec::new();
         for (&id, volume) in &mut self.volumes {
             let Some(since) = volume.violated_since else { continue };
             let lasts = at.saturating_since(since).as_secs_f64() >= BARREN * interval_s;
@@ -162,8 +169,10 @@ impl Controller {
             {
                 grant.is_spare = true;
                 volume.unmended.until = step + STANDS;
+                barren.push(id);
             }
         }
+        barren
     }
 
     /// Makes caches like any other of those that are what keeps an objective.
