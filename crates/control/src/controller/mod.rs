@@ -146,6 +146,8 @@ impl Controller {
                     volume.tracks = vec![volume::Track::default(); spec.objectives.len()];
                     volume.violated_since = None;
                     volume.analyse_from = 0;
+                    // They say what another promise cost.
+                    (volume.stake, volume.unhelped) = Default::default();
                 }
                 volume.spec = spec;
             }

@@ -31,6 +31,8 @@ const AHEAD: f64 = 1.5;
 /// It is resized where it should be this much larger or smaller, as long as it has the memory.
 const GROWS: f64 = 1.05;
 const SHRINKS: f64 = 0.75;
+/// What a volume counts for at least, though it is not beyond its bound now.
+const WEIGHT_MIN: f64 = 0.01;
 
 /// What is known of a volume that spare memory may go to.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,7 +49,7 @@ pub(super) struct Unmended {
 /// Who may have some of the spare memory.
 struct Taker {
     id: VolumeId,
-    /// Bytes now, and at most.
+    /// Bytes now, and at most, beyond those that it is guaranteed.
     now: u64,
     most: u64,
     /// How bad it is to be without.
@@ -108,6 +110,7 @@ impl Controller {
             if changes.contains_key(&id) || (volume.grant.is_some() && !is_spare) {
                 claimed += u128::from(wanted(volume, changes.get(&id))) * u128::from(bytes);
             } else if is_involved(volume) {
+                claimed += u128::from(volume.blocks_min()) * u128::from(bytes);
                 takers.push(self.taker(id));
             }
         }
@@ -116,7 +119,7 @@ impl Controller {
             let volume = &self.volumes[&taker.id];
             let chunk = volume.chunk_blocks(self.config.chunk_bytes);
             let (before, least) = (volume.blocks(), volume.blocks_min());
-            let blocks = (bytes / volume.block_bytes() / chunk * chunk).max(least);
+            let blocks = least + bytes / volume.block_bytes() / chunk * chunk;
             if blocks == before {
                 continue;
             }
@@ -219,16 +222,13 @@ impl Controller {
         let may = unmended.until > step && unmended.barred_until <= step && volume.spec.may_cache;
         let ahead = (recent.miss_rate * interval_s * AHEAD) as u64;
         let useful = volume.useful_max().map_or(0, |useful| useful + ahead);
-        let excess = |(objective, track): (&crate::objective::Objective, &super::volume::Track)| {
-            objective.weight * track.last.map_or(0.0, |last| last.excess.clamp(0.01, 100.0))
-        };
-        let weight = volume.spec.objectives.iter().zip(&volume.tracks).map(excess).sum::<f64>();
-        let bytes = volume.block_bytes();
+        let (bytes, least) = (volume.block_bytes(), volume.blocks_min());
+        let most = if may { useful.min(ceiling) } else { 0 };
         Taker {
             id,
-            now: volume.blocks() * bytes,
-            most: if may { useful.min(ceiling) * bytes } else { 0 },
-            weight,
+            now: volume.blocks().saturating_sub(least) * bytes,
+            most: most.saturating_sub(least) * bytes,
+            weight: volume.last_violation().max(WEIGHT_MIN),
         }
     }
 }

@@ -41,6 +41,37 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_another_promise_cost_is_forgotten() {
+        use super::super::Controller;
+        use crate::config::ControlConfig;
+        use crate::inventory::{HostId, OriginId, VolumeId, VolumeSpec};
+        use crate::objective::{Objective, Operations};
+        use forebay_units::{BlockSize, Bytes, Nanos};
+        let mut controller =
+            Controller::new(ControlConfig::default(), Bytes::mib(1), Vec::new(), Vec::new()).unwrap();
+        let spec = |ms| VolumeSpec {
+            id: VolumeId(1),
+            name: "db".to_owned(),
+            size: Bytes::gib(1),
+            block_size: BlockSize::DEFAULT,
+            origin: OriginId(1),
+            host: HostId(0),
+            objectives: vec![Objective::mean_latency(Nanos::millis(ms), Operations::All)],
+            may_cache: true,
+            minimum: Bytes::ZERO,
+            maximum: None,
+        };
+        let mut known_after = |ms| {
+            controller.register(spec(ms)).unwrap();
+            let unhelped = &mut controller.volumes.get_mut(&VolumeId(1)).unwrap().unhelped;
+            let known = unhelped.violation(100.0);
+            (0..3).for_each(|_| unhelped.see(100.0, 9.0));
+            known
+        };
+        assert_eq!([5, 5, 50].map(&mut known_after), [None, Some(9.0), None]);
+    }
+
+    #[test]
     fn like_rates_are_averaged_and_others_are_not() {
         let mut unhelped = Unhelped::default();
         assert_eq!(unhelped.violation(100.0), None);

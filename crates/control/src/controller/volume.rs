@@ -565,19 +565,22 @@ impl Volume {
         }
     }
 
+    /// The weighted sum of how bad the last windows of its objectives were; finite.
+    pub(super) fn last_violation(&self) -> f64 {
+        let each = self.spec.objectives.iter().zip(&self.tracks);
+        let last = |track: &Track| track.last.map_or(0.0, |last| last.excess);
+        each.map(|(objective, track)| objective.weight * violation(last(track))).sum()
+    }
+
     /// Keeps what the windows that just ended say of its load without a cache, if that was so.
     fn see_unhelped(&mut self) {
-        let Some(last) = self.history.back() else { return };
+        let Some(last) = self.history.back().filter(|_| !self.tracks.is_empty()) else { return };
+        let rate = last.arrival_rate;
         let judged =
             |track: &Track| track.closed && track.last.is_some_and(|last| last.verdict != Verdict::LowLoad);
-        if last.hit_rate > HELPED * (last.hit_rate + last.miss_rate) || !self.tracks.iter().all(judged) {
-            return;
+        if last.hit_rate <= HELPED * (last.hit_rate + last.miss_rate) && self.tracks.iter().all(judged) {
+            self.unhelped.see(rate, self.last_violation());
         }
-        let each = self.spec.objectives.iter().zip(&self.tracks);
-        let seen = each.map(|(objective, track)| {
-            objective.weight * violation(track.last.map_or(0.0, |last| last.excess))
-        });
-        self.unhelped.see(last.arrival_rate, seen.sum());
     }
 
     /// The assessment of its worst objective, with that objective's place.
