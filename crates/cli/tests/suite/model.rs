@@ -399,7 +399,7 @@ fn models_that_are_none_are_refused_by_file_and_field() {
         "{words}"
     );
     let words = broken(&|model| model["schema"] = json!("forebay.model/3"));
-    assert!(words.contains("expected `forebay.model/6` or `forebay.model/5`"), "{words}");
+    assert!(words.contains("expected `forebay.model/7` or `forebay.model/6`"), "{words}");
     let words = broken(&|model| *model = json!({}));
     assert!(words.contains("has no `schema`"), "{words}");
     let words = broken(&|model| model["colour"] = json!(1));

@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 
 /// Octaves of nanoseconds: 0, then `[2^(n-1), 2^n)`.
 pub(crate) const OCTAVES: usize = 65;
-/// Buckets per octave of the histogram.
+/// Buckets per octave of the histogram, and of the one that is told.
 const STEPS: usize = 8;
+const TOLD: usize = 4;
 
 /// The octave of a time.
 #[inline]
@@ -66,7 +67,7 @@ pub struct Gaps {
     pub hyper_exponential: HyperExponential,
     /// Times of at least this many microseconds are long.
     pub long_from_us: f64,
-    /// The histogram that it was fitted to; generated times are drawn from either side of `long_from_us`.
+    /// The histogram that it was fitted to, in buckets of a quarter of an octave.
     pub histogram: Vec<GapBucket>,
 }
 
@@ -109,6 +110,8 @@ struct Bucket {
     most: u64,
 }
 
+const EMPTY: Bucket = Bucket { count: 0, sum: 0.0, least: u64::MAX, most: 0 };
+
 /// Counts inter-arrival times of a phase.
 #[derive(Clone, Debug)]
 pub(crate) struct GapCounter {
@@ -119,8 +122,7 @@ pub(crate) struct GapCounter {
 
 impl GapCounter {
     pub(crate) fn new() -> GapCounter {
-        let empty = Bucket { count: 0, sum: 0.0, least: u64::MAX, most: 0 };
-        GapCounter { buckets: vec![empty; OCTAVES * STEPS], pairs: vec![0; OCTAVES * OCTAVES] }
+        GapCounter { buckets: vec![EMPTY; OCTAVES * STEPS], pairs: vec![0; OCTAVES * OCTAVES] }
     }
 
     #[inline]
@@ -158,13 +160,22 @@ impl GapCounter {
             total => long as f64 / total as f64,
         };
         (fitted.long_after_short, fitted.long_after_long) = (share(after[0]), share(after[1]));
-        let occupied = self.buckets.iter().filter(|bucket| bucket.count > 0);
-        let histogram = occupied
+        let told = self.buckets.chunks(STEPS / TOLD).map(|buckets| {
+            buckets.iter().fold(EMPTY, |all, bucket| Bucket {
+                count: all.count + bucket.count,
+                sum: all.sum + bucket.sum,
+                least: all.least.min(bucket.least),
+                most: all.most.max(bucket.most),
+            })
+        });
+        let histogram = told
+            .filter(|bucket| bucket.count > 0)
             .map(|bucket| {
                 let mean = bucket.sum / bucket.count as f64;
                 // As wide as leaves the mean in the middle: a bucket of equal times is a point.
                 let half = (mean - bucket.least as f64).min(bucket.most as f64 - mean).max(0.0);
-                GapBucket { from_us: (mean - half) / 1e3, to_us: (mean + half) / 1e3, requests: bucket.count }
+                let us = |ns: f64| (ns / 10.0).round() / 100.0;
+                GapBucket { from_us: us(mean - half), to_us: us(mean + half), requests: bucket.count }
             })
             .collect();
         let long_from_us = if border_octave == 0 { 0.0 } else { (1u64 << (border_octave - 1)) as f64 / 1e3 };

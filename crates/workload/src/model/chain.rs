@@ -1,10 +1,8 @@
-//! The paper's chain: which state, kind and link follow on the last ones.
+//! The paper's chain: which state, kind and link follow on a state.
 
 use super::strata::Table;
 use super::{ANY, Link, StateModel, Transition};
 use crate::generator::Random;
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
 
 /// A transition, resolved.
 #[derive(Clone, Copy, Debug)]
@@ -27,8 +25,6 @@ struct Step {
 #[derive(Clone, Debug)]
 pub(super) struct Chain {
     rows: Vec<Row>,
-    /// By state and kind.
-    from_both: HashMap<(u32, u32), Step, FixedState>,
     /// By state.
     from_state: Vec<Option<Step>>,
     /// Rows that may follow on anything.
@@ -42,13 +38,12 @@ impl Chain {
     pub(super) fn new(transitions: &[Transition], states: &[StateModel]) -> Option<Chain> {
         let mut sorted: Vec<&Transition> = transitions.iter().filter(|row| row.requests > 0).collect();
         // What left by coarser rows comes last of its step.
-        sorted.sort_by_key(|row| (row.from, row.from_kind, row.to == ANY));
+        sorted.sort_by_key(|row| (row.from, row.to == ANY));
         let mut rows = Vec::new();
-        let mut from_both: HashMap<(u32, u32), Step, FixedState> = HashMap::default();
         let mut from_state = vec![None; states.len()];
         let mut from_any = None;
         let mut weights = Vec::new();
-        for group in sorted.chunk_by(|a, b| (a.from, a.from_kind) == (b.from, b.from_kind)) {
+        for group in sorted.chunk_by(|a, b| a.from == b.from) {
             let first = rows.len() as u32;
             for row in group.iter().filter(|row| row.to != ANY) {
                 rows.push(Row { to: row.to, kind: row.kind, link: row.link, gap_us: row.gap_us });
@@ -57,23 +52,19 @@ impl Chain {
             let count = rows.len() as u32 - first;
             let Some(table) = Table::new(group.iter().map(|row| row.requests as f64)) else { continue };
             let step = Step { first, count, table };
-            match (group[0].from, group[0].from_kind) {
-                (ANY, _) => from_any = Some(step),
-                (state, ANY) => from_state[state as usize] = Some(step),
-                both => {
-                    from_both.insert(both, step);
-                }
+            match group[0].from {
+                ANY => from_any = Some(step),
+                state => from_state[state as usize] = Some(step),
             }
         }
         let all = Table::new(weights.into_iter())?;
-        Some(Chain { rows, from_both, from_state, from_any, all })
+        Some(Chain { rows, from_state, from_any, all })
     }
 
-    /// A row that may follow on `at`, a state and a kind.
+    /// A row that may follow on a state.
     #[inline]
-    pub(super) fn draw(&mut self, at: (u32, u32), random: &mut Random) -> Row {
-        let steps =
-            [self.from_both.get_mut(&at), self.from_state[at.0 as usize].as_mut(), self.from_any.as_mut()];
+    pub(super) fn draw(&mut self, state: u32, random: &mut Random) -> Row {
+        let steps = [self.from_state[state as usize].as_mut(), self.from_any.as_mut()];
         for step in steps.into_iter().flatten() {
             let drawn = step.table.draw(random) as u32;
             if drawn < step.count {

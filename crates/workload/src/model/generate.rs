@@ -120,8 +120,6 @@ pub struct Generator {
     kinds: Vec<KindTable>,
     /// By state: volume, first byte, bytes.
     states: Vec<(u32, u64, u64)>,
-    /// By volume: first bytes of its states, and which these are, in order.
-    ranges: Vec<Vec<(u64, u32)>>,
     placement: Placement,
     /// Whether every request of the original is played, and none of them twice.
     knows_all: bool,
@@ -132,8 +130,8 @@ pub struct Generator {
     /// Where the last request of each volume ended, for the plain chain.
     ends: Vec<u64>,
     intensity: f64,
-    /// Volume, offset and kind of the last request.
-    last: (u32, u64, u32),
+    /// The state that the chain is in.
+    state: u32,
     time_ns: f64,
     pace: Pace,
     /// What the steps of the window in play came to.
@@ -208,19 +206,16 @@ impl Generator {
         let told = model.placements.get((options.seed % told) as usize);
         let mut placement = Placement::new(model, told.map_or(any, |&number| number.into()));
         let full = options.fidelity == Fidelity::Full;
-        let plain = if full { None } else { Chain::new(&super::plain::merged(model), &model.states) };
+        let plain = if full { None } else { Chain::new(&model.transitions, &model.states) };
         let known: f64 = model.thread_weights.iter().sum();
         let weights = std::iter::once((1.0 - known).max(0.0)).chain(model.thread_weights.iter().copied());
         let threads = if full || model.thread_weights.is_empty() { None } else { Table::new(weights) };
         let kinds: Vec<KindTable> = model.kinds.iter().map(KindTable::new).collect();
         let mut volume_bytes: Vec<u64> = model.volumes.iter().map(|volume| volume.bytes).collect();
-        let mut ranges = vec![Vec::new(); model.volumes.len()];
-        for (at, state) in (0..).zip(&model.states) {
+        for state in &model.states {
             let bytes = &mut volume_bytes[state.volume as usize];
             *bytes = (*bytes).max(state.first_byte + state.bytes);
-            ranges[state.volume as usize].push((state.first_byte, at));
         }
-        ranges.iter_mut().for_each(|ranges| ranges.sort_unstable());
         let script = Script::new(model, factor);
         if full {
             for (volume, bytes) in (0..).zip(&mut volume_bytes) {
@@ -243,14 +238,12 @@ impl Generator {
                 Pace::Stretched { factor: if found > 0.0 { wanted / found } else { 0.0 }, more_ns: spread }
             }
         };
-        let first = &model.states[0];
         Ok(Generator {
             random,
             plain,
             threads,
             kinds,
             states: model.states.iter().map(|state| (state.volume, state.first_byte, state.bytes)).collect(),
-            ranges,
             placement,
             log: Log::new(if full && !knows_all { reach(model) } else { 1 }),
             last_used: if full && !knows_all { vec![0; script.extents] } else { Vec::new() },
@@ -259,7 +252,7 @@ impl Generator {
             volume_bytes,
             ends: vec![u64::MAX; model.volumes.len()],
             intensity,
-            last: (first.volume, first.first_byte, 0),
+            state: 0,
             time_ns: 0.0,
             // A resolution below a microsecond is nobody's clock.
             resolution_ns: match pace {
@@ -323,8 +316,7 @@ impl Generator {
     /// The paper's request: where the last one of its volume ended, or anywhere in the range.
     fn plain_request(&mut self) -> Request {
         let chain = self.plain.as_mut().expect("the plain model has one chain");
-        let at = (state_at(&self.ranges, self.last.0, self.last.1), self.last.2);
-        let row = chain.draw(at, &mut self.random);
+        let row = chain.draw(self.state, &mut self.random);
         self.time_ns += match self.pace {
             Pace::Constant { ns } => ns,
             Pace::Stretched { .. } => exponential(row.gap_us / self.intensity * 1e3, &mut self.random),
@@ -347,7 +339,7 @@ impl Generator {
             self.ends[volume as usize] = offset + length;
         }
         // The range that the chain has chosen, whatever the address: as the paper has it.
-        self.last = (volume, first, row.kind);
+        self.state = row.to;
         let random = &mut self.random;
         let thread = self.threads.as_mut().map_or(0, |threads| threads.draw(random) as u16);
         self.request_of(volume, offset, row.kind, ThreadNumber(thread))
@@ -497,11 +489,4 @@ fn reach(model: &Model) -> usize {
     });
     let most = agos.max().unwrap_or(0).saturating_mul(5) / 4;
     most.clamp(*REACH.start(), *REACH.end()) as usize
-}
-
-/// The state that an offset lies in: the last one that starts at or before it.
-fn state_at(ranges: &[Vec<(u64, u32)>], volume: u32, offset: u64) -> u32 {
-    let ranges = &ranges[volume as usize];
-    let after = ranges.partition_point(|(first, _)| *first <= offset);
-    ranges.get(after.saturating_sub(1)).map_or(0, |(_, state)| *state)
 }

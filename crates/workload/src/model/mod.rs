@@ -6,8 +6,7 @@
 //!
 //! Ours beyond the paper, because a chain over ranges loses reuse and bursts:
 //!
-//! * **Phases.** Stretches of similar content share a phase; each phase has a chain of its own.
-//! * **Gaps.** Per phase, two-phase hyper-exponential inter-arrivals by EM, with the persistence of either phase.
+//! * **Phases and gaps.** Stretches of similar content share a phase. Per phase, two-phase hyper-exponential inter-arrivals by EM, with the persistence of either phase.
 //! * **Windows.** Stretches of the original's requests with their times, placed within areas that are moved, each saying of what it uses again
 //!   how many requests ago that was used. Where not all are kept, those are that add up to the original. What is generated is put together from them.
 //!
@@ -41,9 +40,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// The `schema` of the models that this version writes.
-pub const MODEL_SCHEMA: &str = "forebay.model/6";
-/// All that it reads: models of version 5 say nothing of how many steps were tried, and tell each step for itself; models of version 4 know no threads either.
-pub const MODEL_SCHEMAS_READ: [&str; 3] = [MODEL_SCHEMA, "forebay.model/5", "forebay.model/4"];
+pub const MODEL_SCHEMA: &str = "forebay.model/7";
+/// All that it reads: models of version 6 have a chain for each phase, and lists of numbers; those of version 5 say nothing of how many steps were tried, and tell each step for itself; models of version 4 know no threads either.
+pub const MODEL_SCHEMAS_READ: [&str; 4] =
+    [MODEL_SCHEMA, "forebay.model/6", "forebay.model/5", "forebay.model/4"];
 
 /// What was fitted, in numbers that need no generation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -160,14 +160,21 @@ impl TryFrom<LinkOnPaper> for Link {
     type Error = String;
 
     fn try_from(paper: LinkOnPaper) -> Result<Link, String> {
-        let found = LINKS.iter().find(|(link, name)| match &paper {
-            LinkOnPaper::Number(number) => *link as u8 == *number,
-            LinkOnPaper::Name(found) => name == found,
-        });
-        found.map(|(link, _)| *link).ok_or_else(|| match paper {
+        let found = match &paper {
+            LinkOnPaper::Number(number) => Link::numbered((*number).into()),
+            LinkOnPaper::Name(found) => LINKS.iter().find(|(_, name)| name == found).map(|(link, _)| *link),
+        };
+        found.ok_or_else(|| match paper {
             LinkOnPaper::Number(number) => format!("{number} is no link: expected 0 to 4"),
             LinkOnPaper::Name(name) => format!("`{name}` is no link: expected 0 to 4"),
         })
+    }
+}
+
+impl Link {
+    /// The link of a number on paper.
+    fn numbered(number: u32) -> Option<Link> {
+        LINKS.iter().map(|(link, _)| *link).find(|&link| link as u32 == number)
     }
 }
 
@@ -177,19 +184,14 @@ impl From<Link> for u8 {
     }
 }
 
-/// A transition with its features; on paper an array `[from, from_kind, to, kind, link, requests, gap_us]`, where -1 stands for
-/// [`ANY`].
+/// A transition with its features.
 ///
-/// What is too rare to be kept apart is summed: first over the kind before, then over the state before. A row whose `to` is any
-/// says how many requests left its `from` by such summed rows.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(from = "TransitionRow", into = "TransitionRow")]
+/// What is too rare to be kept apart is summed over the state before. A row whose `to` is any says how many requests left its `from` by such summed rows.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Transition {
     /// The state before, or any.
     pub from: u32,
-    /// The kind of the request before, or any.
-    pub from_kind: u32,
-    /// The state that the request is in.
+    /// The state that the request is in, or any.
     pub to: u32,
     /// Its type and size: an index into the kinds.
     pub kind: u32,
@@ -201,28 +203,8 @@ pub struct Transition {
     pub gap_us: f64,
 }
 
-/// Any state, or any kind.
+/// Any state.
 pub const ANY: u32 = u32::MAX;
-
-type TransitionRow = (i64, i64, i64, u32, Link, u64, f64);
-
-impl From<TransitionRow> for Transition {
-    fn from((from, from_kind, to, kind, link, requests, gap_us): TransitionRow) -> Transition {
-        let index = |value: i64| u32::try_from(value).unwrap_or(ANY);
-        let (from, from_kind, to) = (index(from), index(from_kind), index(to));
-        Transition { from, from_kind, to, kind, link, requests, gap_us }
-    }
-}
-
-impl From<Transition> for TransitionRow {
-    fn from(row: Transition) -> TransitionRow {
-        let index = |value: u32| if value == ANY { -1 } else { i64::from(value) };
-        // Whole microseconds where there are a thousand of them, else nanoseconds.
-        let unit = if row.gap_us < 1e3 { 1e3 } else { 1.0 };
-        let gap_us = (row.gap_us * unit).round() / unit;
-        (index(row.from), index(row.from_kind), index(row.to), row.kind, row.link, row.requests, gap_us)
-    }
-}
 
 /// A kind of time in the workload's life.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -232,8 +214,6 @@ pub struct Phase {
     pub requests: u64,
     /// Its inter-arrival times.
     pub gaps: Gaps,
-    /// Its chain.
-    pub transitions: Vec<Transition>,
 }
 
 /// What a model of one level did on the simulated device that levels are chosen by.
@@ -334,6 +314,8 @@ pub struct Model {
     pub kinds: Vec<Kind>,
     /// Ranges.
     pub states: Vec<StateModel>,
+    /// The paper's chain.
+    pub transitions: Vec<Transition>,
     /// Phases.
     pub phases: Vec<Phase>,
     /// Bytes of an area.
@@ -446,31 +428,23 @@ impl Model {
                 return wrong(field, &state.bytes, "a range of at least a byte that ends below 2^64".into());
             }
         }
+        if self.transitions.iter().all(|row| row.requests == 0 || row.to == ANY) {
+            return wrong("transitions".into(), &"without requests", "at least one".into());
+        }
+        for (at, row) in self.transitions.iter().enumerate() {
+            let field = || format!("transitions[{at}]");
+            for index in [row.from, row.to] {
+                if index != ANY {
+                    below(field(), index, self.states.len())?;
+                }
+            }
+            below(field(), row.kind, self.kinds.len())?;
+            finite(field(), row.gap_us)?;
+            if row.requests > 1 << 60 {
+                return wrong(field(), &row.requests, "at most 2^60 requests".into());
+            }
+        }
         for (at, phase) in self.phases.iter().enumerate() {
-            if phase.transitions.iter().all(|row| row.requests == 0 || row.to == ANY) {
-                return wrong(
-                    format!("phases[{at}].transitions"),
-                    &"without requests",
-                    "at least one".into(),
-                );
-            }
-            for (row_at, row) in phase.transitions.iter().enumerate() {
-                let field = || format!("phases[{at}].transitions[{row_at}]");
-                for (index, length) in [
-                    (row.from, self.states.len()),
-                    (row.from_kind, self.kinds.len()),
-                    (row.to, self.states.len()),
-                ] {
-                    if index != ANY {
-                        below(field(), index, length)?;
-                    }
-                }
-                below(field(), row.kind, self.kinds.len())?;
-                finite(field(), row.gap_us)?;
-                if row.requests > 1 << 60 {
-                    return wrong(field(), &row.requests, "at most 2^60 requests".into());
-                }
-            }
             phase.gaps.check(&format!("phases[{at}].gaps"))?;
         }
         for (at, area) in self.areas.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The paper's model alone: its transitions over all phases, and the simulated device by which its level is chosen.
+//! The paper's model alone: its transitions, and the simulated device by which its level is chosen.
 
 use super::{ANY, About, Fidelity, GenerateOptions, Generator, Link, Model, Transition};
 use forebay_devmodel::{
@@ -27,33 +27,12 @@ pub struct PlainTransition {
     pub gap_us: f64,
 }
 
-/// The rows of all phases as one chain over states alone.
-pub(super) fn merged(model: &Model) -> Vec<Transition> {
-    type Sums = BTreeMap<(u32, u32, u32, u8), (Link, u64, f64)>;
-    let mut rows = Sums::new();
-    for row in model.phases.iter().flat_map(|phase| &phase.transitions) {
-        // What was summed over the kind before is counted in the rows of that step.
-        if row.to == ANY && row.from_kind != ANY {
-            continue;
-        }
-        let sum = rows.entry((row.from, row.to, row.kind, row.link as u8)).or_insert((row.link, 0, 0.0));
-        sum.1 += row.requests;
-        sum.2 += row.gap_us * row.requests as f64;
-    }
-    rows.into_iter()
-        .map(|((from, to, kind, _), (link, requests, sum))| {
-            let gap_us = if requests == 0 { 0.0 } else { sum / requests as f64 };
-            Transition { from, from_kind: ANY, to, kind, link, requests, gap_us }
-        })
-        .collect()
-}
-
 /// The paper's state diagram: a transition for each pair of states, without the rare ones that the model does not keep apart.
 /// The likeliest first.
 pub fn plain_transitions(model: &Model) -> Vec<PlainTransition> {
     let total: u64 = model.phases.iter().map(|phase| phase.requests).sum();
-    let mut pairs: BTreeMap<(u32, u32), Vec<Transition>> = BTreeMap::new();
-    for row in merged(model) {
+    let mut pairs: BTreeMap<(u32, u32), Vec<&Transition>> = BTreeMap::new();
+    for row in &model.transitions {
         if row.from != ANY && row.to != ANY && row.requests > 0 {
             pairs.entry((row.from, row.to)).or_default().push(row);
         }

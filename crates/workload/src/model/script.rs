@@ -249,6 +249,7 @@ mod tests {
         let first = Whereabouts::At { area: 0, sectors: 0, used: Use::New };
         let window = |(at, &stands_for): (u64, &u64)| Window {
             stands_for,
+            after: 0,
             steps: vec![step(at, first), step(0, Whereabouts::On { is_new: true })],
             threads: Vec::new(),
         };

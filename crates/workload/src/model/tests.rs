@@ -279,13 +279,13 @@ fn models_that_do_not_hold_together_are_refused_by_field() {
     for (change, wanted) in [
         (
             &(|m: &mut Model| m.schema = "x".into()) as &dyn Fn(&mut Model),
-            "`schema` is `x`: expected `forebay.model/6`",
+            "`schema` is `x`: expected `forebay.model/7`",
         ),
-        (&|m| m.phases[0].transitions[0].to = 999_999, "`phases[0].transitions[0]` is 999999"),
+        (&|m| m.transitions[0].to = 999_999, "`transitions[0]` is 999999"),
         (&|m| m.about.seconds = f64::NAN, "`about.seconds` is NaN"),
         (&|m| m.states[0].volume = 3, "`states[0].volume` is 3: expected an index below 1"),
         (&|m| m.kinds.clear(), "`kinds` is a list of 0"),
-        (&|m| m.phases[0].transitions.clear(), "without requests"),
+        (&|m| m.transitions.clear(), "without requests"),
         (&|m| m.phases[0].gaps.long_from_us = -1.0, "`phases[0].gaps.hyper_exponential` is -1"),
         (&|m| m.kinds[0].sectors = vec![(9, 1)], "`kinds[0].sectors` is 9"),
         (&|m| m.windows.clear(), "`windows` is a list of 0"),
@@ -416,10 +416,13 @@ fn threads_keep_their_weights_and_what_is_theirs() {
         let rows: Vec<Vec<i64>> = window.steps.iter().map(row_of_version_5).collect();
         *paper = serde_json::json!({ "stands_for": window.stands_for, "steps": rows });
     }
-    for row in older["phases"][0]["transitions"].as_array_mut().unwrap() {
-        row[4] = ["jump", "follow", "resume", "again", "along"][row[4].as_u64().unwrap() as usize].into();
-    }
-    for field in ["gaps_ns", "place_sectors"] {
+    let state = |state: u32| if state == ANY { -1 } else { i64::from(state) };
+    let row = |row: &Transition| {
+        let link = ["jump", "follow", "resume", "again", "along"][row.link as usize];
+        serde_json::json!([state(row.from), -1, state(row.to), row.kind, link, row.requests, row.gap_us])
+    };
+    older["phases"][0]["transitions"] = model.transitions.iter().map(row).collect();
+    for field in ["gaps_ns", "place_sectors", "places", "transitions"] {
         older.as_object_mut().unwrap().remove(field);
     }
     let older: Model = serde_json::from_value(older).unwrap();

@@ -48,7 +48,7 @@ pub enum Whereabouts {
 pub struct Step {
     /// Index into the kinds.
     pub kind: u32,
-    /// Time since the request before, to three digits.
+    /// Time since the request before, in nanoseconds: to three digits, or one of few that stand for all.
     pub gap_ns: u64,
     /// Where it starts.
     pub at: Whereabouts,
@@ -91,6 +91,8 @@ pub type ThreadRun = (u16, u32);
 pub struct Window {
     /// How many requests of the original it stands for: its own, and those around it that were left out.
     pub stands_for: u64,
+    /// Requests with bytes that the original has before it.
+    pub after: u64,
     /// Its requests.
     pub steps: Vec<Step>,
     /// Whose they are, in turn; empty where the original records no threads.

@@ -33,7 +33,7 @@ pub(crate) struct FitArgs {
     #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(u32).range(0..=5))]
     level: Option<u32>,
 
-    /// Kinds of time at most, each with a chain of its own
+    /// Kinds of time at most, each with inter-arrival times of its own
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=16))]
     phases: u32,
 
@@ -41,7 +41,7 @@ pub(crate) struct FitArgs {
     #[arg(long, value_name = "N", default_value_t = 8_192, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     transitions: u32,
 
-    /// Requests that are kept as steps of windows at most, 13 to 19 bytes of model each [range: 256 to 100000000; default: the
+    /// Requests that are kept as steps of windows at most, 2 to 6 bytes of model each [range: 256 to 100000000; default: the
     /// fewest with which what is generated keeps every row of `forebay model compare` within 70 % of its bound, tried on two seeds; at most 524288]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(256..=100_000_000))]
     steps: Option<u32>,

@@ -57,16 +57,14 @@ impl Kinds {
         })
     }
 
-    /// Gives rare sizes the nearest of the common ones of their type; the new numbers, if they changed.
-    pub(super) fn merge(&mut self) -> Option<Vec<u32>> {
-        if self.kinds.len() <= KINDS_KEPT {
-            return None;
-        }
+    /// Puts the commonest first, and gives rare sizes the nearest of the common ones of their type; the new numbers.
+    pub(super) fn merge(&mut self) -> Vec<u32> {
         let mut order: Vec<usize> = (0..self.kinds.len()).collect();
         order.sort_by_key(|&kind| (std::cmp::Reverse(self.kinds[kind].requests()), kind));
-        let mut kept: Vec<usize> = order[..KINDS_KEPT].to_vec();
+        let (common, rare) = order.split_at(order.len().min(KINDS_KEPT));
+        let mut kept = common.to_vec();
         // A type is never lost.
-        for &kind in &order[KINDS_KEPT..] {
+        for &kind in rare {
             if !kept.iter().any(|&of| self.kinds[of].operation == self.kinds[kind].operation) {
                 kept.push(kind);
             }
@@ -89,7 +87,7 @@ impl Kinds {
             sectors.iter_mut().zip(kind.sectors).for_each(|(sum, count)| *sum += count);
         }
         self.kinds = kinds;
-        Some(renamed)
+        renamed
     }
 
     /// Of each kind, how many requests there were, and whether they read.

@@ -4,6 +4,7 @@
 //! occur; sizes beyond 1,024 different ones are rounded up to powers of two; of many windows only some are kept. Volumes and their names are the
 //! trace's own: a record of 4 KiB for each.
 
+mod gaps;
 mod kinds;
 mod phases;
 mod places;
@@ -16,7 +17,7 @@ mod threads;
 use super::footprint::Footprint;
 use super::plain;
 use super::windows::{Step, Whereabouts, Window, rounded};
-use super::{About, Gaps, LevelIops, Link, MODEL_SCHEMA, Model, VolumeModel};
+use super::{About, LevelIops, Link, MODEL_SCHEMA, Model, VolumeModel};
 use forebay_trace::{Request, ThreadNumber, VolumeIndex, block_key};
 use forebay_units::{BlockSize, Nanos};
 use kinds::Kinds;
@@ -139,9 +140,11 @@ pub struct ModelFitter {
     sample: Sample,
     /// The window that is not yet complete.
     steps: Vec<Step>,
+    /// Requests with bytes before it.
+    window_after: u64,
     tally: Tally,
     /// The stretch that has no phase yet.
-    stretch: Vec<(RowKey, Arrival)>,
+    stretch: Vec<Arrival>,
     is_first_stretch: bool,
     requests: u64,
     first: Option<Nanos>,
@@ -150,8 +153,8 @@ pub struct ModelFitter {
     /// Greatest common divisor of all times.
     divisor: u64,
     stepped_back: u64,
-    /// Volume, state and kind of the last request, and whether it had bytes.
-    at: Option<(u32, u32, u32, bool)>,
+    /// Volume and state of the last request, and whether it had bytes.
+    at: Option<(u32, u32, bool)>,
 }
 
 impl ModelFitter {
@@ -176,6 +179,7 @@ impl ModelFitter {
             // What is merged at the end, when all is known, keeps more.
             sample: Sample::new(options.steps.unwrap_or(0).max(STEPS_MAX).div_ceil(WINDOW)),
             steps: Vec::with_capacity(WINDOW),
+            window_after: 0,
             tally: Tally::new(),
             stretch: Vec::with_capacity(STRETCH_FIRST),
             is_first_stretch: true,
@@ -238,10 +242,11 @@ impl ModelFitter {
             (true, Some(0)) => Link::Along,
             (true, _) => Link::Again,
         };
-        let from = self.at.map_or((to, kind), |(_, state, kind, _)| (state, kind));
+        let from = self.at.map_or(to, |(_, state, _)| state);
         let arrival = Arrival { before_ns: self.last_gap, gap_ns: gap, cell: self.cell(request, to) };
-        self.stretch.push((RowKey::new(from, (to, kind), link), arrival));
-        self.at = Some((request.volume.0, to, kind, request.length > 0));
+        self.stretch.push(arrival);
+        self.rows.add(RowKey::new(from, (to, kind), link), gap);
+        self.at = Some((request.volume.0, to, request.length > 0));
         self.last_gap = gap;
         if self.stretch.len() == if self.is_first_stretch { STRETCH_FIRST } else { WINDOW } {
             self.end_stretch();
@@ -252,7 +257,7 @@ impl ModelFitter {
         // Only from the step before, not from one of another volume's in between.
         let follows = goes_on
             && !self.steps.is_empty()
-            && self.at.is_some_and(|(volume, _, _, has_bytes)| volume == request.volume.0 && has_bytes);
+            && self.at.is_some_and(|(volume, _, has_bytes)| volume == request.volume.0 && has_bytes);
         let is_new = found.ago.is_none();
         let at = if follows { Whereabouts::On { is_new } } else { found.at };
         self.steps.push(Step { kind, gap_ns: rounded(gap), at });
@@ -296,7 +301,6 @@ impl ModelFitter {
 
     fn rename(&mut self, renamed: &Vec<u32>) {
         self.rows.rename_states(renamed);
-        self.stretch.iter_mut().for_each(|(row, _)| *row = row.renamed(renamed));
         if let Some((_, state, ..)) = &mut self.at {
             *state = renamed[*state as usize];
         }
@@ -305,21 +309,20 @@ impl ModelFitter {
     fn end_window(&mut self) {
         let steps = std::mem::replace(&mut self.steps, Vec::with_capacity(WINDOW));
         if !steps.is_empty() {
-            let window = Window { stands_for: steps.len() as u64, steps, threads: self.threads.end_window() };
-            self.sample.add(window, self.tally.take());
+            let after = std::mem::replace(&mut self.window_after, self.places.requests());
+            let (stands_for, threads) = (steps.len() as u64, self.threads.end_window());
+            self.sample.add(Window { stands_for, after, steps, threads }, self.tally.take());
         }
     }
 
-    /// Gives the stretch a phase, and counts what is in it.
+    /// Gives the stretch a phase.
     fn end_stretch(&mut self) {
         if self.stretch.is_empty() {
             return;
         }
         self.is_first_stretch = false;
-        let phase = self.phases.add(self.stretch.iter().map(|(_, arrival)| *arrival));
-        for (row, arrival) in self.stretch.drain(..) {
-            self.rows.add(row, phase, arrival.gap_ns);
-        }
+        self.phases.add(&self.stretch);
+        self.stretch.clear();
         while self.ranges.level() > 0 && self.rows.are_too_many() {
             self.coarsen();
         }
@@ -337,13 +340,11 @@ impl ModelFitter {
         self.end_window();
         self.at = None;
         let (mut windows, mut selection) = std::mem::replace(&mut self.sample, Sample::new(1)).finish();
-        if let Some(renamed) = self.kinds.merge() {
-            self.rows.rename_kinds(&renamed);
-            let steps = windows.iter_mut().flat_map(|window| &mut window.steps);
-            steps.for_each(|step| step.kind = renamed[step.kind as usize]);
-        }
+        let renamed = self.kinds.merge();
+        self.rows.rename_kinds(&renamed);
+        let steps = windows.iter_mut().flat_map(|window| &mut window.steps);
+        steps.for_each(|step| step.kind = renamed[step.kind as usize]);
         let mut model = self.frame();
-        let gaps = self.phases.gaps();
         let levels = match self.options.level {
             Some(level) => {
                 while self.ranges.level() > level {
@@ -351,12 +352,13 @@ impl ModelFitter {
                 }
                 Vec::new()
             }
-            None => self.choose_level(&mut model, &gaps),
+            None => self.choose_level(&mut model),
         };
-        self.fill(&mut model, &gaps);
+        self.fill(&mut model);
         let held: usize = windows.iter().map(|window| window.steps.len()).sum();
         let original = (self.options.steps.is_none() && held as u64 == self.requests)
             .then(|| self.originals(&model, &windows));
+        gaps::tell_few(&mut windows);
         let (areas, numbers) = self.places.models(&self.ranges);
         for step in windows.iter_mut().flat_map(|window| &mut window.steps) {
             if let Whereabouts::At { area, .. } = &mut step.at {
@@ -422,7 +424,7 @@ impl ModelFitter {
     }
 
     /// Lowers the level to the first that leaves the IOPS of the simulated device within 2 % of those of the level before it.
-    fn choose_level(&mut self, model: &mut Model, gaps: &[Gaps]) -> Vec<LevelIops> {
+    fn choose_level(&mut self, model: &mut Model) -> Vec<LevelIops> {
         let mut levels = vec![(self.ranges.clone(), self.rows.clone())];
         while self.ranges.level() > 0 {
             self.coarsen();
@@ -431,7 +433,7 @@ impl ModelFitter {
         let mut found: Vec<LevelIops> = Vec::new();
         while let Some(coarsest) = levels.pop() {
             (self.ranges, self.rows) = coarsest;
-            self.fill(model, gaps);
+            self.fill(model);
             let (level, iops) = (self.ranges.level(), plain::device_iops(model));
             let settled = found.last().is_some_and(|last| (iops / last.iops - 1.0).abs() < 0.02);
             found.push(LevelIops { level, states: model.states.len() as u32, iops });
@@ -442,13 +444,13 @@ impl ModelFitter {
         found
     }
 
-    /// Level, ranges and chains as they are now.
-    fn fill(&self, model: &mut Model, gaps: &[Gaps]) {
+    /// Level, ranges and the chain as they are now.
+    fn fill(&self, model: &mut Model) {
         let ends: Vec<u64> =
             self.volumes.iter().map(|volume| volume.as_ref().map_or(1, Volume::bytes)).collect();
         model.level = self.ranges.level();
         model.states = self.ranges.models(&ends, &self.volume_names());
-        model.phases = self.rows.phases(gaps, self.options.transitions_max);
+        model.transitions = self.rows.transitions(self.options.transitions_max);
     }
 
     /// The model without what depends on its level.
@@ -476,7 +478,8 @@ impl ModelFitter {
             thread_weights: Vec::new(),
             kinds: self.kinds.models(),
             states: Vec::new(),
-            phases: Vec::new(),
+            transitions: Vec::new(),
+            phases: self.phases.models(),
             area_bytes: places::AREA_BYTES,
             areas: Vec::new(),
             windows: Vec::new(),

@@ -1,6 +1,6 @@
-//! Kinds of time: stretches whose requests are alike share a phase.
+//! Kinds of time: stretches whose requests are alike share a phase, and have inter-arrival times of their own.
 
-use super::super::Gaps;
+use super::super::Phase;
 use super::super::arrivals::GapCounter;
 
 /// Distance of two mixtures of requests (0: alike, 2: nothing in common) above which they are different phases.
@@ -26,6 +26,7 @@ pub(super) struct Arrival {
 struct Known {
     centre: [f64; MIXTURE],
     stretches: u64,
+    requests: u64,
     gaps: GapCounter,
 }
 
@@ -44,40 +45,43 @@ impl Phases {
     }
 
     /// The phase of the next stretch: the nearest one, or a new one (one pass of leader clustering).
-    pub(super) fn add(&mut self, stretch: impl Iterator<Item = Arrival> + Clone) -> usize {
+    pub(super) fn add(&mut self, stretch: &[Arrival]) {
         self.long_from.get_or_insert_with(|| {
             let mut counter = GapCounter::new();
-            stretch.clone().for_each(|arrival| counter.add(arrival.before_ns, arrival.gap_ns));
+            stretch.iter().for_each(|arrival| counter.add(arrival.before_ns, arrival.gap_ns));
             counter.border()
         });
         let mut mixture = [0.0; MIXTURE];
-        let mut requests = 0.0;
-        for arrival in stretch.clone() {
-            mixture[arrival.cell as usize] += 1.0;
-            requests += 1.0;
-        }
-        mixture.iter_mut().for_each(|share| *share /= requests);
+        stretch.iter().for_each(|arrival| mixture[arrival.cell as usize] += 1.0);
+        mixture.iter_mut().for_each(|share| *share /= stretch.len() as f64);
         let distance =
             |known: &Known| -> f64 { mixture.iter().zip(&known.centre).map(|(a, b)| (a - b).abs()).sum() };
         let nearest = self.known.iter().map(distance).enumerate().min_by(|a, b| a.1.total_cmp(&b.1));
         let phase = match nearest {
             Some((phase, far)) if far <= PHASE_DISTANCE || self.known.len() == self.phases_max => phase,
             _ => {
-                self.known.push(Known { centre: [0.0; MIXTURE], stretches: 0, gaps: GapCounter::new() });
+                self.known.push(Known {
+                    centre: [0.0; MIXTURE],
+                    stretches: 0,
+                    requests: 0,
+                    gaps: GapCounter::new(),
+                });
                 self.known.len() - 1
             }
         };
         let known = &mut self.known[phase];
         known.stretches += 1;
+        known.requests += stretch.len() as u64;
         for (centre, share) in known.centre.iter_mut().zip(mixture) {
             *centre += (share - *centre) / known.stretches as f64;
         }
-        stretch.for_each(|arrival| known.gaps.add(arrival.before_ns, arrival.gap_ns));
-        phase
+        stretch.iter().for_each(|arrival| known.gaps.add(arrival.before_ns, arrival.gap_ns));
     }
 
-    /// The inter-arrival times of each phase.
-    pub(super) fn gaps(&self) -> Vec<Gaps> {
-        self.known.iter().map(|known| known.gaps.finish(self.long_from.unwrap_or(0))).collect()
+    /// What a model tells of them.
+    pub(super) fn models(&self) -> Vec<Phase> {
+        let long_from = self.long_from.unwrap_or(0);
+        let model = |known: &Known| Phase { requests: known.requests, gaps: known.gaps.finish(long_from) };
+        self.known.iter().map(model).collect()
     }
 }

@@ -89,6 +89,11 @@ impl Places {
         }
     }
 
+    /// Requests with bytes so far.
+    pub(super) fn requests(&self) -> u64 {
+        self.requests
+    }
+
     /// The place of the next request, and what is known of it; it is used then.
     pub(super) fn find(&mut self, request: &Request) -> Found {
         let volume = request.volume.0;

@@ -417,7 +417,12 @@ mod tests {
     fn window(steps: usize) -> Window {
         let at = Whereabouts::At { area: 0, sectors: 0, used: Use::New };
         let threads = Vec::new();
-        Window { stands_for: steps as u64, steps: vec![Step { kind: 0, gap_ns: 0, at }; steps], threads }
+        Window {
+            stands_for: steps as u64,
+            after: 0,
+            steps: vec![Step { kind: 0, gap_ns: 0, at }; steps],
+            threads,
+        }
     }
 
     /// The sums of a window of 100 requests, of which some read, over so many nanoseconds.

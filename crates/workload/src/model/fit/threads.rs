@@ -78,7 +78,7 @@ mod tests {
             threads.count(ThreadNumber(thread));
             steps += 1;
         });
-        Window { stands_for: steps, steps: Vec::new(), threads: threads.end_window() }
+        Window { stands_for: steps, after: 0, steps: Vec::new(), threads: threads.end_window() }
     }
 
     #[test]
