@@ -108,6 +108,16 @@ fn a_specification_becomes_a_trace_a_model_and_a_trace_again() {
         &"--report",
         &html,
     ]));
+    // A window in words: its steps, one after the other.
+    let window = succeed(args(&[&"model", &"show", &model, &"--window", &"1"]));
+    let window = window.split_once("Window 1, after 256 requests").unwrap().1;
+    assert!(window.contains("used before") && window.contains("area "), "{window}");
+    assert_eq!(
+        window.lines().filter(|line| line.contains(" write ") || line.contains(" read ")).count(),
+        256
+    );
+    let (status, words) = fail(args(&[&"model", &"show", &model, &"--window", &"999999"]));
+    assert!(status == 2 && words.contains("--window is 999999: expected 0 to "), "{words}");
     let listed = shown.split("inter-arrival").last().unwrap();
     assert!(shown.contains("States") && shown.contains("phase 0"), "{shown}");
     assert_eq!(listed.lines().filter(|line| line.ends_with(" ms")).count(), 3, "{shown}");

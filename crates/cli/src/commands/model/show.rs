@@ -4,7 +4,7 @@ use crate::failure::{Context, Failure};
 use crate::output::{Output, bytes, count, say, write_file};
 use forebay_report::{Arrow, Diagram, Report, State, Table};
 use forebay_units::Nanos;
-use forebay_workload::model::{Model, PlainTransition, plain_transitions};
+use forebay_workload::model::{Model, PlainTransition, Use, Whereabouts, plain_transitions};
 use std::path::PathBuf;
 
 /// Show a model: its states and transitions, and what it knows beyond them.
@@ -17,6 +17,11 @@ pub(crate) struct ShowArgs {
     /// How many transitions are shown, the likeliest first
     #[arg(long, value_name = "N", default_value_t = 20)]
     transitions: usize,
+
+    /// Show the steps of this window in words too: which request comes after which time, where, and when that was used before [range: 0 to
+    /// one less than the model has]
+    #[arg(long, value_name = "N")]
+    window: Option<usize>,
 
     /// Draw the state diagram into this SVG file
     #[arg(long, value_name = "FILE", help_heading = "Output")]
@@ -38,6 +43,7 @@ pub(crate) fn run(args: &ShowArgs) -> Result<(), Failure> {
         tried(&model),
         Some(states(&model, &transitions)),
         Some(listed(&model, &transitions, args.transitions)),
+        args.window.map(|number| window(&model, number)).transpose()?,
     ]
     .into_iter()
     .flatten()
@@ -211,6 +217,50 @@ fn listed(model: &Model, transitions: &[PlainTransition], most: usize) -> Table 
         ]);
     }
     table
+}
+
+/// The steps of a window.
+fn window(model: &Model, number: usize) -> Result<Table, Failure> {
+    let Some(window) = model.windows.get(number) else {
+        let most = model.windows.len() - 1;
+        return Err(Failure::usage(format!(
+            "--window is {number}: expected 0 to {most}, as the model has no others"
+        )));
+    };
+    let plays = if window.stands_for == window.steps.len() as u64 {
+        "itself".to_owned()
+    } else {
+        format!("{} requests", count(window.stands_for))
+    };
+    let caption = format!("Window {number}, after {} requests; it stands for {plays}", count(window.after));
+    let mut table =
+        Table::new([">step", ">after", "type", ">size", "where", "used before"]).with_caption(caption);
+    let ago =
+        |ago: u64| if ago == 1 { "1 request ago".to_owned() } else { format!("{} requests ago", count(ago)) };
+    for (at, step) in window.steps.iter().enumerate() {
+        let kind = &model.kinds[step.kind as usize];
+        let (place, used) = match step.at {
+            Whereabouts::On { is_new } => ("on".to_owned(), if is_new { "no" } else { "yes" }.to_owned()),
+            Whereabouts::At { area, sectors, used } => {
+                let used = match used {
+                    Use::New => "no".to_owned(),
+                    Use::Again(requests) => ago(requests),
+                    Use::Inside(requests) => format!("inside of others, {}", ago(requests)),
+                };
+                (format!("area {area}, sector {sectors}"), used)
+            }
+        };
+        let operation = format!("{:?}", kind.operation).to_lowercase();
+        table.push([
+            at.to_string(),
+            Nanos(step.gap_ns).to_string(),
+            operation,
+            bytes(kind.bytes),
+            place,
+            used,
+        ]);
+    }
+    Ok(table)
 }
 
 fn diagram(model: &Model, transitions: &[PlainTransition]) -> Diagram {
