@@ -43,6 +43,7 @@ mod tests {
     #[test]
     fn what_another_promise_cost_is_forgotten() {
         use super::super::Controller;
+        use super::super::contention::Stake;
         use crate::config::ControlConfig;
         use crate::inventory::{HostId, OriginId, VolumeId, VolumeSpec};
         use crate::objective::{Objective, Operations};
@@ -63,12 +64,13 @@ mod tests {
         };
         let mut known_after = |ms| {
             controller.register(spec(ms)).unwrap();
-            let unhelped = &mut controller.volumes.get_mut(&VolumeId(1)).unwrap().unhelped;
-            let known = unhelped.violation(100.0);
-            (0..3).for_each(|_| unhelped.see(100.0, 9.0));
+            let volume = controller.volumes.get_mut(&VolumeId(1)).unwrap();
+            let known = (volume.unhelped.violation(100.0), volume.stake.is_some());
+            (0..3).for_each(|_| volume.unhelped.see(100.0, 9.0));
+            volume.stake = Some(Stake::new(64, 1_024, 0));
             known
         };
-        assert_eq!([5, 5, 50].map(&mut known_after), [None, Some(9.0), None]);
+        assert_eq!([5, 5, 50].map(&mut known_after), [(None, false), (Some(9.0), true), (None, false)]);
     }
 
     #[test]
