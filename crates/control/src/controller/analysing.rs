@@ -139,7 +139,7 @@ impl Controller {
         let free = self.capacity.saturating_sub(self.claimed()).saturating_sub(Bytes(ordered));
         let goal = -self.config.sizing_margin;
         let hosts_free = self.hosts_free();
-        let ranked = |wide: bool| {
+        let ranked = |scene: &Scene, wide: bool| {
             let eligible = |other: usize| {
                 cacheable[other]
                     && (other == place
@@ -155,13 +155,27 @@ impl Controller {
             };
             rank(place, &tenants, goal, free, fits, |blocks| scene.excess(blocks))
         };
-        let mut solutions = ranked(false);
+        let mut solutions = ranked(scene, false);
         // Neighbours whose load was not seen to matter share the origin all the same: better than nothing.
         if !solutions.first().is_some_and(|best| best.reached)
             && judged.iter().any(|(_, judged)| !judged.is_likely())
         {
-            solutions = ranked(true);
+            solutions = ranked(scene, true);
         }
+        // A loop that would ask for more whatever it is given is what a load looks like, too, whose rate is limited elsewhere, and of which some is turned away.
+        let limited = scene.with_limited_neighbours(place);
+        let scene = match &limited {
+            Some(limited) if !solutions.first().is_some_and(|best| best.reached) => {
+                let others = ranked(limited, true);
+                if others.first().is_some_and(|best| best.reached) {
+                    solutions = others;
+                    limited
+                } else {
+                    scene
+                }
+            }
+            _ => scene,
+        };
         let before = scene.excess(&planned)[place];
         let observed = self.volumes[&victim]
             .tracks
@@ -219,7 +233,7 @@ impl Controller {
             decision.alternatives = alternatives;
             outcome.decisions.push(decision);
             // The caches that relieve it already are for it too: feedback grows them for it, and does not take them back.
-            for id in self.relieving(scene, place, &planned) {
+            for id in self.relieving(limited.as_ref().unwrap_or(scene), place, &planned) {
                 if let Some(grant) = self.volumes.get_mut(&id).and_then(|volume| volume.grant.as_mut()) {
                     grant.serve(&[victim]);
                 } else if let Some(change) = changes.get_mut(&id) {

@@ -466,28 +466,33 @@ impl Controller {
             let sizing = smallest(ceiling, chunk_blocks, missed(base[place]) - more, missed);
             return sizing.reached.then_some(sizing.blocks);
         }
-        let now = 1.0 + worst_of(scene, &scene.excess(&base), &served);
-        if !now.is_finite() {
-            return None;
-        }
-        let goal_excess = match goal {
-            Goal::Bound => -self.config.sizing_margin,
-            Goal::Level(level) => level - 1.0,
-            Goal::Times(ratio) => now.max(1e-6) * ratio - 1.0,
-            Goal::Hits(_) => unreachable!("answered above"),
-        };
-        let sizing = smallest(ceiling, chunk_blocks, goal_excess, |blocks| {
-            let mut sizes = base.clone();
-            sizes[place] = blocks;
-            worst_of(scene, &scene.excess(&sizes), &served)
-        });
-        let blocks = match goal {
-            Goal::Level(_) => {
-                scene.parties[place].known_step(sizing.blocks).max(base[place].min(sizing.blocks))
+        let size = |scene: &Scene| {
+            let now = 1.0 + worst_of(scene, &scene.excess(&base), &served);
+            if !now.is_finite() {
+                return None;
             }
-            _ => sizing.blocks,
+            let goal_excess = match goal {
+                Goal::Bound => -self.config.sizing_margin,
+                Goal::Level(level) => level - 1.0,
+                Goal::Times(ratio) => now.max(1e-6) * ratio - 1.0,
+                Goal::Hits(_) => unreachable!("answered above"),
+            };
+            let sizing = smallest(ceiling, chunk_blocks, goal_excess, |blocks| {
+                let mut sizes = base.clone();
+                sizes[place] = blocks;
+                worst_of(scene, &scene.excess(&sizes), &served)
+            });
+            let blocks = match goal {
+                Goal::Level(_) => {
+                    scene.parties[place].known_step(sizing.blocks).max(base[place].min(sizing.blocks))
+                }
+                _ => sizing.blocks,
+            };
+            sizing.reached.then_some(blocks)
         };
-        sizing.reached.then_some(blocks)
+        // Of what the cache of a loop does for others the model knows no size, if that would ask for more whatever it gets.
+        let serves_others = served.iter().any(|served| *served != id);
+        size(scene).or_else(|| size(&scene.with_limited_loop(place).filter(|_| serves_others)?))
     }
 
     /// The level that the model predicts those whom a partition serves with a cache of `blocks`, over that with the present one.

@@ -199,6 +199,34 @@ impl Scene {
         self.parties.iter().position(|party| party.id == id)
     }
 
+    /// The same, but for neighbours of the party at `place` that seem to be closed loops and have curves: they are taken for loads that ask for what they get now,
+    /// and no more. `None` where there are none.
+    pub(super) fn with_limited_neighbours(&self, place: usize) -> Option<Scene> {
+        self.with_limited(|at| at != place)
+    }
+
+    /// The same, but for the party at `place`, if it seems to be a closed loop.
+    pub(super) fn with_limited_loop(&self, place: usize) -> Option<Scene> {
+        self.with_limited(|at| at == place)
+    }
+
+    fn with_limited(&self, is_meant: impl Fn(usize) -> bool) -> Option<Scene> {
+        let is_loop = |at: usize, party: &Party| {
+            is_meant(at) && party.curve.is_some() && matches!(party.model.demand, Demand::Closed { .. })
+        };
+        if !self.parties.iter().enumerate().any(|(at, party)| is_loop(at, party)) {
+            return None;
+        }
+        let mut limited = self.clone();
+        for (at, party) in limited.parties.iter_mut().enumerate() {
+            if is_loop(at, party) {
+                party.model.demand =
+                    Demand::Open { rate: party.recent.arrival_rate.max(party.recent.rate()) };
+            }
+        }
+        Some(limited)
+    }
+
     /// The blocks ordered now.
     pub(super) fn blocks(&self) -> Vec<u64> {
         self.parties.iter().map(|party| party.blocks).collect()
