@@ -156,23 +156,18 @@ impl Controller {
             rank(place, &tenants, goal, free, fits, |blocks| scene.excess(blocks))
         };
         let mut solutions = ranked(scene, false);
+        let is_reached = |solutions: &[Solution]| solutions.first().is_some_and(|best| best.reached);
         // Neighbours whose load was not seen to matter share the origin all the same: better than nothing.
-        if !solutions.first().is_some_and(|best| best.reached)
-            && judged.iter().any(|(_, judged)| !judged.is_likely())
-        {
+        if !is_reached(&solutions) && judged.iter().any(|(_, judged)| !judged.is_likely()) {
             solutions = ranked(scene, true);
         }
-        // A loop that would ask for more whatever it is given is what a load looks like, too, whose rate is limited elsewhere, and of which some is turned away.
-        let limited = scene.with_limited_neighbours(place);
-        let scene = match &limited {
-            Some(limited) if !solutions.first().is_some_and(|best| best.reached) => {
-                let others = ranked(limited, true);
-                if others.first().is_some_and(|best| best.reached) {
-                    solutions = others;
-                    limited
-                } else {
-                    scene
-                }
+        // A load of which some is turned away looks like a loop, which would ask for more whatever it is given, and yet its rate may be limited elsewhere.
+        let limited = if is_reached(&solutions) { None } else { scene.with_limited_neighbours(place) };
+        let others = limited.as_ref().map(|limited| (limited, ranked(limited, true)));
+        let scene = match others {
+            Some((limited, others)) if is_reached(&others) => {
+                solutions = others;
+                limited
             }
             _ => scene,
         };

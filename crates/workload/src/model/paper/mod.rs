@@ -259,14 +259,7 @@ impl Reading<'_> {
             Entry::Told(told) => told.parse(),
         });
         let places = places.map_err(|error| format!("`windows[{number}].places`: {error}"))?;
-        if kinds.len() != gaps.len() || kinds.len() != places.len() {
-            return Err(format!(
-                "`windows[{number}]` has {} kinds, {} gaps and {} places: expected as many of each",
-                kinds.len(),
-                gaps.len(),
-                places.len()
-            ));
-        }
+        check_lengths(number, kinds.len(), gaps.len(), places.len())?;
         let mut steps = Vec::with_capacity(kinds.len());
         for ((kind, gap_ns), place) in kinds.into_iter().zip(gaps).zip(places) {
             let Some(Kind { bytes, .. }) = self.kinds.get(kind as usize) else {
@@ -283,6 +276,16 @@ impl Reading<'_> {
         }
         Ok(steps)
     }
+}
+
+/// Whether the lists of the window `number` are as long as each other.
+fn check_lengths(number: usize, kinds: usize, gaps: usize, places: usize) -> Result<(), String> {
+    if kinds == gaps && kinds == places {
+        return Ok(());
+    }
+    Err(format!(
+        "`windows[{number}]` has {kinds} kinds, {gaps} gaps and {places} places: expected as many of each"
+    ))
 }
 
 /// Steps of a window at most.

@@ -78,14 +78,7 @@ impl Told {
         unit: u32,
     ) -> Result<Vec<Step>, String> {
         let Lists { kinds, gaps, places } = lists;
-        if kinds.len() != gaps.len() || kinds.len() != places.len() {
-            return Err(format!(
-                "`windows[{number}]` has {} kinds, {} gaps and {} places: expected as many of each",
-                kinds.len(),
-                gaps.len(),
-                places.len()
-            ));
-        }
+        super::check_lengths(number, kinds.len(), gaps.len(), places.len())?;
         let mut steps = Vec::with_capacity(kinds.len());
         for (at, ((kind, gap), place)) in kinds.into_iter().zip(gaps).zip(&places).enumerate() {
             let Some(&gap_ns) = gaps_ns.get(gap as usize) else {
