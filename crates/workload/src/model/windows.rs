@@ -105,6 +105,14 @@ pub(crate) fn rounded(value: u64) -> u64 {
     value.saturating_add(unit / 2) / unit * unit
 }
 
+/// Cells of an octave of time: times of one differ by an eighth at most (ours).
+const TIME_CELLS: f64 = 6.0;
+
+/// Which times are told as one, their mean: those of one cell; what is shorter than a nanosecond is none and has a cell of its own.
+pub(super) fn time_cell(ns: f64) -> usize {
+    if ns < 1.0 { 0 } else { 1 + (ns.log2() * TIME_CELLS) as usize }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,16 +1,9 @@
 //! Times between requests, as few different ones as have a letter each.
 
-use super::super::windows::{Window, rounded};
+use super::super::windows::{Window, rounded, time_cell};
 
 /// Different times of a model that stay as they are.
 const TIMES_KEPT: usize = 80;
-/// Cells of an octave: times of one differ by an eighth at most (ours).
-const CELLS: f64 = 6.0;
-
-/// The cell of a time; 0 has one of its own.
-fn cell(gap_ns: u64) -> usize {
-    if gap_ns == 0 { 0 } else { 1 + ((gap_ns as f64).log2() * CELLS) as usize }
-}
 
 /// Gives steps the mean time of those that are about as long, where there are many different ones: sums stay what they are, to three digits.
 pub(super) fn tell_few(windows: &mut [Window]) {
@@ -22,13 +15,13 @@ pub(super) fn tell_few(windows: &mut [Window]) {
     if times.len() <= TIMES_KEPT {
         return;
     }
-    let mut cells: Vec<(u64, f64)> = vec![(0, 0.0); cell(u64::MAX) + 1];
+    let mut cells: Vec<(u64, f64)> = vec![(0, 0.0); time_cell(u64::MAX as f64) + 1];
     for gap in &steps {
-        let cell = &mut cells[cell(**gap)];
+        let cell = &mut cells[time_cell(**gap as f64)];
         *cell = (cell.0 + 1, cell.1 + **gap as f64);
     }
     for gap in &mut steps {
-        let (count, sum) = cells[cell(**gap)];
+        let (count, sum) = cells[time_cell(**gap as f64)];
         **gap = rounded((sum / count as f64) as u64);
     }
 }

@@ -1,5 +1,6 @@
 //! The paper's chain on paper: a row for each state, with what leaves it in lists of letters.
 
+use super::super::windows::time_cell;
 use super::super::{ANY, Link, Transition};
 use super::letters::{Entry, Text, entries};
 use super::table;
@@ -9,16 +10,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Row(i64, String, String, String, String, String);
 
-/// Cells of an octave: mean times of one are told as their mean (ours).
-const CELLS: f64 = 6.0;
-
 /// Transitions of a state at most.
 const ROWS_MAX: usize = 1 << 20;
-
-fn cell(gap_us: f64) -> i64 {
-    // Nanoseconds: shorter ones are none.
-    if gap_us < 1e-3 { 0 } else { 1 + ((gap_us * 1e3).log2() * CELLS) as i64 }
-}
 
 /// To four digits.
 fn rounded(value: f64) -> f64 {
@@ -33,10 +26,10 @@ fn rounded(value: f64) -> f64 {
 
 /// Rows, and the mean times in microseconds that they have, the commonest first.
 pub(super) fn write(transitions: &[Transition]) -> (Vec<Row>, Vec<f64>) {
-    let (cells, numbers) = table(transitions.iter().map(|row| cell(row.gap_us)), 1);
+    let (cells, numbers) = table(transitions.iter().map(|row| time_cell(row.gap_us * 1e3)), 1);
     let mut sums = vec![(0.0, 0.0); cells.len()];
     for row in transitions {
-        if let Some(sum) = numbers.get(&cell(row.gap_us)).and_then(|&at| sums.get_mut(at)) {
+        if let Some(sum) = numbers.get(&time_cell(row.gap_us * 1e3)).and_then(|&at| sums.get_mut(at)) {
             let requests = row.requests.max(1) as f64;
             *sum = (sum.0 + requests, sum.1 + row.gap_us * requests);
         }
@@ -49,7 +42,7 @@ pub(super) fn write(transitions: &[Transition]) -> (Vec<Row>, Vec<f64>) {
             kinds.push(row.kind as usize, || row.kind.to_string());
             links.push(row.link as usize, || (row.link as u8).to_string());
             requests.push(row.requests as usize, || row.requests.to_string());
-            let at = numbers.get(&cell(row.gap_us)).copied().unwrap_or(usize::MAX);
+            let at = numbers.get(&time_cell(row.gap_us * 1e3)).copied().unwrap_or(usize::MAX);
             gaps.push(at, || rounded(row.gap_us).to_string());
         }
         let from = if rows[0].from == ANY { -1 } else { i64::from(rows[0].from) };
