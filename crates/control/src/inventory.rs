@@ -47,6 +47,23 @@ pub struct VolumeSpec {
 }
 
 impl VolumeSpec {
+    /// A volume of which a test says only what it is about.
+    #[cfg(test)]
+    pub(crate) fn any() -> VolumeSpec {
+        VolumeSpec {
+            id: VolumeId(1),
+            name: "db".to_owned(),
+            size: Bytes::gib(1),
+            block_size: BlockSize::DEFAULT,
+            origin: OriginId(1),
+            host: HostId(0),
+            objectives: Vec::new(),
+            may_cache: true,
+            minimum: Bytes::ZERO,
+            maximum: None,
+        }
+    }
+
     /// Checks the volume and its objectives.
     ///
     /// # Errors

@@ -370,23 +370,11 @@ impl Controller {
 mod tests {
     use super::super::contention::Stake;
     use super::*;
-    use crate::inventory::{OriginId, VolumeSpec};
-    use forebay_units::BlockSize;
+    use crate::inventory::VolumeSpec;
 
     #[test]
     fn what_is_at_stake_is_kept_up_to_the_maximum_and_not_when_the_cache_is_removed() {
-        let spec = |maximum| VolumeSpec {
-            id: VolumeId(1),
-            name: "db".to_owned(),
-            size: Bytes::gib(1),
-            block_size: BlockSize::DEFAULT,
-            origin: OriginId(1),
-            host: HostId(0),
-            objectives: Vec::new(),
-            may_cache: true,
-            minimum: Bytes::ZERO,
-            maximum,
-        };
+        let spec = |maximum| VolumeSpec { maximum, ..VolumeSpec::any() };
         let mut volume = Volume::new(spec(None));
         let change = |kind| Change::new(10, kind, String::new(), Vec::new());
         let shrinks = change(DecisionKind::Shrunk);

@@ -224,28 +224,15 @@ impl Controller {
 mod tests {
     use super::*;
     use crate::config::ControlConfig;
-    use crate::inventory::{OriginId, VolumeSpec};
+    use crate::inventory::VolumeSpec;
     use crate::observation::HostObservation;
-    use forebay_units::BlockSize;
 
     #[test]
     fn what_hosts_say_of_themselves_counts() {
         let hosts = (0..2).map(|id| HostSpec::new(HostId(id), format!("h{id}"), 0, Bytes::mib(8)));
         let mut controller =
             Controller::new(ControlConfig::default(), Bytes::mib(16), hosts.collect(), Vec::new()).unwrap();
-        let spec = VolumeSpec {
-            id: VolumeId(0),
-            name: "db".to_owned(),
-            size: Bytes::gib(1),
-            block_size: BlockSize::DEFAULT,
-            origin: OriginId(0),
-            host: HostId(0),
-            objectives: Vec::new(),
-            may_cache: true,
-            minimum: Bytes::ZERO,
-            maximum: None,
-        };
-        controller.register(spec).unwrap();
+        controller.register(VolumeSpec { id: VolumeId(0), ..VolumeSpec::any() }).unwrap();
         // 1,024 blocks of 4 KiB are 4 MiB.
         assert_eq!(controller.choose_host(VolumeId(0), 1_024), Some(HostId(0)));
         let said = |free| Observation {

@@ -479,21 +479,14 @@ mod tests {
     #[test]
     fn what_was_seen_is_what_it_costs_now_and_bounds_what_it_would_cost_without_a_cache() {
         use crate::conformance::Judgement;
-        use crate::inventory::{HostId, OriginId, VolumeSpec};
+        use crate::inventory::VolumeSpec;
         use crate::objective::Operations;
-        use forebay_units::{BlockSize, Bytes, Nanos};
+        use forebay_units::Nanos;
         let id = VolumeId(1);
         let mut volume = Volume::new(VolumeSpec {
             id,
-            name: "db".to_owned(),
-            size: Bytes::gib(1),
-            block_size: BlockSize::DEFAULT,
-            origin: OriginId(1),
-            host: HostId(0),
             objectives: vec![Objective::mean_latency(Nanos::millis(5), Operations::All)],
-            may_cache: true,
-            minimum: Bytes::ZERO,
-            maximum: None,
+            ..VolumeSpec::any()
         });
         let sample = Sample {
             arrival_rate: 100.0,

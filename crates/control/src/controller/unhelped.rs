@@ -45,22 +45,14 @@ mod tests {
         use super::super::Controller;
         use super::super::contention::Stake;
         use crate::config::ControlConfig;
-        use crate::inventory::{HostId, OriginId, VolumeId, VolumeSpec};
+        use crate::inventory::{VolumeId, VolumeSpec};
         use crate::objective::{Objective, Operations};
-        use forebay_units::{BlockSize, Bytes, Nanos};
+        use forebay_units::{Bytes, Nanos};
         let mut controller =
             Controller::new(ControlConfig::default(), Bytes::mib(1), Vec::new(), Vec::new()).unwrap();
         let spec = |ms| VolumeSpec {
-            id: VolumeId(1),
-            name: "db".to_owned(),
-            size: Bytes::gib(1),
-            block_size: BlockSize::DEFAULT,
-            origin: OriginId(1),
-            host: HostId(0),
             objectives: vec![Objective::mean_latency(Nanos::millis(ms), Operations::All)],
-            may_cache: true,
-            minimum: Bytes::ZERO,
-            maximum: None,
+            ..VolumeSpec::any()
         };
         let mut known_after = |ms| {
             controller.register(spec(ms)).unwrap();

@@ -720,23 +720,10 @@ impl Volume {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inventory::OriginId;
     use crate::objective::Operations;
-    use forebay_units::{BlockSize, Bytes};
 
     fn volume(objective: Objective, history: &[Sample]) -> Volume {
-        let mut volume = Volume::new(VolumeSpec {
-            id: VolumeId(1),
-            name: "a".to_owned(),
-            size: Bytes::gib(1),
-            block_size: BlockSize::DEFAULT,
-            origin: OriginId(1),
-            host: HostId(0),
-            objectives: vec![objective],
-            may_cache: true,
-            minimum: Bytes::ZERO,
-            maximum: None,
-        });
+        let mut volume = Volume::new(VolumeSpec { objectives: vec![objective], ..VolumeSpec::any() });
         volume.history.extend(history);
         volume
     }
