@@ -417,6 +417,8 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_units::mix64;
+    use rand::Rng;
 
     #[test]
     fn places_are_read_as_they_are_written() {
@@ -470,6 +472,86 @@ mod tests {
         assert_eq!(told(Whereabouts::On { is_new: false }), ".u");
         assert_eq!(told(at(800, Use::Again(77))), "=0a77");
         assert_eq!(told(at(800, Use::New)), "=0-3n");
+    }
+
+    /// Steps of a few streams, of places that come again one by one and in stretches, and of new ones.
+    fn steps(count: usize) -> Vec<(Whereabouts, u64)> {
+        let mut random = crate::generator::random(7);
+        let mut steps: Vec<(Whereabouts, u64)> = Vec::new();
+        // How far back what is repeated lies, and for how many steps more.
+        let mut repeated = (1, 0);
+        while steps.len() < count {
+            let number = random.random_range(0..1_000_u64);
+            let length = [0, 512, 4_096, 4_096, 65_536][(number % 5) as usize];
+            let used = match number % 7 {
+                0 => Use::Again(number + 1),
+                1 => Use::Inside(number + 1),
+                _ => Use::New,
+            };
+            if repeated.1 > 0 {
+                repeated.1 -= 1;
+                steps.push(steps[steps.len() - repeated.0]);
+                continue;
+            }
+            let is_kind = random.random_range(0..10);
+            if is_kind < 3 && steps.len() > 10 {
+                let back = random.random_range(1..steps.len().min(3_000));
+                repeated = (back, random.random_range(0..6));
+            } else if is_kind < 6 {
+                steps.push((Whereabouts::On { is_new: number % 3 != 0 }, length));
+            } else {
+                let area = random.random_range(0..6);
+                let near = if is_kind == 9 { 1 << 17 } else { 512 };
+                steps.push((
+                    Whereabouts::At { area, sectors: random.random_range(0..near / 8) * 8, used },
+                    length,
+                ));
+            }
+        }
+        steps
+    }
+
+    /// Who writes and who reads remember the same: else each could be right by itself, and a file be read as another. The hash holds what files say:
+    /// if both change alike, those that were written before are read wrongly, which takes a new version of the format.
+    #[test]
+    fn who_reads_knows_what_who_wrote_knew() {
+        let steps = steps(4_000);
+        let known = || Known::new(8, 64 << 20, vec![true, false, true, true, false, false]);
+        let (mut writer, mut reader) = (known(), known());
+        let mut kinds = [0; 6];
+        let mut hash = 0;
+        for at in 0..steps.len() {
+            if at % 500 == 0 {
+                writer.begin(at as u64 * 3);
+                reader.begin(at as u64 * 3);
+            }
+            let end = steps.len().min(at + 40);
+            // The first step follows on none.
+            let (expected, length) = match steps[at] {
+                (Whereabouts::On { .. }, length) if at == 0 => {
+                    (Whereabouts::At { area: 0, sectors: 0, used: Use::New }, length)
+                }
+                step => step,
+            };
+            let rest: Vec<_> =
+                std::iter::once((expected, length)).chain(steps[at + 1..end].iter().copied()).collect();
+            let place = writer.write(&rest);
+            let text = place.to_string();
+            kinds[match place.0 {
+                Where::On => 0,
+                Where::Like(_) => 1,
+                Where::Near(..) => 2,
+                Where::Back(_) => 3,
+                Where::Behind(..) => 4,
+                Where::At(..) => 5,
+            }] += 1;
+            hash = text.bytes().fold(mix64(hash), |hash, byte| mix64(hash ^ u64::from(byte)));
+            let read = reader.read(Place::from_str(&text).unwrap(), length);
+            assert_eq!(read, Ok(expected), "step {at}, `{text}`");
+            assert_eq!(reader.position(), writer.position(), "step {at}, `{text}`");
+        }
+        assert!(kinds.iter().all(|&count| count >= 10), "{kinds:?}");
+        assert_eq!(hash, 928_221_498_084_845_624, "what files say has changed");
     }
 
     #[test]
