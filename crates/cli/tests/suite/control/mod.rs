@@ -205,7 +205,8 @@ impl Telling<'_> {
     }
 
     fn wait_for(&self, volume: &str, what: &str, good: impl Fn(&Value) -> bool) -> Value {
-        let until = Instant::now() + Duration::from_secs(40);
+        // Where virtual machines are emulated on a busy or cold machine, a cache that is too small at first grows step by step.
+        let until = Instant::now() + Duration::from_secs(120);
         let mut last = Value::Null;
         while Instant::now() < until {
             if let Some(told) = self.explained(volume) {
