@@ -146,13 +146,18 @@ impl ScoreTable {
         self.scores[block]
     }
 
-    /// All blocks with a score, the best first. **Ties**: the block with the smaller number first, which is how PRESTO's published
-    /// simulator breaks them (and why its small objects, which are listed first, win under a small limit).
+    /// All blocks with a score, the best first. **Ties**: the block with the smaller number first.
     ///
     /// `bytes` gives the size of a block; it counts only where the heuristic is per byte. `O(n log n)` for the n blocks with a score.
     pub fn ranked(&self, bytes: impl Fn(u32) -> u64) -> Vec<u32> {
+        self.ranked_numbered(bytes, |block| block)
+    }
+
+    /// [`ScoreTable::ranked`], but ties are broken by what `number` says of a block, the smaller first, and only then by the block's own number.
+    /// PRESTO's published simulator breaks them by its objects' place in its lists, where the small ones come first: so these win under a small limit.
+    pub fn ranked_numbered(&self, bytes: impl Fn(u32) -> u64, number: impl Fn(u32) -> u32) -> Vec<u32> {
         let per_byte = self.heuristic == Heuristic::FrequencyPerByte;
-        let mut keyed: Vec<(u32, u32)> = self
+        let mut keyed: Vec<(u32, u32, u32)> = self
             .scores
             .iter()
             .zip(0u32..)
@@ -160,11 +165,11 @@ impl ScoreTable {
             .map(|(&score, block)| {
                 let score = if per_byte { score / bytes(block) as f32 } else { score };
                 // Positive floats are in the order of their bits; the best is to come first.
-                (!score.to_bits(), block)
+                (!score.to_bits(), number(block), block)
             })
             .collect();
         keyed.sort_unstable();
-        keyed.into_iter().map(|(_, block)| block).collect()
+        keyed.into_iter().map(|(.., block)| block).collect()
     }
 }
 

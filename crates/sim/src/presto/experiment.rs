@@ -98,7 +98,12 @@ impl Failed<'_> {
         let objects = &self.of.load.objects;
         let mut table = ScoreTable::new(heuristic, objects.count());
         self.source(every).snapshots.iter().for_each(|snapshot| table.add_words(&snapshot.words));
-        table.ranked(|object| objects.bytes(Object(object))).into_iter().map(Object).collect()
+        let number = |object| objects.published_number(Object(object));
+        table
+            .ranked_numbered(|object| objects.bytes(Object(object)), number)
+            .into_iter()
+            .map(Object)
+            .collect()
     }
 
     /// The order in which the daemon would load all objects.

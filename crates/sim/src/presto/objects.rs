@@ -3,6 +3,8 @@
 //! Source: PRESTO ("Base model"), and its published simulator for the sizes. (The slides speak of 4 MiB per HM3 object; the simulator
 //! and the slides' 36 MB of data per MB of objects both mean 1 MiB.)
 
+use forebay_units::mix64;
+
 /// Bytes of the volume that a pair of objects describes.
 pub const EXTENT_BYTES: u64 = 1 << 20;
 /// Bytes of an HM1 object.
@@ -81,6 +83,17 @@ impl Objects {
     /// Which extent an object describes.
     pub fn extent_of(&self, object: Object) -> u32 {
         if object.0 < self.extents() { object.0 } else { object.0 - self.extents() }
+    }
+
+    /// The place of an object in the published simulator's lists, by which it breaks ties: HM1 objects by volume and extent, then HM3
+    /// objects by a hash of both, and so in no order of either. (Two HM3 objects may share a number, about one in 10,000 does.)
+    pub fn published_number(&self, object: Object) -> u32 {
+        if object.0 < self.extents() {
+            object.0
+        } else {
+            // The half above the HM1 objects. Ours is another hash than the original's, which takes digits of a SHA-1.
+            1 << 31 | (mix64(object.0.into()) >> 33) as u32
+        }
     }
 
     /// The bytes of an object.
