@@ -438,6 +438,7 @@ impl Controller {
             let name = &self.volumes[&scene.parties[*other].id].spec.name;
             let (evidence, score) = match judged {
                 Interference::Correlated(correlation) => ("changes together", Some(correlation)),
+                Interference::Stepped(_) => ("took one step together", None),
                 Interference::SharedOrigin => ("shares the origin", None),
                 Interference::Absent(correlation) => ("does not change together", Some(correlation)),
                 Interference::Unknown => ("unknown", None),
@@ -455,6 +456,12 @@ impl Controller {
                 facts.extend(
                     correlation.granger.map(|granger| Fact::number("granger", granger, "deviations")),
                 );
+            }
+            if let Interference::Stepped(step) = judged {
+                facts.push(Fact::number("step_ago", step.ago as f64, "intervals"));
+                facts.push(Fact::number("lag", step.lag as f64, "intervals"));
+                facts.push(Fact::number("load_ratio", step.load_ratio, ""));
+                facts.push(Fact::number("latency_ratio", step.latency_ratio, ""));
             }
             if judged.is_likely() {
                 likely.push(name.as_str());

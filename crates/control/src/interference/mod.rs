@@ -10,6 +10,8 @@
 //! Among many neighbours some change with the victim by chance. Who shares an origin waits in the same queue, so its own latency changes with the victim's
 //! as well: a neighbour of which nothing is known needs less evidence if it does, and much more if not. Its score is judged by the load alone.
 //!
+//! A load that began once, while all else is noise, is correlated by value and not by rank: a [`Step`] that both took is believed by itself.
+//!
 //! Guards: a series that does not vary says nothing (US9367421), and only a positive correlation counts, since more load never
 //! makes a neighbour faster. Where the history says nothing, configured knowledge that both share an origin stands
 //! in. It is *not* causality: two workloads that rise together for a reason outside look alike; [`granger`] is a second opinion on that.
@@ -17,9 +19,11 @@
 mod granger;
 pub mod planted;
 mod pursuit;
+mod step;
 mod table;
 
 pub use granger::granger;
+pub use step::Step;
 pub use table::{InterferenceTable, table};
 
 use forebay_workload::statistics::{differences, pearson, spearman};
@@ -66,6 +70,8 @@ impl Default for InterferenceRules {
 pub enum Interference {
     /// Load and latency change together.
     Correlated(Correlation),
+    /// Both took one step, at the same time, and do not change together otherwise.
+    Stepped(Step),
     /// The history says nothing (too short or too constant), but they are configured to share an origin.
     SharedOrigin,
     /// Both vary and do not change together.
@@ -77,7 +83,7 @@ pub enum Interference {
 impl Interference {
     /// Whether the aggressor is worth considering.
     pub fn is_likely(&self) -> bool {
-        matches!(self, Interference::Correlated(_) | Interference::SharedOrigin)
+        matches!(self, Interference::Correlated(_) | Interference::Stepped(_) | Interference::SharedOrigin)
     }
 }
 
@@ -166,6 +172,12 @@ pub fn interference(
     for (judged, neighbour) in judged.iter_mut().zip(neighbours) {
         if let Interference::Correlated(found) = judged {
             found.granger = granger(neighbour.load, victim.latency, 2);
+            continue;
+        }
+        // Where they share an origin they wait in one queue, as far as anybody knows; elsewhere that has to be seen.
+        let latency = if shares_origin { None } else { Some(neighbour.latency.unwrap_or(&[])) };
+        if let Some(found) = step::step(neighbour.load, latency, victim, lag_max) {
+            *judged = Interference::Stepped(found);
         }
     }
     judged

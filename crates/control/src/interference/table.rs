@@ -12,10 +12,11 @@ pub struct InterferenceTable {
 }
 
 impl InterferenceTable {
-    /// How strongly an aggressor's load changes with a victim's latency: 0 where it was not seen to.
+    /// How strongly an aggressor's load changes with a victim's latency, or how much of the latter's changes is a step that both took: 0 where neither was seen.
     pub fn score(&self, aggressor: usize, victim: usize) -> f64 {
         match self.judged[victim][aggressor] {
             Some(Interference::Correlated(correlation)) => correlation.score,
+            Some(Interference::Stepped(step)) => step.score,
             _ => 0.0,
         }
     }

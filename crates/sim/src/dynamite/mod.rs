@@ -541,7 +541,16 @@ mod tests {
     #[test]
     fn what_came_twice_is_answered_before_it_comes_again() {
         let setup = Setup { stage: Stage::Paper, hurry: 10, seed: 3 };
-        let (beside, _) = run(&setup, Course::CoLocated).expect("a course runs");
+        let (beside, outcome) = run(&setup, Course::CoLocated).expect("a course runs");
+        // Figure 6: who slows whom down is known when the violation is found, and more of it in the peak than in the calm before.
+        let found = interfering(&outcome);
+        assert_eq!(found.sets, [0, 0, 1], "{:?}", found.scores);
+        let mean_over = |from: f64, to: f64| {
+            let told = found.over_time.iter().filter(|(at, ..)| (from..=to).contains(at));
+            let scores: Vec<f64> = told.map(|(_, a, b)| a.max(*b)).collect();
+            scores.iter().sum::<f64>() / scores.len().max(1) as f64
+        };
+        assert!(mean_over(48.5, 58.0) > mean_over(20.0, 48.0), "{:?}", found.over_time);
         let (reactive, _) = run(&setup, Course::Reactive).expect("a course runs");
         let (proactive, outcome) = run(&setup, Course::ProactiveWarm).expect("a course runs");
         let foreseen =
