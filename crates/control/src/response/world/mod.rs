@@ -1,0 +1,446 @@
+//! Responses on a simulated world in which anything may fail at any step: hosts, appliances, the storage side, the route, the network, the controller, the clock.
+//!
+//! The world keeps the promises that orders make (`What`), and checks those that responses make (the module's page). Effects may come late,
+//! or come and not be heard of; orders to one route with a lower epoch than one that it carried out have no effect.
+
+mod courses;
+
+use super::*;
+use crate::inventory::HostSpec;
+use forebay_units::{Bytes, mix64};
+use std::collections::{BTreeMap, BTreeSet};
+
+const VOLUME: VolumeId = VolumeId(4);
+const CACHE: Bytes = Bytes::mib(40);
+/// A host that the volume's appliance cannot be on.
+const UNFIT: HostId = HostId(3);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failure {
+    /// The host that the order is about, or on which the appliance is, stops for good.
+    HostDies,
+    /// It stops, and is back after a while without what ran on it.
+    HostRestarts,
+    ApplianceDies,
+    /// It runs, holds its connections, and answers nobody.
+    ApplianceHangs,
+    /// From here on, appliances that are started here never answer.
+    ImageDoesNotBoot,
+    /// Starting is refused here from here on.
+    AddressInUse,
+    /// Appliances get less memory here than was said.
+    HostLies,
+    /// Nothing is heard of orders to this host for a while; what they do is done.
+    HypervisorHangs,
+    /// The controller reaches nothing on this host for a while; clients do.
+    ControllerCutOff,
+    /// Neither clients nor the controller reach the storage side for a while.
+    StorageDown,
+    /// Nothing is heard of the route for a while.
+    RouteHangs,
+    /// The answer to this order alone is lost.
+    AnswerLost,
+    /// The clock is an hour ahead from here on.
+    ClockForward,
+    /// The clock goes back by as much as it can.
+    ClockBack,
+    /// What is on disk is lost with the controller.
+    JournalLost,
+}
+
+const FAILURES: [Failure; 15] = [
+    Failure::HostDies,
+    Failure::HostRestarts,
+    Failure::ApplianceDies,
+    Failure::ApplianceHangs,
+    Failure::ImageDoesNotBoot,
+    Failure::AddressInUse,
+    Failure::HostLies,
+    Failure::HypervisorHangs,
+    Failure::ControllerCutOff,
+    Failure::StorageDown,
+    Failure::RouteHangs,
+    Failure::AnswerLost,
+    Failure::ClockForward,
+    Failure::ClockBack,
+    Failure::JournalLost,
+];
+
+/// What strikes, at which order.
+#[derive(Clone, Copy, Debug)]
+struct Strike {
+    order: usize,
+    failure: Failure,
+    /// After the order had its effect, else before.
+    after: bool,
+    /// The effect comes yet, so much later, though the order is reported as of unknown outcome.
+    late: bool,
+    /// The controller dies with it.
+    controller_dies: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Condition {
+    Works,
+    Hangs,
+}
+
+#[derive(Clone, Debug)]
+struct Machine {
+    host: HostId,
+    room: Room,
+    cache: Bytes,
+    condition: Condition,
+    answers: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Host {
+    dead: bool,
+    back_at: Option<u64>,
+    no_boot: bool,
+    in_use: bool,
+    lies: bool,
+    deaf_until: u64,
+    cut_until: u64,
+}
+
+/// How clients reach their data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Path {
+    /// Straight, naming no epoch or this one.
+    Straight(Option<u64>),
+    Through(ApplianceId, u64),
+}
+
+struct World {
+    draining: Draining,
+    leased: bool,
+    /// In milliseconds.
+    now: u64,
+    /// What the controller's clock is ahead by.
+    skew: i64,
+    hosts: BTreeMap<HostId, Host>,
+    machines: BTreeMap<ApplianceId, Machine>,
+    /// All that ever ran.
+    started: BTreeMap<ApplianceId, Machine>,
+    lease: (u64, Holder),
+    path: Path,
+    /// The highest epoch that the route was switched to.
+    switched: u64,
+    storage_down_until: u64,
+    /// What became of a change on the original path is not known, so that the route does not drain it any more.
+    in_doubt: bool,
+    route_hangs_until: u64,
+    /// Orders that have their effect at a time.
+    late: Vec<(u64, What)>,
+    /// Reports on their way.
+    reports: Vec<(u64, OrderId, Outcome)>,
+    orders: usize,
+    strikes: Vec<Strike>,
+    controller_dies: bool,
+    journal_lost: bool,
+    told: Vec<String>,
+}
+
+const HOST_BYTES: Bytes = Bytes::mib(200);
+const WHILE_MS: u64 = 15_000;
+
+fn hosts() -> Vec<HostSpec> {
+    (0..4).map(|id| HostSpec::new(HostId(id), format!("h{id}"), id / 2, HOST_BYTES)).collect()
+}
+
+impl World {
+    fn new(draining: Draining, leased: bool, strikes: Vec<Strike>) -> World {
+        World {
+            draining,
+            leased,
+            now: 1_000,
+            skew: 0,
+            hosts: (0..4).map(|id| (HostId(id), Host::default())).collect(),
+            machines: BTreeMap::new(),
+            started: BTreeMap::new(),
+            lease: (0, Holder::Original),
+            path: Path::Straight(None),
+            switched: 0,
+            storage_down_until: 0,
+            in_doubt: false,
+            route_hangs_until: 0,
+            late: Vec::new(),
+            reports: Vec::new(),
+            orders: 0,
+            strikes,
+            controller_dies: false,
+            journal_lost: false,
+            told: Vec::new(),
+        }
+    }
+
+    fn clock(&self) -> Nanos {
+        Nanos::millis(self.now.saturating_add_signed(self.skew))
+    }
+
+    /// The storage side's rule: whoever names a higher epoch than the lease's, and its holder.
+    fn admits(&self, path: Path) -> bool {
+        if !self.leased {
+            return true;
+        }
+        let (epoch, holder) = self.lease;
+        match path {
+            Path::Straight(None) => holder == Holder::Original,
+            Path::Straight(Some(named)) | Path::Through(_, named) => {
+                named > epoch || (named == epoch && holder == Holder::Named)
+            }
+        }
+    }
+
+    fn reached(&self, host: HostId) -> bool {
+        !self.hosts[&host].dead
+    }
+
+    fn works(&self, appliance: ApplianceId) -> bool {
+        self.machines.get(&appliance).is_some_and(|machine| {
+            machine.condition == Condition::Works && machine.answers && self.reached(machine.host)
+        })
+    }
+
+    fn host_of(&self, what: &What) -> Option<HostId> {
+        match what {
+            What::Start { host, .. } | What::Probe { host, .. } | What::Stop { host, .. } => Some(*host),
+            What::Resize { host, .. } | What::Warm { host, .. } => Some(*host),
+            What::Fence { .. } | What::Switch { .. } => match self.path {
+                Path::Through(appliance, _) => self.machines.get(&appliance).map(|machine| machine.host),
+                Path::Straight(_) => self.machines.values().next_back().map(|machine| machine.host),
+            },
+        }
+    }
+
+    /// What one order does, as promised.
+    fn carry_out(&mut self, what: &What, late: bool) -> Outcome {
+        match what {
+            What::Start { appliance, host, room, cache, .. } => {
+                assert_ne!(*host, UNFIT, "an appliance where it cannot be");
+                let state = &self.hosts[host];
+                if state.dead {
+                    return Outcome::Unknown("the host does not answer".into());
+                }
+                if state.in_use {
+                    return Outcome::Refused("the address is in use".into());
+                }
+                let (answers, lies) = (!state.no_boot, state.lies);
+                let machine = Machine {
+                    host: *host,
+                    room: *room,
+                    cache: if lies { Bytes(cache.get() / 2) } else { *cache },
+                    condition: Condition::Works,
+                    answers,
+                };
+                self.started.entry(*appliance).or_insert(machine.clone());
+                self.machines.entry(*appliance).or_insert(machine);
+                let used = self.machines.values().filter(|machine| machine.host == *host);
+                let used = used.fold(Room::default(), |sum, machine| sum.with(machine.room));
+                assert!(used.memory <= HOST_BYTES, "more is used of a host than it has: {used}");
+                Outcome::Done
+            }
+            What::Probe { appliance, host } => match self.machines.get(appliance) {
+                _ if self.hosts[host].dead => Outcome::Unknown("the host does not answer".into()),
+                None => Outcome::Refused("it does not run".into()),
+                Some(_) if !self.works(*appliance) => Outcome::Unknown("no answer".into()),
+                Some(machine) => Outcome::Healthy { cache: machine.cache },
+            },
+            What::Fence { epoch, holder } => {
+                assert!(self.leased, "there is no lease to raise");
+                if self.now < self.storage_down_until {
+                    return Outcome::Unknown("the storage side does not answer".into());
+                }
+                if *epoch < self.lease.0 || (*epoch == self.lease.0 && *holder != self.lease.1) {
+                    return Outcome::Stale { epoch: self.lease.0 };
+                }
+                self.lease = (*epoch, *holder);
+                Outcome::Done
+            }
+            What::Switch { to, epoch, settled } => self.switch(*to, *epoch, *settled, late),
+            What::Resize { appliance, .. } | What::Warm { appliance, .. }
+                if !late && !matches!(self.path, Path::Through(on, _) if on == *appliance) =>
+            {
+                panic!("an appliance that clients are not on is told to cache");
+            }
+            What::Resize { appliance, cache, .. } => match self.works(*appliance) {
+                true => {
+                    self.machines.get_mut(appliance).expect("it works").cache = *cache;
+                    Outcome::Done
+                }
+                false => Outcome::Unknown("no answer".into()),
+            },
+            What::Warm { appliance, .. } if self.works(*appliance) => Outcome::Done,
+            What::Warm { .. } => Outcome::Refused("no answer".into()),
+            What::Stop { appliance, host } => {
+                if self.hosts[host].dead {
+                    return Outcome::Unknown("the host does not answer".into());
+                }
+                if let Path::Through(on, _) = self.path {
+                    // Several failures at once may look like a dead appliance to the route as to us.
+                    let hopeless = !self.leased && (!self.works(*appliance) || self.strikes.len() > 1);
+                    assert!(on != *appliance || hopeless, "the appliance that clients are on is stopped");
+                }
+                self.machines.remove(appliance);
+                Outcome::Done
+            }
+        }
+    }
+
+    fn switch(&mut self, to: Target, epoch: u64, settled: bool, late: bool) -> Outcome {
+        let by_lease = self.draining == Draining::ByLease;
+        let in_force = if by_lease { self.lease.0 } else { self.switched };
+        if epoch < in_force {
+            return Outcome::Stale { epoch: in_force };
+        }
+        let next = match to {
+            Target::Original => Path::Straight((self.draining == Draining::ByItself).then_some(epoch)),
+            Target::Appliance(appliance) => Path::Through(appliance, epoch),
+        };
+        if next != self.path {
+            if let Path::Through(appliance, _) = next
+                && !self.works(appliance)
+            {
+                return Outcome::Refused("the new path does not answer".into());
+            }
+            if by_lease && !settled {
+                if self.now < self.storage_down_until {
+                    return Outcome::Unknown("the storage side does not answer".into());
+                }
+                let holder = if to == Target::Original { Holder::Original } else { Holder::Named };
+                if epoch == self.lease.0 && holder != self.lease.1 {
+                    return Outcome::Stale { epoch };
+                }
+                self.lease = (epoch, holder);
+            }
+            let old_answers = match self.path {
+                Path::Through(appliance, _) => self.works(appliance),
+                Path::Straight(_) => !self.in_doubt,
+            } && self.now >= self.storage_down_until;
+            // Who comes late may be too late: what the lease refuses changes nothing, and clients get errors until they are switched back.
+            let futile = late && !self.admits(next);
+            if (settled || by_lease) && !futile {
+                // Nothing that is out on the old path may change data any more.
+                let stopped = match self.path {
+                    Path::Through(appliance, _) => !self.machines.contains_key(&appliance),
+                    Path::Straight(_) => false,
+                };
+                assert!(
+                    (self.leased && !self.admits(self.path)) || (!self.leased && stopped),
+                    "switched to {next:?} while {:?} can still change data (lease {:?})",
+                    self.path,
+                    self.lease
+                );
+            } else if !futile {
+                assert!(self.draining == Draining::ByItself, "a route that cannot drain is asked to");
+                if !old_answers {
+                    return Outcome::NotDrained("the old path cannot be drained".into());
+                }
+            }
+            assert!(
+                futile || self.admits(next),
+                "switched to {next:?}, which the lease refuses: {:?}",
+                self.lease
+            );
+        }
+        self.switched = epoch;
+        (self.path, self.in_doubt) = (next, self.in_doubt && next == self.path);
+        Outcome::Switched { pause: Nanos::millis(3) }
+    }
+
+    fn strike(&mut self, strike: Strike, what: &What) {
+        let host = self.host_of(what).unwrap_or(HostId(0));
+        let until = self.now + WHILE_MS;
+        let dies = |world: &mut World| {
+            world.hosts.get_mut(&host).unwrap().dead = true;
+            world.machines.retain(|_, machine| machine.host != host);
+        };
+        let struck: BTreeSet<ApplianceId> =
+            self.machines.iter().filter(|(_, machine)| machine.host == host).map(|(id, _)| *id).collect();
+        let state = self.hosts.get_mut(&host).unwrap();
+        match strike.failure {
+            Failure::HostDies => dies(self),
+            Failure::HostRestarts => {
+                state.back_at = Some(until);
+                dies(self);
+            }
+            Failure::ApplianceDies => self.machines.retain(|id, _| !struck.contains(id)),
+            Failure::ApplianceHangs => {
+                let hit = self.machines.iter_mut().filter(|(id, _)| struck.contains(id));
+                hit.for_each(|(_, machine)| machine.condition = Condition::Hangs);
+            }
+            Failure::ImageDoesNotBoot => state.no_boot = true,
+            Failure::AddressInUse => state.in_use = true,
+            Failure::HostLies => state.lies = true,
+            Failure::HypervisorHangs => state.deaf_until = until,
+            Failure::ControllerCutOff => state.cut_until = until,
+            Failure::StorageDown => {
+                self.storage_down_until = until;
+                // Where nobody fences, whoever runs the storage side settles it.
+                self.in_doubt |= self.leased && matches!(self.path, Path::Straight(_));
+            }
+            Failure::RouteHangs => self.route_hangs_until = until,
+            Failure::AnswerLost => {}
+            Failure::ClockForward => self.skew += 3_600_000,
+            Failure::ClockBack => self.skew -= self.now as i64,
+            Failure::JournalLost => (self.controller_dies, self.journal_lost) = (true, true),
+        }
+        self.controller_dies |= strike.controller_dies;
+    }
+
+    /// Takes an order: what becomes of it, and when that is heard.
+    fn take(&mut self, order: Order) {
+        self.orders += 1;
+        let strikes: Vec<Strike> =
+            self.strikes.iter().filter(|strike| strike.order == self.orders).copied().collect();
+        self.told.push(format!("{:>8} order {}: {:?}", self.now, self.orders, order.what));
+        for strike in strikes.iter().filter(|strike| !strike.after) {
+            self.strike(*strike, &order.what);
+        }
+        let host = match &order.what {
+            What::Fence { .. } | What::Switch { .. } => None,
+            _ => self.host_of(&order.what),
+        };
+        let to_route = matches!(order.what, What::Switch { .. });
+        let cut = host.is_some_and(|host| self.now < self.hosts[&host].cut_until);
+        let deaf = host.is_some_and(|host| self.now < self.hosts[&host].deaf_until)
+            || (to_route && self.now < self.route_hangs_until);
+        let lost = strikes.iter().any(|strike| strike.failure == Failure::AnswerLost);
+        let late = strikes.iter().any(|strike| strike.late);
+        let outcome = if cut {
+            Outcome::Unknown("the host cannot be reached".into())
+        } else if deaf || lost {
+            if late {
+                self.late.push((self.now + WHILE_MS, order.what.clone()));
+            } else if lost || strikes.iter().any(|strike| strike.after) {
+                self.carry_out(&order.what, false);
+            }
+            Outcome::Unknown("no answer in time".into())
+        } else {
+            self.carry_out(&order.what, false)
+        };
+        for strike in strikes.iter().filter(|strike| strike.after) {
+            self.strike(*strike, &order.what);
+        }
+        self.told.push(format!("{:>8}   {outcome:?} -> {:?}, lease {:?}", self.now, self.path, self.lease));
+        self.reports.push((self.now + 200, order.id, outcome));
+    }
+
+    fn pass(&mut self, span_ms: u64) {
+        self.now += span_ms;
+        for host in self.hosts.values_mut() {
+            if host.back_at.is_some_and(|at| at <= self.now) {
+                (host.dead, host.back_at) = (false, None);
+            }
+        }
+        let due: Vec<What> =
+            self.late.iter().filter(|(at, _)| *at <= self.now).map(|(_, what)| what.clone()).collect();
+        self.late.retain(|(at, _)| *at > self.now);
+        for what in due {
+            let outcome = self.carry_out(&what, true);
+            self.told.push(format!("{:>8} late: {what:?}: {outcome:?}", self.now));
+        }
+    }
+}
