@@ -1,0 +1,121 @@
+//! The warm-up of a volume: ranges that are read in their order, at a rate, behind what clients ask for.
+
+use super::{ORIGIN_REQUESTS_MAX, Purpose, Volume, World};
+use crate::calendar::Planned;
+use forebay_control::ZoneRange;
+use forebay_units::Nanos;
+use std::collections::VecDeque;
+
+/// Reads of a warm-up at the origin at most, and the bytes of one, as in the daemon.
+const PREWARM_OUTSTANDING_MAX: u32 = 4;
+const PREWARM_READ_BYTES: u64 = 256 << 10;
+
+/// A warm-up that goes on.
+#[derive(Debug, Default)]
+pub(super) struct Prewarm {
+    pub(super) ranges: VecDeque<(u64, u64)>,
+    bytes_per_second: u64,
+    next_at: Nanos,
+    pub(super) outstanding: u32,
+    pub(super) generation: u32,
+    planned: bool,
+}
+
+impl Volume {
+    /// Starts a warm-up in place of the one that goes on.
+    pub(crate) fn warm(&mut self, world: &mut World, zones: &[ZoneRange], bytes_per_second: u64) {
+        let blocks = self.block_size.blocks_for(forebay_units::Bytes(self.size));
+        let ranges = zones
+            .iter()
+            .map(|zone| (zone.first_block.min(blocks), (zone.first_block + zone.blocks).min(blocks)))
+            .filter(|(first, end)| first < end)
+            .collect();
+        self.prewarm = Prewarm {
+            ranges,
+            bytes_per_second,
+            next_at: world.now,
+            outstanding: 0,
+            generation: self.prewarm.generation.wrapping_add(1),
+            planned: self.prewarm.planned,
+        };
+        self.pump(world);
+    }
+
+    /// Ends the warm-up; what it asked for is still inserted.
+    pub(crate) fn cancel_warm(&mut self) {
+        self.prewarm.ranges.clear();
+    }
+
+    /// Whether a warm-up goes on.
+    pub(crate) fn is_warming(&self) -> bool {
+        !self.prewarm.ranges.is_empty() || self.prewarm.outstanding > 0
+    }
+
+    /// The rate allows the next read of the warm-up.
+    pub(crate) fn wake_prewarm(&mut self, world: &mut World) {
+        self.prewarm.planned = false;
+        self.pump(world);
+    }
+
+    pub(super) fn pump_prewarm(&mut self, world: &mut World) {
+        if self.statistics(world).quota_blocks == 0 {
+            self.prewarm.ranges.clear();
+        }
+        let most = (PREWARM_READ_BYTES >> self.block_size.shift()).max(1);
+        while self.at_origin < ORIGIN_REQUESTS_MAX && self.prewarm.outstanding < PREWARM_OUTSTANDING_MAX {
+            if self.prewarm.ranges.is_empty() {
+                return;
+            }
+            if world.now < self.prewarm.next_at {
+                if !self.prewarm.planned {
+                    self.prewarm.planned = true;
+                    world.calendar.plan(self.prewarm.next_at, Planned::Prewarm { volume: self.number });
+                }
+                return;
+            }
+            let Some(blocks) = self.next_warm_run(world, most) else { return };
+            let bytes = (blocks.end - blocks.start) << self.block_size.shift();
+            let span = u128::from(bytes) * 1_000_000_000 / u128::from(self.prewarm.bytes_per_second.max(1));
+            self.prewarm.next_at =
+                self.prewarm.next_at.max(world.now).saturating_add(Nanos(span.min(1 << 62) as u64));
+            self.prewarm.outstanding += 1;
+            let purpose = Purpose::Prewarm(self.prewarm.generation);
+            let flight = world.flights.insert(self.flight(world.now, purpose, &blocks));
+            for block in blocks {
+                self.joinable.insert(block, flight);
+            }
+            // As in the daemon, behind the clients' requests, of which none waits here.
+            self.at_origin += 1;
+            world.set_out(flight);
+        }
+    }
+
+    /// The next run of at most `most` blocks that are neither there nor on their way nor being written.
+    fn next_warm_run(&mut self, world: &World, most: u64) -> Option<std::ops::Range<u64>> {
+        let mut run: Option<std::ops::Range<u64>> = None;
+        while let Some(front) = self.prewarm.ranges.front_mut() {
+            if front.0 == front.1 {
+                self.prewarm.ranges.pop_front();
+                if run.is_some() {
+                    break;
+                }
+                continue;
+            }
+            if run.as_ref().is_some_and(|run| run.end - run.start >= most) {
+                break;
+            }
+            let block = front.0;
+            let skip = world.caches[self.cache.0].holds(self.cache.1 + block)
+                || self.joinable.contains_key(&block)
+                || self.writing.contains_key(&block);
+            if skip && run.is_some() {
+                break;
+            }
+            if !skip {
+                run.get_or_insert(block..block).end = block + 1;
+            }
+            front.0 += 1;
+        }
+        run
+    }
+}
