@@ -150,6 +150,14 @@ pub fn decide(input: &WarmupInput<'_>, rules: &WarmupRules) -> Warmup {
     Warmup::Load { zones, bytes, bytes_per_second, overlap }
 }
 
+/// Whether the zones that are hot among `zones` are those of `others`, as far as a warm-up asks for. `O(zones log zones)`.
+pub(crate) fn are_alike(zones: &[ZoneHeat], accesses: u64, others: &[ZoneHeat], rules: &WarmupRules) -> bool {
+    let least = rules.zone_share_min * accesses as f64;
+    let hot: Vec<ZoneHeat> = zones.iter().copied().filter(|zone| zone.accesses as f64 > least).collect();
+    let others: Vec<u64> = others.iter().map(|zone| zone.zone).collect();
+    overlap(&hot, &others) >= rules.overlap_min
+}
+
 /// The share of the accesses to `hot` zones that goes to zones which were hot `earlier`.
 fn overlap(hot: &[ZoneHeat], earlier: &[u64]) -> f64 {
     let earlier: BTreeSet<u64> = earlier.iter().copied().collect();

@@ -1,11 +1,17 @@
 //! Foreseeing: caches that are ready before they are needed, and what is remembered for that.
+//!
+//! What is loaded for a peak displaces nothing: of a cache that holds what is read now, and not then, a part is given up before, where the model says that nobody misses an objective by it.
 
+use super::correcting::worst_of;
+use super::flooding::with_surplus;
+use super::scenes::Scenes;
 use super::volume::{Grant, Volume};
 use super::{Change, Controller};
 use crate::decision::{Decision, DecisionKind, Fact, StepOutcome};
 use crate::foresight::{Foreseen, History, Peak};
 use crate::inventory::VolumeId;
 use crate::observation::VolumeObservation;
+use crate::warmup::{Warmup, are_alike};
 use forebay_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -16,6 +22,8 @@ const SEASONS_PER_STEP: usize = 4;
 const PATIENCE: u64 = 2;
 /// Of a size that a peak was foreseen to need, one part in so many is given back in a season if it is spared (ours).
 const SPARED: u64 = 20;
+/// Deviations of a window by which objectives must be kept without what is given up before a peak, as the model says, and at most its margin (ours).
+const SURE: f64 = 3.0;
 /// A size counts as needed while the load is at least this part of the highest of the peak (ours).
 const PEAK_SHARE: f64 = 0.5;
 
@@ -88,6 +96,7 @@ impl Controller {
         &mut self,
         at: Nanos,
         observed: &BTreeMap<VolumeId, &VolumeObservation>,
+        scenes: &mut Scenes,
         changes: &mut BTreeMap<VolumeId, Change>,
         outcome: &mut StepOutcome,
     ) {
@@ -95,7 +104,7 @@ impl Controller {
         if !rules.enabled {
             return;
         }
-        let (mut sought, mut absent) = (0, Vec::new());
+        let (mut sought, mut absent, mut expecting, mut granted) = (0, Vec::new(), Vec::new(), Vec::new());
         for (id, volume) in &mut self.volumes {
             let load = volume.history.back().map_or(0.0, |last| last.arrival_rate);
             if !observed.contains_key(id) || !volume.past.push(load, &rules) {
@@ -122,7 +131,14 @@ impl Controller {
             let Some(foreseen) = volume.foreseen.as_ref().filter(|foreseen| now <= foreseen.from) else {
                 continue;
             };
-            if foreseen.peak.blocks <= volume.blocks() || changes.contains_key(id) {
+            if changes.contains_key(id) {
+                continue;
+            }
+            if now < foreseen.from && volume.room_made_for != Some(foreseen.from) {
+                volume.room_made_for = Some(foreseen.from);
+                expecting.push(*id);
+            }
+            if foreseen.peak.blocks <= volume.blocks() {
                 continue;
             }
             let facts = vec![
@@ -137,13 +153,73 @@ impl Controller {
             let summary =
                 format!("a peak of {} is foreseen: its cache of last time is granted", volume.spec.name);
             let change = Change::new(foreseen.peak.blocks, DecisionKind::PeakForeseen, summary, facts);
+            granted.push(*id);
             changes.insert(*id, Change { serves: foreseen.peak.serves.clone(), ..change });
+        }
+        for id in granted {
+            // Zones are loaded whole: until it has found which of their blocks are hot, it needs more than a cache that had. The law takes back what is spared.
+            let most = self.room_blocks(id).min(self.blocks_ceiling(id));
+            let change = changes.get_mut(&id).expect("it was granted");
+            change.blocks = with_surplus(change.blocks).min(most).max(change.blocks);
+        }
+        for id in expecting {
+            if let Some(change) = self.room_for_peak(id, observed[&id], scenes) {
+                // What is foreseen is granted with the next step.
+                changes.insert(id, change);
+            }
         }
         // Who has gone since is served by nobody.
         for change in changes.values_mut() {
             change.serves.retain(|served| self.volumes.contains_key(served));
         }
         outcome.decisions.extend(absent.into_iter().map(|id| self.tell_absent(at, id)));
+    }
+
+    /// Gives up what a cache holds beyond the room that the next peak's zones leave, where other zones are read now and whom it serves keep their objectives
+    /// without that, as the model says.
+    fn room_for_peak(
+        &mut self,
+        id: VolumeId,
+        observed: &VolumeObservation,
+        scenes: &mut Scenes,
+    ) -> Option<Change> {
+        let volume = &self.volumes[&id];
+        let grant = volume.grant.as_ref()?;
+        let served = grant.serves.clone();
+        let margin = (SURE * grant.windows.deviation()).min(self.config.sizing_margin);
+        let peak = &volume.foreseen.as_ref()?.peak;
+        let (used, blocks) = (observed.cache.used_blocks, peak.blocks);
+        let warmup = &self.config.warmup;
+        let is_known = observed.zone_accesses >= warmup.accesses_min;
+        if used == 0 || !is_known || are_alike(&observed.zones, observed.zone_accesses, &peak.zones, warmup) {
+            return None;
+        }
+        let Warmup::Load { zones, .. } = self.warm_up(id, observed, blocks.saturating_add(used), 0.0) else {
+            return None;
+        };
+        let wanted: u64 = zones.iter().map(|zone| zone.blocks).sum();
+        let left = blocks.saturating_sub(wanted).max(volume.chunk_blocks(self.config.chunk_bytes));
+        let left = left.max(volume.blocks_min());
+        if left >= used {
+            return None;
+        }
+        let (index, place) = self.scene_place(scenes, id);
+        let scene = &scenes.list[index];
+        let mut sizes = scene.blocks();
+        sizes[place] = left;
+        let excess = worst_of(scene, &scene.excess(&sizes), &served);
+        if !(excess.is_finite() && excess <= -margin) {
+            return None;
+        }
+        let facts = vec![
+            Fact::number("size_before", used as f64, "blocks"),
+            Fact::number("size_after", left as f64, "blocks"),
+            Fact::number("zones", wanted as f64, "blocks"),
+            Fact::number("predicted_excess", excess, ""),
+        ];
+        let name = &self.volumes[&id].spec.name;
+        let summary = format!("the cache of {name} gives way to what its next peak reads");
+        Some(Change::new(left, DecisionKind::Shrunk, summary, facts))
     }
 
     fn tell_absent(&self, at: Nanos, id: VolumeId) -> Decision {
@@ -204,6 +280,7 @@ impl Controller {
             });
             let (blocks, serves) = (grant.blocks, grant.serves.clone());
             let load = volume.recent(self.config.recent_intervals).arrival_rate;
+            let newest = volume.history.back().map_or(0.0, |last| last.arrival_rate);
             let volume = self.volumes.get_mut(&id).expect("listed");
             if volume.past.open_peak().is_none() {
                 if awaits || blocks < 2 * volume.rested_blocks {
@@ -220,7 +297,11 @@ impl Controller {
                 volume.rested_blocks = blocks;
                 continue;
             }
-            (peak.load, peak.blocks) = (peak.load.max(load), blocks);
+            peak.load = peak.load.max(load);
+            // What is given back when the load has just gone was needed until then.
+            if newest >= PEAK_SHARE * peak.load {
+                peak.blocks = blocks;
+            }
             peak.serves.clone_from(&volume.grant.as_ref().expect("granted").serves);
             if let Some(seen) = observed.get(&id).filter(|seen| seen.zone_accesses > 0) {
                 (peak.zones, peak.zone_accesses) = (seen.zones.clone(), seen.zone_accesses);

@@ -443,6 +443,8 @@ pub(super) struct Volume {
     pub(super) past: History,
     /// When it will need one, or is expected to need one now.
     pub(super) foreseen: Option<Foreseen>,
+    /// The beginning of the foreseen peak for which it was decided whether its cache makes room.
+    pub(super) room_made_for: Option<u64>,
     /// The most that its cache could be where it is, or elsewhere, as whoever makes it says; `None` if nobody does.
     pub(super) room_blocks: Option<u64>,
     /// The least size of its cache since it was last needed.
@@ -477,6 +479,7 @@ impl Volume {
             analyse_from: 0,
             past: History::default(),
             foreseen: None,
+            room_made_for: None,
             room_blocks: None,
             rested_blocks: 0,
             stake: None,
