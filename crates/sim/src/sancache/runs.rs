@@ -22,6 +22,18 @@ const ZONE: u64 = 1 << 20;
 /// The interval of series.
 const INTERVAL: Nanos = Nanos(10_000_000_000);
 
+/// A volume's block unless requests ask for a smaller one, and the least: a sector.
+const BLOCK: Bytes = Bytes(4 << 10);
+const SECTOR: Bytes = Bytes(512);
+
+/// The largest block, of a sector to [`BLOCK`], at whose bounds all requests begin and end. A volume takes writes that share a block one after the other, as a cache of blocks must; an array
+/// knows no such blocks, and a host whose partition begins at an odd sector would have every write of a sequential run wait for the one before.
+fn block_of(requests: &[RecordedRequest]) -> Bytes {
+    let bits =
+        requests.iter().fold(BLOCK.get(), |bits, request| bits | request.offset | u64::from(request.length));
+    Bytes((1 << bits.trailing_zeros()).max(SECTOR.get()))
+}
+
 /// A load on an array.
 #[derive(Clone, Debug)]
 pub struct Bench {
@@ -30,6 +42,8 @@ pub struct Bench {
     duration: Nanos,
     requests: Arc<[RecordedRequest]>,
     volume_bytes: u64,
+    /// The volume's block: writes that share one go one after the other.
+    block: Bytes,
     tier: TierTable,
 }
 
@@ -168,7 +182,7 @@ impl Bench {
     pub fn new(kind: LoadKind, rate: f64, size: Bytes, duration: Nanos, seed: u64) -> Bench {
         let requests = requests(kind, rate, duration, seed);
         let tier = TierTable { writes: TierWrites::Home, ..TierTable::new("flash", size) };
-        Bench { kind, seed, duration, requests, volume_bytes: VOLUME, tier }
+        Bench { kind, seed, duration, requests, volume_bytes: VOLUME, block: BLOCK, tier }
     }
 
     /// A recorded load, zones of 1 MiB that it never touches left out, sped up or slowed down to `rate` requests per second on average, with a tier of a tenth of the chunks that it touches; the second half is measured.
@@ -205,7 +219,8 @@ impl Bench {
             requests.iter().flat_map(|request| request.offset / chunk..=(end(request) - 1) / chunk).collect();
         let size = Bytes((touched.len() as u64 / 10).max(64) * chunk);
         let tier = TierTable { writes: TierWrites::Home, ..TierTable::new("flash", size) };
-        Bench { kind: LoadKind::Recorded, seed, duration, requests, volume_bytes, tier }
+        let block = block_of(&requests);
+        Bench { kind: LoadKind::Recorded, seed, duration, requests, volume_bytes, block, tier }
     }
 
     /// The same with another tier.
@@ -252,6 +267,7 @@ impl Bench {
         let used = admission.map(|_| TierUse { from: Nanos::ZERO, until: None });
         let volumes = vec![VolumeTable {
             tier: used,
+            block_size: Some(self.block),
             ..volume("lun1", self.volume_bytes, vec![recorded(Nanos::ZERO)])
         }];
         let run = (self.seed, self.duration, self.measure_from());
@@ -300,6 +316,44 @@ impl Bench {
             flash_bytes: sum(&|totals| totals.flash_bytes()),
             shed: volume.totals.shed,
             series: series.collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A sequential run of writes of 64 KiB from this sector on: twenty times 60 of them, 50 us apart, every second.
+    fn run_from(sector: u64) -> Vec<RecordedRequest> {
+        let write = |number: u64| RecordedRequest {
+            at: Nanos::millis(1_000 * (number / 60)) + Nanos::micros(50 * (number % 60)),
+            offset: sector * SECTOR.get() + number * (64 << 10),
+            length: 64 << 10,
+            writes: true,
+        };
+        (0..1_200).map(write).collect()
+    }
+
+    #[test]
+    fn writes_that_share_no_byte_do_not_wait_for_each_other() {
+        let mean_ms = |sector| Bench::recorded(&run_from(sector), 60.0, 1).run(None).unwrap().mean_ms;
+        let (aligned, odd) = (mean_ms(0), mean_ms(63));
+        // The array's cache takes each in 200 us. One after the other, the last of 60 would have waited for 59 x (200 - 50) us.
+        assert!((0.2..0.21).contains(&aligned), "{aligned}");
+        assert!((0.2..0.21).contains(&odd), "{odd}");
+    }
+
+    #[test]
+    fn a_block_is_what_all_requests_begin_and_end_at() {
+        let request = |offset, length| RecordedRequest { at: Nanos::ZERO, offset, length, writes: true };
+        for (requests, block) in [
+            (vec![request(0, 8 << 10), request(64 << 10, 4 << 10)], 4 << 10),
+            (vec![request(0, 8 << 10), request(63 * 512, 4 << 10)], 512),
+            (vec![request(2 << 10, 6 << 10)], 2 << 10),
+            (vec![request(0, 100)], 512),
+        ] {
+            assert_eq!(block_of(&requests), Bytes(block), "{requests:?}");
         }
     }
 }
