@@ -115,9 +115,7 @@ pub fn decide(input: &WarmupInput<'_>, rules: &WarmupRules) -> Warmup {
     if input.accesses < rules.accesses_min || input.zone_blocks == 0 {
         return Warmup::Skip(SkipReason::TooFewAccesses(input.accesses));
     }
-    let least = rules.zone_share_min * input.accesses as f64;
-    let mut hot: Vec<ZoneHeat> =
-        input.zones.iter().copied().filter(|zone| zone.accesses as f64 > least).collect();
+    let mut hot = hot_of(input.zones, input.accesses, rules);
     if hot.is_empty() {
         return Warmup::Skip(SkipReason::NoHotZone);
     }
@@ -152,10 +150,14 @@ pub fn decide(input: &WarmupInput<'_>, rules: &WarmupRules) -> Warmup {
 
 /// Whether the zones that are hot among `zones` are those of `others`, as far as a warm-up asks for. `O(zones log zones)`.
 pub(crate) fn are_alike(zones: &[ZoneHeat], accesses: u64, others: &[ZoneHeat], rules: &WarmupRules) -> bool {
-    let least = rules.zone_share_min * accesses as f64;
-    let hot: Vec<ZoneHeat> = zones.iter().copied().filter(|zone| zone.accesses as f64 > least).collect();
     let others: Vec<u64> = others.iter().map(|zone| zone.zone).collect();
-    overlap(&hot, &others) >= rules.overlap_min
+    overlap(&hot_of(zones, accesses, rules), &others) >= rules.overlap_min
+}
+
+/// The zones that take more than the least share of all `accesses`.
+fn hot_of(zones: &[ZoneHeat], accesses: u64, rules: &WarmupRules) -> Vec<ZoneHeat> {
+    let least = rules.zone_share_min * accesses as f64;
+    zones.iter().copied().filter(|zone| zone.accesses as f64 > least).collect()
 }
 
 /// The share of the accesses to `hot` zones that goes to zones which were hot `earlier`.
@@ -206,6 +208,18 @@ mod tests {
         let small = WarmupInput { room_blocks: 600, ..input(&zones, &[1, 2, 3, 5]) };
         let Warmup::Load { zones, .. } = decide(&small, &WarmupRules::default()) else { panic!() };
         assert_eq!(zones, [range(512, 256), range(768, 256)]);
+    }
+
+    #[test]
+    fn zones_are_alike_by_the_share_of_the_accesses_that_both_have() {
+        let rules = WarmupRules::default();
+        let now = [heat(1, 6_000), heat(2, 4_000), heat(3, 10)];
+        let like = |others: &[u64]| {
+            let others: Vec<ZoneHeat> = others.iter().map(|&zone| heat(zone, 1)).collect();
+            are_alike(&now, 10_010, &others, &rules)
+        };
+        // 6,000 of the 10,000 accesses to hot zones; 4,000; none, for zone 3 is not hot.
+        assert_eq!([like(&[1, 9]), like(&[2, 3]), like(&[3])], [true, false, false]);
     }
 
     #[test]

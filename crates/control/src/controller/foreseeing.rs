@@ -134,7 +134,8 @@ impl Controller {
             if changes.contains_key(id) {
                 continue;
             }
-            if now < foreseen.from && volume.room_made_for != Some(foreseen.from) {
+            // Looked at once a bucket: what is given up with this one is granted, and loaded, with the next.
+            if now + 1 < foreseen.from && volume.room_made_for != Some(foreseen.from) {
                 volume.room_made_for = Some(foreseen.from);
                 expecting.push(*id);
             }
@@ -164,7 +165,6 @@ impl Controller {
         }
         for id in expecting {
             if let Some(change) = self.room_for_peak(id, observed[&id], scenes) {
-                // What is foreseen is granted with the next step.
                 changes.insert(id, change);
             }
         }
