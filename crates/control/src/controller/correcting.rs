@@ -234,7 +234,7 @@ impl Controller {
     }
 
     /// Whom a partition serves, and the largest share of windows that any of them was promised.
-    fn beneficiaries(&self, id: VolumeId) -> Option<(Vec<VolumeId>, f64)> {
+    pub(super) fn beneficiaries(&self, id: VolumeId) -> Option<(Vec<VolumeId>, f64)> {
         let served = self.volumes.get(&id)?.grant.as_ref()?.serves.clone();
         let share = served
             .iter()

@@ -12,6 +12,7 @@ use crate::feedback::Law;
 use crate::inventory::VolumeId;
 use crate::performance::OVERLOADED;
 use crate::sizing::smallest;
+use crate::windows::normal_quantile;
 use forebay_units::Bytes;
 use std::collections::BTreeMap;
 
@@ -60,6 +61,10 @@ impl Controller {
         let others: Vec<VolumeId> =
             grant.serves.iter().copied().filter(|other| *other != neighbour).collect();
         let ceiling = self.blocks_ceiling(neighbour);
+        // Of its own windows only the noise is known: that must have room. What was found to be needed still is.
+        let share = self.beneficiaries(id)?.1;
+        let margin = self.config.sizing_margin.max(room_for_noise(share, grant.windows.deviation()));
+        let kept = grant.needs.kept(self.step).unwrap_or(0);
         let chunks = [id, neighbour].map(|id| self.volumes[&id].chunk_blocks(self.config.chunk_bytes));
         let (index, place) = self.scene_place(scenes, id);
         let scene = &scenes.list[index];
@@ -70,12 +75,12 @@ impl Controller {
         let before = scene.blocks();
         // What its own volume, and whom else it serves, needs of it.
         let mut blocks = before.clone();
-        let needed = smallest(before[place], chunks[0], -self.config.sizing_margin, |size| {
+        let needed = smallest(before[place], chunks[0], -margin, |size| {
             blocks[place] = size;
             let excess = scene.excess(&blocks);
             worst_of(scene, &excess, &others).max(excess[place])
         });
-        blocks[place] = needed.blocks;
+        blocks[place] = needed.blocks.max(kept.min(before[place]));
         // And what the neighbour needs then.
         let rest = smallest(ceiling, chunks[1], 0.0, |size| {
             blocks[own] = size;
@@ -125,5 +130,26 @@ impl Controller {
         // Its windows were the neighbour's.
         grant.load_changed(0);
         Some(begins)
+    }
+}
+
+/// How far below the bound the mean of windows that deviate from it by `deviation`, relative to it, has to be for a `share` of them to conform, as a
+/// share of the bound.
+fn room_for_noise(share: f64, deviation: f64) -> f64 {
+    1.0 - 1.0 / (1.0 + normal_quantile(share).max(0.0) * deviation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn noise_has_room_below_the_bound() {
+        // 19 of 20 windows lie below 1.645 deviations: a mean of 1 / 1.23 of the bound where they deviate by .14.
+        assert!((room_for_noise(0.95, 0.14) - 0.187).abs() < 1e-3);
+        // 99 of 100: 2.326. Half of them lie below the mean itself, and without noise all do.
+        assert!((room_for_noise(0.99, 0.14) - 0.2456).abs() < 1e-3);
+        assert_eq!((room_for_noise(0.5, 0.14).abs() < 1e-9, room_for_noise(0.95, 0.0)), (true, 0.0));
+        assert_eq!(room_for_noise(0.3, 0.14), 0.0);
     }
 }
