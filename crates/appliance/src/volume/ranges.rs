@@ -1,4 +1,4 @@
-//! Runs of blocks: a map from disjoint runs to what holds them, and a set of runs that merges what touches.
+//! Runs of blocks, or of units that are smaller: a map from disjoint runs to what holds them, and a set of runs that merges what touches.
 
 use crate::slab::SlabKey;
 use forebay_units::{BlockIndex, BlockRange};

@@ -110,6 +110,8 @@ struct Simulation {
     /// A flush that no client asked for failed, and no client has been told.
     owes_error: bool,
     ways_changed: u32,
+    /// Changes that came to the origin while others of the same block were there.
+    blocks_shared: u32,
     /// The way that is being left was fenced; some way was.
     is_fenced: bool,
     was_fenced: bool,
@@ -174,6 +176,7 @@ impl Simulation {
             changed: 0,
             owes_error: false,
             ways_changed: 0,
+            blocks_shared: 0,
             is_fenced: false,
             was_fenced: false,
             random,
@@ -371,10 +374,11 @@ impl Simulation {
                 _ => 0,
             };
             if request.operation.changes_content() {
-                let blocks = range.blocks(BlockSize::new(Bytes(BLOCK)).unwrap());
+                let blocks = |range: ByteRange| range.blocks(BlockSize::new(Bytes(BLOCK)).unwrap());
                 for other in self.at_origin.iter().filter(|other| other.request.operation.changes_content()) {
-                    let other = other.request.operation.range().blocks(BlockSize::new(Bytes(BLOCK)).unwrap());
-                    assert!(!other.overlaps(blocks), "two changes of one block at the origin at once");
+                    let other = other.request.operation.range();
+                    assert!(!other.overlaps(range), "two changes of one unit at the origin at once");
+                    self.blocks_shared += u32::from(blocks(other).overlaps(blocks(range)));
                 }
             }
             assert!(self.at_origin.iter().all(|other| other.way == self.way), "two ways are used at once");
@@ -626,9 +630,12 @@ fn the_same_seed_takes_the_same_course() {
     let course = |seed| {
         let mut simulation = Simulation::new(seed);
         simulation.run();
-        (simulation.now, simulation.content.clone(), simulation.machine.counters(), simulation.ways_changed)
+        let counts = (simulation.ways_changed, simulation.blocks_shared);
+        (simulation.now, simulation.content.clone(), simulation.machine.counters(), counts)
     };
     let courses: Vec<_> = (0..20).map(course).collect();
     assert_eq!(courses, (0..20).map(course).collect::<Vec<_>>());
-    assert!(courses.iter().map(|course| course.3).sum::<u32>() > 10, "other ways are taken now and then");
+    assert!(courses.iter().map(|course| course.3.0).sum::<u32>() > 10, "other ways are taken now and then");
+    let shared = courses.iter().map(|course| course.3.1).sum::<u32>();
+    assert!(shared > 20, "{shared} changes share blocks");
 }

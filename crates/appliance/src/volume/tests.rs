@@ -181,14 +181,62 @@ fn a_cached_block_is_served_old_until_the_write_is_done() {
 }
 
 #[test]
+fn changes_that_share_a_block_and_no_unit_go_together_and_both_are_in_what_is_cached() {
+    for (first, second) in [(0, 1), (1, 0)] {
+        let mut machine = machine(10);
+        read(&mut machine, 0, 0, BLOCK);
+        let fill = submissions(&mut machine);
+        complete(&mut machine, &fill[0], 1);
+        replies(&mut machine);
+        write(&mut machine, 1, 512, 512, 8);
+        write(&mut machine, 2, 1024, 512, 9);
+        let change = submissions(&mut machine);
+        assert_eq!(change.len(), 2);
+        complete(&mut machine, &change[first], 0);
+        assert_eq!(replies(&mut machine), [(1 + first as u64, Ok(vec![]))]);
+        // Of the other one nothing is seen yet.
+        let seen = [[8, 1], [1, 9]][first];
+        assert_eq!(read(&mut machine, 3, 1023, 2), Some(seen.to_vec()));
+        complete(&mut machine, &change[second], 0);
+        assert_eq!(read(&mut machine, 4, 1023, 2), Some(vec![8, 9]));
+        assert_eq!(read(&mut machine, 5, 511, 1), Some(vec![1]));
+    }
+    // What is not cached does not enter before both have ended.
+    let mut machine = machine(10);
+    write(&mut machine, 1, 512, 512, 8);
+    write(&mut machine, 2, 1024, 512, 9);
+    let change = submissions(&mut machine);
+    complete(&mut machine, &change[0], 0);
+    for (tag, cached) in [(3, false), (4, false), (5, true)] {
+        if cached {
+            complete(&mut machine, &change[1], 0);
+        }
+        assert_eq!(read(&mut machine, tag, 0, BLOCK), None);
+        let fill = submissions(&mut machine);
+        complete(&mut machine, &fill[0], 5);
+        assert_eq!(read(&mut machine, 10 + tag, 0, 1), cached.then(|| vec![5]));
+        submissions(&mut machine).iter().for_each(|fill| complete(&mut machine, fill, 5));
+    }
+}
+
+#[test]
 fn an_unknown_outcome_stays_in_doubt_until_it_is_settled() {
     let mut machine = machine(10);
     write(&mut machine, 0, 0, 512, 9);
-    write(&mut machine, 1, 512, 512, 8);
+    write(&mut machine, 1, 0, 1024, 8);
+    write(&mut machine, 7, 1024, 512, 7);
     let change = submissions(&mut machine);
-    assert_eq!(change.len(), 1, "the second shares a block with the first and waits");
+    assert_eq!(
+        change.len(),
+        2,
+        "the second shares a unit with the first and waits, the third a block and no unit"
+    );
     fail(&mut machine, &change[0], OriginError::OutcomeUnknown { context: String::new() });
     assert_eq!(replies(&mut machine), [(0, Err(Errno::IO)), (1, Err(Errno::IO))]);
+    // What is at the origin beside it is done or not as ever; what comes now is refused.
+    write(&mut machine, 8, 1024, 512, 7);
+    complete(&mut machine, &change[1], 0);
+    assert_eq!(replies(&mut machine), [(7, Ok(vec![])), (8, Err(Errno::IO))]);
     assert_eq!(machine.observe(Nanos::ZERO, false).in_doubt, [ByteRange::new(0, BLOCK)]);
     // Reads pass, each by itself, and leave nothing.
     for tag in [2, 3] {

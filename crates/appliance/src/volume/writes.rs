@@ -1,6 +1,9 @@
-//! Changes in flight: writes, trims and zeroes, serialised at block granularity, with a FIFO list of those that wait.
+//! Changes in flight: writes, trims and zeroes, with a FIFO list of those that wait. They are serialised by the origin's smallest unit.
 //!
-//! Invariants: the changes in flight are disjoint in blocks; a change waits only for what overlaps it and came before
+//! Those that share a block of the cache and no unit are in flight together: a run of writes that does not begin with a block, as behind a partition
+//! at an odd sector, is no chain. The block counts as being changed until the last of them has ended.
+//!
+//! Invariants: the changes in flight are disjoint in units; a change waits only for what overlaps it and came before
 //! it, in flight or waiting, so that none starves; a change in flight has at least one part at the origin.
 
 use super::ranges::{RangeMap, RangeSet};
@@ -55,14 +58,42 @@ pub(crate) struct WritePart {
 #[derive(Debug)]
 pub(crate) struct Writes {
     pub(crate) writes: Slab<Write>,
-    /// Blocks of changes in flight.
-    pub(crate) held: RangeMap,
+    /// Changes in flight: runs of units, not of blocks.
+    held: RangeMap,
     waiting: VecDeque<SlabKey>,
+    /// The smallest unit of the origin, in bytes; a block is a multiple of it.
+    unit: u64,
+    block_size: BlockSize,
 }
 
 impl Writes {
-    pub(crate) fn new() -> Writes {
-        Writes { writes: Slab::new(), held: RangeMap::default(), waiting: VecDeque::new() }
+    /// `unit`: the origin's smallest, in bytes; those of two requests that share none are at the origin in any order.
+    pub(crate) fn new(unit: u32, block_size: BlockSize) -> Writes {
+        let unit = u64::from(unit.max(1));
+        debug_assert!(block_size.bytes().is_multiple_of(unit));
+        Writes { writes: Slab::new(), held: RangeMap::default(), waiting: VecDeque::new(), unit, block_size }
+    }
+
+    /// The units that a range touches.
+    fn units(&self, range: ByteRange) -> BlockRange {
+        BlockRange { first: range.offset / self.unit, end: range.end().div_ceil(self.unit) }
+    }
+
+    fn units_of_blocks(&self, blocks: BlockRange) -> BlockRange {
+        let per_block = self.block_size.bytes() / self.unit;
+        BlockRange { first: blocks.first * per_block, end: blocks.end * per_block }
+    }
+
+    /// Whether a change is in flight that touches any of `blocks`.
+    pub(crate) fn changes(&self, blocks: BlockRange) -> bool {
+        self.held.overlaps(self.units_of_blocks(blocks))
+    }
+
+    /// The blocks of the first change in flight that touches any of `blocks`.
+    pub(crate) fn first_changing(&self, blocks: BlockRange) -> Option<BlockRange> {
+        let run = self.held.first_overlapping(self.units_of_blocks(blocks))?;
+        let per_block = self.block_size.bytes() / self.unit;
+        Some(BlockRange { first: run.first / per_block, end: run.end.div_ceil(per_block) })
     }
 
     /// How many changes wait for others.
@@ -72,16 +103,16 @@ impl Writes {
 
     /// Takes a change in; true if it may start now, false if it waits.
     pub(crate) fn admit(&mut self, write: Write) -> (SlabKey, bool) {
-        let blocks = write.blocks;
-        let blocked = self.held.overlaps(blocks) || {
-            let writes = &self.writes;
-            self.waiting.iter().any(|key| writes.get(*key).is_some_and(|other| other.blocks.overlaps(blocks)))
+        let units = self.units(write.range);
+        let waits_there = |key: &SlabKey| {
+            self.writes.get(*key).is_some_and(|other| self.units(other.range).overlaps(units))
         };
+        let blocked = self.held.overlaps(units) || self.waiting.iter().any(waits_there);
         let key = self.writes.insert(write);
         if blocked {
             self.waiting.push_back(key);
         } else {
-            self.held.insert(blocks, key);
+            self.held.insert(units, key);
         }
         (key, !blocked)
     }
@@ -90,29 +121,31 @@ impl Writes {
     pub(crate) fn finish(&mut self, key: SlabKey) -> Write {
         let write = self.writes.remove(key).expect("a change is in the table until its last part ended");
         debug_assert!(write.parts_pending == 0);
-        self.held.remove(write.blocks, key);
+        self.held.remove(self.units(write.range), key);
         write
     }
 
-    /// Takes out the waiting changes that may start now; their blocks are held from here on.
+    /// Takes out the waiting changes that may start now; they are in flight from here on.
     pub(crate) fn startable(&mut self) -> Vec<SlabKey> {
         if self.waiting.is_empty() {
             return Vec::new();
         }
         let mut started = Vec::new();
-        // Blocks of those that go on waiting: who came later must not pass them.
+        // Units of those that go on waiting: who came later must not pass them.
         let mut claimed = RangeSet::default();
-        let (writes, held) = (&self.writes, &mut self.held);
-        self.waiting.retain(|key| {
-            let blocks = writes.get(*key).expect("waiting changes are in the table").blocks;
-            if held.overlaps(blocks) || claimed.overlaps(blocks) {
-                claimed.insert(blocks);
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.retain(|key| {
+            let range = self.writes.get(*key).expect("waiting changes are in the table").range;
+            let units = self.units(range);
+            if self.held.overlaps(units) || claimed.overlaps(units) {
+                claimed.insert(units);
                 return true;
             }
-            held.insert(blocks, *key);
+            self.held.insert(units, *key);
             started.push(*key);
             false
         });
+        self.waiting = waiting;
         started
     }
 }
@@ -178,13 +211,13 @@ mod tests {
 
     #[test]
     fn overlapping_changes_go_in_the_order_in_which_they_came() {
-        let mut writes = Writes::new();
+        let mut writes = Writes::new(512, BlockSize::DEFAULT);
         let (first, started) = writes.admit(write(0, 100));
         assert!(started);
-        // Shares block 0 with the first, although no byte: it waits.
+        // Shares a unit with the first, although no byte: it waits.
         let (second, started) = writes.admit(write(200, 8192));
         assert!(!started);
-        // Shares block 2 with the second only: it must not pass it.
+        // Shares a unit with the second only: it must not pass it.
         let (third, started) = writes.admit(write(8192, 4096));
         assert!(!started);
         let (fourth, started) = writes.admit(write(16384, 1));
@@ -197,6 +230,36 @@ mod tests {
         writes.finish(second);
         assert_eq!(writes.startable(), [third]);
         assert_eq!(writes.waiting_len(), 0);
+    }
+
+    #[test]
+    fn a_block_is_being_changed_until_the_last_that_shares_it_has_ended() {
+        let run = |first, end| BlockRange { first, end };
+        let mut writes = Writes::new(512, BlockSize::DEFAULT);
+        // A run from sector 63 on: each shares a block with the one before, and no sector.
+        let sector = |at: u64| at * 512;
+        let (first, started) = writes.admit(write(sector(63), sector(16)));
+        assert!(started);
+        let (second, started) = writes.admit(write(sector(79), sector(16)));
+        assert!(started);
+        // The last sector of the first, and what comes after the second.
+        let (third, started) = writes.admit(write(sector(78), 512));
+        assert!(!started);
+        assert!(writes.admit(write(sector(95), 100)).1);
+        // Sectors 63 to 78 are blocks 7 to 9, 79 to 94 blocks 9 to 11, and 95 is block 11 too.
+        assert_eq!(writes.first_changing(run(0, 20)), Some(run(7, 10)));
+        assert_eq!(writes.first_changing(run(10, 20)), Some(run(9, 12)));
+        assert!(writes.changes(run(9, 10)) && !writes.changes(run(0, 7)) && !writes.changes(run(12, 20)));
+        writes.finish(second);
+        assert_eq!(writes.startable(), []);
+        assert!(writes.changes(run(9, 10)) && !writes.changes(run(10, 11)) && writes.changes(run(11, 12)));
+        writes.finish(first);
+        assert_eq!(writes.startable(), [third]);
+        assert!(writes.changes(run(9, 10)) && !writes.changes(run(7, 9)));
+        // Where a unit is a byte, bytes count.
+        let mut writes = Writes::new(1, BlockSize::DEFAULT);
+        assert!(writes.admit(write(0, 100)).1 && writes.admit(write(100, 100)).1);
+        assert!(!writes.admit(write(199, 1)).1 && writes.changes(run(0, 1)) && !writes.changes(run(1, 2)));
     }
 
     #[test]

@@ -156,7 +156,7 @@ pub const KEYS: &[Key] = &[
     key("volume", "origin", "path or table", "required", "", "Where the data lives."),
     key("volume", "layers", "array of tables", "none", "at most 16", "What is stacked on the origin, the lowest first."),
     key("volume", "read_only", "boolean", "`false`", "", "Refuse every change."),
-    key("volume", "block_size", SIZE, "`\"4KiB\"`", "power of two, 512 B to 64 KiB", "The unit of caching, and of the order of writes: those that share a block go one after the other. Where a guest's partition begins at an odd sector each write of a sequential run shares one with the one before: set `\"512B\"` there ([decision 5](../decisions/0005-overlapping-writes-are-serialised.md))."),
+    key("volume", "block_size", SIZE, "`\"4KiB\"`", "power of two, 512 B to 64 KiB", "The unit of caching."),
     key("volume", "cache", SIZE, "controlled", "0 to `cache.memory`", "A fixed quota that the controller never changes; `\"0\"`: never cached."),
     key("volume", "may_cache", "boolean", "`true`", "", "Whether the controller may put a cache in front of it."),
     key("volume", "minimum", SIZE, "`\"0\"`", "0 to `cache.memory`", "Cache that the controller always leaves it."),

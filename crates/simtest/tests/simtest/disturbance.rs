@@ -46,18 +46,15 @@ impl World {
         let incarnation = self.daemon.incarnation;
         let volume = &mut self.volumes[index];
         if is_change {
-            let block = volume.block;
-            let of = |range: ByteRange| (range.offset / block, range.end().div_ceil(block));
-            let (first, end) = of(request.operation.range());
+            // They may share a block, but nothing of what is changed.
+            let range = request.operation.range();
             for other in volume.origin.requests.values() {
-                let (from, to) = of(other.request.operation.range());
                 assert!(
                     !other.request.operation.changes_content()
                         || other.incarnation != incarnation
                         || other.volume != key
-                        || end <= from
-                        || to <= first,
-                    "two changes of one block are at the origin at once: {other:?} and {:?}",
+                        || !other.request.operation.range().overlaps(range),
+                    "two changes of one unit are at the origin at once: {other:?} and {:?}",
                     Brief(&request.operation)
                 );
             }

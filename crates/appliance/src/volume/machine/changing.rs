@@ -44,7 +44,7 @@ impl VolumeMachine {
         }
     }
 
-    /// Starts a change whose blocks it holds: from here on its blocks are not inserted, and fills in flight are marked.
+    /// Starts a change that may be in flight: from here on its blocks are not inserted, and fills in flight are marked.
     fn start(&mut self, now: Nanos, key: SlabKey) {
         let write = self.writes.writes.get_mut(key).expect("the caller just admitted it");
         let blocks = write.blocks;

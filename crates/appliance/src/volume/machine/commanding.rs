@@ -118,7 +118,7 @@ impl VolumeMachine {
                 cache.contains(BlockIndex(block))
                     || flash.as_ref().is_some_and(|flash| flash.contains(BlockIndex(block)))
                     || reads.joinable.overlaps(one)
-                    || writes.held.overlaps(one)
+                    || writes.changes(one)
                     || doubt.overlaps(one)
             });
             let Some(blocks) = run else {

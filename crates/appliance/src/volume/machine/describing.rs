@@ -65,7 +65,7 @@ impl VolumeMachine {
     /// The first bytes of `range` of which the origin may know more than clients may be told.
     fn first_unsure(&self, range: ByteRange) -> Option<ByteRange> {
         let blocks = range.blocks(self.settings.block_size);
-        let runs = [self.writes.held.first_overlapping(blocks), self.doubt.first_overlapping(blocks)];
+        let runs = [self.writes.first_changing(blocks), self.doubt.first_overlapping(blocks)];
         let first = runs.into_iter().flatten().min_by_key(|run: &BlockRange| run.first)?;
         Some(self.bytes_of(first))
     }

@@ -210,7 +210,7 @@ impl VolumeMachine {
             part_bytes_max,
             cache,
             reads: Reads::new(),
-            writes: Writes::new(),
+            writes: Writes::new(origin.block_size_min, found),
             in_flight: Slab::new(),
             queue: VecDeque::new(),
             at_origin: 0,

@@ -249,7 +249,7 @@ impl VolumeMachine {
 
     /// Whether data of these blocks that the origin is asked for now may be out of date when it comes.
     pub(super) fn is_untrustworthy(&self, blocks: BlockRange) -> bool {
-        self.takes_nothing() || self.writes.held.overlaps(blocks) || self.doubt.overlaps(blocks)
+        self.takes_nothing() || self.writes.changes(blocks) || self.doubt.overlaps(blocks)
     }
 
     /// Lengthens the fill that ends where `piece` starts, if it is still in the queue.
@@ -384,7 +384,7 @@ impl VolumeMachine {
     /// Inserts what an unmarked fill brought; how many blocks entered memory, or flash where memory takes none.
     fn insert(&mut self, fill: &Fill, data: &[u8]) -> u64 {
         debug_assert!(
-            !self.writes.held.overlaps(fill.blocks) && !self.doubt.overlaps(fill.blocks),
+            !self.writes.changes(fill.blocks) && !self.doubt.overlaps(fill.blocks),
             "a fill of {:?} is not marked although a write overlaps it",
             fill.blocks
         );
