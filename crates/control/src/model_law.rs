@@ -38,6 +38,9 @@ const MANY_WINDOWS: usize = 12;
 /// The growth of a cache that still learns, as a share of its size: no less is worth it, and no more at once.
 const LEARNING_STEP_MIN: f64 = 1.05;
 const LEARNING_STEP_MAX: f64 = 1.25;
+/// A cache that the model finds to be so many times too small, and that was larger once, says nothing: it is sized as one that is granted anew, up to
+/// what it had. What was never tried is grown towards as ever: of a young curve the model asks for ten times what is needed (ours).
+const TRIFLING: u64 = 4;
 
 /// The level beyond which a full cache is far too small (ours).
 const FAR: f64 = 1.5;
@@ -74,6 +77,8 @@ pub struct ModelInput<'a> {
     pub conforming_share: f64,
     /// The last change was a shrink, from this size.
     pub sufficed: Option<u64>,
+    /// The largest size that it ever had.
+    pub largest: u64,
     /// How often growth has followed growth within few windows.
     pub grows: u32,
     /// How often shrinks have followed one another without growth between: their steps become longer.
@@ -197,6 +202,10 @@ pub fn correct_by_model(
         if expected.newest <= 1.0 || wanted < share_of(LEARNING_STEP_MIN) {
             return Correction::Hold(HoldReason::TooYoung);
         }
+        let again = ((wanted as f64 * rules.model_first_share).ceil() as u64).min(input.largest);
+        if wanted / TRIFLING > input.blocks && again > share_of(LEARNING_STEP_MAX) {
+            return grow(0, again, again, expected.strict - 1.0);
+        }
         return grow(0, wanted, share_of(LEARNING_STEP_MAX), expected.strict - 1.0);
     }
     let few = (expected.windows < MANY_WINDOWS || input.age < FEW_WINDOWS) && !input.fresh;
@@ -267,6 +276,7 @@ mod tests {
             windows,
             conforming_share: 0.95,
             sufficed: None,
+            largest: 1_000,
             grows: 0,
             shrinks: 0,
             age: 10,
@@ -363,6 +373,11 @@ mod tests {
         assert_eq!(law(&learning, None), Correction::Hold(HoldReason::TooYoung));
         assert!(matches!(law(&learning, Some(1_100)), Correction::Grow { blocks: 1_100, .. }));
         assert!(matches!(law(&learning, Some(9_000)), Correction::Grow { blocks: 1_250, .. }));
+        // What is left of a cache that was not needed says nothing of one that is: nine tenths of what the model wants, as at first, and no more than it had.
+        let left = ModelInput { largest: 5_000, ..learning };
+        assert!(matches!(law(&left, Some(4_000)), Correction::Grow { blocks: 1_250, .. }));
+        assert!(matches!(law(&left, Some(4_010)), Correction::Grow { blocks: 3_610, .. }));
+        assert!(matches!(law(&left, Some(9_000)), Correction::Grow { blocks: 5_000, .. }));
     }
 
     #[test]

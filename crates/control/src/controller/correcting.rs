@@ -333,6 +333,7 @@ impl Controller {
                     windows: &windows,
                     conforming_share: share,
                     sufficed: grant.shrunk_from,
+                    largest: grant.largest,
                     grows: grant.grows,
                     shrinks: grant.shrinks,
                     age: grant.judged,

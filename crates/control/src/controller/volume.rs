@@ -292,6 +292,8 @@ pub(super) struct Grant {
     pub(super) insufficient: Option<u64>,
     /// The phase, and for how many intervals another one has been seen.
     pub(super) phase: Option<(Phase, usize)>,
+    /// The largest size that it ever had.
+    pub(super) largest: u64,
     /// The last change was a shrink to the present size, from this one.
     pub(super) shrunk_from: Option<u64>,
     /// Growth that followed growth soon.
@@ -337,6 +339,7 @@ impl Grant {
             fresh: false,
             insufficient: None,
             phase: None,
+            largest: 0,
             shrunk_from: None,
             grows: 0,
             shrinks: 0,
@@ -398,6 +401,7 @@ impl Grant {
         }
         self.shrinks = if blocks < self.blocks { self.shrinks + 1 } else { 0 };
         self.blocks = blocks;
+        self.largest = self.largest.max(blocks);
         self.kept_after = None;
         (self.age, self.judged) = (0, 0);
         (self.guard, self.drain) = (guard, drain);
