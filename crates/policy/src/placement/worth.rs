@@ -12,10 +12,8 @@ use forebay_units::Nanos;
 /// Samples that a mean goes back at most, and those of them that the end of a window leaves.
 const REMEMBERED: f64 = 1_024.0;
 const KEPT: f64 = 0.5;
-/// The same of reads that took a disk, and how many of those at most: what disks are busy with changes within seconds.
-const READS_KEPT: f64 = 0.25;
-const READS_LEFT: f64 = 16.0;
-/// Reads at an idle disk that every window is taken to have besides, so that a rush is forgotten where few reads follow.
+/// Reads at an idle disk that every window begins with. None of the windows before is kept: what disks are busy with changes within seconds, and a rush that is remembered where few reads follow has
+/// its chunks taken for worth their writes.
 const IDLE_READS: f64 = 16.0;
 /// The share of the quick reads, and the largest step towards what the quickest of them take.
 const QUICK: f64 = 0.1;
@@ -151,8 +149,7 @@ impl Worth {
             mean.samples *= KEPT;
         }
         // Where few reads take a disk nobody waits, however long they waited before.
-        self.reads.samples = (self.reads.samples * READS_KEPT).min(READS_LEFT);
-        self.reads.add(IDLE * self.quick, IDLE_READS);
+        self.reads = Mean { samples: IDLE_READS, value: IDLE * self.quick };
     }
 
     /// How long others wait for one more read, of that and what the read itself takes, 0 to 1.
@@ -217,9 +214,14 @@ mod tests {
         }
         // Mean (2 + 4 x 9) / 5 = 7.6 ms: own = 1.9, x = 0.9 / 0.55 = 1.64, others = 0.9 x 2.64 = 2.37; 2.37 / 4.27 = 0.56.
         assert!((0.5..0.62).contains(&worth.load()), "{}", worth.load());
-        // Few reads follow: it is forgotten within some windows.
-        (0..12).for_each(|_| worth.end_window());
-        assert!(worth.load() < 0.05, "{}", worth.load());
+        // Few reads follow: it is forgotten with the window. Four that still waited, of 9 ms, beside 16 of twice the quickest, some 2 ms: mean 5 ms, own = 1.25, x = 0.45, others = 0.36; 0.36 / 1.61 = 0.23.
+        worth.end_window();
+        assert_eq!(worth.load(), 0.0);
+        (0..4).for_each(|_| worth.disk_read(Nanos::millis(9)));
+        assert!((0.18..0.28).contains(&worth.load()), "{}", worth.load());
+        // Enough that wait, and it is busy again: 64 of 9 ms, mean 8 ms, own = 2, x = 1.8, others = 2.8; 0.58.
+        (0..60).for_each(|_| worth.disk_read(Nanos::millis(9)));
+        assert!((0.5..0.65).contains(&worth.load()), "{}", worth.load());
     }
 
     #[test]
