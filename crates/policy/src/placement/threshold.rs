@@ -1,7 +1,7 @@
 //! Which threshold is best now: every threshold of the grid is tried on a sample of the chunks, and what its hits save is weighed against what its migrations cost.
 //!
 //! It moves nothing. A *ghost* is a small tier without bytes, for one threshold, fed by the chunks whose hash falls into the sample; all ghosts see the same, so that they differ by their thresholds alone.
-//! A migration takes its time in them, too, so that hits which come before its end are none. It is charged bit by bit, over some sixteen windows, as what it brings comes only after it: what has to be tried is tried, and a rush does not end it.
+//! A migration takes its time in them, too, so that hits which come before its end are none. It is charged bit by bit, over some nine windows, as what it brings comes only after it: what has to be tried is tried, and a rush does not end it.
 //! A chunk that has become worth nothing leaves a ghost as it leaves the tier.
 //! The threshold in force gives way to one that is better by more than a *dead band*, over the last minute or, where it is much better, of late; and it comes back (*reversal*) if what was gained afterwards is less than what
 //! the ghost of the old one gained.
@@ -26,8 +26,9 @@ const RECENT_KEPT: f64 = 0.75;
 const LEAP: f64 = 0.04;
 /// How much better a threshold must be than the one in force.
 const BAND: f64 = 0.03;
-/// The share of what migrations have cost that a window is charged.
-pub(super) const WRITTEN_OFF: f64 = 1.0 / 16.0;
+/// The share of what migrations have cost that a window is charged. The smaller, the more of what their hits saved is forgotten ([`KEPT`]) when the charge comes, so that after
+/// a rush windows in which nobody asks tell of costs alone; the larger, the sooner the first seconds of a rush make the tier stop.
+pub(super) const WRITTEN_OFF: f64 = 7.0 / 64.0;
 /// How much less than the old threshold's ghost a change may bring, before it is taken back.
 const LOSS: f64 = 0.1;
 /// Windows after which a change is judged, and for which a threshold that was taken back is not tried again.
@@ -365,21 +366,21 @@ mod tests {
             let counted = Counted { chunk, sixteenths: 16, tick: 0 };
             ghosts.access(Nanos::secs(1), counted, pace);
         };
-        // Chunk 7 six times: placed at its 1st, 2nd, 4th access by the first three, which leaves 5, 4, 2 hits; of the free place 1.5 / 16 are charged.
+        // Chunk 7 six times: placed at its 1st, 2nd, 4th access by the first three, which leaves 5, 4, 2 hits; of the free place 1.5 x 7 / 64 are charged.
         for _ in 0..6 {
             access(&mut ghosts, 7);
         }
-        let charged = 1.5 / 16.0;
+        let charged = 1.5 * 7.0 / 64.0;
         assert_eq!(ghosts.take()[..4], [5.0 - charged, 4.0 - charged, 2.0 - charged, 0.0]);
-        // 8 and 9, once each: the first threshold places 8 in the room that is left, and 9 (count 1) is no hotter than 8. Owed are 1.5 x 15 / 16, and 1.5 more by the first.
+        // 8 and 9, once each: the first threshold places 8 in the room that is left, and 9 (count 1) is no hotter than 8. Owed are 1.5 x 57 / 64, and 1.5 more by the first.
         access(&mut ghosts, 8);
         access(&mut ghosts, 9);
         let owed = 1.5 - charged;
-        assert_eq!(ghosts.take()[..2], [-(owed + 1.5) / 16.0, -owed / 16.0]);
+        assert_eq!(ghosts.take()[..2], [-(owed + 1.5) * 7.0 / 64.0, -owed * 7.0 / 64.0]);
         // 9 again: it has two now, and takes 8's place with the first, which costs a migration more; the second has room left.
         access(&mut ghosts, 9);
-        let owed = [(owed + 1.5) * 15.0 / 16.0, owed * 15.0 / 16.0 + 1.5];
-        assert_eq!(ghosts.take()[..2], [-(owed[0] + 1.5) / 16.0, -owed[1] / 16.0]);
+        let owed = [(owed + 1.5) * 57.0 / 64.0, owed * 57.0 / 64.0 + 1.5];
+        assert_eq!(ghosts.take()[..2], [-(owed[0] + 1.5) * 7.0 / 64.0, -owed[1] * 7.0 / 64.0]);
     }
 
     #[test]
