@@ -344,7 +344,7 @@ fn what_a_peak_was_foreseen_to_need_is_not_given_back_while_it_lasts() {
     }
     rates(&mut world, 60.0, 30.0);
     let calm = world.run(60);
-    // A quarter more is granted than was needed before, which the law may take back.
+    // Half as much again is granted as was needed before, which the law may take back.
     let granted = world.quota();
     let foreseen = granted * 4 / 5;
     assert!(first(&calm, DecisionKind::PeakForeseen).is_some() && foreseen > 1_000, "{foreseen} blocks");

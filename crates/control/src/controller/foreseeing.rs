@@ -3,7 +3,6 @@
 //! What is loaded for a peak displaces nothing: of a cache that holds what is read now, and not then, a part is given up before, where the model says that nobody misses an objective by it.
 
 use super::correcting::worst_of;
-use super::flooding::with_surplus;
 use super::scenes::Scenes;
 use super::volume::{Grant, Volume};
 use super::{Change, Controller};
@@ -22,6 +21,8 @@ const SEASONS_PER_STEP: usize = 4;
 const PATIENCE: u64 = 2;
 /// Of a size that a peak was foreseen to need, one part in so many is given back in a season if it is spared (ours).
 const SPARED: u64 = 20;
+/// The part of what the last peak needed that is granted besides before the next (ours).
+const PEAK_SURPLUS_PART: u64 = 2;
 /// Deviations of a window by which objectives must be kept without what is given up before a peak, as the model says, and at most its margin (ours).
 const SURE: f64 = 3.0;
 /// A size counts as needed while the load is at least this part of the highest of the peak (ours).
@@ -161,7 +162,7 @@ impl Controller {
             // Zones are loaded whole: until it has found which of their blocks are hot, it needs more than a cache that had. The law takes back what is spared.
             let most = self.room_blocks(id).min(self.blocks_ceiling(id));
             let change = changes.get_mut(&id).expect("it was granted");
-            change.blocks = with_surplus(change.blocks).min(most).max(change.blocks);
+            change.blocks = (change.blocks + change.blocks / PEAK_SURPLUS_PART).min(most).max(change.blocks);
         }
         for id in expecting {
             if let Some(change) = self.room_for_peak(id, observed[&id], scenes) {

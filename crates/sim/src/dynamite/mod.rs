@@ -590,7 +590,7 @@ mod tests {
     /// The paper: proactive with warm-up there is no violation at all. On these seeds the cache is full of what the spike before the peak read.
     #[test]
     fn a_cache_that_is_full_of_something_else_makes_room_for_what_a_peak_reads() {
-        for seed in [1, 748] {
+        for seed in [741, 801] {
             let setup = Setup { stage: Stage::Paper, hurry: 5, seed };
             let (found, outcome) = run(&setup, Course::ProactiveWarm).expect("a course runs");
             let gives_way =
