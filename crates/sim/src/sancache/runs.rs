@@ -26,7 +26,7 @@ const INTERVAL: Nanos = Nanos(10_000_000_000);
 const BLOCK: Bytes = Bytes(4 << 10);
 const SECTOR: Bytes = Bytes(512);
 
-/// The largest block, of a sector to [`BLOCK`], at whose bounds all requests begin and end. A volume takes writes that share a block one after the other, as a cache of blocks must; an array
+/// The largest block, of a sector to [`BLOCK`], at whose bounds all requests begin and end. A simulated volume takes whole blocks, and writes that share one go one after the other; an array
 /// knows no such blocks, and a host whose partition begins at an odd sector would have every write of a sequential run wait for the one before.
 fn block_of(requests: &[RecordedRequest]) -> Bytes {
     let bits =
