@@ -346,7 +346,7 @@ fn what_a_peak_was_foreseen_to_need_is_not_given_back_while_it_lasts() {
     let calm = world.run(60);
     // Half as much again is granted as was needed before, which the law may take back.
     let granted = world.quota();
-    let foreseen = granted * 4 / 5;
+    let foreseen = granted * 2 / 3;
     assert!(first(&calm, DecisionKind::PeakForeseen).is_some() && foreseen > 1_000, "{foreseen} blocks");
     // The neighbour comes late: for half of the time the cache is larger than what is needed, and then it is needed.
     rates(&mut world, 300.0, 60.0);
