@@ -164,13 +164,19 @@ fn a_fill_that_a_write_overtook_answers_its_readers_and_is_dropped() {
     assert_eq!(read(&mut machine, 3, 0, BLOCK), None, "neither fill may have been inserted");
 }
 
-#[test]
-fn a_cached_block_is_served_old_until_the_write_is_done() {
+/// The first block is cached, and all of it is 1.
+fn machine_with_a_block_of_ones() -> VolumeMachine {
     let mut machine = machine(10);
     read(&mut machine, 0, 0, BLOCK);
     let fill = submissions(&mut machine);
     complete(&mut machine, &fill[0], 1);
     replies(&mut machine);
+    machine
+}
+
+#[test]
+fn a_cached_block_is_served_old_until_the_write_is_done() {
+    let mut machine = machine_with_a_block_of_ones();
     write(&mut machine, 1, 512, 512, 9);
     let change = submissions(&mut machine);
     assert_eq!(read(&mut machine, 2, 512, 4), Some(vec![1; 4]));
@@ -183,11 +189,7 @@ fn a_cached_block_is_served_old_until_the_write_is_done() {
 #[test]
 fn changes_that_share_a_block_and_no_unit_go_together_and_both_are_in_what_is_cached() {
     for (first, second) in [(0, 1), (1, 0)] {
-        let mut machine = machine(10);
-        read(&mut machine, 0, 0, BLOCK);
-        let fill = submissions(&mut machine);
-        complete(&mut machine, &fill[0], 1);
-        replies(&mut machine);
+        let mut machine = machine_with_a_block_of_ones();
         write(&mut machine, 1, 512, 512, 8);
         write(&mut machine, 2, 1024, 512, 9);
         let change = submissions(&mut machine);

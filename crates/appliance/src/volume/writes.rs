@@ -61,9 +61,9 @@ pub(crate) struct Writes {
     /// Changes in flight: runs of units, not of blocks.
     held: RangeMap,
     waiting: VecDeque<SlabKey>,
-    /// The smallest unit of the origin, in bytes; a block is a multiple of it.
+    /// The smallest unit of the origin, in bytes, and how many of them a block is.
     unit: u64,
-    block_size: BlockSize,
+    units_per_block: u64,
 }
 
 impl Writes {
@@ -71,7 +71,14 @@ impl Writes {
     pub(crate) fn new(unit: u32, block_size: BlockSize) -> Writes {
         let unit = u64::from(unit.max(1));
         debug_assert!(block_size.bytes().is_multiple_of(unit));
-        Writes { writes: Slab::new(), held: RangeMap::default(), waiting: VecDeque::new(), unit, block_size }
+        let units_per_block = block_size.bytes() / unit;
+        Writes {
+            writes: Slab::new(),
+            held: RangeMap::default(),
+            waiting: VecDeque::new(),
+            unit,
+            units_per_block,
+        }
     }
 
     /// The units that a range touches.
@@ -80,8 +87,7 @@ impl Writes {
     }
 
     fn units_of_blocks(&self, blocks: BlockRange) -> BlockRange {
-        let per_block = self.block_size.bytes() / self.unit;
-        BlockRange { first: blocks.first * per_block, end: blocks.end * per_block }
+        BlockRange { first: blocks.first * self.units_per_block, end: blocks.end * self.units_per_block }
     }
 
     /// Whether a change is in flight that touches any of `blocks`.
@@ -92,7 +98,7 @@ impl Writes {
     /// The blocks of the first change in flight that touches any of `blocks`.
     pub(crate) fn first_changing(&self, blocks: BlockRange) -> Option<BlockRange> {
         let run = self.held.first_overlapping(self.units_of_blocks(blocks))?;
-        let per_block = self.block_size.bytes() / self.unit;
+        let per_block = self.units_per_block;
         Some(BlockRange { first: run.first / per_block, end: run.end.div_ceil(per_block) })
     }
 

@@ -3,8 +3,8 @@
 use super::stage::{IOPS_MIN, LATENCY_MAX};
 use serde::Serialize;
 
-/// Windows at the end of the phase with Forebay on which the restoration is judged: as many as may miss one in twenty, which is what is promised, by
-/// a size that is just right, and be passed in twelve runs of thirteen.
+/// Windows at the end of the phase with Forebay on which the restoration is judged. 19 windows in 20 are promised: of a size that is just right three of
+/// 20 miss in one run of thirteen, while of 15 two, which would be too many, miss in one of six.
 pub(super) const JUDGED_WINDOWS: usize = 20;
 /// The share of them that must conform, for each objective.
 pub(super) const CONFORMING_MIN: f64 = 0.9;
