@@ -529,6 +529,28 @@ fn several_caches_on_several_hosts_mend_what_one_cannot() {
     assert!(used <= 10 << 20, "{used}");
 }
 
+/// A cache that is not taken back shrinks to a few blocks while its neighbour asks for little. What is needed when that comes back is known by then.
+#[test]
+fn what_shrank_to_next_to_nothing_is_given_back_at_once() {
+    for seed in 1..=3 {
+        let mut config = ControlConfig::default();
+        config.removal.sustained = 5_000;
+        let mut world = World::with(seed, Bytes::mib(200), config);
+        (world.sides[0].rate, world.sides[1].rate) = (300.0, 260.0);
+        world.run(120);
+        let before = world.quota();
+        (world.sides[0].rate, world.sides[1].rate) = (280.0, 120.0);
+        world.run(400);
+        let left = world.quota();
+        (world.sides[0].rate, world.sides[1].rate) = (300.0, 260.0);
+        world.run(3);
+        let after = world.quota();
+        assert!(0 < left && left < 10, "seed {seed}: {left} blocks are left of {before}");
+        // By a quarter a second it would take twenty.
+        assert!(2 * after > before && after <= before, "seed {seed}: {after} blocks of {before}");
+    }
+}
+
 #[test]
 fn the_same_observations_give_the_same_decisions() {
     let run = || {
