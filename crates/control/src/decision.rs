@@ -171,6 +171,11 @@ pub enum Action {
         /// Which volume.
         volume: VolumeId,
     },
+    /// Tell with one of the next observations which blocks the volume's cache holds (`VolumeObservation::resident`); who cannot need not.
+    ListResident {
+        /// Which volume.
+        volume: VolumeId,
+    },
 }
 
 /// What one step of the controller comes to.

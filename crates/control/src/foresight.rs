@@ -7,8 +7,10 @@
 
 use crate::inventory::VolumeId;
 use crate::observation::ZoneHeat;
+use forebay_units::BlockRange;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// How far ahead to look, and when to believe it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,6 +44,8 @@ impl Default for ForesightRules {
 const PERIOD_MIN: usize = 6;
 /// Peaks remembered of a workload (ours).
 const PEAKS_MAX: usize = 16;
+/// Peaks of which it is remembered what their caches held: 16 bytes for each run of blocks (ours).
+const LISTED_PEAKS_MAX: usize = 4;
 /// Seasons looked back for what was needed (ours).
 const SEASONS_MAX: u64 = 4;
 /// The part of what it was in seasons before that a load must reach for its peak to have come (ours).
@@ -108,12 +112,30 @@ pub struct Peak {
     pub zones: Vec<ZoneHeat>,
     /// See `zones`.
     pub zone_accesses: u64,
+    /// What the cache held when it was last listed meanwhile, what is most worth being loaded first. Not kept over restarts: zones are.
+    #[serde(skip)]
+    pub resident: Option<Arc<[BlockRange]>>,
 }
 
 impl Peak {
+    /// What the cache held, if it was listed when that was at least half of what was needed. `O(ranges)`.
+    pub fn was_resident(&self) -> Option<&[BlockRange]> {
+        let blocks = |ranges: &[BlockRange]| ranges.iter().map(|range| range.count()).sum::<u64>();
+        self.resident.as_deref().filter(|ranges| 2 * blocks(ranges) >= self.blocks)
+    }
+
     /// One that begins in bucket `from`, with nothing seen of it yet.
     pub fn new(from: u64, blocks: u64, serves: Vec<VolumeId>) -> Peak {
-        Peak { from, until: None, blocks, load: 0.0, serves, zones: Vec::new(), zone_accesses: 0 }
+        Peak {
+            from,
+            until: None,
+            blocks,
+            load: 0.0,
+            serves,
+            zones: Vec::new(),
+            zone_accesses: 0,
+            resident: None,
+        }
     }
 }
 
@@ -235,6 +257,8 @@ impl History {
             self.peaks.pop_front();
         }
         self.peaks.push_back(peak);
+        let listed = self.peaks.iter_mut().rev().filter(|peak| peak.resident.is_some());
+        listed.skip(LISTED_PEAKS_MAX).for_each(|peak| peak.resident = None);
     }
 
     /// It is not needed any more.
@@ -351,6 +375,25 @@ mod tests {
 
     fn peak(from: u64, blocks: u64) -> Peak {
         Peak::new(from, blocks, vec![VolumeId(3)])
+    }
+
+    #[test]
+    fn of_the_last_few_peaks_it_is_remembered_what_their_caches_held() {
+        let mut history = History::default();
+        for at in 0..6 {
+            history.begin(peak(10 * at, 100));
+            let held = [BlockRange { first: at, end: at + 1 }];
+            history.open_peak().unwrap().resident = Some(held.as_slice().into());
+        }
+        history.begin(peak(60, 100));
+        let known: Vec<u64> =
+            history.peaks.iter().filter_map(|peak| Some(peak.resident.as_ref()?[0].first)).collect();
+        assert_eq!(known, [2, 3, 4, 5]);
+        // One block is less than half of 100, and not less than half of 2.
+        let mut peak = history.peaks[5].clone();
+        assert_eq!(peak.was_resident(), None);
+        peak.blocks = 2;
+        assert_eq!(peak.was_resident(), Some([BlockRange { first: 5, end: 6 }].as_slice()));
     }
 
     #[test]

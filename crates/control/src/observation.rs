@@ -2,7 +2,7 @@
 
 use crate::inventory::{HostId, OriginId, VolumeId};
 use forebay_locality::MissRatioCurve;
-use forebay_units::{Bytes, Nanos};
+use forebay_units::{BlockRange, Bytes, Nanos};
 use forebay_workload::LatencySnapshot;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -63,6 +63,9 @@ pub struct VolumeObservation {
     pub zone_accesses: u64,
     /// Blocks in one zone; 0 where none are tracked.
     pub zone_blocks: u64,
+    /// What the cache holds, what is most worth being loaded again first ([`resident_ranges`](crate::prewarm::resident_ranges)); only where it was
+    /// ordered to be listed, and once for each order.
+    pub resident: Option<Arc<[BlockRange]>>,
 }
 
 impl VolumeObservation {
@@ -87,6 +90,7 @@ impl VolumeObservation {
             zones: Vec::new(),
             zone_accesses: 0,
             zone_blocks: 0,
+            resident: None,
         }
     }
 

@@ -7,6 +7,7 @@
 use crate::decision::ZoneRange;
 use crate::observation::ZoneHeat;
 use crate::prewarm::{Entry, LoadScore};
+use forebay_units::BlockRange;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -69,6 +70,10 @@ pub struct WarmupInput<'a> {
     pub volume_blocks: u64,
     /// Bytes of a block.
     pub block_bytes: u64,
+    /// What such a cache held before, where that is known: what is most worth being loaded first. It is loaded in place of whole zones.
+    pub resident: Option<&'a [BlockRange]>,
+    /// In how many seconds it is to be loaded; `None`: as soon as may be.
+    pub within_s: Option<f64>,
     /// Blocks that the cache may still take.
     pub room_blocks: u64,
     /// How busy the origin is, 0 to 1.
@@ -80,8 +85,10 @@ pub struct WarmupInput<'a> {
 pub enum Warmup {
     /// Load these.
     Load {
-        /// The hottest first.
+        /// The hottest first; or what such a cache held.
         zones: Vec<ZoneRange>,
+        /// They are what such a cache held.
+        were_resident: bool,
         /// Their bytes.
         bytes: u64,
         /// At most so fast.
@@ -124,6 +131,26 @@ pub fn decide(input: &WarmupInput<'_>, rules: &WarmupRules) -> Warmup {
         return Warmup::Skip(SkipReason::Unstable(overlap));
     }
     hot.sort_unstable_by_key(|zone| (std::cmp::Reverse(zone.accesses), zone.zone));
+    let resident = input.resident.filter(|resident| !resident.is_empty());
+    let zones = match resident {
+        Some(resident) => resident_within(resident, input),
+        None => zones_within(&hot, input),
+    };
+    if zones.is_empty() {
+        return Warmup::Skip(SkipReason::NoRoom);
+    }
+    let bytes = zones.iter().map(|zone| zone.blocks).sum::<u64>().saturating_mul(input.block_bytes);
+    // A tenth of the largest rate is allowed even at a busy origin: without any the violation lasts longer (ours).
+    let share = ((1.0 - input.utilisation.clamp(0.0, 1.0)) * rules.idle_share).clamp(0.1, 1.0);
+    let most = rules.bytes_per_second_max as f64 * share;
+    // No faster than it has to be: half of the time is left for what is slower than was thought.
+    let enough = input.within_s.map_or(f64::INFINITY, |seconds| 2.0 * bytes as f64 / seconds.max(1e-3));
+    let bytes_per_second = (most.min(enough) as u64).max(1);
+    Warmup::Load { zones, were_resident: resident.is_some(), bytes, bytes_per_second, overlap }
+}
+
+/// The hottest zones that the cache has room for, whole.
+fn zones_within(hot: &[ZoneHeat], input: &WarmupInput<'_>) -> Vec<ZoneRange> {
     let mut room = input.room_blocks;
     let mut zones = Vec::new();
     for zone in hot {
@@ -138,14 +165,22 @@ pub fn decide(input: &WarmupInput<'_>, rules: &WarmupRules) -> Warmup {
         room -= blocks;
         zones.push(ZoneRange { first_block, blocks });
     }
-    if zones.is_empty() {
-        return Warmup::Skip(SkipReason::NoRoom);
+    zones
+}
+
+/// As much of what a cache held as there is room for.
+fn resident_within(resident: &[BlockRange], input: &WarmupInput<'_>) -> Vec<ZoneRange> {
+    let mut room = input.room_blocks;
+    let mut ranges = Vec::new();
+    for range in resident {
+        let end = range.end.min(input.volume_blocks);
+        let blocks = end.saturating_sub(range.first).min(room);
+        if blocks > 0 {
+            room -= blocks;
+            ranges.push(ZoneRange { first_block: range.first, blocks });
+        }
     }
-    let bytes = zones.iter().map(|zone| zone.blocks).sum::<u64>().saturating_mul(input.block_bytes);
-    // A tenth of the largest rate is allowed even at a busy origin: without any the violation lasts longer (ours).
-    let share = ((1.0 - input.utilisation.clamp(0.0, 1.0)) * rules.idle_share).clamp(0.1, 1.0);
-    let bytes_per_second = ((rules.bytes_per_second_max as f64 * share) as u64).max(1);
-    Warmup::Load { zones, bytes, bytes_per_second, overlap }
+    ranges
 }
 
 /// Whether the zones that are hot among `zones` are those of `others`, as far as a warm-up asks for. `O(zones log zones)`.
@@ -180,6 +215,8 @@ mod tests {
             zone_blocks: 256,
             volume_blocks: 2_600,
             block_bytes: 4_096,
+            resident: None,
+            within_s: None,
             room_blocks: 800,
             utilisation: 0.6,
         }
@@ -193,7 +230,7 @@ mod tests {
     fn hot_zones_are_loaded_hottest_first_within_the_room() {
         // Zone 10 is the short last one: 2,600 - 2,560 = 40 blocks. Zone 4 has exactly 0.1 % and is not above it.
         let zones = [heat(1, 500), heat(10, 3_000), heat(4, 10), heat(2, 2_000)];
-        let Warmup::Load { zones, bytes, bytes_per_second, overlap } =
+        let Warmup::Load { zones, bytes, bytes_per_second, overlap, .. } =
             decide(&input(&zones, &[1, 2, 10]), &WarmupRules::default())
         else {
             panic!("expected a warm-up");
@@ -208,6 +245,37 @@ mod tests {
         let small = WarmupInput { room_blocks: 600, ..input(&zones, &[1, 2, 3, 5]) };
         let Warmup::Load { zones, .. } = decide(&small, &WarmupRules::default()) else { panic!() };
         assert_eq!(zones, [range(512, 256), range(768, 256)]);
+    }
+
+    #[test]
+    fn what_a_cache_held_is_loaded_in_place_of_zones_in_the_time_there_is() {
+        let zones = [heat(1, 6_000), heat(2, 4_000)];
+        let range = |first, end| BlockRange { first, end };
+        // The last lies beyond the volume, the one before it ends there; room for 50 blocks.
+        let held = [range(900, 910), range(2_590, 2_700), range(2_600, 2_610), range(0, 100)];
+        let held = WarmupInput {
+            resident: Some(&held),
+            within_s: Some(40.0),
+            room_blocks: 50,
+            ..input(&zones, &[1, 2])
+        };
+        let Warmup::Load { zones, were_resident: true, bytes, bytes_per_second, .. } =
+            decide(&held, &WarmupRules::default())
+        else {
+            panic!("expected a warm-up");
+        };
+        let range = |first_block, blocks| ZoneRange { first_block, blocks };
+        assert_eq!(zones, [range(900, 10), range(2_590, 10), range(0, 30)]);
+        // 204,800 bytes in half of 40 seconds; at once as fast as the origin allows.
+        assert_eq!((bytes, bytes_per_second), (50 * 4_096, 10_240));
+        let at_once = |within_s| match decide(&WarmupInput { within_s, ..held }, &WarmupRules::default()) {
+            Warmup::Load { bytes_per_second, .. } => bytes_per_second,
+            Warmup::Skip(reason) => panic!("{reason}"),
+        };
+        assert_eq!([at_once(None), at_once(Some(0.0))], [13_421_772; 2]); // 64 MiB x .2
+        // Zones that are hot no longer speak against it, too.
+        let unstable = WarmupInput { earlier: &[7], ..held };
+        assert_eq!(decide(&unstable, &WarmupRules::default()), Warmup::Skip(SkipReason::Unstable(0.0)));
     }
 
     #[test]

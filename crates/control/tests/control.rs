@@ -4,11 +4,12 @@
 //! form that the controller's model has, and latencies are noisy: feedback must make up for the difference.
 
 use forebay_control::{
-    Action, CacheObservation, ControlConfig, Controller, DecisionKind, HostId, HostSpec, Objective,
-    Observation, Operations, OriginId, OriginSpec, VolumeId, VolumeObservation, VolumeSpec, ZoneHeat,
+    Action, CacheObservation, ControlConfig, Controller, DecisionKind, FactValue, HostId, HostSpec,
+    Objective, Observation, Operations, OriginId, OriginSpec, VolumeId, VolumeObservation, VolumeSpec,
+    ZoneHeat, ZoneRange,
 };
 use forebay_locality::{CurvePoint, MissRatioCurve};
-use forebay_units::{BlockSize, Bytes, Nanos};
+use forebay_units::{BlockRange, BlockSize, Bytes, Nanos};
 use forebay_workload::{LatencyHistogram, Random, exponential, random};
 use std::sync::Arc;
 
@@ -51,6 +52,10 @@ struct Side {
     loading: Vec<u64>,
     /// Where its cache was last ordered to be.
     host: Option<HostId>,
+    /// It is to tell what its cache holds, and does so where `World::tells` says so.
+    lists: bool,
+    /// What was last to be loaded, and how fast.
+    ordered: Option<(Vec<ZoneRange>, u64)>,
 }
 
 struct World {
@@ -59,6 +64,9 @@ struct World {
     sides: [Side; 2],
     controller: Controller,
     hosts: Vec<HostSpec>,
+    tells: bool,
+    /// What the last peak that was foreseen had needed, in blocks.
+    foreseen: Option<u64>,
 }
 
 impl World {
@@ -92,6 +100,8 @@ impl World {
             used: 0,
             loading: Vec::new(),
             host: None,
+            lists: false,
+            ordered: None,
         };
         let origin = OriginSpec {
             id: OriginId(1),
@@ -119,7 +129,15 @@ impl World {
             controller.register(spec).unwrap();
         }
         let sides = [side(APPLICATION, 300.0, application_curve()), side(READER, 80.0, flat)];
-        World { random: random(seed), at: Nanos::ZERO, sides, controller, hosts }
+        World {
+            random: random(seed),
+            at: Nanos::ZERO,
+            sides,
+            controller,
+            hosts,
+            tells: false,
+            foreseen: None,
+        }
     }
 
     /// One second of the world and one step of the controller. Returns (mean latency of the application, decisions).
@@ -166,6 +184,10 @@ impl World {
             observed.zones = (0..20).map(|zone| ZoneHeat { zone, accesses: 400 - zone * 10 }).collect();
             observed.zone_accesses = 10_000;
             observed.zone_blocks = 256;
+            // Every third block.
+            let held = (0..side.used).map(|at| BlockRange { first: 3 * at, end: 3 * at + 1 });
+            observed.resident =
+                (std::mem::take(&mut side.lists) && self.tells).then(|| held.collect::<Vec<_>>().into());
             volumes.push(observed);
         }
         let outcome =
@@ -184,6 +206,7 @@ impl World {
                 }
                 Action::Prewarm { volume, zones, bytes_per_second } => {
                     let side = self.sides.iter_mut().find(|side| side.id == *volume).unwrap();
+                    side.ordered = Some((zones.clone(), *bytes_per_second));
                     let mut left: u64 = zones.iter().map(|zone| zone.blocks).sum();
                     let per_second = (bytes_per_second / 4_096).max(1);
                     side.loading.clear();
@@ -192,8 +215,18 @@ impl World {
                         left -= left.min(per_second);
                     }
                 }
+                Action::ListResident { volume } => {
+                    self.sides.iter_mut().find(|side| side.id == *volume).unwrap().lists = true;
+                }
                 _ => {}
             }
+        }
+        for decision in
+            outcome.decisions.iter().filter(|decision| decision.kind == DecisionKind::PeakForeseen)
+        {
+            let size = decision.facts.iter().find(|fact| fact.name == "size").unwrap();
+            let FactValue::Number(blocks) = size.value else { panic!("{size:?}") };
+            self.foreseen = Some(blocks as u64);
         }
         if !self.hosts.is_empty() {
             for at in 0..self.sides.len() {
@@ -234,6 +267,10 @@ impl World {
 
     fn quota(&self) -> u64 {
         self.sides[0].quota
+    }
+
+    fn rates(&mut self, application: f64, reader: f64) {
+        (self.sides[0].rate, self.sides[1].rate) = (application, reader);
     }
 }
 
@@ -328,32 +365,56 @@ fn a_cache_that_is_asked_for_nothing_is_taken_back_whatever_others_need() {
     }
 }
 
-#[test]
-fn what_a_peak_was_foreseen_to_need_is_not_given_back_while_it_lasts() {
+/// Three peaks of a minute, and the calm before the next, with buckets of five seconds.
+fn before_the_fourth_peak(seed: u64, tells: bool) -> World {
     let mut config = ControlConfig::default();
     config.foresight.bucket_intervals = 5;
-    let mut world = World::with(3, Bytes::mib(200), config);
-    let rates = |world: &mut World, application: f64, reader: f64| {
-        (world.sides[0].rate, world.sides[1].rate) = (application, reader);
-    };
+    let mut world = World::with(seed, Bytes::mib(200), config);
+    world.tells = tells;
     for _ in 0..3 {
-        rates(&mut world, 60.0, 30.0);
+        world.rates(60.0, 30.0);
         world.run(60);
-        rates(&mut world, 300.0, 260.0);
+        world.rates(300.0, 260.0);
         world.run(60);
     }
-    rates(&mut world, 60.0, 30.0);
-    let calm = world.run(60);
+    world.rates(60.0, 30.0);
+    world.foreseen = None;
+    world.run(60);
+    world
+}
+
+/// Blocks that were hot are loaded where it is known which, and no faster than they must be there. Of those there need not be many more than were held.
+#[test]
+fn before_a_peak_what_the_cache_held_in_the_last_one_is_loaded() {
+    let world = before_the_fourth_peak(3, true);
+    let foreseen = world.foreseen.expect("a peak is foreseen");
+    assert_eq!(world.quota(), foreseen + foreseen / 8);
+    let (ranges, bytes_per_second) = world.sides[0].ordered.as_ref().expect("it is loaded");
+    assert!(ranges.iter().all(|range| range.blocks == 1 && range.first_block % 3 == 0), "zones are loaded");
+    let blocks = ranges.len() as u64;
+    assert!(blocks * 10 > foreseen * 9 && blocks <= world.quota(), "{blocks} blocks of {foreseen}");
+    // Two buckets before: within half of ten seconds.
+    assert_eq!(*bytes_per_second, blocks * 4_096 / 5, "{blocks} blocks");
+    // Who is not told loads zones.
+    let world = before_the_fourth_peak(3, false);
+    let (zones, _) = world.sides[0].ordered.as_ref().expect("it is loaded");
+    assert!(zones.iter().all(|zone| zone.blocks == 256), "{zones:?}");
+}
+
+#[test]
+fn what_a_peak_was_foreseen_to_need_is_not_given_back_while_it_lasts() {
+    let mut world = before_the_fourth_peak(3, false);
     // Half as much again is granted as was needed before, which the law may take back.
     let granted = world.quota();
-    let foreseen = granted * 2 / 3;
-    assert!(first(&calm, DecisionKind::PeakForeseen).is_some() && foreseen > 1_000, "{foreseen} blocks");
+    let foreseen = world.foreseen.expect("a peak is foreseen");
+    assert_eq!(granted, foreseen + foreseen / 2);
+    assert!(foreseen > 1_000, "{foreseen} blocks");
     // The neighbour comes late: for half of the time the cache is larger than what is needed, and then it is needed.
-    rates(&mut world, 300.0, 60.0);
+    world.rates(300.0, 60.0);
     let mut least = granted;
     for second in 0..50 {
         if second == 25 {
-            rates(&mut world, 300.0, 260.0);
+            world.rates(300.0, 260.0);
         }
         world.second();
         least = least.min(world.quota());

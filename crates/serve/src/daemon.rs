@@ -8,6 +8,7 @@ use crate::config::{CacheConfig, Config, ConfigError, OnAbsent, VolumeConfig};
 use crate::history::{DatedDecision, History};
 use crate::http::{HttpServer, Listeners};
 use crate::lease::{self, LeaseBook, LeaseError, LeaseRequest, LeaseStatus, LeasesUnreadable};
+use crate::listing::{self, ListBook};
 use crate::loading::{self, LoadBook, LoadChoice, PrewarmError};
 use crate::monitor::Monitor;
 use crate::origins::{OriginFailure, OriginShop, competition, origin_stamp};
@@ -114,6 +115,7 @@ pub(crate) struct Shared {
     changes_of_routes: Mutex<()>,
     pub(crate) shop: OriginShop,
     loads: Mutex<LoadBook>,
+    lists: Mutex<ListBook>,
     pub(crate) snapshot_store: Option<SnapshotStore>,
     pub(crate) snapshot_counters: SnapshotCounters,
     /// Held while an order for a quota is judged and carried out.
@@ -177,6 +179,11 @@ impl Shared {
     pub(crate) fn loads(&self) -> MutexGuard<'_, LoadBook> {
         // Wishes and words, each whole.
         self.loads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn lists(&self) -> MutexGuard<'_, ListBook> {
+        // As for wishes.
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sleeps until `at`; `false` if the daemon stops.
@@ -313,6 +320,7 @@ impl Daemon {
             changes_of_routes: Mutex::new(()),
             shop,
             loads: Mutex::default(),
+            lists: Mutex::default(),
             snapshot_store,
             snapshot_counters: SnapshotCounters::default(),
             quota_orders: Mutex::default(),
@@ -351,6 +359,10 @@ impl Daemon {
         let loader =
             thread::Builder::new().name("loading".to_owned()).spawn(move || loading::run(&for_loader))?;
         daemon.threads.push(loader);
+        let for_lister = Arc::clone(&shared);
+        let lister =
+            thread::Builder::new().name("listing".to_owned()).spawn(move || listing::run(&for_lister))?;
+        daemon.threads.push(lister);
         if let Some(config) = shared.config.snapshots.clone() {
             let shared = Arc::clone(&shared);
             let thread = thread::Builder::new()

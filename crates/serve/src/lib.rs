@@ -15,6 +15,7 @@ pub mod history;
 mod http;
 mod kept;
 pub mod lease;
+mod listing;
 mod loading;
 mod metrics;
 mod monitor;

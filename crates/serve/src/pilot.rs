@@ -14,7 +14,7 @@ use crate::reservation::Reservation;
 use forebay_appliance::{CommandError, VolumeSnapshot};
 use forebay_control::{
     Action, Controller, HostId, HostSpec, Objective, Observation, OriginId, OriginObservation, StepOutcome,
-    VolumeId, VolumeSpec,
+    VolumeId, VolumeObservation, VolumeSpec,
 };
 use forebay_origin::DeviceStatistics;
 use forebay_units::{ByteRange, Bytes, Nanos, with_causes};
@@ -162,7 +162,9 @@ impl Pilot {
                 .monitors
                 .entry(volume.name.clone())
                 .or_insert_with(|| Monitor::new(id, &volume.objectives));
-            observation.volumes.push(monitor.take(snapshot, &shared.config.control.rules.conformance));
+            let seen = monitor.take(snapshot, &shared.config.control.rules.conformance);
+            let resident = shared.lists().take(&volume.name);
+            observation.volumes.push(VolumeObservation { resident, ..seen });
             rows.push(row(monitor, volume, at_unix_ms));
         }
         for (origin, device) in devices {
@@ -367,6 +369,10 @@ fn act(shared: &Shared, action: Action) {
             shared.loads().forget(&volume(id).name);
             ("cancel_prewarm", id, appliance.cancel_prewarm(&volume(id).name))
         }
+        Action::ListResident { volume: id } => {
+            shared.lists().order(&volume(id).name);
+            ("list_resident", id, Ok(()))
+        }
         // A later controller may wish for more than this daemon can do; the next observation tells it so.
         other => {
             tracing::error!(?other, "an action that this daemon does not know");
@@ -421,15 +427,17 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::{Pilot, act};
     use crate::Daemon;
-    use crate::config::{Config, OriginConfig, VolumeConfig};
+    use crate::config::{CacheConfig, Config, OriginConfig, VolumeConfig};
     use crate::status::ControllerState;
     use forebay_appliance::ListenerConfig;
+    use forebay_control::{Action, VolumeId};
     use forebay_origin::{
         CompletionSink, NbdOrigin, NbdOriginOptions, Origin, OriginCompletion, OriginOperation,
         OriginRequest, OriginRequestId,
     };
-    use forebay_units::{ByteRange, Bytes};
+    use forebay_units::{BlockRange, ByteRange, Bytes};
     use std::sync::Arc;
     use std::sync::mpsc::{Sender, channel};
     use std::time::{Duration, Instant};
@@ -498,6 +506,37 @@ mod tests {
             assert!(Instant::now() < deadline, "the control loop does not go on");
             std::thread::sleep(Duration::from_millis(5));
         }
+        daemon.shutdown();
+    }
+
+    #[test]
+    fn what_a_cache_holds_is_told_once_where_it_was_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut volume = VolumeConfig::new("a", OriginConfig::Memory { size: Bytes::mib(1) });
+        volume.cache = CacheConfig::Fixed(Bytes::kib(64));
+        let mut config = Config::new(vec![volume]);
+        config.cache_memory = Bytes::mib(1);
+        config.listen = vec![ListenerConfig::Unix { path: folder.path().join("nbd.sock") }];
+        // The daemon's own loop is not to take it.
+        config.control.interval = Duration::from_secs(3_600);
+        let daemon = Daemon::start(config).unwrap();
+        // Reads block 0.
+        client(&daemon)(1);
+        let shared = daemon.shared();
+        let mut pilot = Pilot::new();
+        let mut told = || pilot.observe(shared).0.volumes[0].resident.clone();
+        assert_eq!(told(), None, "nobody asked");
+        act(shared, Action::ListResident { volume: VolumeId(0) });
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let resident = loop {
+            if let Some(resident) = told() {
+                break resident;
+            }
+            assert!(Instant::now() < deadline, "it is not told");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        assert_eq!(*resident, [BlockRange { first: 0, end: 1 }]);
+        assert_eq!(told(), None, "told twice");
         daemon.shutdown();
     }
 

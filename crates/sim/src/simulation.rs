@@ -158,6 +158,8 @@ pub(crate) struct Client {
     pub(crate) quota: u64,
     /// Requests that their appliance has not taken up yet.
     on_their_way: u32,
+    /// The next observation is to tell what its cache holds.
+    lists_resident: bool,
 }
 
 /// A run of a scenario.
@@ -292,6 +294,7 @@ impl<'a> Simulation<'a> {
                 sum: Sum::default(),
                 quota,
                 on_their_way: 0,
+                lists_resident: false,
             });
         }
     }
@@ -580,7 +583,10 @@ impl<'a> Simulation<'a> {
             let warming = volume.is_warming();
             let locality = volume.locality.snapshot(now);
             let id = VolumeId(at as u32);
-            let (observed, shed) = volume.recorder.end(id, now, statistics, warming, &locality);
+            let (mut observed, shed) = volume.recorder.end(id, now, statistics, warming, &locality);
+            if std::mem::take(&mut client.lists_resident) {
+                observed.resident = volume.resident(&self.world);
+            }
             for track in client.tracks.iter_mut().filter(|track| track.is_active(began)) {
                 track.add(&observed, interval, now, self.scenario);
             }
@@ -625,6 +631,7 @@ impl<'a> Simulation<'a> {
                 self.volumes[volume.0 as usize].warm(&mut self.world, zones, *bytes_per_second);
             }
             Action::CancelPrewarm { volume } => self.volumes[volume.0 as usize].cancel_warm(),
+            Action::ListResident { volume } => self.clients[volume.0 as usize].lists_resident = true,
             other => unreachable!("an action that simulations do not know: {other:?}"),
         }
     }

@@ -6,7 +6,7 @@ use super::correcting::worst_of;
 use super::scenes::Scenes;
 use super::volume::{Grant, Volume};
 use super::{Change, Controller};
-use crate::decision::{Decision, DecisionKind, Fact, StepOutcome};
+use crate::decision::{Action, Decision, DecisionKind, Fact, StepOutcome};
 use crate::foresight::{Foreseen, History, Peak};
 use crate::inventory::VolumeId;
 use crate::observation::VolumeObservation;
@@ -14,6 +14,7 @@ use crate::warmup::{Warmup, are_alike};
 use forebay_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Seasons looked for in one step: each costs two milliseconds (ours).
 const SEASONS_PER_STEP: usize = 4;
@@ -21,8 +22,11 @@ const SEASONS_PER_STEP: usize = 4;
 const PATIENCE: u64 = 2;
 /// Of a size that a peak was foreseen to need, one part in so many is given back in a season if it is spared (ours).
 const SPARED: u64 = 20;
-/// The part of what the last peak needed that is granted besides before the next (ours).
-const PEAK_SURPLUS_PART: u64 = 2;
+/// The part of what the last peak needed that is granted besides before the next, where zones are loaded whole, and where what the cache held is (ours).
+const ZONES_SURPLUS_PART: u64 = 2;
+const RESIDENT_SURPLUS_PART: u64 = 8;
+/// Intervals between two lists of what a cache holds while a peak lasts, if a bucket is not shorter (ours).
+const LIST_EVERY: u64 = 30;
 /// Deviations of a window by which objectives must be kept without what is given up before a peak, as the model says, and at most its margin (ours).
 const SURE: f64 = 3.0;
 /// A size counts as needed while the load is at least this part of the highest of the peak (ours).
@@ -162,7 +166,11 @@ impl Controller {
             // Zones are loaded whole: until it has found which of their blocks are hot, it needs more than a cache that had. The law takes back what is spared.
             let most = self.room_blocks(id).min(self.blocks_ceiling(id));
             let change = changes.get_mut(&id).expect("it was granted");
-            change.blocks = (change.blocks + change.blocks / PEAK_SURPLUS_PART).min(most).max(change.blocks);
+            let foreseen = self.volumes[&id].foreseen.as_ref().expect("it was foreseen");
+            let warmup = self.warm_up(id, observed[&id], foreseen.peak.blocks, 0.0);
+            let is_known = matches!(warmup, Warmup::Load { were_resident: true, .. });
+            let part = if is_known { RESIDENT_SURPLUS_PART } else { ZONES_SURPLUS_PART };
+            change.blocks = (change.blocks + change.blocks / part).min(most).max(change.blocks);
         }
         for id in expecting {
             if let Some(change) = self.room_for_peak(id, observed[&id], scenes) {
@@ -256,7 +264,12 @@ impl Controller {
     ///
     /// A time of need begins with a grant, or when a cache that had been let shrink doubles; it is over when the load or the cache is
     /// down to half of what it was.
-    pub(super) fn remember(&mut self, at: Nanos, observed: &BTreeMap<VolumeId, &VolumeObservation>) {
+    pub(super) fn remember(
+        &mut self,
+        at: Nanos,
+        observed: &BTreeMap<VolumeId, &VolumeObservation>,
+        outcome: &mut StepOutcome,
+    ) {
         let rules = self.config.foresight;
         if !rules.enabled {
             return;
@@ -282,6 +295,9 @@ impl Controller {
             let (blocks, serves) = (grant.blocks, grant.serves.clone());
             let load = volume.recent(self.config.recent_intervals).arrival_rate;
             let newest = volume.history.back().map_or(0.0, |last| last.arrival_rate);
+            // Volumes take turns.
+            let every = LIST_EVERY.min(rules.bucket_intervals as u64);
+            let lists = (self.step + u64::from(id.0)).is_multiple_of(every);
             let volume = self.volumes.get_mut(&id).expect("listed");
             if volume.past.open_peak().is_none() {
                 if awaits || blocks < 2 * volume.rested_blocks {
@@ -300,11 +316,18 @@ impl Controller {
             }
             peak.load = peak.load.max(load);
             // What is given back when the load has just gone was needed until then.
+            let seen = observed.get(&id);
             if newest >= PEAK_SHARE * peak.load {
                 peak.blocks = blocks;
+                if let Some(resident) = seen.and_then(|seen| seen.resident.as_ref()) {
+                    peak.resident = Some(Arc::clone(resident));
+                }
+                if lists {
+                    outcome.actions.push(Action::ListResident { volume: id });
+                }
             }
             peak.serves.clone_from(&volume.grant.as_ref().expect("granted").serves);
-            if let Some(seen) = observed.get(&id).filter(|seen| seen.zone_accesses > 0) {
+            if let Some(seen) = seen.filter(|seen| seen.zone_accesses > 0) {
                 (peak.zones, peak.zone_accesses) = (seen.zones.clone(), seen.zone_accesses);
             }
             // Low is what is low for the peak.

@@ -208,7 +208,7 @@ impl Controller {
         self.weigh_stakes(&mut scenes);
         self.spare(observation.at, &mut scenes, &mut changes, &mut outcome);
         self.apply(observation, &observed, &mut scenes, changes, &mut outcome);
-        self.remember(observation.at, &observed);
+        self.remember(observation.at, &observed, &mut outcome);
         self.repeat(&mut outcome);
         self.settle_states();
         debug_assert!(self.granted() <= self.capacity);

@@ -166,6 +166,11 @@ impl Controller {
         let volume = &self.volumes[&id];
         // Before a peak what is hot now says nothing: what was hot in the last ones does.
         let foreseen = volume.foreseen.as_ref().filter(|_| self.awaits_peak(id));
+        let rules = &self.config.foresight;
+        let within_s = foreseen.map(|foreseen| {
+            let buckets = foreseen.from.saturating_sub(volume.past.now());
+            buckets as f64 * rules.bucket_intervals as f64 * self.interval_s
+        });
         let (zones, accesses, earlier) = match foreseen {
             Some(foreseen) => {
                 (&foreseen.peak.zones, foreseen.peak.zone_accesses, foreseen.earlier_zones.clone())
@@ -182,6 +187,8 @@ impl Controller {
             zone_blocks: observed.zone_blocks,
             volume_blocks: volume.spec.block_size.blocks_for(volume.spec.size),
             block_bytes: volume.block_bytes(),
+            resident: foreseen.and_then(|foreseen| foreseen.peak.was_resident()),
+            within_s,
             room_blocks: blocks.saturating_sub(observed.cache.used_blocks),
             utilisation,
         };
@@ -198,14 +205,19 @@ impl Controller {
     ) -> u64 {
         let name = &self.volumes[&id].spec.name;
         match warmup {
-            Warmup::Load { zones, bytes, bytes_per_second, overlap } => {
+            Warmup::Load { zones, were_resident, bytes, bytes_per_second, overlap } => {
+                let (unit, what) = if were_resident {
+                    ("ranges", "what it held in the last peak is")
+                } else {
+                    ("zones", "hot zones are")
+                };
                 let facts = vec![
-                    Fact::number("zones", zones.len() as f64, ""),
+                    Fact::number(unit, zones.len() as f64, ""),
                     Fact::number("size", bytes as f64, "bytes"),
                     Fact::number("rate", bytes_per_second as f64, "bytes/s"),
                     Fact::number("overlap", overlap, ""),
                 ];
-                let summary = format!("{} of hot zones are loaded into the cache of {name}", Bytes(bytes));
+                let summary = format!("{} of {what} loaded into the cache of {name}", Bytes(bytes));
                 outcome.decisions.push(self.decision(at, id, DecisionKind::PrewarmStarted, summary, facts));
                 outcome.actions.push(Action::Prewarm { volume: id, zones, bytes_per_second });
                 bytes_per_second

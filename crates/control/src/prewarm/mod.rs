@@ -5,7 +5,7 @@
 //! ([`Outlook`]). It loads nothing, and does not know what a
 //! snapshot looks like on disk. The daemon and the simulator use the same code.
 //!
-//! For the daemon: whether a cache that begins is loaded ([`decide_takeover`]), in which order ([`load_order`]) and how fast ([`Pace`]).
+//! For the daemon: whether a cache that begins is loaded ([`decide_takeover`]), in which order ([`load_order`], [`resident_ranges`]) and how fast ([`Pace`]).
 //!
 //! Not to be mixed up with [`crate::warmup`], which decides whether hot zones are loaded into a cache that was just granted.
 
@@ -22,7 +22,7 @@ mod visits;
 pub use choice::{Entry, LoadScore};
 pub use foretold::Foretold;
 pub use neighbours::{Chance, Neighbours, Place};
-pub use order::load_order;
+pub use order::{load_order, resident_ranges};
 pub use outlook::{Outlook, RateClass, Sight};
 pub use pace::{CYCLE, Pace, RATE_MIN, RESTS, TICK_MS};
 pub use scores::{Heuristic, ScoreTable};

@@ -7,6 +7,8 @@ use forebay_units::BlockRange;
 
 /// Bands (ours): the first eighth of what is loaded is the best eighth.
 const BANDS: usize = 8;
+/// Ranges of what a cache holds, 16 bytes each: what is least worth is left out beyond them (ours).
+const RESIDENT_RANGES_MAX: usize = 1 << 20;
 
 /// The best `blocks_max` of `scored` (score, block) as ranges to load one after the other. **Ties**: the smaller number first. Scores are
 /// numbers, each block is there once. `O(n log n)`.
@@ -34,6 +36,20 @@ pub fn load_order(mut scored: Vec<(f32, u64)>, blocks_max: u64) -> Vec<BlockRang
     ranges
 }
 
+/// What a cache holds as ranges to load one after the other, of (block, whether it was used again), in any order and each at least once: what was used again first.
+/// `O(n log n)`.
+pub fn resident_ranges(mut listed: Vec<(u64, bool)>) -> Vec<BlockRange> {
+    listed.sort_unstable_by_key(|&(block, used_again)| (block, !used_again));
+    listed.dedup_by_key(|(block, _)| *block);
+    let score = |used_again| if used_again { 2.0 } else { 1.0 };
+    let mut ranges = load_order(
+        listed.into_iter().map(|(block, used_again)| (score(used_again), block)).collect(),
+        u64::MAX,
+    );
+    ranges.truncate(RESIDENT_RANGES_MAX);
+    ranges
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,6 +67,21 @@ mod tests {
         // Only five of them: bands of one, and of those that tie the one with the smallest number.
         assert_eq!(load_order(scored, 5), [41, 40, 9, 0, 20].map(|block| range(block, block + 1)));
         assert_eq!(load_order(Vec::new(), 5), []);
+    }
+
+    #[test]
+    fn what_is_held_is_told_once_and_what_was_used_again_first() {
+        let range = |first, end| BlockRange { first, end };
+        // Block 5 was seen in both pools, 6 twice in one.
+        let listed = vec![(9, false), (5, false), (6, true), (2, true), (5, true), (6, true), (10, false)];
+        let told = resident_ranges(listed);
+        // Bands of one block.
+        assert_eq!(told, [2, 5, 6, 9, 10].map(|block| range(block, block + 1)));
+        // 800 blocks in eight bands: neighbours are together in each, the second half of them first.
+        let told = resident_ranges((0..800).map(|block| (block, block >= 400)).collect());
+        assert_eq!(told[..4], [400, 500, 600, 700].map(|first| range(first, first + 100)));
+        assert_eq!(told[4..], [0, 100, 200, 300].map(|first| range(first, first + 100)));
+        assert_eq!(resident_ranges(Vec::new()), []);
     }
 
     proptest! {

@@ -440,8 +440,8 @@ impl Loop {
             Action::Prewarm { volume, zones, bytes_per_second } => {
                 self.responses.warm(volume, zones, bytes_per_second);
             }
-            // What is being loaded ends with its cache.
-            Action::CancelPrewarm { .. } => {}
+            // What is being loaded ends with its cache. Appliances elsewhere are not asked what they hold: before a peak its hot zones are loaded.
+            Action::CancelPrewarm { .. } | Action::ListResident { .. } => {}
             other => tracing::error!(?other, "an action that this controller does not know"),
         }
     }

@@ -596,6 +596,10 @@ mod tests {
             let gives_way =
                 |decision: &&forebay_control::Decision| decision.summary.contains("gives way to what");
             assert!(outcome.decisions.iter().any(|decision| gives_way(&decision)), "seed {seed}");
+            let loaded = |decision: &forebay_control::Decision| {
+                decision.summary.contains("what it held in the last peak")
+            };
+            assert!(outcome.decisions.iter().any(loaded), "seed {seed}: zones are loaded");
             assert_eq!((found.sustained_min, found.violated_elsewhere_min), (0.0, 0.0), "seed {seed}");
         }
     }

@@ -3,7 +3,7 @@
 use crate::outcome::ChosenPolicy;
 use crate::scenario::Replacement;
 use forebay_cache::{AdaptivePartition, Inserted, Insertion, Partition, Progress, SELECTABLE, Statistics};
-use forebay_policy::{Fifo, Lru, Policy, PolicyKind, TwoPool};
+use forebay_policy::{Fifo, Lru, Policy, PolicyKind, Slot, TwoPool};
 use forebay_units::BlockIndex;
 
 /// A partition with one of the policies.
@@ -61,6 +61,26 @@ impl Cache {
     pub(super) fn holds(&self, block: u64) -> bool {
         let block = BlockIndex(block);
         each!(self, partition => partition.peek(block).is_some(), adaptive => adaptive.holds(block))
+    }
+
+    /// The blocks that it holds, and whether each was used again, where the policy knows that; `None` where they cannot be told.
+    pub(super) fn resident(&self) -> Option<Vec<(u64, bool)>> {
+        fn listed<P: Policy>(
+            partition: &Partition<P>,
+            used_again: impl Fn(&P, Slot) -> bool,
+        ) -> Vec<(u64, bool)> {
+            let slots = (0..partition.slots_in_use()).map(Slot);
+            slots
+                .filter_map(|slot| Some((partition.block_in(slot)?.0, used_again(partition.policy(), slot))))
+                .collect()
+        }
+        match self {
+            Cache::TwoPool(partition) => Some(listed(partition, TwoPool::is_multi_touch)),
+            Cache::Lru(partition) => Some(listed(partition, |_, _| false)),
+            Cache::Fifo(partition) => Some(listed(partition, |_, _| false)),
+            Cache::Other(partition) => Some(listed(partition, |_, _| false)),
+            Cache::Adaptive(_) => None,
+        }
     }
 
     pub(super) fn insert(&mut self, block: u64, insertion: Insertion) -> Inserted {

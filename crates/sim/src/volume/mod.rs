@@ -18,10 +18,12 @@ use crate::slab::NONE;
 use crate::tier::{Home, Piece};
 use foldhash::fast::FixedState;
 use forebay_cache::{Inserted, Insertion, Refusal, Statistics};
+use forebay_control::prewarm::resident_ranges;
 use forebay_locality::LiveObserver;
-use forebay_units::{BlockSize, ByteRange, Nanos};
+use forebay_units::{BlockRange, BlockSize, ByteRange, Bytes, Nanos};
 use hashbrown::HashMap;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use warming::Prewarm;
 use world::Client;
 
@@ -392,6 +394,16 @@ impl Volume {
     /// The policy that its cache came to, where it chooses.
     pub(crate) fn chosen(&self, world: &World) -> Option<ChosenPolicy> {
         world.caches[self.cache.0].chosen()
+    }
+
+    /// What its cache holds of it, where that can be told.
+    pub(crate) fn resident(&self, world: &World) -> Option<Arc<[BlockRange]>> {
+        let first = self.cache.1;
+        let blocks = self.block_size.blocks_for(Bytes(self.size));
+        let mut listed = world.caches[self.cache.0].resident()?;
+        listed.retain(|(block, _)| (first..first + blocks).contains(block));
+        listed.iter_mut().for_each(|(block, _)| *block -= first);
+        Some(resident_ranges(listed).into())
     }
 
     /// Sets its quota, in force at once.
