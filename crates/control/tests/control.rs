@@ -424,6 +424,32 @@ fn what_a_peak_was_foreseen_to_need_is_not_given_back_while_it_lasts() {
     assert!(least < granted, "nothing of the {granted} blocks is taken back");
 }
 
+/// Its cache is taken back while the load is away. That its curve is then one of the calm, by which a small cache would do, is no reason to begin small again.
+#[test]
+fn a_load_that_returns_is_granted_what_it_was_found_to_need() {
+    for seed in 0..6 {
+        let mut config = ControlConfig::default();
+        config.foresight.enabled = false;
+        let mut world = World::with(seed, Bytes::mib(200), config);
+        let mut needed = None;
+        for _ in 0..3 {
+            world.rates(160.0, 100.0);
+            world.run(150);
+            assert_eq!(world.quota(), 0, "seed {seed}: it is not taken back");
+            world.rates(300.0, 260.0);
+            while world.quota() == 0 {
+                world.second();
+            }
+            if let Some(needed) = needed {
+                let first = world.quota();
+                assert!(first * 10 >= needed * 9, "seed {seed}: {first} of {needed} blocks");
+            }
+            world.run(200);
+            needed = Some(world.quota());
+        }
+    }
+}
+
 #[test]
 fn a_spike_causes_nothing_and_too_little_capacity_is_said() {
     let mut world = World::new(9, Bytes::mib(200));

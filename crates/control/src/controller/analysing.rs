@@ -280,7 +280,9 @@ impl Controller {
                 Law::Plain => wanted,
             };
             let blocks = match rules.law {
-                _ if party.blocks == 0 => first,
+                // A load that was there before needs again what it was found to need.
+                Law::Model if party.blocks == 0 => first.max(self.remembered_blocks(cached)),
+                Law::Plain if party.blocks == 0 => first,
                 Law::Model => {
                     // What the curve says little of is tried.
                     let known = party.known_step(wanted) == wanted;
@@ -316,6 +318,15 @@ impl Controller {
         }
         self.volumes.get_mut(&victim).expect("a violated volume is registered").analyse_from =
             self.step + self.config.retry_after as u64;
+    }
+
+    /// The size that sufficed for a load like that of the newest interval, as far as there is room for it; 0 where none is remembered.
+    fn remembered_blocks(&self, id: VolumeId) -> u64 {
+        let volume = &self.volumes[&id];
+        let closed = volume.recent(self.config.recent_intervals).backlogged;
+        let phase = volume.history.back().map(|newest| Volume::phase_of(newest, closed));
+        let known = phase.and_then(|phase| volume.memory.recall(phase)).unwrap_or(0);
+        known.min(self.room_blocks(id)).min(self.blocks_ceiling(id))
     }
 
     /// The blocks of every party once what this step has decided so far is done.
