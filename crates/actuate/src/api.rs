@@ -3,7 +3,7 @@
 //! One connection for each request, which ends with the answer. Nothing is sent again: who asked decides.
 
 use crate::{Control, Deadline};
-use forebay_units::{ByteRange, Bytes};
+use forebay_units::{BlockRange, ByteRange, Bytes};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -187,6 +187,21 @@ impl Control {
         let ranges: Vec<Value> = ranges.iter().map(range).collect();
         let body = json!({ "ranges": ranges, "bytes_per_second": bytes_per_second.map(Bytes::get) });
         self.order("POST", volume, "prewarm", &body.to_string(), deadline).map(drop)
+    }
+
+    /// What a volume's cache holds, in blocks, what is most worth being loaded again first: no more than one [`Control::warm`] takes.
+    ///
+    /// # Errors
+    /// [`ApiError`]; `Refused` with 404 if it does not serve the volume, or is of a version that does not tell.
+    pub fn resident(&self, volume: &str, deadline: Deadline) -> Result<Vec<BlockRange>, ApiError> {
+        #[derive(Deserialize)]
+        struct Resident {
+            ranges: Vec<(u64, u64)>,
+        }
+        let path = format!("/api/v1/volumes/{}/resident", encoded(volume));
+        let Resident { ranges } = self.ask("GET", &path, "", deadline)?;
+        let range = |(first, count): (u64, u64)| BlockRange { first, end: first.saturating_add(count) };
+        Ok(ranges.into_iter().map(range).collect())
     }
 
     /// Has a volume answer what it has in flight, then leave its clients. It is not served any more afterwards; one that is not served is drained.

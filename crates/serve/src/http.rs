@@ -16,10 +16,10 @@ use crate::placing::{PlacingError, PlacingRequest};
 use crate::reservation::{ReservationError, ReservationRequest};
 use crate::route::{self, RouteError, RouteRequest};
 use crate::status::ReservationStatus;
-use crate::{loading, metrics, observed, orders, placing, report};
+use crate::{listing, loading, metrics, observed, orders, placing, report};
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{Path as UrlPath, Request, State};
+use axum::extract::{DefaultBodyLimit, Path as UrlPath, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
@@ -244,7 +244,10 @@ fn router(shared: Weak<Shared>, changes: bool) -> Router {
         Router::new()
             .route("/api/v1/reservations", post(reserve))
             .route("/api/v1/reservations/{id}", delete(cancel_reservation))
-            .route("/api/v1/volumes/{volume}/prewarm", post(prewarm).delete(cancel_prewarm))
+            .route(
+                "/api/v1/volumes/{volume}/prewarm",
+                post(prewarm).layer(DefaultBodyLimit::max(orders::PREWARM_BYTES_MAX)).delete(cancel_prewarm),
+            )
             .route("/api/v1/volumes/{volume}/lease", post(raise_lease))
             .route("/api/v1/volumes/{volume}/placement", post(place))
             .route("/api/v1/volumes/{volume}/route", post(change_route))
@@ -268,6 +271,7 @@ fn router(shared: Weak<Shared>, changes: bool) -> Router {
         .route("/api/v1/intervals", get(intervals))
         .route("/api/v1/explain/{volume}", get(explain))
         .route("/api/v1/volumes/{volume}/curve", get(curve))
+        .route("/api/v1/volumes/{volume}/resident", get(resident))
         .merge(changing);
     serves(routes).with_state(shared)
 }
@@ -552,6 +556,14 @@ async fn intervals(State(shared): State<Weak<Shared>>) -> Response {
 
 async fn explain(State(shared): State<Weak<Shared>>, UrlPath(volume): UrlPath<String>) -> Response {
     answer(&shared, |shared| report::explain(shared, &volume), &volume)
+}
+
+async fn resident(State(shared): State<Weak<Shared>>, UrlPath(volume): UrlPath<String>) -> Response {
+    // Of a large cache it takes seconds, and others are answered meanwhile.
+    let told = tokio::task::spawn_blocking(move || {
+        answer(&shared, |shared| listing::resident(shared, &volume), &volume)
+    });
+    told.await.unwrap_or_else(|_| error(StatusCode::INTERNAL_SERVER_ERROR, "it ended in a panic"))
 }
 
 async fn curve(State(shared): State<Weak<Shared>>, UrlPath(volume): UrlPath<String>) -> Response {

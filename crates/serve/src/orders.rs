@@ -16,8 +16,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use thiserror::Error;
 
-/// Ranges of one warm-up order (ours).
-const RANGES_MAX: usize = 32_768;
+/// Ranges of one warm-up order: what a cache of a gibibyte held in single blocks of 4 KiB (ours).
+pub(crate) const RANGES_MAX: usize = 262_144;
+/// The most bytes of such an order, whose ranges are of any volume.
+pub(crate) const PREWARM_BYTES_MAX: usize = 80 * RANGES_MAX;
 /// How long a drain may take at most (ours).
 const DRAIN_MS_MAX: u64 = 600_000;
 

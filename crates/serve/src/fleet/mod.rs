@@ -440,8 +440,9 @@ impl Loop {
             Action::Prewarm { volume, zones, bytes_per_second } => {
                 self.responses.warm(volume, zones, bytes_per_second);
             }
-            // What is being loaded ends with its cache. Appliances elsewhere are not asked what they hold: before a peak its hot zones are loaded.
-            Action::CancelPrewarm { .. } | Action::ListResident { .. } => {}
+            // What is being loaded ends with its cache.
+            Action::CancelPrewarm { .. } => {}
+            Action::ListResident { volume } => self.observer.list(volume),
             other => tracing::error!(?other, "an action that this controller does not know"),
         }
     }

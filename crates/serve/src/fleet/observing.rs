@@ -38,6 +38,8 @@ struct Ears {
     /// Turns whose news of the storage side is left out yet.
     left_out: u8,
     doubt: Doubt,
+    /// Its appliance is to be asked what its cache holds.
+    lists: bool,
     /// What was last heard, and the size.
     last: Option<(VolumeObservation, Nanos)>,
     size_bytes: u64,
@@ -58,6 +60,11 @@ impl Observer {
         let ears = &self.ears[id.0 as usize];
         let last = ears.last.as_ref().map(|(seen, span)| (seen, *span));
         (last, ears.size_bytes, ears.doubt.trouble())
+    }
+
+    /// What the volume's cache holds is to be heard, too, the next time.
+    pub(super) fn list(&mut self, id: VolumeId) {
+        self.ears[id.0 as usize].lists = true;
     }
 
     pub(super) fn hear(
@@ -165,7 +172,18 @@ impl Ears {
         if follower.is_new() && told.volumes.is_empty() {
             return Ok(None);
         }
-        follower.take(&told, volume, id)
+        let news = follower.take(&told, volume, id)?;
+        let Some(mut news) = news else { return Ok(None) };
+        if std::mem::take(&mut self.lists) {
+            match control.resident(volume, Deadline::after(within)) {
+                Ok(ranges) => news.seen.resident = Some(ranges.into()),
+                // Before the next peak zones are loaded then.
+                Err(error) => {
+                    tracing::warn!(volume, error = with_causes(&error), "what its cache holds is not told");
+                }
+            }
+        }
+        Ok(Some(news))
     }
 
     fn count(
@@ -205,5 +223,47 @@ pub(super) fn adopt_what_is_found(config: &FleetConfig, carriers: &Carriers, res
         if epoch > 0 {
             responses.adopt_original(id, epoch);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Daemon;
+    use crate::config::{CacheConfig, Config, OriginConfig, VolumeConfig};
+    use forebay_actuate::api::ApiAddress;
+    use forebay_units::Bytes;
+
+    #[test]
+    fn an_appliance_tells_once_what_its_cache_holds_where_it_is_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut volume = VolumeConfig::new("db", OriginConfig::Memory { size: Bytes::mib(1) });
+        volume.cache = CacheConfig::Fixed(Bytes::kib(64));
+        let mut config = Config::new(vec![volume]);
+        config.cache_memory = Bytes::mib(1);
+        config.control.interval = Duration::from_millis(100);
+        let socket = folder.path().join("http.sock");
+        config.http.socket = Some(socket.clone());
+        let daemon = Daemon::start(config).unwrap();
+        let control = Control { address: ApiAddress::Unix(socket), token: None };
+        let mut ears = Ears::default();
+        let within = Duration::from_secs(10);
+        let hear = |ears: &mut Ears| {
+            let deadline = Instant::now() + Duration::from_secs(20);
+            loop {
+                let news = ears.through("db", VolumeId(0), ApplianceId(1), Some(control.clone()), within);
+                if let Some(news) = news.unwrap() {
+                    return news.seen.resident;
+                }
+                assert!(Instant::now() < deadline, "nothing is heard");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        assert_eq!(hear(&mut ears), None, "nobody asked");
+        ears.lists = true;
+        // Nothing was read.
+        assert_eq!(hear(&mut ears).as_deref(), Some([].as_slice()));
+        assert_eq!(hear(&mut ears), None, "told twice");
+        daemon.shutdown();
     }
 }

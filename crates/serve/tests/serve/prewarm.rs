@@ -464,3 +464,46 @@ fn no_room_costs_snapshots_and_keeps_the_older_ones(place: &str) {
     daemon.shutdown();
     drop(disk);
 }
+
+#[test]
+fn what_a_cache_holds_is_told_and_can_be_loaded_again() {
+    let folder = folder(TEXT);
+    let daemon = start(folder.path());
+    let socket = daemon.http_socket().unwrap();
+    let to = |method: &str, what: &str, body: &str| {
+        ask(UnixStream::connect(&socket).unwrap(), method, &format!("/api/v1/volumes/{what}"), body)
+    };
+    let mut client = Client::connect(&daemon.uris("disk")[0]);
+    [100, 101, 7, 7].into_iter().for_each(|block| read(&mut client, block, 1));
+    let (status, told) = to("GET", "disk/resident", "");
+    // Of three blocks in bands of one: what was used again first.
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(
+        (status, &told["schema"], &told["block_bytes"]),
+        (200, &"forebay.resident/1".into(), &4096.into())
+    );
+    assert_eq!(told["ranges"], serde_json::json!([[7, 1], [100, 1], [101, 1]]));
+    assert_eq!(to("GET", "other/resident", "").0, 404);
+    // A hundred thousand ranges, more than two million bytes of them: 256 blocks fit, and the first of them are wanted most.
+    let appliance = daemon.appliance();
+    appliance.set_quota("disk", forebay_units::Bytes::ZERO).unwrap();
+    eventually("it is empty", SOON, || daemon.status().volumes[0].used_bytes == 0);
+    appliance.set_quota("disk", forebay_units::Bytes::mib(1)).unwrap();
+    let order = |count: u64| {
+        let at = |number: u64| [7, 100, 101].get(number as usize).copied().unwrap_or(number % 1024);
+        let ranges: Vec<_> = (0..count)
+            .map(|number| serde_json::json!({ "offset": at(number) * BLOCK, "length": BLOCK }))
+            .collect();
+        serde_json::json!({ "ranges": ranges }).to_string()
+    };
+    let (status, body) = to("POST", "disk/prewarm", &order(100_000));
+    assert_eq!(status, 200, "{body}");
+    eventually("it is loaded", SOON, || {
+        let prewarm = daemon.status().volumes[0].prewarm.clone();
+        prewarm.is_some_and(|prewarm| prewarm.ended.as_deref() == Some("full"))
+    });
+    assert!([7, 100, 101].iter().all(|block| held(&daemon).contains(block)));
+    let (status, body) = to("POST", "disk/prewarm", &order(262_145));
+    assert!(status == 400 && body.contains("262145 ranges: expected at most 262144"), "{status} {body}");
+    daemon.shutdown();
+}
