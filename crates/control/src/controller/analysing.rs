@@ -1,9 +1,10 @@
 //! Analysing: what interferes with a violated volume, and which caches would mend it at the least cost.
 
 use super::flooding::VAIN_INTERVALS;
+use super::sample::Sample;
 use super::scene::{self, Scene};
 use super::scenes::Scenes;
-use super::volume::{Sample, Volume};
+use super::volume::Volume;
 use super::{Change, Controller};
 use crate::cacheability::{self, Character, NotCacheable};
 use crate::decision::{Alternative, Decision, DecisionKind, Fact, StepOutcome};

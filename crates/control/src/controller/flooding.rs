@@ -1,7 +1,7 @@
 //! Floods: an origin that is asked for more than it can serve, what is granted against that, and what of it is given back.
 
+use super::grant::Effort;
 use super::scenes::Scenes;
-use super::volume::Effort;
 use super::{Change, Controller};
 use crate::decision::{DecisionKind, Fact};
 use crate::feedback::Law;

@@ -3,8 +3,9 @@
 //! What is loaded for a peak displaces nothing: of a cache that holds what is read now, and not then, a part is given up before, where the model says that nobody misses an objective by it.
 
 use super::correcting::worst_of;
+use super::grant::Grant;
 use super::scenes::Scenes;
-use super::volume::{Grant, Volume};
+use super::volume::Volume;
 use super::{Change, Controller};
 use crate::decision::{Action, Decision, DecisionKind, Fact, StepOutcome};
 use crate::foresight::{Foreseen, History, Peak};

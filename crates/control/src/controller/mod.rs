@@ -9,15 +9,18 @@ mod contention;
 mod correcting;
 mod flooding;
 mod foreseeing;
+mod grant;
 mod judging;
 mod master;
 mod ordering;
 mod parting;
 mod placing;
+mod sample;
 mod scene;
 mod scenes;
 mod spare;
 mod status;
+mod track;
 mod unhelped;
 mod volume;
 
@@ -143,7 +146,7 @@ impl Controller {
         match self.volumes.get_mut(&spec.id) {
             Some(volume) => {
                 if volume.spec.objectives != spec.objectives {
-                    volume.tracks = vec![volume::Track::default(); spec.objectives.len()];
+                    volume.tracks = vec![track::Track::default(); spec.objectives.len()];
                     volume.violated_since = None;
                     volume.analyse_from = 0;
                     // They say what another promise cost.

@@ -1,8 +1,9 @@
 //! Ordering: the master cuts every wish to the capacity, then quotas and warm-ups become actions, the shrinking first.
 
+use super::grant::Grant;
 use super::master::{self, Want};
 use super::scenes::Scenes;
-use super::volume::{Grant, Volume};
+use super::volume::Volume;
 use super::{Change, Controller};
 use crate::decision::{Action, Decision, DecisionKind, Fact, StepOutcome};
 use crate::feedback::fill_intervals;

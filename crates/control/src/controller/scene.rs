@@ -1,6 +1,8 @@
 //! The workloads of one origin as the performance model sees them, calibrated on the last intervals.
 
-use super::volume::{Sample, Track, Volume};
+use super::sample::Sample;
+use super::track::Track;
+use super::volume::Volume;
 use crate::config::ControlConfig;
 use crate::conformance::Verdict;
 use crate::feedback::Law;

@@ -1,7 +1,8 @@
 //! Where every volume stands, for people, and the states that a step leaves.
 
 use super::Controller;
-use super::volume::{Track, VolumeState};
+use super::track::Track;
+use super::volume::VolumeState;
 use crate::conformance::Verdict;
 use crate::inventory::VolumeId;
 use crate::objective::Objective;
