@@ -6,7 +6,7 @@
 use crate::scenario::{TierTable, TierWrites};
 use crate::slab::{NONE, Slab};
 use crate::volume::{Flight, Purpose, World};
-use forebay_policy::placement::{Age, Chunk, Placement, Request, ShapeError, Where};
+use forebay_policy::placement::{Age, Chunk, Placement, Promotion, Request, ShapeError, Where};
 use forebay_units::{ByteRange, Nanos};
 use serde::Serialize;
 
@@ -233,12 +233,6 @@ impl Tier {
         placement.request(now, request, |touch| {
             let first = (touch.chunk.index * chunk_bytes).max(start);
             let last = ((touch.chunk.index + 1) * chunk_bytes).min(end);
-            migrates.extend(touch.promotion.map(|promotion| Migration {
-                comes: Some(promotion.chunk),
-                leaves: promotion.displaced,
-                place: promotion.place,
-                spoiled: false,
-            }));
             migrates.extend(touch.demotion.map(|demotion| Migration {
                 comes: None,
                 leaves: Some(demotion.chunk),
@@ -340,7 +334,7 @@ impl Tier {
 }
 
 impl World {
-    /// Divides a request among the origin and the tier: its pieces are in the tier's list then. Migrations and copies of writes set out at once.
+    /// Divides a request among the origin and the tier: its pieces are in the tier's list then. Copies of writes, and chunks that leave without another that comes, set out at once.
     pub(crate) fn route(&mut self, volume: u32, start: u64, end: u64, writes: bool) {
         let now = self.now;
         let tier = self.tier.as_mut().expect("only volumes with a tier are routed");
@@ -357,6 +351,15 @@ impl World {
             self.begin_migration(migration);
         }
         self.tier.as_mut().expect("as above").migrates = migrates;
+    }
+
+    /// Has the chunks set out that are due.
+    pub(crate) fn begin_promotions(&mut self) {
+        while let Some(Promotion { chunk, place, displaced }) =
+            self.tier.as_mut().and_then(|tier| tier.placement.due())
+        {
+            self.begin_migration(Migration { comes: Some(chunk), leaves: displaced, place, spoiled: false });
+        }
     }
 
     /// The pieces of the request that was routed last.

@@ -5,9 +5,9 @@
 //! moment; migrations are paced. The same tier with plain LRU, LARC or demand admission is there for comparison.
 //!
 //! It is *not* an eviction policy of a block cache ([`crate::Policy`] is that), it moves nothing and holds no bytes: whoever serves requests asks where a chunk is ([`Placement::request`]), carries out
-//! the promotions that it is told of, and says how they ended ([`Placement::moved`]) and how long answers took ([`Placement::answered`]). It knows no clock but the times that it is told.
+//! the promotions that are due ([`Placement::due`]), and says how they ended ([`Placement::moved`]) and how long answers took ([`Placement::answered`]). It knows no clock but the times that it is told.
 //!
-//! Invariants: a place of the tier belongs to at most one chunk; a chunk is at the origin, on its way, or in a place; nothing is allocated after the start but for switches and by [`Placement::set`]. Every list has its maximum in [`Shape`].
+//! Invariants: a place of the tier belongs to at most one chunk; a chunk is at the origin, on its way, or in a place; nothing is allocated after the start but for switches and by [`Placement::set`]. Every list has its maximum in [`Shape`] or [`Placing`].
 //!
 //! Sources: SANCache (Ari, Gottwals and Henze, MSST 2006); US8688904 (cooling by subtraction); LARC (Huang et al., MSST 2013). Chunk size, windows and steps are published nowhere: all
 //! numbers here are ours.
@@ -41,7 +41,7 @@ use heat::Heat;
 use reach::Reach;
 use recency::Larc;
 use runs::Runs;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use switches::{SWITCHES_MAX, Switches};
 use threshold::{Chooser, Counted, Ghosts, Pace, WRITTEN_OFF};
 use worth::Worth;
@@ -113,6 +113,10 @@ pub struct Placement {
     larc: Option<Larc>,
     switches: Switches,
     moving: u32,
+    /// Those among them that have not set out, with the time of the request that brought each about, oldest first: `moving_max` at most.
+    waiting: VecDeque<(Nanos, Promotion)>,
+    /// How many of those, from the front, are due.
+    due: usize,
     /// Chunks on their way back, whose places are taken meanwhile.
     leaving: u32,
     /// Blocks of 4 KiB that were asked for, the clock of ages; wraps after 16 TiB.
@@ -155,6 +159,8 @@ impl Placement {
             larc: None,
             switches: Switches { by_default: true, volumes: BTreeMap::new(), clients: BTreeMap::new() },
             moving: 0,
+            waiting: VecDeque::new(),
+            due: 0,
             leaving: 0,
             asked: 0,
             now: Nanos::ZERO,
@@ -172,8 +178,15 @@ impl Placement {
         Ok(placement)
     }
 
+    /// For as many promotions as may wait at once.
+    fn make_room(&mut self) {
+        let at_once = self.placing.moving_max.min(self.shape.capacity_chunks) as usize;
+        self.waiting.reserve(at_once.saturating_sub(self.waiting.len()));
+    }
+
     /// What the admission in force needs besides.
     fn take_up(&mut self) {
+        self.make_room();
         let adaptive = self.placing.admission == Admission::Adaptive;
         if adaptive && self.ghosts.is_none() {
             self.ghosts = Some(Ghosts::new(&self.shape));
@@ -204,6 +217,7 @@ impl Placement {
         self.placing = placing;
         self.budget.set(&placing);
         if old == new {
+            self.make_room();
             return;
         }
         if old.counts() != new.counts() || old == Admission::Larc {
@@ -293,7 +307,8 @@ impl Placement {
     pub fn footprint_bytes(&self) -> u64 {
         let larc = self.larc.as_ref().map_or(0, |larc| larc.remembered.footprint_bytes());
         let ghosts = self.ghosts.as_ref().map_or(0, Ghosts::footprint_bytes);
-        let lists = 4 * (self.owners.capacity() + self.free.capacity()) as u64;
+        let waiting = (self.waiting.capacity() * size_of::<(Nanos, Promotion)>()) as u64;
+        let lists = 4 * (self.owners.capacity() + self.free.capacity()) as u64 + waiting;
         self.heat.footprint_bytes() + self.coldest.footprint_bytes() + lists + larc + ghosts
     }
 
@@ -310,7 +325,7 @@ impl Placement {
         }
     }
 
-    /// A client's request arrives: calls `each` with every chunk that it touches, in their order.
+    /// A client's request arrives: calls `each` with every chunk that it touches, in their order. Which of them are to be promoted tells [`Placement::due`], once it was [answered](Placement::answered).
     ///
     /// # Panics
     /// In debug builds, for a volume of 2^20 or above, or beyond 2^32 chunks of one.
@@ -346,15 +361,16 @@ impl Placement {
             self.statistics.reads += 1;
             self.statistics.read_hits += here;
         }
-        let mut touch = Touch { chunk, at, age, promotion: None, demotion: None };
+        let mut touch = Touch { chunk, at, age, demotion: None };
         if !counts {
             return touch;
         }
-        touch.promotion = match admission {
+        let promotion = match admission {
             Admission::Lru => self.touch_by_recency(now, chunk, at, writes),
             Admission::Larc => self.touch_by_larc(now, chunk, at, writes),
             _ => self.touch_by_count(now, chunk, at, age, writes),
         };
+        self.waiting.extend(promotion.map(|promotion| (now, promotion)));
         touch.demotion = self.demote(now, chunk, at);
         touch
     }
@@ -476,7 +492,7 @@ impl Placement {
             }
         };
         let selects = self.placing.admission.selects();
-        if self.moving + self.leaving >= self.placing.moving_max
+        if self.waiting.len() as u32 >= self.placing.moving_max
             || selects && !self.budget.take(now, self.shape.chunk_bytes)
         {
             self.statistics.deferred += 1;
@@ -504,7 +520,7 @@ impl Placement {
         }
         // Where the tier takes writes, it has to be written back.
         let moves = self.placing.write_weight > 0.0;
-        if self.moving + self.leaving >= self.placing.moving_max
+        if self.under_way() >= self.placing.moving_max
             || moves && !self.budget.take(now, self.shape.chunk_bytes)
         {
             self.statistics.deferred += 1;
@@ -607,10 +623,31 @@ impl Placement {
         self.worth.tier_wrote(latency, with_wait);
     }
 
-    /// A client's request was answered, after `latency`.
-    pub fn answered(&mut self, now: Nanos, latency: Nanos) {
+    /// A client's request for which the origin was asked, and which was told at `asked`, was answered after `latency`. What it has brought about, and what earlier ones have, is [due](Placement::due).
+    pub fn answered(&mut self, now: Nanos, asked: Nanos, latency: Nanos) {
         self.now = self.now.max(now);
-        self.budget.answered(now, latency, self.moving > 0, &self.placing);
+        // A chunk that waits is in nobody's way.
+        let met = self.moving > self.waiting.len() as u32;
+        self.budget.answered(now, latency, met, &self.placing);
+        let due = self.waiting.iter().take_while(|(brought, _)| *brought <= asked).count();
+        self.due = self.due.max(due);
+    }
+
+    /// Chunks that have set out, to the tier or back.
+    fn under_way(&self) -> u32 {
+        self.moving - self.waiting.len() as u32 + self.leaving
+    }
+
+    /// The next chunk that is to be moved now; to be asked for after every [`Placement::answered`], until there is none.
+    ///
+    /// A migration sets out behind the answer to the request that brought it about. Ahead of that request's own read it would have its client wait for the same disk, and beside it those who ask for what
+    /// lies nearby would find both disks of a mirrored pair busy.
+    pub fn due(&mut self) -> Option<Promotion> {
+        if self.under_way() >= self.placing.moving_max {
+            return None;
+        }
+        self.due = self.due.checked_sub(1)?;
+        self.waiting.pop_front().map(|(_, promotion)| promotion)
     }
 
     fn end_window(&mut self, now: Nanos) {

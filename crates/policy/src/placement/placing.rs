@@ -27,7 +27,7 @@ pub struct Placing {
     pub bytes_per_second_max: u64,
     /// See `bytes_per_second_max`.
     pub bytes_per_second_min: u64,
-    /// Chunks on their way at once at most; 4 by default.
+    /// Chunks on their way at once at most, and as many that wait for the answer to the request that brought them about; 4 by default.
     pub moving_max: u32,
     /// Time between two looks at the threshold, at least; 2.5 s by default.
     pub window: Nanos,

@@ -27,17 +27,21 @@ fn request(chunk: u64, writes: bool) -> Request {
     Request { volume: 0, client: 0, offset: chunk * 4_096, length: 4_096, writes }
 }
 
+/// Asks for a chunk, and has the answer come at once: what was said of it, and what is to be moved.
+fn ask(placement: &mut Placement, now: Nanos, request: Request) -> (Touch, Option<Promotion>) {
+    let mut seen = None;
+    placement.request(now, request, |touch| seen = Some(touch));
+    placement.answered(now, now, Nanos::ZERO);
+    (seen.expect("one chunk is touched"), placement.due())
+}
+
 /// Touches a chunk, and ends what it promotes; whether it was in the tier, and who was displaced.
 fn touch(placement: &mut Placement, chunk: u64, writes: bool) -> (bool, Option<u64>) {
-    let mut here = false;
-    let mut promotion = None;
-    placement.request(Nanos::secs(1), request(chunk, writes), |touch| {
-        here = matches!(touch.at, Where::Tier(_));
-        promotion = touch.promotion;
-    });
+    let (touch, promotion) = ask(placement, Nanos::secs(1), request(chunk, writes));
     if let Some(promotion) = promotion {
         placement.moved(promotion.chunk, true);
     }
+    let here = matches!(touch.at, Where::Tier(_));
     (here, promotion.and_then(|promotion| promotion.displaced).map(|chunk| chunk.index))
 }
 
@@ -137,11 +141,9 @@ fn what_the_array_answers_is_left_to_it() {
     // Chunk 1 comes every 10 ms and is answered at once, as the array's cache would; once that is known, it does not count.
     let mut promoted = 0;
     for number in 0..12u64 {
-        let mut age = Age::NEVER;
-        placement.request(Nanos::millis(10 * number), request(1, false), |touch| {
-            age = touch.age;
-            promoted += u64::from(touch.promotion.is_some());
-        });
+        let (Touch { age, .. }, promotion) =
+            ask(&mut placement, Nanos::millis(10 * number), request(1, false));
+        promoted += u64::from(promotion.is_some());
         if number == 0 {
             // Others of that age have shown it before: one block is asked for between two of its reads.
             for _ in 0..1_000 {
@@ -157,9 +159,8 @@ fn what_the_array_answers_is_left_to_it() {
         (0..40).for_each(|other| {
             read(&mut placement, 1_000 * number + other);
         });
-        placement.request(Nanos::secs(10 * number), request(2, false), |touch| {
-            promoted += u64::from(touch.promotion.is_some());
-        });
+        let (_, promotion) = ask(&mut placement, Nanos::secs(10 * number), request(2, false));
+        promoted += u64::from(promotion.is_some());
     }
     assert_eq!(promoted, 1);
 }
@@ -175,51 +176,83 @@ fn migrations_keep_their_pace() {
     let mut placement = tier(64, slow);
     let mut begun = 0;
     for chunk in 0..64u64 {
-        placement.request(Nanos::millis(125 * chunk), request(chunk, false), |touch| {
-            begun += u64::from(touch.promotion.is_some());
-        });
+        let (_, promotion) = ask(&mut placement, Nanos::millis(125 * chunk), request(chunk, false));
+        begun += u64::from(promotion.is_some());
     }
-    // Two a second, of which three may be under way at once, and none has ended.
-    assert_eq!((begun, placement.held()), (3, (0, 3)));
-    assert_eq!(placement.statistics().deferred, 61);
-    // Chunks 4, 8 and 12: the bucket holds one after 500 ms, and so on.
+    // Two a second, of which three may be under way at once, and none has ended; three more wait.
+    assert_eq!((begun, placement.held()), (3, (0, 6)));
+    assert_eq!(placement.statistics().deferred, 58);
+    // Chunks 4, 8 and 12: the bucket holds one after 500 ms, and so on. They make room for 16, 20 and 24.
     for index in [4, 8, 12] {
         placement.moved(Chunk { volume: 0, index }, true);
     }
-    assert_eq!(placement.held(), (3, 0));
+    assert_eq!(placement.held(), (3, 3));
+    let next = [0; 4].map(|_| placement.due().map(|promotion| promotion.chunk.index));
+    assert_eq!(next, [Some(16), Some(20), Some(24), None]);
+}
+
+#[test]
+fn a_chunk_sets_out_when_the_request_that_brought_it_was_answered() {
+    let mut placement = tier(8, placing(Admission::Threshold(1)));
+    let chunk = |index| Some(Chunk { volume: 0, index });
+    let due = |placement: &mut Placement| placement.due().map(|promotion| promotion.chunk);
+    for number in 1..=4u64 {
+        placement.request(Nanos::secs(number), request(number, false), |_| {});
+        assert_eq!((due(&mut placement), placement.held()), (None, (0, number as u32)));
+    }
+    // The answer to an earlier request is none of theirs.
+    placement.answered(Nanos::secs(5), Nanos::millis(999), Nanos::secs(4));
+    assert_eq!(due(&mut placement), None);
+    placement.answered(Nanos::secs(5), Nanos::secs(1), Nanos::secs(4));
+    assert_eq!([due(&mut placement), due(&mut placement)], [chunk(1), None]);
+    // The third is answered before the second: both are due. Whoever was never answered for waits for the next one.
+    placement.answered(Nanos::secs(5), Nanos::secs(3), Nanos::secs(2));
+    assert_eq!([0; 3].map(|_| due(&mut placement)), [chunk(2), chunk(3), None]);
+    (1..=3).for_each(|index| placement.moved(Chunk { volume: 0, index }, true));
+    assert_eq!(placement.held(), (3, 1));
+}
+
+#[test]
+fn a_chunk_that_waits_is_in_nobodys_way() {
+    let mut placement = tier(8, placing(Admission::Threshold(1)));
+    placement.request(Nanos::secs(1), request(1, false), |_| {});
+    // Had these met a migration there would be nothing to compare them with, and the next chunk would have to wait.
+    for _ in 0..400 {
+        placement.answered(Nanos::secs(2), Nanos::ZERO, Nanos::millis(1));
+    }
+    placement.request(Nanos::secs(2), request(2, false), |_| {});
+    assert_eq!((placement.held(), placement.statistics().deferred), ((0, 2), 0));
 }
 
 #[test]
 fn who_is_switched_off_neither_enters_nor_stays() {
     let mut placement = tier(2, placing(Admission::Threshold(1)));
     let ask = |placement: &mut Placement, volume, client, chunk: u64| {
-        let mut seen = None;
         let asked = Request { volume, client, ..request(chunk, false) };
-        placement.request(Nanos::secs(1), asked, |touch| seen = Some(touch));
-        let touch = seen.unwrap();
-        if let Some(promotion) = touch.promotion {
+        let (touch, promotion) = ask(placement, Nanos::secs(1), asked);
+        if let Some(promotion) = promotion {
             placement.moved(promotion.chunk, true);
         }
-        touch
+        (touch.at, promotion)
     };
     placement.set_volume(7, false).unwrap();
     placement.set_client(9, false).unwrap();
-    assert_eq!(ask(&mut placement, 7, 0, 1).promotion, None);
-    assert_eq!(ask(&mut placement, 6, 9, 1).promotion, None);
-    assert!(ask(&mut placement, 6, 8, 1).promotion.is_some());
+    assert_eq!(ask(&mut placement, 7, 0, 1).1, None);
+    assert_eq!(ask(&mut placement, 6, 9, 1).1, None);
+    assert!(ask(&mut placement, 6, 8, 1).1.is_some());
     // A client that is off is served from the tier nevertheless.
-    assert_eq!(ask(&mut placement, 6, 9, 1).at, Where::Tier(0));
+    assert_eq!(ask(&mut placement, 6, 9, 1).0, Where::Tier(0));
     for _ in 0..50 {
         ask(&mut placement, 6, 8, 1);
     }
     ask(&mut placement, 5, 8, 2);
     // Volume 6 goes off: its chunk, hot as it was, is still served, and leaves for the next one.
     placement.set_volume(6, false).unwrap();
-    assert!(matches!(ask(&mut placement, 6, 8, 1).at, Where::Tier(_)));
-    let displaced = ask(&mut placement, 5, 8, 3).promotion.unwrap().displaced;
+    assert!(matches!(ask(&mut placement, 6, 8, 1).0, Where::Tier(_)));
+    let displaced = ask(&mut placement, 5, 8, 3).1.unwrap().displaced;
     assert_eq!(displaced, Some(Chunk { volume: 6, index: 1 }));
     placement.set_default(false);
-    assert_eq!(ask(&mut placement, 4, 8, 4).promotion, None);
+    assert_eq!(ask(&mut placement, 4, 8, 4).1, None);
     for volume in 10..4_104 {
         let _ = placement.set_volume(volume, true);
     }
@@ -229,9 +262,7 @@ fn who_is_switched_off_neither_enters_nor_stays() {
 #[test]
 fn a_migration_that_a_write_overtook_leaves_its_place_free() {
     let mut placement = tier(1, placing(Admission::Threshold(1)));
-    let mut promotion = None;
-    placement.request(Nanos::secs(1), request(1, false), |touch| promotion = touch.promotion);
-    let promotion = promotion.unwrap();
+    let promotion = ask(&mut placement, Nanos::secs(1), request(1, false)).1.unwrap();
     assert_eq!((promotion.place, placement.find(promotion.chunk)), (0, Where::Moving));
     placement.moved(promotion.chunk, false);
     assert_eq!((placement.held(), placement.find(promotion.chunk)), ((0, 0), Where::Origin));
@@ -319,8 +350,7 @@ fn the_threshold_follows_what_is_best() {
             for number in 0..200_000u64 {
                 let chunk = if random(10) < noise_of_ten { 10_000 + random(1 << 24) } else { random(400) };
                 let now = Nanos::secs(from_s) + Nanos::micros(500 * number);
-                let mut promotion = None;
-                placement.request(now, request(chunk, false), |touch| promotion = touch.promotion);
+                let (_, promotion) = ask(placement, now, request(chunk, false));
                 // Its disks are busy: reads wait for others.
                 placement.origin_answered(Age::NEVER, Nanos::millis(if number % 5 == 0 { 2 } else { 20 }));
                 if let Some(promotion) = promotion {
@@ -438,7 +468,6 @@ proptest! {
         let how = Placing { write_weight: -1.0, ..placing(Admission::Adaptive) };
         let mut placement = tier(4, how);
         let (mut on_the_way, mut leaving) = (Vec::new(), Vec::new());
-        let mut begun = 0;
         for (number, (chunk, what)) in steps.into_iter().enumerate() {
             let now = Nanos::secs(number as u64);
             match what {
@@ -453,12 +482,17 @@ proptest! {
                 }
                 4 => placement.set_volume(0, chunk > 4).unwrap(),
                 5 if !leaving.is_empty() => placement.left(leaving.remove(0)),
-                _ => placement.request(now, request(chunk, what > 7), |touch| {
-                    begun += u64::from(touch.promotion.is_some());
-                    on_the_way.extend(touch.promotion.map(|promotion| promotion.chunk));
+                6 => {
+                    let asked = Nanos(now.0.saturating_sub(chunk * 500_000_000));
+                    placement.answered(now, asked, Nanos::ZERO);
+                    on_the_way.extend(std::iter::from_fn(|| placement.due()).map(|promotion| promotion.chunk));
+                }
+                _ => placement.request(now, request(chunk, what > 8), |touch| {
                     leaving.extend(touch.demotion.map(|demotion| demotion.place));
                 }),
             }
+            let moving = placement.held().1 as usize;
+            prop_assert!(moving >= on_the_way.len());
             let places = (0..24).filter_map(|index| match placement.find(Chunk { volume: 0, index }) {
                 Where::Tier(place) => Some(place),
                 _ => None,
@@ -467,10 +501,12 @@ proptest! {
             places.sort_unstable();
             let count = places.len();
             places.dedup();
-            prop_assert_eq!((places.len(), placement.held()), (count, (count as u32, on_the_way.len() as u32)));
-            prop_assert!(count + on_the_way.len() + leaving.len() <= 4);
+            prop_assert_eq!((places.len(), placement.held().0), (count, count as u32));
+            prop_assert!(count + moving + leaving.len() <= 4);
             prop_assert!(leaving.iter().all(|place| !places.contains(place)));
         }
-        prop_assert_eq!(placement.statistics().promotions, begun);
+        placement.answered(Nanos::secs(1_000), Nanos::secs(1_000), Nanos::ZERO);
+        on_the_way.extend(std::iter::from_fn(|| placement.due()).map(|promotion| promotion.chunk));
+        prop_assert_eq!(placement.held().1 as usize, on_the_way.len());
     }
 }

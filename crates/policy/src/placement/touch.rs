@@ -72,7 +72,7 @@ pub struct Demotion {
     pub place: u32,
 }
 
-/// What is said of one chunk of a request.
+/// What is said at once of one chunk of a request; that it is to be promoted is said later, by [`Placement::due`](super::Placement::due).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touch {
     /// Which one.
@@ -82,7 +82,5 @@ pub struct Touch {
     /// How long ago it was accessed, to be handed to [`Placement::origin_answered`].
     pub age: Age,
     /// What is to be done. The request itself is served from where the chunk is now.
-    pub promotion: Option<Promotion>,
-    /// The same; never both.
     pub demotion: Option<Demotion>,
 }

@@ -337,13 +337,14 @@ impl Volume {
                 if let Some(tier) = &mut world.tier
                     && waiting.asked_origin
                 {
-                    tier.placement.answered(world.now, at.saturating_since(waiting.started));
+                    tier.placement.answered(world.now, done.asked, at.saturating_since(waiting.started));
                 }
                 answered.push((waiting.load, at));
             }
         }
         world.flights.free(flight);
         self.pump(world);
+        world.begin_promotions();
     }
 
     fn filled(&mut self, world: &mut World, flight: u32) {

@@ -49,6 +49,25 @@ fn what_is_hot_comes_once_and_is_served_from_the_tier() {
 }
 
 #[test]
+fn a_migration_keeps_nobody_from_the_disk_who_brought_it() {
+    // Reads of one disk, two a second, none of what was read before: nobody waits. Each has its chunk moved, whose read takes a seek, half a turn and 64 KiB more; ahead of the request's own it would double
+    // the mean.
+    let mean = |used: &str| {
+        let mut scenario = tiered(r#"admission = "threshold-1""#, used, "");
+        scenario.origin[0].spindles = Some(1);
+        let load = &mut scenario.volume[0].load[0];
+        (load.rate, load.working_set) = (Some(2.0), None);
+        let outcome = run(&scenario, 5);
+        let promoted: u64 = rows(&outcome).iter().map(|row| row.totals.promoted_bytes).sum();
+        (outcome.volumes[0].totals.latency.mean_ms.unwrap(), promoted)
+    };
+    // Switched on so late that nothing comes before.
+    let ((with, promoted), (without, none)) = (mean(""), mean(r#"from = "119s""#));
+    assert!(promoted > 200 * (64 << 10) && none < 5 * (64 << 10), "{promoted} and {none}");
+    assert!((0.95..1.05).contains(&(with / without)), "{with} and {without} ms");
+}
+
+#[test]
 fn writes_are_copied_or_taken() {
     let load = "read_share = 0.5";
     let through = run(&tiered(r#"writes = "through""#, "", load), 2);

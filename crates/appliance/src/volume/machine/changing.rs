@@ -180,7 +180,7 @@ impl VolumeMachine {
             let write = self.writes.finish(key);
             let latency = now.saturating_since(write.started);
             self.observer.changed(latency);
-            self.foreground_answered(now, latency);
+            self.foreground_answered(now, write.started);
             let result = write.error.map_or(Ok(Vec::new()), Err);
             self.reply(Reply { tag: write.tag, result });
             for next in self.writes.startable() {

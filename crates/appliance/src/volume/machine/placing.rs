@@ -14,6 +14,7 @@ use forebay_cache::flash::Appended;
 use forebay_policy::placement::{Age, Chunk, Placement, Placing, Request, Shape, Where};
 use forebay_units::{BlockIndex, BlockRange, ByteRange, Bytes, Nanos};
 use std::collections::BTreeSet;
+use std::iter;
 
 /// Who is let onto a volume's flash.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -146,16 +147,14 @@ impl VolumeMachine {
     pub(super) fn touched(&mut self, now: Nanos, range: ByteRange, writes: bool) -> Option<Age> {
         let placement = self.placed.as_mut()?.placement.as_mut()?;
         let client = if self.askers.is_left_out() { LEFT_OUT } else { COUNTED };
-        let (mut age, mut promoted, mut left) = (None, Vec::new(), Vec::new());
+        let (mut age, mut left) = (None, Vec::new());
         let request = Request { volume: VOLUME, client, offset: range.offset, length: range.length, writes };
         placement.request(now, request, |touch| {
             age.get_or_insert(touch.age);
-            promoted.extend(touch.promotion.map(|promotion| promotion.chunk));
             left.extend(touch.demotion.map(|demotion| demotion.place));
         });
         // Nothing on flash is newer than the origin, so nothing is moved back.
         left.into_iter().for_each(|place| placement.left(place));
-        promoted.into_iter().for_each(|chunk| self.migrate(chunk));
         age
     }
 
@@ -220,10 +219,11 @@ impl VolumeMachine {
         }
     }
 
-    /// A client's request that went to the origin was answered: migrations must not make that longer.
-    pub(super) fn foreground_answered(&mut self, now: Nanos, latency: Nanos) {
-        if let Some(placement) = self.placed.as_mut().and_then(|placed| placed.placement.as_mut()) {
-            placement.answered(now, latency);
-        }
+    /// A client's request that went to the origin was answered: migrations must not make that longer. What it has brought about is moved now.
+    pub(super) fn foreground_answered(&mut self, now: Nanos, started: Nanos) {
+        let Some(Placed { placement: Some(placement), .. }) = &mut self.placed else { return };
+        placement.answered(now, started, now.saturating_since(started));
+        let due: Vec<Chunk> = iter::from_fn(|| placement.due()).map(|promotion| promotion.chunk).collect();
+        due.into_iter().for_each(|chunk| self.migrate(chunk));
     }
 }

@@ -222,7 +222,7 @@ impl VolumeMachine {
         let latency = now.saturating_since(read.started);
         self.observer.missed(latency);
         if read.asked_origin {
-            self.foreground_answered(now, latency);
+            self.foreground_answered(now, read.started);
         }
         self.observer.counters.reads_flash += u64::from(!read.asked_origin);
     }
