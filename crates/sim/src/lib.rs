@@ -25,6 +25,7 @@ pub mod scenario;
 mod simulation;
 mod slab;
 mod tier;
+mod track;
 mod volume;
 
 pub use hindsight::{Hindsight, hindsight};

@@ -5,19 +5,17 @@ use crate::calendar::Planned;
 use crate::load::{Load, Traces};
 use crate::origin::Origin;
 use crate::outcome::{
-    ExpectedOutcome, IntervalRow, LatencySummary, ObjectiveOutcome, OriginRow, OriginSeries, Outcome,
-    ReservationOutcome, Sum, VolumeSeries, WindowRow,
+    ExpectedOutcome, IntervalRow, LatencySummary, OriginRow, OriginSeries, Outcome, ReservationOutcome, Sum,
+    VolumeSeries,
 };
 use crate::papers::Papers;
-use crate::scenario::{
-    ArrivalKind, Flag, ObjectiveTable, Promise, ReservationTable, Scenario, ScenarioError, Sizing,
-};
+use crate::scenario::{ArrivalKind, Flag, ReservationTable, Scenario, ScenarioError, Sizing};
 use crate::tier::{Home, Tier};
+use crate::track::Track;
 use crate::volume::{Cache, OnItsWay, Volume, World};
-use forebay_control::conformance::{Verdict, WindowTotals, judge};
 use forebay_control::{
-    Action, ConfigError, Controller, Decision, HostId, Objective, Observation, OriginId, OriginObservation,
-    OriginSpec, VolumeId, VolumeObservation, VolumeSpec, VolumeSpecError,
+    Action, ConfigError, Controller, Decision, HostId, Observation, OriginId, OriginObservation, OriginSpec,
+    VolumeId, VolumeObservation, VolumeSpec, VolumeSpecError,
 };
 use forebay_devmodel::ParameterError;
 use forebay_locality::LiveObserver;
@@ -86,62 +84,6 @@ pub enum RunError {
         /// What the volume has.
         size: Bytes,
     },
-}
-
-/// An objective over time.
-#[derive(Debug)]
-pub(crate) struct Track {
-    table: ObjectiveTable,
-    /// Of which of the scenario's reservations it is.
-    reservation: Option<usize>,
-    pub(crate) objective: Objective,
-    totals: WindowTotals,
-    windows: Vec<WindowRow>,
-}
-
-impl Track {
-    pub(crate) fn is_active(&self, now: Nanos) -> bool {
-        self.table.from <= now && self.table.until.is_none_or(|until| now < until)
-    }
-
-    fn add(&mut self, observed: &VolumeObservation, interval: Nanos, now: Nanos, scenario: &Scenario) {
-        self.totals.add(observed, interval);
-        if self.totals.span.0 + interval.0 / 2 < self.objective.window.0 {
-            return;
-        }
-        let judgement = judge(&self.objective, &self.totals, &scenario.control.conformance);
-        self.windows.push(WindowRow {
-            at_s: now.as_secs_f64(),
-            value: judgement.value,
-            verdict: judgement.verdict,
-        });
-        self.totals = WindowTotals::default();
-    }
-
-    fn outcome(self, measure_from: Nanos) -> ObjectiveOutcome {
-        let from = measure_from.as_secs_f64();
-        let count = |verdict| {
-            self.windows.iter().filter(|row| row.at_s > from && row.verdict == verdict).count() as u64
-        };
-        let (conforming, nonconforming) = (count(Verdict::Conforming), count(Verdict::Nonconforming));
-        let judged = conforming + nonconforming;
-        let share = (judged > 0).then(|| conforming as f64 / judged as f64);
-        let last = self.windows.iter().rfind(|row| row.verdict == Verdict::Nonconforming);
-        ObjectiveOutcome {
-            objective: self.objective.to_string(),
-            reservation: self.reservation,
-            bound: self.objective.bound(),
-            unit: self.objective.unit(),
-            conforming_share_wanted: self.objective.conforming_share,
-            conforming,
-            nonconforming,
-            low_load: count(Verdict::LowLoad),
-            conforming_share: share,
-            met: share.map(|share| share >= self.objective.conforming_share - 1e-9),
-            last_violation_s: last.map(|row| row.at_s),
-            windows: self.windows,
-        }
-    }
 }
 
 /// What a run keeps of a volume besides its data path.
@@ -276,20 +218,13 @@ impl<'a> Simulation<'a> {
             ));
             bases[origin] += table.size.get();
             let theirs = promises.iter().filter(|promise| promise.table.volume == table.name);
-            let track = |promise: &Promise| Track {
-                table: promise.table.clone(),
-                reservation: promise.reservation,
-                objective: promise.table.objective().expect("the scenario was checked"),
-                totals: WindowTotals::default(),
-                windows: Vec::new(),
-            };
             let idle = crate::scenario::LoadTable::idle();
             self.clients.push(Client {
                 load: Load::new(&idle, table, None, 0, Nanos::ZERO),
                 number: u32::MAX,
                 random: random(mix64(seed)),
                 seed,
-                tracks: theirs.map(track).collect(),
+                tracks: theirs.map(Track::new).collect(),
                 rows: Vec::new(),
                 sum: Sum::default(),
                 quota,
@@ -558,7 +493,7 @@ impl<'a> Simulation<'a> {
         let now = self.world.now;
         for track in &mut self.clients[volume].tracks {
             if !track.is_active(now) {
-                track.totals = WindowTotals::default();
+                track.begin();
             }
         }
         let spec = self.spec(volume, now);

@@ -1,6 +1,6 @@
 //! What a closed form says must come out of a scenario. A run is held against it, and tells how far off it was; nothing is refused for that.
 
-use super::check::out_of_range;
+use super::error::out_of_range;
 use super::text::optional;
 use super::{Scenario, ScenarioError};
 use forebay_units::Nanos;

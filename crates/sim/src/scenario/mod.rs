@@ -6,6 +6,7 @@
 mod arithmetic;
 mod check;
 mod devices;
+mod error;
 mod expected;
 mod observe;
 mod rates;
@@ -13,11 +14,12 @@ mod reservation;
 mod text;
 mod tier;
 
-pub use check::{Flag, ScenarioError};
+pub use check::Flag;
 pub use devices::{
     ApplianceTable, ArrayTable, BufferTable, DiskName, Distribution, FlashTable, OriginKind, OriginTable,
     Queue, Queues, Raid,
 };
+pub use error::ScenarioError;
 pub use expected::ExpectedTable;
 pub use observe::ObserveTable;
 pub(crate) use reservation::Promise;

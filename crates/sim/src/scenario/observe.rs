@@ -1,6 +1,6 @@
 //! How the locality of reads is observed: the keys, ranges and defaults of `[observe]` in the daemon's configuration.
 
-use super::check::out_of_range;
+use super::error::out_of_range;
 use super::text::optional;
 use super::{Scenario, ScenarioError};
 use forebay_locality::LiveConfig;

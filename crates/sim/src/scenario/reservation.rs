@@ -3,7 +3,7 @@
 //! They become objectives of their volumes by the daemon's own rule ([`Reserved::objectives`]), for as long as they stand. Not here: how a run is
 //! judged by them, which is as by any objective.
 
-use super::check::{missing, out_of_range};
+use super::error::{missing, out_of_range};
 use super::text::{optional, text};
 use super::{ObjectiveTable, Scenario, ScenarioError, default};
 use forebay_control::{Objective, Reserved, Target};

@@ -1,0 +1,156 @@
+//! Why a scenario is refused.
+
+use forebay_control::ObjectiveError;
+use forebay_units::{Bytes, Nanos};
+use std::fmt::Display;
+
+/// Why a scenario is refused. Every variant has the key, as in `volume[0].load[1].rate`.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ScenarioError {
+    /// A value outside its range.
+    #[error("{found} is out of range, expected {expected}")]
+    OutOfRange {
+        /// Which key.
+        key: String,
+        /// What it is.
+        found: String,
+        /// What it may be.
+        expected: &'static str,
+    },
+    /// A key that must be there is not.
+    #[error("missing key `{missing}`, which {because} needs")]
+    Missing {
+        /// The table.
+        key: String,
+        /// Which key.
+        missing: &'static str,
+        /// What needs it.
+        because: &'static str,
+    },
+    /// A name that nothing bears, or that two things bear.
+    #[error("`{name}` {problem}")]
+    Name {
+        /// Which key.
+        key: String,
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// An objective that cannot be judged.
+    #[error("{source}")]
+    Objective {
+        /// Which table.
+        key: String,
+        /// What is wrong with it.
+        source: ObjectiveError,
+    },
+    /// An objective that nothing could keep.
+    #[error("{bound} cannot be kept: {because} takes {least}")]
+    BelowFastestTier {
+        /// Which key.
+        key: String,
+        /// What was promised.
+        bound: Nanos,
+        /// What is faster than nothing else.
+        because: &'static str,
+        /// How long that takes.
+        least: Nanos,
+    },
+    /// A rate that so many clients cannot ask for.
+    #[error(
+        "{iops} requests/s cannot be reached: {clients} clients that wait {least} for every answer ask for {reachable:.0} at most"
+    )]
+    BeyondClients {
+        /// Which key.
+        key: String,
+        /// What was promised.
+        iops: f64,
+        /// How many clients there are.
+        clients: u32,
+        /// The shortest round.
+        least: Nanos,
+        /// What they can reach.
+        reachable: f64,
+    },
+    /// A load that must reach the origin and that it can never serve.
+    #[error(
+        "origin `{origin}` can never serve it: {unavoidable:.0} requests/s from {at} on reach it whatever is cached, and {servers} at {service} each serve {at_most:.0} at most"
+    )]
+    Overload {
+        /// Which key.
+        key: String,
+        /// Which origin.
+        origin: String,
+        /// Requests per second that no cache takes.
+        unavoidable: f64,
+        /// From when on.
+        at: Nanos,
+        /// Disks or servers.
+        servers: f64,
+        /// The time of one request.
+        service: Nanos,
+        /// The most that it serves.
+        at_most: f64,
+    },
+    /// Bytes or requests that must pass through something that never takes so many.
+    #[error("{what} can never keep up: {asked} from {at} on, and it does {at_most} at most")]
+    Narrow {
+        /// Which key.
+        key: String,
+        /// What is too narrow.
+        what: String,
+        /// What is asked of it.
+        asked: String,
+        /// From when on.
+        at: Nanos,
+        /// What it can do.
+        at_most: String,
+    },
+    /// Volumes that do not fit on their device.
+    #[error("the volumes of origin `{origin}` need {needed}, it has {capacity}")]
+    DisksTooSmall {
+        /// Which key.
+        key: String,
+        /// Which origin.
+        origin: String,
+        /// Sum of the volumes' sizes.
+        needed: Bytes,
+        /// What there is.
+        capacity: Bytes,
+    },
+}
+
+impl ScenarioError {
+    /// The key that is wrong, as in `volume[0].load[1].rate`.
+    pub fn key(&self) -> &str {
+        match self {
+            ScenarioError::OutOfRange { key, .. }
+            | ScenarioError::Missing { key, .. }
+            | ScenarioError::Name { key, .. }
+            | ScenarioError::Objective { key, .. }
+            | ScenarioError::BelowFastestTier { key, .. }
+            | ScenarioError::BeyondClients { key, .. }
+            | ScenarioError::Overload { key, .. }
+            | ScenarioError::Narrow { key, .. }
+            | ScenarioError::DisksTooSmall { key, .. } => key,
+        }
+    }
+}
+
+pub(super) fn out_of_range(
+    key: impl Into<String>,
+    found: impl Display,
+    expected: &'static str,
+) -> Result<(), ScenarioError> {
+    Err(ScenarioError::OutOfRange { key: key.into(), found: found.to_string(), expected })
+}
+
+pub(super) fn missing(
+    key: impl Into<String>,
+    missing: &'static str,
+    because: &'static str,
+) -> Result<(), ScenarioError> {
+    Err(ScenarioError::Missing { key: key.into(), missing, because })
+}
