@@ -22,7 +22,7 @@ const SEASONS_PER_STEP: usize = 4;
 /// Buckets after its expected beginning in which a peak may still come (ours).
 const PATIENCE: u64 = 2;
 /// Of a size that a peak was foreseen to need, one part in so many is given back in a season if it is spared (ours).
-const SPARED: u64 = 20;
+const SPARED: u64 = 40;
 /// The part of what the last peak needed that is granted besides before the next, where zones are loaded whole, and where what the cache held is (ours).
 const ZONES_SURPLUS_PART: u64 = 2;
 const RESIDENT_SURPLUS_PART: u64 = 8;
