@@ -3,16 +3,18 @@
 //! data path waits for it.
 
 use crate::world::{Event, Life, World, note};
-use forebay_appliance::volume::{Counters, PrewarmPlan};
+use forebay_appliance::volume::{Counters, ListingPiece, PrewarmPlan};
 use forebay_cache::{Insertion, Statistics};
+use forebay_control::prewarm::resident_ranges;
 use forebay_control::{
     Action, CacheObservation, ControlConfig, Controller, HostId, HostSpec, Objective, Observation,
     Operations, OriginId, OriginSpec, VolumeId, VolumeObservation, VolumeSpec, ZoneHeat, ZoneRange,
 };
-use forebay_units::{BlockSize, ByteRange, Bytes, Nanos};
+use forebay_units::{BlockRange, BlockSize, ByteRange, Bytes, Nanos};
 use rand::Rng;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 const HOST: HostId = HostId(0);
 
@@ -28,6 +30,15 @@ pub(crate) struct SimController {
     /// Commands on their way.
     orders: BTreeMap<u64, Action>,
     next_order: u64,
+    /// Lists of what caches hold that are under way.
+    lists: BTreeMap<usize, List>,
+}
+
+/// A list of what a cache holds.
+struct List {
+    pieces: Receiver<ListingPiece>,
+    /// What was told so far: blocks, and whether each was used again.
+    told: Vec<(u64, bool)>,
 }
 
 impl SimController {
@@ -41,7 +52,29 @@ impl SimController {
             seen: BTreeMap::new(),
             orders: BTreeMap::new(),
             next_order: 0,
+            lists: BTreeMap::new(),
         })
+    }
+
+    /// What a volume's cache was listed to hold, once all of it is told. A volume that went, or a daemon that died, tells no more.
+    fn listed(&mut self, index: usize) -> Option<Arc<[BlockRange]>> {
+        let list = self.lists.get_mut(&index)?;
+        loop {
+            match list.pieces.try_recv() {
+                Ok(ListingPiece::Blocks(blocks)) => {
+                    list.told.extend(blocks.iter().map(|block| (block.block().0, block.used_again())));
+                }
+                Ok(ListingPiece::End) => {
+                    let list = self.lists.remove(&index)?;
+                    return Some(resident_ranges(list.told).into());
+                }
+                Err(TryRecvError::Empty) => return None,
+                Err(TryRecvError::Disconnected) => {
+                    self.lists.remove(&index);
+                    return None;
+                }
+            }
+        }
     }
 }
 
@@ -51,6 +84,8 @@ fn hasty_rules() -> ControlConfig {
     rules.conformance.requests_min = 1;
     (rules.violation.windows, rules.violation.nonconforming) = (1, 1);
     rules.interference.history_min = 4;
+    // It looks for seasons of six intervals, and has caches listed at each of a peak.
+    rules.foresight.bucket_intervals = 1;
     rules
 }
 
@@ -192,6 +227,7 @@ impl World {
                 observed.zone_accesses = locality.zones_current.accesses;
                 observed.zone_blocks = 1 << locality.zone_shift;
             }
+            observed.resident = self.control.as_mut().expect("somebody looks").listed(index);
             volumes.push(observed);
         }
         Observation { at: Nanos(now), interval, volumes, ..Observation::default() }
@@ -234,7 +270,8 @@ impl World {
         self.course.orders += 1;
         let (Action::SetQuota { volume: id, .. }
         | Action::Prewarm { volume: id, .. }
-        | Action::CancelPrewarm { volume: id }) = action
+        | Action::CancelPrewarm { volume: id }
+        | Action::ListResident { volume: id }) = action
         else {
             panic!("an action that the daemon does not know: {action:?}")
         };
@@ -260,6 +297,12 @@ impl World {
                     insertion: Insertion::Prewarm,
                     own_partition: false,
                 });
+            }
+            Action::ListResident { .. } => {
+                let (sender, pieces) = channel();
+                machine.list_resident(sender);
+                let lists = &mut self.control.as_mut().expect("it ordered").lists;
+                lists.insert(index, List { pieces, told: Vec::new() });
             }
             _ => machine.cancel_prewarm(),
         }
