@@ -132,7 +132,7 @@ pub struct Decision {
     pub alternatives: Vec<Alternative>,
 }
 
-/// A range of zones to load.
+/// A range of blocks to load: zones, or what a cache held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ZoneRange {
     /// First block.

@@ -44,7 +44,7 @@ impl Default for ForesightRules {
 const PERIOD_MIN: usize = 6;
 /// Peaks remembered of a workload (ours).
 const PEAKS_MAX: usize = 16;
-/// Peaks of which it is remembered what their caches held: 16 bytes for each run of blocks (ours).
+/// Peaks of which it is remembered what their caches held, besides the one that lasts: 16 bytes for each run of blocks (ours).
 const LISTED_PEAKS_MAX: usize = 4;
 /// Seasons looked back for what was needed (ours).
 const SEASONS_MAX: u64 = 4;

@@ -2,7 +2,7 @@
 //!
 //! Zones with more than a thousandth of the accesses are read whole, the hottest first. A warm-up from zones that
 //! are hot no longer does harm (the paper measured it), so nothing is loaded unless the zones of the last window
-//! overlap those before.
+//! overlap those before. Where it is known which blocks such a cache held, these are loaded in their place (ours).
 
 use crate::decision::ZoneRange;
 use crate::observation::ZoneHeat;

@@ -399,7 +399,11 @@ async fn prewarm(
     UrlPath(volume): UrlPath<String>,
     body: Bytes,
 ) -> Response {
-    order_answer(&shared, "forebay.prewarm/1", &volume, |shared| orders::prewarm(shared, &volume, &body))
+    // Its body may be long, and others are answered meanwhile.
+    let told = tokio::task::spawn_blocking(move || {
+        order_answer(&shared, "forebay.prewarm/1", &volume, |shared| orders::prewarm(shared, &volume, &body))
+    });
+    told.await.unwrap_or_else(|_| error(StatusCode::INTERNAL_SERVER_ERROR, "it ended in a panic"))
 }
 
 async fn cancel_prewarm(State(shared): State<Weak<Shared>>, UrlPath(volume): UrlPath<String>) -> Response {

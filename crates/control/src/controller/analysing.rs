@@ -324,8 +324,7 @@ impl Controller {
     /// The size that sufficed for a load like that of the newest interval, as far as there is room for it; 0 where none is remembered.
     fn remembered_blocks(&self, id: VolumeId) -> u64 {
         let volume = &self.volumes[&id];
-        let closed = volume.recent(self.config.recent_intervals).backlogged;
-        let phase = volume.history.back().map(|newest| Volume::phase_of(newest, closed));
+        let phase = volume.newest_phase(self.config.recent_intervals);
         let known = phase.and_then(|phase| volume.memory.recall(phase)).unwrap_or(0);
         known.min(self.room_blocks(id)).min(self.blocks_ceiling(id))
     }

@@ -249,8 +249,7 @@ impl Controller {
     fn recall(&mut self, id: VolumeId, error: Option<f64>, jumped: bool, flooded: bool) -> Option<Change> {
         let (step, ceiling, held) = (self.step, self.blocks_ceiling(id), self.held_for_peak(id));
         let volume = self.volumes.get_mut(&id)?;
-        let closed = volume.recent(self.config.recent_intervals).backlogged;
-        let now = Volume::phase_of(volume.history.back()?, closed);
+        let now = volume.newest_phase(self.config.recent_intervals)?;
         let (known, least) = (volume.memory.recall(now)?, volume.blocks_min());
         let name = volume.spec.name.clone();
         let grant = volume.grant.as_mut()?;

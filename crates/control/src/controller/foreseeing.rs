@@ -164,7 +164,8 @@ impl Controller {
             changes.insert(*id, Change { serves: foreseen.peak.serves.clone(), ..change });
         }
         for id in granted {
-            // Zones are loaded whole: until it has found which of their blocks are hot, it needs more than a cache that had. The law takes back what is spared.
+            // Zones are loaded whole: until it has found which of their blocks are hot, it needs more than a cache that had. Of what it held a little is cold by now. The law takes
+            // back what is spared.
             let most = self.room_blocks(id).min(self.blocks_ceiling(id));
             let change = changes.get_mut(&id).expect("it was granted");
             let foreseen = self.volumes[&id].foreseen.as_ref().expect("it was foreseen");

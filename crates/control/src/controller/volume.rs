@@ -303,6 +303,11 @@ impl Volume {
         Phase::of(intensity, reads / sample.rate().max(1e-9), sample.working_set as u64)
     }
 
+    /// The phase of the newest interval, by how its loop looked in the last `count`; `None` before the first.
+    pub(super) fn newest_phase(&self, count: usize) -> Option<Phase> {
+        Some(Volume::phase_of(self.history.back()?, self.recent(count).backlogged))
+    }
+
     /// The block size in bytes.
     pub(super) fn block_bytes(&self) -> u64 {
         self.spec.block_size.bytes()
