@@ -5,6 +5,7 @@ use forebay_cache::Insertion;
 use forebay_cache::flash::{FlashPartition, Geometry, PartitionSettings, SegmentPool, VolumeId};
 use forebay_nbd::wire::{AllocationFlags, Extent, Extents};
 use forebay_origin::{OriginCompletion, OriginError, OriginOperation, OriginRequest, OriginTraits};
+use forebay_policy::placement::{Admission, Placing};
 use forebay_units::{BlockSize, ByteRange, Bytes, Nanos, Ratio};
 
 pub(super) const BLOCK: u64 = 4096;
@@ -586,6 +587,26 @@ fn a_marked_fill_takes_what_it_brought_off_flash() {
     assert_eq!(replies(&mut machine), [(1, Ok(vec![7]))]);
     assert_eq!(read(&mut machine, 4, 0, 1), None);
     assert_eq!((flash_submissions(&mut machine).len(), submissions(&mut machine).len()), (0, 1));
+}
+
+#[test]
+fn a_placement_hears_nothing_of_the_migrations_of_one_before_it() {
+    let mut machine = machine_with_flash(1);
+    let placing = Placing { admission: Admission::Lru, ..Placing::default() };
+    let how = FlashPlacing { placing, chunk: Bytes(2 * BLOCK) };
+    machine.set_flash_placing(Some(how));
+    fill(&mut machine, 4, 7);
+    let migration = submissions(&mut machine);
+    assert_eq!(
+        ranges(&migration),
+        [(5 * BLOCK, BLOCK)],
+        "the other block of its chunk is on its way to flash"
+    );
+    machine.set_flash_placing(None);
+    machine.set_flash_placing(Some(how));
+    complete(&mut machine, &migration[0], 7);
+    let placing = machine.observe(Nanos::ZERO, false).flash.and_then(|flash| flash.placing);
+    assert_eq!(placing.map(|placing| (placing.placed_chunks, placing.moving_chunks)), Some((0, 0)));
 }
 
 #[test]

@@ -148,6 +148,8 @@ pub struct VolumeMachine {
     flash: Option<FlashPartition>,
     /// Who is let onto flash; `None`: whatever memory evicts.
     placed: Option<Placed>,
+    /// How many placements there have been: their numbers are never used again, since migrations outlive what ordered them.
+    placements: u64,
     askers: Askers,
     /// Reads not yet handed to the flash device.
     flash_queue: VecDeque<SlabKey>,
@@ -216,6 +218,7 @@ impl VolumeMachine {
             at_origin: 0,
             flash: None,
             placed: None,
+            placements: 0,
             askers: Askers::default(),
             flash_queue: VecDeque::new(),
             at_flash: 0,

@@ -103,8 +103,7 @@ impl VolumeMachine {
                 *now = how;
             }
             (Some(how), placed) => {
-                let number = placed.as_ref().map_or(0, |placed| placed.number);
-                *placed = Some(Placed { how, placement: None, number, blocks_shift: 0 });
+                *placed = Some(Placed { how, placement: None, number: 0, blocks_shift: 0 });
                 self.place_anew();
             }
         }
@@ -135,7 +134,8 @@ impl VolumeMachine {
         let shape = Shape::new(quota, placed.how.chunk.0.max(least));
         let tracked_chunks = f64::from(shape.capacity_chunks) * (1.0 + TRACKED_BESIDES);
         let shape = Shape { tracked_chunks: (tracked_chunks as u32).max(64), ..shape };
-        placed.number += 1;
+        self.placements += 1;
+        placed.number = self.placements;
         placed.blocks_shift = shape.chunk_bytes.trailing_zeros() - block_shift;
         placed.placement = Placement::new(shape, placed.how.placing).ok();
         if let Some(placement) = &mut placed.placement {
