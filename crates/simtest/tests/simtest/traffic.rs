@@ -78,6 +78,7 @@ impl World {
                 is_cut: false,
             },
         );
+        self.connections_most = self.connections_most.max(self.connections.len());
         self.accept(id);
     }
 

@@ -174,6 +174,8 @@ pub(crate) struct World {
     pub(crate) volumes: Vec<Volume>,
     pub(crate) clients: Vec<Client>,
     pub(crate) connections: BTreeMap<u64, Connection>,
+    /// As many as there ever were at once.
+    pub(crate) connections_most: usize,
     /// Answers of origins on their way, by volume and serial number.
     pub(crate) answers: Answers,
     pub(crate) next_connection: u64,
@@ -226,6 +228,7 @@ impl World {
             listeners: Vec::new(),
             clients: Vec::new(),
             connections: BTreeMap::new(),
+            connections_most: 0,
             answers: BTreeMap::new(),
             next_connection: 0,
             next_version: 1000,
