@@ -375,6 +375,8 @@ impl World {
             marked: false,
             first: 0,
             end: 0,
+            whole_first: 0,
+            whole_end: 0,
             waiters: NONE,
             dependents: NONE,
             waits_for: 0,

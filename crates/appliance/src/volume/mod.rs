@@ -8,7 +8,8 @@
 //! 1. A change is answered only after the origin answered it; on success what is cached of it was made equal first.
 //! 2. Changes in flight at the same time share no unit of the origin. Those that share a block change their own bytes of it, each when it has ended.
 //! 3. A fill that shared a moment of its life with a change of its blocks, or with doubt about them, is marked:
-//!    never inserted, never joined by a later read. So a block that is not cached stays so while any change of it is in flight.
+//!    never inserted, never joined by a later read. What a client's read missed of blocks of which a change in flight changes every byte
+//!    enters with what the change made of it, when the origin has done it; no other block enters while any change of it is in flight.
 //! 4. A block that is cached holds, in whole, what the origin held after the changes that completed, and of those in flight nothing.
 //! 5. Blocks of a change that failed leave the cache; after an unknown outcome they are in doubt: not cached, read from the
 //!    origin each time, and changes of them are refused until [`VolumeMachine::settle`].

@@ -48,6 +48,8 @@ pub struct Counters {
     pub reads_merged: u64,
     /// Origin reads whose data was not inserted because a write overlapped them or their blocks were in doubt.
     pub fills_dropped: u64,
+    /// Blocks that entered with what a change made of them, since a read had missed them while it was in flight.
+    pub changes_entered: u64,
     /// Requests sent to the origin.
     pub origin_requests: u64,
     /// Of them, reads.

@@ -40,6 +40,13 @@ impl RangeMap {
         first_overlapping(&self.runs, blocks, |(end, _)| *end)
     }
 
+    /// The holders of all runs that overlap `blocks`, the last first.
+    pub(crate) fn holders(&self, blocks: BlockRange) -> impl Iterator<Item = SlabKey> {
+        let runs = self.runs.range(..blocks.end).rev();
+        runs.take_while(move |(_, (end, _))| !blocks.is_empty() && *end > blocks.first)
+            .map(|(_, (_, key))| *key)
+    }
+
     /// The run that holds `block`, and its holder.
     pub(crate) fn holding(&self, block: BlockIndex) -> Option<(BlockRange, SlabKey)> {
         let (&first, &(end, key)) = self.runs.range(..=block.0).next_back()?;
@@ -162,6 +169,12 @@ mod tests {
         assert!(map.overlaps(run(0, 5)) && !map.overlaps(run(0, 4)) && !map.overlaps(run(5, 5)));
         assert_eq!(map.first_overlapping(run(5, 20)), Some(run(4, 8)));
         assert_eq!((map.first_overlapping(run(0, 4)), map.first_overlapping(run(8, 8))), (None, None));
+        let holders = |blocks| map.holders(blocks).collect::<Vec<_>>();
+        assert_eq!(holders(run(7, 20)), [SlabKey(2), SlabKey(1)]);
+        assert_eq!(
+            (holders(run(0, 8)), holders(run(0, 4)), holders(run(5, 5))),
+            (vec![SlabKey(1)], vec![], vec![])
+        );
         map.remove(run(4, 8), SlabKey(9));
         assert!(map.overlaps(run(4, 5)), "only the holder removes its run");
         let mut taken: Vec<_> = std::iter::from_fn(|| map.take_overlapping(run(7, 20))).collect();

@@ -638,4 +638,6 @@ fn the_same_seed_takes_the_same_course() {
     assert!(courses.iter().map(|course| course.3.0).sum::<u32>() > 10, "other ways are taken now and then");
     let shared = courses.iter().map(|course| course.3.1).sum::<u32>();
     assert!(shared > 20, "{shared} changes share blocks");
+    let entered = courses.iter().map(|course| course.2.changes_entered).sum::<u64>();
+    assert!(entered > 20, "{entered} blocks enter with what a change made of them");
 }

@@ -13,6 +13,10 @@ pub(super) const BLOCK: u64 = 4096;
 pub(super) const SIZE: u64 = 10 * BLOCK + 100;
 
 pub(super) fn machine(quota_blocks: u64) -> VolumeMachine {
+    machine_with(quota_blocks, VolumeLimits::default())
+}
+
+fn machine_with(quota_blocks: u64, limits: VolumeLimits) -> VolumeMachine {
     let settings = VolumeSettings {
         origin: OriginTraits {
             size_bytes: SIZE,
@@ -30,7 +34,7 @@ pub(super) fn machine(quota_blocks: u64) -> VolumeMachine {
         single_touch_share: Ratio::clamped(0.2),
         seed: 1,
         locality: None,
-        limits: VolumeLimits::default(),
+        limits,
     };
     VolumeMachine::new(settings, Nanos::ZERO).unwrap()
 }
@@ -165,6 +169,89 @@ fn a_fill_that_a_write_overtook_answers_its_readers_and_is_dropped() {
     assert_eq!(read(&mut machine, 3, 0, BLOCK), None, "neither fill may have been inserted");
 }
 
+#[test]
+fn a_block_that_a_read_missed_enters_with_what_a_change_makes_of_it() {
+    let mut machine = machine(10);
+    // The read came first, and sees the change that overtook it.
+    read(&mut machine, 0, 0, BLOCK);
+    let fill = submissions(&mut machine);
+    write(&mut machine, 1, 0, 2 * BLOCK as usize, 9);
+    let change = submissions(&mut machine);
+    complete(&mut machine, &change[0], 0);
+    assert_eq!(read(&mut machine, 2, 0, BLOCK), Some(vec![9; 4096]));
+    complete(&mut machine, &fill[0], 1);
+    assert_eq!(replies(&mut machine), [(1, Ok(vec![])), (0, Ok(vec![9; 4096]))]);
+    // Nobody had asked for the second block.
+    assert_eq!(read(&mut machine, 3, BLOCK, BLOCK), None);
+    assert_eq!(machine.counters().changes_entered, 1);
+
+    // The read comes while the change waits to be sent: the last block of the volume, which is short.
+    let last = (10 * BLOCK, 100);
+    write(&mut machine, 4, last.0, 100, 8);
+    assert_eq!(read(&mut machine, 5, last.0, last.1), None);
+    let requests = submissions(&mut machine);
+    assert_eq!(ranges(&requests), [(BLOCK, BLOCK), last, last]);
+    complete(&mut machine, &requests[1], 0);
+    assert_eq!(read(&mut machine, 6, last.0, last.1), Some(vec![8; 100]));
+}
+
+#[test]
+fn a_block_that_was_wanted_too_late_enters_with_the_next_change() {
+    let mut machine = machine(10);
+    write(&mut machine, 0, 0, BLOCK as usize, 7);
+    let first = submissions(&mut machine);
+    write(&mut machine, 1, 0, BLOCK as usize, 8);
+    // What the first one writes is with the origin alone by now.
+    read(&mut machine, 2, 0, BLOCK);
+    let fill = submissions(&mut machine);
+    complete(&mut machine, &first[0], 0);
+    assert_eq!(machine.counters().changes_entered, 0);
+    let second = submissions(&mut machine);
+    assert_eq!(read(&mut machine, 3, 0, BLOCK), None);
+    complete(&mut machine, &second[0], 0);
+    assert_eq!(read(&mut machine, 4, 0, BLOCK), Some(vec![8; 4096]));
+    complete(&mut machine, &fill[0], 7);
+    assert!(replies(&mut machine).contains(&(2, Ok(vec![8; 4096]))), "the cached block is not older");
+}
+
+#[test]
+fn no_other_block_enters_with_a_change() {
+    let reads_during = |operation: ClientOperation, fails: bool| {
+        let mut machine = machine(10);
+        read(&mut machine, 0, 0, BLOCK);
+        let fill = submissions(&mut machine);
+        machine.request(Nanos::ZERO, RequestTag(1), operation);
+        for change in submissions(&mut machine) {
+            if fails {
+                fail(&mut machine, &change, OriginError::Failed { errno: 5, context: String::new() });
+            } else {
+                complete(&mut machine, &change, 0);
+            }
+        }
+        complete(&mut machine, &fill[0], 1);
+        replies(&mut machine);
+        (read(&mut machine, 2, 0, BLOCK), machine.counters().changes_entered)
+    };
+    let whole = ByteRange::new(0, BLOCK);
+    let write = |length| ClientOperation::Write { offset: 0, data: vec![9; length], fua: false };
+    let zeroes = |range| ClientOperation::WriteZeroes { range, may_trim: false, fua: false, fast: false };
+    assert_eq!(reads_during(zeroes(whole), false), (Some(vec![0; 4096]), 1));
+    assert_eq!(reads_during(zeroes(ByteRange::new(0, BLOCK - 512)), false), (None, 0));
+    assert_eq!(reads_during(write(4096 - 512), false), (None, 0));
+    assert_eq!(reads_during(write(4096), true), (None, 0));
+    assert_eq!(reads_during(ClientOperation::Trim { range: whole, fua: false }, false), (None, 0));
+
+    // What is loaded for nobody is left to be loaded again.
+    let mut machine = machine(10);
+    machine.request(Nanos::ZERO, RequestTag(0), ClientOperation::Cache { range: whole });
+    let load = submissions(&mut machine);
+    machine.request(Nanos::ZERO, RequestTag(1), write(4096));
+    let change = submissions(&mut machine);
+    complete(&mut machine, &change[0], 0);
+    complete(&mut machine, &load[0], 1);
+    assert_eq!((read(&mut machine, 2, 0, BLOCK), machine.counters().changes_entered), (None, 0));
+}
+
 /// The first block is cached, and all of it is 1.
 fn machine_with_a_block_of_ones() -> VolumeMachine {
     let mut machine = machine(10);
@@ -256,6 +343,26 @@ fn an_unknown_outcome_stays_in_doubt_until_it_is_settled() {
     assert_eq!(read(&mut machine, 5, 0, 512), Some(vec![6; 512]));
     write(&mut machine, 6, 0, 512, 1);
     assert_eq!(submissions(&mut machine).len(), 1);
+}
+
+#[test]
+fn doubt_that_is_widened_over_a_change_keeps_its_blocks_out() {
+    let limits = VolumeLimits { doubt_runs_max: 1, ..VolumeLimits::default() };
+    let mut machine = machine_with(10, limits);
+    read(&mut machine, 0, 2 * BLOCK, BLOCK);
+    let overtaken = submissions(&mut machine);
+    for (tag, block) in [(1, 0), (2, 2), (3, 4)] {
+        write(&mut machine, tag, block * BLOCK, BLOCK as usize, 9);
+    }
+    let changes = submissions(&mut machine);
+    for lost in [&changes[0], &changes[2]] {
+        fail(&mut machine, lost, OriginError::OutcomeUnknown { context: String::new() });
+    }
+    assert_eq!(machine.observe(Nanos::ZERO, false).in_doubt, [ByteRange::new(0, 5 * BLOCK)]);
+    complete(&mut machine, &changes[1], 0);
+    complete(&mut machine, &overtaken[0], 1);
+    assert_eq!(read(&mut machine, 4, 2 * BLOCK, BLOCK), None);
+    assert_eq!(machine.counters().changes_entered, 0);
 }
 
 #[test]
@@ -562,6 +669,28 @@ fn a_change_takes_its_blocks_off_flash_before_it_is_answered() {
     assert_eq!(replies(&mut machine), [(1, Ok(Vec::new()))]);
     assert_eq!(read(&mut machine, 3, 0, 1), None);
     assert_eq!((flash_submissions(&mut machine).len(), submissions(&mut machine).len()), (0, 1));
+}
+
+/// What leaves memory for a block that enters with a change was changed by it too.
+#[test]
+fn what_makes_room_for_a_changed_block_goes_to_flash_changed() {
+    let mut machine = machine_with_flash(1);
+    fill(&mut machine, 1, 0xb);
+    assert_eq!(read(&mut machine, 1, 0, 1), None);
+    let overtaken = submissions(&mut machine);
+    write(&mut machine, 2, 0, 2 * BLOCK as usize, 7);
+    let change = submissions(&mut machine);
+    complete(&mut machine, &change[0], 0);
+    assert_eq!(read(&mut machine, 3, 0, 1), Some(vec![7]), "it entered");
+    demote_all(&mut machine);
+    assert_eq!(read(&mut machine, 4, BLOCK, 1), None, "the other one is on flash");
+    let asked = flash_submissions(&mut machine);
+    complete(&mut machine, &asked[0], 7);
+    complete(&mut machine, &overtaken[0], 0);
+    let answers = replies(&mut machine);
+    assert!(answers.contains(&(4, Ok(vec![7]))), "{answers:?}");
+    // A checksum of anything else on flash would have sent the read to the origin.
+    assert_eq!(submissions(&mut machine).len(), 0);
 }
 
 #[test]

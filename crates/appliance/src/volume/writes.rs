@@ -34,6 +34,10 @@ pub(crate) struct Write {
     pub(crate) started: Nanos,
     pub(crate) range: ByteRange,
     pub(crate) blocks: BlockRange,
+    /// The blocks of which it changes every byte.
+    pub(crate) whole: BlockRange,
+    /// Of these, what a client's read missed since it is in flight: it enters with what the change makes of it.
+    pub(crate) wanted: RangeSet,
     pub(crate) change: Change,
     pub(crate) fua: bool,
     /// First byte that was not yet made into a part.
@@ -48,7 +52,7 @@ pub(crate) struct Write {
 pub(crate) struct WritePart {
     pub(crate) write: SlabKey,
     pub(crate) range: ByteRange,
-    /// A copy of the bytes for the cached blocks, where the origin was given the only other one.
+    /// A copy of the bytes for blocks that are cached or enter, where the origin was given the only other one.
     pub(crate) kept: Option<Vec<u8>>,
     /// Gone once submitted.
     pub(crate) operation: Option<OriginOperation>,
@@ -100,6 +104,13 @@ impl Writes {
         let run = self.held.first_overlapping(self.units_of_blocks(blocks))?;
         let per_block = self.units_per_block;
         Some(BlockRange { first: run.first / per_block, end: run.end.div_ceil(per_block) })
+    }
+
+    /// A client's read missed `blocks`: what changes in flight make of them enters when they have ended.
+    pub(crate) fn want(&mut self, blocks: BlockRange) {
+        for key in self.held.holders(self.units_of_blocks(blocks)) {
+            self.writes.get_mut(key).expect("a change in flight is in the table").want(blocks);
+        }
     }
 
     /// How many changes wait for others.
@@ -169,11 +180,20 @@ impl Write {
         }
     }
 
-    /// Cuts the part `self.cursor..end` off; `keep` says whether the cache needs the bytes again.
-    pub(crate) fn cut_part(&mut self, key: SlabKey, end: u64, keep: bool) -> WritePart {
+    /// A client's read missed `blocks` while it is in flight.
+    pub(crate) fn want(&mut self, blocks: BlockRange) {
+        // What is trimmed reads as whatever the origin says.
+        if !matches!(self.change, Change::Trim) {
+            let (first, end) = (self.whole.first.max(blocks.first), self.whole.end.min(blocks.end));
+            self.wanted.insert(BlockRange { first, end });
+        }
+    }
+
+    /// Cuts the part `self.cursor..end` off.
+    pub(crate) fn cut_part(&mut self, key: SlabKey, end: u64) -> WritePart {
         let range = ByteRange::new(self.cursor, end - self.cursor);
         let fua = self.fua;
-        let (operation, kept) = match &mut self.change {
+        let operation = match &mut self.change {
             Change::Write { data } => {
                 let bytes = if range == self.range {
                     std::mem::take(data)
@@ -181,17 +201,16 @@ impl Write {
                     let from = (range.offset - self.range.offset) as usize;
                     data[from..from + range.length as usize].to_vec()
                 };
-                let kept = keep.then(|| bytes.clone());
-                (OriginOperation::Write { offset: range.offset, data: bytes, fua }, kept)
+                OriginOperation::Write { offset: range.offset, data: bytes, fua }
             }
-            Change::Trim => (OriginOperation::Trim { range, fua }, None),
+            Change::Trim => OriginOperation::Trim { range, fua },
             Change::WriteZeroes { may_trim, fast } => {
-                (OriginOperation::WriteZeroes { range, may_trim: *may_trim, fua, fast: *fast }, None)
+                OriginOperation::WriteZeroes { range, may_trim: *may_trim, fua, fast: *fast }
             }
         };
         self.cursor = end;
         self.parts_pending += 1;
-        WritePart { write: key, range, kept, operation: Some(operation) }
+        WritePart { write: key, range, kept: None, operation: Some(operation) }
     }
 }
 
@@ -207,6 +226,8 @@ mod tests {
             started: Nanos::ZERO,
             range,
             blocks: range.blocks(BlockSize::DEFAULT),
+            whole: BlockRange { first: 0, end: 0 },
+            wanted: RangeSet::default(),
             change: Change::Trim,
             fua: false,
             cursor: offset,
@@ -275,7 +296,7 @@ mod tests {
         let mut ends = Vec::new();
         while change.cursor < change.range.end() {
             let end = change.next_part_end(8192, block_size);
-            ends.push(change.cut_part(SlabKey(0), end, false).range.end());
+            ends.push(change.cut_part(SlabKey(0), end).range.end());
         }
         // 1,000 + 8,192 = 9,192, down to block 2; then 8,192 each; the end is 21,000.
         assert_eq!(ends, [8192, 16384, 21_000]);

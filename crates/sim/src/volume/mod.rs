@@ -1,7 +1,7 @@
 //! A volume on virtual time: its partition, what is in flight on it, and the rules of the daemon's volume machine.
 //!
-//! Reads fill, join reads that are under way, and never insert what a write overlaps; writes go to the origin first, in
-//! their order where they overlap, and neither allocate nor touch recency. It is *not* the machine itself: a shrinking
+//! Reads fill, join reads that are under way, and never insert what a write overlaps: what they missed of that enters with what the write wrote.
+//! Writes go to the origin first, in their order where they overlap, and neither allocate otherwise nor touch recency. It is *not* the machine itself: a shrinking
 //! quota is in force at once, misses that wait are not merged, and there are no errors.
 
 mod cache;
@@ -51,6 +51,9 @@ pub(crate) struct Volume {
     joinable: Blocks,
     /// The last write of every block that one is under way or waits for.
     writing: Blocks,
+    /// Blocks that a read missed while a write of them was under way, and since when: the next write of all of them that is sent no earlier
+    /// leaves them cached.
+    wanted: HashMap<u64, Nanos, FixedState>,
     queue: VecDeque<u32>,
     at_origin: u32,
     prewarm: Prewarm,
@@ -77,6 +80,7 @@ impl Volume {
             recorder: Recorder::new(),
             joinable: Blocks::default(),
             writing: Blocks::default(),
+            wanted: HashMap::default(),
             queue: VecDeque::new(),
             at_origin: 0,
             prewarm: Prewarm::default(),
@@ -165,6 +169,8 @@ impl Volume {
             marked: false,
             first: blocks.start,
             end: blocks.end,
+            whole_first: 0,
+            whole_end: 0,
             waiters: NONE,
             dependents: NONE,
             waits_for: 0,
@@ -217,7 +223,9 @@ impl Volume {
                 !volume.writing.is_empty() && blocks.clone().any(|block| volume.writing.contains_key(&block));
             let flight = world.flights.insert(Flight { marked, ..part });
             volume.wait(world, client, flight);
-            if !marked {
+            if marked {
+                volume.want(world.now, blocks);
+            } else {
                 for block in blocks {
                     volume.joinable.insert(block, flight);
                 }
@@ -239,8 +247,12 @@ impl Volume {
             writes: true,
             asked_origin: false,
         });
+        // Of what is no multiple of a block the first and the last one may be changed in part.
+        let edges = u64::from(asked.bytes != (asked.end - asked.first) << self.block_size.shift());
         self.each_part(world, Purpose::Write, asked.first..asked.end, |volume, world, part| {
-            let flight = world.flights.insert(part);
+            let whole_first = part.first.max(asked.first + edges);
+            let whole_end = part.end.min(asked.end - edges);
+            let flight = world.flights.insert(Flight { whole_first, whole_end, ..part });
             volume.wait(world, client, flight);
             let mut after = NONE;
             for block in part.first..part.end {
@@ -268,12 +280,26 @@ impl Volume {
         if !self.joinable.is_empty() {
             for block in first..end {
                 if let Some(&fill) = self.joinable.get(&block) {
+                    let overtaken = world.flights[fill];
                     world.flights[fill].marked = true;
                     self.forget_joinable(world, fill);
+                    // What is loaded for nobody is left to be loaded again.
+                    if overtaken.waiters != NONE {
+                        self.want(world.now, overtaken.first..overtaken.end);
+                    }
                 }
             }
         }
         self.queue.push_back(flight);
+    }
+
+    /// A read missed these blocks: those that are being written enter with what the write wrote.
+    fn want(&mut self, now: Nanos, blocks: std::ops::Range<u64>) {
+        for block in blocks {
+            if self.writing.contains_key(&block) {
+                self.wanted.entry(block).or_insert(now);
+            }
+        }
     }
 
     fn forget_joinable(&mut self, world: &World, fill: u32) {
@@ -373,8 +399,18 @@ impl Volume {
     fn written(&mut self, world: &mut World, flight: u32) {
         let done = world.flights[flight];
         for block in done.first..done.end {
-            if self.writing.get(&block) == Some(&flight) {
+            let is_last = self.writing.get(&block) == Some(&flight);
+            if is_last {
                 self.writing.remove(&block);
+            }
+            if let Some(&since) = self.wanted.get(&block) {
+                let enters = done.sent >= since && (done.whole_first..done.whole_end).contains(&block);
+                if enters {
+                    world.caches[self.cache.0].insert(self.cache.1 + block, Insertion::Miss);
+                }
+                if enters || is_last {
+                    self.wanted.remove(&block);
+                }
             }
         }
         let mut dependents = done.dependents;

@@ -41,6 +41,9 @@ pub(crate) struct Flight {
     pub(crate) marked: bool,
     pub(crate) first: u64,
     pub(crate) end: u64,
+    /// Of a write: the blocks of which it changes every byte.
+    pub(crate) whole_first: u64,
+    pub(crate) whole_end: u64,
     /// Client requests that wait for it.
     pub(crate) waiters: u32,
     /// Writes that must come after it.

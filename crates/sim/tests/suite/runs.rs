@@ -193,4 +193,13 @@ fn overlapping_writes_keep_their_order_and_a_read_joins_one_that_is_under_way() 
     // A write that overtakes a read on its way keeps it out of the cache: the next read misses, the one after it hits.
     let totals = run(vec![at(0, 0, 1, false), at(1, 0, 1, true), at(50, 0, 1, false), at(80, 0, 1, false)]);
     assert_eq!((totals.misses, totals.hits, totals.writes), (2, 1, 1));
+    // One of all of the block brings it: the next read hits.
+    let whole = |ms| at(ms, 0, 4_096, true);
+    let totals = run(vec![at(0, 0, 1, false), whole(1), at(50, 0, 1, false)]);
+    assert_eq!((totals.misses, totals.hits, totals.writes), (1, 1, 1));
+    // What a read missed after the write was sent comes with the next write, which waits for the first (until 20 ms), and not before.
+    let totals = run(vec![whole(0), at(1, 0, 1, false), whole(2), at(15, 0, 1, false), at(25, 0, 1, false)]);
+    assert_eq!((totals.misses, totals.hits, totals.writes), (2, 1, 2));
+    let totals = run(vec![whole(0), at(1, 0, 1, false), at(25, 0, 1, false)]);
+    assert_eq!((totals.misses, totals.hits, totals.writes), (2, 0, 1));
 }

@@ -1,11 +1,15 @@
 //! Changes: writes, trims and zeroes on their way to the origin, and what becomes of the cached blocks when they end.
 
+use super::super::ranges::RangeSet;
 use super::super::request::{Errno, Reply, RequestTag};
-use super::super::writes::{Change, Write, WritePart};
+use super::super::writes::{Change, Write, WritePart, Writes};
+use super::reading::Entered;
 use super::{InFlight, Kind, VolumeMachine, span_in};
 use crate::slab::SlabKey;
+use forebay_cache::{CachePartition, Insertion};
 use forebay_origin::OriginError;
-use forebay_units::{BlockRange, ByteRange, Nanos};
+use forebay_policy::TwoPool;
+use forebay_units::{BlockIndex, BlockRange, BlockSize, ByteRange, Nanos};
 
 impl VolumeMachine {
     pub(super) fn change(
@@ -30,6 +34,8 @@ impl VolumeMachine {
             started: now,
             range,
             blocks: range.blocks(self.settings.block_size),
+            whole: self.whole_blocks(range),
+            wanted: RangeSet::default(),
             change,
             fua,
             cursor: range.offset,
@@ -44,7 +50,19 @@ impl VolumeMachine {
         }
     }
 
-    /// Starts a change that may be in flight: from here on its blocks are not inserted, and fills in flight are marked.
+    /// The blocks of which `range` holds every byte that the volume has.
+    fn whole_blocks(&self, range: ByteRange) -> BlockRange {
+        let block_size = self.settings.block_size;
+        let first = range.offset.div_ceil(block_size.bytes());
+        let end = if range.end() == self.size_bytes() {
+            range.end().div_ceil(block_size.bytes())
+        } else {
+            range.end() / block_size.bytes()
+        };
+        BlockRange { first, end: end.max(first) }
+    }
+
+    /// Starts a change that may be in flight: from here on its blocks enter only with what it makes of them, and fills in flight are marked.
     fn start(&mut self, now: Nanos, key: SlabKey) {
         let write = self.writes.writes.get_mut(key).expect("the caller just admitted it");
         let blocks = write.blocks;
@@ -57,6 +75,10 @@ impl VolumeMachine {
                 unreachable!("a joinable fill is in flight");
             };
             fill.marked = true;
+            // What is loaded for nobody is left to be loaded again.
+            if !fill.waiters.is_empty() {
+                write.want(fill.blocks);
+            }
         }
         self.send_parts(key);
     }
@@ -82,11 +104,7 @@ impl VolumeMachine {
                 _ => self.part_bytes_max.min(zero_max.max(block_size.bytes())),
             };
             let end = write.next_part_end(bytes_max, block_size);
-            let is_write = matches!(write.change, Change::Write { .. });
-            let mut blocks = ByteRange::new(write.cursor, end - write.cursor).blocks(block_size);
-            // No block can enter while the change is in flight, so what is not cached now needs no copy.
-            let keep = is_write && self.cache.resident_blocks() > 0 && blocks.any(|b| self.cache.contains(b));
-            let part = write.cut_part(key, end, keep);
+            let part = write.cut_part(key, end);
             self.enqueue(Kind::Part(part));
         }
     }
@@ -99,7 +117,8 @@ impl VolumeMachine {
         match result {
             Ok(_) => {
                 let zeroes = matches!(write.change, Change::WriteZeroes { .. });
-                self.apply(&part, blocks, zeroes);
+                let wanted = write.wanted.clone();
+                self.apply(&part, blocks, zeroes, &wanted);
             }
             Err(error) => {
                 write.error = write.error.or(Some(Errno(error.errno())));
@@ -142,35 +161,61 @@ impl VolumeMachine {
         }
     }
 
-    /// The origin did this part: what is cached of it becomes what the origin holds.
-    fn apply(&mut self, part: &WritePart, blocks: BlockRange, zeroes: bool) {
+    /// The origin did this part: what is cached of it becomes what the origin holds, and what is wanted of it enters so. No other change in flight
+    /// has bytes of a block that this one changes as a whole.
+    fn apply(&mut self, part: &WritePart, blocks: BlockRange, zeroes: bool, wanted: &RangeSet) {
         // Flash is not changed in place: the copy leaves, before anybody is told of the change.
         if let Some(flash) = &mut self.flash {
             flash.invalidate(blocks);
         }
-        if self.cache.resident_blocks() == 0 {
+        if self.cache.resident_blocks() == 0 && wanted.is_empty() {
             return;
         }
         if !zeroes && part.kept.is_none() {
             // A trim (whatever the origin returns from now on is right, so it must be asked), or a write of which
-            // nothing was cached when it started, and nothing entered since.
+            // nothing was cached or wanted when it was submitted, and nothing entered since.
             self.cache.invalidate(blocks);
             return;
         }
         let block_size = self.settings.block_size;
         let zero_block = if zeroes { vec![0; block_size.bytes() as usize] } else { Vec::new() };
-        for block in blocks {
+        let changed = |block: BlockIndex| {
             let span = span_in(part.range, block, block_size);
-            match &part.kept {
+            let bytes = match &part.kept {
                 Some(data) => {
-                    let at = block.offset(block_size) + span.start as u64 - part.range.offset;
-                    self.cache.patch(block, span.start, &data[at as usize..at as usize + span.len()]);
+                    let at = (block.offset(block_size) + span.start as u64 - part.range.offset) as usize;
+                    &data[at..at + span.len()]
                 }
-                None => {
-                    self.cache.patch(block, span.start, &zero_block[..span.len()]);
-                }
+                None => &zero_block[..span.len()],
+            };
+            (span.start, bytes)
+        };
+        for block in blocks {
+            let (start, bytes) = changed(block);
+            self.cache.patch(block, start, bytes);
+        }
+        // Not before all are patched: what leaves for a block that enters goes to flash as it is.
+        for block in blocks {
+            let alone = BlockRange { first: block.0, end: block.0 + 1 };
+            // Doubt that was widened meanwhile may cover it.
+            if wanted.overlaps(alone) && !self.cache.contains(block) && !self.doubt.overlaps(alone) {
+                let entered = self.enter(block, changed(block).1, Insertion::Miss, false);
+                self.observer.counters.changes_entered += u64::from(entered == Entered::Yes);
             }
         }
+    }
+
+    /// Whether the bytes of a write are needed again when it has ended: some of its blocks are cached or wanted. No other block can enter until then.
+    pub(super) fn keeps(
+        cache: &CachePartition<TwoPool>,
+        writes: &Writes,
+        part: &WritePart,
+        block_size: BlockSize,
+    ) -> bool {
+        let mut blocks = part.range.blocks(block_size);
+        let write = writes.writes.get(part.write).expect("a change is in flight until its last part ended");
+        write.wanted.overlaps(blocks)
+            || cache.resident_blocks() > 0 && blocks.any(|block| cache.contains(block))
     }
 
     /// All parts of a change ended: answers, and starts those that waited for it.
@@ -184,6 +229,7 @@ impl VolumeMachine {
             let result = write.error.map_or(Ok(Vec::new()), Err);
             self.reply(Reply { tag: write.tag, result });
             for next in self.writes.startable() {
+                self.still_wanted(&write, next);
                 let blocks = self.writes.writes.get(next).expect("startable changes are in the table").blocks;
                 if self.doubt.overlaps(blocks) {
                     // Not through `start`, which would come back here once per waiting change.
@@ -193,6 +239,14 @@ impl VolumeMachine {
                     self.start(now, next);
                 }
             }
+        }
+    }
+
+    /// What was wanted of a change too late, or of one that failed, is wanted of the `next` one.
+    fn still_wanted(&mut self, ended: &Write, next: SlabKey) {
+        let next = self.writes.writes.get_mut(next).expect("startable changes are in the table");
+        for block in ended.wanted.iter().flatten().filter(|block| !self.cache.contains(*block)) {
+            next.want(BlockRange { first: block.0, end: block.0 + 1 });
         }
     }
 }

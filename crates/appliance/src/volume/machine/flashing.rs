@@ -141,6 +141,9 @@ impl VolumeMachine {
             let blocks = BlockRange { first, end: first + addresses.len() as u64 };
             first = blocks.end;
             let marked = self.is_untrustworthy(blocks);
+            if marked && !self.takes_nothing() {
+                self.writes.want(blocks);
+            }
             self.send_fill(blocks, self.bytes_of(blocks), addresses.to_vec(), marked, FillFor::read(key));
         }
     }

@@ -390,6 +390,11 @@ impl VolumeMachine {
                 }
                 Kind::Part(part) => {
                     counters.origin_bytes_written += part.range.length;
+                    if let (Some(OriginOperation::Write { data, .. }), None) = (&part.operation, &part.kept)
+                        && VolumeMachine::keeps(&self.cache, &self.writes, part, self.settings.block_size)
+                    {
+                        part.kept = Some(data.clone());
+                    }
                     part.operation.take().expect("a part is submitted once")
                 }
                 Kind::Flush { .. } | Kind::LastFlush => OriginOperation::Flush,

@@ -18,6 +18,15 @@ pub(super) struct FillFor {
     pub(super) load: Option<(SlabKey, Destination)>,
 }
 
+/// What became of a block that was to enter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Entered {
+    Yes,
+    No,
+    /// There is no quota.
+    NothingDoes,
+}
+
 impl FillFor {
     pub(super) fn read(key: SlabKey) -> FillFor {
         FillFor { waiter: Some(key), load: None }
@@ -232,6 +241,9 @@ impl VolumeMachine {
         let Some(mut first) = run else { return };
         let blocks = BlockRange { first, end };
         let marked = self.is_untrustworthy(blocks);
+        if marked && !self.takes_nothing() {
+            self.writes.want(blocks);
+        }
         let blocks_max = self.part_bytes_max >> self.settings.block_size.shift();
         while first < end {
             let piece = BlockRange { first, end: end.min(first + blocks_max) };
@@ -399,31 +411,45 @@ impl VolumeMachine {
         };
         let block_bytes = self.settings.block_size.bytes() as usize;
         let mut inserted_blocks = 0;
-        let VolumeMachine { cache, flash, placed, .. } = self;
-        let placed = placed.as_ref();
         for (block, bytes) in fill.blocks.zip(data.chunks(block_bytes)) {
-            debug_assert!(!cache.contains(block), "block {} was filled twice", block.0);
             // At the head, too, what is loaded takes free room only; at the tail the policy sees to that.
-            if insertion == Insertion::Prewarm && cache.quota_blocks() > 0 && cache.is_full() {
+            if insertion == Insertion::Prewarm && self.cache.quota_blocks() > 0 && self.cache.is_full() {
                 continue;
             }
-            let inserted = cache.insert_demoting(block, bytes, insertion, |victim, bytes| {
-                demote(flash.as_mut(), placed, victim, bytes);
-            });
-            match inserted {
-                // Memory takes nothing: flash may.
-                Inserted::Refused(Refusal::NoQuota) if flash.is_some() => {
-                    let mut whole = bytes.to_vec();
-                    whole.resize(block_bytes, 0);
-                    // What is loaded was decided elsewhere.
-                    demote(flash.as_mut(), placed.filter(|_| fill.load.is_none()), block, &whole);
-                    inserted_blocks += 1;
-                }
-                Inserted::Refused(Refusal::NoQuota) => break,
-                Inserted::Refused(_) => {}
-                _ => inserted_blocks += 1,
+            match self.enter(block, bytes, insertion, fill.load.is_some()) {
+                Entered::Yes => inserted_blocks += 1,
+                Entered::No => {}
+                Entered::NothingDoes => break,
             }
         }
         inserted_blocks.max(migrated_blocks)
+    }
+
+    /// A block that is not cached enters memory, or flash where memory takes none. `is_load`: it was decided elsewhere what is loaded.
+    pub(super) fn enter(
+        &mut self,
+        block: BlockIndex,
+        bytes: &[u8],
+        insertion: Insertion,
+        is_load: bool,
+    ) -> Entered {
+        let VolumeMachine { cache, flash, placed, .. } = self;
+        let placed = placed.as_ref();
+        debug_assert!(!cache.contains(block), "block {} was filled twice", block.0);
+        let inserted = cache.insert_demoting(block, bytes, insertion, |victim, bytes| {
+            demote(flash.as_mut(), placed, victim, bytes);
+        });
+        match inserted {
+            // Memory takes nothing: flash may.
+            Inserted::Refused(Refusal::NoQuota) if flash.is_some() => {
+                let mut whole = bytes.to_vec();
+                whole.resize(self.settings.block_size.bytes() as usize, 0);
+                demote(flash.as_mut(), placed.filter(|_| !is_load), block, &whole);
+                Entered::Yes
+            }
+            Inserted::Refused(Refusal::NoQuota) => Entered::NothingDoes,
+            Inserted::Refused(_) => Entered::No,
+            _ => Entered::Yes,
+        }
     }
 }
