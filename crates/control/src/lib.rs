@@ -28,6 +28,7 @@ pub mod performance;
 mod plain;
 pub mod plan;
 pub mod prewarm;
+pub mod refill;
 pub mod removal;
 pub mod reservation;
 pub mod response;

@@ -118,8 +118,13 @@ impl Controller {
         let recent = volume.recent(self.config.recent_intervals);
         let phase = Volume::phase_of(&recent, recent.backlogged);
         let filling = volume.is_filling(&rules);
+        let (used, came) = (volume.used_blocks, volume.used_blocks.saturating_sub(volume.used_before()));
         let grant = volume.grant.as_mut()?;
         grant.see_phase(phase);
+        grant.refill.filled(came);
+        if let Some(error) = error {
+            grant.refill.window(self.step, error > 0.0, used.min(grant.blocks));
+        }
         grant.judged += usize::from(error.is_some());
         let mut jumped = 0;
         // What waited is worked off for a while after a flood: then windows become better and better.
@@ -302,6 +307,10 @@ impl Controller {
         };
         let (blocks_min, blocks_max) = (volume.blocks_min(), ceiling.max(size_before));
         let filling = volume.is_filling(&rules);
+        let floor = match rules.law {
+            Law::Plain => 0,
+            Law::Model => grant.refill.floor(step).min(volume.used_blocks),
+        };
         let limited = step < grant.limited_until;
         let mut model = None;
         let correction = match rules.law {
@@ -387,6 +396,18 @@ impl Controller {
         let correction = match correction {
             Correction::Shrink { blocks, error } if blocks < kept => {
                 Correction::Shrink { blocks: kept.next_multiple_of(chunk_blocks).min(size_before), error }
+            }
+            correction => correction,
+        };
+        // What took long to fill is not given up on a short look; what was never filled is no loss.
+        let correction = match correction {
+            Correction::Shrink { blocks, error } if blocks < floor => {
+                let blocks = floor.next_multiple_of(chunk_blocks).min(size_before);
+                if blocks as f64 > size_before as f64 * (1.0 - rules.model_dead_band) {
+                    Correction::Hold(HoldReason::TooYoung)
+                } else {
+                    Correction::Shrink { blocks, error }
+                }
             }
             correction => correction,
         };

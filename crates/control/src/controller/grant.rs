@@ -3,6 +3,7 @@
 use crate::feedback::Phase;
 use crate::inventory::{HostId, VolumeId};
 use crate::needs::Needs;
+use crate::refill::Refill;
 use crate::removal::RemovalCounters;
 use crate::windows::Windows;
 use std::collections::VecDeque;
@@ -62,6 +63,8 @@ pub(super) struct Grant {
     pub(super) judged: usize,
     /// The size that its load was found to need.
     pub(super) needs: Needs,
+    /// What it takes to fill again what a shrink would take.
+    pub(super) refill: Refill,
     /// How far those that are served were off in the last window of a flood, or of what waited when it ended.
     pub(super) flooded: Option<f64>,
     /// What is to be kept of the present size once what waited is worked off.
@@ -115,6 +118,7 @@ impl Grant {
             windows,
             judged: 0,
             needs: Needs::default(),
+            refill: Refill::default(),
             flooded: None,
             kept_after: None,
             wanted: 0,

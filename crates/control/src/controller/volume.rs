@@ -291,6 +291,11 @@ impl Volume {
         !full && self.used_blocks.saturating_sub(self.used_before) * FILLS_IN > self.blocks()
     }
 
+    /// What its cache held when the last interval began.
+    pub(super) fn used_before(&self) -> u64 {
+        self.used_before
+    }
+
     /// Whether its cache was full already when the last interval began.
     pub(super) fn was_full(&self) -> bool {
         self.grant.as_ref().is_some_and(|grant| self.used_before * 20 >= grant.blocks * 19)

@@ -361,6 +361,25 @@ fn what_shrank_to_next_to_nothing_is_given_back_at_once() {
     }
 }
 
+/// The neighbour is quiet for a quarter of a minute; the cache took longer to fill.
+#[test]
+fn what_took_long_to_fill_is_not_taken_on_a_short_look() {
+    for seed in 1..=3 {
+        let mut world = World::new(seed, Bytes::mib(200));
+        world.fill_max = 5;
+        (world.sides[0].rate, world.sides[1].rate) = (300.0, 260.0);
+        world.run(600);
+        let before = world.quota();
+        world.sides[1].rate = 120.0;
+        world.run(15);
+        let after = world.quota();
+        println!("seed {seed}: {after} blocks of {before}");
+        assert!(after < before, "seed {seed}: slack is given back: {after} blocks of {before}");
+        // Five blocks come in a second: as many as came since a window missed, which may be two minutes.
+        assert!(before - after < 700, "seed {seed}: {after} blocks of {before}");
+    }
+}
+
 #[test]
 fn the_same_observations_give_the_same_decisions() {
     let run = || {

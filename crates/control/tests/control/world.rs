@@ -63,6 +63,8 @@ pub(crate) struct World {
     pub(crate) controller: Controller,
     hosts: Vec<HostSpec>,
     pub(crate) tells: bool,
+    /// Blocks that enter a cache by misses within a second at most.
+    pub(crate) fill_max: u64,
     /// What the last peak that was foreseen had needed, in blocks.
     pub(crate) foreseen: Option<u64>,
 }
@@ -134,6 +136,7 @@ impl World {
             controller,
             hosts,
             tells: false,
+            fill_max: u64::MAX,
             foreseen: None,
         }
     }
@@ -158,7 +161,7 @@ impl World {
                     hits.record(Nanos::from_secs_f64(HIT_S));
                 }
             }
-            let filled = misses.count() + side.loading.pop().unwrap_or(0);
+            let filled = misses.count().min(self.fill_max) + side.loading.pop().unwrap_or(0);
             side.used = (side.used + filled).min(side.quota);
             if side.id == APPLICATION && count > 0 {
                 application = (hits.sum_ns() + misses.sum_ns()) as f64 / 1e9 / count as f64;
