@@ -264,7 +264,7 @@ fn caches(text: &mut Text, volumes: &Volumes<'_>) {
         }
     }
     type Of = fn(&VolumeSnapshot) -> u64;
-    let counters: [(&str, &str, Of); 5] = [
+    let counters: [(&str, &str, Of); 6] = [
         ("forebay_cache_insertions_total", "Blocks inserted.", |volume| volume.observation.cache.insertions),
         ("forebay_cache_prewarmed_total", "Blocks inserted by warm-up.", |volume| {
             volume.observation.cache.prewarmed
@@ -279,6 +279,11 @@ fn caches(text: &mut Text, volumes: &Volumes<'_>) {
             "forebay_cache_fills_dropped_total",
             "Origin reads not cached since a write overlapped them.",
             |volume| volume.observation.counters.fills_dropped,
+        ),
+        (
+            "forebay_cache_changes_entered_total",
+            "Blocks cached with what a write made of them, since a read had missed them meanwhile.",
+            |volume| volume.observation.counters.changes_entered,
         ),
     ];
     let gauges: [(&str, &str, Of); 4] = [
