@@ -5,6 +5,8 @@
 //! of the times. It is *not* a forecast of loads in numbers: what is remembered is the size that sufficed, and which zones were hot then. All
 //! of it is ours.
 
+mod runs;
+
 use crate::inventory::VolumeId;
 use crate::observation::ZoneHeat;
 use forebay_units::BlockRange;
@@ -112,8 +114,8 @@ pub struct Peak {
     pub zones: Vec<ZoneHeat>,
     /// See `zones`.
     pub zone_accesses: u64,
-    /// What the cache held when it was last listed meanwhile, what is most worth being loaded first. Not kept over restarts: zones are.
-    #[serde(skip)]
+    /// What the cache held when it was last listed meanwhile, what is most worth being loaded first.
+    #[serde(default, with = "runs", skip_serializing_if = "Option::is_none")]
     pub resident: Option<Arc<[BlockRange]>>,
 }
 
@@ -399,6 +401,8 @@ mod tests {
     #[test]
     fn what_was_needed_twice_is_foreseen_a_third_time_and_no_sooner() {
         let rules = ForesightRules { bucket_intervals: 2, buckets_max: 200, ..ForesightRules::default() };
+        let held =
+            |season: usize| vec![BlockRange { first: 7 * season as u64, end: 7 * season as u64 + 1_000 }];
         let mut history = History::default();
         let mut foreseen_at = Vec::new();
         for at in 0..24 * 4 {
@@ -406,6 +410,7 @@ mod tests {
             // Needed in buckets 20 to 23 of each 24; noticed a bucket late.
             if at % 24 == 21 {
                 history.begin(peak(bucket - 1, 1_000 + bucket));
+                history.open_peak().unwrap().resident = Some(held(at / 24).into());
             }
             if at % 24 == 23 {
                 history.end();
@@ -443,6 +448,7 @@ mod tests {
         recalled.find_season();
         let foreseen = recalled.foresee(&rules).expect("it is the time before a peak");
         assert_eq!((foreseen.from % 24, foreseen.period), (20, 24));
+        assert_eq!(foreseen.peak.was_resident(), Some(held(3).as_slice()));
         // What did not come is not foreseen again before its time is over.
         let mut wrong = history.clone();
         wrong.was_wrong(u64::MAX);

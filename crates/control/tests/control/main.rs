@@ -90,9 +90,11 @@ fn a_cache_that_is_asked_for_nothing_is_taken_back_whatever_others_need() {
 
 /// Three peaks of a minute, and the calm before the next, with buckets of five seconds.
 fn before_the_fourth_peak(seed: u64, tells: bool) -> World {
-    let mut config = ControlConfig::default();
-    config.foresight.bucket_intervals = 5;
-    let mut world = World::with(seed, Bytes::mib(200), config);
+    calm_after(three_peaks(seed, tells))
+}
+
+fn three_peaks(seed: u64, tells: bool) -> World {
+    let mut world = World::with(seed, Bytes::mib(200), with_short_buckets());
     world.tells = tells;
     for _ in 0..3 {
         world.rates(60.0, 30.0);
@@ -100,10 +102,20 @@ fn before_the_fourth_peak(seed: u64, tells: bool) -> World {
         world.rates(300.0, 260.0);
         world.run(60);
     }
+    world
+}
+
+fn calm_after(mut world: World) -> World {
     world.rates(60.0, 30.0);
     world.foreseen = None;
     world.run(60);
     world
+}
+
+fn with_short_buckets() -> ControlConfig {
+    let mut config = ControlConfig::default();
+    config.foresight.bucket_intervals = 5;
+    config
 }
 
 /// Blocks that were hot are loaded where it is known which, and no faster than they must be there. Of those there need not be many more than were held.
@@ -122,6 +134,23 @@ fn before_a_peak_what_the_cache_held_in_the_last_one_is_loaded() {
     let world = before_the_fourth_peak(3, false);
     let (zones, _) = world.sides[0].ordered.as_ref().expect("it is loaded");
     assert!(zones.iter().all(|zone| zone.blocks == 256), "{zones:?}");
+}
+
+/// The caches are gone with the daemon; what they held in the last peak is kept as text with the rest of the past.
+#[test]
+fn after_a_restart_what_the_last_peak_held_is_loaded_before_the_next() {
+    let before = three_peaks(3, true);
+    let kept = serde_json::to_string(&before.controller.past()).unwrap();
+    let mut world = World::with(4, Bytes::mib(200), with_short_buckets());
+    let past = serde_json::from_str(&kept).unwrap();
+    assert_eq!(world.controller.recall_past(past, Nanos::ZERO), Ok(2));
+    world.tells = true;
+    let world = calm_after(world);
+    let foreseen = world.foreseen.expect("a peak is foreseen");
+    assert_eq!(world.quota(), foreseen + foreseen / 8);
+    let (ranges, _) = world.sides[0].ordered.as_ref().expect("it is loaded");
+    assert!(ranges.iter().all(|range| range.blocks == 1 && range.first_block % 3 == 0), "zones are loaded");
+    assert!(ranges.len() as u64 * 10 > foreseen * 9, "{} blocks of {foreseen}", ranges.len());
 }
 
 #[test]
