@@ -263,6 +263,16 @@ impl History {
         listed.skip(LISTED_PEAKS_MAX).for_each(|peak| peak.resident = None);
     }
 
+    /// Where peaks are of which it is known what their caches held: their first bucket, and of how many runs that is.
+    pub(crate) fn listed(&self) -> impl Iterator<Item = (u64, usize)> {
+        self.peaks.iter().filter_map(|peak| Some((peak.from, peak.resident.as_ref()?.len())))
+    }
+
+    /// Forgets what the cache held in the peak that began in bucket `from`.
+    pub(crate) fn forget_listed(&mut self, from: u64) {
+        self.peaks.iter_mut().filter(|peak| peak.from == from).for_each(|peak| peak.resident = None);
+    }
+
     /// It is not needed any more.
     pub fn end(&mut self) {
         let now = self.now;

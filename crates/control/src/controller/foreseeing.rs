@@ -5,15 +5,13 @@
 use super::correcting::worst_of;
 use super::grant::Grant;
 use super::scenes::Scenes;
-use super::volume::Volume;
 use super::{Change, Controller};
 use crate::decision::{Action, Decision, DecisionKind, Fact, StepOutcome};
-use crate::foresight::{Foreseen, History, Peak};
+use crate::foresight::{Foreseen, Peak};
 use crate::inventory::VolumeId;
 use crate::observation::VolumeObservation;
 use crate::warmup::{Warmup, are_alike};
 use forebay_units::Nanos;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -33,70 +31,7 @@ const SURE: f64 = 3.0;
 /// A size counts as needed while the load is at least this part of the highest of the peak (ours).
 const PEAK_SHARE: f64 = 0.5;
 
-/// What a controller remembers of the times at which caches were needed, to be kept over restarts; volumes by name.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Past {
-    schema: String,
-    /// The length of its intervals.
-    interval_s: f64,
-    volumes: Vec<(VolumeId, String, History)>,
-}
-
-/// Names the layout.
-const PAST_SCHEMA: &str = "forebay.past/1";
-
-/// Why nothing is recalled. What is remembered is as it was.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum RecallError {
-    /// It is of another layout.
-    #[error("what was kept of the past has layout `{found}`, expected `{PAST_SCHEMA}`")]
-    Schema {
-        /// What was found.
-        found: String,
-    },
-}
-
 impl Controller {
-    /// What is remembered of the past of all volumes.
-    pub fn past(&self) -> Past {
-        let each = |(id, volume): (&VolumeId, &Volume)| (*id, volume.spec.name.clone(), volume.past.clone());
-        Past {
-            schema: PAST_SCHEMA.to_owned(),
-            interval_s: self.interval_s,
-            volumes: self.volumes.iter().map(each).collect(),
-        }
-    }
-
-    /// Recalls what another controller remembered of the volumes that are registered now, which have their names and may have other numbers;
-    /// `away` is for how long nobody looked. Returns how many volumes it is of: what was kept by other rules is left out.
-    ///
-    /// # Errors
-    /// [`RecallError`].
-    pub fn recall_past(&mut self, past: Past, away: Nanos) -> Result<usize, RecallError> {
-        if past.schema != PAST_SCHEMA {
-            return Err(RecallError::Schema { found: past.schema });
-        }
-        let rules = self.config.foresight;
-        let by_name: BTreeMap<String, VolumeId> =
-            self.volumes.iter().map(|(id, volume)| (volume.spec.name.clone(), *id)).collect();
-        let numbers: BTreeMap<VolumeId, VolumeId> =
-            past.volumes.iter().filter_map(|(id, name, _)| Some((*id, *by_name.get(name)?))).collect();
-        let intervals = (away.as_secs_f64() / past.interval_s.max(1e-3)).round() as u64;
-        let mut recalled = 0;
-        for (id, _, history) in past.volumes {
-            let Some(now) = numbers.get(&id) else { continue };
-            let Some(mut history) = history.recalled(&rules, |id| numbers.get(&id).copied()) else {
-                continue;
-            };
-            history.pass(intervals, &rules);
-            self.volumes.get_mut(now).expect("listed").past = history;
-            recalled += 1;
-        }
-        Ok(recalled)
-    }
-
     /// Grants what is foreseen to be needed, and gives up waiting for what did not come.
     pub(super) fn foresee(
         &mut self,

@@ -14,6 +14,7 @@ mod judging;
 mod master;
 mod ordering;
 mod parting;
+mod past;
 mod placing;
 mod sample;
 mod scene;
@@ -24,7 +25,7 @@ mod track;
 mod unhelped;
 mod volume;
 
-pub use foreseeing::{Past, RecallError};
+pub use past::{Past, RecallError};
 pub use status::{ObjectiveStatus, VolumeStatus};
 pub use volume::VolumeState;
 

@@ -1,0 +1,127 @@
+//! What is kept of the past over restarts: of every volume what it remembers of its load, and of when it needed a cache.
+
+use super::{Controller, Volume};
+use crate::foresight::History;
+use crate::inventory::VolumeId;
+use forebay_units::Nanos;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What a controller remembers of the times at which caches were needed, to be kept over restarts; volumes by name.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Past {
+    schema: String,
+    /// The length of its intervals.
+    interval_s: f64,
+    volumes: Vec<(VolumeId, String, History)>,
+}
+
+/// Names the layout.
+const PAST_SCHEMA: &str = "forebay.past/1";
+
+/// Why nothing is recalled. What is remembered is as it was.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecallError {
+    /// It is of another layout.
+    #[error("what was kept of the past has layout `{found}`, expected `{PAST_SCHEMA}`")]
+    Schema {
+        /// What was found.
+        found: String,
+    },
+}
+
+/// Of what caches held in peaks, so many runs are kept for all volumes together (ours: a dozen megabytes, which are written once a bucket).
+const KEPT_RUNS_MAX: usize = 1 << 21;
+
+/// Leaves of what caches held as many runs as `runs_max`, of the newest peaks.
+fn bound_listed(volumes: &mut [(VolumeId, String, History)], runs_max: usize) {
+    let listed = |(at, (_, _, history)): (usize, &(VolumeId, String, History))| {
+        let ago = history.now();
+        history
+            .listed()
+            .map(move |(from, runs)| (ago.saturating_sub(from), at, from, runs))
+            .collect::<Vec<_>>()
+    };
+    let mut peaks: Vec<_> = volumes.iter().enumerate().flat_map(listed).collect();
+    peaks.sort_unstable();
+    let mut kept = 0;
+    for (_, at, from, runs) in peaks {
+        kept += runs;
+        if kept > runs_max {
+            volumes[at].2.forget_listed(from);
+        }
+    }
+}
+
+impl Controller {
+    /// What is remembered of the past of all volumes; of what caches held as much as is of use for the newest peaks.
+    pub fn past(&self) -> Past {
+        let each = |(id, volume): (&VolumeId, &Volume)| (*id, volume.spec.name.clone(), volume.past.clone());
+        let mut volumes: Vec<_> = self.volumes.iter().map(each).collect();
+        bound_listed(&mut volumes, KEPT_RUNS_MAX);
+        Past { schema: PAST_SCHEMA.to_owned(), interval_s: self.interval_s, volumes }
+    }
+
+    /// Recalls what another controller remembered of the volumes that are registered now, which have their names and may have other numbers;
+    /// `away` is for how long nobody looked. Returns how many volumes it is of: what was kept by other rules is left out.
+    ///
+    /// # Errors
+    /// [`RecallError`].
+    pub fn recall_past(&mut self, past: Past, away: Nanos) -> Result<usize, RecallError> {
+        if past.schema != PAST_SCHEMA {
+            return Err(RecallError::Schema { found: past.schema });
+        }
+        let rules = self.config.foresight;
+        let by_name: BTreeMap<String, VolumeId> =
+            self.volumes.iter().map(|(id, volume)| (volume.spec.name.clone(), *id)).collect();
+        let numbers: BTreeMap<VolumeId, VolumeId> =
+            past.volumes.iter().filter_map(|(id, name, _)| Some((*id, *by_name.get(name)?))).collect();
+        let intervals = (away.as_secs_f64() / past.interval_s.max(1e-3)).round() as u64;
+        let mut recalled = 0;
+        for (id, _, history) in past.volumes {
+            let Some(now) = numbers.get(&id) else { continue };
+            let Some(mut history) = history.recalled(&rules, |id| numbers.get(&id).copied()) else {
+                continue;
+            };
+            history.pass(intervals, &rules);
+            self.volumes.get_mut(now).expect("listed").past = history;
+            recalled += 1;
+        }
+        Ok(recalled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::foresight::{ForesightRules, Peak};
+    use forebay_units::BlockRange;
+
+    #[test]
+    fn of_what_caches_held_the_newest_peaks_are_kept() {
+        let rules = ForesightRules { bucket_intervals: 1, ..ForesightRules::default() };
+        let history = |froms: &[u64], runs: u64| {
+            let mut history = History::default();
+            for at in 0..20 {
+                if froms.contains(&at) {
+                    history.begin(Peak::new(at, 1, Vec::new()));
+                    let held: Vec<_> =
+                        (0..runs).map(|at| BlockRange { first: 2 * at, end: 2 * at + 1 }).collect();
+                    history.open_peak().unwrap().resident = Some(held.into());
+                }
+                history.push(1.0, &rules);
+            }
+            history
+        };
+        let mut volumes = [
+            (VolumeId(1), "a".to_owned(), history(&[5, 15], 10)),
+            (VolumeId(2), "b".to_owned(), history(&[3, 12], 20)),
+        ];
+        // 10 runs of five buckets ago and 20 of eight; the next, 10 of fifteen, are too many.
+        bound_listed(&mut volumes, 39);
+        let listed = |at: usize| volumes[at].2.listed().collect::<Vec<_>>();
+        assert_eq!((listed(0), listed(1)), (vec![(15, 10)], vec![(12, 20)]));
+    }
+}
