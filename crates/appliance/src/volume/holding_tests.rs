@@ -1,6 +1,9 @@
 //! The pause in which a volume changes its origin, by hand.
 
-use super::tests::{BLOCK, SIZE, complete, fail, machine, ranges, read, replies, submissions, write};
+use super::tests::{
+    BLOCK, SIZE, complete, demote_all, fail, fill, flash_submissions, machine, machine_with_flash, ranges,
+    read, replies, submissions, write,
+};
 use super::*;
 use forebay_origin::{OriginError, OriginOperation, OriginTraits};
 use forebay_units::{ByteRange, Bytes, Nanos};
@@ -156,4 +159,26 @@ fn what_clients_were_told_of_a_volume_stays_true() {
     assert!(matches!(unfit(&|new| new.block_size_min = 4096), Some(UnfitError::SmallestUnit { .. })));
     assert!(matches!(unfit(&|new| new.request_bytes_max = 8192), Some(UnfitError::LongestRequest { .. })));
     assert_eq!(unfit(&|new| new.can_fast_zero = false), Some(UnfitError::FastZeroes));
+}
+
+/// Whoever does not rely on both being the same data gets nothing of the old one from what the flash device was asked for before.
+#[test]
+fn what_is_dropped_does_not_come_back_from_the_flash_device() {
+    let mut machine = machine_with_flash(1);
+    fill(&mut machine, 0, 0xa);
+    fill(&mut machine, 1, 0xb);
+    demote_all(&mut machine);
+    assert_eq!(read(&mut machine, 1, 0, 1), None);
+    let asked = flash_submissions(&mut machine);
+    assert_eq!(asked.len(), 1);
+    machine.hold(false).unwrap();
+    let flush = submissions(&mut machine);
+    complete(&mut machine, &flush[0], 0);
+    assert_eq!((submissions(&mut machine), machine.hold_state()), (vec![], Some(HoldState::Held)));
+    let traits = machine.settings_origin();
+    machine.change_origin(&traits, true);
+    complete(&mut machine, &asked[0], 0xa);
+    assert_eq!(replies(&mut machine), [(1, Ok(vec![0xa]))], "it was asked before");
+    assert_eq!(read(&mut machine, 2, 0, 1), None);
+    assert_eq!((flash_submissions(&mut machine).len(), submissions(&mut machine).len()), (0, 1));
 }

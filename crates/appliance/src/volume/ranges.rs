@@ -123,8 +123,30 @@ impl RangeSet {
         self.runs.insert(first, end);
     }
 
+    pub(crate) fn remove(&mut self, blocks: BlockRange) {
+        while let Some(run) = self.first_overlapping(blocks) {
+            self.runs.remove(&run.first);
+            for rest in [(run.first, blocks.first), (blocks.end, run.end)] {
+                if rest.0 < rest.1 {
+                    self.runs.insert(rest.0, rest.1);
+                }
+            }
+        }
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = BlockRange> {
         self.runs.iter().map(|(&first, &end)| BlockRange { first, end })
+    }
+
+    /// What the set has of `blocks`. `O(log runs)` and as much for each run of it.
+    pub(crate) fn within(&self, blocks: BlockRange) -> impl Iterator<Item = BlockRange> {
+        let mut from = blocks.first;
+        std::iter::from_fn(move || {
+            let run = self.first_overlapping(BlockRange { first: from, end: blocks.end })?;
+            let part = BlockRange { first: run.first.max(from), end: run.end.min(blocks.end) };
+            from = part.end;
+            Some(part)
+        })
     }
 
     /// Replaces all runs by the one run that spans them: how a full set stays a set that holds at least its blocks.
@@ -200,6 +222,15 @@ mod tests {
             prop_assert_eq!(set.overlaps(asked), asked.clone().any(|block| naive.contains(&block.0)));
             let first = set.first_overlapping(asked).map(|run| run.first.max(asked.first));
             prop_assert_eq!(first, asked.map(|block| block.0).find(|block| naive.contains(block)));
+            let within: Vec<u64> = set.within(asked).flatten().map(|block| block.0).collect();
+            let expected: Vec<u64> = naive.range(asked.first..asked.end).copied().collect();
+            prop_assert_eq!(within, expected);
+            let mut less = set.clone();
+            less.remove(asked);
+            let listed: Vec<u64> = less.iter().flatten().map(|block| block.0).collect();
+            let expected: Vec<u64> =
+                naive.iter().copied().filter(|&block| !(asked.first..asked.end).contains(&block)).collect();
+            prop_assert_eq!(listed, expected);
             let runs: Vec<_> = set.iter().collect();
             prop_assert!(runs.windows(2).all(|pair| pair[0].end < pair[1].first));
             set.widen();

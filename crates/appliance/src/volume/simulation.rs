@@ -14,6 +14,7 @@ mod history;
 
 use super::*;
 use forebay_cache::Insertion;
+use forebay_cache::flash::{FlashPartition, Geometry, PartitionSettings, SegmentPool, VolumeId};
 use forebay_nbd::wire::{AllocationFlags, Extents};
 use forebay_origin::{
     ExtentList, OriginCompletion, OriginError, OriginOperation, OriginRequest, OriginRequestId, OriginTraits,
@@ -86,6 +87,11 @@ struct Simulation {
     machine: VolumeMachine,
     content: Vec<u64>,
     at_origin: Vec<AtOrigin>,
+    /// Requests at the flash device, and what it holds by offset.
+    at_flash: Vec<OriginRequest>,
+    on_flash: BTreeMap<u64, Vec<u8>>,
+    /// The cells in which most requests meet.
+    corner: u64,
     /// Changes of unknown outcome that may still be applied.
     ghosts: Vec<AtOrigin>,
     history: History,
@@ -154,8 +160,26 @@ impl Simulation {
             history.write(cell, cell + 1, 0, false);
             history.write_acknowledged(cell, cell + 1, 0);
         }
+        let mut machine = VolumeMachine::new(settings, Nanos::ZERO).unwrap();
+        if random.random_range(0..4) > 0 {
+            let segment_bytes = BLOCK as u32 * random.random_range(1..4);
+            let geometry = Geometry { segment_bytes, segments: 8, records: 1 };
+            machine.attach_flash(FlashPartition::new(PartitionSettings {
+                device_id: 1,
+                volume: VolumeId(2),
+                geometry,
+                block_size: BlockSize::new(Bytes(BLOCK)).unwrap(),
+                quota_segments: random.random_range(0..6),
+                next_sequence: 1,
+                seed,
+                pool: SegmentPool::new(geometry.segments),
+            }));
+        }
         Simulation {
-            machine: VolumeMachine::new(settings, Nanos::ZERO).unwrap(),
+            machine,
+            at_flash: Vec::new(),
+            on_flash: BTreeMap::new(),
+            corner: [4, 8, 20, 20][random.random_range(0..4)],
             content: (1..=CELLS).collect(),
             at_origin: Vec::new(),
             ghosts: Vec::new(),
@@ -189,7 +213,7 @@ impl Simulation {
 
     /// A range of whole cells, mostly short, mostly in a corner of the volume where all meet.
     fn range(&mut self) -> ByteRange {
-        let reach = if self.percent(70) { 20 } else { CELLS };
+        let reach = if self.percent(75) { self.corner } else { CELLS };
         let first = self.random.random_range(0..reach);
         let longest = if self.percent(85) { 6 } else { 40 };
         let length = self.random.random_range(1..=longest).min(CELLS - first);
@@ -202,13 +226,18 @@ impl Simulation {
             match self.random.random_range(0..100) {
                 0..30 => self.ask(),
                 30..55 => self.hand_over(),
-                55..70 => self.work_at_origin(),
+                55..66 => self.work_at_origin(),
+                66..70 => self.work_at_flash(),
                 70..88 => self.complete_one(),
                 88..90 => self.haunt(),
                 90 => self.change_way(),
                 91..94 => {
                     let quota = Bytes(BLOCK * self.random.random_range(0..18));
                     self.machine.set_quota(quota);
+                    if self.percent(30) {
+                        let quota = Bytes(BLOCK * self.random.random_range(0..18));
+                        self.machine.set_flash_quota(quota);
+                    }
                 }
                 94..96 => {
                     self.machine.step();
@@ -540,6 +569,34 @@ impl Simulation {
         }
     }
 
+    /// The flash device takes what there is for it, and completes one request; now and then it fails, and holds what it held.
+    fn work_at_flash(&mut self) {
+        self.machine.take_flash_submissions(Nanos(self.now), &mut self.at_flash);
+        if self.at_flash.is_empty() {
+            return;
+        }
+        let request = self.at_flash.swap_remove(self.random.random_range(0..self.at_flash.len()));
+        let blocks = |offset: u64, length: u64| (offset..offset + length).step_by(BLOCK as usize);
+        let result = match &request.operation {
+            _ if self.percent(4) => Err(OriginError::Failed { errno: 5, context: String::new() }),
+            OriginOperation::Write { offset, data, .. } => {
+                let written = blocks(*offset, data.len() as u64).zip(data.chunks(BLOCK as usize));
+                self.on_flash.extend(written.map(|(at, bytes)| (at, bytes.to_vec())));
+                Ok(Vec::new())
+            }
+            OriginOperation::Read { range } => {
+                let nothing = vec![0; BLOCK as usize];
+                let read = blocks(range.offset, range.length)
+                    .flat_map(|at| self.on_flash.get(&at).unwrap_or(&nothing).clone());
+                Ok(read.collect())
+            }
+            other => panic!("the flash device is asked for {other:?}"),
+        };
+        self.now += 1;
+        self.machine.complete(Nanos(self.now), OriginCompletion { id: request.id, result });
+        self.take_replies();
+    }
+
     fn prewarm(&mut self) {
         let ranges = (0..self.random.random_range(1..4)).map(|_| self.range()).collect();
         let bytes_per_second = self.percent(50).then_some(Bytes(BLOCK * 100_000_000));
@@ -560,8 +617,9 @@ impl Simulation {
             self.now += 1;
             self.hand_over();
             self.complete_one();
+            self.work_at_flash();
             self.take_replies();
-            if self.at_origin.is_empty() && self.machine.is_idle() {
+            if self.at_origin.is_empty() && self.at_flash.is_empty() && self.machine.is_idle() {
                 assert!(self.asked.is_empty(), "requests without an answer");
                 while self.machine.step() {}
                 return;

@@ -252,6 +252,51 @@ fn no_other_block_enters_with_a_change() {
     assert_eq!((read(&mut machine, 2, 0, BLOCK), machine.counters().changes_entered), (None, 0));
 }
 
+#[test]
+fn a_want_goes_on_from_a_change_of_a_part_and_ends_where_its_block_entered() {
+    let entered = |machine: &VolumeMachine| machine.counters().changes_entered;
+    let trim = ClientOperation::Trim { range: ByteRange::new(0, BLOCK), fua: false };
+    let part = ClientOperation::Write { offset: 0, data: vec![1; 512], fua: false };
+    for first in [trim, part] {
+        let mut machine = machine(10);
+        machine.request(Nanos::ZERO, RequestTag(0), first);
+        write(&mut machine, 1, 0, BLOCK as usize, 2);
+        assert_eq!(read(&mut machine, 2, 0, 1), None);
+        let requests = submissions(&mut machine);
+        complete(&mut machine, &requests[0], 0);
+        complete(&mut machine, &requests[1], 1);
+        let second = submissions(&mut machine);
+        complete(&mut machine, &second[0], 0);
+        assert_eq!((entered(&machine), read(&mut machine, 3, 0, 1)), (1, Some(vec![2])));
+    }
+    // One read, and writes of its block that wait for each other: where there is flash alone, too.
+    for mut machine in [machine(10), machine_with_flash(0)] {
+        write(&mut machine, 0, 0, BLOCK as usize, 1);
+        assert_eq!(read(&mut machine, 1, 0, 1), None);
+        let requests = submissions(&mut machine);
+        let mut change = requests[0].clone();
+        for tag in 2..8 {
+            write(&mut machine, tag, 0, BLOCK as usize, tag as u8);
+            complete(&mut machine, &change, 0);
+            change = submissions(&mut machine).remove(0);
+        }
+        assert_eq!(entered(&machine), 1);
+    }
+}
+
+#[test]
+fn a_block_that_entered_flash_with_a_change_is_not_taken_off_by_the_read_that_wanted_it() {
+    let mut machine = machine_with_flash(0);
+    write(&mut machine, 0, 0, BLOCK as usize, 7);
+    assert_eq!(read(&mut machine, 1, 0, 1), None);
+    let requests = submissions(&mut machine);
+    complete(&mut machine, &requests[0], 0);
+    complete(&mut machine, &requests[1], 1);
+    assert_eq!(replies(&mut machine), [(0, Ok(vec![])), (1, Ok(vec![7]))]);
+    let flash = machine.observe(Nanos::ZERO, false).flash.unwrap();
+    assert_eq!((flash.statistics.resident_blocks, machine.counters().changes_entered), (1, 1));
+}
+
 /// The first block is cached, and all of it is 1.
 fn machine_with_a_block_of_ones() -> VolumeMachine {
     let mut machine = machine(10);
@@ -560,7 +605,7 @@ fn what_the_origin_says_is_told_but_for_what_is_not_settled() {
     assert!(machine.is_idle());
 }
 
-fn machine_with_flash(quota_blocks: u64) -> VolumeMachine {
+pub(super) fn machine_with_flash(quota_blocks: u64) -> VolumeMachine {
     let geometry = Geometry { segment_bytes: BLOCK as u32, segments: 8, records: 1 };
     let mut machine = machine(quota_blocks);
     machine.attach_flash(FlashPartition::new(PartitionSettings {
@@ -576,14 +621,14 @@ fn machine_with_flash(quota_blocks: u64) -> VolumeMachine {
     machine
 }
 
-fn flash_submissions(machine: &mut VolumeMachine) -> Vec<OriginRequest> {
+pub(super) fn flash_submissions(machine: &mut VolumeMachine) -> Vec<OriginRequest> {
     let mut requests = Vec::new();
     machine.take_flash_submissions(Nanos::ZERO, &mut requests);
     requests
 }
 
 /// Reads a block that the origin fills with `fill`.
-fn fill(machine: &mut VolumeMachine, block: u64, fill: u8) {
+pub(super) fn fill(machine: &mut VolumeMachine, block: u64, fill: u8) {
     assert_eq!(read(machine, 1000 + block, block * BLOCK, 1), None);
     let requests = submissions(machine);
     assert_eq!((requests.len(), flash_submissions(machine).len()), (1, 0));
@@ -592,7 +637,7 @@ fn fill(machine: &mut VolumeMachine, block: u64, fill: u8) {
 }
 
 /// Writes what waits for flash, and returns where block after block went.
-fn demote_all(machine: &mut VolumeMachine) -> Vec<u64> {
+pub(super) fn demote_all(machine: &mut VolumeMachine) -> Vec<u64> {
     let mut offsets = Vec::new();
     for request in flash_submissions(machine) {
         offsets.push(request.operation.range().offset);

@@ -36,7 +36,8 @@ pub(crate) struct Write {
     pub(crate) blocks: BlockRange,
     /// The blocks of which it changes every byte.
     pub(crate) whole: BlockRange,
-    /// Of these, what a client's read missed since it is in flight: it enters with what the change makes of it.
+    /// What a client's read missed of its blocks since it is in flight: what of that it changes as a whole enters with what it makes of it, the rest
+    /// is wanted of the next change. Runs, at most one for two blocks.
     pub(crate) wanted: RangeSet,
     pub(crate) change: Change,
     pub(crate) fua: bool,
@@ -167,6 +168,12 @@ impl Writes {
     }
 }
 
+/// The blocks that both have.
+pub(crate) fn common(one: BlockRange, other: BlockRange) -> BlockRange {
+    let first = one.first.max(other.first);
+    BlockRange { first, end: one.end.min(other.end).max(first) }
+}
+
 impl Write {
     /// Where the part that starts at the cursor ends: at most `part_bytes_max` further, and at the start of a block, so
     /// that no two parts touch one block.
@@ -182,11 +189,7 @@ impl Write {
 
     /// A client's read missed `blocks` while it is in flight.
     pub(crate) fn want(&mut self, blocks: BlockRange) {
-        // What is trimmed reads as whatever the origin says.
-        if !matches!(self.change, Change::Trim) {
-            let (first, end) = (self.whole.first.max(blocks.first), self.whole.end.min(blocks.end));
-            self.wanted.insert(BlockRange { first, end });
-        }
+        self.wanted.insert(common(self.blocks, blocks));
     }
 
     /// Cuts the part `self.cursor..end` off.

@@ -2,7 +2,7 @@
 
 use super::super::ranges::RangeSet;
 use super::super::request::{Errno, Reply, RequestTag};
-use super::super::writes::{Change, Write, WritePart, Writes};
+use super::super::writes::{Change, Write, WritePart, Writes, common};
 use super::reading::Entered;
 use super::{InFlight, Kind, VolumeMachine, span_in};
 use crate::slab::SlabKey;
@@ -64,6 +64,7 @@ impl VolumeMachine {
 
     /// Starts a change that may be in flight: from here on its blocks enter only with what it makes of them, and fills in flight are marked.
     fn start(&mut self, now: Nanos, key: SlabKey) {
+        let takes_something = !self.takes_nothing();
         let write = self.writes.writes.get_mut(key).expect("the caller just admitted it");
         let blocks = write.blocks;
         if self.doubt.overlaps(blocks) {
@@ -76,7 +77,7 @@ impl VolumeMachine {
             };
             fill.marked = true;
             // What is loaded for nobody is left to be loaded again.
-            if !fill.waiters.is_empty() {
+            if takes_something && !fill.waiters.is_empty() {
                 write.want(fill.blocks);
             }
         }
@@ -117,8 +118,9 @@ impl VolumeMachine {
         match result {
             Ok(_) => {
                 let zeroes = matches!(write.change, Change::WriteZeroes { .. });
-                let wanted = write.wanted.clone();
-                self.apply(&part, blocks, zeroes, &wanted);
+                let (whole, mut wanted) = (write.whole, std::mem::take(&mut write.wanted));
+                self.apply(&part, blocks, zeroes, common(whole, blocks), &mut wanted);
+                self.writes.writes.get_mut(part.write).expect("as above").wanted = wanted;
             }
             Err(error) => {
                 write.error = write.error.or(Some(Errno(error.errno())));
@@ -151,19 +153,32 @@ impl VolumeMachine {
     /// Blocks in doubt are not cached and not about to be: true of those that became so by widening, too.
     fn invalidate_doubt(&mut self) {
         let runs: Vec<BlockRange> = self.doubt.iter().collect();
-        for blocks in runs {
-            self.invalidate(blocks);
-            while let Some(fill_key) = self.reads.joinable.take_overlapping(blocks) {
-                if let Some(InFlight { kind: Kind::Fill(fill), .. }) = self.in_flight.get_mut(fill_key) {
-                    fill.marked = true;
-                }
+        runs.into_iter().for_each(|blocks| self.forget(blocks));
+    }
+
+    /// What is cached of `blocks` leaves every tier, and what is on its way is not kept.
+    pub(super) fn forget(&mut self, blocks: BlockRange) {
+        self.invalidate(blocks);
+        while let Some(fill_key) = self.reads.joinable.take_overlapping(blocks) {
+            if let Some(InFlight { kind: Kind::Fill(fill), .. }) = self.in_flight.get_mut(fill_key) {
+                fill.marked = true;
             }
         }
     }
 
     /// The origin did this part: what is cached of it becomes what the origin holds, and what is wanted of it enters so. No other change in flight
     /// has bytes of a block that this one changes as a whole.
-    fn apply(&mut self, part: &WritePart, blocks: BlockRange, zeroes: bool, wanted: &RangeSet) {
+    ///
+    /// `whole`: the blocks of the part that are changed as a whole. What is `wanted` of them is not any more once they have had their chance; where the bytes are not
+    /// known any more, since it was wanted too late, it still is.
+    fn apply(
+        &mut self,
+        part: &WritePart,
+        blocks: BlockRange,
+        zeroes: bool,
+        whole: BlockRange,
+        wanted: &mut RangeSet,
+    ) {
         // Flash is not changed in place: the copy leaves, before anybody is told of the change.
         if let Some(flash) = &mut self.flash {
             flash.invalidate(blocks);
@@ -195,14 +210,15 @@ impl VolumeMachine {
             self.cache.patch(block, start, bytes);
         }
         // Not before all are patched: what leaves for a block that enters goes to flash as it is.
-        for block in blocks {
+        for block in wanted.within(whole).flatten() {
             let alone = BlockRange { first: block.0, end: block.0 + 1 };
             // Doubt that was widened meanwhile may cover it.
-            if wanted.overlaps(alone) && !self.cache.contains(block) && !self.doubt.overlaps(alone) {
+            if !self.cache.contains(block) && !self.doubt.overlaps(alone) {
                 let entered = self.enter(block, changed(block).1, Insertion::Miss, false);
                 self.observer.counters.changes_entered += u64::from(entered == Entered::Yes);
             }
         }
+        wanted.remove(whole);
     }
 
     /// Whether the bytes of a write are needed again when it has ended: some of its blocks are cached or wanted. No other block can enter until then.
@@ -214,7 +230,7 @@ impl VolumeMachine {
     ) -> bool {
         let mut blocks = part.range.blocks(block_size);
         let write = writes.writes.get(part.write).expect("a change is in flight until its last part ended");
-        write.wanted.overlaps(blocks)
+        write.wanted.overlaps(common(write.whole, blocks))
             || cache.resident_blocks() > 0 && blocks.any(|block| cache.contains(block))
     }
 
@@ -242,11 +258,12 @@ impl VolumeMachine {
         }
     }
 
-    /// What was wanted of a change too late, or of one that failed, is wanted of the `next` one.
+    /// What was wanted of a change too late, of one that failed, or of one that changed a part of it, is wanted of the `next` one. `O(log runs)` for each run
+    /// that goes on: of the changes that waited for one no two share a unit.
     fn still_wanted(&mut self, ended: &Write, next: SlabKey) {
         let next = self.writes.writes.get_mut(next).expect("startable changes are in the table");
-        for block in ended.wanted.iter().flatten().filter(|block| !self.cache.contains(*block)) {
-            next.want(BlockRange { first: block.0, end: block.0 + 1 });
+        for blocks in ended.wanted.within(next.blocks) {
+            next.want(blocks);
         }
     }
 }

@@ -10,7 +10,7 @@ use super::placing::Placed;
 use super::reading::FillFor;
 use super::{Kind, LastFlush, VolumeMachine, span_in};
 use crate::slab::SlabKey;
-use forebay_cache::flash::{FlashAddress, FlashPartition};
+use forebay_cache::flash::{Appended, FlashAddress, FlashPartition};
 use forebay_origin::{OriginError, OriginOperation, OriginRequest, OriginRequestId};
 use forebay_units::{BlockIndex, BlockRange, ByteRange, Bytes, Nanos};
 
@@ -52,19 +52,18 @@ pub(super) enum FoundOnFlash {
     At(FlashAddress),
 }
 
-/// Memory evicts `block`, which holds `bytes`: it goes to flash, if there is one, it is not there, and `placed` has nothing against it.
+/// Memory evicts `block`, which holds `bytes`: it goes to flash, if there is one, it is not there, and `placed` has nothing against it. Whether it went.
 pub(super) fn demote(
     flash: Option<&mut FlashPartition>,
     placed: Option<&Placed>,
     block: BlockIndex,
     bytes: &[u8],
-) {
-    if let Some(flash) = flash
-        && !flash.keeps(block)
-        && placed.is_none_or(|placed| placed.admits(block))
-    {
-        flash.append(block, bytes);
-    }
+) -> bool {
+    flash.is_some_and(|flash| {
+        !flash.keeps(block)
+            && placed.is_none_or(|placed| placed.admits(block))
+            && flash.append(block, bytes) == Appended::Yes
+    })
 }
 
 impl VolumeMachine {

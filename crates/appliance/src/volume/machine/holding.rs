@@ -196,7 +196,8 @@ impl VolumeMachine {
         }
         if drops_cache {
             let end = self.size_bytes().div_ceil(self.settings.block_size.bytes());
-            self.invalidate(BlockRange { first: 0, end });
+            // What the flash device is asked for is of the old origin, too.
+            self.forget(BlockRange { first: 0, end });
         }
     }
 

@@ -373,7 +373,7 @@ impl VolumeMachine {
 
     /// Replaces what a marked fill brought by what is cached meanwhile. The fill may have seen a change that is in flight,
     /// of which readers of the cached block will learn only when it is complete: nobody may see it and then not. What is only on
-    /// flash would have to be read for that; it leaves instead, so that later readers see what the origin holds, too.
+    /// the flash device would have to be read for that; it leaves instead, so that later readers see what the origin holds, too.
     fn prefer_cached(&mut self, fill: &Fill, data: &mut [u8]) {
         if self.cache.resident_blocks() == 0 && self.flash.is_none() {
             return;
@@ -381,7 +381,8 @@ impl VolumeMachine {
         let block_size = self.settings.block_size;
         let range = fill.bytes;
         for block in range.blocks(block_size) {
-            if let Some(bytes) = self.cache.peek(block) {
+            let buffered = || self.flash.as_ref()?.buffered(block);
+            if let Some(bytes) = self.cache.peek(block).or_else(buffered) {
                 let span = span_in(range, block, block_size);
                 let at = (block.offset(block_size) + span.start as u64 - range.offset) as usize;
                 data[at..at + span.len()].copy_from_slice(&bytes[span]);
@@ -444,8 +445,10 @@ impl VolumeMachine {
             Inserted::Refused(Refusal::NoQuota) if flash.is_some() => {
                 let mut whole = bytes.to_vec();
                 whole.resize(self.settings.block_size.bytes() as usize, 0);
-                demote(flash.as_mut(), placed.filter(|_| !is_load), block, &whole);
-                Entered::Yes
+                match demote(flash.as_mut(), placed.filter(|_| !is_load), block, &whole) {
+                    true => Entered::Yes,
+                    false => Entered::No,
+                }
             }
             Inserted::Refused(Refusal::NoQuota) => Entered::NothingDoes,
             Inserted::Refused(_) => Entered::No,
