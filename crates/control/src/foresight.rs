@@ -263,9 +263,10 @@ impl History {
         listed.skip(LISTED_PEAKS_MAX).for_each(|peak| peak.resident = None);
     }
 
-    /// Where peaks are of which it is known what their caches held: their first bucket, and of how many runs that is.
+    /// Where peaks are of which it is known what their caches held: their first bucket, and how many runs of that are kept.
     pub(crate) fn listed(&self) -> impl Iterator<Item = (u64, usize)> {
-        self.peaks.iter().filter_map(|peak| Some((peak.from, peak.resident.as_ref()?.len())))
+        let kept = |peak: &Peak| Some(peak.resident.as_ref()?.len().min(runs::RUNS_MAX));
+        self.peaks.iter().filter_map(move |peak| Some((peak.from, kept(peak)?)))
     }
 
     /// Forgets what the cache held in the peak that began in bucket `from`.

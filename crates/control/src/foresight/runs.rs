@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 /// Runs that are kept of a list at most: as many as an order to load takes. The first are most worth it.
-const RUNS_MAX: usize = 262_144;
+pub(super) const RUNS_MAX: usize = 262_144;
 
 /// See the module.
 ///
