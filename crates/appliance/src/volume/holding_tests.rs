@@ -1,9 +1,7 @@
 //! The pause in which a volume changes its origin, by hand.
 
-use super::tests::{
-    BLOCK, SIZE, complete, demote_all, fail, fill, flash_submissions, machine, machine_with_flash, ranges,
-    read, replies, submissions, write,
-};
+use super::flash_tests::{flash_submissions, machine_with_a_block_on_flash};
+use super::tests::{BLOCK, SIZE, complete, fail, machine, ranges, read, replies, submissions, write};
 use super::*;
 use forebay_origin::{OriginError, OriginOperation, OriginTraits};
 use forebay_units::{ByteRange, Bytes, Nanos};
@@ -164,10 +162,7 @@ fn what_clients_were_told_of_a_volume_stays_true() {
 /// Whoever does not rely on both being the same data gets nothing of the old one from what the flash device was asked for before.
 #[test]
 fn what_is_dropped_does_not_come_back_from_the_flash_device() {
-    let mut machine = machine_with_flash(1);
-    fill(&mut machine, 0, 0xa);
-    fill(&mut machine, 1, 0xb);
-    demote_all(&mut machine);
+    let mut machine = machine_with_a_block_on_flash();
     assert_eq!(read(&mut machine, 1, 0, 1), None);
     let asked = flash_submissions(&mut machine);
     assert_eq!(asked.len(), 1);

@@ -31,6 +31,8 @@
 
 mod client;
 #[cfg(test)]
+mod flash_tests;
+#[cfg(test)]
 mod holding_tests;
 mod listing;
 mod machine;

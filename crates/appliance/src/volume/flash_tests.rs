@@ -1,0 +1,208 @@
+//! The tier on flash by hand: what goes there, what is answered from it, and what a change leaves of it.
+
+use super::tests::{BLOCK, complete, machine, ranges, read, replies, submissions, write};
+use super::*;
+use forebay_cache::flash::{FlashPartition, Geometry, PartitionSettings, SegmentPool, VolumeId};
+use forebay_origin::{OriginCompletion, OriginError, OriginOperation, OriginRequest};
+use forebay_policy::placement::{Admission, Placing};
+use forebay_units::{BlockSize, ByteRange, Bytes, Nanos};
+
+pub(super) fn machine_with_flash(quota_blocks: u64) -> VolumeMachine {
+    let geometry = Geometry { segment_bytes: BLOCK as u32, segments: 8, records: 1 };
+    let mut machine = machine(quota_blocks);
+    machine.attach_flash(FlashPartition::new(PartitionSettings {
+        device_id: 1,
+        volume: VolumeId(2),
+        geometry,
+        block_size: BlockSize::DEFAULT,
+        quota_segments: 8,
+        next_sequence: 1,
+        seed: 3,
+        pool: SegmentPool::new(geometry.segments),
+    }));
+    machine
+}
+
+pub(super) fn flash_submissions(machine: &mut VolumeMachine) -> Vec<OriginRequest> {
+    let mut requests = Vec::new();
+    machine.take_flash_submissions(Nanos::ZERO, &mut requests);
+    requests
+}
+
+/// Reads a block that the origin fills with `fill`.
+pub(super) fn fill(machine: &mut VolumeMachine, block: u64, fill: u8) {
+    assert_eq!(read(machine, 1000 + block, block * BLOCK, 1), None);
+    let requests = submissions(machine);
+    assert_eq!((requests.len(), flash_submissions(machine).len()), (1, 0));
+    complete(machine, &requests[0], fill);
+    assert_eq!(replies(machine), [(1000 + block, Ok(vec![fill]))]);
+}
+
+/// Writes what waits for flash, and returns where block after block went.
+pub(super) fn demote_all(machine: &mut VolumeMachine) -> Vec<u64> {
+    let mut offsets = Vec::new();
+    for request in flash_submissions(machine) {
+        offsets.push(request.operation.range().offset);
+        complete(machine, &request, 0);
+    }
+    offsets
+}
+
+/// Memory holds the second block, which is 0xb, and the flash device the first, which is 0xa.
+pub(super) fn machine_with_a_block_on_flash() -> VolumeMachine {
+    let mut machine = machine_with_flash(1);
+    fill(&mut machine, 0, 0xa);
+    fill(&mut machine, 1, 0xb);
+    demote_all(&mut machine);
+    machine
+}
+
+#[test]
+fn what_memory_evicts_is_found_on_flash_and_comes_back() {
+    let mut machine = machine_with_flash(1);
+    fill(&mut machine, 0, 0xa);
+    fill(&mut machine, 1, 0xb);
+    // Block 0 made room. As long as it is on its way, its buffer answers.
+    assert_eq!(read(&mut machine, 1, 0, 2), None);
+    assert_eq!(replies(&mut machine), [(1, Ok(vec![0xa; 2]))]);
+    let offsets = demote_all(&mut machine);
+    assert_eq!(offsets.len(), 1);
+    assert_eq!(read(&mut machine, 2, 5, 3), None);
+    let asked = flash_submissions(&mut machine);
+    assert_eq!(asked[0].operation, OriginOperation::Read { range: ByteRange::new(offsets[0], BLOCK) });
+    // A second reader joins.
+    assert_eq!(read(&mut machine, 3, 0, 1), None);
+    complete(&mut machine, &asked[0], 0xa);
+    assert_eq!(replies(&mut machine), [(2, Ok(vec![0xa; 3])), (3, Ok(vec![0xa]))]);
+    // It is in memory again, for which block 1 went to flash.
+    assert_eq!(read(&mut machine, 4, 0, 1), Some(vec![0xa]));
+    assert_eq!((demote_all(&mut machine).len(), submissions(&mut machine).len()), (1, 0));
+    let seen = machine.observe(Nanos::ZERO, false);
+    let flash = seen.flash.unwrap();
+    assert_eq!(
+        (seen.counters.reads_flash, flash.statistics.hits, flash.statistics.resident_blocks),
+        (3, 2, 2)
+    );
+}
+
+#[test]
+fn a_block_that_is_not_what_was_written_is_asked_of_the_origin() {
+    let mut machine = machine_with_a_block_on_flash();
+    assert_eq!(read(&mut machine, 1, 0, 1), None);
+    let asked = flash_submissions(&mut machine);
+    complete(&mut machine, &asked[0], 0xc);
+    assert_eq!(replies(&mut machine), []);
+    // Another reader joins what is asked of the origin now.
+    assert_eq!(read(&mut machine, 2, 0, 1), None);
+    let asked = submissions(&mut machine);
+    assert_eq!((asked.len(), flash_submissions(&mut machine).len()), (1, 0));
+    complete(&mut machine, &asked[0], 0xa);
+    assert_eq!(replies(&mut machine), [(1, Ok(vec![0xa])), (2, Ok(vec![0xa]))]);
+    assert_eq!(machine.observe(Nanos::ZERO, false).flash.unwrap().statistics.corrupt, 1);
+}
+
+#[test]
+fn a_change_takes_its_blocks_off_flash_before_it_is_answered() {
+    let mut machine = machine_with_a_block_on_flash();
+    machine.request(
+        Nanos::ZERO,
+        RequestTag(1),
+        ClientOperation::Write { offset: 0, data: vec![7; 512], fua: false },
+    );
+    let written = submissions(&mut machine);
+    // Served old until the change is done, and not kept.
+    assert_eq!(read(&mut machine, 2, 0, 1), None);
+    let asked = flash_submissions(&mut machine);
+    complete(&mut machine, &asked[0], 0xa);
+    assert_eq!(replies(&mut machine), [(2, Ok(vec![0xa]))]);
+    complete(&mut machine, &written[0], 0);
+    assert_eq!(replies(&mut machine), [(1, Ok(Vec::new()))]);
+    assert_eq!(read(&mut machine, 3, 0, 1), None);
+    assert_eq!((flash_submissions(&mut machine).len(), submissions(&mut machine).len()), (0, 1));
+}
+
+/// What leaves memory for a block that enters with a change was changed by it too.
+#[test]
+fn what_makes_room_for_a_changed_block_goes_to_flash_changed() {
+    let mut machine = machine_with_flash(1);
+    fill(&mut machine, 1, 0xb);
+    assert_eq!(read(&mut machine, 1, 0, 1), None);
+    let overtaken = submissions(&mut machine);
+    write(&mut machine, 2, 0, 2 * BLOCK as usize, 7);
+    let change = submissions(&mut machine);
+    complete(&mut machine, &change[0], 0);
+    assert_eq!(read(&mut machine, 3, 0, 1), Some(vec![7]), "it entered");
+    demote_all(&mut machine);
+    assert_eq!(read(&mut machine, 4, BLOCK, 1), None, "the other one is on flash");
+    let asked = flash_submissions(&mut machine);
+    complete(&mut machine, &asked[0], 7);
+    complete(&mut machine, &overtaken[0], 0);
+    let answers = replies(&mut machine);
+    assert!(answers.contains(&(4, Ok(vec![7]))), "{answers:?}");
+    // A checksum of anything else on flash would have sent the read to the origin.
+    assert_eq!(submissions(&mut machine).len(), 0);
+}
+
+#[test]
+fn a_marked_fill_takes_what_it_brought_off_flash() {
+    let mut machine = machine_with_flash(1);
+    assert_eq!(read(&mut machine, 1, 0, 1), None);
+    let old_fill = submissions(&mut machine).remove(0);
+    let write = |tag| (RequestTag(tag), ClientOperation::Write { offset: 0, data: vec![7; 512], fua: false });
+    let (tag, operation) = write(2);
+    machine.request(Nanos::ZERO, tag, operation);
+    let written = submissions(&mut machine);
+    complete(&mut machine, &written[0], 0);
+    replies(&mut machine);
+    // The block is filled anew, and goes to flash.
+    fill(&mut machine, 0, 0xa);
+    fill(&mut machine, 1, 0xb);
+    demote_all(&mut machine);
+    // A second change is applied but not complete when the old fill looks: its reader sees it, and so must who comes later.
+    let (tag, operation) = write(3);
+    machine.request(Nanos::ZERO, tag, operation);
+    assert_eq!(submissions(&mut machine).len(), 1);
+    complete(&mut machine, &old_fill, 7);
+    assert_eq!(replies(&mut machine), [(1, Ok(vec![7]))]);
+    assert_eq!(read(&mut machine, 4, 0, 1), None);
+    assert_eq!((flash_submissions(&mut machine).len(), submissions(&mut machine).len()), (0, 1));
+}
+
+#[test]
+fn a_placement_hears_nothing_of_the_migrations_of_one_before_it() {
+    let mut machine = machine_with_flash(1);
+    let placing = Placing { admission: Admission::Lru, ..Placing::default() };
+    let how = FlashPlacing { placing, chunk: Bytes(2 * BLOCK) };
+    machine.set_flash_placing(Some(how));
+    fill(&mut machine, 4, 7);
+    let migration = submissions(&mut machine);
+    assert_eq!(
+        ranges(&migration),
+        [(5 * BLOCK, BLOCK)],
+        "the other block of its chunk is on its way to flash"
+    );
+    machine.set_flash_placing(None);
+    machine.set_flash_placing(Some(how));
+    complete(&mut machine, &migration[0], 7);
+    let placing = machine.observe(Nanos::ZERO, false).flash.and_then(|flash| flash.placing);
+    assert_eq!(placing.map(|placing| (placing.placed_chunks, placing.moving_chunks)), Some((0, 0)));
+}
+
+#[test]
+fn flash_is_kept_only_after_a_flush() {
+    for flushes in [true, false] {
+        let mut machine = machine_with_flash(1);
+        fill(&mut machine, 0, 0xa);
+        fill(&mut machine, 1, 0xb);
+        machine.drain();
+        let asked = submissions(&mut machine);
+        assert_eq!(asked[0].operation, OriginOperation::Flush);
+        demote_all(&mut machine);
+        assert!(!machine.is_idle());
+        let failed = OriginError::Failed { errno: 5, context: String::new() };
+        let result = if flushes { Ok(Vec::new()) } else { Err(failed) };
+        machine.complete(Nanos::ZERO, OriginCompletion { id: asked[0].id, result });
+        assert!(machine.is_idle());
+        assert_eq!(machine.into_flash().unwrap().1, flushes);
+    }
+}
