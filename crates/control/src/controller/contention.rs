@@ -22,6 +22,10 @@ const OCTAVE: u32 = 6;
 const WEIGHED_MAX: usize = 16;
 /// The part of what a cache is worth that is much (ours).
 const LOST: f64 = 0.1;
+/// What a size may cost more than enough, of what none costs, for it to be kept to: where memory is short, what is little to one is much to another (ours).
+const SPARED: f64 = 0.02;
+/// Windows after which it is known what memory is worth to a volume that nothing mends (ours).
+const WORTH_SEEN: f64 = 6.0;
 /// What costs so much more is more (a hundredth of the bound).
 const NEEDED: f64 = 0.01;
 
@@ -72,7 +76,13 @@ impl Stake {
         let (Some(asked_cost), Some(none)) = (self.cost(asked), self.cost(0)) else { return asked };
         let enough = self.enough();
         let least = self.cost(enough).unwrap_or(0.0);
-        if asked_cost - least > LOST * (none - least) { asked.max(enough) } else { asked }
+        if asked_cost - least > SPARED * (none - least) { asked.max(enough) } else { asked }
+    }
+
+    /// Whether so many blocks cost much less than none, as far as was seen for long enough to say.
+    pub(super) fn is_worth(&self, blocks: u64) -> bool {
+        let (Some(none), Some(with)) = (self.cost(0), self.cost(blocks)) else { return false };
+        self.seen >= WORTH_SEEN && none - with > LOST * none + NEEDED
     }
 
     /// The least that costs no more than the most that it wanted.
@@ -90,6 +100,12 @@ impl Stake {
             }
         };
         least.min(self.blocks)
+    }
+
+    /// The mean cost of a size that was found to do: of the next larger one that costs are kept of, since a cliff between two of those is there and nowhere below.
+    pub(super) fn cost_of_what_does(&self, blocks: u64) -> Option<f64> {
+        let at = self.sizes.partition_point(|&size| size < blocks).min(self.sizes.len() - 1);
+        (self.seen > 0.0).then(|| self.mean[at])
     }
 
     /// The mean cost of a size; `None` before anything was seen.
@@ -145,7 +161,11 @@ impl Controller {
         let mut wanted = 0u128;
         for volume in self.volumes.values_mut() {
             volume.stake.take_if(|stake| step >= stake.until);
-            let blocks = volume.stake.as_ref().map_or(0, Stake::enough);
+        }
+        for volume in self.volumes.values() {
+            // What nothing mends could use all that it asks for.
+            let of = if self.may_have_spare(volume) { |stake: &Stake| stake.blocks } else { Stake::enough };
+            let blocks = volume.stake.as_ref().map_or(0, of);
             wanted += u128::from(blocks) * u128::from(volume.block_bytes());
         }
         if wanted <= u128::from(self.capacity.get()) {
@@ -167,6 +187,10 @@ impl Controller {
     fn weigh_stake(&mut self, id: VolumeId, stands: u64, scenes: &mut Scenes) {
         let (index, place) = self.scene_place(scenes, id);
         let scene = &scenes.list[index];
+        // Windows that ask for too little are not judged, and so say nothing of what it costs.
+        if !scene.parties.iter().any(|party| self.volumes[&party.id].asked_for_enough()) {
+            return;
+        }
         let (sizes, step) = (self.sizes_at_stake(scene), self.step);
         let stake = self.volumes.get_mut(&id).and_then(|volume| volume.stake.as_mut());
         stake.expect("only who has a stake is weighed").weigh(step, stands, |blocks| {
@@ -219,6 +243,68 @@ mod tests {
             assert!(stake.sizes[0] == 0 && stake.sizes.is_sorted_by(|a, b| a < b), "{:?}", stake.sizes);
             assert_eq!(stake.sizes.last(), Some(&ceiling.max(1)));
         }
+    }
+
+    #[test]
+    fn a_size_that_was_found_to_do_is_above_the_cliff() {
+        // All of a loop of 61 blocks answers it, and less nothing. Costs are kept at 57.02 and 64 blocks, among others.
+        let mut stake = Stake::new(61, 1_024, 0);
+        stake.weigh(0, STANDS, |blocks| if blocks < 61 { 8.0 } else { 0.0 });
+        assert!(stake.cost(61).expect("weighed") > 3.0);
+        assert_eq!(stake.cost_of_what_does(61), Some(0.0));
+        assert_eq!(stake.cost_of_what_does(57), Some(8.0));
+        assert_eq!((stake.cost_of_what_does(0), stake.cost_of_what_does(u64::MAX)), (Some(8.0), Some(0.0)));
+        assert_eq!(Stake::new(61, 1_024, 0).cost_of_what_does(61), None);
+    }
+
+    #[test]
+    fn memory_is_worth_something_once_windows_enough_have_said_so() {
+        let mut stake = Stake::new(0, 1_024, 0);
+        for interval in 0..WORTH_SEEN as u64 {
+            assert!(!stake.is_worth(512), "after {interval} intervals");
+            stake.weigh(interval, STANDS, |blocks| 100.0 - blocks as f64 / 16.0);
+        }
+        // A tenth of what none costs: 160 blocks.
+        assert!(stake.is_worth(512) && !stake.is_worth(128));
+    }
+
+    /// A volume that is asked for `arrivals` in an interval of a second, and takes ten times its bound.
+    fn interval(controller: &mut Controller, at: u64, arrivals: u64) {
+        use crate::observation::{Observation, VolumeObservation};
+        use forebay_units::Nanos;
+        let interval = Nanos::secs(1);
+        let mut latencies = forebay_workload::LatencyHistogram::new();
+        (0..arrivals).for_each(|_| latencies.record(Nanos::millis(50)));
+        let mut observed = VolumeObservation::idle(VolumeId(1), interval);
+        (observed.arrivals, observed.misses) = (arrivals, latencies.snapshot());
+        controller.step(&Observation {
+            at: Nanos::secs(at),
+            interval,
+            volumes: vec![observed],
+            ..Observation::default()
+        });
+    }
+
+    #[test]
+    fn windows_that_ask_for_too_little_to_be_judged_say_nothing_of_what_sizes_cost() {
+        use crate::config::ControlConfig;
+        use crate::inventory::VolumeSpec;
+        use crate::objective::{Objective, Operations};
+        use forebay_units::{Bytes, Nanos};
+        let mut controller =
+            Controller::new(ControlConfig::default(), Bytes::mib(1), Vec::new(), Vec::new()).expect("valid");
+        let objective = Objective::mean_latency(Nanos::millis(5), Operations::All).over(Nanos::secs(1));
+        controller.register(VolumeSpec { objectives: vec![objective], ..VolumeSpec::any() }).expect("valid");
+        // More than there is, of a volume that nothing mends.
+        controller.volumes.get_mut(&VolumeId(1)).expect("registered").stake =
+            Some(Stake::new(10_000, 10_000, 0));
+        for at in 1..=40 {
+            controller.unmended(VolumeId(1));
+            // A burst in every fourth interval.
+            interval(&mut controller, at, if at % 4 == 0 { 100 } else { 2 });
+        }
+        let stake = controller.volumes[&VolumeId(1)].stake.as_ref().expect("it stands");
+        assert_eq!((stake.seen, stake.cost(0)), (10.0, Some(9.0)));
     }
 
     #[test]

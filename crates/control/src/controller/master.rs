@@ -83,7 +83,9 @@ fn settle(
         None => 0.0,
     };
     let alone = |want: &Want, blocks: u64| {
-        let mean = want.stake.as_ref().and_then(|stake| stake.cost(blocks));
+        let mean = want.stake.as_ref().and_then(|stake| {
+            if blocks >= want.blocks { stake.cost_of_what_does(blocks) } else { stake.cost(blocks) }
+        });
         mean.unwrap_or_else(|| alone_now(want, blocks))
     };
     let costs = |want: &Want, seen: &dyn Fn(u64) -> u64| -> Vec<f64> {

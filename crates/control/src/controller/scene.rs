@@ -64,15 +64,17 @@ pub(super) struct Scene {
     pub(super) service: f64,
 }
 
-/// Of what is so far beyond its bound what lies above counts for a thousandth: what hangs is as bad as any, but less of it is better (ours).
+/// What is so far beyond its bound hangs, and is as bad as anything that does (ours).
 const HANGS: f64 = 100.0;
+/// What lies above counts for so much less: of two that hang the one that hangs less is better, but nobody else is to pay for that (ours).
+const HANGS_LESS: f64 = 1e-5;
 /// By how much windows may differ from what the model says of them (ours).
 const LEVEL_MAX: f64 = 1_000.0;
 
 /// How bad it is to be beyond a bound by `excess`, relative to it: 0 where it is kept; finite.
 pub(super) fn violation(excess: f64) -> f64 {
     let excess = excess.clamp(0.0, 1e6);
-    excess.min(HANGS) + (excess - HANGS).max(0.0) / 1_000.0
+    excess.min(HANGS) + (excess - HANGS).max(0.0) * HANGS_LESS
 }
 
 /// The load that a sample put on the origin.

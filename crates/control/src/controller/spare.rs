@@ -44,6 +44,8 @@ pub(super) struct Unmended {
     /// How often in a row it was withdrawn for that, and until which step.
     withdrawn: u32,
     barred_until: u64,
+    /// The step from which on it may ask for a part of what others want.
+    asks_from: u64,
 }
 
 /// Who may have some of the spare memory.
@@ -57,6 +59,11 @@ struct Taker {
 }
 
 impl Controller {
+    /// Whether spare memory may go to a volume.
+    pub(super) fn may_have_spare(&self, volume: &Volume) -> bool {
+        volume.is_spare() || volume.unmended.until > self.step
+    }
+
     /// Nothing was found to mend the violation of a volume, and a cache may still help.
     pub(super) fn unmended(&mut self, id: VolumeId) {
         let until = self.step + STANDS;
@@ -115,6 +122,13 @@ impl Controller {
             }
         }
         let idle = u128::from(self.capacity.get()).saturating_sub(claimed) as f64 * self.config.spare_share;
+        if takers.iter().map(|taker| taker.most as f64).sum::<f64>() > idle {
+            self.contend_for(&takers, changes, scenes);
+            let worth = takers.extract_if(.., |taker| self.is_worth_sharing(taker)).collect::<Vec<_>>();
+            for taker in worth {
+                self.ask(&taker, changes);
+            }
+        }
         for (taker, bytes) in takers.iter().zip(divide(&takers, idle as u64)) {
             let volume = &self.volumes[&taker.id];
             let chunk = volume.chunk_blocks(self.config.chunk_bytes);
@@ -150,6 +164,49 @@ impl Controller {
             let change = Change::new(blocks, kind, summary, facts);
             changes.insert(taker.id, Change { serves: vec![taker.id], is_spare: true, ..change });
         }
+    }
+
+    /// Memory is short for those that nothing mends: what sizes cost them, and everybody who has some, is weighed from now on.
+    fn contend_for(&mut self, takers: &[Taker], changes: &BTreeMap<VolumeId, Change>, scenes: &mut Scenes) {
+        let mut all: Vec<(VolumeId, u64)> = (self.volumes.iter())
+            .filter(|(id, volume)| (volume.grant.is_some() && !volume.is_spare()) || changes.contains_key(id))
+            .map(|(&id, volume)| (id, wanted(volume, changes.get(&id))))
+            .collect();
+        all.extend(takers.iter().filter(|taker| taker.most > 0).map(|taker| (taker.id, self.most(taker))));
+        self.contend(&all, |_| false, scenes);
+    }
+
+    /// The blocks that it may have at most.
+    fn most(&self, taker: &Taker) -> u64 {
+        let volume = &self.volumes[&taker.id];
+        volume.blocks_min() + taker.most / volume.block_bytes()
+    }
+
+    /// Whether a volume that nothing mends was worse off without a cache for long enough for it to ask for memory as others do.
+    fn is_worth_sharing(&self, taker: &Taker) -> bool {
+        let volume = &self.volumes[&taker.id];
+        taker.most > 0
+            && volume.unmended.asks_from <= self.step
+            && volume.stake.as_ref().is_some_and(|stake| stake.is_worth(self.most(taker)))
+    }
+
+    /// It asks for what it can use.
+    fn ask(&mut self, taker: &Taker, changes: &mut BTreeMap<VolumeId, Change>) {
+        let blocks = self.most(taker);
+        let asks_from = self.step + self.config.retry_after as u64;
+        let volume = self.volumes.get_mut(&taker.id).expect("a taker is registered");
+        volume.unmended.asks_from = asks_from;
+        let kind = if volume.blocks() == 0 { DecisionKind::Granted } else { DecisionKind::Grown };
+        let summary = format!(
+            "{} gets a part of the memory that is short: no cache keeps its objective, but one takes away much of what it is violated by",
+            volume.spec.name
+        );
+        let facts = vec![
+            Fact::number("size_before", volume.blocks() as f64, "blocks"),
+            Fact::number("size_wanted", blocks as f64, "blocks"),
+        ];
+        let change = Change::new(blocks, kind, summary, facts);
+        changes.insert(taker.id, Change { serves: vec![taker.id], wanted: blocks, ..change });
     }
 
     /// A cache that answers nothing of what its volume reads is not what the law can size, whatever the model says of it: it grows in steps, and what is read meanwhile, and again

@@ -239,6 +239,12 @@ impl Volume {
             .max_by(f64::total_cmp)
     }
 
+    /// Whether its last window asked for enough to be judged, by any of its objectives.
+    pub(super) fn asked_for_enough(&self) -> bool {
+        let judged = |track: &Track| track.last.is_some_and(|last| last.verdict != Verdict::LowLoad);
+        self.tracks.iter().any(judged)
+    }
+
     /// The mean of the last `count` intervals. Under a latency a load that may be open is taken for one: that needs less cache, and what
     /// is too small shows at once; a floor is missed by loads alone that wait for answers.
     pub(super) fn recent(&self, count: usize) -> Sample {

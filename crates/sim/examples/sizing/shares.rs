@@ -34,10 +34,12 @@ struct Violated {
     /// The same of the share of windows that missed.
     missed: f64,
     bytes: Vec<f64>,
+    /// The mean excess of each.
+    each: Vec<f64>,
 }
 
 fn violated(outcome: &Outcome, weights: &[f64]) -> Violated {
-    let (mut excess, mut missed) = (0.0, 0.0);
+    let (mut excess, mut missed, mut each) = (0.0, 0.0, Vec::new());
     for (volume, weight) in outcome.volumes.iter().zip(weights) {
         let objective = &volume.objectives[0];
         let windows: Vec<f64> = objective
@@ -50,13 +52,14 @@ fn violated(outcome: &Outcome, weights: &[f64]) -> Violated {
             })
             .collect();
         let count = windows.len().max(1) as f64;
+        each.push(windows.iter().sum::<f64>() / count);
         excess += weight * windows.iter().sum::<f64>() / count;
         missed += weight * windows.iter().filter(|&&excess| excess > 0.0).count() as f64 / count;
     }
     let bytes = (outcome.volumes.iter())
         .map(|volume| volume.totals.quota_blocks_mean * volume.block_bytes as f64)
         .collect();
-    Violated { excess, missed, bytes }
+    Violated { excess, missed, bytes, each }
 }
 
 /// The loads of some cases, each on its own origin, with so much memory together.
@@ -138,7 +141,7 @@ fn tell(outcome: &Outcome) {
 pub(crate) fn print(cases: &[Case], seeds: &[u64], optima: &Mutex<Optima>, decisions: bool) {
     println!(
         "recorded loads that need more memory than there is, seeds {seeds:?}: weighted excess over the bounds (weighted share of windows that \
-         miss), sizes in MiB; shares are in proportion to needs times weights, or equal"
+         miss), sizes in MiB and the excess of each; shares are in proportion to needs times weights, or equal"
     );
     let (mut better, mut alike, mut all) = ([[0; 2]; 2], [[0; 2]; 2], 0);
     for set in SETS {
@@ -176,9 +179,10 @@ pub(crate) fn print(cases: &[Case], seeds: &[u64], optima: &Mutex<Optima>, decis
                     }
                 }
                 let tell = |who: &Violated| {
-                    let sizes: Vec<String> =
-                        who.bytes.iter().map(|bytes| format!("{:.1}", bytes / 1_048_576.0)).collect();
-                    format!("{:.3} ({:.2}) [{}]", who.excess, who.missed, sizes.join(" "))
+                    let sizes: Vec<String> = (who.bytes.iter().zip(&who.each))
+                        .map(|(bytes, each)| format!("{:.1}: {each:.2}", bytes / 1_048_576.0))
+                        .collect();
+                    format!("{:.3} ({:.2}) [{}]", who.excess, who.missed, sizes.join(", "))
                 };
                 println!(
                     "shares {} seed {seed}, {:.0} % of {:.1} MiB, weight {first}: master {}; in proportion {}; equal {}",

@@ -264,6 +264,59 @@ fn contended_memory_does_not_go_back_and_forth_with_bursts() {
     assert!(excess < 7.0, "{excess} beyond the bounds on average");
 }
 
+/// No cache that there is memory for keeps the objective of the one, and a small one takes away most of what it is violated by. The other keeps its own with all that there is, and
+/// is little beyond its bound without some of it.
+#[test]
+fn who_is_beyond_help_gets_the_memory_that_is_worth_more_there() {
+    let text = |weight: u32| {
+        format!(
+            r#"
+        name = "beyond-help"
+        duration = "900s"
+        measure_from = "450s"
+        cache = {{ memory = "24MiB", interval = "5s" }}
+        origin = [{{ name = "a", type = "disks", spindles = 2 }}, {{ name = "b", type = "disks", spindles = 2 }}]
+        [[volume]]
+        name = "helpless"
+        origin = "a"
+        size = "1GiB"
+        load = [{{ arrivals = "poisson", rate = 410, popularity = "uniform", working_set = "256MiB" }}]
+        [[volume]]
+        name = "served"
+        origin = "b"
+        size = "1GiB"
+        load = [{{ arrivals = "poisson", rate = 700, theta = 0.6, working_set = "48MiB" }}]
+        [[objective]]
+        volume = "helpless"
+        latency = "2ms"
+        window = "5s"
+        weight = {weight}
+        [[objective]]
+        volume = "served"
+        latency = "10ms"
+        window = "5s"
+        "#
+        )
+    };
+    let found = |weight: u32| {
+        let outcome = run(&scenario(&text(weight)), 7);
+        let [helpless, served] = &outcome.volumes[..] else { panic!("two volumes") };
+        let late = |at_s: f64| at_s > outcome.measure_from_s;
+        let rows = helpless.objectives[0].windows.iter().filter(|row| late(row.at_s));
+        let values: Vec<f64> = rows.filter_map(|row| row.value).collect();
+        let mean_s = values.iter().sum::<f64>() / values.len() as f64;
+        let mib = helpless.totals.quota_blocks_mean * helpless.block_bytes as f64 / 1_048_576.0;
+        println!("weight {weight}: {mib:.1} MiB, {mean_s:.3} s, {:?}", served.objectives[0].conforming_share);
+        (mib, mean_s, served.objectives[0].conforming_share.expect("it is judged"))
+    };
+    // Where both weigh the same what the one would gain costs the other as much: it has what nobody wants.
+    let (mib, mean_s, kept) = found(1);
+    assert!(mib < 11.0 && mean_s > 3.0 && kept > 0.9, "{mib} MiB, {mean_s} s, {kept}");
+    // 1,800 times the bound without it (a hundred, since it hangs), 40 with it.
+    let (mib, mean_s, _) = found(16);
+    assert!(mib > 20.0 && mean_s < 0.2, "{mib} MiB, {mean_s} s");
+}
+
 #[test]
 fn a_reservation_is_what_its_objectives_are_and_is_kept_while_it_stands() {
     let reserved = format!(
