@@ -13,6 +13,7 @@ mod bucket;
 mod clock;
 mod fifo;
 mod ghosts;
+mod idle;
 mod kind;
 mod lfu;
 mod links;
