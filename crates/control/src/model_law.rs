@@ -3,8 +3,8 @@
 //! A cache is approached from below: its first size is a part of what the model finds sufficient, since what is too small
 //! shows at once and what is too large takes long to show. While the origin is flooded (more is asked of it than it can
 //! serve, or it works off what waited) latencies say nothing of sizes; then the model's own level counts, growth waits while
-//! the backlog falls and while the cache finds its blocks, and is small where the model knows of no size. After that only *ratios* are asked of the model: how far the size may go for
-//! a level that is by so much lower or higher than the windows'. The law is ours.
+//! the backlog falls and while the cache finds its blocks, and is by a quarter at least where the model knows of no size. After that only *ratios* are asked of the model: how far
+//! the size may go for a level that is by so much lower or higher than the windows'. The law is ours.
 
 use crate::feedback::{Correction, FeedbackRules, HoldReason};
 use crate::windows::Windows;

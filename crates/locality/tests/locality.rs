@@ -19,7 +19,7 @@ fn folder() -> Option<PathBuf> {
     let folder = std::env::var_os("FOREBAY_TRACES").map_or_else(default, PathBuf::from);
     if !folder.is_dir() {
         assert!(std::env::var("CI").as_deref() != Ok("true"), "no traces in {}", folder.display());
-        eprintln!("SKIPPED: no traces in {}", folder.display());
+        eprintln!("skipped: no traces in {}", folder.display());
         return None;
     }
     Some(folder)

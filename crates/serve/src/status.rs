@@ -369,7 +369,7 @@ pub struct PrewarmStatus {
 /// What is kept of what the caches hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotsStatus {
-    /// Where: a folder, or which bytes of which origin.
+    /// Where: a folder, which bytes of which origin, or which database.
     pub directory: String,
     /// Snapshots written since the start,
     pub taken: u64,

@@ -527,21 +527,14 @@ fn written_files(config: &Config, findings: &mut Vec<Finding>) {
     }
     if let Some(path) = &config.reservations {
         written.push(("reservations.path".to_owned(), path));
-        if config.http.socket.is_none() {
-            let message = "reservations are made over `http.socket`, which is not set";
-            findings
-                .push(Finding::new("reservations", message).hint("http.socket = \"/run/forebay-http.sock\""));
-        }
+        findings.extend(without_changes(config, "reservations", "reservations are made"));
     }
     if let Some(path) = &config.routes {
         written.push(("routes.path".to_owned(), path));
     }
     if let Some(path) = &config.leases {
         written.push(("leases.path".to_owned(), path));
-        if config.http.socket.is_none() {
-            let message = "leases are raised over `http.socket`, which is not set";
-            findings.push(Finding::new("leases", message).hint("http.socket = \"/run/forebay-http.sock\""));
-        }
+        findings.extend(without_changes(config, "leases", "leases are raised"));
     }
     if let Some(SnapshotPlace::Database(path)) = config.snapshots.as_ref().map(|snapshots| &snapshots.place) {
         written.push(("snapshots.database".to_owned(), path));
@@ -571,6 +564,15 @@ fn written_files(config: &Config, findings: &mut Vec<Finding>) {
             findings.push(Finding::new(key, format!("the folder `{}` does not exist", folder.display())));
         }
     }
+}
+
+/// Of `section`, where nobody could change anything while the daemon runs.
+fn without_changes(config: &Config, section: &str, what: &str) -> Option<Finding> {
+    let http = &config.http;
+    let can_change = http.socket.is_some() || (http.listen.is_some() && http.token.is_some());
+    let message =
+        format!("{what} over `http.socket`, or over `http.listen` with `http.token`; found neither");
+    (!can_change).then(|| Finding::new(section, message).hint("http.socket = \"/run/forebay-http.sock\""))
 }
 
 fn memory(config: &Config, findings: &mut Vec<Finding>) {

@@ -96,12 +96,12 @@ pub const TABLES: &[(&str, &str, &str)] = &[
     (
         "reservations",
         "[reservations]",
-        "Promises for a while, made with `forebay reserve` while the daemon runs. Needs `http.socket`. One that stands while the wall clock is set keeps the time that is left of it; one that is to come begins at its time of day.",
+        "Promises for a while, made with `forebay reserve` while the daemon runs. Needs `http.socket` or `http.token`. One that stands while the wall clock is set keeps the time that is left of it; one that is to come begins at its time of day.",
     ),
     (
         "leases",
         "[leases]",
-        "Who is let in to a volume, by what clients claim with the export's name: `NAME@EPOCH`, or `NAME` alone for the original route. Raised with `forebay lease`. Needs `http.socket`.",
+        "Who is let in to a volume, by what clients claim with the export's name: `NAME@EPOCH`, or `NAME` alone for the original route. Raised with `forebay lease`. Needs `http.socket` or `http.token`.",
     ),
     ("routes", "[routes]", "Where volumes are sent with `forebay route` while they serve."),
     ("limits", "[limits]", "Maxima of the data path."),

@@ -185,7 +185,11 @@ impl FleetConfig {
                 return wrong(&of("home"), &format!("`{}`", volume.home), "the name of a host");
             }
             if BlockSize::new(volume.block_size).is_err() {
-                return wrong(&of("block_size"), &volume.block_size.to_string(), "a power of two from 4KiB");
+                return wrong(
+                    &of("block_size"),
+                    &volume.block_size.to_string(),
+                    "a power of two from 512B to 16MiB",
+                );
             }
             if let Some(route) = &volume.route {
                 self.check_route(volume, route)?;

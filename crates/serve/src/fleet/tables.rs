@@ -217,7 +217,7 @@ pub struct PrometheusTable {
     pub write_seconds: Option<String>,
 }
 
-/// What a volume was promised: one of the three.
+/// What a volume was promised: one of the two.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ObjectiveTable {

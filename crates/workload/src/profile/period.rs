@@ -1,8 +1,8 @@
 //! Whether load comes and goes with the hour and the day.
 //!
 //! Requests per bin are cut to a whole number of periods; the power of the load at the period (one term of a periodogram) is held
-//! against the mean power at frequencies near it. Where the load has no period, the ratio is about exponentially distributed, whatever slow
-//! trend it has, so that exp(-ratio) is the chance to see it without a period (a standard test on the periodogram, Brockwell and Davis, "Time
+//! against the mean power at frequencies near it. Where the load has no period, the ratio is about distributed as F(2, 2n) with n neighbours, whatever slow
+//! trend it has, which says how likely it is to be seen without a period (a standard test on the periodogram, Brockwell and Davis, "Time
 //! Series: Theory and Methods", section 10.2; the choice of neighbours is ours).
 
 use serde::Serialize;
