@@ -23,12 +23,22 @@ const UNUSED: u32 = 2;
 /// Sampled misses that say something.
 const SAMPLED_MIN: u32 = 16;
 
+/// The two tags of the blocks of the pool, which are odd; others have even ones.
+const TAG: u8 = 1;
+const MARKED: u8 = 3;
+
+/// Whether a block with this tag is of the pool.
+#[inline]
+pub(crate) fn is_of_pool(tag: u8) -> bool {
+    tag & 1 == 1
+}
+
 /// What is counted of one pool.
 #[derive(Debug)]
 pub(crate) struct Idle {
     left: Recent,
-    /// The mark of those who were used since the count began.
-    mark: bool,
+    /// The tag of those who were used since the count began: [`TAG`] or [`MARKED`].
+    tag: u8,
     /// How many were not.
     unused: u32,
     misses: u32,
@@ -44,15 +54,7 @@ fn is_sampled(block: BlockIndex) -> bool {
 
 impl Idle {
     pub(crate) const fn new() -> Idle {
-        Idle {
-            left: Recent::new(),
-            mark: false,
-            unused: 0,
-            misses: 0,
-            sampled: 0,
-            again: 0,
-            gives_way: false,
-        }
+        Idle { left: Recent::new(), tag: TAG, unused: 0, misses: 0, sampled: 0, again: 0, gives_way: false }
     }
 
     pub(crate) fn reserve(&mut self, slots: u32) -> Result<(), TryReserveError> {
@@ -67,18 +69,17 @@ impl Idle {
         self.left.footprint_bytes()
     }
 
-    /// The mark of a block that is used now.
+    /// The tag of a block of the pool that is used now.
     #[inline]
-    pub(crate) fn mark(&self) -> bool {
-        self.mark
+    pub(crate) fn tag(&self) -> u8 {
+        self.tag
     }
 
-    /// A block with this mark is used, or leaves.
+    /// A block with this tag is used, or leaves.
     #[inline]
-    pub(crate) fn ends(&mut self, mark: bool) {
-        if mark != self.mark {
-            self.unused -= 1;
-        }
+    pub(crate) fn ends(&mut self, tag: u8) {
+        // Without a branch: which of the two it is cannot be predicted.
+        self.unused -= u32::from(is_of_pool(tag) & (tag != self.tag));
     }
 
     /// Whether the unused blocks of the pool leave before newcomers do.
@@ -111,7 +112,7 @@ impl Idle {
     fn end_span(&mut self, pool: u32) {
         self.gives_way = self.unused > pool / UNUSED && self.again >= self.sampled / AGAIN;
         if self.unused == 0 {
-            self.mark = !self.mark;
+            self.tag ^= TAG ^ MARKED;
             self.unused = pool;
         }
         (self.misses, self.sampled, self.again) = (0, 0, 0);

@@ -13,18 +13,15 @@
 //! Also ours: a multi-touch pool that lies idle gives way to newcomers that are asked for again ([`Idle`]).
 //!
 //! Warmed blocks may have a **partition of their own** instead ([`TwoPool::open_own_partition`], [`OwnPartition`]): a block of it that is used goes to multi-touch.
-//! Invariant: the tag of a slot names its pool; each pool is in the order of last use, most recent first.
+//! Invariant: the tag of a slot names its pool (multi-touch has both of [`Idle`]'s); each pool is in the order of last use, most recent first.
 
-use crate::idle::Idle;
+use crate::idle::{Idle, is_of_pool};
 use crate::{Incoming, Insertion, Links, List, OwnPartition, Policy, Slot};
 use forebay_units::{BlockIndex, Ratio};
 use std::collections::TryReserveError;
 use std::ops::ControlFlow;
 
 const SINGLE: u8 = 0;
-/// Multi-touch, with either mark of [`Idle`].
-const MULTI: u8 = 1;
-const MULTI_MARKED: u8 = 3;
 /// Warmed, in the partition of its own, and not used since.
 const OWN: u8 = 2;
 
@@ -128,23 +125,16 @@ impl TwoPool {
 
     fn pool(&mut self, slot: Slot) -> (&mut Links, &mut List) {
         let list = match self.links.tag(slot) {
-            MULTI | MULTI_MARKED => &mut self.multi,
+            tag if is_of_pool(tag) => &mut self.multi,
             OWN => &mut self.own,
             _ => &mut self.single,
         };
         (&mut self.links, list)
     }
 
-    /// The tag of a multi-touch block that is used now.
-    fn multi_tag(&self) -> u8 {
-        if self.idle.mark() { MULTI_MARKED } else { MULTI }
-    }
-
+    #[inline]
     fn remove(&mut self, slot: Slot) {
-        let tag = self.links.tag(slot);
-        if matches!(tag, MULTI | MULTI_MARKED) {
-            self.idle.ends(tag == MULTI_MARKED);
-        }
+        self.idle.ends(self.links.tag(slot));
         let (links, list) = self.pool(slot);
         links.unlink(list, slot);
     }
@@ -213,7 +203,7 @@ impl Policy for TwoPool {
 
     #[inline]
     fn on_hit(&mut self, slot: Slot, _block: BlockIndex) {
-        let tag = self.multi_tag();
+        let tag = self.idle.tag();
         if self.multi.front() == Some(slot) && self.links.tag(slot) == tag {
             return;
         }
@@ -234,7 +224,7 @@ impl Policy for TwoPool {
             }
             Insertion::Prewarm => {
                 self.links.push_front(&mut self.multi, slot);
-                self.multi_tag()
+                self.idle.tag()
             }
             Insertion::PrewarmTail if self.own_room.is_open() => {
                 self.links.push_back(&mut self.own, slot);
@@ -242,7 +232,7 @@ impl Policy for TwoPool {
             }
             Insertion::PrewarmTail => {
                 self.links.push_back(&mut self.multi, slot);
-                self.multi_tag()
+                self.idle.tag()
             }
         };
         self.links.set_tag(slot, tag);
