@@ -270,6 +270,23 @@ mod tests {
     }
 
     #[test]
+    fn a_loop_that_just_fits_is_not_taken_for_one_that_hardly_does() {
+        // All of 61 blocks take 8 away, and less nothing; the other's 64 take 6 away, each as much. Costs are kept of 57 and 64 blocks.
+        let mut wants = [want(0, 61, 0), want(1, 64, 0)];
+        let costs: [fn(u64) -> f64; 2] =
+            [|blocks| if blocks < 61 { 8.0 } else { 0.0 }, |blocks| 6.0 - 6.0 * blocks.min(64) as f64 / 64.0];
+        for (want, cost) in wants.iter_mut().zip(costs) {
+            let mut stake = Stake::new(want.blocks, 1_024, 0);
+            stake.weigh(0, 10, cost);
+            want.stake = Some(stake);
+        }
+        let cost =
+            |_: usize, blocks: &[u64]| blocks.iter().zip(costs).map(|(&blocks, cost)| cost(blocks)).sum();
+        let (quotas, _) = settle(&wants, vec![vec![0; 2]], &cost, 64 * 4096, 4096);
+        assert_eq!((quotas[&VolumeId(0)], quotas[&VolumeId(1)]), (61, 3));
+    }
+
+    #[test]
     fn what_the_model_sees_no_use_in_is_given_where_nobody_else_has_any() {
         let curves = [vec![1.0; 9], (0..=8).map(|blocks| if blocks < 8 { 1.0 } else { 0.1 }).collect()];
         let cost = |_: usize, blocks: &[u64]| violation(&curves, blocks);

@@ -86,7 +86,6 @@ impl Controller {
         changes: &mut BTreeMap<VolumeId, Change>,
         outcome: &mut StepOutcome,
     ) {
-        let step = self.step;
         if self.config.feedback.law != Law::Model || self.config.spare_share == 0.0 || self.hosts.len() > 1 {
             return;
         }
@@ -97,8 +96,7 @@ impl Controller {
             );
             outcome.decisions.push(self.decision(at, id, DecisionKind::NothingHelps, summary, Vec::new()));
         }
-        let is_involved = |volume: &Volume| volume.is_spare() || volume.unmended.until > step;
-        if !self.volumes.values().any(is_involved) {
+        if !self.volumes.values().any(|volume| self.may_have_spare(volume)) {
             return;
         }
         for id in self.kept_by_spare(scenes) {
@@ -116,13 +114,14 @@ impl Controller {
             let (is_spare, bytes) = (volume.is_spare(), volume.block_bytes());
             if changes.contains_key(&id) || (volume.grant.is_some() && !is_spare) {
                 claimed += u128::from(wanted(volume, changes.get(&id))) * u128::from(bytes);
-            } else if is_involved(volume) {
+            } else if self.may_have_spare(volume) {
                 claimed += u128::from(volume.blocks_min()) * u128::from(bytes);
                 takers.push(self.taker(id));
             }
         }
-        let idle = u128::from(self.capacity.get()).saturating_sub(claimed) as f64 * self.config.spare_share;
-        if takers.iter().map(|taker| taker.most as f64).sum::<f64>() > idle {
+        let unclaimed = u128::from(self.capacity.get()).saturating_sub(claimed) as f64;
+        let idle = unclaimed * self.config.spare_share;
+        if takers.iter().map(|taker| taker.most as f64).sum::<f64>() > unclaimed {
             self.contend_for(&takers, changes, scenes);
             let worth = takers.extract_if(.., |taker| self.is_worth_sharing(taker)).collect::<Vec<_>>();
             for taker in worth {

@@ -52,8 +52,9 @@ fn violated(outcome: &Outcome, weights: &[f64]) -> Violated {
             })
             .collect();
         let count = windows.len().max(1) as f64;
-        each.push(windows.iter().sum::<f64>() / count);
-        excess += weight * windows.iter().sum::<f64>() / count;
+        let mean = windows.iter().sum::<f64>() / count;
+        each.push(mean);
+        excess += weight * mean;
         missed += weight * windows.iter().filter(|&&excess| excess > 0.0).count() as f64 / count;
     }
     let bytes = (outcome.volumes.iter())
