@@ -153,9 +153,10 @@ impl Policy for Belady {
 
     fn on_hit(&mut self, slot: Slot, _block: BlockIndex) {
         self.look_up();
-        // Later than before, always.
+        // Later than before, but for what was warmed and taken to be never used.
         self.uses[slot.0 as usize] = self.next;
         self.sift_up(self.place[slot.0 as usize] as usize);
+        self.sift_down(self.place[slot.0 as usize] as usize);
     }
 
     fn on_miss(&mut self, _block: BlockIndex) {
@@ -267,6 +268,16 @@ mod tests {
             let misses = blocks.len() as u64 - run.hits;
             prop_assert_eq!(misses, fewest_misses(&blocks, Vec::new(), slots, &mut BTreeMap::new()));
         }
+    }
+
+    #[test]
+    fn what_was_warmed_has_a_next_use_once_it_is_used() {
+        // 1 and 2 are warmed. 1 is used, and will be at 3; so 2 leaves for 3, which is used at 2, and 1 stays.
+        let mut run = trace(belady(&[1, 3, 3, 1, 4]), 2, &[]);
+        run.insert(1, Insertion::Prewarm);
+        run.insert(2, Insertion::Prewarm);
+        [1, 3, 3, 1].into_iter().for_each(|block| run.access(block));
+        assert_eq!((run.evicted.as_slice(), run.hits), ([2].as_slice(), 3));
     }
 
     #[test]
