@@ -5,10 +5,11 @@
 //! A scan looks the same, but for one thing: what it pushes out is not asked for again.
 //!
 //! Time is cut into *spans* of as many misses as the cache has blocks. A block that was not used since a span began is *unused*. Of one block in
-//! [`SAMPLE`] it is remembered that it left as a newcomer. If at the end of a span more than one in [`UNUSED`] blocks of the pool are unused, and at least one in [`AGAIN`] of the
+//! [`SAMPLE`] it is remembered that it left as a newcomer. If at the end of a span at least one in [`UNUSED`] blocks of the pool is unused, and at least one in [`AGAIN`] of the
 //! sampled misses had been hits with the room of the pool, the unused blocks give way in the next. The rule and its numbers are ours.
 //!
-//! It knows no block by itself but those few: who is unused is a mark in the tags of the pool, which is turned when a new count begins.
+//! It knows no block by itself but those few: who is unused is a mark in the tags of the pool, which is turned when a new count begins: with every span, but where the unused are to be known for longer. There are two
+//! marks, so who was unused in one count is taken for used in the next: what is counted is never more than there is.
 
 use crate::recent::Recent;
 use forebay_units::{BlockIndex, mix64};
@@ -110,10 +111,12 @@ impl Idle {
     }
 
     fn end_span(&mut self, pool: u32) {
-        self.gives_way = self.unused > pool / UNUSED && self.again >= self.sampled / AGAIN;
-        if self.unused == 0 {
+        let lies_idle = self.unused >= pool.div_ceil(UNUSED);
+        self.gives_way = lies_idle && self.again >= self.sampled / AGAIN;
+        if !lies_idle {
+            // There is no third tag: who was unused until now is taken for used in the next count, and can be unused in the one after it.
             self.tag ^= TAG ^ MARKED;
-            self.unused = pool;
+            self.unused = pool - self.unused;
         }
         (self.misses, self.sampled, self.again) = (0, 0, 0);
     }
@@ -191,6 +194,18 @@ mod tests {
             }
             let (first, then) = (partition.loops(3_900, 4), partition.loops(3_900, 2));
             assert!(then > 0.99, "warmed {warmed}: {first}, then {then}");
+        }
+    }
+
+    #[test]
+    fn what_was_in_use_until_a_loop_began_gives_way_though_a_part_of_it_lay_idle_before() {
+        for idle in [0, 1, 800, 1_600] {
+            let mut partition = Partition::new();
+            partition.ask((0..2).flat_map(|_| 0..3_200));
+            // All but `idle` blocks are used while what is read once goes by, for three spans.
+            partition.ask((0..12_000).flat_map(|at| [idle + at % (3_200 - idle), 10_000_000 + at]));
+            let (first, then) = (partition.loops(3_900, 8), partition.loops(3_900, 2));
+            assert!(then > 0.99, "idle {idle}: {first}, then {then}");
         }
     }
 
