@@ -162,9 +162,11 @@ fn judge_floor(
     window: &WindowTotals,
     rules: &ConformanceRules,
 ) -> Judgement {
+    // Who waits for other operations alone asks for none of these.
+    let held_back = (requests > 0 || window.completed() == 0) && window.is_backlogged(rules);
     let verdict = if value >= at_least {
         Verdict::Conforming
-    } else if asked >= at_least || window.is_backlogged(rules) {
+    } else if asked >= at_least || held_back {
         Verdict::Nonconforming
     } else {
         Verdict::LowLoad
@@ -277,6 +279,28 @@ pub(crate) mod tests {
             judge(&bandwidth, &window(900, Nanos::millis(1), Nanos::ZERO, 1), &rules).verdict,
             Verdict::Nonconforming
         );
+    }
+
+    #[test]
+    fn a_floor_under_reads_is_not_missed_by_who_only_writes() {
+        let rules = ConformanceRules::default();
+        // 400 writes/s of 10 ms by a closed loop of 4.
+        let mut window = window(400, Nanos::millis(10), Nanos::ZERO, 4);
+        (window.writes, window.reads) = (window.reads.clone(), LatencySnapshot::default());
+        (window.bytes_written, window.bytes_read) = (window.bytes_read, 0);
+        let iops = |operations| Objective::new(Target::IopsFloor { at_least: 1_000.0, operations });
+        let bandwidth = |operations| Objective::new(Target::BandwidthFloor { at_least: 4.0e6, operations });
+        for (objective, expected) in [
+            (iops(Operations::Reads), Verdict::LowLoad),
+            (bandwidth(Operations::Reads), Verdict::LowLoad),
+            (iops(Operations::Writes), Verdict::Nonconforming),
+            (bandwidth(Operations::All), Verdict::Nonconforming),
+        ] {
+            assert_eq!(judge(&objective, &window, &rules).verdict, expected, "{objective}");
+        }
+        // Nothing completes: what hangs may be reads.
+        window.writes = LatencySnapshot::default();
+        assert_eq!(judge(&iops(Operations::Reads), &window, &rules).verdict, Verdict::Nonconforming);
     }
 
     #[test]
