@@ -3,7 +3,7 @@
 //! Plain data, to be on disk before an order is begun. Volumes and hosts are told by name: their numbers are those of one run. Times are
 //! left out, since a clock does not outlast its controller; what waited begins its wait anew.
 
-use super::machine::{Phase, Response};
+use super::machine::Response;
 use super::{Burial, ResponseRules, Responses, VolumeRoute};
 use crate::claims::Claim;
 use crate::inventory::{HostId, HostSpec, VolumeId};
@@ -122,9 +122,8 @@ impl Responses {
             };
             if let Some(placed) = &mut response.placed {
                 placed.host = host_now(placed.host)?;
-                // Its start may be ordered twice now, and one of the two be late.
-                placed.late |= response.phase == Phase::Starting;
             }
+            response.resume();
             response.renumber(now);
             response.prefer(&host_now);
             response.route = recovered.responses[&now].route.clone();

@@ -167,7 +167,12 @@ pub enum Target {
     /// Straight to the storage side.
     Original,
     /// Through an appliance.
-    Appliance(ApplianceId),
+    Appliance {
+        /// Which.
+        appliance: ApplianceId,
+        /// Where.
+        host: HostId,
+    },
 }
 
 /// Who is let in at the storage side at the lease's epoch; those of higher epochs always are.

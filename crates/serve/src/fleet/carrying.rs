@@ -269,12 +269,15 @@ impl Means {
                 let names_epoch = way.lease.is_some() && making::port(volume).is_none();
                 Endpoint::new(volume.export(names_epoch.then_some(epoch)))
             }
-            Target::Appliance(appliance) => {
-                let known = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-                let endpoint = known.get(&appliance).and_then(|running| running.endpoints.get(&volume.name));
+            Target::Appliance { appliance, host } => {
+                let endpoint = match self.running(appliance, host) {
+                    Ok(running) => running.and_then(|mut running| running.endpoints.remove(&volume.name)),
+                    // Nothing was asked of the route.
+                    Err(error) => return Outcome::Refused(with_causes(&error)),
+                };
                 match endpoint {
-                    Some(endpoint) => endpoint.clone(),
-                    None => return Outcome::Refused("the appliance is not known to run".to_owned()),
+                    Some(endpoint) => endpoint,
+                    None => return Outcome::Refused("the appliance does not run".to_owned()),
                 }
             }
         };

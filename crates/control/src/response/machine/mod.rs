@@ -108,6 +108,17 @@ impl Response {
         self.placed.as_ref().expect("a response that left the original route has an appliance")
     }
 
+    /// Goes on after a restart: what its step orders may have been ordered before, and have its effect or have it yet.
+    pub(super) fn resume(&mut self) {
+        match (self.phase, &mut self.placed) {
+            // It may be ordered twice now, and one of the two be late.
+            (Phase::Starting, Some(placed)) => placed.late = true,
+            // Whoever refuses it now says nothing of an earlier try.
+            (Phase::Switching, _) => self.tries = 1,
+            _ => {}
+        }
+    }
+
     /// Takes another number, where the journal of an earlier run used it for another volume.
     pub(super) fn renumber(&mut self, volume: VolumeId) {
         self.volume = volume;
@@ -263,7 +274,7 @@ impl Response {
             // A route that drains settles the old path itself; where it does not, or could not, the fence came first.
             Phase::Switching => {
                 let settled = fenced || !self.route().drains();
-                let to = Target::Appliance(appliance);
+                let to = Target::Appliance { appliance, host };
                 Some(What::Switch { to, epoch, settled })
             }
             Phase::StoppingFirst | Phase::Stopping => Some(What::Stop { appliance, host }),

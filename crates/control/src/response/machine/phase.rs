@@ -77,7 +77,7 @@ pub(in super::super) struct Placed {
     pub(super) flash: Bytes,
     pub(super) epoch: u64,
     /// Its start may still have an effect after it was stopped.
-    pub(in super::super) late: bool,
+    pub(super) late: bool,
     /// What was out on the original path is settled by a fence, since the route could not drain it.
     #[serde(default)]
     pub(super) settled: bool,

@@ -246,7 +246,7 @@ fn several_failures_at_once_end_no_worse() {
         let mut strikes: Vec<Strike> = (0..2 + draw(4))
             .map(|_| Strike {
                 order: 1 + draw(40) as usize,
-                failure: FAILURES[draw(15) as usize],
+                failure: FAILURES[draw(FAILURES.len() as u64) as usize],
                 after: draw(2) == 0,
                 late: draw(4) == 0,
                 controller_dies: draw(3) == 0,

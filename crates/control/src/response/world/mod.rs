@@ -38,6 +38,8 @@ enum Failure {
     StorageDown,
     /// Nothing is heard of the route for a while.
     RouteHangs,
+    /// The route cannot be told anything for a while, which is known at once.
+    RouteUntold,
     /// The answer to this order alone is lost.
     AnswerLost,
     /// The clock is an hour ahead from here on.
@@ -48,7 +50,7 @@ enum Failure {
     JournalLost,
 }
 
-const FAILURES: [Failure; 15] = [
+const FAILURES: [Failure; 16] = [
     Failure::HostDies,
     Failure::HostRestarts,
     Failure::ApplianceDies,
@@ -60,6 +62,7 @@ const FAILURES: [Failure; 15] = [
     Failure::ControllerCutOff,
     Failure::StorageDown,
     Failure::RouteHangs,
+    Failure::RouteUntold,
     Failure::AnswerLost,
     Failure::ClockForward,
     Failure::ClockBack,
@@ -132,6 +135,7 @@ struct World {
     /// What became of a change on the original path is not known, so that the route does not drain it any more.
     in_doubt: bool,
     route_hangs_until: u64,
+    route_untold_until: u64,
     /// Orders that have their effect at a time.
     late: Vec<(u64, What)>,
     /// Reports on their way.
@@ -166,6 +170,7 @@ impl World {
             storage_down_until: 0,
             in_doubt: false,
             route_hangs_until: 0,
+            route_untold_until: 0,
             late: Vec::new(),
             reports: Vec::new(),
             orders: 0,
@@ -235,7 +240,7 @@ impl World {
                     condition: Condition::Works,
                     answers,
                 };
-                self.started.entry(*appliance).or_insert(machine.clone());
+                self.started.insert(*appliance, machine.clone());
                 self.machines.entry(*appliance).or_insert(machine);
                 let used = self.machines.values().filter(|machine| machine.host == *host);
                 let used = used.fold(Room::default(), |sum, machine| sum.with(machine.room));
@@ -291,13 +296,19 @@ impl World {
 
     fn switch(&mut self, to: Target, epoch: u64, settled: bool, late: bool) -> Outcome {
         let by_lease = self.draining == Draining::ByLease;
+        if by_lease && self.now < self.storage_down_until {
+            return Outcome::Refused("the storage side does not say which epoch is in force".into());
+        }
         let in_force = if by_lease { self.lease.0 } else { self.switched };
         if epoch < in_force {
             return Outcome::Stale { epoch: in_force };
         }
         let next = match to {
-            Target::Original => Path::Straight((self.draining == Draining::ByItself).then_some(epoch)),
-            Target::Appliance(appliance) => Path::Through(appliance, epoch),
+            // An epoch is named where there is a lease only.
+            Target::Original => {
+                Path::Straight((self.leased && self.draining == Draining::ByItself).then_some(epoch))
+            }
+            Target::Appliance { appliance, .. } => Path::Through(appliance, epoch),
         };
         if next != self.path {
             if let Path::Through(appliance, _) = next
@@ -306,9 +317,6 @@ impl World {
                 return Outcome::Refused("the new path does not answer".into());
             }
             if by_lease && !settled {
-                if self.now < self.storage_down_until {
-                    return Outcome::Unknown("the storage side does not answer".into());
-                }
                 let holder = if to == Target::Original { Holder::Original } else { Holder::Named };
                 if epoch == self.lease.0 && holder != self.lease.1 {
                     return Outcome::Stale { epoch };
@@ -382,6 +390,7 @@ impl World {
                 self.in_doubt |= self.leased && matches!(self.path, Path::Straight(_));
             }
             Failure::RouteHangs => self.route_hangs_until = until,
+            Failure::RouteUntold => self.route_untold_until = until,
             Failure::AnswerLost => {}
             Failure::ClockForward => self.skew += 3_600_000,
             Failure::ClockBack => self.skew -= self.now as i64,
@@ -411,6 +420,8 @@ impl World {
         let late = strikes.iter().any(|strike| strike.late);
         let outcome = if cut {
             Outcome::Unknown("the host cannot be reached".into())
+        } else if to_route && self.now < self.route_untold_until {
+            Outcome::Refused("the route cannot be told".into())
         } else if deaf || lost {
             if late {
                 self.late.push((self.now + WHILE_MS, order.what.clone()));

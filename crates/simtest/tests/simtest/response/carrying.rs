@@ -101,6 +101,10 @@ impl World {
                 }
             }
             What::Fence { epoch, holder } => self.fence(id, epoch, holder),
+            // Nobody listens there, which is known at once.
+            What::Switch { .. } if self.proxy.is_none() => {
+                self.finish(id, Outcome::Refused("the proxy cannot be told".into()));
+            }
             What::Switch { .. } => {
                 self.changes_of_route.push_back(id);
                 self.change_route();
@@ -225,7 +229,7 @@ impl World {
             }
             let to = match to {
                 Target::Original => Destination::Storage(self.leased.then_some(epoch)),
-                Target::Appliance(appliance) => Destination::Appliance(appliance),
+                Target::Appliance { appliance, .. } => Destination::Appliance(appliance),
             };
             if to == self.route.0 {
                 self.route.1 = epoch;
