@@ -25,6 +25,7 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post, put};
 use axum::serve::Listener;
+use forebay_appliance::{RetargetError, RetargetFailure};
 use forebay_units::Secret;
 use std::io;
 use std::net::SocketAddr;
@@ -531,6 +532,11 @@ async fn change_route(
                     RouteError::Refused { .. } => StatusCode::BAD_REQUEST,
                     RouteError::Unknown { .. } => StatusCode::NOT_FOUND,
                     RouteError::Unreachable { .. } => StatusCode::BAD_GATEWAY,
+                    // The old way is as good as before: who is told otherwise would fence it, and then nothing is compared.
+                    RouteError::Kept(RetargetFailure::Refused {
+                        source: RetargetError::Unfit(_) | RetargetError::OtherData { .. },
+                        ..
+                    }) => StatusCode::BAD_GATEWAY,
                     RouteError::Kept(_) => StatusCode::CONFLICT,
                     RouteError::NotKept { .. } => StatusCode::INTERNAL_SERVER_ERROR,
                 };

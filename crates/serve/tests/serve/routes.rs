@@ -125,3 +125,27 @@ fn where_a_volume_goes_is_told_without_the_secret_of_the_export() {
     daemon.shutdown();
     guarded.shutdown();
 }
+
+#[test]
+fn who_holds_other_data_is_told_from_a_way_that_cannot_be_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = |name: &str, byte: u8, bytes: usize| {
+        let image = folder.path().join(format!("{name}.img"));
+        std::fs::write(&image, vec![byte; bytes]).unwrap();
+        Daemon::start(config(&folder.path().join(name), OriginConfig::file(&image))).unwrap()
+    };
+    let (right, other, small) =
+        (server("right", 5, 1 << 20), server("other", 6, 1 << 20), server("small", 5, 1 << 19));
+    let daemon =
+        Daemon::start(config(&folder.path().join("proxy"), export(&right.uris("db").remove(0)))).unwrap();
+    // 409 would have a controller fence the way that it has, and leave it without a look at the data.
+    for (to, why) in [(&other, "other data"), (&small, "does not fit")] {
+        let (status, refused) =
+            send(&daemon, &serde_json::json!({ "to": to.uris("db").remove(0), "epoch": 1 }));
+        assert!(status == 502 && refused["error"].as_str().unwrap().contains(why), "{status} {refused}");
+    }
+    assert_eq!(Client::connect(&daemon.uris("db")[0]).read(0, 4096).unwrap(), vec![5; 4096]);
+    for daemon in [daemon, right, other, small] {
+        daemon.shutdown();
+    }
+}
