@@ -4,7 +4,7 @@
 //! merged by time without being sorted: each source keeps its own order, steps back included. Sources of formats
 //! without times follow each other.
 
-use crate::detect::{HEAD_BYTES, detect};
+use crate::detect::{DetectError, HEAD_BYTES, detect};
 use crate::formats::{self, Decoder};
 use crate::input::{BUFFER_BYTES, Input, SHARED_BUFFER_BYTES};
 use crate::source::{Source, expand};
@@ -54,24 +54,8 @@ impl TraceReader {
         let buffer_bytes = if plain.len() > 1 { SHARED_BUFFER_BYTES } else { BUFFER_BYTES };
         let mut inputs: Vec<Input> = plain.into_iter().map(|plain| Input::new(plain, buffer_bytes)).collect();
         let mut format = options.format;
-        for input in &mut inputs {
-            if options.format.is_some() {
-                break;
-            }
-            let name = input.name.clone();
-            let head = input.require(HEAD_BYTES)?;
-            let head = &head[..head.len().min(HEAD_BYTES)];
-            if head.is_empty() && format.is_some() {
-                continue;
-            }
-            let found = detect(head, Some(&name))
-                .map_err(|error| TraceError::Detect { file: name.clone(), error })?;
-            match format {
-                Some(expected) if expected != found => {
-                    return Err(TraceError::MixedFormats { file: name, found, expected });
-                }
-                _ => format = Some(found),
-            }
+        if format.is_none() {
+            format = detect_all(&mut inputs)?;
         }
         let format = format.ok_or(TraceError::NoSources)?;
         if inputs.is_empty() {
@@ -224,6 +208,33 @@ impl TraceReader {
     /// The page, where the trace counts pages or opaque ids: whoever splits into blocks takes a page as a block.
     pub fn natural_block(&self) -> Option<BlockSize> {
         self.natural_block
+    }
+}
+
+/// The format that all of `inputs` have; `None` if there are none. Those without content, as the file of a processor that had nothing to do, say nothing about
+/// it, unless all are so.
+fn detect_all(inputs: &mut [Input]) -> Result<Option<Format>, TraceError> {
+    let mut format = None;
+    let mut empty = None;
+    for input in inputs {
+        let name = input.name.clone();
+        let head = input.require(HEAD_BYTES)?;
+        match detect(&head[..head.len().min(HEAD_BYTES)], Some(&name)) {
+            Ok(found) => match format {
+                Some(expected) if expected != found => {
+                    return Err(TraceError::MixedFormats { file: name, found, expected });
+                }
+                _ => format = Some(found),
+            },
+            Err(error @ DetectError::Empty) => {
+                empty.get_or_insert(TraceError::Detect { file: name, error });
+            }
+            Err(error) => return Err(TraceError::Detect { file: name, error }),
+        }
+    }
+    match (format, empty) {
+        (None, Some(error)) => Err(error),
+        (format, _) => Ok(format),
     }
 }
 

@@ -102,6 +102,17 @@ fn sources_of_one_trace_have_one_format() {
     assert!(matches!(TraceReader::open(Vec::new(), &ReadOptions::default()), Err(TraceError::NoSources)));
     let options = ReadOptions { format: Some(Format::Lirs), ..ReadOptions::default() };
     assert!(matches!(TraceReader::open(Vec::new(), &options), Err(TraceError::NoSources)));
+    // The file of a processor that had nothing to do is empty; it may be the first one.
+    let busy = b"128166385295514663,hm,0,Write,9056014336,2048,2833\n";
+    let sources = |contents: &[&'static [u8]]| -> Vec<Source> {
+        contents.iter().map(|content| Source::new("x.csv", Cursor::new(*content))).collect()
+    };
+    for contents in [[&b""[..], busy, b""], [busy, b"", b""], [b"", b"", busy]] {
+        let mut reader = TraceReader::open(sources(&contents), &ReadOptions::default()).unwrap();
+        assert_eq!((reader.format(), read_all(&mut reader).unwrap().len()), (Format::Msr, 1));
+    }
+    let error = TraceReader::open(sources(&[b"", b""]), &ReadOptions::default()).unwrap_err();
+    assert!(matches!(error, TraceError::Detect { error: DetectError::Empty, .. }), "{error}");
     // An empty file of a named format is an empty trace.
     assert_eq!(read_all(&mut open("x", b"", &options).unwrap()).unwrap(), []);
 }
