@@ -7,7 +7,7 @@
 
 use crate::Format;
 use crate::format::names;
-use crate::formats::{forebay, le};
+use crate::formats::{blkparse, forebay, le};
 use crate::text::{Fields, decimal_nanos, whole};
 
 /// How much of a source's start detection looks at.
@@ -203,8 +203,12 @@ fn by_lines(head: &[u8]) -> Vec<Format> {
     if !whole_trace && lines.len() > 1 {
         lines.pop();
     }
-    let lines: Vec<&[u8]> =
+    let mut lines: Vec<&[u8]> =
         lines.iter().map(|line| line.trim_ascii()).filter(|line| !line.is_empty()).collect();
+    // What blkparse prints behind a short trace has more lines than the trace.
+    if let Some(end @ 1..) = lines.iter().position(|line| blkparse::starts_summary(line)) {
+        lines.truncate(end);
+    }
     let Some(first) = lines.first() else { return Vec::new() };
     if first.eq_ignore_ascii_case(b"Timestamp,Response,IOType,LUN,Offset,Size") {
         return vec![Format::Systor17];

@@ -2,8 +2,8 @@
 //!
 //! `maj,min cpu sequence seconds.nanoseconds pid action rwbs sector + sectors [process]`
 //!
-//! The request is the action that [`crate::BlockEvent`] names, `Q` unless set. Other actions, messages, and the summary
-//! at the end are ignored. The volume is the device, named `<major>,<minor>`; a sector is 512 bytes. `rwbs` holds `R`,
+//! The request is the action that [`crate::BlockEvent`] names, `Q` unless set. Other actions, messages, the summary
+//! at the end, and the names of files behind it are ignored. The volume is the device, named `<major>,<minor>`; a sector is 512 bytes. `rwbs` holds `R`,
 //! `W` or `D` (discard), with flags: `A` (read-ahead, see [`crate::ReadOptions::read_ahead`]), `F` (flush before it,
 //! or force unit access behind it), `S`, `M`, `B`. A record without sectors is a flush if it has an `F`; `N` is neither
 //! read nor write. The thread is the process id. Source: blkparse(1), "OUTPUT DESCRIPTION AND FORMATTING"; `blkparse_fmt.c`.
@@ -33,12 +33,20 @@ impl Blkparse {
     }
 }
 
-/// The start of a line of the summary's first lines.
-fn starts_summary(line: &[u8]) -> bool {
-    let line = line.trim_ascii_start();
-    [&b"CPU"[..], b"Total (", b"Events (", b"Throughput (", b"Skips:"]
-        .iter()
-        .any(|start| line.starts_with(start))
+/// Whether what blkparse prints behind the records begins with this line: the summary, which with `-s` begins by process, and the names of the files that
+/// were read, which `-q` does not take away.
+pub(crate) fn starts_summary(line: &[u8]) -> bool {
+    let line = line.trim_ascii();
+    let starts = [&b"CPU"[..], b"Total (", b"Events (", b"Throughput (", b"Skips:", b"Input file "];
+    starts.iter().any(|start| line.starts_with(start)) || is_process(line)
+}
+
+/// `comm (pid)`, or `comm (pid, ...)` of several processes of one name. None of the records ends so.
+fn is_process(line: &[u8]) -> bool {
+    let inner = line.strip_suffix(b")").and_then(|line| line.rsplit(|byte| *byte == b'(').next());
+    let pid = inner.map(|inner| inner.strip_suffix(b", ...").unwrap_or(inner));
+    !line.first().is_some_and(u8::is_ascii_digit)
+        && pid.is_some_and(|pid| !pid.is_empty() && pid.iter().all(u8::is_ascii_digit))
 }
 
 impl LineParser for Blkparse {

@@ -2,7 +2,7 @@
 //! of one record into a decoder of a stream, and add the place to its errors.
 
 mod alibaba;
-mod blkparse;
+pub(crate) mod blkparse;
 mod blkreplay;
 mod blktrace;
 mod cachelib_csv;

@@ -108,6 +108,32 @@ Skips: 0 forward (0 -   0.0%)
     assert_eq!(read_with(text.as_bytes(), &options).unwrap().0[2].operation, Other);
 }
 
+#[test]
+fn what_blkparse_prints_behind_the_records_is_passed_over() {
+    let record = "  8,0    1        1     0.000001000    10  Q   W 8 + 8 [fio]\n";
+    let summary = "CPU1 (sdb):\n Reads Queued:           0,        0KiB\t Writes Queued:           4,       16KiB\n\
+                   \x20Read Dispatches:        0,        0KiB\t Write Dispatches:        0,        0KiB\n\n\
+                   Throughput (R/W): 0KiB/s / 0KiB/s\nEvents (sdb): 1 entries\nSkips: 0 forward (0 -   0.0%)\n";
+    let names = "Input file sdb.blktrace.0 added\nInput file sdb.blktrace.1 added\n";
+    // As it comes; with `-s`, which begins the summary by process; with `-q`, which leaves only the names.
+    for behind in [
+        [summary, names].concat(),
+        ["fio (10)\n Reads Queued:           0,        0KiB\n", summary, names].concat(),
+        ["(my job) (10, ...)\n Reads Queued:           0,        0KiB\n", summary, names].concat(),
+        names.to_owned(),
+    ] {
+        let text = [record, &behind].concat();
+        let options = ReadOptions::default();
+        let (requests, _) = read_with(text.as_bytes(), &options).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(requests, [of_thread(1, request(1_000, 0, Write, 4096, 4096))], "{behind}");
+    }
+    // What is none of it is no record.
+    let text = [record, "sdb (8,0)\n"].concat();
+    assert!(
+        read(Format::Blkparse, text.as_bytes()).unwrap_err().to_string().contains("found `sdb` as device")
+    );
+}
+
 /// A blktrace record with `data` bytes behind it; the process is 77, and 78 if it has a whole block.
 fn blk_record(time: u64, sector: u64, bytes: u32, action: u32, data: u16, big_endian: bool) -> Vec<u8> {
     let mut record = Vec::new();
