@@ -161,18 +161,21 @@ impl Schedule {
         let factor = options.speed * options.intensity;
         // From the last request of a lap to the first of the next: as long as from one to the next on average.
         let gap = span / (survey.playable().max(2) - 1) as f64;
+        let is_spread = options.whole_seconds == WholeSeconds::Spread && survey.has_whole_seconds();
+        // The requests of the last second are spread over all of it.
+        let length = if is_spread { span + SECOND as f64 } else { span + gap };
         let changes_length = options.intensity != 1.0 && options.rate.is_none();
         // A lap without length would come round for ever.
-        let run = (changes_length && span > 0.0).then(|| Nanos(((span + gap) / options.speed) as u64));
+        let run = (changes_length && length > 0.0).then(|| Nanos((length / options.speed) as u64));
         let end = [run, options.duration].into_iter().flatten().min();
         Schedule {
             factor,
             end,
             first: survey.first.unwrap_or(Nanos::ZERO),
-            lap_length: (span + gap) / factor,
+            lap_length: length / factor,
             lap: 0,
             has_steps_back: survey.steps_back > 0,
-            is_spread: options.whole_seconds == WholeSeconds::Spread && survey.has_whole_seconds(),
+            is_spread,
             held: BinaryHeap::new(),
             sequence: 0,
             second: Vec::new(),
@@ -380,6 +383,20 @@ mod tests {
         // One request a second is what it is.
         let sparse = [100, 101, 103].map(|second| read(Nanos::secs(second)));
         assert_eq!(times(&sparse, options), [0, 1_000, 3_000]);
+    }
+
+    #[test]
+    fn laps_of_whole_seconds_are_as_long_as_their_requests_are_spread() {
+        let requests = [7, 7, 7, 7, 8, 8].map(|second| read(Nanos::secs(second)));
+        let twice = ScheduleOptions { intensity: 2.0, ..ScheduleOptions::default() };
+        // Two seconds are played in one, twice, in the two seconds that the trace takes.
+        let lap = [0, 125, 250, 375, 500, 750];
+        let both: Vec<u64> = lap.into_iter().chain(lap.map(|at| at + 1_000)).collect();
+        assert_eq!(times(&requests, twice.clone()), both);
+        // A trace that is a single second has a length, too.
+        assert_eq!(times(&requests[..4], twice), [0, 125, 250, 375, 500, 625, 750, 875]);
+        let half = ScheduleOptions { intensity: 0.5, ..ScheduleOptions::default() };
+        assert_eq!(times(&requests, half), [0, 500, 1_000, 1_500]);
     }
 
     #[test]
