@@ -136,6 +136,8 @@ pub struct Schedule {
     /// Requests of the second that is being collected, and the second.
     second: Vec<Place>,
     second_at: u64,
+    /// As many of its requests were spread as are held; those that follow come at its end.
+    is_second_full: bool,
     latest: Nanos,
     issued: u64,
     is_over: bool,
@@ -180,6 +182,7 @@ impl Schedule {
             sequence: 0,
             second: Vec::new(),
             second_at: 0,
+            is_second_full: false,
             latest: Nanos::ZERO,
             issued: 0,
             is_over: false,
@@ -266,12 +269,14 @@ impl Schedule {
             self.end_second(out);
             self.second_at = second;
         }
-        if self.second.len() < SECOND_MAX {
-            self.second.push(place);
-        } else {
+        if self.second.len() == SECOND_MAX {
             self.end_second(out);
-            self.emit(((second + 1) * SECOND - 1) as f64, place, out);
+            self.is_second_full = true;
         }
+        if self.is_second_full {
+            return self.emit(((second + 1) * SECOND - 1) as f64, place, out);
+        }
+        self.second.push(place);
     }
 
     /// Spreads the requests of the second that was collected.
@@ -283,6 +288,7 @@ impl Schedule {
         }
         self.second = places;
         self.second.clear();
+        self.is_second_full = false;
     }
 
     /// A request at a time since the trace's first one, in nanoseconds of the trace.
@@ -397,6 +403,19 @@ mod tests {
         assert_eq!(times(&requests[..4], twice), [0, 125, 250, 375, 500, 625, 750, 875]);
         let half = ScheduleOptions { intensity: 0.5, ..ScheduleOptions::default() };
         assert_eq!(times(&requests, half), [0, 500, 1_000, 1_500]);
+    }
+
+    #[test]
+    fn what_a_second_holds_too_many_of_comes_at_its_end() {
+        let mut requests = vec![read(Nanos::secs(5)); SECOND_MAX + 3];
+        requests.extend([6, 6].map(|second| read(Nanos::secs(second))));
+        let (due, _) = play(&requests, ScheduleOptions::default());
+        let late: Vec<u64> = due[SECOND_MAX - 1..].iter().map(|due| due.at.0).collect();
+        let last_spread = (SECOND_MAX - 1) as f64 / SECOND_MAX as f64 * 1e9;
+        assert_eq!(
+            late,
+            [last_spread as u64, 999_999_999, 999_999_999, 999_999_999, 1_000_000_000, 1_500_000_000]
+        );
     }
 
     #[test]
