@@ -42,7 +42,7 @@ pub(crate) fn run(args: &LeaseArgs) -> Result<(), Failure> {
             let request = LeaseRequest { epoch, holder, within_s: args.within.map(Nanos::as_secs_f64) };
             let body = serde_json::to_string(&request).map_err(|error| Failure::new(error.to_string()))?;
             let path = format!("/api/v1/volumes/{}/lease", encoded(&args.volume));
-            let answer: serde_json::Value = server.ask("POST", &path, &body)?;
+            let answer: serde_json::Value = server.change(&path, &body, args.within)?;
             let of = |name: &str| answer[name].clone();
             serde_json::from_value(serde_json::json!({ "epoch": of("epoch"), "holder": of("holder") }))
                 .map_err(|error| Failure::new(format!("the answer of {server} is not understood: {error}")))?

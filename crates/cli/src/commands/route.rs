@@ -69,7 +69,7 @@ pub(crate) fn run(args: &RouteArgs) -> Result<(), Failure> {
     };
     let body = serde_json::to_string(&request).map_err(|error| Failure::new(error.to_string()))?;
     let path = format!("/api/v1/volumes/{}/route", encoded(&args.volume));
-    let answer: serde_json::Value = server.ask("POST", &path, &body)?;
+    let answer: serde_json::Value = server.change(&path, &body, args.within)?;
     if args.output.json {
         output.json(&answer)?;
     } else {

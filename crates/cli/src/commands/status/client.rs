@@ -3,14 +3,17 @@
 use crate::failure::Failure;
 use forebay_actuate::api::{ApiAddress, ApiError};
 use forebay_actuate::{Control, Deadline};
-use forebay_units::Secret;
+use forebay_units::{Nanos, Secret};
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-/// No answer takes longer.
+/// No answer takes longer, but for the time that the daemon was given for a change.
 const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The longest that it may be given.
+const CHANGE_MAX: Nanos = Nanos::secs(30);
 
 /// Where a daemon answers, and what must be shown there.
 #[derive(Clone, Debug)]
@@ -47,10 +50,25 @@ impl Server {
         self.0.ask(method, path, body, Deadline::after(TIMEOUT)).map_err(failure)
     }
 
+    /// Likewise, of a change that the daemon may take `within` for, before it says whether it was made.
+    pub(crate) fn change<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &str,
+        within: Option<Nanos>,
+    ) -> Result<T, Failure> {
+        self.0.ask("POST", path, body, Deadline::after(patience(within))).map_err(failure)
+    }
+
     /// The text at `path`.
     pub(crate) fn text(&self, path: &str) -> Result<String, Failure> {
         self.0.text("GET", path, "", Deadline::after(TIMEOUT)).map_err(failure)
     }
+}
+
+/// How long the answer to a change is waited for that may take `within`. What is above the most is refused at once.
+fn patience(within: Option<Nanos>) -> Duration {
+    TIMEOUT + within.unwrap_or(CHANGE_MAX).min(CHANGE_MAX).into()
 }
 
 fn failure(error: ApiError) -> Failure {
@@ -65,5 +83,18 @@ fn failure(error: ApiError) -> Failure {
     match hint {
         Some(hint) => failure.with_hint(hint),
         None => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_daemon_has_the_time_that_it_was_given_and_that_of_an_answer() {
+        assert_eq!(patience(Some(Nanos::secs(20))), Duration::from_secs(30));
+        // What it takes unless it is told is its own affair.
+        assert_eq!(patience(None), Duration::from_secs(40));
+        assert_eq!(patience(Some(Nanos::MAX)), Duration::from_secs(40));
     }
 }
