@@ -13,7 +13,7 @@ use forebay_units::Bytes;
 /// `evicted` lets in whatever memory evicts. `adaptive` counts, in chunks, reads that memory does not answer, moves to flash what is read often of late, and lets in only that; the count
 /// that is often enough adapts, or is the N of `threshold-N`. `demand`, `larc` and `lru` are there for comparison. What is on flash stays. It holds until the daemon ends;
 /// `flash_admission` in the configuration lasts. `forebay status` and `forebay explain` tell what it does.
-/// The daemon takes it on its unix socket only (`http.socket`).
+/// The daemon takes it on its unix socket (`http.socket`), and over TCP from who has its token (`http.token`).
 #[derive(Debug, clap::Args)]
 pub(crate) struct PlaceArgs {
     /// The volume

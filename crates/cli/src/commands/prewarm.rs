@@ -12,7 +12,7 @@ use serde_json::{Map, json};
 ///
 /// A cache that begins is loaded by itself where that gives enough (`forebay explain` says what was decided, and why); this loads whatever there is room
 /// for. `forebay status` tells how far it is. What is loaded is read from the volume's origin now, behind clients' requests and as fast as they do not feel.
-/// The daemon takes it on its unix socket only (`http.socket`). What is not given is as configured (`[control.warmup]`).
+/// The daemon takes it on its unix socket (`http.socket`), and over TCP from who has its token (`http.token`). What is not given is as configured (`[control.warmup]`).
 #[derive(Debug, clap::Args)]
 pub(crate) struct PrewarmArgs {
     /// The volume

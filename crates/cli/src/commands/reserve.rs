@@ -13,7 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// `forebay reserve orders reports --iops 20000 --for 40m` promises 20,000 requests/s on the two volumes together, 10,000 each, for the next 40
 /// minutes. While it stands it is judged and served beside the objectives of the configuration, and before them unless --priority says
 /// otherwise; then it ends by itself. Like any objective it is kept as far as cache can keep it: `forebay explain` tells. It begins and ends with a
-/// control interval. The daemon takes reservations on its unix socket only (`http.socket`), and keeps them over a restart in
+/// control interval. The daemon takes reservations on its unix socket (`http.socket`), and over TCP from who has its token (`http.token`), and keeps them over a restart in
 /// the file that `reservations.path` names.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReserveArgs {
