@@ -1,6 +1,7 @@
 //! `forebay capture`: what clients ask is in the trace, and the command's end is the recording's.
 
-use crate::support::{fail, file, folder, json, run};
+use crate::support::{args, fail, file, folder, json, run};
+use std::path::Path;
 use std::process::Command;
 
 /// Whether the NBD tools are here; said where they are not.
@@ -97,4 +98,40 @@ fn what_cannot_be_captured_is_refused() {
     assert!(status == 1 && words.contains("leave --size out"), "{words}");
     let (status, words) = capture(&["--origin", volume.to_str().unwrap(), "--", "/nonexistent/command"]);
     assert!(status == 1 && words.contains("cannot run"), "{words}");
+}
+
+#[test]
+fn what_was_there_is_neither_removed_nor_the_volume_written_over() {
+    let folder = folder();
+    let volume = file(&folder, "volume", [7; 4096]);
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(&volume, &link).unwrap();
+    for output in [&volume, &link] {
+        let (status, words) =
+            fail(args(&[&"capture", &"--force", &"--origin", &volume, &"--output", output, &"--", &"true"]));
+        assert!(status == 2 && words.contains("is the volume"), "{words}");
+    }
+    assert_eq!(std::fs::read(&volume).unwrap(), [7; 4096]);
+    // Nobody can listen there: what is named as the trace may be a device, and stays.
+    let there = file(&folder, "there", "something");
+    let nowhere = format!("unix:{}", folder.path().join("absent/socket").display());
+    let refused = |output: &Path| {
+        fail(args(&[
+            &"capture",
+            &"--force",
+            &"--origin",
+            &volume,
+            &"--listen",
+            &nowhere,
+            &"--output",
+            &output,
+            &"--",
+            &"true",
+        ]))
+    };
+    assert_eq!(refused(&there).0, 1);
+    assert!(there.exists());
+    let new = folder.path().join("new");
+    assert_eq!(refused(&new).0, 1);
+    assert!(!new.exists());
 }

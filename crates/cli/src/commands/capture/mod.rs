@@ -21,6 +21,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::fs::File;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,6 +89,13 @@ pub(crate) fn run(args: &CaptureArgs) -> Result<(), Failure> {
     let mut signals =
         Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2]).context("cannot watch for signals")?;
     let origin = open_origin(&args.origin, args.size)?;
+    if is_same_file(Path::new(&args.origin), &args.output) {
+        return Err(Failure::usage(format!(
+            "`{}` is the volume: the trace would be written over it",
+            args.output.display()
+        )));
+    }
+    let is_new = std::fs::symlink_metadata(&args.output).is_err();
     let folder = match &args.listen {
         Some(_) => None,
         None => Some(
@@ -118,8 +126,10 @@ pub(crate) fn run(args: &CaptureArgs) -> Result<(), Failure> {
     let appliance = match started {
         Ok(appliance) => appliance,
         Err(error) => {
-            // An empty trace is in nobody's interest; if it cannot be removed it is only in the way.
-            let _ = std::fs::remove_file(&args.output);
+            // An empty trace is in nobody's interest; if it cannot be removed it is only in the way. What was there before may be no file at all.
+            if is_new {
+                let _ = std::fs::remove_file(&args.output);
+            }
             return Err(error.into());
         }
     };
@@ -198,6 +208,12 @@ fn tell(recorded: &Recorded, output: &Path) {
     if recorded.without_latency > 0 {
         say(format_args!("{} of them have no latency", count(recorded.without_latency)));
     }
+}
+
+/// Whether both paths lead to one file.
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let of = |path: &Path| std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
+    of(one).is_some_and(|one| of(other) == Some(one))
 }
 
 fn open_origin(origin: &str, size: Option<Bytes>) -> Result<Arc<dyn Origin>, Failure> {
