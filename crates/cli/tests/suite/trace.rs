@@ -229,6 +229,11 @@ fn a_workload_is_described_in_a_table_in_json_and_in_a_report() {
     let table = succeed(args(&[&"trace", &"stats", &poor]));
     assert!(table.contains("gaps and bursts below a second are not known"), "{table}");
     assert!(table.contains("times before that of an earlier request"), "{table}");
+    // Objects are called by hashes, so that the grid reaches to 2^64.
+    let far =
+        file(&folder, "far.csv", msr(&[(0, 0, true, 0, 512), (10_000_000, 0, true, u64::MAX - 4095, 512)]));
+    let table = succeed(args(&[&"trace", &"stats", &far]));
+    assert!(table.contains("volume `host_0`: 16777216.00 TiB upwards"), "{table}");
     // A single request has no gaps.
     let single = file(&folder, "single.csv", msr(&[(0, 0, false, 4096, 512)]));
     let stats = json("forebay.trace-stats/1", args(&[&"trace", &"stats", &"--json", &single]));

@@ -297,7 +297,7 @@ fn heat_text(heat: &HeatMap, volumes: &[String]) -> String {
     let mut text = format!(
         "requests of volume `{}`: {} upwards, {} to the right; darker is more, by factors\n",
         volume_name(heat, volumes),
-        bytes(heat.row_bytes * heat.cells.len() as u64),
+        bytes(heat.row_bytes.saturating_mul(heat.cells.len() as u64)),
         seconds(heat.column_s * columns as f64)
     );
     for row in merged.iter().rev() {
