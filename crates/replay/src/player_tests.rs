@@ -326,6 +326,7 @@ fn several_players_share_a_replay() {
             by_thread: false,
             outstanding_max: 64,
             interval: Duration::from_millis(10),
+            duration: None,
             give_up_after: Duration::from_secs(5),
         };
         let report = replay(&mut targets, feed, options, &AtomicBool::new(false)).unwrap();
@@ -344,12 +345,40 @@ fn several_players_share_a_replay() {
         by_thread: false,
         outstanding_max: 1,
         interval: Duration::from_secs(1),
+        duration: None,
         give_up_after: Duration::from_secs(1),
     };
     let mut targets =
         [(Player::unchecked(1, Arc::default()), MemoryVolume::holding(Content::new(1), Fault::None))];
     let empty = replay(&mut targets, nothing, options, &AtomicBool::new(false));
     assert!(matches!(empty, Err(crate::ReplayError::Play(PlayError::Empty))));
+}
+
+#[test]
+fn a_closed_loop_ends_with_its_duration_whatever_is_left() {
+    for pace in [Pace::Fast, Pace::Closed] {
+        let mut targets =
+            [(Player::unchecked(1, Arc::default()), MemoryVolume::holding(Content::new(1), Fault::None))];
+        let mut is_refused = false;
+        // More than is played in any such time, and an end all the same where the duration is none.
+        let feed = |feed: &mut Feed<'_>| {
+            let began = Instant::now();
+            while !is_refused && began.elapsed() < Duration::from_secs(20) {
+                is_refused = !feed.hand_on(&mut vec![due(0, Operation::Read, 0, 512); 512]);
+            }
+            Ok::<(), Infallible>(())
+        };
+        let options = ReplayOptions {
+            pace,
+            by_thread: false,
+            outstanding_max: 4,
+            interval: Duration::from_secs(1),
+            duration: Some(Duration::from_millis(200)),
+            give_up_after: Duration::from_secs(5),
+        };
+        let report = replay(&mut targets, feed, options, &AtomicBool::new(false)).unwrap();
+        assert!(is_refused && report.requests > 0 && report.gave_up.is_none(), "{pace:?}");
+    }
 }
 
 /// Threads 1 and 4 have the first of three players, thread 2 the second, which has one request in a hundred; the others are dealt out in turn.
@@ -379,6 +408,7 @@ fn all_requests_of_a_thread_go_to_the_same_player() {
         by_thread: true,
         outstanding_max: 64,
         interval: Duration::from_secs(1),
+        duration: None,
         give_up_after: Duration::from_secs(5),
     };
     let report = replay(&mut targets, feed, options, &AtomicBool::new(false)).unwrap();

@@ -41,6 +41,8 @@ pub struct ReplayOptions {
     pub outstanding_max: usize,
     /// The length of the intervals that are reported.
     pub interval: Duration,
+    /// For how long requests are issued in a closed loop ([`Pace::Closed`] and [`Pace::Fast`]), whatever is left; in an open one the times of what is due say it.
+    pub duration: Option<Duration>,
     /// For how long no request may succeed before the replay is given up.
     pub give_up_after: Duration,
 }
@@ -123,7 +125,7 @@ pub fn replay<E: std::error::Error + Send + 'static>(
             receivers.iter().map(|receiver| receiver.recv().unwrap_or_default()).collect();
         let start = Instant::now() + if options.pace == Pace::Fast { Duration::ZERO } else { LEAD };
         let play_options = PlayOptions {
-            duration: None,
+            duration: options.duration.filter(|_| options.pace != Pace::Open),
             interval: options.interval,
             start: Some(start),
             give_up_after: options.give_up_after,

@@ -104,6 +104,36 @@ fn content_is_verified_on_a_file_and_nothing_is_overwritten_unasked() {
     assert_eq!(status, 2, "{words}");
 }
 
+/// Without regard to the recorded times, but not for longer than was said; what was prepared for later is told apart.
+#[test]
+fn a_fast_replay_ends_with_its_duration() {
+    let folder = folder();
+    // One request an hour.
+    let requests: Vec<_> = (0..40).map(|at| (at * 36_000_000_000, 0, true, at * 4096, 4096)).collect();
+    let trace = file(&folder, "trace.csv", msr(&requests));
+    let target = sparse(&folder, "target.img", 1 << 20);
+    let fast = |duration: &str| {
+        json(
+            REPLAY,
+            args(&[
+                &"replay",
+                &trace,
+                &"--to",
+                &target,
+                &"--json",
+                &"--pace",
+                &"fast",
+                &"--duration",
+                &duration,
+            ]),
+        )
+    };
+    let long = fast("10min");
+    assert_eq!((&long["answered"], &long["requests"]["not_issued"]), (&json!(40), &json!(0)));
+    let short = fast("1ns");
+    assert_eq!((&short["answered"], &short["requests"]["not_issued"]), (&json!(0), &json!(40)));
+}
+
 /// Every byte is checked, whoever reads and writes the file.
 #[test]
 fn a_file_is_played_to_through_a_ring_and_by_threads() {

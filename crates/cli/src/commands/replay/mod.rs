@@ -86,7 +86,7 @@ struct TimingArgs {
     #[arg(long, value_name = "HOW", default_value_t = WholeSeconds::Spread)]
     whole_seconds: WholeSeconds,
 
-    /// Issue nothing after this time, as in `60s` [default: to the trace's end]
+    /// Issue nothing after this time, as in `60s`; in an open loop nothing that is due after it [default: to the trace's end]
     #[arg(long, value_name = "TIME")]
     duration: Option<Nanos>,
 }
@@ -209,6 +209,8 @@ struct Outcome<'a> {
     outstanding_max: usize,
     survey: Survey,
     counts: ScheduleCounts,
+    /// What was prepared ahead when the run was over before its load.
+    not_issued: u64,
     seed: u64,
     interrupted: bool,
     report: PlayReport,
@@ -266,7 +268,8 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Failure> {
         whole_seconds: args.timing.whole_seconds,
         reads_only: args.placing.reads_only,
         no_discards: args.placing.verify || !traits.can_trim,
-        duration: args.timing.duration,
+        // Without regard to the recorded times; how long it takes is seen while it is played.
+        duration: args.timing.duration.filter(|_| args.timing.pace != PaceArg::Fast),
         request_bytes_max: u64::from(traits.request_bytes_max) / unit * unit,
     };
     say_what_is_done(args, &survey, &map, volumes, &origins[0]);
@@ -297,11 +300,12 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Failure> {
         by_thread: args.issuing.by_thread,
         outstanding_max: outstanding,
         interval: args.interval.into(),
+        duration: args.timing.duration.map(Duration::from),
         give_up_after: args.issuing.give_up_after.into(),
     };
     let stop = interrupt::watch()?;
-    let mut counts = ScheduleCounts::default();
-    let feed = |feed: &mut Feed<'_>| feed_trace(&mut recording, schedule, &mut counts, feed);
+    let (mut counts, mut prepared) = (ScheduleCounts::default(), 0);
+    let feed = |feed: &mut Feed<'_>| feed_trace(&mut recording, schedule, &mut counts, &mut prepared, feed);
     let report =
         watched(&progress, planned, survey.playable(), || replay(&mut players, feed, replay_options, &stop));
     let report = report.map_err(|error| match error {
@@ -318,6 +322,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Failure> {
         outstanding_max: outstanding,
         survey,
         counts,
+        not_issued: prepared - progress.issued(),
         seed,
         interrupted: stop.load(Ordering::Relaxed),
         report,
@@ -431,11 +436,12 @@ fn say_what_is_done(
     }
 }
 
-/// Reads the trace, as often as the schedule wants it, and hands on what is due.
+/// Reads the trace, as often as the schedule wants it, and hands on what is due, which it counts in `prepared`.
 fn feed_trace(
     recording: &mut Recording,
     mut schedule: Schedule,
     counts: &mut ScheduleCounts,
+    prepared: &mut u64,
     feed: &mut Feed<'_>,
 ) -> Result<(), TraceError> {
     let (mut batch, mut due) = (Vec::new(), Vec::new());
@@ -444,6 +450,7 @@ fn feed_trace(
         while reader.next_batch(&mut batch)? > 0 {
             batch.iter().for_each(|request| schedule.push(request, &mut due));
             *counts = schedule.counts();
+            *prepared += due.len() as u64;
             if !feed.hand_on(&mut due) {
                 return Ok(());
             }
@@ -453,6 +460,7 @@ fn feed_trace(
         }
         let goes_on = schedule.end_lap(&mut due);
         *counts = schedule.counts();
+        *prepared += due.len() as u64;
         if !feed.hand_on(&mut due) || !goes_on {
             return Ok(());
         }

@@ -55,6 +55,7 @@ struct RequestsJson {
     split: u64,
     out_of_order: u64,
     reordered: u64,
+    not_issued: u64,
 }
 
 #[derive(Serialize)]
@@ -163,6 +164,7 @@ impl<'a> Json<'a> {
                 split: counts.split,
                 out_of_order: counts.out_of_order,
                 reordered: outcome.survey.steps_back,
+                not_issued: outcome.not_issued,
             },
             answered: report.requests,
             errors: report.errors,
@@ -207,8 +209,10 @@ fn summary(outcome: &Outcome<'_>) -> Table {
     let mut row = |what: &str, value: String, remark: String| table.push([what.to_owned(), value, remark]);
     row("target", bytes(outcome.target_bytes), outcome.target.clone());
     let taken = format!("of the trace's {}", count(counts.taken + counts.left_out));
-    row("requests played", count(counts.taken), taken);
+    let what = if outcome.not_issued > 0 { "requests prepared" } else { "requests played" };
+    row(what, count(counts.taken), taken);
     for (what, value, remark) in [
+        ("  not issued", outcome.not_issued, "the run was over before"),
         ("  left out", counts.left_out, "what the target does not know or is not to be asked"),
         ("  moved", counts.moved, "lie elsewhere, because the target is smaller than the trace"),
         ("  cut", counts.cut, "shorter, because they are longer than the target"),
