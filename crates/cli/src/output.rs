@@ -91,19 +91,17 @@ pub(crate) fn write_file(path: &Path, content: &str) -> Result<(), Failure> {
 }
 
 /// Has `write` fill a file that takes the name `target` once it is whole: a cut one looks like a shorter one. If it fails, what was there is
-/// as it was. What is no file, as /dev/null, is written as it is.
+/// as it was. Links are followed. What is no file, as /dev/null, or open already, as /dev/stdout, is written as it is.
 pub(crate) fn write_whole<T>(
     target: &Path,
     write: impl FnOnce(&Path) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    if std::fs::metadata(target).is_ok_and(|metadata| !metadata.is_file()) {
-        return write(target);
-    }
+    let Some(target) = file_behind(target) else { return write(target) };
     let mut partial = target.as_os_str().to_owned();
     partial.push(".partial");
     let partial = PathBuf::from(partial);
     let written = write(&partial).and_then(|written| {
-        let named = std::fs::rename(&partial, target);
+        let named = std::fs::rename(&partial, &target);
         named.context(format_args!("cannot name `{}`", target.display())).map(|()| written)
     });
     if written.is_err() {
@@ -111,6 +109,25 @@ pub(crate) fn write_whole<T>(
         let _ = std::fs::remove_file(&partial);
     }
     written
+}
+
+/// The file that `target` leads to or is to become; `None` if another cannot take its place.
+fn file_behind(target: &Path) -> Option<PathBuf> {
+    match std::fs::metadata(target) {
+        // It is not there, or not to be reached: whoever makes it says so.
+        Err(_) => return Some(target.to_owned()),
+        Ok(metadata) if !metadata.is_file() => return None,
+        Ok(_) => {}
+    }
+    // What a process has open is named in /proc, where nothing can be renamed; a name that leads there, as /dev/stdout, must go on doing so.
+    let is_of_process = |path: &Path| path.starts_with("/proc");
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if std::fs::read_link(target).is_ok_and(|next| is_of_process(&next))
+        || std::fs::canonicalize(folder).is_ok_and(|folder| is_of_process(&folder))
+    {
+        return None;
+    }
+    Some(std::fs::canonicalize(target).unwrap_or_else(|_| target.to_owned()))
 }
 
 /// Draws `chart` into the file at `path` where one is wanted, and says so.
@@ -168,5 +185,28 @@ mod tests {
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "the part is removed");
         write_file(&path, "better").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "better");
+    }
+
+    #[test]
+    fn links_lead_to_the_same_after_what_they_lead_to_was_written() {
+        use std::os::fd::AsRawFd;
+        let folder = tempfile::tempdir().unwrap();
+        let [path, link, standard_output] =
+            ["report.html", "link", "stdout"].map(|name| folder.path().join(name));
+        write_file(&path, "old").unwrap();
+        std::os::unix::fs::symlink("report.html", &link).unwrap();
+        write_file(&link, "new").unwrap();
+        assert_eq!(std::fs::read_link(&link).unwrap(), Path::new("report.html"));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
+        // As /dev/stdout leads to what is open.
+        let open = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+        let of_process = format!("/proc/self/fd/{}", open.as_raw_fd());
+        std::os::unix::fs::symlink(&of_process, &standard_output).unwrap();
+        for (name, content) in [(standard_output.as_path(), "first"), (Path::new(&of_process), "second")] {
+            write_file(name, content).unwrap();
+            assert_eq!(std::io::read_to_string(std::fs::File::open(&of_process).unwrap()).unwrap(), content);
+        }
+        assert_eq!(std::fs::read_link(&standard_output).unwrap(), Path::new(&of_process));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3);
     }
 }
