@@ -135,21 +135,24 @@ fn open_file(path: &Path) -> Result<Source, Failure> {
 /// The files of the trace that the folder at `path` holds, in natural order of their names.
 fn trace_files_of(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     let shown = path.display();
-    let mut names: Vec<String> = Vec::new();
+    // With the name that is shown, as a file's own need not be text.
+    let mut files: Vec<(String, PathBuf)> = Vec::new();
     for entry in std::fs::read_dir(path).context(format_args!("cannot read the folder `{shown}`"))? {
         let entry = entry.context(format_args!("cannot read the folder `{shown}`"))?;
         let name = entry.file_name().to_string_lossy().into_owned();
         // Through links, as a file that is named on the command line would be.
         if !name.starts_with('.') && std::fs::metadata(entry.path()).is_ok_and(|metadata| metadata.is_file())
         {
-            names.push(name);
+            files.push((name, entry.path()));
         }
     }
-    names.sort_by(|a, b| natural_order(a, b));
-    let per_cpu: Vec<String> = names.iter().filter(|name| blktrace_device(name).is_some()).cloned().collect();
-    let csv: Vec<String> = names.iter().filter(|name| is_csv(name)).cloned().collect();
+    files.sort_by(|a, b| natural_order(&a.0, &b.0));
+    let of_kind = |is_of_it: &dyn Fn(&str) -> bool| -> Vec<(String, PathBuf)> {
+        files.iter().filter(|(name, _)| is_of_it(name)).cloned().collect()
+    };
+    let (per_cpu, csv) = (of_kind(&|name| blktrace_device(name).is_some()), of_kind(&is_csv));
     let chosen = if !per_cpu.is_empty() {
-        let devices: Vec<&str> = per_cpu.iter().filter_map(|name| blktrace_device(name)).collect();
+        let devices: Vec<&str> = per_cpu.iter().filter_map(|(name, _)| blktrace_device(name)).collect();
         if let Some(other) = devices.iter().find(|device| **device != devices[0]) {
             return Err(Failure::new(format!(
                 "the folder `{shown}` holds blktrace files of several devices, `{}` and `{other}`",
@@ -161,12 +164,12 @@ fn trace_files_of(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     } else if !csv.is_empty() {
         csv
     } else {
-        names
+        files
     };
     if chosen.is_empty() {
         return Err(Failure::new(format!("the folder `{shown}` holds no file")));
     }
-    Ok(chosen.into_iter().map(|name| path.join(name)).collect())
+    Ok(chosen.into_iter().map(|(_, path)| path).collect())
 }
 
 /// The device of a per-CPU file `DEVICE.blktrace.CPU`.

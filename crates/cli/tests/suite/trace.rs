@@ -3,6 +3,7 @@
 use crate::support::{args, fail, file, folder, json, msr, recorded, run, succeed};
 use serde_json::{Value, json};
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
 
 const INFO: &str = "forebay.trace-info/1";
@@ -90,6 +91,10 @@ fn the_files_of_a_folder_are_one_trace_merged_by_time() {
         .map(|request| request["volume"].as_str().unwrap())
         .collect();
     assert_eq!(volumes, ["host_0", "host_1", "host_0", "host_1"]);
+    // A name need not be text.
+    let name = std::ffi::OsStr::from_bytes(b"c_\xff.csv");
+    std::fs::write(folder.path().join(name), msr(&[(40, 2, true, 0, 512)])).unwrap();
+    assert_eq!(json(INFO, args(&[&"trace", &"info", &"--json", &folder.path()]))["volumes"], 3);
 }
 
 #[test]
