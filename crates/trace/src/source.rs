@@ -92,7 +92,10 @@ fn members(name: &str, read: impl Read, depth: u32) -> Result<Vec<Plain>, TraceE
     let mut left = ARCHIVE_BYTES_MAX;
     for entry in archive.entries().map_err(corrupt)? {
         let mut entry = entry.map_err(corrupt)?;
-        if !entry.header().entry_type().is_file() || entry.size() == 0 {
+        let kind = entry.header().entry_type();
+        // `tar --sparse` stores a file with holes as a kind of its own.
+        let is_file = kind.is_file() || kind.is_contiguous() || kind.is_gnu_sparse();
+        if !is_file || entry.size() == 0 {
             continue;
         }
         let member = format!("{name}:{}", String::from_utf8_lossy(&entry.path_bytes()));
@@ -248,6 +251,25 @@ mod tests {
         assert_eq!(all[1], ("t.tar.zst:a/sdb.blktrace.1".to_owned(), b"one".to_vec()));
         let error = read_all(Source::new("t.tar", Cursor::new(archive[..514].to_vec()))).unwrap_err();
         assert!(error.contains("corrupt tar stream"), "{error}");
+    }
+
+    #[test]
+    fn a_file_with_holes_is_a_member_like_any_other() {
+        let octal = |number: u64| -> [u8; 12] { format!("{number:011o}\0").as_bytes().try_into().unwrap() };
+        let mut header = tar::Header::new_gnu();
+        header.set_path("sparse").unwrap();
+        header.set_entry_type(tar::EntryType::GNUSparse);
+        header.set_size(4);
+        let gnu = header.as_gnu_mut().unwrap();
+        // A hole of 1 KiB and four bytes.
+        (gnu.sparse[0].offset, gnu.sparse[0].numbytes) = (octal(1024), octal(4));
+        gnu.realsize = octal(1028);
+        header.set_cksum();
+        let mut builder = tar::Builder::new(Vec::new());
+        builder.append(&header, &b"tail"[..]).unwrap();
+        let archive = builder.into_inner().unwrap();
+        let all = read_all(Source::new("t.tar", Cursor::new(archive))).unwrap();
+        assert_eq!(all, [("t.tar:sparse".to_owned(), [&[0; 1024][..], b"tail"].concat())]);
     }
 
     #[test]
