@@ -35,8 +35,12 @@ pub(crate) struct Books {
     reads: LatencyHistogram,
     writes: LatencyHistogram,
     current: IntervalReport,
+    /// For how long no request may succeed while some are asked.
+    patience: Duration,
     /// Since when something was asked and nothing has succeeded.
     unsuccessful_since: Option<Instant>,
+    /// Since when nothing is in flight, the last of which was answered with an error.
+    idle_since: Option<Instant>,
     pub(crate) report: PlayReport,
 }
 
@@ -51,7 +55,12 @@ pub(crate) struct Ledger {
 }
 
 impl Books {
-    pub(crate) fn new(shadow: Option<Shadow>, start: Instant, interval: Duration) -> Books {
+    pub(crate) fn new(
+        shadow: Option<Shadow>,
+        start: Instant,
+        interval: Duration,
+        patience: Duration,
+    ) -> Books {
         Books {
             shadow,
             outstanding: Vec::new(),
@@ -61,13 +70,20 @@ impl Books {
             reads: LatencyHistogram::new(),
             writes: LatencyHistogram::new(),
             current: IntervalReport::default(),
+            patience,
             unsuccessful_since: None,
+            idle_since: None,
             report: PlayReport::default(),
         }
     }
 
     /// Enters a request that is about to be issued; its id.
     pub(crate) fn enter(&mut self, request: Outstanding) -> u64 {
+        // Of a longer silence nobody knows what would have come of a request in it.
+        let was_silent = |idle| request.issued.saturating_duration_since(idle) > self.patience;
+        if self.idle_since.take().is_some_and(was_silent) {
+            self.unsuccessful_since = None;
+        }
         self.unsuccessful_since.get_or_insert(request.issued);
         if let Some(slot) = self.free.pop() {
             self.outstanding[slot] = Some(request);
@@ -115,6 +131,7 @@ impl Books {
         match completion.result {
             Ok(data) => {
                 self.unsuccessful_since = (!is_last).then_some(now);
+                self.idle_since = None;
                 let latency = now.saturating_duration_since(done.issued).into();
                 let is_read = done.operation == Operation::Read;
                 if is_read { &mut self.reads } else { &mut self.writes }.record(latency);
@@ -123,6 +140,7 @@ impl Books {
                 true
             }
             Err(error) => {
+                self.idle_since = is_last.then_some(now);
                 self.fail(&done, &error);
                 false
             }
@@ -158,9 +176,10 @@ impl Books {
         self.report.first_error.get_or_insert_with(|| error.to_string());
     }
 
-    /// For how long something was asked and nothing has succeeded.
+    /// For how long something was asked and nothing has succeeded: to the last answer where nothing is in flight.
     pub(crate) fn unsuccessful_for(&self, now: Instant) -> Duration {
-        self.unsuccessful_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+        let until = self.idle_since.unwrap_or(now);
+        self.unsuccessful_since.map_or(Duration::ZERO, |since| until.saturating_duration_since(since))
     }
 }
 

@@ -97,7 +97,7 @@ impl Player {
             Some(shadow) => (u64::from(traits.block_size_min).max(512), shadow.size_bytes()),
             None => (u64::from(traits.block_size_min), traits.size_bytes),
         };
-        let books = Books::new(self.shadow.take(), start, options.interval);
+        let books = Books::new(self.shadow.take(), start, options.interval, options.give_up_after);
         let ledger = Arc::new(Ledger::new(books, Arc::clone(&self.progress)));
         let mut run = Run {
             is_checked: ledger.books().shadow.is_some(),

@@ -23,6 +23,8 @@ enum Fault {
     StopsAfter(u64),
     /// Answers so many requests, and the others with an error.
     FailsAfter(u64),
+    /// Answers one request with an error.
+    FailsOnce,
     /// Answers a write only once a read was submitted after it.
     WritesWaitForReads,
     /// Answers only when as many requests wait.
@@ -85,6 +87,7 @@ impl Origin for MemoryVolume {
                 self.waiting.lock().unwrap().push((request, Arc::clone(sink)));
             }
             Fault::FailsAfter(count) if answered >= count => fail(request.id),
+            Fault::FailsOnce if answered == 0 => fail(request.id),
             Fault::WritesWaitForReads if is_change => {
                 self.waiting.lock().unwrap().push((request, Arc::clone(sink)));
             }
@@ -303,6 +306,16 @@ fn a_volume_that_stops_or_fails_ends_the_run_with_what_was_done() {
         "{:?}",
         report.gave_up
     );
+}
+
+#[test]
+fn silence_after_an_error_is_no_reason_to_give_up() {
+    let connection = MemoryVolume::holding(Content::new(1), Fault::FailsOnce);
+    let mut player = Player::unchecked(1, Arc::default());
+    // Nothing is asked for much longer than a volume may take to succeed.
+    let dues = [0, 300_000].map(|at| due(at, Operation::Read, 0, 512));
+    let report = play_open(&mut player, &connection, &dues, 8, AfterWait::CatchUp).unwrap();
+    assert_eq!((report.requests, report.errors, report.gave_up), (2, 1, None));
 }
 
 #[test]
