@@ -157,6 +157,16 @@ fn a_reader_that_goes_away_is_no_error() {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
+    // What was asked for in a file is there all the same.
+    let svg = folder.path().join("curve.svg");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .args(args(&[&"mrc", &path, &"--svg", &svg]))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    assert!(child.wait().unwrap().success());
+    assert!(std::fs::read_to_string(&svg).unwrap().ends_with("</svg>\n"));
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod show;
 
 use crate::failure::Failure;
 use crate::input::{self, InputArgs, parse_block_size};
-use crate::output::{Output, OutputArgs, say, write_chart};
+use crate::output::{self, OutputArgs, say, write_chart};
 use forebay_locality::{CurveOptions, Method, Requests, Unit};
 use forebay_trace::{Ids, Operation};
 use forebay_units::{BlockSize, Bytes, Nanos, SizeSpec};
@@ -256,14 +256,10 @@ pub(crate) fn run(args: &MrcArgs) -> Result<(), Failure> {
         all: &all,
         volumes: &volumes,
     };
-    let mut output = Output::new();
-    if args.output.json {
-        output.json(&result.json())?;
-    } else {
-        result.print(&mut output)?;
-    }
-    output.finish()?;
-    write_chart(args.svg.as_ref(), || result.chart())
+    output::show(
+        |output| if args.output.json { output.json(&result.json()) } else { result.print(output) },
+        || write_chart(args.svg.as_ref(), || result.chart()),
+    )
 }
 
 /// The windows over which working sets are measured: those asked for, and those that sizes refer to.

@@ -5,7 +5,7 @@ mod load;
 mod show;
 
 use crate::failure::{Context, Failure};
-use crate::output::{Output, OutputArgs, say, write_chart, write_file};
+use crate::output::{self, OutputArgs, say, write_chart, write_file};
 use config::PlanConfig;
 use forebay_control::plan::PlanInput;
 use std::path::PathBuf;
@@ -48,17 +48,15 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     };
     let plan = forebay_control::plan::plan(&input).context(format_args!("`{}`", args.file.display()))?;
     let shown = show::Shown { file: args.file.display().to_string(), input: &input, plan: &plan };
-    let mut output = Output::new();
-    if args.output.json {
-        output.json(&shown.json())?;
-    } else {
-        shown.print(&mut output)?;
-    }
-    output.finish()?;
-    write_chart(args.svg.as_ref(), || shown.chart())?;
-    if let Some(path) = &args.report {
-        write_file(path, &shown.report().to_html().context("the report cannot be written")?)?;
-        say(format_args!("report written to {}", path.display()));
-    }
-    Ok(())
+    output::show(
+        |output| if args.output.json { output.json(&shown.json()) } else { shown.print(output) },
+        || {
+            write_chart(args.svg.as_ref(), || shown.chart())?;
+            if let Some(path) = &args.report {
+                write_file(path, &shown.report().to_html().context("the report cannot be written")?)?;
+                say(format_args!("report written to {}", path.display()));
+            }
+            Ok(())
+        },
+    )
 }

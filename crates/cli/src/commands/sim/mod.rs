@@ -6,7 +6,7 @@ mod traces;
 
 use crate::document::Document;
 use crate::failure::{Context, Failure};
-use crate::output::{Output, OutputArgs, say, write_file};
+use crate::output::{self, OutputArgs, say, write_file};
 use forebay_sim::{RunError, Scenario, Simulation};
 use forebay_units::{Nanos, with_causes};
 use std::path::{Path, PathBuf};
@@ -60,16 +60,14 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Failure> {
         say(format_args!("note: `{}`: {}", flag.key, flag.message));
     }
     let shown = show::Shown { scenario: &scenario, outcome: &outcome };
-    let mut output = Output::new();
-    if args.output.json {
-        output.json(&shown.json())?;
-    } else {
-        shown.print(&mut output)?;
-    }
-    output.finish()?;
-    if let Some(path) = &args.report {
-        write_file(path, &shown.report().to_html().context("the report cannot be written")?)?;
-        say(format_args!("report written to {}", path.display()));
-    }
-    Ok(())
+    output::show(
+        |output| if args.output.json { output.json(&shown.json()) } else { shown.print(output) },
+        || {
+            if let Some(path) = &args.report {
+                write_file(path, &shown.report().to_html().context("the report cannot be written")?)?;
+                say(format_args!("report written to {}", path.display()));
+            }
+            Ok(())
+        },
+    )
 }

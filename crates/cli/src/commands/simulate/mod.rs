@@ -7,7 +7,7 @@ mod show;
 use super::mrc::{RequestsArg, UnitArg, parse_size};
 use crate::failure::Failure;
 use crate::input::{self, InputArgs, parse_block_size};
-use crate::output::{Output, OutputArgs, write_chart};
+use crate::output::{self, OutputArgs, write_chart};
 use accesses::Splitter;
 use forebay_cache::{Access, QUOTA_BLOCKS_MAX, SELECTABLE};
 use forebay_locality::resolve_sizes;
@@ -200,14 +200,10 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
         candidates: &candidates,
         outcomes: &outcomes,
     };
-    let mut output = Output::new();
-    if args.output.json {
-        output.json(&result.json())?;
-    } else {
-        result.print(&mut output)?;
-    }
-    output.finish()?;
-    write_chart(args.svg.as_ref(), || result.chart())
+    output::show(
+        |output| if args.output.json { output.json(&result.json()) } else { result.print(output) },
+        || write_chart(args.svg.as_ref(), || result.chart()),
+    )
 }
 
 /// Reads the trace to its end, and passes it on as accesses.
