@@ -203,12 +203,8 @@ fn by_lines(head: &[u8]) -> Vec<Format> {
     if !whole_trace && lines.len() > 1 {
         lines.pop();
     }
-    let mut lines: Vec<&[u8]> =
+    let lines: Vec<&[u8]> =
         lines.iter().map(|line| line.trim_ascii()).filter(|line| !line.is_empty()).collect();
-    // What blkparse prints behind a short trace has more lines than the trace.
-    if let Some(end @ 1..) = lines.iter().position(|line| blkparse::starts_summary(line)) {
-        lines.truncate(end);
-    }
     let Some(first) = lines.first() else { return Vec::new() };
     if first.eq_ignore_ascii_case(b"Timestamp,Response,IOType,LUN,Offset,Size") {
         return vec![Format::Systor17];
@@ -221,7 +217,9 @@ fn by_lines(head: &[u8]) -> Vec<Format> {
         return vec![Format::Blkreplay];
     }
     let body = if first.starts_with(b"Timestamp,") { &lines[1..] } else { &lines[..] };
-    let body = &body[..body.len().min(RECORDS_LOOKED_AT)];
+    // What blkparse prints behind a short trace has more lines than the trace.
+    let end = body.iter().position(|line| blkparse::starts_summary(line)).filter(|end| *end > 0);
+    let body = &body[..end.unwrap_or(body.len()).min(RECORDS_LOOKED_AT)];
     if body.is_empty() {
         return Vec::new();
     }

@@ -92,6 +92,13 @@ fn the_name_decides_only_where_content_cannot() {
 }
 
 #[test]
+fn prose_before_records_may_look_like_what_comes_behind_others() {
+    let head = "recorded on a web server\nCPU: 4 cores\nby somebody (2012)\n\
+                start ; sector; length ; op ;  replay_delay=0 ; replay_duration=0\n0.1 ; 8 ; 16 ; R ; 0.0 ; 0.0\n";
+    assert_eq!(detect(head.as_bytes(), None), Ok(Format::Blkreplay));
+}
+
+#[test]
 fn sources_of_one_trace_have_one_format() {
     let sources = vec![
         Source::new("a.csv", Cursor::new(&b"128166385295514663,hm,0,Write,9056014336,2048,2833\n"[..])),
