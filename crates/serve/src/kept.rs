@@ -1,10 +1,15 @@
-//! Small files that outlast the daemon: JSON, replaced as a whole, so that after a crash the old one or the new one is there.
+//! Small files that outlast the daemon: JSON, replaced as a whole, so that after a crash the old one or the new one is there. They are their
+//! owner's alone, since secrets are in some of them.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::fs::File;
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::Write;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+/// What is only for its owner.
+const OWNER_ONLY: u32 = 0o600;
 
 /// What the file at `path` holds; `None` where there is none.
 ///
@@ -24,14 +29,41 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, String
 /// # Errors
 /// As the file system says; the file is as it was then, unless its folder could not be synced.
 pub(crate) fn replace<T: Serialize>(path: &Path, kept: &T) -> std::io::Result<()> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    let beside = PathBuf::from(name);
-    let mut file = File::create(&beside)?;
+    let beside = beside(path, ".new");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(OWNER_ONLY).open(&beside)?;
+    // One that was begun before keeps the mode that it was made with.
+    file.set_permissions(Permissions::from_mode(OWNER_ONLY))?;
     serde_json::to_writer_pretty(&mut file, kept)?;
     file.write_all(b"\n")?;
     file.sync_all()?;
     std::fs::rename(&beside, path)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(folder)?.sync_all()
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_its_owners_alone_whatever_was_there_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("routes.json");
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        replace(&path, &"nbd://h/db.0123456789abcdef").unwrap();
+        assert_eq!(mode(&path), 0o600);
+        // Of an earlier version: the file, and one beside it of which a kill left a part.
+        for path in [&path, &folder.path().join("routes.json.new")] {
+            std::fs::write(path, "{").unwrap();
+            std::fs::set_permissions(path, Permissions::from_mode(0o644)).unwrap();
+        }
+        replace(&path, &"new").unwrap();
+        assert_eq!((mode(&path), read::<String>(&path)), (0o600, Ok(Some("new".to_owned()))));
+    }
 }

@@ -18,7 +18,7 @@ pub use config::{FleetConfig, FleetConfigError};
 pub use tables::{HostTable, ObjectiveTable, PrometheusTable, ProviderTable, RouteTable, VolumeTable};
 
 use crate::clock::{ClockWatch, Moment, Stamp, unix_ms};
-use crate::config::HttpConfig;
+use crate::config::{HttpConfig, is_readable_by_others};
 use crate::history::{Batch, DatedDecision, History};
 use crate::http::{HttpServer, Listeners};
 use crate::{kept, past};
@@ -211,6 +211,10 @@ fn secret(state: &Path) -> Result<Secret, (PathBuf, String)> {
     let path = state.join("secret.json");
     let wrong = |reason: String| (path.clone(), reason);
     if let Some(text) = kept::read::<String>(&path).map_err(wrong)? {
+        if is_readable_by_others(&path) {
+            tracing::warn!(path = %path.display(), "others could read the secret of the appliances; from now on its owner alone can");
+            kept::replace(&path, &text).map_err(|error| wrong(error.to_string()))?;
+        }
         return Secret::new(text).ok_or_else(|| wrong("it holds no secret".to_owned()));
     }
     let mut bytes = [0; 16];
@@ -498,5 +502,23 @@ impl Loop {
         if let Some(history) = &self.shared.history {
             history.keep(Batch { intervals: Vec::new(), decisions: dated });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn the_secret_of_appliances_stays_the_same_and_is_its_owners_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret.json");
+        let made = secret(folder.path()).unwrap();
+        assert!(!is_readable_by_others(&path));
+        // As earlier versions left it.
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert_eq!(secret(folder.path()).unwrap(), made);
+        assert!(!is_readable_by_others(&path));
     }
 }
