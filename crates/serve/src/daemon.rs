@@ -7,6 +7,7 @@ use crate::clock::{Moment, unix_ms};
 use crate::config::{CacheConfig, Config, ConfigError, OnAbsent, VolumeConfig};
 use crate::history::{DatedDecision, History};
 use crate::http::{HttpServer, Listeners};
+use crate::kept::Hold;
 use crate::lease::{self, LeaseBook, LeaseError, LeaseRequest, LeaseStatus, LeasesUnreadable};
 use crate::listing::{self, ListBook};
 use crate::loading::{self, LoadBook, LoadChoice, PrewarmError};
@@ -84,6 +85,14 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
+    /// A file that outlasts the daemon is in other hands.
+    #[error("`{}` cannot be used: {reason}", path.display())]
+    Kept {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
     /// Who may be let in is not known.
     #[error(transparent)]
     Leases(#[from] LeasesUnreadable),
@@ -111,6 +120,8 @@ pub(crate) struct Shared {
     reservations: Mutex<ReservationBook>,
     leases: Option<Mutex<LeaseBook>>,
     routes: Mutex<RouteBook>,
+    /// On the files of these books.
+    _holds: Vec<Hold>,
     /// Held while a route is changed, which may take seconds.
     changes_of_routes: Mutex<()>,
     pub(crate) shop: OriginShop,
@@ -245,6 +256,12 @@ impl Daemon {
     /// [`StartError`]; nothing runs and no socket is left behind then.
     pub fn start(mut config: Config) -> Result<Daemon, StartError> {
         config.check()?;
+        let kept = [&config.leases, &config.routes, &config.reservations].into_iter().flatten();
+        let hold = |path: &PathBuf| {
+            Hold::take(path).map_err(|reason| StartError::Kept { path: path.clone(), reason })
+        };
+        // Before any of them is read.
+        let holds = kept.map(hold).collect::<Result<_, _>>()?;
         let routes = RouteBook::open(&mut config)?;
         let tls = config
             .tls
@@ -317,6 +334,7 @@ impl Daemon {
             reservations: Mutex::new(reservations),
             leases: leases.map(Mutex::new),
             routes: Mutex::new(routes),
+            _holds: holds,
             changes_of_routes: Mutex::new(()),
             shop,
             loads: Mutex::default(),

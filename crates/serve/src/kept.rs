@@ -1,6 +1,9 @@
 //! Small files that outlast the daemon: JSON, replaced as a whole, so that after a crash the old one or the new one is there. They are their
-//! owner's alone, since secrets are in some of them.
+//! owner's alone, since secrets are in some of them. What is read once and written for ever is held meanwhile ([`Hold`]).
 
+use forebay_origin::open_patiently;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::{File, OpenOptions, Permissions};
@@ -10,6 +13,34 @@ use std::path::{Path, PathBuf};
 
 /// What is only for its owner.
 const OWNER_ONLY: u32 = 0o600;
+
+/// A file that nobody else changes as long as this lives. Two that each have a copy in memory would take back what the other has written.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    _lock: File,
+}
+
+impl Hold {
+    /// Locks a file beside the one at `path`, which stays there: the other is replaced, and a lock on it would go with it.
+    ///
+    /// # Errors
+    /// Why it cannot be had, as when another process has it for some seconds.
+    pub(crate) fn take(path: &Path) -> Result<Hold, String> {
+        let beside = beside(path, ".lock");
+        let open = || {
+            let lock = OpenOptions::new().write(true).create(true).mode(OWNER_ONLY).open(&beside)?;
+            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => Ok(Hold { _lock: lock }),
+                Err(errno) => Err(errno.into()),
+            }
+        };
+        let is_held = |error: &std::io::Error| error.raw_os_error() == Some(Errno::WOULDBLOCK.raw_os_error());
+        open_patiently(open, is_held).map_err(|error| match is_held(&error) {
+            true => format!("another process has it: `{}` is locked", beside.display()),
+            false => format!("cannot lock `{}`: {error}", beside.display()),
+        })
+    }
+}
 
 /// What the file at `path` holds; `None` where there is none.
 ///
@@ -30,7 +61,8 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, String
 /// As the file system says; the file is as it was then, unless its folder could not be synced.
 pub(crate) fn replace<T: Serialize>(path: &Path, kept: &T) -> std::io::Result<()> {
     let beside = beside(path, ".new");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(OWNER_ONLY).open(&beside)?;
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(OWNER_ONLY).open(&beside)?;
     // One that was begun before keeps the mode that it was made with.
     file.set_permissions(Permissions::from_mode(OWNER_ONLY))?;
     serde_json::to_writer_pretty(&mut file, kept)?;

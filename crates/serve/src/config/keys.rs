@@ -298,11 +298,11 @@ pub const KEYS: &[Key] = &[
     key("snapshots", "keep", "snapshots", "`24`", "1 to 500", "So many are kept of each volume."),
     key("snapshots", "expire", SPAN, "`\"7d\"`", "`1m` to `3650d`", "Older ones are deleted."),
 
-    key("reservations", "path", "path", "required", "a local file system", "The file in which they outlast a restart; made with the first. One that is not understood is left as it is, and none can be made."),
+    key("reservations", "path", "path", "required", "a local file system", "The file in which they outlast a restart; made with the first. One daemon has it at a time, by a lock on `PATH.lock`. One that is not understood is left as it is, and none can be made."),
 
-    key("leases", "path", "path", "required", "a local file system", "The file that keeps them; made at the first start. One that is not understood keeps the daemon from starting: it would let in whom somebody was promised to be rid of."),
+    key("leases", "path", "path", "required", "a local file system", "The file that keeps them; made at the first start. One daemon has it at a time, by a lock on `PATH.lock`. One that is not understood keeps the daemon from starting: it would let in whom somebody was promised to be rid of."),
 
-    key("routes", "path", "path", "required", "a local file system", "The file that keeps it over a restart; made with the first change. One that is not understood keeps the daemon from starting."),
+    key("routes", "path", "path", "required", "a local file system", "The file that keeps it over a restart; made with the first change. One daemon has it at a time, by a lock on `PATH.lock`. One that is not understood keeps the daemon from starting."),
 
     key("limits", "workers", "threads", "`0`: one per core, at most 4", "0 to 64", "Threads that serve volumes."),
     key("limits", "connections", "connections", "`4096`", "1 to 65536", "Clients at once; more are refused."),

@@ -21,7 +21,8 @@ use crate::clock::{ClockWatch, Moment, Stamp, unix_ms};
 use crate::config::{HttpConfig, is_readable_by_others};
 use crate::history::{Batch, DatedDecision, History};
 use crate::http::{HttpServer, Listeners};
-use crate::{kept, past};
+use crate::kept::{self, Hold};
+use crate::past;
 use carrying::{Carriers, Report, id_of};
 use forebay_control::response::{Journal, Order, Outcome, RecoverError, Responses, VolumeRoute, Wish};
 use forebay_control::{
@@ -122,8 +123,9 @@ impl Fleet {
         config.check()?;
         let unusable = |path: &Path, reason: String| FleetStartError::State { path: path.to_owned(), reason };
         std::fs::create_dir_all(&config.state).map_err(|error| unusable(&config.state, error.to_string()))?;
-        let secret = secret(&config.state).map_err(|(path, reason)| unusable(&path, reason))?;
         let journal_file = config.state.join("responses.json");
+        let hold = Hold::take(&journal_file).map_err(|reason| unusable(&journal_file, reason))?;
+        let secret = secret(&config.state).map_err(|(path, reason)| unusable(&path, reason))?;
         let kept = kept::read::<Journal>(&journal_file).map_err(|reason| unusable(&journal_file, reason))?;
         let http = HttpConfig { listen: None, socket: Some(config.socket.clone()), token: None };
         let listeners = Listeners::open(&http)
@@ -169,6 +171,7 @@ impl Fleet {
                 responses,
                 observer,
                 journal_file,
+                _hold: hold,
                 journal_changes: None,
                 controller: None,
                 hosts,
@@ -283,6 +286,8 @@ struct Loop {
     responses: Responses,
     observer: Observer,
     journal_file: PathBuf,
+    /// On the journal, and with it on the folder.
+    _hold: Hold,
     /// Which state of the responses is on disk.
     journal_changes: Option<u64>,
     controller: Option<Controller>,
@@ -520,5 +525,37 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
         assert_eq!(secret(folder.path()).unwrap(), made);
         assert!(!is_readable_by_others(&path));
+    }
+
+    #[test]
+    fn a_folder_of_state_is_one_controllers() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = |socket: &str| {
+            let file = folder.path().join("control.toml");
+            let text = format!(
+                r#"
+                socket = "{socket}"
+                state = "state"
+                [[host]]
+                name = "h1"
+                memory = "16MiB"
+                [[volume]]
+                name = "db"
+                home = "h1"
+                origin = "nbd+unix:///db?socket=/nowhere.sock"
+                watch = "unix:/nowhere-http.sock"
+                "#
+            );
+            std::fs::write(&file, text).unwrap();
+            FleetConfig::read(&file).unwrap()
+        };
+        let first = Fleet::start(config("one.sock")).unwrap();
+        let refused = Fleet::start(config("two.sock")).err().map(|error| error.to_string());
+        assert!(
+            refused.as_ref().is_some_and(|error| error.contains("another process has it")),
+            "{refused:?}"
+        );
+        drop(first);
+        drop(Fleet::start(config("two.sock")).unwrap());
     }
 }

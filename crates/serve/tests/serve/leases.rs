@@ -4,9 +4,9 @@ use super::http::ask;
 use super::support::Client;
 use forebay_nbd::Uri;
 use forebay_origin::{NbdOrigin, NbdOriginOptions};
-use forebay_serve::Daemon;
 use forebay_serve::config::{CacheConfig, Config, OriginConfig, VolumeConfig};
 use forebay_serve::lease::LeaseHolder;
+use forebay_serve::{Daemon, StartError};
 use forebay_units::Bytes;
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -74,6 +74,30 @@ fn a_lease_changes_hands_and_is_kept_over_a_restart() {
     assert!(holder.write(0, vec![4; 4096]).is_err());
     assert_eq!(Client::connect(&daemon.uris("db")[0]).read(0, 4096).unwrap(), vec![3; 4096]);
     daemon.shutdown();
+}
+
+#[test]
+fn a_file_of_leases_is_one_daemons() {
+    let folder = tempfile::tempdir().unwrap();
+    let mine = Daemon::start(watching(folder.path())).unwrap();
+    // Another volume, other sockets, and the same file: each would write its own and take back what the other had raised.
+    let elsewhere = folder.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let mut other = watching(&elsewhere);
+    other.volumes[0].name = "web".to_owned();
+    other.leases = Some(folder.path().join("leases.json"));
+    let refused = Daemon::start(other.clone()).err();
+    assert!(
+        matches!(&refused, Some(StartError::Kept { path, .. }) if path.ends_with("leases.json")),
+        "{refused:?}"
+    );
+    assert_eq!(raise(&mine, r#"{"epoch": 5, "holder": "named"}"#).0, 200);
+    mine.shutdown();
+    // Who begins afterwards keeps what it finds there.
+    Daemon::start(other).unwrap().shutdown();
+    let mine = Daemon::start(watching(folder.path())).unwrap();
+    assert_eq!(mine.status().volumes[0].lease.unwrap().epoch, 5);
+    mine.shutdown();
 }
 
 #[test]
