@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let appliance = Appliance::start(ApplianceConfig { listeners, volumes, batch_wait, ..defaults })?;
     println!("serving on {}", appliance.listeners()[0]);
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
-    for snapshot in appliance.observe_all(false)? {
+    for snapshot in appliance.observe_all(false) {
         println!("{}: {:?}", snapshot.name, snapshot.observation.counters);
     }
     println!("{:?}", appliance.shutdown(Duration::from_secs(5)));

@@ -480,23 +480,13 @@ impl Appliance {
         snapshot(&entry, &answer)
     }
 
-    /// What is known of every volume, sorted by name. Volumes that end meanwhile are missing. All workers are asked
-    /// before the first answer is waited for.
-    ///
-    /// # Errors
-    /// [`WorkerGone`].
-    pub fn observe_all(&self, end_interval: bool) -> Result<Vec<VolumeSnapshot>, WorkerGone> {
+    /// What is known of every volume, sorted by name. Volumes that end meanwhile are missing, and those whose worker has ended. All workers
+    /// are asked before the first answer is waited for.
+    pub fn observe_all(&self, end_interval: bool) -> Vec<VolumeSnapshot> {
         let entries: Vec<DirectoryEntry> = self.read().entries.values().cloned().collect();
         let asked: Vec<_> = entries.iter().map(|entry| (entry, self.ask(entry, end_interval))).collect();
-        let mut snapshots = Vec::with_capacity(asked.len());
-        for (entry, answer) in asked {
-            match snapshot(entry, &answer) {
-                Ok(snapshot) => snapshots.push(snapshot),
-                Err(CommandError::Unknown { .. }) => {}
-                Err(CommandError::Worker(gone)) => return Err(gone),
-            }
-        }
-        Ok(snapshots)
+        // An interval that was ended is told to nobody else, so whoever answers is heard.
+        asked.into_iter().filter_map(|(entry, answer)| snapshot(entry, &answer).ok()).collect()
     }
 
     fn ask(&self, entry: &DirectoryEntry, end_interval: bool) -> Receiver<Option<VolumeObservation>> {
@@ -600,4 +590,27 @@ fn snapshot(
         origin_traits: entry.origin.traits(),
         origin_statistics: entry.origin.statistics(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_origin::{MemoryImage, MemoryOrigin};
+
+    #[test]
+    fn who_observes_hears_of_all_volumes_but_those_of_a_worker_that_panicked() {
+        let volume = |name: &str| {
+            VolumeConfig::new(name, Arc::new(MemoryOrigin::new(Arc::new(MemoryImage::new(Bytes::mib(1))))))
+        };
+        let volumes = ["a", "b", "c", "d"].map(volume).to_vec();
+        let appliance = Appliance::start(ApplianceConfig { volumes, ..ApplianceConfig::default() }).unwrap();
+        let names = || -> Vec<String> {
+            appliance.observe_all(true).into_iter().map(|snapshot| snapshot.name).collect()
+        };
+        assert_eq!(names(), ["a", "b", "c", "d"]);
+        let gone = appliance.run("a", |_, _| -> () { panic!("injected by a test") });
+        assert!(matches!(gone, Err(CommandError::Worker(_))));
+        // The volumes are shared out in turn.
+        assert_eq!(names(), ["b", "d"]);
+    }
 }

@@ -133,11 +133,7 @@ impl Pilot {
     fn observe(&mut self, shared: &Shared) -> (Observation, Vec<IntervalRow>) {
         // Under the lock, so that nobody adds up an interval twice or not at all.
         let mut state = shared.state();
-        let snapshots = shared.appliance.observe_all(true).unwrap_or_else(|error| {
-            tracing::error!(%error, "some volumes are not observed");
-            let names = shared.appliance.volumes();
-            names.iter().filter_map(|name| shared.appliance.observe(name, true).ok()).collect()
-        });
+        let snapshots = shared.appliance.observe_all(true);
         let at = shared.appliance.now();
         let mut observation = Observation {
             at,
