@@ -232,7 +232,7 @@ impl fmt::Debug for OriginConfig {
         match self {
             OriginConfig::File { path, .. } => write!(f, "file {}", path.display()),
             OriginConfig::BlockDevice { path, .. } => write!(f, "block device {}", path.display()),
-            OriginConfig::Nbd { uri, .. } => write!(f, "{uri}"),
+            OriginConfig::Nbd { uri, .. } => write!(f, "{}", uri.shown()),
             OriginConfig::DiskGroup { group, backing, offset } => {
                 write!(f, "{backing:?} on disk group {group} at {offset:?}")
             }

@@ -114,8 +114,8 @@ fn where_a_volume_goes_is_told_without_the_secret_of_the_export() {
     assert_eq!((status, answer["to"].as_str()), (200, Some(shown.as_str())), "{answer}");
     assert_eq!(told(&daemon), (Some(shown.clone()), 3));
     daemon.shutdown();
-    let daemon = Daemon::start(proxy).unwrap();
-    assert_eq!(told(&daemon), (Some(shown), 3));
+    let daemon = Daemon::start(proxy.clone()).unwrap();
+    assert_eq!(told(&daemon), (Some(shown.clone()), 3));
     // What is told is less than what lets in: the volume is still served from there.
     assert_eq!(Client::connect(&daemon.uris("db")[0]).read(0, 4096).unwrap(), vec![5; 4096]);
     // A wrong secret is refused, and the answer does not repeat it.
@@ -124,6 +124,11 @@ fn where_a_volume_goes_is_told_without_the_secret_of_the_export() {
     assert!(status == 502 && !answer.to_string().contains("only-for-the-proxy"), "{answer}");
     daemon.shutdown();
     guarded.shutdown();
+    // Nor is it told while the export is not there.
+    let daemon = Daemon::start(proxy).unwrap();
+    assert_eq!(daemon.status().volumes[0].state, "absent");
+    assert_eq!(told(&daemon), (Some(shown), 3));
+    daemon.shutdown();
 }
 
 #[test]
