@@ -224,6 +224,8 @@ impl ReservationBook {
     pub(crate) fn look(&mut self, now: Moment) {
         let Some(step_ms) = self.clock.tell(now) else { return };
         let before = now.unix_ms.saturating_sub(step_ms);
+        // What ended since the last look does not stand again where the clock goes back.
+        self.end(before);
         let mut has_moved = false;
         for reservation in self.reservations.iter_mut().filter(|reservation| reservation.is_active(before)) {
             reservation.from_unix_ms = reservation.from_unix_ms.saturating_add(step_ms);
@@ -370,6 +372,18 @@ mod tests {
             weight: None,
             priority: None,
         }
+    }
+
+    #[test]
+    fn what_has_ended_does_not_stand_again_when_the_clock_goes_back() {
+        let mut book = ReservationBook::open(None, &volumes(), NOW);
+        book.look(Moment { unix_ms: NOW, running_ms: 0 });
+        book.make(ReservationRequest { duration_s: 10.0, ..request() }, &volumes(), NOW).unwrap();
+        // Five seconds after its end, and before anybody looked, an hour back.
+        let now = NOW + 15_000 - 3_600_000;
+        book.look(Moment { unix_ms: now, running_ms: 15_000 });
+        book.end(now);
+        assert_eq!(book.all(), []);
     }
 
     #[test]
