@@ -3,7 +3,7 @@
 //! `forebay appliance` serves without a controller of its own; whoever sized it sends these over HTTP. Nothing is decided here: what
 //! cannot be done is refused, and said why.
 
-use crate::config::CacheConfig;
+use crate::config::{CacheConfig, VolumeConfig};
 use crate::daemon::Shared;
 use crate::loading::{self, LoadChoice, PrewarmError};
 use forebay_appliance::{CommandError, Drained};
@@ -12,6 +12,7 @@ use forebay_units::{ByteRange, Bytes};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use thiserror::Error;
@@ -48,7 +49,7 @@ pub(crate) enum OrderError {
         volume: String,
         /// What was asked for.
         asked: Bytes,
-        /// What the other volumes leave.
+        /// What the other volumes and the controller leave.
         left: Bytes,
         /// All there is.
         memory: Bytes,
@@ -103,21 +104,31 @@ fn understood<T: DeserializeOwned>(body: &[u8]) -> Result<T, OrderError> {
 pub(crate) fn set_quota(shared: &Shared, volume: &str, body: &[u8]) -> Result<Value, OrderError> {
     let QuotaOrder { bytes } = understood(body)?;
     let asked = Bytes(bytes);
-    let config = shared.config.volumes.iter().find(|config| config.name == volume);
-    let is_controlled = config.is_some_and(|config| matches!(config.cache, CacheConfig::Controlled { .. }))
-        && shared.controller_enabled.load(Ordering::Relaxed);
+    let controls = shared.controller_enabled.load(Ordering::Relaxed);
+    let is_controlled =
+        |config: &VolumeConfig| controls && matches!(config.cache, CacheConfig::Controlled { .. });
+    let volumes = &shared.config.volumes;
     // One order at a time, or two could take the same memory.
     let _one = shared.quota_orders.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     shared.appliance.pulse(volume)?;
-    if is_controlled {
+    if volumes.iter().any(|config| config.name == volume && is_controlled(config)) {
         return Err(OrderError::Controlled { volume: volume.to_owned() });
     }
-    let others = shared.appliance.volumes().into_iter().filter(|name| name != volume);
-    let taken: u64 = others
-        .filter_map(|name| Some(shared.appliance.observe(&name, false).ok()?.observation.quota_bytes.get()))
-        .sum();
+    let absent: BTreeSet<String> = shared.state().absent.keys().cloned().collect();
+    let quota = |config: &VolumeConfig| match config.cache {
+        // It has its quota as soon as it is there.
+        CacheConfig::Fixed(quota) if absent.contains(&config.name) => quota.get(),
+        _ => {
+            let seen = shared.appliance.observe(&config.name, false);
+            seen.map_or(0, |seen| seen.observation.quota_bytes.get())
+        }
+    };
     let memory = shared.config.cache_memory;
-    let left = Bytes(memory.get().saturating_sub(taken));
+    // The controller's is its own, granted or not.
+    let controllers =
+        if volumes.iter().any(is_controlled) { shared.config.controllers_memory() } else { Bytes::ZERO };
+    let others = volumes.iter().filter(|config| config.name != volume && !is_controlled(config));
+    let left = Bytes(others.map(quota).fold(memory.get() - controllers.get(), u64::saturating_sub));
     if asked > left {
         return Err(OrderError::TooMuch { volume: volume.to_owned(), asked, left, memory });
     }

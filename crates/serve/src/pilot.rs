@@ -271,15 +271,7 @@ fn utilisation(before: &DeviceStatistics, after: &DeviceStatistics) -> f64 {
 
 /// A controller for what the fixed quotas leave.
 fn start(config: &Config, origins: Vec<forebay_control::OriginSpec>) -> Result<Controller, String> {
-    let fixed: u64 = config
-        .volumes
-        .iter()
-        .map(|volume| match volume.cache {
-            CacheConfig::Fixed(quota) => quota.get(),
-            CacheConfig::Controlled { .. } => 0,
-        })
-        .sum();
-    let capacity = Bytes(config.cache_memory.get().saturating_sub(fixed));
+    let capacity = config.controllers_memory();
     let host = HostSpec::new(HOST, "this machine", 0, capacity);
     Controller::new(config.control.rules.clone(), capacity, vec![host], origins)
         .map_err(|error| with_causes(&error))

@@ -479,6 +479,15 @@ impl Config {
         self
     }
 
+    /// What fixed quotas leave to the controller.
+    pub(crate) fn controllers_memory(&self) -> Bytes {
+        let fixed = self.volumes.iter().map(|volume| match volume.cache {
+            CacheConfig::Fixed(quota) => quota.get(),
+            CacheConfig::Controlled { .. } => 0,
+        });
+        Bytes(fixed.fold(self.cache_memory.get(), u64::saturating_sub))
+    }
+
     /// Whether it must be kept from others.
     fn holds_secrets(&self) -> bool {
         self.http.token.is_some() || self.volumes.iter().any(|volume| volume.secret.is_some())

@@ -213,6 +213,33 @@ fn shutdown_lets_what_is_in_flight_complete() {
 }
 
 #[test]
+fn an_order_takes_no_memory_of_the_controller_or_of_who_is_absent() {
+    let folder = tempfile::tempdir().unwrap();
+    let memory = |name: &str| VolumeConfig::new(name, OriginConfig::Memory { size: Bytes::mib(8) });
+    let mut fixed = memory("fixed");
+    fixed.cache = CacheConfig::Fixed(Bytes::mib(1));
+    let mut late = VolumeConfig::new("late", OriginConfig::file(folder.path().join("late.img")));
+    (late.cache, late.on_absent) = (CacheConfig::Fixed(Bytes::mib(3)), OnAbsent::Wait);
+    for (other, enabled) in [(memory("controlled"), true), (late, true), (memory("controlled"), false)] {
+        let name = other.name.clone();
+        let mut config = Config::new(vec![fixed.clone(), other]);
+        config.cache_memory = Bytes::mib(4);
+        config.listen = unix(folder.path());
+        config.http.socket = Some(folder.path().join("http.sock"));
+        config.control.enabled = enabled;
+        let daemon = Daemon::start(config).unwrap();
+        let order = |bytes: u64| {
+            let stream = UnixStream::connect(daemon.http_socket().unwrap()).unwrap();
+            ask(stream, "PUT", "/api/v1/volumes/fixed/quota", &format!("{{\"bytes\": {bytes}}}")).0
+        };
+        // Three of the four mebibytes are the controller's, or of the volume that is not there yet.
+        let expected = if name == "controlled" && !enabled { 200 } else { 409 };
+        assert_eq!((order(2 << 20), order(1 << 20)), (expected, 200), "{name}");
+        daemon.shutdown();
+    }
+}
+
+#[test]
 fn over_tcp_a_token_lets_in_and_nothing_else_does() {
     let folder = tempfile::tempdir().unwrap();
     let mut volume = VolumeConfig::new("db", OriginConfig::Memory { size: Bytes::mib(4) });
