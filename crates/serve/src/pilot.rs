@@ -498,6 +498,31 @@ mod tests {
     }
 
     #[test]
+    fn the_latencies_of_a_volume_that_is_drained_are_counted_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = VolumeConfig::new("a", OriginConfig::Memory { size: Bytes::mib(1) });
+        let mut config = Config::new(vec![volume]);
+        config.listen = vec![ListenerConfig::Unix { path: folder.path().join("nbd.sock") }];
+        // The daemon's own loop is not to take it.
+        config.control.interval = Duration::from_secs(3_600);
+        let daemon = Daemon::start(config).unwrap();
+        // One write, one read.
+        client(&daemon)(1);
+        let mut pilot = Pilot::new();
+        pilot.observe(daemon.shared());
+        let counts = || {
+            let text = daemon.metrics();
+            let count = |line: &&str| line.starts_with("forebay_volume_request_duration_seconds_count");
+            text.lines().filter(count).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let of = |op| format!("forebay_volume_request_duration_seconds_count{{volume=\"a\",op=\"{op}\"}} 1");
+        assert_eq!(counts(), [of("read"), of("write")]);
+        daemon.appliance().remove_volume("a", Duration::from_secs(5)).unwrap();
+        assert_eq!(counts(), [of("read"), of("write")]);
+        daemon.shutdown();
+    }
+
+    #[test]
     fn what_a_cache_holds_is_told_once_where_it_was_asked_for() {
         let folder = tempfile::tempdir().unwrap();
         let mut volume = VolumeConfig::new("a", OriginConfig::Memory { size: Bytes::mib(1) });
