@@ -4,7 +4,7 @@
 //! On the unix socket, which is its owner's alone, everything is allowed. Over TCP it only reads, and only on loopback: every user of the
 //! machine can reach such a port, and so can web pages in their browsers. With a token (`http.token`) TCP answers nobody without it, and
 //! whoever has it may do everything.
-//! It runs on a thread of its own, never on the data path. At most 64 connections are served at once; the
+//! It runs on a thread of its own, never on the data path. At most 64 connections are served at once over TCP, and as many on the socket; the
 //! others wait.
 
 use crate::config::HttpConfig;
@@ -40,7 +40,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-/// Connections at once (ours).
+/// Connections of a listener at once (ours).
 const CONNECTIONS_MAX: usize = 64;
 /// A connection that lives longer is ended: nothing here takes so long, and who is silent must not keep others out (ours).
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(60);
@@ -131,15 +131,16 @@ impl HttpServer {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = thread::Builder::new().name("http".to_owned()).spawn(move || {
             let served = runtime.block_on(async {
-                let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+                // Of each listener its own: who may come over TCP must not keep the owner from the socket.
+                let permits = || Arc::new(Semaphore::new(CONNECTIONS_MAX));
                 if let Some(listener) = listeners.tcp.take() {
                     let inner = tokio::net::TcpListener::from_std(listener)?;
-                    tokio::spawn(serve(Bounded { inner, permits: Arc::clone(&permits) }, over_tcp));
+                    tokio::spawn(serve(Bounded { inner, permits: permits() }, over_tcp));
                 }
                 if let Some((listener, path)) = &listeners.unix {
                     let inner = tokio::net::UnixListener::from_std(listener.try_clone()?)?;
                     tracing::debug!(path = %path.display(), "HTTP on a unix socket");
-                    tokio::spawn(serve(Bounded { inner, permits: Arc::clone(&permits) }, on_socket));
+                    tokio::spawn(serve(Bounded { inner, permits: permits() }, on_socket));
                 }
                 let _ = stopped.await;
                 Ok::<(), io::Error>(())

@@ -169,6 +169,25 @@ fn metrics_are_valid_reconcile_and_rise() {
 }
 
 #[test]
+fn who_fills_tcp_with_silence_keeps_nobody_from_the_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = Config::new(vec![VolumeConfig::new("a", OriginConfig::Memory { size: Bytes::mib(1) })]);
+    config.listen = unix(folder.path());
+    config.http.listen = Some("127.0.0.1:0".parse().unwrap());
+    config.http.socket = Some(folder.path().join("http.sock"));
+    let daemon = Daemon::start(config).unwrap();
+    let address = daemon.http_address().unwrap();
+    let silent: Vec<TcpStream> = (0..80).map(|_| TcpStream::connect(address).unwrap()).collect();
+    for _ in 0..3 {
+        let stream = UnixStream::connect(folder.path().join("http.sock")).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        assert_eq!(get(stream, "/healthz"), (200, "ok\n".to_owned()));
+    }
+    drop(silent);
+    daemon.shutdown();
+}
+
+#[test]
 fn an_absent_origin_is_waited_for_and_seen() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("late.img");
