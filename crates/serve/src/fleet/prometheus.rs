@@ -15,7 +15,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 /// No answer is longer.
-const ANSWER_BYTES_MAX: u64 = 16 << 20;
+const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// What is asked for is so long ago: samples that are taken together do not come in together (ours).
 const SETTLED_S: f64 = 0.2;
 /// Requests per second above which a counter is taken to have jumped (ours: no volume completes as many).
@@ -176,7 +176,6 @@ fn get(url: &str, path: &str, deadline: Instant) -> Result<String, String> {
         let address = address.to_socket_addrs()?.next();
         let address = address.ok_or_else(|| std::io::Error::other("its name has no address"))?;
         let mut stream = TcpStream::connect_timeout(&address, left())?;
-        stream.set_read_timeout(Some(left()))?;
         stream.set_write_timeout(Some(left()))?;
         let mut request = String::new();
         let slash = if prefix.is_empty() { "" } else { "/" };
@@ -186,8 +185,18 @@ fn get(url: &str, path: &str, deadline: Instant) -> Result<String, String> {
             prefix.trim_end_matches('/')
         );
         stream.write_all(request.as_bytes())?;
-        let mut answer = Vec::new();
-        stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
+        let (mut answer, mut piece) = (Vec::new(), [0; 16 << 10]);
+        while answer.len() < ANSWER_BYTES_MAX {
+            // The timeout is that of one read: who says a word now and then has no more time than all.
+            if Instant::now() >= deadline {
+                return Err(std::io::ErrorKind::TimedOut.into());
+            }
+            stream.set_read_timeout(Some(left()))?;
+            match stream.read(&mut piece)? {
+                0 => break,
+                length => answer.extend_from_slice(&piece[..length]),
+            }
+        }
         Ok(answer)
     };
     let answer = talk().map_err(|error| format!("it does not answer: {error}"))?;
@@ -227,6 +236,27 @@ mod tests {
         assert!(since(counters(161.0, 1_500.0, 5.0)).is_ok_and(|seen| seen.is_some()));
         assert_eq!(since(counters(3_702.0, 1_500.0, 5.0)).unwrap_err(), "the clock of its samples was set");
         assert_eq!(since(counters(99.0, 1_500.0, 5.0)).unwrap_err(), "the clock of its samples was set");
+    }
+
+    #[test]
+    fn a_server_that_says_a_word_now_and_then_is_not_listened_to_for_ever() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            // What is not read would end the connection with an error.
+            assert!(stream.read(&mut [0; 1024]).unwrap() > 0);
+            let words = ["HTTP/1.0 200 OK\r\n\r\n"].into_iter().chain(std::iter::repeat_n(" ", 100));
+            for word in words.chain(["{}"]) {
+                if stream.write_all(word.as_bytes()).is_err() {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(30));
+            }
+        });
+        let answer = get(&url, "/", Instant::now() + Duration::from_millis(300));
+        assert!(answer.as_ref().is_err_and(|error| error.contains("does not answer")), "{answer:?}");
+        server.join().unwrap();
     }
 
     #[test]
