@@ -407,7 +407,8 @@ fn microseconds(latencies: &LatencySnapshot) -> [Option<f64>; 4] {
         .map(|latency| latency.filter(|_| !latencies.is_empty()).map(Nanos::as_micros_f64))
 }
 
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+/// What a panic said.
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "a panic without words".to_owned())

@@ -23,17 +23,21 @@ use crate::history::{Batch, DatedDecision, History};
 use crate::http::{HttpServer, Listeners};
 use crate::kept::{self, Hold};
 use crate::past;
+use crate::pilot::panic_text;
 use carrying::{Carriers, Report, id_of};
 use forebay_control::response::{Journal, Order, Outcome, RecoverError, Responses, VolumeRoute, Wish};
 use forebay_control::{
     Action, ControlConfig, Controller, Decision, HostId, HostObservation, HostSpec, Observation, OriginId,
-    OriginObservation, OriginSpec, VolumeId, VolumeSpec,
+    OriginObservation, OriginSpec, StepOutcome, VolumeId, VolumeSpec,
 };
 use forebay_units::{BlockSize, Bytes, Nanos, Secret};
 use observing::Observer;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+#[cfg(test)]
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -84,6 +88,8 @@ pub(crate) struct FleetShared {
     pub(crate) state: Mutex<FleetState>,
     stopping: Mutex<bool>,
     wake: Condvar,
+    #[cfg(test)]
+    panics_next_step: AtomicBool,
 }
 
 /// What is told of it.
@@ -94,6 +100,9 @@ pub(crate) struct FleetState {
     pub(crate) steps: u64,
     pub(crate) last_step: Duration,
     pub(crate) granted_bytes: u64,
+    pub(crate) is_dead: bool,
+    pub(crate) restarts: u64,
+    pub(crate) last_panic: Option<String>,
 }
 
 impl FleetShared {
@@ -159,6 +168,8 @@ impl Fleet {
             }),
             stopping: Mutex::new(false),
             wake: Condvar::new(),
+            #[cfg(test)]
+            panics_next_step: AtomicBool::new(false),
             config,
         });
         let http = HttpServer::start(listeners, showing::router(&shared), showing::router(&shared))?;
@@ -341,7 +352,6 @@ impl Loop {
         let now = self.now();
         let heard = self.observer.hear(&self.shared.config, now, &self.responses, &self.carriers);
         let mut decisions = heard.decisions;
-        self.register(&heard.sizes);
         let mut observation = Observation {
             at: now,
             interval: self.shared.config.interval,
@@ -360,16 +370,15 @@ impl Loop {
         let room =
             |host: &HostSpec| HostObservation { host: host.id, free: self.responses.free(host.id), beside };
         observation.hosts = self.hosts.iter().map(room).collect();
-        if let Some(controller) = &mut self.controller {
-            for id in self.registered.keys() {
-                let host = self.responses.status(*id).and_then(|status| status.host);
-                controller.located(*id, host, self.responses.most(*id));
+        match catch_unwind(AssertUnwindSafe(|| self.decide(&heard.sizes, &observation))) {
+            Ok(None) => {}
+            Ok(Some(outcome)) => {
+                decisions.extend(outcome.decisions);
+                for action in outcome.actions {
+                    self.act(action, &observation);
+                }
             }
-            let outcome = controller.step(&observation);
-            decisions.extend(outcome.decisions);
-            for action in outcome.actions {
-                self.act(action, &observation);
-            }
+            Err(panic) => self.died(panic_text(&*panic)),
         }
         let volumes =
             showing::volumes(&self.shared.config, &self.observer, &self.responses, self.controller.as_ref());
@@ -379,6 +388,31 @@ impl Loop {
         state.steps += 1;
         state.last_step = began.elapsed();
         decisions
+    }
+
+    /// Asks the controller, once there is one.
+    fn decide(&mut self, sizes: &BTreeMap<VolumeId, u64>, observation: &Observation) -> Option<StepOutcome> {
+        self.register(sizes);
+        let controller = self.controller.as_mut()?;
+        for id in self.registered.keys() {
+            let host = self.responses.status(*id).and_then(|status| status.host);
+            controller.located(*id, host, self.responses.most(*id));
+        }
+        #[cfg(test)]
+        assert!(!self.shared.panics_next_step.swap(false, Ordering::Relaxed), "injected by a test");
+        let outcome = controller.step(observation);
+        self.shared.state().is_dead = false;
+        Some(outcome)
+    }
+
+    /// The next turn has another controller, which takes over the caches that are there. What is under way goes on.
+    fn died(&mut self, what: String) {
+        tracing::error!(what, "the controller died; what is under way goes on, and it is started again");
+        self.controller = None;
+        self.registered.clear();
+        let mut state = self.shared.state();
+        (state.is_dead, state.last_panic) = (true, Some(what));
+        state.restarts += 1;
     }
 
     /// Tells the controller of volumes whose size is known now; one that already has a cache is taken over with it.
@@ -513,6 +547,9 @@ impl Loop {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Daemon;
+    use crate::config::{Config, OriginConfig, VolumeConfig};
+    use crate::status::{ControllerState, Status};
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
@@ -525,6 +562,52 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
         assert_eq!(secret(folder.path()).unwrap(), made);
         assert!(!is_readable_by_others(&path));
+    }
+
+    #[test]
+    fn a_controller_that_panics_comes_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = VolumeConfig::new("db", OriginConfig::Memory { size: Bytes::mib(1) });
+        let mut storage = Config::new(vec![volume]);
+        storage.control.interval = Duration::from_millis(100);
+        storage.http.socket = Some(folder.path().join("watch.sock"));
+        let storage = Daemon::start(storage).unwrap();
+        let file = folder.path().join("control.toml");
+        let text = r#"
+            socket = "control.sock"
+            state = "state"
+            interval = "100ms"
+            [[host]]
+            name = "h1"
+            memory = "16MiB"
+            [[volume]]
+            name = "db"
+            home = "h1"
+            origin = "nbd+unix:///db?socket=nowhere.sock"
+            watch = "unix:watch.sock"
+            leased = false
+            "#;
+        std::fs::write(&file, text).unwrap();
+        let fleet = Fleet::start(FleetConfig::read(&file).unwrap()).unwrap();
+        let wait = |what: &str, done: &dyn Fn(&Status) -> bool| {
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while !done(&fleet.status()) {
+                assert!(Instant::now() < deadline, "{what}");
+                thread::sleep(Duration::from_millis(5));
+            }
+        };
+        wait("the volume is not heard of", &|status| {
+            status.volumes.first().is_some_and(|of| of.size_bytes > 0)
+        });
+        fleet.shared.panics_next_step.store(true, Ordering::Relaxed);
+        wait("it does not panic", &|status| status.controller.restarts == 1);
+        assert_eq!(fleet.status().controller.last_panic.as_deref(), Some("injected by a test"));
+        let steps = fleet.status().controller.steps;
+        wait("it does not come back", &|status| {
+            status.controller.state == ControllerState::Running && status.controller.steps >= steps + 3
+        });
+        drop(fleet);
+        storage.shutdown();
     }
 
     #[test]

@@ -72,12 +72,12 @@ pub(super) fn status(shared: &FleetShared) -> Status {
         listen: Vec::new(),
         connections: 0,
         controller: ControllerStatus {
-            state: ControllerState::Running,
+            state: if state.is_dead { ControllerState::Dead } else { ControllerState::Running },
             interval_s: shared.config.interval.as_secs_f64(),
             steps: state.steps,
             last_step_s: state.last_step.as_secs_f64(),
-            restarts: 0,
-            last_panic: None,
+            restarts: state.restarts,
+            last_panic: state.last_panic.clone(),
         },
         cache: CacheStatus {
             capacity_bytes: shared.config.host.iter().map(|host| host.memory.get()).sum(),
