@@ -277,14 +277,24 @@ fn start(config: &Config, origins: Vec<forebay_control::OriginSpec>) -> Result<C
         .map_err(|error| with_causes(&error))
 }
 
-/// Tells the controller of volumes that it does not know yet, and of those to which something else is promised.
+/// Tells the controller of volumes that it does not know yet, of those to which something else is promised, and of those that were drained, so
+/// that others may have what they had.
 fn register(
     shared: &Shared,
     controller: &mut Controller,
     registered: &mut BTreeMap<VolumeId, Vec<Objective>>,
 ) {
+    let served = shared.appliance.volumes();
+    let is_served = |volume: &VolumeConfig| served.binary_search(&volume.name).is_ok();
+    registered.retain(|id, _| {
+        let stays = is_served(&shared.config.volumes[id.0 as usize]);
+        if !stays {
+            controller.forget(*id);
+        }
+        stays
+    });
     let state = shared.state();
-    for (index, volume) in shared.config.volumes.iter().enumerate() {
+    for (index, volume) in shared.config.volumes.iter().enumerate().filter(|(_, volume)| is_served(volume)) {
         let id = VolumeId(index as u32);
         let Some(monitor) = state.monitors.get(&volume.name) else { continue };
         let Some(VolumeSnapshot { size, .. }) = &monitor.last else { continue };
@@ -520,6 +530,35 @@ mod tests {
         assert_eq!(counts(), [of("read"), of("write")]);
         daemon.appliance().remove_volume("a", Duration::from_secs(5)).unwrap();
         assert_eq!(counts(), [of("read"), of("write")]);
+        daemon.shutdown();
+    }
+
+    #[test]
+    fn what_a_drained_volume_had_is_free_for_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = |name: &str| {
+            let mut volume = VolumeConfig::new(name, OriginConfig::Memory { size: Bytes::mib(1) });
+            let (may_cache, minimum) = (true, Bytes::kib(256));
+            volume.cache = CacheConfig::Controlled { may_cache, minimum, maximum: None };
+            volume
+        };
+        let mut config = Config::new(vec![volume("a"), volume("b")]);
+        config.cache_memory = Bytes::mib(1);
+        config.listen = vec![ListenerConfig::Unix { path: folder.path().join("nbd.sock") }];
+        // The daemon's own loop is not to take it.
+        config.control.interval = Duration::from_secs(3_600);
+        let daemon = Daemon::start(config).unwrap();
+        let mut pilot = Pilot::new();
+        let mut granted = || {
+            pilot.turn(daemon.shared());
+            pilot.controller.as_ref().unwrap().granted()
+        };
+        granted();
+        assert_eq!(granted(), Bytes::kib(512));
+        daemon.appliance().remove_volume("a", Duration::from_secs(5)).unwrap();
+        assert_eq!(granted(), Bytes::kib(256));
+        assert_eq!(granted(), Bytes::kib(256), "it came back");
+        assert!(!daemon.metrics().contains("outcome=\"failed\""), "{}", daemon.metrics());
         daemon.shutdown();
     }
 
