@@ -87,6 +87,8 @@ pub(crate) struct LoadState {
 #[derive(Debug, Default)]
 pub(crate) struct LoadBook {
     wishes: BTreeMap<String, Wish>,
+    /// Volumes whose wishes were taken last, as long as they are wished for.
+    starting: BTreeSet<String>,
     pub(crate) states: BTreeMap<String, LoadState>,
 }
 
@@ -123,6 +125,14 @@ impl LoadBook {
     /// Nothing is wished for any more.
     pub(crate) fn forget(&mut self, volume: &str) {
         self.wishes.remove(volume);
+        self.starting.remove(volume);
+    }
+
+    /// Everything that is wished for, to be started.
+    fn take(&mut self) -> BTreeMap<String, Wish> {
+        let wishes = std::mem::take(&mut self.wishes);
+        self.starting = wishes.keys().cloned().collect();
+        wishes
     }
 }
 
@@ -174,7 +184,7 @@ pub(crate) fn run(shared: &Shared) {
             return;
         }
         loader.pace(shared);
-        let wishes = std::mem::take(&mut shared.loads().wishes);
+        let wishes = shared.loads().take();
         for (volume, wish) in wishes {
             loader.start(shared, &volume, &wish);
         }
@@ -265,7 +275,9 @@ impl Loader {
                 Err(error) => tracing::warn!(volume, error, "snapshots are not looked at"),
             }
         }
-        if ranges.is_empty() {
+        // Reading snapshots takes its time, and somebody may have thought better of it.
+        let is_wished = || shared.loads().starting.contains(volume);
+        if ranges.is_empty() || !is_wished() {
             return;
         }
         let pace = Pace::new(rate, rules.bytes_per_second_max);
@@ -281,6 +293,11 @@ impl Loader {
         };
         if let Err(error) = shared.appliance.prewarm(volume, plan) {
             tracing::error!(volume, %error, "loading does not start");
+            return;
+        }
+        // Who cancels forgets the wish first: what does not see it here ends what was just started.
+        if !is_wished() {
+            let _ = shared.appliance.cancel_prewarm(volume);
             return;
         }
         let origin = shared.origins.0[at];
@@ -467,4 +484,63 @@ fn tell(shared: &Shared, at: usize, takeover: &Takeover, block_size: BlockSize, 
 /// Whether a fact does not count snapshots, or counts none.
 fn is_zero_count(fact: &Fact) -> bool {
     !fact.name.starts_with("snapshots") || fact.value == forebay_control::FactValue::Number(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Daemon;
+    use crate::config::{Config, OriginConfig, SnapshotPlace, VolumeConfig};
+    use forebay_cache::snapshot::{SnapshotHeader, SnapshotWriter};
+
+    #[test]
+    fn what_is_cancelled_while_its_snapshots_are_read_is_not_loaded() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("snapshots.db");
+        let snapshots =
+            SnapshotConfig { place: SnapshotPlace::Database(path.clone()), ..SnapshotConfig::new("") };
+        let volume = VolumeConfig::new("a", OriginConfig::Memory { size: Bytes::mib(1) });
+        let mut config = Config::new(vec![volume]);
+        config.snapshots = Some(snapshots.clone());
+        config.control.enabled = false;
+        let daemon = Daemon::start(config).unwrap();
+        let shared = daemon.shared();
+        let header = SnapshotHeader {
+            volume: identity("a", &shared.appliance.observe("a", false).unwrap().origin),
+            block_bytes: 4096,
+            volume_blocks: 256,
+            sequence: 1,
+            taken_at_unix_s: unix_ms() as u64 / 1000,
+            activity: Activity::default(),
+        };
+        let mut writer = SnapshotWriter::new(header, true).unwrap();
+        (0..50).for_each(|block| writer.push(block, USED_AGAIN).unwrap());
+        let store = shared.snapshot_store.as_ref().unwrap();
+        store.write(&header, &writer.finish(), 0, &snapshots).unwrap();
+        shared.appliance.set_quota("a", Bytes::mib(1)).unwrap();
+        let wait = |what: &str, done: &dyn Fn() -> bool| {
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while !done() {
+                assert!(Instant::now() < deadline, "{what}");
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        };
+        let taken = || shared.loads().wishes.is_empty();
+        // Another host has the database for a moment.
+        let other = rusqlite::Connection::open(&path).unwrap();
+        other.execute_batch("BEGIN EXCLUSIVE").unwrap();
+        ask(shared, "a", LoadChoice::default()).unwrap();
+        wait("the wish is not taken", &taken);
+        cancel(shared, "a").unwrap();
+        other.execute_batch("ROLLBACK").unwrap();
+        wait("the snapshot is not read", &|| shared.snapshot_counters.used.load(Ordering::Relaxed) == 1);
+        // Of nobody, so that the one before is done with when it is taken.
+        shared.loads().begins("nobody");
+        wait("the next wish is not taken", &taken);
+        assert_eq!(shared.appliance.pulse("a").unwrap().prewarm, None);
+        // Asked for again, it is loaded.
+        ask(shared, "a", LoadChoice::default()).unwrap();
+        wait("it is not loaded", &|| shared.appliance.pulse("a").unwrap().prewarm.is_some());
+        daemon.shutdown();
+    }
 }
