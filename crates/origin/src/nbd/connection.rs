@@ -6,9 +6,9 @@
 //! Invariants: a job is in the queue, in `sent`, or ended; nothing is completed while the conversation is locked, so that
 //! who is told may submit at once; a lost connection takes no job any more.
 
-use super::Shared;
 use super::job::{Job, Step};
 use super::stream::{Connected, RECEIVE_BYTES, Stream};
+use super::{MAY_NOT_BE_SAFE, Shared};
 use crate::extents::ExtentList;
 use crate::pending::{EINVAL, EIO, EPERM};
 use crate::pool::locked;
@@ -45,8 +45,20 @@ enum Ended {
     Nothing(Job),
     /// It could not be asked of this server.
     Refused(Job, SubmitError),
+    /// A flush that comes too late.
+    TooLate(Job),
     /// Its reply came.
     Answered(Sent, Result<(), ReplyError>),
+}
+
+impl Ended {
+    /// Whether the server said that it changed something.
+    fn is_acknowledged_change(&self) -> bool {
+        match self {
+            Ended::Answered(sent, Ok(())) => !sent.job.is_flush() && sent.job.operation.changes_content(),
+            _ => false,
+        }
+    }
 }
 
 /// One established connection.
@@ -258,6 +270,9 @@ impl Connection {
         let Step::Send { operation, zeroes } = job.step(&self.export) else {
             return Some(Ended::Nothing(job));
         };
+        if job.is_too_late(shared.losses.load(Ordering::SeqCst)) {
+            return Some(Ended::TooLate(job));
+        }
         if job.is_flush() {
             job.covers = shared.writes_acknowledged.load(Ordering::SeqCst);
         }
@@ -338,6 +353,9 @@ impl Connection {
         let conversation = &mut *guard;
         let mut ended = Vec::new();
         let result = received.and_then(|()| parse(conversation, &mut ended));
+        // While nobody can see that the connection is lost: then it is counted what is lost with it.
+        let acknowledged = ended.iter().filter(|end| end.is_acknowledged_change()).count() as u64;
+        shared.writes_acknowledged.fetch_add(acknowledged, Ordering::SeqCst);
         if let Err(reason) = &result {
             self.lose_locked(conversation, reason);
         }
@@ -358,6 +376,7 @@ impl Connection {
         for end in ended {
             match end {
                 Ended::Nothing(job) => job.nothing(),
+                Ended::TooLate(job) => job.fail(EIO, MAY_NOT_BE_SAFE),
                 Ended::Refused(job, error) => {
                     let errno = match error {
                         SubmitError::ReadOnly => EPERM,
@@ -382,8 +401,6 @@ impl Connection {
         }
         if job.is_flush() {
             shared.flushed_through.fetch_max(job.covers, Ordering::SeqCst);
-        } else if job.operation.changes_content() {
-            shared.writes_acknowledged.fetch_add(1, Ordering::SeqCst);
         }
         if job.advance(bytes, &self.export) {
             shared.put_back(job);

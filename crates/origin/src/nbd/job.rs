@@ -25,6 +25,8 @@ pub(super) struct Job {
     pub(super) losses: u32,
     /// Writes acknowledged when the flush was sent.
     pub(super) covers: u64,
+    /// Losses of acknowledged writes when it came; of a change, when the first of it was sent.
+    losses_before: u64,
 }
 
 /// What to do next for a job.
@@ -36,7 +38,7 @@ pub(super) enum Step {
 }
 
 impl Job {
-    pub(super) fn new(pending: Pending, operation: OriginOperation) -> Job {
+    pub(super) fn new(pending: Pending, operation: OriginOperation, losses_before: u64) -> Job {
         Job {
             pending,
             operation,
@@ -45,7 +47,20 @@ impl Job {
             flushing: false,
             losses: 0,
             covers: 0,
+            losses_before,
         }
+    }
+
+    /// It is about to be sent, when there have been so many losses of acknowledged writes. Whether it is a flush that must not be: what it was to make
+    /// safe, of others or its own, may be lost, and a flush of what is left would say otherwise.
+    pub(super) fn is_too_late(&mut self, losses: u64) -> bool {
+        if self.is_flush() {
+            return self.losses_before != losses;
+        }
+        if self.done == 0 {
+            self.losses_before = losses;
+        }
+        false
     }
 
     pub(super) fn is_flush(&self) -> bool {

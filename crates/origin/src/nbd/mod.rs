@@ -12,7 +12,8 @@
 //!
 //! A flush in flight on a lost connection fails with `EIO`. So does the next flush after it where writes had been
 //! acknowledged since the last one, because a server that was restarted may have lost them
-//! ([`NbdOriginOptions::keeps_acknowledged_writes`]).
+//! ([`NbdOriginOptions::keeps_acknowledged_writes`]), and so does a flush that waited to be sent meanwhile: one of a client, or one
+//! that stands in for FUA.
 //!
 //! Source: the NBD protocol document (`doc/proto.md`); the rules above are ours.
 
@@ -91,6 +92,9 @@ impl Default for NbdOriginOptions {
 
 const CLOSED: &str = "origin closed";
 
+/// What a flush says behind the loss of a connection.
+const MAY_NOT_BE_SAFE: &str = "a connection was lost since writes were acknowledged: they may not be safe";
+
 /// Requests in flight on a connection from which on others share the load (ours: fewer go out and come back in one call each).
 const LOAD_SHARED_FROM: usize = 16;
 
@@ -152,7 +156,9 @@ struct Shared {
     in_doubt: AtomicU64,
     writes_acknowledged: AtomicU64,
     flushed_through: AtomicU64,
-    /// The next flush must say that acknowledged writes may be lost.
+    /// Losses of connections with which acknowledged writes may be lost.
+    losses: AtomicU64,
+    /// The next flush must say so.
     flush_must_fail: AtomicBool,
 }
 
@@ -232,7 +238,9 @@ impl Shared {
         if !self.options.keeps_acknowledged_writes
             && acknowledged > self.flushed_through.load(Ordering::SeqCst)
         {
+            // In the order opposite to that in which a flush looks at them, so that none passes between the two.
             self.flush_must_fail.store(true, Ordering::SeqCst);
+            self.losses.fetch_add(1, Ordering::SeqCst);
         }
     }
 }
@@ -334,6 +342,7 @@ impl NbdOrigin {
             in_doubt: AtomicU64::new(0),
             writes_acknowledged: AtomicU64::new(0),
             flushed_through: AtomicU64::new(0),
+            losses: AtomicU64::new(0),
             flush_must_fail: AtomicBool::new(false),
         });
         let counters = Counters::new(options.in_flight_max.max(1));
@@ -481,11 +490,13 @@ impl NbdOrigin {
             pending.complete(Err(error));
             return None;
         }
-        let job = Job::new(pending, request.operation);
+        // Before the flag: a loss behind this look shows when the flush is sent.
+        let losses = self.shared.losses.load(Ordering::SeqCst);
+        let job = Job::new(pending, request.operation, losses);
         if job.operation == OriginOperation::Flush
             && self.shared.flush_must_fail.swap(false, Ordering::SeqCst)
         {
-            job.fail(EIO, "a connection was lost since writes were acknowledged: they may not be safe");
+            job.fail(EIO, MAY_NOT_BE_SAFE);
             return None;
         }
         if job.operation != OriginOperation::Flush && job.operation.range().length == 0 {

@@ -289,6 +289,66 @@ fn a_flush_after_a_loss_says_once_that_acknowledged_writes_may_be_gone() {
 }
 
 #[test]
+fn a_flush_that_waited_to_be_sent_while_writes_may_be_lost_fails() {
+    for (keeps_acknowledged_writes, expected) in [(false, Some(5)), (true, None)] {
+        let server = Server::start(export(SIZE));
+        let options = NbdOriginOptions {
+            connections: 1,
+            connection_requests_max: 1,
+            keeps_acknowledged_writes,
+            ..quick()
+        };
+        let origin = connect(&server, options);
+        run(&origin, write(0, b"x")).unwrap();
+        // The read has the only place on the connection, so that the flush waits behind it.
+        server
+            .script(|request| if request.command == Command::Read { Action::Ignore } else { Action::Serve });
+        let collector = Collector::new();
+        submit(&origin, 1, read(0, 1), &collector);
+        until("the read at the server", || server.commands(Command::Read).len() == 1);
+        submit(&origin, 2, OriginOperation::Flush, &collector);
+        server.script(|_| Action::Serve);
+        server.cut_all();
+        let outcomes = collector.wait(2);
+        assert_eq!((&outcomes[&1], errno(&outcomes[&2])), (&Ok(b"x".to_vec()), expected));
+        // As behind a flush that was at the server.
+        assert_eq!(errno(&run(&origin, OriginOperation::Flush)), expected);
+        assert_eq!(run(&origin, OriginOperation::Flush), Ok(Vec::new()));
+    }
+}
+
+#[test]
+fn a_flush_that_stands_in_for_fua_fails_if_the_write_may_be_lost_before_it() {
+    let long = 32 << 20;
+    let server = Server::start(ExportInfo { fua: false, ..ExportInfo::new("disk", long) });
+    let origin = connect(&server, NbdOriginOptions { connections: 1, ..quick() });
+    server.script(move |request| match request.command {
+        Command::Read if request.range.length == long => Action::Ignore,
+        _ => Action::Serve,
+    });
+    // Two long reads are as many as a connection takes: the flush behind the write must wait for one of them.
+    let fua = OriginOperation::Write { offset: 0, data: vec![7; 8], fua: true };
+    let operations = [fua, read(0, 1), read(0, long), read(0, long)];
+    let collector = Collector::new();
+    let mut requests =
+        (0..).zip(operations).map(|(id, operation)| OriginRequest { id: OriginRequestId(id), operation });
+    origin.submit_all(&mut requests, &collector.sink());
+    // Replies come in order: that to the write is here.
+    assert_eq!(collector.wait(1).into_keys().collect::<Vec<_>>(), [1]);
+    server.script(|_| Action::Serve);
+    server.cut_all();
+    assert_eq!(errno(&collector.wait(4)[&0]), Some(5));
+    // A write that waits while there is no connection is as safe as any.
+    server.refuse(true);
+    server.cut_all();
+    until("the loss", || matches!(origin.statistics().state, OriginState::Down { .. }));
+    submit(&origin, 4, OriginOperation::Write { offset: 0, data: vec![8; 8], fua: true }, &collector);
+    server.refuse(false);
+    assert_eq!(collector.wait(5)[&4], Ok(Vec::new()));
+    assert_eq!((server.commands(Command::Write).len(), server.bytes(0, 1)), (2, vec![8]));
+}
+
+#[test]
 fn unsent_requests_wait_as_configured_or_not_at_all() {
     let server = Server::start(export(SIZE));
     let patient = connect(&server, quick());
