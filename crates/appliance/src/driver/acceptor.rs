@@ -1,7 +1,8 @@
 //! The acceptor thread: listeners and handshakes, until a client has chosen an export and belongs to a worker.
 //!
 //! Invariant: at most [`HANDSHAKES_MAX`] handshakes at once, each with a deadline and with bounded buffers, so that slow
-//! or silent clients cost a bounded amount and keep nobody out for longer than their deadline.
+//! or silent clients cost a bounded amount and keep nobody out for longer than their deadline. Who asks much and quickly has a
+//! turn like anybody: what is received at once is answered as far as [`HANDSHAKE_OUTPUT_BYTES_MAX`], and nothing is received behind what was not.
 
 use super::inbox::{ConnectionGuard, Inbox, Message};
 use super::socket::{Received, Socket};
@@ -40,6 +41,8 @@ struct Handshake {
     deadline: Nanos,
     guard: ConnectionGuard,
     interest: EventFlags,
+    /// Questions were received that are answered in a later turn, since there were answers enough for one.
+    is_behind: bool,
     /// The client asked for TLS: it begins once the answer was sent. Until then nothing of it is received.
     starts_tls: bool,
     requires_tls: bool,
@@ -196,6 +199,7 @@ impl Acceptor {
                 deadline: now.saturating_add(HANDSHAKE_TIME_MAX),
                 guard: ConnectionGuard::new(&self.connections),
                 interest: EventFlags::IN,
+                is_behind: false,
                 starts_tls: false,
                 requires_tls: tls == TlsPolicy::Required,
             };
@@ -240,16 +244,11 @@ impl Acceptor {
         }
     }
 
-    /// Receives, answers and sends as far as it goes without waiting.
+    /// Receives, answers and sends as far as it goes without waiting, and as far as one turn goes.
     fn proceed(&mut self, key: SlabKey) {
-        while self.step(key) {}
-    }
-
-    /// Likewise, as far as the answers may wait; whether all of them were sent, so that there is more to do.
-    fn step(&mut self, key: SlabKey) -> bool {
-        let Some(handshake) = self.handshakes.get_mut(key) else { return false };
+        let Some(handshake) = self.handshakes.get_mut(key) else { return };
         // Who does not take its answers is not asked for more questions.
-        let received = match handshake.starts_tls || !handshake.output.is_empty() {
+        let received = match handshake.starts_tls || handshake.is_behind || !handshake.output.is_empty() {
             true => Received::Nothing,
             false => handshake.socket.receive(&mut self.buffer),
         };
@@ -259,7 +258,7 @@ impl Acceptor {
             Received::End => {
                 handshake.note_refusal();
                 self.handshakes.remove(key);
-                return false;
+                return;
             }
         }
         let mut chosen = None;
@@ -308,7 +307,7 @@ impl Acceptor {
             }
         }
         handshake.input.drain(..consumed);
-        let is_full = handshake.output.len() > HANDSHAKE_OUTPUT_BYTES_MAX;
+        handshake.is_behind = handshake.output.len() > HANDSHAKE_OUTPUT_BYTES_MAX;
         while !handshake.output.is_empty() {
             match handshake.socket.send(&handshake.output) {
                 Ok(0) => break,
@@ -326,24 +325,17 @@ impl Acceptor {
         if is_over {
             handshake.note_refusal();
             self.handshakes.remove(key);
-            return false;
+            return;
         }
         if handshake.starts_tls && handshake.output.is_empty() {
-            self.upgrade(key);
-            return false;
+            return self.upgrade(key);
         }
-        let Some((entry, claim)) = chosen else {
-            if is_full && handshake.output.is_empty() {
-                return true;
-            }
-            self.set_interest(key);
-            return false;
-        };
+        let Some((entry, claim)) = chosen else { return self.set_interest(key) };
         let mut handshake = self.handshakes.remove(key).expect("looked up above");
         handshake.guard.count(&entry.connections);
         if let Err(error) = epoll::delete(&self.epoll, &handshake.socket) {
             tracing::error!(%error, "epoll_ctl failed; client disconnected");
-            return false;
+            return;
         }
         tracing::debug!(peer = %handshake.socket.peer, volume = %entry.export.name, "client connected");
         let mut output = Vec::new();
@@ -357,7 +349,6 @@ impl Acceptor {
             claim,
             guard: handshake.guard,
         });
-        false
     }
 
     /// Puts TLS between the client and its session.
@@ -387,8 +378,9 @@ impl Acceptor {
 
     fn set_interest(&mut self, key: SlabKey) {
         let Some(handshake) = self.handshakes.get_mut(key) else { return };
-        // A client that does not take its answers is not asked for more questions.
-        let interest = if handshake.output.is_empty() { EventFlags::IN } else { EventFlags::OUT };
+        // A client that does not take its answers is not asked for more questions. Who has taken them is told more as soon as it takes that.
+        let is_asked = handshake.output.is_empty() && !handshake.is_behind;
+        let interest = if is_asked { EventFlags::IN } else { EventFlags::OUT };
         if interest != handshake.interest {
             handshake.interest = interest;
             if epoll::modify(&self.epoll, &handshake.socket, EventData::new_u64(key.0), interest).is_err() {
@@ -405,4 +397,89 @@ enum Step {
     Over,
     Tls,
     Chosen(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::ListenerConfig;
+    use crate::service::DirectoryEntry;
+    use forebay_nbd::ExportInfo;
+    use forebay_nbd::wire::{ClientFlags, OptionCode, OptionHeader};
+    use forebay_origin::{MemoryImage, MemoryOrigin};
+    use forebay_units::Bytes;
+    use std::io::{ErrorKind, Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    /// Volumes of which a list is longer than the answers of one turn.
+    fn many_volumes() -> Directory {
+        let origin = Arc::new(MemoryOrigin::new(Arc::new(MemoryImage::new(Bytes(1)))));
+        let entry = |name: &String| DirectoryEntry {
+            export: ExportInfo { description: "d".repeat(4096), ..ExportInfo::new(name, 1) },
+            worker: 0,
+            volume: SlabKey(0),
+            connections: Arc::default(),
+            origin: origin.clone(),
+            lease: None,
+            secret: None,
+        };
+        let names = (0..20).map(|index| format!("volume-{index}"));
+        Directory { entries: names.map(|name| (name.clone(), entry(&name))).collect() }
+    }
+
+    /// What came, without waiting.
+    fn take(client: &mut UnixStream) -> usize {
+        let mut buffer = [0; 64 << 10];
+        let mut taken = 0;
+        loop {
+            match client.read(&mut buffer) {
+                Ok(0) => return taken,
+                Ok(count) => taken += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return taken,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn who_asks_more_than_one_turn_answers_is_not_received_before_that_is_answered() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listeners = vec![Listener::open(&ListenerConfig::Unix { path: path.clone() }).unwrap()];
+        let mut acceptor = Acceptor::new(
+            Arc::new(AcceptorHandle::new().unwrap()),
+            listeners,
+            Config::default(),
+            None,
+            Arc::new(RwLock::new(many_volumes())),
+            Vec::new(),
+            Arc::default(),
+            1,
+            Clock::start(),
+        )
+        .unwrap();
+        let mut client = UnixStream::connect(path).unwrap();
+        client.set_nonblocking(true).unwrap();
+        acceptor.accept(Nanos::ZERO, 0);
+        let flags = ClientFlags::FIXED_NEWSTYLE.with(ClientFlags::NO_ZEROES);
+        client.write_all(&flags.0.to_be_bytes()).unwrap();
+        let mut questions = Vec::new();
+        (0..4096).for_each(|_| OptionHeader::encode(OptionCode::List.number(), 0, &mut questions));
+        let list_bytes = 20 * (20 + 4 + 4096 + "volume-10".len()) + 20;
+        let mut asked = 0;
+        let mut answered = 0;
+        for _ in 0..100 {
+            // It asks as much as the socket takes, and takes every answer at once.
+            let rest = &questions[asked % questions.len()..];
+            asked += client.write(rest).unwrap_or(0);
+            let (key, _) = acceptor.handshakes.iter().next().expect("it breaks no rule");
+            acceptor.proceed(key);
+            let received = acceptor.handshakes.get(key).unwrap().input.len();
+            assert!(received <= 2 * RECEIVE_BYTES, "{received} bytes were received and not answered");
+            let turn = take(&mut client);
+            assert!(turn <= HANDSHAKE_OUTPUT_BYTES_MAX + list_bytes, "{turn} bytes in one turn");
+            answered += turn;
+        }
+        assert!(answered > 50 * list_bytes, "{answered}");
+    }
 }
