@@ -217,7 +217,11 @@ impl Acceptor {
 
     /// Stops accepting while there is no room, and starts again.
     fn set_accepting(&mut self, now: Nanos) {
-        let accepting = self.handshakes.len() < HANDSHAKES_MAX && now >= self.accept_again_at;
+        if now >= self.accept_again_at {
+            // Nobody has to wake for it any more.
+            self.accept_again_at = Nanos::ZERO;
+        }
+        let accepting = self.handshakes.len() < HANDSHAKES_MAX && self.accept_again_at == Nanos::ZERO;
         if accepting != self.accepting {
             self.accepting = accepting;
             let interest = if accepting { EventFlags::IN } else { EventFlags::empty() };
@@ -441,23 +445,46 @@ mod tests {
         }
     }
 
-    #[test]
-    fn who_asks_more_than_one_turn_answers_is_not_received_before_that_is_answered() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("socket");
-        let listeners = vec![Listener::open(&ListenerConfig::Unix { path: path.clone() }).unwrap()];
-        let mut acceptor = Acceptor::new(
+    fn acceptor_at(path: &std::path::Path, directory: Directory) -> Acceptor {
+        let listeners = vec![Listener::open(&ListenerConfig::Unix { path: path.to_owned() }).unwrap()];
+        Acceptor::new(
             Arc::new(AcceptorHandle::new().unwrap()),
             listeners,
             Config::default(),
             None,
-            Arc::new(RwLock::new(many_volumes())),
+            Arc::new(RwLock::new(directory)),
             Vec::new(),
             Arc::default(),
-            1,
+            HANDSHAKES_MAX,
             Clock::start(),
         )
-        .unwrap();
+        .unwrap()
+    }
+
+    #[test]
+    fn a_pause_that_is_over_wakes_nobody_while_there_is_no_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let mut acceptor = acceptor_at(&path, Directory::default());
+        let now = acceptor.clock.now();
+        // There was no descriptor left a while ago.
+        acceptor.accept_again_at = now;
+        let connect = |_| UnixStream::connect(&path).unwrap();
+        let mut clients: Vec<UnixStream> = Vec::new();
+        while acceptor.handshakes.len() < HANDSHAKES_MAX {
+            clients.extend((0..64).map(connect));
+            acceptor.accept(now, 0);
+        }
+        acceptor.set_accepting(now);
+        assert!(!acceptor.accepting);
+        assert_ne!(acceptor.timeout(), Some(Timespec::default()), "it would not wait at all");
+    }
+
+    #[test]
+    fn who_asks_more_than_one_turn_answers_is_not_received_before_that_is_answered() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let mut acceptor = acceptor_at(&path, many_volumes());
         let mut client = UnixStream::connect(path).unwrap();
         client.set_nonblocking(true).unwrap();
         acceptor.accept(Nanos::ZERO, 0);
