@@ -4,10 +4,15 @@ use forebay_nbd::client::{Config, Event, Export, Session};
 use forebay_nbd::server::TlsPolicy;
 use forebay_nbd::{Transport, Uri};
 use forebay_tls::{ClientTls, TlsConnectError, Tunnels};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -79,17 +84,7 @@ pub(super) enum Stream {
 impl Stream {
     fn dial(transport: &Transport, timeout: Duration) -> io::Result<Stream> {
         match transport {
-            Transport::Unix { path } => {
-                use std::os::linux::net::SocketAddrExt;
-                use std::os::unix::ffi::OsStrExt;
-                let stream = match path.as_os_str().as_bytes().split_first() {
-                    Some((0, name)) => {
-                        UnixStream::connect_addr(&std::os::unix::net::SocketAddr::from_abstract_name(name)?)?
-                    }
-                    _ => UnixStream::connect(path)?,
-                };
-                Ok(Stream::Unix(stream))
-            }
+            Transport::Unix { path } => Ok(Stream::Unix(dial_unix(path, timeout)?)),
             Transport::Tcp { host, port } => {
                 let mut last = io::Error::new(io::ErrorKind::NotFound, "host name has no address");
                 for address in (host.as_str(), *port).to_socket_addrs()? {
@@ -131,6 +126,24 @@ impl Stream {
         let _ = match self {
             Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
             Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
+        };
+    }
+}
+
+/// Connects to a Unix socket. A server that accepts nobody lets its queue fill up, and then Linux waits for a place in it for as long as one may send.
+fn dial_unix(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
+    let address = match path.as_os_str().as_bytes().split_first() {
+        Some((0, name)) => SocketAddrUnix::new_abstract_name(name)?,
+        _ => SocketAddrUnix::new(path)?,
+    };
+    loop {
+        return match rustix::net::connect(&socket, &address) {
+            Ok(()) => Ok(socket.into()),
+            Err(Errno::INTR) => continue,
+            Err(Errno::AGAIN) => Err(io::ErrorKind::TimedOut.into()),
+            Err(error) => Err(error.into()),
         };
     }
 }

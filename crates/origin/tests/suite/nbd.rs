@@ -13,6 +13,7 @@ use forebay_units::{ByteRange, Nanos};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use rustix::time::Timespec;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -422,6 +423,24 @@ fn what_cannot_be_connected_to_is_named() {
     let server = Server::start(export(SIZE));
     let other = forebay_nbd::Uri { export: "other".into(), ..server.uri() };
     assert!(matches!(NbdOrigin::connect(&other, quick()).err().unwrap(), ConnectError::Handshake { .. }));
+}
+
+/// A server that was stopped accepts nobody, and its queue of connections is full after a while.
+#[test]
+fn a_server_that_accepts_nobody_is_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+    bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+    listen(&listener, 0).unwrap();
+    let _waiting = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    let (sender, told) = std::sync::mpsc::channel();
+    let options = NbdOriginOptions { connect_timeout: Nanos::millis(50), ..quick() };
+    std::thread::spawn(move || {
+        let _ = sender.send(NbdOrigin::connect(&forebay_nbd::Uri::unix(path, "disk"), options).err());
+    });
+    let error = told.recv_timeout(Duration::from_secs(20)).expect("it waits for ever").unwrap();
+    assert!(matches!(error, ConnectError::Connect { .. }), "{error:?}");
 }
 
 #[test]
