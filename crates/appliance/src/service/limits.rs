@@ -22,7 +22,8 @@ pub struct ServiceLimits {
     /// Longest read or write.
     pub request_bytes_max: u32,
     /// A client that takes less than 256 KiB of its replies in so long, or does not finish the payload of a write in it, is disconnected while
-    /// its worker holds more than half of `held_per_worker_max`: who does not read, or send, must not starve who does.
+    /// its worker holds more than half of `held_per_worker_max`, or a client that took its replies waits for memory: who does not read, or send, must
+    /// not starve who does.
     pub stalled_client_max: Nanos,
 }
 

@@ -343,9 +343,19 @@ impl Service {
         Some(wishes)
     }
 
+    /// Whether a client that has taken all of its replies waits for memory. There may be some, but not as much as its request asks for.
+    fn starves(&self, key: SlabKey) -> bool {
+        self.connections.get(key).is_some_and(|connection| {
+            let may_go_on = connection.closing.is_none() && connection.output.is_empty();
+            let volume = self.volumes.get(connection.volume);
+            may_go_on && connection.wants > 0 && volume.is_some_and(|volume| volume.machine.has_room())
+        })
+    }
+
     /// Marks the connections to be closed whose clients take nothing, or do not send what they announced, while memory is short.
     pub fn close_stalled(&mut self, now: Nanos) {
-        if self.held_bytes <= self.limits.held_per_worker_max.0 as usize / 2 {
+        let is_short = self.held_bytes > self.limits.held_per_worker_max.0 as usize / 2;
+        if !is_short && !self.waiting.iter().any(|key| self.starves(*key)) {
             return;
         }
         let is_stalled = |c: &Connection| {

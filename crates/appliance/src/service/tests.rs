@@ -179,6 +179,44 @@ fn whoever_announces_payloads_and_sends_none_keeps_nobody_out_for_long() {
     assert_eq!(service.held_bytes(), (400 << 10) + 4096);
 }
 
+/// Replies that nobody takes leave less of the first half than a long request needs, which is more than a share of the second.
+#[test]
+fn who_takes_no_replies_does_not_keep_a_long_request_waiting_for_ever() {
+    let held_per_worker_max = Bytes::kib(64);
+    let mut service = Service::new(ServiceLimits { held_per_worker_max, ..ServiceLimits::default() });
+    let volume = service.add_volume(machine());
+    let ask = |service: &mut Service, kib: u32| {
+        let (mut client, server) = shaken_hands();
+        let key = service.open(Nanos::ZERO, server, volume, Claim::Original, Vec::new(), Vec::new());
+        let mut asked = Vec::new();
+        let read = client::Operation::Read { offset: 0, length: kib << 10, dont_fragment: false };
+        client.submit(1, read, &mut asked).expect("a valid request");
+        service.received(Nanos::ZERO, key, &asked);
+        key
+    };
+    let deaf = ask(&mut service, 20);
+    let mut submissions = Vec::new();
+    service.turn(Nanos::ZERO, &mut submissions);
+    let (volume, request) = submissions.remove(0);
+    service.complete(Nanos::ZERO, volume, OriginCompletion { id: request.id, result: Ok(vec![1; 20 << 10]) });
+    service.turn(Nanos::ZERO, &mut submissions);
+    // Nobody waits: who reads later may do so.
+    let late = Nanos::secs(31);
+    service.close_stalled(late);
+    assert!(!service.wishes(deaf).unwrap().close);
+    let long = ask(&mut service, 24);
+    let wishes = service.wishes(long).unwrap();
+    assert_eq!((wishes.resume, wishes.close, service.held_bytes() < 32 << 10), (false, false, true));
+    service.close_stalled(Nanos::secs(29));
+    assert!(!service.wishes(deaf).unwrap().close);
+    service.close_stalled(late);
+    assert!(service.wishes(deaf).unwrap().close);
+    service.forget(deaf);
+    service.turn(late, &mut submissions);
+    assert!(service.wishes(long).unwrap().resume);
+    assert_eq!(service.resume(late, long), 1);
+}
+
 #[test]
 fn a_volume_taken_away_in_the_middle_gives_back_what_its_requests_held() {
     let mut service = Service::new(ServiceLimits::default());
