@@ -176,11 +176,15 @@ impl RouteBook {
     }
 }
 
-/// The origin of a volume that is sent to `uri`; how it is reached is as the configuration says, if it is an export there, too.
+/// The origin of a volume that is sent to `uri`; how it is reached is as the configuration says, if it is an export there, too. But what becomes of the
+/// requests of a lost connection is said of the configured server alone: an appliance on the way to it serves its next connection while it still carries them out.
 fn sent_to(configured: &OriginConfig, uri: Uri) -> OriginConfig {
     match configured {
-        OriginConfig::Nbd { options, tls, .. } => {
-            OriginConfig::Nbd { uri, options: *options, tls: tls.clone() }
+        OriginConfig::Nbd { uri: own, options, tls } => {
+            let is_own = uri.transport == own.transport;
+            let fences_on_disconnect = options.fences_on_disconnect && is_own;
+            let options = NbdOriginOptions { fences_on_disconnect, ..*options };
+            OriginConfig::Nbd { uri, options, tls: tls.clone() }
         }
         _ => OriginConfig::Nbd { uri, options: NbdOriginOptions::default(), tls: OriginTls::default() },
     }
@@ -276,4 +280,30 @@ pub(crate) fn change(shared: &Shared, volume: &str, request: &RouteRequest) -> R
         })?;
     }
     Ok(routed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_of_the_configured_server_is_not_believed_of_another() {
+        let uri = |text: &str| text.parse::<Uri>().unwrap();
+        let options = NbdOriginOptions {
+            fences_on_disconnect: true,
+            keeps_acknowledged_writes: true,
+            connections: 2,
+            ..NbdOriginOptions::default()
+        };
+        let configured =
+            OriginConfig::Nbd { uri: uri("nbd://storage/db"), options, tls: OriginTls::default() };
+        let options_at = |to: &str| match sent_to(&configured, uri(to)) {
+            OriginConfig::Nbd { options, .. } => options,
+            other => panic!("{other:?}"),
+        };
+        let appliance = NbdOriginOptions { fences_on_disconnect: false, ..options };
+        assert_eq!(options_at("nbd://appliance/db@7"), appliance);
+        assert_eq!(options_at("nbd+unix:///db?socket=/run/appliance"), appliance);
+        assert_eq!((options_at("nbd://storage/db"), options_at("nbd://storage/db@8")), (options, options));
+    }
 }

@@ -196,7 +196,7 @@ pub const KEYS: &[Key] = &[
     key("origin nbd", "connect_timeout", SPAN, "`\"5s\"`", "`1ms` to `1h`", "For connecting, and again for the handshake."),
     key("origin nbd", "request_timeout", SPAN, "`\"30s\"`", "`1ms` to `1h`", "A request without an answer for so long means that the connection is lost."),
     key("origin nbd", "wait_for_origin", SPAN, "`\"30s\"`", "0 to `1d`", "How long a request that can wait for a new connection does so before its client gets the error."),
-    key("origin nbd", "fences_on_disconnect", "boolean", "`false`", "", "The server finishes or drops all of a lost connection before it accepts another. Say so only if you know."),
+    key("origin nbd", "fences_on_disconnect", "boolean", "`false`", "", "The server finishes or drops all of a lost connection before it accepts another. Say so only if you know. Not believed of another server to which the volume is sent (`forebay route`): an appliance does not."),
     key("origin nbd", "keeps_acknowledged_writes", "boolean", "`false`", "", "Acknowledged writes survive whatever interrupts a connection, so that the next flush need not fail."),
 
     key("origin disk-group", "type", "text", "required", "`disk-group`", ""),
