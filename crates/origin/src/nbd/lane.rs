@@ -19,7 +19,6 @@ const READ_SENDS_MAX: u32 = 3;
 /// Runs a lane until the origin closes or fails. `first` is the connection that the origin was opened with.
 pub(super) fn run(shared: &Shared, index: usize, first: Option<Connected>) {
     let mut next = first;
-    let mut held: Vec<(Job, Instant)> = Vec::new();
     let mut backoff = shared.options.backoff_min;
     let mut was_connected = false;
     loop {
@@ -44,9 +43,9 @@ pub(super) fn run(shared: &Shared, index: usize, first: Option<Connected>) {
                     was_connected = true;
                     backoff = shared.options.backoff_min;
                     // Before anybody can use the connection: what follows sees that this is over.
-                    settle_by_fence(&mut held);
+                    settle_by_fence(shared, index);
                     match register(shared, index, connected) {
-                        Some(connection) => held = stay(shared, index, &connection),
+                        Some(connection) => stay(shared, index, &connection),
                         None => unregister(shared, index),
                     }
                 }
@@ -61,11 +60,7 @@ pub(super) fn run(shared: &Shared, index: usize, first: Option<Connected>) {
                 note_down(shared, reason);
             }
         }
-        give_up_overdue(shared, &mut held);
         if !wait_before_retry(shared, backoff.into()) {
-            for (job, _) in held {
-                in_doubt(shared, job, "origin closed before the write was settled");
-            }
             return;
         }
         backoff = forebay_units::Nanos((backoff.0 * 2).min(shared.options.backoff_max.0));
@@ -119,24 +114,10 @@ fn note_down(shared: &Shared, reason: String) {
 }
 
 /// A new connection to a server that fences: what was in flight on the old one is over, applied or not.
-fn settle_by_fence(held: &mut Vec<(Job, Instant)>) {
-    for (job, _) in held.drain(..) {
-        job.fail(EIO, "connection lost before the answer; settled by the server's fence");
+fn settle_by_fence(shared: &Shared, index: usize) {
+    for held in shared.take_held(index) {
+        held.job.fail(EIO, "connection lost before the answer; settled by the server's fence");
     }
-}
-
-fn give_up_overdue(shared: &Shared, held: &mut Vec<(Job, Instant)>) {
-    let wait = Duration::from(shared.options.wait_for_origin);
-    let (overdue, rest) = held.drain(..).partition(|(_, since)| since.elapsed() >= wait);
-    *held = rest;
-    for (job, _) in overdue {
-        in_doubt(shared, job, "connection lost before the answer and not made again in time");
-    }
-}
-
-fn in_doubt(shared: &Shared, job: Job, what: &str) {
-    shared.in_doubt.fetch_add(1, Ordering::Relaxed);
-    job.outcome_unknown(what);
 }
 
 /// `false` when the origin closes or has failed.
@@ -146,8 +127,8 @@ fn wait_before_retry(shared: &Shared, time: Duration) -> bool {
     !waited.unwrap_or_else(PoisonError::into_inner).0.over()
 }
 
-/// Waits until the connection is lost or the origin closes. Returns the writes that a fence will settle.
-fn stay(shared: &Shared, index: usize, connection: &Connection) -> Vec<(Job, Instant)> {
+/// Waits until the connection is lost or the origin closes.
+fn stay(shared: &Shared, index: usize, connection: &Connection) {
     let tick = TICK.min(Duration::from(shared.options.request_timeout) / 4).max(Duration::from_millis(1));
     loop {
         let queue = locked(&shared.queue);
@@ -168,12 +149,11 @@ fn stay(shared: &Shared, index: usize, connection: &Connection) -> Vec<(Job, Ins
     unregister(shared, index);
     note_down(shared, reason.clone());
     shared.note_loss();
-    decide(shared, in_flight.into_iter(), &reason)
+    decide(shared, index, in_flight, &reason);
 }
 
 /// What becomes of requests that were in flight on a lost connection: only what changes nothing is sent again.
-fn decide(shared: &Shared, jobs: impl DoubleEndedIterator<Item = Job>, reason: &str) -> Vec<(Job, Instant)> {
-    let mut held = Vec::new();
+fn decide(shared: &Shared, index: usize, jobs: Vec<Job>, reason: &str) {
     let mut again = Vec::new();
     let over = locked(&shared.queue).over();
     for mut job in jobs {
@@ -188,15 +168,14 @@ fn decide(shared: &Shared, jobs: impl DoubleEndedIterator<Item = Job>, reason: &
         } else if job.is_flush() {
             // The content of a write that waits for its flush was acknowledged: only its durability is not known.
             job.fail(EIO, reason);
-        } else if shared.options.fences_on_disconnect && !over {
-            held.push((job, Instant::now()));
-        } else {
-            in_doubt(shared, job, reason);
+        } else if !shared.options.fences_on_disconnect {
+            shared.in_doubt(job, reason);
+        } else if let Some(job) = shared.hold(index, job) {
+            shared.in_doubt(job, reason);
         }
     }
     shared.reads_sent_again.fetch_add(again.len() as u64, Ordering::Relaxed);
     for job in again.into_iter().rev() {
         shared.put_back(job);
     }
-    held
 }

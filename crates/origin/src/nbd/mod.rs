@@ -98,8 +98,16 @@ const MAY_NOT_BE_SAFE: &str = "a connection was lost since writes were acknowled
 /// Requests in flight on a connection from which on others share the load (ours: fewer go out and come back in one call each).
 const LOAD_SHARED_FROM: usize = 16;
 
+/// A change that was in flight on a lost connection of a server that fences: what became of it is told when its lane has a new one.
+struct Held {
+    lane: usize,
+    job: Job,
+    since: Instant,
+}
+
 struct Queue {
     jobs: VecDeque<Job>,
+    held: Vec<Held>,
     closing: bool,
     failed: Option<String>,
     lanes_up: Vec<bool>,
@@ -219,6 +227,32 @@ impl Shared {
         self.sendable(is_up);
     }
 
+    /// Holds a change back until its lane has a connection again, at most for as long as requests wait for one; gives it back if nothing will be sent any more.
+    fn hold(&self, lane: usize, job: Job) -> Option<Job> {
+        let mut queue = locked(&self.queue);
+        if queue.over() {
+            return Some(job);
+        }
+        queue.held.push(Held { lane, job, since: Instant::now() });
+        drop(queue);
+        self.change.notify_all();
+        None
+    }
+
+    /// Takes what a lane's new connection settles.
+    fn take_held(&self, lane: usize) -> Vec<Held> {
+        let mut queue = locked(&self.queue);
+        let (its, rest) = queue.held.drain(..).partition(|held| held.lane == lane);
+        queue.held = rest;
+        its
+    }
+
+    /// Completes a change as of unknown outcome.
+    fn in_doubt(&self, job: Job, what: &str) {
+        self.in_doubt.fetch_add(1, Ordering::Relaxed);
+        job.outcome_unknown(what);
+    }
+
     /// Something was put into the queue.
     fn sendable(&self, is_up: bool) {
         if is_up {
@@ -327,6 +361,7 @@ impl NbdOrigin {
             export,
             queue: Mutex::new(Queue {
                 jobs: VecDeque::new(),
+                held: Vec::new(),
                 closing: false,
                 failed: None,
                 lanes_up,
@@ -366,17 +401,20 @@ impl NbdOrigin {
     }
 }
 
-/// Completes what has waited too long for a connection, and everything once it is over.
+/// Completes what has waited too long for a connection, and everything once it is over. Lanes do not: they may be in the middle of connecting.
 fn expire(shared: &Shared) {
     let wait = Duration::from(shared.options.wait_for_origin);
+    let is_late = |since: Instant| since.elapsed() >= wait;
     let mut queue = locked(&shared.queue);
     loop {
         if queue.over() {
             let reason = queue.failed.clone().unwrap_or_else(|| CLOSED.into());
             let rest = std::mem::take(&mut queue.jobs);
+            let held = std::mem::take(&mut queue.held);
             let closing = queue.closing;
             drop(queue);
             rest.into_iter().for_each(|job| job.unreachable(&reason));
+            held.into_iter().for_each(|held| shared.in_doubt(held.job, &reason));
             if closing {
                 return;
             }
@@ -387,21 +425,26 @@ fn expire(shared: &Shared) {
             queue = woken.unwrap_or_else(PoisonError::into_inner).0;
             continue;
         }
-        let mut pause = Duration::from_secs(1);
-        if !queue.is_up() && !queue.jobs.is_empty() {
-            let (overdue, rest): (VecDeque<Job>, _) =
-                queue.jobs.drain(..).partition(|job| job.waits_since.elapsed() >= wait);
-            queue.jobs = rest;
-            if !overdue.is_empty() {
-                let reason = queue.down_reason.clone();
-                drop(queue);
-                overdue.into_iter().for_each(|job| job.unreachable(&reason));
-                queue = locked(&shared.queue);
-                continue;
-            }
-            let next = queue.jobs.iter().map(|job| wait.saturating_sub(job.waits_since.elapsed())).min();
-            pause = next.unwrap_or(pause).max(Duration::from_millis(1)).min(pause);
+        let is_down = !queue.is_up();
+        let (overdue, rest): (VecDeque<Job>, _) =
+            queue.jobs.drain(..).partition(|job| is_down && is_late(job.waits_since));
+        queue.jobs = rest;
+        let (held, rest): (Vec<Held>, _) = queue.held.drain(..).partition(|held| is_late(held.since));
+        queue.held = rest;
+        if !overdue.is_empty() || !held.is_empty() {
+            let reason = queue.down_reason.clone();
+            drop(queue);
+            overdue.into_iter().for_each(|job| job.unreachable(&reason));
+            let what = "connection lost before the answer and not made again in time";
+            held.into_iter().for_each(|held| shared.in_doubt(held.job, what));
+            queue = locked(&shared.queue);
+            continue;
         }
+        let jobs = queue.jobs.iter().filter(|_| is_down).map(|job| job.waits_since);
+        let since = jobs.chain(queue.held.iter().map(|held| held.since)).min();
+        let left = since.map(|since| wait.saturating_sub(since.elapsed()));
+        let most = Duration::from_secs(1);
+        let pause = left.map_or(most, |left| left.clamp(Duration::from_millis(1), most));
         queue = shared.change.wait_timeout(queue, pause).unwrap_or_else(PoisonError::into_inner).0;
     }
 }

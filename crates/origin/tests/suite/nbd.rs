@@ -248,6 +248,34 @@ fn a_server_that_fences_settles_by_a_new_connection() {
     assert_eq!(origin.statistics().in_doubt, 1);
 }
 
+/// A lane that is in the middle of connecting to a server that hangs does not keep what waits for it.
+#[test]
+fn what_a_fence_would_settle_does_not_wait_for_an_attempt_to_connect() {
+    for is_abandoned in [false, true] {
+        let wait_for_origin = if is_abandoned { Nanos::secs(3600) } else { Nanos::millis(20) };
+        let server = Server::start(export(SIZE));
+        let options = NbdOriginOptions {
+            connections: 1,
+            fences_on_disconnect: true,
+            connect_timeout: Nanos::secs(3600),
+            wait_for_origin,
+            ..quick()
+        };
+        let origin = connect(&server, options);
+        server.script(|request| if request.command == Command::Write { Action::Cut } else { Action::Serve });
+        server.fall_silent();
+        let collector = Collector::new();
+        submit(&origin, 1, write(0, b"new"), &collector);
+        until("an attempt to connect", || server.connections() == 2);
+        if is_abandoned {
+            origin.abandon();
+        }
+        let outcome = collector.wait(1).remove(&1).unwrap();
+        assert!(matches!(outcome, Err(OriginError::OutcomeUnknown { .. })), "{outcome:?}");
+        assert_eq!(origin.statistics().in_doubt, 1);
+    }
+}
+
 #[test]
 fn reads_are_sent_again_but_not_for_ever() {
     let server = Server::start(export(SIZE));

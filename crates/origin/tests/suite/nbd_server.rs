@@ -37,6 +37,8 @@ struct Inner {
     export: Mutex<ExportInfo>,
     script: Mutex<Script>,
     refuses: AtomicBool,
+    /// Says nothing to who connects, and keeps the connection.
+    is_silent: AtomicBool,
     accepted: AtomicUsize,
     commands: Mutex<Vec<Request>>,
     late: Mutex<Vec<(u64, Vec<u8>)>>,
@@ -74,6 +76,7 @@ impl Server {
             export: Mutex::new(export),
             script: Mutex::new(Box::new(|_| Action::Serve)),
             refuses: AtomicBool::new(false),
+            is_silent: AtomicBool::new(false),
             accepted: AtomicUsize::new(0),
             commands: Mutex::new(Vec::new()),
             late: Mutex::new(Vec::new()),
@@ -93,6 +96,9 @@ impl Server {
                 }
                 for_thread.accepted.fetch_add(1, Ordering::SeqCst);
                 for_thread.streams.lock().unwrap().push(stream.try_clone().unwrap());
+                if for_thread.is_silent.load(Ordering::SeqCst) {
+                    continue;
+                }
                 let inner = Arc::clone(&for_thread);
                 std::thread::spawn(move || inner.serve(stream));
             }
@@ -114,6 +120,10 @@ impl Server {
 
     pub(crate) fn refuse(&self, refuses: bool) {
         self.inner.refuses.store(refuses, Ordering::SeqCst);
+    }
+
+    pub(crate) fn fall_silent(&self) {
+        self.inner.is_silent.store(true, Ordering::SeqCst);
     }
 
     pub(crate) fn cut_all(&self) {
