@@ -1,13 +1,13 @@
 //! A file or block device as an origin.
 
-use crate::image::{FileImage, Image, check};
+use crate::image::{FileImage, Image, check, wants_sync};
 use crate::open_error::OpenError;
-use crate::pending::{Counters, EIO};
+use crate::pending::Counters;
 use crate::request::{CompletionSink, Origin, OriginError, OriginOperation, OriginRequest, OriginTraits};
 use crate::statistics::OriginStatistics;
+use crate::syncs::Syncs;
 use forebay_ring::{FileError, FileIo, Operation, Threads};
 use forebay_units::ByteRange;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl Default for FileOriginOptions {
 /// It is locked (`flock`, advisory) while open: exclusively, or shared where read-only; a block device that is mounted
 /// is not opened for writing. Its size is that at opening. A
 /// file that got shorter since answers reads beyond its end with `EIO`. After a failed `fdatasync` every later flush
-/// and FUA write fails too, since Linux may have dropped the pages that it could not write. Trims punch holes and
+/// and FUA write fails too, since Linux may have dropped the pages that it could not write; one runs at a time, for all who asked before it began. Trims punch holes and
 /// zeroes are made by the file system where it can; else trims do nothing and zeroes are written. Zeroes that must be fast are made by the
 /// file system, or by the device itself, or refused.
 ///
@@ -41,6 +41,7 @@ impl Default for FileOriginOptions {
 pub struct FileOrigin {
     image: Arc<FileImage>,
     io: FileIo,
+    syncs: Arc<Syncs>,
     traits: OriginTraits,
     counters: Arc<Counters>,
     threads: Threads,
@@ -56,7 +57,9 @@ impl FileOrigin {
         let threads = Threads::start("origin-file", options.workers.clamp(1, 256))
             .map_err(|source| OpenError::Thread { source })?;
         let (io, traits) = (FileIo::new(Arc::clone(image.file()), 1, &threads), image.traits());
-        Ok(FileOrigin { image, io, traits, counters: Counters::new(options.in_flight_max.max(1)), threads })
+        let syncs = Syncs::new(Arc::clone(&image), io.clone());
+        let counters = Counters::new(options.in_flight_max.max(1));
+        Ok(FileOrigin { image, io, syncs, traits, counters, threads })
     }
 }
 
@@ -98,17 +101,18 @@ impl Origin for FileOrigin {
                 self.io
                     .submit(write, move |result| pending.complete(ended(&image, "write of", range, result)));
             }
-            OriginOperation::Flush => match image.sync_is_decided() {
-                Some(result) => pending.complete(result.map(|()| Vec::new())),
-                None => self.io.submit(Operation::Sync, move |result| {
-                    let result = result.map(drop).map_err(|error| match error {
-                        FileError::Failed(error) => error,
-                        _ => io::Error::from_raw_os_error(EIO),
-                    });
-                    pending.complete(image.synced(result).map(|()| Vec::new()));
-                }),
-            },
-            operation => self.threads.submit(Box::new(move || pending.complete(image.execute(&operation)))),
+            OriginOperation::Flush => {
+                self.syncs.ask(move |result| pending.complete(result.map(|()| Vec::new())));
+            }
+            operation => {
+                let syncs = Arc::clone(&self.syncs);
+                self.threads.submit(Box::new(move || match image.apply(&operation) {
+                    Ok(_) if wants_sync(&operation) => {
+                        syncs.ask(move |result| pending.complete(result.map(|()| Vec::new())));
+                    }
+                    result => pending.complete(result),
+                }));
+            }
         }
     }
 

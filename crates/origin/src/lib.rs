@@ -21,6 +21,7 @@ mod pending;
 mod pool;
 mod request;
 mod statistics;
+mod syncs;
 mod timer;
 
 pub use disk_group::{DiskGroupDevice, DiskGroupOrigin, VolumeBacking};

@@ -4,6 +4,7 @@ use super::Image;
 use crate::extents::ExtentList;
 use crate::open_error::OpenError;
 use crate::pending::{EBUSY, EIO, ENOTSUP};
+use crate::pool::locked;
 use crate::request::{OriginError, OriginOperation};
 use forebay_nbd::wire::AllocationFlags;
 use forebay_ring::{Operation, carry_out};
@@ -14,8 +15,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
@@ -58,6 +59,8 @@ pub(crate) struct FileImage {
     can_zero: AtomicBool,
     /// Set when a sync has failed: the system may have dropped the pages, so that a later success proves nothing.
     sync_failed: AtomicBool,
+    /// One sync at a time: see `Syncs`.
+    syncing: Mutex<()>,
 }
 
 impl FileImage {
@@ -118,6 +121,7 @@ impl FileImage {
             can_punch: AtomicBool::new(true),
             can_zero: AtomicBool::new(true),
             sync_failed: AtomicBool::new(false),
+            syncing: Mutex::new(()),
         })
     }
 
@@ -145,15 +149,12 @@ impl FileImage {
         })
     }
 
-    /// What a sync comes to that the system answered with `result`. One that failed meanwhile fails this one too: the system tells of a loss once.
+    /// What a sync comes to that the system answered with `result`. The system tells of a loss once, so no other one may have run beside it.
     pub(crate) fn synced(&self, result: io::Result<()>) -> Result<(), OriginError> {
-        match result {
-            Ok(()) => self.sync_is_decided().unwrap_or(Ok(())),
-            Err(error) => {
-                self.sync_failed.store(true, Ordering::Relaxed);
-                Err(self.failed("sync", ByteRange::default(), &error))
-            }
-        }
+        result.map_err(|error| {
+            self.sync_failed.store(true, Ordering::Relaxed);
+            self.failed("sync", ByteRange::default(), &error)
+        })
     }
 
     /// Asks the file system to do it; `false` where it cannot, so that it must be done otherwise.
@@ -306,6 +307,7 @@ impl Image for FileImage {
     }
 
     fn sync(&self) -> Result<(), OriginError> {
+        let _one = locked(&self.syncing);
         match self.sync_is_decided() {
             Some(result) => result,
             None => self.synced(self.file.sync_data()),

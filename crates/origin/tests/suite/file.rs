@@ -1,10 +1,11 @@
 //! What only files promise: locks, errors that name the path, a bounded queue, bytes that are really there.
 
-use super::support::{Collector, errno, read, run, submit, write};
+use super::support::{Collector, errno, on_ring, read, run, submit, write};
 use forebay_origin::{
     CompletionSink, FileOrigin, FileOriginOptions, OpenError, Origin, OriginCompletion, OriginOperation,
 };
 use forebay_units::ByteRange;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::{Arc, Condvar, Mutex};
@@ -205,6 +206,43 @@ fn a_block_device_is_an_origin() {
     };
     for (at, byte) in bytes.iter().enumerate().filter(|(at, _)| !(32_768..36_864).contains(at)) {
         assert_eq!(*byte, if zero(at) { 0 } else { 3 }, "byte {at}");
+    }
+}
+
+/// A device of 1 MiB of which nothing can be written: the file behind it is empty and may not grow. Linux notices when it writes its pages.
+fn device_that_loses_writes() -> Option<Loop> {
+    let memory = memfd_create("device", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    ftruncate(&memory, 1 << 20).unwrap();
+    let path = format!("/proc/{}/fd/{}", std::process::id(), std::os::fd::AsRawFd::as_raw_fd(&memory));
+    let device = Loop::over(std::path::Path::new(&path))?;
+    ftruncate(&memory, 0).unwrap();
+    fcntl_add_seals(&memory, SealFlags::GROW).unwrap();
+    Some(device)
+}
+
+/// Linux tells of pages that it could not write once for each open file: of several syncs at once, one is told. Which of them looks first is chance; in so
+/// many rounds the wrong one does.
+#[test]
+fn of_writes_that_are_lost_together_none_is_said_to_be_safe() {
+    let Some(device) = device_that_loses_writes() else { return };
+    let options = FileOriginOptions { workers: 4, ..FileOriginOptions::default() };
+    let open = || Arc::new(FileOrigin::open(&device.0, options).unwrap());
+    let all_fail = |round: u64, origin: &dyn Origin, operation: &dyn Fn(u64) -> OriginOperation| {
+        let collector = Collector::new();
+        (0..4).for_each(|id| submit(origin, id, operation(id), &collector));
+        for (id, outcome) in collector.wait(4) {
+            assert_eq!(errno(&outcome), Some(5), "round {round}, {id}: {outcome:?}");
+        }
+    };
+    let data = |round: u64| vec![round as u8; 4096];
+    for round in 0..4000 {
+        let fua = |id| OriginOperation::Write { offset: id * 65_536, data: data(round), fua: true };
+        all_fail(round, &*open(), &fua);
+    }
+    for round in 0..200 {
+        let Ok(origin) = on_ring(open()) else { return };
+        run(&origin, write(0, &data(round))).unwrap();
+        all_fail(round, &origin, &|_| OriginOperation::Flush);
     }
 }
 
