@@ -323,12 +323,12 @@ impl Connection {
         }
     }
 
-    /// Receives what came, at most once, and acts on it.
-    pub(super) fn receive(&self, shared: &Shared) {
+    /// Receives what came, at most once, and acts on it; whether anything came.
+    pub(super) fn receive(&self, shared: &Shared) -> bool {
         let mut guard = self.conversation();
         let conversation = &mut *guard;
         if conversation.lost.is_some() {
-            return;
+            return false;
         }
         let result = match (&mut &self.stream).read(&mut conversation.input[conversation.input_len..]) {
             Ok(0) => Err("server closed the connection".to_owned()),
@@ -337,11 +337,12 @@ impl Connection {
                 Ok(())
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-                return;
+                return false;
             }
             Err(error) => Err(format!("receiving failed: {error}")),
         };
         self.act(shared, guard, result);
+        true
     }
 
     /// Acts on what came behind the handshake.

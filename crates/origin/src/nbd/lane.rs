@@ -130,6 +130,7 @@ fn wait_before_retry(shared: &Shared, time: Duration) -> bool {
 /// Waits until the connection is lost or the origin closes.
 fn stay(shared: &Shared, index: usize, connection: &Connection) {
     let tick = TICK.min(Duration::from(shared.options.request_timeout) / 4).max(Duration::from_millis(1));
+    let mut was_overdue = false;
     loop {
         let queue = locked(&shared.queue);
         let waited = shared
@@ -141,8 +142,15 @@ fn stay(shared: &Shared, index: usize, connection: &Connection) {
         if is_over || connection.is_lost() {
             break;
         }
-        if let Some(reason) = connection.overdue(shared) {
-            connection.lose(shared, &reason);
+        let mut overdue = connection.overdue(shared);
+        if overdue.is_some() {
+            // Who receives may be stuck, or all of us stood still: then the answer is there. Of TLS it may yet have to be decrypted: hence the second look.
+            while connection.receive(shared) {}
+            overdue = connection.overdue(shared);
+        }
+        match overdue {
+            Some(reason) if was_overdue => connection.lose(shared, &reason),
+            overdue => was_overdue = overdue.is_some(),
         }
     }
     let (reason, in_flight) = connection.end(shared);
