@@ -52,12 +52,10 @@ enum Ended {
 }
 
 impl Ended {
-    /// Whether the server said that it changed something.
-    fn is_acknowledged_change(&self) -> bool {
-        match self {
-            Ended::Answered(sent, Ok(())) => !sent.job.is_flush() && sent.job.operation.changes_content(),
-            _ => false,
-        }
+    /// Whether the server, which offers `export`, said that it changed something, and not that this is safe.
+    fn may_be_lost(&self, export: &Export) -> bool {
+        let Ended::Answered(Sent { job, .. }, Ok(())) = self else { return false };
+        !job.is_flush() && job.operation.changes_content() && !job.is_forced(export)
     }
 }
 
@@ -355,7 +353,7 @@ impl Connection {
         let mut ended = Vec::new();
         let result = received.and_then(|()| parse(conversation, &mut ended));
         // While nobody can see that the connection is lost: then it is counted what is lost with it.
-        let acknowledged = ended.iter().filter(|end| end.is_acknowledged_change()).count() as u64;
+        let acknowledged = ended.iter().filter(|end| end.may_be_lost(&self.export)).count() as u64;
         shared.writes_acknowledged.fetch_add(acknowledged, Ordering::SeqCst);
         if let Err(reason) = &result {
             self.lose_locked(conversation, reason);

@@ -130,14 +130,22 @@ impl Job {
         if self.done < self.operation.range().length {
             return true;
         }
-        let fua = match &self.operation {
+        self.flushing = self.wants_fua() && !self.is_forced(export);
+        self.flushing
+    }
+
+    fn wants_fua(&self) -> bool {
+        match &self.operation {
             OriginOperation::Write { fua, .. }
             | OriginOperation::Trim { fua, .. }
             | OriginOperation::WriteZeroes { fua, .. } => *fua,
             _ => false,
-        };
-        self.flushing = fua && !export.flags.contains(TransmissionFlags::SEND_FUA);
-        self.flushing
+        }
+    }
+
+    /// Whether a change is on stable storage once the server has acknowledged it: FUA was asked for, and the server offers it.
+    pub(super) fn is_forced(&self, export: &Export) -> bool {
+        self.wants_fua() && export.flags.contains(TransmissionFlags::SEND_FUA)
     }
 
     /// What was being done, for messages.

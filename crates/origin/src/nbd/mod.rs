@@ -10,7 +10,7 @@
 //!   ([`NbdOriginOptions::fences_on_disconnect`]) the completion is held back until a new connection is made, and is
 //!   then `Failed` with `EIO`: what the blocks hold is not known, but it will not change any more.
 //!
-//! A flush in flight on a lost connection fails with `EIO`. So does the next flush after it where writes had been
+//! A flush in flight on a lost connection fails with `EIO`. So does the next flush after it where writes without FUA had been
 //! acknowledged since the last one, because a server that was restarted may have lost them
 //! ([`NbdOriginOptions::keeps_acknowledged_writes`]), and so does a flush that waited to be sent meanwhile: one of a client, or one
 //! that stands in for FUA.
@@ -162,6 +162,7 @@ struct Shared {
     reconnects: AtomicU64,
     reads_sent_again: AtomicU64,
     in_doubt: AtomicU64,
+    /// Without FUA.
     writes_acknowledged: AtomicU64,
     flushed_through: AtomicU64,
     /// Losses of connections with which acknowledged writes may be lost.

@@ -310,6 +310,10 @@ fn a_flush_after_a_loss_says_once_that_acknowledged_writes_may_be_gone() {
         lose();
         // Everything acknowledged was flushed before: there is nothing to report.
         assert_eq!(run(&origin, OriginOperation::Flush), Ok(Vec::new()));
+        // What was forced to stable storage cannot be lost: so a file system's journal ends, and is then at rest.
+        run(&origin, OriginOperation::Write { offset: 0, data: vec![1], fua: true }).unwrap();
+        lose();
+        assert_eq!(run(&origin, OriginOperation::Flush), Ok(Vec::new()));
         run(&origin, write(0, b"y")).unwrap();
         lose();
         assert_eq!(errno(&run(&origin, OriginOperation::Flush)), expected);
