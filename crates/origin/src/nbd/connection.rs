@@ -79,7 +79,7 @@ struct Conversation {
     read_bytes: u64,
     next_cookie: u64,
     lost: Option<String>,
-    /// Encoded; the socket took the first `unsent_from` bytes.
+    /// Encoded; the socket took the first `unsent_from` bytes, half of it at most.
     unsent: Vec<u8>,
     unsent_from: usize,
     awaits_writable: bool,
@@ -252,6 +252,10 @@ impl Connection {
         if is_done {
             conversation.unsent.clear();
             conversation.unsent.shrink_to(GATHER_BYTES * 8);
+            conversation.unsent_from = 0;
+        } else if conversation.unsent_from > conversation.unsent.len() / 2 {
+            // Under load something always waits, so that what was sent would stay. Less is moved than was sent.
+            conversation.unsent.drain(..conversation.unsent_from);
             conversation.unsent_from = 0;
         }
         if conversation.awaits_writable == is_done {
@@ -470,6 +474,83 @@ fn place(buffer: &mut Vec<u8>, start: usize, bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nbd::{NbdOrigin, NbdOriginOptions};
+    use crate::request::{CompletionSink, Origin, OriginCompletion, OriginRequest, OriginRequestId};
+    use forebay_nbd::{ExportInfo, Uri, server};
+    use std::os::unix::net::UnixListener;
+    use std::sync::Arc;
+    use std::sync::mpsc::{Sender, channel};
+
+    struct Answers(Sender<OriginCompletion>);
+
+    impl CompletionSink for Answers {
+        fn complete(&self, completion: OriginCompletion) {
+            let _ = self.0.send(completion);
+        }
+    }
+
+    /// Serves writes of one client into nothing, and takes little of them at a time.
+    fn serve_slowly(listener: &UnixListener) {
+        let (mut stream, _) = listener.accept().unwrap();
+        let exports = vec![ExportInfo::new("disk", 1 << 20)];
+        let (mut output, mut input) = (Vec::new(), Vec::new());
+        let config = server::Config { payload_whole_bytes_max: 32 << 20, ..server::Config::default() };
+        let mut session = server::Session::new(config, &mut output);
+        let mut chunk = vec![0; 16 << 10];
+        loop {
+            loop {
+                let parsed = session.receive(&input, &exports, &mut output).unwrap();
+                let consumed = parsed.consumed;
+                match parsed.event {
+                    server::Event::NeedMore => break,
+                    server::Event::Disconnect(_) => return,
+                    server::Event::Request { request, .. } => {
+                        session.replies().success(&request, &mut output);
+                    }
+                    _ => {}
+                }
+                input.drain(..consumed);
+            }
+            if stream.write_all(&output).is_err() {
+                return;
+            }
+            output.clear();
+            match stream.read(&mut chunk) {
+                Ok(0) | Err(_) => return,
+                Ok(bytes) => input.extend_from_slice(&chunk[..bytes]),
+            }
+        }
+    }
+
+    /// A socket that is full all the time always leaves something unsent, behind which the next requests are encoded.
+    #[test]
+    fn what_was_sent_is_given_up_although_more_always_waits() {
+        // Of lengths that were tried the one with which least often all is sent.
+        const BYTES: usize = 110_000;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let server = std::thread::spawn(move || serve_slowly(&listener));
+        let options = NbdOriginOptions { connections: 1, ..NbdOriginOptions::default() };
+        let origin = NbdOrigin::connect(&Uri::unix(&path, "disk"), options).unwrap();
+        let (sender, answers) = channel();
+        let sink: Arc<dyn CompletionSink> = Arc::new(Answers(sender));
+        let write = |id| {
+            let operation = OriginOperation::Write { offset: 0, data: vec![1; BYTES], fua: false };
+            OriginRequest { id: OriginRequestId(id), operation }
+        };
+        let mut held_max = 0;
+        (0..64).for_each(|id| origin.submit(write(id), &sink));
+        for id in 64..4000 {
+            assert!(answers.recv().unwrap().result.is_ok());
+            origin.submit(write(id), &sink);
+            let connection = locked(&origin.shared.queue).connections[0].clone().unwrap();
+            held_max = held_max.max(connection.conversation().unsent.len());
+        }
+        assert!(held_max <= 2 * (GATHER_BYTES + BYTES + 28), "{held_max} bytes of requests are held");
+        drop(origin);
+        server.join().unwrap();
+    }
 
     #[test]
     fn pieces_of_a_read_may_come_in_any_order() {
