@@ -1,6 +1,7 @@
 //! Bytes on their way to a client: small replies side by side in one buffer, long ones as they came.
 //!
-//! Invariant: `len` is the number of bytes in all segments that were not sent yet; only the first segment is sent in part.
+//! Invariants: `len` is the number of bytes in all segments that were not sent yet; only the first segment is sent in part; besides what was not sent, and what
+//! is kept to be used again, there is at most one segment of what was, whose small replies are [`SEGMENT_BYTES_MAX`] and one reply at most.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -8,6 +9,9 @@ use std::io::IoSlice;
 /// Data from this length on is not copied into the common buffer (ours: two pages of bookkeeping cost less than
 /// copying sixteen of data).
 const SEGMENT_BYTES_MIN: usize = 32 << 10;
+
+/// Nothing is appended to a common buffer of this length or more (ours): a client that never has taken all of its replies would keep what it has taken.
+const SEGMENT_BYTES_MAX: usize = 128 << 10;
 
 /// A spare buffer above this is given back to the allocator.
 const SPARE_BYTES_MAX: usize = 1 << 20;
@@ -38,7 +42,7 @@ impl Output {
     /// Lets `append` append to the common buffer.
     #[inline]
     pub(crate) fn append<R>(&mut self, append: impl FnOnce(&mut Vec<u8>) -> R) -> R {
-        if !self.open {
+        if !self.open || self.segments.back().is_none_or(|buffer| buffer.len() >= SEGMENT_BYTES_MAX) {
             self.segments.push_back(std::mem::take(&mut self.spare));
             self.open = true;
         }
@@ -113,6 +117,27 @@ mod tests {
         let mut slices = [IoSlice::new(&[]); 8];
         let count = output.slices(&mut slices);
         slices[..count].iter().flat_map(|slice| slice.to_vec()).collect()
+    }
+
+    /// As of a client with a slow connection and enough requests in flight: something always waits.
+    #[test]
+    fn what_was_sent_is_given_up_although_more_always_waits() {
+        const REPLY_BYTES: usize = 4112;
+        let mut output = Output::default();
+        let append = |output: &mut Output, reply: u32| {
+            output.append(|buffer| buffer.extend((0..REPLY_BYTES).map(|at| (reply as usize + at) as u8)));
+        };
+        (0..4).for_each(|reply| append(&mut output, reply));
+        for reply in 4..10_000 {
+            append(&mut output, reply);
+            let first: Vec<u8> = (0..REPLY_BYTES).map(|at| (reply as usize - 4 + at) as u8).collect();
+            assert!(all(&output).starts_with(&first));
+            output.advance(REPLY_BYTES);
+            let held: usize = output.segments.iter().map(Vec::len).sum();
+            let most = output.len() + SEGMENT_BYTES_MAX + REPLY_BYTES;
+            assert!(held <= most, "{held} bytes are held after {reply} replies, {most} at most");
+        }
+        assert_eq!(output.len(), 4 * REPLY_BYTES);
     }
 
     #[test]
