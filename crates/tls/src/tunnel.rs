@@ -30,7 +30,7 @@ pub(crate) struct Tunnel {
     pub(crate) outer: OwnedFd,
     pub(crate) inner: OwnedFd,
     connection: Connection,
-    /// Decrypted and not yet taken by the inner socket, from `sent` on.
+    /// Decrypted and not yet taken by the inner socket, from `sent` on; what was is half of it and one receive at most.
     plain: Vec<u8>,
     sent: usize,
     outer_ended: bool,
@@ -160,8 +160,9 @@ impl Tunnel {
             }
         };
         if state.plaintext_bytes_to_read() > 0 {
-            if self.sent == self.plain.len() {
-                self.plain.clear();
+            if self.sent > self.plain.len() / 2 {
+                // Also where something always waits, so that what was sent would stay. Less is moved than was sent.
+                self.plain.drain(..self.sent);
                 self.sent = 0;
             }
             let start = self.plain.len();
@@ -243,4 +244,71 @@ impl Tunnel {
 
 fn is_temporary(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::{ClientTls, ServerTls};
+    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::net::sockopt::set_socket_send_buffer_size;
+    use rustls::pki_types::ServerName;
+    use rustls::{ClientConnection, ServerConnection, StreamOwned};
+    use std::os::unix::net::UnixStream;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    /// The socket to our side holds less than a tunnel, as where `net.core.wmem_default` is small, and our side takes little at a time: something always waits.
+    #[test]
+    fn what_was_taken_is_given_up_although_more_always_waits() {
+        const BYTES: usize = 256 << 20;
+        let pem =
+            |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/certificates/good").join(name);
+        let server = ServerTls::load(&pem("server-cert.pem"), &pem("server-key.pem"), None).unwrap();
+        let client = ClientTls::load(Some(&pem("ca-cert.pem")), None).unwrap();
+        let (outer, peer) = UnixStream::pair().unwrap();
+        let (inner, ours) = UnixStream::pair().unwrap();
+        outer.set_nonblocking(true).unwrap();
+        inner.set_nonblocking(true).unwrap();
+        set_socket_send_buffer_size(&inner, 16 << 10).unwrap();
+        let connection = Connection::Server(ServerConnection::new(server.config).unwrap());
+        let mut tunnel = Tunnel::new(outer.into(), inner.into(), connection, "test".to_owned());
+        let name = ServerName::try_from("localhost").unwrap();
+        let client = ClientConnection::new(Arc::clone(&client.config), name).unwrap();
+        let sends = std::thread::spawn(move || {
+            let mut stream = StreamOwned::new(client, peer);
+            let piece = vec![7; 1 << 20];
+            (0..BYTES / piece.len()).for_each(|_| stream.write_all(&piece).unwrap());
+            stream.conn.send_close_notify();
+            stream.flush().unwrap();
+        });
+        let takes = std::thread::spawn(move || {
+            let mut piece = [0; 5000];
+            let mut taken = 0;
+            loop {
+                match (&ours).read(&mut piece).unwrap() {
+                    0 => return taken,
+                    count => taken += count,
+                }
+            }
+        });
+        let mut piece = vec![0; PIECE_BYTES];
+        let mut held_max = 0;
+        while let Pumped::Waits(outer, inner) = tunnel.pump(&mut piece) {
+            held_max = held_max.max(tunnel.plain.len());
+            let flags = |wanted: EventFlags| {
+                let mut flags = PollFlags::empty();
+                flags.set(PollFlags::IN, wanted.contains(EventFlags::IN));
+                flags.set(PollFlags::OUT, wanted.contains(EventFlags::OUT));
+                flags
+            };
+            let mut fds =
+                [PollFd::new(&tunnel.outer, flags(outer)), PollFd::new(&tunnel.inner, flags(inner))];
+            poll(&mut fds, None).unwrap();
+        }
+        drop(tunnel);
+        sends.join().unwrap();
+        assert_eq!(takes.join().unwrap(), BYTES);
+        assert!(held_max <= 2 * PLAIN_BYTES_MAX + (64 << 10), "{held_max} bytes are held");
+    }
 }
