@@ -585,7 +585,11 @@ fn a_worker_that_panics_takes_its_volumes_along_and_nobody_else() {
     let (image, inner) = memory(MIB);
     let trap: Arc<dyn Origin> = Arc::new(Trap(inner));
     let weak = Arc::downgrade(&trap);
-    let volumes = vec![VolumeConfig::new("doomed", trap), VolumeConfig::new("safe", memory(MIB).1)];
+    let directory = tempfile::tempdir().unwrap();
+    let config = FlashConfig { path: directory.path().join("flash"), size: Some(Bytes(16 * MIB)) };
+    let store = Arc::new(FlashStore::open(&config).unwrap());
+    let on_flash = |trap| VolumeConfig { name: "doomed".to_owned(), ..volume_on_flash(&trap, &store, 1) };
+    let volumes = vec![on_flash(trap), VolumeConfig::new("safe", memory(MIB).1)];
     let scene = scene(volumes, ServiceLimits::default());
     let write = |offset| Operation::Write { offset, length: 512, fua: false };
     let read = |offset| Operation::Read { offset, length: 512, dont_fragment: false };
@@ -609,10 +613,11 @@ fn a_worker_that_panics_takes_its_volumes_along_and_nobody_else() {
     // The name is free again once the volume is removed, and its origin with it; others serve it then, with all that was acknowledged.
     assert!(matches!(scene.appliance.remove_volume("doomed", PATIENCE), Err(CommandError::Worker(_))));
     until("the end of the origin", || weak.upgrade().is_none());
-    for name in ["doomed", "new"] {
-        let origin: Arc<dyn Origin> = Arc::new(MemoryOrigin::new(image.clone()));
-        scene.appliance.add_volume(VolumeConfig::new(name, origin)).unwrap();
-        let mut client = Client::connect(&scene.path, name).unwrap();
+    let origin = || Arc::new(MemoryOrigin::new(image.clone()));
+    for volume in [on_flash(Arc::new(Trap(origin()))), VolumeConfig::new("new", origin())] {
+        let name = volume.name.clone();
+        scene.appliance.add_volume(volume).unwrap();
+        let mut client = Client::connect(&scene.path, &name).unwrap();
         assert_eq!(client.call(read(4096), &[]).unwrap(), Ok(vec![7; 512]));
     }
     // Whether a dead worker's volumes had drained cannot be said.

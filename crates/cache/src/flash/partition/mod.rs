@@ -20,6 +20,7 @@ use forebay_units::{BlockIndex, BlockRange, BlockSize, mix64};
 use places::Places;
 use segments::{Frame, Open, State, Writing};
 use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Segments of a partition that may be on their way to the device at once (ours: enough for any device to write all the time).
@@ -123,6 +124,8 @@ pub struct FlashPartition {
     to_write: VecDeque<FlashWrite>,
     opened: u64,
     counters: FlashStatistics,
+    /// Tells the tier that it is alive.
+    served: Arc<()>,
 }
 
 impl FlashPartition {
@@ -142,6 +145,7 @@ impl FlashPartition {
             to_write: VecDeque::new(),
             opened: 0,
             counters: FlashStatistics::default(),
+            served: Arc::default(),
             settings,
         }
     }
@@ -352,6 +356,11 @@ impl FlashPartition {
     /// Forgets everything and keeps its segments taken: what is in them is to be found at the next start. Returns them.
     pub(crate) fn keep(mut self) -> Vec<u32> {
         std::mem::take(&mut self.frames).into_iter().map(|frame| frame.segment).collect()
+    }
+
+    /// Alive as long as the partition is.
+    pub(crate) fn serve(&self) -> Weak<()> {
+        Arc::downgrade(&self.served)
     }
 
     pub(crate) fn settings(&self) -> &PartitionSettings {

@@ -17,7 +17,7 @@ use super::partition::{FlashPartition, PartitionSettings};
 use super::pool::SegmentPool;
 use forebay_units::Bytes;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 fn io_error(doing: &'static str) -> impl FnOnce(io::Error) -> FlashError {
     move |source| FlashError::Io { doing, source }
@@ -27,16 +27,21 @@ fn io_error(doing: &'static str) -> impl FnOnce(io::Error) -> FlashError {
 struct Slot {
     /// What both copies say, if they say the same.
     record: Option<Record>,
-    is_served: bool,
+    /// Alive as long as the share of the volume is, which may end without a word: with the thread that had it.
+    served: Weak<()>,
     /// Segments that nobody else may have: of a volume that is stopped, its blocks and its index; of one that is served, its index for as
     /// long as that is good.
     held: Vec<u32>,
 }
 
 impl Slot {
+    fn is_served(&self) -> bool {
+        self.served.strong_count() > 0
+    }
+
     /// The volume is no longer served.
     fn release(&mut self, pool: &SegmentPool) {
-        self.is_served = false;
+        self.served = Weak::new();
         self.held.drain(..).for_each(|segment| pool.give(segment));
     }
 }
@@ -138,12 +143,12 @@ impl FlashTier {
         let mut state = self.lock();
         let is_its = |slot: &Slot| slot.record.is_some_and(|record| record.volume == settings.volume);
         let number = match state.slots.iter().position(is_its) {
-            Some(number) if state.slots[number].is_served => return Err(FlashError::Twice),
+            Some(number) if state.slots[number].is_served() => return Err(FlashError::Twice),
             Some(number) => number,
             // An empty record, or one of a volume that nobody serves now.
             None => {
-                let free = state.slots.iter().position(|slot| slot.record.is_none() && !slot.is_served);
-                let free = free.or_else(|| state.slots.iter().position(|slot| !slot.is_served));
+                let free = state.slots.iter().position(|slot| slot.record.is_none() && !slot.is_served());
+                let free = free.or_else(|| state.slots.iter().position(|slot| !slot.is_served()));
                 free.ok_or(FlashError::TooManyVolumes { most: self.geometry().records })?
             }
         };
@@ -189,7 +194,7 @@ impl FlashTier {
             state.slots[number].held = index;
         }
         state.slots[number].record = Some(record);
-        state.slots[number].is_served = true;
+        state.slots[number].served = partition.serve();
         Ok((partition, recovery))
     }
 
@@ -234,7 +239,7 @@ impl FlashTier {
         let found = state
             .slots
             .iter()
-            .position(|slot| slot.is_served && slot.record.is_some_and(|r| r.volume == volume));
+            .position(|slot| slot.is_served() && slot.record.is_some_and(|r| r.volume == volume));
         let Some(number) = found else { return Ok(Saved::Unprovable) };
         state.slots[number].release(&self.pool);
         let Some(stamp) = stamp else { return Ok(Saved::Unprovable) };

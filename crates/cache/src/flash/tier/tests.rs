@@ -120,6 +120,28 @@ fn a_stop_in_order_keeps_what_can_be_proved() {
     assert!(kept > 12, "{kept}");
 }
 
+/// As when the thread that serves it panics: nobody is left to give it back.
+#[test]
+fn a_share_that_ends_without_a_word_leaves_its_volume_and_its_segments_to_the_next() {
+    let device = Arc::new(MemoryFlash::new(vec![0; 27 * 4096]));
+    let tier = FlashTier::open(device.clone(), &SETTINGS).unwrap().0;
+    for read_only in [false, true] {
+        let settings = VolumeSettings { read_only, ..volume(1, 4) };
+        let mut partition = tier.load(&settings).unwrap().0;
+        assert_eq!(append(&*device, &mut partition, 7, 7), Appended::Yes);
+        stop(&*device, &tier, partition, 4).unwrap();
+        let mut partition = tier.load(&settings).unwrap().0;
+        assert_eq!(append(&*device, &mut partition, 8, 8), Appended::Yes);
+        assert!(matches!(tier.load(&settings), Err(FlashError::Twice)));
+        drop(partition);
+        let (partition, recovery) = tier.load(&settings).unwrap();
+        let expected = if read_only { Recovery::Kept { blocks: 1 } } else { Recovery::Unclean };
+        assert_eq!((recovery, partition.contains(BlockIndex(8))), (expected, false));
+        tier.discard(partition);
+        assert_eq!(tier.pool().taken(), 0);
+    }
+}
+
 #[test]
 fn a_read_only_volume_is_kept_through_a_crash() {
     let device = Arc::new(MemoryFlash::new(vec![0; 27 * 4096]));
