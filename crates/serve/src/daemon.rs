@@ -284,7 +284,7 @@ impl Daemon {
             match shop.open(&config, index) {
                 Ok(origin) => served.push(ServedVolume {
                     lease: lease_of(&volume.name),
-                    ..served_volume(&config, volume, origin, flash.as_ref())
+                    ..served_volume(&config, volume, origin, flash.as_ref())?
                 }),
                 // Where it was sent may be gone, and who sent it must find somebody to send it elsewhere.
                 Err(error) if volume.on_absent == OnAbsent::Wait || routes.sends(&volume.name) => {
@@ -560,26 +560,34 @@ impl Drop for Daemon {
 }
 
 /// A volume in the data path's words.
+///
+/// # Errors
+/// [`FlashOpenError`]: the device cannot be had to forget what it holds of a volume that has no flash any more.
 fn served_volume(
     config: &Config,
     volume: &VolumeConfig,
     origin: Arc<dyn Origin>,
     flash: Option<&Arc<FlashStore>>,
-) -> ServedVolume {
+) -> Result<ServedVolume, FlashOpenError> {
+    let has_flash = volume.flash > Bytes::ZERO;
+    let is_read_only = volume.read_only || origin.traits().read_only;
+    if let Some(store) = flash.filter(|_| !has_flash && !is_read_only) {
+        store.forget(&volume.name, &*origin)?;
+    }
     let quota = match volume.cache {
         CacheConfig::Fixed(quota) => quota,
         CacheConfig::Controlled { .. } => Bytes::ZERO,
     };
     // Which blocks are sampled must not be the same for all volumes, or their errors would be.
     let seed = volume.name.bytes().fold(0, |seed, byte| mix64(seed ^ u64::from(byte)));
-    ServedVolume {
+    Ok(ServedVolume {
         block_size: volume.block_size,
         quota,
         read_only: volume.read_only,
         locality: config.observe.map(|observe| LiveConfig { block_size: volume.block_size, seed, ..observe }),
         limits: config.limits.volume,
         secret: volume.secret.clone(),
-        flash: flash.filter(|_| volume.flash > Bytes::ZERO).map(|store| VolumeFlashConfig {
+        flash: flash.filter(|_| has_flash).map(|store| VolumeFlashConfig {
             store: Arc::clone(store),
             quota: volume.flash,
             placing: config
@@ -589,7 +597,7 @@ fn served_volume(
             stamp: origin_stamp(volume),
         }),
         ..ServedVolume::new(volume.name.clone(), origin)
-    }
+    })
 }
 
 /// Whether a volume has a cache as soon as it is served; others get theirs from the controller.
@@ -634,6 +642,7 @@ pub(crate) fn begin(shared: &Shared, index: usize, origin: Arc<dyn Origin>) -> R
     let served = ServedVolume {
         lease: leases.as_ref().and_then(|book| book.of(&volume.name)),
         ..served_volume(&shared.config, volume, origin, shared.flash.as_ref())
+            .map_err(|error| with_causes(&error))?
     };
     match shared.appliance.add_volume(served) {
         Ok(()) | Err(AddVolumeError::Exists { .. }) => {}

@@ -5,7 +5,7 @@
 //! above that the answer is an error, which for a read is a miss. Start and stop of volumes ([`FlashTier`]) do their I/O here, too, on the
 //! thread that asks. It is *not* what judges whether bytes are right: partitions do.
 
-use forebay_cache::flash::{FlashDevice, FlashError, FlashTier, Opened, TierSettings};
+use forebay_cache::flash::{FlashDevice, FlashError, FlashTier, Opened, TierSettings, VolumeId};
 use forebay_origin::{
     CompletionSink, Origin, OriginCompletion, OriginError, OriginOperation, OriginRequest, open_patiently,
 };
@@ -137,6 +137,16 @@ impl FlashStore {
     /// Which volume has how much of it.
     pub fn tier(&self) -> &FlashTier {
         &self.tier
+    }
+
+    /// Has the device forget a volume that is about to be served with changes, and without flash: a later start with flash must not believe what was there
+    /// before. Blocks as the start of a volume with flash does.
+    ///
+    /// # Errors
+    /// [`FlashOpenError::Flash`]; the volume must not be served with changes then.
+    pub fn forget(&self, name: &str, origin: &dyn Origin) -> Result<(), FlashOpenError> {
+        let forgotten = self.tier.forget(VolumeId::new(name, &origin.describe()));
+        forgotten.map_err(|source| FlashOpenError::Flash { path: self.device.path.clone(), source })
     }
 
     /// How it was found.
@@ -323,7 +333,7 @@ impl FlashDevice for FlashFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_cache::flash::{FlashVolumeSettings, Recovery, VolumeId};
+    use forebay_cache::flash::{FlashVolumeSettings, Recovery};
     use forebay_origin::OriginRequestId;
     use forebay_units::{BlockSize, ByteRange};
     use std::sync::Mutex;

@@ -163,7 +163,7 @@ pub const KEYS: &[Key] = &[
     key("volume", "maximum", SIZE, "the volume's size", "`minimum` to `cache.memory`", "Cache that the controller never exceeds."),
     key("volume", "flash", SIZE, "`\"0\"`", "0, or 2 MiB to `flash.size`", "What it may hold on flash; needs `[flash]`, and blocks of at least 4 KiB."),
     key("volume", "flash_admission", "text", "`flash.admission`", "as there", "Who is let onto it."),
-    key("volume", "sole_writer", "boolean", "`false`", "", "You vouch that nobody but this daemon writes to the origin, also while the daemon is stopped: flash may keep blocks of a block device or an NBD export between starts. Files need no word: their times tell."),
+    key("volume", "sole_writer", "boolean", "`false`", "", "You vouch that nobody but this daemon writes to the origin, also while the daemon is stopped: flash may keep blocks of a block device or an NBD export between starts. A start without `[flash]`, or with another device in it, counts as somebody else: clear the device's first 4 KiB after one. Files need no word: their times tell."),
     key("volume", "on_absent", "text", "`\"fail\"`", "`fail` or `wait`", "An origin that is absent at the start: do not start, or serve the other volumes and export this one once it is there."),
     key("volume", "secret", "text", "none", "16 to 128 letters, digits, `-` and `_`", "Clients must name the export `NAME.SECRET`; the volume is not listed. Without TLS whoever reads the wire learns it. A file with secrets must be its owner's alone (`chmod 600`)."),
     key("volume", "objective", "table or array of tables", "none", "at most 16", "What the volume was promised."),

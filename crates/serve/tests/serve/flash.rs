@@ -83,6 +83,49 @@ fn blocks_on_flash_outlive_a_restart_unless_somebody_changed_the_file() {
     assert_eq!(recovered(&start(folder.path())), 0);
 }
 
+/// Nothing tells that an export was changed but the operator's word, who says that only this daemon does.
+#[test]
+fn what_is_written_while_a_volume_has_no_flash_is_not_old_when_it_has_flash_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let behind = folder.path().join("behind");
+    std::fs::create_dir(&behind).unwrap();
+    std::fs::write(
+        behind.join("disk.img"),
+        (0..128u64).flat_map(|place| content(place << 16)).collect::<Vec<u8>>(),
+    )
+    .unwrap();
+    std::fs::write(behind.join("forebay.toml"), TEXT.split("flash = ").next().unwrap()).unwrap();
+    let behind = start(&behind);
+    let text =
+        TEXT.replace("disk.img", &behind.uris("disk")[0]).replace("cache = ", "sole_writer = true\ncache = ");
+    let start_with = |text: &str| {
+        std::fs::write(folder.path().join("forebay.toml"), text).unwrap();
+        start(folder.path())
+    };
+    let daemon = start_with(&text);
+    read_all(&daemon);
+    assert_eq!(daemon.shutdown(), Drained::Completely);
+    let daemon = start_with(&text);
+    assert!(recovered(&daemon) > 0);
+    read_all(&daemon);
+    assert_eq!(daemon.shutdown(), Drained::Completely);
+
+    let daemon = start_with(&text.replace("flash = \"6MiB\"\n", ""));
+    let mut client = Client::connect(&daemon.uris("disk")[0]);
+    (0..128u64).for_each(|place| client.write(place << 16, vec![7; 65536]).unwrap());
+    drop(client);
+    assert_eq!(daemon.shutdown(), Drained::Completely);
+
+    let daemon = start_with(&text);
+    let mut client = Client::connect(&daemon.uris("disk")[0]);
+    for place in 0..128u64 {
+        assert!(client.read(place << 16, 65536).unwrap() == [7; 65536], "{place} reads as it was before");
+    }
+    drop(client);
+    drop(daemon);
+    drop(behind);
+}
+
 #[test]
 fn what_is_read_often_is_placed_and_a_scan_is_not_and_both_change_while_it_serves() {
     let folder = tempfile::tempdir().unwrap();

@@ -12,7 +12,7 @@ mod tests;
 pub use settings::{FlashError, Opened, Recovery, Saved, TierSettings, VolumeSettings};
 
 use super::device::FlashDevice;
-use super::format::{FormatError, Geometry, NO_SEGMENT, Record, RecordState, SECTOR, Superblock};
+use super::format::{FormatError, Geometry, NO_SEGMENT, Record, RecordState, SECTOR, Superblock, VolumeId};
 use super::partition::{FlashPartition, PartitionSettings};
 use super::pool::SegmentPool;
 use forebay_units::Bytes;
@@ -175,18 +175,7 @@ impl FlashTier {
         let record = match record {
             // Nothing that we serve can make the index untrue; but the numbers of segments must not be given again.
             Some(record) if settings.read_only && is_kept => Record { epoch, ..record },
-            _ => Record {
-                device_id: self.superblock.device_id,
-                volume: settings.volume,
-                epoch,
-                index_epoch: 0,
-                state: RecordState::InUse,
-                stamp: [0; 32],
-                block_bytes: settings.block_size.bytes() as u32,
-                index_first: NO_SEGMENT,
-                index_segments: 0,
-                blocks: 0,
-            },
+            _ => self.in_use(settings.volume, epoch, settings.block_size.bytes() as u32),
         };
         self.establish(number as u32, &record)?;
         if record.state == RecordState::Clean {
@@ -196,6 +185,45 @@ impl FlashTier {
         state.slots[number].record = Some(record);
         state.slots[number].served = partition.serve();
         Ok((partition, recovery))
+    }
+
+    /// Has the device forget a volume that is about to be served with changes, and without a share. No later start could know of them: the stamp of an origin
+    /// for which somebody vouches is the same whatever we write. When this returns, no start will believe what was found here.
+    ///
+    /// # Errors
+    /// [`FlashError`]; the volume must not be served with changes then, as with [`FlashTier::load`].
+    pub fn forget(&self, volume: VolumeId) -> Result<(), FlashError> {
+        let mut state = self.lock();
+        let found = state.slots.iter().zip(0..).find_map(|(slot, number)| {
+            let record = slot.record.filter(|record| record.volume == volume)?;
+            Some((number, record))
+        });
+        let Some((number, record)) = found else { return Ok(()) };
+        if state.slots[number as usize].is_served() {
+            return Err(FlashError::Twice);
+        }
+        state.slots[number as usize].release(&self.pool);
+        let record = self.in_use(volume, state.next_epoch, record.block_bytes);
+        state.next_epoch += 1;
+        self.establish(number, &record)?;
+        state.slots[number as usize].record = Some(record);
+        Ok(())
+    }
+
+    /// A record that points to nothing.
+    fn in_use(&self, volume: VolumeId, epoch: u64, block_bytes: u32) -> Record {
+        Record {
+            device_id: self.superblock.device_id,
+            volume,
+            epoch,
+            index_epoch: 0,
+            state: RecordState::InUse,
+            stamp: [0; 32],
+            block_bytes,
+            index_first: NO_SEGMENT,
+            index_segments: 0,
+            blocks: 0,
+        }
     }
 
     fn partition(&self, settings: &VolumeSettings, epoch: u64) -> FlashPartition {

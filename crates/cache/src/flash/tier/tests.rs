@@ -120,6 +120,24 @@ fn a_stop_in_order_keeps_what_can_be_proved() {
     assert!(kept > 12, "{kept}");
 }
 
+#[test]
+fn a_volume_that_is_served_without_its_share_is_forgotten() {
+    let device = Arc::new(MemoryFlash::new(vec![0; 27 * 4096]));
+    let open = || FlashTier::open(device.clone(), &SETTINGS).unwrap().0;
+    let tier = open();
+    let [mut partition, mut other] = [1, 2].map(|number| tier.load(&volume(number, 4)).unwrap().0);
+    assert_eq!(append(&*device, &mut partition, 7, 7), Appended::Yes);
+    assert_eq!(append(&*device, &mut other, 7, 7), Appended::Yes);
+    assert!(matches!(tier.forget(VolumeId(1)), Err(FlashError::Twice)));
+    assert_eq!((stop(&*device, &tier, partition, 4), stop(&*device, &tier, other, 4)), (Some(1), Some(1)));
+    let tier = open();
+    tier.forget(VolumeId(1)).unwrap();
+    tier.forget(VolumeId(3)).unwrap();
+    let tier = open();
+    assert_eq!(tier.load(&volume(1, 4)).unwrap().1, Recovery::Unclean);
+    assert_eq!(tier.load(&volume(2, 4)).unwrap().1, Recovery::Kept { blocks: 1 });
+}
+
 /// As when the thread that serves it panics: nobody is left to give it back.
 #[test]
 fn a_share_that_ends_without_a_word_leaves_its_volume_and_its_segments_to_the_next() {
