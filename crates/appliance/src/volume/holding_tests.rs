@@ -126,6 +126,27 @@ fn what_a_fenced_origin_gives_up_is_asked_of_the_next_but_for_changes_that_may_h
     assert_eq!(submissions(&mut machine).len(), 1);
 }
 
+/// It was to make durable what the fence made durable: a client that heard of it would take what it wrote for lost.
+#[test]
+fn a_flush_of_ours_that_a_fenced_origin_gives_up_is_no_error_of_any_client() {
+    let mut machine = machine(10);
+    machine.hold(false).unwrap();
+    let given_up = submissions(&mut machine);
+    assert!(given_up.len() == 1 && is_flush(&given_up[0]));
+    // It does not answer; somebody fences it.
+    machine.release();
+    machine.hold(true).unwrap();
+    fail(&mut machine, &given_up[0], OriginError::Failed { errno: 5, context: String::new() });
+    assert_eq!((submissions(&mut machine), machine.hold_state()), (vec![], Some(HoldState::Held)));
+    let traits = machine.settings_origin();
+    machine.change_origin(&traits, false);
+    machine.request(Nanos::ZERO, RequestTag(1), ClientOperation::Flush);
+    let flushes = submissions(&mut machine);
+    assert!(flushes.iter().all(is_flush));
+    flushes.iter().for_each(|flush| complete(&mut machine, flush, 0));
+    assert_eq!(replies(&mut machine), [(1, Ok(vec![]))]);
+}
+
 #[test]
 fn a_volume_that_is_removed_is_not_held() {
     let mut machine = machine(10);

@@ -234,7 +234,7 @@ impl VolumeMachine {
             }
             Kind::Status { .. } => is_lost,
             // What it was to make durable is the fence's, so asked of any path it is made so.
-            Kind::Flush { .. } => true,
+            Kind::Flush { .. } | Kind::HoldFlush => true,
             Kind::Part(part) => match error {
                 OriginError::Unreachable { unsent, .. } => {
                     part.operation = unsent.take().map(|operation| *operation);

@@ -397,11 +397,11 @@ impl VolumeMachine {
                     }
                     part.operation.take().expect("a part is submitted once")
                 }
-                Kind::Flush { .. } | Kind::LastFlush => OriginOperation::Flush,
+                Kind::Flush { .. } | Kind::LastFlush | Kind::HoldFlush => OriginOperation::Flush,
                 Kind::Status { range, one_extent, .. } => {
                     OriginOperation::BlockStatus { range: *range, one_extent: *one_extent }
                 }
-                Kind::Demotion { .. } | Kind::HoldFlush => unreachable!("they are not queued here"),
+                Kind::Demotion { .. } => unreachable!("they are not queued here"),
             };
             self.at_origin += 1;
             requests.push(OriginRequest { id: OriginRequestId(key.0), operation });
