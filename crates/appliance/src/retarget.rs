@@ -7,13 +7,12 @@
 
 use crate::appliance::{Appliance, CommandError, WorkerGone};
 use crate::driver::{Message, RetargetError};
-use crate::volume::{Errno, HoldError};
 use forebay_origin::{
     CompletionSink, Origin, OriginCompletion, OriginOperation, OriginRequest, OriginRequestId,
 };
 use forebay_units::{ByteRange, mix64};
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel, sync_channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel, sync_channel};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
@@ -90,7 +89,7 @@ impl Appliance {
         let size = traits.size_bytes;
         let block_bytes = self.run(name, |machine, _| machine.block_size().bytes())?;
         if !options.settled {
-            self.flush_ahead(name, &*entry.origin, left())?.map_err(refused)?;
+            self.flush_ahead(name, left())?.map_err(refused)?;
         }
         let (reply, answer) = sync_channel(1);
         let timeout = left() + GRACE;
@@ -117,27 +116,19 @@ impl Appliance {
         Ok(Retargeted { pause: pause.into(), drain: drain.into(), old })
     }
 
-    /// Flushes an origin before clients wait for that, so that little is left to flush when they do.
+    /// Flushes the origin before clients wait for that, so that little is left to flush when they do.
     fn flush_ahead(
         &self,
         name: &str,
-        origin: &dyn Origin,
         within: Duration,
     ) -> Result<Result<(), RetargetError>, RetargetFailure> {
-        if self.run(name, |machine, _| machine.is_read_only())? {
-            return Ok(Ok(()));
-        }
-        let (sender, answers) = channel();
-        let sink: Arc<dyn CompletionSink> = Arc::new(Answers(sender));
-        origin.submit(OriginRequest { id: OriginRequestId(0), operation: OriginOperation::Flush }, &sink);
-        let Ok(answer) = answers.recv_timeout(within) else {
-            return Ok(Err(RetargetError::NotDrained { in_flight: 1 }));
-        };
-        let Err(error) = answer.result else { return Ok(Ok(())) };
-        let (reason, errno) = (error.to_string(), Errno(error.errno()));
-        // The origin may say it once only, and has said it to us.
-        self.run(name, move |machine, _| machine.owe_flush_error(errno))?;
-        Ok(Err(HoldError::NotFlushed { reason }.into()))
+        let (told, answer) = channel();
+        self.run(name, move |machine, _| machine.flush_ahead(told))?;
+        Ok(match answer.recv_timeout(within) {
+            Ok(flushed) => flushed.map_err(RetargetError::from),
+            Err(RecvTimeoutError::Timeout) => Err(RetargetError::NotDrained { in_flight: 1 }),
+            Err(RecvTimeoutError::Disconnected) => Err(RetargetError::Gone),
+        })
     }
 }
 

@@ -5,6 +5,7 @@ use super::tests::{BLOCK, SIZE, complete, fail, machine, ranges, read, replies, 
 use super::*;
 use forebay_origin::{OriginError, OriginOperation, OriginTraits};
 use forebay_units::{ByteRange, Bytes, Nanos};
+use std::sync::mpsc::channel;
 
 fn is_flush(request: &forebay_origin::OriginRequest) -> bool {
     request.operation == OriginOperation::Flush
@@ -91,6 +92,33 @@ fn a_flush_that_fails_is_told_to_the_next_client_that_flushes() {
         complete(&mut machine, &flush[0], 0);
         assert_eq!(replies(&mut machine), [(tag, result)]);
     }
+}
+
+/// Who asked for it may have given up long ago.
+#[test]
+fn a_flush_ahead_that_fails_is_told_to_the_next_client_that_flushes() {
+    let mut machine = machine(10);
+    for is_heard in [true, false] {
+        let (told, answer) = channel();
+        let answer = is_heard.then_some(answer);
+        machine.flush_ahead(told);
+        let flush = submissions(&mut machine);
+        assert!(flush.len() == 1 && is_flush(&flush[0]));
+        fail(&mut machine, &flush[0], OriginError::Failed { errno: 28, context: "full".to_owned() });
+        if let Some(answer) = answer {
+            assert!(matches!(answer.recv(), Ok(Err(HoldError::NotFlushed { .. }))));
+        }
+        for (tag, result) in [(1, Err(Errno(28))), (2, Ok(vec![]))] {
+            machine.request(Nanos::ZERO, RequestTag(tag), ClientOperation::Flush);
+            let flush = submissions(&mut machine);
+            complete(&mut machine, &flush[0], 0);
+            assert_eq!(replies(&mut machine), [(tag, result)]);
+        }
+    }
+    machine.drain();
+    let (told, answer) = channel();
+    machine.flush_ahead(told);
+    assert_eq!(answer.recv(), Ok(Err(HoldError::Removed)));
 }
 
 #[test]

@@ -24,6 +24,7 @@ use history::History;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 const CELL: u64 = 128;
 const BLOCK: u64 = 512;
@@ -113,6 +114,8 @@ struct Simulation {
     way: u32,
     /// When a change was last completed without an error.
     changed: u64,
+    /// Who waits for flushes ahead of a change of the way.
+    ahead: Vec<Receiver<Result<(), HoldError>>>,
     /// A flush that no client asked for failed, and no client has been told.
     owes_error: bool,
     ways_changed: u32,
@@ -198,6 +201,7 @@ impl Simulation {
             submissions: Vec::new(),
             way: 0,
             changed: 0,
+            ahead: Vec::new(),
             owes_error: false,
             ways_changed: 0,
             blocks_shared: 0,
@@ -492,7 +496,19 @@ impl Simulation {
             self.ghosts.push(ended);
         }
         self.machine.complete(Nanos(self.now), OriginCompletion { id, result });
+        self.hear_of_flushes();
         self.take_replies();
+    }
+
+    fn hear_of_flushes(&mut self) {
+        self.ahead.retain(|told| match told.try_recv() {
+            Err(TryRecvError::Empty) => true,
+            Err(TryRecvError::Disconnected) => panic!("who flushes ahead is not told how that ended"),
+            Ok(flushed) => {
+                self.owes_error |= flushed.is_err();
+                false
+            }
+        });
     }
 
     /// A change that was given up for lost is applied after all, in part.
@@ -519,6 +535,11 @@ impl Simulation {
         let before = self.machine.hold_state();
         match before {
             None if self.percent(30) => self.fence(),
+            None if self.percent(30) => {
+                let (told, answer) = channel();
+                self.machine.flush_ahead(told);
+                self.ahead.push(answer);
+            }
             None => {
                 let is_in_doubt = self.machine.is_in_doubt();
                 assert_eq!(
@@ -622,7 +643,7 @@ impl Simulation {
             self.work_at_flash();
             self.take_replies();
             if self.at_origin.is_empty() && self.at_flash.is_empty() && self.machine.is_idle() {
-                assert!(self.asked.is_empty(), "requests without an answer");
+                assert!(self.asked.is_empty() && self.ahead.is_empty(), "requests without an answer");
                 while self.machine.step() {}
                 return;
             }

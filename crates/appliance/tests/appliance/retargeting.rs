@@ -5,7 +5,11 @@ use super::{HeldOrigin, MIB, PATIENCE, memory, scene, verify};
 use forebay_appliance::volume::UnfitError;
 use forebay_appliance::{RetargetError, RetargetFailure, RetargetOptions, ServiceLimits, VolumeConfig};
 use forebay_nbd::Uri;
-use forebay_origin::{MemoryOrigin, NbdOrigin, NbdOriginOptions, Origin};
+use forebay_nbd::client::Operation;
+use forebay_origin::{
+    CompletionSink, MemoryOrigin, NbdOrigin, NbdOriginOptions, Origin, OriginCompletion, OriginError,
+    OriginOperation, OriginRequest, OriginTraits,
+};
 use forebay_units::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -81,6 +85,41 @@ fn a_volume_whose_origin_does_not_drain_goes_on_with_it() {
     let mut found = [0; 1024];
     image.read_at(0, &mut found);
     assert_eq!((found[..512] == [7; 512], found[512..] == [8; 512]), (true, true));
+}
+
+/// An origin that says of one flush, and only once, that it failed.
+struct FailsOnce(Arc<dyn Origin>, AtomicBool);
+
+impl Origin for FailsOnce {
+    fn traits(&self) -> OriginTraits {
+        self.0.traits()
+    }
+
+    fn submit(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
+        if request.operation != OriginOperation::Flush || self.1.swap(true, Ordering::SeqCst) {
+            return self.0.submit(request, sink);
+        }
+        let result = Err(OriginError::Failed { errno: 28, context: "full".to_owned() });
+        sink.complete(OriginCompletion { id: request.id, result });
+    }
+
+    fn describe(&self) -> String {
+        "fails once".to_owned()
+    }
+}
+
+/// Nobody waits any more for the flush ahead of the change when it fails; the client that flushes next must hear of it.
+#[test]
+fn a_flush_that_fails_when_nobody_waits_for_it_any_more_is_told_to_a_client() {
+    let origin = HeldOrigin::new(Arc::new(FailsOnce(memory(MIB).1, AtomicBool::new(false))));
+    let scene = scene(vec![VolumeConfig::new("disk", origin.clone())], ServiceLimits::default());
+    let mut client = Client::connect(&scene.path, "disk").unwrap();
+    let stuck = scene.appliance.retarget("disk", memory(MIB).1, SHORT).map(drop).unwrap_err();
+    assert_eq!(stuck, refused(RetargetError::NotDrained { in_flight: 1 }));
+    origin.wait_for(1);
+    origin.open();
+    assert!(client.call(Operation::Flush, &[]).unwrap().is_err(), "what was lost is said to be safe");
+    assert!(client.call(Operation::Flush, &[]).unwrap().is_ok());
 }
 
 /// A new origin that caches would keep what it is asked for, while clients change that behind its back.

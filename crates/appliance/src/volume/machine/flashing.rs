@@ -194,7 +194,11 @@ impl VolumeMachine {
                 Some(data) => self.fill_ended(now, key, fill, Ok(data)),
                 None => self.ask_origin_instead(key, fill),
             },
-            Kind::Part(_) | Kind::Flush { .. } | Kind::Status { .. } | Kind::LastFlush | Kind::HoldFlush => {
+            Kind::Part(_)
+            | Kind::Flush { .. }
+            | Kind::Status { .. }
+            | Kind::LastFlush
+            | Kind::HoldFlush { .. } => {
                 unreachable!("flash gets no changes of the volume, and no questions")
             }
         }

@@ -11,6 +11,7 @@ use forebay_origin::{
     OriginCompletion, OriginError, OriginOperation, OriginRequest, OriginRequestId, OriginTraits,
 };
 use forebay_units::{BlockRange, ByteRange, Bytes, Nanos};
+use std::sync::mpsc::Sender;
 use thiserror::Error;
 
 /// Where a volume is on the way to its pause.
@@ -214,7 +215,7 @@ impl VolumeMachine {
             self.hold = Some(Hold::Held);
             return;
         }
-        let key = self.in_flight.insert(InFlight { kind: Kind::HoldFlush, submitted_at: now });
+        let key = self.in_flight.insert(InFlight { kind: Kind::HoldFlush { told: None }, submitted_at: now });
         self.observer.counters.origin_requests += 1;
         self.at_origin += 1;
         self.hold = Some(Hold::Flushing);
@@ -234,7 +235,7 @@ impl VolumeMachine {
             }
             Kind::Status { .. } => is_lost,
             // What it was to make durable is the fence's, so asked of any path it is made so.
-            Kind::Flush { .. } | Kind::HoldFlush => true,
+            Kind::Flush { .. } | Kind::HoldFlush { .. } => true,
             Kind::Part(part) => match error {
                 OriginError::Unreachable { unsent, .. } => {
                     part.operation = unsent.take().map(|operation| *operation);
@@ -251,23 +252,35 @@ impl VolumeMachine {
         goes_back
     }
 
-    /// A flush that no client asked for failed. The origin may say it once only: a client that flushes next must not hear otherwise.
-    pub(crate) fn owe_flush_error(&mut self, errno: Errno) {
-        self.flush_failed = true;
-        self.owed_flush_error = Some(errno);
+    /// Flushes the origin ahead of a pause, so that little is left to flush when clients wait; `told` hears how that ended, if the volume does not end first. A failure is
+    /// owed to the next client that flushes, whether anybody still listens or not.
+    pub(crate) fn flush_ahead(&mut self, told: Sender<Result<(), HoldError>>) {
+        if self.draining || self.is_read_only() {
+            let _ = told.send(if self.draining { Err(HoldError::Removed) } else { Ok(()) });
+            return;
+        }
+        self.enqueue(Kind::HoldFlush { told: Some(told) });
     }
 
-    /// The flush before the pause ended.
-    pub(super) fn hold_flushed(&mut self, result: Result<Vec<u8>, OriginError>) {
-        if let Err(error) = &result {
-            self.owe_flush_error(Errno(error.errno()));
-        }
-        // Who was released meanwhile does not care.
-        if self.hold == Some(Hold::Flushing) {
-            self.hold = Some(match result {
-                Ok(_) => Hold::Held,
-                Err(error) => Hold::Failed(HoldError::NotFlushed { reason: error.to_string() }),
-            });
+    /// A flush before the pause, or in it, ended.
+    pub(super) fn hold_flushed(
+        &mut self,
+        told: Option<Sender<Result<(), HoldError>>>,
+        result: Result<Vec<u8>, OriginError>,
+    ) {
+        let flushed = result.map(drop).map_err(|error| {
+            // The origin may say it once only: a client that flushes next must not hear otherwise.
+            self.flush_failed = true;
+            self.owed_flush_error = Some(Errno(error.errno()));
+            HoldError::NotFlushed { reason: error.to_string() }
+        });
+        match told {
+            Some(told) => drop(told.send(flushed)),
+            // Who was released meanwhile does not care.
+            None if self.hold == Some(Hold::Flushing) => {
+                self.hold = Some(flushed.map_or_else(Hold::Failed, |()| Hold::Held));
+            }
+            None => {}
         }
     }
 }

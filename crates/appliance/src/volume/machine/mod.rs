@@ -32,6 +32,7 @@ use forebay_units::{BlockIndex, BlockRange, BlockSize, ByteRange, Bytes, Nanos, 
 pub use placing::FlashPlacing;
 use placing::Placed;
 use std::collections::VecDeque;
+use std::sync::mpsc::Sender;
 use thiserror::Error;
 
 /// What a volume's machine is made from.
@@ -98,8 +99,10 @@ enum Kind {
     },
     /// The flush before a volume with flash is stopped.
     LastFlush,
-    /// The flush before the volume changes its origin.
-    HoldFlush,
+    /// A flush before the volume changes its origin: in the pause, or ahead of it for who is told.
+    HoldFlush {
+        told: Option<Sender<Result<(), HoldError>>>,
+    },
     /// A segment on its way to flash.
     Demotion {
         sequence: u64,
@@ -120,9 +123,11 @@ impl Kind {
         match self {
             Kind::Fill(fill) => fill.is_flash(),
             Kind::Demotion { .. } => true,
-            Kind::Part(_) | Kind::Flush { .. } | Kind::Status { .. } | Kind::LastFlush | Kind::HoldFlush => {
-                false
-            }
+            Kind::Part(_)
+            | Kind::Flush { .. }
+            | Kind::Status { .. }
+            | Kind::LastFlush
+            | Kind::HoldFlush { .. } => false,
         }
     }
 }
@@ -397,7 +402,7 @@ impl VolumeMachine {
                     }
                     part.operation.take().expect("a part is submitted once")
                 }
-                Kind::Flush { .. } | Kind::LastFlush | Kind::HoldFlush => OriginOperation::Flush,
+                Kind::Flush { .. } | Kind::LastFlush | Kind::HoldFlush { .. } => OriginOperation::Flush,
                 Kind::Status { range, one_extent, .. } => {
                     OriginOperation::BlockStatus { range: *range, one_extent: *one_extent }
                 }
@@ -418,7 +423,7 @@ impl VolumeMachine {
             Kind::Flush { .. }
             | Kind::Status { .. }
             | Kind::LastFlush
-            | Kind::HoldFlush
+            | Kind::HoldFlush { .. }
             | Kind::Demotion { .. } => true,
         });
         if !submitted {
@@ -457,7 +462,7 @@ impl VolumeMachine {
             Kind::Status { tag, range, one_extent } => {
                 self.status_ended(tag, range, one_extent, completion.result);
             }
-            Kind::HoldFlush => self.hold_flushed(completion.result),
+            Kind::HoldFlush { told } => self.hold_flushed(told, completion.result),
             Kind::LastFlush => {
                 self.flush_failed |= completion.result.is_err();
                 self.last_flush = LastFlush::Ended;
