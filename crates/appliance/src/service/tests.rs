@@ -313,6 +313,45 @@ fn greedy_turn(
     }
 }
 
+/// An origin may say it once only, and nobody heard it.
+#[test]
+fn a_failed_flush_of_a_client_that_left_is_told_to_the_next_client_that_flushes() {
+    let mut service = Service::new(ServiceLimits::default());
+    let volume = service.add_volume(machine());
+    let flush = |service: &mut Service| {
+        let (mut client, server) = shaken_hands();
+        let connection = service.open(Nanos::ZERO, server, volume, Claim::Original, Vec::new(), Vec::new());
+        let mut asked = Vec::new();
+        client.submit(1, client::Operation::Flush, &mut asked).expect("a valid request");
+        service.received(Nanos::ZERO, connection, &asked);
+        let mut submissions = Vec::new();
+        service.turn(Nanos::ZERO, &mut submissions);
+        let [(_, request)] = &submissions[..] else { panic!("one flush is at the origin") };
+        (client, connection, request.id)
+    };
+    for is_forgotten in [true, false] {
+        let (_, connection, id) = flush(&mut service);
+        if is_forgotten {
+            service.forget(connection);
+        } else {
+            service.close(connection);
+        }
+        let failed = forebay_origin::OriginError::Failed { errno: 28, context: String::new() };
+        service.complete(Nanos::ZERO, volume, OriginCompletion { id, result: Err(failed) });
+        service.turn(Nanos::ZERO, &mut Vec::new());
+        for is_told in [true, false] {
+            let (mut client, connection, id) = flush(&mut service);
+            service.complete(Nanos::ZERO, volume, OriginCompletion { id, result: Ok(Vec::new()) });
+            service.turn(Nanos::ZERO, &mut Vec::new());
+            let mut stream = Vec::new();
+            service.output(connection).expect("the client stays").copy_to(&mut stream);
+            let parsed = client.receive(&stream, &mut Vec::new()).expect("a valid reply");
+            let client::Event::Done { result, .. } = parsed.event else { panic!("{:?}", parsed.event) };
+            assert_eq!(result.is_err(), is_told);
+        }
+    }
+}
+
 #[test]
 fn long_reads_of_nothing_but_zeroes_are_answered_with_a_hole() {
     let mut service = Service::new(ServiceLimits::default());

@@ -1,5 +1,6 @@
 //! Turns: what origins answered goes in, what volumes want of them comes out, and replies go to their connections.
 
+use super::connection::{Closing, Connection, Pending};
 use super::{Service, mark_dirty, touch};
 use crate::slab::SlabKey;
 use crate::volume::Reply;
@@ -110,6 +111,7 @@ impl Service {
             return;
         };
         self.held_bytes -= pending.held_bytes;
+        self.owe_flush_error(&pending, &reply);
         // The client may have left.
         let Some(connection) = self.connections.get_mut(pending.connection) else { return };
         connection.in_flight -= 1;
@@ -143,5 +145,16 @@ impl Service {
         self.held_bytes += connection.output.len() - before;
         connection.note_output(now, before);
         mark_dirty(&mut self.connections, &mut self.dirty, pending.connection);
+    }
+
+    /// The client of a flush that failed may be gone, or about to be; another one that flushes hears of it then.
+    fn owe_flush_error(&mut self, pending: &Pending, reply: &Reply) {
+        let is_here = |c: &Connection| c.closing != Some(Closing::Now);
+        if let (Command::Flush, Err(errno)) = (pending.request.command, &reply.result)
+            && !self.connections.get(pending.connection).is_some_and(is_here)
+            && let Some(entry) = self.volumes.get_mut(pending.volume)
+        {
+            entry.machine.owe_flush_error(*errno);
+        }
     }
 }

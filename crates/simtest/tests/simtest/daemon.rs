@@ -258,7 +258,7 @@ impl World {
             let Volume { origin, history, failures, doubts, .. } = &mut self.volumes[volume];
             if let Some(error) = error {
                 let code = ErrorCode::from_linux(LinuxErrno(error.errno()));
-                failures.push(Failure { at, range, code, is_flush, is_change });
+                failures.push(Failure { at, range, code, is_flush, is_change, is_told: false });
                 if matches!(error, OriginError::OutcomeUnknown { .. }) {
                     doubts.push(Doubt { range, to: u64::MAX });
                 }

@@ -406,18 +406,19 @@ impl World {
         let asked_blocks = ByteRange::new(first, asked.range.end().next_multiple_of(*block) - first);
         let overlaps =
             |range: &ByteRange| range.offset < asked_blocks.end() && asked_blocks.offset < range.end();
-        let is_failure = failures.iter().any(|failure| {
-            failure.at >= asked.started
-                && failure.code == error.code
+        let failure = failures.iter_mut().find(|failure| {
+            failure.code == error.code
                 && match asked.kind {
-                    AskedKind::Flush => failure.is_flush,
+                    AskedKind::Flush => failure.is_flush && (failure.at >= asked.started || !failure.is_told),
                     kind => {
-                        kind.changes_content() == failure.is_change
+                        failure.at >= asked.started
+                            && kind.changes_content() == failure.is_change
                             && !failure.is_flush
                             && overlaps(&failure.range)
                     }
                 }
         });
+        let is_failure = failure.map(|failure| failure.is_told = true).is_some();
         let is_doubt = asked.kind.changes_content()
             && error.code == ErrorCode::Io
             && doubts.iter().any(|doubt| {

@@ -74,6 +74,8 @@ pub(crate) struct Failure {
     pub(crate) code: ErrorCode,
     pub(crate) is_flush: bool,
     pub(crate) is_change: bool,
+    /// Some client was given it. A flush that failed under a client that left is told to another one.
+    pub(crate) is_told: bool,
 }
 
 /// Blocks in doubt, until when.

@@ -262,6 +262,12 @@ impl VolumeMachine {
         self.enqueue(Kind::HoldFlush { told: Some(told) });
     }
 
+    /// A flush failed of which no client has heard: one of ours, or that of a client that left. The origin may say it once only: a client that flushes next must not
+    /// hear otherwise.
+    pub(crate) fn owe_flush_error(&mut self, errno: Errno) {
+        self.owed_flush_error = Some(errno);
+    }
+
     /// A flush before the pause, or in it, ended.
     pub(super) fn hold_flushed(
         &mut self,
@@ -269,9 +275,8 @@ impl VolumeMachine {
         result: Result<Vec<u8>, OriginError>,
     ) {
         let flushed = result.map(drop).map_err(|error| {
-            // The origin may say it once only: a client that flushes next must not hear otherwise.
             self.flush_failed = true;
-            self.owed_flush_error = Some(Errno(error.errno()));
+            self.owe_flush_error(Errno(error.errno()));
             HoldError::NotFlushed { reason: error.to_string() }
         });
         match told {
