@@ -557,6 +557,9 @@ impl Simulation {
                 self.ways_changed += 1;
                 let origin = self.machine.settings_origin();
                 let drops_cache = self.percent(30);
+                if drops_cache && self.percent(70) {
+                    self.hold_other_data();
+                }
                 self.machine.change_origin(&origin, drops_cache);
                 self.is_fenced = false;
                 assert!(!self.machine.is_in_doubt());
@@ -565,6 +568,20 @@ impl Simulation {
             Some(HoldState::Waiting(_)) if !self.is_fenced && self.percent(20) => self.machine.release(),
             Some(HoldState::Waiting(_)) => {}
         }
+    }
+
+    /// The way that is taken leads to other data, as if somebody had written it: what is asked from now on shows nothing of the old.
+    fn hold_other_data(&mut self) {
+        for cell in 0..CELLS {
+            if self.percent(50) {
+                let version = self.version();
+                self.history.write(cell, version, self.now, false);
+                self.content[cell as usize] = version;
+                self.now += 1;
+                self.history.write_acknowledged(cell, version, self.now);
+            }
+        }
+        self.now += 1;
     }
 
     /// Nothing that the origin was asked for changes anything from now on, and it gives all of it up: what was never begun as such, with what it was.
