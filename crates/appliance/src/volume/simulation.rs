@@ -19,7 +19,7 @@ use forebay_nbd::wire::{AllocationFlags, Extents};
 use forebay_origin::{
     ExtentList, OriginCompletion, OriginError, OriginOperation, OriginRequest, OriginRequestId, OriginTraits,
 };
-use forebay_units::{BlockSize, ByteRange, Bytes, Nanos, Ratio};
+use forebay_units::{BlockIndex, BlockSize, ByteRange, Bytes, Nanos, Ratio};
 use history::History;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -85,6 +85,7 @@ enum AskedKind {
 
 struct Simulation {
     random: Xoshiro256PlusPlus,
+    settings: VolumeSettings,
     machine: VolumeMachine,
     content: Vec<u64>,
     at_origin: Vec<AtOrigin>,
@@ -119,6 +120,8 @@ struct Simulation {
     /// A flush that no client asked for failed, and no client has been told.
     owes_error: bool,
     ways_changed: u32,
+    /// Cells that flash kept of a volume that was stopped.
+    kept_cells: u32,
     /// Changes that came to the origin while others of the same block were there.
     blocks_shared: u32,
     /// The way that is being left was fenced; some way was.
@@ -163,7 +166,7 @@ impl Simulation {
             history.write(cell, cell + 1, 0, false);
             history.write_acknowledged(cell, cell + 1, 0);
         }
-        let mut machine = VolumeMachine::new(settings, Nanos::ZERO).unwrap();
+        let mut machine = VolumeMachine::new(settings.clone(), Nanos::ZERO).unwrap();
         if random.random_range(0..4) > 0 {
             let segment_bytes = BLOCK as u32 * random.random_range(1..4);
             let geometry = Geometry { segment_bytes, segments: 8, records: 1 };
@@ -179,6 +182,7 @@ impl Simulation {
             }));
         }
         Simulation {
+            settings,
             machine,
             at_flash: Vec::new(),
             on_flash: BTreeMap::new(),
@@ -204,6 +208,7 @@ impl Simulation {
             ahead: Vec::new(),
             owes_error: false,
             ways_changed: 0,
+            kept_cells: 0,
             blocks_shared: 0,
             is_fenced: false,
             was_fenced: false,
@@ -225,7 +230,11 @@ impl Simulation {
     }
 
     fn run(&mut self) {
-        for _ in 0..STEPS {
+        let stops_at = self.percent(20).then(|| self.random.random_range(0..STEPS));
+        for step in 0..STEPS {
+            if stops_at == Some(step) {
+                return self.stop();
+            }
             self.now += 1;
             match self.random.random_range(0..100) {
                 0..30 => self.ask(),
@@ -260,6 +269,39 @@ impl Simulation {
             self.come_to_rest();
         }
         self.history.check();
+    }
+
+    /// The volume is stopped in the middle of everything: what flash keeps for the next start is what the origin holds.
+    fn stop(&mut self) {
+        if self.is_fenced {
+            self.hand_over();
+            self.change_way();
+        }
+        self.machine.drain();
+        self.come_to_rest();
+        self.history.check();
+        let anew = VolumeMachine::new(self.settings.clone(), Nanos::ZERO).expect("as before");
+        let stopped = std::mem::replace(&mut self.machine, anew);
+        let Some((mut partition, is_true)) = stopped.into_flash() else { return };
+        if !is_true {
+            return;
+        }
+        for block in (0..CELLS * CELL / BLOCK + 1).map(BlockIndex) {
+            assert!(partition.buffered(block).is_none(), "what is kept is on the device");
+            let Some(address) = partition.address(block) else { continue };
+            let Some(bytes) = self.on_flash.get(&address.offset) else { continue };
+            if partition.judge(block, address, Some(bytes)) {
+                let first = block.0 * BLOCK / CELL;
+                for (cell, bytes) in (first..CELLS).zip(bytes.chunks(CELL as usize)) {
+                    assert_eq!(
+                        version_in(bytes, cell),
+                        self.content[cell as usize],
+                        "cell {cell} is kept old"
+                    );
+                    self.kept_cells += 1;
+                }
+            }
+        }
     }
 
     fn ask(&mut self) {
@@ -728,12 +770,13 @@ fn the_same_seed_takes_the_same_course() {
     let course = |seed| {
         let mut simulation = Simulation::new(seed);
         simulation.run();
-        let counts = (simulation.ways_changed, simulation.blocks_shared);
+        let counts = (simulation.ways_changed, simulation.blocks_shared, simulation.kept_cells);
         (simulation.now, simulation.content.clone(), simulation.machine.counters(), counts)
     };
     let courses: Vec<_> = (0..20).map(course).collect();
     assert_eq!(courses, (0..20).map(course).collect::<Vec<_>>());
     assert!(courses.iter().map(|course| course.3.0).sum::<u32>() > 10, "other ways are taken now and then");
+    assert!(courses.iter().map(|course| course.3.2).sum::<u32>() > 0, "flash keeps something now and then");
     let shared = courses.iter().map(|course| course.3.1).sum::<u32>();
     assert!(shared > 20, "{shared} changes share blocks");
     let entered = courses.iter().map(|course| course.2.changes_entered).sum::<u64>();
