@@ -307,7 +307,7 @@ pub const KEYS: &[Key] = &[
     key("limits", "workers", "threads", "`0`: one per core, at most 4", "0 to 64", "Threads that serve volumes."),
     key("limits", "connections", "connections", "`4096`", "1 to 65536", "Clients at once; more are refused."),
     key("limits", "requests_per_connection", "requests", "`256`", "1 to 65536", "In flight per connection; above it, its client is not read."),
-    key("limits", "output_per_connection", SIZE, "`\"4MiB\"`", "`64KiB` to `1GiB`", "Replies that a client has not taken; above it, it is not read."),
+    key("limits", "output_per_connection", SIZE, "`\"256KiB\"`", "`64KiB` to `1GiB`", "Replies that a client has not taken; above it, it is not read."),
     key("limits", "held_per_worker", SIZE, "`\"1GiB\"`", "`64MiB` to the machine's memory", "Data of requests and replies of all clients of a worker."),
     key("limits", "stalled_client", SPAN, "`\"30s\"`", "`1s` to `1d`", "Who takes nothing of its replies for so long is disconnected while memory is short."),
     key("limits", "requests_per_volume", "requests", "`4096`", "1 to 65536", "In flight per volume; above it, its clients are not read."),
