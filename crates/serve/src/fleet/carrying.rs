@@ -1,4 +1,5 @@
-//! Carrying orders out: a thread for each volume, so that of each volume one thing is done after another, and what hangs keeps nobody else.
+//! Carrying orders out: a thread for each volume, so that of each volume one thing is done after another, and what hangs keeps nobody else. What stops an appliance
+//! begins in its turn and goes on beside the rest: its host may be dead, and the volume's next appliance is to be probed meanwhile.
 
 use super::config::FleetConfig;
 use super::making;
@@ -121,21 +122,36 @@ impl Carriers {
     }
 }
 
-fn carry(means: &Means, index: usize, orders: &Receiver<Order>, reports: &Sender<Report>) {
+fn carry(means: &Arc<Means>, index: usize, orders: &Receiver<Order>, reports: &Sender<Report>) {
     while let Ok(order) = orders.recv() {
-        let until = means.started + Duration::from_nanos(order.deadline.0);
-        let deadline = Deadline::at(until);
-        let outcome = if Instant::now() >= until {
-            // It waited behind one that hung, and was not begun.
-            Outcome::Unknown("its time was over before it could begin".to_owned())
+        let id = order.id;
+        let sent = if matches!(order.what, What::Stop { .. }) {
+            // What was asked for before has ended, a start of the same appliance too; what comes next does not wait for a host that may be dead.
+            let (means, to) = (Arc::clone(means), reports.clone());
+            let stop = move || drop(to.send(carried(&means, index, &order)));
+            match thread::Builder::new().name(format!("stop-{index}")).spawn(stop) {
+                Ok(_) => Ok(()),
+                Err(error) => reports.send((id, Outcome::Unknown(with_causes(&error)))),
+            }
         } else {
-            means.carry_out(&means.volumes[index], &order, deadline)
+            reports.send(carried(means, index, &order))
         };
-        tracing::debug!(volume = means.volumes[index].table.name, what = ?order.what, ?outcome, "carried out");
-        if reports.send((order.id, outcome)).is_err() {
+        if sent.is_err() {
             return;
         }
     }
+}
+
+fn carried(means: &Means, index: usize, order: &Order) -> Report {
+    let until = means.started + Duration::from_nanos(order.deadline.0);
+    let outcome = if Instant::now() >= until {
+        // It waited behind one that hung, and was not begun.
+        Outcome::Unknown("its time was over before it could begin".to_owned())
+    } else {
+        means.carry_out(&means.volumes[index], order, Deadline::at(until))
+    };
+    tracing::debug!(volume = means.volumes[index].table.name, what = ?order.what, ?outcome, "carried out");
+    (order.id, outcome)
 }
 
 /// An appliance's name for its provider.
@@ -315,4 +331,74 @@ fn failed(error: &ApiError) -> Outcome {
 /// The volume that the orders of a thread are of.
 pub(super) fn id_of(index: usize) -> VolumeId {
     VolumeId(index as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Appliances that are stopped only when told to be.
+    struct Dead(Mutex<Receiver<()>>);
+
+    impl Provider for Dead {
+        fn start(&self, _: &ApplianceOrder, _: Deadline) -> Result<Running, ProvisionError> {
+            unreachable!("nothing is started")
+        }
+
+        fn overhead(&self) -> Bytes {
+            Bytes::ZERO
+        }
+
+        fn find(&self, _: &ApplianceName) -> Result<Option<Running>, ProvisionError> {
+            Ok(None)
+        }
+
+        fn stop(&self, _: &ApplianceName, _: Deadline) -> Result<(), ProvisionError> {
+            let _ = self.0.lock().unwrap().recv();
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_stops_on_a_dead_host_keeps_nothing_of_the_same_volume() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("control.toml");
+        let text = r#"
+            socket = "control.sock"
+            state = "state"
+            [[host]]
+            name = "h1"
+            memory = "16MiB"
+            [[volume]]
+            name = "db"
+            home = "h1"
+            origin = "nbd+unix:///db?socket=nowhere.sock"
+            watch = "unix:watch.sock"
+            leased = false
+            "#;
+        std::fs::write(&file, text).unwrap();
+        let table = FleetConfig::read(&file).unwrap().volume.remove(0);
+        let (release, held) = channel();
+        let means = Arc::new(Means {
+            hosts: vec![("h1".to_owned(), Box::new(Dead(Mutex::new(held))))],
+            volumes: vec![Way { table, route: None, lease: None }],
+            secret: Secret::new("0123456789abcdef0123456789abcdef".to_owned()).unwrap(),
+            running: Mutex::default(),
+            started: Instant::now(),
+        });
+        let (queue, orders) = channel();
+        let (reporter, reports) = channel();
+        let thread = thread::spawn(move || carry(&means, 0, &orders, &reporter));
+        let order = |id, what| Order { id: OrderId(id), volume: id_of(0), what, deadline: Nanos::secs(600) };
+        let host = HostId(0);
+        queue.send(order(1, What::Stop { appliance: ApplianceId(1), host })).unwrap();
+        queue.send(order(2, What::Probe { appliance: ApplianceId(2), host })).unwrap();
+        let heard = || reports.recv_timeout(Duration::from_secs(20)).map(|(id, _)| id);
+        let probed = heard();
+        release.send(()).unwrap();
+        assert_eq!(probed, Ok(OrderId(2)), "it waited for the dead host");
+        assert_eq!(heard(), Ok(OrderId(1)));
+        drop(queue);
+        thread.join().unwrap();
+    }
 }
