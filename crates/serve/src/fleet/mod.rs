@@ -291,6 +291,12 @@ fn origins(config: &FleetConfig) -> (Vec<OriginId>, Vec<OriginSpec>) {
     (of, words.into_iter().enumerate().map(spec).collect())
 }
 
+/// What is to be done at `now`. A turn may take seconds where appliances hang: what was reported meanwhile is heard first, or it would count as lost.
+fn due(responses: &mut Responses, reports: &Receiver<Report>, now: Nanos) -> Vec<Order> {
+    reports.try_iter().for_each(|(order, outcome)| responses.report(order, outcome, now));
+    responses.step(now)
+}
+
 struct Loop {
     shared: Arc<FleetShared>,
     carriers: Carriers,
@@ -339,7 +345,7 @@ impl Loop {
                     next += interval;
                 }
             }
-            self.go_on();
+            self.go_on(reports);
             decisions.extend(self.responses.decisions());
             self.remember(decisions);
         }
@@ -491,9 +497,9 @@ impl Loop {
     }
 
     /// Asks the responses what is due, keeps the journal, and has it carried out.
-    fn go_on(&mut self) {
+    fn go_on(&mut self, reports: &Receiver<Report>) {
         let now = self.now();
-        let orders = self.responses.step(now);
+        let orders = due(&mut self.responses, reports, now);
         if self.journal_changes != Some(self.responses.changes()) {
             match kept::replace(&self.journal_file, &self.responses.journal()) {
                 Ok(()) => self.journal_changes = Some(self.responses.changes()),
@@ -550,6 +556,7 @@ mod tests {
     use crate::Daemon;
     use crate::config::{Config, OriginConfig, VolumeConfig};
     use crate::status::{ControllerState, Status};
+    use forebay_control::response::{Draining, ResponseRules, What};
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
@@ -608,6 +615,34 @@ mod tests {
         });
         drop(fleet);
         storage.shutdown();
+    }
+
+    #[test]
+    fn what_was_reported_during_a_slow_turn_is_not_lost() {
+        let host = HostSpec::new(HostId(0), "h1", 0, Bytes::gib(4));
+        let mut responses = Responses::new(ResponseRules::default(), vec![host]);
+        for index in 0..3 {
+            let route = VolumeRoute {
+                name: format!("v{index}"),
+                draining: Draining::ByItself,
+                leased: false,
+                home: HostId(0),
+                unfit: Vec::new(),
+            };
+            responses.register(id_of(index), route);
+            let wish = Wish { cache: Bytes::mib(16), flash: Bytes::ZERO, rate: 64.0, host: None };
+            responses.want(id_of(index), wish);
+        }
+        let (reporter, reports) = channel();
+        let starts: Vec<_> = (1..4).flat_map(|at| due(&mut responses, &reports, Nanos::secs(at))).collect();
+        assert_eq!(starts.len(), 3);
+        starts.iter().for_each(|order| reporter.send((order.id, Outcome::Done)).unwrap());
+        // Long after each of them counts as lost, if nothing is heard.
+        let next = due(&mut responses, &reports, Nanos::secs(100));
+        assert!(
+            next.len() == 3 && next.iter().all(|order| matches!(order.what, What::Probe { .. })),
+            "{next:?}"
+        );
     }
 
     #[test]
