@@ -175,6 +175,27 @@ fn a_flush_of_ours_that_a_fenced_origin_gives_up_is_no_error_of_any_client() {
     assert_eq!(replies(&mut machine), [(1, Ok(vec![]))]);
 }
 
+/// It was never sent, so the origin has said nothing: it will say to the next one whether anything is lost.
+#[test]
+fn a_flush_of_ours_that_never_came_to_the_origin_is_no_error_of_any_client() {
+    let mut machine = machine(10);
+    let unreachable = || OriginError::Unreachable { context: String::new(), unsent: None };
+    let (told, answer) = channel();
+    machine.flush_ahead(told);
+    let flush = submissions(&mut machine);
+    fail(&mut machine, &flush[0], unreachable());
+    assert!(matches!(answer.recv(), Ok(Err(HoldError::NotFlushed { .. }))));
+    machine.hold(false).unwrap();
+    let flush = submissions(&mut machine);
+    fail(&mut machine, &flush[0], unreachable());
+    assert!(matches!(machine.hold_state(), Some(HoldState::Failed(HoldError::NotFlushed { .. }))));
+    machine.release();
+    machine.request(Nanos::ZERO, RequestTag(1), ClientOperation::Flush);
+    let flush = submissions(&mut machine);
+    complete(&mut machine, &flush[0], 0);
+    assert_eq!(replies(&mut machine), [(1, Ok(vec![]))]);
+}
+
 #[test]
 fn a_volume_that_is_removed_is_not_held() {
     let mut machine = machine(10);

@@ -101,6 +101,11 @@ pub enum UnfitError {
     FastZeroes,
 }
 
+/// Whether the origin may say of a flush only once that it failed so. One that never came to it has been told nothing: the next one is.
+pub(super) fn is_said_once(error: &OriginError) -> bool {
+    !matches!(error, OriginError::Unreachable { .. })
+}
+
 impl VolumeMachine {
     /// Asks for a pause: [`VolumeMachine::hold_state`] tells when there is nothing at the origin. It lasts until
     /// [`VolumeMachine::change_origin`] or [`VolumeMachine::release`].
@@ -252,8 +257,8 @@ impl VolumeMachine {
         goes_back
     }
 
-    /// Flushes the origin ahead of a pause, so that little is left to flush when clients wait; `told` hears how that ended, if the volume does not end first. A failure is
-    /// owed to the next client that flushes, whether anybody still listens or not.
+    /// Flushes the origin ahead of a pause, so that little is left to flush when clients wait; `told` hears how that ended, if the volume does not end first. What the origin
+    /// says of a failure is owed to the next client that flushes, whether anybody still listens or not.
     pub(crate) fn flush_ahead(&mut self, told: Sender<Result<(), HoldError>>) {
         if self.draining || self.is_read_only() {
             let _ = told.send(if self.draining { Err(HoldError::Removed) } else { Ok(()) });
@@ -276,7 +281,9 @@ impl VolumeMachine {
     ) {
         let flushed = result.map(drop).map_err(|error| {
             self.flush_failed = true;
-            self.owe_flush_error(Errno(error.errno()));
+            if is_said_once(&error) {
+                self.owe_flush_error(Errno(error.errno()));
+            }
             HoldError::NotFlushed { reason: error.to_string() }
         });
         match told {
