@@ -1,9 +1,9 @@
 //! Clients and volumes in memory: what a service answers, keeps and gives back.
 
 use super::*;
-use crate::volume::{VolumeLimits, VolumeSettings};
+use crate::volume::{Errno, VolumeLimits, VolumeSettings};
 use forebay_nbd::{ExportInfo, client, server};
-use forebay_origin::{OriginCompletion, OriginTraits};
+use forebay_origin::{OriginCompletion, OriginError, OriginRequestId, OriginTraits};
 use forebay_units::{BlockSize, Bytes, Ratio};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -313,43 +313,70 @@ fn greedy_turn(
     }
 }
 
+/// A client that flushes: its session, its connection, and the flush at the origin.
+fn flush(service: &mut Service, volume: SlabKey) -> (client::Session, SlabKey, OriginRequestId) {
+    let (mut client, server) = shaken_hands();
+    let connection = service.open(Nanos::ZERO, server, volume, Claim::Original, Vec::new(), Vec::new());
+    let mut asked = Vec::new();
+    client.submit(1, client::Operation::Flush, &mut asked).expect("a valid request");
+    service.received(Nanos::ZERO, connection, &asked);
+    let mut submissions = Vec::new();
+    service.turn(Nanos::ZERO, &mut submissions);
+    let [(_, request)] = &submissions[..] else { panic!("one flush is at the origin") };
+    (client, connection, request.id)
+}
+
+/// Whether a client that stays is told that its flush, which the origin does, is done.
+fn flushes_well(service: &mut Service, volume: SlabKey) -> bool {
+    let (mut client, connection, id) = flush(service, volume);
+    service.complete(Nanos::ZERO, volume, OriginCompletion { id, result: Ok(Vec::new()) });
+    service.turn(Nanos::ZERO, &mut Vec::new());
+    let mut stream = Vec::new();
+    service.output(connection).expect("the client stays").copy_to(&mut stream);
+    let parsed = client.receive(&stream, &mut Vec::new()).expect("a valid reply");
+    let client::Event::Done { result, .. } = parsed.event else { panic!("{:?}", parsed.event) };
+    result.is_ok()
+}
+
 /// An origin may say it once only, and nobody heard it.
 #[test]
 fn a_failed_flush_of_a_client_that_left_is_told_to_the_next_client_that_flushes() {
     let mut service = Service::new(ServiceLimits::default());
     let volume = service.add_volume(machine());
-    let flush = |service: &mut Service| {
-        let (mut client, server) = shaken_hands();
-        let connection = service.open(Nanos::ZERO, server, volume, Claim::Original, Vec::new(), Vec::new());
-        let mut asked = Vec::new();
-        client.submit(1, client::Operation::Flush, &mut asked).expect("a valid request");
-        service.received(Nanos::ZERO, connection, &asked);
-        let mut submissions = Vec::new();
-        service.turn(Nanos::ZERO, &mut submissions);
-        let [(_, request)] = &submissions[..] else { panic!("one flush is at the origin") };
-        (client, connection, request.id)
-    };
     for is_forgotten in [true, false] {
-        let (_, connection, id) = flush(&mut service);
+        let (_, connection, id) = flush(&mut service, volume);
         if is_forgotten {
             service.forget(connection);
         } else {
             service.close(connection);
         }
-        let failed = forebay_origin::OriginError::Failed { errno: 28, context: String::new() };
+        let failed = OriginError::Failed { errno: 28, context: String::new() };
         service.complete(Nanos::ZERO, volume, OriginCompletion { id, result: Err(failed) });
         service.turn(Nanos::ZERO, &mut Vec::new());
-        for is_told in [true, false] {
-            let (mut client, connection, id) = flush(&mut service);
-            service.complete(Nanos::ZERO, volume, OriginCompletion { id, result: Ok(Vec::new()) });
-            service.turn(Nanos::ZERO, &mut Vec::new());
-            let mut stream = Vec::new();
-            service.output(connection).expect("the client stays").copy_to(&mut stream);
-            let parsed = client.receive(&stream, &mut Vec::new()).expect("a valid reply");
-            let client::Event::Done { result, .. } = parsed.event else { panic!("{:?}", parsed.event) };
-            assert_eq!(result.is_err(), is_told);
-        }
+        assert!(!flushes_well(&mut service, volume));
+        assert!(flushes_well(&mut service, volume));
     }
+}
+
+/// The origin was never asked, so the next flush hears from itself what there is to say.
+#[test]
+fn a_flush_of_a_client_that_left_and_that_was_never_sent_fails_no_other() {
+    let mut service = Service::new(ServiceLimits::default());
+    let volume = service.add_volume(machine());
+    let unreachable = OriginError::Unreachable { context: String::new(), unsent: None };
+    let (_, connection, id) = flush(&mut service, volume);
+    service.forget(connection);
+    service.complete(Nanos::ZERO, volume, OriginCompletion { id, result: Err(unreachable.clone()) });
+    service.turn(Nanos::ZERO, &mut Vec::new());
+    assert!(flushes_well(&mut service, volume));
+    // An error that is owed for another reason is, also behind one that was never sent.
+    let (_, connection, id) = flush(&mut service, volume);
+    service.volume(volume).unwrap().owe_flush_error(Errno::IO);
+    service.forget(connection);
+    service.complete(Nanos::ZERO, volume, OriginCompletion { id, result: Err(unreachable) });
+    service.turn(Nanos::ZERO, &mut Vec::new());
+    assert!(!flushes_well(&mut service, volume));
+    assert!(flushes_well(&mut service, volume));
 }
 
 #[test]

@@ -150,7 +150,7 @@ impl Service {
     /// The client of a flush that failed may be gone, or about to be; another one that flushes hears of it then.
     fn owe_flush_error(&mut self, pending: &Pending, reply: &Reply) {
         let is_here = |c: &Connection| c.closing != Some(Closing::Now);
-        if let (Command::Flush, Err(errno)) = (pending.request.command, &reply.result)
+        if let (true, Err(errno)) = (reply.is_said_once, &reply.result)
             && !self.connections.get(pending.connection).is_some_and(is_here)
             && let Some(entry) = self.volumes.get_mut(pending.volume)
         {

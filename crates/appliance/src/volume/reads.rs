@@ -118,7 +118,7 @@ impl Reads {
             }
         };
         let delivered = Delivered { started: read.started, asked_origin: read.asks_origin };
-        Some((Reply { tag: read.tag, result }, delivered))
+        Some((Reply::new(read.tag, result), delivered))
     }
 }
 

@@ -61,6 +61,15 @@ pub struct Reply {
     /// The bytes read (exactly as many as asked for), the extents of a block status ([`forebay_origin::ExtentList`]), empty for everything
     /// else; or the errno.
     pub result: Result<Vec<u8>, Errno>,
+    /// Of a flush that failed: the origin may have said so once only, so that somebody must hear of it.
+    pub is_said_once: bool,
+}
+
+impl Reply {
+    /// A reply that matters to who asked, and to nobody else.
+    pub(crate) fn new(tag: RequestTag, result: Result<Vec<u8>, Errno>) -> Reply {
+        Reply { tag, result, is_said_once: false }
+    }
 }
 
 /// An error number as in Linux; what a client is told.

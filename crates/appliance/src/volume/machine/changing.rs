@@ -24,7 +24,7 @@ impl VolumeMachine {
             return self.refuse(tag, errno);
         }
         if range.length == 0 {
-            return self.reply(Reply { tag, result: Ok(Vec::new()) });
+            return self.reply(Reply::new(tag, Ok(Vec::new())));
         }
         if matches!(change, Change::Write { .. }) {
             self.touched(now, range, true);
@@ -243,7 +243,7 @@ impl VolumeMachine {
             self.observer.changed(latency);
             self.foreground_answered(now, write.started);
             let result = write.error.map_or(Ok(Vec::new()), Err);
-            self.reply(Reply { tag: write.tag, result });
+            self.reply(Reply::new(write.tag, result));
             for next in self.writes.startable() {
                 self.still_wanted(&write, next);
                 let blocks = self.writes.writes.get(next).expect("startable changes are in the table").blocks;

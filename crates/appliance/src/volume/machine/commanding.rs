@@ -83,7 +83,7 @@ impl VolumeMachine {
             Purpose::Asked(tag) => {
                 self.loads.all.remove(key);
                 self.loads.asked.retain(|asked| *asked != key);
-                self.reply(Reply { tag, result: error.map_or(Ok(Vec::new()), Err) });
+                self.reply(Reply::new(tag, error.map_or(Ok(Vec::new()), Err)));
             }
             Purpose::Migration(chunk, placement) => {
                 self.loads.all.remove(key);

@@ -37,7 +37,7 @@ impl VolumeMachine {
             Ok(extents) => self.safe_extents(range, one_extent, &extents).ok_or(Errno::IO),
             Err(error) => Err(Errno(error.errno())),
         };
-        self.reply(Reply { tag, result });
+        self.reply(Reply::new(tag, result));
     }
 
     /// The part of the origin's answer that may be told, and at least something; `None` if it is no answer.

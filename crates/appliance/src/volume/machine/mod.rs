@@ -13,7 +13,7 @@ mod reading;
 
 pub use holding::{HoldError, HoldState, UnfitError};
 
-use self::holding::Hold;
+use self::holding::{Hold, is_said_once};
 use super::client::Askers;
 use super::listing::Listing;
 use super::observation::Observer;
@@ -166,7 +166,7 @@ pub struct VolumeMachine {
     hold: Option<Hold>,
     /// Of the pause: the origin was fenced.
     is_settled: bool,
-    /// A flush of ours failed, and no client has been told yet.
+    /// A flush failed, ours or that of a client that left, and no client has been told yet.
     owed_flush_error: Option<Errno>,
     /// Flushes and questions about block status in flight.
     flushes: usize,
@@ -350,7 +350,7 @@ impl VolumeMachine {
     }
 
     fn refuse(&mut self, tag: RequestTag, errno: Errno) {
-        self.reply(Reply { tag, result: Err(errno) });
+        self.reply(Reply::new(tag, Err(errno)));
     }
 
     fn reply(&mut self, reply: Reply) {
@@ -455,9 +455,10 @@ impl VolumeMachine {
             Kind::Flush { tag } => {
                 self.flushes -= 1;
                 self.flush_failed |= completion.result.is_err();
+                let owed = self.owed_flush_error.take();
+                let is_said_once = owed.is_some() || completion.result.as_ref().is_err_and(is_said_once);
                 let result = completion.result.map(|_| Vec::new()).map_err(|error| Errno(error.errno()));
-                let result = self.owed_flush_error.take().map_or(result, Err);
-                self.reply(Reply { tag, result });
+                self.reply(Reply { is_said_once, ..Reply::new(tag, owed.map_or(result, Err)) });
             }
             Kind::Status { tag, range, one_extent } => {
                 self.status_ended(tag, range, one_extent, completion.result);

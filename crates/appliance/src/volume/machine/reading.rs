@@ -223,7 +223,7 @@ impl VolumeMachine {
         if self.reads.reads.get(key).is_some_and(|read| read.fills_pending == 0) {
             let read = self.reads.reads.remove(key).expect("looked up above");
             self.count_answered(now, Delivered { started: read.started, asked_origin: false });
-            self.reply(Reply { tag: read.tag, result: Ok(read.buffer) });
+            self.reply(Reply::new(read.tag, Ok(read.buffer)));
         }
     }
 
