@@ -28,6 +28,8 @@ pub(super) struct Connection {
     /// The write whose payload is being received.
     pub(super) receiving: Option<(Request, Vec<u8>)>,
     pub(super) output: Output,
+    /// The error of a flush that somebody must hear of, and how much of the output the client takes until it has: what goes to one that left is heard by nobody.
+    pub(super) unheard: Option<(Errno, usize)>,
     /// Requests in flight, and the bytes that they hold.
     pub(super) in_flight: usize,
     pub(super) held_bytes: usize,

@@ -240,6 +240,7 @@ impl Service {
             input,
             receiving: None,
             output,
+            unheard: None,
             in_flight: 0,
             held_bytes: 0,
             is_dirty: false,
@@ -266,6 +267,11 @@ impl Service {
     pub fn forget(&mut self, connection: SlabKey) {
         if let Some(connection) = self.connections.remove(connection) {
             self.held_bytes -= connection.output.len();
+            if let Some((errno, _)) = connection.unheard
+                && let Some(entry) = self.volumes.get_mut(connection.volume)
+            {
+                entry.machine.owe_flush_error(errno);
+            }
             if let Some((_, data)) = &connection.receiving {
                 self.held_bytes -= data.capacity();
             }
@@ -300,6 +306,10 @@ impl Service {
     pub fn sent(&mut self, now: Nanos, key: SlabKey, bytes: usize) {
         if let Some(connection) = self.connections.get_mut(key) {
             connection.output.advance(bytes);
+            if connection.closing != Some(Closing::Now) {
+                let unheard = connection.unheard.map(|(errno, left)| (errno, left.saturating_sub(bytes)));
+                connection.unheard = unheard.filter(|(_, left)| *left > 0);
+            }
             connection.taken_bytes += bytes;
             if connection.output.is_empty() || connection.taken_bytes >= PROGRESS_BYTES {
                 (connection.taken_at, connection.taken_bytes) = (now, 0);

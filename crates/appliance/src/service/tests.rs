@@ -358,6 +358,28 @@ fn a_failed_flush_of_a_client_that_left_is_told_to_the_next_client_that_flushes(
     }
 }
 
+/// Its client did not take the answer as a whole.
+#[test]
+fn a_failed_flush_whose_answer_was_not_taken_is_told_to_the_next_client_that_flushes() {
+    let mut service = Service::new(ServiceLimits::default());
+    let volume = service.add_volume(machine());
+    for (not_taken, has_left) in [(0, false), (1, false), (0, true)] {
+        let (_, connection, id) = flush(&mut service, volume);
+        let failed = OriginError::Failed { errno: 28, context: String::new() };
+        service.complete(Nanos::ZERO, volume, OriginCompletion { id, result: Err(failed) });
+        service.turn(Nanos::ZERO, &mut Vec::new());
+        let bytes = service.output(connection).expect("the client stays").len();
+        service.sent(Nanos::ZERO, connection, 1);
+        if has_left {
+            service.close(connection);
+        }
+        service.sent(Nanos::ZERO, connection, bytes - 1 - not_taken);
+        service.forget(connection);
+        assert_eq!(flushes_well(&mut service, volume), not_taken == 0 && !has_left);
+        assert!(flushes_well(&mut service, volume));
+    }
+}
+
 /// The origin was never asked, so the next flush hears from itself what there is to say.
 #[test]
 fn a_flush_of_a_client_that_left_and_that_was_never_sent_fails_no_other() {

@@ -140,7 +140,12 @@ impl Service {
                 let replies = connection.replies;
                 connection.output.append(|output| replies.success(&pending.request, output));
             }
-            Err(errno) => connection.refuse(pending.request.cookie, errno),
+            Err(errno) => {
+                connection.refuse(pending.request.cookie, errno);
+                if reply.is_said_once && connection.closing != Some(Closing::Now) {
+                    connection.unheard = Some((errno, connection.output.len()));
+                }
+            }
         }
         self.held_bytes += connection.output.len() - before;
         connection.note_output(now, before);
