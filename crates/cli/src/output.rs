@@ -57,14 +57,14 @@ impl Output {
     }
 }
 
-/// Has `print` show a result, and then `write_files` write what was asked for in files, also where nobody reads what is printed any more (`| head`).
+/// Has `print` show a result, and then does what comes of it, files that were asked for and the verdict, also where nobody reads what is printed any more (`| head`).
 pub(crate) fn show(
     print: impl FnOnce(&mut Output) -> Result<(), Failure>,
-    write_files: impl FnOnce() -> Result<(), Failure>,
+    then: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut output = Output::new();
     let printed = print(&mut output).and_then(|()| output.finish());
-    write_files().and(printed)
+    then().and(printed)
 }
 
 /// Output is a stream of bytes too, as for a trace that is converted to standard output.

@@ -1,7 +1,7 @@
 //! `forebay generate` and `forebay model`: from a specification to a trace, to a model, to a trace again, to the table that sets the two
 //! side by side; and what is said of specifications, traces and models that are not as they should be.
 
-use crate::support::{args, fail, file, folder, json, msr, run, succeed};
+use crate::support::{args, fail, file, folder, json, msr, run, succeed, unread};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -122,6 +122,10 @@ fn a_specification_becomes_a_trace_a_model_and_a_trace_again() {
     assert!(shown.contains("States") && shown.contains("phase 0"), "{shown}");
     assert_eq!(listed.lines().filter(|line| line.ends_with(" ms")).count(), 3, "{shown}");
     crate::support::assert_nests(&std::fs::read_to_string(&svg).unwrap());
+    // Also where nobody reads the tables.
+    std::fs::remove_file(&svg).unwrap();
+    assert_eq!(unread(args(&[&"model", &"show", &model, &"--svg", &svg])), 0);
+    assert!(svg.exists());
     assert!(std::fs::read_to_string(&html).unwrap().contains("State diagram"));
 
     let synthetic = folder.path().join("synthetic.fbt");
@@ -200,6 +204,8 @@ fn a_judged_row_beyond_its_bound_ends_with_status_1() {
     assert_eq!(row(&comparison, "read-write")["verdict"], "beyond");
     assert!((row(&comparison, "read-write")["deviation"].as_f64().unwrap() - 10.0).abs() < 1.0);
     assert_eq!(row(&comparison, "iops")["verdict"], "within");
+    // Also where nobody reads the rows.
+    assert_eq!(unread(args(&[&"model", &"compare", &original, &apart])), 1);
 }
 
 /// The disks are as large as the larger trace needs, so that an original is slower beside a small trace than beside a large one, unless their size is given.

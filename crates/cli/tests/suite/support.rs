@@ -41,6 +41,18 @@ pub(crate) fn fail<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> (i32, 
     )
 }
 
+/// The status of a `forebay` whose output nobody reads.
+pub(crate) fn unread<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> i32 {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .args(args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary runs");
+    drop(child.stdout.take());
+    child.wait().expect("it ends").code().expect("by itself")
+}
+
 /// The path of a recorded trace; `None` where the recorded traces are absent, which is said.
 pub(crate) fn recorded(name: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("FOREBAY_TRACES")

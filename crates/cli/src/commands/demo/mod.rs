@@ -12,7 +12,7 @@ mod verdict;
 
 use crate::failure::{Context, Failure};
 use crate::interrupt;
-use crate::output::{Output, OutputArgs, say, write_file};
+use crate::output::{self, OutputArgs, say, write_file};
 use drive::{CacheSample, Drive, PHASES, PhaseResult, seconds_total};
 use forebay_replay::{Player, Shadow};
 use forebay_serve::{Daemon, DatedDecision};
@@ -58,14 +58,10 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
     };
     write_file(&args.report, &show::page(&outcome)?)?;
     say(format_args!("report written to {}", args.report.display()));
-    if args.output.json {
-        let mut output = Output::new();
-        output.json(&outcome)?;
-        output.finish()?;
-    } else {
-        show::print(&outcome)?;
-    }
-    if outcome.passed { Ok(()) } else { Err(Failure::new(outcome.failures.join("; "))) }
+    output::show(
+        |output| if args.output.json { output.json(&outcome) } else { show::print(&outcome, output) },
+        || if outcome.passed { Ok(()) } else { Err(Failure::new(outcome.failures.join("; "))) },
+    )
 }
 
 /// The whole run; `None` if it was interrupted.

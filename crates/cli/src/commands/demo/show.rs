@@ -110,8 +110,7 @@ fn decisions(outcome: &Outcome) -> Table {
 }
 
 /// Prints the tables.
-pub(super) fn print(outcome: &Outcome) -> Result<(), Failure> {
-    let mut output = Output::new();
+pub(super) fn print(outcome: &Outcome, output: &mut Output) -> Result<(), Failure> {
     for table in [phases(outcome), decisions(outcome), results(outcome)] {
         output.table(&table)?;
         output.line("")?;
@@ -121,8 +120,7 @@ pub(super) fn print(outcome: &Outcome) -> Result<(), Failure> {
         "passed: both objectives were restored, and every byte was right"
     } else {
         "failed"
-    })?;
-    output.finish()
+    })
 }
 
 /// The page.

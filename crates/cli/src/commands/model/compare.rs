@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::input::{self, ReadingArgs};
-use crate::output::{Output, OutputArgs};
+use crate::output::{self, OutputArgs};
 use forebay_report::Table;
 use forebay_trace::TraceReader;
 use forebay_units::{BlockSize, Bytes, ParseBytesError};
@@ -85,20 +85,20 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
             latency(&mut open(&args.synthetic, false)?, LatencyTrial::new(device, &layout, &synthetic)?)?;
     }
     let comparison = compare(&original, &synthetic, latencies);
-    let mut output = Output::new();
-    if args.output.json {
-        let json = CompareJson {
-            schema: "forebay.model-compare/1",
-            within: comparison.within(),
-            device_capacity_bytes: layout.capacity_bytes(),
-            comparison: &comparison,
-        };
-        output.json(&json)?;
-    } else {
-        output.table(&table(&comparison))?;
-    }
-    output.finish()?;
-    if comparison.within() { Ok(()) } else { Err(Failure::silent(1)) }
+    output::show(
+        |output| {
+            if !args.output.json {
+                return output.table(&table(&comparison));
+            }
+            output.json(&CompareJson {
+                schema: "forebay.model-compare/1",
+                within: comparison.within(),
+                device_capacity_bytes: layout.capacity_bytes(),
+                comparison: &comparison,
+            })
+        },
+        || if comparison.within() { Ok(()) } else { Err(Failure::silent(1)) },
+    )
 }
 
 /// Measures a trace, without a device.

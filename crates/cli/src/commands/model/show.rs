@@ -1,7 +1,7 @@
 //! `forebay model show`: a model for people.
 
 use crate::failure::{Context, Failure};
-use crate::output::{Output, bytes, count, say, write_file};
+use crate::output::{self, bytes, count, say, write_file};
 use forebay_report::{Arrow, Diagram, Report, State, Table};
 use forebay_units::Nanos;
 use forebay_workload::model::{Model, PlainTransition, Use, Whereabouts, plain_transitions};
@@ -48,29 +48,34 @@ pub(crate) fn run(args: &ShowArgs) -> Result<(), Failure> {
     .into_iter()
     .flatten()
     .collect();
-    let mut output = Output::new();
-    for (at, table) in tables.iter().enumerate() {
-        if at > 0 {
-            output.line("")?;
-        }
-        output.table(table)?;
-    }
-    output.finish()?;
-    let diagram = diagram(&model, &transitions);
-    if let Some(path) = &args.svg {
-        write_file(path, &diagram.to_svg())?;
-        say(format_args!("state diagram written to {}", path.display()));
-    }
-    if let Some(path) = &args.report {
-        let subtitle = format!("{} requests in {}", count(model.about.requests), span(&model));
-        let mut report = Report::new("Model of a workload", subtitle).diagram(diagram);
-        for table in tables {
-            report = report.table(table);
-        }
-        write_file(path, &report.to_html().context("the report cannot be written")?)?;
-        say(format_args!("report written to {}", path.display()));
-    }
-    Ok(())
+    output::show(
+        |output| {
+            for (at, table) in tables.iter().enumerate() {
+                if at > 0 {
+                    output.line("")?;
+                }
+                output.table(table)?;
+            }
+            Ok(())
+        },
+        || {
+            let diagram = diagram(&model, &transitions);
+            if let Some(path) = &args.svg {
+                write_file(path, &diagram.to_svg())?;
+                say(format_args!("state diagram written to {}", path.display()));
+            }
+            if let Some(path) = &args.report {
+                let subtitle = format!("{} requests in {}", count(model.about.requests), span(&model));
+                let mut report = Report::new("Model of a workload", subtitle).diagram(diagram);
+                for table in &tables {
+                    report = report.table(table.clone());
+                }
+                write_file(path, &report.to_html().context("the report cannot be written")?)?;
+                say(format_args!("report written to {}", path.display()));
+            }
+            Ok(())
+        },
+    )
 }
 
 fn span(model: &Model) -> String {

@@ -98,9 +98,9 @@ pub(crate) fn run(args: &FailoverArgs) -> Result<(), Failure> {
         }
     }
     let outcome = Outcome::of(setup, lengths.warm, &first, &taken);
-    tell(&outcome, &args.output, args.report.as_ref(), show::print, show::report)?;
+    let told = tell(&outcome, &args.output, args.report.as_ref(), show::print, show::report);
     match outcome.failure() {
-        None => Ok(()),
+        None => told,
         Some(failure) => Err(Failure::new(failure)),
     }
 }
