@@ -8,6 +8,9 @@ use std::fmt::Display;
 use std::io::{self, BufWriter, ErrorKind, StdoutLock, Write};
 use std::path::{Path, PathBuf};
 
+/// As many links of one name are followed as Linux follows.
+const LINKS_MAX: usize = 40;
+
 /// How a subcommand shows its result.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Output")]
@@ -101,7 +104,7 @@ pub(crate) fn write_file(path: &Path, content: &str) -> Result<(), Failure> {
 }
 
 /// Has `write` fill a file that takes the name `target` once it is whole: a cut one looks like a shorter one. If it fails, what was there is
-/// as it was. Links are followed. What is no file, as /dev/null, or open already, as /dev/stdout, is written as it is.
+/// as it was. Links are followed, also to where nothing is yet. What is no file, as /dev/null, or open already, as /dev/stdout, is written as it is.
 pub(crate) fn write_whole<T>(
     target: &Path,
     write: impl FnOnce(&Path) -> Result<T, Failure>,
@@ -121,23 +124,25 @@ pub(crate) fn write_whole<T>(
     written
 }
 
-/// The file that `target` leads to or is to become; `None` if another cannot take its place.
+/// The file that `target` leads to, there or not; `None` if another cannot take its place.
 fn file_behind(target: &Path) -> Option<PathBuf> {
-    match std::fs::metadata(target) {
-        // It is not there, or not to be reached: whoever makes it says so.
-        Err(_) => return Some(target.to_owned()),
-        Ok(metadata) if !metadata.is_file() => return None,
-        Ok(_) => {}
-    }
-    // What a process has open is named in /proc, where nothing can be renamed; a name that leads there, as /dev/stdout, must go on doing so.
-    let is_of_process = |path: &Path| path.starts_with("/proc");
-    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if std::fs::read_link(target).is_ok_and(|next| is_of_process(&next))
-        || std::fs::canonicalize(folder).is_ok_and(|folder| is_of_process(&folder))
-    {
+    if std::fs::metadata(target).is_ok_and(|metadata| !metadata.is_file()) {
         return None;
     }
-    Some(std::fs::canonicalize(target).unwrap_or_else(|_| target.to_owned()))
+    let mut at = target.to_owned();
+    for _ in 0..LINKS_MAX {
+        let folder = at.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        // It is not there, or not to be reached: whoever makes the file says so.
+        let Ok(folder) = std::fs::canonicalize(folder) else { return Some(at) };
+        // What a process has open is named in /proc, where nothing can be renamed; a name that leads there, as /dev/stdout, must go on doing so.
+        if folder.starts_with("/proc") {
+            return None;
+        }
+        let Ok(next) = std::fs::read_link(&at) else { return Some(at) };
+        at = folder.join(next);
+    }
+    // It leads round and round; whoever makes the file says so.
+    None
 }
 
 /// Draws `chart` into the file at `path` where one is wanted, and says so.
@@ -201,8 +206,8 @@ mod tests {
     fn links_lead_to_the_same_after_what_they_lead_to_was_written() {
         use std::os::fd::AsRawFd;
         let folder = tempfile::tempdir().unwrap();
-        let [path, link, standard_output] =
-            ["report.html", "link", "stdout"].map(|name| folder.path().join(name));
+        let [path, link, standard_output, further] =
+            ["report.html", "link", "stdout", "further"].map(|name| folder.path().join(name));
         write_file(&path, "old").unwrap();
         std::os::unix::fs::symlink("report.html", &link).unwrap();
         write_file(&link, "new").unwrap();
@@ -212,11 +217,24 @@ mod tests {
         let open = std::fs::File::options().read(true).write(true).open(&path).unwrap();
         let of_process = format!("/proc/self/fd/{}", open.as_raw_fd());
         std::os::unix::fs::symlink(&of_process, &standard_output).unwrap();
-        for (name, content) in [(standard_output.as_path(), "first"), (Path::new(&of_process), "second")] {
+        std::os::unix::fs::symlink("stdout", &further).unwrap();
+        for (name, content) in
+            [(standard_output.as_path(), "first"), (Path::new(&of_process), "second"), (&further, "third")]
+        {
             write_file(name, content).unwrap();
             assert_eq!(std::io::read_to_string(std::fs::File::open(&of_process).unwrap()).unwrap(), content);
         }
         assert_eq!(std::fs::read_link(&standard_output).unwrap(), Path::new(&of_process));
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 4);
+        // Where nothing is yet, what it leads to is made.
+        std::fs::remove_file(&path).unwrap();
+        write_file(&link, "made").unwrap();
+        assert_eq!(std::fs::read_link(&link).unwrap(), Path::new("report.html"));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "made");
+        // Of what leads round and round nothing is replaced.
+        let round = folder.path().join("round");
+        std::os::unix::fs::symlink("round", &round).unwrap();
+        assert!(write_file(&round, "never").is_err());
+        assert_eq!(std::fs::read_link(&round).unwrap(), Path::new("round"));
     }
 }
