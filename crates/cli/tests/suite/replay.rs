@@ -216,6 +216,11 @@ fn traces_that_are_not_as_they_should_be() {
     assert_eq!((&rated["answered"], &rated["rate"]), (&json!(3), &json!(1000.0)));
     let fast = play(&timeless, &["--format", "arc-lis", "--pace", "fast"]);
     assert_eq!((&fast["answered"], &fast["fidelity"]["issued"]), (&json!(3), &json!(0)));
+    // There are no gaps that could be divided.
+    for intensity in ["0.5", "2"] {
+        let options = ["--format", "arc-lis", "--pace", "fast", "--intensity", intensity];
+        assert_eq!(play(&timeless, &options)["answered"], 3, "{intensity}");
+    }
 
     // Whole seconds, played 100 times as fast: spread over the second unless told otherwise.
     let lines: Vec<_> = (0..20).map(|at| (10_000_000 * (at / 10), 0, true, at * 4096, 4096)).collect();

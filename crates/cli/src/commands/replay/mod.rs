@@ -261,15 +261,16 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Failure> {
     let map = AddressMap::new(&survey, only.as_deref(), traits.size_bytes, unit, args.placing.fit)
         .context(format_args!("cannot replay to {}", origins[0].describe()))?;
     let extent_bytes = map.extent_bytes();
+    let is_fast = args.timing.pace == PaceArg::Fast;
     let options = ScheduleOptions {
         speed: args.timing.speed,
         intensity: args.timing.intensity,
         rate: args.timing.rate,
-        whole_seconds: args.timing.whole_seconds,
+        // Without regard to the recorded times there is nothing to spread, and how long it takes is seen while it is played.
+        whole_seconds: if is_fast { WholeSeconds::AsIs } else { args.timing.whole_seconds },
         reads_only: args.placing.reads_only,
         no_discards: args.placing.verify || !traits.can_trim,
-        // Without regard to the recorded times; how long it takes is seen while it is played.
-        duration: args.timing.duration.filter(|_| args.timing.pace != PaceArg::Fast),
+        duration: args.timing.duration.filter(|_| !is_fast),
         request_bytes_max: u64::from(traits.request_bytes_max) / unit * unit,
     };
     say_what_is_done(args, &survey, &map, volumes, &origins[0]);
