@@ -39,7 +39,7 @@ pub(crate) struct Books {
     patience: Duration,
     /// Since when something was asked and nothing has succeeded.
     unsuccessful_since: Option<Instant>,
-    /// Since when nothing is in flight, the last of which was answered with an error.
+    /// Since when nothing that was entered is unanswered, the last of which was answered with an error.
     idle_since: Option<Instant>,
     pub(crate) report: PlayReport,
 }
@@ -122,10 +122,12 @@ impl Books {
         }
     }
 
-    fn settle(&mut self, completion: OriginCompletion, now: Instant, is_last: bool) -> bool {
+    fn settle(&mut self, completion: OriginCompletion, now: Instant) -> bool {
         let slot = completion.id.0 as usize;
         let done = self.outstanding[slot].take().expect("every completion answers one request, once");
         self.free.push(slot);
+        // Of those entered: what is about to be issued is not in flight yet, and is waited for all the same.
+        let is_last = self.free.len() == self.outstanding.len();
         self.turn_to(now);
         self.report.requests += 1;
         match completion.result {
@@ -176,7 +178,7 @@ impl Books {
         self.report.first_error.get_or_insert_with(|| error.to_string());
     }
 
-    /// For how long something was asked and nothing has succeeded: to the last answer where nothing is in flight.
+    /// For how long something was asked and nothing has succeeded: to the last answer where there is an answer to everything.
     pub(crate) fn unsuccessful_for(&self, now: Instant) -> Duration {
         let until = self.idle_since.unwrap_or(now);
         self.unsuccessful_since.map_or(Duration::ZERO, |since| until.saturating_duration_since(since))
@@ -232,12 +234,45 @@ impl CompletionSink for Ledger {
     fn complete(&self, completion: OriginCompletion) {
         let now = Instant::now();
         let mut books = self.books();
-        let is_last = self.in_flight.fetch_sub(1, Ordering::SeqCst) == 1;
-        let succeeded = books.settle(completion, now, is_last);
+        self.in_flight.fetch_sub(1, Ordering::SeqCst);
+        let succeeded = books.settle(completion, now);
         drop(books);
         Progress::add(if succeeded { &self.progress.answered } else { &self.progress.errors }, 1);
         if self.issuer_waits.load(Ordering::SeqCst) {
             self.issuer.unpark();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_origin::OriginRequestId;
+
+    #[test]
+    fn what_is_about_to_be_issued_is_waited_for_when_the_last_in_flight_is_answered() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let patience = Duration::from_secs(10);
+        for succeeds in [true, false] {
+            let mut books = Books::new(None, start, second, patience);
+            let mut enter = |books: &mut Books| {
+                let range = ByteRange::new(0, 512);
+                books.enter(Outstanding {
+                    operation: Operation::Read,
+                    range,
+                    issued: start,
+                    lowest: Vec::new(),
+                })
+            };
+            // The second is in the batch of the issuing thread yet.
+            let (first, _) = (enter(&mut books), enter(&mut books));
+            let result = if succeeds {
+                Ok(Vec::new())
+            } else {
+                Err(OriginError::Failed { errno: 5, context: "as told".into() })
+            };
+            books.settle(OriginCompletion { id: OriginRequestId(first), result }, start + second);
+            assert!(books.unsuccessful_for(start + 2 * patience) > patience, "{succeeds}");
         }
     }
 }
