@@ -125,3 +125,23 @@ impl RouteError {
         !matches!(self, RouteError::Unknown { .. } | RouteError::Between { .. })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_does_not_serve_is_told_without_the_secret_of_its_export() {
+        let to = Endpoint::new("nbds://h1/db.0123456789abcdef@3".parse().unwrap());
+        let passage = Passage { to, epoch: 3, settled: true };
+        let address = "10.0.0.9/24".parse().unwrap();
+        let routes: [Box<dyn Route>; 2] = [
+            Box::new(QmpRoute::raw("/nowhere", "node", "first")),
+            Box::new(AddressRoute { address, places: Vec::new(), lease: None }),
+        ];
+        for route in routes {
+            let error = route.switch(&passage, Deadline::after(Duration::ZERO)).unwrap_err().to_string();
+            assert!(error.contains("db.SECRET@3") && !error.contains("0123456789"), "{error}");
+        }
+    }
+}

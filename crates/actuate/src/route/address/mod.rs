@@ -123,7 +123,7 @@ impl AddressRoute {
     /// Whether somebody listens where the clients are to go.
     fn check_serves(&self, place: &AddressPlace, deadline: Deadline) -> Result<(), RouteError> {
         let uri = &place.endpoint.uri;
-        let unusable = |reason: String| RouteError::Unusable { to: uri.to_string(), reason };
+        let unusable = |reason: String| RouteError::Unusable { to: uri.shown().to_string(), reason };
         let Transport::Tcp { host, port } = &uri.transport else {
             return Err(unusable("an address is moved for TCP only".to_owned()));
         };
@@ -167,7 +167,7 @@ impl Route for AddressRoute {
     fn switch(&self, passage: &Passage, deadline: Deadline) -> Result<Pause, RouteError> {
         let address = self.address.address;
         let new = self.places.iter().find(|place| place.endpoint == passage.to).ok_or_else(|| {
-            let to = passage.to.uri.to_string();
+            let to = passage.to.uri.shown().to_string();
             RouteError::Unusable { to, reason: format!("{address} has no place on its host") }
         })?;
         if let Some(lease) = &self.lease {

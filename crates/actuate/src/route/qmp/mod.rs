@@ -176,7 +176,7 @@ impl Route for QmpRoute {
     }
 
     fn switch(&self, passage: &Passage, deadline: Deadline) -> Result<Pause, RouteError> {
-        let to = passage.to.uri.to_string();
+        let to = passage.to.uri.shown().to_string();
         let unusable = |reason: String| RouteError::Unusable { to: to.clone(), reason };
         if passage.to.uri.tls_required {
             return Err(unusable("TLS credentials of QEMU are not supported here".to_owned()));
