@@ -136,6 +136,8 @@ pub(crate) struct ReservationBook {
     file: Option<PathBuf>,
     /// Why nothing can be kept. A file that is not understood is not overwritten.
     trouble: Option<ReservationError>,
+    /// The file tells of some that have ended.
+    tells_too_many: bool,
     clock: ClockWatch,
 }
 
@@ -147,6 +149,7 @@ impl ReservationBook {
             next: 1,
             file,
             trouble: None,
+            tells_too_many: false,
             clock: ClockWatch::default(),
         };
         let Some(path) = &book.file else { return book };
@@ -232,7 +235,10 @@ impl ReservationBook {
             reservation.until_unix_ms = reservation.until_unix_ms.saturating_add(step_ms);
             has_moved = true;
         }
-        if has_moved && let Err(error) = self.keep() {
+        // By the clock of now, what has ended may be to end yet: it would stand again after a restart.
+        if (has_moved || self.tells_too_many)
+            && let Err(error) = self.keep()
+        {
             tracing::error!(%error, "the file of reservations tells of them as they were before the wall clock was set");
         }
     }
@@ -242,12 +248,13 @@ impl ReservationBook {
         self.clock.steps()
     }
 
-    /// Forgets those that have ended. The file follows with the next change: what has ended in it is not read.
+    /// Forgets those that have ended. The file follows with the next change, or when the wall clock is set: until then what has ended in it is not read.
     pub(crate) fn end(&mut self, now_unix_ms: i64) {
         self.reservations.retain(|reservation| {
             let stands = now_unix_ms < reservation.until_unix_ms;
             if !stands {
                 tracing::info!(id = reservation.id, "a reservation has ended");
+                self.tells_too_many = true;
             }
             stands
         });
@@ -268,7 +275,7 @@ impl ReservationBook {
     }
 
     /// Writes all of them beside the file, and puts that in its place.
-    fn keep(&self) -> Result<(), ReservationError> {
+    fn keep(&mut self) -> Result<(), ReservationError> {
         if let Some(trouble) = &self.trouble {
             return Err(trouble.clone());
         }
@@ -278,7 +285,9 @@ impl ReservationBook {
         kept::replace(path, &kept).map_err(|error| {
             let path = path.display().to_string();
             ReservationError::NotKept { path, verb: "written", reason: error.to_string() }
-        })
+        })?;
+        self.tells_too_many = false;
+        Ok(())
     }
 }
 
@@ -376,14 +385,23 @@ mod tests {
 
     #[test]
     fn what_has_ended_does_not_stand_again_when_the_clock_goes_back() {
-        let mut book = ReservationBook::open(None, &volumes(), NOW);
-        book.look(Moment { unix_ms: NOW, running_ms: 0 });
-        book.make(ReservationRequest { duration_s: 10.0, ..request() }, &volumes(), NOW).unwrap();
-        // Five seconds after its end, and before anybody looked, an hour back.
-        let now = NOW + 15_000 - 3_600_000;
-        book.look(Moment { unix_ms: now, running_ms: 15_000 });
-        book.end(now);
-        assert_eq!(book.all(), []);
+        let folder = tempfile::tempdir().unwrap();
+        for has_looked in [false, true] {
+            let file = Some(folder.path().join(format!("{has_looked}.json")));
+            let mut book = ReservationBook::open(file.clone(), &volumes(), NOW);
+            book.look(Moment { unix_ms: NOW, running_ms: 0 });
+            book.make(ReservationRequest { duration_s: 10.0, ..request() }, &volumes(), NOW).unwrap();
+            if has_looked {
+                book.end(NOW + 12_000);
+            }
+            // Five seconds after its end, an hour back.
+            let now = NOW + 15_000 - 3_600_000;
+            book.look(Moment { unix_ms: now, running_ms: 15_000 });
+            book.end(now);
+            assert_eq!(book.all(), []);
+            // Nor after a restart.
+            assert_eq!(ReservationBook::open(file, &volumes(), now).all(), []);
+        }
     }
 
     #[test]
