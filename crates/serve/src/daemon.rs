@@ -149,6 +149,8 @@ pub(crate) struct State {
     pub(crate) action_counts: BTreeMap<(&'static str, &'static str), u64>,
     /// Volumes that are not exported yet, and why.
     pub(crate) absent: BTreeMap<String, String>,
+    /// Volumes that are being drained, with the quotas that they have until they are gone.
+    pub(crate) leaving: BTreeMap<String, Bytes>,
     /// What the controller said last, by volume: its word for the state, and whom its cache serves.
     pub(crate) judged: BTreeMap<String, (String, Vec<String>)>,
     /// The share of time that the disks of a volume's origin were busy.
@@ -227,6 +229,12 @@ impl Shared {
         } else {
             ControllerState::Running
         }
+    }
+
+    /// Whether a volume was drained, so that what it had is free.
+    pub(crate) fn is_gone(&self, state: &State, volume: &str) -> bool {
+        let has_room = state.absent.contains_key(volume) || state.leaving.contains_key(volume);
+        !has_room && self.appliance.volumes().iter().all(|served| served != volume)
     }
 
     /// How clients name a volume, one URI per listener.
@@ -354,6 +362,7 @@ impl Daemon {
                 decision_counts: BTreeMap::new(),
                 action_counts: BTreeMap::new(),
                 absent,
+                leaving: BTreeMap::new(),
                 judged: BTreeMap::new(),
                 utilisation: BTreeMap::new(),
                 dead: false,

@@ -7,7 +7,7 @@ use crate::daemon::Shared;
 use crate::monitor::{LatencyTotals, Monitor};
 use crate::status::ControllerState;
 use forebay_appliance::VolumeSnapshot;
-use forebay_appliance::volume::{FlashObservation, Latencies, PlacingObservation};
+use forebay_appliance::volume::{FlashObservation, PlacingObservation};
 use forebay_control::conformance::Verdict;
 use forebay_origin::OriginState;
 use forebay_units::Nanos;
@@ -74,12 +74,7 @@ pub(crate) fn render(shared: &Shared) -> String {
         .filter_map(|volume| {
             let monitor = state.monitors.get(&volume.name).unwrap_or(&fresh);
             let now = shared.appliance.observe(&volume.name, false).ok();
-            // Of one that is not served any more; what its last interval had is in the totals.
-            let last = || {
-                let mut last = monitor.last.clone()?;
-                last.observation.latencies = Latencies::default();
-                Some(last)
-            };
+            let last = || monitor.last_words(shared.is_gone(&state, &volume.name));
             Some((now.or_else(last)?, monitor))
         })
         // Before the first interval ends there are no edges that stay.

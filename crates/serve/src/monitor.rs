@@ -214,6 +214,24 @@ impl Monitor {
         latencies
     }
 
+    /// What is told of a volume that does not answer any more: as it was last, but that this interval is in the totals, and that one that `is_gone` has nothing.
+    pub(crate) fn last_words(&self, is_gone: bool) -> Option<VolumeSnapshot> {
+        let mut last = self.last.clone()?;
+        let seen = &mut last.observation;
+        seen.latencies = forebay_appliance::volume::Latencies::default();
+        if is_gone {
+            last.connections = 0;
+            (seen.quota_bytes, seen.resident_bytes, seen.held_bytes) = Default::default();
+            (seen.requests_in_flight, seen.origin_in_flight, seen.writes_waiting) = Default::default();
+            (seen.bookkeeping_bytes, seen.prewarm) = Default::default();
+            if let Some(flash) = &mut seen.flash {
+                (flash.quota_bytes, flash.resident_bytes, flash.held_bytes) = Default::default();
+                (flash.buffered_bytes, flash.bookkeeping_bytes, flash.in_flight) = Default::default();
+            }
+        }
+        Some(last)
+    }
+
     /// Takes in the interval that `snapshot` ended, and says it in the controller's words.
     pub(crate) fn take(&mut self, snapshot: VolumeSnapshot, rules: &ConformanceRules) -> VolumeObservation {
         let seen = &snapshot.observation;

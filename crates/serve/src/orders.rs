@@ -114,14 +114,16 @@ pub(crate) fn set_quota(shared: &Shared, volume: &str, body: &[u8]) -> Result<Va
     if volumes.iter().any(|config| config.name == volume && is_controlled(config)) {
         return Err(OrderError::Controlled { volume: volume.to_owned() });
     }
-    let absent: BTreeSet<String> = shared.state().absent.keys().cloned().collect();
-    let quota = |config: &VolumeConfig| match config.cache {
+    let (absent, leaving) = {
+        let state = shared.state();
+        (state.absent.keys().cloned().collect::<BTreeSet<String>>(), state.leaving.clone())
+    };
+    let quota = |config: &VolumeConfig| match (config.cache, leaving.get(&config.name)) {
         // It has its quota as soon as it is there.
-        CacheConfig::Fixed(quota) if absent.contains(&config.name) => quota.get(),
-        _ => {
-            let seen = shared.appliance.observe(&config.name, false);
-            seen.map_or(0, |seen| seen.observation.quota_bytes.get())
-        }
+        (CacheConfig::Fixed(quota), _) if absent.contains(&config.name) => quota.get(),
+        // It has it until what is in flight is answered.
+        (_, Some(quota)) => quota.get(),
+        _ => quota_of(shared, &config.name).get(),
     };
     let memory = shared.config.cache_memory;
     // The controller's is its own, granted or not.
@@ -135,6 +137,12 @@ pub(crate) fn set_quota(shared: &Shared, volume: &str, body: &[u8]) -> Result<Va
     shared.appliance.set_quota(volume, asked)?;
     tracing::info!(volume, quota = %asked, "quota set as ordered");
     Ok(json!({ "quota_bytes": bytes }))
+}
+
+/// The quota of a volume that is served.
+fn quota_of(shared: &Shared, volume: &str) -> Bytes {
+    let seen = shared.appliance.observe(volume, false);
+    seen.map_or(Bytes::ZERO, |seen| seen.observation.quota_bytes)
 }
 
 /// Loads a cache: the ranges that `body` names, the most wanted first, or without them what its snapshots say.
@@ -179,7 +187,19 @@ pub(crate) fn drain(shared: &Shared, volume: &str, body: &[u8]) -> Result<Value,
         let reason = format!("`within_ms` is {within_ms}: expected at most {DRAIN_MS_MAX}");
         return Err(OrderError::NotUnderstood { reason });
     }
-    let drained = shared.appliance.remove_volume(volume, Duration::from_millis(within_ms))?;
+    let quota = quota_of(shared, volume);
+    // Its memory is not anybody else's before it is gone. Who drains it already says when that is.
+    let is_first = {
+        let mut state = shared.state();
+        let is_first = !state.leaving.contains_key(volume);
+        state.leaving.entry(volume.to_owned()).or_insert(quota);
+        is_first
+    };
+    let drained = shared.appliance.remove_volume(volume, Duration::from_millis(within_ms));
+    if is_first {
+        shared.state().leaving.remove(volume);
+    }
+    let drained = drained?;
     tracing::info!(volume, ?drained, "drained as ordered; it is not served any more");
     Ok(json!({ "completely": drained == Drained::Completely }))
 }

@@ -179,7 +179,11 @@ fn volume(shared: &Shared, state: &State, config: &VolumeConfig) -> VolumeStatus
     let monitor = state.monitors.get(name);
     // Of now; the last interval's where the worker does not answer.
     let now = shared.appliance.observe(name, false).ok();
-    let snapshot = now.as_ref().or(monitor.and_then(|monitor| monitor.last.as_ref()));
+    let last = match now {
+        Some(_) => None,
+        None => monitor.and_then(|monitor| monitor.last_words(shared.is_gone(state, name))),
+    };
+    let snapshot = now.as_ref().or(last.as_ref());
     let seen = snapshot.map(|snapshot| &snapshot.observation);
     let objectives: Vec<ObjectiveStatus> = match monitor {
         Some(monitor) => monitor.tracks.iter().map(objective).collect(),
