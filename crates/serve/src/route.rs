@@ -5,7 +5,7 @@
 //! That both ways lead to the same data is for who asks to know. How it is done without an error for clients is
 //! `forebay_appliance`'s ([`forebay_appliance::Retargeted`]).
 
-use crate::config::{Config, OriginConfig, OriginTls};
+use crate::config::{Config, OriginConfig, OriginTls, is_readable_by_others};
 use crate::daemon::{Shared, begin};
 use crate::kept;
 use crate::origins::OriginFailure;
@@ -151,6 +151,10 @@ impl RouteBook {
         if kept.schema != SCHEMA {
             return Err(unreadable(format!("found layout `{}`, expected `{SCHEMA}`", kept.schema)));
         }
+        if is_readable_by_others(path) {
+            tracing::warn!(path = %path.display(), "others could read where volumes were sent, and with which secrets; from now on its owner alone can");
+            kept::replace(path, &kept).map_err(|error| unreadable(error.to_string()))?;
+        }
         book.routes = kept.routes;
         for volume in &mut config.volumes {
             let Some(to) = book.routes.get(&volume.name).and_then(|route| route.to.as_ref()) else {
@@ -285,6 +289,27 @@ pub(crate) fn change(shared: &Shared, volume: &str, request: &RouteRequest) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::VolumeConfig;
+    use forebay_units::Bytes;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn where_volumes_were_sent_stays_the_same_and_is_its_owners_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("routes.json");
+        let mut config =
+            Config::new(vec![VolumeConfig::new("db", OriginConfig::Memory { size: Bytes::mib(1) })]);
+        config.routes = Some(path.clone());
+        let route = Route { to: Some("nbd://appliance/db.0123456789abcdef@7".to_owned()), epoch: 7 };
+        let (_, kept) = RouteBook::open(&mut config).unwrap().note("db", route.clone()).unwrap();
+        // As earlier versions left it.
+        std::fs::write(&path, serde_json::to_string(&kept).unwrap()).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        for _ in 0..2 {
+            assert_eq!(RouteBook::open(&mut config).unwrap().routes["db"], route);
+            assert!(!is_readable_by_others(&path));
+        }
+    }
 
     #[test]
     fn what_is_said_of_the_configured_server_is_not_believed_of_another() {
