@@ -255,7 +255,7 @@ mod tests {
         let patience = Duration::from_secs(10);
         for succeeds in [true, false] {
             let mut books = Books::new(None, start, second, patience);
-            let mut enter = |books: &mut Books| {
+            let enter = |books: &mut Books| {
                 let range = ByteRange::new(0, 512);
                 books.enter(Outstanding {
                     operation: Operation::Read,

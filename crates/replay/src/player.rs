@@ -283,16 +283,18 @@ impl Run<'_> {
 
     /// Waits until `at` after the start; `false` if the run is over before that.
     fn wait_until(&mut self, pacer: &Pacer, at: Nanos) -> bool {
-        let Some(due) = self.start.checked_add(at.into()) else { return false };
-        if self.end.is_some_and(|end| due >= end) {
-            return false;
+        let Some(mut due) = self.start.checked_add(at.into()) else { return false };
+        let mut is_issued = true;
+        if let Some(end) = self.end.filter(|end| due >= *end) {
+            // Not before its time: who prepares for several players takes one that has ended for the end of all.
+            (due, is_issued) = (end, false);
         }
         let mut looked = Instant::now();
         loop {
             let now = pacer.wait(due.min(looked + LOOK_EVERY), self.ledger, !self.held.is_empty());
             self.release();
             if now >= due {
-                return true;
+                return is_issued;
             }
             if now >= looked + LOOK_EVERY {
                 looked = now;

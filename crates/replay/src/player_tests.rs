@@ -394,6 +394,37 @@ fn a_closed_loop_ends_with_its_duration_whatever_is_left() {
     }
 }
 
+#[test]
+fn a_player_whose_next_request_is_due_after_the_end_ends_nobody_elses_load() {
+    let mut targets = [1, 2].map(|seed| {
+        let connection = MemoryVolume::holding(Content::new(1), Fault::None);
+        (Player::unchecked(seed, Arc::default()), connection)
+    });
+    let of = |thread, at| Due { thread: ThreadNumber(thread), ..due(at, Operation::Read, 0, 512) };
+    let feed = |feed: &mut Feed<'_>| {
+        let mut dues = vec![of(1, 100_000_000)];
+        for _ in 0..20 {
+            dues.extend(vec![of(2, 0); 512]);
+            if !feed.hand_on(&mut dues) {
+                break;
+            }
+            // The first player has looked at what it has meanwhile.
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok::<(), Infallible>(())
+    };
+    let options = ReplayOptions {
+        pace: Pace::Closed,
+        by_thread: true,
+        outstanding_max: 8,
+        interval: Duration::from_secs(1),
+        duration: Some(Duration::from_secs(3)),
+        give_up_after: Duration::from_secs(5),
+    };
+    let report = replay(&mut targets, feed, options, &AtomicBool::new(false)).unwrap();
+    assert_eq!(report.requests, 20 * 512);
+}
+
 /// Threads 1 and 4 have the first of three players, thread 2 the second, which has one request in a hundred; the others are dealt out in turn.
 #[test]
 fn all_requests_of_a_thread_go_to_the_same_player() {
