@@ -17,7 +17,7 @@ use forebay_units::{BlockSize, ByteRange, Bytes, Nanos, Secret, with_causes};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -116,9 +116,9 @@ impl Carriers {
         }
     }
 
-    /// Where an appliance is told and asked, if it is known to run.
-    pub(super) fn control_of(&self, appliance: ApplianceId, host: HostId) -> Option<Control> {
-        self.means.running(appliance, host).ok().flatten().map(|running| running.control)
+    /// Where an appliance is told and asked, if it is known to run. After a restart the first order that needs it finds it: who asks here must not wait for a host.
+    pub(super) fn control_of(&self, appliance: ApplianceId) -> Option<Control> {
+        Some(self.means.known(appliance)?.control)
     }
 }
 
@@ -161,15 +161,23 @@ fn name_of(appliance: ApplianceId) -> ApplianceName {
 
 impl Means {
     fn running(&self, appliance: ApplianceId, host: HostId) -> Result<Option<Running>, ProvisionError> {
-        let known = || self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(running) = known().get(&appliance) {
-            return Ok(Some(running.clone()));
+        if let Some(running) = self.known(appliance) {
+            return Ok(Some(running));
         }
         let found = self.provider(host).find(&name_of(appliance))?;
         if let Some(running) = &found {
-            known().insert(appliance, running.clone());
+            self.all_known().insert(appliance, running.clone());
         }
         Ok(found)
+    }
+
+    fn known(&self, appliance: ApplianceId) -> Option<Running> {
+        self.all_known().get(&appliance).cloned()
+    }
+
+    fn all_known(&self) -> MutexGuard<'_, BTreeMap<ApplianceId, Running>> {
+        // Whole at every moment.
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn provider(&self, host: HostId) -> &dyn Provider {
@@ -202,8 +210,7 @@ impl Means {
                         if let Err(error) = running.control.set_quota(&volume.name, Bytes::ZERO, deadline) {
                             return Outcome::Unknown(with_causes(&error));
                         }
-                        let mut known = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-                        known.insert(*appliance, running);
+                        self.all_known().insert(*appliance, running);
                         Outcome::Done
                     }
                     Err(error) if error.may_run() => Outcome::Unknown(with_causes(&error)),
@@ -227,7 +234,7 @@ impl Means {
                 })
             }
             What::Stop { appliance, host } => {
-                self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(appliance);
+                self.all_known().remove(appliance);
                 match self.provider(*host).stop(&name_of(*appliance), deadline) {
                     Ok(()) => Outcome::Done,
                     Err(error) => Outcome::Unknown(with_causes(&error)),
@@ -336,9 +343,15 @@ pub(super) fn id_of(index: usize) -> VolumeId {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_actuate::api::ApiAddress;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
-    /// Appliances that are stopped only when told to be.
-    struct Dead(Mutex<Receiver<()>>);
+    /// Appliances that are stopped only when told to be, and that are found.
+    struct Dead {
+        held: Mutex<Receiver<()>>,
+        runs: Option<Running>,
+        looked: Arc<AtomicU64>,
+    }
 
     impl Provider for Dead {
         fn start(&self, _: &ApplianceOrder, _: Deadline) -> Result<Running, ProvisionError> {
@@ -350,17 +363,18 @@ mod tests {
         }
 
         fn find(&self, _: &ApplianceName) -> Result<Option<Running>, ProvisionError> {
-            Ok(None)
+            self.looked.fetch_add(1, Ordering::Relaxed);
+            Ok(self.runs.clone())
         }
 
         fn stop(&self, _: &ApplianceName, _: Deadline) -> Result<(), ProvisionError> {
-            let _ = self.0.lock().unwrap().recv();
+            let _ = self.held.lock().unwrap().recv();
             Ok(())
         }
     }
 
-    #[test]
-    fn what_stops_on_a_dead_host_keeps_nothing_of_the_same_volume() {
+    /// What is needed for a volume `db` on one host.
+    fn means(host: Dead) -> Arc<Means> {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("control.toml");
         let text = r#"
@@ -378,14 +392,40 @@ mod tests {
             "#;
         std::fs::write(&file, text).unwrap();
         let table = FleetConfig::read(&file).unwrap().volume.remove(0);
-        let (release, held) = channel();
-        let means = Arc::new(Means {
-            hosts: vec![("h1".to_owned(), Box::new(Dead(Mutex::new(held))))],
+        Arc::new(Means {
+            hosts: vec![("h1".to_owned(), Box::new(host))],
             volumes: vec![Way { table, route: None, lease: None }],
             secret: Secret::new("0123456789abcdef0123456789abcdef".to_owned()).unwrap(),
             running: Mutex::default(),
             started: Instant::now(),
-        });
+        })
+    }
+
+    #[test]
+    fn after_a_restart_an_appliance_is_looked_for_by_those_who_carry_orders_out() {
+        let (_release, held) = channel();
+        let folder = tempfile::tempdir().unwrap();
+        // Nobody answers there.
+        let control = Control { address: ApiAddress::Unix(folder.path().join("nobody.sock")), token: None };
+        let appliance = ApplianceId(7);
+        let (id, endpoints) = (name_of(appliance), BTreeMap::new());
+        let runs = Running { id, endpoints, control: control.clone() };
+        let looked = Arc::new(AtomicU64::new(0));
+        let host = Dead { held: Mutex::new(held), runs: Some(runs), looked: Arc::clone(&looked) };
+        let carriers = Carriers { means: means(host), queues: Vec::new() };
+        assert_eq!(carriers.control_of(appliance), None);
+        assert_eq!(looked.load(Ordering::Relaxed), 0, "the loop waited for a host");
+        let what = What::Probe { appliance, host: HostId(0) };
+        let probe = Order { id: OrderId(1), volume: id_of(0), what, deadline: Nanos::secs(600) };
+        assert!(matches!(carried(&carriers.means, 0, &probe), (OrderId(1), Outcome::Unknown(_))));
+        assert_eq!(carriers.control_of(appliance), Some(control));
+        assert_eq!(looked.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn what_stops_on_a_dead_host_keeps_nothing_of_the_same_volume() {
+        let (release, held) = channel();
+        let means = means(Dead { held: Mutex::new(held), runs: None, looked: Arc::default() });
         let (queue, orders) = channel();
         let (reporter, reports) = channel();
         let thread = thread::spawn(move || carry(&means, 0, &orders, &reporter));

@@ -88,7 +88,7 @@ impl Observer {
                     }
                     let serving = status
                         .filter(|status| status.route == "appliance")
-                        .and_then(|status| Some((status.appliance?, status.host?)));
+                        .and_then(|status| status.appliance);
                     let known = told.entry(watch.address.to_string());
                     let known = known.or_insert_with(|| intervals(&watch, within));
                     let side = match known {
@@ -105,8 +105,8 @@ impl Observer {
                             side.map(|news| news.filter(|_| counts))
                         }
                         // The storage side says how large it is and how busy its disks are; what clients see, the appliance.
-                        Some((appliance, host)) => {
-                            let control = carriers.control_of(appliance, host);
+                        Some(appliance) => {
+                            let control = carriers.control_of(appliance);
                             let through = ears.through(&volume.name, id, appliance, control, within);
                             through.map(|news| {
                                 news.map(|news| News {
@@ -166,7 +166,8 @@ impl Ears {
             self.appliance = Some((appliance, Follower::default()));
         }
         let (_, follower) = self.appliance.as_mut().expect("just set");
-        let control = control.ok_or("its appliance is not known to run")?;
+        // After a restart it is looked for with its first probe; where it is not found, nothing new is heard.
+        let Some(control) = control else { return Ok(None) };
         let told = intervals(&control, within)?;
         // One that has just started has no intervals yet.
         if follower.is_new() && told.volumes.is_empty() {
