@@ -120,6 +120,11 @@ impl Carriers {
     pub(super) fn control_of(&self, appliance: ApplianceId) -> Option<Control> {
         Some(self.means.known(appliance)?.control)
     }
+
+    #[cfg(test)]
+    pub(super) fn knows(&self, appliance: ApplianceId, running: Running) {
+        self.means.all_known().insert(appliance, running);
+    }
 }
 
 fn carry(means: &Arc<Means>, index: usize, orders: &Receiver<Order>, reports: &Sender<Report>) {

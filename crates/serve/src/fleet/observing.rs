@@ -10,6 +10,8 @@ use forebay_control::response::{ApplianceId, Responses};
 use forebay_control::{Decision, DecisionKind, VolumeId, VolumeObservation};
 use forebay_units::{Nanos, with_causes};
 use std::collections::BTreeMap;
+use std::panic::resume_unwind;
+use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 /// Intervals without news after which it is told, and the least time: an appliance tells of itself every second (ours).
@@ -75,27 +77,21 @@ impl Observer {
         carriers: &Carriers,
     ) -> Heard {
         let mut heard = Heard::default();
-        // Nobody is waited for longer than half an interval; a storage side of many volumes is asked once.
+        // Nobody is waited for longer than half an interval.
         let within = Duration::from_nanos(config.interval.0 / 2).min(Duration::from_secs(2));
-        let mut told: BTreeMap<String, Result<Intervals, String>> = BTreeMap::new();
-        for (index, (volume, ears)) in config.volume.iter().zip(&mut self.ears).enumerate() {
+        let (sides, own) = self.ask(config, responses, carriers, within);
+        for (index, ((volume, ears), own)) in config.volume.iter().zip(&mut self.ears).zip(own).enumerate() {
             let id = id_of(index);
             let news = match volume.watch() {
                 Some(watch) => {
-                    let status = responses.status(id);
-                    if status.as_ref().is_some_and(|status| status.route == "unknown") {
+                    if responses.status(id).is_some_and(|status| status.route == "unknown") {
                         ears.left_out = LEFT_OUT;
                     }
-                    let serving = status
-                        .filter(|status| status.route == "appliance")
-                        .and_then(|status| status.appliance);
-                    let known = told.entry(watch.address.to_string());
-                    let known = known.or_insert_with(|| intervals(&watch, within));
-                    let side = match known {
+                    let side = match &sides[&watch.address.to_string()] {
                         Ok(told) => ears.watch.take(told, &volume.origin.export, id),
                         Err(reason) => Err(reason.clone()),
                     };
-                    match serving {
+                    match own {
                         None => {
                             if ears.appliance.take().is_some() {
                                 ears.left_out = LEFT_OUT;
@@ -105,19 +101,15 @@ impl Observer {
                             side.map(|news| news.filter(|_| counts))
                         }
                         // The storage side says how large it is and how busy its disks are; what clients see, the appliance.
-                        Some(appliance) => {
-                            let control = carriers.control_of(appliance);
-                            let through = ears.through(&volume.name, id, appliance, control, within);
-                            through.map(|news| {
-                                news.map(|news| News {
-                                    utilisation: side.ok().flatten().and_then(|side| side.utilisation),
-                                    ..news
-                                })
+                        Some(through) => through.map(|news| {
+                            news.map(|news| News {
+                                utilisation: side.ok().flatten().and_then(|side| side.utilisation),
+                                ..news
                             })
-                        }
+                        }),
                     }
                 }
-                None => ears.count(config, index, within),
+                None => own.unwrap_or(Ok(None)),
             };
             let good = match news {
                 Ok(Some(news)) => {
@@ -151,6 +143,54 @@ impl Observer {
         }
         heard
     }
+
+    /// Asks everybody side by side, with a thread for each, so that all who are dead are waited for at once: what each storage side answers, one of many volumes once,
+    /// and of each volume what is heard of it elsewhere, if anything is.
+    fn ask(
+        &mut self,
+        config: &FleetConfig,
+        responses: &Responses,
+        carriers: &Carriers,
+        within: Duration,
+    ) -> (BTreeMap<String, Answer<Intervals>>, Vec<Option<Answer<Option<News>>>>) {
+        thread::scope(|scope| {
+            let (mut sides, mut own) = (BTreeMap::new(), Vec::new());
+            for (index, (volume, ears)) in config.volume.iter().zip(&mut self.ears).enumerate() {
+                let id = id_of(index);
+                own.push(match volume.watch() {
+                    Some(watch) => {
+                        let side = sides.entry(watch.address.to_string());
+                        side.or_insert_with(|| beside(scope, move || intervals(&watch, within)));
+                        let status = responses.status(id).filter(|status| status.route == "appliance");
+                        status.and_then(|status| status.appliance).map(|appliance| {
+                            let control = carriers.control_of(appliance);
+                            let name = &volume.name;
+                            beside(scope, move || ears.through(name, id, appliance, control, within))
+                        })
+                    }
+                    None => Some(beside(scope, move || ears.count(config, index, within))),
+                });
+            }
+            let sides = sides.into_iter().map(|(address, asked)| (address, answer(asked))).collect();
+            (sides, own.into_iter().map(|asked| asked.map(answer)).collect())
+        })
+    }
+}
+
+/// What was said, or why nothing was.
+type Answer<T> = Result<T, String>;
+
+/// Asks beside whatever else is asked in `scope`.
+fn beside<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    ask: impl FnOnce() -> Answer<T> + Send + 'scope,
+) -> Answer<ScopedJoinHandle<'scope, Answer<T>>> {
+    let asked = thread::Builder::new().name("hear".to_owned()).spawn_scoped(scope, ask);
+    asked.map_err(|error| format!("the system has no thread to ask by: {error}"))
+}
+
+fn answer<T>(asked: Answer<ScopedJoinHandle<'_, Answer<T>>>) -> Answer<T> {
+    asked?.join().unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 impl Ears {
@@ -232,8 +272,87 @@ mod tests {
     use super::*;
     use crate::Daemon;
     use crate::config::{CacheConfig, Config, OriginConfig, VolumeConfig};
+    use crate::fleet::routes;
+    use crate::observed::{ObservedInterval, SCHEMA, VolumeIntervals};
+    use forebay_actuate::Running;
     use forebay_actuate::api::ApiAddress;
-    use forebay_units::Bytes;
+    use forebay_control::host::Room;
+    use forebay_control::response::{Adopted, ResponseRules};
+    use forebay_control::{HostId, HostSpec};
+    use forebay_units::{Bytes, Secret};
+    use std::fmt::Write as _;
+    use std::io::{Read, Write as _};
+    use std::net::TcpListener;
+    use std::sync::mpsc::channel;
+    use std::sync::{Arc, Barrier};
+
+    /// Somebody who answers what there is to hear of `volumes` once, but not before all others of `all` were asked.
+    fn answers_with(all: &Arc<Barrier>, volumes: &[&str]) -> ApiAddress {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = ApiAddress::Tcp(listener.local_addr().unwrap());
+        let of = |name: &&str| VolumeIntervals {
+            name: (*name).to_owned(),
+            size_bytes: 1 << 20,
+            block_bytes: 4_096,
+            utilisation: None,
+            intervals: vec![ObservedInterval { number: 1, span_ns: 1, ..ObservedInterval::default() }],
+            locality: None,
+        };
+        let volumes = volumes.iter().map(of).collect();
+        let told = Intervals { schema: SCHEMA.to_owned(), started_unix_ms: 1, volumes };
+        let body = serde_json::to_string(&told).unwrap();
+        let all = Arc::clone(all);
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            assert!(stream.read(&mut [0; 4_096]).unwrap() > 0);
+            all.wait();
+            write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+        });
+        address
+    }
+
+    #[test]
+    fn all_are_asked_side_by_side() {
+        let folder = tempfile::tempdir().unwrap();
+        let all = Arc::new(Barrier::new(5));
+        let watches = [&["v0", "v1", "v2"][..], &["v3"], &["v4"]].map(|of| answers_with(&all, of));
+        let mut text = r#"
+            socket = "control.sock"
+            state = "state"
+            [[host]]
+            name = "h1"
+            memory = "16MiB"
+            "#
+        .to_owned();
+        for (index, watch) in [0, 0, 0, 1, 2].into_iter().enumerate() {
+            let (export, watch) = (format!("v{index}"), &watches[watch]);
+            write!(
+                text,
+                "[[volume]]\nname = \"{export}\"\nhome = \"h1\"\norigin = \"nbd+unix:///{export}?socket=nowhere.sock\"\nwatch = \"{watch}\"\nleased = false\n"
+            )
+            .unwrap();
+        }
+        let file = folder.path().join("control.toml");
+        std::fs::write(&file, text).unwrap();
+        let config = FleetConfig::read(&file).unwrap();
+        let secret = Secret::new("0123456789abcdef0123456789abcdef".to_owned()).unwrap();
+        let (reporter, _reports) = channel();
+        let carriers = Carriers::start(&config, secret, Instant::now(), &reporter).unwrap();
+        let host = HostSpec::new(HostId(0), "h1", 0, Bytes::mib(16));
+        let mut responses = Responses::new(ResponseRules::default(), vec![host]);
+        routes(&config, &carriers).into_iter().for_each(|(id, route)| responses.register(id, route));
+        for index in [0, 3] {
+            let appliance = ApplianceId(1 + index as u64);
+            let (host, room) = (HostId(0), Room::default());
+            let found = Adopted { appliance, host, room, cache: Bytes::ZERO, epoch: 1 };
+            responses.adopt(id_of(index), found);
+            let control = Control { address: answers_with(&all, &[&format!("v{index}")]), token: None };
+            let id = "forebay-1".parse().unwrap();
+            carriers.knows(appliance, Running { id, endpoints: BTreeMap::new(), control });
+        }
+        let heard = Observer::new(&config).hear(&config, Nanos::ZERO, &responses, &carriers);
+        assert_eq!(heard.decisions, [], "somebody was not waited for");
+    }
 
     #[test]
     fn an_appliance_tells_once_what_its_cache_holds_where_it_is_asked_for() {
