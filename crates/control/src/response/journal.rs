@@ -108,6 +108,9 @@ impl Responses {
             if burial.late {
                 burial.late_until = recovered.shared.after_ms(rules.late_max_ms);
             }
+            if burial.waits {
+                burial.pause_until = burial.late_until;
+            }
             recovered.shared.burials.push(burial);
         }
         for (id, route) in &volumes {

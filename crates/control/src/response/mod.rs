@@ -51,7 +51,7 @@ pub struct OrderId(pub u64);
 pub struct ResponseRules {
     /// For an appliance to start, and then as long for it to answer. Default 30,000.
     pub start_within_ms: u64,
-    /// For a probe, and for a change of a size or the beginning of a warm-up. Default 2,000.
+    /// For a probe or a look, and for a change of a size or the beginning of a warm-up. Default 2,000.
     pub probe_within_ms: u64,
     /// For a fence. Default 10,000.
     pub fence_within_ms: u64,
@@ -188,6 +188,8 @@ pub enum Holder {
 /// What to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum What {
+    /// Ask at which epoch the volume's lease and its route are: of both, where it has both. Done only if they answer.
+    Look,
     /// Start an appliance, unless it runs. It reaches the storage side by `epoch`, and caches nothing until it is told so by
     /// [`What::Resize`]: whoever looks whether it tells the truth before clients are on it must not leave anything in its cache.
     Start {
@@ -260,6 +262,7 @@ impl What {
     /// A word for it.
     pub fn word(&self) -> &'static str {
         match self {
+            What::Look => "look",
             What::Start { .. } => "start",
             What::Probe { .. } => "probe",
             What::Fence { .. } => "fence",
@@ -293,6 +296,11 @@ pub enum Outcome {
     Healthy {
         /// How much.
         cache: Bytes,
+    },
+    /// The higher of the epochs that were asked for; 0 where there was never any.
+    Found {
+        /// Which.
+        epoch: u64,
     },
     /// The clients are switched.
     Switched {
@@ -344,6 +352,9 @@ struct Burial {
     claim: ClaimId,
     /// Its start may still have an effect.
     late: bool,
+    /// It is not stopped before that is over either.
+    #[serde(default)]
+    waits: bool,
     #[serde(skip)]
     late_until: Nanos,
     #[serde(skip)]
@@ -399,7 +410,9 @@ impl Shared {
         let rules = &self.rules;
         let within = match &what {
             What::Start { .. } => rules.start_within_ms,
-            What::Probe { .. } | What::Resize { .. } | What::Warm { .. } => rules.probe_within_ms,
+            What::Look | What::Probe { .. } | What::Resize { .. } | What::Warm { .. } => {
+                rules.probe_within_ms
+            }
             What::Fence { .. } => rules.fence_within_ms,
             What::Switch { .. } => rules.switch_within_ms,
             What::Stop { .. } => rules.stop_within_ms,
@@ -522,12 +535,19 @@ impl Responses {
         }
     }
 
-    /// Takes a volume in whose clients were found on the original route, where no journal tells of it and something may have been under
-    /// way: they are switched there for good. `epoch` is the highest that its lease or its route knows.
-    pub fn adopt_original(&mut self, volume: VolumeId, epoch: u64) {
+    /// Takes a volume in of which no journal tells: nothing is done for it before it is known whether its lease or its route was changed before. If so,
+    /// something may be under way yet, and its clients are switched to the original route for good.
+    pub fn adopt_unknown(&mut self, volume: VolumeId) {
         if let Some(response) = self.responses.get_mut(&volume) {
-            response.adopt_original(epoch, &mut self.shared);
+            response.adopt_unknown(&mut self.shared);
         }
+    }
+
+    /// Appliances that are ordered from now on have numbers from `first` on: where no journal tells which were used, what runs on under one of them would be
+    /// taken for another.
+    pub fn number_from(&mut self, first: ApplianceId) {
+        self.shared.next_appliance = self.shared.next_appliance.max(first.0);
+        self.shared.changes += 1;
     }
 
     /// Has an appliance stopped that was found running, where no journal tells of it and no client is on it: not before an order that is late
@@ -537,7 +557,7 @@ impl Responses {
         let claim = self.shared.claim_found(host, room, volume);
         self.shared.start_burial(appliance, host, volume, claim, true);
         let burial = self.shared.burials.last_mut().expect("just begun");
-        burial.pause_until = burial.late_until;
+        (burial.waits, burial.pause_until) = (true, burial.late_until);
     }
 
     /// What to do now, in order. `now` is a clock that starts with the controller; where it goes back it is taken to stand still.
@@ -653,6 +673,7 @@ impl Shared {
             volume,
             claim,
             late,
+            waits: false,
             late_until,
             pause_until: self.now,
             tries: 0,

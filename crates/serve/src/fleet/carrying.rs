@@ -92,14 +92,6 @@ impl Carriers {
         }
     }
 
-    /// What is known of a volume's switches and fences where no journal tells: the highest epoch of its lease and of its route.
-    pub(super) fn epoch(&self, volume: VolumeId, deadline: Deadline) -> u64 {
-        let way = &self.means.volumes[volume.0 as usize];
-        let lease = way.lease.as_ref().and_then(|lease| lease.epoch(deadline).ok());
-        let route = way.route.as_ref().and_then(|route| route.epoch(deadline).ok());
-        lease.max(route).unwrap_or(0)
-    }
-
     /// The most memory that an appliance takes on any host beside its caches.
     pub(super) fn overhead(&self) -> Bytes {
         self.means.hosts.iter().map(|(_, provider)| provider.overhead()).max().unwrap_or(Bytes::ZERO)
@@ -192,6 +184,7 @@ impl Means {
     fn carry_out(&self, way: &Way, order: &Order, deadline: Deadline) -> Outcome {
         let volume = &way.table;
         match &order.what {
+            What::Look => look(way, deadline),
             What::Start { appliance, host, room, cache, epoch, .. } => {
                 let origin = Endpoint::new(volume.export(way.lease.as_ref().map(|_| *epoch)));
                 let block_size = BlockSize::new(volume.block_size).expect("the configuration was checked");
@@ -316,6 +309,16 @@ impl Means {
             Err(error) if error.had_no_effect() => Outcome::Refused(with_causes(&error)),
             Err(error) => Outcome::Unknown(with_causes(&error)),
         }
+    }
+}
+
+/// The highest epoch of a volume's lease and of its route. One that does not say may be the one that was changed.
+fn look(way: &Way, deadline: Deadline) -> Outcome {
+    let lease = way.lease.as_ref().map(|lease| lease.epoch(deadline));
+    let route = way.route.as_ref().map(|route| route.epoch(deadline));
+    match [lease, route].into_iter().flatten().collect::<Result<Vec<u64>, RouteError>>() {
+        Ok(epochs) => Outcome::Found { epoch: epochs.into_iter().max().unwrap_or(0) },
+        Err(error) => Outcome::Unknown(with_causes(&error)),
     }
 }
 

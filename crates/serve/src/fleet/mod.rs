@@ -25,7 +25,9 @@ use crate::kept::{self, Hold};
 use crate::past;
 use crate::pilot::panic_text;
 use carrying::{Carriers, Report, id_of};
-use forebay_control::response::{Journal, Order, Outcome, RecoverError, Responses, VolumeRoute, Wish};
+use forebay_control::response::{
+    ApplianceId, Journal, Order, Outcome, RecoverError, Responses, VolumeRoute, Wish,
+};
 use forebay_control::{
     Action, ControlConfig, Controller, Decision, HostId, HostObservation, HostSpec, Observation, OriginId,
     OriginObservation, OriginSpec, StepOutcome, VolumeId, VolumeSpec,
@@ -134,6 +136,7 @@ impl Fleet {
         std::fs::create_dir_all(&config.state).map_err(|error| unusable(&config.state, error.to_string()))?;
         let journal_file = config.state.join("responses.json");
         let hold = Hold::take(&journal_file).map_err(|reason| unusable(&journal_file, reason))?;
+        let was_there = secret_file(&config.state).exists();
         let secret = secret(&config.state).map_err(|(path, reason)| unusable(&path, reason))?;
         let kept = kept::read::<Journal>(&journal_file).map_err(|reason| unusable(&journal_file, reason))?;
         let http = HttpConfig { listen: None, socket: Some(config.socket.clone()), token: None };
@@ -148,17 +151,21 @@ impl Fleet {
         let (hosts, routes) = (hosts(&config), routes(&config, &carriers));
         let mut rules = config.response;
         rules.cost.memory_bytes = rules.cost.memory_bytes.max(carriers.overhead().get());
-        let mut responses = match kept {
+        let responses = match kept {
             Some(journal) => Responses::recover(journal, rules, hosts.clone(), routes)?,
             None => {
                 let mut responses = Responses::new(rules, hosts.clone());
                 routes.into_iter().for_each(|(id, route)| responses.register(id, route));
+                // Who is not moved never was, and its lease is somebody else's.
+                let moved = config.volume.iter().enumerate().filter(|(_, volume)| volume.route.is_some());
+                moved.for_each(|(index, _)| responses.adopt_unknown(id_of(index)));
+                if was_there {
+                    // The journal is lost, and what it told of may run on. Nobody ordered one every second since 1970.
+                    responses.number_from(ApplianceId(unix_ms().max(0) as u64 / 1000));
+                }
                 responses
             }
         };
-        if !journal_file.exists() {
-            observing::adopt_what_is_found(&config, &carriers, &mut responses);
-        }
         let shared = Arc::new(FleetShared {
             history,
             started,
@@ -220,9 +227,14 @@ impl Drop for Fleet {
     }
 }
 
+/// Made with the first start.
+fn secret_file(state: &Path) -> PathBuf {
+    state.join("secret.json")
+}
+
 /// The secret that appliances are told, made with the first start.
 fn secret(state: &Path) -> Result<Secret, (PathBuf, String)> {
-    let path = state.join("secret.json");
+    let path = secret_file(state);
     let wrong = |reason: String| (path.clone(), reason);
     if let Some(text) = kept::read::<String>(&path).map_err(wrong)? {
         if is_readable_by_others(&path) {
@@ -614,6 +626,96 @@ mod tests {
             status.controller.state == ControllerState::Running && status.controller.steps >= steps + 3
         });
         drop(fleet);
+        storage.shutdown();
+    }
+
+    #[test]
+    fn a_lost_journal_is_told_and_nothing_is_done_before_the_route_says_what_was_done() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("control.toml");
+        let text = r#"
+            socket = "control.sock"
+            state = "state"
+            interval = "100ms"
+            [[host]]
+            name = "h1"
+            memory = "16MiB"
+            [[volume]]
+            name = "db"
+            home = "h1"
+            origin = "nbd+unix:///db?socket=nowhere.sock"
+            watch = "unix:watch.sock"
+            route = { type = "proxy", server = "unix:proxy.sock" }
+            leased = false
+            "#;
+        std::fs::write(&file, text).unwrap();
+        let start = || Fleet::start(FleetConfig::read(&file).unwrap()).unwrap();
+        let wait = |fleet: &Fleet, step: &str| {
+            let deadline = Instant::now() + Duration::from_secs(20);
+            let of = |status: Status| status.volumes.first().map(|of| of.origin.description.clone());
+            while !of(fleet.status()).is_some_and(|description| description.contains(step)) {
+                assert!(Instant::now() < deadline, "never {step}");
+                thread::sleep(Duration::from_millis(5));
+            }
+        };
+        let journal = folder.path().join("state/responses.json");
+        let next_appliance = || {
+            let journal: serde_json::Value = kept::read(&journal).unwrap().unwrap();
+            journal["next_appliance"].as_u64().unwrap()
+        };
+        let fleet = start();
+        wait(&fleet, "looking what was done before");
+        assert_eq!(next_appliance(), 1);
+        drop(fleet);
+        std::fs::remove_file(&journal).unwrap();
+        // Nor after a restart in the middle of it.
+        drop(start());
+        let fleet = start();
+        wait(&fleet, "looking what was done before");
+        assert!(next_appliance() > 1_700_000_000, "numbers of before are used again");
+        let volume = VolumeConfig::new("db", OriginConfig::Memory { size: Bytes::mib(1) });
+        let mut proxy = Config::new(vec![volume]);
+        proxy.http.socket = Some(folder.path().join("proxy.sock"));
+        let proxy = Daemon::start(proxy).unwrap();
+        wait(&fleet, "original route");
+        drop(fleet);
+        proxy.shutdown();
+    }
+
+    #[test]
+    fn the_lease_of_a_volume_that_is_only_watched_stays_its_holders() {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = VolumeConfig::new("db", OriginConfig::Memory { size: Bytes::mib(1) });
+        let mut storage = Config::new(vec![volume]);
+        storage.control.interval = Duration::from_millis(100);
+        storage.http.socket = Some(folder.path().join("watch.sock"));
+        storage.leases = Some(folder.path().join("leases.json"));
+        let storage = Daemon::start(storage.watching().unwrap()).unwrap();
+        let raise = serde_json::json!({ "epoch": 5, "holder": "named" });
+        storage.raise_lease("db", serde_json::from_value(raise).unwrap()).unwrap();
+        let file = folder.path().join("control.toml");
+        let text = r#"
+            socket = "control.sock"
+            state = "state"
+            interval = "100ms"
+            [[host]]
+            name = "h1"
+            memory = "16MiB"
+            [[volume]]
+            name = "db"
+            home = "h1"
+            origin = "nbd+unix:///db?socket=nowhere.sock"
+            watch = "unix:watch.sock"
+            "#;
+        std::fs::write(&file, text).unwrap();
+        let fleet = Fleet::start(FleetConfig::read(&file).unwrap()).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while fleet.status().controller.steps < 5 {
+            assert!(Instant::now() < deadline, "it stands still");
+            thread::sleep(Duration::from_millis(5));
+        }
+        drop(fleet);
+        assert_eq!(storage.status().volumes[0].lease.as_ref().map(|lease| lease.epoch), Some(5));
         storage.shutdown();
     }
 

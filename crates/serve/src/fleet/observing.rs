@@ -257,16 +257,6 @@ fn intervals(from: &Control, within: Duration) -> Result<Intervals, String> {
     from.ask("GET", "/api/v1/intervals", "", Deadline::after(within)).map_err(|error| with_causes(&error))
 }
 
-/// Without a journal: where a lease or a route was changed before, clients are brought to the original route for good.
-pub(super) fn adopt_what_is_found(config: &FleetConfig, carriers: &Carriers, responses: &mut Responses) {
-    for id in (0..config.volume.len()).map(id_of) {
-        let epoch = carriers.epoch(id, Deadline::after(Duration::from_secs(2)));
-        if epoch > 0 {
-            responses.adopt_original(id, epoch);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -66,10 +66,24 @@ impl Response {
     }
 
     fn heard_of_step(&mut self, outcome: Outcome, shared: &mut Shared) {
-        use Outcome::{Done, Healthy, NotDrained, Refused, Stale, Switched};
+        use Outcome::{Done, Found, Healthy, NotDrained, Refused, Stale, Switched};
         let last_try = self.tries + 1 >= shared.rules.tries_max.max(1);
         let (drains, leased) = (self.route().drains(), self.route().leased);
         match (self.phase, outcome) {
+            (Phase::Looking, Found { epoch: 0 }) => {
+                let was_told = self.tries > 0;
+                self.go(Phase::Original, shared);
+                if was_told {
+                    let summary =
+                        format!("{} is on the original route: it was never moved", self.route().name);
+                    self.tell(shared, DecisionKind::OriginalRoute, summary, Vec::new());
+                }
+            }
+            (Phase::Looking, Found { epoch }) => {
+                self.epoch = self.epoch.max(epoch);
+                self.leave("what was done before is not known", true, shared);
+            }
+
             (Phase::Starting, Done) => self.go(Phase::Proving, shared),
             (Phase::Starting, other) => {
                 let why = format!("it does not start: {}", why(&other));
@@ -223,7 +237,7 @@ fn why(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Refused(why) | Outcome::NotDrained(why) | Outcome::Unknown(why) => why.clone(),
         Outcome::Stale { epoch } => format!("it is at epoch {epoch} already"),
-        Outcome::Done | Outcome::Healthy { .. } | Outcome::Switched { .. } => {
+        Outcome::Done | Outcome::Healthy { .. } | Outcome::Found { .. } | Outcome::Switched { .. } => {
             "the answer is none to this order".to_owned()
         }
     }

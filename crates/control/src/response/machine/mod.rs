@@ -1,5 +1,6 @@
 //! One volume's response: which step it is at, what that step orders, and where each outcome leads.
 //!
+//! First:  (`Looking`) - `Original`, or the way back from wherever clients may be.
 //! There:  `Reserved` - `Starting` - `Proving` - (`FencingOriginal`) - `Switching` - (`FencingBehind`) - `Serving`; where a route cannot drain after all, from
 //!         `Switching` to `FencingOriginal` and once more.
 //! Back:   (`FencingAppliance`) - `SwitchingBack` - (`FencingBehindBack`) - `Stopping` - `Original`, and where a route cannot drain after all,
@@ -175,14 +176,13 @@ impl Response {
         }
     }
 
-    pub(super) fn adopt_original(&mut self, epoch: u64, shared: &mut Shared) {
-        self.epoch = self.epoch.max(epoch);
-        self.leave("what was done before is not known", true, shared);
+    pub(super) fn adopt_unknown(&mut self, shared: &mut Shared) {
+        self.go(Phase::Looking, shared);
     }
 
     pub(super) fn status(&self) -> ResponseStatus {
         let route = match self.phase {
-            Phase::Switching | Phase::SwitchingBack => "unknown",
+            Phase::Looking | Phase::Switching | Phase::SwitchingBack => "unknown",
             Phase::FencingBehind | Phase::Serving => "appliance",
             Phase::FencingAppliance | Phase::StoppingFirst => "unknown",
             _ => "original",
@@ -242,7 +242,12 @@ impl Response {
     /// Tries the step again after a pause.
     fn again(&mut self, shared: &Shared) {
         self.tries += 1;
-        self.pause_until = shared.after_ms(shared.pause_ms(self.tries));
+        let pause_ms = match self.phase {
+            // Whoever only asks may ask often, and the volume waits for it.
+            Phase::Looking => shared.rules.probe_every_ms,
+            _ => shared.pause_ms(self.tries),
+        };
+        self.pause_until = shared.after_ms(pause_ms);
     }
 
     /// The one order of the step that it is at; `None` where there is none, or several.
@@ -262,6 +267,9 @@ impl Response {
                 }
                 _ => {}
             }
+        }
+        if self.phase == Phase::Looking {
+            return Some(What::Look);
         }
         let Placed { appliance, host, room, cache_least: cache, flash, epoch, settled: fenced, .. } =
             self.placed?;

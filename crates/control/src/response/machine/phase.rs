@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in super::super) enum Phase {
+    /// No journal tells of it: it is asked whether its lease or its route was changed before. Nothing else is done before that is answered.
+    Looking,
     /// Nothing is there.
     Original,
     /// Room is claimed.
@@ -43,6 +45,7 @@ pub(in super::super) enum Phase {
 impl Phase {
     pub(in super::super) fn word(self) -> &'static str {
         match self {
+            Phase::Looking => "looking what was done before",
             Phase::Original => "original route",
             Phase::Reserved => "room claimed",
             Phase::Starting => "starting",

@@ -30,7 +30,7 @@ fn restart(world: &mut World, text: &str) -> Responses {
     }
     let mut responses = fresh(world);
     match world.path {
-        Path::Straight(_) => responses.adopt_original(VOLUME, world.lease.0.max(world.switched)),
+        Path::Straight(_) => responses.adopt_unknown(VOLUME),
         // The route knows whom it goes to, whether or not anybody answers there.
         Path::Through(appliance, epoch) => {
             let Machine { host, room, cache, .. } = world.started[&appliance];
@@ -260,6 +260,74 @@ fn several_failures_at_once_end_no_worse() {
             strikes.iter_mut().for_each(|strike| strike.late = false);
         }
         checked(draining, leased, keeps, &strikes);
+    }
+}
+
+#[test]
+fn without_a_journal_nothing_is_done_before_it_is_known_what_was_done() {
+    for (draining, leased) in WAYS {
+        // Of the controller before nothing is known but what it did: clients are on its appliance, under epoch 7.
+        let mut world = World::new(draining, leased, Vec::new());
+        let stray = ApplianceId(1);
+        let room = ResponseRules::default().cost.room(CACHE, Bytes::ZERO, 100.0);
+        let machine =
+            Machine { host: HostId(1), room, cache: CACHE, condition: Condition::Works, answers: true };
+        world.machines.insert(stray, machine);
+        (world.path, world.switched) = (Path::Through(stray, 7), 7);
+        if leased {
+            world.lease = (7, Holder::Named);
+        }
+        // The route tells nothing for a while, and the controller ends in the middle of it.
+        world.route_untold_until = 100_000;
+        let mut responses = fresh(&world);
+        responses.number_from(ApplianceId(90));
+        responses.adopt_unknown(VOLUME);
+        let ((step, appliance, _), told) = wanted(&mut world, &mut responses, CACHE, 40);
+        assert_eq!((step, appliance), ("looking what was done before", None));
+        assert!(told.len() == 1 && told[0].contains("the route cannot be told"), "{told:?}");
+        let kept = serde_json::to_string(&responses.journal()).unwrap();
+        let mut responses = restart(&mut world, &kept);
+        assert_eq!(wanted(&mut world, &mut responses, CACHE, 40).0.0, "looking what was done before");
+        let orders = words(&world);
+        assert!(orders.iter().all(|word| word == "Look"), "{orders:?}");
+        // The stray runs on: it is not taken for one of ours, nor for one of before.
+        let ((step, appliance, cache), _) = wanted(&mut world, &mut responses, CACHE, 200);
+        assert_eq!((step, appliance, cache), ("serving", Some(90), CACHE));
+        assert!(words(&world)[1..].join(" ").starts_with(if draining == Draining::Not {
+            "Fence Switch Start"
+        } else if leased {
+            "Switch Fence Start"
+        } else {
+            "Switch Start"
+        }));
+        assert!(world.machines.contains_key(&stray) && world.admits(world.path));
+    }
+}
+
+#[test]
+fn what_was_never_moved_is_served_as_soon_as_that_is_known() {
+    let mut world = World::new(Draining::ByItself, true, Vec::new());
+    let mut responses = fresh(&world);
+    responses.adopt_unknown(VOLUME);
+    assert_eq!(wanted(&mut world, &mut responses, CACHE, 20).0, ("serving", Some(1), CACHE));
+    assert!(words(&world).join(" ").starts_with("Look Start Probe Switch"));
+}
+
+#[test]
+fn a_stray_waits_for_orders_that_are_late_also_after_a_restart() {
+    let world = World::new(Draining::ByItself, true, Vec::new());
+    let mut responses = fresh(&world);
+    let room = ResponseRules::default().cost.room(CACHE, Bytes::ZERO, 100.0);
+    responses.adopt_stray(VOLUME, ApplianceId(5), HostId(0), room);
+    let kept = serde_json::to_string(&responses.journal()).unwrap();
+    let journal = || serde_json::from_str(&kept).unwrap();
+    let rules = ResponseRules::default();
+    let again = || Responses::recover(journal(), rules, hosts(), volumes(&world)).unwrap();
+    for mut responses in [responses, again()] {
+        let late = Nanos::millis(rules.late_max_ms);
+        assert_eq!(responses.step(Nanos::secs(1)), []);
+        let orders = responses.step(late);
+        assert!(matches!(orders[..], [Order { what: What::Stop { .. }, .. }]), "{orders:?}");
     }
 }
 

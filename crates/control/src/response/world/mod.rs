@@ -213,7 +213,7 @@ impl World {
         match what {
             What::Start { host, .. } | What::Probe { host, .. } | What::Stop { host, .. } => Some(*host),
             What::Resize { host, .. } | What::Warm { host, .. } => Some(*host),
-            What::Fence { .. } | What::Switch { .. } => match self.path {
+            What::Look | What::Fence { .. } | What::Switch { .. } => match self.path {
                 Path::Through(appliance, _) => self.machines.get(&appliance).map(|machine| machine.host),
                 Path::Straight(_) => self.machines.values().next_back().map(|machine| machine.host),
             },
@@ -223,6 +223,10 @@ impl World {
     /// What one order does, as promised.
     fn carry_out(&mut self, what: &What, late: bool) -> Outcome {
         match what {
+            What::Look if self.leased && self.now < self.storage_down_until => {
+                Outcome::Unknown("the storage side does not answer".into())
+            }
+            What::Look => Outcome::Found { epoch: self.lease.0.max(self.switched) },
             What::Start { appliance, host, room, cache, .. } => {
                 assert_ne!(*host, UNFIT, "an appliance where it cannot be");
                 let state = &self.hosts[host];
@@ -409,10 +413,10 @@ impl World {
             self.strike(*strike, &order.what);
         }
         let host = match &order.what {
-            What::Fence { .. } | What::Switch { .. } => None,
+            What::Look | What::Fence { .. } | What::Switch { .. } => None,
             _ => self.host_of(&order.what),
         };
-        let to_route = matches!(order.what, What::Switch { .. });
+        let to_route = matches!(order.what, What::Look | What::Switch { .. });
         let cut = host.is_some_and(|host| self.now < self.hosts[&host].cut_until);
         let deaf = host.is_some_and(|host| self.now < self.hosts[&host].deaf_until)
             || (to_route && self.now < self.route_hangs_until);
