@@ -272,6 +272,11 @@ impl What {
             What::Stop { .. } => "stop",
         }
     }
+
+    /// Whether it only asks, so that nobody need know of it after a restart.
+    pub fn only_asks(&self) -> bool {
+        matches!(self, What::Look | What::Probe { .. })
+    }
 }
 
 /// Something to be done now. The journal is kept before it is begun.

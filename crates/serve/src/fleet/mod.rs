@@ -511,13 +511,16 @@ impl Loop {
     /// Asks the responses what is due, keeps the journal, and has it carried out.
     fn go_on(&mut self, reports: &Receiver<Report>) {
         let now = self.now();
-        let orders = due(&mut self.responses, reports, now);
+        let mut orders = due(&mut self.responses, reports, now);
         if self.journal_changes != Some(self.responses.changes()) {
             match kept::replace(&self.journal_file, &self.responses.journal()) {
                 Ok(()) => self.journal_changes = Some(self.responses.changes()),
                 Err(error) => {
                     tracing::error!(path = %self.journal_file.display(), %error, "the journal cannot be written; nothing is begun");
-                    return self.refuse(orders, &error);
+                    // Who is not asked would be taken for one that does not answer, and be given up.
+                    let (asking, others) = orders.into_iter().partition(|order| order.what.only_asks());
+                    orders = asking;
+                    self.refuse(others, &error);
                 }
             }
         }
@@ -717,6 +720,44 @@ mod tests {
         drop(fleet);
         assert_eq!(storage.status().volumes[0].lease.as_ref().map(|lease| lease.epoch), Some(5));
         storage.shutdown();
+    }
+
+    #[test]
+    fn who_cannot_write_its_journal_asks_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = VolumeConfig::new("db", OriginConfig::Memory { size: Bytes::mib(1) });
+        let mut proxy = Config::new(vec![volume]);
+        proxy.http.socket = Some(folder.path().join("proxy.sock"));
+        let proxy = Daemon::start(proxy).unwrap();
+        // Nothing can be written beside it.
+        std::fs::create_dir_all(folder.path().join("state/responses.json.new")).unwrap();
+        let file = folder.path().join("control.toml");
+        let text = r#"
+            socket = "control.sock"
+            state = "state"
+            interval = "100ms"
+            [[host]]
+            name = "h1"
+            memory = "16MiB"
+            [[volume]]
+            name = "db"
+            home = "h1"
+            origin = "nbd+unix:///db?socket=nowhere.sock"
+            watch = "unix:watch.sock"
+            route = { type = "proxy", server = "unix:proxy.sock" }
+            leased = false
+            "#;
+        std::fs::write(&file, text).unwrap();
+        let fleet = Fleet::start(FleetConfig::read(&file).unwrap()).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let of = |status: Status| status.volumes.first().map(|of| of.origin.description.clone());
+        while !of(fleet.status()).is_some_and(|description| description.contains("original route")) {
+            assert!(Instant::now() < deadline, "the route is not asked");
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert!(!folder.path().join("state/responses.json").exists());
+        drop(fleet);
+        proxy.shutdown();
     }
 
     #[test]
