@@ -137,8 +137,10 @@ impl Response {
             if self.wish.is_none() {
                 self.said.clear();
             }
+            if self.wish.as_ref().is_none_or(|before| before.cache != wish.cache) {
+                self.resize_from = Nanos::ZERO;
+            }
             self.wish = Some(wish);
-            self.resize_from = Nanos::ZERO;
             shared.changes += 1;
         }
     }

@@ -386,6 +386,25 @@ fn who_outgrows_its_appliance_gets_a_larger_one_where_there_is_room() {
 }
 
 #[test]
+fn who_cannot_grow_is_not_told_so_again_whenever_its_load_changes() {
+    let mut world = World::new(Draining::ByItself, true, Vec::new());
+    let mut responses = fresh(&world);
+    wanted(&mut world, &mut responses, Bytes::mib(74), 20);
+    let mut told = Vec::new();
+    for second in 0..20 {
+        world.pass(1_000);
+        for (_, id, outcome) in std::mem::take(&mut world.reports) {
+            responses.report(id, outcome, world.clock());
+        }
+        let rate = if second % 2 == 0 { 64.0 } else { 128.0 };
+        responses.want(VOLUME, Wish { rate, ..wish(Bytes::mib(140)) });
+        responses.step(world.clock()).into_iter().for_each(|order| world.take(order));
+        told.extend(responses.decisions().into_iter().map(|decision| decision.summary));
+    }
+    assert!(told.len() == 1 && told[0].contains("cannot grow to 140MiB"), "{told:?}");
+}
+
+#[test]
 fn who_has_no_room_for_all_of_its_headroom_gets_what_there_is_of_it() {
     let mut world = World::new(Draining::ByItself, true, Vec::new());
     let mut responses = fresh(&world);
