@@ -8,7 +8,7 @@ use forebay_control::{ControlConfig, Objective, Operations, Statistic, Target};
 use forebay_nbd::Transport;
 use forebay_units::{BlockSize, Bytes, Nanos};
 use serde::Deserialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -175,7 +175,7 @@ impl FleetConfig {
                 return wrong("host.cpus", "not a count of processors", "a number above 0");
             }
         }
-        let mut volumes = BTreeSet::new();
+        let (mut volumes, mut moved) = (BTreeSet::new(), BTreeMap::new());
         for volume in &self.volume {
             let of = |key: &str| format!("volume `{}`: {key}", volume.name);
             if volume.name.is_empty() || volume.name.contains('@') || !volumes.insert(&volume.name) {
@@ -193,6 +193,16 @@ impl FleetConfig {
             }
             if let Some(route) = &volume.route {
                 self.check_route(volume, route)?;
+                for (key, way) in ways(volume, route) {
+                    if let Some(other) = moved.insert((key, way), &volume.name) {
+                        let found = format!("that of volume `{other}`, too");
+                        return wrong(
+                            &of(key),
+                            &found,
+                            "one that is the volume's alone: its clients are moved",
+                        );
+                    }
+                }
             }
             if volume.watch.is_none() && volume.prometheus.is_none() {
                 return wrong(
@@ -284,6 +294,18 @@ impl FleetConfig {
             ..objective
         }
     }
+}
+
+/// What a volume whose clients are moved cannot share with another one, by key: what moves them, and the lease of its data.
+fn ways(volume: &VolumeTable, route: &RouteTable) -> impl Iterator<Item = (&'static str, String)> {
+    let moves = match route {
+        // Of a proxy it is the volume of that name.
+        RouteTable::Proxy { server, .. } => format!("{server} {}", volume.name),
+        RouteTable::Qmp { socket, node, .. } => format!("{} {node}", socket.display()),
+        RouteTable::Address { address, .. } => address.address.to_string(),
+    };
+    let lease = volume.lease().map(|lease| format!("{} {}", lease.control.address, lease.volume));
+    [("route", moves)].into_iter().chain(lease.map(|lease| ("origin", lease)))
 }
 
 fn holds_secrets(volume: &VolumeTable) -> bool {
@@ -450,5 +472,35 @@ mod tests {
             let error = read(&GOOD.replacen(from, to, 1)).unwrap_err().to_string();
             assert!(error.contains(told), "{from}: {error}");
         }
+    }
+
+    #[test]
+    fn volumes_whose_clients_are_moved_share_neither_their_way_nor_their_lease() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control.toml");
+        let other = |origin: &str, route: &str| {
+            let text = format!(
+                "{GOOD}[[volume]]\nname = \"web\"\nhome = \"h1\"\norigin = \"{origin}\"\nwatch = \"unix:/run/watch-http.sock\"\n{route}"
+            );
+            std::fs::write(&path, text).unwrap();
+            FleetConfig::read(&path).map(drop).map_err(|error| error.to_string())
+        };
+        let (db, web) = ("nbd+unix:///db?socket=/run/watch.sock", "nbd+unix:///web?socket=/run/watch.sock");
+        let proxy = "route = { type = \"proxy\", server = \"unix:/run/proxy-http.sock\" }";
+        assert_eq!(other(web, proxy), Ok(()));
+        // Who is only watched is not moved.
+        assert_eq!(other(db, ""), Ok(()));
+        let error = other(db, proxy).unwrap_err();
+        assert!(error.contains("volume `web`: origin` is that of volume `db`, too"), "{error}");
+        assert_eq!(other(db, &format!("{proxy}\nleased = false")), Ok(()), "both may only read");
+        let qmp = "route = { type = \"qmp\", socket = \"q\", node = \"n\", first = \"f\" }";
+        let first = GOOD.replace("route = { type = \"proxy\", server = \"unix:/run/proxy-http.sock\" }", qmp);
+        assert_ne!(first, GOOD);
+        let second = format!(
+            "{first}[[volume]]\nname = \"web\"\nhome = \"h1\"\norigin = \"{web}\"\nwatch = \"unix:/w.sock\"\n{qmp}"
+        );
+        std::fs::write(&path, second).unwrap();
+        let error = FleetConfig::read(&path).unwrap_err().to_string();
+        assert!(error.contains("volume `web`: route` is that of volume `db`, too"), "{error}");
     }
 }
