@@ -5,7 +5,7 @@
 //! That both ways lead to the same data is for who asks to know. How it is done without an error for clients is
 //! `forebay_appliance`'s ([`forebay_appliance::Retargeted`]).
 
-use crate::config::{Config, OriginConfig, OriginTls, is_readable_by_others};
+use crate::config::{Config, OriginConfig, OriginTls, VolumeConfig, is_readable_by_others};
 use crate::daemon::{Shared, begin};
 use crate::kept;
 use crate::origins::OriginFailure;
@@ -131,20 +131,35 @@ pub struct RoutesUnreadable {
 #[serde(deny_unknown_fields)]
 struct Kept {
     schema: String,
-    routes: BTreeMap<String, Route>,
+    routes: BTreeMap<String, Sent>,
+}
+
+/// Where a volume was sent last.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sent {
+    /// The NBD URI; absent: to the origin of the configuration, which is not an export.
+    to: Option<String>,
+    /// The number of the change.
+    epoch: u64,
+    /// That was its origin of then, perhaps under an epoch: after a restart it goes to its origin of now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    original: bool,
 }
 
 /// Where volumes were sent, and the file that keeps it.
-#[derive(Debug)]
 pub(crate) struct RouteBook {
     path: Option<PathBuf>,
-    routes: BTreeMap<String, Route>,
+    routes: BTreeMap<String, Sent>,
+    /// What the configuration says of those that this sent elsewhere at the start.
+    configured: BTreeMap<String, OriginConfig>,
 }
 
 impl RouteBook {
     /// What the file keeps; `config` sends its volumes there.
     pub(crate) fn open(config: &mut Config) -> Result<RouteBook, RoutesUnreadable> {
-        let mut book = RouteBook { path: config.routes.clone(), routes: BTreeMap::new() };
+        let mut book =
+            RouteBook { path: config.routes.clone(), routes: BTreeMap::new(), configured: BTreeMap::new() };
         let Some(path) = &book.path else { return Ok(book) };
         let unreadable = |reason: String| RoutesUnreadable { path: path.display().to_string(), reason };
         let Some(kept) = kept::read::<Kept>(path).map_err(unreadable)? else { return Ok(book) };
@@ -157,14 +172,27 @@ impl RouteBook {
         }
         book.routes = kept.routes;
         for volume in &mut config.volumes {
-            let Some(to) = book.routes.get(&volume.name).and_then(|route| route.to.as_ref()) else {
-                continue;
-            };
-            let uri: Uri = to.parse().map_err(|error| unreadable(format!("`{to}`: {error}")))?;
+            let Some(sent) = book.routes.get_mut(&volume.name) else { continue };
+            let Some(to) = &sent.to else { continue };
+            let mut uri: Uri = to.parse().map_err(|error| unreadable(format!("`{to}`: {error}")))?;
+            if sent.original {
+                let Some(now) = under_epoch_of(&uri, &volume.origin) else {
+                    sent.to = None;
+                    continue;
+                };
+                sent.to = Some(now.to_string());
+                uri = now;
+            }
             tracing::info!(volume = volume.name, to = %uri.shown(), "the volume goes where it was sent before the restart");
-            volume.origin = sent_to(&volume.origin, uri);
+            let origin = sent_to(&volume.origin, uri);
+            book.configured.insert(volume.name.clone(), std::mem::replace(&mut volume.origin, origin));
         }
         Ok(book)
+    }
+
+    /// The origin of the configuration.
+    fn configured<'a>(&'a self, volume: &'a VolumeConfig) -> &'a OriginConfig {
+        self.configured.get(&volume.name).unwrap_or(&volume.origin)
     }
 
     /// Whether it sends a volume anywhere.
@@ -173,8 +201,8 @@ impl RouteBook {
     }
 
     /// Notes where a volume goes; what is to be written, and where.
-    fn note(&mut self, volume: &str, route: Route) -> Option<(PathBuf, Kept)> {
-        self.routes.insert(volume.to_owned(), route);
+    fn note(&mut self, volume: &str, sent: Sent) -> Option<(PathBuf, Kept)> {
+        self.routes.insert(volume.to_owned(), sent);
         let path = self.path.clone()?;
         Some((path, Kept { schema: SCHEMA.to_owned(), routes: self.routes.clone() }))
     }
@@ -194,12 +222,42 @@ fn sent_to(configured: &OriginConfig, uri: Uri) -> OriginConfig {
     }
 }
 
+/// The export's name without an epoch, and that.
+fn without_epoch(export: &str) -> (&str, Option<&str>) {
+    match export.rsplit_once('@') {
+        Some((name, epoch)) if !epoch.is_empty() && epoch.bytes().all(|byte| byte.is_ascii_digit()) => {
+            (name, Some(epoch))
+        }
+        _ => (export, None),
+    }
+}
+
+/// Whether that is where the configuration leads; an epoch is somebody's who sends volumes back.
+fn is_original(uri: &Uri, configured: &OriginConfig) -> bool {
+    under_epoch_of(uri, configured).is_some_and(|original| original == *uri)
+}
+
+/// Where the configuration leads, under the epoch that `uri` names; `None` where that is no export. A configuration that names an epoch itself means that.
+fn under_epoch_of(uri: &Uri, configured: &OriginConfig) -> Option<Uri> {
+    let OriginConfig::Nbd { uri: own, .. } = configured else { return None };
+    let (_, epoch) = without_epoch(&uri.export);
+    let export = match (without_epoch(&own.export), epoch) {
+        ((name, None), Some(epoch)) => format!("{name}@{epoch}"),
+        _ => own.export.clone(),
+    };
+    Some(Uri { export, ..own.clone() })
+}
+
 /// Opens the origin that a volume goes to now.
 pub(crate) fn open(shared: &Shared, index: usize) -> Result<Arc<dyn Origin>, OriginFailure> {
     let config = &shared.config.volumes[index];
-    let to = shared.routes().routes.get(&config.name).and_then(|route| route.to.as_ref()?.parse().ok());
-    match to {
-        Some(uri) => shared.shop.open_as(&shared.config, index, &sent_to(&config.origin, uri)),
+    let origin = {
+        let book = shared.routes();
+        let to = book.routes.get(&config.name).and_then(|sent| sent.to.as_ref()?.parse().ok());
+        to.map(|uri| sent_to(book.configured(config), uri))
+    };
+    match origin {
+        Some(origin) => shared.shop.open_as(&shared.config, index, &origin),
         None => shared.shop.open(&shared.config, index),
     }
 }
@@ -213,7 +271,7 @@ pub(crate) fn told(shared: &Shared, volume: &str) -> Option<Route> {
 fn of(shared: &Shared, volume: &str) -> Option<Route> {
     let config = shared.config.volumes.iter().find(|config| config.name == volume)?;
     let sent = shared.routes().routes.get(volume).cloned();
-    Some(sent.unwrap_or_else(|| {
+    Some(sent.map(|Sent { to, epoch, .. }| Route { to, epoch }).unwrap_or_else(|| {
         let to = match &config.origin {
             OriginConfig::Nbd { uri, .. } => Some(uri.to_string()),
             _ => None,
@@ -245,19 +303,19 @@ pub(crate) fn change(shared: &Shared, volume: &str, request: &RouteRequest) -> R
     }
     let route = Route { to: Some(uri.to_string()), epoch };
     let mut routed = Routed { route: route.clone().shown(), pause_s: 0.0, drain_s: 0.0 };
-    if now.to != route.to {
+    let index = shared.config.volumes.iter().position(|config| config.name == volume).ok_or_else(unknown)?;
+    let configured = shared.routes().configured(&shared.config.volumes[index]).clone();
+    let is_absent = shared.state().absent.contains_key(volume);
+    if is_absent || now.to != route.to {
         let unreachable = |error: OriginFailure| RouteError::Unreachable {
             to: uri.shown().to_string(),
             reason: with_causes(&error),
         };
-        let index = shared.config.volumes.iter().position(|config| config.name == volume);
-        let index = index.ok_or_else(unknown)?;
-        let mut origin = sent_to(&shared.config.volumes[index].origin, uri.clone());
+        let mut origin = sent_to(&configured, uri.clone());
         if let OriginConfig::Nbd { options, .. } = &mut origin {
             options.connect_timeout = options.connect_timeout.min(within.into());
         }
         let origin = shared.shop.open_as(&shared.config, index, &origin).map_err(unreachable)?;
-        let is_absent = shared.state().absent.contains_key(volume);
         if is_absent {
             // Nobody is served where it went before, so nothing is to be drained: it begins where it is to go.
             begin(shared, index, origin)
@@ -277,7 +335,8 @@ pub(crate) fn change(shared: &Shared, volume: &str, request: &RouteRequest) -> R
         }
     }
     // Written beyond the lock of the book, for which others wait.
-    if let Some((path, kept)) = { shared.routes().note(volume, route) } {
+    let sent = Sent { to: route.to, epoch, original: is_original(&uri, &configured) };
+    if let Some((path, kept)) = { shared.routes().note(volume, sent) } {
         kept::replace(&path, &kept).map_err(|error| RouteError::NotKept {
             path: path.display().to_string(),
             reason: error.to_string(),
@@ -289,7 +348,6 @@ pub(crate) fn change(shared: &Shared, volume: &str, request: &RouteRequest) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::VolumeConfig;
     use forebay_units::Bytes;
     use std::os::unix::fs::PermissionsExt;
 
@@ -300,7 +358,8 @@ mod tests {
         let mut config =
             Config::new(vec![VolumeConfig::new("db", OriginConfig::Memory { size: Bytes::mib(1) })]);
         config.routes = Some(path.clone());
-        let route = Route { to: Some("nbd://appliance/db.0123456789abcdef@7".to_owned()), epoch: 7 };
+        let to = Some("nbd://appliance/db.0123456789abcdef@7".to_owned());
+        let route = Sent { to, epoch: 7, original: false };
         let (_, kept) = RouteBook::open(&mut config).unwrap().note("db", route.clone()).unwrap();
         // As earlier versions left it.
         std::fs::write(&path, serde_json::to_string(&kept).unwrap()).unwrap();
@@ -308,6 +367,57 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(RouteBook::open(&mut config).unwrap().routes["db"], route);
             assert!(!is_readable_by_others(&path));
+        }
+    }
+
+    #[test]
+    fn who_was_sent_back_follows_the_configuration_and_who_was_sent_elsewhere_does_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("routes.json");
+        let uri = |text: &str| text.parse::<Uri>().unwrap();
+        let at = |text: &str| OriginConfig::Nbd {
+            uri: uri(text),
+            options: NbdOriginOptions { fences_on_disconnect: true, ..NbdOriginOptions::default() },
+            tls: OriginTls::default(),
+        };
+        // What was kept, and what the configuration says: where the volume goes, and what is known of that server.
+        let file = OriginConfig::Memory { size: forebay_units::Bytes::mib(1) };
+        for (to, original, configured, goes) in [
+            ("nbd://storage/db@4", true, at("nbd://elsewhere/db"), Some(("nbd://elsewhere/db@4", true))),
+            ("nbd://storage/db", true, at("nbd://elsewhere/other"), Some(("nbd://elsewhere/other", true))),
+            ("nbd://storage/db@4", true, at("nbd://storage/db@9"), Some(("nbd://storage/db@9", true))),
+            ("nbd://appliance/db", false, at("nbd://elsewhere/db"), Some(("nbd://appliance/db", false))),
+            ("nbd://storage/db@4", true, file, None),
+        ] {
+            let sent = Sent { to: Some(to.to_owned()), epoch: 4, original };
+            let routes = BTreeMap::from([("db".to_owned(), sent)]);
+            kept::replace(&path, &Kept { schema: SCHEMA.to_owned(), routes }).unwrap();
+            let mut config = Config::new(vec![VolumeConfig::new("db", configured.clone())]);
+            config.routes = Some(path.clone());
+            let book = RouteBook::open(&mut config).unwrap();
+            let told = book.routes["db"].to.clone();
+            assert_eq!((told, book.routes["db"].epoch), (goes.map(|(uri, _)| uri.to_owned()), 4));
+            let found = match &config.volumes[0].origin {
+                OriginConfig::Nbd { uri, options, .. } => {
+                    Some((uri.to_string(), options.fences_on_disconnect))
+                }
+                _ => None,
+            };
+            assert_eq!(found, goes.map(|(uri, fences)| (uri.to_owned(), fences)));
+            if let OriginConfig::Nbd { uri: own, .. } = book.configured(&config.volumes[0]) {
+                let OriginConfig::Nbd { uri: wanted, .. } = configured else { panic!() };
+                assert_eq!(*own, wanted, "what the configuration says is forgotten");
+            }
+        }
+        let configured = at("nbd://storage/db");
+        for (to, original) in [
+            ("nbd://storage/db", true),
+            ("nbd://storage/db@12", true),
+            ("nbd://storage/db@", false),
+            ("nbd://storage/web@12", false),
+            ("nbd://appliance/db@12", false),
+        ] {
+            assert_eq!(is_original(&uri(to), &configured), original, "{to}");
         }
     }
 

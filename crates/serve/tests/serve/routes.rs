@@ -3,7 +3,7 @@
 use super::http::{ask, unix};
 use super::support::Client;
 use forebay_serve::Daemon;
-use forebay_serve::config::{CacheConfig, Config, OriginConfig, OriginTls, VolumeConfig};
+use forebay_serve::config::{CacheConfig, Config, OnAbsent, OriginConfig, OriginTls, VolumeConfig};
 use forebay_units::Bytes;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -85,6 +85,68 @@ fn a_volume_goes_through_an_appliance_and_back_and_is_found_there_after_a_restar
     storage.shutdown();
     let found = std::fs::read(&image).unwrap();
     assert_eq!(found[..12_288], [[9; 4096], [7; 4096], [8; 4096]].concat());
+}
+
+#[test]
+fn a_volume_that_was_sent_back_goes_where_the_configuration_says_now() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = |name: &str, byte: u8| {
+        let image = folder.path().join(format!("{name}.img"));
+        std::fs::write(&image, vec![byte; 1 << 20]).unwrap();
+        Daemon::start(config(&folder.path().join(name), OriginConfig::file(&image))).unwrap()
+    };
+    let (storage, through, moved) = (server("storage", 5), server("through", 5), server("moved", 6));
+    let [at_storage, at_through, at_moved] =
+        [&storage, &through, &moved].map(|daemon| daemon.uris("db").remove(0));
+    let mut proxy = config(&folder.path().join("proxy"), export(&at_storage));
+    proxy.routes = Some(folder.path().join("routes.json"));
+    let mut edited = proxy.clone();
+    edited.volumes[0].origin = export(&at_moved);
+    let goes = |daemon: &Daemon, to: &str, epoch: u64, byte: u8| {
+        let route = daemon.status().volumes.remove(0).route.unwrap();
+        assert_eq!((route.to.as_deref(), route.epoch), (Some(to), epoch));
+        assert_eq!(Client::connect(&daemon.uris("db")[0]).read(0, 4096).unwrap(), vec![byte; 4096]);
+    };
+    let daemon = Daemon::start(proxy.clone()).unwrap();
+    assert_eq!(send(&daemon, &serde_json::json!({ "to": at_through, "epoch": 1 })).0, 200);
+    daemon.shutdown();
+    // Elsewhere it stays, and comes back from there after a restart, too.
+    let daemon = Daemon::start(edited.clone()).unwrap();
+    goes(&daemon, &at_through, 1, 5);
+    daemon.shutdown();
+    let daemon = Daemon::start(proxy).unwrap();
+    goes(&daemon, &at_through, 1, 5);
+    assert_eq!(send(&daemon, &serde_json::json!({ "to": at_storage, "epoch": 2 })).0, 200);
+    daemon.shutdown();
+    let daemon = Daemon::start(edited).unwrap();
+    goes(&daemon, &at_moved, 2, 6);
+    for daemon in [daemon, storage, through, moved] {
+        daemon.shutdown();
+    }
+}
+
+#[test]
+fn a_volume_that_is_absent_is_not_said_to_go_where_nobody_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("db.img");
+    std::fs::write(&image, vec![5; 1 << 20]).unwrap();
+    let storage =
+        || Daemon::start(config(&folder.path().join("storage"), OriginConfig::file(&image))).unwrap();
+    let stopped = storage();
+    let to = stopped.uris("db").remove(0);
+    stopped.shutdown();
+    let mut proxy = config(&folder.path().join("proxy"), export(&to));
+    proxy.volumes[0].on_absent = OnAbsent::Wait;
+    let daemon = Daemon::start(proxy).unwrap();
+    let there = serde_json::json!({ "to": to, "epoch": 1, "within_s": 0.2 });
+    let (status, refused) = send(&daemon, &there);
+    assert!(status == 502 && refused["error"].as_str().unwrap().contains("cannot be reached"), "{refused}");
+    assert_eq!(daemon.status().volumes[0].route.as_ref().unwrap().epoch, 0);
+    let storage = storage();
+    assert_eq!(send(&daemon, &there).0, 200);
+    assert_eq!(Client::connect(&daemon.uris("db")[0]).read(0, 4096).unwrap(), vec![5; 4096]);
+    daemon.shutdown();
+    storage.shutdown();
 }
 
 #[test]
