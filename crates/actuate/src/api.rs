@@ -211,9 +211,9 @@ impl Control {
     /// # Errors
     /// [`ApiError`].
     pub fn drain(&self, volume: &str, deadline: Deadline) -> Result<bool, ApiError> {
-        // The answer needs a moment as well.
+        // The answer needs a moment as well; the API takes 50 s at most.
         let within = deadline.sooner_by(Duration::from_millis(50)).left();
-        let body = json!({ "within_ms": u64::try_from(within.as_millis()).unwrap_or(0).min(600_000) });
+        let body = json!({ "within_ms": u64::try_from(within.as_millis()).unwrap_or(0).min(50_000) });
         match self.order("POST", volume, "drain", &body.to_string(), deadline) {
             Ok(answer) => Ok(answer["completely"].as_bool().unwrap_or(false)),
             Err(ApiError::Refused { status: 404, .. }) => Ok(true),

@@ -296,6 +296,11 @@ impl Appliance {
         Ok(if complete { Drained::Completely } else { Drained::TimedOut })
     }
 
+    /// Removals that wait, and those to come, wait for at most `timeout` from now on: for who is about to shut down.
+    pub fn hurry(&self, timeout: Duration) {
+        self.workers.iter().for_each(|worker| worker.inbox.send(Message::Hurry { timeout }));
+    }
+
     pub(crate) fn inbox(&self, worker: usize) -> &Inbox {
         &self.workers[worker].inbox
     }

@@ -541,6 +541,8 @@ impl Daemon {
     fn end(&mut self, drain: Duration) -> Drained {
         let Some(shared) = self.shared.take() else { return Drained::Completely };
         shared.stop();
+        // HTTP ends with its last answer, and an order to drain may have most of a minute left.
+        shared.appliance.hurry(drain);
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }

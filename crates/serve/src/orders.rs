@@ -21,8 +21,8 @@ use thiserror::Error;
 pub(crate) const RANGES_MAX: usize = 262_144;
 /// The most bytes of such an order, whose ranges are of any volume.
 pub(crate) const PREWARM_BYTES_MAX: usize = 80 * RANGES_MAX;
-/// How long a drain may take at most (ours).
-const DRAIN_MS_MAX: u64 = 600_000;
+/// How long a drain may take at most (ours): its answer must come before the connection of who asked is ended.
+const DRAIN_MS_MAX: u64 = 50_000;
 
 /// Why an order was not carried out. Nothing has changed then.
 #[derive(Debug, Error)]

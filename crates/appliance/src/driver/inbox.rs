@@ -85,7 +85,9 @@ pub(crate) enum Message {
     Resume { volume: SlabKey, origin: Option<(Arc<dyn Origin>, bool)>, reply: SyncSender<Resumed> },
     /// Finish what is in flight on a volume and forget it; answers whether all of it finished in time.
     RemoveVolume { volume: SlabKey, timeout: Duration, reply: SyncSender<bool> },
-    /// Likewise for all volumes; then end.
+    /// Take no longer for that, whatever was said or is said later.
+    Hurry { timeout: Duration },
+    /// Finish what is in flight on all volumes; then end.
     Shutdown { timeout: Duration, reply: SyncSender<bool> },
 }
 

@@ -99,6 +99,8 @@ pub(crate) struct Worker {
     /// Volumes that got requests in this turn.
     batch_volumes: Vec<SlabKey>,
     draining: Vec<Draining>,
+    /// No drain lasts longer.
+    drains_until: Option<Nanos>,
     fencing: Vec<Fencing>,
     /// Volumes that are about to change their origin.
     pub(super) holding: Vec<Holding>,
@@ -131,6 +133,7 @@ impl Worker {
             resumable: Vec::new(),
             batch_volumes: Vec::new(),
             draining: Vec::new(),
+            drains_until: None,
             fencing: Vec::new(),
             holding: Vec::new(),
             goes_on: false,
@@ -510,7 +513,9 @@ impl Worker {
             Message::RemoveVolume { volume, timeout, reply } => {
                 self.drain(volume, now.saturating_add(timeout.into()), false, Some(reply));
             }
+            Message::Hurry { timeout } => self.hurry(now.saturating_add(timeout.into())),
             Message::Shutdown { timeout, reply } => {
+                self.hurry(now.saturating_add(timeout.into()));
                 // Who does not wait at all does not stop in order, even where nothing happens to be in flight.
                 let keeps_flash = !timeout.is_zero();
                 for volume in self.service.volume_keys() {
@@ -518,6 +523,13 @@ impl Worker {
                 }
                 self.ending = Some(Ending { reply, all_in_time: true });
             }
+        }
+    }
+
+    fn hurry(&mut self, deadline: Nanos) {
+        self.drains_until = Some(deadline);
+        for draining in &mut self.draining {
+            draining.deadline = draining.deadline.min(deadline);
         }
     }
 
@@ -531,6 +543,7 @@ impl Worker {
         if let Some(machine) = self.service.volume(volume) {
             machine.drain();
         }
+        let deadline = self.drains_until.map_or(deadline, |until| deadline.min(until));
         self.draining.push(Draining { volume, deadline, keeps_flash, reply });
     }
 

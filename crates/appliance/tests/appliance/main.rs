@@ -542,6 +542,36 @@ fn volumes_come_and_go_while_others_serve() {
 }
 
 #[test]
+fn a_removal_waits_no_longer_once_it_is_hurried() {
+    let held = HeldOrigin::new(memory(MIB).1);
+    let volumes = ["first", "second"].map(|name| VolumeConfig::new(name, held.clone()));
+    let scene = scene(volumes.into(), ServiceLimits::default());
+    let clients = ["first", "second"].map(|name| {
+        let mut client = Client::connect(&scene.path, name).unwrap();
+        client.write(0, &[1; 512]).unwrap();
+        client
+    });
+    held.wait_for(2);
+    let (sender, ended) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let remove = |name: &'static str| {
+            let (appliance, sender) = (&scene.appliance, sender.clone());
+            scope.spawn(move || sender.send(appliance.remove_volume(name, Duration::from_secs(3600))));
+            until("the removal from the directory", || !appliance.volumes().contains(&name.to_owned()));
+        };
+        remove("first");
+        scene.appliance.hurry(Duration::ZERO);
+        let first = ended.recv_timeout(PATIENCE);
+        // Nor does one that is asked for later.
+        remove("second");
+        let second = ended.recv_timeout(PATIENCE);
+        held.open();
+        assert_eq!([first, second], [Ok(Ok(Drained::TimedOut)), Ok(Ok(Drained::TimedOut))]);
+    });
+    drop(clients);
+}
+
+#[test]
 fn a_shutdown_while_busy_answers_what_is_in_flight_or_says_that_it_did_not() {
     for opens in [true, false] {
         let held = HeldOrigin::new(memory(MIB).1);

@@ -6,14 +6,15 @@ use forebay_appliance::ListenerConfig;
 use forebay_control::{Objective, Operations};
 use forebay_nbd::Uri;
 use forebay_origin::layer::DelayParameters;
-use forebay_origin::{NbdOrigin, NbdOriginOptions};
+use forebay_origin::{NbdOrigin, NbdOriginOptions, OriginOperation};
 use forebay_serve::Daemon;
 use forebay_serve::config::{CacheConfig, Config, LayerConfig, OnAbsent, OriginConfig, VolumeConfig};
-use forebay_units::{Bytes, Nanos, Secret};
+use forebay_units::{ByteRange, Bytes, Nanos, Secret};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 fn get(stream: impl Read + Write, path: &str) -> (u16, String) {
@@ -296,7 +297,7 @@ fn over_tcp_a_token_lets_in_and_nothing_else_does() {
     }
     let (status, body) = ask(good, "POST", "/api/v1/volumes/db/prewarm", "{\"ranges\": [{\"offset\": 0}]}");
     assert!(status == 400 && body.contains("length"), "{body}");
-    assert_eq!(ask(good, "POST", "/api/v1/volumes/db/drain", "{\"within_ms\": 9999999}").0, 400);
+    assert_eq!(ask(good, "POST", "/api/v1/volumes/db/drain", "{\"within_ms\": 50001}").0, 400);
     // The volume opens to those who know its secret, and to no other name.
     let uri = |export: &str| Uri::unix(folder.path().join("nbd.sock"), export);
     let options = NbdOriginOptions { connections: 1, ..NbdOriginOptions::default() };
@@ -310,4 +311,36 @@ fn over_tcp_a_token_lets_in_and_nothing_else_does() {
     drop(client);
     assert!(NbdOrigin::connect(&uri("db.0123456789abcdef"), options).is_err(), "it is drained");
     daemon.shutdown();
+}
+
+#[test]
+fn who_stops_does_not_wait_for_a_drain_that_was_ordered() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut volume = VolumeConfig::new("db", OriginConfig::Memory { size: Bytes::mib(1) });
+    volume.layers = vec![LayerConfig::Delay(DelayParameters {
+        read: Nanos::secs(3600),
+        write: Nanos::ZERO,
+        flush: Nanos::ZERO,
+        jitter: Nanos::ZERO,
+        seed: 1,
+    })];
+    let mut config = Config::new(vec![volume]);
+    config.listen = unix(folder.path());
+    config.http.socket = Some(folder.path().join("http.sock"));
+    config.limits.drain = Duration::from_millis(100);
+    let daemon = Daemon::start(config).unwrap();
+    let mut client = Client::impatient(&daemon.uris("db")[0]);
+    client.submit(OriginOperation::Read { range: ByteRange::new(0, 4096) });
+    let seen = |daemon: &Daemon| daemon.status().volumes.remove(0);
+    eventually("the request is there", Duration::from_secs(20), || seen(&daemon).requests_in_flight == 1);
+    let stream = UnixStream::connect(daemon.http_socket().unwrap()).unwrap();
+    let order = || ask(stream, "POST", "/api/v1/volumes/db/drain", "{\"within_ms\": 50000}");
+    std::thread::scope(|scope| {
+        let ordered = scope.spawn(order);
+        eventually("it is drained", Duration::from_secs(20), || seen(&daemon).state == "drained");
+        let (sender, ended) = channel();
+        scope.spawn(move || sender.send(daemon.shutdown()));
+        assert!(ended.recv_timeout(Duration::from_secs(20)).is_ok(), "it waits for the drain");
+        let _ = ordered.join();
+    });
 }
