@@ -27,8 +27,10 @@ use axum::routing::{delete, get, post, put};
 use axum::serve::Listener;
 use forebay_appliance::{RetargetError, RetargetFailure};
 use forebay_units::Secret;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -44,6 +46,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 const CONNECTIONS_MAX: usize = 64;
 /// A connection that lives longer is ended: nothing here takes so long, and who is silent must not keep others out (ours).
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Connections that wait to be accepted, as the standard library has it.
+const BACKLOG: i32 = 128;
 
 /// Sockets that are bound and not served yet.
 pub(crate) struct Listeners {
@@ -66,10 +71,9 @@ impl Listeners {
         if let Some(path) = &config.socket {
             let open = || {
                 remove_stale(path)?;
-                let listener = std::os::unix::net::UnixListener::bind(path)?;
-                std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-                listener.set_nonblocking(true)?;
-                Ok((listener, path.clone()))
+                let socket = bind_private(path)?;
+                rustix::net::listen(&socket, BACKLOG)?;
+                Ok((socket.into(), path.clone()))
             };
             listeners.unix = Some(open().map_err(|error| (path.display().to_string(), error))?);
         }
@@ -83,6 +87,15 @@ impl Drop for Listeners {
             let _ = std::fs::remove_file(path);
         }
     }
+}
+
+/// A socket at `path` that is its owner's alone. Before anybody listens on it everybody is refused, so that nobody comes in while it is not.
+fn bind_private(path: &Path) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(socket)
 }
 
 /// Removes the socket that a process which is gone left behind.
@@ -579,4 +592,20 @@ async fn resident(State(shared): State<Weak<Shared>>, UrlPath(volume): UrlPath<S
 
 async fn curve(State(shared): State<Weak<Shared>>, UrlPath(volume): UrlPath<String>) -> Response {
     answer(&shared, |shared| report::curve(shared, &volume), &volume)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_is_its_owners_alone_before_anybody_can_connect() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("http.sock");
+        let socket = bind_private(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(UnixStream::connect(&path).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        rustix::net::listen(&socket, BACKLOG).unwrap();
+        UnixStream::connect(&path).unwrap();
+    }
 }
