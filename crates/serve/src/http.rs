@@ -367,14 +367,24 @@ fn reservation_answer(
 }
 
 async fn reserve(State(shared): State<Weak<Shared>>, body: Bytes) -> Response {
-    match serde_json::from_slice::<ReservationRequest>(&body) {
-        Ok(request) => reservation_answer(&shared, |shared| report::reserve(shared, request)),
-        Err(wrong) => error(StatusCode::BAD_REQUEST, &format!("the reservation is not understood: {wrong}")),
-    }
+    let request = match serde_json::from_slice::<ReservationRequest>(&body) {
+        Ok(request) => request,
+        Err(wrong) => {
+            return error(StatusCode::BAD_REQUEST, &format!("the reservation is not understood: {wrong}"));
+        }
+    };
+    // It waits for a disk, and others are answered meanwhile.
+    let told = tokio::task::spawn_blocking(move || {
+        reservation_answer(&shared, |shared| report::reserve(shared, request))
+    });
+    told.await.unwrap_or_else(|_| error(StatusCode::INTERNAL_SERVER_ERROR, "it ended in a panic"))
 }
 
 async fn cancel_reservation(State(shared): State<Weak<Shared>>, UrlPath(id): UrlPath<u64>) -> Response {
-    reservation_answer(&shared, |shared| report::cancel_reservation(shared, id))
+    let told = tokio::task::spawn_blocking(move || {
+        reservation_answer(&shared, |shared| report::cancel_reservation(shared, id))
+    });
+    told.await.unwrap_or_else(|_| error(StatusCode::INTERNAL_SERVER_ERROR, "it ended in a panic"))
 }
 
 /// The answer to an order for a volume: `schema` and `volume`, and what `of` adds.

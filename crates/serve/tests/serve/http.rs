@@ -344,3 +344,39 @@ fn who_stops_does_not_wait_for_a_drain_that_was_ordered() {
         let _ = ordered.join();
     });
 }
+
+#[test]
+fn a_slow_disk_under_reservations_keeps_nothing_else_from_being_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("reservations.json");
+    // Whoever writes it waits for who reads it.
+    let pipe = folder.path().join("reservations.json.new");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
+    let volume = VolumeConfig::new("db", OriginConfig::Memory { size: Bytes::mib(1) });
+    let mut config = Config::new(vec![volume]);
+    config.listen = unix(folder.path());
+    config.http.socket = Some(folder.path().join("http.sock"));
+    config.control.enabled = false;
+    config.reservations = Some(file);
+    let daemon = Daemon::start(config).unwrap();
+    let connect = || UnixStream::connect(daemon.http_socket().unwrap()).unwrap();
+    let mut asking = connect();
+    let body = r#"{"volumes": ["db"], "iops": 1000, "duration_s": 60}"#;
+    let head = format!("Host: x\r\nConnection: close\r\nContent-Length: {}", body.len());
+    write!(asking, "POST /api/v1/reservations HTTP/1.1\r\n{head}\r\n\r\n{body}").unwrap();
+    std::thread::scope(|scope| {
+        let (sender, healthy) = channel();
+        // The second comes behind what was asked first, at the latest.
+        scope.spawn(move || sender.send([(); 2].map(|()| ask(connect(), "GET", "/healthz", "").0)));
+        let found = healthy.recv_timeout(Duration::from_secs(20));
+        let mut text = String::new();
+        std::fs::File::open(&pipe).unwrap().read_to_string(&mut text).unwrap();
+        assert_eq!(found, Ok([200, 200]), "they wait for the disk");
+        assert!(text.contains("forebay.reservations/1"), "{text}");
+    });
+    // A pipe is no stable storage.
+    let mut answer = String::new();
+    asking.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 500"), "{answer}");
+    daemon.shutdown();
+}
