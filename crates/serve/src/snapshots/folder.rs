@@ -68,7 +68,9 @@ impl SnapshotFolder {
             let entry = entry?;
             let name = entry.file_name();
             let sequence = name.to_str().and_then(|name| name.strip_prefix(&prefix)?.strip_suffix(SUFFIX));
-            if let Some(sequence) = sequence.and_then(|sequence| sequence.parse().ok()) {
+            // A place is a time in milliseconds. Behind one that is as large as it can be nothing would find any.
+            let is_place = |sequence: &u64| i64::try_from(*sequence).is_ok();
+            if let Some(sequence) = sequence.and_then(|found| found.parse().ok().filter(is_place)) {
                 files.push((sequence, entry.path()));
             }
         }
@@ -207,6 +209,9 @@ mod tests {
         folder.write(OURS, 5, &bytes(OURS, 5, 512)).unwrap();
         folder.write(OURS, 6, &bytes(OURS, 6, 4096)[..50]).unwrap();
         fs::write(temporary.path().join(format!("{:032x}-7.fbsnap.1.tmp", OURS.0)), "begun").unwrap();
+        // And one behind which there is no place.
+        let last = temporary.path().join(format!("{:032x}-{}.fbsnap", OURS.0, u64::MAX));
+        fs::write(&last, bytes(OURS, u64::MAX, 4096)).unwrap();
         let series = folder.read(OURS, 4096, 100).unwrap();
         let sequences: Vec<u64> = series.snapshots.iter().map(|found| found.header().sequence).collect();
         assert_eq!(sequences, [1, 2, 3, 9]);
@@ -220,7 +225,7 @@ mod tests {
         assert_eq!((newest.snapshots.len(), newest.refused.len(), folder.newest(OURS)), (1, 2, Some(9)));
         // Two are kept, and the other volume's, and what was begun a moment ago.
         assert_eq!(folder.expire(OURS, 2, Duration::from_secs(1000)).unwrap(), 5);
-        assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 4);
+        assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 5);
         assert_eq!(folder.expire(OURS, 2, Duration::ZERO).unwrap(), 2);
         assert_eq!(folder.read(VolumeId(8), 4096, 9).unwrap().snapshots.len(), 1);
     }
