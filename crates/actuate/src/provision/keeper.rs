@@ -254,10 +254,15 @@ impl Keeper {
         let process = i32::try_from(child.id()).ok().and_then(ProcessId::of);
         self.children().insert(id(), child);
         match process {
-            Some(process) => {
-                write(&folder.join("process.json"), &json(&process))?;
-                Ok(process)
-            }
+            Some(process) => match write(&folder.join("process.json"), &json(&process)) {
+                Ok(()) => Ok(process),
+                Err(error) => {
+                    // Its folder goes, and with that everything by which it could be found.
+                    let _ = process.signal(Signal::KILL);
+                    process.wait(Deadline::after(LAST_MOMENT));
+                    Err(error)
+                }
+            },
             None => Err(self.died(order, folder)),
         }
     }
@@ -444,4 +449,44 @@ fn said(folder: &Path) -> String {
     }
     let all = lines.join(" | ");
     all[all.ceil_char_boundary(all.len().saturating_sub(SAID_BYTES_MAX))..].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Control;
+    use crate::api::ApiAddress;
+
+    #[test]
+    fn what_cannot_be_written_down_does_not_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let keeper = Keeper::new(folder.path().to_owned()).unwrap();
+        let order: ApplianceOrder = serde_json::from_str(
+            r#"{"id":"a","host":"h","memory":104857600,"token":"0123456789abcdef","volumes":[{"name":"db",
+            "origin":{"uri":"nbd://storage/db"},"block_size":4096,"cache":0}]}"#,
+        )
+        .unwrap();
+        let path = keeper.path(&order.id);
+        let launch = |folder: &Path| {
+            // In the way of what is to be written down once it runs.
+            std::fs::create_dir(folder.join("process.new")).unwrap();
+            let control = Control { address: ApiAddress::Unix(folder.join("nobody.sock")), token: None };
+            Ok(Launch {
+                command: vec!["sleep".into(), "600".into()],
+                files: Vec::new(),
+                running: Running { id: order.id.clone(), endpoints: BTreeMap::new(), control },
+                knows_its_number: true,
+                says_when_ready: None,
+                diagnose: None,
+            })
+        };
+        let error =
+            keeper.start(&order, Deadline::after(Duration::from_secs(20)), launch).map(drop).unwrap_err();
+        let left = ProcessId::with_variable(MARK, path.as_os_str());
+        if let Some(left) = &left {
+            let _ = left.signal(Signal::KILL);
+        }
+        assert!(matches!(error, ProvisionError::State { .. }), "{error}");
+        assert_eq!((left, path.exists()), (None, false), "it runs, and nobody knows");
+    }
 }
