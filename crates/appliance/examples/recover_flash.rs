@@ -5,7 +5,7 @@
 //! stop nor start reads or writes them.
 
 use forebay_appliance::{FlashConfig, FlashStore};
-use forebay_cache::flash::{FlashVolumeSettings, VolumeId};
+use forebay_cache::flash::{FlashVolumeSettings, Stamp, VolumeId};
 use forebay_units::{BlockIndex, BlockSize, Bytes};
 use std::error::Error;
 use std::os::unix::fs::FileExt;
@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let config = FlashConfig { path: path.clone().into(), size: Some(Bytes::gib(gib)) };
     let settings = FlashVolumeSettings {
         volume: VolumeId::new("disk", "measured"),
-        stamp: Some([1; 32]),
+        stamp: Some(Stamp::Seen([1; 32])),
         read_only: false,
         block_size: BlockSize::DEFAULT,
         // What is left is for the index.

@@ -287,13 +287,10 @@ impl Daemon {
         let shop =
             OriginShop::start(&config).map_err(|source| StartError::Disks { source: Box::new(source) })?;
         let mut absent = BTreeMap::new();
-        let mut served = Vec::new();
+        let mut opened = Vec::new();
         for (index, volume) in config.volumes.iter().enumerate() {
             match shop.open(&config, index) {
-                Ok(origin) => served.push(ServedVolume {
-                    lease: lease_of(&volume.name),
-                    ..served_volume(&config, volume, origin, flash.as_ref())?
-                }),
+                Ok(origin) => opened.push((volume, origin)),
                 // Where it was sent may be gone, and who sent it must find somebody to send it elsewhere.
                 Err(error) if volume.on_absent == OnAbsent::Wait || routes.sends(&volume.name) => {
                     let reason = with_causes(&error);
@@ -312,6 +309,12 @@ impl Daemon {
         }
         let listeners = Listeners::open(&config.http)
             .map_err(|(address, source)| StartError::Http { address, source })?;
+        // Behind what may fail: flash hears of a start that serves.
+        let served = |(volume, origin): (&VolumeConfig, _)| {
+            let lease = lease_of(&volume.name);
+            Ok(ServedVolume { lease, ..served_volume(&config, volume, origin, flash.as_ref())? })
+        };
+        let served = opened.into_iter().map(served).collect::<Result<_, StartError>>()?;
         let workers = match config.limits.workers {
             0 => thread::available_parallelism().map_or(1, usize::from).min(4),
             workers => workers,

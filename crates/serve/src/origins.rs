@@ -2,6 +2,7 @@
 
 use crate::config::{Config, DiskBacking, LayerConfig, OriginConfig, VolumeConfig, places};
 use forebay_appliance::OriginStamp;
+use forebay_cache::flash::Stamp;
 use forebay_control::{OriginId, OriginSpec};
 use forebay_nbd::Transport;
 use forebay_origin::layer::{Delay, ErrorInjection, LayerError, Log, Rate};
@@ -165,8 +166,8 @@ pub(crate) fn origin_stamp(volume: &VolumeConfig) -> OriginStamp {
         }
         origin => origin.path().map(Path::to_path_buf),
     };
-    let vouched = volume.sole_writer.then_some([b'v'; 32]);
-    OriginStamp::new(move || path.as_deref().and_then(file_stamp).or(vouched))
+    let vouched = volume.sole_writer.then_some(Stamp::Vouched);
+    OriginStamp::new(move || path.as_deref().and_then(file_stamp).map(Stamp::Seen).or(vouched))
 }
 
 /// What changes with every change of a regular file: its times, down to the nanosecond, beside its number and its size.

@@ -5,7 +5,7 @@
 
 use forebay_cache::flash::{
     FlashDevice, FlashTier, FlashVolumeSettings, FormatError, IndexHeader, IndexReader, MemoryFlash, Record,
-    Recovery, SECTOR, Superblock, TierSettings, VolumeId,
+    Recovery, SECTOR, Stamp, Superblock, TierSettings, VolumeId,
 };
 use forebay_cache::snapshot::{Snapshot, SnapshotWriter, seal};
 use forebay_nbd::server::{Payload, TlsPolicy};
@@ -345,7 +345,7 @@ fn flash_in_order() -> (Vec<u8>, FlashVolumeSettings) {
     let device = Arc::new(MemoryFlash::new(vec![0; FLASH_BYTES]));
     let settings = FlashVolumeSettings {
         volume: VolumeId::new("disk", "fuzz"),
-        stamp: Some([1; 32]),
+        stamp: Some(Stamp::Seen([1; 32])),
         read_only: false,
         block_size: BlockSize::new(Bytes(512)).expect("a power of two"),
         quota_segments: 6,

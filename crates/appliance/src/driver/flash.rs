@@ -5,7 +5,7 @@
 //! above that the answer is an error, which for a read is a miss. Start and stop of volumes ([`FlashTier`]) do their I/O here, too, on the
 //! thread that asks. It is *not* what judges whether bytes are right: partitions do.
 
-use forebay_cache::flash::{FlashDevice, FlashError, FlashTier, Opened, TierSettings, VolumeId};
+use forebay_cache::flash::{FlashDevice, FlashError, FlashTier, Opened, Stamp, TierSettings, VolumeId};
 use forebay_origin::{
     CompletionSink, Origin, OriginCompletion, OriginError, OriginOperation, OriginRequest, open_patiently,
 };
@@ -181,14 +181,14 @@ impl FlashStore {
     }
 }
 
-/// What an origin looks like, such that it looks different if anybody changed it: a function, asked at start and at stop, when nothing is in
+/// By what it is known that nobody changed an origin while its volume was stopped: a function, asked at start and at stop, when nothing is in
 /// flight; `None` where nobody can know.
 #[derive(Clone)]
-pub struct OriginStamp(Arc<dyn Fn() -> Option<[u8; 32]> + Send + Sync>);
+pub struct OriginStamp(Arc<dyn Fn() -> Option<Stamp> + Send + Sync>);
 
 impl OriginStamp {
     /// The function.
-    pub fn new(take: impl Fn() -> Option<[u8; 32]> + Send + Sync + 'static) -> OriginStamp {
+    pub fn new(take: impl Fn() -> Option<Stamp> + Send + Sync + 'static) -> OriginStamp {
         OriginStamp(Arc::new(take))
     }
 
@@ -197,8 +197,8 @@ impl OriginStamp {
         OriginStamp::new(|| None)
     }
 
-    /// What the origin looks like now.
-    pub fn take(&self) -> Option<[u8; 32]> {
+    /// The stamp now.
+    pub fn take(&self) -> Option<Stamp> {
         (self.0)()
     }
 }

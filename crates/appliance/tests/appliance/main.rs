@@ -12,6 +12,7 @@ use forebay_appliance::{
     FlashStore, ListenerConfig, OriginStamp, ServiceLimits, StartError, VolumeConfig, VolumeFlashConfig,
 };
 use forebay_cache::Insertion;
+use forebay_cache::flash::Stamp;
 use forebay_nbd::client::Operation;
 use forebay_origin::{
     CompletionSink, FileOrigin, FileOriginOptions, MemoryImage, MemoryOrigin, Origin, OriginRequest,
@@ -163,7 +164,7 @@ fn clients_verify_every_byte_while_quotas_change() {
 
 /// A volume with little memory and some flash, of an origin that nobody else changes unless `stamp` says so.
 fn volume_on_flash(origin: &Arc<dyn Origin>, store: &Arc<FlashStore>, stamp: u8) -> VolumeConfig {
-    let stamp = OriginStamp::new(move || Some([stamp; 32]));
+    let stamp = OriginStamp::new(move || Some(Stamp::Seen([stamp; 32])));
     let flash = VolumeFlashConfig {
         store: store.clone(),
         quota: Bytes(6 * MIB),

@@ -1,4 +1,4 @@
-//! What is written on the device besides blocks: superblock, records of volumes, headers of index segments. Version 1.
+//! What is written on the device besides blocks: superblock, records of volumes, headers of index segments. Version 2.
 //!
 //! Pure: bytes to values and back. Everything is little-endian, a whole sector of 4 KiB (an index segment has its own header), and ends
 //! in the XXH3-64 of all bytes before, seeded with where it belongs, so that a sector that was written elsewhere is not believed.
@@ -6,8 +6,8 @@
 use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// The version of the layout that this code writes and reads.
-pub const FORMAT_VERSION: u32 = 1;
+/// The version of the layout that this code writes. It reads the first one, too, which had no starts.
+pub const FORMAT_VERSION: u32 = 2;
 
 /// The unit of everything besides index segments, in bytes.
 pub const SECTOR: usize = 4096;
@@ -126,6 +126,8 @@ pub struct Superblock {
     pub geometry: Geometry,
     /// Drawn when the device was formatted: nothing that was written before is believed after.
     pub device_id: u64,
+    /// The number of the last start that served anything; 0 before the first.
+    pub start: u64,
 }
 
 /// What a record says of the index that it points to.
@@ -150,7 +152,7 @@ pub struct Record {
     pub index_epoch: u64,
     /// Whether there is an index.
     pub state: RecordState,
-    /// The origin's stamp when the volume was stopped.
+    /// The origin's stamp when the volume was stopped, as the device keeps it.
     pub stamp: [u8; 32],
     /// The volume's unit of caching in bytes.
     pub block_bytes: u32,
@@ -228,6 +230,7 @@ impl Superblock {
         put(&mut sector, 16, &self.geometry.segments.to_le_bytes());
         put(&mut sector, 20, &self.geometry.records.to_le_bytes());
         put(&mut sector, 24, &self.device_id.to_le_bytes());
+        put(&mut sector, 32, &self.start.to_le_bytes());
         finish(sector, 0)
     }
 
@@ -241,7 +244,7 @@ impl Superblock {
     pub fn decode(sector: &[u8]) -> Result<Superblock, FormatError> {
         assert_eq!(sector.len(), SECTOR, "a sector has {SECTOR} bytes");
         let version = get_u32(sector, 8);
-        if get::<8>(sector, 0) == SUPERBLOCK_MAGIC && version != FORMAT_VERSION {
+        if get::<8>(sector, 0) == SUPERBLOCK_MAGIC && !(1..=FORMAT_VERSION).contains(&version) {
             return Err(FormatError::Version { found: version });
         }
         check_sector(sector, SUPERBLOCK_MAGIC, 0)?;
@@ -260,7 +263,7 @@ impl Superblock {
         if geometry.records == 0 || geometry.records > 1 << 16 {
             return field("records", geometry.records);
         }
-        Ok(Superblock { geometry, device_id: get_u64(sector, 24) })
+        Ok(Superblock { geometry, device_id: get_u64(sector, 24), start: get_u64(sector, 32) })
     }
 }
 
@@ -407,6 +410,7 @@ mod tests {
         let superblock = Superblock {
             geometry: Geometry { segment_bytes: 1 << 20, segments: 9, records: 64 },
             device_id: 0x1234_5678_9abc_def0,
+            start: 3,
         };
         let sector = superblock.encode();
         assert_eq!(Superblock::decode(&sector), Ok(superblock));
@@ -432,9 +436,12 @@ mod tests {
         let mut later = Superblock::encode(&Superblock {
             geometry: Geometry { segment_bytes: 4096, segments: 2, records: 1 },
             device_id: 1,
+            start: 0,
         });
-        later[8] = 2;
-        assert_eq!(Superblock::decode(&later), Err(FormatError::Version { found: 2 }));
+        later[8] = 3;
+        assert_eq!(Superblock::decode(&later), Err(FormatError::Version { found: 3 }));
+        later[8] = 0;
+        assert_eq!(Superblock::decode(&later), Err(FormatError::Version { found: 0 }));
     }
 
     #[test]

@@ -36,5 +36,6 @@ pub use partition::{
 };
 pub use pool::SegmentPool;
 pub use tier::{
-    FlashError, FlashTier, Opened, Recovery, Saved, TierSettings, VolumeSettings as FlashVolumeSettings,
+    FlashError, FlashTier, Opened, Recovery, Saved, Stamp, TierSettings,
+    VolumeSettings as FlashVolumeSettings,
 };

@@ -85,7 +85,7 @@ fn blocks_on_flash_outlive_a_restart_unless_somebody_changed_the_file() {
 
 /// Nothing tells that an export was changed but the operator's word, who says that only this daemon does.
 #[test]
-fn what_is_written_while_a_volume_has_no_flash_is_not_old_when_it_has_flash_again() {
+fn what_is_written_past_the_flash_of_a_volume_is_not_old_when_it_has_it_again() {
     let folder = tempfile::tempdir().unwrap();
     let behind = folder.path().join("behind");
     std::fs::create_dir(&behind).unwrap();
@@ -105,24 +105,36 @@ fn what_is_written_while_a_volume_has_no_flash_is_not_old_when_it_has_flash_agai
     let daemon = start_with(&text);
     read_all(&daemon);
     assert_eq!(daemon.shutdown(), Drained::Completely);
-    let daemon = start_with(&text);
-    assert!(recovered(&daemon) > 0);
-    read_all(&daemon);
-    assert_eq!(daemon.shutdown(), Drained::Completely);
+    let socket = folder.path().join("behind/nbd.sock");
+    std::os::unix::fs::symlink(&socket, folder.path().join("behind/other.sock")).unwrap();
+    // Without its flash, by another name, and on another way to the same data.
+    let others =
+        [("flash = \"6MiB\"\n", ""), ("\"disk\"", "\"renamed\""), ("nbd.sock\"\nsole", "other.sock\"\nsole")];
+    for (fill, (from, to)) in (7..).zip(others) {
+        let daemon = start_with(&text);
+        assert!(recovered(&daemon) > 0);
+        assert_eq!(daemon.shutdown(), Drained::Completely);
 
-    let daemon = start_with(&text.replace("flash = \"6MiB\"\n", ""));
-    let mut client = Client::connect(&daemon.uris("disk")[0]);
-    (0..128u64).for_each(|place| client.write(place << 16, vec![7; 65536]).unwrap());
-    drop(client);
-    assert_eq!(daemon.shutdown(), Drained::Completely);
+        let other = text.replace(from, to);
+        assert_ne!(other, text);
+        let daemon = start_with(&other);
+        let volume = if to.contains("renamed") { "renamed" } else { "disk" };
+        let mut client = Client::connect(&daemon.uris(volume)[0]);
+        (0..128u64).for_each(|place| client.write(place << 16, vec![fill; 65536]).unwrap());
+        drop(client);
+        assert_eq!(daemon.shutdown(), Drained::Completely);
 
-    let daemon = start_with(&text);
-    let mut client = Client::connect(&daemon.uris("disk")[0]);
-    for place in 0..128u64 {
-        assert!(client.read(place << 16, 65536).unwrap() == [7; 65536], "{place} reads as it was before");
+        let daemon = start_with(&text);
+        let mut client = Client::connect(&daemon.uris("disk")[0]);
+        for place in (0..128u64).rev().chain(0..128) {
+            assert!(
+                client.read(place << 16, 65536).unwrap() == [fill; 65536],
+                "{place} reads as it was before"
+            );
+        }
+        drop(client);
+        assert_eq!(daemon.shutdown(), Drained::Completely);
     }
-    drop(client);
-    drop(daemon);
     drop(behind);
 }
 

@@ -8,7 +8,7 @@ use forebay_appliance::service::SlabKey;
 use forebay_appliance::volume::{FlashPlacing, VolumeMachine};
 use forebay_cache::flash::{
     FaultyFlash, FlashDevice, FlashFaults, FlashPartition, FlashTier, FlashVolumeSettings, Recovery, Saved,
-    TierSettings, VolumeId,
+    Stamp, TierSettings, VolumeId,
 };
 use forebay_origin::{OriginCompletion, OriginError, OriginOperation, OriginRequest};
 use forebay_policy::placement::{Admission, Placing};
@@ -128,8 +128,8 @@ impl World {
         let volume = &self.volumes[index];
         FlashVolumeSettings {
             volume: VolumeId::new(&volume.name, "simulated"),
-            // Somebody vouches for the origin: its stamp tells nothing of what we change ourselves.
-            stamp: Some([7; 32]),
+            // It tells nothing of what we change ourselves.
+            stamp: Some(Stamp::Vouched),
             read_only: false,
             block_size: BlockSize::new(Bytes(volume.block)).expect("a power of two"),
             quota_segments,
@@ -148,7 +148,7 @@ impl World {
             return note!(self, "the flash of volume {index} is dropped");
         }
         flash.device.stop_after(cut_after);
-        let saved = flash.tier.save(partition, Some([7; 32]));
+        let saved = flash.tier.save(partition, Some(Stamp::Vouched));
         flash.device.stop_after(None);
         if let Ok(Saved::Kept { blocks }) = saved {
             self.course.saved += blocks;

@@ -1,7 +1,9 @@
 //! One flash device from start to stop: formatted, volumes loaded and saved. The only code of the flash tier that blocks.
 //!
 //! What makes a recovered index right: it was saved after the last change of the volume had ended; the origin has the stamp that it had
-//! then; and both copies of the record were revoked, durably, before the volume could be changed again. Anything less is an empty cache.
+//! then; and both copies of the record were revoked, durably, before the volume could be changed again. Where the origin shows nothing of changes
+//! (its stamp is somebody's word), that is so only if no start has served anything since: it may have had another name for the volume, or another way to
+//! its data. Anything less is an empty cache.
 
 mod records;
 mod settings;
@@ -9,7 +11,7 @@ mod stored_index;
 #[cfg(test)]
 mod tests;
 
-pub use settings::{FlashError, Opened, Recovery, Saved, TierSettings, VolumeSettings};
+pub use settings::{FlashError, Opened, Recovery, Saved, Stamp, TierSettings, VolumeSettings};
 
 use super::device::FlashDevice;
 use super::format::{FormatError, Geometry, NO_SEGMENT, Record, RecordState, SECTOR, Superblock, VolumeId};
@@ -50,11 +52,14 @@ impl Slot {
 struct State {
     slots: Vec<Slot>,
     next_epoch: u64,
+    /// The device knows of this start.
+    is_begun: bool,
 }
 
 /// One flash device, shared by all volumes.
 pub struct FlashTier {
     device: Arc<dyn FlashDevice>,
+    /// As it was found, or formatted: its start is the one before this.
     superblock: Superblock,
     pool: SegmentPool,
     state: Mutex<State>,
@@ -80,17 +85,18 @@ impl FlashTier {
         let geometry = Geometry::of_device(size, settings.segment_bytes, settings.records)
             .ok_or(FlashError::TooSmall { found: Bytes(size), segment })?;
         let sector = device.read(0, SECTOR).map_err(io_error("reading the superblock"))?;
+        let formatted = Superblock { geometry, device_id: settings.device_id, start: 0 };
         let (superblock, opened) = match Superblock::decode(&sector) {
             Ok(found) if found.geometry == geometry => (found, Opened::Found),
             Ok(found) => {
                 let why = format!("it is divided as {:?}, expected {geometry:?}", found.geometry);
-                (Superblock { geometry, device_id: settings.device_id }, Opened::Formatted { why })
+                (formatted, Opened::Formatted { why })
             }
-            Err(FormatError::Empty) => (Superblock { geometry, device_id: settings.device_id }, Opened::New),
+            Err(FormatError::Empty) => (formatted, Opened::New),
             Err(FormatError::Magic { found, .. }) => return Err(FlashError::Foreign { found }),
             Err(error) => {
                 let why = format!("superblock: {error}");
-                (Superblock { geometry, device_id: settings.device_id }, Opened::Formatted { why })
+                (formatted, Opened::Formatted { why })
             }
         };
         if opened != Opened::Found {
@@ -100,6 +106,7 @@ impl FlashTier {
         let mut state = State {
             slots: vec![Slot::default(); geometry.records as usize],
             next_epoch: settings.epoch_floor.max(1),
+            is_begun: false,
         };
         for (number, slot) in (0..).zip(&mut state.slots) {
             let mut copies = [None, None];
@@ -152,6 +159,7 @@ impl FlashTier {
                 free.ok_or(FlashError::TooManyVolumes { most: self.geometry().records })?
             }
         };
+        self.begin(&mut state)?;
         state.slots[number].release(&self.pool);
         let record = state.slots[number].record.filter(|record| record.volume == settings.volume);
         let epoch = state.next_epoch;
@@ -174,7 +182,10 @@ impl FlashTier {
         let is_kept = matches!(recovery, Recovery::Kept { .. });
         let record = match record {
             // Nothing that we serve can make the index untrue; but the numbers of segments must not be given again.
-            Some(record) if settings.read_only && is_kept => Record { epoch, ..record },
+            Some(record) if settings.read_only && is_kept => {
+                let stamp = settings.stamp.map_or(record.stamp, |stamp| stamp.kept_by(self.start()));
+                Record { epoch, stamp, ..record }
+            }
             _ => self.in_use(settings.volume, epoch, settings.block_size.bytes() as u32),
         };
         self.establish(number as u32, &record)?;
@@ -194,6 +205,7 @@ impl FlashTier {
     /// [`FlashError`]; the volume must not be served with changes then, as with [`FlashTier::load`].
     pub fn forget(&self, volume: VolumeId) -> Result<(), FlashError> {
         let mut state = self.lock();
+        self.begin(&mut state)?;
         let found = state.slots.iter().zip(0..).find_map(|(slot, number)| {
             let record = slot.record.filter(|record| record.volume == volume)?;
             Some((number, record))
@@ -249,7 +261,13 @@ impl FlashTier {
             return Err(Recovery::BlockSizeChanged);
         }
         let stamp = settings.stamp.ok_or(Recovery::Unprovable)?;
-        if stamp == record.stamp { Ok(record) } else { Err(Recovery::OriginChanged) }
+        // A volume may begin later than others, when its origin is there.
+        let is_kept = |start| stamp.kept_by(start) == record.stamp;
+        match stamp {
+            _ if is_kept(self.superblock.start) || is_kept(self.start()) => Ok(record),
+            Stamp::Seen(_) => Err(Recovery::OriginChanged),
+            Stamp::Vouched => Err(Recovery::NotServed),
+        }
     }
 
     /// The volume is no longer served: keeps its blocks for the next start. Every change of it has ended, nothing of it is in doubt, and
@@ -260,7 +278,7 @@ impl FlashTier {
     ///
     /// # Panics
     /// If something is on its way to the device.
-    pub fn save(&self, mut partition: FlashPartition, stamp: Option<[u8; 32]>) -> Result<Saved, FlashError> {
+    pub fn save(&self, mut partition: FlashPartition, stamp: Option<Stamp>) -> Result<Saved, FlashError> {
         assert!(partition.is_quiet(), "a partition is saved while it is being written");
         let mut state = self.lock();
         let volume = partition.settings().volume;
@@ -285,7 +303,7 @@ impl FlashTier {
                 epoch,
                 index_epoch: epoch,
                 state: RecordState::Clean,
-                stamp,
+                stamp: stamp.kept_by(self.start()),
                 block_bytes: partition.settings().block_size.bytes() as u32,
                 index_first: index.first().copied().unwrap_or(NO_SEGMENT),
                 index_segments: index.len() as u32,

@@ -33,13 +33,37 @@ pub enum Opened {
     },
 }
 
+/// By what it is known that nobody changed an origin while its volume was stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stamp {
+    /// What the origin looks like, such that it looks different if anybody changed it since.
+    Seen([u8; 32]),
+    /// Somebody vouches that only who has this device changes it. Nothing shows what a start did to it by another name, or on another way to its data, so
+    /// the last start that served anything must have served the volume, too.
+    Vouched,
+}
+
+impl Stamp {
+    /// What is kept of it on the device by a start.
+    pub(super) fn kept_by(self, start: u64) -> [u8; 32] {
+        match self {
+            Stamp::Seen(bytes) => bytes,
+            Stamp::Vouched => {
+                let mut bytes = [b'v'; 32];
+                bytes[24..].copy_from_slice(&start.to_le_bytes());
+                bytes
+            }
+        }
+    }
+}
+
 /// Which volume is to be loaded, and what is known of it.
 #[derive(Clone, Copy, Debug)]
 pub struct VolumeSettings {
     /// Which volume.
     pub volume: VolumeId,
-    /// What the origin looks like now, such that it looks different if anybody changed it since; `None`: nobody can know.
-    pub stamp: Option<[u8; 32]>,
+    /// The origin's stamp now; `None`: nobody can know whether it was changed.
+    pub stamp: Option<Stamp>,
     /// Nobody can change the volume through us: an index stays valid while it is served.
     pub read_only: bool,
     /// The unit of caching.
@@ -66,6 +90,8 @@ pub enum Recovery {
     Unprovable,
     /// The origin was changed meanwhile.
     OriginChanged,
+    /// Somebody vouches for the origin, and the last start did not serve it by this name and this way: it may have written to it by another.
+    NotServed,
     /// The volume was cached in blocks of another size.
     BlockSizeChanged,
     /// The index cannot be read, or is not what was written.

@@ -14,7 +14,7 @@ const SETTINGS: TierSettings =
 fn volume(number: u128, stamp: u8) -> VolumeSettings {
     VolumeSettings {
         volume: VolumeId(number),
-        stamp: Some([stamp; 32]),
+        stamp: Some(Stamp::Seen([stamp; 32])),
         read_only: false,
         block_size: BlockSize::new(Bytes(512)).unwrap(),
         quota_segments: 6,
@@ -58,7 +58,7 @@ fn read(device: &dyn FlashDevice, partition: &mut FlashPartition, block: u64) ->
 fn stop(device: &dyn FlashDevice, tier: &FlashTier, mut partition: FlashPartition, stamp: u8) -> Option<u64> {
     partition.seal_open();
     proceed(device, &mut partition);
-    match tier.save(partition, Some([stamp; 32])) {
+    match tier.save(partition, Some(Stamp::Seen([stamp; 32]))) {
         Ok(Saved::Kept { blocks }) => Some(blocks),
         _ => None,
     }
@@ -136,6 +136,74 @@ fn a_volume_that_is_served_without_its_share_is_forgotten() {
     let tier = open();
     assert_eq!(tier.load(&volume(1, 4)).unwrap().1, Recovery::Unclean);
     assert_eq!(tier.load(&volume(2, 4)).unwrap().1, Recovery::Kept { blocks: 1 });
+}
+
+/// As when a volume has another name for a start, or another way to its data: the device does not see that it is the same.
+#[test]
+fn a_volume_that_somebody_vouches_for_is_believed_only_if_the_last_start_served_it() {
+    let device = Arc::new(MemoryFlash::new(vec![0; 27 * 4096]));
+    let open = || FlashTier::open(device.clone(), &SETTINGS).unwrap().0;
+    let vouched = |number| VolumeSettings { stamp: Some(Stamp::Vouched), ..volume(number, 0) };
+    let (seen, recovered) = (volume(3, 4), Recovery::Kept { blocks: 1 });
+    // One after the other they begin, and then they end.
+    let serve = |tier: &FlashTier, volumes: &[VolumeSettings]| -> Vec<Recovery> {
+        let begun: Vec<_> = volumes.iter().map(|settings| tier.load(settings).unwrap()).collect();
+        let ended = volumes.iter().zip(begun).map(|(settings, (mut partition, recovery))| {
+            if partition.is_empty() {
+                assert_eq!(append(&*device, &mut partition, 7, 7), Appended::Yes);
+            }
+            partition.seal_open();
+            proceed(&*device, &mut partition);
+            assert_eq!(tier.save(partition, settings.stamp).unwrap(), Saved::Kept { blocks: 1 });
+            recovery
+        });
+        ended.collect()
+    };
+    let both = [seen, vouched(1)];
+    assert_eq!(serve(&open(), &both), [Recovery::New; 2]);
+    // A start that does not come as far as to serve anything is none.
+    drop(open());
+    let tier = open();
+    assert_eq!(serve(&tier, &both), [recovered; 2]);
+    assert_eq!(serve(&tier, &both), [recovered; 2]);
+    // By another name, with a share or without one.
+    assert_eq!(serve(&open(), &[vouched(2)]), [Recovery::New]);
+    assert_eq!(serve(&open(), &both), [recovered, Recovery::NotServed]);
+    open().forget(VolumeId(2)).unwrap();
+    assert_eq!(serve(&open(), &both), [recovered, Recovery::NotServed]);
+    // Read-only ones are kept without being saved, in each start that serves them.
+    let read_only = VolumeSettings { read_only: true, ..vouched(1) };
+    for _ in 0..3 {
+        assert_eq!(open().load(&read_only).unwrap().1, recovered);
+    }
+    open().forget(VolumeId(2)).unwrap();
+    assert_eq!(open().load(&read_only).unwrap().1, Recovery::NotServed);
+}
+
+#[test]
+fn a_device_of_version_1_keeps_what_its_origins_show() {
+    let device = Arc::new(MemoryFlash::new(vec![0; 27 * 4096]));
+    let open = || FlashTier::open(device.clone(), &SETTINGS).unwrap();
+    let (tier, _) = open();
+    // What it kept of an origin that somebody vouched for was always the same.
+    for (number, stamp) in [(1, 4), (2, b'v')] {
+        let mut partition = tier.load(&volume(number, stamp)).unwrap().0;
+        assert_eq!(append(&*device, &mut partition, 7, 7), Appended::Yes);
+        assert_eq!(stop(&*device, &tier, partition, stamp), Some(1));
+    }
+    device.change(|bytes| {
+        bytes[8] = 1;
+        bytes[32..40].fill(0);
+        let checksum = xxhash_rust::xxh3::xxh3_64_with_seed(&bytes[..SECTOR - 8], 0);
+        bytes[SECTOR - 8..SECTOR].copy_from_slice(&checksum.to_le_bytes());
+    });
+    let (tier, opened) = open();
+    assert_eq!(opened, Opened::Found);
+    assert_eq!(tier.load(&volume(1, 4)).unwrap().1, Recovery::Kept { blocks: 1 });
+    let vouched = VolumeSettings { stamp: Some(Stamp::Vouched), ..volume(2, 0) };
+    assert_eq!(tier.load(&vouched).unwrap().1, Recovery::NotServed);
+    // Who knows of no starts must not use it again.
+    assert_eq!(device.read(8, 1).unwrap(), [2]);
 }
 
 /// As when the thread that serves it panics: nobody is left to give it back.
