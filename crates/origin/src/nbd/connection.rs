@@ -397,6 +397,9 @@ impl Connection {
     fn finish(&self, shared: &Shared, sent: Sent, reply: Result<(), ReplyError>) {
         let Sent { mut job, bytes, buffer, extents, .. } = sent;
         if let Err(error) = reply {
+            if job.stands_in_for_fua() {
+                shared.owe_loss();
+            }
             return job.fail(error.code.to_linux().0, &error.to_string());
         }
         if matches!(job.operation, OriginOperation::BlockStatus { .. }) {

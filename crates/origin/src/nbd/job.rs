@@ -67,6 +67,11 @@ impl Job {
         self.flushing || self.operation == OriginOperation::Flush
     }
 
+    /// Whether it is at the flush behind a change for which the server offers no FUA.
+    pub(super) fn stands_in_for_fua(&self) -> bool {
+        self.flushing
+    }
+
     /// What to send next to a server that offers `export`.
     pub(super) fn step(&self, export: &Export) -> Step {
         use TransmissionFlags as Flags;

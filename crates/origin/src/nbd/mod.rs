@@ -13,7 +13,8 @@
 //! A flush in flight on a lost connection fails with `EIO`. So does the next flush after it where writes without FUA had been
 //! acknowledged since the last one, because a server that was restarted may have lost them
 //! ([`NbdOriginOptions::keeps_acknowledged_writes`]), and so does a flush that waited to be sent meanwhile: one of a client, or one
-//! that stands in for FUA.
+//! that stands in for FUA. The same holds behind a flush that stood in for FUA and failed: it spoke of all writes, the server may say so once only, and who asked
+//! for FUA hears of one.
 //!
 //! Source: the NBD protocol document (`doc/proto.md`); the rules above are ours.
 
@@ -93,7 +94,8 @@ impl Default for NbdOriginOptions {
 const CLOSED: &str = "origin closed";
 
 /// What a flush says behind the loss of a connection.
-const MAY_NOT_BE_SAFE: &str = "a connection was lost since writes were acknowledged: they may not be safe";
+const MAY_NOT_BE_SAFE: &str =
+    "a connection was lost, or a flush for FUA failed, since writes were acknowledged: they may not be safe";
 
 /// Requests in flight on a connection from which on others share the load (ours: fewer go out and come back in one call each).
 const LOAD_SHARED_FROM: usize = 16;
@@ -165,7 +167,7 @@ struct Shared {
     /// Without FUA.
     writes_acknowledged: AtomicU64,
     flushed_through: AtomicU64,
-    /// Losses of connections with which acknowledged writes may be lost.
+    /// Losses of connections with which acknowledged writes may be lost, and failures of flushes that stood in for FUA.
     losses: AtomicU64,
     /// The next flush must say so.
     flush_must_fail: AtomicBool,
@@ -273,10 +275,15 @@ impl Shared {
         if !self.options.keeps_acknowledged_writes
             && acknowledged > self.flushed_through.load(Ordering::SeqCst)
         {
-            // In the order opposite to that in which a flush looks at them, so that none passes between the two.
-            self.flush_must_fail.store(true, Ordering::SeqCst);
-            self.losses.fetch_add(1, Ordering::SeqCst);
+            self.owe_loss();
         }
+    }
+
+    /// What was acknowledged may be lost, and nobody who flushes has heard of it: the next one does, and who waits to be sent.
+    fn owe_loss(&self) {
+        // In the order opposite to that in which a flush looks at them, so that none passes between the two.
+        self.flush_must_fail.store(true, Ordering::SeqCst);
+        self.losses.fetch_add(1, Ordering::SeqCst);
     }
 }
 

@@ -381,6 +381,22 @@ fn a_flush_that_stands_in_for_fua_fails_if_the_write_may_be_lost_before_it() {
     assert_eq!((server.commands(Command::Write).len(), server.bytes(0, 1)), (2, vec![8]));
 }
 
+/// As of nbdkit's file plugin: the system tells once that pages were lost, whoever made them.
+#[test]
+fn a_flush_that_stood_in_for_fua_and_failed_is_told_to_the_next_that_flushes() {
+    let server = Server::start(ExportInfo { fua: false, ..ExportInfo::new("disk", SIZE) });
+    let origin = connect(&server, NbdOriginOptions { connections: 1, ..quick() });
+    run(&origin, write(0, b"x")).unwrap();
+    server.script(|request| if request.command == Command::Flush { Action::Fail } else { Action::Serve });
+    let fua = OriginOperation::Write { offset: 8, data: vec![7; 8], fua: true };
+    assert_eq!(errno(&run(&origin, fua.clone())), Some(28));
+    server.script(|_| Action::Serve);
+    // Who does the same again makes safe what he writes, and does not hear of the rest.
+    assert_eq!(run(&origin, fua), Ok(Vec::new()));
+    assert_eq!(errno(&run(&origin, OriginOperation::Flush)), Some(5));
+    assert_eq!(run(&origin, OriginOperation::Flush), Ok(Vec::new()));
+}
+
 #[test]
 fn unsent_requests_wait_as_configured_or_not_at_all() {
     let server = Server::start(export(SIZE));
