@@ -108,7 +108,7 @@ impl Layout {
     ///
     /// With parity, rows that are written whole take one step of writes alone. A row written in part takes whichever
     /// needs fewer reads: the old data and the old parity (read-modify-write: four requests for a small write), or the
-    /// rest of the row (reconstruct-write); equal numbers: the former, as Linux md does by default.
+    /// rest of the row (reconstruct-write); equal numbers: the former (Linux md takes the latter then).
     pub fn plan_write(self, spindles: u32, stripe_unit_bytes: u64, range: ByteRange, plan: &mut WritePlan) {
         plan.clear();
         if range.length == 0 {
@@ -249,7 +249,8 @@ impl Rows {
         // What reconstruction reads: the untouched columns, and the rest of those changed only in part.
         let partly = (first..=last).filter(|&column| changed(column) != (low, high)).count() as u64;
         let from = plan.parts.len();
-        if touched < self.width() - touched + partly + 1 {
+        // Beside the old data, the old parity.
+        if touched < self.width() - touched + partly {
             (first..=last).for_each(|column| {
                 let (low, high) = changed(column);
                 plan.parts.push(part(self.spindle(row, column), low, high));
@@ -326,6 +327,16 @@ mod tests {
             most.parts,
             [part(3, 10, 10), part(0, 10, 10), part(1, 10, 10), part(2, 10, 10), part(4, 10, 10)]
         );
+        // Two of the four: the other two are read, where the two and the parity would be three.
+        let half = plan(Layout::DedicatedParity, 5, 40, 20);
+        assert_eq!(half.steps, [(2, 3)]);
+        assert_eq!(
+            half.parts,
+            [part(2, 10, 10), part(3, 10, 10), part(0, 10, 10), part(1, 10, 10), part(4, 10, 10)]
+        );
+        // One of three: two reads either way, of the old data and parity.
+        let equal = plan(Layout::DedicatedParity, 4, 30, 10);
+        assert_eq!(equal.parts, [part(0, 10, 10), part(3, 10, 10), part(0, 10, 10), part(3, 10, 10)]);
         // Two whole rows: five writes of two units each, nothing is read.
         let rows = plan(Layout::RotatedParity, 5, 40, 80);
         assert_eq!(rows.steps, [(0, 5)]);

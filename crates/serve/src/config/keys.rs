@@ -241,7 +241,7 @@ pub const KEYS: &[Key] = &[
     key("disk_group", "rotation", SPAN, "of the disk", "0 to `1s`", "One turn; 0: no rotational latency."),
     key("disk_group", "transfer_per_second", SIZE, "of the disk", "`64KiB` and more", "A constant media rate per disk in place of zones."),
     key("disk_group", "stripe_unit", SIZE, "`\"64KiB\"`", "512 B to 1 GiB", "Consecutive bytes on one disk."),
-    key("disk_group", "raid", "text", "`\"0\"`", "`0`, `1`, `4` or `5`", "Stripes; pairs of copies (an even number of disks); parity on the last disk, or parity that goes round (3 disks and more). A small write takes one request, two, or four."),
+    key("disk_group", "raid", "text", "`\"0\"`", "`0`, `1`, `4` or `5`", "Stripes; pairs of copies (an even number of disks); parity on the last disk, or parity that goes round (3 disks and more). A small write takes one request, two, or four (three where three disks have parity)."),
     key("disk_group", "buffer", "table", "none", "", "See below."),
     key("disk_group", "array", "table", "none: the disks alone", "", "See below."),
     key("disk_group", "discipline", "text", "`\"fifo\"`", "`fifo`, `c-look` or `shortest-positioning`", "Which waiting request a disk serves next."),

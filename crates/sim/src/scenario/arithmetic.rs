@@ -166,13 +166,15 @@ impl OriginTable {
         let transfer = if rate > 0.0 { bytes as f64 / rate } else { 0.0 };
         let service = positioning + transfer;
         // What a request costs in disks' requests, and how many disks share that evenly.
+        // Of three disks the third is read in place of the old data and the old parity.
+        let parity = if servers > 3.0 { 2.0 } else { 1.0 };
         let cost = match (self.kind, self.raid.unwrap_or_default()) {
             (OriginKind::Disks, Raid::Level1) => 1.0 + writes,
-            (OriginKind::Disks, Raid::Level5) => 1.0 + 3.0 * writes,
-            // The parity disk does two requests for a write and none for a read.
+            (OriginKind::Disks, Raid::Level5) => 1.0 + (1.0 + parity) * writes,
+            // The parity disk does so many requests for a write and none for a read.
             (OriginKind::Disks, Raid::Level4) => {
                 let data = (1.0 + writes) / (servers - 1.0).max(1.0);
-                (2.0 * writes).max(data) * servers
+                (parity * writes).max(data) * servers
             }
             _ => 1.0,
         };

@@ -35,10 +35,19 @@ fn servers_with_a_queue_each_and_uniform_service_are_m_g_1() {
 
 #[test]
 fn writes_cost_what_their_raid_level_says() {
-    // Six disks of 5 ms; 64 clients that write at random keep them busy: n / s for each request that a write takes.
-    for (raid, expected) in [("0", 1_200.0), ("1", 600.0), ("4", 100.0), ("5", 300.0)] {
-        let origin =
-            format!(r#"type = "disks", spindles = 6, disk = "fixed", service = "5ms", raid = "{raid}""#);
+    // Disks of 5 ms; 64 clients that write at random keep them busy: n / s for each request that a write takes. Of three with parity
+    // the third is read in place of the old data and the old parity.
+    for (raid, spindles, expected) in [
+        ("0", 6, 1_200.0),
+        ("1", 6, 600.0),
+        ("4", 6, 100.0),
+        ("5", 6, 300.0),
+        ("4", 3, 200.0),
+        ("5", 3, 200.0),
+    ] {
+        let origin = format!(
+            r#"type = "disks", spindles = {spindles}, disk = "fixed", service = "5ms", raid = "{raid}""#
+        );
         let load =
             r#"arrivals = "closed", clients = 256, think = "1us", read_share = 0, popularity = "uniform""#;
         let mut scenario = one_volume(&origin, load);
@@ -233,6 +242,15 @@ fn raid_counts_in_what_can_never_be_served() {
         .to_string();
     assert!(error.contains("6 at 5ms each serve 300 at most"), "{error}");
     assert!(one_volume(origin, r#"arrivals = "poisson", rate = 299, read_share = 0"#).check().is_ok());
+    // Three serve 200: one read and two writes each.
+    for raid in ["4", "5"] {
+        let three =
+            format!(r#"type = "disks", spindles = 3, disk = "fixed", service = "5ms", raid = "{raid}""#);
+        let writes = |rate: u32| format!(r#"arrivals = "poisson", rate = {rate}, read_share = 0"#);
+        let error = one_volume(&three, &writes(201)).check().unwrap_err().to_string();
+        assert!(error.contains("3 at 5ms each serve 200 at most"), "{error}");
+        assert!(one_volume(&three, &writes(199)).check().is_ok());
+    }
     // What an array's cache may take is not refused but said.
     let array = format!("{origin}, array = {{ cache = \"1GiB\" }}");
     let flags = one_volume(&array, r#"arrivals = "poisson", rate = 301, read_share = 0"#).check().unwrap();
