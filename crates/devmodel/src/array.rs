@@ -203,12 +203,11 @@ impl Array {
             DiskRequestKind::Read => self.read(request.id, range),
             DiskRequestKind::Write => {
                 self.totals.writes += 1;
-                if self.blocked.is_empty() && self.write(request.id, range) {
-                    self.destage();
-                } else {
+                if !self.blocked.is_empty() || !self.write(request.id, range) {
                     self.totals.writes_blocked += 1;
                     self.blocked.push_back((request.id, range));
                 }
+                self.destage();
             }
         }
         Ok(())
@@ -447,6 +446,20 @@ mod tests {
         let resident = (0..64).filter(|&page| array.pages.state(page).is_some()).count();
         assert!(resident <= 32, "{resident}");
         assert!(array.observe(Nanos::secs(9)).pages_dirty <= 32);
+    }
+
+    #[test]
+    fn a_write_that_waits_for_room_has_pages_destaged_at_once() {
+        // Of 64 pages 32 may be dirty, and nothing is pressed before.
+        let mut array =
+            array(ArrayCache { flush_percent: 50, latency: Nanos::ZERO, ..ArrayCache::new(1 << 20) });
+        for page in 0..32 {
+            array.submit(Nanos::ZERO, request(page, Write, page << 16, 1)).unwrap();
+        }
+        run(&mut array);
+        array.submit(Nanos::secs(1), request(99, Write, 1 << 28, 1)).unwrap();
+        // It waits for one write of a disk, not until a page is old.
+        assert_eq!(run(&mut array), [(99, 1_010.0)]);
     }
 
     #[test]
