@@ -21,8 +21,6 @@ pub(crate) enum Planned {
     Answer { flight: u32 },
     /// A volume's next load begins.
     Load { volume: u32, load: u32 },
-    /// Objectives of a volume begin or cease to count.
-    Objectives { volume: u32 },
     /// The next read of a warm-up may go out.
     Prewarm { volume: u32 },
     /// A volume begins or ceases to use the tier.

@@ -58,13 +58,14 @@ impl Papers {
         observation: &Observation,
         clients: &mut [Client],
     ) -> Vec<(usize, u64)> {
+        let began = observation.at.saturating_since(observation.interval);
         let mut wanted = Vec::new();
         for (at, law) in self.laws.iter_mut().enumerate() {
             let (table, client, observed) = (&scenario.volume[at], &clients[at], &observation.volumes[at]);
             let Some(law) = law else { continue };
             let block = table.block_size();
             let most = table.maximum.unwrap_or(table.size).min(self.memory);
-            let active = client.tracks.iter().filter(|track| track.is_active(observation.at));
+            let active = client.tracks.iter().filter(|track| track.is_active(began));
             let bound = active.filter_map(|track| match track.objective.target {
                 Target::Latency { at_most, operations, .. } => Some((at_most, operations)),
                 _ => None,

@@ -300,13 +300,6 @@ impl<'a> Simulation<'a> {
             for (load, table) in volume.load.iter().enumerate() {
                 calendar.plan(table.from, Planned::Load { volume: at as u32, load: load as u32 });
             }
-            for track in &self.clients[at].tracks {
-                for instant in [Some(track.table.from), track.table.until].into_iter().flatten() {
-                    if instant > Nanos::ZERO {
-                        calendar.plan(instant, Planned::Objectives { volume: at as u32 });
-                    }
-                }
-            }
             if let Some(used) = &volume.tier {
                 let volume = at as u32;
                 calendar.plan(used.from, Planned::Tier { volume, on: true });
@@ -370,7 +363,6 @@ impl<'a> Simulation<'a> {
             Planned::Served { flight, .. } => 4 << 60 | u64::from(flight),
             Planned::Answer { flight } => 5 << 60 | u64::from(flight),
             Planned::Load { volume, load } => 6 << 60 | u64::from(volume) << 32 | u64::from(load),
-            Planned::Objectives { volume } => 7 << 60 | u64::from(volume),
             Planned::Prewarm { volume } => 8 << 60 | u64::from(volume),
             Planned::Interval => 9 << 60,
             Planned::Ask { asked } => 10 << 60 | u64::from(asked),
@@ -411,7 +403,6 @@ impl<'a> Simulation<'a> {
                 self.answered = answered;
             }
             Planned::Load { volume, load } => self.begin(volume as usize, load),
-            Planned::Objectives { volume } => self.change_objectives(volume as usize),
             Planned::Prewarm { volume } => self.volumes[volume as usize].wake_prewarm(&mut self.world),
             Planned::Tier { volume, on } => {
                 let tier = self.world.tier.as_mut().expect("a volume uses it");
@@ -489,16 +480,19 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    fn change_objectives(&mut self, volume: usize) {
+    /// Tells the controller of objectives that began or ceased to count in the interval that ends. At its end, as in the daemon, so that the next one is
+    /// wholly theirs.
+    fn change_objectives(&mut self, began: Nanos) {
         let now = self.world.now;
-        for track in &mut self.clients[volume].tracks {
-            if !track.is_active(now) {
-                track.begin();
+        for at in 0..self.clients.len() {
+            let changed = |track: &Track| track.is_active(began) != track.is_active(now);
+            if !self.clients[at].tracks.iter().any(changed) {
+                continue;
             }
-        }
-        let spec = self.spec(volume, now);
-        if let Some(controller) = &mut self.controller {
-            controller.register(spec).expect("the same volume with other objectives of the scenario");
+            let spec = self.spec(at, now);
+            if let Some(controller) = &mut self.controller {
+                controller.register(spec).expect("the same volume with other objectives of the scenario");
+            }
         }
     }
 
@@ -543,6 +537,7 @@ impl<'a> Simulation<'a> {
                 self.apply(action);
             }
         }
+        self.change_objectives(began);
         let foretold = self.foretold.iter().filter(|(at, ..)| *at <= now && *at > began);
         let foretold: Vec<(usize, u64)> = foretold.map(|&(_, volume, blocks)| (volume, blocks)).collect();
         let papers = self.papers.step(self.scenario, &observation, &mut self.clients);

@@ -29,11 +29,6 @@ impl Track {
         }
     }
 
-    /// A window begins, whatever was seen of one.
-    pub(crate) fn begin(&mut self) {
-        self.totals = WindowTotals::default();
-    }
-
     pub(crate) fn is_active(&self, now: Nanos) -> bool {
         self.table.from <= now && self.table.until.is_none_or(|until| now < until)
     }

@@ -56,6 +56,30 @@ fn an_objective_that_comes_and_goes_brings_its_cache_and_takes_it_back() {
     assert!(outcome.volumes[0].objectives[0].windows.iter().all(|row| row.at_s > 100.0 && row.at_s <= 400.0));
 }
 
+/// From 100 to 400 s, in the middle of nothing: what is judged of an objective is what happened while it stood, to the end.
+#[test]
+fn an_objective_that_comes_and_goes_is_judged_for_as_long_as_it_stands() {
+    let stands = |window: &str| {
+        let text = DEMO
+            .replace("600s", "500s")
+            .replace("300s", "0s")
+            .replace("window = \"5s\"", &format!("window = \"{window}\"\nfrom = \"100s\"\nuntil = \"400s\""));
+        run(&scenario(&text), 2)
+    };
+    let ends = |outcome: &forebay_sim::Outcome| -> Vec<f64> {
+        outcome.volumes[0].objectives[0].windows.iter().map(|row| row.at_s).collect()
+    };
+    // Twenty windows of 15 s, the last of which ends when it does.
+    let expected: Vec<f64> = (1..=20).map(|window| f64::from(100 + 15 * window)).collect();
+    assert_eq!(ends(&stands("15s")), expected);
+    // Every window misses at first. Three that do are sustained; what was before it began is none of them.
+    let outcome = stands("5s");
+    assert_eq!(ends(&outcome).len(), 60);
+    let found =
+        outcome.decisions.iter().find(|decision| decision.kind == DecisionKind::ViolationFound).expect("one");
+    assert_eq!(found.at, Nanos::secs(115));
+}
+
 #[test]
 fn a_controller_that_begins_later_decides_nothing_before() {
     let later = DEMO.replace("interval = \"5s\"", "interval = \"5s\", control_from = \"200s\"");
