@@ -7,7 +7,7 @@
 use crate::load::Traces;
 use crate::scenario::{Scenario, Sizing};
 use crate::simulation::{RunError, Simulation};
-use forebay_units::Bytes;
+use forebay_units::{Bytes, Nanos};
 use serde::Serialize;
 
 /// A law and the optimum in hindsight, of one volume.
@@ -69,7 +69,7 @@ pub fn hindsight(
     let (share, mean, max) = measure(scenario, traces, seed, volume)?;
     let Some(share) = share else { return Ok(None) };
     let mut fixed = scenario.clone();
-    fixed.cache.sizing = Sizing::Fixed;
+    (fixed.cache.sizing, fixed.cache.control_from) = (Sizing::Fixed, Nanos::ZERO);
     for table in &mut fixed.volume {
         (table.minimum, table.maximum) = (Bytes::ZERO, None);
     }

@@ -156,6 +156,10 @@ fn the_optimum_in_hindsight_suffices_and_a_step_less_does_not() {
     };
     assert!(share(optimum) >= found.conforming_share);
     assert!(share(optimum - step.get()) < found.conforming_share);
+    // Also of a law that begins later.
+    let mut later = scenario.clone();
+    later.cache.control_from = forebay_units::Nanos::secs(100);
+    assert!(forebay_sim::hindsight(&later, &traces, 1, 0, step).is_ok_and(|found| found.is_some()));
 }
 
 /// The load of the third phase is that of the first: its size is used at the end of the first interval that misses.
