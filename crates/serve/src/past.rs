@@ -3,6 +3,7 @@
 use crate::clock::Stamp;
 use crate::kept;
 use forebay_control::{Controller, Past};
+use forebay_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -21,8 +22,8 @@ pub(crate) fn file_of(history: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Has `controller` recall what `file` keeps. What cannot be read is told, and overwritten in time: it is a help, no promise.
-pub(crate) fn recall(file: &Path, controller: &mut Controller, now: &Stamp) {
+/// Has `controller`, who is told of an interval of this length every time, recall what `file` keeps. What cannot be read is told, and overwritten in time: it is a help, no promise.
+pub(crate) fn recall(file: &Path, controller: &mut Controller, now: &Stamp, interval: Nanos) {
     let kept = match kept::read::<Kept>(file) {
         Ok(Some(kept)) => kept,
         Ok(None) => return,
@@ -32,15 +33,15 @@ pub(crate) fn recall(file: &Path, controller: &mut Controller, now: &Stamp) {
         }
     };
     let away = now.since(&kept.at);
-    match controller.recall_past(kept.past, away) {
+    match controller.recall_past(kept.past, away, interval) {
         Ok(volumes) => tracing::info!(volumes, %away, "the past is recalled"),
         Err(error) => tracing::warn!(file = %file.display(), %error, "the past is not recalled"),
     }
 }
 
 /// Keeps what `controller` remembers.
-pub(crate) fn keep(file: &Path, controller: &Controller, now: Stamp) {
-    let kept = Kept { at: now, past: controller.past() };
+pub(crate) fn keep(file: &Path, controller: &Controller, now: Stamp, interval: Nanos) {
+    let kept = Kept { at: now, past: controller.past(interval) };
     if let Err(error) = kept::replace(file, &kept) {
         tracing::warn!(file = %file.display(), %error, "the past is not kept");
     }
@@ -53,7 +54,7 @@ mod tests {
     use forebay_control::{
         ControlConfig, HostId, Observation, OriginId, VolumeId, VolumeObservation, VolumeSpec,
     };
-    use forebay_units::{BlockSize, Bytes, Nanos};
+    use forebay_units::{BlockSize, Bytes};
 
     fn controller(number: u32) -> Controller {
         let foresight = ForesightRules { bucket_intervals: 2, ..ForesightRules::default() };
@@ -89,21 +90,21 @@ mod tests {
         let at = |unix_ms: i64| -> Stamp {
             serde_json::from_value(serde_json::json!({ "at_unix_ms": unix_ms })).unwrap()
         };
-        keep(&file, &before, at(1_000_000));
+        keep(&file, &before, at(1_000_000), Nanos::secs(1));
         let told = |controller: &Controller| {
-            serde_json::to_value(controller.past()).unwrap()["volumes"][0][2].clone()
+            serde_json::to_value(controller.past(Nanos::secs(1))).unwrap()["volumes"][0][2].clone()
         };
         assert_eq!(told(&before)["now"], 5);
         // The volume has another number now. Eight seconds are four buckets; a clock that went back is none.
         let mut after = controller(0);
-        recall(&file, &mut after, &at(1_008_000));
+        recall(&file, &mut after, &at(1_008_000), Nanos::secs(1));
         assert_eq!(told(&after)["now"], 9);
         let mut after = controller(0);
-        recall(&file, &mut after, &at(5));
+        recall(&file, &mut after, &at(5), Nanos::secs(1));
         assert_eq!(told(&after), told(&before));
         std::fs::write(&file, "{").unwrap();
         let mut after = controller(0);
-        recall(&file, &mut after, &at(5));
+        recall(&file, &mut after, &at(5), Nanos::secs(1));
         assert_eq!(told(&after)["now"], 0);
     }
 }

@@ -95,7 +95,7 @@ impl Pilot {
         if let (Some(controller), Some(history)) = (&self.controller, &shared.config.history)
             && self.recalled
         {
-            past::keep(&past::file_of(&history.path), controller, Stamp::now());
+            past::keep(&past::file_of(&history.path), controller, Stamp::now(), interval(shared));
         }
     }
 
@@ -199,7 +199,7 @@ impl Pilot {
         let stepped = catch_unwind(AssertUnwindSafe(|| {
             register(shared, controller, registered);
             if let (false, Some(history)) = (std::mem::replace(recalled, true), &shared.config.history) {
-                past::recall(&past::file_of(&history.path), controller, &Stamp::now());
+                past::recall(&past::file_of(&history.path), controller, &Stamp::now(), interval(shared));
             }
             #[cfg(test)]
             assert!(!shared.panics_next_step.swap(false, Ordering::Relaxed), "injected by a test");
@@ -240,6 +240,11 @@ impl Pilot {
     }
 }
 
+/// The length of an interval, as configured: turns may be late.
+fn interval(shared: &Shared) -> Nanos {
+    Nanos::from(shared.config.control.interval)
+}
+
 /// Has each volume judged by the reservations that stand now. At the end of a turn, so that the next interval is wholly theirs.
 fn renew_reservations(shared: &Shared) {
     let active: Vec<Reservation> = {
@@ -248,7 +253,7 @@ fn renew_reservations(shared: &Shared) {
         reservations.end(now);
         reservations.all().iter().filter(|reservation| reservation.is_active(now)).cloned().collect()
     };
-    let window = Nanos::from(shared.config.control.interval);
+    let window = interval(shared);
     for (volume, monitor) in &mut shared.state().monitors {
         let of = |reservation: &Reservation| {
             let id = reservation.id;

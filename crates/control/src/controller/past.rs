@@ -14,6 +14,9 @@ pub struct Past {
     schema: String,
     /// The length of its intervals.
     interval_s: f64,
+    /// The length of a bucket; absent in what was kept before that was told.
+    #[serde(default)]
+    bucket_s: Option<f64>,
     volumes: Vec<(VolumeId, String, History)>,
 }
 
@@ -30,7 +33,18 @@ pub enum RecallError {
         /// What was found.
         found: String,
     },
+    /// It counts time in other steps: `control.interval` or `foresight.bucket_intervals` is another one now.
+    #[error("what was kept of the past counts in buckets of {found_s} s, expected {expected_s} s")]
+    Buckets {
+        /// The length of its buckets, in seconds.
+        found_s: f64,
+        /// That of ours.
+        expected_s: f64,
+    },
 }
+
+/// Buckets whose lengths differ by so much of them are of one length: seconds are kept as text.
+const SAME_LENGTH: f64 = 1e-6;
 
 /// Of what caches held in peaks, so many runs are kept for all volumes together (ours: a dozen megabytes, which are written once a bucket).
 const KEPT_RUNS_MAX: usize = 1 << 21;
@@ -56,29 +70,44 @@ fn bound_listed(volumes: &mut [(VolumeId, String, History)], runs_max: usize) {
 }
 
 impl Controller {
-    /// What is remembered of the past of all volumes; of what caches held as much as is of use for the newest peaks.
-    pub fn past(&self) -> Past {
+    /// What is remembered of the past of all volumes, who is told of one every `interval`; of what caches held as much as is of use for the newest peaks.
+    pub fn past(&self, interval: Nanos) -> Past {
         let each = |(id, volume): (&VolumeId, &Volume)| (*id, volume.spec.name.clone(), volume.past.clone());
         let mut volumes: Vec<_> = self.volumes.iter().map(each).collect();
         bound_listed(&mut volumes, KEPT_RUNS_MAX);
-        Past { schema: PAST_SCHEMA.to_owned(), interval_s: self.interval_s, volumes }
+        Past {
+            schema: PAST_SCHEMA.to_owned(),
+            interval_s: interval.as_secs_f64(),
+            bucket_s: Some(self.bucket_s(interval)),
+            volumes,
+        }
+    }
+
+    /// The length of a bucket of the history, in seconds.
+    fn bucket_s(&self, interval: Nanos) -> f64 {
+        interval.as_secs_f64() * self.config.foresight.bucket_intervals as f64
     }
 
     /// Recalls what another controller remembered of the volumes that are registered now, which have their names and may have other numbers;
-    /// `away` is for how long nobody looked. Returns how many volumes it is of: what was kept by other rules is left out.
+    /// `away` is for how long nobody looked, and `interval` how often this one will be told. Returns how many volumes it is of: what was kept by other rules is left out.
     ///
     /// # Errors
     /// [`RecallError`].
-    pub fn recall_past(&mut self, past: Past, away: Nanos) -> Result<usize, RecallError> {
+    pub fn recall_past(&mut self, past: Past, away: Nanos, interval: Nanos) -> Result<usize, RecallError> {
         if past.schema != PAST_SCHEMA {
             return Err(RecallError::Schema { found: past.schema });
+        }
+        let expected_s = self.bucket_s(interval);
+        let differs = |found_s: &f64| (found_s / expected_s - 1.0).abs() > SAME_LENGTH;
+        if let Some(found_s) = past.bucket_s.filter(differs) {
+            return Err(RecallError::Buckets { found_s, expected_s });
         }
         let rules = self.config.foresight;
         let by_name: BTreeMap<String, VolumeId> =
             self.volumes.iter().map(|(id, volume)| (volume.spec.name.clone(), *id)).collect();
         let numbers: BTreeMap<VolumeId, VolumeId> =
             past.volumes.iter().filter_map(|(id, name, _)| Some((*id, *by_name.get(name)?))).collect();
-        let intervals = (away.as_secs_f64() / past.interval_s.max(1e-3)).round() as u64;
+        let intervals = (away.as_secs_f64() / interval.as_secs_f64().max(1e-3)).round() as u64;
         let mut recalled = 0;
         for (id, _, history) in past.volumes {
             let Some(now) = numbers.get(&id) else { continue };

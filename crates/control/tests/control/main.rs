@@ -5,9 +5,10 @@
 
 mod world;
 
+use forebay_control::foresight::ForesightRules;
 use forebay_control::{
     Action, CacheObservation, ControlConfig, Controller, DecisionKind, HostId, HostSpec, Objective,
-    Observation, Operations, OriginId, VolumeObservation, VolumeSpec,
+    Observation, Operations, OriginId, RecallError, VolumeObservation, VolumeSpec,
 };
 use forebay_locality::{CurvePoint, MissRatioCurve};
 use forebay_units::{BlockSize, Bytes, Nanos};
@@ -140,10 +141,10 @@ fn before_a_peak_what_the_cache_held_in_the_last_one_is_loaded() {
 #[test]
 fn after_a_restart_what_the_last_peak_held_is_loaded_before_the_next() {
     let before = three_peaks(3, true);
-    let kept = serde_json::to_string(&before.controller.past()).unwrap();
+    let kept = serde_json::to_string(&before.controller.past(Nanos::secs(1))).unwrap();
     let mut world = World::with(4, Bytes::mib(200), with_short_buckets());
     let past = serde_json::from_str(&kept).unwrap();
-    assert_eq!(world.controller.recall_past(past, Nanos::ZERO), Ok(2));
+    assert_eq!(world.controller.recall_past(past, Nanos::ZERO, Nanos::secs(1)), Ok(2));
     world.tells = true;
     let world = calm_after(world);
     let foreseen = world.foreseen.expect("a peak is foreseen");
@@ -151,6 +152,29 @@ fn after_a_restart_what_the_last_peak_held_is_loaded_before_the_next() {
     let (ranges, _) = world.sides[0].ordered.as_ref().expect("it is loaded");
     assert!(ranges.iter().all(|range| range.blocks == 1 && range.first_block % 3 == 0), "zones are loaded");
     assert!(ranges.len() as u64 * 10 > foreseen * 9, "{} blocks of {foreseen}", ranges.len());
+}
+
+/// Peaks are remembered by the number of their buckets: in buckets of another length they would be foreseen at times at which there is none.
+#[test]
+fn a_past_in_buckets_of_another_length_is_not_recalled() {
+    let kept = serde_json::to_value(three_peaks(3, false).controller.past(Nanos::secs(1))).unwrap();
+    let recall = |kept: serde_json::Value, bucket_intervals, interval| {
+        let rules = with_short_buckets();
+        let foresight = ForesightRules { bucket_intervals, ..rules.foresight };
+        let mut world = World::with(4, Bytes::mib(200), ControlConfig { foresight, ..rules });
+        world.controller.recall_past(serde_json::from_value(kept).unwrap(), Nanos::ZERO, interval)
+    };
+    let same = with_short_buckets().foresight.bucket_intervals;
+    assert_eq!(recall(kept.clone(), same, Nanos::secs(1)), Ok(2));
+    assert_eq!(recall(kept.clone(), 2 * same, Nanos::millis(500)), Ok(2));
+    let (found_s, expected_s) = (same as f64, 2.0 * same as f64);
+    let other = Err(RecallError::Buckets { found_s, expected_s });
+    assert_eq!(recall(kept.clone(), 2 * same, Nanos::secs(1)), other);
+    assert_eq!(recall(kept.clone(), same, Nanos::secs(2)), other);
+    // What was kept before that was told is believed.
+    let mut before = kept;
+    before.as_object_mut().unwrap().remove("bucket_s");
+    assert_eq!(recall(before, same, Nanos::secs(2)), Ok(2));
 }
 
 #[test]

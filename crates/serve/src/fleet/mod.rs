@@ -478,7 +478,7 @@ impl Loop {
             self.registered.insert(id, size);
         }
         if first && let Some(history) = &config.history {
-            past::recall(&past::file_of(history), controller, &Stamp::now());
+            past::recall(&past::file_of(history), controller, &Stamp::now(), config.interval);
         }
     }
 
@@ -537,7 +537,7 @@ impl Loop {
 
     fn keep_past(&self) {
         if let (Some(controller), Some(history)) = (&self.controller, &self.shared.config.history) {
-            past::keep(&past::file_of(history), controller, Stamp::now());
+            past::keep(&past::file_of(history), controller, Stamp::now(), self.shared.config.interval);
         }
     }
 
