@@ -30,6 +30,8 @@ pub(crate) struct Recorder {
     outstanding_max: u32,
     busy: Nanos,
     busy_since: Nanos,
+    /// Up to here hits keep it busy, which is counted.
+    hits_until: Nanos,
     began: Nanos,
     before: Statistics,
 }
@@ -53,6 +55,7 @@ impl Recorder {
             outstanding_max: 0,
             busy: Nanos::ZERO,
             busy_since: Nanos::ZERO,
+            hits_until: Nanos::ZERO,
             began: Nanos::ZERO,
             before: Statistics::default(),
         }
@@ -87,20 +90,22 @@ impl Recorder {
         self.origin_reads += 1;
     }
 
-    /// A read is answered from the cache alone, at once.
+    /// A read that arrives is answered from the cache alone at `answered`, which its client has after `latency`.
     #[inline]
-    pub(crate) fn hit(&mut self, latency: Nanos) {
+    pub(crate) fn hit(&mut self, now: Nanos, answered: Nanos, latency: Nanos) {
         self.hits.record(latency);
         self.outstanding_max = self.outstanding_max.max(1);
         if self.outstanding == 0 {
-            self.busy += latency;
+            // Of hits at once each takes its time, and together they do not take longer.
+            self.busy += answered.saturating_since(now.max(self.hits_until));
+            self.hits_until = self.hits_until.max(answered);
         }
     }
 
     /// A request that waits for its origin arrived.
     pub(crate) fn more_outstanding(&mut self, now: Nanos) {
         if self.outstanding == 0 {
-            self.busy_since = now;
+            self.busy_since = now.max(self.hits_until);
         }
         self.outstanding += 1;
         self.outstanding_max = self.outstanding_max.max(self.outstanding);
@@ -193,7 +198,7 @@ mod tests {
         recorder.more_outstanding(Nanos(20));
         recorder.done(Nanos(25), Nanos(15), false);
         recorder.done(Nanos(30), Nanos(10), true);
-        recorder.hit(Nanos(5));
+        recorder.hit(Nanos(40), Nanos(45), Nanos(5));
         recorder.more_outstanding(Nanos(90));
         let end = |recorder: &mut Recorder, at| {
             recorder.end(VolumeId(0), Nanos(at), Statistics::default(), false, &locality).0
@@ -203,5 +208,20 @@ mod tests {
         recorder.done(Nanos(150), Nanos(60), false);
         let seen = end(&mut recorder, 200);
         assert_eq!((seen.idle, seen.outstanding_max), (Nanos(50), 1));
+    }
+
+    #[test]
+    fn hits_at_once_keep_busy_once_and_the_way_to_their_clients_does_not() {
+        let mut recorder = Recorder::new();
+        let locality = LiveObserver::new(LiveConfig::default(), Nanos::ZERO).snapshot(Nanos::ZERO);
+        // Hits of 5 each, which their clients have 30 later, and a miss that ends at 55.
+        for at in [10, 12, 20, 21, 40] {
+            recorder.hit(Nanos(at), Nanos(at + 5), Nanos(35));
+        }
+        recorder.more_outstanding(Nanos(42));
+        recorder.done(Nanos(55), Nanos(43), false);
+        let (seen, _) = recorder.end(VolumeId(0), Nanos(100), Statistics::default(), false, &locality);
+        // Busy 10..17, 20..26 and 40..55.
+        assert_eq!((seen.idle, seen.hits.count()), (Nanos(72), 5));
     }
 }

@@ -147,8 +147,9 @@ impl Volume {
             run.end = block + 1;
         }
         if client == NONE {
-            let at = self.back(world, now + world.hit_latency, false, asked.bytes);
-            self.recorder.hit(at.saturating_since(started));
+            let answered = now + world.hit_latency;
+            let at = self.back(world, answered, false, asked.bytes);
+            self.recorder.hit(now, answered, at.saturating_since(started));
             return Some(at);
         }
         self.fill(world, run, client);
