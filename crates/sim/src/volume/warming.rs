@@ -18,7 +18,8 @@ pub(super) struct Prewarm {
     next_at: Nanos,
     pub(super) outstanding: u32,
     pub(super) generation: u32,
-    planned: bool,
+    /// The next read's instant, if that is planned; what was planned before for a later one counts no more.
+    planned: Option<Nanos>,
 }
 
 impl Volume {
@@ -53,7 +54,7 @@ impl Volume {
 
     /// The rate allows the next read of the warm-up.
     pub(crate) fn wake_prewarm(&mut self, world: &mut World) {
-        self.prewarm.planned = false;
+        self.prewarm.planned.take_if(|planned| *planned == world.now);
         self.pump(world);
     }
 
@@ -67,9 +68,10 @@ impl Volume {
                 return;
             }
             if world.now < self.prewarm.next_at {
-                if !self.prewarm.planned {
-                    self.prewarm.planned = true;
-                    world.calendar.plan(self.prewarm.next_at, Planned::Prewarm { volume: self.number });
+                let next_at = self.prewarm.next_at;
+                if self.prewarm.planned.is_none_or(|planned| next_at < planned) {
+                    self.prewarm.planned = Some(next_at);
+                    world.calendar.plan(next_at, Planned::Prewarm { volume: self.number });
                 }
                 return;
             }
@@ -117,5 +119,53 @@ impl Volume {
             front.0 += 1;
         }
         run
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::origin::Origin;
+    use crate::scenario::{OriginKind, OriginTable, Replacement};
+    use crate::volume::Cache;
+    use forebay_locality::{LiveConfig, LiveObserver};
+    use forebay_policy::PolicyKind;
+    use forebay_units::BlockSize;
+
+    /// Takes what is planned until `until`.
+    fn run(volume: &mut Volume, world: &mut World, until: Nanos) {
+        while let Some((at, planned)) = world.calendar.next().filter(|(at, _)| *at <= until) {
+            world.now = at;
+            match planned {
+                Planned::Served { flight, queue } => {
+                    world.origins[0].served(at, flight, queue, &mut world.calendar);
+                }
+                Planned::Answer { flight } => volume.answer(world, flight, &mut Vec::new()),
+                Planned::Prewarm { .. } => volume.wake_prewarm(world),
+                other => unreachable!("nobody plans {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn one_that_takes_the_place_of_a_slow_one_does_not_wait_for_its_next_read() {
+        let mut world = World::new(Nanos::ZERO);
+        let table =
+            OriginTable { service: Some(Nanos::micros(1)), ..OriginTable::new("o", OriginKind::Servers) };
+        world.origins.push(Origin::new(&table, 1).unwrap());
+        world.caches.push(Cache::new(Replacement::Policy(PolicyKind::Lru), 256, 256));
+        let locality = LiveObserver::new(LiveConfig::default(), Nanos::ZERO);
+        let size = (1 << 20, BlockSize::DEFAULT);
+        let mut volume = Volume::new(0, (0, 0), size, (0, 0), None, locality);
+        let whole = [ZoneRange { first_block: 0, blocks: 256 }];
+        // A read of 256 KiB, and the next one in three days.
+        volume.warm(&mut world, &whole, 1);
+        run(&mut volume, &mut world, Nanos::millis(1));
+        assert_eq!(volume.statistics(&world).resident_blocks, 64);
+        // At 64 MiB/s the other three take a twelfth of a second, though nobody asks for anything meanwhile.
+        volume.warm(&mut world, &whole, 64 << 20);
+        run(&mut volume, &mut world, Nanos::millis(100));
+        assert_eq!(volume.statistics(&world).resident_blocks, 256);
+        assert!(!volume.is_warming());
     }
 }
