@@ -45,6 +45,15 @@ impl Starts {
     }
 }
 
+/// What is known of a volume.
+#[derive(Clone, Debug, Default)]
+struct OfVolume {
+    /// How far into an area of its own byte 0 is, once a request has bytes.
+    lag: Option<u64>,
+    /// The place of the last request with bytes.
+    last: Option<(u32, u32)>,
+}
+
 /// Areas and what was used of them.
 #[derive(Clone, Debug)]
 pub(super) struct Places {
@@ -53,8 +62,7 @@ pub(super) struct Places {
     requests: u64,
     /// Blocks that were used, a bit each, by 64 of them; and the number of the last request that used one of these.
     used: HashMap<u64, (u64, u64), FixedState>,
-    /// By volume: how far into an area of its own byte 0 is.
-    lags: Vec<Option<u64>>,
+    volumes: Vec<OfVolume>,
     ids: HashMap<(u32, u64), u32, FixedState>,
     /// Volume and number in it by area.
     areas: Vec<(u32, u64)>,
@@ -82,7 +90,7 @@ impl Places {
             starts: Starts::default(),
             requests: 0,
             used: HashMap::default(),
-            lags: Vec::new(),
+            volumes: Vec::new(),
             ids: HashMap::default(),
             areas: Vec::new(),
             last: None,
@@ -97,10 +105,11 @@ impl Places {
     /// The place of the next request, and what is known of it; it is used then.
     pub(super) fn find(&mut self, request: &Request) -> Found {
         let volume = request.volume.0;
-        let (area, sectors) = self.area(volume, request.offset);
         if request.length == 0 {
+            let (area, sectors) = self.of_last(volume);
             return Found { at: Whereabouts::At { area, sectors, used: Use::New }, ago: None };
         }
+        let (area, sectors) = self.area(volume, request.offset);
         let now = self.requests;
         self.requests += 1;
         let inside = self.use_up(request).map(|before| now - before);
@@ -113,22 +122,36 @@ impl Places {
         Found { at: Whereabouts::At { area, sectors, used }, ago: again.or(inside) }
     }
 
+    fn of_volume(&mut self, volume: u32) -> &mut OfVolume {
+        let at = volume as usize;
+        if at >= self.volumes.len() {
+            self.volumes.resize(at + 1, OfVolume::default());
+        }
+        &mut self.volumes[at]
+    }
+
+    /// The place of what has no bytes: that of the last request that has. An address of its own, as a flush has 0, would tell where areas begin.
+    fn of_last(&mut self, volume: u32) -> (u32, u32) {
+        self.of_volume(volume).last.unwrap_or_else(|| (self.numbered((volume, 0)), 0))
+    }
+
     /// The area of a byte, and how far into it that lies.
     fn area(&mut self, volume: u32, offset: u64) -> (u32, u32) {
-        let at = volume as usize;
-        if at >= self.lags.len() {
-            self.lags.resize(at + 1, None);
-        }
-        let lag = *self.lags[at].get_or_insert_with(|| {
+        let lag = *self.of_volume(volume).lag.get_or_insert_with(|| {
             (AREA_BYTES - offset / ALIGNED_BYTES * ALIGNED_BYTES % AREA_BYTES) % AREA_BYTES
         });
         let place = offset.saturating_add(lag);
-        let sectors = (place % AREA_BYTES / 512) as u32;
-        let key = (volume, place / AREA_BYTES);
+        let found = (self.numbered((volume, place / AREA_BYTES)), (place % AREA_BYTES / 512) as u32);
+        self.of_volume(volume).last = Some(found);
+        found
+    }
+
+    /// The area of a volume and number in it.
+    fn numbered(&mut self, key: (u32, u64)) -> u32 {
         if let Some((last, area)) = self.last
             && last == key
         {
-            return (area, sectors);
+            return area;
         }
         // More areas than can be told apart share them.
         let area = if self.areas.len() >= AREAS_MAX && !self.ids.contains_key(&key) {
@@ -141,13 +164,13 @@ impl Places {
             })
         };
         self.last = Some((key, area));
-        (area, sectors)
+        area
     }
 
     /// Volume and byte so many sectors into an area: what [`Places::find`] was given.
     pub(super) fn byte(&self, area: u32, sectors: u32) -> (u32, u64) {
         let (volume, place) = self.areas[area as usize];
-        let lag = self.lags[volume as usize].expect("the volume has areas");
+        let lag = self.volumes[volume as usize].lag.unwrap_or(0);
         (volume, (place * AREA_BYTES + u64::from(sectors) * 512).saturating_sub(lag))
     }
 
@@ -180,7 +203,7 @@ impl Places {
         (0u32..).zip(&order).for_each(|(number, &area)| numbers[area] = number);
         let model = |&area: &usize| {
             let (volume, place) = self.areas[area];
-            let lag = self.lags[volume as usize].expect("the volume has areas");
+            let lag = self.volumes[volume as usize].lag.unwrap_or(0);
             let from = (place * AREA_BYTES).saturating_sub(lag);
             AreaModel { state: ranges.state_within(volume, from, AREA_BYTES), lane: (place % LANES) as u8 }
         };

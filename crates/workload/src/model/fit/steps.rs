@@ -367,7 +367,7 @@ pub(super) fn choose(model: &mut Model, mut selection: Selection, original: Opti
 
 #[cfg(test)]
 mod tests {
-    use super::super::{FitOptions, ModelFitter};
+    use super::super::{FitOptions, ModelFitter, Whereabouts};
     use super::*;
     use forebay_trace::{Operation, ThreadNumber, VolumeIndex};
 
@@ -397,5 +397,27 @@ mod tests {
         let mut wanted = requests;
         wanted.iter_mut().filter(|request| request.volume.0 == 2).for_each(|request| request.volume.0 = 1);
         assert_eq!(fitter.originals(&fitter.frame(), &windows), wanted);
+    }
+
+    /// A flush lies at byte 0: with a place of its own it would tell how far into an area that is, and so the others' addresses.
+    #[test]
+    fn what_has_no_bytes_is_where_the_last_request_was() {
+        let requests: Vec<Request> = (0..200).map(request).collect();
+        let mut fitter = ModelFitter::new(FitOptions::default());
+        fitter.requests(&requests).unwrap();
+        let (mut last, mut ends) = ([None; 3], [(0, 0); 3]);
+        for (request, step) in requests.iter().zip(&fitter.steps) {
+            let volume = request.volume.0 as usize;
+            let place = match step.at {
+                Whereabouts::At { area, sectors, .. } => (area, sectors),
+                Whereabouts::On { .. } => ends[volume],
+            };
+            if request.length == 0 {
+                assert_eq!(place, last[volume].unwrap_or((place.0, 0)));
+            } else {
+                (last[volume], ends[volume]) = (Some(place), (place.0, place.1 + 8));
+            }
+        }
+        assert!(last[0].is_some() && last[2].is_some());
     }
 }
