@@ -507,3 +507,21 @@ fn what_has_no_bytes_stays_in_its_volume() {
     let distinct: std::collections::BTreeSet<u64> = reads.map(|request| request.offset >> 26).collect();
     assert!(distinct.len() >= 4, "{distinct:?}");
 }
+
+/// More areas than are told apart: what has none of its own has one of its volume's.
+#[test]
+fn areas_are_shared_within_their_volume() {
+    let mut original = trace(vec![load(0, Pattern::Uniform, 100.0)], 1_400);
+    original.truncate(136_000);
+    for (at, request) in (0u64..).zip(&mut original) {
+        (request.volume.0, request.offset) = match at {
+            0..134_000 => (0, at << 26),
+            _ => ((at % 2 + 1) as u32, at % 7 << 26),
+        };
+    }
+    let model = fit(&original, FitOptions { level: Some(0), ..fast() });
+    let of = |requests: &[Request]| -> Vec<u64> {
+        measured(requests).volumes.iter().map(|volume| volume.0).collect()
+    };
+    assert_eq!(of(&generate(&model, seeded(1))), of(&original));
+}

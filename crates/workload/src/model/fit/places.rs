@@ -11,6 +11,7 @@ use hashbrown::HashMap;
 
 /// Bytes of an area.
 pub(super) const AREA_BYTES: u64 = 64 << 20;
+/// Areas that are told apart; beyond, volumes that have none get one.
 const AREAS_MAX: usize = 1 << 17;
 /// The areas of a volume begin somewhere below a multiple of this from its first used byte, so that what is aligned stays so.
 const ALIGNED_BYTES: u64 = 1 << 20;
@@ -50,6 +51,7 @@ impl Starts {
 struct OfVolume {
     /// How far into an area of its own byte 0 is, once a request has bytes.
     lag: Option<u64>,
+    areas: Vec<u32>,
     /// The place of the last request with bytes.
     last: Option<(u32, u32)>,
 }
@@ -153,15 +155,21 @@ impl Places {
         {
             return area;
         }
-        // More areas than can be told apart share them.
-        let area = if self.areas.len() >= AREAS_MAX && !self.ids.contains_key(&key) {
-            (key.1 % AREAS_MAX as u64) as u32
-        } else {
-            let areas = &mut self.areas;
-            *self.ids.entry(key).or_insert_with(|| {
-                areas.push(key);
-                areas.len() as u32 - 1
-            })
+        let known = self.ids.get(&key).copied();
+        let next = self.areas.len();
+        let of_volume = &mut self.of_volume(key.0).areas;
+        let area = match known {
+            Some(area) => area,
+            // More areas than can be told apart share those of their volume, which has one at least.
+            None if next >= AREAS_MAX && !of_volume.is_empty() => {
+                of_volume[(key.1 % of_volume.len() as u64) as usize]
+            }
+            None => {
+                of_volume.push(next as u32);
+                self.areas.push(key);
+                self.ids.insert(key, next as u32);
+                next as u32
+            }
         };
         self.last = Some((key, area));
         area
