@@ -171,12 +171,12 @@ impl Measured {
         (self.span > Nanos::ZERO).then(|| self.requests as f64 / self.span.as_secs_f64())
     }
 
-    /// The LRU miss ratio curve of all requests, in blocks of 4 KiB.
+    /// The LRU miss ratio curve of all requests but discards, in blocks of 4 KiB.
     pub fn curve(&self) -> &MissRatioCurve {
         &self.curve
     }
 
-    /// Distinct blocks of 4 KiB.
+    /// Distinct blocks of 4 KiB, but for those that were only discarded.
     pub fn footprint_blocks(&self) -> u64 {
         self.footprint
     }
@@ -216,8 +216,11 @@ impl Measured {
     }
 }
 
+/// A discard brings nothing into a cache, and may be as long as the volume.
 fn access(builder: &mut CurveBuilder, request: &Request) {
-    builder.request(request.volume.0, request.range(), request.operation == Operation::Read);
+    if request.operation != Operation::Discard {
+        builder.request(request.volume.0, request.range(), request.operation == Operation::Read);
+    }
 }
 
 /// Sixteen buckets per doubling of nanoseconds.

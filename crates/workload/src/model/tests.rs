@@ -525,3 +525,18 @@ fn areas_are_shared_within_their_volume() {
     };
     assert_eq!(of(&generate(&model, seeded(1))), of(&original));
 }
+
+/// A discard may be longer than any other request: it counts as long as these may be. Nothing of it is in a cache.
+#[test]
+fn discards_of_whole_devices_are_no_work() {
+    let mut original = trace(vec![load(0, Pattern::Uniform, 100.0)], 2);
+    let footprint = |requests: &[Request]| measured(requests).footprint_blocks();
+    let before = footprint(&original);
+    for request in original.iter_mut().step_by(100) {
+        (request.operation, request.offset, request.length) = (Operation::Discard, 0, 1 << 38);
+    }
+    assert!(footprint(&original) <= before, "{}", footprint(&original));
+    let model = fit(&original, FitOptions { level: Some(2), ..FitOptions::default() });
+    assert_eq!(model.check(), Ok(()));
+    assert_eq!(generate(&model, seeded(1)).len(), original.len());
+}

@@ -18,7 +18,7 @@ use super::footprint::Footprint;
 use super::plain;
 use super::windows::{Step, Whereabouts, Window, rounded};
 use super::{About, LevelIops, Link, MODEL_SCHEMA, Model, VolumeModel};
-use forebay_trace::{Request, ThreadNumber, VolumeIndex, block_key};
+use forebay_trace::{REQUEST_BYTES_MAX, Request, ThreadNumber, VolumeIndex, block_key};
 use forebay_units::{BlockSize, Nanos};
 use kinds::Kinds;
 use phases::{Arrival, Phases, mixture_cell};
@@ -202,7 +202,8 @@ impl ModelFitter {
             if request.volume.0 as usize >= VOLUMES_MAX {
                 return Err(FitError::TooManyVolumes { max: VOLUMES_MAX });
             }
-            self.request(request);
+            // Only a discard is longer than what a model may hold: it counts as long as that, as it may be longer than any device.
+            self.request(&Request { length: request.length.min(REQUEST_BYTES_MAX), ..*request });
         }
         Ok(())
     }
