@@ -4,7 +4,7 @@
 //! intensity of any run is the model's. What a seed chooses is where areas lie, and all of the paper's chain ([`Fidelity::Plain`]).
 
 use super::chain::Chain;
-use super::log::{Log, Mark, extent_key, key_offset, key_volume};
+use super::log::{Log, Mark, OFFSET, extent_key, key_offset, key_volume};
 use super::placement::Placement;
 use super::script::{Line, Script, Start, Tie};
 use super::strata::Table;
@@ -219,7 +219,8 @@ impl Generator {
         let script = Script::new(model, factor);
         if full {
             for (volume, bytes) in (0..).zip(&mut volume_bytes) {
-                *bytes = (*bytes).max(placement.volume_bytes(volume));
+                // What ends beyond the offsets of keys would be another volume's.
+                *bytes = (*bytes).max(placement.volume_bytes(volume)).min(OFFSET);
             }
             for line in script.parts.iter().flat_map(|part| &part.lines) {
                 if let Start::At { area, sectors, run_bytes, .. } = line.start {

@@ -34,7 +34,8 @@ pub(super) fn key_volume(key: u64) -> u32 {
 }
 
 const OFFSET_BITS: u32 = 52;
-const OFFSET: u64 = (1 << OFFSET_BITS) - 1;
+/// The largest offset that a key has.
+pub(super) const OFFSET: u64 = (1 << OFFSET_BITS) - 1;
 
 /// What is to be known of an extent to tell whether it will do in place of another one, in 31 bits; 0 is nothing.
 ///

@@ -95,7 +95,8 @@ impl Placement {
         let bytes = model.area_bytes;
         let volume_bytes = model.volumes.iter().map(|volume| volume.bytes);
         // Areas begin where the original's do but for a shift, so that one more may be needed.
-        let volume_places: Vec<u64> = volume_bytes.map(|volume| (volume - 1) / bytes + 2).collect();
+        let volume_places: Vec<u64> =
+            volume_bytes.map(|volume| volume.saturating_sub(1) / bytes + 2).collect();
         let shifts =
             |volume: u32| (model.volumes[volume as usize].bytes >> 32).clamp(*SHIFTS.start(), *SHIFTS.end());
         let mut random = random(seed);
@@ -120,7 +121,7 @@ impl Placement {
                 let place = place.min(volume_places[volume as usize] - 1);
                 areas.push(Area {
                     volume,
-                    first_byte: place * bytes + shift,
+                    first_byte: place.saturating_mul(bytes).saturating_add(shift),
                     tried: [0; 2],
                     no_room_for: u64::MAX,
                 });
@@ -128,7 +129,7 @@ impl Placement {
         }
         let entries = |(volume, places): (u32, &u64)| {
             let shifted = shifts(volume) * STRIDE_GRAINS * GRAIN_BYTES;
-            (places * bytes + shifted).div_ceil(GRAIN_BYTES * GRAINS)
+            places.saturating_mul(bytes).saturating_add(shifted).div_ceil(GRAIN_BYTES * GRAINS)
         };
         let volume_entries: Vec<u64> = (0..).zip(&volume_places).map(entries).collect();
         Placement {
@@ -142,14 +143,14 @@ impl Placement {
 
     /// Bytes of a volume: no area ends beyond.
     pub(crate) fn volume_bytes(&self, volume: u32) -> u64 {
-        self.volume_entries[volume as usize] * GRAINS * GRAIN_BYTES
+        self.volume_entries[volume as usize].saturating_mul(GRAINS * GRAIN_BYTES)
     }
 
     /// Volume and byte so many sectors into an area.
     #[inline]
     pub(crate) fn byte(&self, area: u32, sectors: u32) -> (u32, u64) {
         let area = &self.areas[area as usize];
-        (area.volume, area.first_byte + u64::from(sectors) * 512)
+        (area.volume, area.first_byte.saturating_add(u64::from(sectors) * 512))
     }
 
     /// Says that a range is used, so that no copy comes to lie there; nor does it where the volume has ended.

@@ -109,12 +109,18 @@ impl Ranges {
         self.states[state as usize].1 >> (2 * self.level).saturating_sub(4)
     }
 
-    /// A state within `[byte, byte + bytes)` of a volume; the first one where there is none.
+    /// The first state within `[byte, byte + bytes)` of a volume; the nearest one of the volume where there is none, so that those of ascending ranges ascend.
     pub(super) fn state_within(&self, volume: u32, byte: u64, bytes: u64) -> u32 {
         let cells = self.volumes[volume as usize].as_ref().expect("the volume was reached");
         let cell = |byte: u64| ((byte >> (cells.root_shift - 2 * self.level)) as usize).min(CELLS - 1);
-        let within = cell(byte)..=cell(byte.saturating_add(bytes - 1));
-        within.map(|cell| cells.states[cell]).find(|state| *state != u32::MAX).unwrap_or(0)
+        let (first, last) = (cell(byte), cell(byte.saturating_add(bytes - 1)));
+        let is_known = |cell: &usize| cells.states[*cell] != u32::MAX;
+        let nearest = || {
+            let away = |cell: &usize| first.saturating_sub(*cell).max(cell.saturating_sub(last));
+            (0..CELLS).filter(is_known).min_by_key(away)
+        };
+        let found = (first..=last).find(is_known).or_else(nearest);
+        cells.states[found.expect("a volume that was reached has a state")]
     }
 
     /// The states of a model, where volume `at` ends at `ends[at]` and is called `names[at]`.

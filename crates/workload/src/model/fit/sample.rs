@@ -88,7 +88,7 @@ impl Units {
             done = done.max(*free_at);
             // Where the unit's next part begins.
             self.ends[unit] = match until % self.part_bytes {
-                0 => until + self.part_bytes * (self.free_at_ns.len() as u64 - 1),
+                0 => until.saturating_add(self.part_bytes * (self.free_at_ns.len() as u64 - 1)),
                 _ => until,
             };
             at = until;
