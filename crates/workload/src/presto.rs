@@ -52,6 +52,32 @@ pub struct VolumeSpec {
     pub read_share: f64,
 }
 
+impl VolumeSpec {
+    /// First and end sector of each hotspot; those that cover a little more than all, as thirds that were rounded up, are a little smaller.
+    fn ranges(&self) -> Vec<(u64, u64)> {
+        let sectors = (self.bytes / SECTOR_BYTES) as f64;
+        let shares: f64 = self.hotspots.iter().map(|hotspot| hotspot.share).sum();
+        let gap = (1.0 - shares).max(0.0) / (self.hotspots.len() + 1) as f64;
+        let mut at = gap;
+        let range = |hotspot: &Hotspot| {
+            let end = (at + hotspot.share / shares.max(1.0)).min(1.0);
+            let range = ((at * sectors) as u64, (end * sectors) as u64);
+            at = end + gap;
+            range
+        };
+        self.hotspots.iter().map(range).collect()
+    }
+
+    /// Whether a request of some size fits wherever a hotspot begins: from one where none does, none would ever come.
+    pub fn has_room(&self) -> bool {
+        let least = self.sizes.iter().filter(|size| size.0 > 0.0).map(|size| u64::from(size.1)).min();
+        let room = |range: (u64, u64)| (self.bytes / SECTOR_BYTES).saturating_sub(range.0) * SECTOR_BYTES;
+        let mut used =
+            self.ranges().into_iter().zip(&self.hotspots).filter(|(_, hotspot)| hotspot.weight > 0.0);
+        used.all(|(range, _)| least.is_some_and(|least| least <= room(range)))
+    }
+}
+
 /// The sizes of all of PRESTO's synthetic requests: 80 % of 4 KiB, 10 % of 8 KiB, 5 % of 16 KiB, 5 % of 128 KiB.
 pub const SIZES: [(f64, u32); 4] = [(80.0, 4_096), (10.0, 8_192), (5.0, 16_384), (5.0, 131_072)];
 
@@ -163,27 +189,20 @@ impl Requests {
     /// The requests that `spec` and `seed` give.
     ///
     /// # Panics
-    /// If the specification has no hotspot or size, a weight or share below 0, shares above 1 in sum, a hotspot below a sector, a
-    /// size that is larger than the volume, a maximum of 0, or a mean that is not above 0.
+    /// If the specification has no hotspot or size, a weight or share below 0, shares above 1 in sum (but for two millionths), a hotspot below a sector, a
+    /// size that is larger than the volume, a maximum of 0, a mean that is not above 0, or [no room](VolumeSpec::has_room).
     pub fn new(spec: VolumeSpec, seed: u64) -> Requests {
         let sectors = spec.bytes / SECTOR_BYTES;
         let shares: f64 = spec.hotspots.iter().map(|hotspot| hotspot.share).sum();
         assert!(spec.hotspots.iter().all(|hotspot| hotspot.share >= 0.0 && hotspot.weight >= 0.0));
-        assert!(shares <= 1.0 + 1e-9, "hotspots cover {shares} of the volume, at most all of it can be");
+        assert!(shares <= 1.0 + 2e-6, "hotspots cover {shares} of the volume, at most all of it can be");
         assert!(spec.cluster_max >= 1 && spec.stride_max >= 1 && spec.iops_mean > 0.0);
         let largest =
             spec.sizes.iter().map(|size| u64::from(size.1)).max().expect("a volume needs a size of requests");
         assert!(largest <= spec.bytes && spec.sizes.iter().all(|size| size.0 >= 0.0 && size.1 > 0));
-        let gap = (1.0 - shares).max(0.0) / (spec.hotspots.len() + 1) as f64;
-        let mut at = gap;
-        let mut ranges = Vec::with_capacity(spec.hotspots.len());
-        for hotspot in &spec.hotspots {
-            let end = (at + hotspot.share).min(1.0);
-            let range = ((at * sectors as f64) as u64, (end * sectors as f64) as u64);
-            assert!(range.1 > range.0, "a hotspot of {} of the volume has no sector", hotspot.share);
-            ranges.push(range);
-            at = end + gap;
-        }
+        let ranges = spec.ranges();
+        assert!(ranges.iter().all(|range| range.1 > range.0), "a hotspot has no sector: {ranges:?}");
+        assert!(spec.has_room(), "no request fits where a hotspot begins");
         let hotspot_weights = spec.hotspots.iter().map(|hotspot| hotspot.weight).sum();
         let size_weights = spec.sizes.iter().map(|size| size.0).sum();
         assert!(hotspot_weights > 0.0 && size_weights > 0.0, "some weight must be above 0");

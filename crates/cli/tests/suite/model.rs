@@ -497,3 +497,25 @@ fn the_validation_of_the_paper_runs_on_a_folder_of_traces() {
     let (status, words) = fail(all);
     assert!(status == 1 && words.contains("holds no trace that a model can be fitted to"), "{words}");
 }
+
+/// Thirds that were rounded up, a hotspot without room for any request, and one that some fit in.
+#[test]
+fn hotspots_that_fill_the_volume_and_those_without_room() {
+    let folder = folder();
+    let clusters = |hotspots: &str, sizes: &str| {
+        format!(
+            "duration = \"20s\"\n[[volume]]\nname = \"a\"\nsize = \"4MiB\"\n[[volume.clusters]]\niops_mean = 50\n\
+             cluster_max = 4\nstride_max = 8\nhotspots = {hotspots}\nsizes = {sizes}\n"
+        )
+    };
+    let small = "[[1, \"4KiB\"]]";
+    let thirds = "[[1, 0.3333335], [1, 0.3333335], [1, 0.3333335]]";
+    let thirds = generated(&folder, "thirds", &clusters(thirds, small), &[]);
+    assert!(info(&thirds)["requests"].as_u64().unwrap() > 800);
+    let middle = "[[1, 0.5]]";
+    let spec = file(&folder, "none.toml", clusters(middle, "[[1, \"4MiB\"]]"));
+    let (status, words) = fail(args(&[&"generate", &spec]));
+    assert!(status == 1 && words.contains("line 4, `[[volume.clusters]]`: no request fits"), "{words}");
+    let some = generated(&folder, "some", &clusters(middle, "[[1, \"4MiB\"], [1, \"4KiB\"]]"), &[]);
+    assert!(info(&some)["requests"].as_u64().unwrap() > 800);
+}

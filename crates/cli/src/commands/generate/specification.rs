@@ -261,7 +261,7 @@ pub(super) fn volume_spec(
             Bytes(size.1)
         ));
     }
-    Ok(presto::VolumeSpec {
+    let spec = presto::VolumeSpec {
         bytes,
         iops_mean,
         iops_deviation,
@@ -270,7 +270,11 @@ pub(super) fn volume_spec(
         hotspots: hotspots.iter().map(|&(weight, share)| presto::Hotspot { weight, share }).collect(),
         sizes: sizes.iter().map(|&(weight, bytes)| (weight, bytes as u32)).collect(),
         read_share,
-    })
+    };
+    match spec.has_room() {
+        true => Ok(spec),
+        false => Err("no request fits between where a hotspot begins and the end of the volume".into()),
+    }
 }
 
 /// Hotspots are pairs of (weight, share), with some weight, and shares of at most 1 in all.
