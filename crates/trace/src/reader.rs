@@ -35,6 +35,24 @@ struct Stream {
     decoder: Box<dyn Decoder>,
     ahead: Vec<Request>,
     at: usize,
+    /// What comes behind the last request of `ahead`.
+    failure: Option<TraceError>,
+}
+
+impl Stream {
+    /// Decodes the next requests ahead; none at the end. A failure is told once those before it were handed out.
+    fn refill(&mut self, state: &mut State) -> Result<(), TraceError> {
+        self.at = 0;
+        self.ahead.clear();
+        if let Some(error) = self.failure.take() {
+            return Err(error);
+        }
+        match self.decoder.decode(&mut self.input, state, &mut self.ahead) {
+            Err(error) if !self.ahead.is_empty() => self.failure = Some(error),
+            result => result?,
+        }
+        Ok(())
+    }
 }
 
 impl TraceReader {
@@ -64,7 +82,7 @@ impl TraceReader {
         let mut streams = Vec::new();
         for mut input in inputs {
             let decoder = formats::decoder(format, &mut input, options)?;
-            streams.push(Stream { input, decoder, ahead: Vec::new(), at: 0 });
+            streams.push(Stream { input, decoder, ahead: Vec::new(), at: 0, failure: None });
         }
         let state = State {
             volumes: VolumeTable::default(),
@@ -118,12 +136,8 @@ impl TraceReader {
     /// Decodes the first batch of every stream and makes the smallest time among them the trace's zero.
     fn begin(&mut self, out: &mut Vec<Request>) -> Result<(), TraceError> {
         let state = &mut self.state;
-        let mut result = Ok(());
         for stream in &mut self.streams {
-            result = stream.decoder.decode(&mut stream.input, state, &mut stream.ahead);
-            if result.is_err() {
-                break;
-            }
+            stream.refill(state)?;
         }
         if formats::times_are_absolute(self.format) {
             let smallest = |stream: &Stream| stream.ahead.iter().map(|request| request.time.0).min();
@@ -135,9 +149,8 @@ impl TraceReader {
         if let [stream] = &mut self.streams[..] {
             std::mem::swap(out, &mut stream.ahead);
             stream.ahead = Vec::new();
-            return result;
+            return stream.failure.take().map_or(Ok(()), Err);
         }
-        result?;
         for (number, stream) in self.streams.iter().enumerate() {
             if let Some(request) = stream.ahead.first() {
                 self.heads.push(Reverse((request.time, number)));
@@ -157,9 +170,7 @@ impl TraceReader {
                 out.push(stream.ahead[stream.at]);
                 stream.at += 1;
                 if stream.at == stream.ahead.len() {
-                    stream.at = 0;
-                    stream.ahead.clear();
-                    stream.decoder.decode(&mut stream.input, &mut self.state, &mut stream.ahead)?;
+                    stream.refill(&mut self.state)?;
                 }
                 let Some(request) = stream.ahead.get(stream.at) else { break };
                 if (request.time, number) > next || out.len() >= BATCH_REQUESTS {

@@ -256,3 +256,28 @@ proptest! {
         read_anything(&bytes[..cut.index(bytes.len())], Some(format));
     }
 }
+
+/// Of several sources, one of which fails in its third record: what comes before it in time is handed out first.
+#[test]
+fn what_comes_before_a_failure_of_one_source_is_handed_out() {
+    let good: String = (0..10_000).map(|at| format!("0,{at},512,R,{at}.0\n")).collect();
+    for (before, expected) in [(2, 4), (6_000, 12_000)] {
+        let failing: String =
+            (0..before).map(|at| format!("1,{at},512,R,{at}.5\n")).collect::<String>() + "1,x\n";
+        let sources =
+            [good.clone(), failing].map(|text| Source::new("x.spc", Cursor::new(text.into_bytes())));
+        let options = ReadOptions { format: Some(Format::Spc), ..ReadOptions::default() };
+        let mut reader = TraceReader::open(sources.into(), &options).unwrap();
+        let (mut all, mut batch) = (0, Vec::new());
+        let error = loop {
+            let result = reader.next_batch(&mut batch);
+            all += batch.len();
+            if let Err(error) = result {
+                break error;
+            }
+        };
+        assert!(matches!(error, TraceError::Malformed { .. }), "{error}");
+        assert_eq!(all, expected);
+        assert_eq!(reader.next_batch(&mut batch).unwrap(), 0);
+    }
+}
