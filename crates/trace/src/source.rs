@@ -1,7 +1,8 @@
 //! Sources of bytes: named readers, transparently decompressed, archives taken apart. Opens no files.
 
 use crate::TraceError;
-use std::io::{self, Chain, Cursor, Read};
+use flate2::bufread::GzDecoder;
+use std::io::{self, BufRead, BufReader, Chain, Cursor, Read};
 
 /// A named stream of bytes, as the edge opened it.
 pub struct Source {
@@ -65,7 +66,7 @@ fn expand_to(
     let (encoding_new, read): (&'static str, Box<dyn Read + Send>) = match kind {
         None => return Ok(vec![Plain { name, encoding, read: Box::new(whole) }]),
         Some(Encoding::Tar) => return members(&name, whole, depth),
-        Some(Encoding::Gzip) => ("gzip", Box::new(flate2::read::MultiGzDecoder::new(whole))),
+        Some(Encoding::Gzip) => ("gzip", Box::new(Gzip::Member(GzDecoder::new(BufReader::new(whole))))),
         Some(Encoding::Zstd) => (
             "zstd",
             Box::new(
@@ -82,6 +83,44 @@ fn expand_to(
         Some(Encoding::Bzip2) => ("bzip2", Box::new(bzip2::read::MultiBzDecoder::new(whole))),
     };
     expand_to(name, read, Some(encoding_new), depth - 1)
+}
+
+/// Members of gzip, one behind the other. Zeros behind the last one are no data, as for gzip itself: tapes and devices are filled up with them.
+enum Gzip<R> {
+    Member(GzDecoder<BufReader<R>>),
+    Between(BufReader<R>),
+    End,
+}
+
+impl<R: Read> Read for Gzip<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            // Whatever fails leaves it where it was: an interrupted read is made again.
+            let is_over = match self {
+                Gzip::Member(member) => match member.read(buffer)? {
+                    0 if !buffer.is_empty() => true,
+                    count => return Ok(count),
+                },
+                Gzip::Between(rest) => {
+                    let bytes = rest.fill_buf()?;
+                    let (all, zeros) = (bytes.len(), bytes.iter().take_while(|byte| **byte == 0).count());
+                    rest.consume(zeros);
+                    if all == 0 {
+                        *self = Gzip::End;
+                    }
+                    zeros < all
+                }
+                Gzip::End => return Ok(0),
+            };
+            if is_over {
+                *self = match std::mem::replace(self, Gzip::End) {
+                    Gzip::Member(member) => Gzip::Between(member.into_inner()),
+                    Gzip::Between(rest) => Gzip::Member(GzDecoder::new(rest)),
+                    Gzip::End => Gzip::End,
+                };
+            }
+        }
+    }
 }
 
 /// The regular files of an archive, each expanded in its turn.
@@ -213,6 +252,36 @@ mod tests {
             let all = read_all(Source::new("x", Cursor::new(bytes))).unwrap();
             assert_eq!(all, [("x".to_owned(), b"first second".to_vec())], "{kind}");
         }
+    }
+
+    #[test]
+    fn zeros_behind_gzip_are_no_data_and_anything_else_is_damage() {
+        let zeros = vec![0; 100_000];
+        let padded = [compress("gz", b"one, "), compress("gz", b"two"), zeros.clone()].concat();
+        let all = read_all(Source::new("t.gz", Cursor::new(padded.clone()))).unwrap();
+        assert_eq!(all, [("t.gz".to_owned(), b"one, two".to_vec())]);
+        // A member behind them is one, however they came there; what is none is told.
+        let behind = [padded.clone(), compress("gz", b", three")].concat();
+        assert_eq!(read_all(Source::new("t.gz", Cursor::new(behind))).unwrap()[0].1, b"one, two, three");
+        assert!(read_all(Source::new("t.gz", Cursor::new([&padded[..], b"tail"].concat()))).is_err());
+    }
+
+    /// A read that a signal interrupts is made again, wherever in the stream that was.
+    #[test]
+    fn interrupted_reads_lose_nothing() {
+        struct Interrupted(Cursor<Vec<u8>>, bool);
+        impl Read for Interrupted {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                self.1 = !self.1;
+                match self.1 {
+                    true => Err(io::ErrorKind::Interrupted.into()),
+                    false => self.0.read(&mut buffer[..1]),
+                }
+            }
+        }
+        let whole = [compress("gz", b"one, "), vec![0; 3], compress("gz", b"two")].concat();
+        let all = read_all(Source::new("t.gz", Interrupted(Cursor::new(whole), false))).unwrap();
+        assert_eq!(all[0].1, b"one, two");
     }
 
     #[test]
