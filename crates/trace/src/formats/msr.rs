@@ -8,7 +8,7 @@
 //! | Hostname, DiskNumber | the volume, named `<host>_<disk>` as its file is |
 //! | Type | `Read` or `Write`, in any case, because mirrors differ |
 //! | Offset, Size | bytes |
-//! | ResponseTime | 100 ns ticks |
+//! | ResponseTime | 100 ns ticks; 0, which no disk reaches, where it is not known (ours) |
 //!
 //! Source: the readme of the traces (SNIA IOTTA 388; Narayanan et al., FAST '08). A line that starts with
 //! `Timestamp,` is the header that some mirrors add and is ignored.
@@ -64,7 +64,9 @@ impl LineParser for Msr {
         }
         let volume = self.volumes.index_of(volume, &mut state.volumes, |text| text.replace(',', "_"))?;
         let mut request = request(state.since_start(time), volume, operation, offset, size)?;
-        request.latency = Nanos(response.saturating_mul(TICK_NANOS));
+        if response > 0 {
+            request.latency = Nanos(response.saturating_mul(TICK_NANOS));
+        }
         Ok(Some(request))
     }
 }
