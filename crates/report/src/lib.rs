@@ -19,3 +19,4 @@ pub use chart::{Band, Cells, Chart, ChartError, Level, Marker, Series, Shape};
 pub use diagram::{Arrow, Diagram, State};
 pub use html::{Card, Report, ReportError, Status};
 pub use table::{Align, Column, Table, TableError};
+pub use text::printable;

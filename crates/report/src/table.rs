@@ -1,5 +1,6 @@
 //! A table that is printed in a terminal and in a report alike.
 
+use crate::text::printable;
 use std::fmt;
 
 /// Where the cells of a column stand.
@@ -103,29 +104,22 @@ impl Table {
     /// The table for a terminal: headings, a rule, one line a row, two spaces between columns, no trailing spaces. Control
     /// characters, which could steer the terminal, are replaced.
     pub fn to_text(&self) -> String {
-        let clean = |cell: &str| -> String {
-            cell.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
-        };
         let rows: Vec<Vec<String>> =
-            self.rows.iter().map(|row| row.iter().map(|cell| clean(cell)).collect()).collect();
-        let widths: Vec<usize> = self
-            .columns
+            self.rows.iter().map(|row| row.iter().map(|cell| printable(cell)).collect()).collect();
+        let headings: Vec<String> = self.columns.iter().map(|column| printable(&column.heading)).collect();
+        let widths: Vec<usize> = headings
             .iter()
             .enumerate()
-            .map(|(at, column)| {
-                rows.iter()
-                    .map(|row| row[at].chars().count())
-                    .max()
-                    .unwrap_or(0)
-                    .max(column.heading.chars().count())
+            .map(|(at, heading)| {
+                let cells = rows.iter().map(|row| row[at].chars().count());
+                cells.max().unwrap_or(0).max(heading.chars().count())
             })
             .collect();
         let mut text = String::new();
         if !self.caption.is_empty() {
-            text.push_str(&clean(&self.caption));
+            text.push_str(&printable(&self.caption));
             text.push('\n');
         }
-        let headings: Vec<String> = self.columns.iter().map(|column| column.heading.clone()).collect();
         let rule: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
         for row in [&headings, &rule].into_iter().chain(&rows) {
             let mut line = String::new();
@@ -148,12 +142,12 @@ mod tests {
 
     #[test]
     fn columns_line_up() {
-        let mut table = Table::new(["volume", ">size"]).with_caption("Volumes");
+        let mut table = Table::new(["volume", ">si\u{1b}e"]).with_caption("Volumes");
         table.push(["häst", "64MiB"]);
         table.push(["a-long-name", "1\u{1b}B"]);
         assert_eq!(
             table.to_text(),
-            "Volumes\nvolume        size\n-----------  -----\nhäst         64MiB\na-long-name    1\u{fffd}B\n"
+            "Volumes\nvolume        si\u{fffd}e\n-----------  -----\nhäst         64MiB\na-long-name    1\u{fffd}B\n"
         );
     }
 

@@ -5,7 +5,7 @@ use super::{MrcArgs, RequestsArg, UnitArg, WeightArg};
 use crate::failure::Failure;
 use crate::output::{Output, bytes, count};
 use forebay_locality::Method;
-use forebay_report::{Axis, Chart, Quantity, Series, Table};
+use forebay_report::{Axis, Chart, Quantity, Series, Table, printable};
 use forebay_trace::Format;
 use forebay_units::BlockSize;
 use serde::Serialize;
@@ -194,7 +194,10 @@ impl<'a> Shown<'a> {
     }
 
     fn print_one(&self, output: &mut Output, measurement: &Measurement) -> Result<(), Failure> {
-        let name = if self.volumes.is_empty() { String::new() } else { format!("{}: ", measurement.name) };
+        let name = match self.volumes {
+            [] => String::new(),
+            _ => format!("{}: ", printable(&measurement.name)),
+        };
         let accesses = match self.args.counting.weight {
             WeightArg::Requests => format!("{} accesses", count(measurement.accesses)),
             WeightArg::Bytes => format!("{} accessed", bytes(measurement.accesses)),

@@ -3,7 +3,7 @@
 use crate::failure::{Context, Failure};
 use crate::input::{self, InputArgs, parse_block_size};
 use crate::output::{Output, OutputArgs, bytes, count, say, write_file};
-use forebay_report::{Axis, Cells, Chart, Quantity, Report, Series, Table};
+use forebay_report::{Axis, Cells, Chart, Quantity, Report, Series, Table, printable};
 use forebay_units::BlockSize;
 use forebay_workload::profile::{HeatMap, Profile, Profiler, RateBin, Sizes};
 use serde::Serialize;
@@ -296,7 +296,7 @@ fn heat_text(heat: &HeatMap, volumes: &[String]) -> String {
     };
     let mut text = format!(
         "requests of volume `{}`: {} upwards, {} to the right; darker is more, by factors\n",
-        volume_name(heat, volumes),
+        printable(volume_name(heat, volumes)),
         bytes(heat.row_bytes.saturating_mul(heat.cells.len() as u64)),
         seconds(heat.column_s * columns as f64)
     );
