@@ -67,7 +67,11 @@ pub(crate) fn show(
 ) -> Result<(), Failure> {
     let mut output = Output::new();
     let printed = print(&mut output).and_then(|()| output.finish());
-    then().and(printed)
+    // What is said of a failure of the first goes before the second's.
+    match (printed, then()) {
+        (Err(failure), _) if !failure.message().is_empty() => Err(failure),
+        (printed, done) => done.and(printed),
+    }
 }
 
 /// Output is a stream of bytes too, as for a trace that is converted to standard output.

@@ -202,6 +202,14 @@ fn a_judged_row_beyond_its_bound_ends_with_status_1() {
     let comparison: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&comparison["judged"], &comparison["within"]), (&json!(true), &json!(false)));
     assert_eq!(row(&comparison, "read-write")["verdict"], "beyond");
+    // So it does where nobody reads what is printed any more.
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .args(args(&[&"model", &"compare", &original, &apart]))
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(1));
     assert!((row(&comparison, "read-write")["deviation"].as_f64().unwrap() - 10.0).abs() < 1.0);
     assert_eq!(row(&comparison, "iops")["verdict"], "within");
     // Also where nobody reads the rows.
