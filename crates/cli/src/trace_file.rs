@@ -54,12 +54,17 @@ pub(crate) fn check(target: &Path, format: WriteFormat, force: bool) -> Result<(
             return Err(Failure::usage("a binary trace is not written to a terminal")
                 .with_hint("name a file with --output FILE"));
         }
-    } else if !force && holds_data(target) {
-        return Err(
-            Failure::new(format!("`{}` exists", target.display())).with_hint("replace it with --force")
-        );
+        return Ok(());
     }
-    Ok(())
+    check_replacing(target, force)
+}
+
+/// Refuses to write over a file unless that is wanted.
+pub(crate) fn check_replacing(target: &Path, force: bool) -> Result<(), Failure> {
+    if force || target.as_os_str() == "-" || !holds_data(target) {
+        return Ok(());
+    }
+    Err(Failure::new(format!("`{}` exists", target.display())).with_hint("replace it with --force"))
 }
 
 /// Writes all of `requests` to `target`, `-` for standard output, and says what became of them.

@@ -96,6 +96,19 @@ fn a_specification_becomes_a_trace_a_model_and_a_trace_again() {
         "a model has no names of volumes"
     );
 
+    // What is there is kept, unless it is to be replaced: the trace itself, too.
+    let fit_over = |file: &Path| args(&[&"model", &"fit", &original, &"--level", &"2", &"-o", &file]);
+    for file in [&original, &model] {
+        let before = bytes(file);
+        let (status, words) = fail(fit_over(file));
+        assert!(status == 1 && words.contains("exists\nhint: replace it with --force"), "{words}");
+        assert!(bytes(file) == before);
+    }
+    let before = bytes(&model);
+    std::fs::write(&model, "{}").unwrap();
+    succeed(fit_over(&model).into_iter().chain(["--force".into()]));
+    assert!(bytes(&model) == before);
+
     let [svg, html] = ["states.svg", "model.html"].map(|name| folder.path().join(name));
     let shown = succeed(args(&[
         &"model",

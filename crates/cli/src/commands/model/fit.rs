@@ -3,6 +3,7 @@
 use crate::failure::{Context, Failure};
 use crate::input::{self, InputArgs};
 use crate::output::{count, say, write_file};
+use crate::trace_file;
 use forebay_trace::{Request, TraceReader, VolumeIndex};
 use forebay_units::BlockSize;
 use forebay_workload::model::{FitOptions, Model, ModelFitter};
@@ -20,9 +21,13 @@ pub(crate) struct FitArgs {
     #[command(flatten)]
     input: InputArgs,
 
-    /// The file to write the model to, `-` for standard output
+    /// The file to write the model to, `-` for standard output; must not exist unless --force
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
+
+    /// Replace the file if it exists
+    #[arg(long)]
+    force: bool,
 
     /// Fit only to this volume, by its name in the trace; may be repeated [default: all]
     #[arg(long, value_name = "NAME")]
@@ -48,6 +53,7 @@ pub(crate) struct FitArgs {
 }
 
 pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
+    trace_file::check_replacing(&args.output, args.force)?;
     let options = FitOptions {
         level: args.level,
         phases_max: args.phases as usize,
