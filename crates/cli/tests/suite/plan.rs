@@ -279,3 +279,29 @@ fn a_budget_is_divided_better_than_in_proportion() {
         }
     }
 }
+
+/// Ranges of neighbouring objects overlap: 100 of 25 blocks each, used in turn, are 100 objects.
+#[test]
+fn an_object_is_one_block() {
+    let folder = folder();
+    let mut trace = Vec::new();
+    for at in 0..10_000u64 {
+        trace.extend_from_slice(&(at as u32 / 10).to_le_bytes());
+        trace.extend_from_slice(&(at % 100).to_le_bytes());
+        trace.extend_from_slice(&100_000u32.to_le_bytes());
+        trace.extend_from_slice(&(-1i64).to_le_bytes());
+    }
+    file(&folder, "objects.bin", trace);
+    let volume = |ids: &str| {
+        format!(
+            "[[volume]]\nname = \"a\"\ntrace = \"objects.bin\"\nformat = \"oracle-general\"\nids = \"{ids}\"\n"
+        )
+    };
+    let footprint = |ids: &str| {
+        let plan = json(PLAN, args(&[&"plan", &plan_file(&folder, &volume(ids)), &"--json"]));
+        (plan["volumes"][0]["footprint_bytes"].clone(), plan["volumes"][0]["working_set_bytes"].clone())
+    };
+    assert_eq!(footprint("objects"), ((100 * 4096).into(), (100 * 4096).into()));
+    // Read as blocks, the last of the ranges ends 24 blocks and a bit behind the start of the last block.
+    assert_eq!(footprint("blocks"), ((124 * 4096).into(), (124 * 4096).into()));
+}

@@ -5,8 +5,10 @@ use crate::document::Document;
 use crate::failure::{Context, Failure};
 use crate::input::{self, trace_failure};
 use forebay_control::plan::{PlanLoad, PlanVolume, WindowLoad};
-use forebay_locality::{CurveBuilder, CurveOptions, Method, Requests, WorkingSetWindows, volume_block_key};
-use forebay_trace::{Operation, ReadOptions, Request, TraceReader, VolumeIndex};
+use forebay_locality::{
+    CurveBuilder, CurveOptions, Method, Requests, Unit, WorkingSetWindows, volume_block_key,
+};
+use forebay_trace::{Ids, Operation, ReadOptions, Request, TraceReader, VolumeIndex};
 use forebay_units::{BlockSize, Bytes, Nanos};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -106,6 +108,7 @@ struct Stream {
     looked_at: usize,
     window: Nanos,
     block_size: BlockSize,
+    unit: Unit,
     curve: CurveBuilder,
     working_set: WorkingSetWindows,
     windows: Vec<WindowLoad>,
@@ -123,8 +126,9 @@ impl Stream {
         };
         // A cache of ours is filled by reads; writes update what is there and change no order.
         let requests = Requests::Reads;
-        let curve =
-            CurveBuilder::new(CurveOptions { method, requests, block_size, seed, ..CurveOptions::default() });
+        // Ranges of neighbouring objects overlap: each is one block, whatever its size.
+        let unit = if volume.trace.ids == Ids::Objects { Unit::Request } else { Unit::Block };
+        let curve = CurveBuilder::new(CurveOptions { method, requests, unit, block_size, seed });
         Stream {
             index,
             wanted: volume.trace_volume.clone(),
@@ -132,6 +136,7 @@ impl Stream {
             looked_at: 0,
             window: config.window,
             block_size,
+            unit,
             curve,
             working_set: WorkingSetWindows::tumbling(config.working_set_window),
             windows: Vec::new(),
@@ -188,7 +193,11 @@ impl Stream {
             load.bytes_written = load.bytes_written.saturating_add(request.length);
         }
         self.curve.request(volume, request.range(), is_read);
-        for block in request.range().blocks(self.block_size) {
+        let mut blocks = request.range().blocks(self.block_size);
+        if self.unit == Unit::Request {
+            blocks.end = blocks.end.min(blocks.first + 1);
+        }
+        for block in blocks {
             self.working_set.access(volume_block_key(volume, block.0), request.time);
         }
         Ok(())
