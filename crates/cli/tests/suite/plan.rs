@@ -305,3 +305,19 @@ fn an_object_is_one_block() {
     // Read as blocks, the last of the ranges ends 24 blocks and a bit behind the start of the last block.
     assert_eq!(footprint("blocks"), ((124 * 4096).into(), (124 * 4096).into()));
 }
+
+/// Minimums are whole blocks, and their sum may be more than any number of bytes.
+#[test]
+fn minimums_beyond_the_budget_are_told_in_whole_blocks() {
+    let folder = folder();
+    file(&folder, "t", "this is no trace");
+    for (budget, minimum, sum) in [("10KiB", "5KiB", "16KiB"), ("1MiB", "8388608TiB", "16777216.00TiB")] {
+        let volumes: String = ["a", "b"]
+            .map(|name| format!("[[volume]]\nname = \"{name}\"\ntrace = \"t\"\nminimum = \"{minimum}\"\n"))
+            .concat();
+        let path = file(&folder, "minimums.toml", format!("budget = \"{budget}\"\n{ORIGIN}{volumes}"));
+        let (status, words) = fail(args(&[&"plan", &path]));
+        let wanted = format!("line 1, `budget`: {budget} is less than the volumes' minimums of {sum}");
+        assert!(status == 1 && words.contains(&wanted), "{words}");
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::input::PlanInput;
 use crate::objective::ObjectiveError;
-use forebay_units::Bytes;
+use forebay_units::{BlockSize, Bytes};
 
 /// Why no plan can be made.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -122,9 +122,15 @@ pub(super) fn check(input: &PlanInput) -> Result<(), PlanError> {
             objective.check().map_err(|source| PlanError::Objective { volume: name(), source })?;
         }
     }
-    let minimums: Bytes = input.volumes.iter().map(|volume| volume.minimum).sum();
+    let minimums = whole_blocks(input.volumes.iter().map(|volume| (volume.minimum, volume.block_size)));
     match input.budget {
         Some(budget) if minimums > budget => Err(PlanError::MinimumsExceedBudget { minimums, budget }),
         _ => Ok(()),
     }
+}
+
+/// The sum of `sizes`, each rounded up to whole blocks, as a cache has no parts of them; [`u64::MAX`] bytes where it is more.
+pub fn whole_blocks(sizes: impl Iterator<Item = (Bytes, BlockSize)>) -> Bytes {
+    let whole = |(size, block): (Bytes, BlockSize)| block.blocks_for(size).saturating_mul(block.bytes());
+    Bytes(sizes.map(whole).fold(0, u64::saturating_add))
 }

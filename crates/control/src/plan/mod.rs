@@ -11,7 +11,7 @@ mod sizes;
 mod stage;
 mod volumes;
 
-pub use error::PlanError;
+pub use error::{PlanError, whole_blocks};
 pub use input::{
     CacheTiers, FlashTier, PlanInput, PlanLoad, PlanOrigin, PlanVolume, StorageModel, WindowLoad,
 };

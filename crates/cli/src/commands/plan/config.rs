@@ -4,7 +4,7 @@
 
 use crate::document::{Document, Text};
 use crate::failure::Failure;
-use forebay_control::plan::{CacheTiers, FlashTier, PlanOrigin, StorageModel};
+use forebay_control::plan::{CacheTiers, FlashTier, PlanOrigin, StorageModel, whole_blocks};
 use forebay_control::{Objective, Operations, Statistic, Target};
 use forebay_trace::{BlockEvent, Format, Ids, ReadAhead, TimeUnit};
 use forebay_units::{BlockSize, Bytes, Nanos};
@@ -224,7 +224,7 @@ impl Checker<'_> {
             };
             volume.objectives.push(Objective { window, ..self.objective(objective)? });
         }
-        let minimums: Bytes = volumes.iter().map(|volume| volume.minimum).sum();
+        let minimums = whole_blocks(volumes.iter().map(|volume| (volume.minimum, block_size)));
         if let Some(budget) = &file.budget
             && minimums > budget.get_ref().0
         {
