@@ -9,6 +9,8 @@ use forebay_units::Nanos;
 pub struct VolumeSurvey {
     /// Requests that touch a byte of it, and flushes.
     pub requests: u64,
+    /// Writes and discards among them.
+    pub changes: u64,
     /// One past the last byte that any request touches.
     pub end: u64,
 }
@@ -65,6 +67,7 @@ impl Survey {
             }
             let volume = &mut self.volumes[index as usize];
             volume.requests += 1;
+            volume.changes += u64::from(matches!(request.operation, Operation::Write | Operation::Discard));
             volume.end = volume.end.max(request.range().end());
             self.steps_back += u64::from(request.time < self.last);
             self.within_seconds += u64::from(!request.time.0.is_multiple_of(Nanos::secs(1).0));
@@ -77,6 +80,12 @@ impl Survey {
     /// Requests that can be played.
     pub fn playable(&self) -> u64 {
         self.reads + self.writes + self.flushes + self.discards
+    }
+
+    /// Writes and discards of the volumes `only`, or of all.
+    pub fn changes(&self, only: Option<&[VolumeIndex]>) -> u64 {
+        let is_played = |index: &usize| only.is_none_or(|only| only.contains(&VolumeIndex(*index as u32)));
+        (0..self.volumes.len()).filter(is_played).map(|index| self.volumes[index].changes).sum()
     }
 
     /// From the first to the last request.
@@ -138,6 +147,8 @@ pub(crate) mod tests {
         assert_eq!((survey.reads, survey.writes, survey.flushes, survey.discards), (1, 1, 1, 1));
         assert_eq!((survey.unplayable, survey.steps_back), (2, 2));
         assert_eq!((survey.first, survey.span()), (Some(at(3)), at(2)));
+        let of = |volume| survey.changes(Some(&[VolumeIndex(volume)]));
+        assert_eq!((survey.changes(None), of(0), of(2), of(9)), (2, 2, 0, 0));
         let ends: Vec<u64> = survey.volumes.iter().map(|volume| volume.end).collect();
         assert_eq!(ends, [8192, 0, 4608]);
         // Four requests in the three seconds 3, 4 and 5.

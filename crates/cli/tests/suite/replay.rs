@@ -102,6 +102,13 @@ fn content_is_verified_on_a_file_and_nothing_is_overwritten_unasked() {
     assert!(std::fs::read(&target).unwrap() != before);
     let (status, words) = fail(args(&[&"replay", &trace, &"--to", &target, &"--verify", &"--threads", &"2"]));
     assert_eq!(status, 2, "{words}");
+    // What is left out changes nothing, and needs no consent.
+    let two =
+        file(&folder, "two.csv", msr(&[(0, 0, true, 0, 4096), (1, 1, false, 0, 4096), (2, 0, true, 0, 512)]));
+    let play = |volume: &str| args(&[&"replay", &two, &"--to", &target, &"--json", &"--volume", &volume]);
+    assert_eq!(json(REPLAY, play("host_0"))["answered"], 2);
+    let (_, words) = fail(play("host_1"));
+    assert!(words.contains("holds data, and 1 requests of the trace would change it"), "{words}");
 }
 
 /// Without regard to the recorded times, but not for longer than was said; what was prepared for later is told apart.

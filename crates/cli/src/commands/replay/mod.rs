@@ -233,7 +233,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Failure> {
     let (format, volumes) = (reader.format().name(), reader.volumes().len());
     drop(reader);
 
-    let writes = if args.placing.reads_only { 0 } else { survey.writes + survey.discards };
+    let writes = if args.placing.reads_only { 0 } else { survey.changes(only.as_deref()) };
     let outstanding = args
         .issuing
         .outstanding
