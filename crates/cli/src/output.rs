@@ -114,9 +114,7 @@ pub(crate) fn write_whole<T>(
     write: impl FnOnce(&Path) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let Some(target) = file_behind(target) else { return write(target) };
-    let mut partial = target.as_os_str().to_owned();
-    partial.push(".partial");
-    let partial = PathBuf::from(partial);
+    let partial = free_name_beside(&target);
     let written = write(&partial).and_then(|written| {
         let named = std::fs::rename(&partial, &target);
         named.context(format_args!("cannot name `{}`", target.display())).map(|()| written)
@@ -126,6 +124,17 @@ pub(crate) fn write_whole<T>(
         let _ = std::fs::remove_file(&partial);
     }
     written
+}
+
+/// A name beside `target` that nothing has: what has one like it may be what is read, or somebody else's.
+fn free_name_beside(target: &Path) -> PathBuf {
+    let name = |number: u32| {
+        let mut name = target.as_os_str().to_owned();
+        name.push(if number == 0 { ".partial".to_owned() } else { format!(".partial-{number}") });
+        PathBuf::from(name)
+    };
+    let is_free = |name: &PathBuf| std::fs::symlink_metadata(name).is_err();
+    (0..1_000).map(name).find(is_free).unwrap_or_else(|| name(std::process::id()))
 }
 
 /// The file that `target` leads to, there or not; `None` if another cannot take its place.
@@ -202,8 +211,16 @@ mod tests {
         assert!(failed.is_err());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "good");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "the part is removed");
-        write_file(&path, "better").unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "better");
+        // What happens to have the name of the part, as what is read may have, is no part of ours.
+        let other = folder.path().join("report.html.partial");
+        std::fs::write(&other, "of others").unwrap();
+        write_whole(&path, |partial| {
+            std::fs::write(partial, std::fs::read_to_string(&other)? + ", better").context("cannot write")
+        })
+        .unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "of others, better");
+        assert_eq!(std::fs::read_to_string(&other).unwrap(), "of others");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
     }
 
     #[test]
