@@ -251,7 +251,7 @@ impl DeviceLayout {
                 order.get(rank).map_or(0, |&volume| trace.volumes[volume].1)
             };
             let bytes = traces.iter().zip(&ranks).map(of).max().unwrap_or(0);
-            at = at.saturating_add(bytes.next_multiple_of(1 << 20));
+            at = at.saturating_add(bytes.checked_next_multiple_of(1 << 20).unwrap_or(u64::MAX));
         }
         DeviceLayout { starts, capacity: DeviceLayout::whole(at) }
     }

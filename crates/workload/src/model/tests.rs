@@ -1,7 +1,7 @@
 //! Models of workloads that are known, and of those that leave something to be desired.
 
 use super::*;
-use crate::compare::{Measured, Verdict, compare, curve_error};
+use crate::compare::{DeviceLayout, Measured, Verdict, compare, curve_error};
 use crate::parametric::{Load, Pattern, Requests, Rhythm, Specification};
 use forebay_trace::{Request, ThreadNumber, VolumeIndex};
 use forebay_units::Nanos;
@@ -567,6 +567,8 @@ fn a_scan_may_end_where_numbers_do() {
         request.offset = (u64::MAX - (4 << 20) & !4_095).saturating_add(at % 2_000 * 4_096);
         request.offset = request.offset.min(u64::MAX - 4_096);
     }
+    let found = measured(&original);
+    assert_eq!(DeviceLayout::of(&[&found]).capacity_bytes(), 1 << 62, "no disk is larger");
     let model = fit(&original, fast());
     for seconds in [20, 50] {
         let duration = Some(Nanos::secs(seconds));
