@@ -243,6 +243,11 @@ fn a_workload_is_described_in_a_table_in_json_and_in_a_report() {
         file(&folder, "far.csv", msr(&[(0, 0, true, 0, 512), (10_000_000, 0, true, u64::MAX - 4095, 512)]));
     let table = succeed(args(&[&"trace", &"stats", &far]));
     assert!(table.contains("volume `host_0`: 16777216.00 TiB upwards"), "{table}");
+    // Gaps that are longer than what percentiles tell apart.
+    let hours =
+        file(&folder, "hours.csv", msr(&[0, 1, 2, 3].map(|at| (at * 36_000_000_000, 0, true, 0, 512))));
+    let table = succeed(args(&[&"trace", &"stats", &hours]));
+    assert!(table.contains("gap, mean") && table.contains("3600s") && table.contains("p50 >100s"), "{table}");
     // A single request has no gaps.
     let single = file(&folder, "single.csv", msr(&[(0, 0, false, 4096, 512)]));
     let stats = json("forebay.trace-stats/1", args(&[&"trace", &"stats", &"--json", &single]));

@@ -120,7 +120,7 @@ pub struct Gaps {
     pub mean_s: f64,
     /// Squared coefficient of variation: 1 for a Poisson process, 0 for a metronome.
     pub squared_cv: f64,
-    /// Percentiles (per cent, seconds), to 1 %; what is shorter than a microsecond is one.
+    /// Percentiles (per cent, seconds), to 1 %; what is shorter than a microsecond is one, and what is longer than 100 s is that.
     pub percentiles: Vec<(f64, f64)>,
 }
 

@@ -5,6 +5,7 @@ use crate::input::{self, InputArgs, parse_block_size};
 use crate::output::{Output, OutputArgs, bytes, count, say, write_file};
 use forebay_report::{Axis, Cells, Chart, Quantity, Report, Series, Table, printable};
 use forebay_units::BlockSize;
+use forebay_workload::LatencyHistogram;
 use forebay_workload::profile::{HeatMap, Profile, Profiler, RateBin, Sizes};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -172,9 +173,10 @@ fn summary(profile: &Profile) -> Table {
         let percentiles: Vec<String> = gaps
             .percentiles
             .iter()
-            // The histogram does not tell shorter ones apart.
+            // The histogram does not tell shorter ones apart, nor longer ones.
             .map(|(percentile, gap)| match *gap {
                 gap if gap < 1e-6 => format!("p{percentile} <1us"),
+                gap if gap >= LatencyHistogram::HIGHEST.as_secs_f64() => format!("p{percentile} >100s"),
                 gap => format!("p{percentile} {}", seconds(gap)),
             })
             .collect();
