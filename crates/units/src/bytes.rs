@@ -96,8 +96,9 @@ impl Div<u64> for Bytes {
 }
 
 impl Sum for Bytes {
+    /// The sum, or the largest number where it does not fit: sizes from outside are added up to be held against a limit.
     fn sum<I: Iterator<Item = Bytes>>(iter: I) -> Bytes {
-        Bytes(iter.map(|bytes| bytes.0).sum())
+        iter.fold(Bytes::ZERO, |sum, bytes| Bytes(sum.0.saturating_add(bytes.0)))
     }
 }
 
@@ -184,6 +185,7 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Bytes>(), Ok(Bytes(bytes)), "{text}");
         }
+        assert_eq!([Bytes(u64::MAX), Bytes(1), Bytes(1)].into_iter().sum::<Bytes>(), Bytes(u64::MAX));
         assert_eq!(Bytes(4096).to_string(), "4KiB");
         assert_eq!(Bytes(3 << 29).to_string(), "1.50GiB");
         assert_eq!(Bytes(12).to_string(), "12B");
