@@ -119,7 +119,7 @@ impl Load {
         match &mut self.source {
             Source::Idle => None,
             Source::Drawn { arrivals: Arrivals::Closed { .. }, .. } => None,
-            Source::Drawn { arrivals, .. } => Some(now + arrivals.next_span(random)),
+            Source::Drawn { arrivals, .. } => Some(now.saturating_add(arrivals.next_span(random))),
             Source::Recorded { requests, first, next, speed, repeat, origin, last } => {
                 if *next == requests.len() {
                     if !*repeat || first.0 == requests.len() {

@@ -423,7 +423,7 @@ impl<'a> Simulation<'a> {
         let arrival = Planned::Arrival { volume: volume as u32, load };
         for _ in 0..client.load.clients {
             // Clients do not begin in step.
-            let at = now + client.load.think(&mut client.random);
+            let at = now.saturating_add(client.load.think(&mut client.random));
             self.world.calendar.plan(at, arrival);
         }
         if let Some(at) = client.load.next_arrival(now, &mut client.random) {
@@ -475,7 +475,7 @@ impl<'a> Simulation<'a> {
     fn think(&mut self, volume: usize, load: u32, at: Nanos) {
         let client = &mut self.clients[volume];
         if client.load.clients > 0 && client.number == load {
-            let at = at + client.load.think(&mut client.random);
+            let at = at.saturating_add(client.load.think(&mut client.random));
             self.world.calendar.plan(at, Planned::Arrival { volume: volume as u32, load });
         }
     }

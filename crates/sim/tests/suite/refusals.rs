@@ -266,6 +266,21 @@ fn the_scenarios_that_are_shipped_can_be_run() {
     assert!(names.len() >= 3, "{names:?}");
 }
 
+/// Sizes whose sum is no number any more are no less than what disks hold; requests that come after all time do not come.
+#[test]
+fn numbers_may_be_as_large_as_they_are() {
+    let (from, to) = ON_DISKS;
+    let large = GOOD.replace(from, to).replace("1GiB", "18446744073709551615B");
+    let two = large + "[[volume]]\nname = \"w\"\nsize = \"1GiB\"\nload = [{ arrivals = \"idle\" }]\n";
+    assert!(matches!(scenario(&two).check(), Err(ScenarioError::DisksTooSmall { .. })));
+    let thinks = "arrivals = \"closed\", clients = 2, think = \"200000d\"";
+    for load in ["arrivals = \"poisson\", rate = 1e-300", thinks] {
+        let seldom = scenario(&GOOD.replace("arrivals = \"poisson\", rate = 100", load));
+        let outcome = crate::run(&seldom, 1);
+        assert_eq!(outcome.volumes[0].totals.arrivals, 0, "{load}");
+    }
+}
+
 #[test]
 fn the_reference_names_every_key() {
     let reference = include_str!("../../../../docs/reference/scenario.md");
