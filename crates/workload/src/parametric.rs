@@ -182,11 +182,11 @@ impl LoadStream {
 
     /// The next place of a scan, which goes on `by` bytes after it.
     fn advance(&mut self, by: u64, length: u64) -> u64 {
-        if self.next + length > self.load.bytes {
+        if self.next.saturating_add(length) > self.load.bytes {
             self.next = 0;
         }
         let at = self.next;
-        self.next += by;
+        self.next = at.saturating_add(by);
         at
     }
 }
@@ -326,6 +326,9 @@ mod tests {
         let strides = of(vec![load(Pattern::Stride(3 << 16))], 1);
         let places: Vec<u64> = strides[..7].iter().map(|r| (r.offset - (1 << 20)) >> 16).collect();
         assert_eq!(places, [0, 3, 6, 9, 12, 15, 0]);
+        // One that leads out of any volume begins anew each time.
+        let far = of(vec![load(Pattern::Stride(u64::MAX))], 1);
+        assert!(far.iter().all(|request| request.offset == 1 << 20));
     }
 
     #[test]
