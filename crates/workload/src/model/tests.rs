@@ -487,6 +487,18 @@ fn addresses_may_be_anywhere() {
     assert!(synthetic.iter().all(|request| request.offset.checked_add(request.length).is_some()));
 }
 
+/// From the smallest root, of 4 MiB, to the largest at once, which is more than a cell has bits.
+#[test]
+fn a_range_may_grow_by_any_number_of_bits() {
+    let mut original = trace(vec![load(0, Pattern::Uniform, 100.0)], 1);
+    for (at, request) in original.iter_mut().enumerate() {
+        request.offset = if at < 50 { 3 << 20 } else { 1 << 62 };
+    }
+    let model = fit(&original, FitOptions { level: Some(5), ..fast() });
+    let firsts: Vec<u64> = model.states.iter().map(|state| state.first_byte).collect();
+    assert_eq!(firsts, [0, 1 << 62]);
+}
+
 /// A flush lies at byte 0 in most formats, where nothing else of its volume need be: volume 1 has its data a tebibyte on.
 #[test]
 fn what_has_no_bytes_stays_in_its_volume() {

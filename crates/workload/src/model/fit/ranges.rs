@@ -57,7 +57,8 @@ impl Ranges {
         }
         // Cells merge: every `by` bits of them are one.
         cells.root_shift += by;
-        Some(self.remap(|of, cell| if of as usize == volume { cell >> by } else { cell }))
+        let larger = |cell: u32| cell.checked_shr(by).unwrap_or(0);
+        Some(self.remap(|of, cell| if of as usize == volume { larger(cell) } else { cell }))
     }
 
     /// The state of a byte of a volume that was reached; `None` where it is a new one and there are too many.
