@@ -66,7 +66,9 @@ fn expand_to(
     let (encoding_new, read): (&'static str, Box<dyn Read + Send>) = match kind {
         None => return Ok(vec![Plain { name, encoding, read: Box::new(whole) }]),
         Some(Encoding::Tar) => return members(&name, whole, depth),
-        Some(Encoding::Gzip) => ("gzip", Box::new(Gzip::Member(GzDecoder::new(BufReader::new(whole))))),
+        Some(Encoding::Gzip) => {
+            ("gzip", Box::new(Gzip::Member(Box::new(GzDecoder::new(BufReader::new(whole))))))
+        }
         Some(Encoding::Zstd) => (
             "zstd",
             Box::new(
@@ -87,7 +89,7 @@ fn expand_to(
 
 /// Members of gzip, one behind the other. Zeros behind the last one are no data, as for gzip itself: tapes and devices are filled up with them.
 enum Gzip<R> {
-    Member(GzDecoder<BufReader<R>>),
+    Member(Box<GzDecoder<BufReader<R>>>),
     Between(BufReader<R>),
     End,
 }
@@ -115,7 +117,7 @@ impl<R: Read> Read for Gzip<R> {
             if is_over {
                 *self = match std::mem::replace(self, Gzip::End) {
                     Gzip::Member(member) => Gzip::Between(member.into_inner()),
-                    Gzip::Between(rest) => Gzip::Member(GzDecoder::new(rest)),
+                    Gzip::Between(rest) => Gzip::Member(Box::new(GzDecoder::new(rest))),
                     Gzip::End => Gzip::End,
                 };
             }

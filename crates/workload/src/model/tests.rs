@@ -528,7 +528,7 @@ fn areas_are_shared_within_their_volume() {
     for (at, request) in (0u64..).zip(&mut original) {
         (request.volume.0, request.offset) = match at {
             0..134_000 => (0, at << 26),
-            _ => ((at % 2 + 1) as u32, at % 7 << 26),
+            _ => ((at % 2 + 1) as u32, (at % 7) << 26),
         };
     }
     let model = fit(&original, FitOptions { level: Some(0), ..fast() });
@@ -576,7 +576,7 @@ fn a_scan_may_end_where_numbers_do() {
     let mut original = trace(vec![load(0, Pattern::Sequential, 100.0)], 20);
     for (at, request) in (0..).zip(&mut original) {
         request.length = 4_096;
-        request.offset = (u64::MAX - (4 << 20) & !4_095).saturating_add(at % 2_000 * 4_096);
+        request.offset = ((u64::MAX - (4 << 20)) & !4_095).saturating_add(at % 2_000 * 4_096);
         request.offset = request.offset.min(u64::MAX - 4_096);
     }
     let found = measured(&original);
