@@ -536,7 +536,7 @@ fn hotspots_that_fill_the_volume_and_those_without_room() {
     let middle = "[[1, 0.5]]";
     let spec = file(&folder, "none.toml", clusters(middle, "[[1, \"4MiB\"]]"));
     let (status, words) = fail(args(&[&"generate", &spec]));
-    assert!(status == 1 && words.contains("line 4, `[[volume.clusters]]`: no request fits"), "{words}");
+    assert!(status == 1 && words.contains("line 5, `[[volume.clusters]]`: no request fits"), "{words}");
     let some = generated(&folder, "some", &clusters(middle, "[[1, \"4MiB\"], [1, \"4KiB\"]]"), &[]);
     assert!(info(&some)["requests"].as_u64().unwrap() > 800);
 }
