@@ -126,7 +126,7 @@ fn volume_status(
     let writes = seen.map(|seen| seen.writes.clone()).unwrap_or_default();
     let block_bytes = volume.block_size.get();
     let host_name = |host: HostId| config.host[host.0 as usize].name.clone();
-    let mut description = volume.origin.to_string();
+    let mut description = volume.origin.shown().to_string();
     if let Some(response) = &response {
         match (response.appliance, response.host) {
             (Some(appliance), Some(host)) => {

@@ -176,8 +176,12 @@ impl Route for QmpRoute {
     }
 
     fn switch(&self, passage: &Passage, deadline: Deadline) -> Result<Pause, RouteError> {
-        let to = passage.to.uri.shown().to_string();
-        let unusable = |reason: String| RouteError::Unusable { to: to.clone(), reason };
+        let shown = passage.to.uri.shown();
+        // QEMU repeats what it was told.
+        let unusable = |reason: String| RouteError::Unusable {
+            to: shown.to_string(),
+            reason: reason.replace(&passage.to.uri.export, &shown.export),
+        };
         if passage.to.uri.tls_required {
             return Err(unusable("TLS credentials of QEMU are not supported here".to_owned()));
         }
