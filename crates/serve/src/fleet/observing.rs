@@ -152,7 +152,7 @@ impl Observer {
         responses: &Responses,
         carriers: &Carriers,
         within: Duration,
-    ) -> (BTreeMap<String, Answer<Intervals>>, Vec<Option<Answer<Option<News>>>>) {
+    ) -> (BTreeMap<String, Answer<Intervals>>, Vec<Option<Own>>) {
         thread::scope(|scope| {
             let (mut sides, mut own) = (BTreeMap::new(), Vec::new());
             for (index, (volume, ears)) in config.volume.iter().zip(&mut self.ears).enumerate() {
@@ -179,6 +179,9 @@ impl Observer {
 
 /// What was said, or why nothing was.
 type Answer<T> = Result<T, String>;
+
+/// What is heard of a volume elsewhere than from its storage side, if it said anything.
+type Own = Answer<Option<News>>;
 
 /// Asks beside whatever else is asked in `scope`.
 fn beside<'scope, T: Send + 'scope>(
