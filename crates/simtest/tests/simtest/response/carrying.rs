@@ -40,7 +40,7 @@ fn place_of(what: &What) -> Place {
         What::Start { host, .. } | What::Probe { host, .. } | What::Stop { host, .. } => Place::Host(host.0),
         What::Resize { host, .. } | What::Warm { host, .. } => Place::Host(host.0),
         What::Fence { .. } => Place::Storage,
-        What::Switch { .. } => Place::Application,
+        What::Look | What::Switch { .. } => Place::Application,
     }
 }
 
@@ -100,6 +100,7 @@ impl World {
                     self.finish(id, outcome);
                 }
             }
+            What::Look => self.look_at_route(id),
             What::Fence { epoch, holder } => self.fence(id, epoch, holder),
             // Nobody listens there, which is known at once.
             What::Switch { .. } if self.proxy.is_none() => {
@@ -178,6 +179,25 @@ impl World {
         self.doing.get_mut(&id).expect("it begins").stage = Stage::Starting(node);
         self.schedule(LATE_START_WITHIN_NS, Event::Deadline(id));
         self.check_orders(node);
+    }
+
+    // ---- Look -------------------------------------------------------------------------------------------------
+
+    /// The route is asked, and the lease, where there is one. Who does not answer is waited for until the deadline.
+    fn look_at_route(&mut self, id: u64) {
+        if self.proxy.is_none() {
+            self.finish(id, Outcome::Refused("the proxy cannot be told".into()));
+            return;
+        }
+        let mut epoch = self.route.1;
+        if self.leased {
+            let answers = self.storage.is_some_and(|node| !self.nodes[&node].hangs);
+            if !answers || !self.reaches(Place::Controller, Place::Storage) {
+                return;
+            }
+            epoch = epoch.max(self.lease.epoch);
+        }
+        self.finish(id, Outcome::Found { epoch });
     }
 
     // ---- Fence ------------------------------------------------------------------------------------------------

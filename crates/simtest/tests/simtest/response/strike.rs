@@ -93,7 +93,7 @@ impl Kind {
             What::Fence { .. } => Some(Kind::Fence),
             What::Switch { .. } => Some(Kind::Switch),
             What::Stop { .. } => Some(Kind::Stop),
-            What::Probe { .. } | What::Resize { .. } | What::Warm { .. } => None,
+            What::Look | What::Probe { .. } | What::Resize { .. } | What::Warm { .. } => None,
         }
     }
 }

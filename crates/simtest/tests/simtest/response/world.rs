@@ -404,7 +404,11 @@ impl World {
         let volumes = self.volumes();
         if self.journal.is_empty() {
             self.responses = Responses::new(rules(), specs());
-            volumes.into_iter().for_each(|(id, route)| self.responses.register(id, route));
+            for (id, route) in volumes {
+                self.responses.register(id, route);
+                // Nobody tells it what one before did.
+                self.responses.adopt_unknown(id);
+            }
             return;
         }
         let journal: Journal = serde_json::from_str(&self.journal).expect("a journal");
