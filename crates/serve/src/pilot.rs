@@ -583,7 +583,7 @@ mod tests {
         wait("the write does not come", &is_on_its_way);
         std::thread::scope(|scope| {
             let drain = scope
-                .spawn(|| crate::orders::drain(daemon.shared(), "a", b"{\"within_ms\": 60000}").unwrap());
+                .spawn(|| crate::orders::drain(daemon.shared(), "a", b"{\"within_ms\": 50000}").unwrap());
             wait("it is not drained", &|| daemon.status().volumes[0].state == "drained");
             let (held, told) = (granted(), daemon.status().cache.granted_bytes);
             // On a machine that stands still it may be over by now.
