@@ -16,6 +16,7 @@ mod loglinear;
 mod numbers;
 mod recency;
 mod reuse;
+mod sample_table;
 mod shards;
 mod sizes;
 mod table;

@@ -8,7 +8,7 @@
 //! expected is due to hot blocks outside (or inside) of it, and is added to the smallest distance.
 
 use crate::loglinear::{bucket_of, bucket_start};
-use crate::recency::Recency;
+use crate::sample_table::{SAMPLES_MAX, SampleTable};
 use crate::{CurvePoint, ExactLru, MissRatioCurve};
 use forebay_units::mix64;
 
@@ -158,12 +158,6 @@ impl AdjustedCurve {
     }
 }
 
-/// Positions in time per sample.
-const POSITIONS_PER_SAMPLE: usize = 3;
-/// The mark of an empty slot; positions stay below it.
-const EMPTY: u16 = u16::MAX;
-/// The most samples, as positions in time must fit 16 bits.
-const SAMPLES_MAX: usize = 20_000;
 /// Buckets of distances: up to 2^36 blocks, which is 256 TiB of 4 KiB blocks.
 const BUCKETS: usize = (36 - 5) << 6;
 
@@ -171,18 +165,14 @@ const BUCKETS: usize = (36 - 5) << 6;
 /// footprints are measured exactly (to a bucket) and a curve can be had after the first few accesses.
 ///
 /// A sampled access counts for the inverse of the rate in force when it was seen, which is the paper's rescaling (section
-/// 3.3) done once instead of at every fall. The hash is a bijection, so it stands for the key; 10 bytes per slot. Unlike the
-/// paper, a full table drops its top 1/32 of hashes at once (ours), so that no heap is kept.
+/// 3.3) done once instead of at every fall. Unlike the paper, a full table drops its top 1/32 of hashes at once (ours), so that no heap is kept.
 #[derive(Clone, Debug)]
 pub struct FixedSize {
     seed_mask: u64,
     threshold: u64,
     /// 1 / rate.
     scale: f64,
-    hashes: Box<[u64]>,
-    positions: Box<[u16]>,
-    recency: Recency,
-    samples_max: usize,
+    table: SampleTable,
     /// Estimated weight per bucket of distances.
     weights: Vec<f64>,
     /// Estimated weight of everything, first touches included.
@@ -196,27 +186,18 @@ impl FixedSize {
         let fixed = size_of::<FixedSize>() + BUCKETS * size_of::<f64>();
         let left = bytes.max(16 << 10) - fixed;
         let mut samples = SAMPLES_MAX;
-        while Self::slots_for(samples) * 10 + Recency::bytes_for(samples * POSITIONS_PER_SAMPLE) > left {
+        while SampleTable::bytes_for(samples) > left {
             samples -= (samples / 256).max(1);
         }
-        let slots = Self::slots_for(samples);
         FixedSize {
             seed_mask: seed_mask(seed),
             threshold: u64::MAX,
             scale: 1.0,
-            hashes: vec![0; slots].into_boxed_slice(),
-            positions: vec![EMPTY; slots].into_boxed_slice(),
-            recency: Recency::new(samples * POSITIONS_PER_SAMPLE),
-            samples_max: samples,
+            table: SampleTable::new(samples),
             weights: vec![0.0; BUCKETS],
             estimated: 0.0,
             counted: 0,
         }
-    }
-
-    /// At most 90% full: probes are short enough for what is sampled rarely.
-    const fn slots_for(samples: usize) -> usize {
-        samples + samples.div_ceil(9) + 1
     }
 
     /// The sampling rate in force.
@@ -226,7 +207,7 @@ impl FixedSize {
 
     /// Blocks in the sample.
     pub fn samples(&self) -> usize {
-        self.recency.live()
+        self.table.len()
     }
 
     /// Counted weight, sampled or not.
@@ -241,11 +222,7 @@ impl FixedSize {
 
     /// Bytes held: never more than asked for.
     pub fn bytes(&self) -> usize {
-        size_of::<FixedSize>()
-            + self.hashes.len() * size_of::<u64>()
-            + self.positions.len() * size_of::<u16>()
-            + self.recency.bytes()
-            + self.weights.capacity() * size_of::<f64>()
+        size_of::<FixedSize>() + self.table.bytes() + self.weights.capacity() * size_of::<f64>()
     }
 
     /// One access; weight 0 moves the block but is not counted.
@@ -279,42 +256,19 @@ impl FixedSize {
         self.counted += weight;
     }
 
-    fn home(&self, hash: u64) -> usize {
-        // The low half: the high one is what the threshold is about.
-        (((hash & 0xffff_ffff) * self.hashes.len() as u64) >> 32) as usize
-    }
-
-    fn next(&self, at: usize) -> usize {
-        if at + 1 == self.hashes.len() { 0 } else { at + 1 }
-    }
-
     #[cold]
     #[inline(never)]
     pub(crate) fn access_sampled(&mut self, hash: u64, weight: u64) {
-        if self.recency.room() == 0 {
-            self.compact();
-        }
-        let now = self.recency.next() as u16;
         let estimated = weight as f64 * self.scale;
         self.estimated += estimated;
-        let mut at = self.home(hash);
-        while self.positions[at] != EMPTY && self.hashes[at] != hash {
-            at = self.next(at);
-        }
-        if self.positions[at] == EMPTY {
-            self.hashes[at] = hash;
-            self.positions[at] = now;
-            self.recency.push();
+        let Some(distance) = self.table.touch(hash) else {
             // Once is enough unless somebody chose keys by their hashes.
-            while self.samples() > self.samples_max {
-                self.lower_threshold(self.samples_max - self.samples_max / 32);
+            let most = self.table.samples_max();
+            while self.samples() > most {
+                self.lower_threshold(most - most / 32);
             }
             return;
-        }
-        let before = usize::from(std::mem::replace(&mut self.positions[at], now));
-        let distance = self.recency.after(before) + 1;
-        self.recency.clear(before);
-        self.recency.push();
+        };
         if weight > 0 {
             // The middle of what the sampled distance stands for, rounded; the distance itself at rate 1.
             let scaled = (distance as f64 - 0.5) * self.scale + 1.0;
@@ -323,22 +277,11 @@ impl FixedSize {
         }
     }
 
-    #[cold]
-    fn compact(&mut self) {
-        self.recency.begin_compaction();
-        for position in &mut self.positions {
-            if *position != EMPTY {
-                *position = self.recency.rank_compacting(usize::from(*position)) as u16;
-            }
-        }
-        self.recency.end_compaction(self.samples_max * POSITIONS_PER_SAMPLE);
-    }
-
     /// Lowers the threshold until about `keep` samples stay (at most), found by counting hashes in 256 ranges.
     pub(crate) fn lower_threshold(&mut self, keep: usize) {
         let mut ranges = [0u32; 256];
         let width = self.threshold / 256 + 1;
-        for (hash, _) in self.hashes.iter().zip(&self.positions).filter(|(_, position)| **position != EMPTY) {
+        for hash in self.table.hashes() {
             ranges[(hash / width) as usize] += 1;
         }
         let mut kept = self.samples();
@@ -349,39 +292,7 @@ impl FixedSize {
         }
         self.threshold = width.saturating_mul(range as u64) - 1;
         self.scale = 1.0 / rate_of(self.threshold);
-        let mut at = 0;
-        while at < self.hashes.len() {
-            if self.positions[at] != EMPTY && self.hashes[at] > self.threshold {
-                self.recency.clear(usize::from(self.positions[at]));
-                // What moves into the hole is looked at next.
-                self.close_hole(at);
-            } else {
-                at += 1;
-            }
-        }
-    }
-
-    /// Empties a slot and moves back what was displaced over it (Knuth, TAOCP 6.4, algorithm R).
-    fn close_hole(&mut self, mut hole: usize) {
-        let slots = self.hashes.len();
-        let mut at = hole;
-        loop {
-            self.positions[hole] = EMPTY;
-            loop {
-                at = self.next(at);
-                if self.positions[at] == EMPTY {
-                    return;
-                }
-                // It may move if the hole lies between its home and where it is.
-                let home = self.home(self.hashes[at]);
-                if (at + slots - home) % slots >= (at + slots - hole) % slots {
-                    break;
-                }
-            }
-            self.hashes[hole] = self.hashes[at];
-            self.positions[hole] = self.positions[at];
-            hole = at;
-        }
+        self.table.keep_up_to(self.threshold);
     }
 
     /// The estimated curve.
@@ -438,29 +349,16 @@ mod tests {
             for key in zipf_like(300_000, 1 << 20) {
                 shards.access(key, 1);
                 exact.access(key, 1);
-                assert!(shards.samples() <= shards.samples_max);
+                assert!(shards.samples() <= shards.table.samples_max());
             }
             assert!(
                 shards.bytes() <= bytes && shards.bytes() > bytes * 9 / 10,
                 "{} of {bytes}",
                 shards.bytes()
             );
-            // Every sampled hash is found again from its home, and only those up to the threshold are there.
-            let mut found = 0;
-            for index in 0..shards.hashes.len() {
-                if shards.positions[index] == EMPTY {
-                    continue;
-                }
-                let hash = shards.hashes[index];
-                assert!(hash <= shards.threshold);
-                let mut at = shards.home(hash);
-                while shards.hashes[at] != hash || shards.positions[at] == EMPTY {
-                    assert!(shards.positions[at] != EMPTY, "a sample is lost");
-                    at = shards.next(at);
-                }
-                found += 1;
-            }
-            assert_eq!(found, shards.samples());
+            // Only hashes up to the threshold are there.
+            assert!(shards.table.hashes().all(|hash| hash <= shards.threshold));
+            assert_eq!(shards.table.hashes().count(), shards.samples());
             let footprint = exact.footprint_blocks() as f64;
             assert!((shards.footprint_blocks() as f64 / footprint - 1.0).abs() < 0.15);
         }
