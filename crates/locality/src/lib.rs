@@ -11,6 +11,7 @@ mod curve;
 mod distance;
 mod distinct;
 mod exact;
+mod head;
 mod live;
 mod loglinear;
 mod numbers;
