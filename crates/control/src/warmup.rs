@@ -2,11 +2,12 @@
 //!
 //! Zones with more than a thousandth of the accesses are read whole, the hottest first. A warm-up from zones that
 //! are hot no longer does harm (the paper measured it), so nothing is loaded unless the zones of the last window
-//! overlap those before. Where it is known which blocks such a cache held, these are loaded in their place (ours).
+//! overlap those before; nor are they loaded where a zone is hot for a few of its blocks only (ours). Where it is known which blocks such a cache held, these are loaded in their place (ours).
 
 use crate::decision::ZoneRange;
 use crate::observation::ZoneHeat;
 use crate::prewarm::{Entry, LoadScore};
+use forebay_locality::MissRatioCurve;
 use forebay_units::BlockRange;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -55,6 +56,9 @@ impl Default for WarmupRules {
     }
 }
 
+/// See [`dense_among`].
+const DENSE: f64 = 2.0 / 3.0;
+
 /// What a warm-up is decided from.
 #[derive(Clone, Copy, Debug)]
 pub struct WarmupInput<'a> {
@@ -74,6 +78,8 @@ pub struct WarmupInput<'a> {
     pub resident: Option<&'a [BlockRange]>,
     /// In how many seconds it is to be loaded; `None`: as soon as may be.
     pub within_s: Option<f64>,
+    /// The curve of the load that the zones are of; `None` where that is not known.
+    pub curve: Option<&'a MissRatioCurve>,
     /// Blocks that the cache may still take.
     pub room_blocks: u64,
     /// How busy the origin is, 0 to 1.
@@ -112,6 +118,11 @@ pub enum SkipReason {
     /// No zone is hotter than the others.
     #[error("none of its zones takes enough of its accesses")]
     NoHotZone,
+    /// Most of what would be loaded is cold.
+    #[error(
+        "its hot blocks lie scattered: whole zones would answer less than two thirds of what as many hot blocks do"
+    )]
+    Scattered,
     /// The cache is full, or as small as a zone.
     #[error("its cache has no room for a zone")]
     NoRoom,
@@ -132,12 +143,17 @@ pub fn decide(input: &WarmupInput<'_>, rules: &WarmupRules) -> Warmup {
     }
     hot.sort_unstable_by_key(|zone| (std::cmp::Reverse(zone.accesses), zone.zone));
     let resident = input.resident.filter(|resident| !resident.is_empty());
-    let zones = match resident {
+    let mut zones = match resident {
         Some(resident) => resident_within(resident, input),
         None => zones_within(&hot, input),
     };
     if zones.is_empty() {
         return Warmup::Skip(SkipReason::NoRoom);
+    }
+    let dense = if resident.is_some() { zones.len() } else { dense_among(&zones, &hot, input) };
+    zones.truncate(dense);
+    if zones.is_empty() {
+        return Warmup::Skip(SkipReason::Scattered);
     }
     let bytes = zones.iter().map(|zone| zone.blocks).sum::<u64>().saturating_mul(input.block_bytes);
     // A tenth of the largest rate is allowed even at a busy origin: without any the violation lasts longer (ours).
@@ -166,6 +182,28 @@ fn zones_within(hot: &[ZoneHeat], input: &WarmupInput<'_>) -> Vec<ZoneRange> {
         zones.push(ZoneRange { first_block, blocks });
     }
     zones
+}
+
+/// How many of these `zones`, the hottest of the `hot` ones, are worth being loaded whole (ours): as many as answer together two thirds of what
+/// a cache of as many blocks would. `O(zones log points)`.
+///
+/// Where hot blocks lie scattered a zone is hot for a few of them, which are soon cached anyway, and all that is loaded beside them is cold: it costs
+/// the origin's time just when it has none, and the room in which a cache that grows finds its blocks.
+fn dense_among(zones: &[ZoneRange], hot: &[ZoneHeat], input: &WarmupInput<'_>) -> usize {
+    let Some(curve) = input.curve else { return zones.len() };
+    let lie_in = |zone: &&ZoneHeat| {
+        zone.zone.checked_mul(input.zone_blocks).is_some_and(|first| first < input.volume_blocks)
+    };
+    let (mut blocks, mut accesses, mut dense) = (0u64, 0u64, 0);
+    for (at, (zone, heat)) in zones.iter().zip(hot.iter().filter(lie_in)).enumerate() {
+        blocks += zone.blocks;
+        accesses = accesses.saturating_add(heat.accesses);
+        let best = 1.0 - curve.miss_ratio_at(blocks);
+        if accesses as f64 >= DENSE * best * input.accesses as f64 {
+            dense = at + 1;
+        }
+    }
+    dense
 }
 
 /// As much of what a cache held as there is room for.
@@ -206,6 +244,7 @@ fn overlap(hot: &[ZoneHeat], earlier: &[u64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_locality::CurvePoint;
 
     fn input<'a>(zones: &'a [ZoneHeat], earlier: &'a [u64]) -> WarmupInput<'a> {
         WarmupInput {
@@ -217,6 +256,7 @@ mod tests {
             block_bytes: 4_096,
             resident: None,
             within_s: None,
+            curve: None,
             room_blocks: 800,
             utilisation: 0.6,
         }
@@ -288,6 +328,32 @@ mod tests {
         };
         // 6,000 of the 10,000 accesses to hot zones; 4,000; none, for zone 3 is not hot.
         assert_eq!([like(&[1, 9]), like(&[2, 3]), like(&[3])], [true, false, false]);
+    }
+
+    #[test]
+    fn zones_are_loaded_where_they_are_hot_as_a_whole() {
+        let loaded = |zones: &[ZoneHeat], points: &[(u64, f64)]| {
+            let point = |&(size_blocks, miss_ratio)| CurvePoint { size_blocks, miss_ratio };
+            let curve = MissRatioCurve::new(points.iter().map(point).collect());
+            match decide(
+                &WarmupInput { curve: Some(&curve), ..input(zones, &[1, 2, 3]) },
+                &WarmupRules::default(),
+            ) {
+                Warmup::Load { zones, .. } => Ok(zones.len()),
+                Warmup::Skip(reason) => Err(reason),
+            }
+        };
+        // Two zones of 256 blocks that take .6 and .05 of the accesses, where 512 blocks answer no more than that, or all of it.
+        let zones = [heat(1, 6_000), heat(2, 500)];
+        assert_eq!(loaded(&zones, &[(512, 0.35), (1_024, 0.2)]), Ok(2));
+        assert_eq!(loaded(&zones, &[(256, 0.35), (512, 0.0)]), Ok(1)); // .6 of .65, .65 of 1
+        // Zipf 0.9 over 256 zones, scattered: three zones for the sake of a block each.
+        let zones = [heat(1, 519), heat(2, 299), heat(3, 219)];
+        let zipf = [(64, 0.86), (128, 0.81), (256, 0.755), (512, 0.69), (1_024, 0.625)];
+        assert_eq!(loaded(&zones, &zipf), Err(SkipReason::Scattered));
+        // Nothing is known of how it lies.
+        let unknown = input(&zones, &[1, 2, 3]);
+        assert!(matches!(decide(&unknown, &WarmupRules::default()), Warmup::Load { .. }));
     }
 
     #[test]

@@ -189,6 +189,7 @@ impl Controller {
             block_bytes: volume.block_bytes(),
             resident: foreseen.and_then(|foreseen| foreseen.peak.was_resident()),
             within_s,
+            curve: volume.curve.as_deref().filter(|_| foreseen.is_none()),
             room_blocks: blocks.saturating_sub(observed.cache.used_blocks),
             utilisation,
         };

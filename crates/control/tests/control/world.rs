@@ -182,7 +182,10 @@ impl World {
             observed.curve = Some(Arc::clone(side.told.as_ref().unwrap_or(&side.curve)));
             observed.curve_accesses = 10_000;
             observed.working_set_blocks = 20_000;
-            observed.zones = (0..20).map(|zone| ZoneHeat { zone, accesses: 400 - zone * 10 }).collect();
+            // The hottest blocks lie together, in the first zones.
+            let missed = |zone: u64| 10_000.0 * side.curve.miss_ratio_at(zone * 256);
+            let accesses = |zone: u64| (missed(zone) - missed(zone + 1)).round() as u64;
+            observed.zones = (0..20).map(|zone| ZoneHeat { zone, accesses: accesses(zone) }).collect();
             observed.zone_accesses = 10_000;
             observed.zone_blocks = 256;
             // Every third block.
