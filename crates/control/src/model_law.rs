@@ -138,7 +138,8 @@ pub fn correct_by_model(
         if flood.over_in.is_some_and(|intervals| intervals <= DRAIN_PATIENCE) && !flood.sudden {
             return Correction::Hold(HoldReason::Draining);
         }
-        if !flood.settled {
+        // What the size in force does was seen before where it was served well: it has hardly grown since.
+        if !flood.settled && !flood.sudden {
             return Correction::Hold(HoldReason::Filling);
         }
         // A flood that came over a load which was served well gets all that the model finds. So does a burst: what is too small for
@@ -334,6 +335,9 @@ mod tests {
         let fresh = Flood { over_in: None, settled: false, sudden: false };
         let unsettled = ModelInput { flood: Some(fresh), ..flooded(None) };
         assert_eq!(law(&unsettled, None), Correction::Hold(HoldReason::Filling));
+        // Unless the load was served well with it before: a step of it may come just behind a small one of the size.
+        let sudden = Flood { sudden: true, ..fresh };
+        assert_eq!(law(&ModelInput { flood: Some(sudden), ..unsettled }, Some(3_000)), grown(3_000));
         // The size that sufficed before the last shrink does again.
         let shrunk = ModelInput { sufficed: Some(1_200), ..flooded(None) };
         assert_eq!(law(&shrunk, None), Correction::Grow { blocks: 1_200, error: 1.0 });

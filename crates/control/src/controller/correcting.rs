@@ -1,6 +1,6 @@
 //! Correcting: feedback, phases and removal for every partition that was granted.
 
-use super::flooding::with_surplus;
+use super::flooding::{SURPLUS_FOUND, SURPLUS_KNOWN, with_surplus};
 use super::scene::Scene;
 use super::scenes::Scenes;
 use super::volume::Volume;
@@ -266,7 +266,11 @@ impl Controller {
         if !(grows || shrinks) || known.abs_diff(grant.blocks) * 50 < grant.blocks {
             return None;
         }
-        let blocks = if flooded { with_surplus(known).min(ceiling.max(least)) } else { known };
+        // What hardly differs from what it has does not mend a flood: then it is another load, which the phase does not show yet.
+        if flooded && grows && known < with_surplus(grant.blocks, SURPLUS_KNOWN) {
+            return None;
+        }
+        let blocks = if flooded { with_surplus(known, SURPLUS_KNOWN).min(ceiling.max(least)) } else { known };
         let facts = vec![
             Fact::number("size_before", grant.blocks as f64, "blocks"),
             Fact::number("size_after", blocks as f64, "blocks"),
@@ -364,7 +368,7 @@ impl Controller {
             && grant.learning == 0
             && flood.is_none()
         {
-            grant.worth = scenes.list[index].parties[place].worth();
+            grant.worth = Some(scenes.list[index].parties[place].worth());
         }
         // Half of the way to the foot of a cliff brings nothing.
         let correction = match (correction, model) {
@@ -379,7 +383,9 @@ impl Controller {
         let correction = match correction {
             Correction::Grow { blocks, error } if sudden && model.is_some_and(|model| model <= blocks) => {
                 Correction::Grow {
-                    blocks: with_surplus(blocks).next_multiple_of(chunk_blocks).min(blocks_max),
+                    blocks: with_surplus(blocks, SURPLUS_FOUND)
+                        .next_multiple_of(chunk_blocks)
+                        .min(blocks_max),
                     error,
                 }
             }

@@ -27,8 +27,10 @@ const FAR_ERROR: f64 = 10.0;
 /// Intervals over which it is seen whether a backlog falls, and the part of what arrives by which it falls at least (ours).
 const DRAIN_SPAN: usize = 2;
 const DRAINS_MIN: f64 = 0.002;
-/// What a load needs is exceeded by one part in so many while what waited at its origin is worked off (ours).
-const SURPLUS_PART: u64 = 4;
+/// By this share of it what a load needs is exceeded while what waited at its origin is worked off and the cache finds its blocks
+/// (ours): what is known to suffice, and what the model finds, which lies below what 99 in 100 windows need.
+pub(super) const SURPLUS_KNOWN: f64 = 0.25;
+pub(super) const SURPLUS_FOUND: f64 = 0.4;
 
 impl Controller {
     /// Whether the origin is flooded where those that a partition serves are off by `error`: it is overloaded, and they are
@@ -121,7 +123,9 @@ impl Controller {
 
     /// Gives back what was granted beyond what the load needs, once what waited is worked off.
     pub(super) fn worked_off(&mut self, id: VolumeId, error: f64, scenes: &mut Scenes) -> Option<Change> {
-        let kept_after = self.volumes[&id].grant.as_ref()?.kept_after.filter(|_| error <= 0.0)?;
+        let grant = self.volumes[&id].grant.as_ref()?;
+        // What it still misses while it finds its blocks it would miss with less, too.
+        let kept_after = grant.kept_after.filter(|_| error <= 0.0 && grant.learning == 0)?;
         let ratio = self.model_ratio(id, kept_after, scenes);
         let volume = self.volumes.get_mut(&id)?;
         let name = volume.spec.name.clone();
@@ -177,8 +181,8 @@ impl Effort {
 }
 
 /// What is granted where a load needs `blocks` and more than it takes has to be served for a while.
-pub(super) fn with_surplus(blocks: u64) -> u64 {
-    blocks + blocks / SURPLUS_PART
+pub(super) fn with_surplus(blocks: u64, share: f64) -> u64 {
+    blocks + (blocks as f64 * share) as u64
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ pub(super) struct Grant {
     /// Intervals that it takes yet to find out which blocks are used often.
     pub(super) learning: usize,
     /// What a block was worth on the curve when it was last seen after that.
-    pub(super) worth: f64,
+    pub(super) worth: Option<f64>,
     /// Intervals in which the origin answers what waited for it before.
     pub(super) drain: usize,
     /// Since the last change.
@@ -113,7 +113,7 @@ impl Grant {
             guard: 0,
             drain: 0,
             learning: 0,
-            worth: 1.0,
+            worth: None,
             errors: VecDeque::new(),
             windows,
             judged: 0,

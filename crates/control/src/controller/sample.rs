@@ -81,6 +81,18 @@ impl Sample {
         self.hit_rate + self.miss_rate + self.write_rate
     }
 
+    /// Requests that arrived and need the origin, for each that was answered by it: above 1 while they pile up, below while
+    /// what waited is worked off. 1 where nothing of that is known.
+    fn piled_up(&self) -> f64 {
+        let (arrived, answered) = (self.arrival_rate - self.hit_rate, self.origin_rate());
+        if arrived > 0.0 && answered > 0.0 { arrived / answered } else { 1.0 }
+    }
+
+    /// Reads that miss among those that arrived, per second: what is answered comes late where requests pile up.
+    pub(super) fn missed_arrivals(&self) -> f64 {
+        self.miss_rate * self.piled_up()
+    }
+
     /// Requests per second that reached the origin.
     pub(super) fn origin_rate(&self) -> f64 {
         self.miss_rate + self.write_rate
@@ -141,5 +153,29 @@ impl Sample {
             invalidated: average(|s| s.invalidated),
             filled: average(|s| s.filled),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_arrived_and_misses_is_told_by_arrivals_not_by_answers() {
+        let sample = |arrival_rate, hit_rate, miss_rate, write_rate| Sample {
+            arrival_rate,
+            hit_rate,
+            miss_rate,
+            write_rate,
+            ..Sample::default()
+        };
+        // Of 1,400/s 450 are hits; 880 of the others are answered, 70 pile up. Or 100 more are answered than arrive.
+        assert_eq!(sample(1_400.0, 450.0, 880.0, 0.0).missed_arrivals(), 950.0);
+        assert_eq!(sample(1_400.0, 450.0, 1_050.0, 0.0).missed_arrivals(), 950.0);
+        // Reads and writes pile up alike: of 900 that need the origin a half is answered.
+        assert_eq!(sample(1_000.0, 100.0, 300.0, 150.0).missed_arrivals(), 600.0);
+        // Nothing needs it, or nothing is known of arrivals.
+        assert_eq!(sample(500.0, 500.0, 0.0, 0.0).missed_arrivals(), 0.0);
+        assert_eq!(sample(0.0, 100.0, 300.0, 0.0).missed_arrivals(), 300.0);
     }
 }

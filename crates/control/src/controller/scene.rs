@@ -374,6 +374,8 @@ const WORTH_MAX: f64 = 8.0;
 const HIDING_WRITES: f64 = 0.02;
 /// How many times less a block may be worth to a load that floods an origin than to the one before (ours).
 const NEWLY_WORTH: f64 = 1.6;
+/// Intervals in which a load is new (ours).
+const NEW_INTERVALS: usize = 2;
 /// Before a cliff lie sizes that bring less than this part of what so much of the way should; and it brings so many hits (ours).
 const CLIFF_PART: f64 = 0.25;
 const CLIFF_HITS: f64 = 0.1;
@@ -402,10 +404,14 @@ fn party(
     overloaded: bool,
     config: &ControlConfig,
 ) -> Party {
-    let reads = recent.hit_rate + recent.miss_rate;
+    let reads = recent.hit_rate + recent.missed_arrivals();
     let seen = if reads > 0.0 { recent.hit_rate / reads } else { 0.0 };
     // At an overloaded origin a read joins one under way that would be a hit in calmer times.
-    let joined = if overloaded { (recent.miss_rate - recent.origin_read_rate).max(0.0) } else { 0.0 };
+    let joined = if overloaded {
+        (recent.missed_arrivals() * (1.0 - recent.origin_read_rate / recent.miss_rate.max(1e-9))).max(0.0)
+    } else {
+        0.0
+    };
     let calm = if reads > 0.0 { (recent.hit_rate + joined) / reads } else { 0.0 };
     // A block that is being written is not cached, and behind a queue that lasts.
     let hidden = overloaded && recent.write_rate > HIDING_WRITES * recent.rate();
@@ -420,14 +426,19 @@ fn party(
             // read under way, or waits for a write, would be hit in calmer times.
             Some(grant) if grant.learning > 0 || hidden => {
                 let (worth, correction) = calibrate(curve, volume.used_blocks, calm);
-                if worth < grant.worth { (grant.worth, 1.0) } else { (worth, correction) }
+                let before = grant.worth.unwrap_or(1.0);
+                if worth < before { (before, 1.0) } else { (worth, correction) }
             }
             grant => {
                 let (worth, correction) = calibrate(curve, volume.used_blocks, calm);
-                // What a flood came with is new to the cache: it will miss less of it.
-                let least =
-                    grant.as_ref().filter(|_| overloaded).map_or(0.0, |grant| grant.worth / NEWLY_WORTH);
-                if worth < least { (least, 1.0) } else { (worth, correction) }
+                // What a flood came with is new to the cache: it will miss less of it. What joins a read under way behind a long queue
+                // would not all be hit in calmer times.
+                let before = grant.as_ref().filter(|_| overloaded).and_then(|grant| grant.worth);
+                match before {
+                    Some(before) if worth < before / NEWLY_WORTH => (before / NEWLY_WORTH, 1.0),
+                    Some(before) if worth > before && volume.steady <= NEW_INTERVALS => (before, 1.0),
+                    _ => (worth, correction),
+                }
             }
         },
         _ => (1.0, 1.0),
@@ -439,7 +450,11 @@ fn party(
         } else {
             Demand::Open { rate: recent.arrival_rate.max(recent.rate()) }
         },
-        read_share: if recent.rate() > 0.0 { reads / recent.rate() } else { 1.0 },
+        read_share: if recent.rate() > 0.0 {
+            (recent.hit_rate + recent.miss_rate) / recent.rate()
+        } else {
+            1.0
+        },
         hit_ratio: seen,
         hit_latency: if recent.hit_latency > 0.0 {
             recent.hit_latency

@@ -3,7 +3,7 @@
 use crate::{run, scenario};
 use forebay_control::DecisionKind;
 use forebay_control::conformance::Verdict;
-use forebay_sim::{Simulation, Traces};
+use forebay_sim::{Scenario, Simulation, Traces, WindowRow};
 use forebay_units::{Bytes, Nanos};
 
 const DEMO: &str = r#"
@@ -193,6 +193,45 @@ fn the_optimum_in_hindsight_suffices_and_a_step_less_does_not() {
 }
 
 /// The load of the third phase is that of the first: its size is used at the end of the first interval that misses.
+/// Two disks; the load changes after 800 s.
+fn step(before: &str, after: &str) -> Scenario {
+    scenario(&format!(
+        r#"
+        name = "step"
+        duration = "900s"
+        cache = {{ memory = "4GiB" }}
+        origin = [{{ name = "o", type = "disks", spindles = 2, disk = "15000rpm" }}]
+        [[volume]]
+        name = "v"
+        size = "8GiB"
+        load = [
+            {{ arrivals = "poisson", theta = 0.9, {before} }},
+            {{ arrivals = "poisson", theta = 0.9, {after}, from = "800s" }},
+        ]
+        [[objective]]
+        volume = "v"
+        latency = "7ms"
+        conforming_share = 0.99
+        "#
+    ))
+}
+
+#[test]
+fn a_step_of_load_or_of_the_working_set_is_answered_in_the_interval_that_shows_it() {
+    let step_of_load = step("rate = 1000, working_set = \"256MiB\"", "rate = 1400, working_set = \"256MiB\"");
+    let step_of_set = step("rate = 1200, working_set = \"128MiB\"", "rate = 1200, working_set = \"256MiB\"");
+    for (scenario, seed) in [(&step_of_load, 578), (&step_of_load, 579), (&step_of_set, 580)] {
+        let outcome = run(scenario, seed);
+        let windows = &outcome.volumes[0].objectives[0].windows;
+        let missed = |window: &&WindowRow| window.verdict == Verdict::Nonconforming;
+        let after: Vec<f64> = windows.iter().filter(missed).map(|window| window.at_s).collect();
+        assert!(after.contains(&810.0), "seed {seed}: the step is none");
+        // What piled up in the first window is worked off in the second, and perhaps the third.
+        let late: Vec<&f64> = after.iter().filter(|at| (831.0..880.0).contains(*at)).collect();
+        assert!(late.is_empty(), "seed {seed}: {late:?} of {after:?} miss");
+    }
+}
+
 #[test]
 fn the_size_of_a_remembered_phase_is_used_within_an_interval() {
     let scenario = scenario(
