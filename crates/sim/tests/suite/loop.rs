@@ -253,7 +253,8 @@ fn the_size_of_a_remembered_phase_is_used_within_an_interval() {
         latency = "6ms"
         "#,
     );
-    for seed in [1, 2, 3] {
+    let mut missed = 0;
+    for seed in 1..=8 {
         let outcome = run(&scenario, seed);
         let db = &outcome.volumes[0];
         let quota = |at_s: f64| {
@@ -276,9 +277,10 @@ fn the_size_of_a_remembered_phase_is_used_within_an_interval() {
         let settled = quota(1_180.0);
         assert!(settled * 10 <= first * 12, "seed {seed}: {settled} and {first}");
         let late = db.objectives[0].windows.iter().filter(|row| row.at_s > 1_140.0);
-        let missed = late.filter(|row| row.verdict == Verdict::Nonconforming);
-        assert!(missed.count() <= 2, "seed {seed}");
+        missed += late.filter(|row| row.verdict == Verdict::Nonconforming).count();
     }
+    // Of 128; one in twenty may, and the size that suffices is found anew. By chance a single run has up to three.
+    assert!(missed <= 12, "{missed} windows miss");
 }
 
 /// Two closed loops on four disks, of which each gets some 240 requests/s.
