@@ -11,8 +11,8 @@
 //! curve (Kaplan and Meier, JASA 53, 1958), since a level that has just begun to look knows only of many accesses that their
 //! distance is longer than what it has seen so far.
 //!
-//! They look in *bursts* that begin at least four seconds after one another: all the time at a thousand of a level's accesses a second, and
-//! at no more than that on average whatever the rate of the workload.
+//! They look in *bursts* (Hirzel and Chilimbi, Bursty Tracing, FDDO 2001) that begin at least four seconds after one another: all the time at a
+//! thousand of a level's accesses a second, and at no more than that on average whatever the rate of the workload.
 
 use crate::loglinear::{bucket_of, bucket_start};
 use crate::sample_table::SampleTable;
@@ -31,6 +31,10 @@ const LEVELS_MAX: usize = 6;
 const BURST: u32 = 4_096;
 /// From the beginning of one burst to that of the next, at least.
 const BURSTS_APART: Nanos = Nanos::secs(4);
+/// Sizes so many times larger than where the sample begins to speak are its own (ours).
+const TAIL: u64 = 8;
+/// What is missed beside first touches is taken for so much at least, so that it can be compared (ours).
+const ABOVE_MIN: f64 = 1e-9;
 /// Accesses that a share rests on at least; with fewer the main sample says it.
 const TOLD_BY_MIN: u64 = 64;
 
@@ -108,6 +112,25 @@ impl Level {
         if self.table.len() == 2 * DEPTH {
             self.table.keep_newest(DEPTH);
         }
+    }
+
+    /// By bucket of the older epoch, in its range: the size in blocks that the bucket reaches to, and of the accesses whose distance is at least
+    /// as long as it begins the share that ends in it; `None` where too few say so.
+    fn shares(&self) -> impl Iterator<Item = (u64, Option<f64>)> {
+        let Counts { reused, longer } = &self.counts[0];
+        let first = if self.shift == 0 { 1 } else { bucket_of(FINE as u64 + 1) };
+        let last = bucket_of(DEPTH as u64);
+        let counts = reused[first..].iter().chain(&longer[first..]);
+        let mut at_risk: u64 = counts.map(|&count| u64::from(count)).sum();
+        (first..=last).map(move |bucket| {
+            let (reused, longer) = (u64::from(reused[bucket]), u64::from(longer[bucket]));
+            let end = bucket_start(bucket + 1).min(DEPTH as u64 + 1);
+            // Of those that leave within a bucket of several distances a half is taken to have left before.
+            let early = if end - bucket_start(bucket) > 1 { longer / 2 } else { 0 };
+            let asked = at_risk - early;
+            at_risk -= reused + longer;
+            ((end - 1) << self.shift, (asked >= TOLD_BY_MIN).then(|| reused as f64 / asked as f64))
+        })
     }
 }
 
@@ -195,56 +218,44 @@ impl CurveHead {
     }
 
     /// The curve whose head is that of the older epoch, and the rest that of `sampled`, which rests on one block in `scale`. `O(points)`.
+    ///
+    /// Where they meet the two differ, by chance. The first level sees everything, and what each of the others adds is about as uncertain as the sample
+    /// is: each is led to where they meet by its part of the difference, so that the first level's sizes and large ones stay as they are.
     pub(crate) fn refine(&self, sampled: MissRatioCurve, scale: f64) -> MissRatioCurve {
+        let levels = self.levels.iter().take_while(|level| f64::from(1u32 << level.shift) < scale).count();
+        if levels == 0 {
+            return sampled;
+        }
+        // First touches are known from the sample.
         let floor = sampled.floor();
         let mut points = Vec::new();
         let (mut size, mut longer) = (0u64, 1.0f64);
-        let is_needed = |level: &&Level| {
-            level.shift == 0 && scale > 1.0
-                || ((FINE as f64) * f64::from(1u32 << level.shift)) < FINE as f64 * scale
-        };
-        for level in self.levels.iter().take_while(is_needed) {
-            let counts = &level.counts[0];
-            let first = if level.shift == 0 { 1 } else { bucket_of(FINE as u64 + 1) };
-            let all = |from: usize| -> u64 {
-                counts.reused[from..]
-                    .iter()
-                    .chain(&counts.longer[from..])
-                    .map(|&count| u64::from(count))
-                    .sum()
+        for (next, ends) in self.levels[..levels].iter().flat_map(Level::shares) {
+            let left = match ends {
+                Some(ends) => 1.0 - ends,
+                None => sampled.miss_ratio_at(next) / sampled.miss_ratio_at(size).max(f64::MIN_POSITIVE),
             };
-            let mut at_risk = all(first);
-            for bucket in first..=bucket_of(DEPTH as u64) {
-                let (start, end) = (bucket_start(bucket), bucket_start(bucket + 1));
-                let next = ((end - 1).min(DEPTH as u64)) << level.shift;
-                let (reused, censored) = (u64::from(counts.reused[bucket]), u64::from(counts.longer[bucket]));
-                // Those that leave within the bucket leave in its middle.
-                let asked = at_risk
-                    - if end - start > 1 && next < (DEPTH as u64) << level.shift { censored / 2 } else { 0 };
-                at_risk -= reused + censored;
-                if next <= size {
-                    continue;
-                }
-                let ends = if asked >= TOLD_BY_MIN {
-                    reused as f64 / asked as f64
-                } else {
-                    let before = sampled.miss_ratio_at(size);
-                    if before > 0.0 { 1.0 - sampled.miss_ratio_at(next) / before } else { 1.0 }
-                };
-                longer = (longer * (1.0 - ends)).max(floor);
-                size = next;
-                points.push(CurvePoint { size_blocks: size, miss_ratio: longer.clamp(0.0, 1.0) });
-            }
+            (size, longer) = (next, (longer * left).clamp(floor, 1.0));
+            points.push(CurvePoint { size_blocks: size, miss_ratio: longer });
         }
-        // First touches are known from the sample.
-        let before = sampled.miss_ratio_at(size) - floor;
-        let stretched = |ratio: f64| {
-            if before > 0.0 { floor + (ratio - floor) * (longer - floor) / before } else { floor }
+        let above = |ratio: f64| (ratio - floor).max(ABOVE_MIN);
+        let apart = (above(longer) / above(sampled.miss_ratio_at(size))).ln();
+        let share = (levels - 1) as f64 / levels as f64;
+        let led = |point: CurvePoint, by: f64| CurvePoint {
+            miss_ratio: (floor + (point.miss_ratio - floor) * by.exp()).clamp(0.0, 1.0),
+            ..point
         };
+        // How much of the way from one size to another, by their logarithms, lies behind a third.
+        let way = |at: u64, from: u64, to: u64| {
+            ((at as f64 / from as f64).ln() / (to as f64 / from as f64).ln()).clamp(0.0, 1.0)
+        };
+        let begin = DEPTH as u64;
+        for point in points.iter_mut().filter(|point| point.size_blocks > begin) {
+            *point = led(*point, -share * apart * way(point.size_blocks, begin, size));
+        }
         let rest = sampled.points().iter().filter(|point| point.size_blocks > size);
-        points.extend(rest.map(|point| CurvePoint {
-            size_blocks: point.size_blocks,
-            miss_ratio: stretched(point.miss_ratio).clamp(0.0, 1.0),
+        points.extend(rest.map(|point| {
+            led(*point, (1.0 - share) * apart * (1.0 - way(point.size_blocks, size, TAIL * size)))
         }));
         MissRatioCurve::new(points)
     }

@@ -387,32 +387,35 @@ mod tests {
 
     /// Of a skewed load a sample has a hot block or has it not, and is far off for caches that hold few more.
     #[test]
-    fn small_caches_are_told_as_exactly_as_large_ones() {
-        for seed in [1, 2, 3] {
+    fn small_caches_are_told_exactly_and_large_ones_as_by_the_sample() {
+        const SIZES: [u64; 8] = [16, 64, 256, 1_024, 4_096, 8_192, 16_384, 32_768];
+        const SEEDS: u64 = 6;
+        let mut off = [(0.0, 0.0); SIZES.len()];
+        for seed in 1..=SEEDS {
             let mut live = LiveObserver::new(LiveConfig { seed, ..LiveConfig::default() }, Nanos::ZERO);
-            let mut sample = FixedSize::with_bytes(64 << 10, seed);
             let mut exact = ExactLru::new();
             for step in 0..600_000u64 {
                 // The k-th block is used in proportion to k^-0.9.
                 let uniform = mix64(step ^ seed << 32) as f64 / u64::MAX as f64;
                 let block = (uniform.powi(10) * 65_536.0) as u64;
                 live.observe_read(block, 1, Nanos::micros(step * 250));
-                sample.access(block, 1);
                 exact.access(block, 1);
             }
             let snapshot = live.snapshot(Nanos::secs(150));
             assert!(snapshot.sampling_rate < 0.1, "{}", snapshot.sampling_rate);
-            for size in [16, 64, 256, 1_024, 4_096, 16_384] {
-                let expected = exact.miss_ratios_at(&[size])[0];
-                let found = snapshot.curve.miss_ratio_at(size);
-                let sampled = sample.curve().miss_ratio_at(size);
-                println!(
-                    "seed {seed}, {size} blocks: {expected:.4} exact, {found:.4} live, {sampled:.4} by a sample"
-                );
-                let off = if size <= 256 { 0.005 } else { 0.03 };
-                assert!((found - expected).abs() < off, "seed {seed}, {size} blocks: {found} for {expected}");
+            let exact = exact.curve();
+            let error = |curve: &MissRatioCurve, size| {
+                (curve.miss_ratio_at(size) - exact.miss_ratio_at(size)).abs() / SEEDS as f64
+            };
+            let sampled = live.older.shards.curve();
+            for (off, size) in off.iter_mut().zip(SIZES) {
+                *off = (off.0 + error(&snapshot.curve, size), off.1 + error(&sampled, size));
             }
-            assert_eq!(snapshot.curve.miss_ratio_at(0), 1.0);
+        }
+        for ((found, sampled), size) in off.into_iter().zip(SIZES) {
+            println!("{size} blocks: off by {found:.4}, by the sample {sampled:.4}");
+            assert!(found <= if size <= 256 { 0.003 } else { 0.01 }, "{size} blocks: {found}");
+            assert!(found <= sampled + 0.001, "{size} blocks: {found} for {sampled}");
         }
     }
 
