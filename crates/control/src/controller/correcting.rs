@@ -545,3 +545,56 @@ pub(super) fn worst_of(scene: &Scene, excess: &[f64], served: &[VolumeId]) -> f6
         .map(|place| excess[place])
         .fold(f64::NEG_INFINITY, f64::max)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::grant::Grant;
+    use super::super::sample::Sample;
+    use super::*;
+    use crate::config::ControlConfig;
+    use crate::inventory::{HostId, VolumeSpec};
+    use crate::windows::Windows;
+    use forebay_units::Bytes;
+
+    /// A volume with a cache of `blocks` in a phase in which 300 sufficed.
+    fn remembering(blocks: u64) -> Controller {
+        let mut controller =
+            Controller::new(ControlConfig::default(), Bytes::mib(64), Vec::new(), Vec::new()).unwrap();
+        controller.register(VolumeSpec::any()).unwrap();
+        let volume = controller.volumes.get_mut(&VolumeId(1)).unwrap();
+        let sample =
+            Sample { arrival_rate: 100.0, miss_rate: 100.0, working_set: 1_000.0, ..Sample::default() };
+        volume.history.push_back(sample);
+        let phase = volume.newest_phase(1).expect("an interval");
+        volume.memory.remember(phase, 300);
+        volume.grant = Some(Grant { blocks, ..Grant::new(HostId(0), 100.0, Windows::assumed(0.05)) });
+        controller
+    }
+
+    #[test]
+    fn a_flood_is_not_answered_by_what_hardly_differs_from_the_size_that_it_came_over() {
+        let recalled = |blocks, flooded| {
+            let change = remembering(blocks).recall(VolumeId(1), Some(4.0), true, flooded);
+            change.map(|change| (change.blocks, change.kept_after))
+        };
+        assert_eq!(recalled(200, false), Some((300, None)));
+        assert_eq!(recalled(200, true), Some((375, Some(300)))); // a quarter more
+        assert_eq!(recalled(250, false), Some((300, None)));
+        assert_eq!(recalled(250, true), None); // 300 is less than a quarter more than 250
+    }
+
+    #[test]
+    fn what_a_remembered_size_is_exceeded_by_is_kept_until_the_cache_has_learned() {
+        let given_back = |error, learning| {
+            let mut controller = remembering(375);
+            let grant = controller.volumes.get_mut(&VolumeId(1)).unwrap().grant.as_mut().unwrap();
+            (grant.kept_after, grant.learning) = (Some(300), learning);
+            let change = controller.worked_off(VolumeId(1), error, &mut Scenes::default());
+            change.map(|change| change.blocks)
+        };
+        assert_eq!(
+            [(-0.1, 0), (-0.1, 1), (0.1, 0)].map(|(error, learning)| given_back(error, learning)),
+            [Some(300), None, None]
+        );
+    }
+}
