@@ -373,18 +373,17 @@ async fn reserve(State(shared): State<Weak<Shared>>, body: Bytes) -> Response {
             return error(StatusCode::BAD_REQUEST, &format!("the reservation is not understood: {wrong}"));
         }
     };
-    // It waits for a disk, and others are answered meanwhile.
-    let told = tokio::task::spawn_blocking(move || {
-        reservation_answer(&shared, |shared| report::reserve(shared, request))
-    });
-    told.await.unwrap_or_else(|_| error(StatusCode::INTERNAL_SERVER_ERROR, "it ended in a panic"))
+    apart(move || reservation_answer(&shared, |shared| report::reserve(shared, request))).await
 }
 
 async fn cancel_reservation(State(shared): State<Weak<Shared>>, UrlPath(id): UrlPath<u64>) -> Response {
-    let told = tokio::task::spawn_blocking(move || {
-        reservation_answer(&shared, |shared| report::cancel_reservation(shared, id))
-    });
-    told.await.unwrap_or_else(|_| error(StatusCode::INTERNAL_SERVER_ERROR, "it ended in a panic"))
+    apart(move || reservation_answer(&shared, |shared| report::cancel_reservation(shared, id))).await
+}
+
+/// The answer of what may wait for a disk, for origins, or take its time: others are answered meanwhile.
+async fn apart(answer: impl FnOnce() -> Response + Send + 'static) -> Response {
+    let told = tokio::task::spawn_blocking(answer).await;
+    told.unwrap_or_else(|_| error(StatusCode::INTERNAL_SERVER_ERROR, "it ended in a panic"))
 }
 
 /// The answer to an order for a volume: `schema` and `volume`, and what `of` adds.
@@ -424,11 +423,11 @@ async fn prewarm(
     UrlPath(volume): UrlPath<String>,
     body: Bytes,
 ) -> Response {
-    // Its body may be long, and others are answered meanwhile.
-    let told = tokio::task::spawn_blocking(move || {
+    // Its body may be long.
+    apart(move || {
         order_answer(&shared, "forebay.prewarm/1", &volume, |shared| orders::prewarm(shared, &volume, &body))
-    });
-    told.await.unwrap_or_else(|_| error(StatusCode::INTERNAL_SERVER_ERROR, "it ended in a panic"))
+    })
+    .await
 }
 
 async fn cancel_prewarm(State(shared): State<Weak<Shared>>, UrlPath(volume): UrlPath<String>) -> Response {
@@ -451,13 +450,10 @@ async fn drain(
     UrlPath(volume): UrlPath<String>,
     body: Bytes,
 ) -> Response {
-    // It may take its time, and others are answered meanwhile.
-    let drained = tokio::task::spawn_blocking(move || {
+    apart(move || {
         order_answer(&shared, "forebay.drain/1", &volume, |shared| orders::drain(shared, &volume, &body))
-    });
-    drained
-        .await
-        .unwrap_or_else(|_| error(StatusCode::INTERNAL_SERVER_ERROR, "draining ended without an answer"))
+    })
+    .await
 }
 
 async fn raise_lease(
@@ -471,8 +467,7 @@ async fn raise_lease(
             return error(StatusCode::BAD_REQUEST, &format!("the lease is not understood: {wrong}"));
         }
     };
-    // It waits for a disk and for origins, and others are answered meanwhile.
-    let raised = tokio::task::spawn_blocking(move || match shared.upgrade() {
+    apart(move || match shared.upgrade() {
         None => error(StatusCode::SERVICE_UNAVAILABLE, "the daemon is stopping"),
         Some(shared) => match lease::raise(&shared, &volume, request) {
             Ok(lease) => {
@@ -492,8 +487,8 @@ async fn raise_lease(
                 error(status, &wrong.to_string())
             }
         },
-    });
-    raised.await.unwrap_or_else(|_| error(StatusCode::INTERNAL_SERVER_ERROR, "it ended in a panic"))
+    })
+    .await
 }
 
 async fn place(
@@ -541,8 +536,7 @@ async fn change_route(
             return error(StatusCode::BAD_REQUEST, &format!("the route is not understood: {wrong}"));
         }
     };
-    // It waits for origins, and others are answered meanwhile.
-    let changed = tokio::task::spawn_blocking(move || match shared.upgrade() {
+    apart(move || match shared.upgrade() {
         None => error(StatusCode::SERVICE_UNAVAILABLE, "the daemon is stopping"),
         Some(shared) => match route::change(&shared, &volume, &request) {
             Ok(routed) => {
@@ -567,8 +561,8 @@ async fn change_route(
                 error(status, &wrong.to_string())
             }
         },
-    });
-    changed.await.unwrap_or_else(|_| error(StatusCode::INTERNAL_SERVER_ERROR, "it ended in a panic"))
+    })
+    .await
 }
 
 async fn metrics_of(State(shared): State<Weak<Shared>>) -> Response {
@@ -593,11 +587,8 @@ async fn explain(State(shared): State<Weak<Shared>>, UrlPath(volume): UrlPath<St
 }
 
 async fn resident(State(shared): State<Weak<Shared>>, UrlPath(volume): UrlPath<String>) -> Response {
-    // Of a large cache it takes seconds, and others are answered meanwhile.
-    let told = tokio::task::spawn_blocking(move || {
-        answer(&shared, |shared| listing::resident(shared, &volume), &volume)
-    });
-    told.await.unwrap_or_else(|_| error(StatusCode::INTERNAL_SERVER_ERROR, "it ended in a panic"))
+    // Of a large cache it takes seconds.
+    apart(move || answer(&shared, |shared| listing::resident(shared, &volume), &volume)).await
 }
 
 async fn curve(State(shared): State<Weak<Shared>>, UrlPath(volume): UrlPath<String>) -> Response {
