@@ -384,22 +384,7 @@ mod tests {
     /// What is needed for a volume `db` on one host.
     fn means(host: Dead) -> Arc<Means> {
         let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("control.toml");
-        let text = r#"
-            socket = "control.sock"
-            state = "state"
-            [[host]]
-            name = "h1"
-            memory = "16MiB"
-            [[volume]]
-            name = "db"
-            home = "h1"
-            origin = "nbd+unix:///db?socket=nowhere.sock"
-            watch = "unix:watch.sock"
-            leased = false
-            "#;
-        std::fs::write(&file, text).unwrap();
-        let table = FleetConfig::read(&file).unwrap().volume.remove(0);
+        let table = super::super::tests::config(folder.path(), "leased = false").volume.remove(0);
         Arc::new(Means {
             hosts: vec![("h1".to_owned(), Box::new(host))],
             volumes: vec![Way { table, route: None, lease: None }],

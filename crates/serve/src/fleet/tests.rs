@@ -1,0 +1,179 @@
+//! The fleet with real daemons and files.
+
+use super::turning::due;
+use super::*;
+use crate::Daemon;
+use crate::config::{Config, OriginConfig, VolumeConfig};
+use crate::status::{ControllerState, Status};
+use forebay_control::response::{Draining, Outcome, ResponseRules, What, Wish};
+use forebay_units::{Bytes, Nanos};
+use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::Ordering;
+
+/// Lines of a volume whose clients are moved.
+const MOVED: &str = "route = { type = \"proxy\", server = \"unix:proxy.sock\" }\nleased = false";
+
+/// A controller of one volume, `db`, on one host, with all that it needs in `folder`; `more` are further lines of the volume.
+pub(super) fn config(folder: &Path, more: &str) -> FleetConfig {
+    let file = folder.join("control.toml");
+    let text = format!(
+        r#"
+        socket = "control.sock"
+        state = "state"
+        interval = "100ms"
+        [[host]]
+        name = "h1"
+        memory = "16MiB"
+        [[volume]]
+        name = "db"
+        home = "h1"
+        origin = "nbd+unix:///db?socket=nowhere.sock"
+        watch = "unix:watch.sock"
+        {more}
+        "#
+    );
+    std::fs::write(&file, text).unwrap();
+    FleetConfig::read(&file).unwrap()
+}
+
+/// A daemon's configuration with that volume, which is asked at `socket` in `folder`.
+fn daemon(folder: &Path, socket: &str) -> Config {
+    let mut config = Config::new(vec![VolumeConfig::new("db", OriginConfig::Memory { size: Bytes::mib(1) })]);
+    config.control.interval = Duration::from_millis(100);
+    config.http.socket = Some(folder.join(socket));
+    config
+}
+
+fn wait(fleet: &Fleet, what: &str, done: impl Fn(&Status) -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !done(&fleet.status()) {
+        assert!(Instant::now() < deadline, "never: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits until its volume is at that step.
+fn wait_at(fleet: &Fleet, step: &str) {
+    wait(fleet, step, |status| status.volumes.first().is_some_and(|of| of.origin.description.contains(step)));
+}
+
+#[test]
+fn the_secret_of_appliances_stays_the_same_and_is_its_owners_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("secret.json");
+    let made = secret(folder.path()).unwrap();
+    assert!(!is_readable_by_others(&path));
+    // As earlier versions left it.
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(secret(folder.path()).unwrap(), made);
+    assert!(!is_readable_by_others(&path));
+}
+
+#[test]
+fn a_controller_that_panics_comes_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = Daemon::start(daemon(folder.path(), "watch.sock")).unwrap();
+    let fleet = Fleet::start(config(folder.path(), "leased = false")).unwrap();
+    wait(&fleet, "the volume is heard of", |status| {
+        status.volumes.first().is_some_and(|of| of.size_bytes > 0)
+    });
+    fleet.shared.panics_next_step.store(true, Ordering::Relaxed);
+    wait(&fleet, "it panics", |status| status.controller.restarts == 1);
+    assert_eq!(fleet.status().controller.last_panic.as_deref(), Some("injected by a test"));
+    let steps = fleet.status().controller.steps;
+    wait(&fleet, "it comes back", |status| {
+        status.controller.state == ControllerState::Running && status.controller.steps >= steps + 3
+    });
+    drop(fleet);
+    storage.shutdown();
+}
+
+#[test]
+fn a_lost_journal_is_told_and_nothing_is_done_before_the_route_says_what_was_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = || Fleet::start(config(folder.path(), MOVED)).unwrap();
+    let journal = folder.path().join("state/responses.json");
+    let next_appliance = || {
+        let journal: serde_json::Value = kept::read(&journal).unwrap().unwrap();
+        journal["next_appliance"].as_u64().unwrap()
+    };
+    let fleet = start();
+    wait_at(&fleet, "looking what was done before");
+    assert_eq!(next_appliance(), 1);
+    drop(fleet);
+    std::fs::remove_file(&journal).unwrap();
+    // Nor after a restart in the middle of it.
+    drop(start());
+    let fleet = start();
+    wait_at(&fleet, "looking what was done before");
+    assert!(next_appliance() > 1_700_000_000, "numbers of before are used again");
+    let proxy = Daemon::start(daemon(folder.path(), "proxy.sock")).unwrap();
+    wait_at(&fleet, "original route");
+    drop(fleet);
+    proxy.shutdown();
+}
+
+#[test]
+fn the_lease_of_a_volume_that_is_only_watched_stays_its_holders() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut storage = daemon(folder.path(), "watch.sock");
+    storage.leases = Some(folder.path().join("leases.json"));
+    let storage = Daemon::start(storage.watching().unwrap()).unwrap();
+    let raise = serde_json::json!({ "epoch": 5, "holder": "named" });
+    storage.raise_lease("db", serde_json::from_value(raise).unwrap()).unwrap();
+    let fleet = Fleet::start(config(folder.path(), "")).unwrap();
+    wait(&fleet, "five turns", |status| status.controller.steps >= 5);
+    drop(fleet);
+    assert_eq!(storage.status().volumes[0].lease.as_ref().map(|lease| lease.epoch), Some(5));
+    storage.shutdown();
+}
+
+#[test]
+fn who_cannot_write_its_journal_asks_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let proxy = Daemon::start(daemon(folder.path(), "proxy.sock")).unwrap();
+    // Nothing can be written beside it.
+    std::fs::create_dir_all(folder.path().join("state/responses.json.new")).unwrap();
+    let fleet = Fleet::start(config(folder.path(), MOVED)).unwrap();
+    wait_at(&fleet, "original route");
+    assert!(!folder.path().join("state/responses.json").exists());
+    drop(fleet);
+    proxy.shutdown();
+}
+
+#[test]
+fn what_was_reported_during_a_slow_turn_is_not_lost() {
+    let host = HostSpec::new(HostId(0), "h1", 0, Bytes::gib(4));
+    let mut responses = Responses::new(ResponseRules::default(), vec![host]);
+    for index in 0..3 {
+        let route = VolumeRoute {
+            name: format!("v{index}"),
+            draining: Draining::ByItself,
+            leased: false,
+            home: HostId(0),
+            unfit: Vec::new(),
+        };
+        responses.register(id_of(index), route);
+        let wish = Wish { cache: Bytes::mib(16), flash: Bytes::ZERO, rate: 64.0, host: None };
+        responses.want(id_of(index), wish);
+    }
+    let (reporter, reports) = channel();
+    let starts: Vec<_> = (1..4).flat_map(|at| due(&mut responses, &reports, Nanos::secs(at))).collect();
+    assert_eq!(starts.len(), 3);
+    starts.iter().for_each(|order| reporter.send((order.id, Outcome::Done)).unwrap());
+    // Long after each of them counts as lost, if nothing is heard.
+    let next = due(&mut responses, &reports, Nanos::secs(100));
+    assert!(next.len() == 3 && next.iter().all(|order| matches!(order.what, What::Probe { .. })), "{next:?}");
+}
+
+#[test]
+fn a_folder_of_state_is_one_controllers() {
+    let folder = tempfile::tempdir().unwrap();
+    let config =
+        |socket: &str| FleetConfig { socket: folder.path().join(socket), ..config(folder.path(), "") };
+    let first = Fleet::start(config("one.sock")).unwrap();
+    let refused = Fleet::start(config("two.sock")).err().map(|error| error.to_string());
+    assert!(refused.as_ref().is_some_and(|error| error.contains("another process has it")), "{refused:?}");
+    drop(first);
+    drop(Fleet::start(config("two.sock")).unwrap());
+}

@@ -1,0 +1,315 @@
+//! The loop of a fleet: what is due is done at once; and every interval a *turn*, in which everything is heard of and the controller decides.
+
+use super::carrying::{Carriers, Report};
+use super::observing::Observer;
+use super::{FleetConfig, FleetShared, home, showing};
+use crate::clock::{ClockWatch, Moment, Stamp, unix_ms};
+use crate::history::{Batch, DatedDecision};
+use crate::kept::{self, Hold};
+use crate::past;
+use crate::pilot::panic_text;
+use forebay_control::response::{Order, Outcome, Responses, Wish};
+use forebay_control::{
+    Action, ControlConfig, Controller, Decision, HostObservation, HostSpec, Observation, OriginId,
+    OriginObservation, OriginSpec, StepOutcome, VolumeId, VolumeSpec,
+};
+use forebay_units::{BlockSize, Bytes, Nanos};
+use std::collections::BTreeMap;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+#[cfg(test)]
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// Decisions that are kept in memory; a history keeps more.
+const DECISIONS_MAX: usize = 10_000;
+/// How long the loop waits for a report before it looks for what is due (ours).
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Which volumes compete, by the word for their array.
+fn origins(config: &FleetConfig) -> (Vec<OriginId>, Vec<OriginSpec>) {
+    let mut words: Vec<String> = Vec::new();
+    let mut of = Vec::new();
+    for volume in &config.volume {
+        let watch = || volume.watch.as_ref().map_or_else(|| volume.name.clone(), ToString::to_string);
+        let word = volume.array.clone().unwrap_or_else(watch);
+        let at = words.iter().position(|known| *known == word).unwrap_or_else(|| {
+            words.push(word);
+            words.len() - 1
+        });
+        of.push(OriginId(at as u32));
+    }
+    let spec = |(at, name): (usize, String)| OriginSpec {
+        id: OriginId(at as u32),
+        name,
+        servers: None,
+        service_cv2: None,
+        service: None,
+    };
+    (of, words.into_iter().enumerate().map(spec).collect())
+}
+
+/// What is to be done at `now`. A turn may take seconds where appliances hang: what was reported meanwhile is heard first, or it would count as lost.
+pub(super) fn due(responses: &mut Responses, reports: &Receiver<Report>, now: Nanos) -> Vec<Order> {
+    reports.try_iter().for_each(|(order, outcome)| responses.report(order, outcome, now));
+    responses.step(now)
+}
+
+pub(super) struct Loop {
+    pub(super) shared: Arc<FleetShared>,
+    pub(super) carriers: Carriers,
+    pub(super) responses: Responses,
+    pub(super) observer: Observer,
+    pub(super) journal_file: PathBuf,
+    /// On the journal, and with it on the folder.
+    pub(super) _hold: Hold,
+    /// Which state of the responses is on disk.
+    pub(super) journal_changes: Option<u64>,
+    pub(super) controller: Option<Controller>,
+    pub(super) hosts: Vec<HostSpec>,
+    /// The sizes of the volumes that the controller knows.
+    pub(super) registered: BTreeMap<VolumeId, u64>,
+}
+
+impl Loop {
+    fn now(&self) -> Nanos {
+        Nanos::from(self.shared.started.elapsed())
+    }
+
+    pub(super) fn run(mut self, reports: &Receiver<Report>) {
+        let interval = Duration::from_nanos(self.shared.config.interval.0);
+        let mut next = Instant::now() + interval;
+        let past_every = self.shared.config.control.foresight.bucket_intervals as u64;
+        let mut clock = ClockWatch::default();
+        while !self.shared.is_stopping() {
+            clock.tell(Moment::now());
+            match reports.recv_timeout(LOOK_EVERY.min(next.saturating_duration_since(Instant::now()))) {
+                Ok((order, outcome)) => {
+                    let now = self.now();
+                    self.responses.report(order, outcome, now);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            let mut decisions = Vec::new();
+            if Instant::now() >= next {
+                decisions = self.turn();
+                let steps = self.shared.state().steps;
+                if steps.is_multiple_of(past_every) {
+                    self.keep_past();
+                }
+                // Late turns are left out rather than caught up with.
+                while next <= Instant::now() {
+                    next += interval;
+                }
+            }
+            self.go_on(reports);
+            decisions.extend(self.responses.decisions());
+            self.remember(decisions);
+        }
+        self.keep_past();
+    }
+
+    /// Hears of everything, and has the controller decide.
+    fn turn(&mut self) -> Vec<Decision> {
+        let began = Instant::now();
+        let now = self.now();
+        let heard = self.observer.hear(&self.shared.config, now, &self.responses, &self.carriers);
+        let mut decisions = heard.decisions;
+        let mut observation = Observation {
+            at: now,
+            interval: self.shared.config.interval,
+            volumes: heard.volumes,
+            ..Observation::default()
+        };
+        let (of, _) = origins(&self.shared.config);
+        let mut busy: BTreeMap<OriginId, f64> = BTreeMap::new();
+        for (id, utilisation) in heard.utilisation {
+            let known = busy.entry(of[id.0 as usize]).or_default();
+            *known = known.max(utilisation);
+        }
+        let said = |(origin, utilisation)| OriginObservation { origin, utilisation: Some(utilisation) };
+        observation.origins = busy.into_iter().map(said).collect();
+        let beside = self.responses.beside();
+        let room =
+            |host: &HostSpec| HostObservation { host: host.id, free: self.responses.free(host.id), beside };
+        observation.hosts = self.hosts.iter().map(room).collect();
+        match catch_unwind(AssertUnwindSafe(|| self.decide(&heard.sizes, &observation))) {
+            Ok(None) => {}
+            Ok(Some(outcome)) => {
+                decisions.extend(outcome.decisions);
+                for action in outcome.actions {
+                    self.act(action, &observation);
+                }
+            }
+            Err(panic) => self.died(panic_text(&*panic)),
+        }
+        let volumes =
+            showing::volumes(&self.shared.config, &self.observer, &self.responses, self.controller.as_ref());
+        let mut state = self.shared.state();
+        state.granted_bytes = volumes.iter().map(|volume| volume.quota_bytes).sum();
+        state.volumes = volumes;
+        state.steps += 1;
+        state.last_step = began.elapsed();
+        decisions
+    }
+
+    /// Asks the controller, once there is one.
+    fn decide(&mut self, sizes: &BTreeMap<VolumeId, u64>, observation: &Observation) -> Option<StepOutcome> {
+        self.register(sizes);
+        let controller = self.controller.as_mut()?;
+        for id in self.registered.keys() {
+            let host = self.responses.status(*id).and_then(|status| status.host);
+            controller.located(*id, host, self.responses.most(*id));
+        }
+        #[cfg(test)]
+        assert!(!self.shared.panics_next_step.swap(false, Ordering::Relaxed), "injected by a test");
+        let outcome = controller.step(observation);
+        self.shared.state().is_dead = false;
+        Some(outcome)
+    }
+
+    /// The next turn has another controller, which takes over the caches that are there. What is under way goes on.
+    fn died(&mut self, what: String) {
+        tracing::error!(what, "the controller died; what is under way goes on, and it is started again");
+        self.controller = None;
+        self.registered.clear();
+        let mut state = self.shared.state();
+        (state.is_dead, state.last_panic) = (true, Some(what));
+        state.restarts += 1;
+    }
+
+    /// Tells the controller of volumes whose size is known now; one that already has a cache is taken over with it.
+    fn register(&mut self, sizes: &BTreeMap<VolumeId, u64>) {
+        let config = &self.shared.config;
+        let (of, specs) = origins(config);
+        let new: Vec<(VolumeId, u64)> = (sizes.iter())
+            .filter(|(id, size)| self.registered.get(id) != Some(size) && **size > 0)
+            .map(|(id, size)| (*id, *size))
+            .collect();
+        if new.is_empty() {
+            return;
+        }
+        let first = self.controller.is_none();
+        let capacity = Bytes(self.hosts.iter().map(|host| host.capacity.get()).sum());
+        let hosts = self.hosts.clone();
+        let controller = self.controller.get_or_insert_with(|| {
+            // Memory of hosts that no appliance uses is theirs.
+            let rules = ControlConfig { spare_share: 0.0, ..config.control.clone() };
+            Controller::new(rules, capacity, hosts, specs).expect("the configuration was checked")
+        });
+        for (id, size) in new {
+            let volume = &config.volume[id.0 as usize];
+            let block_size = BlockSize::new(volume.block_size).expect("the configuration was checked");
+            let spec = VolumeSpec {
+                id,
+                name: volume.name.clone(),
+                size: Bytes(size),
+                block_size,
+                origin: of[id.0 as usize],
+                host: home(config, volume),
+                objectives: config.objectives(&volume.name),
+                may_cache: volume.route.is_some() && volume.watch.is_some(),
+                minimum: Bytes::ZERO,
+                maximum: None,
+            };
+            if let Err(error) = controller.register(spec) {
+                tracing::error!(volume = volume.name, %error, "the controller refuses the volume");
+            }
+            // Also one that is only on its way: else nobody would take it back.
+            if let Some(status) = self.responses.status(id).filter(|status| status.wanted_bytes > 0) {
+                let host = status.host.unwrap_or_else(|| home(config, volume));
+                controller.take_over(id, host, status.wanted_bytes / block_size.bytes());
+            }
+            self.registered.insert(id, size);
+        }
+        if first && let Some(history) = &config.history {
+            past::recall(&past::file_of(history), controller, &Stamp::now(), config.interval);
+        }
+    }
+
+    fn act(&mut self, action: Action, observation: &Observation) {
+        let config = &self.shared.config;
+        let block = |id: VolumeId| config.volume[id.0 as usize].block_size.get();
+        match action {
+            Action::SetQuota { volume, blocks: 0, .. } => {
+                self.responses.give_back(volume, "its cache is taken back");
+            }
+            Action::SetQuota { volume, host, blocks } => {
+                let seen = observation.volumes.iter().find(|seen| seen.volume == volume);
+                let seconds = observation.interval.as_secs_f64();
+                // To a power of two, so that it is another wish only where it matters.
+                let rate = seen
+                    .map_or(0.0, |seen| (seen.completed() as f64 / seconds).max(1.0).log2().ceil().exp2());
+                let cache = Bytes(blocks * block(volume));
+                self.responses.want(volume, Wish { cache, flash: Bytes::ZERO, rate, host: Some(host) });
+            }
+            Action::Prewarm { volume, zones, bytes_per_second } => {
+                self.responses.warm(volume, zones, bytes_per_second);
+            }
+            // What is being loaded ends with its cache.
+            Action::CancelPrewarm { .. } => {}
+            Action::ListResident { volume } => self.observer.list(volume),
+            other => tracing::error!(?other, "an action that this controller does not know"),
+        }
+    }
+
+    /// Asks the responses what is due, keeps the journal, and has it carried out.
+    fn go_on(&mut self, reports: &Receiver<Report>) {
+        let now = self.now();
+        let mut orders = due(&mut self.responses, reports, now);
+        if self.journal_changes != Some(self.responses.changes()) {
+            match kept::replace(&self.journal_file, &self.responses.journal()) {
+                Ok(()) => self.journal_changes = Some(self.responses.changes()),
+                Err(error) => {
+                    tracing::error!(path = %self.journal_file.display(), %error, "the journal cannot be written; nothing is begun");
+                    // Who is not asked would be taken for one that does not answer, and be given up.
+                    let (asking, others) = orders.into_iter().partition(|order| order.what.only_asks());
+                    orders = asking;
+                    self.refuse(others, &error);
+                }
+            }
+        }
+        orders.into_iter().for_each(|order| self.carriers.take(order));
+    }
+
+    fn refuse(&mut self, orders: Vec<Order>, error: &io::Error) {
+        let now = self.now();
+        for order in orders {
+            let why = format!("the journal cannot be written: {error}");
+            self.responses.report(order.id, Outcome::Refused(why), now);
+        }
+    }
+
+    fn keep_past(&self) {
+        if let (Some(controller), Some(history)) = (&self.controller, &self.shared.config.history) {
+            past::keep(&past::file_of(history), controller, Stamp::now(), self.shared.config.interval);
+        }
+    }
+
+    fn remember(&self, decisions: Vec<Decision>) {
+        if decisions.is_empty() {
+            return;
+        }
+        let at_unix_ms = unix_ms();
+        let dated: Vec<DatedDecision> =
+            decisions.into_iter().map(|decision| DatedDecision { at_unix_ms, decision }).collect();
+        for DatedDecision { decision, .. } in &dated {
+            tracing::info!(volume = decision.volume_name, kind = ?decision.kind, "{}", decision.summary);
+        }
+        let mut state = self.shared.state();
+        for decision in &dated {
+            if state.decisions.len() == DECISIONS_MAX {
+                state.decisions.pop_front();
+            }
+            state.decisions.push_back(decision.clone());
+        }
+        drop(state);
+        if let Some(history) = &self.shared.history {
+            history.keep(Batch { intervals: Vec::new(), decisions: dated });
+        }
+    }
+}
