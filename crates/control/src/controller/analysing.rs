@@ -471,7 +471,8 @@ impl Controller {
             if let Interference::Stepped(step) = judged {
                 facts.push(Fact::number("step_ago", step.ago as f64, "intervals"));
                 facts.push(Fact::number("lag", step.lag as f64, "intervals"));
-                facts.push(Fact::number("load_ratio", step.load_ratio, ""));
+                facts.push(Fact::number("load_before", step.load_before, "requests/s"));
+                facts.push(Fact::number("load_after", step.load_after, "requests/s"));
                 facts.push(Fact::number("latency_ratio", step.latency_ratio, ""));
             }
             if judged.is_likely() {

@@ -7,7 +7,8 @@
 use super::Victim;
 use forebay_workload::statistics::{differences, mean};
 
-/// Intervals on each side by which levels are told, beside the one next to the change.
+/// Intervals on each side by which levels are told, beside the one next to the change. Behind it fewer will do, down to one: a violation is found
+/// three intervals after what caused it, and is to be answered then.
 const SIDE: usize = 3;
 /// By how much the step of a neighbour's load and of a victim's latency is larger than every other change of the same series.
 const DOMINANT: f64 = 2.0;
@@ -25,9 +26,11 @@ pub struct Step {
     pub ago: usize,
     /// Intervals by which the victim's latency followed.
     pub lag: usize,
-    /// The neighbour's load after it over that before; above 0.
-    pub load_ratio: f64,
-    /// The same of the victim's latency; both are above 1 or both below.
+    /// The neighbour's mean load before and since, in its unit; one of them is 0 where it began or ended.
+    pub load_before: f64,
+    /// See there.
+    pub load_after: f64,
+    /// The victim's latency after it over that before: above 1 where the load rose, below where it fell.
     pub latency_ratio: f64,
     /// The share of all changes of the victim's latency that it is, squared, in `0.0..=1.0`.
     pub score: f64,
@@ -51,7 +54,7 @@ fn one_change(series: &[f64], dominant: f64) -> Option<Change> {
     let at = before + 1;
     // What happens within an interval shows in two changes: the intervals next to it tell no level.
     let low = series.get(at.checked_sub(1 + SIDE)?..at - 1)?;
-    let high = series.get(at + 1..at + 1 + SIDE)?;
+    let high = series.get(at + 1..series.len().min(at + 1 + SIDE)).filter(|high| !high.is_empty())?;
     let by = mean(high)? - mean(low)?;
     let others = changes.iter().enumerate().filter(|(place, _)| place.abs_diff(before) > 1);
     let rest = others.map(|(_, change)| change.abs()).fold(0.0, f64::max);
@@ -83,14 +86,15 @@ pub(super) fn step(
     let goes_along = |series: &[f64]| one_change(series, LARGEST).is_some_and(follows);
     let of_itself = goes_along(victim.load);
     let together = latency.is_none_or(|latency| goes_along(&logarithms(latency)));
-    let before = mean(&load[..cause.at]).filter(|before| *before > 0.0)?;
-    let after = mean(&load[cause.at..]).filter(|after| *after > 0.0)?;
-    let (load_ratio, latency_ratio) = (after / before, effect.by.exp());
-    let is_large = [load_ratio, latency_ratio].iter().all(|ratio| (ratio - 1.0).abs() >= CHANGE_MIN);
+    let (load_before, load_after) = (mean(&load[..cause.at])?, mean(&load[cause.at..])?);
+    let latency_ratio = effect.by.exp();
+    let is_large = (load_after - load_before).abs() >= CHANGE_MIN * load_before
+        && (latency_ratio - 1.0).abs() >= CHANGE_MIN;
     (follows(effect) && together && !of_itself && is_large).then(|| Step {
         ago: load.len() - cause.at,
         lag: effect.at - cause.at,
-        load_ratio,
+        load_before,
+        load_after,
         latency_ratio,
         score: effect.share,
     })
@@ -112,10 +116,8 @@ mod tests {
         let found = step(&load, None, victim, 1).expect("a step");
         assert_eq!((found.ago, found.lag), (10, 0));
         // Means of 100, 101, ... and of 900, 909, ...; ln 1.5 from the means of .0101, .01, .0101 and .01515, .015, .01515.
-        assert!(
-            (found.load_ratio - 9.0).abs() < 1e-9 && (found.latency_ratio - 1.5).abs() < 0.01,
-            "{found:?}"
-        );
+        assert!((found.load_before - 100.5).abs() < 1e-9 && (found.load_after - 904.5).abs() < 1e-9);
+        assert!((found.latency_ratio - 1.5).abs() < 0.01, "{found:?}");
         // One change of ln(.015 / .0101) = .395 among 18 of .00995: .1563 / (.1563 + 18 x .000099) = .989.
         assert!((found.score - 0.989).abs() < 0.001, "{found:?}");
         // Down as well as up; not in opposite ways; an interval later, but not two.
@@ -132,22 +134,38 @@ mod tests {
     }
 
     #[test]
+    fn who_was_idle_before_or_is_since_is_found_three_intervals_later() {
+        let latency = |before: f64, after: f64| stepped(before, after)[..13].to_vec();
+        let begins = stepped(0.0, 300.0)[..13].to_vec();
+        let found =
+            |load: &[f64], latency: &[f64]| step(load, None, Victim { load: &[500.0; 13], latency }, 1);
+        let step = found(&begins, &latency(0.010, 0.015)).expect("a step");
+        assert_eq!((step.ago, step.load_before), (3, 0.0));
+        assert!((step.load_after - 301.0).abs() < 1e-9, "{step:?}"); // of 300, 303, 300
+        let ends = stepped(300.0, 0.0)[..13].to_vec();
+        assert_eq!(found(&ends, &latency(0.015, 0.010)).expect("a step").load_after, 0.0);
+        assert!(found(&ends, &latency(0.010, 0.015)).is_none());
+        assert!(found(&[0.0; 13], &latency(0.010, 0.015)).is_none());
+    }
+
+    #[test]
     fn what_could_be_chance_or_its_own_doing_is_not() {
         let (load, latency) = (stepped(100.0, 900.0), stepped(0.010, 0.015));
         let of = |own: &[f64], latency: &[f64]| step(&load, None, Victim { load: own, latency }, 1);
         assert!(of(&[500.0; 20], &latency).is_some());
         // Its own load took the same step.
         assert!(of(&stepped(100.0, 300.0), &latency).is_none());
-        // Another change more than half as large (ln .0128 / .0101 = .237 of .398); a change that does not last; one within three intervals of the end.
+        // Another change more than half as large (ln .0128 / .0101 = .237 of .398); a change that does not last; one of the last interval.
         let mut twice = latency.clone();
         twice[3] = 0.0128;
         assert!(of(&[500.0; 20], &twice).is_none());
         let mut gone = stepped(0.010, 0.010);
         gone[10] = 0.015;
         assert!(of(&[500.0; 20], &gone).is_none());
-        let late: Vec<f64> = stepped(0.010, 0.015)[..13].to_vec();
-        assert!(step(&load[..13], None, Victim { load: &[500.0; 13], latency: &late }, 1).is_none());
-        assert!(step(&load[..14], None, Victim { load: &[500.0; 14], latency: &latency[..14] }, 1).is_some());
+        let until = |end: usize| {
+            step(&load[..end], None, Victim { load: &[500.0; 20][..end], latency: &latency[..end] }, 1)
+        };
+        assert!(until(11).is_none() && until(12).is_some() && until(13).is_some());
         // The one change of what is constant otherwise may be next to nothing.
         let little: Vec<f64> = (0..20).map(|at| if at < 10 { 0.010 } else { 0.0105 }).collect();
         assert!(of(&[500.0; 20], &little).is_none());

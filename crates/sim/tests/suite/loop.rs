@@ -44,6 +44,25 @@ fn a_violation_is_mended_by_a_cache_that_stays_within_the_capacity() {
     );
 }
 
+/// Who was idle until it began to interfere is found with the violation that it causes.
+#[test]
+fn a_neighbour_that_begins_is_found_at_once() {
+    let texts = [
+        (include_str!("../../../../scenarios/noisy-neighbour.toml"), "neighbour may interfere with db"),
+        (include_str!("../../../../scenarios/array-write-flood.toml"), "batch may interfere with mail"),
+    ];
+    for (text, expected) in texts {
+        for seed in [1, 2, 3] {
+            let text = text.replace("duration = \"1800s\"", "duration = \"700s\"");
+            let outcome = run(&scenario(&text), seed);
+            let judged = outcome.decisions.iter().find(|one| one.kind == DecisionKind::InterferenceJudged);
+            let judged = judged.expect("a violation was found");
+            println!("seed {seed}: {} at {}: {:?}", judged.summary, judged.at, judged.facts);
+            assert_eq!(judged.summary, expected, "seed {seed}: {:?}", judged.facts);
+        }
+    }
+}
+
 #[test]
 fn an_objective_that_comes_and_goes_brings_its_cache_and_takes_it_back() {
     let text = DEMO
