@@ -73,9 +73,16 @@ pub enum NotCacheable {
         /// Wanted.
         limit: u64,
     },
-    /// Nothing is read twice.
-    #[error("the best cache would still miss {floor:.2} of its reads, expected at most {limit:.2}")]
+    /// There is no memory for a cache.
+    #[error("there is no memory that it may have")]
+    NoMemory,
+    /// Too little is read twice.
+    #[error(
+        "with the {blocks} blocks that it may have at most it would still miss {floor:.2} of its reads, expected at most {limit:.2}"
+    )]
     NoReuse {
+        /// The largest size that it may have.
+        blocks: u64,
         /// Found.
         floor: f64,
         /// Wanted.
@@ -117,9 +124,13 @@ pub fn check(character: &Character<'_>, rules: &CacheabilityRules) -> Result<(),
         let accesses = if character.curve.is_some() { character.curve_accesses } else { 0 };
         return Err(NotCacheable::CurveUnknown { accesses, limit: rules.curve_accesses_min });
     };
-    let floor = curve.miss_ratio_at(character.blocks_max);
+    let blocks = character.blocks_max;
+    if blocks == 0 {
+        return Err(NotCacheable::NoMemory);
+    }
+    let floor = curve.miss_ratio_at(blocks);
     if floor > rules.floor_max {
-        return Err(NotCacheable::NoReuse { floor, limit: rules.floor_max });
+        return Err(NotCacheable::NoReuse { blocks, floor, limit: rules.floor_max });
     }
     if let Some(share) = character.invalidation_share.filter(|&share| share > rules.invalidation_share_max) {
         return Err(NotCacheable::Invalidated { share, limit: rules.invalidation_share_max });
@@ -171,8 +182,9 @@ mod tests {
         // Two blocks of ten that would hit eight reads in ten: one in six.
         assert!(matches!(
             refused(Character { blocks_max: 2, ..good }),
-            NotCacheable::NoReuse { floor, .. } if floor > 0.8
+            NotCacheable::NoReuse { blocks: 2, floor, .. } if floor > 0.8
         ));
+        assert_eq!(refused(Character { blocks_max: 0, ..good }), NotCacheable::NoMemory);
         assert!(matches!(
             refused(Character { invalidation_share: Some(2.0), ..good }),
             NotCacheable::Invalidated { .. }

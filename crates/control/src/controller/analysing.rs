@@ -114,7 +114,8 @@ impl Controller {
                 }
                 Err(reason) => {
                     curve_missing |= matches!(reason, NotCacheable::CurveUnknown { .. });
-                    may_help &= party.id != victim || matches!(reason, NotCacheable::NoReuse { .. });
+                    may_help &= party.id != victim
+                        || matches!(reason, NotCacheable::NoReuse { .. } | NotCacheable::NoMemory);
                     let name = &self.volumes[&party.id].spec.name;
                     let facts = vec![
                         Fact::text("reason", reason.to_string()),
