@@ -43,6 +43,20 @@ pub fn smallest(blocks_max: u64, chunk_blocks: u64, goal: f64, mut excess: impl 
     Sizing { blocks: blocks(high), excess: found, reached }
 }
 
+/// Sizes that reach `goal` together, from `(blocks, chunk_blocks)` that do: each in turn is made the smallest beside what is left of those before it and all of
+/// those behind. So the first goes as far as the others allow, to 0 if they do without it.
+pub fn smallest_of_each(sizes: &[(u64, u64)], goal: f64, mut excess: impl FnMut(&[u64]) -> f64) -> Vec<u64> {
+    let mut all: Vec<u64> = sizes.iter().map(|&(blocks, _)| blocks).collect();
+    for (at, &(blocks, chunk_blocks)) in sizes.iter().enumerate() {
+        let sizing = smallest(blocks, chunk_blocks, goal, |blocks| {
+            all[at] = blocks;
+            excess(&all)
+        });
+        all[at] = sizing.blocks;
+    }
+    all
+}
+
 /// Sizes worth trying on a curve, ascending, at most `blocks_max`, without 0: the corners of its lower convex hull
 /// (where the next block is worth least) and the feet of its cliffs, which the hull may pass over.
 pub fn candidates(curve: &MissRatioCurve, blocks_max: u64) -> Vec<u64> {
@@ -171,6 +185,20 @@ mod tests {
         MissRatioCurve::new(
             points.iter().map(|&(size_blocks, miss_ratio)| CurvePoint { size_blocks, miss_ratio }).collect(),
         )
+    }
+
+    #[test]
+    fn sizes_that_reach_a_goal_together_still_do_when_each_is_the_smallest() {
+        // Ten blocks reach it, whoever has them.
+        let reach = |sizes: &[(u64, u64)]| {
+            smallest_of_each(sizes, 0.0, |blocks| 10.0 - blocks.iter().sum::<u64>() as f64)
+        };
+        assert_eq!(reach(&[(5, 1), (7, 1)]), [3, 7]);
+        assert_eq!(reach(&[(7, 1), (5, 1)]), [5, 5]);
+        assert_eq!(reach(&[(5, 1), (12, 1)]), [0, 10]);
+        assert_eq!(reach(&[(8, 4), (7, 1)]), [4, 6]);
+        // What does not reach it comes as near as it can.
+        assert_eq!(reach(&[(2, 1), (3, 1)]), [2, 3]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::interference::{Interference, Neighbour, Victim, interference};
 use crate::inventory::VolumeId;
 use crate::model_law::FLOODED_GROWTH_MAX;
 use crate::performance::OVERLOADED;
-use crate::sizing::{candidates, smallest, useful_max};
+use crate::sizing::{candidates, smallest_of_each, useful_max};
 use crate::solutions::{Solution, Tenant, rank};
 use forebay_units::{Bytes, Nanos};
 use std::collections::{BTreeMap, VecDeque};
@@ -256,7 +256,8 @@ impl Controller {
         decision.alternatives = alternatives;
         outcome.decisions.push(decision);
         let rules = &self.config.feedback;
-        for &(other, wanted) in &best.sizes {
+        let least = self.without_margin(scene, &planned, &best.sizes, place);
+        for (&(other, wanted), least) in best.sizes.iter().zip(least) {
             let cached = scene.parties[other].id;
             let party = &scene.parties[other];
             let chunk_blocks = self.volumes[&cached].chunk_blocks(self.config.chunk_bytes);
@@ -264,20 +265,12 @@ impl Controller {
                 Law::Model => {
                     // Where the model knows of no size that suffices it says little of any.
                     let share = rules.model_first_share * if best.reached { 1.0 } else { 0.25 };
-                    // The margin is for what is planned: what is too small by it shows soon.
-                    let wanted = smallest(wanted, chunk_blocks, 0.0, |blocks| {
-                        let mut sizes = planned.clone();
-                        best.sizes.iter().for_each(|&(at, blocks)| sizes[at] = blocks);
-                        sizes[other] = blocks;
-                        scene.excess(&sizes)[place]
-                    });
-                    let wanted = wanted.blocks;
                     let blocks = if self.volumes[&victim].is_bursting() {
-                        wanted
+                        least
                     } else {
-                        party.known_step((wanted as f64 * share).ceil() as u64)
+                        party.known_step((least as f64 * share).ceil() as u64)
                     };
-                    blocks.next_multiple_of(chunk_blocks).max(party.blocks).min(wanted)
+                    blocks.next_multiple_of(chunk_blocks).max(party.blocks).min(least)
                 }
                 Law::Plain => wanted,
             };
@@ -320,6 +313,30 @@ impl Controller {
         }
         self.volumes.get_mut(&victim).expect("a violated volume is registered").analyse_from =
             self.step + self.config.retry_after as u64;
+    }
+
+    /// What suffices of the sizes of a solution without the margin, which is for what is planned: what is too small by it shows soon.
+    fn without_margin(
+        &self,
+        scene: &Scene,
+        planned: &[u64],
+        sizes: &[(usize, u64)],
+        place: usize,
+    ) -> Vec<u64> {
+        let volume = |at: usize| &self.volumes[&scene.parties[at].id];
+        let mut by_bytes: Vec<usize> = (0..sizes.len()).collect();
+        by_bytes.sort_by_key(|&one| sizes[one].1 * volume(sizes[one].0).block_bytes());
+        let parts: Vec<(u64, u64)> = (by_bytes.iter().map(|&one| sizes[one]))
+            .map(|(at, blocks)| (blocks, volume(at).chunk_blocks(self.config.chunk_bytes)))
+            .collect();
+        let mut all = planned.to_vec();
+        let found = smallest_of_each(&parts, 0.0, |blocks| {
+            by_bytes.iter().zip(blocks).for_each(|(&one, &blocks)| all[sizes[one].0] = blocks);
+            scene.excess(&all)[place]
+        });
+        let mut least = vec![0; sizes.len()];
+        by_bytes.into_iter().zip(found).for_each(|(one, blocks)| least[one] = blocks);
+        least
     }
 
     /// The size that sufficed for a load like that of the newest interval, as far as there is room for it; 0 where none is remembered.
