@@ -111,6 +111,10 @@ pub(crate) struct Judged {
 const ORACLE: [f64; 2] = [1.0, OVERSHOOT_MAX];
 
 impl Judged {
+    pub(crate) fn optimum(&self) -> Optimum {
+        self.optimum
+    }
+
     fn ratio(&self) -> f64 {
         self.run.mean / self.optimum.bytes.max(1.0)
     }
@@ -324,7 +328,7 @@ fn tell(case: &Case, law: &str, seed: u64, outcome: &Outcome) {
 }
 
 /// How a law does in a case over all seeds: each target is held if it is in the median, the share of windows if it is on average.
-struct Row {
+pub(crate) struct Row {
     ratio: (f64, f64),
     overshoot: (f64, f64),
     share: f64,
@@ -337,7 +341,7 @@ struct Row {
 }
 
 impl Row {
-    fn of(case: &Case, judged: &[Judged]) -> Row {
+    pub(crate) fn of(case: &Case, judged: &[Judged]) -> Row {
         let spread = |value: &dyn Fn(&Judged) -> f64| spread(judged, value);
         let mean =
             |value: &dyn Fn(&Judged) -> f64| judged.iter().map(value).sum::<f64>() / judged.len() as f64;
@@ -369,7 +373,7 @@ impl Row {
     }
 
     /// Whether there is a size to be found: a cache is needed, and one suffices.
-    fn is_judged(&self) -> bool {
+    pub(crate) fn is_judged(&self) -> bool {
         self.ratio.0.is_finite() && self.ratio.0 > 0.0 && self.share_optimum > 0.5
     }
 }
@@ -420,7 +424,7 @@ fn spread(judged: &[Judged], value: &dyn Fn(&Judged) -> f64) -> (f64, f64) {
 }
 
 /// The targets: size over the optimum in steady state, and at any time.
-const SIZE_MAX: f64 = 1.05;
+pub(crate) const SIZE_MAX: f64 = 1.05;
 const OVERSHOOT_MAX: f64 = 1.3;
 
 /// One line per run.

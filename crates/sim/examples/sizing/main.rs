@@ -4,8 +4,9 @@
 //! finds the optimum by bisection; `--only PART` takes the cases whose name holds PART, `--laws model,plain` the laws,
 //! `--runs` prints every run, `--optima FILE` keeps what was found between runs (it depends on cases, seeds and the simulator, not on the law), and
 //! `--shares` instead holds the master against shares in proportion where recorded loads need more memory than there is, and
-//! `--decisions` prints what the controller did. Cases on the shared traces need their folder in `FOREBAY_TRACES`.
+//! `--decisions` prints what the controller did. With several seeds it says besides what who knows the other seeds' optima would reach. Cases on the shared traces need their folder in `FOREBAY_TRACES`.
 
+mod bound;
 mod cases;
 mod judge;
 mod shares;
@@ -106,4 +107,5 @@ fn main() {
     }
     judge::print(&cases, &asked.laws, &results);
     judge::print_steps(&cases, &asked.laws, &results);
+    bound::print(&cases, &results);
 }
