@@ -115,4 +115,8 @@ fn tell(written: &Written, place: &str) {
         let lost = count(written.threads_lost);
         say(format_args!("{lost} requests lose their thread: the format records none"));
     }
+    if written.latencies_lost > 0 {
+        let lost = count(written.latencies_lost);
+        say(format_args!("{lost} requests lose their latency: the format records none"));
+    }
 }

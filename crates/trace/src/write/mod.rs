@@ -12,6 +12,7 @@ mod spc;
 pub use forebay::ForebayWriter;
 
 use crate::{Request, ThreadNumber};
+use forebay_units::Nanos;
 use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, Write};
@@ -78,6 +79,8 @@ pub struct Written {
     pub widened: u64,
     /// Requests given whose thread is known, and lost, because the format records none.
     pub threads_lost: u64,
+    /// Requests given whose latency is known, and lost, because the format records none.
+    pub latencies_lost: u64,
 }
 
 /// What every writer does; `volumes` are the names so far, whose list may have grown since the last call.
@@ -90,6 +93,7 @@ trait Encode<W> {
 pub struct TraceWriter<W: Write> {
     encoder: Box<dyn Encode<W>>,
     keeps_threads: bool,
+    keeps_latencies: bool,
     written: Written,
 }
 
@@ -109,6 +113,7 @@ impl<W: Write + 'static> TraceWriter<W> {
         Ok(TraceWriter {
             encoder,
             keeps_threads: format == WriteFormat::Forebay,
+            keeps_latencies: matches!(format, WriteFormat::Forebay | WriteFormat::Msr),
             written: Written::default(),
         })
     }
@@ -122,6 +127,10 @@ impl<W: Write + 'static> TraceWriter<W> {
         if !self.keeps_threads {
             let known = requests.iter().filter(|request| request.thread != ThreadNumber::UNKNOWN);
             self.written.threads_lost += known.count() as u64;
+        }
+        if !self.keeps_latencies {
+            let known = requests.iter().filter(|request| request.latency != Nanos::MAX);
+            self.written.latencies_lost += known.count() as u64;
         }
         self.encoder.write(requests, volumes, &mut self.written)
     }

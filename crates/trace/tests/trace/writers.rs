@@ -4,7 +4,7 @@ use super::{open, read, read_all, request};
 use forebay_trace::Operation::{Discard, Flush, Other, Read, Write};
 use forebay_trace::{
     ForebayWriter, Format, Operation, ReadOptions, Request, ThreadNumber, TraceWriter, VolumeIndex,
-    WriteFormat, Written,
+    WRITE_FORMATS, WriteFormat, Written,
 };
 use forebay_units::Nanos;
 use proptest::prelude::*;
@@ -183,7 +183,10 @@ fn other_formats_read_back_what_they_can_say() {
     ] {
         let requests = plain(1_000);
         let (bytes, written) = write(to, &requests, &volumes);
-        assert_eq!(written, Written { requests: 10_000, left_out: 0, widened: 0, threads_lost: 0 });
+        assert_eq!(
+            written,
+            Written { requests: 10_000, left_out: 0, widened: 0, threads_lost: 0, latencies_lost: 0 }
+        );
         let mut reader = open("x", &bytes, &ReadOptions::default()).unwrap();
         assert_eq!(reader.format(), from);
         assert_eq!(read_all(&mut reader).unwrap(), requests);
@@ -223,21 +226,30 @@ fn what_a_format_cannot_say_is_counted() {
     let written = |format| write(format, &requests, &names(1)).1;
     assert_eq!(
         written(WriteFormat::Forebay),
-        Written { requests: 5, left_out: 0, widened: 0, threads_lost: 0 }
+        Written { requests: 5, left_out: 0, widened: 0, threads_lost: 0, latencies_lost: 0 }
     );
-    assert_eq!(written(WriteFormat::Msr), Written { requests: 2, left_out: 3, widened: 0, threads_lost: 0 });
-    assert_eq!(written(WriteFormat::Spc), Written { requests: 2, left_out: 3, widened: 1, threads_lost: 0 });
+    assert_eq!(
+        written(WriteFormat::Msr),
+        Written { requests: 2, left_out: 3, widened: 0, threads_lost: 0, latencies_lost: 0 }
+    );
+    assert_eq!(
+        written(WriteFormat::Spc),
+        Written { requests: 2, left_out: 3, widened: 1, threads_lost: 0, latencies_lost: 0 }
+    );
     assert_eq!(
         written(WriteFormat::FioIolog),
-        Written { requests: 3, left_out: 2, widened: 0, threads_lost: 0 }
+        Written { requests: 3, left_out: 2, widened: 0, threads_lost: 0, latencies_lost: 0 }
     );
     assert_eq!(
         written(WriteFormat::OracleGeneral),
-        Written { requests: 1, left_out: 4, widened: 1, threads_lost: 0 }
+        Written { requests: 1, left_out: 4, widened: 1, threads_lost: 0, latencies_lost: 0 }
     );
     let of_a_thread = requests.map(|request| Request { thread: ThreadNumber(1), ..request });
     let lost = |format| write(format, &of_a_thread, &names(1)).1.threads_lost;
     assert_eq!((lost(WriteFormat::Forebay), lost(WriteFormat::Msr)), (0, 5));
+    let timed = requests.map(|request| Request { latency: Nanos::millis(1), ..request });
+    let lost = WRITE_FORMATS.map(|(format, _)| write(format, &timed, &names(1)).1.latencies_lost);
+    assert_eq!(lost, [0, 0, 5, 5, 5]);
     // 700 = sector 1 and 188 bytes: from byte 512, 700 bytes.
     assert_eq!(
         String::from_utf8(write(WriteFormat::Spc, &requests[3..4], &names(1)).0).unwrap(),
