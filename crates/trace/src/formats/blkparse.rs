@@ -41,18 +41,21 @@ pub(crate) fn starts_summary(line: &[u8]) -> bool {
     starts.iter().any(|start| line.starts_with(start)) || is_process(line)
 }
 
-/// `comm (pid)`, or `comm (pid, ...)` of several processes of one name. None of the records ends so.
+/// `comm (pid)`, or `comm (pid, ...)` of several processes of one name, which may begin with a digit. No record ends so but for messages, and all begin with a device.
 fn is_process(line: &[u8]) -> bool {
     let inner = line.strip_suffix(b")").and_then(|line| line.rsplit(|byte| *byte == b'(').next());
     let pid = inner.map(|inner| inner.strip_suffix(b", ...").unwrap_or(inner));
-    !line.first().is_some_and(u8::is_ascii_digit)
-        && pid.is_some_and(|pid| !pid.is_empty() && pid.iter().all(u8::is_ascii_digit))
+    let name = line.trim_ascii_start();
+    let digits = name.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let is_record = digits > 0 && name.get(digits) == Some(&b',');
+    !is_record && pid.is_some_and(|pid| !pid.is_empty() && pid.iter().all(u8::is_ascii_digit))
 }
 
 impl LineParser for Blkparse {
     fn parse(&mut self, line: &[u8], state: &mut State) -> Result<Option<Request>, Bad> {
         let starts_with_digit = line.trim_ascii_start().first().is_some_and(u8::is_ascii_digit);
-        self.in_summary = !starts_with_digit && (self.in_summary || starts_summary(line));
+        let is_record = starts_with_digit && !is_process(line.trim_ascii());
+        self.in_summary = !is_record && (self.in_summary || starts_summary(line));
         if self.in_summary {
             return Ok(None);
         }

@@ -119,6 +119,8 @@ fn what_blkparse_prints_behind_the_records_is_passed_over() {
     for behind in [
         [summary, names].concat(),
         ["fio (10)\n Reads Queued:           0,        0KiB\n", summary, names].concat(),
+        ["7z (10)\n Reads Queued:           0,        0KiB\n", summary, names].concat(),
+        ["1 2 (10, ...)\n Reads Queued:           0,        0KiB\n", summary, names].concat(),
         ["(my job) (10, ...)\n Reads Queued:           0,        0KiB\n", summary, names].concat(),
         names.to_owned(),
     ] {
