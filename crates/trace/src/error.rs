@@ -154,9 +154,13 @@ impl Bad {
 
     /// What follows the record cannot be found, so that reading cannot go on.
     pub(crate) fn fatal(found: String, expected: impl Into<Cow<'static, str>>) -> Bad {
-        let mut bad = Bad::new(found, expected);
-        bad.0.recoverable = false;
-        bad
+        Bad::new(found, expected).into_fatal()
+    }
+
+    /// The same, where what follows the record cannot be found.
+    pub(crate) fn into_fatal(mut self) -> Bad {
+        self.0.recoverable = false;
+        self
     }
 
     /// Field `name` holds `bytes`.

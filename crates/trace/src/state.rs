@@ -209,11 +209,16 @@ impl State {
 }
 
 /// No read or write of a recorded trace is longer than this (64 GiB; ours): a longer one is a damaged record, and
-/// splitting it into blocks would keep every consumer busy for hours. Discards may be longer, and our own format
-/// gives back whatever was written.
+/// splitting it into blocks would keep every consumer busy for hours. Discards may be longer.
 pub const REQUEST_BYTES_MAX: u64 = 64 << 30;
 
-/// A request, whose end must be a 64-bit number and whose length must be believable.
+/// Whether a request's end is a 64-bit number, and its length believable.
+#[inline]
+pub(crate) fn is_believable(operation: Operation, offset: u64, length: u64) -> bool {
+    offset.checked_add(length).is_some() && (length <= REQUEST_BYTES_MAX || operation == Operation::Discard)
+}
+
+/// A request, which must be believable.
 #[inline]
 pub(crate) fn request(
     time: Nanos,
@@ -222,7 +227,7 @@ pub(crate) fn request(
     offset: u64,
     length: u64,
 ) -> Result<Request, Bad> {
-    if offset.checked_add(length).is_none() || length > REQUEST_BYTES_MAX && operation != Operation::Discard {
+    if !is_believable(operation, offset, length) {
         return Err(not_believable(offset, length));
     }
     Ok(Request {

@@ -8,7 +8,7 @@ use crate::error::{Bad, Position, TraceError};
 use crate::formats::Decoder;
 use crate::input::Input;
 use crate::reader::BATCH_REQUESTS;
-use crate::state::State;
+use crate::state::{State, request};
 use crate::{Operation, Request, ThreadNumber, VolumeIndex};
 use forebay_units::Nanos;
 use xxhash_rust::xxh3::Xxh3Default;
@@ -361,12 +361,6 @@ fn parse_requests(
             false => previous.end.wrapping_add(unzigzag(payload.number()?)),
         };
         let length = if flags & SAME_LENGTH != 0 { previous.length } else { payload.number()? };
-        if offset.checked_add(length).is_none() {
-            return Err(Bad::fatal(
-                format!("{length} bytes from byte {offset}"),
-                "a range that ends below 2^64 bytes",
-            ));
-        }
         let latency = if flags & HAS_LATENCY != 0 { Nanos(payload.number()?) } else { Nanos::MAX };
         let thread_number = if flags & OTHER_THREAD != 0 {
             u16::try_from(payload.number()?)
@@ -375,7 +369,8 @@ fn parse_requests(
             previous.thread
         };
         let thread = names.thread(thread_number, state);
-        let request = Request { time: Nanos(time), offset, length, latency, volume, thread, operation };
+        let request = request(Nanos(time), volume, operation, offset, length).map_err(Bad::into_fatal)?;
+        let request = Request { latency, thread, ..request };
         previous = Previous { volume: number, thread: thread_number, ..Previous::of(&request) };
         out.push(request);
     }

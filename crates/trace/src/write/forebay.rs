@@ -7,6 +7,7 @@ use crate::formats::forebay::{
     SAME_LENGTH, SAME_VOLUME, SEQUENTIAL, VERSION, checksum, zigzag,
 };
 use crate::reader::BATCH_REQUESTS;
+use crate::state::{REQUEST_BYTES_MAX, is_believable};
 use forebay_units::Nanos;
 use std::io::{self, Write};
 
@@ -43,8 +44,8 @@ impl<W: Write> ForebayWriter<W> {
     /// Appends `requests`, whose volumes are named by `volumes`: the list of a reader, which may have grown since.
     ///
     /// # Errors
-    /// `InvalidInput` for a request that ends above 2^64 bytes or whose volume is not in `volumes`, or for a volume
-    /// name of more than 1 MiB; else what the writer returns.
+    /// `InvalidInput` for a request that ends above 2^64 bytes, is longer than [`REQUEST_BYTES_MAX`] without being a discard, or whose volume is not
+    /// in `volumes`, or for a volume name of more than 1 MiB; else what the writer returns.
     pub fn write(&mut self, requests: &[Request], volumes: &[String]) -> io::Result<()> {
         if volumes.len() > self.volumes {
             self.write_requests()?;
@@ -75,9 +76,9 @@ impl<W: Write> ForebayWriter<W> {
         if request.volume.0 as usize >= self.volumes {
             return Err(invalid(format!("volume {} of {} volumes", request.volume.0, self.volumes)));
         }
-        if request.offset.checked_add(request.length).is_none() {
+        if !is_believable(request.operation, request.offset, request.length) {
             return Err(invalid(format!(
-                "{} bytes from byte {}, which end above 2^64",
+                "{} bytes from byte {}, which end above 2^64 or are more than {REQUEST_BYTES_MAX} and not discarded",
                 request.length, request.offset
             )));
         }

@@ -36,7 +36,7 @@ fn any_request() -> impl Strategy<Value = Request> {
         |(time, offset, length, latency, (volume, thread), operation)| Request {
             time: Nanos(time),
             offset,
-            length: length.min(u64::MAX - offset),
+            length: length.min(u64::MAX - offset).min(if operation == Discard { u64::MAX } else { 64 << 30 }),
             latency: Nanos(latency),
             volume: VolumeIndex(volume),
             thread: ThreadNumber(thread),
@@ -255,6 +255,36 @@ fn what_a_format_cannot_say_is_counted() {
         String::from_utf8(write(WriteFormat::Spc, &requests[3..4], &names(1)).0).unwrap(),
         "0,1,700,R,0.000000000\n"
     );
+}
+
+/// Longer ones would keep whoever takes them apart into blocks busy for hours.
+#[test]
+fn a_request_of_more_than_64_gib_is_neither_written_nor_read() {
+    const LONGEST: u64 = 64 << 30;
+    let of = |operation, length| [request(0, 0, operation, 0, length)];
+    let mut writer = TraceWriter::new(WriteFormat::Forebay, Vec::new()).unwrap();
+    let error = writer.write(&of(Read, LONGEST + 1), &names(1)).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+    assert!(error.to_string().contains("more than 68719476736"), "{error}");
+    for length in [LONGEST, LONGEST + 1] {
+        let (mut file, _) = write(WriteFormat::Forebay, &of(Discard, length), &names(1));
+        assert_eq!(read(Format::Forebay, &file).unwrap().0, of(Discard, length));
+        // The header, the block of the one name (17 bytes and that), and then the block of the request: it becomes a read.
+        let at = 16 + 17 + u32::from_le_bytes(file[21..25].try_into().unwrap()) as usize;
+        let payload =
+            at + 17..at + 17 + u32::from_le_bytes(file[at + 5..at + 9].try_into().unwrap()) as usize;
+        assert_eq!(file[payload.start] & 7, 3);
+        file[payload.start] &= !7;
+        let checked = [&file[at..at + 9], &file[payload]].concat();
+        file[at + 9..at + 17].copy_from_slice(&xxhash_rust::xxh3::xxh3_64(&checked).to_le_bytes());
+        match read(Format::Forebay, &file) {
+            Ok((requests, _)) => assert_eq!((requests, length), (of(Read, LONGEST).to_vec(), LONGEST)),
+            Err(error) => {
+                assert_eq!(length, LONGEST + 1);
+                assert!(error.to_string().contains("at most 68719476736"), "{error}");
+            }
+        }
+    }
 }
 
 #[test]
