@@ -94,7 +94,10 @@ fn basis(input: &PlanInput) -> Vec<String> {
              with the busiest; a backlog does not carry over to the next window.",
             stage::WINDOWS_MAX
         ),
-        format!("Sizes leave a margin of {:.0} % below each bound and are multiples of {}.", input.margin * 100.0, input.chunk),
+        format!(
+            "Sizes leave a margin of {:.0} % below each bound and are multiples of {}, beyond what is guaranteed.",
+            input.margin * 100.0, input.chunk
+        ),
     ]
 }
 
@@ -102,14 +105,16 @@ fn minimums(stage: &Stage<'_>) -> Vec<u64> {
     stage.volumes.iter().map(|volume| volume.block_size.blocks_for(volume.minimum)).collect()
 }
 
-/// The most blocks that still buy something for a volume.
-fn most(stage: &Stage<'_>, place: usize) -> u64 {
+/// The most blocks that still buy something for a volume: its minimum, and whole chunks.
+fn most(input: &PlanInput, stage: &Stage<'_>, place: usize) -> u64 {
     let volume = stage.volumes[place];
     let minimum = volume.block_size.blocks_for(volume.minimum);
     if !volume.may_cache {
         return minimum;
     }
-    useful_max(&volume.curve, u64::MAX / volume.block_size.bytes()).max(minimum)
+    let chunk = chunk_blocks(input, volume);
+    let useful = useful_max(&volume.curve, (u64::MAX / volume.block_size.bytes()).saturating_sub(chunk));
+    minimum + useful.saturating_sub(minimum).div_ceil(chunk) * chunk
 }
 
 fn chunk_blocks(input: &PlanInput, volume: &PlanVolume) -> u64 {
@@ -273,6 +278,28 @@ mod tests {
         assert!(tight.weighted_violation > 0.0 && tight.weighted_violation < nothing / 2.0, "{tight:?}");
         two.budget = Some(Bytes(free.recommendation.total_bytes));
         assert!(plan(&two).unwrap().within_budget.unwrap().missed.is_empty());
+    }
+
+    #[test]
+    fn sizes_are_whole_chunks_with_a_budget_and_without() {
+        let chunk = Bytes::mib(1);
+        for (budget_mib, minimum) in [(33, 0), (50, 0), (77, 0), (1_000, 0), (40, 8_192)] {
+            let mut three = input(["a", "b", "c"].map(|name| volume(name, 45, Some(1))).to_vec());
+            (three.chunk, three.budget) = (chunk, Some(Bytes::mib(budget_mib)));
+            three.volumes[1].minimum = Bytes(minimum);
+            let plan = plan(&three).unwrap();
+            let within = plan.within_budget.unwrap();
+            assert!(within.total_bytes <= Bytes::mib(budget_mib).get(), "{within:?}");
+            let mut sizes: Vec<u64> = [within.caches, plan.recommendation.caches]
+                .iter()
+                .flat_map(|caches| {
+                    caches.iter().zip([0, minimum, 0]).map(|(cache, least)| cache.bytes - least)
+                })
+                .collect();
+            sizes.extend(plan.volumes.iter().filter_map(|volume| volume.smallest_cache_bytes));
+            assert!(sizes.iter().any(|size| *size > 0));
+            assert!(sizes.iter().all(|size| size % chunk.get() == 0), "{budget_mib} MiB: {sizes:?}");
+        }
     }
 
     #[test]

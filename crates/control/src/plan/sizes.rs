@@ -11,7 +11,7 @@ use forebay_units::Bytes;
 /// far as all volumes allow, in several orders; the least sum wins. A local optimum.
 pub(super) fn recommend(input: &PlanInput, stage: &Stage<'_>, base: &[u64]) -> Vec<u64> {
     let count = stage.volumes.len();
-    let start: Vec<u64> = (0..count).map(|place| most(stage, place)).collect();
+    let start: Vec<u64> = (0..count).map(|place| most(input, stage, place)).collect();
     let best = stage.evaluate(&start).excess();
     // What even the largest caches do not keep comes within 2 % of what they give (ours).
     let goals: Vec<f64> = best
@@ -76,8 +76,8 @@ pub(super) fn within(
     }
     let guaranteed: u64 = (0..volumes.len()).map(|at| bytes(at, least[at])).sum();
     let free = budget.get().saturating_sub(guaranteed);
-    // At most 64 chunks: costs are asked for every one of them (ours).
-    let unit = input.chunk.get().max(free.div_ceil(64)).max(1);
+    // At most 64 of them: costs are asked for every one (ours).
+    let unit = input.chunk.get() * free.div_ceil(64).div_ceil(input.chunk.get()).max(1);
     let chunks = (free / unit) as usize;
     let blocks_of =
         |at: usize, chunks: usize| least[at] + chunks as u64 * unit / volumes[at].block_size.bytes();
@@ -85,7 +85,8 @@ pub(super) fn within(
     let mut claims: Vec<Claim> = vec![Claim { priority: 0, minimum: 0, cost: vec![0.0] }; volumes.len()];
     for (stage, members) in stages {
         for (place, &at) in members.iter().enumerate() {
-            let largest = most(stage, place).saturating_sub(least[at]) * volumes[at].block_size.bytes();
+            let largest =
+                most(input, stage, place).saturating_sub(least[at]) * volumes[at].block_size.bytes();
             most_chunks[at] = (largest.div_ceil(unit) as usize).min(chunks);
             let cost = (0..=most_chunks[at])
                 .map(|chunks| {

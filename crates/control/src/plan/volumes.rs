@@ -22,7 +22,7 @@ pub(super) fn plan_volume(
         sizes[place] = blocks;
         stage.evaluate(&sizes)
     };
-    let largest = most(stage, place);
+    let largest = most(input, stage, place);
     let sizing = (!volume.objectives.is_empty()).then(|| {
         // A volume that keeps its bound without a cache needs none, margin or not.
         if without.excess()[place] <= 0.0 {
@@ -95,7 +95,7 @@ pub(super) fn remedies_of(
         .iter()
         .enumerate()
         .map(|(place, volume)| {
-            let blocks_max = most(stage, place);
+            let blocks_max = most(input, stage, place);
             let windows = &volume.load.windows;
             let all: u64 = windows.iter().map(|window| window.reads + window.writes).sum();
             let peak = windows.iter().map(|window| window.reads + window.writes).max().unwrap_or(0);
