@@ -184,35 +184,47 @@ impl History {
         if self.intervals < rules.bucket_intervals {
             return false;
         }
+        self.close(rules);
+        true
+    }
+
+    /// Closes the bucket that is open.
+    fn close(&mut self, rules: &ForesightRules) {
         if self.loads.len() >= rules.buckets_max {
             self.loads.pop_front();
         }
         self.loads.push_back((self.sum / self.intervals as f64) as f32);
         (self.sum, self.intervals) = (0.0, 0);
         self.now += 1;
-        true
     }
 
-    /// Takes in that nobody looked for `intervals` intervals: the buckets that passed are taken to have been as those a season before, or,
-    /// where there is no season, as on average. A need that was there is over.
+    /// Takes in that nobody looked for `intervals` intervals: they are taken to have been as those a season before, or, where there is no season, as on
+    /// average. The bucket that was open goes on, so that times of the season stay where they were. A need that was there is over if a bucket has passed.
     pub fn pass(&mut self, intervals: u64, rules: &ForesightRules) {
-        let buckets = (intervals / rules.bucket_intervals.max(1) as u64).min(rules.buckets_max as u64);
-        if buckets == 0 {
-            return;
+        let bucket = rules.bucket_intervals.max(1) as u64;
+        if intervals >= bucket {
+            self.end();
         }
-        self.end();
         let season = season(self.loads.iter().copied());
-        let mean = self.loads.iter().sum::<f32>() / self.loads.len().max(1) as f32;
-        for _ in 0..buckets {
+        let mean = match self.loads.len() {
+            0 => self.sum / self.intervals.max(1) as f64,
+            count => self.loads.iter().map(|load| f64::from(*load)).sum::<f64>() / count as f64,
+        };
+        // What is older than all that is remembered leaves nothing but its place in a bucket.
+        let remembered = bucket * rules.buckets_max as u64;
+        let mut left = if intervals > remembered { remembered + intervals % bucket } else { intervals };
+        while left > 0 {
+            let part = left.min(bucket - (self.intervals as u64).min(bucket - 1));
             let before = season.and_then(|season| self.loads.len().checked_sub(season.period));
-            let load = before.map_or(mean, |at| self.loads[at]);
-            if self.loads.len() >= rules.buckets_max {
-                self.loads.pop_front();
+            let load = before.map_or(mean, |at| f64::from(self.loads[at]));
+            self.sum += load * part as f64;
+            self.intervals += part as usize;
+            left -= part;
+            if self.intervals as u64 >= bucket {
+                self.close(rules);
+                self.season = None;
             }
-            self.loads.push_back(load);
-            self.now += 1;
         }
-        (self.sum, self.intervals, self.season) = (0.0, 0, None);
     }
 
     /// What was kept is of these rules, and what it says of itself is so.
@@ -407,6 +419,31 @@ mod tests {
         assert_eq!(peak.was_resident(), None);
         peak.blocks = 2;
         assert_eq!(peak.was_resident(), Some([BlockRange { first: 5, end: 6 }].as_slice()));
+    }
+
+    /// A controller that is started anew in every bucket, and is away for less than one each time, sees the season where it is.
+    #[test]
+    fn buckets_stay_where_they_are_over_times_in_which_nobody_looks() {
+        let rules = ForesightRules { bucket_intervals: 10, ..ForesightRules::default() };
+        let (mut seen, mut restarted) = (History::default(), History::default());
+        for bucket in 0..100u64 {
+            let at_load = f64::from(load(bucket as usize, 24, 0.0));
+            (0..10).for_each(|_| assert!(seen.push(at_load, &rules) == (seen.intervals == 0)));
+            (0..7).for_each(|_| assert!(!restarted.push(at_load, &rules)));
+            restarted.pass(3, &rules);
+            assert_eq!((restarted.now(), restarted.intervals), (bucket + 1, 0));
+        }
+        seen.find_season();
+        restarted.find_season();
+        assert_eq!(restarted.season.unwrap().1.unwrap().period, seen.season.unwrap().1.unwrap().period);
+        // 4 intervals of an open bucket, 13 in which nobody looked: 7 are left over.
+        (0..4).for_each(|_| assert!(!seen.push(10.0, &rules)));
+        seen.pass(13, &rules);
+        assert_eq!((seen.now(), seen.intervals), (101, 7));
+        // So long that all there was is forgotten; what is left over is still known.
+        seen.pass(1_000_006, &rules);
+        assert_eq!((seen.loads.len(), seen.intervals), (rules.buckets_max, 3));
+        assert!(seen.is_sound(&rules));
     }
 
     #[test]
