@@ -154,6 +154,9 @@ pub(crate) fn prewarm(shared: &Shared, volume: &str, body: &[u8]) -> Result<Valu
         if let Some(share) = cache_share_max.filter(|share| !(0.0..=1.0).contains(share)) {
             return refuse(format!("`cache_share_max` is {share}: expected 0 to 1"));
         }
+        if bytes_per_second == Some(0) {
+            return refuse("`bytes_per_second` is 0: expected at least 1".to_owned());
+        }
         let choice = LoadChoice { score, insertion, cache_share_max, bytes_per_second_max: bytes_per_second };
         loading::ask(shared, volume, choice)?;
         return Ok(json!({}));

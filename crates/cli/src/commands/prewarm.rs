@@ -29,7 +29,7 @@ pub(crate) struct PrewarmArgs {
     /// The largest share of the cache that is loaded, 0 to 1
     #[arg(long, value_name = "SHARE", conflicts_with = "cancel")]
     cache_share_max: Option<f64>,
-    /// The largest rate per second, as in 1MiB; no more than is configured, and 256KiB at least
+    /// The largest rate per second, as in 1MiB; no more than is configured
     #[arg(long, value_name = "BYTES", conflicts_with = "cancel")]
     bytes_per_second_max: Option<Bytes>,
     #[command(flatten)]

@@ -4,7 +4,7 @@
 //! foreground then are the measure for those while it loads. What is compared is the mean, which a tenth of a second tells well enough; a tail
 //! rises with it: on emulated disks that are 60 % busy, by what is in `sim::presto`'s tests. No device is assumed, and the measure moves with the load. All of it is ours.
 //!
-//! Invariant: the rate is between [`RATE_MIN`] and the largest that it was given; rests are rests.
+//! Invariant: the rate is between [`RATE_MIN`], or the largest that it was given if that is less, and this largest one; rests are rests.
 
 /// The length of a tick, in milliseconds.
 pub const TICK_MS: u64 = 100;
@@ -12,7 +12,7 @@ pub const TICK_MS: u64 = 100;
 pub const CYCLE: u32 = 8;
 /// and those at its end that load nothing: in the first what was under way ends, the others are measured.
 pub const RESTS: u32 = 2;
-/// Bytes per second that are loaded at least, but for rests: without any it would never end.
+/// Bytes per second that are loaded at least, if that many are allowed, but for rests: without any it would never end.
 pub const RATE_MIN: u64 = 256 << 10;
 /// Waits longer by this share are felt.
 const TOLERANCE: f64 = 0.04;
@@ -56,6 +56,7 @@ impl Waits {
 #[derive(Clone, Debug)]
 pub struct Pace {
     rate: f64,
+    rate_min: f64,
     rate_max: f64,
     tick: u32,
     loading: Waits,
@@ -66,11 +67,13 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Begins at `start` bytes per second and never passes `most`.
+    /// Begins at `start` bytes per second and never passes `most`, of which at least one is taken.
     pub fn new(start: u64, most: u64) -> Pace {
-        let rate_max = most.max(RATE_MIN) as f64;
+        let rate_max = most.max(1) as f64;
+        let rate_min = rate_max.min(RATE_MIN as f64);
         Pace {
-            rate: (start as f64).clamp(RATE_MIN as f64, rate_max),
+            rate: (start as f64).clamp(rate_min, rate_max),
+            rate_min,
             rate_max,
             tick: 0,
             loading: Waits::default(),
@@ -116,7 +119,7 @@ impl Pace {
                 self.rate *= up;
             }
         }
-        self.rate = self.rate.clamp(RATE_MIN as f64, self.rate_max);
+        self.rate = self.rate.clamp(self.rate_min, self.rate_max);
         self.cycle = 0;
         self.loading.fade();
         self.resting.fade();
@@ -143,6 +146,23 @@ mod tests {
         assert_eq!(pace.bytes_per_second(), 15 * MIB);
         (0..5 * CYCLE).for_each(|_| pace.tick(0, 0));
         assert_eq!(pace.bytes_per_second(), 64 * MIB);
+    }
+
+    #[test]
+    fn a_maximum_below_the_least_rate_holds() {
+        for most in [1, 100_000, RATE_MIN - 1] {
+            for start in [0, most, MIB] {
+                let mut pace = Pace::new(start, most);
+                for _ in 0..10 * CYCLE {
+                    assert!(
+                        [0, most].contains(&pace.bytes_per_second()),
+                        "{} of {most}",
+                        pace.bytes_per_second()
+                    );
+                    pace.tick(0, 0);
+                }
+            }
+        }
     }
 
     /// An open queue: waits are exponential around `1 / (1 - load)` ms, and loading adds to the load. What the rate comes to, as a mean

@@ -318,6 +318,7 @@ fn each_score_loads_the_blocks_that_it_calls_the_best() {
         ("{\"score\": \"k-best\"}", "k-best"),
         ("{\"insertion\": \"top\"}", "own-partition"),
         ("{\"cache_share_max\": 1.5}", "expected 0 to 1"),
+        ("{\"bytes_per_second\": 0}", "expected at least 1"),
         ("{\"ranges\": [], \"score\": \"k-recent\"}", "not for `ranges`"),
     ] {
         let stream = UnixStream::connect(daemon.http_socket().unwrap()).unwrap();
