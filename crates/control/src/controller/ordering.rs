@@ -48,7 +48,8 @@ impl Controller {
         mut changes: BTreeMap<VolumeId, Change>,
         outcome: &mut StepOutcome,
     ) {
-        if changes.is_empty() {
+        // What was taken over may be more than there is now.
+        if changes.is_empty() && self.granted() <= self.capacity {
             return;
         }
         self.cut_to_hosts(observation.at, &mut changes, outcome);
@@ -325,8 +326,8 @@ impl Controller {
         }
     }
 
-    /// Takes a cache over that another controller granted and that is in force: its size is corrected as that of any other. Unknown volumes
-    /// are ignored.
+    /// Takes a cache over that another controller granted and that is in force: its size is corrected as that of any other, and what passes the capacity, which may
+    /// have been more then, is taken back with the next interval. Unknown volumes are ignored.
     pub fn take_over(&mut self, id: VolumeId, host: HostId, blocks: u64) {
         let margin = self.config.sizing_margin;
         let Some(volume) = self.volumes.get_mut(&id).filter(|volume| volume.grant.is_none() && blocks > 0)
@@ -371,7 +372,32 @@ impl Controller {
 mod tests {
     use super::super::contention::Stake;
     use super::*;
+    use crate::config::ControlConfig;
     use crate::inventory::VolumeSpec;
+
+    /// As of a controller that is started anew with less memory on its hosts.
+    #[test]
+    fn what_is_taken_over_is_cut_to_the_capacity() {
+        let config = ControlConfig { chunk_bytes: 1 << 20, ..ControlConfig::default() };
+        let mut controller = Controller::new(config, Bytes::mib(10), Vec::new(), Vec::new()).unwrap();
+        let ids = [VolumeId(0), VolumeId(1)];
+        for id in ids {
+            let minimum = if id == ids[1] { Bytes::mib(1) } else { Bytes::ZERO };
+            let spec = VolumeSpec { id, size: Bytes::gib(1), minimum, ..VolumeSpec::any() };
+            controller.register(spec).unwrap();
+            controller.take_over(id, HostId(0), Bytes::mib(8).get() / 4096);
+        }
+        assert_eq!(controller.granted(), Bytes::mib(16));
+        let interval = Nanos::secs(10);
+        let volumes = ids.iter().map(|id| VolumeObservation::idle(*id, interval)).collect();
+        let outcome =
+            controller.step(&Observation { at: interval, interval, volumes, ..Observation::default() });
+        assert!(controller.granted() <= Bytes::mib(10), "{}", controller.granted());
+        assert!(controller.volumes[&ids[1]].blocks() >= 256, "less than it is guaranteed");
+        let shrinks = |action: &Action| matches!(action, Action::SetQuota { blocks, .. } if *blocks < 2048);
+        assert!(outcome.actions.iter().any(shrinks), "{outcome:?}");
+        assert!(outcome.decisions.iter().any(|decision| decision.kind == DecisionKind::CapacityShort));
+    }
 
     #[test]
     fn what_is_at_stake_is_kept_up_to_the_maximum_and_not_when_the_cache_is_removed() {
