@@ -11,12 +11,15 @@ use forebay_units::Nanos;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+/// The longest that a request is held (ours): far beyond what anybody waits for, and well within what a clock can say.
+const HOLD_MAX_S: f64 = 365.0 * 86_400.0;
+
 /// The limits; none by default.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateParameters {
-    /// Requests per second, above 0; flushes count. `None`: no limit.
+    /// Requests per second, above 0 and with a finite reciprocal; flushes count. `None`: no limit.
     pub requests_per_second: Option<f64>,
-    /// Bytes per second, above 0; only reads and writes count. `None`: no limit.
+    /// Bytes per second, above 0 and with a finite reciprocal; only reads and writes count. `None`: no limit.
     pub bytes_per_second: Option<f64>,
     /// How much unused allowance is kept, as the time in which it collects; 100 ms by default (ours), at most 1 h.
     pub burst: Nanos,
@@ -48,7 +51,7 @@ impl Bucket {
 
 /// A layer that lets no more through than so many requests and bytes per second; the rest waits, in order.
 ///
-/// At most [`HELD_MAX`] requests are between it and their completions; above it, `EBUSY`.
+/// At most [`HELD_MAX`] requests are between it and their completions; above it, `EBUSY`. None is held for longer than a year.
 pub struct Rate {
     inner: Arc<dyn Origin>,
     timer: Arc<Timer>,
@@ -63,7 +66,7 @@ impl Rate {
     /// Stacks the layer on `inner`, with full buckets.
     ///
     /// # Errors
-    /// [`LayerError`] for a rate that is not above 0 or a burst above 1 h.
+    /// [`LayerError`] for a rate that is not above 0, or so low that a token takes for ever, or a burst above 1 h.
     pub fn new(
         inner: Arc<dyn Origin>,
         timer: Arc<Timer>,
@@ -72,10 +75,12 @@ impl Rate {
         let error = |name, found, expected| LayerError { layer: "rate", name, found, expected };
         let bucket = |name, rate: Option<f64>| match rate {
             None => Ok(None),
-            Some(rate) if rate.is_finite() && rate > 0.0 => {
-                Ok(Some(Bucket { seconds_per_token: 1.0 / rate, full_at: 0.0 }))
+            Some(rate) if rate.is_finite() && rate > 0.0 && rate.recip().is_finite() => {
+                Ok(Some(Bucket { seconds_per_token: rate.recip(), full_at: 0.0 }))
             }
-            Some(rate) => Err(error(name, rate.to_string(), "a finite number above 0")),
+            Some(rate) => {
+                Err(error(name, format!("{rate:e}"), "a finite number above 0 whose reciprocal is finite"))
+            }
         };
         if parameters.burst > Nanos::secs(3600) {
             return Err(error("burst", parameters.burst.to_string(), "at most 1h"));
@@ -107,7 +112,7 @@ impl Rate {
                 at = at.max(bucket.take(now, self.burst, tokens));
             }
         }
-        at
+        at.min(now + HOLD_MAX_S)
     }
 }
 

@@ -95,9 +95,30 @@ fn a_rate_is_not_passed() {
     run(&layer, read(0, 50_000)).unwrap();
     run(&layer, read(0, 1)).unwrap();
     assert!(started.elapsed() >= Duration::from_millis(49), "{:?}", started.elapsed());
-    for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+    // A subnormal rate has no finite reciprocal.
+    for bad in [0.0, -1.0, f64::NAN, f64::INFINITY, f64::MIN_POSITIVE / 8.0] {
         let parameters = RateParameters { bytes_per_second: Some(bad), ..RateParameters::default() };
         assert_eq!(Rate::new(memory(), timer.clone(), parameters).err().unwrap().name, "bytes_per_second");
+    }
+}
+
+#[test]
+fn a_rate_that_takes_longer_than_any_clock_can_say_holds_requests_and_no_more() {
+    let timer = Timer::start().unwrap();
+    for rate in [1e-300, 1e-9, f64::MIN_POSITIVE] {
+        let rate = RateParameters {
+            requests_per_second: Some(rate),
+            bytes_per_second: Some(rate),
+            ..RateParameters::default()
+        };
+        let layer = Rate::new(memory(), timer.clone(), rate).unwrap();
+        let collector = Collector::new();
+        // The first goes at once; what the others cost may be more than a floating-point number can say.
+        for id in 0..4 {
+            submit(&layer, id, read(0, 1 << 20), &collector);
+        }
+        collector.wait(1);
+        assert_eq!((collector.count(), layer.statistics().in_flight), (1, 3));
     }
 }
 

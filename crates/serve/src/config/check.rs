@@ -477,8 +477,14 @@ fn layers(volume: &VolumeConfig, at: usize, findings: &mut Vec<Finding>) {
                     ("requests_per_second", rate.requests_per_second),
                     ("bytes_per_second", rate.bytes_per_second),
                 ] {
-                    if let Some(rate) = rate.filter(|rate| !(rate.is_finite() && *rate > 0.0)) {
-                        wrong(key, format!("{rate} is out of range: expected a number above 0"));
+                    let is_rate = |rate: &f64| rate.is_finite() && *rate > 0.0 && rate.recip().is_finite();
+                    if let Some(rate) = rate.filter(|rate| !is_rate(rate)) {
+                        wrong(
+                            key,
+                            format!(
+                                "{rate:e} is out of range: expected a number above 0 whose reciprocal is finite"
+                            ),
+                        );
                     }
                 }
                 if rate.burst > hour {
