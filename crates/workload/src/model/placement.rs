@@ -9,6 +9,7 @@ use crate::generator::{Random, random};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use rand::Rng;
+use std::collections::BTreeMap;
 
 /// Places of areas go round so many lanes.
 pub(crate) const LANES: u64 = 15;
@@ -24,6 +25,9 @@ const SHIFTS: std::ops::RangeInclusive<u64> = 4..=64;
 const TRIES: u64 = 8_192;
 /// Entries of volumes up to 4 TiB in all are held one by one, which takes 8 MiB; of larger ones only those that are used.
 const DENSE_MAX: u64 = 1 << 20;
+/// What is used from so many grains on in one piece is kept as a piece (ours, 256 MiB): a model that says so of much, over and over, takes neither more time nor memory than it
+/// has steps.
+const PIECE_GRAINS: u64 = 64 * GRAINS;
 /// Copies that are remembered at most; beyond, all are made anew.
 const COPIES_MAX: usize = 1 << 16;
 
@@ -39,41 +43,88 @@ struct Area {
 
 /// Which grains are used: a bit each, by entries of [`GRAINS`] of them.
 #[derive(Clone, Debug)]
-enum Used {
+enum Bits {
     /// By volume where its entries begin, and all of them.
     Dense(Vec<usize>, Vec<u64>),
     /// Those that have any, by volume and number.
     Sparse(HashMap<u64, u64, FixedState>),
 }
 
-impl Used {
-    fn new(volume_entries: &[u64]) -> Used {
+impl Bits {
+    fn new(volume_entries: &[u64]) -> Bits {
         let all = volume_entries.iter().fold(0u64, |sum, &entries| sum.saturating_add(entries));
         if all > DENSE_MAX {
-            return Used::Sparse(HashMap::default());
+            return Bits::Sparse(HashMap::default());
         }
         let mut next = 0;
         let first = |&entries: &u64| {
             next += entries as usize;
             next - entries as usize
         };
-        Used::Dense(volume_entries.iter().map(first).collect(), vec![0; all as usize])
+        Bits::Dense(volume_entries.iter().map(first).collect(), vec![0; all as usize])
     }
 
     #[inline]
     fn get(&self, volume: u32, entry: u64) -> u64 {
         match self {
-            Used::Dense(firsts, all) => all[firsts[volume as usize] + entry as usize],
-            Used::Sparse(some) => some.get(&extent_key(volume, entry)).copied().unwrap_or(0),
+            Bits::Dense(firsts, all) => all[firsts[volume as usize] + entry as usize],
+            Bits::Sparse(some) => some.get(&extent_key(volume, entry)).copied().unwrap_or(0),
         }
     }
 
     #[inline]
     fn get_mut(&mut self, volume: u32, entry: u64) -> &mut u64 {
         match self {
-            Used::Dense(firsts, all) => &mut all[firsts[volume as usize] + entry as usize],
-            Used::Sparse(some) => some.entry(extent_key(volume, entry)).or_insert(0),
+            Bits::Dense(firsts, all) => &mut all[firsts[volume as usize] + entry as usize],
+            Bits::Sparse(some) => some.entry(extent_key(volume, entry)).or_insert(0),
         }
+    }
+}
+
+/// The entries that hold the grains from `first` up to `end`, each with the bits of those grains.
+fn entries(first: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
+    let bits = move |entry: u64| {
+        let low = first.max(entry * GRAINS) - entry * GRAINS;
+        let high = end.min((entry + 1) * GRAINS) - entry * GRAINS;
+        (entry, (u64::MAX >> (GRAINS - (high - low))) << low)
+    };
+    (first / GRAINS..end.div_ceil(GRAINS)).filter(move |_| first < end).map(bits)
+}
+
+/// Which grains are used.
+#[derive(Clone, Debug)]
+struct Used {
+    bits: Bits,
+    /// Long pieces, by volume and first grain: the grain behind the last. Pieces neither overlap nor meet.
+    pieces: BTreeMap<(u32, u64), u64>,
+}
+
+impl Used {
+    fn new(volume_entries: &[u64]) -> Used {
+        Used { bits: Bits::new(volume_entries), pieces: BTreeMap::new() }
+    }
+
+    /// Takes the grains from `first` up to `end`.
+    fn take(&mut self, volume: u32, first: u64, end: u64) {
+        if end.saturating_sub(first) < PIECE_GRAINS {
+            entries(first, end).for_each(|(entry, bits)| *self.bits.get_mut(volume, entry) |= bits);
+            return;
+        }
+        let (mut first, mut end) = (first, end);
+        while let Some((&key, &other_end)) = self.pieces.range((volume, 0)..=(volume, end)).next_back()
+            && other_end >= first
+        {
+            self.pieces.remove(&key);
+            (first, end) = (first.min(key.1), end.max(other_end));
+        }
+        self.pieces.insert((volume, first), end);
+    }
+
+    /// Whether none of the grains from `first` up to `end` is taken.
+    fn is_free(&self, volume: u32, first: u64, end: u64) -> bool {
+        let before = self.pieces.range((volume, 0)..(volume, end)).next_back();
+        before.is_none_or(|(_, &other_end)| other_end <= first)
+            && entries(first, end).all(|(entry, bits)| self.bits.get(volume, entry) & bits == 0)
     }
 }
 
@@ -157,9 +208,7 @@ impl Placement {
     pub(crate) fn use_up(&mut self, volume: u32, byte: u64, length: u64) {
         let end = self.volume_entries[volume as usize] * GRAINS;
         let last = (byte.saturating_add(length.max(1) - 1) / GRAIN_BYTES).min(end - 1);
-        for grain in byte / GRAIN_BYTES..=last {
-            *self.used.get_mut(volume, grain / GRAINS) |= 1 << (grain % GRAINS);
-        }
+        self.used.take(volume, byte / GRAIN_BYTES, last + 1);
     }
 
     /// The byte where another play of a window has what its first play has so many sectors into an area: in room of its own, as near as there is some for
@@ -188,7 +237,7 @@ impl Placement {
         let end = self.volume_entries[volume as usize] * GRAINS;
         let free = |by: i64| {
             let at = own.checked_add_signed(by).filter(|&at| at + needed <= end)?;
-            self.is_free(volume, at, needed).then_some((at, by))
+            self.used.is_free(volume, at, at + needed).then_some((at, by))
         };
         let with_the_others = self.moved.get(&(area, play)).and_then(|&by| free(by));
         let kind = usize::from(needed > 1);
@@ -214,11 +263,6 @@ impl Placement {
         }
         self.copies.insert((area, grain, play), (first * GRAIN_BYTES, needed));
         first * GRAIN_BYTES
-    }
-
-    fn is_free(&self, volume: u32, first: u64, grains: u64) -> bool {
-        (first..first + grains)
-            .all(|grain| self.used.get(volume, grain / GRAINS) >> (grain % GRAINS) & 1 == 0)
     }
 }
 
@@ -315,14 +359,57 @@ mod tests {
         assert!(places.iter().all(|&place| place <= 65), "{places:?}");
     }
 
+    #[test]
+    fn what_is_taken_in_bits_and_in_pieces_is_taken() {
+        const ALL: u64 = 20 * PIECE_GRAINS;
+        for seed in 0..20 {
+            let mut random = random(seed);
+            let mut range = || {
+                let first = random.random_range(0..ALL);
+                let longest = [4, 200, PIECE_GRAINS - 1, 3 * PIECE_GRAINS][random.random_range(0..4)];
+                (first, (first + random.random_range(1..=longest)).min(ALL))
+            };
+            let large = if seed % 2 == 0 { 0 } else { DENSE_MAX };
+            let mut used = Used::new(&[ALL / GRAINS, large]);
+            let mut naive = vec![false; ALL as usize];
+            for _ in 0..20 {
+                let (first, end) = range();
+                used.take(0, first, end);
+                naive[first as usize..end as usize].fill(true);
+                for _ in 0..50 {
+                    let (first, end) = range();
+                    let is_free = !naive[first as usize..end as usize].contains(&true);
+                    assert_eq!(used.is_free(0, first, end), is_free, "{first}..{end}");
+                    assert!(used.is_free(1, first, end.min(large * GRAINS)), "another volume");
+                }
+            }
+            let pieces: Vec<(u64, u64)> =
+                used.pieces.iter().map(|(&(_, first), &end)| (first, end)).collect();
+            assert!(pieces.windows(2).all(|pair| pair[0].1 < pair[1].0), "{pieces:?}");
+        }
+    }
+
+    /// A forged model of some kilobytes may say of any number of steps that each is as long as a request may be.
+    #[test]
+    fn long_steps_cost_no_more_than_short_ones() {
+        let mut used = Used::new(&[u64::MAX / GRAINS]);
+        let length = forebay_trace::REQUEST_BYTES_MAX / GRAIN_BYTES;
+        for step in 0..10_000 {
+            let first = step * 3 * length / 2;
+            assert!(used.is_free(0, first, first + length));
+            used.take(0, first, first + length);
+        }
+        assert!(matches!(&used.bits, Bits::Sparse(some) if some.is_empty()) && used.pieces.len() == 10_000);
+    }
+
     /// 64 KiB are used at the start of an area; what another play has there is strides away, where it is again when it is asked for again.
     #[test]
     fn copies_lie_strides_away_in_free_room() {
         let small = Placement::new(&model(1, &[(0, 1)]), 5);
-        assert!(matches!(small.used, Used::Dense(..)));
+        assert!(matches!(small.used.bits, Bits::Dense(..)));
         // As what is used of large volumes is held.
         let large = Placement { used: Used::new(&[DENSE_MAX + 1]), ..small.clone() };
-        assert!(matches!(large.used, Used::Sparse(_)));
+        assert!(matches!(large.used.bits, Bits::Sparse(_)));
         copies_of(small);
         copies_of(large);
     }
