@@ -25,14 +25,13 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post, put};
 use axum::serve::Listener;
-use forebay_appliance::{RetargetError, RetargetFailure};
+use forebay_appliance::{RetargetError, RetargetFailure, remove_stale_socket};
 use forebay_units::Secret;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -70,7 +69,7 @@ impl Listeners {
         }
         if let Some(path) = &config.socket {
             let open = || {
-                remove_stale(path)?;
+                remove_stale_socket(path).map_err(io::Error::other)?;
                 let socket = bind_private(path)?;
                 rustix::net::listen(&socket, BACKLOG)?;
                 Ok((socket.into(), path.clone()))
@@ -96,18 +95,6 @@ fn bind_private(path: &Path) -> io::Result<OwnedFd> {
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
     Ok(socket)
-}
-
-/// Removes the socket that a process which is gone left behind.
-fn remove_stale(path: &Path) -> io::Result<()> {
-    let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(()) };
-    if !metadata.file_type().is_socket() {
-        return Err(io::Error::other("it exists and is no socket"));
-    }
-    match UnixStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
-        _ => Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there")),
-    }
 }
 
 /// A running server; dropping it ends it.
@@ -598,6 +585,7 @@ async fn curve(State(shared): State<Weak<Shared>>, UrlPath(volume): UrlPath<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::net::UnixStream;
 
     #[test]
     fn a_socket_is_its_owners_alone_before_anybody_can_connect() {

@@ -3,12 +3,13 @@
 use super::socket::Socket;
 use crate::volume::ClientAddress;
 use forebay_nbd::server::TlsPolicy;
-use rustix::net::sockopt;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt};
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -110,7 +111,7 @@ impl Listener {
         let system = |address: String| |source| ListenError::System { address, source };
         match config {
             ListenerConfig::Unix { path } => {
-                remove_stale(path)?;
+                remove_stale_socket(path)?;
                 let name = path.display().to_string();
                 let listener = UnixListener::bind(path).map_err(system(name.clone()))?;
                 listener.set_nonblocking(true).map_err(system(name))?;
@@ -181,18 +182,29 @@ impl Drop for Listener {
     }
 }
 
-/// Removes the socket that a process which is gone left behind.
-fn remove_stale(path: &Path) -> Result<(), ListenError> {
+/// Removes the socket that a process which is gone left behind at `path`, if there is one. It never waits, also not for a process that is stopped and whose
+/// queue of connections is full.
+///
+/// # Errors
+/// [`ListenError::InUse`] if somebody may listen there, [`ListenError::NotASocket`] for anything else of that name, [`ListenError::System`].
+pub fn remove_stale_socket(path: &Path) -> Result<(), ListenError> {
     let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(()) };
     if !metadata.file_type().is_socket() {
         return Err(ListenError::NotASocket { path: path.to_owned() });
     }
-    match UnixStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path)
+    match try_connect(path) {
+        Err(Errno::CONNREFUSED) => std::fs::remove_file(path)
             .map_err(|source| ListenError::System { address: path.display().to_string(), source }),
         // It is there and we may not know, or somebody accepts: it is not ours to remove.
         _ => Err(ListenError::InUse { path: path.to_owned() }),
     }
+}
+
+/// Connects to a unix socket, or says [`Errno::AGAIN`] where Linux would wait for a place in the listener's queue.
+fn try_connect(path: &Path) -> Result<(), Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)
 }
 
 #[cfg(test)]
@@ -215,6 +227,24 @@ mod tests {
         std::fs::write(&path, "data").unwrap();
         assert!(matches!(Listener::open(&config), Err(ListenError::NotASocket { .. })));
         assert_eq!(std::fs::read(&path).unwrap(), b"data");
+    }
+
+    /// As of a process that was stopped: it accepts nobody, and its queue of connections is full.
+    #[test]
+    fn a_socket_whose_queue_is_full_is_in_use_and_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("nbd.sock");
+        let stopped =
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        rustix::net::bind(&stopped, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&stopped, 0).unwrap();
+        let _waiting = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        let (sender, told) = std::sync::mpsc::channel();
+        let asked = path.clone();
+        std::thread::spawn(move || sender.send(remove_stale_socket(&asked)));
+        let answer = told.recv_timeout(std::time::Duration::from_secs(20)).expect("it waits for ever");
+        assert!(matches!(answer, Err(ListenError::InUse { .. })), "{answer:?}");
+        assert!(path.exists());
     }
 
     #[test]
