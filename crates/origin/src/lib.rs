@@ -29,7 +29,10 @@ pub use extents::{EXTENTS_MAX, ExtentList};
 pub use file::{FileOrigin, FileOriginOptions};
 pub use image::{MemoryImage, open_patiently};
 pub use memory::MemoryOrigin;
-pub use nbd::{ConnectError, NbdOrigin, NbdOriginOptions};
+pub use nbd::{
+    ConnectError, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, NbdOrigin, NbdOriginOptions,
+    keep_alive,
+};
 pub use on_ring::{OnRing, OnRingError};
 pub use open_error::OpenError;
 pub use request::{

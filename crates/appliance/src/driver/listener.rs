@@ -3,6 +3,7 @@
 use super::socket::Socket;
 use crate::volume::ClientAddress;
 use forebay_nbd::server::TlsPolicy;
+use forebay_origin::keep_alive;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt};
 use std::fmt;
@@ -154,6 +155,7 @@ impl Listener {
                 stream.set_nonblocking(true)?;
                 // A reply must not wait for the next one.
                 stream.set_nodelay(true)?;
+                keep_alive(&stream)?;
                 Ok(Socket::new(stream.into(), format!("tcp:{peer}"), ClientAddress::ip(peer.ip())))
             }),
         };
@@ -245,6 +247,24 @@ mod tests {
         let answer = told.recv_timeout(std::time::Duration::from_secs(20)).expect("it waits for ever");
         assert!(matches!(answer, Err(ListenError::InUse { .. })), "{answer:?}");
         assert!(path.exists());
+    }
+
+    #[test]
+    fn a_client_whose_host_is_gone_is_noticed_over_tcp() {
+        let address = "127.0.0.1:0".parse().unwrap();
+        let listener = Listener::open(&ListenerConfig::Tcp { address, allow_remote: false }).unwrap();
+        let BoundAddress::Tcp(bound) = listener.address else { unreachable!() };
+        let _client = std::net::TcpStream::connect(bound).unwrap();
+        let accepted = loop {
+            if let Some(accepted) = listener.accept().unwrap() {
+                break accepted;
+            }
+            std::thread::yield_now();
+        };
+        assert_eq!(sockopt::socket_keepalive(&accepted), Ok(true));
+        assert_eq!(sockopt::tcp_keepidle(&accepted), Ok(forebay_origin::KEEPALIVE_IDLE));
+        assert_eq!(sockopt::tcp_keepintvl(&accepted), Ok(forebay_origin::KEEPALIVE_INTERVAL));
+        assert_eq!(sockopt::tcp_keepcnt(&accepted), Ok(forebay_origin::KEEPALIVE_PROBES));
     }
 
     #[test]

@@ -24,7 +24,7 @@ mod lane;
 mod reactor;
 mod stream;
 
-pub use stream::ConnectError;
+pub use stream::{ConnectError, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, keep_alive};
 
 use crate::pending::{Counters, EIO};
 use crate::pool::locked;

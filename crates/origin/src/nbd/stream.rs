@@ -5,7 +5,7 @@ use forebay_nbd::server::TlsPolicy;
 use forebay_nbd::{Transport, Uri};
 use forebay_tls::{ClientTls, TlsConnectError, Tunnels};
 use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::sockopt::{self, Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
@@ -19,6 +19,13 @@ use thiserror::Error;
 
 /// Bytes received at a time.
 pub(super) const RECEIVE_BYTES: usize = 256 << 10;
+
+/// Silence after which it is asked whether a peer is there still (ours, as are the next two),
+pub const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+/// how long for an answer is waited,
+pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+/// and how often it is asked before the connection counts as lost.
+pub const KEEPALIVE_PROBES: u32 = 8;
 
 /// Why no export could be opened at a server. All but [`ConnectError::Tls`] may pass.
 #[derive(Debug, Error)]
@@ -91,6 +98,7 @@ impl Stream {
                     match TcpStream::connect_timeout(&address, timeout) {
                         Ok(stream) => {
                             stream.set_nodelay(true)?;
+                            keep_alive(&stream)?;
                             return Ok(Stream::Tcp(stream));
                         }
                         Err(error) => last = error,
@@ -128,6 +136,18 @@ impl Stream {
             Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
         };
     }
+}
+
+/// Has the system notice within three minutes of silence that the host behind a TCP connection is gone: after [`KEEPALIVE_IDLE`] it asks every
+/// [`KEEPALIVE_INTERVAL`], [`KEEPALIVE_PROBES`] times. Without it nobody who only waits would ever hear of that.
+///
+/// # Errors
+/// What the system says.
+pub fn keep_alive(socket: impl AsFd) -> io::Result<()> {
+    sockopt::set_tcp_keepidle(&socket, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(&socket, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(&socket, KEEPALIVE_PROBES)?;
+    Ok(sockopt::set_socket_keepalive(&socket, true)?)
 }
 
 /// Connects to a Unix socket. A server that accepts nobody lets its queue fill up, and then Linux waits for a place in it for as long as one may send.
@@ -300,5 +320,23 @@ pub(super) fn connect(
             0 => return Err(broken(io::ErrorKind::UnexpectedEof.into())),
             bytes => received.extend_from_slice(&chunk[..bytes]),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_host_that_is_gone_is_noticed_over_tcp() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let transport = Transport::Tcp { host: "127.0.0.1".to_owned(), port };
+        let stream = Stream::dial(&transport, Duration::from_secs(20)).unwrap();
+        assert_eq!(sockopt::socket_keepalive(&stream), Ok(true));
+        assert_eq!(sockopt::tcp_keepidle(&stream), Ok(KEEPALIVE_IDLE));
+        assert_eq!(sockopt::tcp_keepintvl(&stream), Ok(KEEPALIVE_INTERVAL));
+        assert_eq!(sockopt::tcp_keepcnt(&stream), Ok(KEEPALIVE_PROBES));
     }
 }
