@@ -224,6 +224,46 @@ impl Write for &Stream {
     }
 }
 
+/// A stream that is of use until an instant, however little of what it waits for comes at a time.
+struct Until {
+    stream: Stream,
+    deadline: Instant,
+}
+
+impl Until {
+    /// The stream, which waits until the deadline at most.
+    fn stream(&self) -> io::Result<&Stream> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "no end of the handshake in time"));
+        }
+        self.stream.set_timeouts(left, left)?;
+        Ok(&self.stream)
+    }
+}
+
+impl Read for Until {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream()?.read(buffer)
+    }
+}
+
+impl Write for Until {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream()?.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl From<Until> for OwnedFd {
+    fn from(until: Until) -> OwnedFd {
+        until.stream.into()
+    }
+}
+
 /// An open export, with what was received behind the handshake.
 pub(super) struct Connected {
     pub(super) stream: Stream,
@@ -239,14 +279,15 @@ pub(super) struct Secured {
 }
 
 impl Secured {
-    /// A stream over TLS on `stream`, whose server has agreed to it.
-    fn upgrade(&self, uri: &Uri, stream: Stream) -> Result<Stream, ConnectError> {
+    /// A stream over TLS on `stream`, whose server has agreed to it, within `timeout`.
+    fn upgrade(&self, uri: &Uri, stream: Stream, timeout: Duration) -> Result<Stream, ConnectError> {
         let name = match (&uri.tls_hostname, &uri.transport) {
             (Some(name), _) | (None, Transport::Tcp { host: name, .. }) => name,
             // What other clients verify on a socket of this machine.
             (None, Transport::Unix { .. }) => "localhost",
         };
-        match self.tunnels.connect(&self.tls, name, stream) {
+        let until = Until { stream, deadline: Instant::now() + timeout };
+        match self.tunnels.connect(&self.tls, name, until) {
             Ok(socket) => Ok(Stream::Unix(socket.into())),
             Err(source) => Err(ConnectError::TlsHandshake { uri: uri.shown().to_string(), source }),
         }
@@ -302,7 +343,7 @@ pub(super) fn connect(
                 return Err(broken(io::Error::new(io::ErrorKind::InvalidData, what)));
             }
             let secured = secured.expect("TLS was asked for");
-            stream = secured.upgrade(uri, stream)?;
+            stream = secured.upgrade(uri, stream, timeout)?;
             stream.set_timeouts(timeout, timeout).map_err(broken)?;
             deadline = Instant::now() + timeout;
             session.tls_established(&mut output);
@@ -327,6 +368,7 @@ pub(super) fn connect(
 mod tests {
     use super::*;
     use std::net::TcpListener;
+    use std::os::unix::net::UnixListener;
 
     #[test]
     fn a_host_that_is_gone_is_noticed_over_tcp() {
@@ -338,5 +380,43 @@ mod tests {
         assert_eq!(sockopt::tcp_keepidle(&stream), Ok(KEEPALIVE_IDLE));
         assert_eq!(sockopt::tcp_keepintvl(&stream), Ok(KEEPALIVE_INTERVAL));
         assert_eq!(sockopt::tcp_keepcnt(&stream), Ok(KEEPALIVE_PROBES));
+    }
+
+    /// It agrees to TLS, and then sends a record that is never whole, a byte now and then.
+    fn serve_drops(mut stream: UnixStream) {
+        let mut told = [0; 20];
+        stream.write_all(b"NBDMAGICIHAVEOPT\0\x03").unwrap();
+        stream.read_exact(&mut told).unwrap();
+        // The magic number of replies, to STARTTLS, an acknowledgement without data.
+        let mut answer = 0x0003_e889_0455_65a9_u64.to_be_bytes().to_vec();
+        answer.extend([0, 0, 0, 5, 0, 0, 0, 1, 0, 0, 0, 0]);
+        stream.write_all(&answer).unwrap();
+        // The client speaks first.
+        stream.read_exact(&mut told).unwrap();
+        let mut record = [0x16, 3, 3, 0x40, 0].into_iter().chain(std::iter::repeat(0));
+        while stream.write_all(&[record.next().unwrap()]).is_ok() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    #[test]
+    fn a_server_that_says_little_at_a_time_in_its_tls_handshake_is_given_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let server = std::thread::spawn(move || serve_drops(listener.accept().unwrap().0));
+        let secured = Secured {
+            tls: ClientTls::load(None, None).unwrap(),
+            tunnels: Arc::new(Tunnels::start("tls").unwrap()),
+        };
+        let uri = Uri { tls_required: true, ..Uri::unix(&path, "disk") };
+        let (sender, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let timeout = Duration::from_millis(200);
+            let _ = sender.send(connect(&uri, Some(&secured), 16, timeout).err());
+        });
+        let error = told.recv_timeout(Duration::from_secs(20)).expect("it waits for ever").unwrap();
+        assert!(matches!(error, ConnectError::TlsHandshake { .. }), "{error:?}");
+        server.join().unwrap();
     }
 }
