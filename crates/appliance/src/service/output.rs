@@ -13,8 +13,8 @@ const SEGMENT_BYTES_MIN: usize = 32 << 10;
 /// Nothing is appended to a common buffer of this length or more (ours): a client that never has taken all of its replies would keep what it has taken.
 const SEGMENT_BYTES_MAX: usize = 128 << 10;
 
-/// A spare buffer above this is given back to the allocator.
-const SPARE_BYTES_MAX: usize = 1 << 20;
+/// A spare buffer above this is given back to the allocator: as a common buffer grows by doubling, and by less than [`SEGMENT_BYTES_MIN`] at a time, none becomes larger. Long replies do.
+const SPARE_BYTES_MAX: usize = 2 * (SEGMENT_BYTES_MAX + SEGMENT_BYTES_MIN);
 
 /// Replies that the client has not taken yet.
 #[derive(Debug, Default)]
@@ -117,6 +117,24 @@ mod tests {
         let mut slices = [IoSlice::new(&[]); 8];
         let count = output.slices(&mut slices);
         slices[..count].iter().flat_map(|slice| slice.to_vec()).collect()
+    }
+
+    #[test]
+    fn common_buffers_are_used_again_and_long_replies_are_not_kept() {
+        let mut output = Output::default();
+        output.append_data(vec![7; 1 << 20]);
+        output.advance(1 << 20);
+        assert!(output.spare.capacity() <= 320 << 10, "{} bytes are kept", output.spare.capacity());
+        // Whatever lengths replies have, the buffer that they fill is the next one.
+        for length in (1..SEGMENT_BYTES_MIN).step_by(509) {
+            output.spare = Vec::new();
+            for _ in 0..2 * SEGMENT_BYTES_MAX / length {
+                output.append(|buffer| buffer.extend(std::iter::repeat_n(7, length)));
+            }
+            let full = output.segments[0].capacity();
+            output.advance(output.len());
+            assert!(output.spare.capacity() >= full, "{full} bytes filled with replies of {length}");
+        }
     }
 
     /// As of a client with a slow connection and enough requests in flight: something always waits.
