@@ -196,6 +196,24 @@ fn a_flush_of_ours_that_never_came_to_the_origin_is_no_error_of_any_client() {
     assert_eq!(replies(&mut machine), [(1, Ok(vec![]))]);
 }
 
+/// An origin that hangs keeps each, and whoever tries to leave it may try for hours.
+#[test]
+fn flushes_ahead_are_bounded() {
+    let mut machine = machine(10);
+    let ahead = |machine: &mut VolumeMachine| {
+        let (told, answer) = channel();
+        machine.flush_ahead(told);
+        answer.try_recv()
+    };
+    let waiting = (0..1_000).take_while(|_| ahead(&mut machine).is_err()).count();
+    assert!((1..100).contains(&waiting), "{waiting} flushes wait");
+    assert_eq!(ahead(&mut machine), Ok(Err(HoldError::Crowded { waiting })));
+    let flushes = submissions(&mut machine);
+    assert_eq!(flushes.len(), waiting);
+    complete(&mut machine, &flushes[0], 0);
+    assert!(ahead(&mut machine).is_err(), "there is room for one");
+}
+
 #[test]
 fn a_volume_that_is_removed_is_not_held() {
     let mut machine = machine(10);

@@ -547,7 +547,7 @@ impl Simulation {
             Err(TryRecvError::Empty) => true,
             Err(TryRecvError::Disconnected) => panic!("who flushes ahead is not told how that ended"),
             Ok(flushed) => {
-                self.owes_error |= flushed.is_err();
+                self.owes_error |= matches!(flushed, Err(HoldError::NotFlushed { .. }));
                 false
             }
         });

@@ -14,6 +14,9 @@ use forebay_units::{BlockRange, ByteRange, Bytes, Nanos};
 use std::sync::mpsc::Sender;
 use thiserror::Error;
 
+/// Flushes ahead of changes of the origin at most, whether anybody waits for them still or not (ours): an origin that hangs keeps each.
+const FLUSHES_AHEAD_MAX: usize = 8;
+
 /// Where a volume is on the way to its pause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
@@ -56,6 +59,12 @@ pub enum HoldError {
     InDoubt {
         /// The first range of them.
         first: ByteRange,
+    },
+    /// Others, whose changes of its origin came to nothing, have left so many flushes at an origin that does not answer.
+    #[error("{waiting} flushes ahead of changes of its origin wait for it already")]
+    Crowded {
+        /// How many.
+        waiting: usize,
     },
     /// The old origin did not flush: what clients were told is written might be seen by one origin only.
     #[error("the old origin did not flush: {reason}")]
@@ -257,13 +266,19 @@ impl VolumeMachine {
         goes_back
     }
 
-    /// Flushes the origin ahead of a pause, so that little is left to flush when clients wait; `told` hears how that ended, if the volume does not end first. What the origin
-    /// says of a failure is owed to the next client that flushes, whether anybody still listens or not.
+    /// Flushes the origin ahead of a pause, so that little is left to flush when clients wait; `told` hears how that ended, if the volume does not end first. At most
+    /// [`FLUSHES_AHEAD_MAX`] wait at a time. What the origin says of a failure is owed to the next client that flushes, whether anybody still listens or not.
     pub(crate) fn flush_ahead(&mut self, told: Sender<Result<(), HoldError>>) {
         if self.draining || self.is_read_only() {
             let _ = told.send(if self.draining { Err(HoldError::Removed) } else { Ok(()) });
             return;
         }
+        let waiting = self.flushes_ahead;
+        if waiting == FLUSHES_AHEAD_MAX {
+            let _ = told.send(Err(HoldError::Crowded { waiting }));
+            return;
+        }
+        self.flushes_ahead += 1;
         self.enqueue(Kind::HoldFlush { told: Some(told) });
     }
 
@@ -287,7 +302,10 @@ impl VolumeMachine {
             HoldError::NotFlushed { reason: error.to_string() }
         });
         match told {
-            Some(told) => drop(told.send(flushed)),
+            Some(told) => {
+                self.flushes_ahead -= 1;
+                let _ = told.send(flushed);
+            }
             // Who was released meanwhile does not care.
             None if self.hold == Some(Hold::Flushing) => {
                 self.hold = Some(flushed.map_or_else(Hold::Failed, |()| Hold::Held));

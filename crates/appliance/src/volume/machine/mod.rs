@@ -162,6 +162,8 @@ pub struct VolumeMachine {
     /// A flush failed: the origin may have lost what was acknowledged, and flash is not kept.
     flush_failed: bool,
     last_flush: LastFlush,
+    /// Flushes ahead of changes of the origin that have not ended.
+    flushes_ahead: usize,
     /// A pause in which nothing goes to the origin, or the way to it.
     hold: Option<Hold>,
     /// Of the pause: the origin was fenced.
@@ -229,6 +231,7 @@ impl VolumeMachine {
             at_flash: 0,
             flush_failed: false,
             last_flush: LastFlush::NotAsked,
+            flushes_ahead: 0,
             hold: None,
             is_settled: false,
             owed_flush_error: None,
