@@ -65,20 +65,24 @@ pub(crate) fn render(shared: &Shared) -> String {
     // Before the lock of the state: nobody holds both.
     let clock_steps = shared.reservations().clock_steps();
     // Under the lock, so that no interval is added up twice or not at all.
-    let state = shared.state();
-    let fresh = Monitor::new(forebay_control::VolumeId(0), &[]);
+    let mut state = shared.state();
+    let mut now: BTreeMap<String, VolumeSnapshot> = BTreeMap::new();
+    for seen in shared.appliance.observe_all(false) {
+        if let Some(monitor) = state.monitors.get_mut(&seen.name) {
+            monitor.look(seen.clone());
+        }
+        now.insert(seen.name.clone(), seen);
+    }
     let volumes: Vec<(VolumeSnapshot, &Monitor)> = shared
         .config
         .volumes
         .iter()
         .filter_map(|volume| {
-            let monitor = state.monitors.get(&volume.name).unwrap_or(&fresh);
-            let now = shared.appliance.observe(&volume.name, false).ok();
+            // Before the first interval ends there are no edges that stay.
+            let monitor = state.monitors.get(&volume.name).filter(|monitor| monitor.last.is_some())?;
             let last = || monitor.last_words(shared.is_gone(&state, &volume.name));
-            Some((now.or_else(last)?, monitor))
+            Some((now.remove(&volume.name).or_else(last)?, monitor))
         })
-        // Before the first interval ends there are no edges that stay.
-        .filter(|(_, monitor)| monitor.last.is_some())
         .collect();
     let mut text = Text::default();
     text.family("forebay_build_info", "gauge", "The version that runs, as a label.");

@@ -149,6 +149,8 @@ pub(crate) struct Monitor {
     /// Requests per second, oldest first.
     pub(crate) series: VecDeque<f64>,
     pub(crate) last: Option<VolumeSnapshot>,
+    /// What was seen of the interval that runs when somebody looked last: counters that were told do not go back when the volume is gone.
+    running: Option<VolumeSnapshot>,
     /// For controllers elsewhere.
     pub(crate) recent: Recent,
 }
@@ -184,6 +186,7 @@ impl Monitor {
             hit_least: None,
             series: VecDeque::new(),
             last: None,
+            running: None,
             recent: Recent::default(),
         }
     }
@@ -214,11 +217,21 @@ impl Monitor {
         latencies
     }
 
-    /// What is told of a volume that does not answer any more: as it was last, but that this interval is in the totals, and that one that `is_gone` has nothing.
+    /// Keeps what was seen of the interval that runs.
+    pub(crate) fn look(&mut self, snapshot: VolumeSnapshot) {
+        self.running = Some(snapshot);
+    }
+
+    /// What is told of a volume that does not answer any more: as it was seen last, but that one that `is_gone` has nothing.
     pub(crate) fn last_words(&self, is_gone: bool) -> Option<VolumeSnapshot> {
-        let mut last = self.last.clone()?;
+        // The latencies of an interval that ended are in the totals.
+        let ended = || {
+            let mut last = self.last.clone()?;
+            last.observation.latencies = forebay_appliance::volume::Latencies::default();
+            Some(last)
+        };
+        let mut last = self.running.clone().or_else(ended)?;
         let seen = &mut last.observation;
-        seen.latencies = forebay_appliance::volume::Latencies::default();
         if is_gone {
             last.connections = 0;
             (seen.quota_bytes, seen.resident_bytes, seen.held_bytes) = Default::default();
@@ -301,7 +314,7 @@ impl Monitor {
             track.add(&observed, span, rules);
         }
         self.recent.push(span, &observed);
-        self.last = Some(snapshot);
+        (self.last, self.running) = (Some(snapshot), None);
         observed
     }
 }

@@ -195,6 +195,12 @@ pub(crate) fn drain(shared: &Shared, volume: &str, body: &[u8]) -> Result<Value,
     let is_first = {
         let mut state = shared.state();
         let is_first = !state.leaving.contains_key(volume);
+        // From here on nobody can ask it what it has counted.
+        if let (Ok(seen), Some(monitor)) =
+            (shared.appliance.observe(volume, false), state.monitors.get_mut(volume))
+        {
+            monitor.look(seen);
+        }
         state.leaving.entry(volume.to_owned()).or_insert(quota);
         is_first
     };

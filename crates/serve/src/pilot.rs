@@ -445,6 +445,7 @@ mod tests {
         OriginRequest, OriginRequestId,
     };
     use forebay_units::{BlockRange, ByteRange, Bytes, Nanos};
+    use std::collections::BTreeMap;
     use std::sync::Arc;
     use std::sync::mpsc::{Sender, channel};
     use std::time::{Duration, Instant};
@@ -538,6 +539,47 @@ mod tests {
         assert_eq!(counts(), [of("read"), of("write")]);
         daemon.appliance().remove_volume("a", Duration::from_secs(5)).unwrap();
         assert_eq!(counts(), [of("read"), of("write")]);
+        daemon.shutdown();
+    }
+
+    #[test]
+    fn no_counter_goes_back_when_a_volume_is_drained() {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = VolumeConfig::new("a", OriginConfig::Memory { size: Bytes::mib(1) });
+        let mut config = Config::new(vec![volume]);
+        config.listen = vec![ListenerConfig::Unix { path: folder.path().join("nbd.sock") }];
+        // The daemon's own loop is not to take it.
+        config.control.interval = Duration::from_secs(3_600);
+        let daemon = Daemon::start(config).unwrap();
+        let mut client = client(&daemon);
+        client(1);
+        Pilot::new().observe(daemon.shared());
+        let counters = || -> BTreeMap<String, f64> {
+            let text = daemon.metrics();
+            let is_counter = |line: &&str| {
+                let name = line.split(['{', ' ']).next().unwrap_or_default();
+                ["_total", "_bucket", "_sum", "_count"].iter().any(|end| name.ends_with(end))
+            };
+            let counter = |line: &str| {
+                let (series, value) = line.rsplit_once(' ').unwrap();
+                (series.to_owned(), value.parse().unwrap())
+            };
+            let lines = text.lines().filter(|line| !line.starts_with('#'));
+            lines.filter(is_counter).map(counter).collect()
+        };
+        (2..10).for_each(&mut client);
+        let before = counters();
+        let reads = "forebay_volume_requests_total{volume=\"a\",op=\"read\"}";
+        assert_eq!(before[reads], 9.0);
+        // Nobody looks at these before it goes.
+        (10..20).for_each(&mut client);
+        crate::orders::drain(daemon.shared(), "a", b"{\"within_ms\": 50000}").unwrap();
+        let after = counters();
+        for (series, value) in &before {
+            let now = after.get(series);
+            assert!(now.is_none_or(|now| now >= value), "{series}: {value}, then {now:?}");
+        }
+        assert_eq!((after[reads], counters()), (19.0, after.clone()));
         daemon.shutdown();
     }
 
