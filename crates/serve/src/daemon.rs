@@ -467,7 +467,7 @@ impl Daemon {
         crate::metrics::render(self.shared())
     }
 
-    /// Switches the controller on or off. Off, quotas stay as they are, and observation goes on.
+    /// Switches the controller on or off. Off, quotas stay as they are, and observation goes on. On again, it goes on from those that are in force.
     pub fn set_controller_enabled(&self, enabled: bool) {
         self.shared().controller_enabled.store(enabled, Ordering::Relaxed);
         tracing::info!(enabled, "controller switched");

@@ -67,6 +67,8 @@ struct Pilot {
     registered: BTreeMap<VolumeId, Vec<Objective>>,
     /// Another controller left quotas that must go before the next one starts.
     takes_back: bool,
+    /// Others could size caches since the controller was asked last.
+    was_off: bool,
     backoff: Duration,
     start_at: Instant,
     devices: BTreeMap<OriginId, DeviceStatistics>,
@@ -82,6 +84,7 @@ impl Pilot {
             controller: None,
             registered: BTreeMap::new(),
             takes_back: false,
+            was_off: false,
             backoff: BACKOFF_MIN,
             start_at: Instant::now(),
             devices: BTreeMap::new(),
@@ -103,9 +106,9 @@ impl Pilot {
         let began = Instant::now();
         let (observation, row_data) = self.observe(shared);
         let mut decisions = Vec::new();
-        if shared.controller_enabled.load(Ordering::Relaxed)
-            && let Some(outcome) = self.decide(shared, &observation)
-        {
+        let is_on = shared.controller_enabled.load(Ordering::Relaxed);
+        self.was_off |= !is_on;
+        if is_on && let Some(outcome) = self.decide(shared, &observation) {
             for action in outcome.actions {
                 act(shared, action);
             }
@@ -195,9 +198,13 @@ impl Pilot {
         }
         let registered = &mut self.registered;
         let recalled = &mut self.recalled;
+        let was_off = &mut self.was_off;
         let controller = self.controller.as_mut()?;
         let stepped = catch_unwind(AssertUnwindSafe(|| {
             register(shared, controller, registered);
+            if std::mem::take(was_off) {
+                take_over(shared, controller, observation);
+            }
             if let (false, Some(history)) = (std::mem::replace(recalled, true), &shared.config.history) {
                 past::recall(&past::file_of(&history.path), controller, &Stamp::now(), interval(shared));
             }
@@ -333,6 +340,16 @@ fn register(
             );
         }
         registered.insert(id, objectives);
+    }
+}
+
+/// Tells a controller that was off what the caches are that it sizes, whoever ordered them meanwhile.
+fn take_over(shared: &Shared, controller: &mut Controller, observation: &Observation) {
+    for seen in &observation.volumes {
+        let volume = &shared.config.volumes[seen.volume.0 as usize];
+        if matches!(volume.cache, CacheConfig::Controlled { .. }) {
+            controller.take_over(seen.volume, HOST, seen.cache.quota_blocks);
+        }
     }
 }
 
@@ -641,6 +658,47 @@ mod tests {
         let status = daemon.status();
         assert_eq!((status.volumes[0].quota_bytes, status.cache.granted_bytes), (0, 256 << 10));
         assert!(daemon.metrics().contains("forebay_cache_capacity_bytes{volume=\"a\"} 0\n"));
+        daemon.shutdown();
+    }
+
+    #[test]
+    fn what_was_ordered_while_the_controller_was_off_is_known_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = |name: &str, minimum| {
+            let mut volume = VolumeConfig::new(name, OriginConfig::Memory { size: Bytes::mib(1) });
+            volume.cache = CacheConfig::Controlled { may_cache: true, minimum, maximum: None };
+            volume
+        };
+        let mut config = Config::new(vec![volume("a", Bytes::kib(64)), volume("b", Bytes::ZERO)]);
+        config.cache_memory = Bytes::mib(1);
+        config.listen = vec![ListenerConfig::Unix { path: folder.path().join("nbd.sock") }];
+        // The daemon's own loop is not to take it.
+        config.control.interval = Duration::from_secs(3_600);
+        let daemon = Daemon::start(config).unwrap();
+        let shared = daemon.shared();
+        let mut pilot = Pilot::new();
+        let mut granted = || {
+            pilot.turn(shared);
+            pilot.controller.as_ref().unwrap().granted()
+        };
+        granted();
+        assert_eq!(granted(), Bytes::kib(64));
+        daemon.set_controller_enabled(false);
+        let order = |volume, kib: u64| {
+            crate::orders::set_quota(shared, volume, format!("{{\"bytes\": {}}}", kib << 10).as_bytes())
+                .unwrap();
+        };
+        order("a", 512);
+        order("b", 256);
+        assert_eq!(granted(), Bytes::kib(64), "it is off");
+        daemon.set_controller_enabled(true);
+        assert_eq!(granted(), Bytes::kib(768));
+        assert_eq!(daemon.status().cache.granted_bytes, 768 << 10);
+        daemon.set_controller_enabled(false);
+        order("b", 0);
+        granted();
+        daemon.set_controller_enabled(true);
+        assert_eq!(granted(), Bytes::kib(512));
         daemon.shutdown();
     }
 

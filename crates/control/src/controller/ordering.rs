@@ -326,18 +326,22 @@ impl Controller {
         }
     }
 
-    /// Takes a cache over that another controller granted and that is in force: its size is corrected as that of any other, and what passes the capacity, which may
-    /// have been more then, is taken back with the next interval. Unknown volumes are ignored.
+    /// Takes a cache over that another controller granted, or a person ordered meanwhile, and that is in force: its size is corrected as that of any other, and what
+    /// passes the capacity, which may have been more then, is taken back with the next interval. Unknown volumes are ignored.
     pub fn take_over(&mut self, id: VolumeId, host: HostId, blocks: u64) {
         let margin = self.config.sizing_margin;
-        let Some(volume) = self.volumes.get_mut(&id).filter(|volume| volume.grant.is_none() && blocks > 0)
-        else {
+        let Some(volume) = self.volumes.get_mut(&id).filter(|volume| volume.blocks() != blocks) else {
             return;
         };
-        let mut grant = Grant::new(host, 0.0, Windows::assumed(margin.max(0.01) / 1.645));
-        grant.changed(blocks.min(volume.spec.blocks_max()), 0, 0, None);
+        if blocks == 0 {
+            volume.grant = None;
+            return;
+        }
+        let blocks = blocks.min(volume.spec.blocks_max());
+        let assumed = || Grant::new(host, 0.0, Windows::assumed(margin.max(0.01) / 1.645));
+        let grant = volume.grant.get_or_insert_with(assumed);
+        grant.changed(blocks, 0, 0, None);
         grant.serve(&[id]);
-        volume.grant = Some(grant);
     }
 
     /// Says where a volume's cache is in fact, if it is anywhere: whoever made it may have had to go elsewhere than was chosen; and how large it could be at most, there or
