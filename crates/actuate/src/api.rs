@@ -206,7 +206,7 @@ impl Control {
 
     /// Has a volume answer what it has in flight, then leave its clients. It is not served any more afterwards; one that is not served is drained.
     ///
-    /// Returns whether everything in flight was answered in time.
+    /// Returns whether everything in flight was answered in time, and what was acknowledged is on stable storage as far as the appliance has asked for that.
     ///
     /// # Errors
     /// [`ApiError`].
@@ -215,7 +215,9 @@ impl Control {
         let within = deadline.sooner_by(Duration::from_millis(50)).left();
         let body = json!({ "within_ms": u64::try_from(within.as_millis()).unwrap_or(0).min(50_000) });
         match self.order("POST", volume, "drain", &body.to_string(), deadline) {
-            Ok(answer) => Ok(answer["completely"].as_bool().unwrap_or(false)),
+            // Those before did not tell of the flush.
+            Ok(answer) => Ok(answer["completely"].as_bool().unwrap_or(false)
+                && answer["flushed"].as_bool().unwrap_or(true)),
             Err(ApiError::Refused { status: 404, .. }) => Ok(true),
             Err(error) => Err(error),
         }

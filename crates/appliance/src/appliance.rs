@@ -58,10 +58,12 @@ pub struct VolumeSnapshot {
 }
 
 /// How a volume, or all of them, ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Drained {
     /// Everything in flight was answered.
     Completely,
+    /// So it was, but the origin failed the flush with which a volume that has flash ends: what it acknowledged may not be on stable storage. The log says which, and why.
+    NotFlushed,
     /// The time was over first: some clients got no answer, and requests may still be at the origin.
     TimedOut,
 }
@@ -291,9 +293,9 @@ impl Appliance {
         };
         let (reply, answer) = sync_channel(1);
         self.workers[worker].inbox.send(Message::RemoveVolume { volume, timeout, reply });
-        let complete = answer.recv().map_err(|_| WorkerGone { worker })?;
+        let drained = answer.recv().map_err(|_| WorkerGone { worker })?;
         self.workers[worker].volumes.fetch_sub(1, Ordering::Relaxed);
-        Ok(if complete { Drained::Completely } else { Drained::TimedOut })
+        Ok(drained)
     }
 
     /// Removals that wait, and those to come, wait for at most `timeout` from now on: for who is about to shut down.
@@ -517,13 +519,14 @@ impl Appliance {
                 answers.push(answer);
             }
         }
-        let complete = answers.iter().fold(true, |all, answer| all & answer.recv().unwrap_or(false));
+        let ended = answers.iter().map(|answer| answer.recv().unwrap_or(Drained::TimedOut));
+        let drained = ended.max().unwrap_or(Drained::Completely);
         for worker in &mut self.workers {
             if let Some(thread) = worker.thread.take() {
                 let _ = thread.join();
             }
         }
-        if complete { Drained::Completely } else { Drained::TimedOut }
+        drained
     }
 }
 

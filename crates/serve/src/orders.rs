@@ -210,5 +210,5 @@ pub(crate) fn drain(shared: &Shared, volume: &str, body: &[u8]) -> Result<Value,
     }
     let drained = drained?;
     tracing::info!(volume, ?drained, "drained as ordered; it is not served any more");
-    Ok(json!({ "completely": drained == Drained::Completely }))
+    Ok(json!({ "completely": drained != Drained::TimedOut, "flushed": drained != Drained::NotFlushed }))
 }

@@ -339,7 +339,7 @@ impl Keeper {
                     match running.control.drain(volume, polite) {
                         Ok(true) => {}
                         Ok(false) => {
-                            tracing::warn!(%id, volume, "some requests were not answered before the end");
+                            tracing::warn!(%id, volume, "some requests were not answered, or not made durable, before the end");
                         }
                         Err(error) => {
                             tracing::warn!(%id, volume, error = with_causes(&error), "it cannot be drained");

@@ -7,6 +7,7 @@ use super::flash::VolumeFlash;
 use super::mailbox::Mailbox;
 use super::retarget::{Resumed, RetargetError};
 use super::socket::Socket;
+use crate::appliance::Drained;
 use crate::service::{Claim, FenceError, Lease};
 use crate::slab::SlabKey;
 use crate::volume::VolumeMachine;
@@ -84,11 +85,11 @@ pub(crate) enum Message {
     /// A volume that is held goes on, with another origin if there is one; answers with the old origin, and how long it was held.
     Resume { volume: SlabKey, origin: Option<(Arc<dyn Origin>, bool)>, reply: SyncSender<Resumed> },
     /// Finish what is in flight on a volume and forget it; answers whether all of it finished in time.
-    RemoveVolume { volume: SlabKey, timeout: Duration, reply: SyncSender<bool> },
+    RemoveVolume { volume: SlabKey, timeout: Duration, reply: SyncSender<Drained> },
     /// Take no longer for that, whatever was said or is said later.
     Hurry { timeout: Duration },
     /// Finish what is in flight on all volumes; then end.
-    Shutdown { timeout: Duration, reply: SyncSender<bool> },
+    Shutdown { timeout: Duration, reply: SyncSender<Drained> },
 }
 
 #[derive(Default)]

@@ -9,6 +9,7 @@ use super::inbox::{ConnectionGuard, Content, Inbox, Message, VolumeSink};
 use super::retarget::Holding;
 use super::socket::{Received, Socket};
 use super::{EVENTS_MAX, RECEIVE_BYTES};
+use crate::appliance::Drained;
 use crate::clock::Clock;
 use crate::service::{FenceError, Lease, Service, ServiceLimits};
 use crate::slab::SlabKey;
@@ -69,7 +70,7 @@ struct Draining {
     deadline: Nanos,
     /// Whether flash is to hold for the next start what it holds of the volume.
     keeps_flash: bool,
-    reply: Option<SyncSender<bool>>,
+    reply: Option<SyncSender<Drained>>,
 }
 
 /// A lease was raised, and somebody waits until nothing of whom it fences is at the origin.
@@ -81,8 +82,9 @@ struct Fencing {
 }
 
 struct Ending {
-    reply: SyncSender<bool>,
-    all_in_time: bool,
+    reply: SyncSender<Drained>,
+    /// The worst of all volumes.
+    drained: Drained,
 }
 
 /// The state of one worker thread.
@@ -259,7 +261,7 @@ impl Worker {
                 for thread in self.saving.drain(..) {
                     let _ = thread.join();
                 }
-                let _ = ending.reply.send(ending.all_in_time);
+                let _ = ending.reply.send(ending.drained);
                 return;
             }
             let clock = &self.clock;
@@ -521,7 +523,7 @@ impl Worker {
                 for volume in self.service.volume_keys() {
                     self.drain(volume, now.saturating_add(timeout.into()), keeps_flash, None);
                 }
-                self.ending = Some(Ending { reply, all_in_time: true });
+                self.ending = Some(Ending { reply, drained: Drained::Completely });
             }
         }
     }
@@ -538,7 +540,7 @@ impl Worker {
         volume: SlabKey,
         deadline: Nanos,
         keeps_flash: bool,
-        reply: Option<SyncSender<bool>>,
+        reply: Option<SyncSender<Drained>>,
     ) {
         if let Some(machine) = self.service.volume(volume) {
             machine.drain();
@@ -578,6 +580,16 @@ impl Worker {
             }
             let machine = self.service.remove_volume(volume);
             let flash = self.forget_origin(volume);
+            let failure = machine.as_ref().and_then(|machine| machine.last_flush_failure());
+            if let (Some(reason), Some(flash)) = (failure, &flash) {
+                let volume = &flash.name;
+                tracing::error!(%volume, reason, "the origin did not flush what it had acknowledged; it may not be safe");
+            }
+            let drained = match (is_done, failure) {
+                (false, _) => Drained::TimedOut,
+                (true, Some(_)) => Drained::NotFlushed,
+                (true, None) => Drained::Completely,
+            };
             if let (Some(machine), Some(flash)) = (machine, flash) {
                 self.leave_flash(machine, flash, draining.keeps_flash);
             }
@@ -587,10 +599,10 @@ impl Worker {
                 self.look(now, key);
             }
             if let Some(ending) = &mut self.ending {
-                ending.all_in_time &= is_done;
+                ending.drained = ending.drained.max(drained);
             }
             if let Some(reply) = draining.reply {
-                let _ = reply.send(is_done);
+                let _ = reply.send(drained);
             }
         }
     }

@@ -75,6 +75,9 @@ pub(super) fn serve(config: Config, log: &str) -> Result<(), Failure> {
     }
     match daemon.shutdown() {
         forebay_appliance::Drained::Completely => Ok(()),
+        forebay_appliance::Drained::NotFlushed => Err(Failure::new(
+            "an origin failed the flush behind the last request: what it acknowledged may not be safe",
+        )),
         forebay_appliance::Drained::TimedOut => {
             Err(Failure::new("some requests in flight were not answered within `limits.drain`"))
         }

@@ -271,6 +271,34 @@ fn who_is_left_out_brings_nothing_onto_flash_and_is_answered_from_it() {
     }
 }
 
+/// A volume that has flash is flushed behind its last request, and what comes of that no client hears.
+#[test]
+fn a_flush_that_fails_at_a_drain_is_told_to_who_drains() {
+    for (layers, flushed) in [
+        ("", true),
+        ("\nlayers = [{ type = \"error\", reads = false, writes = false, flushes = true }]", false),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("disk.img"), content(0)).unwrap();
+        let text = TEXT
+            .replace("cache = \"1MiB\"", &format!("cache = \"1MiB\"{layers}"))
+            .replace("listen = \"off\"", "listen = \"off\"\nsocket = \"http.sock\"");
+        std::fs::write(folder.path().join("forebay.toml"), text).unwrap();
+        let _daemon = start(folder.path());
+        let stream = UnixStream::connect(folder.path().join("http.sock")).unwrap();
+        let answer = ask(stream, "POST", "/api/v1/volumes/disk/drain", "{\"within_ms\": 20000}");
+        assert!(answer.0 == 200 && answer.1.contains("\"completely\":true"), "{answer:?}");
+        assert!(answer.1.contains(&format!("\"flushed\":{flushed}")), "{answer:?}");
+    }
+    // The same where the whole daemon ends.
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("disk.img"), content(0)).unwrap();
+    let layers =
+        "cache = \"1MiB\"\nlayers = [{ type = \"error\", reads = false, writes = false, flushes = true }]";
+    std::fs::write(folder.path().join("forebay.toml"), TEXT.replace("cache = \"1MiB\"", layers)).unwrap();
+    assert_eq!(start(folder.path()).shutdown(), Drained::NotFlushed);
+}
+
 #[test]
 fn wrong_quotas_on_flash_are_told() {
     let folder = tempfile::tempdir().unwrap();

@@ -79,14 +79,21 @@ impl VolumeMachine {
     /// The tier on flash of a volume that is gone, and whether what it holds is true for as long as nobody changes the origin: it was
     /// drained, everything in flight ended, nothing is in doubt, and the origin has flushed it all and never failed to.
     pub fn into_flash(mut self) -> Option<(FlashPartition, bool)> {
-        let is_stable = self.is_read_only() || (self.last_flush == LastFlush::Ended && !self.flush_failed);
+        let is_stable =
+            self.is_read_only() || (self.last_flush == LastFlush::Ended(Ok(())) && !self.flush_failed);
         let is_true = self.draining && self.is_idle() && self.doubt.is_empty() && is_stable;
         self.flash.take().map(|flash| (flash, is_true))
     }
 
+    /// What the origin of a volume that drains said in place of flushing behind the last request.
+    pub(crate) fn last_flush_failure(&self) -> Option<&str> {
+        let LastFlush::Ended(Err(reason)) = &self.last_flush else { return None };
+        Some(reason)
+    }
+
     /// Whether a volume that drains has something to do yet before its flash can be kept.
     pub(super) fn is_stopping_flash(&self) -> bool {
-        let is_flushing = !self.is_read_only() && self.last_flush != LastFlush::Ended;
+        let is_flushing = !self.is_read_only() && !matches!(self.last_flush, LastFlush::Ended(_));
         self.flash.as_ref().is_some_and(|flash| !flash.is_quiet() || is_flushing)
     }
 

@@ -110,11 +110,12 @@ enum Kind {
 }
 
 /// Where the flush before the end is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum LastFlush {
     NotAsked,
     Asked,
-    Ended,
+    /// Or what the origin said in place of flushing.
+    Ended(Result<(), String>),
 }
 
 impl Kind {
@@ -469,7 +470,8 @@ impl VolumeMachine {
             Kind::HoldFlush { told } => self.hold_flushed(told, completion.result),
             Kind::LastFlush => {
                 self.flush_failed |= completion.result.is_err();
-                self.last_flush = LastFlush::Ended;
+                let ended = completion.result.map(drop).map_err(|error| error.to_string());
+                self.last_flush = LastFlush::Ended(ended);
             }
             Kind::Demotion { .. } => unreachable!("handled above"),
         }
