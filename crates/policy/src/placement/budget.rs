@@ -1,6 +1,6 @@
 //! How fast chunks may be moved: a token bucket whose rate rises steadily and is halved when requests that meet a migration become slower than those that do not.
 //!
-//! It moves nothing and waits for nobody. Sources: SANCache, MSST 2006 (the migration rate is controlled); additive increase and multiplicative decrease as in congestion control. All numbers
+//! Both are of the same tenths of a second. It moves nothing and waits for nobody. Sources: SANCache, MSST 2006 (the migration rate is controlled); additive increase and multiplicative decrease as in congestion control. All numbers
 //! are ours.
 
 use super::Placing;
@@ -13,6 +13,9 @@ const JUDGED: u32 = 400;
 const JUDGED_AFTER: Nanos = Nanos(1_000_000_000);
 /// Requests that met none, without which nothing can be judged: migrations pause until there are so many.
 const CLEAR: u32 = 100;
+/// How long a spell is within which they are compared, at least, and how many that met none it has.
+const SPELL: Nanos = Nanos(100_000_000);
+const PEERS: u32 = 4;
 /// The rate is halved if more than this share is above the tail, beyond twice the share of those that met none and what both stray by chance; it rises up to this share beyond theirs.
 const HARMED_HALVE: f64 = 0.015;
 const HARMED_RISE: f64 = 0.005;
@@ -33,10 +36,51 @@ impl Seen {
     fn share(self) -> f64 {
         f64::from(self.above) / f64::from(self.count.max(1))
     }
+}
 
-    /// The variance of the share where one in a hundred is above the tail.
-    fn variance(self) -> f64 {
-        TAIL * (1.0 - TAIL) / f64::from(self.count.max(1))
+/// Requests of one time, those that met a migration and those that did not. Only such are compared: migrations come in rushes, in which everybody waits, and most of those that met none ask between them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spell {
+    since: Nanos,
+    met: Seen,
+    clear: Seen,
+}
+
+impl Spell {
+    /// Whether there is nothing to compare with.
+    fn is_blind(&self) -> bool {
+        self.met.count >= JUDGED && self.clear.count < CLEAR
+    }
+}
+
+/// What spells add up to, those that have both.
+#[derive(Clone, Copy, Debug, Default)]
+struct Compared {
+    met: Seen,
+    clear: u32,
+    /// How many that met a migration would be above the tail by the shares of the others at the same time.
+    expected: f64,
+    /// The variance of those that are above it less twice the expected, by that of one.
+    spread: f64,
+}
+
+impl Compared {
+    fn with(self, spell: &Spell) -> Compared {
+        let Spell { met, clear, .. } = *spell;
+        if met.count == 0 || clear.count < PEERS {
+            return self;
+        }
+        let (count, others) = (f64::from(met.count), f64::from(clear.count));
+        Compared {
+            met: Seen { count: self.met.count + met.count, above: self.met.above + met.above },
+            clear: self.clear + clear.count,
+            expected: self.expected + count * clear.share(),
+            spread: self.spread + count + 4.0 * count * count / others,
+        }
+    }
+
+    fn is_enough(&self) -> bool {
+        self.met.count >= JUDGED && self.clear >= CLEAR
     }
 }
 
@@ -48,8 +92,8 @@ pub(super) struct Budget {
     filled: Nanos,
     /// The 99th percentile of all requests, in nanoseconds; 0 before the first one.
     tail: f64,
-    met: Seen,
-    clear: Seen,
+    spell: Spell,
+    compared: Compared,
     judged: Nanos,
     /// How often the rate was halved.
     pub(super) halvings: u64,
@@ -62,8 +106,8 @@ impl Budget {
             tokens: 0.0,
             filled: Nanos::ZERO,
             tail: 0.0,
-            met: Seen::default(),
-            clear: Seen::default(),
+            spell: Spell::default(),
+            compared: Compared::default(),
             judged: Nanos::ZERO,
             halvings: 0,
         }
@@ -80,9 +124,8 @@ impl Budget {
         let passed = now.saturating_since(self.filled).as_secs_f64();
         self.filled = self.filled.max(now);
         self.tokens = (self.tokens + passed * self.rate).min(self.rate.max(bytes));
-        // There is nothing to compare with: pause.
-        let blind = self.met.count >= JUDGED && self.clear.count < CLEAR;
-        let taken = self.tokens >= bytes && !blind;
+        // Where there is nothing to compare with, it pauses.
+        let taken = self.tokens >= bytes && !self.spell.is_blind();
         if taken {
             self.tokens -= bytes;
         }
@@ -101,20 +144,28 @@ impl Budget {
         } else {
             self.tail -= 0.05 * self.tail * TAIL / (1.0 - TAIL);
         }
-        if met {
-            self.met.add(above);
-        } else {
-            self.clear.add(above);
-        }
-        if self.met.count < JUDGED
-            || self.clear.count < CLEAR
-            || now.saturating_since(self.judged) < JUDGED_AFTER
+        if now.saturating_since(self.spell.since) >= SPELL
+            && (self.spell.met.count == 0 || self.spell.clear.count >= PEERS && !self.spell.is_blind())
         {
+            self.compared = self.compared.with(&self.spell);
+            self.spell = Spell { since: now, ..Spell::default() };
+        }
+        match met {
+            true => self.spell.met.add(above),
+            false => self.spell.clear.add(above),
+        }
+        if now.saturating_since(self.judged) < JUDGED_AFTER || self.spell.is_blind() {
             return;
         }
-        let (met, clear) = (self.met.share(), self.clear.share());
+        let compared = self.compared.with(&self.spell);
+        if !compared.is_enough() {
+            return;
+        }
+        let count = f64::from(compared.met.count);
+        let (met, clear) = (compared.met.share(), compared.expected / count);
         // Of `met - 2 * clear`. Without it the rate of a load whose hot set moves is halved by chance more often than it rises.
-        let strays = (self.met.variance() + 4.0 * self.clear.variance()).sqrt();
+        let usual = clear.clamp(TAIL, 0.5);
+        let strays = (usual * (1.0 - usual) * compared.spread).sqrt() / count;
         let (least, most) = (placing.bytes_per_second_min as f64, placing.bytes_per_second_max as f64);
         if met > 2.0 * clear + HARMED_HALVE + strays {
             self.rate = (self.rate / 2.0).clamp(least, most);
@@ -123,7 +174,8 @@ impl Budget {
         } else if met <= clear + HARMED_RISE {
             self.rate = (self.rate + most / 32.0).clamp(least, most);
         }
-        (self.met, self.clear, self.judged) = (Seen::default(), Seen::default(), now);
+        (self.compared, self.spell, self.judged) =
+            (Compared::default(), Spell { since: now, ..Spell::default() }, now);
     }
 
     /// Other limits hold from now on.
@@ -190,6 +242,28 @@ mod tests {
             judge(&mut budget, &placing, second, 50, 1);
         }
         assert_eq!(budget.rate(), 100.0);
+    }
+
+    #[test]
+    fn a_rush_is_not_taken_for_harm() {
+        let placing = placing();
+        let mut budget = Budget::new(&placing);
+        budget.rate = 1_600.0;
+        let answer = |budget: &mut Budget, now, long: bool, met| {
+            budget.tail = 2_000.0;
+            budget.answered(now, Nanos(if long { 9_000 } else { 1_000 }), met, &placing);
+        };
+        for second in 1..=4 {
+            // 300 quick ones, and no migration; then half of 500 are long, of which four in five meet one. By all of the second 50 % are long of those, and 12 % of the others.
+            (0..300).for_each(|_| answer(&mut budget, Nanos::secs(second), false, false));
+            let rush = Nanos::secs(second) + Nanos::millis(500);
+            (0..500).for_each(|number| answer(&mut budget, rush, number % 2 == 0, number / 2 % 5 > 0));
+        }
+        // 3,200 / 32 more each time.
+        assert_eq!((budget.rate(), budget.halvings), (2_000.0, 0));
+        // Of others at the same time few are long: it is to blame.
+        (0..500).for_each(|number| answer(&mut budget, Nanos::secs(6), number % 5 > 0, number % 5 > 0));
+        assert_eq!((budget.rate(), budget.halvings), (1_000.0, 1));
     }
 
     #[test]
