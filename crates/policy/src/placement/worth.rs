@@ -55,6 +55,8 @@ pub(super) struct Worth {
     origin_writes: Writes,
     tier_writes: Writes,
     migrations: Mean,
+    /// What an access takes at most that took no disk, in nanoseconds.
+    fast_latency: f64,
 }
 
 /// Writes of one place.
@@ -91,6 +93,7 @@ impl Worth {
             origin_writes: Writes::default(),
             tier_writes: Writes::default(),
             migrations: Mean::default(),
+            fast_latency: fast_latency.0 as f64,
         }
     }
 
@@ -184,7 +187,13 @@ impl Worth {
 
     /// The same, of what was seen of late; which chunks are often written at once is told by where they are.
     fn write_now(&self, there: &Writes) -> f64 {
-        let spared = there.times() * (self.origin_writes.took.value - self.tier_writes.took.value);
+        let origin = self.origin_writes.took.value;
+        // Until it is known, a write to the tier spares what the origin needs beyond an access that takes no disk.
+        let tier = match self.tier_writes.took.samples > 0.0 {
+            true => self.tier_writes.took.value,
+            false => self.fast_latency.min(origin),
+        };
+        let spared = there.times() * (origin - tier);
         let load = self.load();
         ((1.0 - load) * spared / self.reads.value.max(1.0) + load).clamp(-1.0, 1.0)
     }
@@ -222,6 +231,29 @@ mod tests {
         // Enough that wait, and it is busy again: 64 of 9 ms, mean 8 ms, own = 2, x = 1.8, others = 2.8; 0.58.
         (0..60).for_each(|_| worth.disk_read(Nanos::millis(9)));
         assert!((0.5..0.65).contains(&worth.load()), "{}", worth.load());
+    }
+
+    #[test]
+    fn a_write_is_worth_nothing_while_it_is_not_known_that_the_tier_is_quicker() {
+        let mut worth = Worth::new(Nanos::millis(1));
+        let wrote = |worth: &mut Worth, took| (0..100).for_each(|_| worth.origin_wrote(took, took));
+        // The array takes it at once, disks idle: nobody would gain.
+        wrote(&mut worth, Nanos::micros(200));
+        (0..100).for_each(|_| worth.end_window());
+        assert_eq!((worth.write(false), worth.write(true)), (0.0, 0.0));
+        // It takes 3 ms, of which an access without a disk spares 2, half of a random read's 4 ms; what it is worth rises slowly.
+        (0..200).for_each(|_| {
+            wrote(&mut worth, Nanos::millis(3));
+            worth.end_window();
+        });
+        assert!((0.45..=0.5).contains(&worth.write(false)), "{}", worth.write(false));
+        // The tier turns out to take 0.2 ms: 2.8 of 4 ms.
+        (0..200).for_each(|_| {
+            wrote(&mut worth, Nanos::millis(3));
+            worth.tier_wrote(Nanos::micros(200), Nanos::micros(200));
+            worth.end_window();
+        });
+        assert!((0.65..=0.7).contains(&worth.write(false)), "{}", worth.write(false));
     }
 
     #[test]
