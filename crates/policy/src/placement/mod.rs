@@ -15,6 +15,7 @@
 mod admission;
 mod budget;
 mod coldest;
+mod earned;
 mod heat;
 mod placing;
 mod reach;
@@ -36,6 +37,7 @@ pub use touch::{Chunk, Demotion, Promotion, Request, Touch, Where};
 
 use budget::Budget;
 use coldest::Coldest;
+use earned::Earned;
 use forebay_units::Nanos;
 use heat::Heat;
 use reach::Reach;
@@ -81,6 +83,8 @@ pub struct PlacementStatistics {
     pub left: u64,
     /// Chunks that were hot enough, when the budget or the chunks on their way left no room.
     pub deferred: u64,
+    /// Chunks that were hot enough, when those like them had saved too little.
+    pub unearned: u64,
     /// Times that everything was cooled.
     pub coolings: u64,
     /// Changes of the threshold, and those that were taken back.
@@ -108,6 +112,7 @@ pub struct Placement {
     reach: Reach,
     worth: Worth,
     budget: Budget,
+    earned: Earned,
     chooser: Chooser,
     ghosts: Option<Ghosts>,
     larc: Option<Larc>,
@@ -154,6 +159,7 @@ impl Placement {
             reach: Reach::new(),
             worth: Worth::new(placing.fast_latency),
             budget: Budget::new(&placing),
+            earned: Earned::new(capacity),
             chooser: Chooser::new(1),
             ghosts: None,
             larc: None,
@@ -309,7 +315,12 @@ impl Placement {
         let ghosts = self.ghosts.as_ref().map_or(0, Ghosts::footprint_bytes);
         let waiting = (self.waiting.capacity() * size_of::<(Nanos, Promotion)>()) as u64;
         let lists = 4 * (self.owners.capacity() + self.free.capacity()) as u64 + waiting;
-        self.heat.footprint_bytes() + self.coldest.footprint_bytes() + lists + larc + ghosts
+        self.heat.footprint_bytes()
+            + self.coldest.footprint_bytes()
+            + lists
+            + larc
+            + ghosts
+            + self.earned.footprint_bytes()
     }
 
     /// Where a chunk is, without an access.
@@ -397,13 +408,16 @@ impl Placement {
         };
         let sixteenths = if writes { self.write_sixteenths(at) } else { self.read_sixteenths(weight) };
         self.cool();
+        self.earned.access(at != Where::Origin);
         let pace = self.ghosts_pace();
         if let Some(ghosts) = &mut self.ghosts {
             let counted = Counted { chunk: chunk.id(), sixteenths, tick: reach::tick(now) };
             ghosts.access(now, counted, pace);
         }
-        if let Where::Tier(_) = at {
-            self.realised += sixteenths as f64 / COUNT as f64;
+        if let Where::Tier(place) = at {
+            let saved = sixteenths as f64 / COUNT as f64;
+            self.realised += saved;
+            self.earned.saved(place, saved);
         }
         let (slot, _) = self.heat.remember(chunk.id(), self.asked)?;
         self.heat.add(slot, sixteenths, COUNT_MAX);
@@ -492,6 +506,11 @@ impl Placement {
             }
         };
         let selects = self.placing.admission.selects();
+        // A fixed threshold is that and nothing else.
+        if self.placing.admission == Admission::Adaptive && !self.earned.lets_in() {
+            self.statistics.unearned += 1;
+            return None;
+        }
         if self.waiting.len() as u32 >= self.placing.moving_max
             || selects && !self.budget.take(now, self.shape.chunk_bytes)
         {
@@ -503,6 +522,7 @@ impl Placement {
             None => (self.free.pop().expect("one is free"), None),
             Some(place) => (place, Some(self.displace(place))),
         };
+        self.earned.came(place);
         self.owners[place as usize] = slot;
         self.heat.set_mark(slot, (place + 1) | MOVING);
         self.moving += 1;
@@ -528,6 +548,7 @@ impl Placement {
         }
         let (heat, owners) = (&self.heat, &self.owners);
         self.coldest.remove(place, |place| heat.key(owners[place as usize]));
+        self.earned.left(place);
         self.let_go(slot);
         self.leaving += 1;
         self.statistics.left += 1;
@@ -548,6 +569,7 @@ impl Placement {
         let (heat, owners) = (&self.heat, &self.owners);
         self.coldest.remove(place, |place| heat.key(owners[place as usize]));
         self.statistics.displaced += 1;
+        self.earned.left(place);
         self.let_go(slot)
     }
 
@@ -592,6 +614,7 @@ impl Placement {
         {
             let (heat, owners) = (&self.heat, &self.owners);
             self.coldest.remove(place, |place| heat.key(owners[place as usize]));
+            self.earned.left(place);
             self.free.push(place);
             self.let_go(slot);
         }
@@ -668,6 +691,7 @@ impl Placement {
             self.chooser.window(&nets, realised, accesses);
         }
         self.worth.end_window();
+        self.earned.end_window();
         self.realised = 0.0;
         self.window_ends = now + self.placing.window;
     }

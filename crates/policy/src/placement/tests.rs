@@ -78,6 +78,23 @@ fn cooling_makes_room_for_what_is_hot_now() {
 }
 
 #[test]
+fn who_comes_when_the_like_saved_nothing_waits() {
+    // Two places, and chunks of which each is read three times and never again: each displaces another.
+    let unearned = |admission| {
+        let mut placement = tier(2, Placing { margin: 0.0, cooling: 2.0, ..placing(admission) });
+        for number in 1..=400 {
+            (0..3).for_each(|_| _ = read(&mut placement, number));
+        }
+        let statistics = placement.statistics();
+        (statistics.promotions, statistics.unearned)
+    };
+    // A fixed threshold knows nothing of it.
+    assert_eq!(unearned(Admission::Threshold(2)), (400, 0));
+    let (promotions, waited) = unearned(Admission::Adaptive);
+    assert!(promotions < 200 && waited > 200, "{promotions} {waited}");
+}
+
+#[test]
 fn writes_that_are_copied_count_against_a_chunk() {
     let mut placement = tier(1, Placing { write_weight: -1.0, ..placing(Admission::Threshold(2)) });
     // +1 -1 +1 -1 +1: one, never two.
