@@ -249,8 +249,12 @@ impl Controller {
         };
         facts.push(Fact::number("predicted_excess", best.excess, ""));
         facts.push(Fact::number("cost", best.cost.as_f64(), "bytes"));
-        let promise =
-            if best.reached { "is predicted to keep" } else { "cannot keep, but comes nearest to," };
+        let promise = match (best.reached, best.sizes.len()) {
+            (true, 1) => "is predicted to keep",
+            (true, _) => "are predicted to keep",
+            (false, 1) => "cannot keep, but comes nearest to,",
+            (false, _) => "cannot keep, but come nearest to,",
+        };
         let summary = format!("{} {promise} the objective of {name}", names(&best));
         let mut decision = self.decision(at, victim, DecisionKind::SolutionChosen, summary, facts);
         decision.alternatives = alternatives;
@@ -396,8 +400,9 @@ impl Controller {
         let names: Vec<&str> =
             filling.iter().map(|party| self.volumes[&party.id].spec.name.as_str()).collect();
         let name = &self.volumes[&victim].spec.name;
+        let (caches, are) = if names.len() == 1 { ("cache", "is") } else { ("caches", "are") };
         let summary = format!(
-            "the cache of {}, once full, is predicted to keep the objective of {name} too",
+            "the {caches} of {}, once full, {are} predicted to keep the objective of {name} too",
             names.join(" and of ")
         );
         let facts = vec![
