@@ -67,9 +67,10 @@ pub(super) fn check(input: &PlanInput) -> Result<(), PlanError> {
     if !(0.0..1.0).contains(&input.margin) {
         return out_of_range("margin", input.margin, "a number from 0 to below 1");
     }
-    let largest = input.volumes.iter().map(|volume| volume.block_size.bytes()).max().unwrap_or(0);
-    if input.chunk.get() < largest || input.chunk.get() == 0 {
-        return out_of_range("chunk", input.chunk.as_f64(), "at least the largest block size");
+    // Block sizes are powers of two: a multiple of the largest is one of each.
+    let largest = input.volumes.iter().map(|volume| volume.block_size.bytes()).max().unwrap_or(1);
+    if input.chunk.get() == 0 || !input.chunk.get().is_multiple_of(largest) {
+        return out_of_range("chunk", input.chunk.as_f64(), "a multiple of the largest block size");
     }
     for origin in &input.origins {
         let model = &origin.model;

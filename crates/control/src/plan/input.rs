@@ -17,7 +17,7 @@ pub struct PlanInput {
     pub cache: CacheTiers,
     /// All the cache there may be. `None`: as much as the objectives need.
     pub budget: Option<Bytes>,
-    /// Sizes are multiples of this, beyond what is guaranteed; at least the largest block size.
+    /// Sizes are multiples of this, beyond what is guaranteed; a multiple of the largest block size.
     pub chunk: Bytes,
     /// Latencies are planned to stay so far below their bound, and rates so far above, 0 to below 1. 0 plans to the
     /// bound itself.

@@ -328,6 +328,10 @@ mod tests {
         let mut bad = good.clone();
         bad.origins[0].model.servers = 0.0;
         assert!(matches!(plan(&bad).unwrap_err(), PlanError::OutOfRange { field: "servers", .. }));
+        for chunk in [0, 2_048, 10_000] {
+            let bad = PlanInput { chunk: Bytes(chunk), ..good.clone() };
+            assert!(matches!(plan(&bad).unwrap_err(), PlanError::OutOfRange { field: "chunk", .. }));
+        }
         let mut bad = good;
         bad.volumes[0].minimum = Bytes(10);
         bad.budget = Some(Bytes(5));

@@ -190,8 +190,8 @@ impl Checker<'_> {
             Some(size) => BlockSize::new(size.get_ref().0).map_err(|error| self.at(size, error))?,
         };
         let chunk = file.chunk.as_ref().map_or(default::CHUNK, |chunk| chunk.get_ref().0);
-        if chunk.0 < block_size.bytes() {
-            let message = format!("{chunk} is smaller than a block of {block_size}");
+        if chunk.0 == 0 || !chunk.0.is_multiple_of(block_size.bytes()) {
+            let message = format!("{chunk} is no multiple of a block of {block_size}");
             return Err(match &file.chunk {
                 Some(chunk) => self.at(chunk, message),
                 None => self.at(
