@@ -1,0 +1,289 @@
+//! The pilot with real daemons and clients.
+
+use super::{Pilot, act};
+use crate::Daemon;
+use crate::config::{CacheConfig, Config, LayerConfig, OriginConfig, VolumeConfig};
+use crate::status::ControllerState;
+use forebay_appliance::ListenerConfig;
+use forebay_control::{Action, VolumeId};
+use forebay_origin::layer::DelayParameters;
+use forebay_origin::{
+    CompletionSink, NbdOrigin, NbdOriginOptions, Origin, OriginCompletion, OriginOperation, OriginRequest,
+    OriginRequestId,
+};
+use forebay_units::{BlockRange, ByteRange, Bytes, Nanos};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
+
+struct Completions(Sender<OriginCompletion>);
+
+impl CompletionSink for Completions {
+    fn complete(&self, completion: OriginCompletion) {
+        let _ = self.0.send(completion);
+    }
+}
+
+/// An interval in which the daemon's own loop does not get to its second turn: what happens is the test's doing.
+const NEVER: Duration = Duration::from_secs(3_600);
+
+/// A volume of 1 MiB.
+fn memory(name: &str) -> VolumeConfig {
+    VolumeConfig::new(name, OriginConfig::Memory { size: Bytes::mib(1) })
+}
+
+/// A daemon with 1 MiB of cache that serves on a socket in `folder`.
+fn start(folder: &Path, volumes: Vec<VolumeConfig>, interval: Duration) -> Daemon {
+    let mut config = Config::new(volumes);
+    config.cache_memory = Bytes::mib(1);
+    config.listen = vec![ListenerConfig::Unix { path: folder.join("nbd.sock") }];
+    config.control.interval = interval;
+    Daemon::start(config).unwrap()
+}
+
+fn wait_for(state: ControllerState, daemon: &Daemon) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while daemon.status().controller.state != state {
+        assert!(Instant::now() < deadline, "the controller is not {state:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A new client of the volume `a`, which writes and reads a block.
+fn client(daemon: &Daemon) -> impl FnMut(u8) + use<> {
+    let uri = daemon.uris("a")[0].parse().unwrap();
+    let origin = NbdOrigin::connect(&uri, NbdOriginOptions::default()).unwrap();
+    let (sender, completions) = channel();
+    let sink: Arc<dyn CompletionSink> = Arc::new(Completions(sender));
+    move |value| {
+        let data = vec![value; 4096];
+        let read = OriginOperation::Read { range: ByteRange::new(0, 4096) };
+        let write = OriginOperation::Write { offset: 0, data: data.clone(), fua: false };
+        for (operation, expected) in [(write, Vec::new()), (read, data)] {
+            origin.submit(OriginRequest { id: OriginRequestId(1), operation }, &sink);
+            let answer = completions.recv_timeout(Duration::from_secs(10)).unwrap();
+            assert_eq!(answer.result, Ok(expected));
+        }
+    }
+}
+
+#[test]
+fn clients_are_served_while_the_controller_is_stuck() {
+    const INTERVAL: Duration = Duration::from_millis(100);
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = start(folder.path(), vec![memory("a")], INTERVAL);
+    let mut before = client(&daemon);
+    before(1);
+    // Whatever the control loop does, it does with this in its hands.
+    let held = daemon.shared().state();
+    let steps = daemon.intervals();
+    let mut meanwhile = client(&daemon);
+    let stuck_since = Instant::now();
+    let mut value = 0u8;
+    while stuck_since.elapsed() < 5 * INTERVAL || value < 100 {
+        value = value.wrapping_add(1);
+        before(value);
+        meanwhile(value ^ 0x55);
+    }
+    // The step that was on its way may have ended.
+    assert!(daemon.intervals() <= steps + 1, "the control loop was not stuck");
+    drop(held);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while daemon.intervals() < steps + 3 {
+        assert!(Instant::now() < deadline, "the control loop does not go on");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    daemon.shutdown();
+}
+
+#[test]
+fn the_latencies_of_a_volume_that_is_drained_are_counted_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = start(folder.path(), vec![memory("a")], NEVER);
+    // One write, one read.
+    client(&daemon)(1);
+    let mut pilot = Pilot::new();
+    pilot.observe(daemon.shared());
+    let counts = || {
+        let text = daemon.metrics();
+        let count = |line: &&str| line.starts_with("forebay_volume_request_duration_seconds_count");
+        text.lines().filter(count).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let of = |op| format!("forebay_volume_request_duration_seconds_count{{volume=\"a\",op=\"{op}\"}} 1");
+    assert_eq!(counts(), [of("read"), of("write")]);
+    daemon.appliance().remove_volume("a", Duration::from_secs(5)).unwrap();
+    assert_eq!(counts(), [of("read"), of("write")]);
+    daemon.shutdown();
+}
+
+#[test]
+fn no_counter_goes_back_when_a_volume_is_drained() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = start(folder.path(), vec![memory("a")], NEVER);
+    let mut client = client(&daemon);
+    client(1);
+    Pilot::new().observe(daemon.shared());
+    let counters = || -> BTreeMap<String, f64> {
+        let text = daemon.metrics();
+        let is_counter = |line: &&str| {
+            let name = line.split(['{', ' ']).next().unwrap_or_default();
+            ["_total", "_bucket", "_sum", "_count"].iter().any(|end| name.ends_with(end))
+        };
+        let counter = |line: &str| {
+            let (series, value) = line.rsplit_once(' ').unwrap();
+            (series.to_owned(), value.parse().unwrap())
+        };
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        lines.filter(is_counter).map(counter).collect()
+    };
+    (2..10).for_each(&mut client);
+    let before = counters();
+    let reads = "forebay_volume_requests_total{volume=\"a\",op=\"read\"}";
+    assert_eq!(before[reads], 9.0);
+    // Nobody looks at these before it goes.
+    (10..20).for_each(&mut client);
+    crate::orders::drain(daemon.shared(), "a", b"{\"within_ms\": 50000}").unwrap();
+    let after = counters();
+    for (series, value) in &before {
+        let now = after.get(series);
+        assert!(now.is_none_or(|now| now >= value), "{series}: {value}, then {now:?}");
+    }
+    assert_eq!((after[reads], counters()), (19.0, after.clone()));
+    daemon.shutdown();
+}
+
+#[test]
+fn what_a_drained_volume_had_is_free_for_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = |name: &str| {
+        let mut volume = memory(name);
+        let delay = DelayParameters { write: Nanos::secs(3), ..DelayParameters::default() };
+        volume.layers = vec![LayerConfig::Delay(delay)];
+        let (may_cache, minimum) = (true, Bytes::kib(256));
+        volume.cache = CacheConfig::Controlled { may_cache, minimum, maximum: None };
+        volume
+    };
+    let daemon = start(folder.path(), vec![volume("a"), volume("b")], NEVER);
+    let mut pilot = Pilot::new();
+    let mut granted = || {
+        pilot.turn(daemon.shared());
+        pilot.controller.as_ref().unwrap().granted()
+    };
+    granted();
+    assert_eq!(granted(), Bytes::kib(512));
+    // With a write on its way for some seconds it is drained for as long, and has its memory meanwhile.
+    let uri = daemon.uris("a")[0].parse().unwrap();
+    let origin = NbdOrigin::connect(&uri, NbdOriginOptions::default()).unwrap();
+    let (sender, completions) = channel();
+    let sink: Arc<dyn CompletionSink> = Arc::new(Completions(sender));
+    let operation = OriginOperation::Write { offset: 0, data: vec![1; 4096], fua: false };
+    origin.submit(OriginRequest { id: OriginRequestId(1), operation }, &sink);
+    let wait = |what: &str, done: &dyn Fn() -> bool| {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !done() {
+            assert!(Instant::now() < deadline, "{what}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    };
+    let is_on_its_way = || daemon.status().volumes[0].requests_in_flight == 1;
+    wait("the write does not come", &is_on_its_way);
+    std::thread::scope(|scope| {
+        let drain =
+            scope.spawn(|| crate::orders::drain(daemon.shared(), "a", b"{\"within_ms\": 50000}").unwrap());
+        wait("it is not drained", &|| daemon.status().volumes[0].state == "drained");
+        let (held, told) = (granted(), daemon.status().cache.granted_bytes);
+        // On a machine that stands still it may be over by now.
+        if !drain.is_finished() {
+            assert_eq!((held, told), (Bytes::kib(512), 512 << 10));
+        }
+        assert_eq!(drain.join().unwrap()["completely"], true);
+    });
+    completions.recv().unwrap().result.unwrap();
+    assert_eq!(granted(), Bytes::kib(256));
+    assert_eq!(granted(), Bytes::kib(256), "it came back");
+    assert!(!daemon.metrics().contains("outcome=\"failed\""), "{}", daemon.metrics());
+    let status = daemon.status();
+    assert_eq!((status.volumes[0].quota_bytes, status.cache.granted_bytes), (0, 256 << 10));
+    assert!(daemon.metrics().contains("forebay_cache_capacity_bytes{volume=\"a\"} 0\n"));
+    daemon.shutdown();
+}
+
+#[test]
+fn what_was_ordered_while_the_controller_was_off_is_known_to_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = |name: &str, minimum| {
+        let mut volume = memory(name);
+        volume.cache = CacheConfig::Controlled { may_cache: true, minimum, maximum: None };
+        volume
+    };
+    let daemon = start(folder.path(), vec![volume("a", Bytes::kib(64)), volume("b", Bytes::ZERO)], NEVER);
+    let shared = daemon.shared();
+    let mut pilot = Pilot::new();
+    let mut granted = || {
+        pilot.turn(shared);
+        pilot.controller.as_ref().unwrap().granted()
+    };
+    granted();
+    assert_eq!(granted(), Bytes::kib(64));
+    daemon.set_controller_enabled(false);
+    let order = |volume, kib: u64| {
+        crate::orders::set_quota(shared, volume, format!("{{\"bytes\": {}}}", kib << 10).as_bytes()).unwrap();
+    };
+    order("a", 512);
+    order("b", 256);
+    assert_eq!(granted(), Bytes::kib(64), "it is off");
+    daemon.set_controller_enabled(true);
+    assert_eq!(granted(), Bytes::kib(768));
+    assert_eq!(daemon.status().cache.granted_bytes, 768 << 10);
+    daemon.set_controller_enabled(false);
+    order("b", 0);
+    granted();
+    daemon.set_controller_enabled(true);
+    assert_eq!(granted(), Bytes::kib(512));
+    daemon.shutdown();
+}
+
+#[test]
+fn what_a_cache_holds_is_told_once_where_it_was_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut volume = memory("a");
+    volume.cache = CacheConfig::Fixed(Bytes::kib(64));
+    let daemon = start(folder.path(), vec![volume], NEVER);
+    // Reads block 0.
+    client(&daemon)(1);
+    let shared = daemon.shared();
+    let mut pilot = Pilot::new();
+    let mut told = || pilot.observe(shared).0.volumes[0].resident.clone();
+    assert_eq!(told(), None, "nobody asked");
+    act(shared, Action::ListResident { volume: VolumeId(0) });
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let resident = loop {
+        if let Some(resident) = told() {
+            break resident;
+        }
+        assert!(Instant::now() < deadline, "it is not told");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert_eq!(*resident, [BlockRange { first: 0, end: 1 }]);
+    assert_eq!(told(), None, "told twice");
+    daemon.shutdown();
+}
+
+#[test]
+fn a_controller_that_panics_leaves_clients_served_and_comes_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = start(folder.path(), vec![memory("a")], Duration::from_millis(100));
+    daemon.panic_in_next_step();
+    wait_for(ControllerState::Dead, &daemon);
+    let status = daemon.status();
+    assert_eq!(status.controller.last_panic.as_deref(), Some("injected by a test"));
+    assert!(daemon.metrics().contains("forebay_controller_up 0\n"));
+    client(&daemon)(0);
+    wait_for(ControllerState::Running, &daemon);
+    let status = daemon.status();
+    assert_eq!(status.controller.restarts, 1);
+    assert!(daemon.metrics().contains("forebay_controller_restarts_total 1\n"));
+    daemon.shutdown();
+}
