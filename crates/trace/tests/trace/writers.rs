@@ -183,10 +183,7 @@ fn other_formats_read_back_what_they_can_say() {
     ] {
         let requests = plain(1_000);
         let (bytes, written) = write(to, &requests, &volumes);
-        assert_eq!(
-            written,
-            Written { requests: 10_000, left_out: 0, widened: 0, threads_lost: 0, latencies_lost: 0 }
-        );
+        assert_eq!(written, Written { requests: 10_000, ..Written::default() });
         let mut reader = open("x", &bytes, &ReadOptions::default()).unwrap();
         assert_eq!(reader.format(), from);
         assert_eq!(read_all(&mut reader).unwrap(), requests);
@@ -224,25 +221,16 @@ fn what_a_format_cannot_say_is_counted() {
         request(0, 0, Read, 512, 0),
     ];
     let written = |format| write(format, &requests, &names(1)).1;
-    assert_eq!(
-        written(WriteFormat::Forebay),
-        Written { requests: 5, left_out: 0, widened: 0, threads_lost: 0, latencies_lost: 0 }
-    );
-    assert_eq!(
-        written(WriteFormat::Msr),
-        Written { requests: 2, left_out: 3, widened: 0, threads_lost: 0, latencies_lost: 0 }
-    );
+    assert_eq!(written(WriteFormat::Forebay), Written { requests: 5, ..Written::default() });
+    assert_eq!(written(WriteFormat::Msr), Written { requests: 2, left_out: 3, ..Written::default() });
     assert_eq!(
         written(WriteFormat::Spc),
-        Written { requests: 2, left_out: 3, widened: 1, threads_lost: 0, latencies_lost: 0 }
+        Written { requests: 2, left_out: 3, widened: 1, ..Written::default() }
     );
-    assert_eq!(
-        written(WriteFormat::FioIolog),
-        Written { requests: 3, left_out: 2, widened: 0, threads_lost: 0, latencies_lost: 0 }
-    );
+    assert_eq!(written(WriteFormat::FioIolog), Written { requests: 3, left_out: 2, ..Written::default() });
     assert_eq!(
         written(WriteFormat::OracleGeneral),
-        Written { requests: 1, left_out: 4, widened: 1, threads_lost: 0, latencies_lost: 0 }
+        Written { requests: 1, left_out: 4, widened: 1, ..Written::default() }
     );
     let of_a_thread = requests.map(|request| Request { thread: ThreadNumber(1), ..request });
     let lost = |format| write(format, &of_a_thread, &names(1)).1.threads_lost;
