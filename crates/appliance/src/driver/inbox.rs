@@ -84,11 +84,11 @@ pub(crate) enum Message {
     },
     /// A volume that is held goes on, with another origin if there is one; answers with the old origin, and how long it was held.
     Resume { volume: SlabKey, origin: Option<(Arc<dyn Origin>, bool)>, reply: SyncSender<Resumed> },
-    /// Finish what is in flight on a volume and forget it; answers whether all of it finished in time.
+    /// Finish what is in flight on a volume and forget it; answers how that ended.
     RemoveVolume { volume: SlabKey, timeout: Duration, reply: SyncSender<Drained> },
     /// Take no longer for that, whatever was said or is said later.
     Hurry { timeout: Duration },
-    /// Finish what is in flight on all volumes; then end.
+    /// Finish what is in flight on all volumes; then end, and answer with the worst of how they ended.
     Shutdown { timeout: Duration, reply: SyncSender<Drained> },
 }
 

@@ -26,9 +26,9 @@ pub struct Step {
     pub ago: usize,
     /// Intervals by which the victim's latency followed.
     pub lag: usize,
-    /// The neighbour's mean load before and since, in its unit; one of them is 0 where it began or ended.
+    /// The neighbour's mean load before it, in the unit of its load; 0 if it was idle.
     pub load_before: f64,
-    /// See there.
+    /// The same since; 0 if it is idle.
     pub load_after: f64,
     /// The victim's latency after it over that before: above 1 where the load rose, below where it fell.
     pub latency_ratio: f64,

@@ -1,6 +1,7 @@
-//! How fast chunks may be moved: a token bucket whose rate rises steadily and is halved when requests that meet a migration become slower than those that do not.
+//! How fast chunks may be moved: a token bucket whose rate rises steadily and is halved when requests that meet a migration become slower than those of the
+//! same tenth of a second that do not.
 //!
-//! Both are of the same tenths of a second. It moves nothing and waits for nobody. Sources: SANCache, MSST 2006 (the migration rate is controlled); additive increase and multiplicative decrease as in congestion control. All numbers
+//! It moves nothing and waits for nobody. Sources: SANCache, MSST 2006 (the migration rate is controlled); additive increase and multiplicative decrease as in congestion control. All numbers
 //! are ours.
 
 use super::Placing;
