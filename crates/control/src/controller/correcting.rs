@@ -391,9 +391,10 @@ impl Controller {
             }
             correction => correction,
         };
-        // A neighbour that it served takes its time to do without it.
+        // A neighbour that it served takes its time to do without it; one that serves its volume gives up its part first.
         let is_short = |id: &VolumeId| self.volumes.get(id).is_some_and(|other| other.is_short(&rules));
-        let leaned_on = self.volumes[&id].grant.as_ref()?.parted.iter().any(is_short);
+        let grant = self.volumes[&id].grant.as_ref()?;
+        let leaned_on = step < grant.held_until || grant.parted.iter().any(is_short);
         let correction = match correction {
             Correction::Shrink { .. } if leaned_on => Correction::Hold(HoldReason::AtFloor),
             correction => correction,

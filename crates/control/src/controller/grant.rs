@@ -42,6 +42,8 @@ pub(super) struct Grant {
     pub(super) parted: Vec<VolumeId>,
     /// The step before which it parts from nobody.
     pub(super) part_from: u64,
+    /// The step before which it does not shrink, so that a neighbour's that does the same work does.
+    pub(super) held_until: u64,
     pub(super) host: HostId,
     /// The quota last ordered.
     pub(super) blocks: u64,
@@ -106,6 +108,7 @@ impl Grant {
             serves: Vec::new(),
             parted: Vec::new(),
             part_from: 0,
+            held_until: 0,
             host,
             blocks: 0,
             rate_at_grant,

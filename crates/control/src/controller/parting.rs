@@ -1,10 +1,11 @@
-//! Parting: a cache in front of one volume that also serves a neighbour stops doing so, where the neighbour's own does that with less.
+//! Parting: a cache in front of one volume that also serves a neighbour does less for it, or nothing, where the neighbour's own does that with less.
 //!
 //! A violation is answered with the caches that are there to be made at that time: a busy neighbour's, while the volume's own reads are hardly
 //! known. Once it has a cache of its own both grow for the same objective, and by feedback alone they keep the sizes that they
-//! happen to have. So the model is asked now and then what both would take if each served its own volume. The rules and numbers are ours.
+//! happen to have. So the model is asked now and then how the two would divide the work with the least memory. The rules and numbers are ours.
 
 use super::correcting::worst_of;
+use super::scene::Scene;
 use super::scenes::Scenes;
 use super::{Change, Controller};
 use crate::decision::{DecisionKind, Fact};
@@ -24,10 +25,83 @@ const SETTLED: usize = 4;
 const PART_AGAIN: u64 = 120;
 /// The part of what both take that must be left.
 const PART_BELOW: f64 = 0.8;
+/// They part where that takes no more than so many times the best division does.
+const PART_UNLESS: f64 = 1.05;
+/// The divisions of what a cache has beyond the needs of its own volume that are tried.
+const DIVISIONS: u64 = 8;
+/// A neighbour's own cache that lacks so small a part of what it would have in a division has it.
+const HAS_ENOUGH: f64 = 0.05;
+/// Steps for which a neighbour's own cache does not shrink, so that the other one does.
+const HELD: u64 = 12;
+
+/// A cache, the neighbour that it serves besides, and that one's own, as places of a scene.
+struct Pair<'a> {
+    scene: &'a Scene,
+    place: usize,
+    own: usize,
+    /// Bytes of a block of each, and the blocks by which they grow.
+    block_bytes: [u64; 2],
+    chunk_blocks: [u64; 2],
+    /// The most that the neighbour's own may have.
+    ceiling: u64,
+}
+
+impl Pair<'_> {
+    /// Bytes of both.
+    fn bytes(&self, blocks: &[u64]) -> u64 {
+        blocks[self.place] * self.block_bytes[0] + blocks[self.own] * self.block_bytes[1]
+    }
+
+    /// The smallest size of the first for everybody else whom it serves, at most what it has: `others` and its own volume have to be `margin` below their bounds.
+    fn needed(&self, others: &[VolumeId], margin: f64) -> Option<u64> {
+        let mut blocks = self.scene.blocks();
+        let needed = smallest(blocks[self.place], self.chunk_blocks[0], -margin, |size| {
+            blocks[self.place] = size;
+            let excess = self.scene.excess(&blocks);
+            worst_of(self.scene, &excess, others).max(excess[self.place])
+        });
+        needed.reached.then_some(needed.blocks)
+    }
+
+    /// Both with `size` for the first, and for the neighbour's own the least with which it is `goal` beyond its bound at most; none where that cannot be had, or
+    /// somebody would be worse off.
+    fn divided(&self, size: u64, goal: f64) -> Option<Vec<u64>> {
+        let mut blocks = self.scene.blocks();
+        let now = self.scene.excess(&blocks);
+        blocks[self.place] = size;
+        let rest = smallest(self.ceiling, self.chunk_blocks[1], goal, |size| {
+            blocks[self.own] = size;
+            self.scene.excess(&blocks)[self.own]
+        });
+        blocks[self.own] = rest.blocks;
+        let then = self.scene.excess(&blocks);
+        let worse = now.iter().zip(&then).any(|(now, then)| *then > now.max(goal) + 1e-6);
+        (rest.reached && !worse).then_some(blocks)
+    }
+
+    /// Both as they are, but for what the neighbour's own could give up all the same.
+    fn undivided(&self) -> Vec<u64> {
+        let before = self.scene.blocks();
+        let goal = self.scene.excess(&before)[self.own].max(0.0);
+        let spared =
+            self.divided(before[self.place], goal).filter(|blocks| blocks[self.own] < before[self.own]);
+        spared.unwrap_or(before)
+    }
+
+    /// The division that takes least in which the first still serves the neighbour, with more than `least`: none is worse off than it is.
+    fn best(&self, least: u64) -> Option<Vec<u64>> {
+        let before = self.scene.blocks();
+        let goal = self.scene.excess(&before)[self.own].max(0.0);
+        let beyond = before[self.place].saturating_sub(least);
+        (1..DIVISIONS)
+            .filter_map(|part| self.divided(least + beyond * part / DIVISIONS, goal))
+            .min_by_key(|blocks| self.bytes(blocks))
+    }
+}
 
 impl Controller {
-    /// Lets the cache of `id` go back to what its own volume needs where a neighbour's own cache can do the rest, and both are smaller together then: the
-    /// change of one of them that begins it.
+    /// Lets the cache of `id` do less for a neighbour whose own can do more, or go back to what its own volume needs, where both are smaller together then: the
+    /// change of one of them that begins it. `O(DIVISIONS log(blocks))` predictions of the origin.
     pub(super) fn part(
         &mut self,
         id: VolumeId,
@@ -42,19 +116,19 @@ impl Controller {
             let volume = &self.volumes[id];
             !changes.contains_key(id)
                 && volume.grant.as_ref().is_some_and(|grant| {
-                    grant.age >= SETTLED
-                        && grant.learning == 0
-                        && grant.flooded.is_none()
-                        && self.step >= grant.limited_until
+                    grant.age >= SETTLED && grant.flooded.is_none() && self.step >= grant.limited_until
                 })
         };
+        // One that only just fills what it was given for the neighbour's sake may be asked: by the time it is full that may be needless.
         let grant = self.volumes[&id].grant.as_ref().filter(|_| settled(&id))?;
         if self.step < grant.part_from {
             return None;
         }
         let has_own = |other: &VolumeId| {
             let own = self.volumes.get(other).and_then(|volume| volume.grant.as_ref());
-            own.is_some_and(|own| own.serves.contains(other) && own.blocks > 0 && !own.is_spare)
+            own.is_some_and(|own| {
+                own.serves.contains(other) && own.blocks > 0 && !own.is_spare && own.learning == 0
+            })
         };
         let neighbour =
             grant.serves.iter().copied().find(|other| *other != id && has_own(other) && settled(other))?;
@@ -65,41 +139,43 @@ impl Controller {
         let share = self.beneficiaries(id)?.1;
         let margin = self.config.sizing_margin.max(room_for_noise(share, grant.windows.deviation()));
         let kept = grant.needs.kept(self.step).unwrap_or(0);
-        let chunks = [id, neighbour].map(|id| self.volumes[&id].chunk_blocks(self.config.chunk_bytes));
         let (index, place) = self.scene_place(scenes, id);
         let scene = &scenes.list[index];
-        let own = scene.place(neighbour)?;
         if scene.utilisation >= OVERLOADED {
             return None;
         }
-        let before = scene.blocks();
-        // What its own volume, and whom else it serves, needs of it.
-        let mut blocks = before.clone();
-        let needed = smallest(before[place], chunks[0], -margin, |size| {
-            blocks[place] = size;
-            let excess = scene.excess(&blocks);
-            worst_of(scene, &excess, &others).max(excess[place])
-        });
-        blocks[place] = needed.blocks.max(kept.min(before[place]));
-        // And what the neighbour needs then.
-        let rest = smallest(ceiling, chunks[1], 0.0, |size| {
-            blocks[own] = size;
-            scene.excess(&blocks)[own]
-        });
-        blocks[own] = rest.blocks.max(before[own]);
-        let bytes = |blocks: &[u64]| -> u64 {
-            [(id, place), (neighbour, own)]
-                .iter()
-                .map(|(id, at)| blocks[*at] * self.volumes[id].block_bytes())
-                .sum()
+        let both = [id, neighbour].map(|id| &self.volumes[&id]);
+        let pair = Pair {
+            scene,
+            place,
+            own: scene.place(neighbour)?,
+            block_bytes: both.map(|volume| volume.block_bytes()),
+            chunk_blocks: both.map(|volume| volume.chunk_blocks(self.config.chunk_bytes)),
+            ceiling,
         };
-        let (now, then) = (bytes(&before), bytes(&blocks));
-        let worse =
-            scene.excess(&before).iter().zip(scene.excess(&blocks)).any(|(now, then)| then > now.max(0.0));
-        if !needed.reached || !rest.reached || worse || then as f64 >= PART_BELOW * now as f64 {
+        let before = scene.blocks();
+        let least = pair.needed(&others, margin)?.max(kept.min(before[place]));
+        let apart = pair.divided(least, 0.0);
+        let best = pair.best(least);
+        let bytes_of =
+            |blocks: &Option<Vec<u64>>| blocks.as_ref().map_or(f64::INFINITY, |b| pair.bytes(b) as f64);
+        let parts = bytes_of(&apart) <= PART_UNLESS * bytes_of(&best);
+        let blocks = if parts { apart? } else { best? };
+        // What the neighbour's own has to spare as things are is its own to give back.
+        let (now, then) = (pair.bytes(&pair.undivided()), pair.bytes(&blocks));
+        if then as f64 >= PART_BELOW * now as f64 {
             return None;
         }
-        let names = [id, neighbour].map(|id| self.volumes[&id].spec.name.clone());
+        let names = both.map(|volume| &volume.spec.name);
+        let how =
+            if parts { "serves {} no longer: its own can" } else { "does less for {}: its own can do more" };
+        let summary = format!(
+            "the cache of {} {}, and both together take {} instead of {} then",
+            names[0],
+            how.replace("{}", names[1]),
+            Bytes(then),
+            Bytes(now)
+        );
         let facts = |at: usize| {
             vec![
                 Fact::number("size_before", before[at] as f64, "blocks"),
@@ -108,20 +184,22 @@ impl Controller {
                 Fact::number("both_after", then as f64, "bytes"),
             ]
         };
-        let summary = format!(
-            "the cache of {} serves {} no longer: its own can, and both together take {} instead of {} then",
-            names[0],
-            names[1],
-            Bytes(then),
-            Bytes(now)
-        );
-        let begins = if blocks[own] > before[own] {
-            let most = (before[own] as f64 * (1.0 + self.config.feedback.model_growth_max)) as u64;
+        let own = pair.own;
+        let rules = self.config.feedback;
+        let (changed, change) = if blocks[own] as f64 > before[own] as f64 * (1.0 + HAS_ENOUGH) {
+            let most = (before[own] as f64 * (1.0 + rules.model_growth_max)) as u64;
             (neighbour, Change::new(blocks[own].min(most), DecisionKind::Grown, summary, facts(own)))
         } else {
-            let least = (before[place] as f64 * (1.0 - self.config.feedback.model_shrink_max)) as u64;
+            let least = (before[place] as f64 * (1.0 - rules.model_shrink_max)) as u64;
             (id, Change::new(blocks[place].max(least), DecisionKind::Shrunk, summary, facts(place)))
         };
+        let held_until = self.step + HELD;
+        self.volumes.get_mut(&neighbour)?.grant.as_mut()?.held_until = held_until;
+        if !parts {
+            // The windows of both are still the neighbour's.
+            let ratio = self.model_ratio(changed, change.blocks, scenes);
+            return Some((changed, Change { ratio, ..change }));
+        }
         let grant = self.volumes.get_mut(&id)?.grant.as_mut()?;
         grant.serves.retain(|served| *served != neighbour);
         grant.serve(&[id]);
@@ -129,7 +207,7 @@ impl Controller {
         grant.part_from = self.step + PART_AGAIN;
         // Its windows were the neighbour's.
         grant.load_changed(0);
-        Some(begins)
+        Some((changed, change))
     }
 }
 
@@ -141,7 +219,103 @@ fn room_for_noise(share: f64, deviation: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::sample::Sample;
+    use super::super::volume::Volume;
     use super::*;
+    use crate::config::ControlConfig;
+    use crate::inventory::VolumeSpec;
+    use crate::objective::{Objective, Operations};
+    use forebay_locality::{CurvePoint, MissRatioCurve};
+    use forebay_units::Nanos;
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    /// Reads a second, a bound in milliseconds and a curve.
+    type Load<'a> = (f64, u64, &'a [(u64, f64)]);
+
+    /// Two volumes before one server; nothing is cached yet.
+    fn scene(loads: [Load<'_>; 2]) -> Scene {
+        let volumes = loads.iter().zip(1..).map(|((rate, bound, curve), id)| {
+            let id = VolumeId(id);
+            let objectives = vec![Objective::mean_latency(Nanos::millis(*bound), Operations::All)];
+            let mut volume = Volume::new(VolumeSpec { id, objectives, ..VolumeSpec::any() });
+            let sample = Sample {
+                arrival_rate: *rate,
+                miss_rate: *rate,
+                origin_read_rate: *rate,
+                miss_latency: 0.006,
+                ..Sample::default()
+            };
+            volume.history.extend([sample; 3]);
+            volume.steady = 3;
+            let point = |&(size_blocks, miss_ratio)| CurvePoint { size_blocks, miss_ratio };
+            volume.curve = Some(Arc::new(MissRatioCurve::new(curve.iter().map(point).collect())));
+            volume.curve_accesses = 1_000_000;
+            (id, volume)
+        });
+        let ids = [VolumeId(1), VolumeId(2)];
+        let mut scene =
+            Scene::build(&ids, &volumes.collect(), None, Some(1.0), &[], None, &ControlConfig::default());
+        scene.utilisation = 0.5;
+        scene
+    }
+
+    fn pair(scene: &Scene, ceiling: u64) -> Pair<'_> {
+        Pair { scene, place: 0, own: 1, block_bytes: [4_096; 2], chunk_blocks: [1; 2], ceiling }
+    }
+
+    proptest! {
+        /// Whatever is divided, nobody is worse off than now or than his bound asks for, and the neighbour has what it needs.
+        #[test]
+        fn a_division_makes_nobody_worse(
+            before in [1u64..2_000, 1u64..2_000], rates in [1.0f64..60.0, 1.0f64..60.0], bounds in [1u64..12, 1u64..12],
+            knees in [(1u64..1_000, 0.0f64..1.0), (1u64..1_000, 0.0f64..1.0)],
+        ) {
+            let curves = knees.map(|(size, miss)| [(0, 1.0), (size, miss), (2_000, 0.0)]);
+            let mut scene = scene([(rates[0], bounds[0], &curves[0]), (rates[1], bounds[1], &curves[1])]);
+            (scene.parties[0].blocks, scene.parties[1].blocks) = (before[0], before[1]);
+            let now = scene.excess(&before);
+            let pair = pair(&scene, 2_000);
+            let Some(least) = pair.needed(&[], 0.1) else { return Ok(()) };
+            prop_assert!(least <= before[0]);
+            for (blocks, goal) in [(pair.divided(least, 0.0), 0.0), (pair.best(least), now[1].max(0.0))] {
+                let Some(blocks) = blocks else { continue };
+                let then = scene.excess(&blocks);
+                prop_assert!(then[1] <= goal + 1e-6 && then[0] <= now[0].max(goal) + 1e-6, "{now:?} {then:?} {blocks:?}");
+                prop_assert!(blocks[0] >= least && blocks[0] <= before[0] && blocks[1] <= 2_000);
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_few_blocks_in_front_of_a_neighbour_do_is_left_to_them() {
+        // The first 200 blocks answer nine tenths of a busy neighbour's reads; the strict one's are asked for evenly.
+        let steep = [(0, 1.0), (200, 0.1), (2_000, 0.0)];
+        let even = [(0, 1.0), (2_000, 0.0)];
+        let mut scene = scene([(150.0, 60, &steep), (20.0, 2, &even)]);
+        (scene.parties[0].blocks, scene.parties[1].blocks) = (1_600, 1_400);
+        let divide = |scene: &Scene| {
+            let pair = pair(scene, 2_000);
+            let least = pair.needed(&[], 0.1).expect("it keeps its bound now");
+            let bytes = |blocks: Option<Vec<u64>>| blocks.map(|blocks| (pair.bytes(&blocks) >> 12, blocks));
+            (least, bytes(pair.divided(least, 0.0)), bytes(pair.best(least)))
+        };
+        let (least, apart, best) = divide(&scene);
+        println!("{least} {apart:?} {best:?}");
+        assert!(least < 100);
+        let best = best.expect("a division");
+        assert!((100..400).contains(&best.1[0]), "{best:?}");
+        assert!(apart.is_none_or(|apart| apart.0 as f64 > 1.05 * best.0 as f64));
+        // Where its blocks say little of each other's worth, what its own volume needs is enough.
+        scene.parties[0].curve = Some(Arc::new(MissRatioCurve::new(vec![
+            CurvePoint { size_blocks: 0, miss_ratio: 0.3 },
+            CurvePoint { size_blocks: 2_000, miss_ratio: 0.25 },
+        ])));
+        let (least, apart, best) = divide(&scene);
+        println!("{least} {apart:?} {best:?}");
+        let (apart, best) = (apart.expect("apart"), best.expect("a division"));
+        assert!(apart.0 as f64 <= 1.05 * best.0 as f64, "{apart:?} {best:?}");
+    }
 
     #[test]
     fn noise_has_room_below_the_bound() {
