@@ -123,8 +123,8 @@ impl Controller {
         })
     }
 
-    /// Adds a volume, or replaces its specification: its history stays, its windows start anew where the objectives
-    /// differ.
+    /// Adds a volume, or replaces its specification: its history stays. Of an objective that is set anew what was before counts, where its first window
+    /// misses: what it asks for may have been missed for long. Those that stay keep their windows.
     ///
     /// # Errors
     /// [`VolumeSpecError`] where it cannot be judged or its minimum does not fit.
@@ -147,9 +147,11 @@ impl Controller {
         match self.volumes.get_mut(&spec.id) {
             Some(volume) => {
                 if volume.spec.objectives != spec.objectives {
-                    volume.tracks = vec![track::Track::default(); spec.objectives.len()];
-                    volume.violated_since = None;
-                    volume.analyse_from = 0;
+                    volume.set_objectives(
+                        &spec.objectives,
+                        Nanos::from_secs_f64(self.interval_s),
+                        &self.config,
+                    );
                     // They say what another promise cost.
                     (volume.stake, volume.unhelped) = Default::default();
                 }

@@ -1,8 +1,10 @@
 //! Samples: intervals of a volume as numbers, and what several are on average.
 
 use crate::config::ControlConfig;
+use crate::conformance::WindowTotals;
 use crate::observation::VolumeObservation;
 use forebay_units::Nanos;
+use forebay_workload::LatencyHistogram;
 
 /// The part of its most outstanding requests by which those of a closed loop differ between intervals (ours).
 const MOST_ALIKE: f64 = 0.05;
@@ -73,6 +75,27 @@ impl Sample {
             working_set: observed.working_set_blocks as f64,
             invalidated: observed.cache.invalidated_blocks as f64,
             filled: observed.cache.filled_blocks as f64,
+        }
+    }
+
+    /// The window of `span` that it says of, as far as it does: all latencies of a kind are at their mean, so that it has no percentiles.
+    pub(super) fn window(&self, span: Nanos) -> WindowTotals {
+        let seconds = span.as_secs_f64();
+        let count = |rate: f64| (rate * seconds).round() as u64;
+        let at = |latency: f64| Nanos::from_secs_f64(latency);
+        let (mut reads, mut writes) = (LatencyHistogram::new(), LatencyHistogram::new());
+        reads.record_many(at(self.hit_latency), count(self.hit_rate));
+        reads.record_many(at(self.miss_latency), count(self.miss_rate));
+        writes.record_many(at(self.write_latency), count(self.write_rate));
+        WindowTotals {
+            span,
+            arrivals: count(self.arrival_rate),
+            bytes_read: (self.read_bytes * reads.count() as f64) as u64,
+            bytes_written: (self.write_bytes * writes.count() as f64) as u64,
+            reads: reads.snapshot(),
+            writes: writes.snapshot(),
+            idle: if self.backlogged { Nanos::ZERO } else { span },
+            outstanding_max: self.outstanding_max as u32,
         }
     }
 

@@ -1,8 +1,9 @@
 //! Tracks: the windows of one objective, one after the other, and what they come to.
 
+use super::sample::Sample;
 use crate::config::ControlConfig;
 use crate::conformance::{Judgement, Verdict, WindowTotals, judge};
-use crate::objective::Objective;
+use crate::objective::{Objective, Statistic, Target};
 use crate::observation::VolumeObservation;
 use crate::violation::{Assessment, Episode, assess};
 use forebay_units::Nanos;
@@ -16,6 +17,8 @@ const VERDICTS_MAX: usize = 64;
 pub(super) struct Track {
     totals: WindowTotals,
     verdicts: VecDeque<Verdict>,
+    /// What would have been said of the windows before the objective was set, the newest last: it may have been missed for long.
+    before: Vec<Verdict>,
     pub(super) last: Option<Judgement>,
     /// Whether the interval just observed closed a window.
     pub(super) closed: bool,
@@ -26,6 +29,30 @@ pub(super) struct Track {
 }
 
 impl Track {
+    /// The track of an objective that is set on a volume with this `history` of intervals. Percentiles are not kept of the past.
+    pub(super) fn of(
+        objective: &Objective,
+        history: &VecDeque<Sample>,
+        interval: Nanos,
+        config: &ControlConfig,
+    ) -> Track {
+        if matches!(objective.target, Target::Latency { statistic: Statistic::Percentile(_), .. }) {
+            return Track::default();
+        }
+        // As many as `add` makes a window of.
+        let intervals =
+            objective.window.0.saturating_sub(interval.0 / 2).div_ceil(interval.0.max(1)).max(1) as usize;
+        let past: Vec<Sample> = history.iter().copied().collect();
+        let windows = past.rchunks_exact(intervals).take(config.violation.windows);
+        let span = Nanos(interval.0.saturating_mul(intervals as u64));
+        let verdict = |window: &[Sample]| {
+            judge(objective, &Sample::mean(window.iter()).window(span), &config.conformance).verdict
+        };
+        let mut before: Vec<Verdict> = windows.map(verdict).collect();
+        before.reverse();
+        Track { before, ..Track::default() }
+    }
+
     /// Takes an interval in; a window that ends with it is judged.
     pub(super) fn add(
         &mut self,
@@ -61,9 +88,10 @@ impl Track {
         self.totals = WindowTotals::default();
     }
 
-    /// What its last windows come to.
+    /// What its last windows come to; nothing before the first one that it was judged for.
     pub(super) fn assess(&self, config: &ControlConfig) -> Assessment {
-        assess(self.verdicts.iter().copied(), &config.violation)
+        let before = if self.verdicts.is_empty() { &[] } else { &self.before[..] };
+        assess(before.iter().chain(&self.verdicts).copied(), &config.violation)
     }
 
     /// Whether its last window missed.
@@ -87,5 +115,52 @@ impl Track {
     pub(super) fn has_recovered(&self, count: usize) -> bool {
         self.verdicts.len() >= count
             && self.verdicts.iter().rev().take(count).all(|&verdict| verdict != Verdict::Nonconforming)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objective::Operations;
+
+    fn before(objective: &Objective, latencies: &[f64]) -> Vec<Verdict> {
+        let sample = |&miss_latency| Sample {
+            miss_rate: 100.0,
+            arrival_rate: 100.0,
+            miss_latency,
+            ..Sample::default()
+        };
+        let history = latencies.iter().map(sample).collect();
+        Track::of(objective, &history, Nanos::secs(1), &ControlConfig::default()).before
+    }
+
+    #[test]
+    fn what_was_before_is_judged_in_windows_of_the_same_length() {
+        use Verdict::{Conforming as C, Nonconforming as N};
+        let objective = Objective::mean_latency(Nanos::millis(10), Operations::All);
+        let over = |objective: Objective, millis| objective.over(Nanos::millis(millis));
+        let slow = [0.001, 0.02, 0.02, 0.001, 0.02, 0.001, 0.001];
+        assert_eq!(before(&over(objective, 1_000), &slow), [N, C, N, C, C]); // the last five
+        // 2.4 s are closed by the second interval, as half of one is tolerated; three seconds by the third. The oldest are left over.
+        assert_eq!(before(&over(objective, 2_400), &slow), [N, N, C]);
+        assert_eq!(before(&over(objective, 3_000), &slow), [N, C]);
+        assert_eq!(before(&over(objective, 9_000), &slow), []);
+        // A floor is missed by who asks for it: here nobody waits.
+        assert_eq!(before(&over(Objective::iops_floor(500.0), 1_000), &slow), [Verdict::LowLoad; 5]);
+        let percentile = Objective::percentile_latency(95.0, Nanos::millis(10), Operations::All);
+        assert_eq!(before(&over(percentile, 1_000), &slow), []);
+    }
+
+    #[test]
+    fn what_was_before_counts_with_the_first_window_of_its_own() {
+        let objective = Objective::mean_latency(Nanos::millis(10), Operations::All);
+        let track = Track { before: before(&objective.over(Nanos::secs(1)), &[0.02; 5]), ..Track::default() };
+        let with = |verdict| Track { verdicts: VecDeque::from([verdict]), ..track.clone() };
+        let config = ControlConfig::default();
+        assert_eq!(track.assess(&config), Assessment::Kept);
+        let violated = with(Verdict::Nonconforming);
+        assert_eq!(violated.assess(&config), Assessment::Violated { nonconforming: 5, windows: 5 });
+        assert_eq!(violated.conforming_share(), Some(0.0));
+        assert!(!matches!(with(Verdict::Conforming).assess(&config), Assessment::Violated { .. }));
     }
 }

@@ -128,6 +128,26 @@ impl Volume {
         }
     }
 
+    /// Follows other objectives from now on, in intervals of `interval`: those that stay keep their windows.
+    pub(super) fn set_objectives(
+        &mut self,
+        objectives: &[Objective],
+        interval: Nanos,
+        config: &ControlConfig,
+    ) {
+        let track = |objective: &Objective| {
+            let stays = self.spec.objectives.iter().position(|before| before == objective);
+            let kept = stays.map(|at| self.tracks[at].clone());
+            kept.unwrap_or_else(|| Track::of(objective, &self.history, interval, config))
+        };
+        self.tracks = objectives.iter().map(track).collect();
+        // A violation goes on as long as somebody's does that stays.
+        if self.tracks.iter().all(|track| track.episode.is_none()) {
+            self.violated_since = None;
+        }
+        self.analyse_from = 0;
+    }
+
     /// Takes an interval in; windows that end are judged.
     pub(super) fn observe(
         &mut self,

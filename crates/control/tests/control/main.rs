@@ -443,6 +443,48 @@ fn the_same_observations_give_the_same_decisions() {
     assert_eq!(run(), run());
 }
 
+/// Whoever asks for what was missed for long is helped with the first window that misses it; a window or two before are no reason. What stays keeps its
+/// windows, whatever is set beside it.
+#[test]
+fn an_objective_that_is_set_counts_what_was_before() {
+    let spec = |objectives: Vec<Objective>| VolumeSpec {
+        id: APPLICATION,
+        name: "application".to_owned(),
+        size: Bytes::gib(1),
+        block_size: BlockSize::DEFAULT,
+        origin: OriginId(1),
+        host: HostId(0),
+        objectives,
+        may_cache: true,
+        minimum: Bytes::ZERO,
+        maximum: None,
+    };
+    let latency =
+        |millis| Objective::mean_latency(Nanos::millis(millis), Operations::All).over(Nanos::secs(1));
+    let percentile =
+        Objective::percentile_latency(95.0, Nanos::millis(2), Operations::All).over(Nanos::secs(1));
+    let found_after = |busy: usize, objective: Objective| {
+        let mut world = World::promising(&[], 3, Bytes::mib(200), ControlConfig::default(), Vec::new());
+        world.run(40);
+        (world.sides[0].rate, world.sides[1].rate) = (300.0, 260.0);
+        world.run(busy);
+        world.controller.register(spec(vec![objective])).unwrap();
+        first(&world.run(10), DecisionKind::ViolationFound)
+    };
+    // Three of five windows miss 12 ms while both are busy: the first, the second or the third of those that it is judged for.
+    assert_eq!([0, 1, 4].map(|busy| found_after(busy, latency(12))), [Some(2), Some(1), Some(0)]);
+    // Nothing is known of percentiles before.
+    assert_eq!(found_after(4, percentile), Some(2));
+
+    let mut world = World::promising(&[], 3, Bytes::mib(200), ControlConfig::default(), Vec::new());
+    world.controller.register(spec(vec![percentile])).unwrap();
+    world.run(1);
+    world.controller.register(spec(vec![percentile, latency(500)])).unwrap();
+    world.run(1);
+    world.controller.register(spec(vec![percentile])).unwrap();
+    assert_eq!(first(&world.run(1), DecisionKind::ViolationFound), Some(0));
+}
+
 /// A strict application may not be cached at first: a cache in front of its busy neighbour relieves it. Once it may, it gets its own, and the
 /// neighbour's goes back to what the neighbour needs.
 #[test]
