@@ -157,8 +157,8 @@ struct Run<'a> {
 
 /// A write that waits.
 struct Held {
-    /// When it was due: as recorded, and as moved by waits.
-    due: (Nanos, Nanos),
+    /// When it was due: as recorded, and as moved by waits; nothing in a closed loop, which has no times.
+    due: Option<(Nanos, Nanos)>,
     range: ByteRange,
 }
 
@@ -202,7 +202,7 @@ impl Run<'_> {
                 self.issued += 1;
                 if due.operation == Operation::Write && self.must_wait(due.range) {
                     self.fidelity.held_back += 1;
-                    self.held.push_back(Held { due: (due.at, at), range: due.range });
+                    self.held.push_back(Held { due: Some((due.at, at)), range: due.range });
                 } else {
                     self.enter(due.operation, due.range, now);
                     times.push((due.at, at));
@@ -223,31 +223,33 @@ impl Run<'_> {
         outstanding: usize,
         next: &mut (dyn FnMut() -> Option<(Operation, ByteRange)> + Send),
     ) -> Result<(), PlayError> {
-        let mut blocked: Option<(Operation, ByteRange)> = None;
         while !self.is_over() {
+            self.release();
             let now = Instant::now();
             let in_flight = self.ledger.in_flight();
             let mut is_at_end = false;
-            while in_flight + self.batch.len() < outstanding {
-                let Some((operation, range)) = blocked.take().or_else(&mut *next) else {
+            while in_flight + self.batch.len() + self.held.len() < outstanding {
+                let Some((operation, range)) = next() else {
                     is_at_end = true;
                     break;
                 };
                 self.check_fits(range)?;
-                if operation == Operation::Write && self.must_wait(range) {
-                    // Its turn comes when the write before it is answered.
-                    blocked = Some((operation, range));
-                    break;
-                }
                 self.issued += 1;
-                self.enter(operation, range, now);
+                if operation == Operation::Write && self.must_wait(range) {
+                    // The client whose write it is waits with it; the others do not.
+                    self.fidelity.held_back += 1;
+                    self.held.push_back(Held { due: None, range });
+                } else {
+                    self.enter(operation, range, now);
+                }
             }
             self.issue_batch();
             if is_at_end {
                 return if self.issued == 0 { Err(PlayError::Empty) } else { Ok(()) };
             }
             let seen = self.ledger.in_flight();
-            if seen >= outstanding || (blocked.is_some() && seen > 0) {
+            // One that is held waits for a write that is in flight.
+            if seen > 0 && seen + self.held.len() >= outstanding {
                 self.ledger.wait_for_completion(seen, LOOK_EVERY);
             }
         }
@@ -377,7 +379,7 @@ impl Run<'_> {
                 self.held.push_back(held);
             } else {
                 self.enter(Operation::Write, held.range, now);
-                dues.push(held.due);
+                dues.extend(held.due);
             }
         }
         self.issue_batch();

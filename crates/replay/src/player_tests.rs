@@ -243,6 +243,29 @@ fn a_write_that_must_wait_holds_nothing_else_up() {
 }
 
 #[test]
+fn a_write_that_must_wait_holds_no_other_client_of_a_closed_loop_up() {
+    let connection = MemoryVolume::holding(Content::new(1), Fault::WritesWaitForReads);
+    let mut player = Player::new(Shadow::new(Content::new(1), VOLUME_BYTES));
+    let play = |player: &mut Player, outstanding, requests: &[(Operation, u64)]| {
+        let mut requests = requests.iter();
+        let mut next =
+            || requests.next().map(|(operation, offset)| (*operation, ByteRange::new(*offset, 4096)));
+        let load = Load::Closed { outstanding, next: &mut next };
+        let options = PlayOptions { give_up_after: Duration::from_millis(40), ..options() };
+        player.play(&connection, load, options, &AtomicBool::new(false)).unwrap()
+    };
+    use Operation::{Read, Write};
+    // Three clients: the second's write waits for the first's, whose answer waits for the third's read. The next read lets the second complete.
+    let report = play(&mut player, 3, &[(Write, 0), (Write, 0), (Read, 8192), (Read, 12_288)]);
+    assert_eq!((report.requests, report.wrong_count, report.errors), (4, 0, 0), "{:?}", report.wrong);
+    assert_eq!((report.fidelity.held_back, report.gave_up), (1, None));
+    assert_eq!(player.shadow().unwrap().submit_read(ByteRange::new(0, 512)), [2]);
+    // Two clients, of whom both wait: there is nobody who could read.
+    let report = play(&mut player, 2, &[(Write, 0), (Write, 0), (Read, 8192)]);
+    assert!(report.gave_up.is_some(), "three were outstanding");
+}
+
+#[test]
 fn no_request_is_early_and_late_ones_do_not_move_the_others() {
     let connection = MemoryVolume::holding(Content::new(1), Fault::None);
     let mut player = Player::unchecked(1, Arc::default());
