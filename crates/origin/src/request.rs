@@ -112,7 +112,8 @@ pub enum OriginError {
         context: String,
     },
     /// The connection was lost or timed out before the answer: a write may yet be applied *later* by a stranger's
-    /// origin, so it is never sent again and its blocks stay in doubt until the origin is settled.
+    /// origin, so it is never sent again and its blocks stay in doubt until the origin is settled. Of a flush it is not known what it made
+    /// durable; one that [`OriginError::Failed`] was answered so, perhaps for the only time.
     OutcomeUnknown {
         /// What was being done, for the log.
         context: String,

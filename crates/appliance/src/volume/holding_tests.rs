@@ -135,7 +135,7 @@ fn what_a_fenced_origin_gives_up_is_asked_of_the_next_but_for_changes_that_may_h
     let unsent = Some(Box::new(requests[1].operation.clone()));
     fail(&mut machine, &requests[1], OriginError::Unreachable { context: context(), unsent });
     fail(&mut machine, &requests[2], OriginError::OutcomeUnknown { context: context() });
-    fail(&mut machine, &requests[3], OriginError::Failed { errno: 5, context: context() });
+    fail(&mut machine, &requests[3], OriginError::OutcomeUnknown { context: context() });
     assert_eq!((submissions(&mut machine), machine.hold_state()), (vec![], Some(HoldState::Held)));
     assert_eq!(replies(&mut machine), [(1, Err(Errno::IO))]);
     let traits = machine.settings_origin();
@@ -164,7 +164,7 @@ fn a_flush_of_ours_that_a_fenced_origin_gives_up_is_no_error_of_any_client() {
     // It does not answer; somebody fences it.
     machine.release();
     machine.hold(true).unwrap();
-    fail(&mut machine, &given_up[0], OriginError::Failed { errno: 5, context: String::new() });
+    fail(&mut machine, &given_up[0], OriginError::OutcomeUnknown { context: String::new() });
     assert_eq!((submissions(&mut machine), machine.hold_state()), (vec![], Some(HoldState::Held)));
     let traits = machine.settings_origin();
     machine.change_origin(&traits, false);
@@ -173,6 +173,61 @@ fn a_flush_of_ours_that_a_fenced_origin_gives_up_is_no_error_of_any_client() {
     assert!(flushes.iter().all(is_flush));
     flushes.iter().for_each(|flush| complete(&mut machine, flush, 0));
     assert_eq!(replies(&mut machine), [(1, Ok(vec![]))]);
+}
+
+/// An origin may say once only that data are lost, and a fence brings none back: also where it says so when it is left already, since what it had on it completes.
+#[test]
+fn a_failure_that_an_origin_told_is_told_to_a_client_also_behind_a_fence() {
+    let failed = || OriginError::Failed { errno: 28, context: "full".to_owned() };
+    let flush = |machine: &mut VolumeMachine, tag| {
+        machine.request(Nanos::ZERO, RequestTag(tag), ClientOperation::Flush);
+        submissions(machine)
+    };
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Whose {
+        Ahead,
+        OfTheHold,
+        Clients,
+    }
+    for whose in [Whose::Ahead, Whose::OfTheHold, Whose::Clients] {
+        for is_late in [false, true] {
+            let mut machine = machine(10);
+            let (told, _answer) = channel();
+            let asked = match whose {
+                Whose::Ahead => {
+                    machine.flush_ahead(told);
+                    submissions(&mut machine)
+                }
+                Whose::OfTheHold => {
+                    machine.hold(false).unwrap();
+                    let asked = submissions(&mut machine);
+                    machine.release();
+                    asked
+                }
+                Whose::Clients => flush(&mut machine, 1),
+            };
+            assert!(asked.len() == 1 && is_flush(&asked[0]));
+            if !is_late {
+                fail(&mut machine, &asked[0], failed());
+            }
+            machine.hold(true).unwrap();
+            if is_late {
+                fail(&mut machine, &asked[0], failed());
+            }
+            assert_eq!((submissions(&mut machine), machine.hold_state()), (vec![], Some(HoldState::Held)));
+            let traits = machine.settings_origin();
+            machine.change_origin(&traits, false);
+            assert_eq!(submissions(&mut machine), [], "{whose:?} {is_late}");
+            if whose != Whose::Clients {
+                let next = flush(&mut machine, 1);
+                complete(&mut machine, &next[0], 0);
+            }
+            assert_eq!(replies(&mut machine), [(1, Err(Errno(28)))], "{whose:?} {is_late}");
+            let next = flush(&mut machine, 2);
+            complete(&mut machine, &next[0], 0);
+            assert_eq!(replies(&mut machine), [(2, Ok(vec![]))], "it is told once");
+        }
+    }
 }
 
 /// It was never sent, so the origin has said nothing: it will say to the next one whether anything is lost.

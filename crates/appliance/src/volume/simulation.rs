@@ -637,7 +637,11 @@ impl Simulation {
             let operation = given_up.request.operation.clone();
             let is_whole = given_up.todo.len() == cells(operation.range()).count();
             let context = String::new();
-            let error = if is_whole && self.percent(60) {
+            let error = if operation == OriginOperation::Flush && self.percent(self.fail_percent) {
+                // Its answer was on its way already, and may be its only word.
+                self.owes_error = true;
+                OriginError::Failed { errno: 5, context }
+            } else if is_whole && self.percent(60) {
                 OriginError::Unreachable { context, unsent: Some(Box::new(operation)) }
             } else {
                 let count = self.random.random_range(0..8);
@@ -647,6 +651,7 @@ impl Simulation {
             self.now += 1;
             let id = given_up.request.id;
             self.machine.complete(Nanos(self.now), OriginCompletion { id, result: Err(error) });
+            self.hear_of_flushes();
             self.take_replies();
         }
     }
@@ -773,8 +778,8 @@ fn the_same_seed_takes_the_same_course() {
         let counts = (simulation.ways_changed, simulation.blocks_shared, simulation.kept_cells);
         (simulation.now, simulation.content.clone(), simulation.machine.counters(), counts)
     };
-    let courses: Vec<_> = (0..20).map(course).collect();
-    assert_eq!(courses, (0..20).map(course).collect::<Vec<_>>());
+    let courses: Vec<_> = (0..100).map(course).collect();
+    assert_eq!(courses, (0..100).map(course).collect::<Vec<_>>());
     assert!(courses.iter().map(|course| course.3.0).sum::<u32>() > 10, "other ways are taken now and then");
     assert!(courses.iter().map(|course| course.3.2).sum::<u32>() > 0, "flash keeps something now and then");
     let shared = courses.iter().map(|course| course.3.1).sum::<u32>();

@@ -6,6 +6,7 @@ use super::job::Job;
 use super::stream::{Connected, connect};
 use crate::pending::EIO;
 use crate::pool::locked;
+use crate::request::OriginOperation;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -173,6 +174,9 @@ fn decide(shared: &Shared, index: usize, jobs: Vec<Job>, reason: &str) {
                 job.waits_since = Instant::now();
                 again.push(job);
             }
+        } else if job.operation == OriginOperation::Flush {
+            // Not as failed: the server has said nothing, and who has it fenced may ask again by another way.
+            job.outcome_unknown(reason);
         } else if job.is_flush() {
             // The content of a write that waits for its flush was acknowledged: only its durability is not known.
             job.fail(EIO, reason);

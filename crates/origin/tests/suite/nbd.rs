@@ -321,6 +321,30 @@ fn a_flush_after_a_loss_says_once_that_acknowledged_writes_may_be_gone() {
     }
 }
 
+/// Whoever has the server fenced may ask again of another way what it has not answered, and only that.
+#[test]
+fn a_flush_that_is_cut_off_is_of_unknown_outcome_and_one_that_is_refused_has_failed() {
+    for is_abandoned in [false, true] {
+        let server = Server::start(export(SIZE));
+        let origin = connect(&server, NbdOriginOptions { connections: 1, ..quick() });
+        server.script(|request| if request.command == Command::Flush { Action::Fail } else { Action::Serve });
+        assert_eq!(errno(&run(&origin, OriginOperation::Flush)), Some(28));
+        server
+            .script(|request| if request.command == Command::Flush { Action::Ignore } else { Action::Serve });
+        let collector = Collector::new();
+        submit(&origin, 1, OriginOperation::Flush, &collector);
+        until("the flush at the server", || server.commands(Command::Flush).len() == 2);
+        if is_abandoned {
+            origin.abandon();
+        } else {
+            server.cut_all();
+        }
+        let outcome = collector.wait(1).remove(&1).unwrap();
+        assert!(matches!(outcome, Err(OriginError::OutcomeUnknown { .. })), "{outcome:?}");
+        assert_eq!(origin.statistics().in_doubt, 0, "nothing that it could change is in doubt");
+    }
+}
+
 #[test]
 fn a_flush_that_waited_to_be_sent_while_writes_may_be_lost_fails() {
     for (keeps_acknowledged_writes, expected) in [(false, Some(5)), (true, None)] {

@@ -248,8 +248,9 @@ impl VolumeMachine {
                 true
             }
             Kind::Status { .. } => is_lost,
-            // What it was to make durable is the fence's, so asked of any path it is made so.
-            Kind::Flush { .. } | Kind::HoldFlush { .. } => true,
+            // What it was to make durable is the fence's, so asked of any path it is made so. But not where the origin itself says that it
+            // failed: it may be its only word of data that were lost before the fence, which another path would not repeat.
+            Kind::Flush { .. } | Kind::HoldFlush { .. } => is_lost,
             Kind::Part(part) => match error {
                 OriginError::Unreachable { unsent, .. } => {
                     part.operation = unsent.take().map(|operation| *operation);
@@ -284,6 +285,10 @@ impl VolumeMachine {
 
     /// A flush failed of which no client has heard: one of ours, or that of a client that left. The origin may say it once only: a client that flushes next must not
     /// hear otherwise.
+    ///
+    /// Nothing but telling a client pays this debt: no later flush that succeeds, and no change of the origin, also not behind a fence. Whoever fenced the old way has what it
+    /// *acknowledged*; that a flush failed says that some of this may be lost, and nothing here tells whether it is what the fence has. An error too many costs a client its
+    /// fsync; one too few, data that it was told are safe.
     pub(crate) fn owe_flush_error(&mut self, errno: Errno) {
         self.owed_flush_error = Some(errno);
     }

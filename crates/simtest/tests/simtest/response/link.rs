@@ -249,8 +249,6 @@ impl World {
                 } else {
                     self.unreachable(node, id, job);
                 }
-            } else if job.request.operation == OriginOperation::Flush {
-                self.fail(node, id, &job, 5);
             } else {
                 let error = OriginError::OutcomeUnknown { context: String::new() };
                 self.complete(node, id, OriginCompletion { id: job.request.id, result: Err(error) });
