@@ -15,9 +15,11 @@ impl OwnPartition {
     /// None: the pools have all room.
     pub const NONE: OwnPartition = OwnPartition { room: 0, is_open: false };
 
-    /// For `wanted`, in a cache of `capacity` whose pools keep `kept` of it at least. For 0: none.
+    /// For `wanted`, in a cache of `capacity` whose pools keep `kept` of it at least. For 0, and where nothing is left for it: none, so that what is warmed goes
+    /// where it goes without one. One that is open and has no room would turn all of it away.
     pub fn open(wanted: u64, capacity: u64, kept: u64) -> OwnPartition {
-        OwnPartition { room: wanted.min(capacity.saturating_sub(kept)), is_open: wanted > 0 }
+        let room = wanted.min(capacity.saturating_sub(kept));
+        OwnPartition { room, is_open: room > 0 }
     }
 
     /// No more enters: the pools have what it did not need.
@@ -59,10 +61,12 @@ impl OwnPartition {
         self.room == 0
     }
 
-    /// The capacity changes: it shrinks in proportion, and does not grow.
+    /// The capacity changes: it shrinks in proportion, and does not grow. One that had room and has none left is none.
     pub fn resize(&mut self, from: u64, to: u64) {
+        let had_room = self.room > 0;
         let room = u128::from(self.room) * u128::from(to.min(from));
         self.room = room.checked_div(from.into()).unwrap_or(0) as u64;
+        self.is_open &= !had_room || self.room > 0;
     }
 }
 
@@ -84,7 +88,7 @@ mod tests {
         assert!(own.give(1, 5) && own == OwnPartition::NONE);
         assert!(!own.give(1, 1));
         assert_eq!(OwnPartition::open(0, 10, 2), OwnPartition::NONE);
-        assert_eq!(OwnPartition::open(4, 2, 3).room(), 0);
+        assert_eq!(OwnPartition::open(4, 2, 3), OwnPartition::NONE);
     }
 
     #[test]
@@ -95,8 +99,15 @@ mod tests {
         own.resize(5, 50);
         assert_eq!(own.room(), 2);
         assert!(!own.give(3, 1) && own.room() == 2);
+        // Used up, it is as it was: as much as was to be warmed has been.
+        let mut used_up = OwnPartition::open(1, 10, 2);
+        assert!(used_up.give(1, 1) && used_up.is_open());
+        used_up.resize(10, 5);
+        assert!(used_up.is_open());
+        own.resize(5, 0);
+        assert_eq!(own, OwnPartition::NONE);
         own.resize(0, 7);
-        assert_eq!(own.room(), 0);
+        assert_eq!(own, OwnPartition::NONE);
         let mut vast = OwnPartition::open(u64::MAX, u64::MAX, 0);
         vast.resize(u64::MAX, u64::MAX / 2);
         assert_eq!(vast.room(), u64::MAX / 2);

@@ -363,6 +363,25 @@ mod tests {
     }
 
     #[test]
+    fn without_room_for_a_partition_of_its_own_warm_up_goes_where_it_goes_without_one() {
+        // The only block is single-touch's share.
+        let mut run = trace(TwoPool::default(), 1, &[]);
+        run.policy.open_own_partition(5);
+        assert!(run.insert(20, Insertion::PrewarmTail));
+        // A quota that comes when loading has begun, and one that goes and comes back meanwhile.
+        for before in [0, 10] {
+            let mut run = trace(TwoPool::default(), before, &[]);
+            run.policy.open_own_partition(5);
+            for capacity in [0, 10] {
+                run.capacity = capacity;
+                run.policy.set_capacity(capacity as u32);
+            }
+            assert!(run.insert(20, Insertion::PrewarmTail), "{before}");
+            assert_eq!((run.policy.own_partition_blocks(), run.order_blocks()), (0, vec![20]));
+        }
+    }
+
+    #[test]
     fn room_that_a_partition_of_warmed_blocks_does_not_need_is_given_back() {
         let mut run = trace(TwoPool::default(), 10, &[]);
         // All that is asked for but single-touch's share.
