@@ -243,8 +243,9 @@ impl Placement {
         self.switches.by_default = on;
     }
 
-    /// Whether a volume uses the tier from now on. If not, none of its chunks enters, and those that are there are served from there and are the first to leave; cost is then linear in
-    /// the tier's chunks.
+    /// Whether a volume uses the tier from now on. If not, none of its chunks enters but those that are on their way, whose places were somebody's; those that are there are served from there and are
+    /// the first to leave. Nothing leaves before another comes: a place that nobody wants is no gain, and a tier that takes writes has the only copy of some, which it goes on taking and writes back when
+    /// they leave, as ever. Cost is then linear in the tier's chunks.
     ///
     /// # Errors
     /// [`SwitchesFull`] if 4,096 others have a switch.
@@ -599,6 +600,10 @@ impl Placement {
         if kept {
             self.statistics.promotions_kept += 1;
             self.heat.set_mark(slot, place + 1);
+            if !self.switches.is_on(chunk.volume) {
+                // It set out before its volume was switched off, and counts no more: as hot as it was it would stay for as long as others take to be hotter.
+                self.heat.set_key(slot, 0);
+            }
             let (heat, owners) = (&self.heat, &self.owners);
             self.coldest.insert(place, |place| heat.key(owners[place as usize]));
         } else {

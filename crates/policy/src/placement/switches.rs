@@ -28,7 +28,10 @@ pub(super) struct Switches {
 
 impl Switches {
     pub(super) fn are_on(&self, volume: u32, client: u32) -> bool {
+        self.is_on(volume) && self.clients.get(&client).copied().unwrap_or(true)
+    }
+
+    pub(super) fn is_on(&self, volume: u32) -> bool {
         self.volumes.get(&volume).copied().unwrap_or(self.by_default)
-            && self.clients.get(&client).copied().unwrap_or(true)
     }
 }

@@ -277,6 +277,24 @@ fn who_is_switched_off_neither_enters_nor_stays() {
 }
 
 #[test]
+fn a_chunk_that_is_on_its_way_when_its_volume_is_switched_off_is_the_first_to_leave() {
+    let mut placement = tier(2, placing(Admission::Threshold(1)));
+    let asks = |placement: &mut Placement, volume, chunk: u64| {
+        ask(placement, Nanos::secs(1), Request { volume, ..request(chunk, false) }).1
+    };
+    let on_its_way = asks(&mut placement, 6, 1).unwrap();
+    // It is wanted more than any other while it comes.
+    (0..50).for_each(|_| assert_eq!(asks(&mut placement, 6, 1), None));
+    placement.set_volume(6, false).unwrap();
+    placement.moved(on_its_way.chunk, true);
+    let other = asks(&mut placement, 5, 2).unwrap();
+    placement.moved(other.chunk, true);
+    (0..5).for_each(|_| assert_eq!(asks(&mut placement, 5, 2), None));
+    assert!(matches!(placement.find(on_its_way.chunk), Where::Tier(_)), "nobody wants its place");
+    assert_eq!(asks(&mut placement, 5, 3).unwrap().displaced, Some(on_its_way.chunk));
+}
+
+#[test]
 fn a_migration_that_a_write_overtook_leaves_its_place_free() {
     let mut placement = tier(1, placing(Admission::Threshold(1)));
     let promotion = ask(&mut placement, Nanos::secs(1), request(1, false)).1.unwrap();
