@@ -126,6 +126,12 @@ impl ControlConfig {
                 RATIO,
             ),
             (
+                "conformance.backlog_share_min",
+                self.conformance.backlog_share_min,
+                ratio(self.conformance.backlog_share_min),
+                RATIO,
+            ),
+            (
                 "violation.windows",
                 self.violation.windows as f64,
                 (1..=64).contains(&self.violation.windows),

@@ -18,11 +18,19 @@ pub struct ConformanceRules {
     /// A backlogged workload has on average at least this share of its most outstanding requests outstanding: closed
     /// loops do, open arrivals fluctuate more. Default 0.5; 0 to 1.
     pub backlog_depth_min: f64,
+    /// A backlogged workload waits for the operations of a floor if they are at least this share of its requests, or of the time that it
+    /// waits; else it waits for others, and asks for next to none of these. Default 0.05; 0 to 1.
+    pub backlog_share_min: f64,
 }
 
 impl Default for ConformanceRules {
     fn default() -> ConformanceRules {
-        ConformanceRules { requests_min: 10, backlog_idle_share_max: 0.05, backlog_depth_min: 0.5 }
+        ConformanceRules {
+            requests_min: 10,
+            backlog_idle_share_max: 0.05,
+            backlog_depth_min: 0.5,
+            backlog_share_min: 0.05,
+        }
     }
 }
 
@@ -69,6 +77,22 @@ impl WindowTotals {
     /// Requests outstanding on average, by Little's law.
     pub fn outstanding_mean(&self) -> f64 {
         (self.reads.sum_ns() + self.writes.sum_ns()) as f64 / self.span.0.max(1) as f64
+    }
+
+    /// How large a part of what the workload asks for and waits for `operations` are: of the requests, or of the time, whichever is more.
+    /// A cache makes what it answers a small part of the time, and few requests that are slow are a small part of the number.
+    fn share_of(&self, operations: Operations) -> f64 {
+        let of = |reads: u64, writes: u64| {
+            let part = match operations {
+                Operations::Reads => reads,
+                Operations::Writes => writes,
+                Operations::All => reads + writes,
+            };
+            part as f64 / (reads + writes).max(1) as f64
+        };
+        let time = |latencies: &LatencySnapshot| u64::try_from(latencies.sum_ns()).unwrap_or(u64::MAX >> 1);
+        let requests = of(self.reads.count(), self.writes.count());
+        requests.max(of(time(&self.reads), time(&self.writes)))
     }
 
     /// Whether the workload waited for answers nearly all the time: it would have done more had they been faster.
@@ -162,8 +186,9 @@ fn judge_floor(
     window: &WindowTotals,
     rules: &ConformanceRules,
 ) -> Judgement {
-    // Who waits for other operations alone asks for none of these.
-    let held_back = (requests > 0 || window.completed() == 0) && window.is_backlogged(rules);
+    // Who waits for other operations, alone or nearly so, asks for next to none of these. Where nothing completes, what hangs may be these.
+    let waits_for_these = requests > 0 && window.share_of(objective.operations()) >= rules.backlog_share_min;
+    let held_back = (waits_for_these || window.completed() == 0) && window.is_backlogged(rules);
     let verdict = if value >= at_least {
         Verdict::Conforming
     } else if asked >= at_least || held_back {
@@ -301,6 +326,39 @@ pub(crate) mod tests {
         // Nothing completes: what hangs may be reads.
         window.writes = LatencySnapshot::default();
         assert_eq!(judge(&iops(Operations::Reads), &window, &rules).verdict, Verdict::Nonconforming);
+    }
+
+    #[test]
+    fn a_floor_under_reads_is_not_missed_by_a_read_among_bulk_writes() {
+        let rules = ConformanceRules::default();
+        let iops = Objective::new(Target::IopsFloor { at_least: 1_000.0, operations: Operations::Reads });
+        let bandwidth =
+            Objective::new(Target::BandwidthFloor { at_least: 4.0e6, operations: Operations::Reads });
+        // A closed loop, never idle and about as many outstanding as ever: reads and writes of so many milliseconds each.
+        let judged = |(reads, read_ms): (u64, u64), (writes, write_ms): (u64, u64), outstanding_max| {
+            let window = WindowTotals {
+                span: Nanos::secs(1),
+                arrivals: reads + writes,
+                reads: latencies(reads, Nanos::millis(read_ms)),
+                writes: latencies(writes, Nanos::millis(write_ms)),
+                bytes_read: reads * 4096,
+                bytes_written: writes << 20,
+                outstanding_max,
+                ..WindowTotals::default()
+            };
+            assert!(window.is_backlogged(&rules));
+            let verdicts = [&iops, &bandwidth].map(|floor| judge(floor, &window, &rules).verdict);
+            assert_eq!(verdicts[0], verdicts[1]);
+            verdicts[0]
+        };
+        // One of 401 requests, and .25 % of the time.
+        assert_eq!(judged((1, 10), (400, 10), 4), Verdict::LowLoad);
+        // Half of the requests.
+        assert_eq!(judged((200, 10), (200, 10), 4), Verdict::Nonconforming);
+        // Still half of them when a cache answers them at once, and the writes alone (2 x 2 s) keep the loop from more.
+        assert_eq!(judged((200, 0), (200, 10), 4), Verdict::Nonconforming);
+        // A reader that waits all the time, 20 x 50 ms, beside one whose 1,000 writes of 1 ms are 98 % of the requests.
+        assert_eq!(judged((20, 50), (1_000, 1), 2), Verdict::Nonconforming);
     }
 
     #[test]

@@ -338,6 +338,7 @@ pub const KEYS: &[Key] = &[
     key("control.conformance", "requests_min", "requests", "`10`", "at least 1", "Fewer completed requests in a window say nothing about latency."),
     key("control.conformance", "backlog_idle_share_max", "ratio", "`0.05`", "0 to 1", "A workload without a request outstanding for at most this share of the time is backlogged, if it also keeps `backlog_depth_min`."),
     key("control.conformance", "backlog_depth_min", "ratio", "`0.5`", "0 to 1", "It has on average at least this share of its most outstanding requests outstanding."),
+    key("control.conformance", "backlog_share_min", "ratio", "`0.05`", "0 to 1", "A floor under reads, or under writes, is missed by a backlogged workload only if they are at least this share of its requests, or of the time that it waits."),
     key("control.violation", "windows", "windows", "`5`", "1 to 64", "How many of the last windows are looked at."),
     key("control.violation", "nonconforming", "windows", "`3`", "1 to `windows`", "How many of them must be nonconforming."),
     key("control.interference", "history_min", "intervals", "`12`", "at least 4", "History below which nothing is said."),
