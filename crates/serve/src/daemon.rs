@@ -19,6 +19,7 @@ use crate::reservation::{ReservationBook, ReservationError, ReservationRequest};
 use crate::route::{self, RouteBook, RouteError, RouteRequest, Routed, RoutesUnreadable};
 use crate::snapshots::{self, SnapshotCounters, SnapshotStore};
 use crate::status::{ControllerState, Curve, Explanation, ReservationStatus, Status};
+use crate::switch::{Switch, SwitchError, Switched};
 use forebay_appliance::{
     AddVolumeError, Appliance, ApplianceConfig, BoundAddress, Drained, FlashOpenError, FlashStore,
     ListenerConfig, VolumeConfig as ServedVolume, VolumeFlashConfig,
@@ -33,7 +34,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+#[cfg(test)]
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -114,7 +117,7 @@ pub(crate) struct Shared {
     pub(crate) started_unix_ms: i64,
     /// Of each volume, in the order of the configuration, and of each origin.
     pub(crate) origins: (Vec<OriginId>, Vec<OriginSpec>),
-    pub(crate) controller_enabled: AtomicBool,
+    pub(crate) switch: Switch,
     pub(crate) steps: AtomicU64,
     pub(crate) state: Mutex<State>,
     reservations: Mutex<ReservationBook>,
@@ -129,8 +132,8 @@ pub(crate) struct Shared {
     lists: Mutex<ListBook>,
     pub(crate) snapshot_store: Option<SnapshotStore>,
     pub(crate) snapshot_counters: SnapshotCounters,
-    /// Held while an order for a quota is judged and carried out.
-    pub(crate) quota_orders: Mutex<()>,
+    /// Held while an order for a quota is judged and carried out, the controller is switched, and what it decided is done.
+    quota_orders: Mutex<()>,
     stopping: Mutex<bool>,
     wake: Condvar,
     #[cfg(test)]
@@ -199,6 +202,11 @@ impl Shared {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Not to be asked for with the state in hands.
+    pub(crate) fn quota_orders(&self) -> MutexGuard<'_, ()> {
+        self.quota_orders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Sleeps until `at`; `false` if the daemon stops.
     pub(crate) fn sleep_until(&self, at: Instant) -> bool {
         let mut stopping = self.stopping.lock().unwrap_or_else(PoisonError::into_inner);
@@ -222,7 +230,7 @@ impl Shared {
     }
 
     pub(crate) fn controller_state(&self, state: &State) -> ControllerState {
-        if !self.controller_enabled.load(Ordering::Relaxed) {
+        if !self.switch.is_on() {
             ControllerState::Disabled
         } else if state.dead {
             ControllerState::Dead
@@ -357,7 +365,7 @@ impl Daemon {
             snapshot_store,
             snapshot_counters: SnapshotCounters::default(),
             quota_orders: Mutex::default(),
-            controller_enabled: AtomicBool::new(enabled),
+            switch: Switch::new(enabled),
             steps: AtomicU64::new(0),
             state: Mutex::new(State {
                 monitors: BTreeMap::new(),
@@ -467,10 +475,13 @@ impl Daemon {
         crate::metrics::render(self.shared())
     }
 
-    /// Switches the controller on or off. Off, quotas stay as they are, and observation goes on. On again, it goes on from those that are in force.
-    pub fn set_controller_enabled(&self, enabled: bool) {
-        self.shared().controller_enabled.store(enabled, Ordering::Relaxed);
-        tracing::info!(enabled, "controller switched");
+    /// Resumes the controller, or pauses it. Paused, quotas stay as they are once this returns, and observation goes on. Resumed, it goes on from
+    /// those that are in force.
+    ///
+    /// # Errors
+    /// [`SwitchError`]; it is as before then.
+    pub fn set_controller_enabled(&self, enabled: bool) -> Result<Switched, SwitchError> {
+        crate::switch::switch(self.shared(), enabled)
     }
 
     /// Makes a reservation; it begins and ends with a control interval.

@@ -1,5 +1,5 @@
-//! HTTP for people, programs and controllers: metrics, state, explanations; reservations, quotas, loading, placement, draining and
-//! leases for those who may change something.
+//! HTTP for people, programs and controllers: metrics, state, explanations; reservations, quotas, loading, placement, draining,
+//! leases and the controller's switch for those who may change something.
 //!
 //! On the unix socket, which is its owner's alone, everything is allowed. Over TCP it only reads, and only on loopback: every user of the
 //! machine can reach such a port, and so can web pages in their browsers. With a token (`http.token`) TCP answers nobody without it, and
@@ -16,6 +16,7 @@ use crate::placing::{PlacingError, PlacingRequest};
 use crate::reservation::{ReservationError, ReservationRequest};
 use crate::route::{self, RouteError, RouteRequest};
 use crate::status::ReservationStatus;
+use crate::switch::{self, SwitchRequest};
 use crate::{listing, loading, metrics, observed, orders, placing, report};
 use axum::Router;
 use axum::body::Bytes;
@@ -244,6 +245,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Permitted<I> {
 fn router(shared: Weak<Shared>, changes: bool) -> Router {
     let changing = if changes {
         Router::new()
+            .route("/api/v1/controller", put(switch_controller))
             .route("/api/v1/reservations", post(reserve))
             .route("/api/v1/reservations/{id}", delete(cancel_reservation))
             .route(
@@ -258,6 +260,7 @@ fn router(shared: Weak<Shared>, changes: bool) -> Router {
     } else {
         let refused = || async { error(StatusCode::FORBIDDEN, ONLY_READ) };
         Router::new()
+            .route("/api/v1/controller", put(refused))
             .route("/api/v1/reservations", post(refused))
             .route("/api/v1/reservations/{id}", delete(refused))
             .route("/api/v1/volumes/{volume}/prewarm", post(refused).delete(refused))
@@ -405,6 +408,28 @@ fn order_answer(
     }
 }
 
+async fn switch_controller(State(shared): State<Weak<Shared>>, body: Bytes) -> Response {
+    let request = match serde_json::from_slice::<SwitchRequest>(&body) {
+        Ok(request) => request,
+        Err(wrong) => {
+            return error(StatusCode::BAD_REQUEST, &format!("the switch is not understood: {wrong}"));
+        }
+    };
+    // What the controller decided may be on its way to the caches.
+    apart(move || match shared.upgrade() {
+        None => error(StatusCode::SERVICE_UNAVAILABLE, "the daemon is stopping"),
+        Some(shared) => match switch::switch(&shared, request.enabled) {
+            Ok(switched) => {
+                let mut body = serde_json::json!(switched);
+                body["schema"] = "forebay.controller/1".into();
+                axum::Json(body).into_response()
+            }
+            Err(wrong) => error(StatusCode::CONFLICT, &wrong.to_string()),
+        },
+    })
+    .await
+}
+
 async fn prewarm(
     State(shared): State<Weak<Shared>>,
     UrlPath(volume): UrlPath<String>,
@@ -429,7 +454,11 @@ async fn set_quota(
     UrlPath(volume): UrlPath<String>,
     body: Bytes,
 ) -> Response {
-    order_answer(&shared, "forebay.quota/1", &volume, |shared| orders::set_quota(shared, &volume, &body))
+    // Another order, or what the controller decided, may be on its way to the caches.
+    apart(move || {
+        order_answer(&shared, "forebay.quota/1", &volume, |shared| orders::set_quota(shared, &volume, &body))
+    })
+    .await
 }
 
 async fn drain(

@@ -30,6 +30,7 @@ pub mod reservation;
 pub mod route;
 mod snapshots;
 pub mod status;
+pub mod switch;
 
 pub use daemon::{Daemon, StartError};
 pub use history::DatedDecision;

@@ -118,10 +118,16 @@ pub(crate) fn render(shared: &Shared) -> String {
     text.family(
         "forebay_controller_up",
         "gauge",
-        "1 if decisions are made, 0 if the controller is dead or switched off.",
+        "1 if decisions are made, 0 if the controller is dead or paused.",
     );
     let up = shared.controller_state(&state) == ControllerState::Running;
     text.sample("forebay_controller_up", &[], f64::from(u8::from(up)));
+    text.family(
+        "forebay_controller_enabled",
+        "gauge",
+        "1 if the controller is to decide, 0 if it is paused or was never on: caches stay as they are then.",
+    );
+    text.sample("forebay_controller_enabled", &[], f64::from(u8::from(shared.switch.is_on())));
     text.family("forebay_controller_intervals_total", "counter", "Control intervals observed.");
     text.sample("forebay_controller_intervals_total", &[], shared.steps.load(Ordering::Relaxed) as f64);
     text.family("forebay_controller_restarts_total", "counter", "Panics of the controller.");

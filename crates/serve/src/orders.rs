@@ -13,7 +13,6 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -36,7 +35,7 @@ pub(crate) enum OrderError {
     },
     /// The volume's quota is the controller's.
     #[error(
-        "the cache of volume `{volume}` is sized by the controller of this daemon; switch that off, or give the volume a fixed `cache`"
+        "the cache of volume `{volume}` is sized by the controller of this daemon; pause that (`forebay pause`), or give the volume a fixed `cache`"
     )]
     Controlled {
         /// The volume.
@@ -104,16 +103,32 @@ fn understood<T: DeserializeOwned>(body: &[u8]) -> Result<T, OrderError> {
 pub(crate) fn set_quota(shared: &Shared, volume: &str, body: &[u8]) -> Result<Value, OrderError> {
     let QuotaOrder { bytes } = understood(body)?;
     let asked = Bytes(bytes);
-    let controls = shared.controller_enabled.load(Ordering::Relaxed);
+    // One order at a time, or two could take the same memory.
+    let _one = shared.quota_orders();
+    let controls = shared.switch.is_on();
     let is_controlled =
         |config: &VolumeConfig| controls && matches!(config.cache, CacheConfig::Controlled { .. });
     let volumes = &shared.config.volumes;
-    // One order at a time, or two could take the same memory.
-    let _one = shared.quota_orders.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     shared.appliance.pulse(volume)?;
     if volumes.iter().any(|config| config.name == volume && is_controlled(config)) {
         return Err(OrderError::Controlled { volume: volume.to_owned() });
     }
+    let memory = shared.config.cache_memory;
+    // The controller's is its own, granted or not.
+    let controllers =
+        if volumes.iter().any(is_controlled) { shared.config.controllers_memory() } else { Bytes::ZERO };
+    let others = taken(shared, |config| config.name != volume && !is_controlled(config));
+    let left = Bytes((memory.get() - controllers.get()).saturating_sub(others.get()));
+    if asked > left {
+        return Err(OrderError::TooMuch { volume: volume.to_owned(), asked, left, memory });
+    }
+    shared.appliance.set_quota(volume, asked)?;
+    tracing::info!(volume, quota = %asked, "quota set as ordered");
+    Ok(json!({ "quota_bytes": bytes }))
+}
+
+/// What the caches of those volumes take together that `which` names.
+pub(crate) fn taken(shared: &Shared, which: impl Fn(&VolumeConfig) -> bool) -> Bytes {
     let (absent, leaving) = {
         let state = shared.state();
         (state.absent.keys().cloned().collect::<BTreeSet<String>>(), state.leaving.clone())
@@ -125,18 +140,8 @@ pub(crate) fn set_quota(shared: &Shared, volume: &str, body: &[u8]) -> Result<Va
         (_, Some(quota)) => quota.get(),
         _ => quota_of(shared, &config.name).get(),
     };
-    let memory = shared.config.cache_memory;
-    // The controller's is its own, granted or not.
-    let controllers =
-        if volumes.iter().any(is_controlled) { shared.config.controllers_memory() } else { Bytes::ZERO };
-    let others = volumes.iter().filter(|config| config.name != volume && !is_controlled(config));
-    let left = Bytes(others.map(quota).fold(memory.get() - controllers.get(), u64::saturating_sub));
-    if asked > left {
-        return Err(OrderError::TooMuch { volume: volume.to_owned(), asked, left, memory });
-    }
-    shared.appliance.set_quota(volume, asked)?;
-    tracing::info!(volume, quota = %asked, "quota set as ordered");
-    Ok(json!({ "quota_bytes": bytes }))
+    let volumes = shared.config.volumes.iter().filter(|config| which(config));
+    Bytes(volumes.map(quota).fold(0, u64::saturating_add))
 }
 
 /// The quota of a volume that is served.

@@ -104,14 +104,13 @@ impl Pilot {
 
     fn turn(&mut self, shared: &Shared) {
         let began = Instant::now();
+        self.was_off |= shared.switch.take_was_off();
         let (observation, row_data) = self.observe(shared);
         let mut decisions = Vec::new();
-        let is_on = shared.controller_enabled.load(Ordering::Relaxed);
-        self.was_off |= !is_on;
-        if is_on && let Some(outcome) = self.decide(shared, &observation) {
-            for action in outcome.actions {
-                act(shared, action);
-            }
+        if shared.switch.stayed_on()
+            && let Some(outcome) = self.decide(shared, &observation)
+            && carry_out(shared, outcome.actions)
+        {
             let at_unix_ms = unix_ms();
             decisions = outcome
                 .decisions
@@ -181,9 +180,14 @@ impl Pilot {
             if Instant::now() < self.start_at {
                 return None;
             }
-            if self.takes_back {
+            // Whoever could size caches meanwhile is not to lose them: they are taken over.
+            if std::mem::take(&mut self.takes_back) && !self.was_off {
+                let _one = shared.quota_orders();
+                if !shared.switch.stayed_on() {
+                    self.takes_back = true;
+                    return None;
+                }
                 take_back(shared);
-                self.takes_back = false;
             }
             match start(&shared.config, shared.origins.1.clone()) {
                 Ok(controller) => self.controller = Some(controller),
@@ -362,6 +366,17 @@ fn take_back(shared: &Shared) {
             let _ = shared.appliance.set_quota(&volume.name, Bytes::ZERO);
         }
     }
+}
+
+/// Does what was decided, unless the controller was paused meanwhile, also if it is on again: what it knew of the caches may be wrong by
+/// now, and the next turn tells it. Then nothing was decided.
+fn carry_out(shared: &Shared, actions: Vec<Action>) -> bool {
+    let _one = shared.quota_orders();
+    let stands = shared.switch.stayed_on();
+    if stands {
+        actions.into_iter().for_each(|action| act(shared, action));
+    }
+    stands
 }
 
 /// Does what was decided, and counts it.

@@ -47,6 +47,7 @@ pub(crate) fn status(shared: &Shared) -> Status {
             last_step_s: state.last_step.as_secs_f64(),
             restarts: state.restarts,
             last_panic: state.last_panic.clone(),
+            switched_at_unix_ms: shared.switch.at_unix_ms(),
         },
         cache: CacheStatus {
             capacity_bytes: shared.config.cache_memory.get(),

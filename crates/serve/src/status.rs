@@ -57,7 +57,7 @@ pub struct Status {
 pub enum ControllerState {
     /// Every interval.
     Running,
-    /// It was switched off. Quotas stay as they are.
+    /// It was paused, or never on. Quotas stay as they are.
     Disabled,
     /// It panicked, and is started again after a while. Quotas stay as they are until then.
     Dead,
@@ -78,6 +78,9 @@ pub struct ControllerStatus {
     pub restarts: u64,
     /// What the last panic said.
     pub last_panic: Option<String>,
+    /// When it was paused or resumed last, milliseconds since 1970; absent where it is as the daemon was started.
+    #[serde(default)]
+    pub switched_at_unix_ms: Option<i64>,
 }
 
 /// The memory for caches.

@@ -11,6 +11,7 @@ mod host;
 mod lease;
 mod model;
 mod mrc;
+mod pause;
 mod place;
 mod plan;
 mod prewarm;
@@ -61,6 +62,8 @@ pub(crate) enum Command {
     Reserve(reserve::ReserveArgs),
     Place(place::PlaceArgs),
     Prewarm(prewarm::PrewarmArgs),
+    Pause(pause::PauseArgs),
+    Resume(pause::ResumeArgs),
 }
 
 /// Runs `command` to its end.
@@ -90,5 +93,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Reserve(args) => reserve::run(&args),
         Command::Place(args) => place::run(&args),
         Command::Prewarm(args) => prewarm::run(&args),
+        Command::Pause(args) => pause::pause(&args),
+        Command::Resume(args) => pause::resume(&args),
     }
 }

@@ -198,3 +198,26 @@ fn a_configuration_is_checked_before_anything_starts() {
     let (code, words) = fail(args(&[&"status", &"--server", &"nowhere"]));
     assert!(code == 2 && words.contains("is no address"), "{words}");
 }
+
+#[test]
+fn the_controller_is_paused_and_resumed_by_its_operator() {
+    let folder = folder();
+    let socket = folder.path().join("http.sock");
+    let server = format!("unix:{}", socket.display());
+    let text = format!(
+        "listen = [\"unix:{}\"]\nhttp = {{ listen = \"off\", socket = {socket:?} }}\ncache.memory = \"1MiB\"\n\
+         [[volume]]\nname = \"db\"\norigin = {{ type = \"memory\", size = \"1MiB\" }}\n",
+        folder.path().join("nbd.sock").display()
+    );
+    let _daemon = Daemon::start(&file(&folder, "forebay.toml", text));
+    let said = |command: &str| succeed([command, "--server", &server]);
+    let status = || succeed(["status", "--server", &server]);
+    assert!(status().contains("controller decides every 10 s"), "{}", status());
+    assert!(said("resume").contains("was not paused"));
+    assert!(said("pause").contains("caches stay as they are until `forebay resume`"));
+    assert!(status().contains("controller paused for "), "{}", status());
+    assert!(said("pause").contains("already"));
+    let resumed = json("forebay.controller/1", ["resume", "--json", "--server", &server]);
+    assert_eq!((resumed["enabled"].as_bool(), resumed["was_enabled"].as_bool()), (Some(true), Some(false)));
+    assert!(status().contains("controller decides every 10 s"), "{}", status());
+}

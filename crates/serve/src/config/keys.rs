@@ -314,7 +314,7 @@ pub const KEYS: &[Key] = &[
     key("limits", "origin_requests_per_volume", "requests", "`256`", "1 to 65536", "Outstanding at an origin."),
     key("limits", "drain", SPAN, "`\"30s\"`", "0 to `1h`", "How long what is in flight may take at the end."),
 
-    key("control", "enabled", "boolean", "`true`", "", "Whether caches are granted and taken back. Observation goes on without."),
+    key("control", "enabled", "boolean", "`true`", "", "Whether caches are granted and taken back. Observation goes on without. `forebay pause` and `forebay resume` switch it while the daemon runs."),
     key("control", "interval", SPAN, "`\"10s\"`", "`100ms` to `1h`", "How often volumes are observed and decisions made."),
     key("control", "sizing_margin", "ratio", "`0.1`", "0 to below 1", "Sizes are chosen so that the prediction stays so far below the bound."),
     key("control", "chunk_bytes", SIZE, "`\"4KiB\"`", "at least `4KiB`", "Caches are sized in multiples of this. A number is of bytes."),

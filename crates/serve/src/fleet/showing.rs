@@ -78,6 +78,7 @@ pub(super) fn status(shared: &FleetShared) -> Status {
             last_step_s: state.last_step.as_secs_f64(),
             restarts: state.restarts,
             last_panic: state.last_panic.clone(),
+            switched_at_unix_ms: None,
         },
         cache: CacheStatus {
             capacity_bytes: shared.config.host.iter().map(|host| host.memory.get()).sum(),

@@ -1,6 +1,6 @@
 //! The pilot with real daemons and clients.
 
-use super::{Pilot, act};
+use super::{HOST, Pilot, act, carry_out};
 use crate::Daemon;
 use crate::config::{CacheConfig, Config, LayerConfig, OriginConfig, VolumeConfig};
 use crate::status::ControllerState;
@@ -227,21 +227,84 @@ fn what_was_ordered_while_the_controller_was_off_is_known_to_it() {
     };
     granted();
     assert_eq!(granted(), Bytes::kib(64));
-    daemon.set_controller_enabled(false);
+    daemon.set_controller_enabled(false).unwrap();
     let order = |volume, kib: u64| {
         crate::orders::set_quota(shared, volume, format!("{{\"bytes\": {}}}", kib << 10).as_bytes()).unwrap();
     };
     order("a", 512);
     order("b", 256);
     assert_eq!(granted(), Bytes::kib(64), "it is off");
-    daemon.set_controller_enabled(true);
+    daemon.set_controller_enabled(true).unwrap();
     assert_eq!(granted(), Bytes::kib(768));
     assert_eq!(daemon.status().cache.granted_bytes, 768 << 10);
-    daemon.set_controller_enabled(false);
+    daemon.set_controller_enabled(false).unwrap();
     order("b", 0);
     granted();
-    daemon.set_controller_enabled(true);
+    daemon.set_controller_enabled(true).unwrap();
     assert_eq!(granted(), Bytes::kib(512));
+    daemon.shutdown();
+}
+
+#[test]
+fn what_is_ordered_between_a_pause_and_a_resume_within_one_interval_is_known_to_the_controller() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut volume = memory("a");
+    volume.cache = CacheConfig::Controlled { may_cache: true, minimum: Bytes::kib(64), maximum: None };
+    let daemon = start(folder.path(), vec![volume], NEVER);
+    let shared = daemon.shared();
+    let mut pilot = Pilot::new();
+    pilot.turn(shared);
+    pilot.turn(shared);
+    assert_eq!(pilot.controller.as_ref().unwrap().granted(), Bytes::kib(64));
+    daemon.set_controller_enabled(false).unwrap();
+    crate::orders::set_quota(shared, "a", b"{\"bytes\": 524288}").unwrap();
+    daemon.set_controller_enabled(true).unwrap();
+    pilot.turn(shared);
+    assert_eq!(pilot.controller.as_ref().unwrap().granted(), Bytes::kib(512));
+    daemon.shutdown();
+}
+
+#[test]
+fn what_was_decided_before_a_pause_is_not_done_behind_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut volume = memory("a");
+    volume.cache = CacheConfig::Controlled { may_cache: true, minimum: Bytes::ZERO, maximum: None };
+    let daemon = start(folder.path(), vec![volume], NEVER);
+    let shared = daemon.shared();
+    let grown = || vec![Action::SetQuota { volume: VolumeId(0), host: HOST, blocks: 16 }];
+    let quota = || daemon.status().volumes[0].quota_bytes;
+    shared.switch.take_was_off();
+    daemon.set_controller_enabled(false).unwrap();
+    // It was asked before, and took its time.
+    assert!(!carry_out(shared, grown()));
+    assert_eq!(quota(), 0);
+    // Switched on again it has not looked at the caches since, which others may have sized.
+    daemon.set_controller_enabled(true).unwrap();
+    assert!(!carry_out(shared, grown()));
+    assert_eq!(quota(), 0);
+    shared.switch.take_was_off();
+    assert!(carry_out(shared, grown()));
+    assert_eq!(quota(), 64 << 10);
+    daemon.shutdown();
+}
+
+#[test]
+fn a_controller_that_died_before_it_was_paused_takes_nothing_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut volume = memory("a");
+    volume.cache = CacheConfig::Controlled { may_cache: true, minimum: Bytes::kib(64), maximum: None };
+    let daemon = start(folder.path(), vec![volume], NEVER);
+    let shared = daemon.shared();
+    let mut pilot = Pilot::new();
+    pilot.turn(shared);
+    pilot.died(shared, "said by a test".to_owned());
+    pilot.start_at = Instant::now();
+    daemon.set_controller_enabled(false).unwrap();
+    crate::orders::set_quota(shared, "a", b"{\"bytes\": 524288}").unwrap();
+    daemon.set_controller_enabled(true).unwrap();
+    pilot.turn(shared);
+    assert_eq!(daemon.status().volumes[0].quota_bytes, 512 << 10);
+    assert_eq!(pilot.controller.as_ref().unwrap().granted(), Bytes::kib(512));
     daemon.shutdown();
 }
 

@@ -155,7 +155,7 @@ fn without_the_controller_volumes_are_served_and_observed_and_nothing_is_granted
         assert_eq!(status.controller.state, ControllerState::Disabled);
         assert_eq!((status.volumes[0].quota_bytes, status.volumes[0].state.as_str()), (0, "violating"));
         assert!(daemon.decisions("zipf").is_empty());
-        daemon.set_controller_enabled(true);
+        daemon.set_controller_enabled(true).unwrap();
         let granted = || daemon.status().volumes[0].quota_bytes > 0;
         eventually("the controller, switched on, grants a cache", Duration::from_secs(30), granted);
         stop.store(true, Ordering::Relaxed);

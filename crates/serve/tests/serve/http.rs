@@ -260,6 +260,83 @@ fn an_order_takes_no_memory_of_the_controller_or_of_who_is_absent() {
 }
 
 #[test]
+fn a_person_pauses_the_controller_and_resumes_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let memory = |name: &str| VolumeConfig::new(name, OriginConfig::Memory { size: Bytes::mib(8) });
+    let mut fixed = memory("fixed");
+    fixed.cache = CacheConfig::Fixed(Bytes::mib(1));
+    let mut config = Config::new(vec![fixed, memory("controlled")]);
+    config.cache_memory = Bytes::mib(4);
+    config.listen = unix(folder.path());
+    config.http.listen = Some("127.0.0.1:0".parse().unwrap());
+    config.http.socket = Some(folder.path().join("http.sock"));
+    config.control.interval = Duration::from_millis(100);
+    let daemon = Daemon::start(config).unwrap();
+    let put = |path: &str, body: &str| {
+        let stream = UnixStream::connect(daemon.http_socket().unwrap()).unwrap();
+        let (status, body) = ask(stream, "PUT", path, body);
+        (status, serde_json::from_str::<serde_json::Value>(&body).unwrap())
+    };
+    let switch = |on: bool| put("/api/v1/controller", &format!("{{\"enabled\": {on}}}"));
+    let quota = |volume: &str, mib: u64| {
+        put(&format!("/api/v1/volumes/{volume}/quota"), &format!("{{\"bytes\": {}}}", mib << 20)).0
+    };
+    let tcp = TcpStream::connect(daemon.http_address().unwrap()).unwrap();
+    let (status, answer) = ask(tcp, "PUT", "/api/v1/controller", "{\"enabled\": false}");
+    assert!(status == 403 && answer.contains("unix socket"), "{status} {answer}");
+    assert_eq!(daemon.status().controller.switched_at_unix_ms, None);
+    assert_eq!(quota("controlled", 2), 409, "it is the controller's");
+    for body in ["", "{}", "{\"enabled\": 1}", "{\"enabled\": true, \"for_s\": 60}"] {
+        assert_eq!(put("/api/v1/controller", body).0, 400, "{body}");
+    }
+
+    let (status, answer) = switch(false);
+    assert_eq!((status, answer["schema"].as_str()), (200, Some("forebay.controller/1")));
+    assert_eq!((answer["enabled"].as_bool(), answer["was_enabled"].as_bool()), (Some(false), Some(true)));
+    assert_eq!(answer["state"], "disabled");
+    let paused_at = daemon.status().controller.switched_at_unix_ms.unwrap();
+    assert!(daemon.metrics().contains("forebay_controller_enabled 0\n"), "{}", daemon.metrics());
+    assert_eq!(quota("controlled", 2), 200);
+    // The controller, which would grant nothing to who asks for nothing, lets it be, and observes all the same.
+    next_intervals(&daemon);
+    next_intervals(&daemon);
+    assert_eq!(daemon.status().volumes[1].quota_bytes, 2 << 20);
+    let (status, answer) = switch(false);
+    assert_eq!((status, answer["was_enabled"].as_bool()), (200, Some(false)));
+    assert_eq!(daemon.status().controller.switched_at_unix_ms, Some(paused_at), "it is paused since then");
+
+    // What is the controller's is in use: granted once more, caches would take more than there is.
+    assert_eq!((quota("controlled", 0), quota("fixed", 2)), (200, 200));
+    let (status, answer) = switch(true);
+    assert!(status == 409 && answer["error"].as_str().unwrap().contains("2MiB"), "{status} {answer}");
+    assert!(daemon.metrics().contains("forebay_controller_enabled 0\n"));
+    assert_eq!(quota("fixed", 1), 200);
+    let (status, answer) = switch(true);
+    assert_eq!((status, answer["state"].as_str()), (200, Some("running")), "{answer}");
+    assert!(daemon.metrics().contains("forebay_controller_enabled 1\n"));
+    assert_eq!(quota("controlled", 2), 409);
+    daemon.shutdown();
+}
+
+#[test]
+fn where_nothing_is_left_to_a_controller_there_is_none_to_resume() {
+    let folder = tempfile::tempdir().unwrap();
+    for enabled in [false, true] {
+        let mut fixed = VolumeConfig::new("fixed", OriginConfig::Memory { size: Bytes::mib(8) });
+        fixed.cache = CacheConfig::Fixed(Bytes::mib(1));
+        let mut config = Config::new(vec![fixed]);
+        config.cache_memory = Bytes::mib(4);
+        config.listen = unix(folder.path());
+        config.control.enabled = enabled;
+        let daemon = Daemon::start(config).unwrap();
+        daemon.set_controller_enabled(false).unwrap();
+        // One that judges and grants nothing is resumed as it began.
+        assert_eq!(daemon.set_controller_enabled(true).is_ok(), enabled);
+        daemon.shutdown();
+    }
+}
+
+#[test]
 fn over_tcp_a_token_lets_in_and_nothing_else_does() {
     let folder = tempfile::tempdir().unwrap();
     let mut volume = VolumeConfig::new("db", OriginConfig::Memory { size: Bytes::mib(4) });

@@ -163,7 +163,7 @@ impl<'a> Drive<'a> {
         stop: &AtomicBool,
         tell: &dyn Fn(f64, &CacheSample),
     ) -> Result<PhaseResult, Failure> {
-        self.daemon.set_controller_enabled(phase.forebay);
+        self.daemon.set_controller_enabled(phase.forebay)?;
         let from_s = self.started.elapsed().as_secs_f64();
         let duration = Duration::from_secs(phase.seconds);
         let options = PlayOptions::for_duration(duration, WINDOW.into());

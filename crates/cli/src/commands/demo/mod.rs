@@ -99,7 +99,7 @@ fn perform(args: &DemoArgs, stop: &AtomicBool) -> Result<Option<Outcome>, Failur
         [ORDERS, REPORTS].iter().flat_map(|name| daemon.decisions(name)).collect();
     decisions.sort_by_key(|decision| decision.at_unix_ms);
     // From here on nothing is measured: only bytes are checked.
-    daemon.set_controller_enabled(false);
+    daemon.set_controller_enabled(false)?;
     progress.say("checking every byte of both volumes");
     drive.read_sample(stop)?;
     let (players, samples, mut check) = drive.into_players();

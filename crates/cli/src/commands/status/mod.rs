@@ -148,7 +148,13 @@ pub(super) fn headline(status: &Status) -> String {
         ControllerState::Running => {
             format!("controller decides every {}", span(status.controller.interval_s))
         }
-        ControllerState::Disabled => "controller off".to_owned(),
+        ControllerState::Disabled => match status.controller.switched_at_unix_ms {
+            Some(at) => {
+                let since_s = status.at_unix_ms.saturating_sub(at).max(0) as f64 / 1e3;
+                format!("controller paused for {}", span(since_s.round()))
+            }
+            None => "controller off".to_owned(),
+        },
         ControllerState::Dead => "controller dead, to be started again".to_owned(),
     };
     format!(
