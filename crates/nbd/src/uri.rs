@@ -321,10 +321,23 @@ fn encode(f: &mut fmt::Formatter<'_>, bytes: &[u8], also: &str) -> fmt::Result {
 }
 
 impl Uri {
-    /// The same for people and logs: what stands in the export's name like a secret of Forebay's (`NAME.SECRET`, `NAME.SECRET@EPOCH`) is `SECRET`.
+    /// The same for people and logs: what stands in the export's name like a secret of Forebay's (`NAME.SECRET`, `NAME.SECRET@EPOCH`) is `SECRET`, and
+    /// so is a password behind the user's name.
     ///
     /// An export of somebody else's whose name ends in as long a word behind a dot is shown so, too.
     pub fn shown(&self) -> Uri {
+        if let Some((name, _)) = self.user.as_ref().and_then(|user| user.split_once(':')) {
+            return Uri { user: Some(format!("{name}:SECRET")), ..self.clone() }.with_export_shown();
+        }
+        self.with_export_shown()
+    }
+
+    /// Whether it names a password, `USER:PASSWORD@`. Nothing in the protocol uses one, but people write it all the same.
+    pub fn has_password(&self) -> bool {
+        self.user.as_ref().is_some_and(|user| user.contains(':'))
+    }
+
+    fn with_export_shown(&self) -> Uri {
         let (name, epoch) = match self.export.rsplit_once('@') {
             Some((name, epoch)) if epoch.bytes().all(|byte| byte.is_ascii_digit()) => (name, Some(epoch)),
             _ => (self.export.as_str(), None),
@@ -342,7 +355,7 @@ impl fmt::Display for Uri {
         f.write_str(if self.tls_required { "nbds" } else { "nbd" })?;
         f.write_str(if matches!(self.transport, Transport::Unix { .. }) { "+unix://" } else { "://" })?;
         if let Some(user) = &self.user {
-            encode(f, user.as_bytes(), "")?;
+            encode(f, user.as_bytes(), ":")?;
             f.write_str("@")?;
         }
         if let Transport::Tcp { host, port } = &self.transport {
@@ -466,6 +479,18 @@ mod tests {
         assert!(matches!(parse(&format!("nbd://h/{}", "a".repeat(4097))), Err(E::ExportName(4097))));
         assert_eq!(parse("nbd://h/a b"), Err(E::Character(' ')));
         assert_eq!(parse("nbd://h/a#b"), Err(E::Fragment));
+    }
+
+    #[test]
+    fn a_password_is_not_shown() {
+        let uri = parse("nbds://alice:open-sesame@h/x").unwrap();
+        assert!(uri.has_password());
+        assert_eq!(uri.to_string(), "nbds://alice:open-sesame@h/x");
+        assert_eq!(uri.shown().to_string(), "nbds://alice:SECRET@h/x");
+        let both = parse("nbds://alice:open-sesame@h/x.0123456789abcdef@7").unwrap();
+        assert_eq!(both.shown().to_string(), "nbds://alice:SECRET@h/x.SECRET@7");
+        let named = parse("nbds://alice@h/x").unwrap();
+        assert!(!named.has_password() && named.shown() == named);
     }
 
     fn transports() -> impl Strategy<Value = Transport> {

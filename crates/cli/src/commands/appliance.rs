@@ -1,6 +1,6 @@
 //! `forebay appliance`: volumes over NBD, sized and warmed by a controller elsewhere.
 
-use super::serve::{serve, summary};
+use super::serve::{self, serve, summary};
 use crate::failure::Failure;
 use crate::output::say;
 use forebay_serve::config::Config;
@@ -54,6 +54,5 @@ pub(super) fn serve_file(file: &Path, log: &str) -> Result<(), Failure> {
 }
 
 fn read(file: &Path) -> Result<Config, Failure> {
-    let config = Config::read(file).map_err(|error| Failure::new(error.to_string()))?;
-    Ok(config.steered_elsewhere())
+    Ok(serve::read(file)?.steered_elsewhere())
 }

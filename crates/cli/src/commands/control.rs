@@ -47,6 +47,7 @@ pub(crate) struct ControlArgs {
 /// Controls until a signal says otherwise.
 pub(crate) fn run(args: &ControlArgs) -> Result<(), Failure> {
     let config = FleetConfig::read(&args.file)?;
+    config.cautions(&args.file).iter().for_each(|caution| say(format_args!("warning: {caution}")));
     let counted = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
     let summary = format!(
         "{}, {}, {}, decisions every {}",

@@ -7,7 +7,7 @@ use forebay_serve::config::{CacheConfig, Config};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Serve volumes over NBD, with caches in front of those that need them
 ///
@@ -35,12 +35,19 @@ pub(crate) struct ServeArgs {
 
 /// Serves until a signal says otherwise.
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
-    let config = Config::read(&args.file).map_err(|error| Failure::new(error.to_string()))?;
+    let config = read(&args.file)?;
     if args.check {
         say(format_args!("`{}` is good: {}", args.file.display(), summary(&config)));
         return Ok(());
     }
     serve(config, &args.log)
+}
+
+/// What the file says, with a word about what looks like a secret in it.
+pub(super) fn read(file: &Path) -> Result<Config, Failure> {
+    let config = Config::read(file).map_err(|error| Failure::new(error.to_string()))?;
+    config.cautions(file).iter().for_each(|caution| say(format_args!("warning: {caution}")));
+    Ok(config)
 }
 
 /// Serves by `config` until a signal says otherwise; `log` says what is logged.

@@ -1,6 +1,6 @@
 //! `forebay watch`: volumes on the storage side, observed and fenced, without a cache.
 
-use super::serve::{serve, summary};
+use super::serve::{read, serve, summary};
 use crate::failure::Failure;
 use crate::output::say;
 use forebay_serve::config::Config;
@@ -50,12 +50,12 @@ pub(crate) struct WatchArgs {
 
 /// Watches until a signal says otherwise.
 pub(crate) fn run(args: &WatchArgs) -> Result<(), Failure> {
-    let config = match &args.file {
-        Some(file) => Config::read(file),
-        None => Config::parse("the flags", &written(args)?, Path::new("")),
-    };
     let wrong = |error: forebay_serve::config::ConfigError| Failure::new(error.to_string());
-    let config = config.and_then(Config::watching).map_err(wrong)?;
+    let config = match &args.file {
+        Some(file) => read(file)?,
+        None => Config::parse("the flags", &written(args)?, Path::new("")).map_err(wrong)?,
+    };
+    let config = config.watching().map_err(wrong)?;
     if args.check {
         say(format_args!("it is good: {}", summary(&config)));
         return Ok(());

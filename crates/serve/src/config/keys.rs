@@ -153,7 +153,7 @@ pub const KEYS: &[Key] = &[
     key("tls", "client_authorities", "path", "none: clients show no certificate", "PEM", "Clients are let in with a certificate from one of these authorities only."),
 
     key("volume", "name", "text", "required", "1 to 255 bytes, no control characters, unique", "The NBD export's name."),
-    key("volume", "origin", "path or table", "required", "", "Where the data lives."),
+    key("volume", "origin", "path or table", "required", "", "Where the data lives. A file that names a password (`nbd://USER:PASSWORD@...`) must be its owner's alone (`chmod 600`); of an export that looks like `NAME.SECRET` in a file that others may read a warning is said."),
     key("volume", "layers", "array of tables", "none", "at most 16", "What is stacked on the origin, the lowest first."),
     key("volume", "read_only", "boolean", "`false`", "", "Refuse every change."),
     key("volume", "block_size", SIZE, "`\"4KiB\"`", "power of two, 512 B to 64 KiB", "The unit of caching."),

@@ -415,9 +415,9 @@ impl Config {
         match std::fs::read_to_string(path) {
             Ok(text) => {
                 let config = Config::parse(&file, &text, path.parent().unwrap_or(Path::new("")))?;
-                match config.holds_secrets() && is_readable_by_others(path) {
-                    true => Err(ConfigError { file, problems: vec![shown_to_others(path)] }),
-                    false => Ok(config),
+                match mode_for_others(path).filter(|_| config.holds_secrets()) {
+                    Some(mode) => Err(ConfigError { file, problems: vec![shown_to_others(path, mode)] }),
+                    None => Ok(config),
                 }
             }
             Err(error) => {
@@ -490,7 +490,33 @@ impl Config {
 
     /// Whether it must be kept from others.
     fn holds_secrets(&self) -> bool {
-        self.http.token.is_some() || self.volumes.iter().any(|volume| volume.secret.is_some())
+        self.http.token.is_some()
+            || self.volumes.iter().any(|volume| volume.secret.is_some())
+            || self.uris().any(|(_, uri)| uri.has_password())
+    }
+
+    /// What in the file at `path`, from which it was read, looks like a secret that others may read, in a sentence each.
+    ///
+    /// Not refused as what surely is one: an export of somebody else's may have a name that looks so (`disk.` and a UUID), and a daemon that served yesterday
+    /// is not to fail for it.
+    pub fn cautions(&self, path: &Path) -> Vec<String> {
+        cautions(path, self.uris())
+    }
+
+    /// The NBD servers that it names, with the key of each.
+    fn uris(&self) -> impl Iterator<Item = (String, &Uri)> {
+        let volumes = self.volumes.iter().enumerate().filter_map(|(at, volume)| match &volume.origin {
+            OriginConfig::Nbd { uri, .. } => Some((format!("volume[{at}].origin"), uri)),
+            _ => None,
+        });
+        let place = self.snapshots.as_ref().and_then(|snapshots| match &snapshots.place {
+            SnapshotPlace::Range { origin, .. } => match &**origin {
+                OriginConfig::Nbd { uri, .. } => Some(("snapshots.origin".to_owned(), uri)),
+                _ => None,
+            },
+            _ => None,
+        });
+        volumes.chain(place)
     }
 
     /// Whether nobody uses a volume without its secret.
@@ -510,14 +536,35 @@ impl Config {
 }
 
 pub(crate) fn is_readable_by_others(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.mode() & 0o077 != 0)
+    mode_for_others(path).is_some()
 }
 
-fn shown_to_others(path: &Path) -> Problem {
+/// The permissions of the file at `path`, where they let in others than its owner.
+pub(crate) fn mode_for_others(path: &Path) -> Option<u32> {
+    let metadata = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+    Some(metadata.mode() & 0o777).filter(|mode| mode & 0o077 != 0)
+}
+
+/// What is to be said of `uris`, with their keys, that the file at `path` shows to others although they look like secrets.
+pub(crate) fn cautions<'a>(path: &Path, uris: impl Iterator<Item = (String, &'a Uri)>) -> Vec<String> {
+    let Some(mode) = mode_for_others(path) else { return Vec::new() };
+    let secret = uris.map(|(key, uri)| (key, uri, uri.shown())).filter(|(_, uri, shown)| **uri != *shown);
+    let words = |(key, _, shown): (String, &Uri, Uri)| {
+        let path = path.display();
+        format!(
+            "`{path}`: `{key}` is `{shown}`, which looks as if it held a secret, and others than its owner may read it: its mode is {mode:04o}, expected 0600; chmod 600 {path}"
+        )
+    };
+    secret.map(words).collect()
+}
+
+fn shown_to_others(path: &Path, mode: u32) -> Problem {
     Problem {
         line: None,
         key: String::new(),
-        message: "it holds secrets, and others than its owner may read it".to_owned(),
+        message: format!(
+            "it holds secrets, and others than its owner may read it: its mode is {mode:04o}, expected 0600"
+        ),
         hint: Some(format!("chmod 600 {}", path.display())),
     }
 }

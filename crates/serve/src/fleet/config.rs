@@ -1,7 +1,7 @@
 //! What a controller of a fleet is started with, from one TOML file or made in code.
 
 use super::tables::{HostTable, ObjectiveTable, ProviderTable, RouteTable, VolumeTable, parsed, ten_seconds};
-use crate::config::{is_readable_by_others, memory_total};
+use crate::config::{cautions, memory_total, mode_for_others};
 use forebay_actuate::api::ApiAddress;
 use forebay_control::response::ResponseRules;
 use forebay_control::{ControlConfig, Objective, Operations, Statistic, Target};
@@ -75,10 +75,12 @@ pub enum FleetConfigError {
         expected: String,
     },
     /// It holds secrets, and others may read it.
-    #[error("the configuration `{}` holds secrets, and others than its owner may read it", path.display())]
+    #[error("the configuration `{}` holds secrets, and others than its owner may read it: its mode is {mode:04o}, expected 0600; `chmod 600` it", path.display())]
     Shown {
         /// Where.
         path: PathBuf,
+        /// Its permissions.
+        mode: u32,
     },
     /// A parameter of the controller.
     #[error("`control.{}` is {}, expected {}", .0.key, .0.found, .0.expected)]
@@ -124,10 +126,18 @@ impl FleetConfig {
             }
         }
         config.check()?;
-        if config.volume.iter().any(holds_secrets) && is_readable_by_others(path) {
-            return Err(FleetConfigError::Shown { path: path.to_owned() });
+        if let Some(mode) = mode_for_others(path).filter(|_| config.volume.iter().any(holds_secrets)) {
+            return Err(FleetConfigError::Shown { path: path.to_owned(), mode });
         }
         Ok(config)
+    }
+
+    /// As `Config::cautions` has it: what in the file at `path`, from which it was read, looks like a secret that others may read, in a sentence each.
+    pub fn cautions<'a>(&'a self, path: &Path) -> Vec<String> {
+        let origin =
+            |(at, volume): (usize, &'a VolumeTable)| (format!("volume[{at}].origin"), &volume.origin);
+        let uris = self.volume.iter().enumerate().map(origin);
+        cautions(path, uris)
     }
 
     /// Checks what was made in code by the same rules.
@@ -257,7 +267,7 @@ impl FleetConfig {
                 if !has_address {
                     return wrong(
                         "origin",
-                        format!("`{}`", volume.origin),
+                        format!("`{}`", volume.origin.shown()),
                         "an IPv4 address: the route is by address",
                     );
                 }
@@ -310,7 +320,7 @@ fn ways(volume: &VolumeTable, route: &RouteTable) -> impl Iterator<Item = (&'sta
 
 fn holds_secrets(volume: &VolumeTable) -> bool {
     let by_route = matches!(&volume.route, Some(RouteTable::Proxy { token: Some(_), .. }));
-    by_route || volume.secret.is_some() || volume.watch_token.is_some()
+    by_route || volume.secret.is_some() || volume.watch_token.is_some() || volume.origin.has_password()
 }
 
 /// Why an appliance for a volume cannot be on a host; `None` if it can.

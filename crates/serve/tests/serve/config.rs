@@ -379,6 +379,36 @@ fn tls_beyond_loopback_asks_clients_for_certificates() {
 }
 
 #[test]
+fn a_secret_in_an_origin_is_not_for_others() {
+    let folder = folder();
+    let path = folder.path().join("forebay.toml");
+    let text =
+        |uri: &str| format!("listen = [\"unix:f.sock\"]\n[[volume]]\nname = \"a\"\norigin = \"{uri}\"\n");
+    let read = |uri: &str, mode| {
+        std::fs::write(&path, text(uri)).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        let config = Config::read(&path).map_err(|error| error.to_string())?;
+        Ok::<_, String>(config.cautions(&path))
+    };
+    let none: Result<Vec<String>, String> = Ok(Vec::new());
+    // What may be a secret is warned of: a name of somebody else's may look like one.
+    let uri = "nbd://h/db.0123456789abcdef";
+    let cautions = read(uri, 0o644).unwrap();
+    let expected = "`volume[0].origin` is `nbd://h/db.SECRET`, which looks as if it held a secret";
+    assert!(cautions.len() == 1 && cautions[0].contains(expected), "{cautions:?}");
+    assert!(cautions[0].contains("its mode is 0644, expected 0600; chmod 600 "), "{cautions:?}");
+    assert!(!cautions[0].contains("0123456789abcdef"), "{cautions:?}");
+    assert_eq!(read(uri, 0o600), none);
+    assert_eq!(read("nbd://h/db.img", 0o644), none);
+    assert_eq!(read("nbd://alice@h/db", 0o644), none);
+    // A password is one.
+    let refused = read("nbd://alice:open-sesame@h/db", 0o640).unwrap_err();
+    assert!(refused.contains("its mode is 0640, expected 0600"), "{refused}");
+    assert!(!refused.contains("open-sesame"), "{refused}");
+    assert_eq!(read("nbd://alice:open-sesame@h/db", 0o600), none);
+}
+
+#[test]
 fn secrets_open_what_is_beyond_loopback_and_stay_secret() {
     let folder = folder();
     let text = |secrets: &str, token: &str| {
@@ -416,7 +446,11 @@ fn secrets_open_what_is_beyond_loopback_and_stay_secret() {
     std::fs::write(&path, text(secrets, token)).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
     let refused = Config::read(&path).unwrap_err().to_string();
-    assert!(refused.contains("others than its owner may read it"), "{refused}");
+    assert!(
+        refused.contains("others than its owner may read it: its mode is 0640, expected 0600"),
+        "{refused}"
+    );
+    assert!(refused.contains(&format!("chmod 600 {}", path.display())), "{refused}");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     Config::read(&path).unwrap_or_else(|error| panic!("{error}"));
 }
