@@ -4,7 +4,7 @@
 //! replies are dropped. The same work every time: two counts (`valgrind --tool=callgrind`, or any other) of different numbers of
 //! requests, subtracted, are the instructions per hit. `scripts/bench-datapath --instructions` does so.
 
-use forebay_appliance::service::{Claim, Service, ServiceLimits};
+use forebay_appliance::service::{Entrance, Service, ServiceLimits};
 use forebay_appliance::volume::{VolumeLimits, VolumeMachine, VolumeSettings};
 use forebay_locality::LiveConfig;
 use forebay_nbd::{ExportInfo, client, server};
@@ -71,7 +71,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let requests: u64 = requests.parse()?;
     let mut service = Service::new(ServiceLimits::default());
     let volume = service.add_volume(machine()?);
-    let connection = service.open(Nanos::ZERO, session()?, volume, Claim::Original, Vec::new(), Vec::new());
+    let connection =
+        service.open(Nanos::ZERO, session()?, volume, Entrance::Original, Vec::new(), Vec::new());
     if mode == "unobserved" {
         service.volume(volume).expect("it was added").observe_nothing();
     }

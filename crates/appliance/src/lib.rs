@@ -27,4 +27,4 @@ pub use driver::{
 };
 pub use forebay_ring::{Engine, EngineChoice};
 pub use retarget::{RetargetFailure, RetargetOptions, Retargeted};
-pub use service::{Claim, FenceError, Holder, Lease, RaiseError, ServiceLimits};
+pub use service::{Entrance, FenceError, Holder, Lease, RaiseError, ServiceLimits};

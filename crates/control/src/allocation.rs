@@ -1,52 +1,52 @@
 //! Allocation: the master that decides who gets how much cache when not everybody can have enough.
 //!
-//! Each claim says what every number of chunks would cost in weighted violation. The sum is minimised exactly by
+//! Each bid says what every number of chunks would cost in weighted violation. The sum is minimised exactly by
 //! dynamic programming, because real curves have cliffs over which a greedy step cannot see (the form is ours).
-//! Claims of a higher priority are settled before all lower ones. Invariant: the chunks handed out never
+//! Bids of a higher priority are settled before all lower ones. Invariant: the chunks handed out never
 //! exceed the capacity.
 //!
 //! It is *not* aware that a cache in front of one workload relieves its neighbours; [`coupled`] improves an
-//! allocation by a cost of all claims together: by trying everything where that is little, else to a local optimum.
+//! allocation by a cost of all bids together: by trying everything where that is little, else to a local optimum.
 
 /// What one workload asks for.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Claim {
-    /// Claims of a higher priority are settled first.
+pub struct Bid {
+    /// Bids of a higher priority are settled first.
     pub priority: u8,
     /// Chunks that it gets in any case.
     pub minimum: usize,
-    /// `cost[k]`: weighted violation with `k` chunks; at least one entry, finite, in general falling. The claim gets
+    /// `cost[k]`: weighted violation with `k` chunks; at least one entry, finite, in general falling. The bid gets
     /// at most `cost.len() - 1` chunks, or its minimum if that is more.
     pub cost: Vec<f64>,
 }
 
-impl Claim {
+impl Bid {
     fn cost_at(&self, chunks: usize) -> f64 {
         self.cost[chunks.min(self.cost.len() - 1)]
     }
 }
 
-/// Minimises the sum of the claims' costs, priority by priority, with at most `capacity` chunks in all.
+/// Minimises the sum of the bids' costs, priority by priority, with at most `capacity` chunks in all.
 ///
 /// Of the allocations that cost the same, one with the fewest chunks is taken, so that the rest stays free. Returns
-/// the chunks of every claim. Cost is `O(claims * capacity * longest cost)` time and `O(claims * capacity)` memory.
+/// the chunks of every bid. Cost is `O(bids * capacity * longest cost)` time and `O(bids * capacity)` memory.
 ///
 /// # Panics
-/// If a claim has no costs, a cost that is not finite, or the minimums exceed the capacity.
-pub fn allocate(capacity: usize, claims: &[Claim]) -> Vec<usize> {
-    let guaranteed: usize = claims.iter().map(|claim| claim.minimum).sum();
+/// If a bid has no costs, a cost that is not finite, or the minimums exceed the capacity.
+pub fn allocate(capacity: usize, bids: &[Bid]) -> Vec<usize> {
+    let guaranteed: usize = bids.iter().map(|bid| bid.minimum).sum();
     assert!(guaranteed <= capacity, "minimums of {guaranteed} chunks exceed the capacity of {capacity}");
-    for claim in claims {
-        assert!(!claim.cost.is_empty() && claim.cost.iter().all(|cost| cost.is_finite()), "{claim:?}");
+    for bid in bids {
+        assert!(!bid.cost.is_empty() && bid.cost.iter().all(|cost| cost.is_finite()), "{bid:?}");
     }
-    let mut given: Vec<usize> = claims.iter().map(|claim| claim.minimum).collect();
+    let mut given: Vec<usize> = bids.iter().map(|bid| bid.minimum).collect();
     let mut free = capacity - guaranteed;
-    let mut priorities: Vec<u8> = claims.iter().map(|claim| claim.priority).collect();
+    let mut priorities: Vec<u8> = bids.iter().map(|bid| bid.priority).collect();
     priorities.sort_unstable_by(|a, b| b.cmp(a));
     priorities.dedup();
     for priority in priorities {
-        let members: Vec<usize> = (0..claims.len()).filter(|&at| claims[at].priority == priority).collect();
-        let extra = settle(free, &members.iter().map(|&at| &claims[at]).collect::<Vec<_>>());
+        let members: Vec<usize> = (0..bids.len()).filter(|&at| bids[at].priority == priority).collect();
+        let extra = settle(free, &members.iter().map(|&at| &bids[at]).collect::<Vec<_>>());
         for (&at, &chunks) in members.iter().zip(&extra) {
             given[at] += chunks;
             free -= chunks;
@@ -56,19 +56,19 @@ pub fn allocate(capacity: usize, claims: &[Claim]) -> Vec<usize> {
     given
 }
 
-/// The dynamic programme: chunks beyond the minimum for each claim, at most `free` in all.
-fn settle(free: usize, claims: &[&Claim]) -> Vec<usize> {
-    // best[k]: least cost of the claims so far with exactly k chunks beyond their minimums, at most.
+/// The dynamic programme: chunks beyond the minimum for each bid, at most `free` in all.
+fn settle(free: usize, bids: &[&Bid]) -> Vec<usize> {
+    // best[k]: least cost of the bids so far with exactly k chunks beyond their minimums, at most.
     let mut best = vec![0.0f64; free + 1];
-    let mut choices: Vec<Vec<u32>> = Vec::with_capacity(claims.len());
-    for claim in claims {
-        let most = (claim.cost.len() - 1).saturating_sub(claim.minimum);
+    let mut choices: Vec<Vec<u32>> = Vec::with_capacity(bids.len());
+    for bid in bids {
+        let most = (bid.cost.len() - 1).saturating_sub(bid.minimum);
         let mut next = vec![0.0; free + 1];
         let mut choice = vec![0u32; free + 1];
         for used in 0..=free {
-            let (mut cost, mut taken) = (best[used] + claim.cost_at(claim.minimum), 0);
+            let (mut cost, mut taken) = (best[used] + bid.cost_at(bid.minimum), 0);
             for chunks in 1..=most.min(used) {
-                let with = best[used - chunks] + claim.cost_at(claim.minimum + chunks);
+                let with = best[used - chunks] + bid.cost_at(bid.minimum + chunks);
                 // Strictly less: of equals the fewest chunks.
                 if with < cost {
                     (cost, taken) = (with, chunks);
@@ -83,23 +83,23 @@ fn settle(free: usize, claims: &[&Claim]) -> Vec<usize> {
     // `best` never rises; the first place where it is least leaves most free.
     let least = best[free];
     let mut used = best.iter().position(|&cost| cost <= least).unwrap_or(free);
-    let mut given = vec![0; claims.len()];
-    for at in (0..claims.len()).rev() {
+    let mut given = vec![0; bids.len()];
+    for at in (0..bids.len()).rev() {
         given[at] = choices[at][used] as usize;
         used -= given[at];
     }
     given
 }
 
-/// Improves `start`, one allocation per claim in which that claim comes first, and the best of a grid of allocations, by
-/// taking free chunks and moving chunks between claims, as long as `cost` of the whole allocation falls; the best result is
-/// returned. For costs in which one claim's chunks change another's cost.
+/// Improves `start`, one allocation per bid in which that bid comes first, and the best of a grid of allocations, by
+/// taking free chunks and moving chunks between bids, as long as `cost` of the whole allocation falls; the best result is
+/// returned. For costs in which one bid's chunks change another's cost.
 ///
 /// The grid is as fine as [`GRID_MAX`] allocations allow: where there are no more than that in all, the result is the
 /// optimum. Else it is a local one.
 ///
-/// `limits[i]` is (least, most) chunks of claim i. Steps are all sizes up to 16 chunks and powers of two above. Cost
-/// is at most [`GRID_MAX`] evaluations for the grid, and `O(claims^2 * steps)` per improvement, of which there are at most
+/// `limits[i]` is (least, most) chunks of bid i. Steps are all sizes up to 16 chunks and powers of two above. Cost
+/// is at most [`GRID_MAX`] evaluations for the grid, and `O(bids^2 * steps)` per improvement, of which there are at most
 /// `rounds_max` from each of at most nine plus [`GRID_STARTS`] starts.
 pub fn coupled(
     capacity: usize,
@@ -137,7 +137,7 @@ fn best_of_grid(
 ) -> Vec<Vec<usize>> {
     let least: Vec<usize> = limits.iter().map(|limit| limit.0).collect();
     let free = capacity.saturating_sub(least.iter().sum());
-    // The ways to hand out at most n steps to k claims are C(n + k, k).
+    // The ways to hand out at most n steps to k bids are C(n + k, k).
     let ways = |steps: usize| {
         (1..=limits.len()).try_fold(1usize, |ways, at| ways.checked_mul(steps + at).map(|ways| ways / at))
     };
@@ -225,15 +225,15 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn claim(priority: u8, minimum: usize, cost: &[f64]) -> Claim {
-        Claim { priority, minimum, cost: cost.to_vec() }
+    fn bid(priority: u8, minimum: usize, cost: &[f64]) -> Bid {
+        Bid { priority, minimum, cost: cost.to_vec() }
     }
 
     #[test]
     fn a_cliff_is_seen_over() {
         // Greedy takes b's first chunks (-1 each); the cliff of a at 3 chunks is worth 9.
-        let a = claim(0, 0, &[9.0, 9.0, 9.0, 0.0]);
-        let b = claim(0, 0, &[4.0, 3.0, 2.0, 1.0]);
+        let a = bid(0, 0, &[9.0, 9.0, 9.0, 0.0]);
+        let b = bid(0, 0, &[4.0, 3.0, 2.0, 1.0]);
         assert_eq!(allocate(3, &[a.clone(), b.clone()]), [3, 0]);
         assert_eq!(allocate(4, &[a.clone(), b.clone()]), [3, 1]);
         assert_eq!(allocate(2, &[a.clone(), b]), [0, 2]);
@@ -243,9 +243,9 @@ mod tests {
 
     #[test]
     fn minimums_come_first_and_priorities_before_weights() {
-        let urgent = claim(1, 0, &[1.0, 0.5, 0.0]);
-        let heavy = claim(0, 1, &[100.0, 50.0, 0.0]);
-        // Of three chunks one is guaranteed to the heavy claim and two settle the urgent one.
+        let urgent = bid(1, 0, &[1.0, 0.5, 0.0]);
+        let heavy = bid(0, 1, &[100.0, 50.0, 0.0]);
+        // Of three chunks one is guaranteed to the heavy bid and two settle the urgent one.
         assert_eq!(allocate(3, &[urgent.clone(), heavy.clone()]), [2, 1]);
         assert_eq!(allocate(4, &[urgent, heavy]), [2, 2]);
     }
@@ -277,14 +277,14 @@ mod tests {
             costs in prop::collection::vec(prop::collection::vec(0.0f64..10.0, 1..8), 1..5),
             minimum in 0usize..3,
         ) {
-            let mut claims: Vec<Claim> = costs.iter().map(|cost| claim(0, 0, cost)).collect();
-            claims[0].minimum = minimum.min(capacity);
-            let value = |chunks: &[usize]| claims.iter().zip(chunks).map(|(claim, &k)| claim.cost_at(k)).sum::<f64>();
-            let given = allocate(capacity, &claims);
+            let mut bids: Vec<Bid> = costs.iter().map(|cost| bid(0, 0, cost)).collect();
+            bids[0].minimum = minimum.min(capacity);
+            let value = |chunks: &[usize]| bids.iter().zip(chunks).map(|(bid, &k)| bid.cost_at(k)).sum::<f64>();
+            let given = allocate(capacity, &bids);
             prop_assert!(given.iter().sum::<usize>() <= capacity);
-            prop_assert!(given[0] >= claims[0].minimum);
+            prop_assert!(given[0] >= bids[0].minimum);
             let limits: Vec<(usize, usize)> =
-                claims.iter().map(|claim| (claim.minimum, (claim.cost.len() - 1).max(claim.minimum))).collect();
+                bids.iter().map(|bid| (bid.minimum, (bid.cost.len() - 1).max(bid.minimum))).collect();
             let mut best = f64::INFINITY;
             each(capacity, &limits, &mut |chunks| best = best.min(value(chunks)));
             prop_assert!((value(&given) - best).abs() < 1e-9, "{} {}", value(&given), best);
@@ -293,35 +293,35 @@ mod tests {
         #[test]
         fn priorities_weights_and_minimums_are_settled_as_by_trying_everything(
             capacity in 3usize..9,
-            claims in prop::collection::vec(
+            bids in prop::collection::vec(
                 (0u8..3, 0usize..3, 0.1f64..10.0, prop::collection::vec(0.0f64..10.0, 1..7)),
                 1..5,
             ),
         ) {
-            // A reservation is a claim of a higher priority while it stands; a weight multiplies the cost.
+            // A reservation is a bid of a higher priority while it stands; a weight multiplies the cost.
             let mut left = capacity;
-            let claims: Vec<Claim> = claims
+            let bids: Vec<Bid> = bids
                 .iter()
                 .map(|(priority, minimum, weight, cost)| {
                     let minimum = (*minimum).min(left);
                     left -= minimum;
                     let cost: Vec<f64> = cost.iter().map(|cost| weight * cost).collect();
-                    claim(*priority, minimum, &cost)
+                    bid(*priority, minimum, &cost)
                 })
                 .collect();
             // Per priority, the highest first: whatever costs less there costs less.
             let value = |chunks: &[usize]| {
                 let mut sums = [0.0; 3];
-                for (claim, &chunks) in claims.iter().zip(chunks) {
-                    sums[2 - usize::from(claim.priority)] += claim.cost_at(chunks);
+                for (bid, &chunks) in bids.iter().zip(chunks) {
+                    sums[2 - usize::from(bid.priority)] += bid.cost_at(chunks);
                 }
                 sums
             };
-            let given = allocate(capacity, &claims);
+            let given = allocate(capacity, &bids);
             prop_assert!(given.iter().sum::<usize>() <= capacity);
-            prop_assert!(given.iter().zip(&claims).all(|(&chunks, claim)| chunks >= claim.minimum));
+            prop_assert!(given.iter().zip(&bids).all(|(&chunks, bid)| chunks >= bid.minimum));
             let limits: Vec<(usize, usize)> =
-                claims.iter().map(|claim| (claim.minimum, (claim.cost.len() - 1).max(claim.minimum))).collect();
+                bids.iter().map(|bid| (bid.minimum, (bid.cost.len() - 1).max(bid.minimum))).collect();
             let found = value(&given);
             each(capacity, &limits, &mut |chunks| {
                 let tried = value(chunks);
@@ -333,10 +333,10 @@ mod tests {
         #[test]
         fn capacity_is_never_exceeded_with_priorities(
             capacity in 0usize..30,
-            claims in prop::collection::vec((0u8..3, prop::collection::vec(0.0f64..10.0, 1..20)), 0..12),
+            bids in prop::collection::vec((0u8..3, prop::collection::vec(0.0f64..10.0, 1..20)), 0..12),
         ) {
-            let claims: Vec<Claim> = claims.iter().map(|(priority, cost)| claim(*priority, 0, cost)).collect();
-            prop_assert!(allocate(capacity, &claims).iter().sum::<usize>() <= capacity);
+            let bids: Vec<Bid> = bids.iter().map(|(priority, cost)| bid(*priority, 0, cost)).collect();
+            prop_assert!(allocate(capacity, &bids).iter().sum::<usize>() <= capacity);
         }
     }
 
@@ -369,7 +369,7 @@ mod tests {
                     .map(|(&k, curve)| (curve[k] * latency / 4.0 - 1.0).max(0.0))
                     .sum::<f64>()
             };
-            let claims: Vec<Claim> = (0..3)
+            let bids: Vec<Bid> = (0..3)
                 .map(|at| {
                     let cost = (0..9)
                         .map(|k| {
@@ -378,11 +378,11 @@ mod tests {
                             cost(&chunks)
                         })
                         .collect();
-                    Claim { priority: 0, minimum: 0, cost }
+                    Bid { priority: 0, minimum: 0, cost }
                 })
                 .collect();
             let limits = [(0, 8); 3];
-            let given = coupled(9, allocate(9, &claims), &limits, 64, cost);
+            let given = coupled(9, allocate(9, &bids), &limits, 64, cost);
             assert!(given.iter().sum::<usize>() <= 9);
             let mut best = f64::INFINITY;
             each(9, &limits, &mut |chunks| best = best.min(cost(chunks)));

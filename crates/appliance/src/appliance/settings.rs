@@ -72,7 +72,7 @@ pub struct VolumeConfig {
     pub limits: VolumeLimits,
     /// A second tier below the memory; `None` (default): there is none.
     pub flash: Option<VolumeFlashConfig>,
-    /// Who is let in at the start, where clients are to be told apart by what their export's name claims; `None` (default): everybody is.
+    /// Who is let in at the start, where clients are to be told apart by the entrance that they name; `None` (default): everybody is.
     pub lease: Option<Lease>,
     /// Clients must name the export `NAME.SECRET`; any other name is one that does not exist, and the volume is not listed. `None` (default):
     /// whoever reaches a listener may use it.

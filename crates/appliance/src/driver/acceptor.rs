@@ -297,8 +297,9 @@ impl Acceptor {
                             Step::Over => is_over = true,
                             Step::Tls => handshake.starts_tls = true,
                             Step::Chosen(name) => {
-                                chosen =
-                                    directory.resolve(&name).map(|(entry, claim)| (entry.clone(), claim));
+                                chosen = directory
+                                    .resolve(&name)
+                                    .map(|(entry, entrance)| (entry.clone(), entrance));
                                 is_over = chosen.is_none();
                             }
                         }
@@ -334,7 +335,7 @@ impl Acceptor {
         if handshake.starts_tls && handshake.output.is_empty() {
             return self.upgrade(key);
         }
-        let Some((entry, claim)) = chosen else { return self.set_interest(key) };
+        let Some((entry, entrance)) = chosen else { return self.set_interest(key) };
         let mut handshake = self.handshakes.remove(key).expect("looked up above");
         handshake.guard.count(&entry.connections);
         if let Err(error) = epoll::delete(&self.epoll, &handshake.socket) {
@@ -350,7 +351,7 @@ impl Acceptor {
             input: handshake.input,
             output,
             volume: entry.volume,
-            claim,
+            entrance,
             guard: handshake.guard,
         });
     }

@@ -8,7 +8,7 @@ use super::mailbox::Mailbox;
 use super::retarget::{Resumed, RetargetError};
 use super::socket::Socket;
 use crate::appliance::Drained;
-use crate::service::{Claim, FenceError, Lease};
+use crate::service::{Entrance, FenceError, Lease};
 use crate::slab::SlabKey;
 use crate::volume::VolumeMachine;
 use forebay_nbd::server::Session;
@@ -61,7 +61,7 @@ pub(crate) enum Message {
         input: Vec<u8>,
         output: Vec<u8>,
         volume: SlabKey,
-        claim: Claim,
+        entrance: Entrance,
         guard: ConnectionGuard,
     },
     /// A volume to own.

@@ -481,9 +481,9 @@ impl Worker {
 
     fn take_message(&mut self, message: Message, now: Nanos) {
         match message {
-            Message::Open { socket, session, input, output, volume, claim, guard } => {
+            Message::Open { socket, session, input, output, volume, entrance, guard } => {
                 socket.enlarge_send_buffer();
-                let key = self.service.open(now, *session, volume, claim, input, output);
+                let key = self.service.open(now, *session, volume, entrance, input, output);
                 self.service.comes_from(key, socket.client);
                 let data = EventData::new_u64(key.0);
                 if let Err(error) = epoll::add(&self.epoll, &socket, data, EventFlags::empty()) {

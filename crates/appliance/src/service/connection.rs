@@ -2,7 +2,7 @@
 //!
 //! Invariant: `in_flight` and `held_bytes` are those of the entries of the service's table of pending requests that name it.
 
-use super::{Claim, Output, ServiceLimits};
+use super::{Entrance, Output, ServiceLimits};
 use crate::slab::{Slab, SlabKey};
 use crate::volume::{ClientAddress, ClientOperation, Errno, RequestTag, VolumeMachine};
 use forebay_nbd::server::{Disconnect, ReplyEncoder, Request, Session};
@@ -20,7 +20,7 @@ pub(super) struct Connection {
     pub(super) replies: ReplyEncoder,
     pub(super) volume: SlabKey,
     /// By which way its requests come.
-    pub(super) claim: Claim,
+    pub(super) entrance: Entrance,
     /// From where.
     pub(super) client: ClientAddress,
     /// Received and not parsed yet.
@@ -66,7 +66,7 @@ pub(super) enum Closing {
 pub(super) struct Pending {
     pub(super) connection: SlabKey,
     pub(super) volume: SlabKey,
-    pub(super) claim: Claim,
+    pub(super) entrance: Entrance,
     pub(super) request: Request,
     pub(super) held_bytes: usize,
 }
@@ -117,7 +117,7 @@ impl Connection {
         pending.insert(Pending {
             connection: key,
             volume: self.volume,
-            claim: self.claim,
+            entrance: self.entrance,
             request: *request,
             held_bytes,
         });

@@ -1,6 +1,6 @@
 //! Which volumes there are, and which worker owns each: asked during handshakes only.
 
-use super::lease::{Claim, Lease, parse_claim};
+use super::lease::{Entrance, Lease, parse_entrance};
 use crate::slab::SlabKey;
 use forebay_nbd::ExportInfo;
 use forebay_nbd::server::Exports;
@@ -49,40 +49,40 @@ impl Directory {
         })
     }
 
-    /// The volume that an export's name means, and the claim that it makes.
-    fn claimed(&self, name: &str) -> Option<(&DirectoryEntry, Claim)> {
+    /// The volume that an export's name means, and the entrance that it names.
+    fn meant(&self, name: &str) -> Option<(&DirectoryEntry, Entrance)> {
         // The default export is the only one there is.
         let only = || {
             let is_only = |entry: &&DirectoryEntry| entry.secret.is_none() && self.entries.len() == 1;
             self.entries.values().next().filter(|_| name.is_empty()).filter(is_only)
         };
         if let Some(entry) = self.named(name).or_else(only) {
-            return Some((entry, Claim::Original));
+            return Some((entry, Entrance::Original));
         }
-        let (volume, claim) = parse_claim(name);
+        let (volume, entrance) = parse_entrance(name);
         let entry = self.named(volume).filter(|entry| entry.lease.is_some())?;
-        Some((entry, claim))
+        Some((entry, entrance))
     }
 
     /// The volume that an export's name means, for clients that are let in.
-    pub(crate) fn resolve(&self, name: &str) -> Option<(&DirectoryEntry, Claim)> {
-        self.claimed(name).filter(|(entry, claim)| entry.lease.is_none_or(|lease| lease.admits(*claim)))
+    pub(crate) fn resolve(&self, name: &str) -> Option<(&DirectoryEntry, Entrance)> {
+        self.meant(name).filter(|(entry, entrance)| entry.lease.is_none_or(|lease| lease.admits(*entrance)))
     }
 }
 
 impl Exports for Directory {
     fn find(&self, name: &str) -> Option<ExportInfo> {
-        let (entry, claim) = self.resolve(name)?;
+        let (entry, entrance) = self.resolve(name)?;
         let mut export = entry.export.clone();
-        if entry.secret.is_some() || matches!(claim, Claim::Epoch(_)) {
-            // As it was asked for, so that secret and claim are known when it is chosen.
+        if entry.secret.is_some() || matches!(entrance, Entrance::Epoch(_)) {
+            // As it was asked for, so that secret and epoch are known when it is chosen.
             name.clone_into(&mut export.name);
         }
         Some(export)
     }
 
     fn refusal(&self, name: &str) -> Option<&'static str> {
-        (self.resolve(name).is_none() && self.claimed(name).is_some()).then_some(FENCED)
+        (self.resolve(name).is_none() && self.meant(name).is_some()).then_some(FENCED)
     }
 
     fn list(&self, visit: &mut dyn FnMut(&str, &str)) {

@@ -1,4 +1,4 @@
-//! Clients with claims of every epoch, a lease that rises at any moment and returns, clients that leave in the middle: once a fence is answered,
+//! Clients by entrances of every epoch, a lease that rises at any moment and returns, clients that leave in the middle: once a fence is answered,
 //! nothing of whom it keeps out is at the origin; and what a client asked once it was fenced is never done, not even when its way is open again.
 
 use super::tests::{machine, shaken_hands};
@@ -34,7 +34,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 struct Peer {
     session: client::Session,
     key: SlabKey,
-    claim: Claim,
+    entrance: Entrance,
     /// Nothing that it asks from now on may be done, whoever holds the lease later.
     is_fenced: bool,
     /// Of the write that was begun: its number, and what the client has not sent of it.
@@ -48,7 +48,7 @@ fn block_of(write: u64) -> Vec<u8> {
 
 /// What the checker knows of a write.
 struct Write {
-    claim: Claim,
+    entrance: Entrance,
     /// It was asked, to its last byte, by a client that was not fenced then.
     may_be_done: bool,
 }
@@ -67,10 +67,11 @@ fn check(steps: Vec<Step>) -> Result<(), TestCaseError> {
         match step {
             Step::Connect(ahead) => {
                 // Whoever chose just before the lease was raised comes as well.
-                let claim = if ahead == 0 { Claim::Original } else { Claim::Epoch(lease.epoch + ahead - 1) };
+                let entrance =
+                    if ahead == 0 { Entrance::Original } else { Entrance::Epoch(lease.epoch + ahead - 1) };
                 let (session, server) = shaken_hands();
-                let key = service.open(Nanos::ZERO, server, volume, claim, Vec::new(), Vec::new());
-                peers.push(Peer { session, key, claim, is_fenced: !lease.admits(claim), unsent: None });
+                let key = service.open(Nanos::ZERO, server, volume, entrance, Vec::new(), Vec::new());
+                peers.push(Peer { session, key, entrance, is_fenced: !lease.admits(entrance), unsent: None });
             }
             Step::Write { client, block, pieces } => {
                 let index = choose(&peers, client);
@@ -80,8 +81,10 @@ fn check(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 peer.session.submit(number, write, &mut sent).unwrap();
                 sent.extend(block_of(number));
                 let in_pieces = pieces > 1;
-                writes
-                    .insert(number, Write { claim: peer.claim, may_be_done: !in_pieces && !peer.is_fenced });
+                writes.insert(
+                    number,
+                    Write { entrance: peer.entrance, may_be_done: !in_pieces && !peer.is_fenced },
+                );
                 peer.unsent = in_pieces.then(|| (number, sent.split_off(sent.len() - 2000)));
                 service.received(Nanos::ZERO, peer.key, &sent);
             }
@@ -112,7 +115,7 @@ fn check(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 lease = lease.raised(Lease { epoch: lease.epoch + by, holder }).unwrap();
                 service.fence(volume, lease);
                 for peer in &mut peers {
-                    peer.is_fenced |= !lease.admits(peer.claim);
+                    peer.is_fenced |= !lease.admits(peer.entrance);
                 }
                 waits_for_fence = true;
             }
@@ -130,7 +133,7 @@ fn check(steps: Vec<Step>) -> Result<(), TestCaseError> {
         }
         waits_for_fence &= service.fenced_in_flight(volume) > 0;
         if !waits_for_fence {
-            let stray = at_origin.iter().find(|(_, write)| !lease.admits(writes[write].claim));
+            let stray = at_origin.iter().find(|(_, write)| !lease.admits(writes[write].entrance));
             let stray = stray.map(|(_, write)| write);
             prop_assert!(stray.is_none(), "write {stray:?} is at the origin although the fence is answered");
         }
@@ -169,7 +172,7 @@ fn who_is_fenced_is_disconnected_and_is_not_let_in_when_the_lease_returns() {
     service.fence(volume, Lease::FIRST);
     let ask = |service: &mut Service, returns: bool| {
         let (mut client, server) = shaken_hands();
-        let key = service.open(Nanos::ZERO, server, volume, Claim::Original, Vec::new(), Vec::new());
+        let key = service.open(Nanos::ZERO, server, volume, Entrance::Original, Vec::new(), Vec::new());
         let epoch = service.volumes.get(volume).and_then(|entry| entry.lease).unwrap().epoch;
         service.fence(volume, Lease { epoch: epoch + 1, holder: Holder::Named });
         if returns {
@@ -189,6 +192,6 @@ fn who_is_fenced_is_disconnected_and_is_not_let_in_when_the_lease_returns() {
     service.fence(volume, Lease { epoch: 9, holder: Holder::Original });
     // Who comes anew by the same way is.
     let (_, server) = shaken_hands();
-    let key = service.open(Nanos::ZERO, server, volume, Claim::Original, Vec::new(), Vec::new());
+    let key = service.open(Nanos::ZERO, server, volume, Entrance::Original, Vec::new(), Vec::new());
     assert!(service.wishes(key).is_some_and(|wishes| wishes.receive));
 }

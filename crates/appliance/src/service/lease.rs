@@ -8,9 +8,9 @@
 
 use thiserror::Error;
 
-/// The way by which a client's requests come, as it claims by the export's name.
+/// The way by which a client says that its requests come, by the export's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Claim {
+pub enum Entrance {
     /// The original route: the name alone.
     Original,
     /// The holder of an epoch: `NAME@EPOCH`.
@@ -53,13 +53,13 @@ impl Lease {
     /// Before the first was given out: the original route, at epoch 0.
     pub const FIRST: Lease = Lease { epoch: 0, holder: Holder::Original };
 
-    /// Whether requests of this claim are served.
-    pub fn admits(self, claim: Claim) -> bool {
-        match (claim, self.holder) {
-            (Claim::Original, holder) => holder == Holder::Original,
+    /// Whether requests by this entrance are served.
+    pub fn admits(self, entrance: Entrance) -> bool {
+        match (entrance, self.holder) {
+            (Entrance::Original, holder) => holder == Holder::Original,
             // The epoch at which the original route got the volume back is nobody else's.
-            (Claim::Epoch(epoch), Holder::Original) => epoch > self.epoch,
-            (Claim::Epoch(epoch), Holder::Named) => epoch >= self.epoch,
+            (Entrance::Epoch(epoch), Holder::Original) => epoch > self.epoch,
+            (Entrance::Epoch(epoch), Holder::Named) => epoch >= self.epoch,
         }
     }
 
@@ -76,16 +76,16 @@ impl Lease {
     }
 }
 
-/// What an export's name says of a leased volume: the volume's name, and the claim. A name without an epoch is the volume's own.
-pub(crate) fn parse_claim(name: &str) -> (&str, Claim) {
+/// What an export's name says of a leased volume: the volume's name, and the entrance. A name without an epoch is the volume's own.
+pub(crate) fn parse_entrance(name: &str) -> (&str, Entrance) {
     match name.rsplit_once('@') {
         Some((volume, epoch)) if !epoch.is_empty() && epoch.bytes().all(|byte| byte.is_ascii_digit()) => {
             match epoch.parse() {
-                Ok(epoch) => (volume, Claim::Epoch(epoch)),
-                Err(_) => (name, Claim::Original),
+                Ok(epoch) => (volume, Entrance::Epoch(epoch)),
+                Err(_) => (name, Entrance::Original),
             }
         }
-        _ => (name, Claim::Original),
+        _ => (name, Entrance::Original),
     }
 }
 
@@ -98,13 +98,13 @@ mod tests {
         let out = Lease { epoch: 5, holder: Holder::Named };
         let home = Lease { epoch: 5, holder: Holder::Original };
         let admitted = |lease: Lease| {
-            [Claim::Original, Claim::Epoch(4), Claim::Epoch(5), Claim::Epoch(6)]
-                .map(|claim| lease.admits(claim))
+            [Entrance::Original, Entrance::Epoch(4), Entrance::Epoch(5), Entrance::Epoch(6)]
+                .map(|entrance| lease.admits(entrance))
         };
         assert_eq!(admitted(out), [false, false, true, true]);
         assert_eq!(admitted(home), [true, false, false, true]);
-        assert!(Lease::FIRST.admits(Claim::Original) && Lease::FIRST.admits(Claim::Epoch(1)));
-        assert!(!Lease::FIRST.admits(Claim::Epoch(0)));
+        assert!(Lease::FIRST.admits(Entrance::Original) && Lease::FIRST.admits(Entrance::Epoch(1)));
+        assert!(!Lease::FIRST.admits(Entrance::Epoch(0)));
     }
 
     #[test]
@@ -119,11 +119,11 @@ mod tests {
 
     #[test]
     fn names_say_the_epoch() {
-        assert_eq!(parse_claim("db"), ("db", Claim::Original));
-        assert_eq!(parse_claim("db@7"), ("db", Claim::Epoch(7)));
-        assert_eq!(parse_claim("a@b@18446744073709551615"), ("a@b", Claim::Epoch(u64::MAX)));
+        assert_eq!(parse_entrance("db"), ("db", Entrance::Original));
+        assert_eq!(parse_entrance("db@7"), ("db", Entrance::Epoch(7)));
+        assert_eq!(parse_entrance("a@b@18446744073709551615"), ("a@b", Entrance::Epoch(u64::MAX)));
         for name in ["db@", "db@x", "db@-1", "db@+1", "db@18446744073709551616"] {
-            assert_eq!(parse_claim(name), (name, Claim::Original));
+            assert_eq!(parse_entrance(name), (name, Entrance::Original));
         }
     }
 }

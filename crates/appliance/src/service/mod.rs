@@ -22,7 +22,7 @@ mod turns;
 
 pub(crate) use directory::{Directory, DirectoryEntry, NAME_BYTES_MAX};
 pub use hits::SendNow;
-pub use lease::{Claim, Holder, Lease, RaiseError};
+pub use lease::{Entrance, Holder, Lease, RaiseError};
 pub use limits::ServiceLimits;
 pub use output::Output;
 
@@ -190,7 +190,8 @@ impl Service {
     pub fn fence(&mut self, volume: SlabKey, lease: Lease) {
         let Some(entry) = self.volumes.get_mut(volume) else { return };
         entry.lease = Some(lease);
-        let is_fenced = |c: &Connection| c.volume == volume && !lease.admits(c.claim) && c.closing.is_none();
+        let is_fenced =
+            |c: &Connection| c.volume == volume && !lease.admits(c.entrance) && c.closing.is_none();
         let fenced: Vec<SlabKey> =
             self.connections.iter().filter(|(_, c)| is_fenced(c)).map(|(key, _)| key).collect();
         for key in fenced {
@@ -208,16 +209,16 @@ impl Service {
     /// left are among them.
     pub fn fenced_in_flight(&self, volume: SlabKey) -> usize {
         let Some(lease) = self.lease(volume) else { return 0 };
-        self.pending.iter().filter(|(_, p)| p.volume == volume && !lease.admits(p.claim)).count()
+        self.pending.iter().filter(|(_, p)| p.volume == volume && !lease.admits(p.entrance)).count()
     }
 
-    /// A client that chose `volume` by a name that claims `claim`. `output` is what the handshake has not sent yet, `input` what it has not parsed.
+    /// A client that chose `volume` by a name that means `entrance`. `output` is what the handshake has not sent yet, `input` what it has not parsed.
     pub fn open(
         &mut self,
         now: Nanos,
         session: Session,
         volume: SlabKey,
-        claim: Claim,
+        entrance: Entrance,
         input: Vec<u8>,
         handshake_output: Vec<u8>,
     ) -> SlabKey {
@@ -228,14 +229,14 @@ impl Service {
         let closing = match entry {
             None => Some(Closing::Now),
             // The lease may have been raised since the client chose.
-            Some(entry) => entry.lease.filter(|lease| !lease.admits(claim)).map(|_| Closing::Fenced),
+            Some(entry) => entry.lease.filter(|lease| !lease.admits(entrance)).map(|_| Closing::Fenced),
         };
         self.held_bytes += output.len();
         let key = self.connections.insert(Connection {
             replies: session.replies(),
             session,
             volume,
-            claim,
+            entrance,
             client: ClientAddress::Unknown,
             input,
             receiving: None,

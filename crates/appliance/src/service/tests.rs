@@ -74,7 +74,8 @@ fn replies_that_are_sent_from_the_cache_are_the_same_however_the_socket_takes_th
         machine.set_quota(Bytes::kib(200));
         let volume = service.add_volume(machine);
         let (mut client, server) = shaken_hands();
-        let connection = service.open(Nanos::ZERO, server, volume, Claim::Original, Vec::new(), Vec::new());
+        let connection =
+            service.open(Nanos::ZERO, server, volume, Entrance::Original, Vec::new(), Vec::new());
         let (mut wanted, mut got) = (Vec::new(), Vec::new());
         let mut stream = Vec::new();
         for batch in 0..12 {
@@ -143,7 +144,7 @@ fn whoever_announces_payloads_and_sends_none_keeps_nobody_out_for_long() {
     let volume = service.add_volume(machine());
     let connect = |service: &mut Service| {
         let (client, server) = shaken_hands();
-        (client, service.open(Nanos::ZERO, server, volume, Claim::Original, Vec::new(), Vec::new()))
+        (client, service.open(Nanos::ZERO, server, volume, Entrance::Original, Vec::new(), Vec::new()))
     };
     let write = |length| client::Operation::Write { offset: 0, length, fua: false };
     let mut silent = Vec::new();
@@ -187,7 +188,7 @@ fn who_takes_no_replies_does_not_keep_a_long_request_waiting_for_ever() {
     let volume = service.add_volume(machine());
     let ask = |service: &mut Service, kib: u32| {
         let (mut client, server) = shaken_hands();
-        let key = service.open(Nanos::ZERO, server, volume, Claim::Original, Vec::new(), Vec::new());
+        let key = service.open(Nanos::ZERO, server, volume, Entrance::Original, Vec::new(), Vec::new());
         let mut asked = Vec::new();
         let read = client::Operation::Read { offset: 0, length: kib << 10, dont_fragment: false };
         client.submit(1, read, &mut asked).expect("a valid request");
@@ -222,7 +223,7 @@ fn a_volume_taken_away_in_the_middle_gives_back_what_its_requests_held() {
     let mut service = Service::new(ServiceLimits::default());
     let volume = service.add_volume(machine());
     let (mut client, server) = shaken_hands();
-    let connection = service.open(Nanos::ZERO, server, volume, Claim::Original, Vec::new(), Vec::new());
+    let connection = service.open(Nanos::ZERO, server, volume, Entrance::Original, Vec::new(), Vec::new());
     let mut asked = Vec::new();
     let read = client::Operation::Read { offset: 0, length: 4096, dont_fragment: false };
     client.submit(1, read, &mut asked).expect("a valid request");
@@ -250,7 +251,7 @@ fn who_takes_replies_is_answered_in_the_next_turn_whatever_others_do() {
     let volume = service.add_volume(machine());
     let connect = |service: &mut Service| {
         let (client, server) = shaken_hands();
-        (client, service.open(Nanos::ZERO, server, volume, Claim::Original, Vec::new(), Vec::new()))
+        (client, service.open(Nanos::ZERO, server, volume, Entrance::Original, Vec::new(), Vec::new()))
     };
     let mut greedy: Vec<_> = (0..GREEDY).map(|_| connect(&mut service)).collect();
     let (mut good, good_key) = connect(&mut service);
@@ -316,7 +317,7 @@ fn greedy_turn(
 /// A client that flushes: its session, its connection, and the flush at the origin.
 fn flush(service: &mut Service, volume: SlabKey) -> (client::Session, SlabKey, OriginRequestId) {
     let (mut client, server) = shaken_hands();
-    let connection = service.open(Nanos::ZERO, server, volume, Claim::Original, Vec::new(), Vec::new());
+    let connection = service.open(Nanos::ZERO, server, volume, Entrance::Original, Vec::new(), Vec::new());
     let mut asked = Vec::new();
     client.submit(1, client::Operation::Flush, &mut asked).expect("a valid request");
     service.received(Nanos::ZERO, connection, &asked);
@@ -406,7 +407,7 @@ fn long_reads_of_nothing_but_zeroes_are_answered_with_a_hole() {
     let mut service = Service::new(ServiceLimits::default());
     let volume = service.add_volume(machine());
     let (mut client, server) = shaken_hands();
-    let connection = service.open(Nanos::ZERO, server, volume, Claim::Original, Vec::new(), Vec::new());
+    let connection = service.open(Nanos::ZERO, server, volume, Entrance::Original, Vec::new(), Vec::new());
     // (length, DF, a byte in the middle, what comes)
     let cases = [
         (16384, false, 0, "hole"),

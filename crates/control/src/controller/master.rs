@@ -2,7 +2,7 @@
 
 use super::contention::Stake;
 use super::scene::Scene;
-use crate::allocation::{Claim, allocate, coupled};
+use crate::allocation::{Bid, allocate, coupled};
 use crate::inventory::VolumeId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,15 +22,15 @@ pub(super) struct Want {
     pub(super) stake: Option<Stake>,
 }
 
-/// Claims of one priority that are settled together at most; more are settled by what each alone would change (ours).
+/// Bids of one priority that are settled together at most; more are settled by what each alone would change (ours).
 const TOGETHER_MAX: usize = 8;
-/// Improvements per start of claims that are settled together (ours).
+/// Improvements per start of bids that are settled together (ours).
 const ROUNDS_MAX: usize = 12;
 
 /// Grants everything where it fits; else the allocation that violates least. Returns blocks by volume and whether
 /// anything had to be cut. The bytes granted never exceed `capacity`.
 ///
-/// Claims of a higher priority are settled first. At first the violation of each origin is taken as a function of one
+/// Bids of a higher priority are settled first. At first the violation of each origin is taken as a function of one
 /// volume's blocks at a time, the others as they want; since a cache relieves all that share its origin, and what is short is
 /// short for them too, that is then improved by what all of a priority are worth together.
 pub(super) fn grant(
@@ -57,7 +57,7 @@ fn settle(
     }
     let guaranteed: u64 = wants.iter().map(|want| want.blocks_min.min(want.blocks) * want.block_bytes).sum();
     let free = capacity.saturating_sub(guaranteed);
-    // Finer chunks for fewer claims: the programme's time is bounded by claims * chunks^2 (ours).
+    // Finer chunks for fewer bids: the programme's time is bounded by bids * chunks^2 (ours).
     let resolution = (8_192 / wants.len().max(1)).clamp(16, 256) as u64;
     let unit = chunk_bytes.max(free.div_ceil(resolution)).max(1);
     let chunks = (free / unit) as usize;
@@ -98,7 +98,7 @@ fn settle(
     let is_stretched = |want: &Want| want.stake.is_none() || (want.is_asked && want.priority > lowest);
     let mut stretch = vec![1.0; wants.len()];
     let seen_as = |stretch: f64, blocks: u64| (blocks as f64 * stretch + 1e-6) as u64;
-    let claims: Vec<Claim> = (wants.iter().zip(&mut stretch))
+    let bids: Vec<Bid> = (wants.iter().zip(&mut stretch))
         .map(|(want, stretch)| {
             let cost = costs(want, &|blocks| blocks);
             let enough = alone(want, want.blocks);
@@ -113,10 +113,10 @@ fn settle(
                 }
                 _ => cost,
             };
-            Claim { priority: want.priority, minimum: 0, cost }
+            Bid { priority: want.priority, minimum: 0, cost }
         })
         .collect();
-    let mut given = allocate(chunks, &claims);
+    let mut given = allocate(chunks, &bids);
     let mut priorities: Vec<u8> = wants.iter().map(|want| want.priority).collect();
     priorities.sort_unstable_by(|a, b| b.cmp(a));
     priorities.dedup();

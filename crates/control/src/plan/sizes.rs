@@ -3,7 +3,7 @@
 use super::input::PlanInput;
 use super::stage::Stage;
 use super::{chunk_blocks, most};
-use crate::allocation::{Claim, allocate, coupled};
+use crate::allocation::{Bid, allocate, coupled};
 use crate::sizing::smallest;
 use forebay_units::Bytes;
 
@@ -82,7 +82,7 @@ pub(super) fn within(
     let blocks_of =
         |at: usize, chunks: usize| least[at] + chunks as u64 * unit / volumes[at].block_size.bytes();
     let mut most_chunks = vec![0usize; volumes.len()];
-    let mut claims: Vec<Claim> = vec![Claim { priority: 0, minimum: 0, cost: vec![0.0] }; volumes.len()];
+    let mut bids: Vec<Bid> = vec![Bid { priority: 0, minimum: 0, cost: vec![0.0] }; volumes.len()];
     for (stage, members) in stages {
         for (place, &at) in members.iter().enumerate() {
             let largest =
@@ -97,14 +97,14 @@ pub(super) fn within(
                 .collect();
             let priority =
                 volumes[at].objectives.iter().map(|objective| objective.priority).max().unwrap_or(0);
-            claims[at] = Claim { priority, minimum: 0, cost };
+            bids[at] = Bid { priority, minimum: 0, cost };
         }
     }
-    let separate = allocate(chunks, &claims);
+    let separate = allocate(chunks, &bids);
     let limits: Vec<(usize, usize)> = most_chunks.iter().map(|&most| (0, most)).collect();
     // Caches relieve neighbours: improve the separate optimum by the cost of all together, where that is affordable
     // and no priorities forbid it.
-    let one_priority = claims.windows(2).all(|pair| pair[0].priority == pair[1].priority);
+    let one_priority = bids.windows(2).all(|pair| pair[0].priority == pair[1].priority);
     let given = if volumes.len() <= 4 && one_priority {
         coupled(chunks, separate, &limits, 12, |chunks| {
             stages

@@ -101,7 +101,7 @@ pub const TABLES: &[(&str, &str, &str)] = &[
     (
         "leases",
         "[leases]",
-        "Who is let in to a volume, by what clients claim with the export's name: `NAME@EPOCH`, or `NAME` alone for the original route. Raised with `forebay lease`. Needs `http.socket` or `http.token`.",
+        "Who is let in to a volume, by the entrance that clients name with the export: `NAME@EPOCH`, or `NAME` alone for the original route. Raised with `forebay lease`. Needs `http.socket` or `http.token`.",
     ),
     ("routes", "[routes]", "Where volumes are sent with `forebay route` while they serve."),
     ("limits", "[limits]", "Maxima of the data path."),

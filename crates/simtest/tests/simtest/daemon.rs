@@ -4,7 +4,7 @@
 use crate::network::ServerEnd;
 use crate::ring::InRing;
 use crate::world::{Answered, Daemon, Doubt, Event, Failure, Life, Volume, World, note};
-use forebay_appliance::service::{Claim, SlabKey};
+use forebay_appliance::service::{Entrance, SlabKey};
 use forebay_nbd::server::{Config, Event as ServerEvent, Session};
 use forebay_nbd::wire::{ErrorCode, LinuxErrno};
 use forebay_origin::{OriginError, OriginRequest};
@@ -145,7 +145,8 @@ impl World {
         else {
             return;
         };
-        let key = self.daemon.service.open(Nanos(self.now), *session, volume, Claim::Original, input, output);
+        let key =
+            self.daemon.service.open(Nanos(self.now), *session, volume, Entrance::Original, input, output);
         connection.server = ServerEnd::Open { key, receives: false };
         self.daemon.keys.insert(key, id);
     }

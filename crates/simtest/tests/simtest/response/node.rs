@@ -5,7 +5,7 @@ use super::world::{Event, World, note};
 use crate::history::{History, version_in};
 use crate::network::{Pipe, ServerEnd};
 use crate::origin::Fate;
-use forebay_appliance::service::{Claim, Lease, Service, ServiceLimits, SlabKey};
+use forebay_appliance::service::{Entrance, Lease, Service, ServiceLimits, SlabKey};
 use forebay_appliance::volume::{VolumeMachine, VolumeSettings};
 use forebay_control::response::ApplianceId;
 use forebay_nbd::server::{Config, Event as ServerEvent, Exports, Session};
@@ -58,18 +58,18 @@ struct Exported {
     lease: Option<Lease>,
 }
 
-/// The claim that an export's name makes; `None` for another volume. A name with an epoch is one of a leased volume only.
-fn claim_of(name: &str, is_leased: bool) -> Option<Claim> {
+/// The entrance that an export's name means; `None` for another volume. A name with an epoch is one of a leased volume only.
+fn entrance_of(name: &str, is_leased: bool) -> Option<Entrance> {
     match name.strip_prefix("db")? {
-        "" => Some(Claim::Original),
-        rest => rest.strip_prefix('@').filter(|_| is_leased)?.parse().ok().map(Claim::Epoch),
+        "" => Some(Entrance::Original),
+        rest => rest.strip_prefix('@').filter(|_| is_leased)?.parse().ok().map(Entrance::Epoch),
     }
 }
 
 impl Exports for Exported {
     fn find(&self, name: &str) -> Option<ExportInfo> {
-        let claim = claim_of(name, self.lease.is_some())?;
-        let admitted = self.lease.is_none_or(|lease| lease.admits(claim));
+        let entrance = entrance_of(name, self.lease.is_some())?;
+        let admitted = self.lease.is_none_or(|lease| lease.admits(entrance));
         (self.is_served && admitted).then(|| ExportInfo {
             block_sizes: BlockSizes { min: CELL as u32, preferred: BLOCK as u32, max: 1 << 20 },
             multi_conn: true,
@@ -286,7 +286,7 @@ impl World {
             return self.close_server_end(id);
         }
         let Some(name) = chosen else { return };
-        let claim = claim_of(&name, exports.lease.is_some()).expect("it was found by this name");
+        let entrance = entrance_of(&name, exports.lease.is_some()).expect("it was found by this name");
         let connection = self.connections.get_mut(&id).expect("the caller looked");
         let ServerEnd::Handshake { session, input, .. } =
             std::mem::replace(&mut connection.server, ServerEnd::Closed)
@@ -295,7 +295,7 @@ impl World {
         };
         let node = self.nodes.get_mut(&node_id).expect("the caller looked");
         let volume = node.volume.expect("it was found");
-        let key = node.service.open(Nanos(self.now), *session, volume, claim, input, Vec::new());
+        let key = node.service.open(Nanos(self.now), *session, volume, entrance, input, Vec::new());
         connection.server = ServerEnd::Open { key, receives: true };
         node.keys.insert(key, id);
     }
