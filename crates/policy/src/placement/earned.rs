@@ -5,10 +5,11 @@
 //! saves too little wait for another access; one in so many comes all the same, so that a class that is wronged, or has changed, is found out.
 //!
 //! What a class saves is all that its chunks have saved, those in the tier too, by the lives that have ended: where few end, as on a load whose hot set stays or in a tier with room, it is much. That is the estimate
-//! of a mean life from censored ones (exponential lives, total time on test by the number of deaths). It knows no bytes and no wear, and does not see what would have been saved by who never came. All numbers are ours.
+//! of a mean life from censored ones (exponential lives, total time on test by the number of deaths). What was saved long ago is forgotten, and a life that ends now may have been lived then: it counts as much as what it
+//! saved still does, or the first chunks that come after minutes of idling would be taken for worth nothing, for those that leave for them. It knows no bytes and no wear, and does not see what would have been saved by who never came. All numbers are ours.
 
 /// What a promotion must save, in random accesses of the origin.
-const LEAST: f64 = 1.1;
+const LEAST: f64 = 1.2;
 /// Classes of the tier's share of the latest accesses.
 const CLASSES: usize = 16;
 /// Accesses that the share goes back: long enough for chance, short enough for the first second of a new hot set.
@@ -29,7 +30,7 @@ struct Class {
     lives: f64,
 }
 
-/// What promotions saved. One byte per place.
+/// What promotions saved. Five bytes per place.
 #[derive(Clone, Debug)]
 pub(super) struct Earned {
     classes: [Class; CLASSES],
@@ -37,6 +38,10 @@ pub(super) struct Earned {
     share: f64,
     /// By place: the class of the promotion that brought its chunk.
     came_as: Vec<u8>,
+    /// By place: the window in which its chunk was last accessed, or came.
+    accessed: Vec<u32>,
+    /// The number of the window; wraps after centuries.
+    window: u32,
     waited: u64,
 }
 
@@ -46,6 +51,8 @@ impl Earned {
             classes: [Class::default(); CLASSES],
             share: 0.0,
             came_as: vec![0; places as usize],
+            accessed: vec![0; places as usize],
+            window: 0,
             waited: 0,
         }
     }
@@ -72,20 +79,24 @@ impl Earned {
     /// A chunk comes to `place`.
     pub(super) fn came(&mut self, place: u32) {
         self.came_as[place as usize] = self.class() as u8;
+        self.accessed[place as usize] = self.window;
     }
 
     /// An access of the chunk in `place` has saved so much; below zero, cost.
     pub(super) fn saved(&mut self, place: u32, saved: f64) {
         self.classes[usize::from(self.came_as[place as usize])].saved += saved;
+        self.accessed[place as usize] = self.window;
     }
 
-    /// The chunk in `place` leaves.
+    /// The chunk in `place` leaves. Its life counts as much as what its last access saved still does.
     pub(super) fn left(&mut self, place: u32) {
-        self.classes[usize::from(self.came_as[place as usize])].lives += 1.0;
+        let windows = self.window.wrapping_sub(self.accessed[place as usize]);
+        self.classes[usize::from(self.came_as[place as usize])].lives += KEPT.powf(windows.into());
     }
 
     /// A window ends.
     pub(super) fn end_window(&mut self) {
+        self.window = self.window.wrapping_add(1);
         for class in &mut self.classes {
             class.saved *= KEPT;
             class.lives *= KEPT;
@@ -93,7 +104,7 @@ impl Earned {
     }
 
     pub(super) fn footprint_bytes(&self) -> u64 {
-        self.came_as.capacity() as u64
+        (self.came_as.capacity() + size_of::<u32>() * self.accessed.capacity()) as u64
     }
 }
 
@@ -122,10 +133,10 @@ mod tests {
         assert!(let_in(&mut earned, 0.1) && let_in(&mut earned, 0.9));
         live(&mut earned, 0.1, 100, 3.0);
         live(&mut earned, 0.9, 20, 0.5);
-        // 10 + 8 x 1.65 = 23.2 is below 1.1 x (20 + 8) = 30.8. What comes when the tier has little is another class.
+        // 10 + 8 x 1.8 = 24.4 is below 1.2 x (20 + 8) = 33.6. What comes when the tier has little is another class.
         assert!(!let_in(&mut earned, 0.9) && let_in(&mut earned, 0.1));
-        // It lacks 0.6 for each of its lives, and those before have 8 x 0.55 = 4.4 to give, enough for 7.33 lives: 20 x 0.98 ^ 50 = 7.28.
-        (0..49).for_each(|_| earned.end_window());
+        // It lacks 0.7 for each of its lives, and those before have 8 x 0.6 = 4.8 to give, enough for 6.857 lives: 20 x 0.98 ^ 53 = 6.855.
+        (0..52).for_each(|_| earned.end_window());
         assert!(!let_in(&mut earned, 0.9));
         earned.end_window();
         assert!(let_in(&mut earned, 0.9));
@@ -140,13 +151,30 @@ mod tests {
 
     #[test]
     fn who_stays_saves_much() {
-        // Twenty leave at once and saved nothing: 13.2 to 30.8. One that stays has saved 20.
+        // Twenty leave at once and saved nothing: 14.4 to 33.6. One that stays has saved 20.
         let mut earned = Earned::new(2);
         live(&mut earned, 0.5, 20, 0.0);
         assert!(!let_in(&mut earned, 0.5));
         earned.came(1);
         (0..20).for_each(|_| earned.saved(1, 1.0));
         assert!(let_in(&mut earned, 0.5));
+    }
+
+    #[test]
+    fn who_leaves_long_after_it_was_asked_for_counts_as_much_as_what_it_saved() {
+        let mut earned = Earned::new(20);
+        earned.share = 0.1;
+        for place in 0..20 {
+            earned.came(place);
+            (0..3).for_each(|_| earned.saved(place, 1.0));
+        }
+        // A hundred windows later 60 x 0.98 ^ 100 = 8.0 of it is known, and so is 20 x 0.98 ^ 100 = 2.7 of their lives: 22.4 to 1.2 x 10.7 = 12.8, where all twenty would have 33.6.
+        (0..100).for_each(|_| earned.end_window());
+        (0..20).for_each(|place| earned.left(place));
+        assert!(let_in(&mut earned, 0.1));
+        // Who came and left at once without having saved anything counts in full: 22.4 to 1.2 x 30.7 = 36.8.
+        live(&mut earned, 0.1, 20, 0.0);
+        assert!(!let_in(&mut earned, 0.1));
     }
 
     #[test]

@@ -45,7 +45,7 @@ use recency::Larc;
 use runs::Runs;
 use std::collections::{BTreeMap, VecDeque};
 use switches::{SWITCHES_MAX, Switches};
-use threshold::{Chooser, Counted, Ghosts, Pace, WRITTEN_OFF};
+use threshold::{Chooser, Counted, Filling, Ghosts, Pace, WRITTEN_OFF};
 use worth::Worth;
 
 /// One access, in the units in which counts are kept.
@@ -97,7 +97,7 @@ pub struct PlacementStatistics {
 
 /// The decision: counts, who is in the tier, and what is to be moved.
 ///
-/// A request costs `O(log capacity)` per chunk. Memory, taken at the start: 37 bytes per tracked chunk and 17 per place, 8 more per tracked chunk for LARC; for the adaptive threshold some 130 per
+/// A request costs `O(log capacity)` per chunk. Memory, taken at the start: 37 bytes per tracked chunk and 21 per place, 8 more per tracked chunk for LARC; for the adaptive threshold some 130 per
 /// tracked chunk of the sample, which is all chunks of a tier of fewer than 2,048 and one in 64 of one of 65,536 (so some 2 bytes per chunk there).
 #[derive(Debug)]
 pub struct Placement {
@@ -116,6 +116,7 @@ pub struct Placement {
     chooser: Chooser,
     ghosts: Option<Ghosts>,
     larc: Option<Larc>,
+    filling: Filling,
     switches: Switches,
     moving: u32,
     /// Those among them that have not set out, with the time of the request that brought each about, oldest first: `moving_max` at most.
@@ -160,9 +161,10 @@ impl Placement {
             worth: Worth::new(placing.fast_latency),
             budget: Budget::new(&placing),
             earned: Earned::new(capacity),
-            chooser: Chooser::new(1),
+            chooser: Chooser::new(),
             ghosts: None,
             larc: None,
+            filling: Filling::new(),
             switches: Switches { by_default: true, volumes: BTreeMap::new(), clients: BTreeMap::new() },
             moving: 0,
             waiting: VecDeque::new(),
@@ -570,6 +572,7 @@ impl Placement {
         let (heat, owners) = (&self.heat, &self.owners);
         self.coldest.remove(place, |place| heat.key(owners[place as usize]));
         self.statistics.displaced += 1;
+        self.filling.displaced = true;
         self.earned.left(place);
         self.let_go(slot)
     }
@@ -688,12 +691,21 @@ impl Placement {
                 self.window_ends = now + self.placing.window;
                 return;
             }
-            let charged = WRITTEN_OFF * self.debt;
-            self.debt -= charged;
-            let realised = (self.realised - charged) / ghosts.scale();
-            let accesses = ghosts.accesses;
-            let nets = ghosts.take();
-            self.chooser.window(&nets, realised, accesses);
+            let filled_up = self.filling.ends(self.coldest.len(), self.shape.capacity_chunks);
+            // What filled an empty tier tells nothing of one in which somebody leaves for whoever comes.
+            if ghosts.filled_up() || filled_up {
+                ghosts.restart();
+                self.chooser.restart();
+                self.debt = 0.0;
+            } else {
+                let charged = WRITTEN_OFF * self.debt;
+                self.debt -= charged;
+                let realised = (self.realised - charged) / ghosts.scale();
+                let accesses = ghosts.accesses;
+                let nets = ghosts.take();
+                let full = ghosts.filling.is_over() || self.filling.is_over();
+                self.chooser.window(&nets, realised, accesses, full);
+            }
         }
         self.worth.end_window();
         self.earned.end_window();

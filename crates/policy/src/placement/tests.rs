@@ -404,6 +404,34 @@ fn the_threshold_follows_what_is_best() {
     assert!(hits > 0.095 && moved < 2_000, "{hits} of 0.1, {moved} moved");
 }
 
+/// While there is room the lowest threshold has the most hits; that tells nothing of a tier that is full.
+#[test]
+fn what_was_best_while_it_filled_is_forgotten() {
+    let shape = Shape { chunk_bytes: 4_096, capacity_chunks: 512, tracked_chunks: 8_192 };
+    let mut placement = Placement::new(shape, placing(Admission::Adaptive)).unwrap();
+    let (mut state, mut filling, mut owed) = (1u64, None, 0.0);
+    for number in 0..40_000u64 {
+        state = forebay_units::mix64(state);
+        let now = Nanos::millis(2 * number);
+        let before = placement.debt;
+        let (_, promotion) = ask(&mut placement, now, request(state % 540, false));
+        placement.origin_answered(Age::NEVER, Nanos::millis(if number % 5 == 0 { 2 } else { 20 }));
+        if let Some(promotion) = promotion {
+            placement.moved(promotion.chunk, true);
+        }
+        if placement.statistics().displaced == 0 {
+            filling = placement.threshold();
+            assert!(!placement.filling.is_over());
+        } else if placement.filling.is_over() {
+            owed = before;
+            break;
+        }
+    }
+    assert_eq!((filling, placement.threshold()), (Some(1), Some(2)));
+    // What the migrations that filled it have cost is not charged to what comes after; this request may have brought one about.
+    assert!(owed > 10.0 && placement.debt <= 2.5, "{owed} {}", placement.debt);
+}
+
 #[test]
 fn shapes_are_checked_and_memory_is_what_is_said() {
     for (shape, what) in [
@@ -414,11 +442,11 @@ fn shapes_are_checked_and_memory_is_what_is_said() {
     ] {
         assert_eq!(Placement::new(shape, Placing::default()).unwrap_err().what, what);
     }
-    // 65,536 chunks, 262,144 tracked: 37 + 16/4 each, and the ghosts' sample.
+    // 65,536 chunks, 262,144 tracked: 37 + 21/4 each, and the ghosts' sample.
     let shape = Shape::new(4 << 30, 64 << 10);
     let placement = Placement::new(shape, Placing::default()).unwrap();
     let per_chunk = placement.footprint_bytes() as f64 / f64::from(shape.tracked_chunks);
-    assert!((39.0..43.0).contains(&per_chunk), "{per_chunk}");
+    assert!((42.0..45.0).contains(&per_chunk), "{per_chunk}");
 }
 
 #[test]

@@ -3,7 +3,8 @@
 //! It moves nothing. A *ghost* is a small tier without bytes, for one threshold, fed by the chunks whose hash falls into the sample; all ghosts see the same, so that they differ by their thresholds alone.
 //! A migration takes its time in them, too, so that hits which come before its end are none. It is charged bit by bit, over some nine windows, as what it brings comes only after it: what has to be tried is tried, and a rush does not end it.
 //! A chunk that has become worth nothing leaves a ghost as it leaves the tier.
-//! The threshold in force gives way to one that is better by more than a *dead band*, over the last minute or, where it is much better, of late; and it comes back (*reversal*) if what was gained afterwards is less than what
+//! While a tier fills, nothing leaves for what comes, so that the lowest threshold has the most hits whatever the load: once it is full, what ghosts had before is forgotten, and it begins again.
+//! The threshold in force gives way to one that is better by more than a *dead band* and, in a full tier, than windows differ by chance, over the last minute or, where it is much better, of late; and it comes back (*reversal*) if what was gained afterwards is less than what
 //! the ghost of the old one gained.
 //!
 //! Sources: SANCache, MSST 2006 (benefit by cost, adapting to the best static threshold of the moment); scaled-down simulation after Waldspurger et al., "Cache modeling and optimization using
@@ -16,6 +17,8 @@ use forebay_units::{Nanos, mix64};
 
 /// The thresholds that are tried.
 pub const GRID: [u16; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+/// The place in the grid of the threshold that is in force where nothing is known.
+const START: usize = 1;
 /// Chunks that a ghost holds at least, where the tier has so many: the sample is as small as that allows.
 const GHOST_CHUNKS_MIN: u32 = 1_024;
 /// What a window leaves of what was known before it.
@@ -26,6 +29,9 @@ const RECENT_KEPT: f64 = 0.75;
 const LEAP: f64 = 0.04;
 /// How much better a threshold must be than the one in force.
 const BAND: f64 = 0.03;
+/// How much better it must be in a full tier, in standard errors: what it had more in each window, squared and summed, is the variance of the sum if in truth it has no more. Windows that are alike say so after three (1.73, after
+/// two 1.41); a rush of one or two, and what trickles in between rushes, say nothing. While a tier fills, nothing is lost by a change.
+const ERRORS: f64 = 1.5;
 /// The share of what migrations have cost that a window is charged. The smaller, the more of what their hits saved is forgotten ([`KEPT`]) when the charge comes, so that after
 /// a rush windows in which nobody asks tell of costs alone; the larger, the sooner the first seconds of a rush make the tier stop.
 pub(super) const WRITTEN_OFF: f64 = 7.0 / 64.0;
@@ -37,6 +43,26 @@ const BARRED: u32 = 48;
 
 /// What a window has brought, in random accesses of the origin: what hits saved less what migrations and copies of writes cost.
 pub(super) type Net = f64;
+
+/// By pairs of thresholds, squares of the differences between what they had in a window, summed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spread([[f64; GRID.len()]; GRID.len()]);
+
+impl Spread {
+    /// Another window, of which the sums of scores keep this share of what was before.
+    fn add(&mut self, ghosts: &[Net; GRID.len()], kept: f64) {
+        for (row, one) in self.0.iter_mut().zip(ghosts) {
+            for (sum, other) in row.iter_mut().zip(ghosts) {
+                *sum = kept * kept * *sum + (one - other).powi(2);
+            }
+        }
+    }
+
+    /// How far the difference of these two scores strays.
+    fn error(&self, one: usize, other: usize) -> f64 {
+        self.0[one][other].sqrt()
+    }
+}
 
 /// A change that is not judged yet.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +82,9 @@ pub(super) struct Chooser {
     /// The same of the last few windows alone, and how many accesses those had.
     recent: [Net; GRID.len()],
     recent_accesses: f64,
+    /// By pairs of thresholds: the variance of the difference of their scores, and of their recent ones.
+    spread: Spread,
+    recent_spread: Spread,
     trial: Option<Trial>,
     /// Windows for which a threshold may not be chosen.
     barred: [u32; GRID.len()],
@@ -64,13 +93,15 @@ pub(super) struct Chooser {
 }
 
 impl Chooser {
-    /// Begins with the threshold at place `current` of the grid.
-    pub(super) fn new(current: usize) -> Chooser {
+    /// Knows nothing yet.
+    pub(super) fn new() -> Chooser {
         Chooser {
-            current,
+            current: START,
             scores: [0.0; GRID.len()],
             recent: [0.0; GRID.len()],
             recent_accesses: 0.0,
+            spread: Spread::default(),
+            recent_spread: Spread::default(),
             trial: None,
             barred: [0; GRID.len()],
             changes: 0,
@@ -82,14 +113,23 @@ impl Chooser {
         GRID[self.current]
     }
 
+    /// What was known is of another time: begins again.
+    pub(super) fn restart(&mut self) {
+        let changes = self.changes + u64::from(self.current != START);
+        *self = Chooser { changes, reversals: self.reversals, ..Chooser::new() };
+    }
+
     /// A window of so many accesses of the sample ends: what each ghost had, and what the tier itself had, at the ghosts' scale.
-    pub(super) fn window(&mut self, ghosts: &[Net; GRID.len()], realised: Net, accesses: u64) {
+    /// A `full` tier is not changed for chance.
+    pub(super) fn window(&mut self, ghosts: &[Net; GRID.len()], realised: Net, accesses: u64, full: bool) {
         for (score, net) in self.scores.iter_mut().zip(ghosts) {
             *score = KEPT * *score + net;
         }
         for (score, net) in self.recent.iter_mut().zip(ghosts) {
             *score = RECENT_KEPT * *score + net;
         }
+        self.spread.add(ghosts, KEPT);
+        self.recent_spread.add(ghosts, RECENT_KEPT);
         self.recent_accesses = RECENT_KEPT * self.recent_accesses + accesses as f64;
         self.barred.iter_mut().for_each(|windows| *windows = windows.saturating_sub(1));
         if let Some(mut trial) = self.trial.take() {
@@ -109,12 +149,16 @@ impl Chooser {
         if let Some(leap) = self.best(&self.recent)
             && self.recent[leap] > self.recent[self.current] + LEAP * self.recent_accesses
         {
+            // As many windows as there are otherwise, all like the latest.
             let scale = (1.0 - RECENT_KEPT) / (1.0 - KEPT);
             self.scores = self.recent.map(|score| scale * score);
+            let scale = (1.0 - RECENT_KEPT.powi(2)) / (1.0 - KEPT.powi(2));
+            self.spread = Spread(self.recent_spread.0.map(|row| row.map(|sum| scale * sum)));
         }
         let Some(best) = self.best(&self.scores) else { return };
         let here = self.scores[self.current];
-        if self.scores[best] > here + BAND * here.abs() {
+        let chance = if full { ERRORS * self.spread.error(best, self.current) } else { 0.0 };
+        if self.scores[best] > here + chance.max(BAND * here.abs()) {
             self.trial = Some(Trial { from: self.current, windows: 0, realised: 0.0, old: 0.0 });
             self.current = best;
             self.changes += 1;
@@ -124,6 +168,34 @@ impl Chooser {
     fn best(&self, scores: &[Net; GRID.len()]) -> Option<usize> {
         let free = (0..GRID.len()).filter(|at| self.barred[*at] == 0);
         free.max_by(|a, b| scores[*a].total_cmp(&scores[*b]))
+    }
+}
+
+/// Whether a tier, or a ghost, has room still.
+#[derive(Debug)]
+pub(super) struct Filling {
+    fills: bool,
+    /// Whether a chunk has left for another in this window.
+    pub(super) displaced: bool,
+}
+
+impl Filling {
+    /// Empty.
+    pub(super) fn new() -> Filling {
+        Filling { fills: true, displaced: false }
+    }
+
+    /// Whether it was full, and half of it still is.
+    pub(super) fn is_over(&self) -> bool {
+        !self.fills
+    }
+
+    /// A window ends with so many chunks of as many as there may be: whether it is the first in which one had to leave for another, since it was empty or less than half full.
+    pub(super) fn ends(&mut self, held: u32, capacity: u32) -> bool {
+        let displaced = std::mem::take(&mut self.displaced);
+        let ends = self.fills && displaced;
+        self.fills = !ends && (self.fills || held < capacity / 2);
+        ends
     }
 }
 
@@ -147,6 +219,8 @@ pub(super) struct Ghosts {
     heat: Heat,
     ghosts: [Ghost; GRID.len()],
     filled: Nanos,
+    /// Of the ghost of the lowest threshold, which fills first.
+    pub(super) filling: Filling,
     /// Counted accesses of the window.
     pub(super) accesses: u64,
 }
@@ -192,6 +266,7 @@ impl Ghosts {
             heat: Heat::new(remembered),
             ghosts: std::array::from_fn(ghost),
             filled: Nanos::ZERO,
+            filling: Filling::new(),
             accesses: 0,
         }
     }
@@ -249,6 +324,7 @@ impl Ghosts {
                 }
                 let heat = &self.heat;
                 ghost.coldest.remove(coldest, |slot| heat.key(slot));
+                self.filling.displaced |= at == 0;
                 self.heat.set_mark(coldest, self.heat.mark(coldest) & !(1 << at));
             }
             ghost.tokens -= 1.0;
@@ -259,6 +335,19 @@ impl Ghosts {
             ghost.coldest.insert(slot, |slot| heat.key(slot));
         }
         self.heat.set_mark(slot, mark);
+    }
+
+    /// Whether the ghost of the lowest threshold has just become full.
+    pub(super) fn filled_up(&mut self) -> bool {
+        self.filling.ends(self.ghosts[0].coldest.len(), self.capacity)
+    }
+
+    /// Forgets what each had, and what its migrations have cost; who is in it stays.
+    pub(super) fn restart(&mut self) {
+        self.accesses = 0;
+        for ghost in &mut self.ghosts {
+            (ghost.net, ghost.debt) = (0.0, 0.0);
+        }
     }
 
     /// Ends a window: what each had.
@@ -285,70 +374,128 @@ mod tests {
     /// Accesses of a window, so many that no difference is a leap.
     const MANY: u64 = 100_000;
 
+    fn beginning_with(current: usize) -> Chooser {
+        Chooser { current, ..Chooser::new() }
+    }
+
     fn nets(best: usize, of: f64, others: f64) -> [f64; 9] {
         std::array::from_fn(|at| if at == best { of } else { others })
     }
 
     #[test]
     fn a_change_takes_more_than_the_dead_band() {
-        let mut chooser = Chooser::new(3);
+        let mut chooser = beginning_with(3);
         // 2 % better: within the band of 3 %.
         for _ in 0..200 {
-            chooser.window(&nets(5, 102.0, 100.0), 100.0, MANY);
+            chooser.window(&nets(5, 102.0, 100.0), 100.0, MANY, true);
         }
         assert_eq!((chooser.current(), chooser.changes), (8, 0));
-        // The scores are twenty windows' worth (1 / (1 - 0.95)), 2,040 and 2,000. Then 1,938 + 130 = 2,068 against 2,000 is 3.4 % more.
-        chooser.window(&nets(5, 130.0, 100.0), 100.0, MANY);
+        // The scores are twenty windows' worth (1 / (1 - 0.95)), 2,040 and 2,000. Then 1,938 + 130 = 2,068 against 2,000 is 3.4 % more, and 68 more than 1.5 times the root of 2 x 2 / (1 - 0.95 x 0.95) + 30 x 30, which is 46.
+        chooser.window(&nets(5, 130.0, 100.0), 100.0, MANY, true);
         assert_eq!((chooser.current(), chooser.changes), (32, 1));
     }
 
     #[test]
     fn a_leap_is_followed_at_once() {
-        let mut chooser = Chooser::new(1);
-        for _ in 0..200 {
-            chooser.window(&nets(1, 150.0, 100.0), 150.0, 256);
-        }
-        // 3,000 and 2,000. Another face: none has anything but the first, which has 60 of 256 accesses. Of late that is 60, and 600 x 0.75 less 400 x 0.75 for the old one: 60 + 300 to 450.
-        chooser.window(&nets(0, 60.0, 0.0), 0.0, 256);
-        assert_eq!(chooser.current(), 2);
-        // 105 + 225 to 337.5; 139 + 169 to 253: 55 more, and 4 % of the last 1,024 accesses are 41.
-        chooser.window(&nets(0, 60.0, 0.0), 0.0, 256);
-        assert_eq!(chooser.current(), 2);
-        chooser.window(&nets(0, 60.0, 0.0), 0.0, 256);
-        assert_eq!((chooser.current(), chooser.changes), (1, 1));
+        let after = |windows, full| {
+            let mut chooser = Chooser::new();
+            for _ in 0..200 {
+                chooser.window(&nets(1, 150.0, 100.0), 150.0, 256, full);
+            }
+            // 3,000 and 2,000. Another face: none has anything but the first, which has 60 of 256 accesses. Of late that is 60, and 600 x 0.75 less 400 x 0.75 for the old one: 60 + 300 to 450.
+            // 105 + 225 to 337.5; 139 + 169 to 253: 55 more, and 4 % of the last 1,024 accesses are 41.
+            (0..windows).for_each(|_| chooser.window(&nets(0, 60.0, 0.0), 0.0, 256, full));
+            (chooser.current(), chooser.changes)
+        };
+        assert_eq!([1, 2, 3].map(|windows| after(windows, false)), [(2, 0), (2, 0), (1, 1)]);
         // By the whole minute alone it would have been 2 for a while: 3,000 x 0.95 ^ 3 = 2,572 to 1,886.
+        // In a full tier that is five times 55, 275, and 1.5 times the root of 4.49 x 7,781 for what it strays, which is 280. One window more has five times 101 to 293.
+        assert_eq!([1, 2, 3, 4].map(|windows| after(windows, true)), [(2, 0), (2, 0), (2, 0), (1, 1)]);
     }
 
     #[test]
     fn a_move_that_lost_is_reversed_and_not_tried_again_for_a_while() {
-        let mut chooser = Chooser::new(3);
-        chooser.window(&nets(0, 150.0, 100.0), 100.0, MANY);
+        let mut chooser = beginning_with(3);
+        chooser.window(&nets(0, 150.0, 100.0), 100.0, MANY, false);
         assert_eq!(chooser.current(), 1);
         // The ghosts go on promising, but what comes is 80 where the old threshold's ghost has 100, of which it may lack a tenth: after sixteen windows it goes back.
         for _ in 0..15 {
-            chooser.window(&nets(0, 150.0, 100.0), 80.0, MANY);
+            chooser.window(&nets(0, 150.0, 100.0), 80.0, MANY, false);
             assert_eq!(chooser.current(), 1);
         }
-        chooser.window(&nets(0, 150.0, 100.0), 80.0, MANY);
+        chooser.window(&nets(0, 150.0, 100.0), 80.0, MANY, false);
         assert_eq!((chooser.current(), chooser.reversals), (8, 1));
         for _ in 0..47 {
-            chooser.window(&nets(0, 150.0, 100.0), 100.0, MANY);
+            chooser.window(&nets(0, 150.0, 100.0), 100.0, MANY, false);
             assert_eq!(chooser.current(), 8);
         }
-        chooser.window(&nets(0, 150.0, 100.0), 100.0, MANY);
+        chooser.window(&nets(0, 150.0, 100.0), 100.0, MANY, false);
         assert_eq!((chooser.current(), chooser.changes), (1, 2));
         // This time it keeps what it promised.
         for _ in 0..32 {
-            chooser.window(&nets(0, 150.0, 100.0), 149.0, MANY);
+            chooser.window(&nets(0, 150.0, 100.0), 149.0, MANY, false);
         }
         assert_eq!((chooser.current(), chooser.reversals), (1, 1));
     }
 
     #[test]
     fn where_everything_loses_the_least_loss_is_best() {
-        let mut chooser = Chooser::new(0);
-        chooser.window(&[-100.0, -90.0, -60.0, -20.0, -5.0, -1.0, 0.0, 0.0, 0.0], -100.0, MANY);
+        let mut chooser = beginning_with(0);
+        chooser.window(&[-100.0, -90.0, -60.0, -20.0, -5.0, -1.0, 0.0, 0.0, 0.0], -100.0, MANY, false);
         assert_eq!(chooser.current(), 256);
+    }
+
+    #[test]
+    fn chance_changes_no_full_tier() {
+        let after = |windows: &[f64], full| {
+            let mut chooser = beginning_with(3);
+            windows.iter().for_each(|more| chooser.window(&nets(0, *more, 0.0), 0.0, MANY, full));
+            chooser.current()
+        };
+        // 100 + 95 = 195 is less than 1.5 times the root of 100 x 100 x (1 + 0.95 ^ 2), 207; 285 is more than 247, with the third.
+        assert_eq!((after(&[100.0; 2], true), after(&[100.0; 3], true)), (8, 1));
+        // A rush of one window, and nothing after it; nobody loses anything where nothing leaves.
+        let mut rush = [0.0; 100];
+        rush[0] = 500.0;
+        assert_eq!((after(&rush, true), after(&rush, false)), (8, 1));
+        // What trickles in between rushes says now this, now that.
+        let trickles: [f64; 100] = std::array::from_fn(|number| if number % 2 == 0 { 3.0 } else { -2.0 });
+        assert_eq!(after(&trickles, true), 8);
+    }
+
+    #[test]
+    fn a_tier_has_filled_up_when_the_first_leaves_for_another() {
+        let mut filling = Filling::new();
+        let mut ends = |held, displaced| {
+            filling.displaced = displaced;
+            (filling.ends(held, 8), filling.is_over())
+        };
+        assert_eq!(
+            [ends(4, false), ends(8, false), ends(8, true)],
+            [(false, false), (false, false), (true, true)]
+        );
+        assert_eq!([ends(8, true), ends(4, false)], [(false, true); 2]);
+        // Most have left since.
+        assert_eq!(
+            [ends(3, false), ends(8, false), ends(8, true)],
+            [(false, false), (false, false), (true, true)]
+        );
+    }
+
+    #[test]
+    fn who_begins_again_knows_nothing() {
+        let mut chooser = beginning_with(3);
+        for _ in 0..10 {
+            chooser.window(&nets(0, 100.0, 0.0), 100.0, MANY, true);
+        }
+        assert_eq!((chooser.current(), chooser.changes), (1, 1));
+        chooser.restart();
+        assert_eq!((chooser.current(), chooser.changes), (2, 2));
+        // Ten windows for 1 would outweigh three for 4.
+        for _ in 0..3 {
+            chooser.window(&nets(2, 100.0, 0.0), 0.0, MANY, true);
+        }
+        assert_eq!((chooser.current(), chooser.changes), (4, 3));
     }
 
     /// All chunks are in the sample; two fit.
@@ -411,5 +558,25 @@ mod tests {
             ghosts.access(Nanos::secs(1), counted, pace);
         }
         assert_eq!(ghosts.take()[..3], [3.0, 1.0, 0.0]);
+    }
+
+    #[test]
+    fn ghosts_that_begin_again_owe_nothing() {
+        let pace = Pace { margin: 16, cost: 1.5, ticks: 0, chunks_per_second: 1_000.0 };
+        let mut ghosts = two_places();
+        let access = |ghosts: &mut Ghosts, chunk| {
+            let counted = Counted { chunk, sixteenths: 16, tick: 0 };
+            ghosts.access(Nanos::secs(1), counted, pace);
+        };
+        // The first threshold places 7 and 8 in the room that there is, and 9, asked for twice, in place of 8.
+        [7, 7, 8].into_iter().for_each(|chunk| access(&mut ghosts, chunk));
+        assert!(!ghosts.filled_up());
+        [9, 9].into_iter().for_each(|chunk| access(&mut ghosts, chunk));
+        assert!(ghosts.filled_up());
+        ghosts.restart();
+        assert_eq!((ghosts.accesses, ghosts.take()), (0, [0.0; 9]));
+        // 9 is still there.
+        access(&mut ghosts, 9);
+        assert_eq!(ghosts.take()[0], 1.0);
     }
 }
