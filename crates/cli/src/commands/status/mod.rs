@@ -151,7 +151,7 @@ pub(super) fn headline(status: &Status) -> String {
         ControllerState::Disabled => match status.controller.switched_at_unix_ms {
             Some(at) => {
                 let since_s = status.at_unix_ms.saturating_sub(at).max(0) as f64 / 1e3;
-                format!("controller paused for {}", span(since_s.round()))
+                format!("controller paused for {}", span(since_s.round().max(1.0)))
             }
             None => "controller off".to_owned(),
         },
