@@ -1,6 +1,6 @@
 //! What the `about` of each shipped scenario promises its reader is what it shows (those with recordings apart, which the tests of the command run).
 //!
-//! `FOREBAY_SEEDS=41..50` looks at more seeds than one.
+//! `FOREBAY_SCENARIO_SEEDS=41..50` looks at more seeds than one.
 
 use crate::{run, scenario};
 use forebay_control::DecisionKind;
@@ -13,9 +13,9 @@ macro_rules! shipped {
 }
 
 fn seeds() -> Vec<u64> {
-    let told = std::env::var("FOREBAY_SEEDS").ok();
+    let told = std::env::var("FOREBAY_SCENARIO_SEEDS").ok();
     let range = told.as_deref().and_then(|told| told.split_once(".."));
-    let number = |text: &str| text.parse().expect("FOREBAY_SEEDS is FIRST..LAST");
+    let number = |text: &str| text.parse().expect("FOREBAY_SCENARIO_SEEDS is FIRST..LAST");
     range.map_or(vec![41], |(first, last)| (number(first)..=number(last)).collect())
 }
 
