@@ -37,6 +37,9 @@ const HELD: u64 = 12;
 /// A cache, the neighbour that it serves besides, and that one's own, as places of a scene.
 struct Pair<'a> {
     scene: &'a Scene,
+    /// What caches have, and how far everybody is beyond his bound with that.
+    before: Vec<u64>,
+    now: Vec<f64>,
     place: usize,
     own: usize,
     /// Bytes of a block of each, and the blocks by which they grow.
@@ -54,7 +57,7 @@ impl Pair<'_> {
 
     /// The smallest size of the first for everybody else whom it serves, at most what it has: `others` and its own volume have to be `margin` below their bounds.
     fn needed(&self, others: &[VolumeId], margin: f64) -> Option<u64> {
-        let mut blocks = self.scene.blocks();
+        let mut blocks = self.before.clone();
         let needed = smallest(blocks[self.place], self.chunk_blocks[0], -margin, |size| {
             blocks[self.place] = size;
             let excess = self.scene.excess(&blocks);
@@ -66,8 +69,7 @@ impl Pair<'_> {
     /// Both with `size` for the first, and for the neighbour's own the least with which it is `goal` beyond its bound at most; none where that cannot be had, or
     /// somebody would be worse off.
     fn divided(&self, size: u64, goal: f64) -> Option<Vec<u64>> {
-        let mut blocks = self.scene.blocks();
-        let now = self.scene.excess(&blocks);
+        let mut blocks = self.before.clone();
         blocks[self.place] = size;
         let rest = smallest(self.ceiling, self.chunk_blocks[1], goal, |size| {
             blocks[self.own] = size;
@@ -75,24 +77,26 @@ impl Pair<'_> {
         });
         blocks[self.own] = rest.blocks;
         let then = self.scene.excess(&blocks);
-        let worse = now.iter().zip(&then).any(|(now, then)| *then > now.max(goal) + 1e-6);
+        let worse = self.now.iter().zip(&then).any(|(now, then)| *then > now.max(goal) + 1e-6);
         (rest.reached && !worse).then_some(blocks)
+    }
+
+    /// How far beyond its bound the neighbour may be: no further than it is.
+    fn goal(&self) -> f64 {
+        self.now[self.own].max(0.0)
     }
 
     /// Both as they are, but for what the neighbour's own could give up all the same.
     fn undivided(&self) -> Vec<u64> {
-        let before = self.scene.blocks();
-        let goal = self.scene.excess(&before)[self.own].max(0.0);
-        let spared =
-            self.divided(before[self.place], goal).filter(|blocks| blocks[self.own] < before[self.own]);
-        spared.unwrap_or(before)
+        let spared = self.divided(self.before[self.place], self.goal());
+        spared
+            .filter(|blocks| blocks[self.own] < self.before[self.own])
+            .unwrap_or_else(|| self.before.clone())
     }
 
     /// The division that takes least in which the first still serves the neighbour, with more than `least`: none is worse off than it is.
     fn best(&self, least: u64) -> Option<Vec<u64>> {
-        let before = self.scene.blocks();
-        let goal = self.scene.excess(&before)[self.own].max(0.0);
-        let beyond = before[self.place].saturating_sub(least);
+        let (goal, beyond) = (self.goal(), self.before[self.place].saturating_sub(least));
         (1..DIVISIONS)
             .filter_map(|part| self.divided(least + beyond * part / DIVISIONS, goal))
             .min_by_key(|blocks| self.bytes(blocks))
@@ -145,15 +149,17 @@ impl Controller {
             return None;
         }
         let both = [id, neighbour].map(|id| &self.volumes[&id]);
+        let before = scene.blocks();
         let pair = Pair {
             scene,
+            now: scene.excess(&before),
+            before: before.clone(),
             place,
             own: scene.place(neighbour)?,
             block_bytes: both.map(|volume| volume.block_bytes()),
             chunk_blocks: both.map(|volume| volume.chunk_blocks(self.config.chunk_bytes)),
             ceiling,
         };
-        let before = scene.blocks();
         let least = pair.needed(&others, margin)?.max(kept.min(before[place]));
         let apart = pair.divided(least, 0.0);
         let best = pair.best(least);
@@ -167,12 +173,13 @@ impl Controller {
             return None;
         }
         let names = both.map(|volume| &volume.spec.name);
-        let how =
-            if parts { "serves {} no longer: its own can" } else { "does less for {}: its own can do more" };
+        let how = match parts {
+            true => format!("serves {} no longer: its own can", names[1]),
+            false => format!("does less for {}: its own can do more", names[1]),
+        };
         let summary = format!(
-            "the cache of {} {}, and both together take {} instead of {} then",
+            "the cache of {} {how}, and both together take {} instead of {} then",
             names[0],
-            how.replace("{}", names[1]),
             Bytes(then),
             Bytes(now)
         );
@@ -190,8 +197,8 @@ impl Controller {
             let most = (before[own] as f64 * (1.0 + rules.model_growth_max)) as u64;
             (neighbour, Change::new(blocks[own].min(most), DecisionKind::Grown, summary, facts(own)))
         } else {
-            let least = (before[place] as f64 * (1.0 - rules.model_shrink_max)) as u64;
-            (id, Change::new(blocks[place].max(least), DecisionKind::Shrunk, summary, facts(place)))
+            let fewest = (before[place] as f64 * (1.0 - rules.model_shrink_max)) as u64;
+            (id, Change::new(blocks[place].max(fewest), DecisionKind::Shrunk, summary, facts(place)))
         };
         let held_until = self.step + HELD;
         self.volumes.get_mut(&neighbour)?.grant.as_mut()?.held_until = held_until;
@@ -261,7 +268,9 @@ mod tests {
     }
 
     fn pair(scene: &Scene, ceiling: u64) -> Pair<'_> {
-        Pair { scene, place: 0, own: 1, block_bytes: [4_096; 2], chunk_blocks: [1; 2], ceiling }
+        let before = scene.blocks();
+        let now = scene.excess(&before);
+        Pair { scene, before, now, place: 0, own: 1, block_bytes: [4_096; 2], chunk_blocks: [1; 2], ceiling }
     }
 
     proptest! {
@@ -306,7 +315,7 @@ mod tests {
         let best = best.expect("a division");
         assert!((100..400).contains(&best.1[0]), "{best:?}");
         assert!(apart.is_none_or(|apart| apart.0 as f64 > 1.05 * best.0 as f64));
-        // Where its blocks say little of each other's worth, what its own volume needs is enough.
+        // Where more blocks answer hardly more of its reads, what its own volume needs is enough.
         scene.parties[0].curve = Some(Arc::new(MissRatioCurve::new(vec![
             CurvePoint { size_blocks: 0, miss_ratio: 0.3 },
             CurvePoint { size_blocks: 2_000, miss_ratio: 0.25 },

@@ -72,6 +72,10 @@ impl Track {
             self.verdicts.pop_front();
         }
         self.verdicts.push_back(judgement.verdict);
+        // As many of its own say enough; and bursts that come back are looked for over hours.
+        if self.verdicts.len() >= config.violation.windows {
+            self.before.clear();
+        }
         self.windows[match judgement.verdict {
             Verdict::Conforming => 0,
             Verdict::Nonconforming => 1,
@@ -162,5 +166,22 @@ mod tests {
         assert_eq!(violated.assess(&config), Assessment::Violated { nonconforming: 5, windows: 5 });
         assert_eq!(violated.conforming_share(), Some(0.0));
         assert!(!matches!(with(Verdict::Conforming).assess(&config), Assessment::Violated { .. }));
+    }
+
+    #[test]
+    fn what_was_before_makes_no_violation_of_a_spike_hours_later() {
+        let objective = Objective::mean_latency(Nanos::millis(10), Operations::All).over(Nanos::secs(1));
+        let (config, second) = (ControlConfig::default(), Nanos::secs(1));
+        let mut track = Track { before: before(&objective, &[0.02; 5]), ..Track::default() };
+        let idle = VolumeObservation::idle(crate::inventory::VolumeId(1), second);
+        for at in 0..config.violation.windows as u64 {
+            track.add(&objective, &idle, (Nanos::secs(at), second), &config);
+        }
+        // Five of before and this one would be the six of ten that bursts are told by.
+        let slow = crate::conformance::tests::latencies(100, Nanos::millis(20));
+        let spike = VolumeObservation { arrivals: 100, misses: slow, ..idle };
+        track.add(&objective, &spike, (Nanos::secs(100), second), &config);
+        assert!(track.has_missed());
+        assert_eq!(track.assess(&config), Assessment::Suspected { nonconforming: 1 });
     }
 }
