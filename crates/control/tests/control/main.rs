@@ -16,6 +16,22 @@ use forebay_workload::{LatencyHistogram, exponential, random};
 use std::sync::Arc;
 use world::{APPLICATION, BOUND_S, HIT_S, READER, World, application_curve, first, hindsight};
 
+/// The application's volume, with other promises than the world's.
+fn application(objectives: Vec<Objective>) -> VolumeSpec {
+    VolumeSpec {
+        id: APPLICATION,
+        name: "application".to_owned(),
+        size: Bytes::gib(1),
+        block_size: BlockSize::DEFAULT,
+        origin: OriginId(1),
+        host: HostId(0),
+        objectives,
+        may_cache: true,
+        minimum: Bytes::ZERO,
+        maximum: None,
+    }
+}
+
 #[test]
 fn a_violation_is_found_mended_corrected_and_the_cache_taken_back() {
     for seed in 0..6 {
@@ -297,18 +313,7 @@ fn a_guaranteed_minimum_is_kept_whatever_a_cache_answers() {
     (world.sides[0].curve, world.sides[0].told) = (flat(0.0), Some(Arc::new(half)));
     world.sides[1].rate = 260.0;
     let objective = Objective::mean_latency(Nanos::from_secs_f64(BOUND_S), Operations::All);
-    let spec = VolumeSpec {
-        id: APPLICATION,
-        name: "application".to_owned(),
-        size: Bytes::gib(1),
-        block_size: BlockSize::DEFAULT,
-        origin: OriginId(1),
-        host: HostId(0),
-        objectives: vec![objective.over(Nanos::secs(1))],
-        may_cache: true,
-        minimum: Bytes::mib(1),
-        maximum: None,
-    };
+    let spec = VolumeSpec { minimum: Bytes::mib(1), ..application(vec![objective.over(Nanos::secs(1))]) };
     world.controller.register(spec).unwrap();
     let quotas: Vec<u64> = (0..400)
         .map(|_| {
@@ -447,18 +452,6 @@ fn the_same_observations_give_the_same_decisions() {
 /// windows, whatever is set beside it.
 #[test]
 fn an_objective_that_is_set_counts_what_was_before() {
-    let spec = |objectives: Vec<Objective>| VolumeSpec {
-        id: APPLICATION,
-        name: "application".to_owned(),
-        size: Bytes::gib(1),
-        block_size: BlockSize::DEFAULT,
-        origin: OriginId(1),
-        host: HostId(0),
-        objectives,
-        may_cache: true,
-        minimum: Bytes::ZERO,
-        maximum: None,
-    };
     let latency =
         |millis| Objective::mean_latency(Nanos::millis(millis), Operations::All).over(Nanos::secs(1));
     let percentile =
@@ -468,7 +461,7 @@ fn an_objective_that_is_set_counts_what_was_before() {
         world.run(40);
         (world.sides[0].rate, world.sides[1].rate) = (300.0, 260.0);
         world.run(busy);
-        world.controller.register(spec(vec![objective])).unwrap();
+        world.controller.register(application(vec![objective])).unwrap();
         first(&world.run(10), DecisionKind::ViolationFound)
     };
     // Three of five windows miss 12 ms while both are busy: the first, the second or the third of those that it is judged for.
@@ -477,11 +470,11 @@ fn an_objective_that_is_set_counts_what_was_before() {
     assert_eq!(found_after(4, percentile), Some(2));
 
     let mut world = World::promising(&[], 3, Bytes::mib(200), ControlConfig::default(), Vec::new());
-    world.controller.register(spec(vec![percentile])).unwrap();
+    world.controller.register(application(vec![percentile])).unwrap();
     world.run(1);
-    world.controller.register(spec(vec![percentile, latency(500)])).unwrap();
+    world.controller.register(application(vec![percentile, latency(500)])).unwrap();
     world.run(1);
-    world.controller.register(spec(vec![percentile])).unwrap();
+    world.controller.register(application(vec![percentile])).unwrap();
     assert_eq!(first(&world.run(1), DecisionKind::ViolationFound), Some(0));
 }
 

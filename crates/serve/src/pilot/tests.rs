@@ -245,12 +245,16 @@ fn what_was_ordered_while_the_controller_was_off_is_known_to_it() {
     daemon.shutdown();
 }
 
+/// A volume whose cache is the controller's.
+fn controlled(minimum: Bytes) -> VolumeConfig {
+    let cache = CacheConfig::Controlled { may_cache: true, minimum, maximum: None };
+    VolumeConfig { cache, ..memory("a") }
+}
+
 #[test]
 fn what_is_ordered_between_a_pause_and_a_resume_within_one_interval_is_known_to_the_controller() {
     let folder = tempfile::tempdir().unwrap();
-    let mut volume = memory("a");
-    volume.cache = CacheConfig::Controlled { may_cache: true, minimum: Bytes::kib(64), maximum: None };
-    let daemon = start(folder.path(), vec![volume], NEVER);
+    let daemon = start(folder.path(), vec![controlled(Bytes::kib(64))], NEVER);
     let shared = daemon.shared();
     let mut pilot = Pilot::new();
     pilot.turn(shared);
@@ -267,9 +271,7 @@ fn what_is_ordered_between_a_pause_and_a_resume_within_one_interval_is_known_to_
 #[test]
 fn what_was_decided_before_a_pause_is_not_done_behind_it() {
     let folder = tempfile::tempdir().unwrap();
-    let mut volume = memory("a");
-    volume.cache = CacheConfig::Controlled { may_cache: true, minimum: Bytes::ZERO, maximum: None };
-    let daemon = start(folder.path(), vec![volume], NEVER);
+    let daemon = start(folder.path(), vec![controlled(Bytes::ZERO)], NEVER);
     let shared = daemon.shared();
     let grown = || vec![Action::SetQuota { volume: VolumeId(0), host: HOST, blocks: 16 }];
     let quota = || daemon.status().volumes[0].quota_bytes;
@@ -291,9 +293,7 @@ fn what_was_decided_before_a_pause_is_not_done_behind_it() {
 #[test]
 fn a_controller_that_died_before_it_was_paused_takes_nothing_back() {
     let folder = tempfile::tempdir().unwrap();
-    let mut volume = memory("a");
-    volume.cache = CacheConfig::Controlled { may_cache: true, minimum: Bytes::kib(64), maximum: None };
-    let daemon = start(folder.path(), vec![volume], NEVER);
+    let daemon = start(folder.path(), vec![controlled(Bytes::kib(64))], NEVER);
     let shared = daemon.shared();
     let mut pilot = Pilot::new();
     pilot.turn(shared);
