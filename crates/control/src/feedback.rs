@@ -230,10 +230,13 @@ impl Phase {
     /// How far two phases lie apart; below 1 they are one phase (ours): rates within 15 %, reads within 0.15 of all
     /// requests, working sets within 50 %, since these are estimates of a window that ends late.
     pub fn distance(&self, other: &Phase) -> f64 {
-        let ratio = |a: f64, b: f64| (a / b).ln().abs();
-        (ratio(self.rate, other.rate) / 1.15f64.ln())
-            .max((self.reads - other.reads).abs() / 0.15)
-            .max(ratio(self.working_set, other.working_set) / 1.5f64.ln())
+        self.load_distance(other).max((self.working_set / other.working_set).ln().abs() / 1.5f64.ln())
+    }
+
+    /// The same of rates and reads alone: a load that has just come has not shown yet of how many blocks it asks.
+    pub fn load_distance(&self, other: &Phase) -> f64 {
+        let rates = (self.rate / other.rate).ln().abs() / 1.15f64.ln();
+        rates.max((self.reads - other.reads).abs() / 0.15)
     }
 }
 
@@ -259,9 +262,18 @@ impl PhaseMemory {
 
     /// The size that kept the objective in the phase nearest to this one, if it was seen.
     pub fn recall(&self, phase: Phase) -> Option<u64> {
+        self.nearest(|known| known.distance(&phase))
+    }
+
+    /// The same by what is asked for alone, of a load that has just come.
+    pub fn recall_load(&self, phase: Phase) -> Option<u64> {
+        self.nearest(|known| known.load_distance(&phase))
+    }
+
+    fn nearest(&self, distance: impl Fn(&Phase) -> f64) -> Option<u64> {
         self.sizes
             .iter()
-            .map(|(known, blocks)| (known.distance(&phase), *blocks))
+            .map(|(known, blocks)| (distance(known), *blocks))
             .filter(|(distance, _)| *distance < 1.0)
             .min_by(|a, b| a.0.total_cmp(&b.0))
             .map(|(_, blocks)| blocks)

@@ -255,9 +255,13 @@ impl Controller {
         let (step, ceiling, held) = (self.step, self.blocks_ceiling(id), self.held_for_peak(id));
         let volume = self.volumes.get_mut(&id)?;
         let now = volume.newest_phase(self.config.recent_intervals)?;
-        let (known, least) = (volume.memory.recall(now)?, volume.blocks_min());
+        let least = volume.blocks_min();
         let name = volume.spec.name.clone();
         let grant = volume.grant.as_mut()?;
+        // The working set is that of a window which lies before a step of the load, for the most part.
+        let steps = grant.phase.is_some_and(|(phase, _)| phase.load_distance(&now) >= 1.0);
+        let by_load = || volume.memory.recall_load(now).filter(|known| steps && *known > grant.blocks);
+        let known = volume.memory.recall(now).or_else(by_load)?;
         let known = known.max(grant.needs.kept(step).unwrap_or(0)).max(held).clamp(least, ceiling.max(least));
         let left = grant.phase.is_none_or(|(phase, _)| phase.distance(&now) >= 1.0);
         let grows = known > grant.blocks && error.is_some_and(|error| error > 0.0) && (left || jumped);
@@ -553,6 +557,7 @@ mod tests {
     use super::super::sample::Sample;
     use super::*;
     use crate::config::ControlConfig;
+    use crate::feedback::Phase;
     use crate::inventory::{HostId, VolumeSpec};
     use crate::windows::Windows;
     use forebay_units::Bytes;
@@ -582,6 +587,21 @@ mod tests {
         assert_eq!(recalled(200, true), Some((375, Some(300)))); // a quarter more
         assert_eq!(recalled(250, false), Some((300, None)));
         assert_eq!(recalled(250, true), None); // 300 is less than a quarter more than 250
+    }
+
+    #[test]
+    fn a_load_that_comes_back_is_known_before_its_working_set_is_seen() {
+        let recalled = |rate_before, blocks, working_set| {
+            let mut controller = remembering(blocks);
+            let volume = controller.volumes.get_mut(&VolumeId(1)).unwrap();
+            volume.history.back_mut().unwrap().working_set = working_set;
+            volume.grant.as_mut().unwrap().phase = Some((Phase::of(rate_before, 1.0, 400), 0));
+            controller.recall(VolumeId(1), Some(4.0), true, false).map(|change| change.blocks)
+        };
+        // 1,000 blocks are of its working set. Of half the load before 400 were, and the window still lies there.
+        assert_eq!([recalled(50.0, 200, 400.0), recalled(50.0, 200, 1_000.0)], [Some(300); 2]);
+        // The same load with another working set is another phase, and nothing is taken away for what is not seen.
+        assert_eq!([recalled(100.0, 200, 400.0), recalled(50.0, 400, 400.0)], [None; 2]);
     }
 
     #[test]

@@ -31,6 +31,17 @@ const SURE: f64 = 3.0;
 /// A size counts as needed while the load is at least this part of the highest of the peak (ours).
 const PEAK_SHARE: f64 = 0.5;
 
+/// What there was least of since a volume's cache was last needed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rested {
+    /// The size of the cache.
+    blocks: u64,
+    /// The load, in requests per second.
+    load: f64,
+    /// The highest load of when it was needed, if that ended with the load; 0 if the law found a smaller cache to do.
+    load_gone: f64,
+}
+
 impl Controller {
     /// Grants what is foreseen to be needed, and gives up waiting for what did not come.
     pub(super) fn foresee(
@@ -199,8 +210,8 @@ impl Controller {
 
     /// Remembers which caches are needed, of which size, and what is hot meanwhile.
     ///
-    /// A time of need begins with a grant, or when a cache that had been let shrink doubles; it is over when the load or the cache is
-    /// down to half of what it was.
+    /// A time of need begins with a grant, when a cache that had been let shrink doubles, or when the load that had gone comes back to a cache that was kept; it is
+    /// over when the load or the cache is down to half of what it was.
     pub(super) fn remember(
         &mut self,
         at: Nanos,
@@ -220,7 +231,7 @@ impl Controller {
             let Some(grant) = volume.grant.as_ref().filter(needed) else {
                 let volume = self.volumes.get_mut(&id).expect("listed");
                 volume.past.end();
-                volume.rested_blocks = 0;
+                volume.rested = Rested::default();
                 continue;
             };
             let awaits = self.awaits_peak(id);
@@ -237,18 +248,25 @@ impl Controller {
             let lists = (self.step + u64::from(id.0)).is_multiple_of(every);
             let volume = self.volumes.get_mut(&id).expect("listed");
             if volume.past.open_peak().is_none() {
-                if awaits || blocks < 2 * volume.rested_blocks {
-                    volume.rested_blocks = volume.rested_blocks.min(blocks);
+                let rested = &mut volume.rested;
+                let is_high = |load: f64| load >= PEAK_SHARE * rested.load_gone;
+                let is_back = rested.load_gone > 0.0 && is_high(load) && load >= 2.0 * rested.load;
+                if awaits || !is_back && blocks < 2 * rested.blocks {
+                    (rested.blocks, rested.load) = (rested.blocks.min(blocks), rested.load.min(load));
                     continue;
                 }
+                let high = volume.history.iter().rev().take_while(|one| is_high(one.arrival_rate));
+                let ago = if is_back { high.count().max(ago) } else { ago };
                 let expected = volume.foreseen.as_ref().map(|foreseen| foreseen.from);
                 let from = expected.unwrap_or_else(|| volume.past.bucket_of(ago, &rules));
                 volume.past.begin(Peak::new(from, blocks, serves));
             }
             let peak = volume.past.open_peak().expect("begun");
-            if (peak.load > 0.0 && load < PEAK_SHARE * peak.load) || 2 * blocks < peak.blocks {
+            let is_gone = load < PEAK_SHARE * peak.load;
+            if is_gone || 2 * blocks < peak.blocks {
+                let load_gone = if is_gone { peak.load } else { 0.0 };
                 volume.past.end();
-                volume.rested_blocks = blocks;
+                volume.rested = Rested { blocks, load, load_gone };
                 continue;
             }
             peak.load = peak.load.max(load);

@@ -1,6 +1,7 @@
 //! What the controller remembers of one volume. Every list has a written maximum.
 
 use super::contention::Stake;
+use super::foreseeing::Rested;
 use super::grant::Grant;
 use super::sample::Sample;
 use super::scene::violation;
@@ -87,8 +88,8 @@ pub(super) struct Volume {
     pub(super) room_made_for: Option<u64>,
     /// The most that its cache could be where it is, or elsewhere, as whoever makes it says; `None` if nobody does.
     pub(super) room_blocks: Option<u64>,
-    /// The least size of its cache since it was last needed.
-    pub(super) rested_blocks: u64,
+    /// Since its cache was last needed.
+    pub(super) rested: Rested,
     /// What it has at stake in contended memory.
     pub(super) stake: Option<Stake>,
     /// What its load has cost without a cache.
@@ -121,7 +122,7 @@ impl Volume {
             foreseen: None,
             room_made_for: None,
             room_blocks: None,
-            rested_blocks: 0,
+            rested: Rested::default(),
             stake: None,
             unhelped: Unhelped::default(),
             unmended: Unmended::default(),

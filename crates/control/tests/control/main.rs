@@ -193,6 +193,28 @@ fn a_past_in_buckets_of_another_length_is_not_recalled() {
     assert_eq!(recall(before, same, Nanos::secs(2)), Ok(2));
 }
 
+/// A cache that fills slowly is kept over the calm, so that it is neither granted nor grows when the load comes back: it is needed then all the same.
+#[test]
+fn a_peak_that_finds_its_cache_is_remembered() {
+    let mut world = World::with(3, Bytes::mib(200), with_short_buckets());
+    world.fill_max = 10;
+    world.rates(300.0, 260.0);
+    world.run(300);
+    let mut least = world.quota();
+    for _ in 0..2 {
+        world.rates(60.0, 30.0);
+        world.run(20);
+        least = least.min(world.quota());
+        world.rates(300.0, 260.0);
+        world.run(60);
+    }
+    let past = serde_json::to_value(world.controller.past(Nanos::secs(1))).unwrap();
+    let peaks = past["volumes"][0][2]["peaks"].as_array().expect("peaks");
+    let begun: Vec<u64> = peaks.iter().map(|peak| peak["from"].as_u64().expect("a bucket")).collect();
+    assert!(2 * least > world.quota(), "the cache is not kept: {least} of {}", world.quota());
+    assert_eq!(begun, [0, 64, 80]);
+}
+
 #[test]
 fn what_a_peak_was_foreseen_to_need_is_not_given_back_while_it_lasts() {
     let mut world = before_the_fourth_peak(3, false);

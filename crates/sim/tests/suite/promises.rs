@@ -117,6 +117,8 @@ fn a_load_that_doubles_gets_more_cache_for_as_long_as_it_lasts() {
             kept(&outcome, "db")
         );
         assert!(quotas[1] > 2.0 * quotas[0] && quotas[2] < 0.6 * quotas[1] && is_remembered, "seed {seed}");
+        // The second time its size is known, and given with the first window that shows it.
+        assert!(quota(&outcome, "db", (1_810.0, 1_820.0)) > 0.8 * quotas[1], "seed {seed}");
         // In the windows of two steps up, of two hundred and ten, as well.
         assert!(kept(&outcome, "db") >= 0.88, "seed {seed}");
     }
