@@ -32,6 +32,7 @@ impl Controller {
             .filter(|(_, volume)| volume.grant.is_some() && !volume.is_spare())
             .map(|(id, _)| *id)
             .collect();
+        let part_every = self.part_every(&granted);
         for id in granted {
             if changes.contains_key(&id) {
                 continue;
@@ -39,7 +40,7 @@ impl Controller {
             if self.awaits_peak(id) {
                 continue;
             }
-            if let Some((changed, change)) = self.part(id, scenes, changes) {
+            if let Some((changed, change)) = self.part(id, part_every, scenes, changes) {
                 changes.insert(changed, change);
                 continue;
             }

@@ -17,8 +17,9 @@ use crate::windows::normal_quantile;
 use forebay_units::Bytes;
 use std::collections::BTreeMap;
 
-/// Steps between two questions.
+/// Steps between two questions, and how many questions a step is about to have at most: each costs half a millisecond among a hundred volumes before one origin.
 const PART_EVERY: u64 = 4;
+const PARTS_PER_STEP: u64 = 64;
 /// Intervals since the last change of either cache.
 const SETTLED: usize = 4;
 /// Intervals until a cache that serves the neighbour again after all may part from it again.
@@ -104,15 +105,28 @@ impl Pair<'_> {
 }
 
 impl Controller {
+    /// Steps between two questions about one cache, of those that are `granted`.
+    pub(super) fn part_every(&self, granted: &[VolumeId]) -> u64 {
+        let serves_more = |id: &&VolumeId| {
+            self.volumes[id]
+                .grant
+                .as_ref()
+                .is_some_and(|grant| grant.serves.iter().any(|served| served != *id))
+        };
+        let shared = granted.iter().filter(serves_more).count() as u64;
+        steps_between(shared)
+    }
+
     /// Lets the cache of `id` do less for a neighbour whose own can do more, or go back to what its own volume needs, where both are smaller together then: the
-    /// change of one of them that begins it. `O(DIVISIONS log(blocks))` predictions of the origin.
+    /// change of one of them that begins it. It is asked `every` so many steps. `O(DIVISIONS log(blocks))` predictions of the origin.
     pub(super) fn part(
         &mut self,
         id: VolumeId,
+        every: u64,
         scenes: &mut Scenes,
         changes: &BTreeMap<VolumeId, Change>,
     ) -> Option<(VolumeId, Change)> {
-        let asks = (self.step + u64::from(id.0)).is_multiple_of(PART_EVERY);
+        let asks = (self.step + u64::from(id.0)).is_multiple_of(every);
         if !asks || self.config.feedback.law != Law::Model || self.volumes[&id].spec.objectives.is_empty() {
             return None;
         }
@@ -216,6 +230,11 @@ impl Controller {
         grant.load_changed(0);
         Some((changed, change))
     }
+}
+
+/// Steps between two questions about one cache where `shared` caches serve a neighbour.
+fn steps_between(shared: u64) -> u64 {
+    shared.div_ceil(PARTS_PER_STEP).max(PART_EVERY)
 }
 
 /// How far below the bound the mean of windows that deviate from it by `deviation`, relative to it, has to be for a `share` of them to conform, as a
@@ -324,6 +343,11 @@ mod tests {
         println!("{least} {apart:?} {best:?}");
         let (apart, best) = (apart.expect("apart"), best.expect("a division"));
         assert!(apart.0 as f64 <= 1.05 * best.0 as f64, "{apart:?} {best:?}");
+    }
+
+    #[test]
+    fn however_many_caches_serve_neighbours_few_are_asked_in_a_step() {
+        assert_eq!([0, 1, 256, 257, 6_400].map(steps_between), [4, 4, 4, 5, 100]);
     }
 
     #[test]
