@@ -12,6 +12,7 @@
 //! Sources: SANCache (Ari, Gottwals and Henze, MSST 2006); US8688904 (cooling by subtraction); LARC (Huang et al., MSST 2013). Chunk size, windows and steps are published nowhere: all
 //! numbers here are ours.
 
+mod adaptation;
 mod admission;
 mod budget;
 mod coldest;
@@ -22,6 +23,7 @@ mod reach;
 mod recency;
 mod runs;
 mod shape;
+mod statistics;
 mod switches;
 mod threshold;
 mod touch;
@@ -31,10 +33,12 @@ pub use admission::{Admission, UnknownAdmission};
 pub use placing::Placing;
 pub use reach::Age;
 pub use shape::{Shape, ShapeError};
+pub use statistics::PlacementStatistics;
 pub use switches::SwitchesFull;
 pub use threshold::GRID;
 pub use touch::{Chunk, Demotion, Promotion, Request, Touch, Where};
 
+use adaptation::Adaptation;
 use budget::Budget;
 use coldest::Coldest;
 use earned::Earned;
@@ -45,7 +49,7 @@ use recency::Larc;
 use runs::Runs;
 use std::collections::{BTreeMap, VecDeque};
 use switches::{SWITCHES_MAX, Switches};
-use threshold::{Chooser, Counted, Filling, Ghosts, Pace, WRITTEN_OFF};
+use threshold::{Counted, Pace};
 use worth::Worth;
 
 /// One access, in the units in which counts are kept.
@@ -59,41 +63,6 @@ const MEAN_PLACES: u32 = 256;
 const ASKED: u64 = 4 << 10;
 /// The bit of a mark that says that the chunk is on its way; below it the place, counted from 1.
 const MOVING: u32 = 1 << 31;
-
-/// What was done; counts only grow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PlacementStatistics {
-    /// Chunks touched by reads, and by writes.
-    pub reads: u64,
-    /// See `reads`.
-    pub writes: u64,
-    /// Those that were in the tier.
-    pub read_hits: u64,
-    /// See `read_hits`.
-    pub write_hits: u64,
-    /// Touches that continued a sequential run.
-    pub sequential: u64,
-    /// Migrations begun, and those of them that were kept.
-    pub promotions: u64,
-    /// See `promotions`.
-    pub promotions_kept: u64,
-    /// Chunks that lost their place to another.
-    pub displaced: u64,
-    /// Chunks that left because they were worth nothing any more.
-    pub left: u64,
-    /// Chunks that were hot enough, when the budget or the chunks on their way left no room.
-    pub deferred: u64,
-    /// Chunks that were hot enough, when those like them had saved too little.
-    pub unearned: u64,
-    /// Times that everything was cooled.
-    pub coolings: u64,
-    /// Changes of the threshold, and those that were taken back.
-    pub threshold_changes: u64,
-    /// See `threshold_changes`.
-    pub threshold_reversals: u64,
-    /// Times that the pace was halved.
-    pub halvings: u64,
-}
 
 /// The decision: counts, who is in the tier, and what is to be moved.
 ///
@@ -113,10 +82,8 @@ pub struct Placement {
     worth: Worth,
     budget: Budget,
     earned: Earned,
-    chooser: Chooser,
-    ghosts: Option<Ghosts>,
+    adaptation: Adaptation,
     larc: Option<Larc>,
-    filling: Filling,
     switches: Switches,
     moving: u32,
     /// Those among them that have not set out, with the time of the request that brought each about, oldest first: `moving_max` at most.
@@ -136,10 +103,6 @@ pub struct Placement {
     /// Keys of the orders that count nothing.
     sequence: u64,
     window_ends: Nanos,
-    /// What the tier itself saved less what it cost, in this window.
-    realised: f64,
-    /// What migrations have cost and is not charged yet.
-    debt: f64,
     statistics: PlacementStatistics,
 }
 
@@ -161,10 +124,8 @@ impl Placement {
             worth: Worth::new(placing.fast_latency),
             budget: Budget::new(&placing),
             earned: Earned::new(capacity),
-            chooser: Chooser::new(),
-            ghosts: None,
+            adaptation: Adaptation::new(),
             larc: None,
-            filling: Filling::new(),
             switches: Switches { by_default: true, volumes: BTreeMap::new(), clients: BTreeMap::new() },
             moving: 0,
             waiting: VecDeque::new(),
@@ -176,8 +137,6 @@ impl Placement {
             warmed: 0,
             sequence: 0,
             window_ends: Nanos::ZERO,
-            realised: 0.0,
-            debt: 0.0,
             statistics: PlacementStatistics::default(),
             shape,
             placing,
@@ -195,13 +154,7 @@ impl Placement {
     /// What the admission in force needs besides.
     fn take_up(&mut self) {
         self.make_room();
-        let adaptive = self.placing.admission == Admission::Adaptive;
-        if adaptive && self.ghosts.is_none() {
-            self.ghosts = Some(Ghosts::new(&self.shape));
-        }
-        if !adaptive {
-            self.ghosts = None;
-        }
+        self.adaptation.set(self.placing.admission == Admission::Adaptive, &self.shape);
         let larc = self.placing.admission == Admission::Larc;
         self.larc = larc.then(|| Larc {
             remembered: Coldest::new(self.shape.tracked_chunks, self.shape.capacity_chunks),
@@ -287,7 +240,7 @@ impl Placement {
     pub fn threshold(&self) -> Option<u16> {
         match self.placing.admission {
             Admission::Threshold(count) => Some(count),
-            Admission::Adaptive => Some(self.chooser.current()),
+            Admission::Adaptive => Some(self.adaptation.threshold()),
             _ => None,
         }
     }
@@ -305,8 +258,8 @@ impl Placement {
     /// What was done.
     pub fn statistics(&self) -> PlacementStatistics {
         PlacementStatistics {
-            threshold_changes: self.chooser.changes,
-            threshold_reversals: self.chooser.reversals,
+            threshold_changes: self.adaptation.changes(),
+            threshold_reversals: self.adaptation.reversals(),
             halvings: self.budget.halvings,
             ..self.statistics
         }
@@ -315,14 +268,13 @@ impl Placement {
     /// The memory it holds, in bytes.
     pub fn footprint_bytes(&self) -> u64 {
         let larc = self.larc.as_ref().map_or(0, |larc| larc.remembered.footprint_bytes());
-        let ghosts = self.ghosts.as_ref().map_or(0, Ghosts::footprint_bytes);
         let waiting = (self.waiting.capacity() * size_of::<(Nanos, Promotion)>()) as u64;
         let lists = 4 * (self.owners.capacity() + self.free.capacity()) as u64 + waiting;
         self.heat.footprint_bytes()
             + self.coldest.footprint_bytes()
             + lists
             + larc
-            + ghosts
+            + self.adaptation.footprint_bytes()
             + self.earned.footprint_bytes()
     }
 
@@ -412,14 +364,11 @@ impl Placement {
         let sixteenths = if writes { self.write_sixteenths(at) } else { self.read_sixteenths(weight) };
         self.cool();
         self.earned.access(at != Where::Origin);
-        let pace = self.ghosts_pace();
-        if let Some(ghosts) = &mut self.ghosts {
-            let counted = Counted { chunk: chunk.id(), sixteenths, tick: reach::tick(now) };
-            ghosts.access(now, counted, pace);
-        }
+        let counted = Counted { chunk: chunk.id(), sixteenths, tick: reach::tick(now) };
+        self.adaptation.access(now, counted, self.ghosts_pace());
         if let Where::Tier(place) = at {
             let saved = sixteenths as f64 / COUNT as f64;
-            self.realised += saved;
+            self.adaptation.saved(saved);
             self.earned.saved(place, saved);
         }
         let (slot, _) = self.heat.remember(chunk.id(), self.asked)?;
@@ -479,9 +428,7 @@ impl Placement {
             self.statistics.coolings += 1;
             let sixteenths = (self.mean_count() / COOLED_SHARE).max(COUNT);
             self.heat.cool(sixteenths);
-            if let Some(ghosts) = &mut self.ghosts {
-                ghosts.cool(sixteenths);
-            }
+            self.adaptation.cool(sixteenths);
         }
     }
 
@@ -520,7 +467,7 @@ impl Placement {
             self.statistics.deferred += 1;
             return None;
         }
-        self.debt += self.cost();
+        self.adaptation.migrates(self.cost());
         let (place, displaced) = match coldest {
             None => (self.free.pop().expect("one is free"), None),
             Some(place) => (place, Some(self.displace(place))),
@@ -572,7 +519,7 @@ impl Placement {
         let (heat, owners) = (&self.heat, &self.owners);
         self.coldest.remove(place, |place| heat.key(owners[place as usize]));
         self.statistics.displaced += 1;
-        self.filling.displaced = true;
+        self.adaptation.displaces();
         self.earned.left(place);
         self.let_go(slot)
     }
@@ -685,31 +632,14 @@ impl Placement {
         if now < self.window_ends {
             return;
         }
-        if let Some(ghosts) = &mut self.ghosts {
-            // A window of few accesses says little: it goes on.
-            if self.window_ends > Nanos::ZERO && ghosts.accesses < WINDOW_ACCESSES {
-                self.window_ends = now + self.placing.window;
-                return;
-            }
-            let filled_up = self.filling.ends(self.coldest.len(), self.shape.capacity_chunks);
-            // What filled an empty tier tells nothing of one in which somebody leaves for whoever comes.
-            if ghosts.filled_up() || filled_up {
-                ghosts.restart();
-                self.chooser.restart();
-                self.debt = 0.0;
-            } else {
-                let charged = WRITTEN_OFF * self.debt;
-                self.debt -= charged;
-                let realised = (self.realised - charged) / ghosts.scale();
-                let accesses = ghosts.accesses;
-                let nets = ghosts.take();
-                let full = ghosts.filling.is_over() || self.filling.is_over();
-                self.chooser.window(&nets, realised, accesses, full);
-            }
+        // A window of few accesses says little: it goes on.
+        if self.window_ends > Nanos::ZERO && self.adaptation.knows_little() {
+            self.window_ends = now + self.placing.window;
+            return;
         }
+        self.adaptation.end_window(self.coldest.len(), self.shape.capacity_chunks);
         self.worth.end_window();
         self.earned.end_window();
-        self.realised = 0.0;
         self.window_ends = now + self.placing.window;
     }
 }
@@ -718,9 +648,6 @@ impl Placement {
 fn reaches(count: u64, threshold: u16) -> bool {
     count + COUNT / 2 >= u64::from(threshold) * COUNT
 }
-
-/// Accesses of the sample that a window has at least.
-const WINDOW_ACCESSES: u64 = 128;
 
 #[cfg(test)]
 mod tests;

@@ -413,7 +413,7 @@ fn what_was_best_while_it_filled_is_forgotten() {
     for number in 0..40_000u64 {
         state = forebay_units::mix64(state);
         let now = Nanos::millis(2 * number);
-        let before = placement.debt;
+        let before = placement.adaptation.debt;
         let (_, promotion) = ask(&mut placement, now, request(state % 540, false));
         placement.origin_answered(Age::NEVER, Nanos::millis(if number % 5 == 0 { 2 } else { 20 }));
         if let Some(promotion) = promotion {
@@ -421,15 +421,15 @@ fn what_was_best_while_it_filled_is_forgotten() {
         }
         if placement.statistics().displaced == 0 {
             filling = placement.threshold();
-            assert!(!placement.filling.is_over());
-        } else if placement.filling.is_over() {
+            assert!(!placement.adaptation.filling.is_over());
+        } else if placement.adaptation.filling.is_over() {
             owed = before;
             break;
         }
     }
     assert_eq!((filling, placement.threshold()), (Some(1), Some(2)));
     // What the migrations that filled it have cost is not charged to what comes after; this request may have brought one about.
-    assert!(owed > 10.0 && placement.debt <= 2.5, "{owed} {}", placement.debt);
+    assert!(owed > 10.0 && placement.adaptation.debt <= 2.5, "{owed} {}", placement.adaptation.debt);
 }
 
 #[test]
