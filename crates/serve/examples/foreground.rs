@@ -4,11 +4,12 @@
 //! Poisson process, at `RATE` per second unless an argument says otherwise. In every other window content of `loaded` is moved:
 //!
 //! * without another word, its cache is emptied and loaded again;
-//! * with `migration`, a quarter of the reads is of `loaded`, at random within 32 MiB, and its flash is empty and placed by an adaptive threshold. In the other
-//!   windows it has no flash.
+//! * with `migration`, a quarter of the reads is of `loaded`, at random within 32 MiB, and its flash is placed by an adaptive threshold: of two such windows
+//!   it is empty at the beginning of the first, which fills it, and goes on in the second. In the other windows it has no flash.
 //!
 //! Prints mean and p99 of the reads of each window, how busy the disks were, what was moved, and the ratio of the p99 with it to that without, all reads
-//! together and for those of `foreground` alone, which flash relieves of nothing but the others. Real time: some 100 s.
+//! together and for those of `foreground` alone, which flash relieves of nothing but the others; with `migration` also of the windows that fill it and of those
+//! after them by themselves. Real time: some 100 s.
 
 use forebay_appliance::{FlashConfig, ListenerConfig};
 use forebay_devmodel::{DiskGroupParameters, DiskParameters};
@@ -147,13 +148,38 @@ impl Reader {
     }
 }
 
-/// Has the cache, or the flash, of `loaded` empty, and begins to move content there if it `moves`.
-fn begin(daemon: &Daemon, mover: Mover, moves: bool) {
+/// What a window is for, in turns: whatever drifts is shared.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Window {
+    Without,
+    /// Content is moved to where nothing is.
+    Fills,
+    /// The same again, or where flash was filled, what comes after.
+    After,
+}
+
+impl Window {
+    fn of(number: usize) -> Window {
+        match number % 4 {
+            1 => Window::Fills,
+            2 => Window::After,
+            _ => Window::Without,
+        }
+    }
+
+    fn moves(self) -> bool {
+        self != Window::Without
+    }
+}
+
+/// Has the cache, or the flash, of `loaded` empty, and begins to move content there if the window is for that; flash that was filled is left as it is.
+fn begin(daemon: &Daemon, mover: Mover, window: Window) {
     let appliance = daemon.appliance();
     if mover == Mover::Migration {
-        appliance.set_flash_quota("loaded", Bytes::ZERO).expect("a volume");
-        if moves {
-            appliance.set_flash_quota("loaded", FLASH).expect("a volume");
+        match window {
+            Window::Without => appliance.set_flash_quota("loaded", Bytes::ZERO).expect("a volume"),
+            Window::Fills => appliance.set_flash_quota("loaded", FLASH).expect("a volume"),
+            Window::After => {}
         }
         return;
     }
@@ -162,12 +188,12 @@ fn begin(daemon: &Daemon, mover: Mover, moves: bool) {
         std::thread::sleep(Duration::from_millis(10));
     }
     appliance.set_quota("loaded", CACHE).expect("a volume");
-    if moves {
+    if window.moves() {
         daemon.prewarm("loaded", forebay_serve::LoadChoice::default()).expect("snapshots are kept");
     }
 }
 
-/// What was moved since [`begin`], which ends.
+/// What was moved since the cache, or the flash, was empty; loading a cache ends.
 fn end(daemon: &Daemon, mover: Mover) -> Bytes {
     if mover == Mover::Migration {
         let loaded = daemon.status().volumes.into_iter().find(|volume| volume.name == "loaded");
@@ -224,31 +250,52 @@ fn main() {
         prepare(&daemon, &loaded);
     }
     let mut reader = Reader { foreground, loaded, mover, rate, random: random(1), draws: 0 };
-    let new = || [LatencyHistogram::new(), LatencyHistogram::new()];
-    let (mut alone, mut both) = (new(), new());
-    let mut bytes = 0;
-    for window in 0..WINDOWS {
-        // Without, with, with, without: whatever drifts is shared.
-        let moves = matches!(window % 4, 1 | 2);
-        begin(&daemon, mover, moves);
+    // By window: the reads of both volumes, and of `foreground` alone.
+    let mut seen: Vec<(Window, [LatencyHistogram; 2])> = Vec::new();
+    let (mut bytes, mut moved_before) = (0, Bytes::ZERO);
+    for number in 0..WINDOWS {
+        let window = Window::of(number);
+        begin(&daemon, mover, window);
         let [of_foreground, of_both] = reader.window();
-        let moved = end(&daemon, mover);
+        let all = if window.moves() { end(&daemon, mover) } else { Bytes::ZERO };
+        let goes_on = mover == Mover::Migration && window == Window::After;
+        let moved = if goes_on { all.saturating_sub(moved_before) } else { all };
+        moved_before = all;
         println!(
-            "{}: mean {:.2} ms, p99 {:.1} ms, disks {:.0} % busy, {} moved",
-            if moves { "with   " } else { "without" },
+            "{}: mean {:.2} ms, p99 {:.1} ms, disks {:.0} % busy, {moved} moved",
+            if window.moves() { "with   " } else { "without" },
             ms(of_both.mean()),
             ms(of_both.percentile(99.0)),
             daemon.status().volumes[0].origin.utilisation.unwrap_or(0.0) * 100.0,
-            if moves { moved } else { Bytes::ZERO },
         );
-        bytes += if moves { moved.get() } else { 0 };
-        alone[usize::from(moves)].merge(&of_foreground);
-        both[usize::from(moves)].merge(&of_both);
+        bytes += moved.get();
+        seen.push((window, [of_both, of_foreground]));
     }
     let seconds = WINDOW.as_secs_f64() * WINDOWS as f64 / 2.0;
-    for (name, windows) in [("all reads", both), ("reads of foreground", alone)] {
-        let [without, with] = windows.each_ref().map(|window| ms(window.percentile(99.0)));
-        println!("{name}: p99 {without:.1} ms without, {with:.1} ms with: ratio {:.3}", with / without);
+    let kinds: &[(&str, &[Window])] = match mover {
+        Mover::Prewarming => &[("", &[Window::Fills, Window::After])],
+        Mover::Migration => &[
+            ("", &[Window::Fills, Window::After]),
+            (" while it fills", &[Window::Fills]),
+            (" after", &[Window::After]),
+        ],
+    };
+    for (at, name) in ["all reads", "reads of foreground"].into_iter().enumerate() {
+        let p99 = |of: &[Window]| {
+            let mut together = LatencyHistogram::new();
+            seen.iter()
+                .filter(|(window, _)| of.contains(window))
+                .for_each(|(_, reads)| together.merge(&reads[at]));
+            ms(together.percentile(99.0))
+        };
+        let without = p99(&[Window::Without]);
+        for (kind, windows) in kinds {
+            let with = p99(windows);
+            println!(
+                "{name}: p99 {without:.1} ms without, {with:.1} ms with{kind}: ratio {:.3}",
+                with / without
+            );
+        }
     }
     println!("{rate:.0} reads/s, {:.1} MiB/s moved", bytes as f64 / seconds / 1048576.0);
     daemon.shutdown();
