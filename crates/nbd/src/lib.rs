@@ -80,9 +80,11 @@
 
 pub mod client;
 mod export;
+mod run;
 pub mod server;
 mod uri;
 pub mod wire;
 
 pub use export::{BlockSizes, ExportInfo};
+pub use run::RunId;
 pub use uri::{ParseUriError, Transport, Uri, UriTlsType};

@@ -429,7 +429,9 @@ mod tests {
             secret: None,
         };
         let names = (0..20).map(|index| format!("volume-{index}"));
-        Directory { entries: names.map(|name| (name.clone(), entry(&name))).collect() }
+        let mut directory = Directory::default();
+        directory.entries = names.map(|name| (name.clone(), entry(&name))).collect();
+        directory
     }
 
     /// What came, without waiting.

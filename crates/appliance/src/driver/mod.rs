@@ -12,6 +12,7 @@ mod listener;
 mod mailbox;
 #[cfg(test)]
 mod mailbox_orders;
+mod parting;
 mod retarget;
 mod socket;
 mod worker;

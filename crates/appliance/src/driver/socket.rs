@@ -46,6 +46,11 @@ impl Socket {
         }
     }
 
+    /// No answer follows; the client may still send.
+    pub(crate) fn end_sending(&self) -> Result<(), Errno> {
+        rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Write)
+    }
+
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> Received {
         loop {
             return match rustix::io::read(&self.fd, &mut *buffer) {

@@ -6,6 +6,7 @@
 use super::batching::BatchWait;
 use super::flash::{OriginStamp, VolumeFlash};
 use super::inbox::{ConnectionGuard, Content, Inbox, Message, VolumeSink};
+use super::parting::Parting;
 use super::retarget::Holding;
 use super::socket::{Received, Socket};
 use super::{EVENTS_MAX, RECEIVE_BYTES};
@@ -43,8 +44,8 @@ const ROUNDS_MAX: usize = 4;
 /// How often stalled clients are looked for.
 const STALL_CHECK: Nanos = Nanos::secs(1);
 
-struct Client {
-    socket: Socket,
+pub(super) struct Client {
+    pub(super) socket: Socket,
     interest: EventFlags,
     _guard: ConnectionGuard,
 }
@@ -93,6 +94,7 @@ pub(crate) struct Worker {
     epoll: OwnedFd,
     pub(super) service: Service,
     clients: HashMap<SlabKey, Client>,
+    parting: Parting,
     origins: HashMap<SlabKey, OriginPath>,
     clock: Clock,
     buffer: Vec<u8>,
@@ -129,6 +131,7 @@ impl Worker {
             epoll,
             service: Service::new(limits),
             clients: HashMap::new(),
+            parting: Parting::default(),
             origins: HashMap::new(),
             clock,
             buffer: vec![0; RECEIVE_BYTES],
@@ -248,6 +251,7 @@ impl Worker {
                 self.stall_check_at = now.saturating_add(STALL_CHECK);
                 self.service.close_stalled(now);
             }
+            self.parting.end_late(now);
             self.goes_on = !self.holding.is_empty() && self.check_held(now);
             if !self.fencing.is_empty() {
                 self.check_fenced(now);
@@ -291,6 +295,7 @@ impl Worker {
         }
         let deadlines = self.draining.iter().map(|draining| draining.deadline);
         let deadlines = deadlines.chain(self.fencing.iter().map(|fencing| fencing.deadline));
+        let deadlines = deadlines.chain(self.parting.wake_at());
         for deadline in deadlines.chain(self.holding.iter().map(Holding::deadline)) {
             wake_at = Some(wake_at.map_or(deadline, |at| at.min(deadline)));
         }
@@ -319,7 +324,10 @@ impl Worker {
     }
 
     fn receive(&mut self, now: Nanos, key: SlabKey, flags: EventFlags) -> usize {
-        let Some(client) = self.clients.get(&key) else { return 0 };
+        let Some(client) = self.clients.get(&key) else {
+            self.parting.receive(key, &mut self.buffer);
+            return 0;
+        };
         if !client.interest.contains(EventFlags::IN) {
             // Nothing is wanted of it now, and it is gone: what it has coming cannot be delivered.
             if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
@@ -437,7 +445,11 @@ impl Worker {
         if wishes.close {
             self.service.forget(key);
             // Closing the socket takes it out of the epoll set.
-            self.clients.remove(&key);
+            if let Some(client) = self.clients.remove(&key).filter(|_| wishes.parts)
+                && self.is_listened_to(key, &client)
+            {
+                self.parting.begin(now, key, client);
+            }
             return;
         }
         if wishes.resume {
@@ -456,6 +468,11 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// Whether what the client sends, or that it leaves, is heard of from here on.
+    fn is_listened_to(&self, key: SlabKey, client: &Client) -> bool {
+        epoll::modify(&self.epoll, &client.socket, EventData::new_u64(key.0), EventFlags::IN).is_ok()
     }
 
     /// The requests that were received at `started` have been answered as far as they could be.

@@ -2,11 +2,12 @@
 
 use super::lease::{Entrance, Lease, parse_entrance};
 use crate::slab::SlabKey;
-use forebay_nbd::ExportInfo;
 use forebay_nbd::server::Exports;
+use forebay_nbd::{ExportInfo, RunId};
 use forebay_origin::Origin;
 use forebay_units::Secret;
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
@@ -29,9 +30,18 @@ pub(crate) struct DirectoryEntry {
 }
 
 /// All volumes by name.
-#[derive(Default)]
 pub(crate) struct Directory {
     pub(crate) entries: BTreeMap<String, DirectoryEntry>,
+    /// Said where there is a lease: whom it keeps out knows then that who does so has all that it was told is written.
+    run: RunId,
+}
+
+impl Default for Directory {
+    fn default() -> Directory {
+        // Seeded by the system, anew for each process; two of one process differ too.
+        let run = RunId(RandomState::new().build_hasher().finish());
+        Directory { entries: BTreeMap::new(), run }
+    }
 }
 
 /// What clients are told whom a lease keeps out.
@@ -74,6 +84,9 @@ impl Exports for Directory {
     fn find(&self, name: &str) -> Option<ExportInfo> {
         let (entry, entrance) = self.resolve(name)?;
         let mut export = entry.export.clone();
+        if entry.lease.is_some() {
+            export.description = self.run.said_in(&export.description);
+        }
         if entry.secret.is_some() || matches!(entrance, Entrance::Epoch(_)) {
             // As it was asked for, so that secret and epoch are known when it is chosen.
             name.clone_into(&mut export.name);
@@ -81,8 +94,9 @@ impl Exports for Directory {
         Some(export)
     }
 
-    fn refusal(&self, name: &str) -> Option<&'static str> {
-        (self.resolve(name).is_none() && self.meant(name).is_some()).then_some(FENCED)
+    fn refusal(&self, name: &str) -> Option<String> {
+        let is_kept = self.resolve(name).is_none() && self.meant(name).is_some();
+        is_kept.then(|| self.run.said_in(FENCED))
     }
 
     fn list(&self, visit: &mut dyn FnMut(&str, &str)) {

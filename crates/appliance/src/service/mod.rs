@@ -89,6 +89,8 @@ pub struct Wishes {
     pub send: bool,
     /// Close, after trying to send what there is once.
     pub close: bool,
+    /// But so that the client hears of all that was sent, and of the end in order: it was fenced off.
+    pub parts: bool,
     /// Let it parse what it holds ([`Service::resume`]).
     pub resume: bool,
 }
@@ -345,6 +347,7 @@ impl Service {
             receive: goes_on && !connection.has_leftover,
             send: !connection.output.is_empty(),
             close,
+            parts: connection.closing == Some(Closing::Fenced),
             resume: goes_on && connection.has_leftover,
         };
         if !shared_room && !receiving && !connection.is_waiting {

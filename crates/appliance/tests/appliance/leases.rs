@@ -1,10 +1,14 @@
 //! Leases through real sockets: who names which epoch, who is let in, and when a fence is answered.
 
 use super::client::Client;
-use super::{HeldOrigin, MIB, PATIENCE, Scene, memory, scene};
-use forebay_appliance::{FenceError, Holder, Lease, LeaseError, ServiceLimits, VolumeConfig};
+use super::{HeldOrigin, MIB, PATIENCE, Scene, memory, scene, until};
+use forebay_appliance::{
+    FenceError, Holder, Lease, LeaseError, RetargetOptions, ServiceLimits, VolumeConfig,
+};
+use forebay_nbd::Uri;
 use forebay_nbd::client::Operation;
-use forebay_origin::Origin;
+use forebay_origin::{NbdOrigin, NbdOriginOptions, Origin, OriginState};
+use forebay_units::Nanos;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -160,4 +164,69 @@ fn no_writer_of_an_older_epoch_writes_behind_a_fence() {
     });
     let mut client = Client::connect(&scene.path, "disk@12").unwrap();
     assert!(client.call(READ, &[]).unwrap().is_ok());
+}
+
+/// A daemon in front of another one's export.
+fn in_front_of(behind: &Scene, export: &str) -> (Scene, Arc<NbdOrigin>) {
+    let origin = Arc::new(way_to(behind, export));
+    (scene(vec![VolumeConfig::new("disk", origin.clone())], ServiceLimits::default()), origin)
+}
+
+fn way_to(behind: &Scene, export: &str) -> NbdOrigin {
+    let options =
+        NbdOriginOptions { connections: 1, backoff_min: Nanos::millis(2), ..NbdOriginOptions::default() };
+    NbdOrigin::connect(&Uri::unix(&behind.path, export), options).unwrap()
+}
+
+/// A controller that takes an appliance for dead fences it, and the appliance lives: what it did not get answered for its clients it keeps, until they are brought away. To
+/// tell them that their flush failed would be untrue: whoever fenced has what it acknowledged.
+#[test]
+fn a_flush_at_an_appliance_that_is_fenced_is_done_by_the_next_way() {
+    for asked_before in [true, false] {
+        let (image, inner) = memory(MIB);
+        let held = HeldOrigin::new(inner);
+        let storage = leased(held.clone());
+        storage.appliance.raise_lease("disk", named(1), PATIENCE).unwrap();
+        let (appliance, path) = in_front_of(&storage, "disk@1");
+        let (proxy, _) = in_front_of(&appliance, "disk");
+        let mut client = Client::connect(&proxy.path, "disk").unwrap();
+        let written = client.write(0, &[7; 4096]).unwrap();
+        held.wait_for(1);
+        let fence = |within| storage.appliance.raise_lease("disk", named(2), within);
+        fence(Duration::ZERO).expect_err("the write is at the origin");
+        // The connection is there until the write is answered, and nothing that comes on it now is taken.
+        let flushed = asked_before.then(|| client.submit(Operation::Flush, &[]).unwrap());
+        until("the flush on its way", || path.statistics().in_flight == 1 + u64::from(asked_before));
+        held.open();
+        fence(PATIENCE).unwrap();
+        assert_eq!(client.finish_one().unwrap(), (written, Ok(vec![])));
+        until("the end of the way", || path.statistics().state != OriginState::Up);
+        let flushed = flushed.unwrap_or_else(|| client.submit(Operation::Flush, &[]).unwrap());
+        until("the flush at the appliance", || path.statistics().in_flight == 1);
+        let settled = RetargetOptions { settled: true, ..RetargetOptions::default() };
+        proxy.appliance.retarget("disk", Arc::new(way_to(&storage, "disk@2")), settled).unwrap();
+        assert_eq!(client.finish_one().unwrap(), (flushed, Ok(vec![])), "asked before: {asked_before}");
+        let mut found = [0; 4096];
+        image.read_at(0, &mut found);
+        assert_eq!(found, [7; 4096]);
+    }
+}
+
+/// Also what the client sent meanwhile costs it no answer: over TCP a socket that is closed with something unread takes along what is on its way.
+#[test]
+fn who_is_fenced_hears_of_the_end_in_order_whatever_it_goes_on_sending() {
+    let held = HeldOrigin::new(memory(MIB).1);
+    let scene = leased(held.clone());
+    let mut client = Client::connect(&scene.path, "disk").unwrap();
+    let written = client.write(0, &[7; 4096]).unwrap();
+    held.wait_for(1);
+    scene.appliance.raise_lease("disk", named(1), Duration::ZERO).expect_err("the write is at the origin");
+    client.submit(READ, &[]).unwrap();
+    held.open();
+    scene.appliance.raise_lease("disk", named(1), PATIENCE).unwrap();
+    assert_eq!(client.finish_one().unwrap(), (written, Ok(vec![])));
+    // Not a connection that was reset.
+    let end = client.finish_one().unwrap_err();
+    assert_eq!(end.kind(), std::io::ErrorKind::UnexpectedEof, "{end}");
+    client.submit(READ, &[]).expect("it may go on sending for a while");
 }

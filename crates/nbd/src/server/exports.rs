@@ -18,7 +18,7 @@ pub trait Exports {
 
     /// Why [`Exports::find`] did not find an export although there is one: it is kept from this client, who is told so with
     /// `NBD_REP_ERR_POLICY`. `None`: there is no such export.
-    fn refusal(&self, _name: &str) -> Option<&'static str> {
+    fn refusal(&self, _name: &str) -> Option<String> {
         None
     }
 

@@ -44,6 +44,8 @@ impl Negotiated {
 enum Answer {
     /// Any reply but the last is already written; this is the last.
     Reply(OptionReply, &'static str),
+    /// The export is kept from this client, and why.
+    Kept(String),
     /// The export was chosen and the last reply written.
     Chosen(ExportInfo),
     /// TLS begins.
@@ -130,8 +132,11 @@ impl Session {
         self.options_seen += 1;
         let event = match self.answer(header.option, code, data, exports, output)? {
             Answer::Reply(reply, message) => {
-                OptionReplyHeader::encode(header.option, reply.number(), message.len() as u32, output);
-                output.extend_from_slice(message.as_bytes());
+                say(header.option, reply, message, output);
+                Event::Negotiated
+            }
+            Answer::Kept(reason) => {
+                say(header.option, OptionReply::ErrPolicy, &reason, output);
                 Event::Negotiated
             }
             Answer::Chosen(export) => {
@@ -361,9 +366,15 @@ fn find(name: &[u8], exports: &dyn Exports) -> Result<ExportInfo, Answer> {
         return Err(Answer::Reply(OptionReply::ErrInvalid, "an export name is UTF-8 without NUL"));
     };
     exports.find(name).ok_or_else(|| match exports.refusal(name) {
-        Some(reason) => Answer::Reply(OptionReply::ErrPolicy, reason),
+        Some(reason) => Answer::Kept(reason),
         None => Answer::Reply(OptionReply::ErrUnknown, "there is no such export"),
     })
+}
+
+/// Appends the last reply to an option, with a message for people.
+fn say(option: u32, reply: OptionReply, message: &str, output: &mut Vec<u8>) {
+    OptionReplyHeader::encode(option, reply.number(), message.len() as u32, output);
+    output.extend_from_slice(message.as_bytes());
 }
 
 /// Appends one piece of information.

@@ -13,6 +13,7 @@ use crate::extents::ExtentList;
 use crate::pending::{EINVAL, EIO, EPERM};
 use crate::pool::locked;
 use crate::request::OriginOperation;
+use forebay_nbd::RunId;
 use forebay_nbd::client::{Event, Export, Operation, ReplyError, Session, SubmitError};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::collections::BTreeMap;
@@ -59,6 +60,14 @@ impl Ended {
     }
 }
 
+/// How a connection ended.
+pub(super) struct End {
+    /// Why.
+    pub(super) reason: String,
+    /// Who ended it in order, so that all of its answers came; `None` too for a server that does not say which run it is of.
+    pub(super) run: Option<RunId>,
+}
+
 /// One established connection.
 pub(super) struct Connection {
     index: usize,
@@ -79,6 +88,8 @@ struct Conversation {
     read_bytes: u64,
     next_cookie: u64,
     lost: Option<String>,
+    /// The server ended it, behind whole messages.
+    ended_in_order: bool,
     /// Encoded; the socket took the first `unsent_from` bytes, half of it at most.
     unsent: Vec<u8>,
     unsent_from: usize,
@@ -111,6 +122,7 @@ impl Connection {
             read_bytes: 0,
             next_cookie: 0,
             lost: None,
+            ended_in_order: false,
             unsent: Vec::new(),
             unsent_from: 0,
             awaits_writable: false,
@@ -177,8 +189,8 @@ impl Connection {
         shared.change.notify_all();
     }
 
-    /// Ends it, politely if nothing is in flight; why it ended, and what was in flight, oldest first.
-    pub(super) fn end(&self, shared: &Shared) -> (String, Vec<Job>) {
+    /// Ends it, politely if nothing is in flight; how it ended, and what was in flight, oldest first.
+    pub(super) fn end(&self, shared: &Shared) -> (End, Vec<Job>) {
         let mut conversation = self.conversation();
         if conversation.lost.is_none() && conversation.sent.is_empty() && conversation.unsent.is_empty() {
             let mut farewell = Vec::new();
@@ -191,7 +203,10 @@ impl Connection {
         let sent = std::mem::take(&mut conversation.sent);
         self.publish(&conversation);
         let _ = epoll::delete(&shared.epoll, &self.stream);
-        (reason, sent.into_values().map(|sent| sent.job).collect())
+        // What ends a tunnel in order may have ended otherwise at its other side.
+        let ended_in_order = conversation.ended_in_order && shared.secured.is_none();
+        let run = RunId::found_in(&self.export.description).filter(|_| ended_in_order);
+        (End { reason, run }, sent.into_values().map(|sent| sent.job).collect())
     }
 
     /// What the oldest request has waited for too long, if it has. Cookies grow with time.
@@ -333,7 +348,10 @@ impl Connection {
             return false;
         }
         let result = match (&mut &self.stream).read(&mut conversation.input[conversation.input_len..]) {
-            Ok(0) => Err("server closed the connection".to_owned()),
+            Ok(0) => {
+                conversation.ended_in_order = conversation.input_len == 0;
+                Err("server closed the connection".to_owned())
+            }
             Ok(bytes) => {
                 conversation.input_len += bytes;
                 Ok(())

@@ -1,12 +1,13 @@
 //! One lane's life: connect, stay until the connection is lost, decide about what was in flight, again.
 
 use super::Shared;
-use super::connection::Connection;
+use super::connection::{Connection, End};
 use super::job::Job;
-use super::stream::{Connected, connect};
+use super::stream::{ConnectError, Connected, connect};
 use crate::pending::EIO;
 use crate::pool::locked;
 use crate::request::OriginOperation;
+use forebay_nbd::RunId;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -22,6 +23,7 @@ pub(super) fn run(shared: &Shared, index: usize, first: Option<Connected>) {
     let mut next = first;
     let mut backoff = shared.options.backoff_min;
     let mut was_connected = false;
+    let mut undecided: Option<Undecided> = None;
     loop {
         let attempt = match next.take() {
             Some(connected) => Ok(connected),
@@ -32,8 +34,13 @@ pub(super) fn run(shared: &Shared, index: usize, first: Option<Connected>) {
                 shared.options.connect_timeout.into(),
             ),
         };
+        if let Some(undecided) = undecided.take() {
+            undecided.decide(shared, index, attempt.as_ref().err().and_then(ConnectError::kept_by));
+        }
         match attempt {
             Ok(connected) => {
+                // Before anybody can use the connection.
+                shared.let_in_by(RunId::found_in(&connected.export.description));
                 if let Some(change) = shared.changed(&connected.export) {
                     shared.fail(format!("export came back different: {change}"));
                 } else {
@@ -46,7 +53,7 @@ pub(super) fn run(shared: &Shared, index: usize, first: Option<Connected>) {
                     // Before anybody can use the connection: what follows sees that this is over.
                     settle_by_fence(shared, index);
                     match register(shared, index, connected) {
-                        Some(connection) => stay(shared, index, &connection),
+                        Some(connection) => undecided = stay(shared, index, &connection),
                         None => unregister(shared, index),
                     }
                 }
@@ -62,9 +69,57 @@ pub(super) fn run(shared: &Shared, index: usize, first: Option<Connected>) {
             }
         }
         if !wait_before_retry(shared, backoff.into()) {
-            return;
+            return; // What is held is told of by whoever watches what waits.
         }
         backoff = forebay_units::Nanos((backoff.0 * 2).min(shared.options.backoff_max.0));
+    }
+}
+
+/// A connection was lost, and the next attempt says whether the server that ended it is there still, has what it acknowledged, and keeps us out.
+///
+/// It said which run it is of when it let us in. If it ended the connection in order, all that it answered has come. If the same run then says that others have the
+/// export now, it has lost nothing, and has not taken what it did not answer: a flush goes back as though it had never been sent, to be sent here if we are let in again
+/// in time, or to be asked of another way. Whatever else comes of the attempt, it is as with any lost connection.
+struct Undecided {
+    run: RunId,
+    reason: String,
+}
+
+impl Undecided {
+    /// The lane's connection is lost, with these flushes on it; `None`: no attempt can say more.
+    fn begin(shared: &Shared, index: usize, end: &End, flushes: Vec<Job>) -> Option<Undecided> {
+        let Some(run) = end.run else {
+            shared.note_loss();
+            // Not as failed: the server has said nothing, and who has it fenced may ask again by another way.
+            flushes.into_iter().for_each(|job| job.outcome_unknown(&end.reason));
+            return None;
+        };
+        for job in flushes {
+            if let Some(job) = shared.hold(index, job) {
+                job.outcome_unknown(&end.reason);
+            }
+        }
+        Some(Undecided { run, reason: end.reason.clone() })
+    }
+
+    /// The attempt is over; `kept_by` says who keeps us out, if that is what came of it.
+    fn decide(self, shared: &Shared, index: usize, kept_by: Option<RunId>) {
+        let is_kept = kept_by == Some(self.run);
+        if !is_kept {
+            shared.note_loss();
+        }
+        let flushes = shared.take_held(index, true);
+        shared.is_decided(index, self.run, is_kept);
+        for mut held in flushes {
+            if is_kept {
+                held.job.waits_since = Instant::now();
+                shared.put_back(held.job);
+            } else {
+                held.job.outcome_unknown(&self.reason);
+            }
+        }
+        // Flushes that came meanwhile wait, too.
+        shared.go_on();
     }
 }
 
@@ -116,7 +171,7 @@ fn note_down(shared: &Shared, reason: String) {
 
 /// A new connection to a server that fences: what was in flight on the old one is over, applied or not.
 fn settle_by_fence(shared: &Shared, index: usize) {
-    for held in shared.take_held(index) {
+    for held in shared.take_held(index, false) {
         held.job.fail(EIO, "connection lost before the answer; settled by the server's fence");
     }
 }
@@ -128,8 +183,8 @@ fn wait_before_retry(shared: &Shared, time: Duration) -> bool {
     !waited.unwrap_or_else(PoisonError::into_inner).0.over()
 }
 
-/// Waits until the connection is lost or the origin closes.
-fn stay(shared: &Shared, index: usize, connection: &Connection) {
+/// Waits until the connection is lost or the origin closes; what the next attempt will tell.
+fn stay(shared: &Shared, index: usize, connection: &Connection) -> Option<Undecided> {
     let tick = TICK.min(Duration::from(shared.options.request_timeout) / 4).max(Duration::from_millis(1));
     let mut was_overdue = false;
     loop {
@@ -154,14 +209,19 @@ fn stay(shared: &Shared, index: usize, connection: &Connection) {
             overdue => was_overdue = overdue.is_some(),
         }
     }
-    let (reason, in_flight) = connection.end(shared);
+    let (end, in_flight) = connection.end(shared);
+    // Before it shows that the connection is gone: a flush that would be told of a loss waits until it is known whether there is one.
+    locked(&shared.queue).undecided[index] = end.run.is_some();
     unregister(shared, index);
-    note_down(shared, reason.clone());
-    shared.note_loss();
-    decide(shared, index, in_flight, &reason);
+    note_down(shared, end.reason.clone());
+    let is_flush = |job: &Job| job.operation == OriginOperation::Flush;
+    let (flushes, others) = in_flight.into_iter().partition(is_flush);
+    let undecided = Undecided::begin(shared, index, &end, flushes);
+    decide(shared, index, others, &end.reason);
+    undecided
 }
 
-/// What becomes of requests that were in flight on a lost connection: only what changes nothing is sent again.
+/// What becomes of requests but flushes that were in flight on a lost connection: only what changes nothing is sent again.
 fn decide(shared: &Shared, index: usize, jobs: Vec<Job>, reason: &str) {
     let mut again = Vec::new();
     let over = locked(&shared.queue).over();
@@ -174,9 +234,6 @@ fn decide(shared: &Shared, index: usize, jobs: Vec<Job>, reason: &str) {
                 job.waits_since = Instant::now();
                 again.push(job);
             }
-        } else if job.operation == OriginOperation::Flush {
-            // Not as failed: the server has said nothing, and who has it fenced may ask again by another way.
-            job.outcome_unknown(reason);
         } else if job.is_flush() {
             // The content of a write that waits for its flush was acknowledged: only its durability is not known.
             job.fail(EIO, reason);

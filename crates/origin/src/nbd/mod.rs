@@ -16,6 +16,9 @@
 //! that stands in for FUA. The same holds behind a flush that stood in for FUA and failed: it spoke of all writes, the server may say so once only, and who asked
 //! for FUA hears of one.
 //!
+//! But a server that gives the export to others while it lives loses nothing. Where one says which run it is of ([`forebay_nbd::RunId`]), ends a connection in order, and the
+//! same run then keeps us out, it did not take what it did not answer. A flush of those waits as though it had never been sent, and no flush need fail.
+//!
 //! Source: the NBD protocol document (`doc/proto.md`); the rules above are ours.
 
 mod connection;
@@ -31,9 +34,9 @@ use crate::pool::locked;
 use crate::request::{CompletionSink, Origin, OriginOperation, OriginRequest, OriginTraits, Reactor};
 use crate::statistics::{OriginState, OriginStatistics};
 use connection::Connection;
-use forebay_nbd::Uri;
 use forebay_nbd::client::Export;
 use forebay_nbd::wire::TransmissionFlags;
+use forebay_nbd::{RunId, Uri};
 use forebay_tls::{ClientTls, Tunnels};
 use forebay_units::Nanos;
 use job::Job;
@@ -100,7 +103,8 @@ const MAY_NOT_BE_SAFE: &str =
 /// Requests in flight on a connection from which on others share the load (ours: fewer go out and come back in one call each).
 const LOAD_SHARED_FROM: usize = 16;
 
-/// A change that was in flight on a lost connection of a server that fences: what became of it is told when its lane has a new one.
+/// A request that was in flight on a lost connection: a change, where the server fences, of which is told what became when its lane has a new one; a flush, where the
+/// next attempt to connect may say that the server never took it.
 struct Held {
     lane: usize,
     job: Job,
@@ -113,6 +117,10 @@ struct Queue {
     closing: bool,
     failed: Option<String>,
     lanes_up: Vec<bool>,
+    /// Lanes of which the next attempt to connect says whether what was acknowledged may be lost: no flush goes out before that.
+    undecided: Vec<bool>,
+    /// The run of a server that lets us in no more, and had what it acknowledged.
+    kept_by: Option<RunId>,
     connections: Vec<Option<Arc<Connection>>>,
     down_reason: String,
 }
@@ -127,8 +135,19 @@ impl Queue {
         self.connections.iter().flatten().for_each(|connection| connection.stream().shut_down());
     }
 
+    /// The place of the request that may be sent next.
+    fn next(&self) -> Option<usize> {
+        if self.over() {
+            None
+        } else if self.undecided.contains(&true) {
+            self.jobs.iter().position(|job| !job.is_flush())
+        } else {
+            (!self.jobs.is_empty()).then_some(0)
+        }
+    }
+
     fn take_job(&mut self) -> Option<Job> {
-        if self.over() { None } else { self.jobs.pop_front() }
+        self.jobs.remove(self.next()?)
     }
 
     fn is_up(&self) -> bool {
@@ -207,7 +226,7 @@ impl Shared {
     fn pump(&self) {
         loop {
             let queue = locked(&self.queue);
-            if queue.over() || queue.jobs.is_empty() {
+            if queue.next().is_none() {
                 return;
             }
             let Some((connection, load_max)) = queue.choose() else { return };
@@ -230,7 +249,7 @@ impl Shared {
         self.sendable(is_up);
     }
 
-    /// Holds a change back until its lane has a connection again, at most for as long as requests wait for one; gives it back if nothing will be sent any more.
+    /// Holds a request back until its lane has, or cannot have, a connection again, at most for as long as requests wait for one; gives it back if nothing will be sent any more.
     fn hold(&self, lane: usize, job: Job) -> Option<Job> {
         let mut queue = locked(&self.queue);
         if queue.over() {
@@ -242,16 +261,43 @@ impl Shared {
         None
     }
 
-    /// Takes what a lane's new connection settles.
-    fn take_held(&self, lane: usize) -> Vec<Held> {
+    /// Takes what is held of a lane: flushes, or all else.
+    fn take_held(&self, lane: usize, flushes: bool) -> Vec<Held> {
         let mut queue = locked(&self.queue);
-        let (its, rest) = queue.held.drain(..).partition(|held| held.lane == lane);
+        let its = |held: &Held| held.lane == lane && held.job.is_flush() == flushes;
+        let (its, rest) = queue.held.drain(..).partition(its);
         queue.held = rest;
         its
     }
 
-    /// Completes a change as of unknown outcome.
+    /// An attempt said whether what `run` acknowledged is lost, or kept by it.
+    fn is_decided(&self, lane: usize, run: RunId, is_kept: bool) {
+        let mut queue = locked(&self.queue);
+        queue.undecided[lane] = false;
+        if is_kept {
+            queue.kept_by = Some(run);
+        }
+    }
+
+    /// A connection was made, by a server of this run if it says so: what an earlier run kept when it let us in no more may be lost with it.
+    fn let_in_by(&self, run: Option<RunId>) {
+        let kept_by = locked(&self.queue).kept_by.take();
+        if kept_by.is_some_and(|kept_by| run != Some(kept_by)) {
+            self.note_loss();
+        }
+    }
+
+    /// What waits goes out, as far as it may.
+    fn go_on(&self) {
+        let is_up = locked(&self.queue).is_up();
+        self.sendable(is_up);
+    }
+
+    /// Completes a request as of unknown outcome; a change is in doubt from then on.
     fn in_doubt(&self, job: Job, what: &str) {
+        if job.is_flush() {
+            return job.outcome_unknown(what);
+        }
         self.in_doubt.fetch_add(1, Ordering::Relaxed);
         job.outcome_unknown(what);
     }
@@ -373,6 +419,8 @@ impl NbdOrigin {
                 closing: false,
                 failed: None,
                 lanes_up,
+                undecided: vec![false; lanes],
+                kept_by: None,
                 connections: (0..lanes).map(|_| None).collect(),
                 down_reason: String::new(),
             }),

@@ -1,7 +1,9 @@
 //! Sockets of an NBD client, and the handshake over them.
 
-use forebay_nbd::client::{Config, Event, Export, Session};
+use forebay_nbd::RunId;
+use forebay_nbd::client::{Config, Event, Export, ProtocolError, Session};
 use forebay_nbd::server::TlsPolicy;
+use forebay_nbd::wire::OptionReply;
 use forebay_nbd::{Transport, Uri};
 use forebay_tls::{ClientTls, TlsConnectError, Tunnels};
 use rustix::io::Errno;
@@ -81,6 +83,23 @@ pub enum ConnectError {
         /// What the system said.
         source: io::Error,
     },
+}
+
+impl ConnectError {
+    /// Which run of a server keeps the export from us, if that is why.
+    pub(super) fn kept_by(&self) -> Option<RunId> {
+        match self {
+            ConnectError::Handshake { source, .. } => match &**source {
+                ProtocolError::Refused { reply, message, .. }
+                    if *reply == OptionReply::ErrPolicy.number() =>
+                {
+                    RunId::found_in(message)
+                }
+                _ => None,
+            },
+            _ => None,
+        }
+    }
 }
 
 pub(super) enum Stream {

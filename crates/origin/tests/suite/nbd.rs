@@ -3,8 +3,8 @@
 use super::conformance::{SIZE, conform};
 use super::nbd_server::{Action, Server, export};
 use super::support::{Collector, errno, read, run, submit, write};
-use forebay_nbd::ExportInfo;
 use forebay_nbd::wire::Command;
+use forebay_nbd::{ExportInfo, RunId};
 use forebay_origin::{
     CompletionSink, ConnectError, NbdOrigin, NbdOriginOptions, Origin, OriginError, OriginOperation,
     OriginRequest, OriginRequestId, OriginState, OriginStatistics, OriginTraits,
@@ -343,6 +343,112 @@ fn a_flush_that_is_cut_off_is_of_unknown_outcome_and_one_that_is_refused_has_fai
         assert!(matches!(outcome, Err(OriginError::OutcomeUnknown { .. })), "{outcome:?}");
         assert_eq!(origin.statistics().in_doubt, 0, "nothing that it could change is in doubt");
     }
+}
+
+const RUN: RunId = RunId(7);
+
+/// An origin that has written at a server that says which run it is of, and has not flushed.
+fn written_at_run() -> (Server, NbdOrigin) {
+    let server = Server::start(ExportInfo { description: RUN.said_in("a disk"), ..export(SIZE) });
+    let origin = connect(&server, NbdOriginOptions { connections: 1, ..quick() });
+    run(&origin, write(0, b"x")).unwrap();
+    (server, origin)
+}
+
+fn ends_at(command: Command, action: Action) -> impl Fn(&forebay_nbd::server::Request) -> Action {
+    move |request| if request.command == command { action } else { Action::Serve }
+}
+
+/// A server that has all that it acknowledged ended the connection in order, and gave the export to others: it did not take what it did not answer.
+#[test]
+fn a_flush_that_a_server_did_not_take_before_it_gave_the_export_to_others_is_asked_of_another_way() {
+    let (server, origin) = written_at_run();
+    server.keep_out(Some(RUN));
+    server.script(ends_at(Command::Flush, Action::Cut));
+    let collector = Collector::new();
+    submit(&origin, 1, OriginOperation::Flush, &collector);
+    let is_kept_out = |statistics: OriginStatistics| match statistics.state {
+        OriginState::Down { reason } => reason.contains("given to others"),
+        _ => false,
+    };
+    until("the refusal", || is_kept_out(origin.statistics()));
+    // One that is asked now has not been lost either.
+    submit(&origin, 2, OriginOperation::Flush, &collector);
+    assert_eq!((collector.count(), server.commands(Command::Flush).len()), (0, 1));
+    origin.abandon();
+    for (number, outcome) in collector.wait(2) {
+        let Err(OriginError::Unreachable { unsent, .. }) = outcome else { panic!("{number}: {outcome:?}") };
+        assert_eq!(unsent.as_deref(), Some(&OriginOperation::Flush));
+    }
+    assert_eq!(origin.statistics().in_doubt, 0);
+}
+
+#[test]
+fn a_flush_that_a_server_did_not_take_is_sent_when_it_lets_us_in_again_and_fails_at_another_run() {
+    for (description, expected) in [
+        (RUN.said_in("the disk"), None),
+        (RunId(8).said_in("a disk"), Some(5)),
+        ("a disk".to_owned(), Some(5)),
+    ] {
+        let (server, origin) = written_at_run();
+        server.keep_out(Some(RUN));
+        server.script(ends_at(Command::Flush, Action::Cut));
+        let collector = Collector::new();
+        submit(&origin, 1, OriginOperation::Flush, &collector);
+        until("an attempt", || server.connections() > 2);
+        server.script(|_| Action::Serve);
+        server.set_export(ExportInfo { description, ..export(SIZE) });
+        server.keep_out(None);
+        assert_eq!(errno(&collector.wait(1)[&1]), expected);
+        assert_eq!(run(&origin, OriginOperation::Flush).is_ok(), expected.is_none(), "it is owed once more");
+        run(&origin, OriginOperation::Flush).unwrap();
+    }
+}
+
+/// What may have lost what it acknowledged, or answered what did not come, is believed to.
+#[test]
+fn a_flush_of_a_lost_connection_fails_unless_the_server_is_known_to_have_ended_it() {
+    let other = Some(RunId(8));
+    for (kept_by, action) in [(other, Action::Cut), (None, Action::Cut), (Some(RUN), Action::CutInAnswer)] {
+        let (server, origin) = written_at_run();
+        server.keep_out(kept_by);
+        server.script(ends_at(Command::Flush, action));
+        let outcome = run(&origin, OriginOperation::Flush);
+        assert!(
+            matches!(outcome, Err(OriginError::OutcomeUnknown { .. })),
+            "{kept_by:?} {action:?}: {outcome:?}"
+        );
+        server.script(|_| Action::Serve);
+        server.keep_out(None);
+        assert_eq!(errno(&run(&origin, OriginOperation::Flush)), Some(5), "{kept_by:?} {action:?}");
+    }
+    // Nor one that does not say which run it is of.
+    let server = Server::start(export(SIZE));
+    let origin = connect(&server, NbdOriginOptions { connections: 1, ..quick() });
+    server.keep_out(Some(RUN));
+    server.script(ends_at(Command::Flush, Action::Cut));
+    let outcome = run(&origin, OriginOperation::Flush);
+    assert!(matches!(outcome, Err(OriginError::OutcomeUnknown { .. })), "{outcome:?}");
+}
+
+#[test]
+fn no_flush_goes_out_on_another_connection_before_it_is_known_what_was_lost_with_one() {
+    let server = Server::start(ExportInfo { description: RUN.said_in("a disk"), ..export(SIZE) });
+    let options = NbdOriginOptions { connections: 2, connect_timeout: Nanos::secs(3600), ..quick() };
+    let origin = connect(&server, options);
+    until("two connections", || server.connections() == 2);
+    run(&origin, write(0, b"x")).unwrap();
+    server.fall_silent();
+    server.cut_first();
+    until("an attempt to connect", || server.connections() == 3);
+    let collector = Collector::new();
+    submit(&origin, 1, OriginOperation::Flush, &collector);
+    // What is no flush goes by the other one.
+    assert_eq!(run(&origin, read(0, 1)), Ok(b"x".to_vec()));
+    assert_eq!((collector.count(), server.commands(Command::Flush).len()), (0, 0));
+    origin.abandon();
+    let outcome = collector.wait(1).remove(&1).unwrap();
+    assert!(matches!(outcome, Err(OriginError::Unreachable { .. })), "{outcome:?}");
 }
 
 #[test]

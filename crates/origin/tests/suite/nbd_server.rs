@@ -1,10 +1,10 @@
 //! A small NBD server in the test's own process that can be told to misbehave.
 
-use forebay_nbd::ExportInfo;
 use forebay_nbd::server::CONTEXT_ID_ALLOCATION;
-use forebay_nbd::server::{Config, Event, Payload, Request, Session};
+use forebay_nbd::server::{Config, Event, Exports, Payload, Request, Session};
 use forebay_nbd::wire::Extents;
 use forebay_nbd::wire::{Command, ErrorCode};
+use forebay_nbd::{ExportInfo, RunId};
 use forebay_origin::{MemoryImage, MemoryOrigin, OriginOperation};
 use forebay_units::Bytes;
 use std::io::{Read, Write};
@@ -22,6 +22,8 @@ pub(crate) enum Action {
     Serve,
     /// Cuts the connection; the request is never carried out.
     Cut,
+    /// Cuts the connection in the middle of an answer.
+    CutInAnswer,
     /// Cuts the connection and keeps the write: [`Server::apply_late`] carries it out.
     CutAndApplyLate,
     /// Never answers.
@@ -37,6 +39,8 @@ struct Inner {
     export: Mutex<ExportInfo>,
     script: Mutex<Script>,
     refuses: AtomicBool,
+    /// Who says that the export is others' now.
+    kept_by: Mutex<Option<RunId>>,
     /// Says nothing to who connects, and keeps the connection.
     is_silent: AtomicBool,
     accepted: AtomicUsize,
@@ -76,6 +80,7 @@ impl Server {
             export: Mutex::new(export),
             script: Mutex::new(Box::new(|_| Action::Serve)),
             refuses: AtomicBool::new(false),
+            kept_by: Mutex::new(None),
             is_silent: AtomicBool::new(false),
             accepted: AtomicUsize::new(0),
             commands: Mutex::new(Vec::new()),
@@ -122,8 +127,18 @@ impl Server {
         self.inner.refuses.store(refuses, Ordering::SeqCst);
     }
 
+    pub(crate) fn keep_out(&self, by: Option<RunId>) {
+        *self.inner.kept_by.lock().unwrap() = by;
+    }
+
     pub(crate) fn fall_silent(&self) {
         self.inner.is_silent.store(true, Ordering::SeqCst);
+    }
+
+    /// Cuts the connection that was made first.
+    pub(crate) fn cut_first(&self) {
+        let stream = self.inner.streams.lock().unwrap().remove(0);
+        let _ = stream.shutdown(Shutdown::Both);
     }
 
     pub(crate) fn cut_all(&self) {
@@ -168,9 +183,28 @@ impl Drop for Server {
     }
 }
 
+/// What a handshake finds.
+struct Offered {
+    export: ExportInfo,
+    kept_by: Option<RunId>,
+}
+
+impl Exports for Offered {
+    fn find(&self, name: &str) -> Option<ExportInfo> {
+        (self.kept_by.is_none() && name == self.export.name).then(|| self.export.clone())
+    }
+
+    fn list(&self, _: &mut dyn FnMut(&str, &str)) {}
+
+    fn refusal(&self, _: &str) -> Option<String> {
+        self.kept_by.map(|run| run.said_in("it is given to others"))
+    }
+}
+
 impl Inner {
     fn serve(&self, mut stream: UnixStream) {
-        let exports = vec![self.export.lock().unwrap().clone()];
+        let kept_by = *self.kept_by.lock().unwrap();
+        let exports = Offered { export: self.export.lock().unwrap().clone(), kept_by };
         let mut output = Vec::new();
         let config = Config { payload_whole_bytes_max: 32 << 20, ..Config::default() };
         let mut session = Session::new(config, &mut output);
@@ -197,6 +231,11 @@ impl Inner {
                         let action = (self.script.lock().unwrap())(&request);
                         match action {
                             Action::Cut => return self.cut(&stream),
+                            Action::CutInAnswer => {
+                                session.replies().success(&request, &mut output);
+                                let _ = stream.write_all(&output[..output.len() - 1]);
+                                return self.cut(&stream);
+                            }
                             Action::CutAndApplyLate => {
                                 self.late.lock().unwrap().push((request.range.offset, data));
                                 return self.cut(&stream);

@@ -1,12 +1,13 @@
 //! The way from a daemon to its origin: a real NBD client session on the simulated network, and what becomes of requests when a connection is lost.
 //!
 //! The rules are those of the NBD origin (`crates/origin/src/nbd`), with one connection: only what looks is sent again; a change that was sent and
-//! not answered has an unknown outcome; a flush fails, and so does the next one behind a loss of which acknowledged changes may be the victims; what
-//! was never sent says so. Whoever changes them there changes them here.
+//! not answered has an unknown outcome; a flush fails, and so does the next one behind a loss of which acknowledged changes may be the victims, unless the server ended
+//! the connection in order and says then that it keeps us out; what was never sent says so. Whoever changes them there changes them here.
 
 use super::wires::{Destination, Parts, Peer};
 use super::world::{Event, World, note};
-use forebay_nbd::client::{Config, Event as ClientEvent, Operation, Session};
+use forebay_nbd::RunId;
+use forebay_nbd::client::{Config, Event as ClientEvent, Operation, ProtocolError, Session};
 use forebay_origin::{OriginCompletion, OriginError, OriginOperation, OriginRequest};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -44,6 +45,19 @@ pub(super) struct Link {
     acknowledged: u64,
     flushed_through: u64,
     flush_must_fail: bool,
+    /// Which run of the server let us in last.
+    run: Option<RunId>,
+    /// A connection ended in order: the next attempt says what of it is lost, these flushes among it.
+    undecided: Option<Vec<Job>>,
+    /// The run that keeps us out, and has what it acknowledged.
+    kept_by: Option<RunId>,
+}
+
+impl Link {
+    /// What was acknowledged and not flushed may be lost.
+    fn note_loss(&mut self) {
+        self.flush_must_fail |= self.acknowledged > self.flushed_through;
+    }
 }
 
 impl World {
@@ -65,6 +79,9 @@ impl World {
             acknowledged: 0,
             flushed_through: 0,
             flush_must_fail: false,
+            run: None,
+            undecided: None,
+            kept_by: None,
         };
         self.links.insert(id, link);
         self.schedule(0, Event::Link(id));
@@ -106,6 +123,8 @@ impl World {
                     let link = self.links.get_mut(&id).expect("looked up above");
                     link.connection = Some(connection);
                     link.session = Some(Session::new(Config { block_status: false, ..Config::new(export) }));
+                } else {
+                    self.decide(id, None);
                 }
             }
         }
@@ -122,6 +141,30 @@ impl World {
     fn fail(&mut self, node: u64, link: u64, job: &Job, errno: i32) {
         let error = OriginError::Failed { errno, context: String::new() };
         self.complete(node, link, OriginCompletion { id: job.request.id, result: Err(error) });
+    }
+
+    /// An attempt to connect is over; `kept_by` says who keeps us out, if that is what came of it.
+    fn decide(&mut self, id: u64, kept_by: Option<RunId>) {
+        let now = self.now;
+        let link = self.links.get_mut(&id).expect("the caller looked");
+        let Some(flushes) = link.undecided.take() else { return };
+        let is_kept = link.run.is_some() && kept_by == link.run;
+        if is_kept {
+            note!(self, "link {id} is kept out, with {} flushes that were not taken", flushes.len());
+            self.course.flushes_kept += flushes.len() as u64;
+            let link = self.links.get_mut(&id).expect("looked up above");
+            link.kept_by = kept_by;
+            flushes.into_iter().for_each(|job| link.queue.push_front(Job { waits_since: now, ..job }));
+        } else {
+            link.note_loss();
+            flushes.into_iter().for_each(|job| self.outcome_unknown(id, &job));
+        }
+    }
+
+    fn outcome_unknown(&mut self, id: u64, job: &Job) {
+        let node = self.links[&id].node;
+        let error = OriginError::OutcomeUnknown { context: String::new() };
+        self.complete(node, id, OriginCompletion { id: job.request.id, result: Err(error) });
     }
 
     /// A daemon asks its origin.
@@ -184,18 +227,27 @@ impl World {
         let Link { session, input, sent, is_ready, .. } = link;
         let Some(session) = session else { return };
         let mut consumed = 0;
-        let mut is_over = false;
+        let (mut is_over, mut kept_by, mut let_in_by) = (false, None, None);
         loop {
-            let Ok(parsed) = session.receive(&input[consumed..], &mut output) else {
-                // It is not let in.
-                assert!(!*is_ready, "a link is answered rubbish");
-                is_over = true;
-                break;
+            let parsed = match session.receive(&input[consumed..], &mut output) {
+                Ok(parsed) => parsed,
+                Err(error) => {
+                    // It is not let in.
+                    assert!(!*is_ready, "a link is answered rubbish");
+                    is_over = true;
+                    if let ProtocolError::Refused { message, .. } = &error {
+                        kept_by = RunId::found_in(message);
+                    }
+                    break;
+                }
             };
             consumed += parsed.consumed;
             match parsed.event {
                 ClientEvent::NeedMore => break,
-                ClientEvent::Ready(_) => *is_ready = true,
+                ClientEvent::Ready(export) => {
+                    *is_ready = true;
+                    let_in_by = Some(RunId::found_in(&export.description));
+                }
                 ClientEvent::Data { cookie, offset, bytes } => {
                     let job = sent.get_mut(&cookie).expect("the session knows its cookies");
                     let at = (offset - job.request.operation.range().offset) as usize;
@@ -225,7 +277,16 @@ impl World {
             self.complete(node, id, OriginCompletion { id: job.request.id, result: Ok(job.data) });
         }
         if let (true, Some(connection)) = (is_over, connection) {
+            self.decide(id, kept_by);
             self.cut(connection);
+        }
+        if let Some(run) = let_in_by {
+            self.decide(id, None);
+            let link = self.links.get_mut(&id).expect("looked up above");
+            if link.kept_by.take().is_some_and(|kept_by| run != Some(kept_by)) {
+                link.note_loss();
+            }
+            link.run = run;
         }
         self.pump_link(id);
     }
@@ -234,10 +295,18 @@ impl World {
     pub(super) fn link_lost(&mut self, id: u64) {
         let now = self.now;
         let Some(link) = self.links.get_mut(&id) else { return };
+        let is_cut = link.connection.is_none_or(|connection| self.connections[&connection].is_cut);
+        let was_ready = link.is_ready;
+        let ended_in_order =
+            was_ready && !is_cut && link.run.is_some() && link.input.is_empty() && !link.is_abandoned;
         (link.connection, link.session, link.is_ready) = (None, None, false);
         link.input.clear();
         link.outbox.clear();
-        link.flush_must_fail |= link.acknowledged > link.flushed_through;
+        if ended_in_order {
+            link.undecided = Some(Vec::new());
+        } else if was_ready {
+            link.note_loss();
+        }
         let (node, is_over) = (link.node, link.is_abandoned);
         let mut again = Vec::new();
         for mut job in std::mem::take(&mut link.sent).into_values() {
@@ -249,9 +318,11 @@ impl World {
                 } else {
                     self.unreachable(node, id, job);
                 }
+            } else if ended_in_order && job.request.operation == OriginOperation::Flush {
+                let link = self.links.get_mut(&id).expect("looked up above");
+                link.undecided.as_mut().expect("it was made above").push(job);
             } else {
-                let error = OriginError::OutcomeUnknown { context: String::new() };
-                self.complete(node, id, OriginCompletion { id: job.request.id, result: Err(error) });
+                self.outcome_unknown(id, &job);
             }
         }
         let link = self.links.get_mut(&id).expect("looked up above");
@@ -263,9 +334,11 @@ impl World {
         let Some(link) = self.links.get_mut(&id) else { return };
         link.is_abandoned = true;
         let (node, connection) = (link.node, link.connection);
+        let undecided = link.undecided.take().unwrap_or_default();
         for job in std::mem::take(&mut link.queue) {
             self.unreachable(node, id, job);
         }
+        undecided.iter().for_each(|job| self.outcome_unknown(id, job));
         match connection {
             Some(connection) => self.cut(connection),
             None => self.link_lost(id),

@@ -9,7 +9,7 @@ use forebay_appliance::service::{Entrance, Lease, Service, ServiceLimits, SlabKe
 use forebay_appliance::volume::{VolumeMachine, VolumeSettings};
 use forebay_control::response::ApplianceId;
 use forebay_nbd::server::{Config, Event as ServerEvent, Exports, Session};
-use forebay_nbd::{BlockSizes, ExportInfo};
+use forebay_nbd::{BlockSizes, ExportInfo, RunId};
 use forebay_origin::{OriginCompletion, OriginError, OriginOperation, OriginRequest};
 use forebay_units::{BlockSize, Bytes, Nanos, Ratio};
 use rand::Rng;
@@ -56,6 +56,7 @@ pub(super) struct Node {
 struct Exported {
     is_served: bool,
     lease: Option<Lease>,
+    run: RunId,
 }
 
 /// The entrance that an export's name means; `None` for another volume. A name with an epoch is one of a leased volume only.
@@ -73,14 +74,15 @@ impl Exports for Exported {
         (self.is_served && admitted).then(|| ExportInfo {
             block_sizes: BlockSizes { min: CELL as u32, preferred: BLOCK as u32, max: 1 << 20 },
             multi_conn: true,
+            description: self.lease.map(|_| self.run.said_in("")).unwrap_or_default(),
             ..ExportInfo::new(name, CELLS * CELL)
         })
     }
 
     fn list(&self, _: &mut dyn FnMut(&str, &str)) {}
 
-    fn refusal(&self, _: &str) -> Option<&'static str> {
-        self.lease.map(|_| "the lease is held by others")
+    fn refusal(&self, _: &str) -> Option<String> {
+        self.lease.map(|_| self.run.said_in("the lease is held by others"))
     }
 }
 
@@ -260,6 +262,7 @@ impl World {
         let exports = Exported {
             is_served: node.volume.is_some(),
             lease: (is_storage && self.leased).then_some(self.lease),
+            run: RunId(node_id),
         };
         let ServerEnd::Handshake { session, input, output } = &mut connection.server else { return };
         input.extend_from_slice(bytes);

@@ -82,6 +82,8 @@ pub(super) struct Course {
     pub(super) waiting: u64,
     /// They waited for whoever runs the storage side to say that nothing lost comes back.
     pub(super) settled_by_hand: u64,
+    /// Flushes that a fence ended with their connection, and that were not taken.
+    pub(super) flushes_kept: u64,
 }
 
 impl Course {
@@ -98,6 +100,7 @@ impl Course {
         self.original += other.original;
         self.waiting += other.waiting;
         self.settled_by_hand += other.settled_by_hand;
+        self.flushes_kept += other.flushes_kept;
     }
 }
 
