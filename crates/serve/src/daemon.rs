@@ -12,6 +12,7 @@ use crate::lease::{self, LeaseBook, LeaseError, LeaseRequest, LeaseStatus, Lease
 use crate::listing::{self, ListBook};
 use crate::loading::{self, LoadBook, LoadChoice, PrewarmError};
 use crate::monitor::Monitor;
+use crate::orders::Ordered;
 use crate::origins::{OriginFailure, OriginShop, competition, origin_stamp};
 use crate::pilot;
 use crate::placing::{self, PlacingError, PlacingRequest};
@@ -133,7 +134,7 @@ pub(crate) struct Shared {
     pub(crate) snapshot_store: Option<SnapshotStore>,
     pub(crate) snapshot_counters: SnapshotCounters,
     /// Held while an order for a quota is judged and carried out, the controller is switched, and what it decided is done.
-    quota_orders: Mutex<()>,
+    quota_orders: Mutex<Ordered>,
     stopping: Mutex<bool>,
     wake: Condvar,
     #[cfg(test)]
@@ -203,7 +204,7 @@ impl Shared {
     }
 
     /// Not to be asked for with the state in hands.
-    pub(crate) fn quota_orders(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn quota_orders(&self) -> MutexGuard<'_, Ordered> {
         self.quota_orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -23,6 +23,31 @@ pub(crate) const PREWARM_BYTES_MAX: usize = 80 * RANGES_MAX;
 /// How long a drain may take at most (ours): its answer must come before the connection of who asked is ended.
 const DRAIN_MS_MAX: u64 = 50_000;
 
+/// Volumes whose caches were ordered while the controller that sizes them was off. They stay theirs when a controller dies, of whatever size they are then, until one takes
+/// them away: the next controller knows as little as the one before why somebody wanted them.
+#[derive(Debug, Default)]
+pub(crate) struct Ordered(BTreeSet<String>);
+
+impl Ordered {
+    pub(crate) fn has(&self, volume: &str) -> bool {
+        self.0.contains(volume)
+    }
+
+    /// The cache has this size from here on, by an order.
+    fn ordered(&mut self, volume: &str, bytes: Bytes) {
+        if bytes == Bytes::ZERO {
+            self.0.remove(volume);
+        } else {
+            self.0.insert(volume.to_owned());
+        }
+    }
+
+    /// The controller took the cache away: what it grants later is its own.
+    pub(crate) fn taken_away(&mut self, volume: &str) {
+        self.0.remove(volume);
+    }
+}
+
 /// Why an order was not carried out. Nothing has changed then.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -104,7 +129,7 @@ pub(crate) fn set_quota(shared: &Shared, volume: &str, body: &[u8]) -> Result<Va
     let QuotaOrder { bytes } = understood(body)?;
     let asked = Bytes(bytes);
     // One order at a time, or two could take the same memory.
-    let _one = shared.quota_orders();
+    let mut ordered = shared.quota_orders();
     let controls = shared.switch.is_on();
     let is_controlled =
         |config: &VolumeConfig| controls && matches!(config.cache, CacheConfig::Controlled { .. });
@@ -123,6 +148,7 @@ pub(crate) fn set_quota(shared: &Shared, volume: &str, body: &[u8]) -> Result<Va
         return Err(OrderError::TooMuch { volume: volume.to_owned(), asked, left, memory });
     }
     shared.appliance.set_quota(volume, asked)?;
+    ordered.ordered(volume, asked);
     tracing::info!(volume, quota = %asked, "quota set as ordered");
     Ok(json!({ "quota_bytes": bytes }))
 }

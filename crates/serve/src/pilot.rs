@@ -2,13 +2,14 @@
 //!
 //! It reads the clock and does what the controller decides; it decides nothing. A panic of the controller ends that
 //! controller, not the loop: quotas stay as they are until another one starts, with the caches that it controls taken back
-//! first, since it knows nothing of them.
+//! first, since it knows nothing of them. Those that somebody ordered stay, and are the next one's to size.
 
 use crate::clock::{Stamp, unix_ms};
 use crate::config::{CacheConfig, Config, VolumeConfig};
 use crate::daemon::{Shared, remember};
 use crate::history::{Batch, DatedDecision, IntervalRow};
 use crate::monitor::{Interval, Monitor};
+use crate::orders::Ordered;
 use crate::past;
 use crate::reservation::Reservation;
 use forebay_appliance::{CommandError, VolumeSnapshot};
@@ -19,7 +20,7 @@ use forebay_control::{
 use forebay_origin::DeviceStatistics;
 use forebay_units::{ByteRange, Bytes, Nanos, with_causes};
 use forebay_workload::LatencySnapshot;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -69,6 +70,8 @@ struct Pilot {
     takes_back: bool,
     /// Others could size caches since the controller was asked last.
     was_off: bool,
+    /// What was not taken back, since somebody had ordered it.
+    kept: BTreeSet<VolumeId>,
     backoff: Duration,
     start_at: Instant,
     devices: BTreeMap<OriginId, DeviceStatistics>,
@@ -85,6 +88,7 @@ impl Pilot {
             registered: BTreeMap::new(),
             takes_back: false,
             was_off: false,
+            kept: BTreeSet::new(),
             backoff: BACKOFF_MIN,
             start_at: Instant::now(),
             devices: BTreeMap::new(),
@@ -182,12 +186,12 @@ impl Pilot {
             }
             // Whoever could size caches meanwhile is not to lose them: they are taken over.
             if std::mem::take(&mut self.takes_back) && !self.was_off {
-                let _one = shared.quota_orders();
+                let ordered = shared.quota_orders();
                 if !shared.switch.stayed_on() {
                     self.takes_back = true;
                     return None;
                 }
-                take_back(shared);
+                self.kept = take_back(shared, &ordered);
             }
             match start(&shared.config, shared.origins.1.clone()) {
                 Ok(controller) => self.controller = Some(controller),
@@ -202,12 +206,15 @@ impl Pilot {
         }
         let registered = &mut self.registered;
         let recalled = &mut self.recalled;
-        let was_off = &mut self.was_off;
+        let (was_off, kept) = (&mut self.was_off, &mut self.kept);
         let controller = self.controller.as_mut()?;
         let stepped = catch_unwind(AssertUnwindSafe(|| {
             register(shared, controller, registered);
+            let kept = std::mem::take(kept);
             if std::mem::take(was_off) {
-                take_over(shared, controller, observation);
+                take_over(shared, controller, observation, |_| true);
+            } else if !kept.is_empty() {
+                take_over(shared, controller, observation, |volume| kept.contains(&volume));
             }
             if let (false, Some(history)) = (std::mem::replace(recalled, true), &shared.config.history) {
                 past::recall(&past::file_of(&history.path), controller, &Stamp::now(), interval(shared));
@@ -347,9 +354,14 @@ fn register(
     }
 }
 
-/// Tells a controller that was off what the caches are that it sizes, whoever ordered them meanwhile.
-fn take_over(shared: &Shared, controller: &mut Controller, observation: &Observation) {
-    for seen in &observation.volumes {
+/// Tells a controller that was off, or is new, what those caches are that it sizes and `which` names, whoever ordered them.
+fn take_over(
+    shared: &Shared,
+    controller: &mut Controller,
+    observation: &Observation,
+    which: impl Fn(VolumeId) -> bool,
+) {
+    for seen in observation.volumes.iter().filter(|seen| which(seen.volume)) {
         let volume = &shared.config.volumes[seen.volume.0 as usize];
         if matches!(volume.cache, CacheConfig::Controlled { .. }) {
             controller.take_over(seen.volume, HOST, seen.cache.quota_blocks);
@@ -357,24 +369,35 @@ fn take_over(shared: &Shared, controller: &mut Controller, observation: &Observa
     }
 }
 
-/// Takes back what a controller that is gone granted.
-fn take_back(shared: &Shared) {
-    for volume in &shared.config.volumes {
+/// Takes back what a controller that is gone granted, but not what somebody ordered: that is told.
+fn take_back(shared: &Shared, ordered: &Ordered) -> BTreeSet<VolumeId> {
+    let mut kept = BTreeSet::new();
+    for (index, volume) in shared.config.volumes.iter().enumerate() {
         if matches!(volume.cache, CacheConfig::Controlled { .. }) {
+            if ordered.has(&volume.name) {
+                kept.insert(VolumeId(index as u32));
+                continue;
+            }
             shared.loads().forget(&volume.name);
             let _ = shared.appliance.cancel_prewarm(&volume.name);
             let _ = shared.appliance.set_quota(&volume.name, Bytes::ZERO);
         }
     }
+    kept
 }
 
 /// Does what was decided, unless the controller was paused meanwhile, also if it is on again: what it knew of the caches may be wrong by
 /// now, and the next turn tells it. Then nothing was decided.
 fn carry_out(shared: &Shared, actions: Vec<Action>) -> bool {
-    let _one = shared.quota_orders();
+    let mut ordered = shared.quota_orders();
     let stands = shared.switch.stayed_on();
     if stands {
-        actions.into_iter().for_each(|action| act(shared, action));
+        for action in actions {
+            if let Action::SetQuota { volume, blocks: 0, .. } = &action {
+                ordered.taken_away(&shared.config.volumes[volume.0 as usize].name);
+            }
+            act(shared, action);
+        }
     }
     stands
 }

@@ -308,6 +308,44 @@ fn a_controller_that_died_before_it_was_paused_takes_nothing_back() {
     daemon.shutdown();
 }
 
+/// The next controller begins with what was ordered, and with nothing of what the one before had granted.
+#[test]
+fn what_was_ordered_stays_when_the_controller_that_was_resumed_dies() {
+    let folder = tempfile::tempdir().unwrap();
+    let named = |name: &str| VolumeConfig { name: name.to_owned(), ..controlled(Bytes::ZERO) };
+    let daemon = start(folder.path(), vec![named("a"), named("b"), named("c")], NEVER);
+    let shared = daemon.shared();
+    let mut pilot = Pilot::new();
+    let grant = |volume, blocks| {
+        assert!(carry_out(shared, vec![Action::SetQuota { volume: VolumeId(volume), host: HOST, blocks }]));
+    };
+    let quotas = || daemon.status().volumes.iter().map(|volume| volume.quota_bytes >> 10).collect::<Vec<_>>();
+    let mut die_and_begin_anew = || {
+        pilot.died(shared, "said by a test".to_owned());
+        pilot.start_at = Instant::now();
+        pilot.turn(shared);
+        pilot.controller.as_ref().unwrap().granted()
+    };
+    die_and_begin_anew();
+    daemon.set_controller_enabled(false).unwrap();
+    for volume in ["a", "c"] {
+        crate::orders::set_quota(shared, volume, b"{\"bytes\": 262144}").unwrap();
+    }
+    daemon.set_controller_enabled(true).unwrap();
+    die_and_begin_anew();
+    grant(0, 32);
+    grant(1, 16);
+    // What it took away, and granted again, is its own.
+    grant(2, 0);
+    grant(2, 16);
+    assert_eq!(quotas(), [128, 64, 64]);
+    for _ in 0..2 {
+        assert_eq!(die_and_begin_anew(), Bytes::kib(128));
+        assert_eq!(quotas(), [128, 0, 0]);
+    }
+    daemon.shutdown();
+}
+
 #[test]
 fn what_a_cache_holds_is_told_once_where_it_was_asked_for() {
     let folder = tempfile::tempdir().unwrap();
