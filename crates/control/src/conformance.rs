@@ -53,6 +53,10 @@ pub struct WindowTotals {
     pub idle: Nanos,
     /// Most requests outstanding at once.
     pub outstanding_max: u32,
+    /// How long reads have hung all together, from interval to interval without end: their latencies are not told before they are answered.
+    pub reads_hung: Nanos,
+    /// Likewise writes.
+    pub writes_hung: Nanos,
 }
 
 impl WindowTotals {
@@ -67,6 +71,23 @@ impl WindowTotals {
         self.bytes_written += observed.bytes_written.get();
         self.idle += observed.idle;
         self.outstanding_max = self.outstanding_max.max(observed.outstanding_max);
+        // Once none hangs any more, those that did are answered, and count by their latencies.
+        let hung = |before: Nanos, count: u32| match count {
+            0 => Nanos::ZERO,
+            count => before.saturating_add(Nanos(interval.0.saturating_mul(count.into()))),
+        };
+        self.reads_hung = hung(self.reads_hung, observed.reads_hung);
+        self.writes_hung = hung(self.writes_hung, observed.writes_hung);
+    }
+
+    /// Whether some of `operations` hang.
+    fn hangs(&self, operations: Operations) -> bool {
+        let (reads, writes) = (self.reads_hung > Nanos::ZERO, self.writes_hung > Nanos::ZERO);
+        match operations {
+            Operations::Reads => reads,
+            Operations::Writes => writes,
+            Operations::All => reads || writes,
+        }
     }
 
     /// Completed requests.
@@ -74,9 +95,10 @@ impl WindowTotals {
         self.reads.count() + self.writes.count()
     }
 
-    /// Requests outstanding on average, by Little's law.
+    /// Requests outstanding on average: by Little's law, and those that hung.
     pub fn outstanding_mean(&self) -> f64 {
-        (self.reads.sum_ns() + self.writes.sum_ns()) as f64 / self.span.0.max(1) as f64
+        let hung = u128::from(self.reads_hung.0) + u128::from(self.writes_hung.0);
+        (self.reads.sum_ns() + self.writes.sum_ns() + hung) as f64 / self.span.0.max(1) as f64
     }
 
     /// How large a part of what the workload asks for and waits for `operations` are: of the requests, or of the time, whichever is more.
@@ -90,9 +112,12 @@ impl WindowTotals {
             };
             part as f64 / (reads + writes).max(1) as f64
         };
-        let time = |latencies: &LatencySnapshot| u64::try_from(latencies.sum_ns()).unwrap_or(u64::MAX >> 1);
+        let time = |latencies: &LatencySnapshot, hung: Nanos| {
+            let sum_ns = latencies.sum_ns() + u128::from(hung.0);
+            u64::try_from(sum_ns).unwrap_or(u64::MAX).min(u64::MAX >> 1)
+        };
         let requests = of(self.reads.count(), self.writes.count());
-        requests.max(of(time(&self.reads), time(&self.writes)))
+        requests.max(of(time(&self.reads, self.reads_hung), time(&self.writes, self.writes_hung)))
     }
 
     /// Whether the workload waited for answers nearly all the time: it would have done more had they been faster.
@@ -140,7 +165,8 @@ pub fn judge(objective: &Objective, window: &WindowTotals, rules: &ConformanceRu
     let seconds = window.span.as_secs_f64().max(1e-9);
     match objective.target {
         Target::Latency { statistic, operations, .. } => {
-            let hangs = window.completed() == 0 && window.is_backlogged(rules);
+            let stalled = window.completed() == 0 && window.is_backlogged(rules);
+            let hangs = stalled || (requests == 0 && window.hangs(operations));
             if hangs {
                 return Judgement {
                     verdict: Verdict::Nonconforming,
@@ -187,8 +213,12 @@ fn judge_floor(
     rules: &ConformanceRules,
 ) -> Judgement {
     // Who waits for other operations, alone or nearly so, asks for next to none of these. Where nothing completes, what hangs may be these.
-    let waits_for_these = requests > 0 && window.share_of(objective.operations()) >= rules.backlog_share_min;
-    let held_back = (waits_for_these || window.completed() == 0) && window.is_backlogged(rules);
+    let hangs = window.hangs(objective.operations());
+    let waits_for_these =
+        (requests > 0 || hangs) && window.share_of(objective.operations()) >= rules.backlog_share_min;
+    // Where some of these hang and none is answered, whatever else is answered besides says nothing of them.
+    let held_back = (waits_for_these || window.completed() == 0) && window.is_backlogged(rules)
+        || (requests == 0 && hangs);
     let verdict = if value >= at_least {
         Verdict::Conforming
     } else if asked >= at_least || held_back {
@@ -326,6 +356,60 @@ pub(crate) mod tests {
         // Nothing completes: what hangs may be reads.
         window.writes = LatencySnapshot::default();
         assert_eq!(judge(&iops(Operations::Reads), &window, &rules).verdict, Verdict::Nonconforming);
+    }
+
+    /// Reads that have hung since before the window among so many writes of a second's window.
+    fn hung(reads_hung: u32, writes: u64, outstanding_max: u32) -> WindowTotals {
+        let interval = Nanos::millis(500);
+        let observed = VolumeObservation {
+            arrivals: writes / 2,
+            writes: latencies(writes / 2, Nanos::millis(10)),
+            bytes_written: forebay_units::Bytes(writes << 19),
+            outstanding_max,
+            idle: Nanos::ZERO,
+            reads_hung,
+            ..VolumeObservation::idle(crate::VolumeId(0), interval)
+        };
+        let mut window = WindowTotals::default();
+        (0..2).for_each(|_| window.add(&observed, interval));
+        window
+    }
+
+    #[test]
+    fn reads_that_hang_miss_what_is_promised_of_reads_whatever_writes_are_answered() {
+        let rules = ConformanceRules::default();
+        let iops = |operations| Objective::new(Target::IopsFloor { at_least: 1_000.0, operations });
+        let bandwidth =
+            Objective::new(Target::BandwidthFloor { at_least: 4.0e6, operations: Operations::Reads });
+        let latency = Objective::mean_latency(Nanos::millis(5), Operations::Reads);
+        // Beside four writers, beside many, and beside one that comes in bursts of 40: a reader waits all along.
+        for window in [hung(1, 400, 5), hung(1, 6_400, 65), hung(2, 400, 42)] {
+            for objective in [iops(Operations::Reads), bandwidth, latency] {
+                assert_eq!(judge(&objective, &window, &rules).verdict, Verdict::Nonconforming, "{objective}");
+            }
+        }
+        assert_eq!(judge(&latency, &hung(1, 400, 5), &rules).excess, f64::INFINITY);
+        for objective in [iops(Operations::Reads), bandwidth, latency] {
+            assert_eq!(judge(&objective, &hung(0, 400, 5), &rules).verdict, Verdict::LowLoad, "{objective}");
+        }
+        // What hangs of one kind says nothing of the other: 400 writes/s in bursts of 40 ask for no more.
+        assert_eq!(judge(&iops(Operations::Writes), &hung(2, 400, 42), &rules).verdict, Verdict::LowLoad);
+        // 4 x 1 s hang and 400 x 10 ms are answered, of at most 8: a closed loop of which half is held back. Of its reads two were answered.
+        let mut window = hung(4, 400, 8);
+        assert!((window.outstanding_mean() - 8.0).abs() < 1e-9);
+        (window.reads, window.bytes_read) = (latencies(2, Nanos::millis(1)), 8192);
+        assert_eq!(judge(&iops(Operations::Reads), &window, &rules).verdict, Verdict::Nonconforming);
+        // One of 401 open reads is lost: the others ask for what they get.
+        let mut window = hung(1, 0, 15);
+        (window.reads, window.arrivals) = (latencies(400, Nanos::millis(10)), 400);
+        assert_eq!(judge(&iops(Operations::Reads), &window, &rules).verdict, Verdict::LowLoad);
+    }
+
+    #[test]
+    fn what_hung_and_was_answered_counts_by_its_latency() {
+        let mut window = hung(1, 400, 5);
+        window.add(&VolumeObservation::idle(crate::VolumeId(0), Nanos::secs(1)), Nanos::secs(1));
+        assert_eq!(window.reads_hung, Nanos::ZERO);
     }
 
     #[test]

@@ -47,6 +47,10 @@ pub struct VolumeObservation {
     pub outstanding_max: u32,
     /// How long no request was outstanding.
     pub idle: Nanos,
+    /// Reads that hung: they came before the interval, and were not answered when it ended. 0 also where nobody says so.
+    pub reads_hung: u32,
+    /// Writes that did.
+    pub writes_hung: u32,
     /// Share of the reads that start where the last read or one of the last few ended; 0 to 1.
     pub sequential_share: f64,
     /// The state of its cache.
@@ -82,6 +86,8 @@ impl VolumeObservation {
             bytes_written: Bytes::ZERO,
             outstanding_max: 0,
             idle: interval,
+            reads_hung: 0,
+            writes_hung: 0,
             sequential_share: 0.0,
             cache: CacheObservation::default(),
             curve: None,

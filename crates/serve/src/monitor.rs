@@ -277,6 +277,7 @@ impl Monitor {
             self.series.pop_front();
         }
         self.series.push_back(self.interval.iops());
+        let count = |hung: usize| u32::try_from(hung).unwrap_or(u32::MAX);
         let mut observed = VolumeObservation {
             arrivals: reads + changes,
             hits: seen.latencies.hits.clone(),
@@ -287,6 +288,8 @@ impl Monitor {
             bytes_written: Bytes(self.interval.bytes_written),
             outstanding_max: seen.outstanding_max,
             idle: seen.idle,
+            reads_hung: count(seen.reads_hung),
+            writes_hung: count(seen.writes_hung),
             sequential_share: since(|c| c.reads_sequential) as f64 / reads.max(1) as f64,
             cache: CacheObservation {
                 quota_blocks: seen.cache.quota_blocks.into(),

@@ -59,6 +59,11 @@ pub struct ObservedInterval {
     pub bytes_written: u64,
     pub outstanding_max: u32,
     pub idle_ns: u64,
+    /// Absent where an older appliance tells: then nothing is known to hang.
+    #[serde(default)]
+    pub reads_hung: u32,
+    #[serde(default)]
+    pub writes_hung: u32,
     pub sequential_share: f64,
     /// Absent where an older appliance tells: then every miss is taken for a read of its own.
     #[serde(default)]
@@ -97,6 +102,8 @@ impl ObservedInterval {
             bytes_written: seen.bytes_written.get(),
             outstanding_max: seen.outstanding_max,
             idle_ns: seen.idle.0,
+            reads_hung: seen.reads_hung,
+            writes_hung: seen.writes_hung,
             sequential_share: seen.sequential_share,
             origin_reads: seen.origin_reads,
             quota_blocks: seen.cache.quota_blocks,
@@ -119,6 +126,8 @@ impl ObservedInterval {
             Some("a share is not from 0 to 1")
         } else if completed > self.arrivals.saturating_add(u64::from(self.outstanding_max)) {
             Some("more requests were completed than arrived or were outstanding")
+        } else if self.reads_hung.saturating_add(self.writes_hung) > self.outstanding_max {
+            Some("more requests hung than were outstanding")
         } else {
             None
         }
@@ -173,6 +182,9 @@ impl VolumeIntervals {
             bytes_written: Bytes(sum(|one| one.bytes_written)),
             outstanding_max: new.iter().map(|one| one.outstanding_max).max().unwrap_or(0),
             idle: Nanos(sum(|one| one.idle_ns)),
+            // So many at least hung in all of it.
+            reads_hung: new.iter().map(|one| one.reads_hung).min().unwrap_or(0),
+            writes_hung: new.iter().map(|one| one.writes_hung).min().unwrap_or(0),
             origin_reads: new.iter().map(|one| one.origin_reads).sum(),
             sequential_share: new.iter().map(|one| one.sequential_share).sum::<f64>() / new.len() as f64,
             cache: CacheObservation {
@@ -258,6 +270,27 @@ mod tests {
             curve: Some(Arc::new(MissRatioCurve::new(vec![CurvePoint { size_blocks: 8, miss_ratio: 0.5 }]))),
             ..VolumeObservation::idle(VolumeId(0), Nanos::millis(900))
         }
+    }
+
+    #[test]
+    fn what_hung_in_all_intervals_is_told_and_an_older_daemon_tells_of_nothing() {
+        let mut recent = Recent::default();
+        for (reads_hung, writes_hung) in [(2, 0), (1, 1)] {
+            recent.push(Nanos::secs(1), &VolumeObservation { reads_hung, writes_hung, ..seen(1) });
+        }
+        let told = volume(&recent).since(0, VolumeId(7)).unwrap().unwrap().0;
+        assert_eq!((told.reads_hung, told.writes_hung), (1, 0));
+        let mut odd = volume(&recent);
+        odd.intervals[1].writes_hung = 2;
+        assert_eq!(odd.since(0, VolumeId(7)).unwrap_err(), "more requests hung than were outstanding");
+        let mut older = serde_json::to_value(volume(&recent)).unwrap();
+        for interval in older["intervals"].as_array_mut().unwrap() {
+            for field in ["reads_hung", "writes_hung"] {
+                interval.as_object_mut().unwrap().remove(field).unwrap();
+            }
+        }
+        let older: VolumeIntervals = serde_json::from_value(older).unwrap();
+        assert_eq!(older.since(0, VolumeId(7)).unwrap().unwrap().0.reads_hung, 0);
     }
 
     fn volume(recent: &Recent) -> VolumeIntervals {

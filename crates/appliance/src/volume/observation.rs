@@ -95,6 +95,10 @@ pub struct VolumeObservation {
     pub outstanding_max: u32,
     /// How long no request was outstanding in this interval, within a turn of the worker.
     pub idle: Nanos,
+    /// Reads of before this interval that are not answered yet.
+    pub reads_hung: usize,
+    /// Writes, trims and zeroes, likewise.
+    pub writes_hung: usize,
     /// Of this interval.
     pub latencies: Latencies,
     /// Curve, working set and hot zones of the reads, if they are observed.

@@ -603,3 +603,25 @@ fn what_the_origin_says_is_told_but_for_what_is_not_settled() {
     assert_eq!(replies(&mut machine), [(9, Err(Errno::INVALID))]);
     assert!(machine.is_idle());
 }
+
+#[test]
+fn what_hangs_since_before_an_interval_is_told_until_it_is_answered() {
+    let mut machine = machine(10);
+    assert_eq!(read(&mut machine, 1, 0, 512), None);
+    write(&mut machine, 2, BLOCK, 512, 7);
+    // Waits for the other.
+    write(&mut machine, 3, BLOCK, 512, 8);
+    let requests = submissions(&mut machine);
+    let hung = |machine: &mut VolumeMachine, at| {
+        let seen = machine.observe(Nanos::secs(at), true);
+        (seen.reads_hung, seen.writes_hung)
+    };
+    assert_eq!(hung(&mut machine, 1), (0, 0), "they came in this interval");
+    assert_eq!(hung(&mut machine, 2), (1, 2));
+    let is_read = |request: &&OriginRequest| matches!(request.operation, OriginOperation::Read { .. });
+    let write = requests.iter().find(|request| !is_read(request)).unwrap();
+    complete(&mut machine, write, 0);
+    assert_eq!(hung(&mut machine, 3), (1, 1));
+    complete(&mut machine, requests.iter().find(is_read).unwrap(), 1);
+    assert_eq!(hung(&mut machine, 4), (0, 1));
+}

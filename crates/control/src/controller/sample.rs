@@ -96,6 +96,7 @@ impl Sample {
             writes: writes.snapshot(),
             idle: if self.backlogged { Nanos::ZERO } else { span },
             outstanding_max: self.outstanding_max as u32,
+            ..WindowTotals::default()
         }
     }
 

@@ -99,6 +99,37 @@ fn clients_are_served_while_the_controller_is_stuck() {
 }
 
 #[test]
+fn the_controller_is_told_of_reads_that_hang_among_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    let delay = DelayParameters { read: Nanos::secs(3_600), ..DelayParameters::default() };
+    let volume = VolumeConfig { layers: vec![LayerConfig::Delay(delay)], ..memory("a") };
+    let mut config = Config::new(vec![volume]);
+    config.listen = vec![ListenerConfig::Unix { path: folder.path().join("nbd.sock") }];
+    config.control.interval = NEVER;
+    config.limits.drain = Duration::from_millis(1);
+    let daemon = Daemon::start(config).unwrap();
+    let origin =
+        NbdOrigin::connect(&daemon.uris("a")[0].parse().unwrap(), NbdOriginOptions::default()).unwrap();
+    let (sender, completions) = channel();
+    let sink: Arc<dyn CompletionSink> = Arc::new(Completions(sender));
+    let ask = |id, operation| origin.submit(OriginRequest { id: OriginRequestId(id), operation }, &sink);
+    ask(1, OriginOperation::Read { range: ByteRange::new(0, 4096) });
+    let mut pilot = Pilot::new();
+    let shared = daemon.shared();
+    let mut told = || {
+        // Behind the read, on the same connection.
+        ask(2, OriginOperation::Write { offset: 8192, data: vec![1; 4096], fua: false });
+        let answer = completions.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert_eq!((answer.id, answer.result), (OriginRequestId(2), Ok(Vec::new())));
+        let seen = pilot.observe(shared).0.volumes.remove(0);
+        (seen.writes.count(), seen.reads(), seen.reads_hung, seen.writes_hung)
+    };
+    assert_eq!(told(), (1, 0, 0, 0));
+    assert_eq!(told(), (1, 0, 1, 0));
+    daemon.shutdown();
+}
+
+#[test]
 fn the_latencies_of_a_volume_that_is_drained_are_counted_once() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = start(folder.path(), vec![memory("a")], NEVER);

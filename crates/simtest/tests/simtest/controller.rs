@@ -196,6 +196,7 @@ impl World {
                 control.seen.insert(index, (seen.counters, seen.cache)).unwrap_or_default();
             let since = |of: fn(&Counters) -> u64| of(&seen.counters).saturating_sub(of(&old));
             let reads = since(|counters| counters.reads);
+            let count = |hung: usize| u32::try_from(hung).expect("few are in flight");
             let mut observed = VolumeObservation {
                 arrivals: reads + since(|counters| counters.writes + counters.trims + counters.write_zeroes),
                 hits: seen.latencies.hits,
@@ -206,6 +207,8 @@ impl World {
                 bytes_written: Bytes(since(|counters| counters.bytes_written)),
                 outstanding_max: seen.outstanding_max,
                 idle: seen.idle,
+                reads_hung: count(seen.reads_hung),
+                writes_hung: count(seen.writes_hung),
                 sequential_share: since(|counters| counters.reads_sequential) as f64 / reads.max(1) as f64,
                 cache: CacheObservation {
                     quota_blocks: seen.cache.quota_blocks.into(),

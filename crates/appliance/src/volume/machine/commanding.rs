@@ -232,12 +232,15 @@ impl VolumeMachine {
     /// What is known of the volume; `end_interval` starts a new interval of latencies.
     pub fn observe(&mut self, now: Nanos, end_interval: bool) -> VolumeObservation {
         let block_size = self.settings.block_size;
+        let began = self.observer.interval_started;
         let observation = VolumeObservation {
             at: now,
-            interval_started: self.observer.interval_started,
+            interval_started: began,
             counters: self.observer.counters,
             outstanding_max: self.observer.outstanding_max(),
             idle: self.observer.idle(now),
+            reads_hung: self.reads.reads.iter().filter(|(_, read)| read.started < began).count(),
+            writes_hung: self.writes.writes.iter().filter(|(_, write)| write.started < began).count(),
             latencies: self.observer.latencies(),
             locality: self.locality.as_mut().map(|locality| locality.snapshot(now)),
             cache: self.cache.statistics(),
