@@ -15,7 +15,7 @@ use crate::driver::{
     Acceptor, AcceptorHandle, BoundAddress, FLASH_ALIGNMENT, FLASH_SEGMENT_BYTES, Inbox, Listener,
     ListenerConfig, Message, TlsAcceptor, VolumeFlash, Worker,
 };
-use crate::service::{Directory, DirectoryEntry, Lease, NAME_BYTES_MAX, ServiceLimits};
+use crate::service::{Directory, DirectoryEntry, Lease, NAME_BYTES_MAX, ServiceLimits, new_run};
 use crate::slab::SlabKey;
 use crate::volume::{
     ClientAddress, FlashPlacing, ListedBlock, ListingPiece, Prewarm, PrewarmPlan, VolumeMachine,
@@ -252,7 +252,8 @@ impl Appliance {
         }
         let connections = Arc::default();
         let VolumeConfig { origin, lease, secret, .. } = config;
-        let entry = DirectoryEntry { export, worker, volume, connections, origin, lease, secret };
+        let run = new_run();
+        let entry = DirectoryEntry { export, worker, volume, connections, origin, lease, secret, run };
         directory.entries.insert(name, entry);
         Ok(())
     }

@@ -53,10 +53,37 @@ pub struct WindowTotals {
     pub idle: Nanos,
     /// Most requests outstanding at once.
     pub outstanding_max: u32,
-    /// How long reads have hung all together, from interval to interval without end: their latencies are not told before they are answered.
-    pub reads_hung: Nanos,
+    /// Reads that hang: their latencies are not told before they are answered.
+    pub reads_hung: Hung,
     /// Likewise writes.
-    pub writes_hung: Nanos,
+    pub writes_hung: Hung,
+}
+
+/// Requests that hang at the end of a window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hung {
+    /// How many.
+    count: u32,
+    /// For how long some have, from interval to interval.
+    span: Nanos,
+    /// For how long those that hang have, all together.
+    time: Nanos,
+}
+
+impl Hung {
+    /// Behind another `interval` so many hang. Those that do not any more are answered, and count by their latencies.
+    fn add(&mut self, count: u32, interval: Nanos) {
+        if count == 0 {
+            *self = Hung::default();
+            return;
+        }
+        let before =
+            u128::from(self.time.0) * u128::from(count.min(self.count)) / u128::from(self.count.max(1));
+        let more = u128::from(interval.0) * u128::from(count);
+        self.time = Nanos(u64::try_from(before + more).unwrap_or(u64::MAX));
+        self.span = self.span.saturating_add(interval);
+        self.count = count;
+    }
 }
 
 impl WindowTotals {
@@ -71,18 +98,15 @@ impl WindowTotals {
         self.bytes_written += observed.bytes_written.get();
         self.idle += observed.idle;
         self.outstanding_max = self.outstanding_max.max(observed.outstanding_max);
-        // Once none hangs any more, those that did are answered, and count by their latencies.
-        let hung = |before: Nanos, count: u32| match count {
-            0 => Nanos::ZERO,
-            count => before.saturating_add(Nanos(interval.0.saturating_mul(count.into()))),
-        };
-        self.reads_hung = hung(self.reads_hung, observed.reads_hung);
-        self.writes_hung = hung(self.writes_hung, observed.writes_hung);
+        self.reads_hung.add(observed.reads_hung, interval);
+        self.writes_hung.add(observed.writes_hung, interval);
     }
 
-    /// Whether some of `operations` hang.
-    fn hangs(&self, operations: Operations) -> bool {
-        let (reads, writes) = (self.reads_hung > Nanos::ZERO, self.writes_hung > Nanos::ZERO);
+    /// Whether some of `operations` have hung for longer than `bound`, and for the second half of the window: one that is slow, and happens to be open
+    /// when a window ends, says nothing of it.
+    fn hangs(&self, operations: Operations, bound: Nanos) -> bool {
+        let long = |hung: &Hung| hung.span > bound && hung.span.0 >= self.span.0 / 2;
+        let (reads, writes) = (long(&self.reads_hung), long(&self.writes_hung));
         match operations {
             Operations::Reads => reads,
             Operations::Writes => writes,
@@ -97,7 +121,7 @@ impl WindowTotals {
 
     /// Requests outstanding on average: by Little's law, and those that hung.
     pub fn outstanding_mean(&self) -> f64 {
-        let hung = u128::from(self.reads_hung.0) + u128::from(self.writes_hung.0);
+        let hung = u128::from(self.reads_hung.time.0) + u128::from(self.writes_hung.time.0);
         (self.reads.sum_ns() + self.writes.sum_ns() + hung) as f64 / self.span.0.max(1) as f64
     }
 
@@ -117,7 +141,7 @@ impl WindowTotals {
             u64::try_from(sum_ns).unwrap_or(u64::MAX).min(u64::MAX >> 1)
         };
         let requests = of(self.reads.count(), self.writes.count());
-        requests.max(of(time(&self.reads, self.reads_hung), time(&self.writes, self.writes_hung)))
+        requests.max(of(time(&self.reads, self.reads_hung.time), time(&self.writes, self.writes_hung.time)))
     }
 
     /// Whether the workload waited for answers nearly all the time: it would have done more had they been faster.
@@ -164,9 +188,9 @@ pub fn judge(objective: &Objective, window: &WindowTotals, rules: &ConformanceRu
     };
     let seconds = window.span.as_secs_f64().max(1e-9);
     match objective.target {
-        Target::Latency { statistic, operations, .. } => {
+        Target::Latency { statistic, at_most, operations } => {
             let stalled = window.completed() == 0 && window.is_backlogged(rules);
-            let hangs = stalled || (requests == 0 && window.hangs(operations));
+            let hangs = stalled || (requests == 0 && window.hangs(operations, at_most));
             if hangs {
                 return Judgement {
                     verdict: Verdict::Nonconforming,
@@ -213,7 +237,7 @@ fn judge_floor(
     rules: &ConformanceRules,
 ) -> Judgement {
     // Who waits for other operations, alone or nearly so, asks for next to none of these. Where nothing completes, what hangs may be these.
-    let hangs = window.hangs(objective.operations());
+    let hangs = window.hangs(objective.operations(), Nanos::ZERO);
     let waits_for_these =
         (requests > 0 || hangs) && window.share_of(objective.operations()) >= rules.backlog_share_min;
     // Where some of these hang and none is answered, whatever else is answered besides says nothing of them.
@@ -409,7 +433,47 @@ pub(crate) mod tests {
     fn what_hung_and_was_answered_counts_by_its_latency() {
         let mut window = hung(1, 400, 5);
         window.add(&VolumeObservation::idle(crate::VolumeId(0), Nanos::secs(1)), Nanos::secs(1));
-        assert_eq!(window.reads_hung, Nanos::ZERO);
+        assert_eq!(window.reads_hung, Hung::default());
+        // Of two that hung for a second one is answered, and the other hangs on.
+        let mut window = hung(2, 400, 5);
+        let goes_on = VolumeObservation {
+            reads_hung: 1,
+            ..VolumeObservation::idle(crate::VolumeId(0), Nanos::secs(1))
+        };
+        window.add(&goes_on, Nanos::secs(1));
+        assert_eq!((window.reads_hung.time, window.reads_hung.span), (Nanos::secs(2), Nanos::secs(2)));
+    }
+
+    #[test]
+    fn what_is_slow_and_still_open_at_the_end_of_a_window_says_nothing_of_it() {
+        let rules = ConformanceRules::default();
+        let within = |bound| Objective::mean_latency(bound, Operations::Reads);
+        // A second's window: bounds that a read of a second has not passed, and one that it has.
+        let window = hung(1, 400, 5);
+        for (bound, verdict) in
+            [(Nanos::secs(1), Verdict::LowLoad), (Nanos::millis(999), Verdict::Nonconforming)]
+        {
+            assert_eq!(judge(&within(bound), &window, &rules).verdict, verdict, "{bound:?}");
+        }
+        // Open for the last second of ten, and for the last five.
+        let floor = Objective::new(Target::IopsFloor { at_least: 1_000.0, operations: Operations::Reads });
+        for (quiet, verdict) in [(9, Verdict::LowLoad), (5, Verdict::Nonconforming)] {
+            let mut window = WindowTotals::default();
+            for second in 0..10 {
+                let reads_hung = u32::from(second >= quiet);
+                let observed = VolumeObservation {
+                    writes: latencies(200, Nanos::millis(10)),
+                    arrivals: 200,
+                    outstanding_max: 40,
+                    reads_hung,
+                    ..VolumeObservation::idle(crate::VolumeId(0), Nanos::secs(1))
+                };
+                window.add(&observed, Nanos::secs(1));
+            }
+            for objective in [within(Nanos::millis(5)), floor] {
+                assert_eq!(judge(&objective, &window, &rules).verdict, verdict, "{objective} {quiet}");
+            }
+        }
     }
 
     #[test]

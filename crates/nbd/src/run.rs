@@ -7,7 +7,7 @@ use crate::wire::STRING_BYTES_MAX;
 const OPENING: &str = " (run ";
 const DIGITS: usize = 16;
 
-/// One run of a server: a number that no other run has.
+/// One run of an export at a server: a number that no other run has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunId(pub u64);
 

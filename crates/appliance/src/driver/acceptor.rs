@@ -409,8 +409,8 @@ mod tests {
     use super::*;
     use crate::driver::ListenerConfig;
     use crate::service::DirectoryEntry;
-    use forebay_nbd::ExportInfo;
     use forebay_nbd::wire::{ClientFlags, OptionCode, OptionHeader};
+    use forebay_nbd::{ExportInfo, RunId};
     use forebay_origin::{MemoryImage, MemoryOrigin};
     use forebay_units::Bytes;
     use std::io::{ErrorKind, Read, Write};
@@ -427,11 +427,10 @@ mod tests {
             origin: origin.clone(),
             lease: None,
             secret: None,
+            run: RunId(1),
         };
         let names = (0..20).map(|index| format!("volume-{index}"));
-        let mut directory = Directory::default();
-        directory.entries = names.map(|name| (name.clone(), entry(&name))).collect();
-        directory
+        Directory { entries: names.map(|name| (name.clone(), entry(&name))).collect() }
     }
 
     /// What came, without waiting.

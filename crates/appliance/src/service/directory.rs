@@ -27,21 +27,20 @@ pub(crate) struct DirectoryEntry {
     pub(crate) lease: Option<Lease>,
     /// What must stand behind the name, after a dot.
     pub(crate) secret: Option<Secret>,
+    /// Said where there is a lease: whom it keeps out knows then that who does so has all that it was told is written.
+    pub(crate) run: RunId,
+}
+
+/// A run of its own for a volume, from when it is added to when it is drained.
+pub(crate) fn new_run() -> RunId {
+    // Seeded by the system, anew for each process; two of one process differ too.
+    RunId(RandomState::new().build_hasher().finish())
 }
 
 /// All volumes by name.
+#[derive(Default)]
 pub(crate) struct Directory {
     pub(crate) entries: BTreeMap<String, DirectoryEntry>,
-    /// Said where there is a lease: whom it keeps out knows then that who does so has all that it was told is written.
-    run: RunId,
-}
-
-impl Default for Directory {
-    fn default() -> Directory {
-        // Seeded by the system, anew for each process; two of one process differ too.
-        let run = RunId(RandomState::new().build_hasher().finish());
-        Directory { entries: BTreeMap::new(), run }
-    }
 }
 
 /// What clients are told whom a lease keeps out.
@@ -85,7 +84,7 @@ impl Exports for Directory {
         let (entry, entrance) = self.resolve(name)?;
         let mut export = entry.export.clone();
         if entry.lease.is_some() {
-            export.description = self.run.said_in(&export.description);
+            export.description = entry.run.said_in(&export.description);
         }
         if entry.secret.is_some() || matches!(entrance, Entrance::Epoch(_)) {
             // As it was asked for, so that secret and epoch are known when it is chosen.
@@ -95,13 +94,23 @@ impl Exports for Directory {
     }
 
     fn refusal(&self, name: &str) -> Option<String> {
-        let is_kept = self.resolve(name).is_none() && self.meant(name).is_some();
-        is_kept.then(|| self.run.said_in(FENCED))
+        let (entry, _) = self.meant(name).filter(|_| self.resolve(name).is_none())?;
+        Some(entry.run.said_in(FENCED))
     }
 
     fn list(&self, visit: &mut dyn FnMut(&str, &str)) {
         for entry in self.entries.values().filter(|entry| entry.secret.is_none()) {
             visit(&entry.export.name, &entry.export.description);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_that_is_added_again_is_of_another_run() {
+        assert_ne!(new_run(), new_run());
     }
 }

@@ -20,7 +20,7 @@ mod receiving;
 mod tests;
 mod turns;
 
-pub(crate) use directory::{Directory, DirectoryEntry, NAME_BYTES_MAX};
+pub(crate) use directory::{Directory, DirectoryEntry, NAME_BYTES_MAX, new_run};
 pub use hits::SendNow;
 pub use lease::{Entrance, Holder, Lease, RaiseError};
 pub use limits::ServiceLimits;

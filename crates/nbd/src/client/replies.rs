@@ -58,6 +58,11 @@ impl Outstanding {
         Outstanding { command, range, flags, pieces, content_chunks: 0, described: None, error: None }
     }
 
+    /// Whether a part of its answer came.
+    fn has_begun(&self) -> bool {
+        self.content_chunks > 0 || self.described.is_some() || self.error.is_some()
+    }
+
     /// Notes that `start..end` came; says what is wrong with that, if anything.
     fn cover(&mut self, start: u64, end: u64) -> Result<(), &'static str> {
         if start < self.range.offset || end > self.range.end() {
@@ -138,6 +143,12 @@ impl Session {
         } else {
             behind(cookie, last)
         });
+    }
+
+    /// Whether all that was received belongs to whole answers: nothing of another one has been handed over. `O(outstanding)`.
+    pub fn is_between_replies(&self) -> bool {
+        matches!(self.phase, Phase::Replies(Receiving::Header))
+            && !self.outstanding.values().any(Outstanding::has_begun)
     }
 
     /// One step of the transmission phase.

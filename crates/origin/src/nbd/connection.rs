@@ -349,7 +349,8 @@ impl Connection {
         }
         let result = match (&mut &self.stream).read(&mut conversation.input[conversation.input_len..]) {
             Ok(0) => {
-                conversation.ended_in_order = conversation.input_len == 0;
+                conversation.ended_in_order =
+                    conversation.input_len == 0 && conversation.session.is_between_replies();
                 Err("server closed the connection".to_owned())
             }
             Ok(bytes) => {

@@ -110,9 +110,9 @@ impl Undecided {
         }
         let flushes = shared.take_held(index, true);
         shared.is_decided(index, self.run, is_kept);
-        for mut held in flushes {
+        for held in flushes {
             if is_kept {
-                held.job.waits_since = Instant::now();
+                // It waits since it was asked: who asked it may not wait for us any longer than that.
                 shared.put_back(held.job);
             } else {
                 held.job.outcome_unknown(&self.reason);

@@ -121,6 +121,8 @@ struct Queue {
     undecided: Vec<bool>,
     /// The run of a server that lets us in no more, and had what it acknowledged.
     kept_by: Option<RunId>,
+    /// Who made the newest connection of any lane, if it said so.
+    let_in_by: Option<RunId>,
     connections: Vec<Option<Arc<Connection>>>,
     down_reason: String,
 }
@@ -273,16 +275,20 @@ impl Shared {
     /// An attempt said whether what `run` acknowledged is lost, or kept by it.
     fn is_decided(&self, lane: usize, run: RunId, is_kept: bool) {
         let mut queue = locked(&self.queue);
-        queue.undecided[lane] = false;
-        if is_kept {
+        if is_kept && queue.let_in_by == Some(run) {
             queue.kept_by = Some(run);
+        } else if is_kept {
+            // Another run let another lane in since, before this was known.
+            self.note_loss();
         }
+        queue.undecided[lane] = false;
     }
 
     /// A connection was made, by a server of this run if it says so: what an earlier run kept when it let us in no more may be lost with it.
     fn let_in_by(&self, run: Option<RunId>) {
-        let kept_by = locked(&self.queue).kept_by.take();
-        if kept_by.is_some_and(|kept_by| run != Some(kept_by)) {
+        let mut queue = locked(&self.queue);
+        queue.let_in_by = run;
+        if queue.kept_by.take().is_some_and(|kept_by| run != Some(kept_by)) {
             self.note_loss();
         }
     }
@@ -421,6 +427,7 @@ impl NbdOrigin {
                 lanes_up,
                 undecided: vec![false; lanes],
                 kept_by: None,
+                let_in_by: None,
                 connections: (0..lanes).map(|_| None).collect(),
                 down_reason: String::new(),
             }),

@@ -422,6 +422,18 @@ fn a_flush_of_a_lost_connection_fails_unless_the_server_is_known_to_have_ended_i
         server.keep_out(None);
         assert_eq!(errno(&run(&origin, OriginOperation::Flush)), Some(5), "{kept_by:?} {action:?}");
     }
+    // Nor one that ended within what it read for others.
+    let (server, origin) = written_at_run();
+    server.keep_out(Some(RUN));
+    server.script(|request| match request.command {
+        Command::Read => Action::CutInAnswer,
+        _ => Action::Ignore,
+    });
+    let collector = Collector::new();
+    submit(&origin, 1, OriginOperation::Flush, &collector);
+    submit(&origin, 2, OriginOperation::Read { range: ByteRange::new(0, 4096) }, &collector);
+    let outcome = collector.wait(1).remove(&1);
+    assert!(matches!(outcome, Some(Err(OriginError::OutcomeUnknown { .. }))), "{outcome:?}");
     // Nor one that does not say which run it is of.
     let server = Server::start(export(SIZE));
     let origin = connect(&server, NbdOriginOptions { connections: 1, ..quick() });

@@ -232,7 +232,7 @@ impl Inner {
                         match action {
                             Action::Cut => return self.cut(&stream),
                             Action::CutInAnswer => {
-                                session.replies().success(&request, &mut output);
+                                self.carry_out(&session, &request, &data, &mut output);
                                 let _ = stream.write_all(&output[..output.len() - 1]);
                                 return self.cut(&stream);
                             }
