@@ -3,21 +3,20 @@
 //! Invariant: the data path depends on nothing else here. Controller, HTTP and history may panic, hang or fail, and
 //! clients are served.
 
-use crate::clock::{Moment, unix_ms};
+use crate::books::Books;
+use crate::clock::unix_ms;
 use crate::config::{CacheConfig, Config, ConfigError, OnAbsent, VolumeConfig};
 use crate::history::{DatedDecision, History};
 use crate::http::{HttpServer, Listeners};
-use crate::kept::Hold;
-use crate::lease::{self, LeaseBook, LeaseError, LeaseRequest, LeaseStatus, LeasesUnreadable};
-use crate::listing::{self, ListBook};
-use crate::loading::{self, LoadBook, LoadChoice, PrewarmError};
+use crate::lease::{self, LeaseError, LeaseRequest, LeaseStatus, LeasesUnreadable};
+use crate::listing;
+use crate::loading::{self, LoadChoice, PrewarmError};
 use crate::monitor::Monitor;
-use crate::orders::Ordered;
 use crate::origins::{OriginFailure, OriginShop, competition, origin_stamp};
 use crate::pilot;
 use crate::placing::{self, PlacingError, PlacingRequest};
-use crate::reservation::{ReservationBook, ReservationError, ReservationRequest};
-use crate::route::{self, RouteBook, RouteError, RouteRequest, Routed, RoutesUnreadable};
+use crate::reservation::{ReservationError, ReservationRequest};
+use crate::route::{self, RouteError, RouteRequest, Routed, RoutesUnreadable};
 use crate::snapshots::{self, SnapshotCounters, SnapshotStore};
 use crate::status::{ControllerState, Curve, Explanation, ReservationStatus, Status};
 use crate::switch::{Switch, SwitchError, Switched};
@@ -121,20 +120,10 @@ pub(crate) struct Shared {
     pub(crate) switch: Switch,
     pub(crate) steps: AtomicU64,
     pub(crate) state: Mutex<State>,
-    reservations: Mutex<ReservationBook>,
-    leases: Option<Mutex<LeaseBook>>,
-    routes: Mutex<RouteBook>,
-    /// On the files of these books.
-    _holds: Vec<Hold>,
-    /// Held while a route is changed, which may take seconds.
-    changes_of_routes: Mutex<()>,
+    pub(crate) books: Books,
     pub(crate) shop: OriginShop,
-    loads: Mutex<LoadBook>,
-    lists: Mutex<ListBook>,
     pub(crate) snapshot_store: Option<SnapshotStore>,
     pub(crate) snapshot_counters: SnapshotCounters,
-    /// Held while an order for a quota is judged and carried out, the controller is switched, and what it decided is done.
-    quota_orders: Mutex<Ordered>,
     stopping: Mutex<bool>,
     wake: Condvar,
     #[cfg(test)]
@@ -169,43 +158,6 @@ impl Shared {
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         // Who panicked while holding it left plain numbers behind.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn reservations(&self) -> MutexGuard<'_, ReservationBook> {
-        // Each change of it is whole or not made.
-        let mut book = self.reservations.lock().unwrap_or_else(PoisonError::into_inner);
-        // Before anybody asks what has ended.
-        book.look(Moment::now());
-        book
-    }
-
-    pub(crate) fn routes(&self) -> MutexGuard<'_, RouteBook> {
-        // As for reservations.
-        self.routes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn changes_of_routes(&self) -> MutexGuard<'_, ()> {
-        self.changes_of_routes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn leases(&self) -> Option<MutexGuard<'_, LeaseBook>> {
-        // As for reservations.
-        self.leases.as_ref().map(|book| book.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    pub(crate) fn loads(&self) -> MutexGuard<'_, LoadBook> {
-        // Wishes and words, each whole.
-        self.loads.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn lists(&self) -> MutexGuard<'_, ListBook> {
-        // As for wishes.
-        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Not to be asked for with the state in hands.
-    pub(crate) fn quota_orders(&self) -> MutexGuard<'_, Ordered> {
-        self.quota_orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sleeps until `at`; `false` if the daemon stops.
@@ -277,21 +229,14 @@ impl Daemon {
     /// [`StartError`]; nothing runs and no socket is left behind then.
     pub fn start(mut config: Config) -> Result<Daemon, StartError> {
         config.check()?;
-        let kept = [&config.leases, &config.routes, &config.reservations].into_iter().flatten();
-        let hold = |path: &PathBuf| {
-            Hold::take(path).map_err(|reason| StartError::Kept { path: path.clone(), reason })
-        };
-        // Before any of them is read.
-        let holds = kept.map(hold).collect::<Result<_, _>>()?;
-        let routes = RouteBook::open(&mut config)?;
+        let books = Books::open(&mut config)?;
         let tls = config
             .tls
             .as_ref()
             .map(|files| ServerTls::load(&files.certificate, &files.key, files.client_authorities.as_deref()))
             .transpose()
             .map_err(|source| StartError::Tls { source })?;
-        let leases = config.leases.as_ref().map(|path| LeaseBook::open(path, &config.volumes)).transpose()?;
-        let lease_of = |volume: &str| leases.as_ref().and_then(|book| book.of(volume));
+        let lease_of = |volume: &str| books.leases().and_then(|book| book.of(volume));
         let flash = config.flash.as_ref().map(FlashStore::open).transpose()?.map(Arc::new);
         let shop =
             OriginShop::start(&config).map_err(|source| StartError::Disks { source: Box::new(source) })?;
@@ -301,7 +246,7 @@ impl Daemon {
             match shop.open(&config, index) {
                 Ok(origin) => opened.push((volume, origin)),
                 // Where it was sent may be gone, and who sent it must find somebody to send it elsewhere.
-                Err(error) if volume.on_absent == OnAbsent::Wait || routes.sends(&volume.name) => {
+                Err(error) if volume.on_absent == OnAbsent::Wait || books.routes().sends(&volume.name) => {
                     let reason = with_causes(&error);
                     tracing::warn!(
                         volume = volume.name,
@@ -344,7 +289,6 @@ impl Daemon {
         let waits = !absent.is_empty();
         let enabled = config.control.enabled;
         let origins = competition(&config);
-        let reservations = ReservationBook::open(config.reservations.clone(), &config.volumes, unix_ms());
         let snapshot_store =
             config.snapshots.as_ref().map(|snapshots| SnapshotStore::new(snapshots.place.clone()));
         let shared = Arc::new(Shared {
@@ -355,17 +299,10 @@ impl Daemon {
             started: Instant::now(),
             started_unix_ms: unix_ms(),
             origins,
-            reservations: Mutex::new(reservations),
-            leases: leases.map(Mutex::new),
-            routes: Mutex::new(routes),
-            _holds: holds,
-            changes_of_routes: Mutex::new(()),
+            books,
             shop,
-            loads: Mutex::default(),
-            lists: Mutex::default(),
             snapshot_store,
             snapshot_counters: SnapshotCounters::default(),
-            quota_orders: Mutex::default(),
             switch: Switch::new(enabled),
             steps: AtomicU64::new(0),
             state: Mutex::new(State {
@@ -394,7 +331,7 @@ impl Daemon {
             thread::Builder::new().name("control".to_owned()).spawn(move || pilot::run(&for_pilot))?;
         daemon.threads.push(pilot);
         {
-            let mut loads = shared.loads();
+            let mut loads = shared.books.loads();
             let begins = shared.config.volumes.iter().filter(|volume| starts_with_cache(volume));
             begins.for_each(|volume| loads.begins(&volume.name));
         }
@@ -648,7 +585,7 @@ fn wait_for_origins(shared: &Shared) {
             }
             // Nor does whoever sends another volume elsewhere, so this one is opened first.
             let opened = crate::route::open(shared, index).map_err(|error| with_causes(&error));
-            let _one = shared.changes_of_routes();
+            let _one = shared.books.changes_of_routes();
             // It may have been sent elsewhere meanwhile, where it begins at once.
             if !shared.state().absent.contains_key(&volume.name) {
                 continue;
@@ -664,7 +601,7 @@ fn wait_for_origins(shared: &Shared) {
 pub(crate) fn begin(shared: &Shared, index: usize, origin: Arc<dyn Origin>) -> Result<(), String> {
     let volume = &shared.config.volumes[index];
     // Locked, so that no lease is raised between the look and the start.
-    let leases = shared.leases();
+    let leases = shared.books.leases();
     let served = ServedVolume {
         lease: leases.as_ref().and_then(|book| book.of(&volume.name)),
         ..served_volume(&shared.config, volume, origin, shared.flash.as_ref())
@@ -678,7 +615,7 @@ pub(crate) fn begin(shared: &Shared, index: usize, origin: Arc<dyn Origin>) -> R
     tracing::info!(volume = volume.name, "origin is there; the volume is exported");
     shared.state().absent.remove(&volume.name);
     if starts_with_cache(volume) {
-        shared.loads().begins(&volume.name);
+        shared.books.loads().begins(&volume.name);
     }
     Ok(())
 }

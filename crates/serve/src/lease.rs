@@ -196,7 +196,7 @@ pub(crate) fn raise(shared: &Shared, volume: &str, request: LeaseRequest) -> Res
     }
     let status = LeaseStatus { epoch: request.epoch, holder: request.holder };
     {
-        let mut book = shared.leases().ok_or(LeaseError::NotConfigured)?;
+        let mut book = shared.books.leases().ok_or(LeaseError::NotConfigured)?;
         book.raise(volume, status.into())?;
     }
     tracing::info!(volume, epoch = status.epoch, holder = ?status.holder, "the lease is raised");

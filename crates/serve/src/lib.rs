@@ -7,6 +7,7 @@
 //! Invariant: clients are served whatever happens here. The control loop, loading, snapshots, HTTP and the history each have a
 //! thread of their own, and none of them is waited for by a request.
 
+mod books;
 mod clock;
 pub mod config;
 mod daemon;

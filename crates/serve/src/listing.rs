@@ -63,13 +63,13 @@ impl ListBook {
 /// Runs until the daemon stops.
 pub(crate) fn run(shared: &Shared) {
     while shared.sleep_until(Instant::now() + LOOK_EVERY) {
-        let ordered = std::mem::take(&mut shared.lists().ordered);
+        let ordered = std::mem::take(&mut shared.books.lists().ordered);
         for volume in ordered {
             let began = Instant::now();
             match list(shared, &volume) {
                 Ok(ranges) => {
                     tracing::debug!(volume, ranges = ranges.len(), took = ?began.elapsed(), "its cache is listed");
-                    shared.lists().ready.insert(volume, ranges.into());
+                    shared.books.lists().ready.insert(volume, ranges.into());
                 }
                 // It may have gone since. Whoever asked does without.
                 Err(error) => tracing::warn!(volume, error = with_causes(&error), "its cache is not listed"),

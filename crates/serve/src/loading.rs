@@ -165,13 +165,13 @@ pub(crate) fn ask(shared: &Shared, volume: &str, choice: LoadChoice) -> Result<(
     if pulse.cache.quota_blocks == 0 {
         return Err(PrewarmError::NoCache { volume: volume.to_owned() });
     }
-    shared.loads().asked(volume, choice);
+    shared.books.loads().asked(volume, choice);
     Ok(())
 }
 
 /// Stops a volume's warm-up, and what was to follow.
 pub(crate) fn cancel(shared: &Shared, volume: &str) -> Result<(), PrewarmError> {
-    shared.loads().forget(volume);
+    shared.books.loads().forget(volume);
     Ok(shared.appliance.cancel_prewarm(volume)?)
 }
 
@@ -184,7 +184,7 @@ pub(crate) fn run(shared: &Shared) {
             return;
         }
         loader.pace(shared);
-        let wishes = shared.loads().take();
+        let wishes = shared.books.loads().take();
         for (volume, wish) in wishes {
             loader.start(shared, &volume, &wish);
         }
@@ -276,7 +276,7 @@ impl Loader {
             }
         }
         // Reading snapshots takes its time, and somebody may have thought better of it.
-        let is_wished = || shared.loads().starting.contains(volume);
+        let is_wished = || shared.books.loads().starting.contains(volume);
         if ranges.is_empty() || !is_wished() {
             return;
         }
@@ -311,7 +311,7 @@ impl Loader {
         let left = shared.appliance.pulse(volume).ok().and_then(|pulse| pulse.prewarm);
         let measured = (Instant::now(), left.map_or(0, |progress| progress.remaining_bytes.get()));
         self.running.insert(volume.to_owned(), Running { pace, felt_by, measured });
-        shared.loads().states.insert(volume.to_owned(), LoadState { source, speed: None });
+        shared.books.loads().states.insert(volume.to_owned(), LoadState { source, speed: None });
     }
 }
 
@@ -325,7 +325,7 @@ impl Running {
         }
         self.measured = (Instant::now(), remaining);
         let now = before.saturating_sub(remaining) as f64 / span;
-        if let Some(state) = shared.loads().states.get_mut(volume) {
+        if let Some(state) = shared.books.loads().states.get_mut(volume) {
             let smooth = |before: f64| before * SPEED_MEMORY + now * (1.0 - SPEED_MEMORY);
             state.speed = Some(state.speed.map_or(now, smooth));
         }
@@ -525,7 +525,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(2));
             }
         };
-        let taken = || shared.loads().wishes.is_empty();
+        let taken = || shared.books.loads().wishes.is_empty();
         // Another host has the database for a moment.
         let other = rusqlite::Connection::open(&path).unwrap();
         other.execute_batch("BEGIN EXCLUSIVE").unwrap();
@@ -535,7 +535,7 @@ mod tests {
         other.execute_batch("ROLLBACK").unwrap();
         wait("the snapshot is not read", &|| shared.snapshot_counters.used.load(Ordering::Relaxed) == 1);
         // Of nobody, so that the one before is done with when it is taken.
-        shared.loads().begins("nobody");
+        shared.books.loads().begins("nobody");
         wait("the next wish is not taken", &taken);
         assert_eq!(shared.appliance.pulse("a").unwrap().prewarm, None);
         // Asked for again, it is loaded.

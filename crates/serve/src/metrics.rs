@@ -63,7 +63,7 @@ fn escape(value: &str) -> String {
 /// The metrics of now.
 pub(crate) fn render(shared: &Shared) -> String {
     // Before the lock of the state: nobody holds both.
-    let clock_steps = shared.reservations().clock_steps();
+    let clock_steps = shared.books.reservations().clock_steps();
     // Under the lock, so that no interval is added up twice or not at all.
     let mut state = shared.state();
     let mut now: BTreeMap<String, VolumeSnapshot> = BTreeMap::new();

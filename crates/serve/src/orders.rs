@@ -129,7 +129,7 @@ pub(crate) fn set_quota(shared: &Shared, volume: &str, body: &[u8]) -> Result<Va
     let QuotaOrder { bytes } = understood(body)?;
     let asked = Bytes(bytes);
     // One order at a time, or two could take the same memory.
-    let mut ordered = shared.quota_orders();
+    let mut ordered = shared.books.quota_orders();
     let controls = shared.switch.is_on();
     let is_controlled =
         |config: &VolumeConfig| controls && matches!(config.cache, CacheConfig::Controlled { .. });
@@ -210,7 +210,7 @@ pub(crate) fn prewarm(shared: &Shared, volume: &str, body: &[u8]) -> Result<Valu
         .map(|range| ByteRange::new(range.offset, range.length))
         .collect();
     let count = ranges.len();
-    shared.loads().ranges(volume, ranges, rate, insertion);
+    shared.books.loads().ranges(volume, ranges, rate, insertion);
     Ok(json!({ "ranges": count }))
 }
 

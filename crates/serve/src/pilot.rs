@@ -165,7 +165,7 @@ impl Pilot {
                 .entry(volume.name.clone())
                 .or_insert_with(|| Monitor::new(id, &volume.objectives));
             let seen = monitor.take(snapshot, &shared.config.control.rules.conformance);
-            let resident = shared.lists().take(&volume.name);
+            let resident = shared.books.lists().take(&volume.name);
             observation.volumes.push(VolumeObservation { resident, ..seen });
             rows.push(row(monitor, volume, at_unix_ms));
         }
@@ -186,7 +186,7 @@ impl Pilot {
             }
             // Whoever could size caches meanwhile is not to lose them: they are taken over.
             if std::mem::take(&mut self.takes_back) && !self.was_off {
-                let ordered = shared.quota_orders();
+                let ordered = shared.books.quota_orders();
                 if !shared.switch.stayed_on() {
                     self.takes_back = true;
                     return None;
@@ -266,7 +266,7 @@ fn interval(shared: &Shared) -> Nanos {
 /// Has each volume judged by the reservations that stand now. At the end of a turn, so that the next interval is wholly theirs.
 fn renew_reservations(shared: &Shared) {
     let active: Vec<Reservation> = {
-        let mut reservations = shared.reservations();
+        let mut reservations = shared.books.reservations();
         let now = unix_ms();
         reservations.end(now);
         reservations.all().iter().filter(|reservation| reservation.is_active(now)).cloned().collect()
@@ -378,7 +378,7 @@ fn take_back(shared: &Shared, ordered: &Ordered) -> BTreeSet<VolumeId> {
                 kept.insert(VolumeId(index as u32));
                 continue;
             }
-            shared.loads().forget(&volume.name);
+            shared.books.loads().forget(&volume.name);
             let _ = shared.appliance.cancel_prewarm(&volume.name);
             let _ = shared.appliance.set_quota(&volume.name, Bytes::ZERO);
         }
@@ -389,7 +389,7 @@ fn take_back(shared: &Shared, ordered: &Ordered) -> BTreeSet<VolumeId> {
 /// Does what was decided, unless the controller was paused meanwhile, also if it is on again: what it knew of the caches may be wrong by
 /// now, and the next turn tells it. Then nothing was decided.
 fn carry_out(shared: &Shared, actions: Vec<Action>) -> bool {
-    let mut ordered = shared.quota_orders();
+    let mut ordered = shared.books.quota_orders();
     let stands = shared.switch.stayed_on();
     if stands {
         for action in actions {
@@ -413,7 +413,7 @@ fn act(shared: &Shared, action: Action) {
             let had = appliance.pulse(name).map(|pulse| pulse.cache.quota_blocks);
             let set = appliance.set_quota(name, bytes(id, blocks));
             if had == Ok(0) && blocks > 0 && set.is_ok() {
-                shared.loads().begins(name);
+                shared.books.loads().begins(name);
             }
             ("set_quota", id, set)
         }
@@ -422,15 +422,15 @@ fn act(shared: &Shared, action: Action) {
                 ByteRange::new(bytes(id, zone.first_block).get(), bytes(id, zone.blocks).get())
             };
             let zones = zones.iter().map(range).collect();
-            shared.loads().zones(&volume(id).name, zones, bytes_per_second);
+            shared.books.loads().zones(&volume(id).name, zones, bytes_per_second);
             ("prewarm", id, Ok(()))
         }
         Action::CancelPrewarm { volume: id } => {
-            shared.loads().forget(&volume(id).name);
+            shared.books.loads().forget(&volume(id).name);
             ("cancel_prewarm", id, appliance.cancel_prewarm(&volume(id).name))
         }
         Action::ListResident { volume: id } => {
-            shared.lists().order(&volume(id).name);
+            shared.books.lists().order(&volume(id).name);
             ("list_resident", id, Ok(()))
         }
         // A later controller may wish for more than this daemon can do; the next observation tells it so.

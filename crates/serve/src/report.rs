@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) fn status(shared: &Shared) -> Status {
     // Never under the lock of the state: nobody holds both.
-    let reservations_trouble = shared.reservations().trouble();
+    let reservations_trouble = shared.books.reservations().trouble();
     let reservations = reservations(shared, |_| true);
     let state = shared.state();
     let volumes: Vec<VolumeStatus> =
@@ -120,7 +120,7 @@ fn prewarm(progress: PrewarmProgress, load: Option<&LoadState>) -> PrewarmStatus
 
 /// The reservations that `wanted` says, what has ended left out.
 fn reservations(shared: &Shared, wanted: impl Fn(&Reservation) -> bool) -> Vec<ReservationStatus> {
-    let book = shared.reservations();
+    let book = shared.books.reservations();
     let now = unix_ms();
     let wanted =
         book.all().iter().filter(|reservation| reservation.until_unix_ms > now && wanted(reservation));
@@ -137,7 +137,7 @@ pub(crate) fn reserve(
     request: ReservationRequest,
 ) -> Result<ReservationStatus, ReservationError> {
     let unproven = possible(shared, &request)?;
-    let mut book = shared.reservations();
+    let mut book = shared.books.reservations();
     let now = unix_ms();
     let made = book.make(request, &shared.config.volumes, now)?;
     tracing::info!(?made, "a reservation is made");
@@ -169,7 +169,7 @@ fn possible(shared: &Shared, request: &ReservationRequest) -> Result<Vec<String>
 }
 
 pub(crate) fn cancel_reservation(shared: &Shared, id: u64) -> Result<ReservationStatus, ReservationError> {
-    let mut book = shared.reservations();
+    let mut book = shared.books.reservations();
     let cancelled = book.cancel(id)?;
     tracing::info!(id, "a reservation is cancelled");
     Ok(reservation_status(&cancelled, book.is_kept(), unix_ms()))
@@ -253,7 +253,7 @@ fn volume(shared: &Shared, state: &State, config: &VolumeConfig) -> VolumeStatus
         errors: seen.map_or(0, |seen| seen.counters.errors),
         prewarm: seen
             .and_then(|seen| seen.prewarm)
-            .map(|progress| prewarm(progress, shared.loads().states.get(name))),
+            .map(|progress| prewarm(progress, shared.books.loads().states.get(name))),
         serves,
     }
 }

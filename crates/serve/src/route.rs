@@ -252,7 +252,7 @@ fn under_epoch_of(uri: &Uri, configured: &OriginConfig) -> Option<Uri> {
 pub(crate) fn open(shared: &Shared, index: usize) -> Result<Arc<dyn Origin>, OriginFailure> {
     let config = &shared.config.volumes[index];
     let origin = {
-        let book = shared.routes();
+        let book = shared.books.routes();
         let to = book.routes.get(&config.name).and_then(|sent| sent.to.as_ref()?.parse().ok());
         to.map(|uri| sent_to(book.configured(config), uri))
     };
@@ -270,7 +270,7 @@ pub(crate) fn told(shared: &Shared, volume: &str) -> Option<Route> {
 /// Where the volume goes, with what its export keeps secret; `None` for an unknown one.
 fn of(shared: &Shared, volume: &str) -> Option<Route> {
     let config = shared.config.volumes.iter().find(|config| config.name == volume)?;
-    let sent = shared.routes().routes.get(volume).cloned();
+    let sent = shared.books.routes().routes.get(volume).cloned();
     Some(sent.map(|Sent { to, epoch, .. }| Route { to, epoch }).unwrap_or_else(|| {
         let to = match &config.origin {
             OriginConfig::Nbd { uri, .. } => Some(uri.to_string()),
@@ -294,7 +294,7 @@ pub(crate) fn change(shared: &Shared, volume: &str, request: &RouteRequest) -> R
         .parse()
         .map_err(|error| refused("to", format!("`{}`", request.to), format!("an NBD URI: {error}")))?;
     // One change at a time, so that what is kept is what was done last. Requests and other questions wait for none of this.
-    let _one = shared.changes_of_routes();
+    let _one = shared.books.changes_of_routes();
     let unknown = || RouteError::Unknown { volume: volume.to_owned() };
     let now = of(shared, volume).ok_or_else(unknown)?;
     let epoch = request.epoch.unwrap_or(now.epoch);
@@ -304,7 +304,7 @@ pub(crate) fn change(shared: &Shared, volume: &str, request: &RouteRequest) -> R
     let route = Route { to: Some(uri.to_string()), epoch };
     let mut routed = Routed { route: route.clone().shown(), pause_s: 0.0, drain_s: 0.0 };
     let index = shared.config.volumes.iter().position(|config| config.name == volume).ok_or_else(unknown)?;
-    let configured = shared.routes().configured(&shared.config.volumes[index]).clone();
+    let configured = shared.books.routes().configured(&shared.config.volumes[index]).clone();
     let is_absent = shared.state().absent.contains_key(volume);
     if is_absent || now.to != route.to {
         let unreachable = |error: OriginFailure| RouteError::Unreachable {
@@ -336,7 +336,7 @@ pub(crate) fn change(shared: &Shared, volume: &str, request: &RouteRequest) -> R
     }
     // Written beyond the lock of the book, for which others wait.
     let sent = Sent { to: route.to, epoch, original: is_original(&uri, &configured) };
-    if let Some((path, kept)) = { shared.routes().note(volume, sent) } {
+    if let Some((path, kept)) = { shared.books.routes().note(volume, sent) } {
         kept::replace(&path, &kept).map_err(|error| RouteError::NotKept {
             path: path.display().to_string(),
             reason: error.to_string(),

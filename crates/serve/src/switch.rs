@@ -121,7 +121,7 @@ pub enum SwitchError {
 /// # Errors
 /// [`SwitchError`]; it is as before then.
 pub(crate) fn switch(shared: &Shared, enabled: bool) -> Result<Switched, SwitchError> {
-    let _one = shared.quota_orders();
+    let _one = shared.books.quota_orders();
     let was_enabled = shared.switch.is_on();
     if enabled && !was_enabled {
         may_resume(shared)?;

@@ -189,7 +189,7 @@ impl Taker<'_> {
             },
         };
         let bytes = snapshot_of(header, shared.appliance.list_resident(name)?)?;
-        let epoch = shared.leases().and_then(|leases| leases.of(name)).map_or(0, |lease| lease.epoch);
+        let epoch = shared.books.leases().and_then(|leases| leases.of(name)).map_or(0, |lease| lease.epoch);
         let expired = store.write(&header, &bytes, epoch, self.config).map_err(unkept)?;
         let before = Before { at: Instant::now(), pulse: *pulse, sequence };
         self.before.insert(name.to_owned(), before);
