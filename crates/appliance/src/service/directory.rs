@@ -104,13 +104,3 @@ impl Exports for Directory {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_volume_that_is_added_again_is_of_another_run() {
-        assert_ne!(new_run(), new_run());
-    }
-}

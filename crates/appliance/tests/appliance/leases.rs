@@ -5,8 +5,8 @@ use super::{HeldOrigin, MIB, PATIENCE, Scene, memory, scene, until};
 use forebay_appliance::{
     FenceError, Holder, Lease, LeaseError, RetargetOptions, ServiceLimits, VolumeConfig,
 };
-use forebay_nbd::Uri;
 use forebay_nbd::client::Operation;
+use forebay_nbd::{RunId, Uri};
 use forebay_origin::{NbdOrigin, NbdOriginOptions, Origin, OriginState};
 use forebay_units::Nanos;
 use std::sync::Arc;
@@ -164,6 +164,22 @@ fn no_writer_of_an_older_epoch_writes_behind_a_fence() {
     });
     let mut client = Client::connect(&scene.path, "disk@12").unwrap();
     assert!(client.call(READ, &[]).unwrap().is_ok());
+}
+
+/// What was acknowledged and could not be flushed when it was drained is lost to the next.
+#[test]
+fn a_volume_that_is_added_again_is_of_another_run() {
+    let volume = |origin| VolumeConfig { lease: Some(named(1)), ..VolumeConfig::new("disk", origin) };
+    let scene = scene(vec![volume(memory(MIB).1)], ServiceLimits::default());
+    let run = || {
+        let refusal = Client::connect(&scene.path, "disk").map(|_| ()).unwrap_err();
+        RunId::found_in(&refusal.to_string()).expect("a run")
+    };
+    let first = run();
+    assert_eq!(run(), first);
+    scene.appliance.remove_volume("disk", PATIENCE).unwrap();
+    scene.appliance.add_volume(volume(memory(MIB).1)).unwrap();
+    assert_ne!(run(), first);
 }
 
 /// A daemon in front of another one's export.
