@@ -70,8 +70,14 @@ impl Recent {
     /// Whether `block` is one of the last `window` that were remembered; it is forgotten.
     #[inline]
     pub(crate) fn take(&mut self, block: BlockIndex, window: u32) -> bool {
+        self.take_age(block, window).is_some()
+    }
+
+    /// How many were remembered since `block`, itself included, if at most `window` were; it is forgotten.
+    #[inline]
+    pub(crate) fn take_age(&mut self, block: BlockIndex, window: u32) -> Option<u32> {
         let (hash, time) = (fingerprint(block), self.time);
-        let Some(line) = self.line(hash) else { return false };
+        let line = self.line(hash)?;
         // Without a branch per entry: which one it is cannot be predicted.
         let matches = |entry: u64| (entry >> 32) as u32 == hash && time.wrapping_sub(entry as u32) <= window;
         let mut found = line
@@ -79,13 +85,14 @@ impl Recent {
             .iter()
             .enumerate()
             .fold(0u32, |found, (way, entry)| found | u32::from(matches(*entry)) << way);
-        let known = found != 0;
+        let mut age = None;
         // A block that left while the window was too short to know it may stand there twice once the window has grown.
         while found != 0 {
-            line.0[found.trailing_zeros() as usize] = 0;
+            let entry = std::mem::take(&mut line.0[found.trailing_zeros() as usize]);
+            age = Some(age.unwrap_or(u32::MAX).min(time.wrapping_sub(entry as u32)));
             found &= found - 1;
         }
-        known
+        age
     }
 
     /// Remembers `block`, in place of the oldest of its line.
