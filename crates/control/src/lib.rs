@@ -34,6 +34,7 @@ pub mod reservation;
 pub mod response;
 pub mod sizing;
 pub mod solutions;
+pub mod trims;
 pub mod violation;
 pub mod warmup;
 pub mod windows;

@@ -89,6 +89,8 @@ pub struct ModelInput<'a> {
     pub intervals_since_change: usize,
     /// The last increment is still filling.
     pub filling: bool,
+    /// Long enough for what is not filled to be taken away, if windows conform.
+    pub trims: bool,
     /// It is full, but has not had the time to find out which blocks are used often: it will miss less.
     pub learning: bool,
     /// The load has just changed: few windows suffice for a large step.
@@ -177,7 +179,7 @@ pub fn correct_by_model(
     if input.filling {
         // What is filled suffices already: no more is needed. A cache that fills is one of the size that is filled.
         let enough = round_up(input.used.max(1));
-        if expected.strict + expected.doubt < 1.0 && enough < input.blocks {
+        if expected.strict + expected.doubt < 1.0 && enough < input.blocks && input.trims {
             let blocks = enough.max(input.blocks_min);
             return Correction::Shrink { blocks, error: expected.strict - 1.0 };
         }
@@ -283,6 +285,7 @@ mod tests {
             age: 10,
             intervals_since_change: 10,
             filling: false,
+            trims: true,
             learning: false,
             fresh: false,
             bursting: false,
@@ -393,6 +396,9 @@ mod tests {
             correct_by_model(&filling, &rules, |_| None),
             Correction::Shrink { blocks: 510, .. }
         ));
+        // Not yet: such a trim was regretted before.
+        let regretted = ModelInput { trims: false, ..filling };
+        assert_eq!(correct_by_model(&regretted, &rules, |_| None), Correction::Hold(HoldReason::Filling));
         let barely = of(&[-0.01]);
         let filling = ModelInput { windows: &barely, ..filling };
         assert_eq!(correct_by_model(&filling, &rules, |_| None), Correction::Hold(HoldReason::Filling));

@@ -57,6 +57,8 @@ pub struct Seen {
     pub rate: f64,
     /// Windows since the size last changed, this one included.
     pub windows: usize,
+    /// The window before kept the objective with half of its bound to spare.
+    pub fell: bool,
 }
 
 impl Needs {
@@ -65,8 +67,8 @@ impl Needs {
         self.see(seen);
         let began = self.missing.is_none();
         self.missing = Some(self.missing.unwrap_or(0.0).max(seen.rate));
-        // A small step is not to blame.
-        let just = seen.shrunk_from.filter(|&blocks| blocks * 20 > seen.blocks * 21);
+        // A small step is not to blame, unless it led over a cliff: from windows with much to spare to one that misses by far.
+        let just = seen.shrunk_from.filter(|&blocks| seen.fell || blocks * 20 > seen.blocks * 21);
         let just = just.filter(|&blocks| self.need.is_none_or(|need| need.blocks < blocks));
         if let Some(blocks) = just.filter(|_| began && seen.windows <= WINDOWS) {
             // What was just taken away would have sufficed.
@@ -141,7 +143,7 @@ mod tests {
 
     /// A full cache of `blocks` for some windows, under 100 requests/s.
     fn seen(at: u64, blocks: u64, windows: usize) -> Seen {
-        Seen { at, blocks, used: blocks, shrunk_from: None, rate: 100.0, windows }
+        Seen { at, blocks, used: blocks, shrunk_from: None, rate: 100.0, windows, fell: false }
     }
 
     /// 1,000 blocks were found to be needed at interval 1.
@@ -215,6 +217,10 @@ mod tests {
             assert_eq!(needs.missed(&Seen { shrunk_from: Some(from), ..seen(9, 1_000, 2) }), blamed);
             assert_eq!(needs.missed(&Seen { shrunk_from: Some(9_000), ..seen(10, 1_000, 3) }), blamed);
             assert_eq!(needs.kept(128), blamed);
+            // It is if it led over a cliff, however small it was.
+            let mut needs = Needs::default();
+            let fell = Seen { shrunk_from: Some(from), fell: true, ..seen(9, 1_000, 2) };
+            assert_eq!(needs.missed(&fell), Some(from));
             // Of long ago it is not.
             let mut needs = Needs::default();
             assert_eq!(needs.missed(&Seen { shrunk_from: Some(from), ..seen(9, 1_000, 5) }), None);

@@ -121,7 +121,7 @@ impl Windows {
 
     /// The load is another one since the last `count` windows.
     pub fn load_changed(&mut self, count: usize) {
-        self.keep(count);
+        self.forget_all_before(self.levels.len().saturating_sub(count));
         let older = self.missed.len().saturating_sub(count);
         self.missed.drain(..older);
     }
@@ -154,6 +154,14 @@ impl Windows {
         self.levels.drain(..count);
     }
 
+    /// As [`Windows::forget`], where what follows is of another kind: the step to it is no noise.
+    fn forget_all_before(&mut self, count: usize) {
+        if count > 0 {
+            self.forget(count - 1);
+            self.levels.pop_front();
+        }
+    }
+
     /// Windows that differ from those before by more than chance explains are what counts from now on: the cache was still
     /// finding its blocks, or the model's answer was wrong.
     fn follow(&mut self) {
@@ -162,7 +170,7 @@ impl Windows {
         let (before, now) = (mean(0, older), mean(older, older + RECENT));
         let doubt = self.deviation() * (1.0 / older as f64 + 1.0 / RECENT as f64).sqrt();
         if (now / before.max(1e-3)).max(1e-3).ln().abs() > DRIFT * doubt {
-            self.forget(older);
+            self.forget_all_before(older);
         }
     }
 
@@ -329,6 +337,18 @@ mod tests {
         let windows = of(&errors);
         assert!(windows.len() < 20, "{}", windows.len());
         assert!(windows.deviation() < 0.035, "{}", windows.deviation());
+    }
+
+    #[test]
+    fn the_step_to_another_load_is_no_noise() {
+        // Ten windows that deviate by .01 about .9, and two of another load at .4.
+        let errors = (0..10).map(|at| -0.1 + 0.01 * f64::from(at % 2)).chain([-0.6, -0.6]);
+        let mut windows = of(&errors.collect::<Vec<_>>());
+        let kept = windows.changed();
+        assert_eq!(kept, 2);
+        windows.load_changed(kept);
+        assert_eq!(windows.len(), 2);
+        assert!(windows.deviation() < 0.04, "{}", windows.deviation());
     }
 
     #[test]

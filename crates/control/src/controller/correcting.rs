@@ -20,6 +20,8 @@ const DRAINS: f64 = 0.8;
 const FAR_DEVIATIONS: f64 = 4.0;
 const FAR_MIN: f64 = 0.5;
 const FAR_MAX: f64 = 1.0;
+/// A window of less than this level has much to spare (ours).
+const SPARE_LEVEL: f64 = 0.5;
 /// Steps between two questions whether a partition is still needed (ours).
 const REMOVAL_EVERY: u64 = 4;
 
@@ -125,9 +127,12 @@ impl Controller {
         grant.refill.filled(came);
         if let Some(error) = error {
             grant.refill.window(self.step, error > 0.0, used.min(grant.blocks));
+            grant.trims.window(error > 0.0, filling);
         }
         grant.judged += usize::from(error.is_some());
         let mut jumped = 0;
+        let fell = grant.last_error.is_some_and(|error| 1.0 + error < SPARE_LEVEL);
+        grant.last_error = error.or(grant.last_error);
         // What waited is worked off for a while after a flood: then windows become better and better.
         let drains = |error: f64, before: f64| error > 0.0 && error < DRAINS * before;
         let spoilt =
@@ -169,7 +174,7 @@ impl Controller {
         }
         let needed = error
             .filter(|_| rules.law == Law::Model)
-            .and_then(|error| self.needed(id, &served, error, jumped > 0 || flood.is_some()));
+            .and_then(|error| self.needed(id, &served, error, jumped > 0 || flood.is_some(), fell));
         let recalled = self.recall(id, error, jumped > 0, flood.is_some());
         let known = needed.into_iter().chain(recalled).max_by_key(|change| change.blocks);
         if known.is_some() {
@@ -192,6 +197,7 @@ impl Controller {
         served: &[VolumeId],
         error: f64,
         is_another_load: bool,
+        fell: bool,
     ) -> Option<Change> {
         let rate = self.arrival_rate(id, served);
         let (step, ceiling) = (self.step, self.blocks_ceiling(id));
@@ -206,6 +212,7 @@ impl Controller {
             shrunk_from: grant.shrunk_from,
             rate,
             windows: grant.judged,
+            fell,
         };
         let far = (FAR_DEVIATIONS * grant.windows.deviation()).clamp(FAR_MIN, FAR_MAX);
         if error <= 0.0 {
@@ -356,6 +363,7 @@ impl Controller {
                     age: grant.judged,
                     intervals_since_change: age,
                     filling,
+                    trims: grant.trims.may(),
                     learning: grant.learning > 0,
                     fresh: grant.fresh,
                     bursting: flood.is_some() && volume.is_bursting(),
@@ -454,6 +462,9 @@ impl Controller {
                 Some(Change { ratio, ..Change::new(blocks, DecisionKind::Grown, summary, facts) })
             }
             Correction::Shrink { blocks, error } => {
+                if filling {
+                    grant.trims.trimmed();
+                }
                 facts.push(Fact::number("error", error, ""));
                 facts.push(Fact::number("size_after", blocks as f64, "blocks"));
                 let summary = format!(

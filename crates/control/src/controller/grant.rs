@@ -5,6 +5,7 @@ use crate::inventory::{HostId, VolumeId};
 use crate::needs::Needs;
 use crate::refill::Refill;
 use crate::removal::RemovalCounters;
+use crate::trims::Trims;
 use crate::windows::Windows;
 use std::collections::VecDeque;
 
@@ -59,6 +60,8 @@ pub(super) struct Grant {
     pub(super) drain: usize,
     /// Since the last change.
     pub(super) errors: VecDeque<f64>,
+    /// Of the last window that was judged, at whatever size.
+    pub(super) last_error: Option<f64>,
     /// Of this load, as they would have been at the present size.
     pub(super) windows: Windows,
     /// Windows judged since the last change.
@@ -67,6 +70,8 @@ pub(super) struct Grant {
     pub(super) needs: Needs,
     /// What it takes to fill again what a shrink would take.
     pub(super) refill: Refill,
+    /// How long windows must conform before what is not filled is taken away.
+    pub(super) trims: Trims,
     /// How far those that are served were off in the last window of a flood, or of what waited when it ended.
     pub(super) flooded: Option<f64>,
     /// What is to be kept of the present size once what waited is worked off.
@@ -118,10 +123,12 @@ impl Grant {
             learning: 0,
             worth: None,
             errors: VecDeque::new(),
+            last_error: None,
             windows,
             judged: 0,
             needs: Needs::default(),
             refill: Refill::default(),
+            trims: Trims::default(),
             flooded: None,
             kept_after: None,
             wanted: 0,
@@ -187,6 +194,9 @@ impl Grant {
         if blocks * 20 > self.blocks * 21 {
             self.learning = LEARNS;
             self.removal.grown();
+        }
+        if blocks > self.blocks {
+            self.trims.grown();
         }
         self.shrinks = if blocks < self.blocks { self.shrinks + 1 } else { 0 };
         self.blocks = blocks;
