@@ -33,9 +33,9 @@ impl Ordered {
         self.0.contains(volume)
     }
 
-    /// The cache has this size from here on, by an order.
-    fn ordered(&mut self, volume: &str, bytes: Bytes) {
-        if bytes == Bytes::ZERO {
+    /// The cache has so many blocks from here on, by an order.
+    fn ordered(&mut self, volume: &str, blocks: u64) {
+        if blocks == 0 {
             self.0.remove(volume);
         } else {
             self.0.insert(volume.to_owned());
@@ -135,7 +135,8 @@ pub(crate) fn set_quota(shared: &Shared, volume: &str, body: &[u8]) -> Result<Va
         |config: &VolumeConfig| controls && matches!(config.cache, CacheConfig::Controlled { .. });
     let volumes = &shared.config.volumes;
     shared.appliance.pulse(volume)?;
-    if volumes.iter().any(|config| config.name == volume && is_controlled(config)) {
+    let config = volumes.iter().find(|config| config.name == volume).expect("what is served is configured");
+    if is_controlled(config) {
         return Err(OrderError::Controlled { volume: volume.to_owned() });
     }
     let memory = shared.config.cache_memory;
@@ -147,10 +148,13 @@ pub(crate) fn set_quota(shared: &Shared, volume: &str, body: &[u8]) -> Result<Va
     if asked > left {
         return Err(OrderError::TooMuch { volume: volume.to_owned(), asked, left, memory });
     }
-    shared.appliance.set_quota(volume, asked)?;
-    ordered.ordered(volume, asked);
-    tracing::info!(volume, quota = %asked, "quota set as ordered");
-    Ok(json!({ "quota_bytes": bytes }))
+    // Less than a block is no cache, so that an order of it is one to take the cache away.
+    let blocks = bytes >> config.block_size.shift();
+    let quota = Bytes(blocks << config.block_size.shift());
+    shared.appliance.set_quota(volume, quota)?;
+    ordered.ordered(volume, blocks);
+    tracing::info!(volume, %quota, "quota set as ordered");
+    Ok(json!({ "quota_bytes": quota.get() }))
 }
 
 /// What the caches of those volumes take together that `which` names.

@@ -393,17 +393,14 @@ fn carry_out(shared: &Shared, actions: Vec<Action>) -> bool {
     let stands = shared.switch.stayed_on();
     if stands {
         for action in actions {
-            if let Action::SetQuota { volume, blocks: 0, .. } = &action {
-                ordered.taken_away(&shared.config.volumes[volume.0 as usize].name);
-            }
-            act(shared, action);
+            act(shared, &mut ordered, action);
         }
     }
     stands
 }
 
 /// Does what was decided, and counts it.
-fn act(shared: &Shared, action: Action) {
+fn act(shared: &Shared, ordered: &mut Ordered, action: Action) {
     let volume = |id: VolumeId| &shared.config.volumes[id.0 as usize];
     let bytes = |id: VolumeId, blocks: u64| Bytes(blocks << volume(id).block_size.shift());
     let appliance = &shared.appliance;
@@ -412,7 +409,9 @@ fn act(shared: &Shared, action: Action) {
             let name = &volume(id).name;
             let had = appliance.pulse(name).map(|pulse| pulse.cache.quota_blocks);
             let set = appliance.set_quota(name, bytes(id, blocks));
-            if had == Ok(0) && blocks > 0 && set.is_ok() {
+            if set.is_ok() && blocks == 0 {
+                ordered.taken_away(name);
+            } else if set.is_ok() && had == Ok(0) {
                 shared.books.loads().begins(name);
             }
             ("set_quota", id, set)

@@ -1,6 +1,6 @@
 //! The pilot with real daemons and clients.
 
-use super::{HOST, Pilot, act, carry_out};
+use super::{HOST, Pilot, carry_out};
 use crate::Daemon;
 use crate::config::{CacheConfig, Config, LayerConfig, OriginConfig, VolumeConfig};
 use crate::status::ControllerState;
@@ -378,6 +378,50 @@ fn what_was_ordered_stays_when_the_controller_that_was_resumed_dies() {
 }
 
 #[test]
+fn an_order_is_forgotten_only_when_the_cache_was_taken_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = start(folder.path(), vec![controlled(Bytes::ZERO)], NEVER);
+    let shared = daemon.shared();
+    daemon.set_controller_enabled(false).unwrap();
+    crate::orders::set_quota(shared, "a", b"{\"bytes\": 262144}").unwrap();
+    daemon.set_controller_enabled(true).unwrap();
+    shared.switch.take_was_off();
+    // Nobody carries it out, since the volume has just gone.
+    daemon.appliance().remove_volume("a", Duration::from_secs(5)).unwrap();
+    assert!(carry_out(shared, vec![Action::SetQuota { volume: VolumeId(0), host: HOST, blocks: 0 }]));
+    assert!(daemon.metrics().contains("outcome=\"failed\""), "{}", daemon.metrics());
+    assert!(shared.books.quota_orders().has("a"));
+    daemon.shutdown();
+}
+
+#[test]
+fn an_order_of_less_than_a_block_takes_the_cache_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = start(folder.path(), vec![controlled(Bytes::ZERO)], NEVER);
+    let shared = daemon.shared();
+    let order = |bytes: u64| {
+        let body = format!("{{\"bytes\": {bytes}}}");
+        crate::orders::set_quota(shared, "a", body.as_bytes()).unwrap()["quota_bytes"].clone()
+    };
+    let quota = || daemon.status().volumes[0].quota_bytes;
+    daemon.set_controller_enabled(false).unwrap();
+    // Of 17 blocks less one byte 16 are whole.
+    assert_eq!((order((68 << 10) - 1), quota()), ((64 << 10).into(), 64 << 10));
+    assert_eq!((order((4 << 10) - 1), quota()), (0.into(), 0));
+    daemon.set_controller_enabled(true).unwrap();
+    let mut pilot = Pilot::new();
+    pilot.turn(shared);
+    // What is granted now is the controller's own, and goes with it.
+    assert!(carry_out(shared, vec![Action::SetQuota { volume: VolumeId(0), host: HOST, blocks: 16 }]));
+    assert_eq!(quota(), 64 << 10);
+    pilot.died(shared, "said by a test".to_owned());
+    pilot.start_at = Instant::now();
+    pilot.turn(shared);
+    assert_eq!(quota(), 0);
+    daemon.shutdown();
+}
+
+#[test]
 fn what_a_cache_holds_is_told_once_where_it_was_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     let mut volume = memory("a");
@@ -389,7 +433,7 @@ fn what_a_cache_holds_is_told_once_where_it_was_asked_for() {
     let mut pilot = Pilot::new();
     let mut told = || pilot.observe(shared).0.volumes[0].resident.clone();
     assert_eq!(told(), None, "nobody asked");
-    act(shared, Action::ListResident { volume: VolumeId(0) });
+    assert!(carry_out(shared, vec![Action::ListResident { volume: VolumeId(0) }]));
     let deadline = Instant::now() + Duration::from_secs(20);
     let resident = loop {
         if let Some(resident) = told() {
