@@ -39,8 +39,6 @@ pub(super) fn run(shared: &Shared, index: usize, first: Option<Connected>) {
         }
         match attempt {
             Ok(connected) => {
-                // Before anybody can use the connection.
-                shared.let_in_by(RunId::found_in(&connected.export.description));
                 if let Some(change) = shared.changed(&connected.export) {
                     shared.fail(format!("export came back different: {change}"));
                 } else {
@@ -125,6 +123,7 @@ impl Undecided {
 
 /// Makes the connection known to who sends and who receives; `None` when closing has begun, or it broke.
 fn register(shared: &Shared, index: usize, connected: Connected) -> Option<Arc<Connection>> {
+    let run = RunId::found_in(&connected.export.description);
     let connection = match Connection::new(index, connected, shared.options.connection_requests_max) {
         Ok(connection) => Arc::new(connection),
         Err(error) => {
@@ -143,6 +142,7 @@ fn register(shared: &Shared, index: usize, connected: Connected) -> Option<Arc<C
             note_down(shared, format!("socket cannot be waited for: {error}"));
             return None;
         }
+        shared.let_in_by(&mut queue, run);
         queue.connections[index] = Some(Arc::clone(&connection));
         queue.lanes_up[index] = true;
         queue.down_reason.clear();
@@ -246,5 +246,84 @@ fn decide(shared: &Shared, index: usize, jobs: Vec<Job>, reason: &str) {
     shared.reads_sent_again.fetch_add(again.len() as u64, Ordering::Relaxed);
     for job in again.into_iter().rev() {
         shared.put_back(job);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::OriginError;
+    use crate::nbd::{NbdOrigin, NbdOriginOptions};
+    use crate::request::{CompletionSink, Origin, OriginCompletion, OriginRequest, OriginRequestId};
+    use forebay_nbd::{ExportInfo, Uri, server};
+    use std::io::{Read, Write};
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::sync::mpsc::{Sender, channel};
+
+    struct Answers(Sender<OriginCompletion>);
+
+    impl CompletionSink for Answers {
+        fn complete(&self, completion: OriginCompletion) {
+            let _ = self.0.send(completion);
+        }
+    }
+
+    /// Lets a client in as a server of this run does, and says no more.
+    fn let_in(listener: &UnixListener, run: RunId) -> UnixStream {
+        let (mut stream, _) = listener.accept().unwrap();
+        let exports =
+            vec![ExportInfo { description: run.said_in("disk"), ..ExportInfo::new("disk", 1 << 20) }];
+        let (mut output, mut input) = (Vec::new(), Vec::new());
+        let mut session = server::Session::new(server::Config::default(), &mut output);
+        while !session.is_transmitting() {
+            stream.write_all(&output).unwrap();
+            output.clear();
+            let mut chunk = [0; 4096];
+            let bytes = stream.read(&mut chunk).unwrap();
+            input.extend_from_slice(&chunk[..bytes]);
+            loop {
+                let parsed = session.receive(&input, &exports, &mut output).unwrap();
+                let (consumed, needs_more) =
+                    (parsed.consumed, matches!(parsed.event, server::Event::NeedMore));
+                input.drain(..consumed);
+                if needs_more || session.is_transmitting() {
+                    break;
+                }
+            }
+        }
+        stream.write_all(&output).unwrap();
+        stream
+    }
+
+    #[test]
+    fn a_connection_that_nobody_can_use_takes_over_nothing_of_what_a_run_keeps() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let (keeps, other) = (RunId(1), RunId(2));
+        let server = std::thread::spawn(move || [keeps, keeps, other].map(|run| let_in(&listener, run)));
+        let uri = Uri::unix(&path, "disk");
+        let options = NbdOriginOptions { connections: 1, ..NbdOriginOptions::default() };
+        let origin = NbdOrigin::connect(&uri, options).unwrap();
+        let shared = &origin.shared;
+        let is_up = |queue: &mut super::super::Queue| queue.connections[0].is_none();
+        drop(shared.change.wait_while(locked(&shared.queue), is_up).unwrap());
+        // It acknowledged a write, and lets us in no more.
+        shared.writes_acknowledged.store(1, Ordering::SeqCst);
+        locked(&shared.queue).kept_by = Some(keeps);
+        let connected = || connect(&uri, None, 128, Duration::from_secs(20)).unwrap();
+        let unusable = connected();
+        epoll::add(&shared.epoll, &unusable.stream, EventData::new_u64(0), EventFlags::empty()).unwrap();
+        assert!(register(shared, 0, unusable).is_none(), "the socket is waited for already");
+        // Whoever is let in by another run does not find what was kept.
+        assert!(register(shared, 0, connected()).is_some());
+        let (sender, answers) = channel();
+        let sink: Arc<dyn CompletionSink> = Arc::new(Answers(sender));
+        let request = OriginRequest { id: OriginRequestId(1), operation: OriginOperation::Flush };
+        origin.submit(request, &sink);
+        let outcome = answers.recv_timeout(Duration::from_secs(20)).unwrap().result;
+        assert!(matches!(outcome, Err(OriginError::Failed { .. })), "{outcome:?}");
+        drop(origin);
+        server.join().unwrap();
     }
 }

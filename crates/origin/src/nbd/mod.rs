@@ -121,7 +121,7 @@ struct Queue {
     undecided: Vec<bool>,
     /// The run of a server that lets us in no more, and had what it acknowledged.
     kept_by: Option<RunId>,
-    /// Who made the newest connection of any lane, if it said so.
+    /// Who made the newest connection of any lane that could be used, if it said so.
     let_in_by: Option<RunId>,
     connections: Vec<Option<Arc<Connection>>>,
     down_reason: String,
@@ -284,9 +284,9 @@ impl Shared {
         queue.undecided[lane] = false;
     }
 
-    /// A connection was made, by a server of this run if it says so: what an earlier run kept when it let us in no more may be lost with it.
-    fn let_in_by(&self, run: Option<RunId>) {
-        let mut queue = locked(&self.queue);
+    /// A connection is about to be used, of a server of this run if it says so: what an earlier run kept when it let us in no more may be lost with it. What this run keeps
+    /// is looked after from here on by who has the connection, and notes when that is lost: so there must be one.
+    fn let_in_by(&self, queue: &mut Queue, run: Option<RunId>) {
         queue.let_in_by = run;
         if queue.kept_by.take().is_some_and(|kept_by| run != Some(kept_by)) {
             self.note_loss();
