@@ -209,7 +209,10 @@ impl Appliance {
             .workers
             .iter()
             .enumerate()
-            .min_by_key(|(_, worker)| (worker.inbox.is_closed(), worker.volumes.load(Ordering::Relaxed)))
+            .min_by_key(|(_, worker)| {
+                let has_ended = worker.inbox.ended().load(Ordering::Acquire);
+                (has_ended, worker.volumes.load(Ordering::Relaxed))
+            })
             .expect("there is at least one worker");
         let origin_traits = config.origin.traits();
         // Secret enough against clients that would collide on purpose: nothing that they see depends on it but time.
@@ -253,7 +256,9 @@ impl Appliance {
         let connections = Arc::default();
         let VolumeConfig { origin, lease, secret, .. } = config;
         let run = new_run();
-        let entry = DirectoryEntry { export, worker, volume, connections, origin, lease, secret, run };
+        let worker_ended = thread.inbox.ended().clone();
+        let entry =
+            DirectoryEntry { export, worker, worker_ended, volume, connections, origin, lease, secret, run };
         directory.entries.insert(name, entry);
         Ok(())
     }

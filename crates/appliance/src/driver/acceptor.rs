@@ -422,6 +422,7 @@ mod tests {
         let entry = |name: &String| DirectoryEntry {
             export: ExportInfo { description: "d".repeat(4096), ..ExportInfo::new(name, 1) },
             worker: 0,
+            worker_ended: Arc::default(),
             volume: SlabKey(0),
             connections: Arc::default(),
             origin: origin.clone(),

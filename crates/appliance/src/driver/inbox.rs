@@ -16,7 +16,7 @@ use forebay_origin::{CompletionSink, Origin, OriginCompletion};
 use forebay_units::Nanos;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
@@ -104,12 +104,13 @@ pub(crate) struct Inbox {
     mailbox: Mailbox<Content>,
     wake: OwnedFd,
     owner: OnceLock<ThreadId>,
+    ended: Arc<AtomicBool>,
 }
 
 impl Inbox {
     pub(crate) fn new() -> rustix::io::Result<Inbox> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Inbox { mailbox: Mailbox::new(), wake, owner: OnceLock::new() })
+        Ok(Inbox { mailbox: Mailbox::new(), wake, owner: OnceLock::new(), ended: Arc::default() })
     }
 
     /// The calling thread is the worker from here on.
@@ -148,12 +149,13 @@ impl Inbox {
 
     /// The worker ends: everything in here, and everything sent from now on, is dropped.
     pub(crate) fn close(&self) {
+        self.ended.store(true, Ordering::Release);
         self.mailbox.close();
     }
 
-    /// Whether the worker has ended, in order or by a panic.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.mailbox.is_closed()
+    /// Whether the worker has ended, in order or by a panic: true before the connections end that it served.
+    pub(crate) fn ended(&self) -> &Arc<AtomicBool> {
+        &self.ended
     }
 
     /// Takes the event fd back to zero.

@@ -36,11 +36,6 @@ impl<C: Default> Mailbox<C> {
         self.has_content.load(Ordering::Acquire)
     }
 
-    /// Whether the owner has ended.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.content.lock().expect("nobody panics while holding a mailbox").is_none()
-    }
-
     /// Exchanges the content for the empty `content`, whose memory is used again.
     pub(crate) fn take(&self, content: &mut C) {
         // The flag falls first: what is put in after it is announced anew.

@@ -9,7 +9,7 @@ use forebay_units::Secret;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Names of at most this many bytes are accepted (the protocol's own limit).
 pub(crate) const NAME_BYTES_MAX: usize = 4096;
@@ -19,6 +19,8 @@ pub(crate) const NAME_BYTES_MAX: usize = 4096;
 pub(crate) struct DirectoryEntry {
     pub(crate) export: ExportInfo,
     pub(crate) worker: usize,
+    /// That worker serves nobody any more, by a panic say.
+    pub(crate) worker_ended: Arc<AtomicBool>,
     pub(crate) volume: SlabKey,
     /// Connections in the transmission phase.
     pub(crate) connections: Arc<AtomicUsize>,
@@ -95,6 +97,10 @@ impl Exports for Directory {
 
     fn refusal(&self, name: &str) -> Option<String> {
         let (entry, _) = self.meant(name).filter(|_| self.resolve(name).is_none())?;
+        if entry.worker_ended.load(Ordering::Acquire) {
+            // What the origin had said, and nobody was told of yet, is lost with it: nothing is kept.
+            return Some(FENCED.to_owned());
+        }
         Some(entry.run.said_in(FENCED))
     }
 

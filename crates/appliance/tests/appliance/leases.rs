@@ -1,13 +1,13 @@
 //! Leases through real sockets: who names which epoch, who is let in, and when a fence is answered.
 
 use super::client::Client;
-use super::{HeldOrigin, MIB, PATIENCE, Scene, memory, scene, until};
+use super::{HeldOrigin, MIB, PATIENCE, Scene, Trap, memory, scene, until};
 use forebay_appliance::{
     FenceError, Holder, Lease, LeaseError, RetargetOptions, ServiceLimits, VolumeConfig,
 };
 use forebay_nbd::client::Operation;
 use forebay_nbd::{RunId, Uri};
-use forebay_origin::{NbdOrigin, NbdOriginOptions, Origin, OriginState};
+use forebay_origin::{MemoryOrigin, NbdOrigin, NbdOriginOptions, Origin, OriginState};
 use forebay_units::Nanos;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -226,6 +226,32 @@ fn a_flush_at_an_appliance_that_is_fenced_is_done_by_the_next_way() {
         image.read_at(0, &mut found);
         assert_eq!(found, [7; 4096]);
     }
+}
+
+/// With the worker goes what its origin had said of the flush, perhaps for the only time: taken for kept, the flush would be asked of the next way, and succeed.
+#[test]
+fn a_flush_at_a_volume_whose_worker_panicked_fails() {
+    let (image, inner) = memory(MIB);
+    let held = HeldOrigin::new(inner);
+    let storage = leased(Arc::new(Trap(held.clone())));
+    storage.appliance.raise_lease("disk", named(1), PATIENCE).unwrap();
+    let (appliance, path) = in_front_of(&storage, "disk@1");
+    let mut client = Client::connect(&appliance.path, "disk").unwrap();
+    held.open();
+    let write = Operation::Write { offset: 0, length: 4096, fua: false };
+    assert!(client.call(write, &[7; 4096]).unwrap().is_ok());
+    held.is_open.store(false, Ordering::SeqCst);
+    let flushed = client.submit(Operation::Flush, &[]).unwrap();
+    held.wait_for(1);
+    storage.appliance.raise_lease("disk", named(2), Duration::ZERO).expect_err("the flush is at the origin");
+    Client::connect(&storage.path, "disk@2").unwrap().read(MIB - 512, 512).unwrap();
+    let is_kept_out = |state| matches!(state, OriginState::Down { reason } if reason.contains("lease"));
+    until("the refusal", || is_kept_out(path.statistics().state));
+    let again = leased(Arc::new(MemoryOrigin::new(image)));
+    let settled = RetargetOptions { settled: true, ..RetargetOptions::default() };
+    appliance.appliance.retarget("disk", Arc::new(way_to(&again, "disk")), settled).unwrap();
+    let (answered, outcome) = client.finish_one().unwrap();
+    assert_eq!((answered, outcome.is_err()), (flushed, true));
 }
 
 /// Also what the client sent meanwhile costs it no answer: over TCP a socket that is closed with something unread takes along what is on its way.
