@@ -28,12 +28,34 @@ pub(crate) struct Recorder {
     next_read_end: usize,
     pub(crate) outstanding: u32,
     outstanding_max: u32,
+    open_reads: Open,
+    open_writes: Open,
     busy: Nanos,
     busy_since: Nanos,
     /// Up to here hits keep it busy, which is counted.
     hits_until: Nanos,
     began: Nanos,
+    /// How many intervals have ended.
+    pub(crate) interval: u32,
     before: Statistics,
+}
+
+/// Requests of a kind that are outstanding.
+#[derive(Clone, Copy, Debug, Default)]
+struct Open {
+    /// They came in the interval that runs.
+    new: u32,
+    /// They came before it: those that are left when it ends hung.
+    old: u32,
+}
+
+impl Open {
+    /// The interval ends; how many hung.
+    fn end(&mut self) -> u32 {
+        let hung = self.old;
+        *self = Open { new: 0, old: self.old + self.new };
+        hung
+    }
 }
 
 impl Recorder {
@@ -53,12 +75,19 @@ impl Recorder {
             next_read_end: 0,
             outstanding: 0,
             outstanding_max: 0,
+            open_reads: Open::default(),
+            open_writes: Open::default(),
             busy: Nanos::ZERO,
             busy_since: Nanos::ZERO,
             hits_until: Nanos::ZERO,
             began: Nanos::ZERO,
+            interval: 0,
             before: Statistics::default(),
         }
+    }
+
+    fn open(&mut self, writes: bool) -> &mut Open {
+        if writes { &mut self.open_writes } else { &mut self.open_reads }
     }
 
     /// A read of `bytes` from `offset` on arrives.
@@ -103,7 +132,8 @@ impl Recorder {
     }
 
     /// A request that waits for its origin arrived.
-    pub(crate) fn more_outstanding(&mut self, now: Nanos) {
+    pub(crate) fn more_outstanding(&mut self, now: Nanos, writes: bool) {
+        self.open(writes).new += 1;
         if self.outstanding == 0 {
             self.busy_since = now.max(self.hits_until);
         }
@@ -111,8 +141,11 @@ impl Recorder {
         self.outstanding_max = self.outstanding_max.max(self.outstanding);
     }
 
-    /// It is answered.
-    pub(crate) fn done(&mut self, now: Nanos, latency: Nanos, writes: bool) {
+    /// One that arrived in that interval is answered.
+    pub(crate) fn done(&mut self, now: Nanos, arrived_in: u32, latency: Nanos, writes: bool) {
+        let is_new = arrived_in == self.interval;
+        let open = self.open(writes);
+        *(if is_new { &mut open.new } else { &mut open.old }) -= 1;
         if writes {
             self.writes.record(latency);
         } else {
@@ -152,6 +185,8 @@ impl Recorder {
             bytes_written: Bytes(self.bytes_written),
             outstanding_max: self.outstanding_max,
             idle: span.saturating_since(busy),
+            reads_hung: self.open_reads.end(),
+            writes_hung: self.open_writes.end(),
             sequential_share: self.sequential as f64 / self.reads.max(1) as f64,
             cache: CacheObservation {
                 quota_blocks: cache.quota_blocks.into(),
@@ -180,6 +215,7 @@ impl Recorder {
         (self.reads, self.changes, self.bytes_read, self.bytes_written) = (0, 0, 0, 0);
         (self.sequential, self.origin_reads, self.shed, self.busy) = (0, 0, 0, Nanos::ZERO);
         (self.outstanding_max, self.began, self.before) = (self.outstanding, now, cache);
+        self.interval += 1;
         (observed, shed)
     }
 }
@@ -194,20 +230,43 @@ mod tests {
         let mut recorder = Recorder::new();
         let locality = LiveObserver::new(LiveConfig::default(), Nanos::ZERO).snapshot(Nanos::ZERO);
         // Busy 10..30 with two requests at most, 40..45 with a hit, and from 90 on.
-        recorder.more_outstanding(Nanos(10));
-        recorder.more_outstanding(Nanos(20));
-        recorder.done(Nanos(25), Nanos(15), false);
-        recorder.done(Nanos(30), Nanos(10), true);
+        recorder.more_outstanding(Nanos(10), false);
+        recorder.more_outstanding(Nanos(20), true);
+        recorder.done(Nanos(25), 0, Nanos(15), false);
+        recorder.done(Nanos(30), 0, Nanos(10), true);
         recorder.hit(Nanos(40), Nanos(45), Nanos(5));
-        recorder.more_outstanding(Nanos(90));
+        recorder.more_outstanding(Nanos(90), false);
         let end = |recorder: &mut Recorder, at| {
             recorder.end(VolumeId(0), Nanos(at), Statistics::default(), false, &locality).0
         };
         let seen = end(&mut recorder, 100);
         assert_eq!((seen.idle, seen.outstanding_max, seen.completed()), (Nanos(65), 2, 3));
-        recorder.done(Nanos(150), Nanos(60), false);
+        recorder.done(Nanos(150), 0, Nanos(60), false);
         let seen = end(&mut recorder, 200);
         assert_eq!((seen.idle, seen.outstanding_max), (Nanos(50), 1));
+    }
+
+    #[test]
+    fn what_came_before_an_interval_and_is_not_answered_in_it_hung() {
+        let mut recorder = Recorder::new();
+        let locality = LiveObserver::new(LiveConfig::default(), Nanos::ZERO).snapshot(Nanos::ZERO);
+        let end = |recorder: &mut Recorder, at| {
+            let seen = recorder.end(VolumeId(0), Nanos(at), Statistics::default(), false, &locality).0;
+            (seen.reads_hung, seen.writes_hung)
+        };
+        // Two reads and a write come in the first interval, and a write as the second begins.
+        recorder.more_outstanding(Nanos(10), false);
+        recorder.more_outstanding(Nanos(20), false);
+        recorder.more_outstanding(Nanos(30), true);
+        assert_eq!(end(&mut recorder, 100), (0, 0), "they came in this interval");
+        recorder.more_outstanding(Nanos(100), true);
+        assert_eq!(end(&mut recorder, 200), (2, 1));
+        recorder.done(Nanos(250), 0, Nanos(240), false);
+        recorder.done(Nanos(260), 1, Nanos(160), true);
+        assert_eq!(end(&mut recorder, 300), (1, 1));
+        recorder.done(Nanos(350), 0, Nanos(330), false);
+        recorder.done(Nanos(360), 0, Nanos(330), true);
+        assert_eq!(end(&mut recorder, 400), (0, 0));
     }
 
     #[test]
@@ -218,8 +277,8 @@ mod tests {
         for at in [10, 12, 20, 21, 40] {
             recorder.hit(Nanos(at), Nanos(at + 5), Nanos(35));
         }
-        recorder.more_outstanding(Nanos(42));
-        recorder.done(Nanos(55), Nanos(43), false);
+        recorder.more_outstanding(Nanos(42), false);
+        recorder.done(Nanos(55), 0, Nanos(43), false);
         let (seen, _) = recorder.end(VolumeId(0), Nanos(100), Statistics::default(), false, &locality);
         // Busy 10..17, 20..26 and 40..55.
         assert_eq!((seen.idle, seen.hits.count()), (Nanos(72), 5));

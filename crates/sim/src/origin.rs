@@ -2,6 +2,7 @@
 
 use crate::calendar::{Calendar, Planned};
 use crate::device::{Device, Submitted, flight_of};
+use crate::scenario::HangTable;
 use forebay_devmodel::{DiskCompletion, Lane, ParameterError};
 use forebay_units::{ByteRange, Nanos};
 
@@ -14,6 +15,7 @@ pub(crate) struct Origin {
     back: Lane,
     /// Whether the ways take time at all.
     far: bool,
+    hangs: Vec<HangTable>,
     /// By flight: the bytes of its answer, where they count.
     answers: Vec<u32>,
     /// The device's event that is planned; later ones count, earlier ones are stale.
@@ -29,6 +31,7 @@ impl Origin {
             there: Lane::new(link)?,
             back: Lane::new(link)?,
             far: link != Default::default(),
+            hangs: table.hangs.clone(),
             answers: Vec::new(),
             planned: Nanos::MAX,
             completions: Vec::new(),
@@ -37,6 +40,13 @@ impl Origin {
 
     /// A request sets out at `now`: when it reaches the device; `None` for at once.
     pub(crate) fn set_out(&mut self, now: Nanos, flight: u32, writes: bool, bytes: u64) -> Option<Nanos> {
+        let arrives = self.travel(now, flight, writes, bytes);
+        let held = |at| self.hangs.iter().find_map(|hang| hang.holds(at, writes));
+        // It may hang again where it stops to.
+        std::iter::successors(held(arrives.unwrap_or(now)), |&at| held(at)).last().or(arrives)
+    }
+
+    fn travel(&mut self, now: Nanos, flight: u32, writes: bool, bytes: u64) -> Option<Nanos> {
         if !self.far {
             return None;
         }

@@ -16,6 +16,9 @@ const INTERVALS_MAX: u64 = 1 << 17;
 /// A run must end.
 const REQUESTS_MAX: f64 = 2e9;
 
+/// Times in which an origin hangs at most (ours).
+const HANGS_MAX: usize = 64;
+
 /// Something that can be run, and should be known.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Flag {
@@ -132,6 +135,12 @@ impl Scenario {
         };
         if origin.link_latency > Nanos::secs(10) {
             out_of_range(key("link_latency"), origin.link_latency, "at most 10 s")?;
+        }
+        if origin.hangs.len() > HANGS_MAX {
+            out_of_range(key("hangs"), format!("{} times", origin.hangs.len()), "at most 64")?;
+        }
+        if let Some(place) = origin.hangs.iter().position(|hang| hang.span == Nanos::ZERO) {
+            out_of_range(key(&format!("hangs[{place}].for")), Nanos::ZERO, "above 0")?;
         }
         for (field, rate) in [
             ("link_per_second", origin.link_per_second),

@@ -2,6 +2,7 @@
 
 use super::default;
 use super::text::{optional, text};
+use forebay_control::Operations;
 use forebay_units::{Bytes, Nanos};
 use serde::Deserialize;
 
@@ -102,6 +103,9 @@ pub struct OriginTable {
     /// Bytes per second of the way to it, and of the way back; unbounded unless set.
     #[serde(default, deserialize_with = "optional")]
     pub link_per_second: Option<Bytes>,
+    /// When it answers nothing that comes; never unless set.
+    #[serde(default)]
+    pub hangs: Vec<HangTable>,
     /// Disks: how many; 4 unless set.
     pub spindles: Option<u32>,
     /// Disks: which; `7200rpm` unless set.
@@ -153,6 +157,7 @@ impl OriginTable {
             kind,
             link_latency: Nanos::ZERO,
             link_per_second: None,
+            hangs: Vec::new(),
             spindles: None,
             disk: None,
             disk_capacity: None,
@@ -171,6 +176,34 @@ impl OriginTable {
             service_spread: None,
             transfer_per_second: None,
         }
+    }
+}
+
+/// A time in which an origin hangs: what comes then waits until it is over, what came before is answered.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HangTable {
+    /// When it begins.
+    #[serde(deserialize_with = "text")]
+    pub from: Nanos,
+    /// How long it lasts.
+    #[serde(rename = "for", deserialize_with = "text")]
+    pub span: Nanos,
+    /// Which requests hang; all unless set.
+    #[serde(default)]
+    pub operations: Operations,
+}
+
+impl HangTable {
+    /// When a request that comes at `at` is let on; `None` where it does not hang.
+    pub(crate) fn holds(&self, at: Nanos, writes: bool) -> Option<Nanos> {
+        let until = self.from.saturating_add(self.span);
+        let is_meant = match self.operations {
+            Operations::Reads => !writes,
+            Operations::Writes => writes,
+            Operations::All => true,
+        };
+        (is_meant && self.from <= at && at < until).then_some(until)
     }
 }
 

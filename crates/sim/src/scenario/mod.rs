@@ -16,8 +16,8 @@ mod tier;
 
 pub use check::Flag;
 pub use devices::{
-    ApplianceTable, ArrayTable, BufferTable, DiskName, Distribution, FlashTable, OriginKind, OriginTable,
-    Queue, Queues, Raid,
+    ApplianceTable, ArrayTable, BufferTable, DiskName, Distribution, FlashTable, HangTable, OriginKind,
+    OriginTable, Queue, Queues, Raid,
 };
 pub use error::ScenarioError;
 pub use expected::ExpectedTable;

@@ -126,6 +126,7 @@ impl Volume {
                 let bytes = asked.bytes as u32;
                 client = world.clients.insert(Client {
                     started,
+                    arrived_in: self.recorder.interval,
                     parts: 0,
                     bytes,
                     load,
@@ -153,7 +154,7 @@ impl Volume {
             return Some(at);
         }
         self.fill(world, run, client);
-        self.recorder.more_outstanding(now);
+        self.recorder.more_outstanding(now, false);
         self.pump(world);
         None
     }
@@ -238,10 +239,11 @@ impl Volume {
     fn write(&mut self, world: &mut World, asked: Asked, load: u32, started: Nanos) {
         let now = world.now;
         self.recorder.write(asked.bytes);
-        self.recorder.more_outstanding(now);
+        self.recorder.more_outstanding(now, true);
         let bytes = asked.bytes as u32;
         let client = world.clients.insert(Client {
             started,
+            arrived_in: self.recorder.interval,
             parts: 0,
             bytes,
             load,
@@ -360,7 +362,8 @@ impl Volume {
                 world.clients.free(client);
                 let at = world.now + world.hit_latency;
                 let at = self.back(world, at, waiting.writes, waiting.bytes.into());
-                self.recorder.done(world.now, at.saturating_since(waiting.started), waiting.writes);
+                let latency = at.saturating_since(waiting.started);
+                self.recorder.done(world.now, waiting.arrived_in, latency, waiting.writes);
                 if let Some(tier) = &mut world.tier
                     && waiting.asked_origin
                 {

@@ -65,6 +65,8 @@ pub(crate) struct Flight {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Client {
     pub(super) started: Nanos,
+    /// The control interval in which it arrived.
+    pub(super) arrived_in: u32,
     pub(super) parts: u32,
     pub(super) bytes: u32,
     /// The load that it belongs to.

@@ -164,6 +164,77 @@ fn a_load_of_hits_behind_a_long_way_does_not_seem_to_wait() {
     );
 }
 
+/// As in the daemon: reads that hang among writes that complete miss what is promised of reads, and so do writes among reads.
+#[test]
+fn reads_that_hang_among_writes_are_a_violation_and_so_are_writes_among_reads() {
+    let text = r#"
+        name = "hangs"
+        duration = "150s"
+        cache = { memory = "64MiB", interval = "5s" }
+        origin = [{ name = "o", type = "servers", servers = 4, service = "1ms", hangs = [
+            { from = "60s", for = "25s", operations = "KIND" },
+        ] }]
+        [[volume]]
+        name = "db"
+        size = "1GiB"
+        load = [{ arrivals = "poisson", rate = 80, read_share = SHARE }]
+        [[objective]]
+        volume = "db"
+        latency = "20ms"
+        operations = "KIND"
+        window = "5s"
+    "#;
+    for (kind, share) in [("reads", "0.1"), ("writes", "0.9")] {
+        let outcome = run(&scenario(&text.replace("KIND", kind).replace("SHARE", share)), 1);
+        let db = &outcome.volumes[0];
+        assert!(db.intervals.iter().all(|row| row.iops > 40.0), "the others complete");
+        // One is 8 requests in a second, 40 in a window. Of 60 to 65 s nobody knows yet that what came does more than take its time; those of the
+        // last window were held for up to 25 s.
+        for row in &db.objectives[0].windows {
+            let expected = match row.at_s {
+                65.0 => Verdict::LowLoad,
+                70.0..=90.0 => Verdict::Nonconforming,
+                _ => Verdict::Conforming,
+            };
+            assert_eq!(
+                (row.verdict, row.value.is_some()),
+                (expected, !(65.0..=85.0).contains(&row.at_s)),
+                "{kind} at {} s",
+                row.at_s
+            );
+        }
+        let found = outcome.decisions.iter().find(|one| one.kind == DecisionKind::ViolationFound);
+        let at = found.expect("a violation").at;
+        assert!(at > Nanos::secs(65) && at < Nanos::secs(85), "{kind} at {at}");
+    }
+}
+
+/// One client whose requests take 21 ms: the first that reaches the origin in the tenth second waits for the end of both times.
+#[test]
+fn what_hangs_is_answered_when_that_is_over() {
+    let text = r#"
+        name = "hangs"
+        duration = "60s"
+        cache = { memory = "0B", interval = "1s", sizing = "fixed", hit_latency = "0s" }
+        origin = [{ name = "o", type = "servers", servers = 1, service = "1ms", link_latency = "10ms", hangs = [
+            { from = "30s", for = "5s" }, { from = "10s", for = "20s" },
+        ] }]
+        [[volume]]
+        name = "db"
+        size = "1GiB"
+        load = [{ arrivals = "closed", clients = 1, think = "1ms" }]
+    "#;
+    let outcome = run(&scenario(text), 1);
+    let rows = &outcome.volumes[0].intervals;
+    for row in rows {
+        // One may have been on its way back.
+        let hangs = (11.5..35.5).contains(&row.at_s);
+        assert!(row.at_s == 11.0 || hangs == (row.iops == 0.0), "{} at {} s", row.iops, row.at_s);
+    }
+    let longest = rows[35].latency.p99_ms.expect("answers");
+    assert!((longest / 25_000.0 - 1.0).abs() < 0.01, "{longest} ms at {} s", rows[35].at_s);
+}
+
 #[test]
 fn a_size_that_was_foretold_is_there_from_the_end_of_its_interval_on() {
     let text = DEMO
