@@ -60,7 +60,7 @@ impl SnapshotFolder {
         format!("{:032x}-", volume.0)
     }
 
-    /// The files of a volume with their places in the series, newest first.
+    /// The files of a volume with their places in the series, newest first. What is no file is left out.
     fn files(&self, volume: VolumeId) -> io::Result<Vec<(u64, PathBuf)>> {
         let prefix = SnapshotFolder::prefix(volume);
         let mut files = Vec::new();
@@ -70,7 +70,11 @@ impl SnapshotFolder {
             let sequence = name.to_str().and_then(|name| name.strip_prefix(&prefix)?.strip_suffix(SUFFIX));
             // A place is a time in milliseconds. Behind one that is as large as it can be nothing would find any.
             let is_place = |sequence: &u64| i64::try_from(*sequence).is_ok();
-            if let Some(sequence) = sequence.and_then(|found| found.parse().ok().filter(is_place)) {
+            let Some(sequence) = sequence.and_then(|found| found.parse().ok().filter(is_place)) else {
+                continue;
+            };
+            // Whoever opens a FIFO waits for another who does; what is no file is none of ours.
+            if fs::metadata(entry.path()).is_ok_and(|metadata| metadata.is_file()) {
                 files.push((sequence, entry.path()));
             }
         }
@@ -107,14 +111,15 @@ impl SnapshotFolder {
             let modified = fs::metadata(path).and_then(|metadata| metadata.modified());
             modified.is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|since| since > span))
         };
-        let mut removed = 0;
+        let (mut removed, mut failed) = (0, None);
         for (at, (_, path)) in self.files(volume)?.iter().enumerate() {
             if at >= keep || is_older(path, age) {
                 match fs::remove_file(path) {
                     Ok(()) => removed += 1,
                     // Another host was faster.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                    Err(error) => return Err(error),
+                    // The others go all the same.
+                    Err(error) => failed = Some(error),
                 }
             }
         }
@@ -128,7 +133,7 @@ impl SnapshotFolder {
                 let _ = fs::remove_file(entry.path());
             }
         }
-        Ok(removed)
+        failed.map_or(Ok(removed), Err)
     }
 
     /// Reads the newest `most` snapshots of a volume. What cannot be used is left out and told.
@@ -212,6 +217,11 @@ mod tests {
         // And one behind which there is no place.
         let last = temporary.path().join(format!("{:032x}-{}.fbsnap", OURS.0, u64::MAX));
         fs::write(&last, bytes(OURS, u64::MAX, 4096)).unwrap();
+        // What is no file, and has a name like ours: who opened the FIFO would wait for ever.
+        let named = |sequence: u64| temporary.path().join(format!("{:032x}-{sequence}.fbsnap", OURS.0));
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, named(70), rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        fs::create_dir(named(71)).unwrap();
         let series = folder.read(OURS, 4096, 100).unwrap();
         let sequences: Vec<u64> = series.snapshots.iter().map(|found| found.header().sequence).collect();
         assert_eq!(sequences, [1, 2, 3, 9]);
@@ -225,7 +235,7 @@ mod tests {
         assert_eq!((newest.snapshots.len(), newest.refused.len(), folder.newest(OURS)), (1, 2, Some(9)));
         // Two are kept, and the other volume's, and what was begun a moment ago.
         assert_eq!(folder.expire(OURS, 2, Duration::from_secs(1000)).unwrap(), 5);
-        assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 5);
+        assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 7);
         assert_eq!(folder.expire(OURS, 2, Duration::ZERO).unwrap(), 2);
         assert_eq!(folder.read(VolumeId(8), 4096, 9).unwrap().snapshots.len(), 1);
     }
