@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 /// Everything that a controller of a fleet is started with.
 #[derive(Clone, Debug, Deserialize)]
@@ -56,18 +58,30 @@ pub enum FleetConfigError {
         /// Why.
         source: std::io::Error,
     },
-    /// It is not TOML, or has what it should not.
-    #[error("the configuration `{}` is wrong: {source}", path.display())]
+    /// It is not TOML, or has what it should not. The line itself is not shown: it may hold a secret.
+    #[error("`{}`, line {line}: {message}", path.display())]
     Syntax {
-        /// Where.
+        /// Which file.
         path: PathBuf,
-        /// What, with its line.
-        source: Box<toml::de::Error>,
+        /// Which line of it, from 1.
+        line: usize,
+        /// What was found, and what was expected.
+        message: String,
+    },
+    /// What is wrong in a file.
+    #[error("`{}`, line {line}: {source}", path.display())]
+    At {
+        /// Which file.
+        path: PathBuf,
+        /// Which line of it, from 1.
+        line: usize,
+        /// What it is.
+        source: Box<FleetConfigError>,
     },
     /// Something in it cannot be so.
     #[error("`{key}` is {found}, expected {expected}")]
     Wrong {
-        /// Which key.
+        /// Which key, as in `host[0].memory`.
         key: String,
         /// What it is.
         found: String,
@@ -87,6 +101,36 @@ pub enum FleetConfigError {
     Control(forebay_control::ConfigError),
 }
 
+impl FleetConfigError {
+    /// The key that is wrong, where it is one.
+    fn key(&self) -> Option<String> {
+        match self {
+            FleetConfigError::Wrong { key, .. } => Some(key.clone()),
+            FleetConfigError::Control(error) => Some(format!("control.{}", error.key)),
+            _ => None,
+        }
+    }
+}
+
+/// Where `key`, as in `host[0].memory`, stands in a text, or the nearest table around it; `None` where none of it is there.
+fn place_of(text: &str, key: &str) -> Option<usize> {
+    let root = DeTable::parse(text).ok()?;
+    let (mut table, mut entry, mut at) = (Some(root.get_ref()), None, None);
+    for part in key.replace('[', ".[").split('.') {
+        let value = match part.strip_prefix('[').and_then(|number| number.strip_suffix(']')) {
+            Some(number) => {
+                let entries = entry.and_then(|value: &Spanned<DeValue<'_>>| value.get_ref().as_array());
+                entries.and_then(|entries| entries.get(number.parse::<usize>().ok()?))
+            }
+            None => table.and_then(|table: &DeTable<'_>| table.get(part)),
+        };
+        let Some(value) = value else { break };
+        at = Some(value.span().start);
+        (table, entry) = (value.get_ref().as_table(), Some(value));
+    }
+    at
+}
+
 impl FleetConfig {
     /// Reads and checks a file; relative paths are relative to its folder.
     ///
@@ -95,8 +139,15 @@ impl FleetConfig {
     pub fn read(path: &Path) -> Result<FleetConfig, FleetConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| FleetConfigError::Unreadable { path: path.to_owned(), source })?;
-        let mut config: FleetConfig = toml::from_str(&text)
-            .map_err(|source| FleetConfigError::Syntax { path: path.to_owned(), source: Box::new(source) })?;
+        let line_of = |at: usize| text[..at].matches('\n').count() + 1;
+        let mut config: FleetConfig = toml::from_str(&text).map_err(|error: toml::de::Error| {
+            let line = line_of(error.span().map_or(0, |span| span.start));
+            FleetConfigError::Syntax {
+                path: path.to_owned(),
+                line,
+                message: error.message().replace('\n', ", "),
+            }
+        })?;
         let folder = path.parent().unwrap_or(Path::new("."));
         config.socket = folder.join(&config.socket);
         config.state = folder.join(&config.state);
@@ -125,7 +176,12 @@ impl FleetConfig {
                 *path = folder.join(&path);
             }
         }
-        config.check()?;
+        config.check().map_err(|error| match error.key().and_then(|key| place_of(&text, &key)) {
+            Some(at) => {
+                FleetConfigError::At { path: path.to_owned(), line: line_of(at), source: Box::new(error) }
+            }
+            None => error,
+        })?;
         if let Some(mode) = mode_for_others(path).filter(|_| config.volume.iter().any(holds_secrets)) {
             return Err(FleetConfigError::Shown { path: path.to_owned(), mode });
         }
@@ -157,42 +213,53 @@ impl FleetConfig {
             return wrong("volume", "absent", "at least one `[[volume]]`");
         }
         let mut names = BTreeSet::new();
-        for host in &self.host {
+        for (at, host) in self.host.iter().enumerate() {
+            let of = |key: &str| format!("host[{at}].{key}");
             if host.name.is_empty() || !names.insert(&host.name) {
-                return wrong("host.name", &format!("`{}` twice, or empty", host.name), "a name used once");
+                return wrong(&of("name"), &format!("`{}` twice, or empty", host.name), "a name used once");
             }
             if host.memory == Bytes::ZERO {
-                return wrong("host.memory", &format!("none on `{}`", host.name), "a size above 0");
+                return wrong(&of("memory"), &format!("0B on `{}`", host.name), "a size above 0");
             }
             let is_here = !host.provider.is_elsewhere();
             if let Some(here) = memory_total().filter(|here| is_here && host.memory > *here) {
                 let found = format!("{} on `{}`", host.memory, host.name);
                 let expected = format!("at most the {here} that this machine has, which the host is on");
-                return wrong("host.memory", &found, &expected);
+                return wrong(&of("memory"), &found, &expected);
             }
             if let ProviderTable::Ssh { destination, address, .. } = &host.provider {
                 if destination.is_empty() || destination.starts_with('-') {
                     let found = format!("`{destination}` on `{}`", host.name);
-                    return wrong("host.provider.destination", &found, "a machine, as in `user@machine`");
+                    return wrong(&of("provider.destination"), &found, "a machine, as in `user@machine`");
                 }
                 if address.is_unspecified() || address.is_multicast() {
                     let found = format!("{address} on `{}`", host.name);
                     let expected = "the address of that machine at which appliances are reached";
-                    return wrong("host.provider.address", &found, expected);
+                    return wrong(&of("provider.address"), &found, expected);
                 }
             }
             if host.cpus.is_some_and(|cpus| !(cpus > 0.0 && cpus < 1e6)) {
-                return wrong("host.cpus", "not a count of processors", "a number above 0");
+                return wrong(
+                    &of("cpus"),
+                    &format!("{} on `{}`", host.cpus.unwrap_or(0.0), host.name),
+                    "a number above 0, below 1e6",
+                );
             }
         }
         let (mut volumes, mut moved) = (BTreeSet::new(), BTreeMap::new());
-        for volume in &self.volume {
-            let of = |key: &str| format!("volume `{}`: {key}", volume.name);
+        let hosts: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+        for (at, volume) in self.volume.iter().enumerate() {
+            let of = |key: &str| format!("volume[{at}].{key}");
             if volume.name.is_empty() || volume.name.contains('@') || !volumes.insert(&volume.name) {
-                return wrong("volume.name", &format!("`{}`", volume.name), "a name without `@`, used once");
+                return wrong(&of("name"), &format!("`{}`", volume.name), "a name without `@`, used once");
             }
             if !names.contains(&volume.home) {
-                return wrong(&of("home"), &format!("`{}`", volume.home), "the name of a host");
+                let expected = match hosts.is_empty() {
+                    true => "the name of a host, of which there is none: a `[[host]]`".to_owned(),
+                    false => format!("the name of a host: {}", hosts.join(", ")),
+                };
+                let found = format!("`{}` of volume `{}`", volume.home, volume.name);
+                return wrong(&of("home"), &found, &expected);
             }
             if BlockSize::new(volume.block_size).is_err() {
                 return wrong(
@@ -202,7 +269,7 @@ impl FleetConfig {
                 );
             }
             if let Some(route) = &volume.route {
-                self.check_route(volume, route)?;
+                self.check_route(at, volume, route)?;
                 for (key, way) in ways(volume, route) {
                     if let Some(other) = moved.insert((key, way), &volume.name) {
                         let found = format!("that of volume `{other}`, too");
@@ -222,34 +289,40 @@ impl FleetConfig {
                 );
             }
         }
-        for objective in &self.objective {
+        for (at, objective) in self.objective.iter().enumerate() {
+            let of = |key: &str| format!("objective[{at}].{key}");
             if !volumes.contains(&objective.volume) {
-                return wrong("objective.volume", &format!("`{}`", objective.volume), "the name of a volume");
+                return wrong(&of("volume"), &format!("`{}`", objective.volume), "the name of a volume");
             }
             if objective.latency.is_some() == objective.iops.is_some() {
-                return wrong("objective", "neither or both of `latency` and `iops`", "one of them");
+                let key = format!("objective[{at}]");
+                return wrong(&key, "neither or both of `latency` and `iops`", "one of them");
             }
             if let Some(span) = objective.latency.filter(|span| *span > Nanos::secs(3600)) {
-                return wrong("objective.latency", &span.to_string(), "at most 1h");
+                return wrong(&of("latency"), &span.to_string(), "at most 1h");
             }
             if let Some(span) =
                 objective.window.filter(|span| *span < Nanos::millis(100) || *span > Nanos::secs(86_400))
             {
-                return wrong("objective.window", &span.to_string(), "100ms to 1d");
+                return wrong(&of("window"), &span.to_string(), "100ms to 1d");
             }
             if let Err(error) = self.promised(objective).check() {
                 let field = if error.field == "conforming_share" { "conforming" } else { error.field };
-                let key = format!("objective.{field}");
-                return wrong(&key, &error.found.to_string(), error.expected);
+                return wrong(&of(field), &error.found.to_string(), error.expected);
             }
         }
         Ok(())
     }
 
     /// Whether clients can be moved as a volume's route says, to some host at least.
-    fn check_route(&self, volume: &VolumeTable, route: &RouteTable) -> Result<(), FleetConfigError> {
+    fn check_route(
+        &self,
+        at: usize,
+        volume: &VolumeTable,
+        route: &RouteTable,
+    ) -> Result<(), FleetConfigError> {
         let wrong = |key: &str, found: String, expected: &str| {
-            let (key, expected) = (format!("volume `{}`: {key}", volume.name), expected.to_owned());
+            let (key, expected) = (format!("volume[{at}].{key}"), expected.to_owned());
             Err(FleetConfigError::Wrong { key, found, expected })
         };
         if self.host.iter().all(|host| unfit(host, volume).is_some()) {
@@ -395,9 +468,13 @@ mod tests {
         let Some(RouteTable::Proxy { server, .. }) = &beside.volume[0].route else { panic!() };
         assert_eq!(*server, ApiAddress::Unix(proxy));
         for (from, to, told) in [
-            ("\"1s\"", "\"1ms\"", "`interval` is 1ms, expected 100ms to 1h"),
-            ("\"1s\"", "\"often\"", "line 4"),
-            ("home = \"h1\"", "home = \"h2\"", "volume `db`: home` is `h2`, expected the name of a host"),
+            ("\"1s\"", "\"1ms\"", "line 4: `interval` is 1ms, expected 100ms to 1h"),
+            ("\"1s\"", "\"often\"", "control.toml`, line 4: `often` is not a span of time"),
+            (
+                "home = \"h1\"",
+                "home = \"h2\"",
+                "line 10: `volume[0].home` is `h2` of volume `db`, expected the name of a host: `h1`",
+            ),
             ("watch = ", "watc = ", "unknown field `watc`"),
             ("server = ", "servr = ", "unknown field `servr`"),
             ("\"proxy\"", "\"nfs\"", "unknown variant `nfs`, expected one of `proxy`, `qmp`, `address`"),
@@ -447,28 +524,33 @@ mod tests {
                 "{ type = \"qmp\", socket = \"q\", node = \"a-node-of-many-letters\", first = \"f\" }",
                 "expected 1 to 20 bytes",
             ),
-            ("watch = ", "secret = \"short\"\nwatch = ", "a secret has 16 to 128"),
+            ("watch = ", "secret = \"short\"\nwatch = ", "line 12: a secret has 16 to 128"),
+            ("interval = \"1s\"", "[control.feedback]\ngain = 0", "line 5: `control.feedback.gain` is 0"),
             ("watch = ", "secret = \"0123456789abcdef\"\nwatch = ", "others than its owner may read it"),
             ("latency = \"5ms\"", "", "one of them"),
-            ("latency = \"5ms\"", "latency = \"0s\"", "`objective.latency` is 0, expected a span above 0"),
+            (
+                "latency = \"5ms\"",
+                "latency = \"0s\"",
+                "line 16: `objective[0].latency` is 0, expected a span above 0",
+            ),
             ("latency = \"5ms\"", "latency = \"2h\"", "expected at most 1h"),
-            ("latency = \"5ms\"", "iops = -1", "`objective.iops` is -1, expected a number above 0"),
+            ("latency = \"5ms\"", "iops = -1", "`objective[0].iops` is -1, expected a number above 0"),
             (
                 "latency = \"5ms\"",
                 "iops = 5\nwindow = \"1ms\"",
-                "`objective.window` is 1ms, expected 100ms to 1d",
+                "`objective[0].window` is 1ms, expected 100ms to 1d",
             ),
-            ("latency = \"5ms\"", "iops = 5\nconforming = 2", "`objective.conforming` is 2"),
-            ("latency = \"5ms\"", "iops = 5\nweight = 0", "`objective.weight` is 0"),
+            ("latency = \"5ms\"", "iops = 5\nconforming = 2", "`objective[0].conforming` is 2"),
+            ("latency = \"5ms\"", "iops = 5\nweight = 0", "`objective[0].weight` is 0"),
             (
                 "memory = \"1GiB\"",
                 "memory = \"0B\"",
-                "`host.memory` is none on `h1`, expected a size above 0",
+                "line 7: `host[0].memory` is 0B on `h1`, expected a size above 0",
             ),
             (
                 "memory = \"1GiB\"",
                 "memory = \"999TiB\"",
-                "`host.memory` is 999TiB on `h1`, expected at most the",
+                "`host[0].memory` is 999TiB on `h1`, expected at most the",
             ),
             ("volume = \"db\"", "volume = \"d\"", "the name of a volume"),
             ("name = \"db\"", "name = \"d@b\"", "without `@`"),
@@ -480,6 +562,7 @@ mod tests {
         ] {
             assert!(GOOD.contains(from), "{from}");
             let error = read(&GOOD.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(error.contains("control.toml`") && !error.contains('\n'), "{from}: {error}");
             assert!(error.contains(told), "{from}: {error}");
         }
     }
@@ -501,7 +584,7 @@ mod tests {
         // Who is only watched is not moved.
         assert_eq!(other(db, ""), Ok(()));
         let error = other(db, proxy).unwrap_err();
-        assert!(error.contains("volume `web`: origin` is that of volume `db`, too"), "{error}");
+        assert!(error.contains("`volume[1].origin` is that of volume `db`, too"), "{error}");
         assert_eq!(other(db, &format!("{proxy}\nleased = false")), Ok(()), "both may only read");
         let qmp = "route = { type = \"qmp\", socket = \"q\", node = \"n\", first = \"f\" }";
         let first = GOOD.replace("route = { type = \"proxy\", server = \"unix:/run/proxy-http.sock\" }", qmp);
@@ -511,6 +594,6 @@ mod tests {
         );
         std::fs::write(&path, second).unwrap();
         let error = FleetConfig::read(&path).unwrap_err().to_string();
-        assert!(error.contains("volume `web`: route` is that of volume `db`, too"), "{error}");
+        assert!(error.contains("`volume[1].route` is that of volume `db`, too"), "{error}");
     }
 }
