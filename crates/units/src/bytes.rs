@@ -7,16 +7,20 @@ use std::str::FromStr;
 
 /// A quantity of bytes.
 ///
-/// Written and parsed with binary units (`4KiB`, `64MiB`, `1.5GiB`), decimal units (`10MB`) or none (`4096`).
+/// Written and parsed with binary units (`4KiB`, `64MiB`, `1.5GiB`, up to `EiB`), decimal units (`10MB`) or none (`4096`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes(pub u64);
 
 /// Binary units first, the largest first: the order in which [`Bytes`] looks for the unit to print.
-const UNITS: [(&str, u64); 11] = [
+const UNITS: [(&str, u64); 15] = [
+    ("EiB", 1 << 60),
+    ("PiB", 1 << 50),
     ("TiB", 1 << 40),
     ("GiB", 1 << 30),
     ("MiB", 1 << 20),
     ("KiB", 1 << 10),
+    ("EB", 1_000_000_000_000_000_000),
+    ("PB", 1_000_000_000_000_000),
     ("TB", 1_000_000_000_000),
     ("GB", 1_000_000_000),
     ("MB", 1_000_000),
@@ -106,7 +110,7 @@ impl fmt::Display for Bytes {
     /// Prints the largest binary unit that leaves a number of at least 1, with up to two decimals.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, factor) =
-            UNITS[..4].iter().find(|(_, factor)| self.0 >= *factor).copied().unwrap_or(("B", 1));
+            UNITS[..6].iter().find(|(_, factor)| self.0 >= *factor).copied().unwrap_or(("B", 1));
         let text = if self.0.is_multiple_of(factor) {
             format!("{}{unit}", self.0 / factor)
         } else {
@@ -121,10 +125,15 @@ impl fmt::Display for Bytes {
 pub struct ParseBytesError {
     /// What was found.
     pub found: String,
+    /// Whether it is a quantity, but more than can be counted.
+    pub is_too_large: bool,
 }
 
 impl fmt::Display for ParseBytesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_too_large {
+            return write!(f, "`{}` is too large: expected less than 16EiB (2^64 bytes)", self.found);
+        }
         write!(
             f,
             "`{}` is not a size in bytes: expected a number and a unit, as in `64MiB` or `4096`",
@@ -139,7 +148,7 @@ impl FromStr for Bytes {
     type Err = ParseBytesError;
 
     fn from_str(text: &str) -> Result<Bytes, ParseBytesError> {
-        let error = || ParseBytesError { found: text.to_owned() };
+        let failed = |is_too_large| ParseBytesError { found: text.to_owned(), is_too_large };
         let text_trimmed = text.trim();
         let split =
             text_trimmed.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text_trimmed.len());
@@ -150,21 +159,21 @@ impl FromStr for Bytes {
             "M" => 1 << 20,
             "G" => 1 << 30,
             "T" => 1 << 40,
+            "P" => 1 << 50,
+            "E" => 1 << 60,
             _ => UNITS
                 .iter()
                 .find(|(name, _)| name.eq_ignore_ascii_case(unit))
                 .map(|(_, factor)| *factor)
-                .ok_or_else(error)?,
+                .ok_or_else(|| failed(false))?,
         };
         if let Ok(whole) = number.parse::<u64>() {
-            return whole.checked_mul(factor).map(Bytes).ok_or_else(error);
+            return whole.checked_mul(factor).map(Bytes).ok_or_else(|| failed(true));
         }
-        let number: f64 = number.parse().map_err(|_| error())?;
+        // Digits and a point alone: what is parsed is neither negative nor no number.
+        let number: f64 = number.parse().map_err(|_| failed(false))?;
         let bytes = (number * factor as f64).round();
-        if !bytes.is_finite() || bytes < 0.0 || bytes >= u64::MAX as f64 {
-            return Err(error());
-        }
-        Ok(Bytes(bytes as u64))
+        if bytes >= u64::MAX as f64 { Err(failed(true)) } else { Ok(Bytes(bytes as u64)) }
     }
 }
 
@@ -182,6 +191,9 @@ mod tests {
             ("10MB", 10_000_000),
             ("64 MiB", 64 << 20),
             ("0", 0),
+            ("1PiB", 1 << 50),
+            ("2 PB", 2_000_000_000_000_000),
+            ("15.5EiB", 31 << 59),
         ] {
             assert_eq!(text.parse::<Bytes>(), Ok(Bytes(bytes)), "{text}");
         }
@@ -189,13 +201,19 @@ mod tests {
         assert_eq!(Bytes(4096).to_string(), "4KiB");
         assert_eq!(Bytes(3 << 29).to_string(), "1.50GiB");
         assert_eq!(Bytes(12).to_string(), "12B");
+        assert_eq!([Bytes(64 << 50), Bytes(3 << 59)].map(|bytes| bytes.to_string()), ["64PiB", "1.50EiB"]);
     }
 
     #[test]
     fn nonsense_is_refused_with_what_was_found() {
-        for text in ["", "MiB", "1.2.3MiB", "-4KiB", "4 parsecs", "99999999999TiB", "nan"] {
+        for text in ["", "MiB", "1.2.3MiB", "-4KiB", "4 parsecs", "nan", "1e3KiB"] {
             let error = text.parse::<Bytes>().unwrap_err();
-            assert_eq!(error.found, text);
+            assert_eq!((error.found.as_str(), error.is_too_large), (text, false));
         }
+        for text in ["99999999999TiB", "16EiB", "18446744073709551616", "16384.5 PiB"] {
+            assert!(text.parse::<Bytes>().unwrap_err().is_too_large, "{text}");
+        }
+        let error = "20000.5PiB".parse::<Bytes>().unwrap_err().to_string();
+        assert_eq!(error, "`20000.5PiB` is too large: expected less than 16EiB (2^64 bytes)");
     }
 }

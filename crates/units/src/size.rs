@@ -1,6 +1,6 @@
 //! Cache sizes as people write them: bytes, blocks, or a share of the footprint or of a named working set.
 
-use crate::{Bytes, Nanos};
+use crate::{Bytes, Nanos, ParseBytesError};
 use std::fmt;
 use std::str::FromStr;
 
@@ -29,10 +29,15 @@ pub enum SizeSpec {
 pub struct ParseSizeError {
     /// What was found.
     pub found: String,
+    /// Whether it is a number of blocks or bytes, but more than can be counted.
+    pub is_too_large: bool,
 }
 
 impl fmt::Display for ParseSizeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_too_large {
+            return write!(f, "`{}` is too large: expected less than 16EiB (2^64 bytes)", self.found);
+        }
         write!(
             f,
             "`{}` is not a cache size: expected blocks (`1000`), bytes (`64MiB`), a share of the footprint (`10%`) \
@@ -48,7 +53,7 @@ impl FromStr for SizeSpec {
     type Err = ParseSizeError;
 
     fn from_str(text: &str) -> Result<SizeSpec, ParseSizeError> {
-        let error = || ParseSizeError { found: text.to_owned() };
+        let error = || ParseSizeError { found: text.to_owned(), is_too_large: false };
         let positive = |number: &str| {
             number
                 .trim()
@@ -73,7 +78,10 @@ impl FromStr for SizeSpec {
         if let Ok(blocks) = trimmed.parse::<u64>() {
             return Ok(SizeSpec::Blocks(blocks));
         }
-        trimmed.parse().map(SizeSpec::Bytes).map_err(|_| error())
+        trimmed.parse().map(SizeSpec::Bytes).map_err(|failed: ParseBytesError| ParseSizeError {
+            is_too_large: failed.is_too_large,
+            ..error()
+        })
     }
 }
 
@@ -101,7 +109,10 @@ mod tests {
         assert_eq!("0.5wss(600s)".parse(), Ok(half));
         assert_eq!(half.to_string().parse(), Ok(half));
         for text in ["", "%", "-1%", "0%", "0.5wss()", "0.5wss(0s)", "wss", "ten"] {
-            assert!(text.parse::<SizeSpec>().is_err(), "{text}");
+            assert!(!text.parse::<SizeSpec>().unwrap_err().is_too_large, "{text}");
+        }
+        for text in ["16EiB", "99999999999999999999"] {
+            assert!(text.parse::<SizeSpec>().unwrap_err().to_string().contains("is too large"), "{text}");
         }
     }
 }

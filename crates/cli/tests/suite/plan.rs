@@ -311,7 +311,7 @@ fn an_object_is_one_block() {
 fn minimums_beyond_the_budget_are_told_in_whole_blocks() {
     let folder = folder();
     file(&folder, "t", "this is no trace");
-    for (budget, minimum, sum) in [("10KiB", "5KiB", "16KiB"), ("1MiB", "8388608TiB", "16777216.00TiB")] {
+    for (budget, minimum, sum) in [("10KiB", "5KiB", "16KiB"), ("1MiB", "8388608TiB", "16.00EiB")] {
         let volumes: String = ["a", "b"]
             .map(|name| format!("[[volume]]\nname = \"{name}\"\ntrace = \"t\"\nminimum = \"{minimum}\"\n"))
             .concat();
