@@ -9,6 +9,7 @@ use super::{
 };
 use crate::load::Traces;
 use crate::outcome::VolumeSeries;
+use forebay_control::{Objective, Statistic, Target};
 use forebay_units::{Bytes, Nanos};
 
 /// Closed loops that could ask for more requests than this are flagged: the run may take a quarter of an hour, or be ended (ours).
@@ -197,6 +198,11 @@ impl Scenario {
             let Some(volume) = self.volume.iter().find(|volume| volume.name == table.volume) else {
                 continue;
             };
+            if let Some(message) =
+                table.objective().and_then(|objective| self.below_origin(volume, &objective))
+            {
+                flag("latency", message);
+            }
             let open =
                 |load: &LoadTable| matches!(load.arrivals, ArrivalKind::Poisson | ArrivalKind::Constant);
             let (Some(iops), true) = (table.iops, volume.load.iter().all(open)) else { continue };
@@ -211,6 +217,31 @@ impl Scenario {
                 );
             }
         }
+    }
+
+    /// What is wrong with a mean latency that random requests of a volume without a cache do not have even where nothing waits.
+    fn below_origin(&self, volume: &VolumeTable, objective: &Objective) -> Option<String> {
+        let Target::Latency { statistic: Statistic::Mean, at_most, .. } = objective.target else {
+            return None;
+        };
+        let is_random = |load: &LoadTable| {
+            let is_drawn = !matches!(load.arrivals, ArrivalKind::Trace | ArrivalKind::Idle);
+            is_drawn && load.popularity != Popularity::Sequential
+        };
+        if self.may_be_cached(volume) || !volume.load.iter().all(is_random) {
+            return None;
+        }
+        let origin = &self.origin[self.origin_of(volume)?];
+        let bytes = volume.load.iter().map(|load| load.request_bytes(volume)).min()?;
+        let least = origin.random_least(bytes)?;
+        let way = self.hit_least(volume) + origin.link_latency + origin.link_latency;
+        (at_most < least + way).then(|| {
+            format!(
+                "no cache may hold any of `{}`, and a random request takes origin `{}` {least} on average without a queue, and {way} on the way: \
+                 a mean of {at_most} cannot be kept",
+                volume.name, origin.name
+            )
+        })
     }
 
     /// Closed loops that hits could make run for very long.

@@ -203,6 +203,38 @@ fn what_is_too_narrow_is_refused_with_the_arithmetic() {
 }
 
 #[test]
+fn means_below_an_origin_that_nothing_is_cached_of_are_flagged() {
+    let flags = |from: &str, to: &str| {
+        let text = GOOD.replace("cache.memory = \"64MiB\"", "cache.memory = \"0B\"");
+        assert!(text.contains(from), "{from}");
+        let flags = scenario(&text.replace(from, to)).check().expect(to);
+        flags.into_iter().map(|flag| format!("{}: {}", flag.key, flag.message)).collect::<Vec<_>>()
+    };
+    // A service of 10 ms, and 150 us that every request takes besides.
+    assert_eq!(
+        flags("\"5ms\"", "\"10.149ms\""),
+        [
+            "objective[0].latency: no cache may hold any of `v`, and a random request takes origin `o` 10ms on average without a queue, and 150us on \
+             the way: a mean of 10.15ms cannot be kept"
+        ]
+    );
+    assert_eq!(flags("\"5ms\"", "\"10.15ms\""), [""; 0]);
+    assert_eq!(flags("\"5ms\"", "\"5ms\"\nstatistic = \"p50\""), [""; 0], "half of them may be faster");
+    assert_eq!(flags("rate = 100", "rate = 100, popularity = \"sequential\""), [""; 0]);
+    // Half a turn of 8.33 ms, and less than 150 us besides; nothing where a disk takes what is near first.
+    let (servers, disks) = ON_DISKS;
+    let on_disks = format!("{disks} spindles = 8");
+    let flagged = flags(&format!("{servers} }}]"), &format!("{on_disks} }}]"));
+    assert_eq!(flagged, [""; 0], "5 ms is more than half a turn");
+    let text = GOOD.replace("64MiB", "0B").replace("5ms", "4ms").replace(servers, &on_disks);
+    assert_eq!(scenario(&text).check().map(|flags| flags.len()), Ok(1));
+    let nearest = text.replace(&on_disks, &format!("{on_disks}, queue = \"c-look\""));
+    assert_eq!(scenario(&nearest).check(), Ok(Vec::new()));
+    // With a cache it is for the cache to mend.
+    assert_eq!(scenario(GOOD).check(), Ok(Vec::new()));
+}
+
+#[test]
 fn objectives_that_say_nothing_and_loops_without_end_are_flagged() {
     let flags = |from: &str, to: &str| {
         let flags = scenario(&GOOD.replace(from, to)).check().expect(to);
