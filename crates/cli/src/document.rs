@@ -1,20 +1,38 @@
 //! TOML documents whose errors name file, key and line.
 
-use crate::failure::{Context, Failure};
+use crate::failure::Failure;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, Error, Visitor};
 use std::fmt::{self, Display};
+use std::io::Read;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::path::Path;
 use std::str::FromStr;
 
+/// Longer files are not read: no document is so long, and a device may have no end (ours).
+const BYTES_MAX: u64 = 1 << 30;
+
 /// The text in the file at `path`, `-` for standard input.
 pub(crate) fn read_text(path: &Path) -> Result<String, Failure> {
+    let name =
+        if path.as_os_str() == "-" { "standard input".into() } else { format!("`{}`", path.display()) };
+    let cannot = |error: std::io::Error| Failure::new(format!("cannot read {name}: {error}"));
+    let mut bytes = Vec::new();
     if path.as_os_str() == "-" {
-        return std::io::read_to_string(std::io::stdin()).context("cannot read standard input");
+        std::io::stdin().lock().take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(cannot)?;
+    } else {
+        let file = std::fs::File::open(path).map_err(cannot)?;
+        file.take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(cannot)?;
     }
-    std::fs::read_to_string(path).context(format_args!("cannot read `{}`", path.display()))
+    if bytes.len() as u64 > BYTES_MAX {
+        return Err(Failure::new(format!("{name} has more than {BYTES_MAX} bytes, expected a text")));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let found = error.as_bytes()[at];
+        Failure::new(format!("{name} is no text: found byte 0x{found:02x} at offset {at}, expected UTF-8"))
+    })
 }
 
 /// A TOML file and where it came from.
@@ -149,6 +167,18 @@ mod tests {
         assert!(
             message("[[part]]\nsize=\"1\"\nwindow=\"5\"")
                 .contains("line 3, `window`: `5` is not a span of time")
+        );
+    }
+
+    #[test]
+    fn what_is_no_text_is_told_with_where() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("plan.toml");
+        std::fs::write(&path, b"name = \"\xff\"").unwrap();
+        let told = Document::read(&path).unwrap_err().message().to_owned();
+        assert!(
+            told.ends_with("plan.toml` is no text: found byte 0xff at offset 8, expected UTF-8"),
+            "{told}"
         );
     }
 

@@ -103,7 +103,7 @@ pub(crate) fn say(words: impl Display) {
 /// Writes `content` to the file at `path`, replacing what is there, or leaves that as it was.
 pub(crate) fn write_file(path: &Path, content: &str) -> Result<(), Failure> {
     write_whole(path, |partial| {
-        std::fs::write(partial, content).context(format_args!("cannot write `{}`", partial.display()))
+        std::fs::write(partial, content).context(format_args!("cannot write `{}`", path.display()))
     })
 }
 
@@ -256,6 +256,9 @@ mod tests {
         let round = folder.path().join("round");
         std::os::unix::fs::symlink("round", &round).unwrap();
         assert!(write_file(&round, "never").is_err());
+        // What is told is the name that was given, and not that of a part.
+        let told = write_file(&folder.path().join("gone/report.html"), "never").unwrap_err();
+        assert!(told.message().contains("gone/report.html`: No such file"), "{told:?}");
         assert_eq!(std::fs::read_link(&round).unwrap(), Path::new("round"));
     }
 }

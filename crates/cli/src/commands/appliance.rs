@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 /// Serve volumes over NBD from caches that a controller elsewhere sizes and warms
 ///
 /// The data path of `forebay serve` alone: nothing is decided here. The file is that of `serve`
-/// (docs/reference/configuration.md); [control] only says how often volumes are observed. A volume's `cache` is what it begins with
-/// (0 where it is not set).
+/// (docs/reference/configuration.md); [control] only says how often volumes are observed. A
+/// volume's `cache` is what it begins with (0 where it is not set).
 ///
-/// Orders come over HTTP (docs/reference/appliance.md): on `http.socket`, which is its owner's alone, or over TCP with `http.token`. They set quotas,
-/// load caches from zones, drain volumes; state and metrics are there too. An appliance for one volume, beyond loopback:
+/// Orders come over HTTP (docs/reference/appliance.md): on `http.socket`, which is its owner's
+/// alone, or over TCP with `http.token`. They set quotas, load caches from zones, drain volumes;
+/// state and metrics are there too. An appliance for one volume, beyond loopback:
 ///
 ///     listen = ["tcp:10.1.0.2:10809"]
 ///     http = { listen = "10.1.0.2:9809", token = "..." }
@@ -24,7 +25,8 @@ use std::path::{Path, PathBuf};
 ///     origin = "nbd://10.1.0.9/db"
 ///     cache = "1GiB"
 ///
-/// SIGTERM and SIGINT stop listening, let what is in flight complete for at most `limits.drain` (30s unless set), and end.
+/// SIGTERM and SIGINT stop listening, let what is in flight complete for at most `limits.drain`
+/// (30s unless set), and end.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct ApplianceArgs {

@@ -10,10 +10,14 @@ use std::path::PathBuf;
 
 /// Control caches for volumes that others serve: appliances that are started where they are needed, and gone afterwards
 ///
-/// Each interval it asks `forebay watch` on the storage side, and the appliances that serve, how the volumes fare. Where an objective is violated and a cache helps,
-/// an appliance is started on a host with room for it (a process here or in a network namespace, a virtual machine by QEMU or libvirt), clients are moved to it (by
-/// their permanent proxy, by QEMU's block graph, or by an address that moves), and the original path is fenced by its lease; when it is not needed any more they
-/// are moved back and it is stopped. What is under way is kept in a journal: a controller that is started again goes on. docs/reference/control.md lists every key. This is one with one volume:
+/// Each interval it asks `forebay watch` on the storage side, and the appliances that serve, how
+/// the volumes fare. Where an objective is violated and a cache helps, an appliance is started on a
+/// host with room for it (a process here or in a network namespace, a virtual machine by QEMU or
+/// libvirt), clients are moved to it (by their permanent proxy, by QEMU's block graph, or by an
+/// address that moves), and the original path is fenced by its lease; when it is not needed any
+/// more they are moved back and it is stopped. What is under way is kept in a journal: a controller
+/// that is started again goes on. docs/reference/control.md lists every key. This is one with one
+/// volume:
 ///
 ///     socket = "/run/forebay/control.sock"
 ///     state = "/var/lib/forebay/control"
@@ -30,7 +34,8 @@ use std::path::PathBuf;
 ///     volume = "db"
 ///     latency = "5ms"
 ///
-/// `forebay status` and `forebay explain` ask it by `--server unix:SOCKET`. SIGTERM and SIGINT end it; appliances go on without it.
+/// `forebay status` and `forebay explain` ask it by `--server unix:SOCKET`. SIGTERM and SIGINT end
+/// it; appliances go on without it.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct ControlArgs {

@@ -8,13 +8,15 @@ use std::path::PathBuf;
 
 /// Have appliances on this machine for a `forebay control` elsewhere, which runs this by ssh
 ///
-/// It greets, takes one request on standard input, answers it on standard output, and ends: nothing listens here but the appliances themselves. A controller reaches it
-/// by `provider = { type = "ssh", ... }` (docs/reference/control.md). Give the controller's key this command in `authorized_keys`, and it can do nothing
-/// else here:
+/// It greets, takes one request on standard input, answers it on standard output, and ends: nothing
+/// listens here but the appliances themselves. A controller reaches it by `provider = { type =
+/// "ssh", ... }` (docs/reference/control.md). Give the controller's key this command in
+/// `authorized_keys`, and it can do nothing else here:
 ///
 ///     restrict,command="/usr/bin/forebay host --folder /var/lib/forebay/hosted --address 10.1.0.2" ssh-ed25519 AAAA... controller
 ///
-/// Appliances serve clients over TCP at the address, each volume under a secret that the controller chooses, and go on when the connection ends.
+/// Appliances serve clients over TCP at the address, each volume under a secret that the controller
+/// chooses, and go on when the connection ends.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct HostArgs {

@@ -21,7 +21,7 @@ pub(crate) struct ReserveArgs {
     #[arg(required_unless_present = "cancel", conflicts_with = "cancel", value_name = "VOLUME")]
     volumes: Vec<String>,
     /// Requests per second, of all the volumes together; each is promised an equal part
-    #[arg(long, value_name = "RATE", conflicts_with = "cancel")]
+    #[arg(long, value_name = "RATE", value_parser = above_0, conflicts_with = "cancel")]
     iops: Option<f64>,
     /// Mean latency of the requests of each, as in `5ms`
     #[arg(long, value_name = "TIME", conflicts_with = "cancel")]
@@ -33,7 +33,7 @@ pub(crate) struct ReserveArgs {
     #[arg(long = "in", value_name = "TIME", conflicts_with = "cancel")]
     after: Option<Nanos>,
     /// How much a violation weighs against that of other objectives of its priority [default: 1]
-    #[arg(long, value_name = "WEIGHT", conflicts_with = "cancel")]
+    #[arg(long, value_name = "WEIGHT", value_parser = above_0, conflicts_with = "cancel")]
     weight: Option<f64>,
     /// Objectives of a higher priority are served first; those of the configuration have 0 unless set [default: 1]
     #[arg(long, value_name = "PRIORITY", conflicts_with = "cancel")]
@@ -45,6 +45,12 @@ pub(crate) struct ReserveArgs {
     server: ServerArgs,
     #[command(flatten)]
     output: OutputArgs,
+}
+
+/// JSON has neither infinity nor what is no number: the daemon would hear of nothing.
+fn above_0(text: &str) -> Result<f64, String> {
+    let number = text.trim().parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
+    number.ok_or_else(|| "expected a number above 0".to_owned())
 }
 
 /// Makes a reservation, or ends one.

@@ -11,15 +11,16 @@ use std::path::{Path, PathBuf};
 
 /// Serve volumes over NBD, with caches in front of those that need them
 ///
-/// The file is TOML; docs/reference/configuration.md lists every key with its unit, default and range. This is one that
-/// serves a file:
+/// The file is TOML; docs/reference/configuration.md lists every key with its unit, default and
+/// range. This is one that serves a file:
 ///
 ///     listen = ["unix:/tmp/forebay.sock"]
 ///     [[volume]]
 ///     name = "db"
 ///     origin = "/srv/db.img"
 ///
-/// SIGTERM and SIGINT stop listening, let what is in flight complete for at most `limits.drain` (30s unless set), and end.
+/// SIGTERM and SIGINT stop listening, let what is in flight complete for at most `limits.drain`
+/// (30s unless set), and end.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct ServeArgs {

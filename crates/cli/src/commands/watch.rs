@@ -8,17 +8,21 @@ use std::path::{Path, PathBuf};
 
 /// Watch volumes where their storage is: observe every request, and fence clients whose lease is over
 ///
-/// The data path of `forebay serve` without a cache and without a controller, in front of an export, a file or a device on the storage side. It
-/// has the same metrics and the same state. Each volume has a lease with an epoch: a client that names the export `NAME@EPOCH` comes as the
-/// holder of that epoch, one that names it `NAME` by the original route. `forebay lease NAME --raise EPOCH` gives the volume to the holder
-/// of EPOCH: when that returns, nothing of whoever had it before is at the origin, and nothing of theirs is served any more, also of clients that are
-/// connected. Epochs are kept in a file over a restart.
+/// The data path of `forebay serve` without a cache and without a controller, in front of an
+/// export, a file or a device on the storage side. It has the same metrics and the same state. Each
+/// volume has a lease with an epoch: a client that names the export `NAME@EPOCH` comes as the
+/// holder of that epoch, one that names it `NAME` by the original route. `forebay lease NAME
+/// --raise EPOCH` gives the volume to the holder of EPOCH: when that returns, nothing of whoever
+/// had it before is at the origin, and nothing of theirs is served any more, also of clients that
+/// are connected. Epochs are kept in a file over a restart.
 ///
-/// FILE is a configuration as of `forebay serve`, with `[leases]` and `http.socket`, and without caches; instead, the flags say the same:
+/// FILE is a configuration as of `forebay serve`, with `[leases]` and `http.socket`, and without
+/// caches; instead, the flags say the same:
 ///
 ///     forebay watch --volume db=/srv/db.img --listen unix:/run/db.sock --leases /var/lib/leases.json --http-socket /run/db-http.sock
 ///
-/// SIGTERM and SIGINT stop listening, let what is in flight complete for at most `limits.drain` (30s unless set), and end.
+/// SIGTERM and SIGINT stop listening, let what is in flight complete for at most `limits.drain`
+/// (30s unless set), and end.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct WatchArgs {

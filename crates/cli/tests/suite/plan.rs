@@ -198,6 +198,10 @@ fn plan_files_are_refused_before_a_trace_is_read() {
             "{top}{words}\n{expected}"
         );
     }
+    let text = ORIGIN.replace("chunk = \"4KiB\"", "chunk = \"15EiB\"") + volume;
+    let (status, words) = fail(args(&[&"plan", &file(&folder, "chunk.toml", text)]));
+    let expected = "line 2, `chunk`: 15EiB is out of range, expected at most 1TiB";
+    assert!(status == 1 && words.contains(expected), "{words}");
 }
 
 /// The reference names every key, and the keys it names are keys.

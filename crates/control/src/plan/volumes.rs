@@ -133,7 +133,7 @@ pub(super) fn remedies_of(
                     format!(
                         "with the best caches it is {:.1} % beyond its bound (goal: {:.1} %)",
                         best * 100.0,
-                        -input.margin * 100.0
+                        0.0 - input.margin * 100.0
                     )
                 };
                 Unmet { excess: best, reason }

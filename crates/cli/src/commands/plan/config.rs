@@ -157,6 +157,8 @@ mod default {
     use super::{Bytes, Nanos};
 
     pub(super) const CHUNK: Bytes = Bytes::mib(1);
+    /// The sizes of as many caches as there may be are added up.
+    pub(super) const CHUNK_MAX: Bytes = Bytes::gib(1024);
     pub(super) const WINDOW: Nanos = Nanos::secs(10);
     pub(super) const WORKING_SET_WINDOW: Nanos = Nanos::secs(600);
     pub(super) const MEMORY_LATENCY: Nanos = Nanos::micros(100);
@@ -199,6 +201,10 @@ impl Checker<'_> {
                     message,
                 ),
             });
+        }
+        if let Some(found) = file.chunk.as_ref().filter(|_| chunk > default::CHUNK_MAX) {
+            let most = default::CHUNK_MAX;
+            return Err(self.at(found, format!("{chunk} is out of range, expected at most {most}")));
         }
         let window = self.span_between(file.window.as_ref(), default::WINDOW, WINDOW_MIN, WINDOW_MAX)?;
         let working_set_window = self.span_between(

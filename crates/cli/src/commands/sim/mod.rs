@@ -44,6 +44,12 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Failure> {
     let document = Document::read(&args.scenario)?;
     let scenario: Scenario = document.parse()?;
     let scenario = match args.within {
+        Some(within) if within < scenario.cache.interval => {
+            let interval = scenario.cache.interval;
+            return Err(Failure::usage(format!(
+                "`--within` is {within}, expected one control interval of this scenario ({interval}) and more"
+            )));
+        }
         Some(within) => scenario.within(within),
         None => scenario,
     };

@@ -36,8 +36,15 @@ fn read_one(
     path: &Path,
 ) -> Result<Arc<[RecordedRequest]>, Failure> {
     let options = ReadOptions { page_size: volume.block_size(), ..ReadOptions::default() };
-    let mut reader =
-        TraceReader::open(input::open(&[path.to_path_buf()])?, &options).map_err(trace_failure)?;
+    // What is wrong with a trace is told with who names it; `--format`, of which its hints speak, is not to be had here.
+    let placed = |failure: Failure| place::failure(document, key, failure.message());
+    let failed = |error| {
+        placed(trace_failure(error)).with_hint(
+            "`forebay trace convert` makes one that is read here, with `--format` where it is needed",
+        )
+    };
+    let opened = input::open(&[path.to_path_buf()]).map_err(placed)?;
+    let mut reader = TraceReader::open(opened, &options).map_err(failed)?;
     if !reader.format().has_time() {
         let message = format!("a {} trace has no times", reader.format());
         return Err(place::failure(document, key, message));
@@ -45,7 +52,7 @@ fn read_one(
     let mut requests: Vec<RecordedRequest> = Vec::new();
     let mut batch = Vec::new();
     let mut wanted: Option<VolumeIndex> = None;
-    while reader.next_batch(&mut batch).map_err(trace_failure)? > 0 {
+    while reader.next_batch(&mut batch).map_err(failed)? > 0 {
         if let Some(name) = &load.trace_volume
             && wanted.is_none()
         {
