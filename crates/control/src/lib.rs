@@ -40,7 +40,9 @@ pub mod warmup;
 pub mod windows;
 
 pub use config::{ConfigError, ControlConfig};
-pub use controller::{Controller, ObjectiveStatus, Past, RecallError, VolumeState, VolumeStatus};
+pub use controller::{
+    Controller, ObjectiveStatus, OriginInterference, Past, RecallError, VolumeState, VolumeStatus,
+};
 pub use decision::{Action, Alternative, Decision, DecisionKind, Fact, FactValue, StepOutcome, ZoneRange};
 pub use inventory::{HostId, HostSpec, OriginId, OriginSpec, VolumeId, VolumeSpec, VolumeSpecError};
 pub use objective::{Objective, ObjectiveError, Operations, Statistic, Target};

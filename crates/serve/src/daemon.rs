@@ -8,6 +8,7 @@ use crate::clock::unix_ms;
 use crate::config::{CacheConfig, Config, ConfigError, OnAbsent, VolumeConfig};
 use crate::history::{DatedDecision, History};
 use crate::http::{HttpServer, Listeners};
+use crate::interfering::{InterferenceTables, Interferences};
 use crate::lease::{self, LeaseError, LeaseRequest, LeaseStatus, LeasesUnreadable};
 use crate::listing;
 use crate::loading::{self, LoadChoice, PrewarmError};
@@ -146,6 +147,8 @@ pub(crate) struct State {
     pub(crate) leaving: BTreeMap<String, Bytes>,
     /// What the controller said last, by volume: its word for the state, and whom its cache serves.
     pub(crate) judged: BTreeMap<String, (String, Vec<String>)>,
+    /// Who interfered with whom.
+    pub(crate) interference: InterferenceTables,
     /// The share of time that the disks of a volume's origin were busy.
     pub(crate) utilisation: BTreeMap<String, f64>,
     pub(crate) dead: bool,
@@ -313,6 +316,7 @@ impl Daemon {
                 absent,
                 leaving: BTreeMap::new(),
                 judged: BTreeMap::new(),
+                interference: InterferenceTables::default(),
                 utilisation: BTreeMap::new(),
                 dead: false,
                 restarts: 0,
@@ -401,6 +405,11 @@ impl Daemon {
     /// Why a volume is served as it is; `None` for an unknown one.
     pub fn explain(&self, volume: &str) -> Option<Explanation> {
         crate::report::explain(self.shared(), volume)
+    }
+
+    /// Who interferes with whom, of late.
+    pub fn interference(&self) -> Interferences {
+        self.shared().state().interference.told()
     }
 
     /// The live curve of a volume; `None` where there is none.

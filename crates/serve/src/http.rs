@@ -275,6 +275,7 @@ fn router(shared: Weak<Shared>, changes: bool) -> Router {
         .route("/api/v1/status", get(status))
         .route("/api/v1/intervals", get(intervals))
         .route("/api/v1/explain/{volume}", get(explain))
+        .route("/api/v1/interference", get(interference))
         .route("/api/v1/volumes/{volume}/curve", get(curve))
         .route("/api/v1/volumes/{volume}/resident", get(resident))
         .merge(changing);
@@ -600,6 +601,10 @@ async fn intervals(State(shared): State<Weak<Shared>>) -> Response {
 
 async fn explain(State(shared): State<Weak<Shared>>, UrlPath(volume): UrlPath<String>) -> Response {
     answer(&shared, |shared| report::explain(shared, &volume), &volume)
+}
+
+async fn interference(State(shared): State<Weak<Shared>>) -> Response {
+    answer(&shared, |shared| Some(shared.state().interference.told()), "")
 }
 
 async fn resident(State(shared): State<Weak<Shared>>, UrlPath(volume): UrlPath<String>) -> Response {

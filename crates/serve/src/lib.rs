@@ -14,6 +14,7 @@ mod daemon;
 pub mod fleet;
 pub mod history;
 mod http;
+pub mod interfering;
 mod kept;
 pub mod lease;
 mod listing;

@@ -8,6 +8,7 @@ use crate::clock::{Stamp, unix_ms};
 use crate::config::{CacheConfig, Config, VolumeConfig};
 use crate::daemon::{Shared, remember};
 use crate::history::{Batch, DatedDecision, IntervalRow};
+use crate::interfering::InterferenceTurns;
 use crate::monitor::{Interval, Monitor};
 use crate::orders::Ordered;
 use crate::past;
@@ -79,6 +80,7 @@ struct Pilot {
     last_at: Nanos,
     /// What is kept of the past was recalled by this controller.
     recalled: bool,
+    interference: InterferenceTurns,
 }
 
 impl Pilot {
@@ -94,6 +96,7 @@ impl Pilot {
             devices: BTreeMap::new(),
             last_at: Nanos::ZERO,
             recalled: false,
+            interference: InterferenceTurns::default(),
         }
     }
 
@@ -207,6 +210,7 @@ impl Pilot {
         let registered = &mut self.registered;
         let recalled = &mut self.recalled;
         let (was_off, kept) = (&mut self.was_off, &mut self.kept);
+        let interference = &mut self.interference;
         let controller = self.controller.as_mut()?;
         let stepped = catch_unwind(AssertUnwindSafe(|| {
             register(shared, controller, registered);
@@ -222,7 +226,10 @@ impl Pilot {
             #[cfg(test)]
             assert!(!shared.panics_next_step.swap(false, Ordering::Relaxed), "injected by a test");
             let outcome = controller.step(observation);
+            // It takes milliseconds: without the state in hands.
+            let table = interference.table(controller, unix_ms());
             let mut state = shared.state();
+            table.into_iter().for_each(|table| state.interference.keep(table));
             for id in registered.keys() {
                 if let Some(status) = controller.status(*id) {
                     let name = |id: &VolumeId| shared.config.volumes[id.0 as usize].name.clone();

@@ -10,6 +10,8 @@ mod documents;
 mod flash;
 #[path = "serve/http.rs"]
 mod http;
+#[path = "serve/interference.rs"]
+mod interference;
 #[path = "serve/leases.rs"]
 mod leases;
 #[path = "serve/prewarm.rs"]

@@ -182,7 +182,7 @@ fn heading(kind: DecisionKind) -> &'static str {
 }
 
 /// UTC, as in `2026-11-21 22:05:07`.
-fn time(unix_ms: i64) -> String {
+pub(super) fn time(unix_ms: i64) -> String {
     let (days, second) = (unix_ms.div_euclid(86_400_000), unix_ms.rem_euclid(86_400_000) / 1000);
     // Days to a date by H. Hinnant's `civil_from_days`, with years that begin in March.
     let shifted = days + 719_468;

@@ -8,6 +8,7 @@ mod explain;
 mod generate;
 mod guest;
 mod host;
+mod interference;
 mod lease;
 mod model;
 mod mrc;
@@ -59,6 +60,7 @@ pub(crate) enum Command {
     Guest(guest::GuestArgs),
     Status(status::StatusArgs),
     Explain(explain::ExplainArgs),
+    Interference(interference::InterferenceArgs),
     Reserve(reserve::ReserveArgs),
     Place(place::PlaceArgs),
     Prewarm(prewarm::PrewarmArgs),
@@ -90,6 +92,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Guest(args) => guest::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Interference(args) => interference::run(&args),
         Command::Reserve(args) => reserve::run(&args),
         Command::Place(args) => place::run(&args),
         Command::Prewarm(args) => prewarm::run(&args),

@@ -97,6 +97,9 @@ fn a_daemon_serves_says_how_it_does_and_drains_on_sigterm() {
     let explained = succeed(args(&[&"explain", &"db", &"--config", &config]));
     assert!(explained.contains("No decision was made about it"), "{explained}");
     json("forebay.explain/1", args(&[&"explain", &"db", &"--config", &config, &"--json"]));
+    let told = succeed(args(&[&"interference", &"--config", &config]));
+    assert!(told.starts_with("No table yet: no two volumes have loaded one origin"), "{told}");
+    json("forebay.interference/1", args(&[&"interference", &"--config", &config, &"--json"]));
     let (code, words) = fail(args(&[&"explain", &"nobody", &"--config", &config]));
     assert!(code == 1 && words.contains("there is no volume `nobody`"), "{words}");
 

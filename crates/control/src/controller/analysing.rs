@@ -1,22 +1,20 @@
 //! Analysing: what interferes with a violated volume, and which caches would mend it at the least cost.
 
 use super::flooding::VAIN_INTERVALS;
-use super::sample::Sample;
 use super::scene::{self, Scene};
 use super::scenes::Scenes;
-use super::volume::Volume;
 use super::{Change, Controller};
 use crate::cacheability::{self, Character, NotCacheable};
 use crate::decision::{Alternative, Decision, DecisionKind, Fact, StepOutcome};
 use crate::feedback::Law;
-use crate::interference::{Interference, Neighbour, Victim, interference};
+use crate::interference::Interference;
 use crate::inventory::VolumeId;
 use crate::model_law::FLOODED_GROWTH_MAX;
 use crate::performance::OVERLOADED;
 use crate::sizing::{candidates, smallest_of_each, useful_max};
 use crate::solutions::{Solution, Tenant, rank};
 use forebay_units::{Bytes, Nanos};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 /// How many times the reads that a curve is believed by say that nothing is read again soon (ours).
 const READS_SAY: u64 = 10;
@@ -415,48 +413,14 @@ impl Controller {
 
     /// Interference of the busiest neighbours with the party at `place`.
     fn judge_neighbours(&self, scene: &Scene, place: usize) -> Vec<(usize, Interference)> {
-        let victim = &self.volumes[&scene.parties[place].id];
         let mut neighbours: Vec<usize> = (0..scene.parties.len())
             .filter(|&other| other != place && scene.parties[other].recent.origin_rate() > 0.0)
             .collect();
         let busy = |other: usize| scene.parties[other].recent.origin_rate();
         neighbours.sort_by(|&a, &b| busy(b).total_cmp(&busy(a)).then(a.cmp(&b)));
         neighbours.truncate(self.config.neighbours_max);
-        // Together, as far as all have been here as long as the victim; who came later, alone with it.
-        let whole = victim.history.len();
-        let (long, short): (Vec<usize>, Vec<usize>) = neighbours
-            .into_iter()
-            .partition(|&other| self.volumes[&scene.parties[other].id].history.len() >= whole);
-        let groups = std::iter::once(long).chain(short.into_iter().map(|other| vec![other]));
-        let mut judged: Vec<(usize, Interference)> =
-            groups.flat_map(|group| self.judge_together(scene, victim, group)).collect();
-        judged.sort_by(|(a, _), (b, _)| busy(*b).total_cmp(&busy(*a)).then(a.cmp(b)));
-        judged
-    }
-
-    fn judge_together(
-        &self,
-        scene: &Scene,
-        victim: &Volume,
-        group: Vec<usize>,
-    ) -> Vec<(usize, Interference)> {
-        let history = |other: usize| &self.volumes[&scene.parties[other].id].history;
-        let length =
-            group.iter().map(|&other| history(other).len()).chain([victim.history.len()]).min().unwrap_or(0);
-        // The last intervals of all are the same ones; those in which nothing of the victim's ended say nothing.
-        let from = victim.history.len() - length;
-        let told: Vec<usize> =
-            (0..length).filter(|at| victim.history[from + at].origin_latency() > 0.0).collect();
-        let load_of = |history: &VecDeque<Sample>| -> Vec<f64> {
-            told.iter().map(|at| history[history.len() - length + at].origin_rate()).collect()
-        };
-        let latency: Vec<f64> = told.iter().map(|at| victim.history[from + at].origin_latency()).collect();
-        let loads: Vec<Vec<f64>> = group.iter().map(|&other| load_of(history(other))).collect();
-        let neighbours: Vec<Neighbour<'_>> =
-            loads.iter().map(|load| Neighbour { load, latency: None }).collect();
-        let own = load_of(&victim.history);
-        let victim = Victim { load: &own, latency: &latency };
-        group.into_iter().zip(interference(&neighbours, victim, true, &self.config.interference)).collect()
+        let ids: Vec<VolumeId> = neighbours.iter().map(|&other| scene.parties[other].id).collect();
+        neighbours.into_iter().zip(self.judge_interference(scene.parties[place].id, &ids)).collect()
     }
 
     fn tell_interference(

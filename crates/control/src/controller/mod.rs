@@ -10,6 +10,7 @@ mod correcting;
 mod flooding;
 mod foreseeing;
 mod grant;
+mod interfering;
 mod judging;
 mod master;
 mod ordering;
@@ -25,6 +26,7 @@ mod track;
 mod unhelped;
 mod volume;
 
+pub use interfering::OriginInterference;
 pub use past::{Past, RecallError};
 pub use status::{ObjectiveStatus, VolumeStatus};
 pub use volume::VolumeState;

@@ -12,6 +12,31 @@ pub struct InterferenceTable {
 }
 
 impl InterferenceTable {
+    /// The sets that follow from judgements `[victim][aggressor]`: who is likely to interfere is in one set with whom. `O(m^2)`, for each pair that is likely `O(m)`.
+    ///
+    /// # Panics
+    /// If there are more aggressors than victims.
+    pub fn of(judged: Vec<Vec<Option<Interference>>>) -> InterferenceTable {
+        let mut set: Vec<usize> = (0..judged.len()).collect();
+        for (victim, row) in judged.iter().enumerate() {
+            for (aggressor, _) in
+                row.iter().enumerate().filter(|(_, judged)| judged.is_some_and(|judged| judged.is_likely()))
+            {
+                let (from, to) = (set[aggressor].max(set[victim]), set[aggressor].min(set[victim]));
+                set.iter_mut().filter(|set| **set == from).for_each(|set| *set = to);
+            }
+        }
+        let mut names: Vec<usize> = Vec::new();
+        for number in &mut set {
+            let name = names.iter().position(|name| name == number).unwrap_or_else(|| {
+                names.push(*number);
+                names.len() - 1
+            });
+            *number = name;
+        }
+        InterferenceTable { judged, set }
+    }
+
     /// How strongly an aggressor's load changes with a victim's latency, or how much of the latter's changes is a step that both took: 0 where neither was seen.
     pub fn score(&self, aggressor: usize, victim: usize) -> f64 {
         match self.judged[victim][aggressor] {
@@ -32,8 +57,7 @@ pub fn table(
     shares_origin: impl Fn(usize, usize) -> bool,
     rules: &InterferenceRules,
 ) -> InterferenceTable {
-    let mut set: Vec<usize> = (0..workloads.len()).collect();
-    let judged: Vec<Vec<Option<Interference>>> = (0..workloads.len())
+    let judged = (0..workloads.len())
         .map(|victim| {
             let mut row = vec![None; workloads.len()];
             for shares in [true, false] {
@@ -49,21 +73,5 @@ pub fn table(
             row
         })
         .collect();
-    for (victim, row) in judged.iter().enumerate() {
-        for (aggressor, _) in
-            row.iter().enumerate().filter(|(_, judged)| judged.is_some_and(|judged| judged.is_likely()))
-        {
-            let (from, to) = (set[aggressor].max(set[victim]), set[aggressor].min(set[victim]));
-            set.iter_mut().filter(|set| **set == from).for_each(|set| *set = to);
-        }
-    }
-    let mut names: Vec<usize> = Vec::new();
-    for number in &mut set {
-        let name = names.iter().position(|name| name == number).unwrap_or_else(|| {
-            names.push(*number);
-            names.len() - 1
-        });
-        *number = name;
-    }
-    InterferenceTable { judged, set }
+    InterferenceTable::of(judged)
 }

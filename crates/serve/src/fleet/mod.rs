@@ -22,6 +22,7 @@ use crate::clock::unix_ms;
 use crate::config::{HttpConfig, is_readable_by_others};
 use crate::history::{DatedDecision, History};
 use crate::http::{HttpServer, Listeners};
+use crate::interfering::{InterferenceTables, InterferenceTurns};
 use crate::kept::{self, Hold};
 use carrying::{Carriers, id_of};
 use forebay_control::response::{ApplianceId, Journal, RecoverError, Responses, VolumeRoute};
@@ -94,6 +95,7 @@ pub(crate) struct FleetState {
     pub(crate) is_dead: bool,
     pub(crate) restarts: u64,
     pub(crate) last_panic: Option<String>,
+    pub(crate) interference: InterferenceTables,
 }
 
 impl FleetShared {
@@ -183,6 +185,7 @@ impl Fleet {
                 controller: None,
                 hosts,
                 registered: BTreeMap::new(),
+                interference: InterferenceTurns::default(),
             }
             .run(&reports);
         })?;

@@ -26,13 +26,21 @@ use std::sync::{Arc, Weak};
 pub(super) fn router(shared: &Arc<FleetShared>) -> Router {
     let routes = Router::new()
         .route("/api/v1/status", get(told_status))
-        .route("/api/v1/explain/{volume}", get(told_explanation));
+        .route("/api/v1/explain/{volume}", get(told_explanation))
+        .route("/api/v1/interference", get(told_interference));
     serves(routes).with_state(Arc::downgrade(shared))
 }
 
 async fn told_status(State(shared): State<Weak<FleetShared>>) -> Response {
     match shared.upgrade() {
         Some(shared) => axum::Json(status(&shared)).into_response(),
+        None => error(StatusCode::SERVICE_UNAVAILABLE, "the controller is stopping"),
+    }
+}
+
+async fn told_interference(State(shared): State<Weak<FleetShared>>) -> Response {
+    match shared.upgrade() {
+        Some(shared) => axum::Json(shared.state().interference.told()).into_response(),
         None => error(StatusCode::SERVICE_UNAVAILABLE, "the controller is stopping"),
     }
 }

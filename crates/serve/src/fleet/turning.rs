@@ -5,6 +5,7 @@ use super::observing::Observer;
 use super::{FleetConfig, FleetShared, home, showing};
 use crate::clock::{ClockWatch, Moment, Stamp, unix_ms};
 use crate::history::{Batch, DatedDecision};
+use crate::interfering::InterferenceTurns;
 use crate::kept::{self, Hold};
 use crate::past;
 use crate::pilot::panic_text;
@@ -72,6 +73,7 @@ pub(super) struct Loop {
     pub(super) hosts: Vec<HostSpec>,
     /// The sizes of the volumes that the controller knows.
     pub(super) registered: BTreeMap<VolumeId, u64>,
+    pub(super) interference: InterferenceTurns,
 }
 
 impl Loop {
@@ -168,7 +170,11 @@ impl Loop {
         #[cfg(test)]
         assert!(!self.shared.panics_next_step.swap(false, Ordering::Relaxed), "injected by a test");
         let outcome = controller.step(observation);
-        self.shared.state().is_dead = false;
+        let table = self.interference.table(controller, unix_ms());
+        let mut state = self.shared.state();
+        state.is_dead = false;
+        table.into_iter().for_each(|table| state.interference.keep(table));
+        drop(state);
         Some(outcome)
     }
 
