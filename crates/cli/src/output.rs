@@ -1,6 +1,7 @@
 //! What every subcommand prints with: data to standard output, words to standard error, files by name.
 
 use crate::failure::{Context, Failure};
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use forebay_report::{Chart, Table};
 use forebay_units::Bytes;
 use serde::Serialize;
@@ -98,6 +99,29 @@ pub(crate) fn output_failure(error: io::Error) -> Failure {
 pub(crate) fn say(words: impl Display) {
     // Standard error may be closed; then there is nobody to tell.
     let _ = writeln!(io::stderr().lock(), "{words}");
+}
+
+/// The place of a file that is written at the end of long work: what would keep it from being written is said before that begins.
+pub(crate) fn writable() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| trouble_of(&path).map_or(Ok(path), Err))
+}
+
+/// Why no file can be made at `path`, as far as can be seen without making it.
+fn trouble_of(path: &Path) -> Option<String> {
+    if path.is_dir() {
+        return Some("it is a folder, expected the name of a file".to_owned());
+    }
+    let target = file_behind(path)?;
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let shown = folder.display();
+    if !folder.is_dir() {
+        return Some(format!("there is no folder `{shown}`: make it, or name another place"));
+    }
+    // Of a folder in which the name is taken, by a file that may not be replaced say, more is told when it is written.
+    let may = rustix::fs::access(folder, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK);
+    let told =
+        |error| format!("nothing can be written to the folder `{shown}` ({error}): name another place");
+    may.err().map(told)
 }
 
 /// Writes `content` to the file at `path`, replacing what is there, or leaves that as it was.

@@ -167,6 +167,16 @@ fn one_seed_gives_one_curve_and_another_gives_another() {
 fn the_table_and_the_picture() {
     let (folder, path) = small();
     let svg = folder.path().join("mrc.svg");
+    // What cannot be written in the end is said before anything is read.
+    let folder = svg.parent().unwrap();
+    for (named, told) in [
+        (folder.join("absent/curve.svg"), "there is no folder `"),
+        (folder.to_path_buf(), "it is a folder, expected the name of a file"),
+        (std::path::Path::new(&path).join("curve.svg"), "there is no folder `"),
+    ] {
+        let (code, words) = fail(args(&[&"mrc", &folder.join("absent.csv"), &"--svg", &named]));
+        assert!(code == 2 && words.contains(told) && words.contains("--svg <FILE>"), "{words}");
+    }
     let table = succeed(args(&[&"mrc", &path, &"--sizes", &"8KiB", &"--wss", &"600s", &"--svg", &svg]));
     assert!(table.contains("7 accesses, footprint 16 KiB (4 blocks)"), "{table}");
     assert!(table.contains("working set over 600s"), "{table}");

@@ -12,7 +12,7 @@ mod verdict;
 
 use crate::failure::{Context, Failure};
 use crate::interrupt;
-use crate::output::{self, OutputArgs, say, write_file};
+use crate::output::{self, OutputArgs, say, writable, write_file};
 use drive::{CacheSample, Drive, PHASES, PhaseResult, seconds_total};
 use forebay_replay::{Player, Shadow};
 use forebay_serve::{Daemon, DatedDecision};
@@ -30,7 +30,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
     /// Where to write the report with plots, an HTML page without any other file
-    #[arg(long, value_name = "FILE", default_value = "forebay-demo.html")]
+    #[arg(long, value_name = "FILE", value_parser = writable(), default_value = "forebay-demo.html")]
     report: PathBuf,
 
     /// Seed of the volumes' contents and of the random reader

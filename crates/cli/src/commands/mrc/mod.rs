@@ -5,7 +5,7 @@ mod show;
 
 use crate::failure::Failure;
 use crate::input::{self, InputArgs, parse_block_size};
-use crate::output::{self, OutputArgs, say, write_chart};
+use crate::output::{self, OutputArgs, say, writable, write_chart};
 use forebay_locality::{CurveOptions, Method, Requests, Unit};
 use forebay_trace::{Ids, Operation};
 use forebay_units::{BlockSize, Bytes, Nanos, SizeSpec};
@@ -44,7 +44,7 @@ pub(crate) struct MrcArgs {
     output: OutputArgs,
 
     /// Draw the curve into this SVG file
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    #[arg(long, value_name = "FILE", value_parser = writable(), help_heading = "Output")]
     svg: Option<PathBuf>,
 
     /// Draw sizes on a logarithmic axis

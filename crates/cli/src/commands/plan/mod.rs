@@ -5,7 +5,7 @@ mod load;
 mod show;
 
 use crate::failure::{Context, Failure};
-use crate::output::{self, OutputArgs, say, write_chart, write_file};
+use crate::output::{self, OutputArgs, say, writable, write_chart, write_file};
 use config::PlanConfig;
 use forebay_control::plan::PlanInput;
 use std::path::PathBuf;
@@ -27,11 +27,11 @@ pub(crate) struct PlanArgs {
     output: OutputArgs,
 
     /// Draw the volumes' miss ratio curves with the chosen sizes into this SVG file
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    #[arg(long, value_name = "FILE", value_parser = writable(), help_heading = "Output")]
     svg: Option<PathBuf>,
 
     /// Write a self-contained HTML report to this file
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    #[arg(long, value_name = "FILE", value_parser = writable(), help_heading = "Output")]
     report: Option<PathBuf>,
 }
 

@@ -2,7 +2,7 @@
 
 use crate::commands::repro::telling::tell;
 use crate::failure::Failure;
-use crate::output::{Output, OutputArgs, count};
+use crate::output::{Output, OutputArgs, count, writable};
 use forebay_control::interference::InterferenceRules;
 use forebay_control::interference::planted::{Planted, PlantedSpec, Score};
 use forebay_report::{Report, Table};
@@ -49,7 +49,7 @@ pub(crate) struct InterferenceArgs {
     output: OutputArgs,
 
     /// Write a self-contained HTML report to this file
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    #[arg(long, value_name = "FILE", value_parser = writable(), help_heading = "Output")]
     report: Option<PathBuf>,
 }
 

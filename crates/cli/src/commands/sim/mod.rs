@@ -6,7 +6,7 @@ mod traces;
 
 use crate::document::Document;
 use crate::failure::{Context, Failure};
-use crate::output::{self, OutputArgs, say, write_file};
+use crate::output::{self, OutputArgs, say, writable, write_file};
 use forebay_sim::{RunError, Scenario, Simulation};
 use forebay_units::{Nanos, with_causes};
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ pub(crate) struct SimArgs {
     output: OutputArgs,
 
     /// Write a self-contained HTML report with charts over time to this file
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    #[arg(long, value_name = "FILE", value_parser = writable(), help_heading = "Output")]
     report: Option<PathBuf>,
 }
 

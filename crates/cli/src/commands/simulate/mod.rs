@@ -7,7 +7,7 @@ mod show;
 use super::mrc::{RequestsArg, UnitArg, parse_size};
 use crate::failure::Failure;
 use crate::input::{self, InputArgs, parse_block_size};
-use crate::output::{self, OutputArgs, write_chart};
+use crate::output::{self, OutputArgs, writable, write_chart};
 use accesses::Splitter;
 use forebay_cache::{Access, QUOTA_BLOCKS_MAX, SELECTABLE};
 use forebay_locality::resolve_sizes;
@@ -63,7 +63,7 @@ pub(crate) struct SimulateArgs {
     output: OutputArgs,
 
     /// Draw the miss ratios into this SVG file
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    #[arg(long, value_name = "FILE", value_parser = writable(), help_heading = "Output")]
     svg: Option<PathBuf>,
 }
 

@@ -6,7 +6,7 @@ mod validate;
 
 use crate::commands::repro::telling::tell;
 use crate::failure::{Context, Failure};
-use crate::output::OutputArgs;
+use crate::output::{OutputArgs, writable};
 use std::path::PathBuf;
 
 /// Run the validation of "Storage I/O Generation and Replay for Datacenter Applications" (2011) again, on recorded traces.
@@ -31,7 +31,7 @@ pub(crate) struct DcioArgs {
     output: OutputArgs,
 
     /// Write a self-contained HTML report to this file
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    #[arg(long, value_name = "FILE", value_parser = writable(), help_heading = "Output")]
     report: Option<PathBuf>,
 }
 

@@ -6,7 +6,7 @@ mod show;
 
 use crate::commands::repro::telling::tell;
 use crate::failure::Failure;
-use crate::output::{Output, OutputArgs};
+use crate::output::{Output, OutputArgs, writable};
 use forebay_sim::dynamite::{Setup, Stage};
 use std::path::PathBuf;
 
@@ -53,7 +53,7 @@ pub(crate) struct DynamiteArgs {
     output: OutputArgs,
 
     /// Write a self-contained HTML report with plots to this file
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    #[arg(long, value_name = "FILE", value_parser = writable(), help_heading = "Output")]
     report: Option<PathBuf>,
 }
 

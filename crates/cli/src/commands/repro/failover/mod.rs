@@ -10,7 +10,7 @@ mod show;
 use crate::commands::repro::telling::tell;
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::output::{OutputArgs, say};
+use crate::output::{OutputArgs, say, writable};
 use outcome::Outcome;
 use scene::{Begins, Scene, Setup};
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ pub(crate) struct FailoverArgs {
     output: OutputArgs,
 
     /// Write a self-contained HTML report with plots to this file
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    #[arg(long, value_name = "FILE", value_parser = writable(), help_heading = "Output")]
     report: Option<PathBuf>,
 }
 

@@ -5,7 +5,7 @@ mod show;
 
 use crate::commands::repro::telling::tell;
 use crate::failure::Failure;
-use crate::output::OutputArgs;
+use crate::output::{OutputArgs, writable};
 use forebay_sim::hybrid_store::{READINGS, Setup};
 use forebay_units::Nanos;
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ pub(crate) struct HybridStoreArgs {
     output: OutputArgs,
 
     /// Write a self-contained HTML report with plots to this file
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    #[arg(long, value_name = "FILE", value_parser = writable(), help_heading = "Output")]
     report: Option<PathBuf>,
 }
 

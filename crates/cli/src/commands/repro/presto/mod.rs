@@ -6,7 +6,7 @@ mod show;
 
 use crate::commands::repro::telling::tell;
 use crate::failure::Failure;
-use crate::output::OutputArgs;
+use crate::output::{OutputArgs, writable};
 use std::path::PathBuf;
 
 /// Run the evaluation of PRESTO (prewarming storage caches, 2019) again.
@@ -38,7 +38,7 @@ pub(crate) struct PrestoArgs {
     output: OutputArgs,
 
     /// Write a self-contained HTML report with plots to this file
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    #[arg(long, value_name = "FILE", value_parser = writable(), help_heading = "Output")]
     report: Option<PathBuf>,
 }
 

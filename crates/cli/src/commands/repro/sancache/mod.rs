@@ -5,7 +5,7 @@ mod show;
 
 use crate::commands::repro::telling::tell;
 use crate::failure::Failure;
-use crate::output::OutputArgs;
+use crate::output::{OutputArgs, writable};
 use std::path::PathBuf;
 
 /// Run the evaluation of SANCache (a cache in the storage network, 2006) again.
@@ -33,7 +33,7 @@ pub(crate) struct SancacheArgs {
     output: OutputArgs,
 
     /// Write a self-contained HTML report with plots to this file
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    #[arg(long, value_name = "FILE", value_parser = writable(), help_heading = "Output")]
     report: Option<PathBuf>,
 }
 
