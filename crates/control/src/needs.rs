@@ -57,7 +57,7 @@ pub struct Seen {
     pub rate: f64,
     /// Windows since the size last changed, this one included.
     pub windows: usize,
-    /// The window before kept the objective with half of its bound to spare.
+    /// The window before kept the objective with half of its bound to spare, and this one misses by far.
     pub fell: bool,
 }
 

@@ -10,7 +10,7 @@ const REGRETTED_WITHIN: u32 = 30;
 /// Regrets beyond which it is not waited any longer: 32 windows.
 const REGRETS_MAX: u32 = 5;
 
-/// What is known of the trims of one load.
+/// What is known of the trims of one cache, whatever its load was.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Trims {
     /// Windows in a row that conformed while it filled.

@@ -156,10 +156,10 @@ impl Windows {
 
     /// As [`Windows::forget`], where what follows is of another kind: the step to it is no noise.
     fn forget_all_before(&mut self, count: usize) {
-        if count > 0 {
-            self.forget(count - 1);
-            self.levels.pop_front();
-        }
+        // Nor is their mean that of both.
+        let after = self.levels.split_off(count);
+        self.forget(count.saturating_sub(1));
+        self.levels = after;
     }
 
     /// Windows that differ from those before by more than chance explains are what counts from now on: the cache was still

@@ -409,7 +409,7 @@ impl Daemon {
 
     /// Who interferes with whom, of late.
     pub fn interference(&self) -> Interferences {
-        self.shared().state().interference.told()
+        crate::report::interference(self.shared())
     }
 
     /// The live curve of a volume; `None` where there is none.

@@ -604,7 +604,7 @@ async fn explain(State(shared): State<Weak<Shared>>, UrlPath(volume): UrlPath<St
 }
 
 async fn interference(State(shared): State<Weak<Shared>>) -> Response {
-    answer(&shared, |shared| Some(shared.state().interference.told()), "")
+    answer(&shared, |shared| Some(report::interference(shared)), "")
 }
 
 async fn resident(State(shared): State<Weak<Shared>>, UrlPath(volume): UrlPath<String>) -> Response {

@@ -6,12 +6,15 @@ use forebay_control::interference::Interference;
 use forebay_control::{Controller, OriginInterference};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Names the layout.
 pub const SCHEMA: &str = "forebay.interference/1";
 /// Control intervals between two tables of an origin, at least, and tables that are kept of all (ours).
 const EVERY: u64 = 6;
 const KEPT: usize = 600;
+/// Pairs that a table tells of: where all loads have one rhythm all of them look alike.
+const PAIRS_MAX: usize = 64;
 
 /// The tables of late.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,6 +23,14 @@ pub struct Interferences {
     pub schema: String,
     /// Oldest first.
     pub tables: Vec<InterferenceTable>,
+}
+
+impl Interferences {
+    /// To be called without the lock of the tables in hands: it copies them.
+    pub(crate) fn of(tables: &[Arc<InterferenceTable>]) -> Interferences {
+        let copy = |table: &Arc<InterferenceTable>| InterferenceTable::clone(table);
+        Interferences { schema: SCHEMA.to_owned(), tables: tables.iter().map(copy).collect() }
+    }
 }
 
 /// Who interfered with whom on one origin, by the intervals that the controller kept at that time.
@@ -32,8 +43,10 @@ pub struct InterferenceTable {
     /// The volumes that loaded it, the busiest 32 at most, by sets. Who interferes with nobody is a set of its own; of whom too little is seen yet, who shares the
     /// origin is taken to interfere.
     pub sets: Vec<Vec<String>>,
-    /// What was seen, the strongest first.
+    /// What was seen, the 64 strongest, strongest first.
     pub pairs: Vec<InterferingPair>,
+    /// How many more were seen.
+    pub pairs_left_out: usize,
 }
 
 /// A volume whose load slows another one down.
@@ -78,8 +91,10 @@ impl InterferenceTable {
             .flat_map(|victim| all.clone().filter_map(move |aggressor| seen(victim, aggressor)))
             .collect();
         pairs.sort_by(|a, b| b.score.total_cmp(&a.score));
+        let pairs_left_out = pairs.len().saturating_sub(PAIRS_MAX);
+        pairs.truncate(PAIRS_MAX);
         let origin = found.name.clone().unwrap_or_else(|| found.origin.0.to_string());
-        InterferenceTable { at_unix_ms, origin, sets, pairs }
+        InterferenceTable { at_unix_ms, origin, sets, pairs, pairs_left_out }
     }
 }
 
@@ -100,18 +115,19 @@ impl InterferenceTurns {
 
 /// The tables of late.
 #[derive(Debug, Default)]
-pub(crate) struct InterferenceTables(VecDeque<InterferenceTable>);
+pub(crate) struct InterferenceTables(VecDeque<Arc<InterferenceTable>>);
 
 impl InterferenceTables {
     pub(crate) fn keep(&mut self, table: InterferenceTable) {
         if self.0.len() == KEPT {
             self.0.pop_front();
         }
-        self.0.push_back(table);
+        self.0.push_back(Arc::new(table));
     }
 
-    pub(crate) fn told(&self) -> Interferences {
-        Interferences { schema: SCHEMA.to_owned(), tables: self.0.iter().cloned().collect() }
+    /// All that are kept, oldest first.
+    pub(crate) fn all(&self) -> Vec<Arc<InterferenceTable>> {
+        self.0.iter().cloned().collect()
     }
 }
 
@@ -145,5 +161,27 @@ mod tests {
             .map(|pair| (pair.aggressor.as_str(), pair.victim.as_str(), pair.score))
             .collect();
         assert_eq!(told, [("v0", "v2", 0.75), ("v2", "v0", 0.5)]);
+        assert_eq!(table.pairs_left_out, 0);
+    }
+
+    #[test]
+    fn of_many_pairs_the_strongest_are_told() {
+        let score = |victim: usize, aggressor: usize| 0.5 + (victim * 10 + aggressor) as f64 / 1e3;
+        let judged = |victim: usize, aggressor: usize| {
+            let score = score(victim, aggressor);
+            let correlation = Correlation { score, pearson: score, spearman: score, lag: 0, granger: None };
+            (victim != aggressor).then_some(Interference::Correlated(correlation))
+        };
+        let row = |victim: usize| (0..10).map(|aggressor| judged(victim, aggressor)).collect();
+        let found = OriginInterference {
+            origin: OriginId(0),
+            name: Some("array".to_owned()),
+            volumes: (0..10).map(|id| (VolumeId(id), format!("v{id}"))).collect(),
+            table: Judged::of((0..10).map(row).collect()),
+        };
+        let table = InterferenceTable::of(&found, 0);
+        assert_eq!((table.pairs.len(), table.pairs_left_out), (64, 26));
+        assert_eq!((table.pairs[0].victim.as_str(), table.pairs[0].aggressor.as_str()), ("v9", "v8"));
+        assert_eq!(table.sets.len(), 1);
     }
 }

@@ -4,6 +4,7 @@ use crate::clock::unix_ms;
 use crate::config::{CacheConfig, VolumeConfig, machine_memory, memory_available};
 use crate::daemon::{Shared, State};
 use crate::history::{DatedDecision, word};
+use crate::interfering::Interferences;
 use crate::loading::LoadState;
 use crate::monitor::{Monitor, Track};
 use crate::reservation::{Reservation, ReservationError, ReservationRequest};
@@ -341,6 +342,12 @@ pub(crate) fn latency(latencies: &LatencySnapshot) -> LatencyStatus {
 
 pub(crate) fn decisions(shared: &Shared, volume: &str) -> Vec<DatedDecision> {
     shared.state().decisions.iter().filter(|dated| dated.decision.volume_name == volume).cloned().collect()
+}
+
+/// Who interferes with whom, of late.
+pub(crate) fn interference(shared: &Shared) -> Interferences {
+    let tables = shared.state().interference.all();
+    Interferences::of(&tables)
 }
 
 pub(crate) fn explain(shared: &Shared, name: &str) -> Option<Explanation> {

@@ -42,7 +42,7 @@ fn print(output: &mut Output, told: &Interferences) -> Result<(), Failure> {
     origins.sort_unstable();
     origins.dedup();
     if origins.is_empty() {
-        return output.line("No table yet: no two volumes have loaded one origin, or not for long enough.");
+        return output.line("No table yet: no two volumes have loaded one origin, or its turn has not come.");
     }
     for (at, origin) in origins.into_iter().enumerate() {
         if at > 0 {
@@ -81,5 +81,9 @@ fn one(output: &mut Output, origin: &str, tables: &[&InterferenceTable]) -> Resu
             lately.iter().map(score).collect::<Vec<_>>().join(" "),
         ]);
     }
-    output.table(&table)
+    output.table(&table)?;
+    match newest.pairs_left_out {
+        0 => Ok(()),
+        more => output.line(format_args!("  and {more} more, with lower scores")),
+    }
 }

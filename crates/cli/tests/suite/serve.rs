@@ -98,7 +98,7 @@ fn a_daemon_serves_says_how_it_does_and_drains_on_sigterm() {
     assert!(explained.contains("No decision was made about it"), "{explained}");
     json("forebay.explain/1", args(&[&"explain", &"db", &"--config", &config, &"--json"]));
     let told = succeed(args(&[&"interference", &"--config", &config]));
-    assert!(told.starts_with("No table yet: no two volumes have loaded one origin"), "{told}");
+    assert!(told.starts_with("No table yet: no two volumes have loaded one origin, or its turn"), "{told}");
     json("forebay.interference/1", args(&[&"interference", &"--config", &config, &"--json"]));
     let (code, words) = fail(args(&[&"explain", &"nobody", &"--config", &config]));
     assert!(code == 1 && words.contains("there is no volume `nobody`"), "{words}");

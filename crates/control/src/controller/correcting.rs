@@ -115,6 +115,8 @@ impl Controller {
             .iter()
             .filter_map(|served| self.volumes.get(served)?.closed_excess())
             .max_by(f64::total_cmp);
+        let closed = (served.iter().filter_map(|served| self.volumes.get(served)))
+            .any(|volume| volume.tracks.iter().any(|track| track.closed));
         let rules = self.config.feedback;
         let mut flood = error.and_then(|error| self.flood(id, &served, error, scenes));
         let volume = self.volumes.get_mut(&id)?;
@@ -132,7 +134,9 @@ impl Controller {
         grant.judged += usize::from(error.is_some());
         let mut jumped = 0;
         let fell = grant.last_error.is_some_and(|error| 1.0 + error < SPARE_LEVEL);
-        grant.last_error = error.or(grant.last_error);
+        if closed {
+            grant.last_error = error;
+        }
         // What waited is worked off for a while after a flood: then windows become better and better.
         let drains = |error: f64, before: f64| error > 0.0 && error < DRAINS * before;
         let spoilt =
@@ -204,6 +208,7 @@ impl Controller {
         let volume = self.volumes.get_mut(&id)?;
         let (used, name) = (volume.used_blocks, volume.spec.name.clone());
         let grant = volume.grant.as_mut()?;
+        let far = (FAR_DEVIATIONS * grant.windows.deviation()).clamp(FAR_MIN, FAR_MAX);
         let seen = Seen {
             at: step,
             // What was granted to work off what waited is not what the load needs.
@@ -212,9 +217,8 @@ impl Controller {
             shrunk_from: grant.shrunk_from,
             rate,
             windows: grant.judged,
-            fell,
+            fell: fell && error > far,
         };
-        let far = (FAR_DEVIATIONS * grant.windows.deviation()).clamp(FAR_MIN, FAR_MAX);
         if error <= 0.0 {
             grant.needs.conformed(&seen);
             return None;
@@ -462,7 +466,7 @@ impl Controller {
                 Some(Change { ratio, ..Change::new(blocks, DecisionKind::Grown, summary, facts) })
             }
             Correction::Shrink { blocks, error } => {
-                if filling {
+                if filling && blocks < size_before {
                     grant.trims.trimmed();
                 }
                 facts.push(Fact::number("error", error, ""));

@@ -60,7 +60,7 @@ pub(super) struct Grant {
     pub(super) drain: usize,
     /// Since the last change.
     pub(super) errors: VecDeque<f64>,
-    /// Of the last window that was judged, at whatever size.
+    /// Of the last window that closed, at whatever size; `None` where it could not be judged.
     pub(super) last_error: Option<f64>,
     /// Of this load, as they would have been at the present size.
     pub(super) windows: Windows,

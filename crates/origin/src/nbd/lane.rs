@@ -306,8 +306,8 @@ mod tests {
         let options = NbdOriginOptions { connections: 1, ..NbdOriginOptions::default() };
         let origin = NbdOrigin::connect(&uri, options).unwrap();
         let shared = &origin.shared;
-        let is_up = |queue: &mut super::super::Queue| queue.connections[0].is_none();
-        drop(shared.change.wait_while(locked(&shared.queue), is_up).unwrap());
+        let is_down = |queue: &mut super::super::Queue| queue.connections[0].is_none();
+        drop(shared.change.wait_while(locked(&shared.queue), is_down).unwrap());
         // It acknowledged a write, and lets us in no more.
         shared.writes_acknowledged.store(1, Ordering::SeqCst);
         locked(&shared.queue).kept_by = Some(keeps);

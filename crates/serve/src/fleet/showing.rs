@@ -7,6 +7,7 @@ use super::{FleetShared, home, id_of};
 use crate::clock::unix_ms;
 use crate::history::word;
 use crate::http::{error, serves};
+use crate::interfering::Interferences;
 use crate::report::latency;
 use crate::status::{
     CacheStatus, ControllerState, ControllerStatus, Explanation, HistoryStatus, IoStatus, ObjectiveStatus,
@@ -40,7 +41,10 @@ async fn told_status(State(shared): State<Weak<FleetShared>>) -> Response {
 
 async fn told_interference(State(shared): State<Weak<FleetShared>>) -> Response {
     match shared.upgrade() {
-        Some(shared) => axum::Json(shared.state().interference.told()).into_response(),
+        Some(shared) => {
+            let tables = shared.state().interference.all();
+            axum::Json(Interferences::of(&tables)).into_response()
+        }
         None => error(StatusCode::SERVICE_UNAVAILABLE, "the controller is stopping"),
     }
 }

@@ -11,6 +11,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// Has the clients end also where the test fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// A read of a block that hardly anybody read before.
 fn somewhere(draw: u64) -> OriginOperation {
     OriginOperation::Read { range: ByteRange::new(mix64(draw) % 16_384 * 4096, 4096) }
@@ -36,6 +45,7 @@ fn a_neighbour_that_comes_and_goes_is_seen_to_slow_a_volume_down() {
         table.pairs.iter().find(seen).map(|pair| (table.clone(), pair.score))
     };
     let found = thread::scope(|scope| {
+        let _stop = Stop(&stop);
         scope.spawn(|| {
             let mut client = Client::connect(&daemon.uris("steady")[0]);
             for draw in 0.. {
@@ -65,7 +75,6 @@ fn a_neighbour_that_comes_and_goes_is_seen_to_slow_a_volume_down() {
             found = told(&daemon.interference());
             found.is_some()
         });
-        stop.store(true, Ordering::Relaxed);
         found
     });
     let (table, score) = found.unwrap();
