@@ -496,20 +496,13 @@ fn place(buffer: &mut Vec<u8>, start: usize, bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nbd::answers::Answers;
     use crate::nbd::{NbdOrigin, NbdOriginOptions};
-    use crate::request::{CompletionSink, Origin, OriginCompletion, OriginRequest, OriginRequestId};
+    use crate::request::{CompletionSink, Origin, OriginRequest, OriginRequestId};
     use forebay_nbd::{ExportInfo, Uri, server};
     use std::os::unix::net::UnixListener;
     use std::sync::Arc;
-    use std::sync::mpsc::{Sender, channel};
-
-    struct Answers(Sender<OriginCompletion>);
-
-    impl CompletionSink for Answers {
-        fn complete(&self, completion: OriginCompletion) {
-            let _ = self.0.send(completion);
-        }
-    }
+    use std::sync::mpsc::channel;
 
     /// Serves writes of one client into nothing, and takes little of them at a time.
     fn serve_slowly(listener: &UnixListener) {

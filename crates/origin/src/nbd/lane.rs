@@ -253,20 +253,13 @@ fn decide(shared: &Shared, index: usize, jobs: Vec<Job>, reason: &str) {
 mod tests {
     use super::*;
     use crate::OriginError;
+    use crate::nbd::answers::Answers;
     use crate::nbd::{NbdOrigin, NbdOriginOptions};
-    use crate::request::{CompletionSink, Origin, OriginCompletion, OriginRequest, OriginRequestId};
+    use crate::request::{CompletionSink, Origin, OriginRequest, OriginRequestId};
     use forebay_nbd::{ExportInfo, Uri, server};
     use std::io::{Read, Write};
     use std::os::unix::net::{UnixListener, UnixStream};
-    use std::sync::mpsc::{Sender, channel};
-
-    struct Answers(Sender<OriginCompletion>);
-
-    impl CompletionSink for Answers {
-        fn complete(&self, completion: OriginCompletion) {
-            let _ = self.0.send(completion);
-        }
-    }
+    use std::sync::mpsc::channel;
 
     /// Lets a client in as a server of this run does, and says no more.
     fn let_in(listener: &UnixListener, run: RunId) -> UnixStream {

@@ -21,6 +21,8 @@
 //!
 //! Source: the NBD protocol document (`doc/proto.md`); the rules above are ours.
 
+#[cfg(test)]
+mod answers;
 mod connection;
 mod job;
 mod lane;
