@@ -3,7 +3,7 @@
 use crate::inventory::{HostId, OriginId, VolumeId};
 use forebay_locality::MissRatioCurve;
 use forebay_units::{BlockRange, Bytes, Nanos};
-use forebay_workload::LatencySnapshot;
+use forebay_workload::{LatencySnapshot, SizeHistogram};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -43,6 +43,10 @@ pub struct VolumeObservation {
     pub bytes_read: Bytes,
     /// Bytes written by clients.
     pub bytes_written: Bytes,
+    /// How long reads were; empty where nobody says so.
+    pub read_sizes: SizeHistogram,
+    /// How long writes were, likewise.
+    pub write_sizes: SizeHistogram,
     /// Most requests outstanding at any instant.
     pub outstanding_max: u32,
     /// How long no request was outstanding.
@@ -84,6 +88,8 @@ impl VolumeObservation {
             origin_reads: None,
             bytes_read: Bytes::ZERO,
             bytes_written: Bytes::ZERO,
+            read_sizes: SizeHistogram::default(),
+            write_sizes: SizeHistogram::default(),
             outstanding_max: 0,
             idle: interval,
             reads_hung: 0,

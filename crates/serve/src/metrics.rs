@@ -11,6 +11,7 @@ use forebay_appliance::volume::{FlashObservation, PlacingObservation};
 use forebay_control::conformance::Verdict;
 use forebay_origin::OriginState;
 use forebay_units::Nanos;
+use forebay_workload::SizeHistogram;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
@@ -53,6 +54,17 @@ impl Text {
         self.sample(&bucket, &[labels, &[("le", "+Inf")]].concat(), totals.count as f64);
         self.sample(&format!("{name}_sum"), labels, totals.sum_ns as f64 / 1e9);
         self.sample(&format!("{name}_count"), labels, totals.count as f64);
+    }
+
+    fn sizes(&mut self, name: &str, labels: &[(&str, &str)], sizes: &SizeHistogram, bytes: u64) {
+        let bucket = format!("{name}_bucket");
+        for (edge, count) in sizes.cumulative() {
+            // What is longer than the last edge counts as it.
+            let edge = if edge == SizeHistogram::HIGHEST { "+Inf".to_owned() } else { edge.to_string() };
+            self.sample(&bucket, &[labels, &[("le", &edge)]].concat(), count as f64);
+        }
+        self.sample(&format!("{name}_sum"), labels, bytes as f64);
+        self.sample(&format!("{name}_count"), labels, sizes.count() as f64);
     }
 }
 
@@ -228,6 +240,16 @@ fn per_volume(text: &mut Text, volumes: &Volumes<'_>) {
                 &[("volume", &volume.name), ("op", op)],
                 count as f64,
             );
+        }
+    }
+    let name = "forebay_volume_request_size_bytes";
+    text.family(name, "histogram", "How long the reads and writes of clients are that arrived.");
+    for (volume, _) in volumes {
+        let seen = &volume.observation.counters;
+        for (op, sizes, bytes) in
+            [("read", &seen.read_sizes, seen.bytes_read), ("write", &seen.write_sizes, seen.bytes_written)]
+        {
+            text.sizes(name, &[("volume", &volume.name), ("op", op)], sizes, bytes);
         }
     }
     text.family("forebay_volume_request_errors_total", "counter", "Client requests answered with an error.");

@@ -9,7 +9,7 @@ use forebay_control::conformance::{ConformanceRules, Judgement, Verdict, WindowT
 use forebay_control::{CacheObservation, Objective, Target, VolumeId, VolumeObservation, ZoneHeat};
 use forebay_locality::LocalitySnapshot;
 use forebay_units::{BlockSize, Bytes, Nanos};
-use forebay_workload::LatencySnapshot;
+use forebay_workload::{LatencySnapshot, SizeHistogram};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -117,6 +117,8 @@ pub(crate) struct Interval {
     pub(crate) writes: u64,
     pub(crate) bytes_read: u64,
     pub(crate) bytes_written: u64,
+    pub(crate) read_sizes: SizeHistogram,
+    pub(crate) write_sizes: SizeHistogram,
     pub(crate) errors: u64,
     /// Reads, hits and misses together.
     pub(crate) read_latency: LatencySnapshot,
@@ -264,6 +266,8 @@ impl Monitor {
             writes: changes,
             bytes_read: since(|c| c.bytes_read),
             bytes_written: since(|c| c.bytes_written),
+            read_sizes: new.read_sizes.since(&old.read_sizes),
+            write_sizes: new.write_sizes.since(&old.write_sizes),
             errors: since(|c| c.errors),
             read_latency,
             write_latency: seen.latencies.writes.clone(),
@@ -286,6 +290,8 @@ impl Monitor {
             origin_reads: Some(since(|c| c.origin_reads)),
             bytes_read: Bytes(self.interval.bytes_read),
             bytes_written: Bytes(self.interval.bytes_written),
+            read_sizes: self.interval.read_sizes,
+            write_sizes: self.interval.write_sizes,
             outstanding_max: seen.outstanding_max,
             idle: seen.idle,
             reads_hung: count(seen.reads_hung),

@@ -7,7 +7,7 @@ use crate::daemon::Shared;
 use forebay_control::{CacheObservation, VolumeId, VolumeObservation, ZoneHeat};
 use forebay_locality::{CurvePoint, MissRatioCurve};
 use forebay_units::{Bytes, Nanos};
-use forebay_workload::LatencySnapshot;
+use forebay_workload::{LatencySnapshot, SizeHistogram};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -57,6 +57,11 @@ pub struct ObservedInterval {
     pub writes: LatencySnapshot,
     pub bytes_read: u64,
     pub bytes_written: u64,
+    /// Absent where an older appliance tells: then nothing is known of sizes but their mean.
+    #[serde(default)]
+    pub read_sizes: SizeHistogram,
+    #[serde(default)]
+    pub write_sizes: SizeHistogram,
     pub outstanding_max: u32,
     pub idle_ns: u64,
     /// Absent where an older appliance tells: then nothing is known to hang.
@@ -100,6 +105,8 @@ impl ObservedInterval {
             writes: seen.writes.clone(),
             bytes_read: seen.bytes_read.get(),
             bytes_written: seen.bytes_written.get(),
+            read_sizes: seen.read_sizes,
+            write_sizes: seen.write_sizes,
             outstanding_max: seen.outstanding_max,
             idle_ns: seen.idle.0,
             reads_hung: seen.reads_hung,
@@ -173,6 +180,11 @@ impl VolumeIntervals {
             new.iter().for_each(|interval| all.merge(of(interval)));
             all
         };
+        let sizes = |of: fn(&ObservedInterval) -> &SizeHistogram| {
+            let mut all = SizeHistogram::default();
+            new.iter().for_each(|interval| all.merge(of(interval)));
+            all
+        };
         let mut seen = VolumeObservation {
             arrivals: sum(|one| one.arrivals),
             hits: latencies(|one| &one.hits),
@@ -180,6 +192,8 @@ impl VolumeIntervals {
             writes: latencies(|one| &one.writes),
             bytes_read: Bytes(sum(|one| one.bytes_read)),
             bytes_written: Bytes(sum(|one| one.bytes_written)),
+            read_sizes: sizes(|one| &one.read_sizes),
+            write_sizes: sizes(|one| &one.write_sizes),
             outstanding_max: new.iter().map(|one| one.outstanding_max).max().unwrap_or(0),
             idle: Nanos(sum(|one| one.idle_ns)),
             // So many at least hung in all of it.
@@ -266,6 +280,7 @@ mod tests {
             arrivals: reads,
             misses: misses.snapshot(),
             bytes_read: Bytes(4_096 * reads),
+            read_sizes: SizeHistogram::from(vec![(4_096, reads)]),
             outstanding_max: 2,
             curve: Some(Arc::new(MissRatioCurve::new(vec![CurvePoint { size_blocks: 8, miss_ratio: 0.5 }]))),
             ..VolumeObservation::idle(VolumeId(0), Nanos::millis(900))
@@ -285,7 +300,7 @@ mod tests {
         assert_eq!(odd.since(0, VolumeId(7)).unwrap_err(), "more requests hung than were outstanding");
         let mut older = serde_json::to_value(volume(&recent)).unwrap();
         for interval in older["intervals"].as_array_mut().unwrap() {
-            for field in ["reads_hung", "writes_hung"] {
+            for field in ["reads_hung", "writes_hung", "read_sizes", "write_sizes"] {
                 interval.as_object_mut().unwrap().remove(field).unwrap();
             }
         }
@@ -315,6 +330,7 @@ mod tests {
         // 200 and 300 reads in two seconds.
         assert_eq!((all.volume, all.reads(), last, span), (VolumeId(7), 500, 3, Nanos::secs(2)));
         assert_eq!(all.misses.mean(), Some(Nanos::millis(4)));
+        assert_eq!(all.read_sizes.octaves().collect::<Vec<_>>(), [(4_096, 500)]);
         assert_eq!(all.curve, seen(1).curve);
         assert!(told.since(3, VolumeId(7)).unwrap().is_none());
         (0..100).for_each(|_| recent.push(Nanos::secs(1), &seen(1)));

@@ -11,7 +11,7 @@ use crate::reservation::{Reservation, ReservationError, ReservationRequest};
 use crate::status::{
     CacheStatus, ControllerStatus, Curve, CurvePoint, Explanation, FlashStatus, HistoryStatus, IoStatus,
     LatencyStatus, MemoryStatus, ObjectiveStatus, OriginStatus, PlacementStatus, PrewarmStatus,
-    ReservationStatus, SnapshotsStatus, Status, VolumeFlashStatus, VolumeStatus,
+    ReservationStatus, SizeStatus, SnapshotsStatus, Status, VolumeFlashStatus, VolumeStatus,
 };
 use forebay_appliance::VolumeSnapshot;
 use forebay_appliance::volume::{PlacingObservation, PrewarmEnd, PrewarmProgress};
@@ -232,6 +232,8 @@ fn volume(shared: &Shared, state: &State, config: &VolumeConfig) -> VolumeStatus
         read_bytes_per_s: interval.per_second(interval.bytes_read),
         write_bytes_per_s: interval.per_second(interval.bytes_written),
         iops_series: monitor.map(|monitor| monitor.series.iter().copied().collect()).unwrap_or_default(),
+        read_size: SizeStatus::of(interval.bytes_read, &interval.read_sizes, interval.reads),
+        write_size: SizeStatus::of(interval.bytes_written, &interval.write_sizes, interval.writes),
         read_latency: latency(&interval.read_latency),
         write_latency: latency(&interval.write_latency),
         hit_ratio: interval.hit_ratio,

@@ -4,6 +4,7 @@ use crate::history::DatedDecision;
 use crate::lease::LeaseStatus;
 use crate::reservation::Reservation;
 use crate::route::Route;
+use forebay_workload::SizeHistogram;
 use serde::{Deserialize, Serialize};
 
 /// The daemon at an instant; schema `forebay.status/1`.
@@ -252,6 +253,12 @@ pub struct VolumeStatus {
     pub write_bytes_per_s: f64,
     /// Requests per second of the last intervals, oldest first.
     pub iops_series: Vec<f64>,
+    /// How long the reads of the last interval were.
+    #[serde(default)]
+    pub read_size: SizeStatus,
+    /// How long the writes of the last interval were.
+    #[serde(default)]
+    pub write_size: SizeStatus,
     /// Latencies of reads in the last interval.
     pub read_latency: LatencyStatus,
     /// Latencies of writes in the last interval.
@@ -323,6 +330,35 @@ pub struct ObjectiveStatus {
     pub windows_nonconforming: u64,
     /// Windows so far that asked for too little to judge.
     pub windows_low_load: u64,
+}
+
+/// How long requests are, in bytes; absent without requests.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SizeStatus {
+    /// The arithmetic mean.
+    pub mean_bytes: Option<f64>,
+    /// The median, rounded up to a power of two as the others; absent, too, where nothing but the mean is known.
+    pub p50_bytes: Option<u64>,
+    /// 95 % are no longer.
+    pub p95_bytes: Option<u64>,
+    /// 99 % are no longer.
+    pub p99_bytes: Option<u64>,
+    /// (bytes, requests of at most so many that are longer than half of it), ascending, those without requests left out.
+    pub octaves: SizeHistogram,
+}
+
+impl SizeStatus {
+    /// Of requests of `bytes` together, as many as `sizes` has, or as were `completed` where nothing is known of sizes.
+    pub(crate) fn of(bytes: u64, sizes: &SizeHistogram, completed: u64) -> SizeStatus {
+        let requests = if sizes.is_empty() { completed } else { sizes.count() };
+        SizeStatus {
+            mean_bytes: (requests > 0 && bytes > 0).then(|| bytes as f64 / requests as f64),
+            p50_bytes: sizes.percentile(50.0),
+            p95_bytes: sizes.percentile(95.0),
+            p99_bytes: sizes.percentile(99.0),
+            octaves: *sizes,
+        }
+    }
 }
 
 /// Latencies in seconds; absent without requests.

@@ -9,7 +9,7 @@ use forebay_cache::{Progress, Statistics};
 use forebay_locality::LocalitySnapshot;
 use forebay_policy::placement::{Admission, PlacementStatistics};
 use forebay_units::{ByteRange, Bytes, Nanos};
-use forebay_workload::{LatencyHistogram, LatencySnapshot};
+use forebay_workload::{LatencyHistogram, LatencySnapshot, SizeHistogram};
 
 /// What happened since the volume was added. Requests are counted when they arrive, errors when they are answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,12 +22,16 @@ pub struct Counters {
     pub reads_flash: u64,
     /// Bytes asked for by reads.
     pub bytes_read: u64,
+    /// How long reads were.
+    pub read_sizes: SizeHistogram,
     /// Reads that started where one of the last four had ended.
     pub reads_sequential: u64,
     /// Write requests.
     pub writes: u64,
     /// Bytes of write requests.
     pub bytes_written: u64,
+    /// How long write requests were.
+    pub write_sizes: SizeHistogram,
     /// Flush requests.
     pub flushes: u64,
     /// Trim requests.
@@ -232,6 +236,7 @@ impl Observer {
     pub(crate) fn read(&mut self, range: ByteRange) {
         self.counters.reads += 1;
         self.counters.bytes_read += range.length;
+        self.counters.read_sizes.record(range.length);
         let place = match self.read_ends.iter().position(|end| *end == range.offset) {
             Some(place) => {
                 self.counters.reads_sequential += 1;

@@ -11,7 +11,7 @@ use crate::interfering::Interferences;
 use crate::report::latency;
 use crate::status::{
     CacheStatus, ControllerState, ControllerStatus, Explanation, HistoryStatus, IoStatus, ObjectiveStatus,
-    OriginStatus, Status, VolumeStatus,
+    OriginStatus, SizeStatus, Status, VolumeStatus,
 };
 use axum::Router;
 use axum::extract::{Path as UrlPath, State};
@@ -201,6 +201,12 @@ fn volume_status(
         hit_ratio: seen
             .filter(|seen| seen.reads() > 0)
             .map(|seen| seen.hits.count() as f64 / seen.reads() as f64),
+        read_size: seen
+            .map(|seen| SizeStatus::of(seen.bytes_read.get(), &seen.read_sizes, seen.reads()))
+            .unwrap_or_default(),
+        write_size: seen
+            .map(|seen| SizeStatus::of(seen.bytes_written.get(), &seen.write_sizes, seen.writes.count()))
+            .unwrap_or_default(),
         read_latency: latency(&reads),
         write_latency: latency(&writes),
         quota_bytes: response.map_or(0, |response| response.cache_bytes),

@@ -15,7 +15,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn get(stream: impl Read + Write, path: &str) -> (u16, String) {
     ask(stream, "GET", path, "")
@@ -142,6 +142,13 @@ fn metrics_are_valid_reconcile_and_rise() {
     let edge =
         format!("forebay_volume_request_duration_seconds_bucket{{{volume},op=\"read\",le=\"0.001234\"}}");
     assert!(of(&later, &edge) <= 300.0);
+    let size = |op: &str, end: &str, le: &str| {
+        of(&after, &format!("forebay_volume_request_size_bytes_{end}{{{volume},op=\"{op}\"{le}}}"))
+    };
+    let reads = [",le=\"4096\"", ",le=\"8192\"", ",le=\"+Inf\""].map(|le| size("read", "bucket", le));
+    assert_eq!(reads, [0.0, 300.0, 300.0]);
+    assert_eq!((size("read", "sum", ""), size("read", "count", "")), (300.0 * 8192.0, 300.0));
+    assert_eq!((size("write", "bucket", ",le=\"4096\""), size("write", "sum", "")), (1.0, 4096.0));
     assert_eq!(of(&later, "forebay_cache_requests_total{volume=\"plain\",result=\"miss\"}"), 3.0);
     // 200 blocks, which are counted to some per cent.
     let working_set = of(&later, &format!("forebay_volume_working_set_bytes{{{volume}}}")) / 4096.0;
@@ -167,6 +174,46 @@ fn metrics_are_valid_reconcile_and_rise() {
     );
     daemon.shutdown();
     assert!(!folder.path().join("http.sock").exists());
+}
+
+#[test]
+fn how_long_requests_are_is_told_of_each_interval_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = Config::new(vec![VolumeConfig::new("db", OriginConfig::Memory { size: Bytes::mib(4) })]);
+    config.listen = unix(folder.path());
+    config.http.socket = Some(folder.path().join("http.sock"));
+    config.control.interval = Duration::from_millis(100);
+    let daemon = Daemon::start(config).unwrap();
+    let mut client = Client::connect(&daemon.uris("db")[0]);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    // Reads of 600 and 5,000 bytes, then of 512 alone; writes of 512, then none.
+    let mut until = |sizes: &[u64], writes: bool, wanted: [serde_json::Value; 2]| loop {
+        for bytes in sizes {
+            client.read(0, *bytes).unwrap();
+        }
+        if writes {
+            client.write(0, vec![1; 512]).unwrap();
+        }
+        let answer = get(UnixStream::connect(folder.path().join("http.sock")).unwrap(), "/api/v1/status");
+        let volume = serde_json::from_str::<serde_json::Value>(&answer.1).unwrap()["volumes"][0].take();
+        let told = ["read_size", "write_size"].map(|key| {
+            let size = &volume[key];
+            let edges: Vec<_> = size["octaves"].as_array().unwrap().iter().map(|octave| &octave[0]).collect();
+            serde_json::json!([edges, size["p99_bytes"]])
+        });
+        if told == wanted {
+            return volume;
+        }
+        assert!(Instant::now() < deadline, "{told:?}, expected {wanted:?}");
+    };
+    use serde_json::json;
+    let both = until(&[600, 5_000], true, [json!([[1024, 8192], 8192]), json!([[512], 512])]);
+    let mean = both["read_size"]["mean_bytes"].as_f64().unwrap();
+    assert!((600.0..=5_000.0).contains(&mean), "{both}");
+    let one = until(&[512], false, [json!([[512], 512]), json!([[], null])]);
+    assert_eq!(one["read_size"]["mean_bytes"], 512.0);
+    assert_eq!(one["write_size"]["mean_bytes"], json!(null));
+    daemon.shutdown();
 }
 
 #[test]

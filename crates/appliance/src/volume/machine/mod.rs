@@ -300,6 +300,7 @@ impl VolumeMachine {
             ClientOperation::Write { offset, data, fua } => {
                 counters.writes += 1;
                 counters.bytes_written += data.len() as u64;
+                counters.write_sizes.record(data.len() as u64);
                 let range = ByteRange::new(offset, data.len() as u64);
                 self.change(now, tag, range, Change::Write { data }, fua);
             }

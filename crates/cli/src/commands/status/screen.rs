@@ -81,7 +81,7 @@ impl Screen {
             Constraint::Length(1),
             Constraint::Length(notes.len() as u16),
             Constraint::Min(3),
-            Constraint::Length(7),
+            Constraint::Length(8),
             Constraint::Length(1),
         ])
         .areas(frame.area());
@@ -134,6 +134,7 @@ fn draw_volume(frame: &mut Frame<'_>, area: Rect, volume: &VolumeStatus) {
 
 fn closer(volume: &VolumeStatus) -> Vec<String> {
     use crate::output::bytes;
+    let size = |size: Option<u64>| size.map_or("-".to_owned(), bytes);
     let latency = |seconds: Option<f64>| seconds.map_or("-".to_owned(), super::span);
     let mut lines = vec![
         volume.uris.first().cloned().unwrap_or_default(),
@@ -149,6 +150,13 @@ fn closer(volume: &VolumeStatus) -> Vec<String> {
             bytes(volume.write_bytes_per_s as u64),
             latency(volume.write_latency.mean_s),
             latency(volume.write_latency.p99_s)
+        ),
+        format!(
+            "sizes p50, p95: reads {}, {}; writes {}, {}",
+            size(volume.read_size.p50_bytes),
+            size(volume.read_size.p95_bytes),
+            size(volume.write_size.p50_bytes),
+            size(volume.write_size.p95_bytes)
         ),
         format!(
             "working set {}, {} client(s), {} error(s)",
