@@ -6,6 +6,7 @@ use crate::plain;
 use forebay_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::str::FromStr;
 
 /// Which requests an objective is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +29,27 @@ pub enum Statistic {
     Mean,
     /// The latency that so many per cent of the requests do not exceed; above 0, at most 100.
     Percentile(f64),
+}
+
+/// A text that is no [`Statistic`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a statistic: expected `mean` or a percentile as in `p95`")]
+pub struct StatisticError(pub String);
+
+impl FromStr for Statistic {
+    type Err = StatisticError;
+
+    /// As configurations and scenarios have it: `mean`, or `p` and a number above 0, at most 100.
+    fn from_str(text: &str) -> Result<Statistic, StatisticError> {
+        let percentile = || text.strip_prefix('p')?.parse::<f64>().ok();
+        match percentile() {
+            _ if text == "mean" => Ok(Statistic::Mean),
+            Some(percentile) if percentile > 0.0 && percentile <= 100.0 => {
+                Ok(Statistic::Percentile(percentile))
+            }
+            _ => Err(StatisticError(text.to_owned())),
+        }
+    }
 }
 
 /// The number that was promised.

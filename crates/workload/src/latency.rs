@@ -170,10 +170,17 @@ impl From<LatencySnapshot> for Written {
 }
 
 impl From<Written> for LatencySnapshot {
-    /// Whatever the order and however often a bucket is told of.
     fn from(written: Written) -> LatencySnapshot {
-        let mut buckets: Vec<(Nanos, u64)> =
-            written.buckets_ns.into_iter().map(|(edge, count)| (Nanos(edge), count)).collect();
+        let buckets = written.buckets_ns.into_iter().map(|(edge, count)| (Nanos(edge), count));
+        LatencySnapshot::from_buckets(buckets, written.sum_ns.into())
+    }
+}
+
+impl LatencySnapshot {
+    /// What somebody else counted: (longest latency of a bucket, records in it), in any order and as often as it comes, and the sum of all latencies in
+    /// nanoseconds.
+    pub fn from_buckets(buckets: impl IntoIterator<Item = (Nanos, u64)>, sum_ns: u128) -> LatencySnapshot {
+        let mut buckets: Vec<(Nanos, u64)> = buckets.into_iter().collect();
         buckets.retain(|(_, count)| *count > 0);
         buckets.sort_unstable();
         buckets.dedup_by(|later, kept| {
@@ -182,11 +189,9 @@ impl From<Written> for LatencySnapshot {
             same
         });
         let count = buckets.iter().fold(0u64, |sum, (_, count)| sum.saturating_add(*count));
-        LatencySnapshot { buckets, count, sum_ns: written.sum_ns.into() }
+        LatencySnapshot { buckets, count, sum_ns }
     }
-}
 
-impl LatencySnapshot {
     /// How many latencies were recorded.
     pub fn count(&self) -> u64 {
         self.count

@@ -1,10 +1,11 @@
 //! What a controller of a fleet is started with, from one TOML file or made in code.
 
-use super::tables::{HostTable, ObjectiveTable, ProviderTable, RouteTable, VolumeTable, parsed, ten_seconds};
+use super::objective::ObjectiveTable;
+use super::tables::{HostTable, ProviderTable, RouteTable, VolumeTable, parsed, ten_seconds};
 use crate::config::{cautions, memory_total, mode_for_others};
 use forebay_actuate::api::ApiAddress;
 use forebay_control::response::ResponseRules;
-use forebay_control::{ControlConfig, Objective, Operations, Statistic, Target};
+use forebay_control::{ControlConfig, Objective};
 use forebay_nbd::Transport;
 use forebay_units::{BlockSize, Bytes, Nanos};
 use serde::Deserialize;
@@ -291,24 +292,12 @@ impl FleetConfig {
         }
         for (at, objective) in self.objective.iter().enumerate() {
             let of = |key: &str| format!("objective[{at}].{key}");
-            if !volumes.contains(&objective.volume) {
+            let Some(volume) = self.volume.iter().find(|volume| volume.name == objective.volume) else {
                 return wrong(&of("volume"), &format!("`{}`", objective.volume), "the name of a volume");
-            }
-            if objective.latency.is_some() == objective.iops.is_some() {
-                let key = format!("objective[{at}]");
-                return wrong(&key, "neither or both of `latency` and `iops`", "one of them");
-            }
-            if let Some(span) = objective.latency.filter(|span| *span > Nanos::secs(3600)) {
-                return wrong(&of("latency"), &span.to_string(), "at most 1h");
-            }
-            if let Some(span) =
-                objective.window.filter(|span| *span < Nanos::millis(100) || *span > Nanos::secs(86_400))
-            {
-                return wrong(&of("window"), &span.to_string(), "100ms to 1d");
-            }
-            if let Err(error) = self.promised(objective).check() {
-                let field = if error.field == "conforming_share" { "conforming" } else { error.field };
-                return wrong(&of(field), &error.found.to_string(), error.expected);
+            };
+            if let Err((key, found, expected)) = objective.check(volume, self.interval) {
+                let table = format!("objective[{at}]");
+                return wrong(&key.map_or(table, of), &found, &expected);
             }
         }
         Ok(())
@@ -360,22 +349,7 @@ impl FleetConfig {
     /// What a volume was promised.
     pub(super) fn objectives(&self, volume: &str) -> Vec<Objective> {
         let tables = self.objective.iter().filter(|table| table.volume == volume);
-        tables.map(|table| self.promised(table)).collect()
-    }
-
-    fn promised(&self, table: &ObjectiveTable) -> Objective {
-        let operations = Operations::All;
-        let target = match (table.latency, table.iops) {
-            (Some(at_most), _) => Target::Latency { statistic: Statistic::Mean, at_most, operations },
-            (None, iops) => Target::IopsFloor { at_least: iops.unwrap_or(0.0), operations },
-        };
-        let objective = Objective::new(target).over(table.window.unwrap_or(self.interval));
-        Objective {
-            conforming_share: table.conforming.unwrap_or(objective.conforming_share),
-            weight: table.weight.unwrap_or(objective.weight),
-            priority: table.priority.unwrap_or(objective.priority),
-            ..objective
-        }
+        tables.filter_map(|table| table.objective(self.interval).ok()).collect()
     }
 }
 
@@ -540,7 +514,12 @@ mod tests {
                 "iops = 5\nwindow = \"1ms\"",
                 "`objective[0].window` is 1ms, expected 100ms to 1d",
             ),
-            ("latency = \"5ms\"", "iops = 5\nconforming = 2", "`objective[0].conforming` is 2"),
+            ("latency = \"5ms\"", "iops = 5\nconforming = 2", "`objective[0].conforming_share` is 2"),
+            (
+                "latency = \"5ms\"",
+                "iops = 5\nconforming_share = 2",
+                "line 17: `objective[0].conforming_share` is 2",
+            ),
             ("latency = \"5ms\"", "iops = 5\nweight = 0", "`objective[0].weight` is 0"),
             (
                 "memory = \"1GiB\"",

@@ -8,6 +8,7 @@
 mod carrying;
 mod config;
 mod making;
+mod objective;
 mod observing;
 mod prometheus;
 mod showing;
@@ -16,7 +17,8 @@ mod tables;
 mod turning;
 
 pub use config::{FleetConfig, FleetConfigError};
-pub use tables::{HostTable, ObjectiveTable, PrometheusTable, ProviderTable, RouteTable, VolumeTable};
+pub use objective::ObjectiveTable;
+pub use tables::{HostTable, PrometheusTable, ProviderTable, RouteTable, VolumeTable};
 
 use crate::clock::unix_ms;
 use crate::config::{HttpConfig, is_readable_by_others};

@@ -199,7 +199,7 @@ impl VolumeTable {
     }
 }
 
-/// Counters of a volume on a Prometheus server, each a query with one series as its result.
+/// Counters of a volume on a Prometheus server, each a query with one series as its result, but for buckets.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PrometheusTable {
@@ -215,32 +215,18 @@ pub struct PrometheusTable {
     /// The sum of their latencies, in seconds.
     #[serde(default)]
     pub write_seconds: Option<String>,
-}
-
-/// What a volume was promised: one of the two.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ObjectiveTable {
-    /// Which volume.
-    pub volume: String,
-    /// The longest mean latency.
-    #[serde(default, deserialize_with = "parsed_option")]
-    pub latency: Option<Nanos>,
-    /// The least requests per second while it asks for them.
+    /// Bytes of reads.
     #[serde(default)]
-    pub iops: Option<f64>,
-    /// Over which time; the interval unless set.
-    #[serde(default, deserialize_with = "parsed_option")]
-    pub window: Option<Nanos>,
-    /// The share of windows that must conform.
+    pub read_bytes: Option<String>,
+    /// Bytes of writes.
     #[serde(default)]
-    pub conforming: Option<f64>,
-    /// How much a violation weighs against that of another volume; 1 unless set.
+    pub write_bytes: Option<String>,
+    /// The buckets of a histogram of the latencies of reads in seconds: one series for each `le`.
     #[serde(default)]
-    pub weight: Option<f64>,
-    /// Objectives of a higher priority are served first; 0 unless set.
+    pub read_buckets: Option<String>,
+    /// The buckets of a histogram of the latencies of writes, likewise.
     #[serde(default)]
-    pub priority: Option<u8>,
+    pub write_buckets: Option<String>,
 }
 
 pub(super) fn ten_seconds() -> Nanos {

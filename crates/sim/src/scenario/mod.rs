@@ -370,22 +370,13 @@ impl ObjectiveTable {
         }
     }
 
-    fn statistic(&self) -> Option<Statistic> {
-        match self.statistic.as_deref().unwrap_or("mean") {
-            "mean" => Some(Statistic::Mean),
-            text => {
-                let percentile: f64 = text.strip_prefix('p')?.parse().ok()?;
-                (percentile > 0.0 && percentile <= 100.0).then_some(Statistic::Percentile(percentile))
-            }
-        }
-    }
-
     /// The objective as the controller has it; `None` where the number is missing or there are several.
     pub fn objective(&self) -> Option<Objective> {
         let operations = self.operations;
         let target = match (self.latency, self.iops, self.bandwidth_per_second) {
             (Some(at_most), None, None) => {
-                Target::Latency { statistic: self.statistic()?, at_most, operations }
+                let statistic = self.statistic.as_deref().map_or(Ok(Statistic::Mean), str::parse);
+                Target::Latency { statistic: statistic.ok()?, at_most, operations }
             }
             (None, Some(at_least), None) => Target::IopsFloor { at_least, operations },
             (None, None, Some(bytes)) => Target::BandwidthFloor { at_least: bytes.as_f64(), operations },

@@ -5,7 +5,7 @@
 use crate::document::{Document, Text};
 use crate::failure::Failure;
 use forebay_control::plan::{CacheTiers, FlashTier, PlanOrigin, StorageModel, whole_blocks};
-use forebay_control::{Objective, Operations, Statistic, Target};
+use forebay_control::{Objective, Operations, Statistic, StatisticError, Target};
 use forebay_trace::{BlockEvent, Format, Ids, ReadAhead, TimeUnit};
 use forebay_units::{BlockSize, Bytes, Nanos};
 use serde::Deserialize;
@@ -498,22 +498,7 @@ impl Checker<'_> {
 
     fn statistic(&self, word: Option<&Spanned<String>>) -> Result<Statistic, Failure> {
         let Some(word) = word else { return Ok(Statistic::Mean) };
-        if word.get_ref() == "mean" {
-            return Ok(Statistic::Mean);
-        }
-        let percentile = word.get_ref().strip_prefix('p').and_then(|number| number.parse::<f64>().ok());
-        match percentile {
-            Some(percentile) if percentile > 0.0 && percentile <= 100.0 => {
-                Ok(Statistic::Percentile(percentile))
-            }
-            _ => Err(self.at(
-                word,
-                format!(
-                    "`{}` is not a statistic: expected `mean` or a percentile as in `p95`",
-                    word.get_ref()
-                ),
-            )),
-        }
+        word.get_ref().parse().map_err(|error: StatisticError| self.at(word, error.to_string()))
     }
 
     /// A name that is not empty and not taken.

@@ -33,17 +33,25 @@ fn a_volume_of_which_prometheus_tells_is_judged_and_gaps_are_said() {
     let series = |name: &str, op: &str| {
         format!("'forebay_volume_request_duration_seconds_{name}{{volume=\"db\",op=\"{op}\"}}'")
     };
+    let bytes = |op: &str| format!("'forebay_volume_request_bytes_total{{volume=\"db\",op=\"{op}\"}}'");
     let text = format!(
         "socket = \"control.sock\"\nstate = \"state\"\ninterval = \"500ms\"\ncontrol.violation = {{ windows = 5, nonconforming = 4 }}\n\
          [[host]]\nname = \"h1\"\nmemory = \"256MiB\"\n\
          [[volume]]\nname = \"db\"\nhome = \"h1\"\norigin = \"nbd://{}/db\"\n\
-         [volume.prometheus]\nurl = \"http://127.0.0.1:9090\"\nreads = {}\nread_seconds = {}\nwrites = {}\nwrite_seconds = {}\n\
-         [[objective]]\nvolume = \"db\"\nlatency = \"4ms\"\n",
+         [volume.prometheus]\nurl = \"http://127.0.0.1:9090\"\nreads = {}\nread_seconds = {}\nread_buckets = {}\nread_bytes = {}\n\
+         writes = {}\nwrite_seconds = {}\nwrite_buckets = {}\nwrite_bytes = {}\n\
+         [[objective]]\nvolume = \"db\"\nlatency = \"4ms\"\n\
+         [[objective]]\nvolume = \"db\"\nlatency = \"1s\"\nstatistic = \"p99\"\noperations = \"reads\"\n\
+         [[objective]]\nvolume = \"db\"\nbandwidth_per_second = \"1KiB\"\n",
         Wire::address(STORAGE),
         series("count", "read"),
         series("sum", "read"),
+        series("bucket", "read"),
+        bytes("read"),
         series("count", "write"),
         series("sum", "write"),
+        series("bucket", "write"),
+        bytes("write"),
     );
     secret_file(&site.folder, "control.toml", text);
     let _controller = site.control();
@@ -65,6 +73,11 @@ fn a_volume_of_which_prometheus_tells_is_judged_and_gaps_are_said() {
     let (iops, latency) = (&told["status"]["iops"], &told["status"]["read_latency"]["mean_s"]);
     assert!((200.0..1_100.0).contains(&iops.as_f64().unwrap()), "{iops}");
     assert!(latency.as_f64().is_some_and(|seconds| seconds > 0.007), "{told}");
+    let value = |of: usize| told["status"]["objectives"][of]["value"].as_f64().unwrap();
+    let mean = latency.as_f64().unwrap();
+    // A bucket reaches to twice of it at most, and disks of 8 ms leave nobody waiting for half a second.
+    assert!((0.007..0.5).contains(&value(1)) && value(1) > mean / 2.0, "{told}");
+    assert!((1e5..1e8).contains(&value(2)), "{told}");
     assert_eq!(count(&told, "host_chosen"), 0, "nobody knows its locality");
     site.kill_storage();
     telling.wait("a word of the silence", |told| said(told, "nothing new is heard of it") == 1);

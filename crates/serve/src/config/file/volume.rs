@@ -4,7 +4,7 @@ use super::super::problem::Finding;
 use super::super::reader::{Table, TextOr};
 use super::super::{CacheConfig, DiskBacking, LayerConfig, OnAbsent, OriginConfig, OriginTls, VolumeConfig};
 use super::{ANY, DAY, FLASH_ADMISSIONS, FileReader, HOUR};
-use forebay_control::{Objective, Operations, Statistic, Target};
+use forebay_control::{Objective, Operations, Statistic, StatisticError, Target};
 use forebay_nbd::Uri;
 use forebay_origin::NbdOriginOptions;
 use forebay_origin::layer::{DelayParameters, ErrorParameters, LogParameters, RateParameters};
@@ -260,19 +260,7 @@ impl FileReader<'_> {
         let Some(word) = table.text("statistic") else {
             return (!table.has("statistic")).then_some(Statistic::Mean);
         };
-        let percentile = word.strip_prefix('p').and_then(|number| number.parse::<f64>().ok());
-        match (word.as_str(), percentile) {
-            ("mean", _) => Some(Statistic::Mean),
-            (_, Some(percentile)) if percentile > 0.0 && percentile <= 100.0 => {
-                Some(Statistic::Percentile(percentile))
-            }
-            _ => {
-                let message =
-                    format!("`{word}` is not a statistic: expected `mean` or a percentile as in `p95`");
-                table.wrong("statistic", message);
-                None
-            }
-        }
+        word.parse().map_err(|error: StatisticError| table.wrong("statistic", error.to_string())).ok()
     }
 }
 

@@ -1,14 +1,8 @@
-//! A Prometheus server as a source: counters by `query_range`, differences of which are intervals.
-//!
-//! It knows no histograms of single requests and no locality: a volume that only it tells of can be judged, and no cache is sized for it.
-//! HTTP/1.0 without TLS, for servers of this machine or network.
+//! Asking a Prometheus server: HTTP/1.0 without TLS, for servers of this machine or network.
 
-use super::tables::PrometheusTable;
-use forebay_control::{VolumeId, VolumeObservation};
-use forebay_units::Nanos;
-use forebay_workload::LatencyHistogram;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -16,10 +10,6 @@ use std::time::{Duration, Instant};
 
 /// No answer is longer.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
-/// What is asked for is so long ago: samples that are taken together do not come in together (ours).
-const SETTLED_S: f64 = 0.2;
-/// Requests per second above which a counter is taken to have jumped (ours: no volume completes as many).
-const RATE_MAX: f64 = 1e8;
 
 #[derive(Deserialize)]
 struct Answer {
@@ -45,110 +35,89 @@ enum Found {
 
 #[derive(Deserialize)]
 struct Series {
+    /// Its labels.
+    #[serde(default)]
+    metric: BTreeMap<String, String>,
     /// (seconds since 1970, the number as a text).
     values: Vec<(f64, String)>,
 }
 
-/// Counters at an instant, in the order of [`Counters::of`].
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Counters {
-    at_s: f64,
-    reads: f64,
-    read_seconds: f64,
-    writes: f64,
-    write_seconds: f64,
-}
-
-impl Counters {
-    /// Asks for the newest of each, at most `span_s` old; they are as old as the sample of the reads is. An expression is taken to be of the moment.
-    /// By the server's clock: that of this machine may be set, and what was true an hour ago would be taken for what is.
-    pub(super) fn ask(table: &PrometheusTable, span_s: f64, within: Duration) -> Result<Counters, String> {
-        let deadline = Instant::now() + within;
-        let now_s = time_of(&table.url, deadline)? - SETTLED_S;
-        let query = |query: &str| newest(&table.url, query, now_s, span_s, deadline);
-        let optional = |of: &Option<String>| of.as_deref().map_or(Ok(0.0), query);
-        // What is told is as of when it is asked, and stays the same from sample to sample: only the server knows of when it is.
-        let at_s = query(&format!("timestamp({})", table.reads))?;
-        let reads = query(&table.reads)?;
-        let read_seconds = query(&table.read_seconds)?;
-        let (writes, write_seconds) = (optional(&table.writes)?, optional(&table.write_seconds)?);
-        Ok(Counters { at_s, reads, read_seconds, writes, write_seconds })
-    }
-
-    /// What happened since `before`, which was asked for `asked_s` ago; `None` while there is nothing new. Samples are at most `oldest_s` old.
-    ///
-    /// # Errors
-    /// What cannot be so: counters that went back, or that jumped, and samples of times that cannot have come.
-    pub(super) fn since(
-        &self,
-        before: &Counters,
-        asked_s: f64,
-        oldest_s: f64,
-        id: VolumeId,
-    ) -> Result<Option<(VolumeObservation, Nanos)>, &'static str> {
-        let span_s = self.at_s - before.at_s;
-        if span_s < 0.0 || span_s > asked_s + oldest_s {
-            return Err("the clock of its samples was set");
+impl Series {
+    /// Its newest sample.
+    fn newest(&self, query: &str) -> Result<f64, String> {
+        let (_, text) = self.values.last().ok_or_else(|| format!("`{query}` has no samples"))?;
+        let value: f64 = text.parse().map_err(|_| format!("`{query}` is `{text}`, expected a number"))?;
+        if !value.is_finite() {
+            return Err(format!("`{query}` is `{text}`, expected a number"));
         }
-        if span_s == 0.0 {
-            return Ok(None);
-        }
-        let (reads, writes) = (self.reads - before.reads, self.writes - before.writes);
-        let (read_s, write_s) =
-            (self.read_seconds - before.read_seconds, self.write_seconds - before.write_seconds);
-        if [reads, writes, read_s, write_s].iter().any(|difference| *difference < 0.0) {
-            return Err("its counters began anew");
-        }
-        // NaN is refused with the rest.
-        if !((reads + writes) / span_s <= RATE_MAX && read_s + write_s < 1e9) {
-            return Err("its counters jumped");
-        }
-        let span = Nanos::from_secs_f64(span_s);
-        let latencies = |count: f64, seconds: f64| {
-            let mut all = LatencyHistogram::new();
-            if count >= 1.0 {
-                all.record_many(Nanos::from_secs_f64(seconds / count), count.round() as u64);
-            }
-            all.snapshot()
-        };
-        let seen = VolumeObservation {
-            arrivals: (reads + writes).round() as u64,
-            misses: latencies(reads, read_s),
-            writes: latencies(writes, write_s),
-            // By Little's law; how long nobody waited is not known.
-            outstanding_max: ((read_s + write_s) / span_s).ceil().min(1e6) as u32,
-            idle: Nanos((span.0 as f64 * (1.0 - (read_s + write_s) / span_s).max(0.0)) as u64),
-            ..VolumeObservation::idle(id, span)
-        };
-        Ok(Some((seen, span)))
+        Ok(value)
     }
 }
 
 /// The newest sample of the one series of `query`.
-fn newest(url: &str, query: &str, now_s: f64, span_s: f64, deadline: Instant) -> Result<f64, String> {
+pub(super) fn newest(
+    url: &str,
+    query: &str,
+    now_s: f64,
+    span_s: f64,
+    deadline: Instant,
+) -> Result<f64, String> {
+    let series = range(url, query, now_s, span_s, deadline)?;
+    let [one] = &series[..] else {
+        return Err(format!("`{query}` has {} series, expected one", series.len()));
+    };
+    one.newest(query)
+}
+
+/// The newest sample of each bucket of the one histogram of `query`: (its label `le` in seconds, how many are at most as long), ascending. The last one is
+/// that of all.
+pub(super) fn buckets(
+    url: &str,
+    query: &str,
+    now_s: f64,
+    span_s: f64,
+    deadline: Instant,
+) -> Result<Vec<(f64, f64)>, String> {
+    let mut buckets = Vec::new();
+    for series in range(url, query, now_s, span_s, deadline)? {
+        let edge = series.metric.get("le").and_then(|edge| edge.parse::<f64>().ok());
+        let Some(edge) = edge.filter(|edge| *edge > 0.0) else {
+            let labels = series
+                .metric
+                .get("le")
+                .map_or("without the label `le`".to_owned(), |le| format!("of `le=\"{le}\"`"));
+            return Err(format!("`{query}` has a series {labels}, expected the buckets of a histogram"));
+        };
+        buckets.push((edge, series.newest(query)?));
+    }
+    buckets.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+    if let Some([(edge, _), _]) = buckets.array_windows::<2>().find(|[(one, _), (next, _)]| one == next) {
+        return Err(format!("`{query}` has several series of `le=\"{edge}\"`, expected one histogram's"));
+    }
+    if buckets.last().is_none_or(|(edge, _)| edge.is_finite()) {
+        let count = buckets.len();
+        return Err(format!(
+            "`{query}` has {count} series and none of `le=\"+Inf\"`, expected the buckets of a histogram"
+        ));
+    }
+    Ok(buckets)
+}
+
+fn range(url: &str, query: &str, now_s: f64, span_s: f64, deadline: Instant) -> Result<Vec<Series>, String> {
     let step_s = (span_s / 10.0).max(0.1);
     let path = format!(
         "/api/v1/query_range?query={}&start={:.3}&end={now_s:.3}&step={step_s:.3}",
         forebay_actuate::api::encoded(query),
         now_s - span_s,
     );
-    let series = match ask(url, &path, deadline)? {
+    Ok(match ask(url, &path, deadline)? {
         Some(Found::Matrix(series)) => series,
         None | Some(Found::Scalar(..)) => Vec::new(),
-    };
-    let [one] = &series[..] else {
-        return Err(format!("`{query}` has {} series, expected one", series.len()));
-    };
-    let (_, text) = one.values.last().ok_or_else(|| format!("`{query}` has no samples"))?;
-    let value: f64 = text.parse().map_err(|_| format!("`{query}` is `{text}`, expected a number"))?;
-    if !value.is_finite() {
-        return Err(format!("`{query}` is `{text}`, expected a number"));
-    }
-    Ok(value)
+    })
 }
 
 /// What time the server has, in seconds since 1970.
-fn time_of(url: &str, deadline: Instant) -> Result<f64, String> {
+pub(super) fn time_of(url: &str, deadline: Instant) -> Result<f64, String> {
     match ask(url, "/api/v1/query?query=time()", deadline)? {
         Some(Found::Scalar(_, text)) => {
             text.parse().map_err(|_| format!("its time is `{text}`, expected seconds since 1970"))
@@ -216,28 +185,6 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    fn counters(at_s: f64, reads: f64, read_seconds: f64) -> Counters {
-        Counters { at_s, reads, read_seconds, ..Counters::default() }
-    }
-
-    #[test]
-    fn differences_are_intervals_and_what_cannot_be_is_said() {
-        let before = counters(100.0, 1_000.0, 4.0);
-        let since = |after: Counters| after.since(&before, 2.0, 60.0, VolumeId(3));
-        // 500 reads in 2 s that took 1 s together: 250/s of 2 ms, half an outstanding request.
-        let (seen, span) = since(counters(102.0, 1_500.0, 5.0)).unwrap().unwrap();
-        assert_eq!((span, seen.arrivals, seen.misses.mean()), (Nanos::secs(2), 500, Some(Nanos::millis(2))));
-        assert_eq!((seen.outstanding_max, seen.idle), (1, Nanos::secs(1)));
-        assert_eq!(since(before).map(|seen| seen.is_none()), Ok(true));
-        assert_eq!(since(counters(102.0, 3.0, 0.1)).unwrap_err(), "its counters began anew");
-        assert_eq!(since(counters(102.0, 1e12, 5.0)).unwrap_err(), "its counters jumped");
-        assert_eq!(since(counters(102.0, f64::NAN, 5.0)).unwrap_err(), "its counters jumped");
-        // A sample of before may have been a minute old; an hour may not have passed in two seconds, nor a second back.
-        assert!(since(counters(161.0, 1_500.0, 5.0)).is_ok_and(|seen| seen.is_some()));
-        assert_eq!(since(counters(3_702.0, 1_500.0, 5.0)).unwrap_err(), "the clock of its samples was set");
-        assert_eq!(since(counters(99.0, 1_500.0, 5.0)).unwrap_err(), "the clock of its samples was set");
-    }
-
     #[test]
     fn a_server_that_says_a_word_now_and_then_is_not_listened_to_for_ever() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -269,6 +216,17 @@ mod tests {
             r#"{"status":"error","errorType":"bad_data","error":"parse error"}"#,
             r#"{"status":"success","data":{"result":[{"values":[[1.0,"NaN"]]}]}}"#,
             "<html>",
+            r#"{"status":"success","data":{"result":[
+                {"metric":{"le":"+Inf"},"values":[[1.0,"4"],[2.0,"9"]]},{"metric":{"le":"0.005"},"values":[[2.0,"7"]]}
+            ]}}"#,
+            r#"{"status":"success","data":{"result":[]}}"#,
+            r#"{"status":"success","data":{"result":[{"metric":{"op":"read"},"values":[[2.0,"7"]]}]}}"#,
+            r#"{"status":"success","data":{"result":[{"metric":{"le":"x"},"values":[[2.0,"7"]]}]}}"#,
+            r#"{"status":"success","data":{"result":[{"metric":{"le":"1"},"values":[[2.0,"7"]]}]}}"#,
+            r#"{"status":"success","data":{"result":[
+                {"metric":{"le":"+Inf","volume":"a"},"values":[[2.0,"7"]]},{"metric":{"le":"+Inf","volume":"b"},"values":[[2.0,"7"]]}
+            ]}}"#,
+            r#"{"status":"success","data":{"result":[{"metric":{"le":"+Inf"},"values":[]}]}}"#,
         ];
         let server = std::thread::spawn(move || {
             for answer in answers {
@@ -289,6 +247,19 @@ mod tests {
         assert_eq!(ask().unwrap_err(), "parse error");
         assert!(ask().unwrap_err().contains("expected a number"));
         assert!(ask().unwrap_err().contains("not understood"));
+        let ask = || buckets(&url, "a{b=\"1\"}", 20.0, 10.0, Instant::now() + Duration::from_secs(5));
+        assert_eq!(ask(), Ok(vec![(0.005, 7.0), (f64::INFINITY, 9.0)]));
+        for told in [
+            "has 0 series and none of `le=\"+Inf\"`",
+            "has a series without the label `le`",
+            "has a series of `le=\"x\"`",
+            "has 1 series and none of `le=\"+Inf\"`",
+            "has several series of `le=\"inf\"`, expected one histogram's",
+            "has no samples",
+        ] {
+            let error = ask().unwrap_err();
+            assert!(error.contains(told), "{error}, expected {told}");
+        }
         server.join().unwrap();
         let deadline = Instant::now() + Duration::from_millis(300);
         assert!(get("http://127.0.0.1:1", "/", deadline).unwrap_err().contains("does not answer"));

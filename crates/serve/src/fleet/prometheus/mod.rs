@@ -1,0 +1,250 @@
+//! A Prometheus server as a source: counters by `query_range`, differences of which are intervals.
+//!
+//! It knows of no single requests and no locality: a volume that only it tells of can be judged, and no cache is sized for it.
+
+mod asking;
+
+use super::tables::PrometheusTable;
+use asking::{buckets, newest, time_of};
+use forebay_control::{VolumeId, VolumeObservation};
+use forebay_units::{Bytes, Nanos};
+use forebay_workload::{LatencyHistogram, LatencySnapshot};
+use std::time::{Duration, Instant};
+
+/// What is asked for is so long ago: samples that are taken together do not come in together (ours).
+const SETTLED_S: f64 = 0.2;
+/// Requests, and bytes, per second above which a counter is taken to have jumped (ours: no volume completes as many).
+const RATE_MAX: f64 = 1e8;
+const BYTES_PER_S_MAX: f64 = 1e13;
+/// Into so many parts of the same length, and of as many requests, a bucket is taken apart (ours): nobody knows where in it they are.
+const BUCKET_PARTS: u64 = 16;
+/// By how much the requests of all buckets may differ from those that are counted, besides a whole one (ours): who counts both may do so in turn.
+const DISAGREEMENT_MAX: f64 = 0.01;
+
+/// Counters at an instant.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Counters {
+    at_s: f64,
+    reads: Side,
+    writes: Side,
+}
+
+/// The counters of reads, or of writes; 0 and empty where nobody asks for them.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Side {
+    requests: f64,
+    seconds: f64,
+    bytes: f64,
+    /// (upper edge in seconds, requests that took at most as long), ascending.
+    buckets: Vec<(f64, f64)>,
+}
+
+/// What happened to a side between two instants.
+struct Happened {
+    latencies: LatencySnapshot,
+    requests: f64,
+    seconds: f64,
+    bytes: f64,
+}
+
+impl Counters {
+    /// Asks for the newest of each, at most `span_s` old; they are as old as the sample of the reads is. An expression is taken to be of the moment.
+    /// By the server's clock: that of this machine may be set, and what was true an hour ago would be taken for what is.
+    pub(super) fn ask(table: &PrometheusTable, span_s: f64, within: Duration) -> Result<Counters, String> {
+        let deadline = Instant::now() + within;
+        let now_s = time_of(&table.url, deadline)? - SETTLED_S;
+        let query = |query: &str| newest(&table.url, query, now_s, span_s, deadline);
+        let optional = |of: &Option<String>| of.as_deref().map_or(Ok(0.0), query);
+        let histogram = |of: &Option<String>| {
+            let histogram = of.as_deref().map(|query| buckets(&table.url, query, now_s, span_s, deadline));
+            histogram.unwrap_or(Ok(Vec::new()))
+        };
+        // What is told is as of when it is asked, and stays the same from sample to sample: only the server knows of when it is.
+        let at_s = query(&format!("timestamp({})", table.reads))?;
+        let reads = Side {
+            requests: query(&table.reads)?,
+            seconds: query(&table.read_seconds)?,
+            bytes: optional(&table.read_bytes)?,
+            buckets: histogram(&table.read_buckets)?,
+        };
+        let writes = Side {
+            requests: optional(&table.writes)?,
+            seconds: optional(&table.write_seconds)?,
+            bytes: optional(&table.write_bytes)?,
+            buckets: histogram(&table.write_buckets)?,
+        };
+        Ok(Counters { at_s, reads, writes })
+    }
+
+    /// What happened since `before`, which was asked for `asked_s` ago; `None` while there is nothing new. Samples are at most `oldest_s` old.
+    ///
+    /// # Errors
+    /// What cannot be so: counters that went back, or that jumped, buckets that are not those of what is counted, and samples of times that cannot have
+    /// come.
+    pub(super) fn since(
+        &self,
+        before: &Counters,
+        asked_s: f64,
+        oldest_s: f64,
+        id: VolumeId,
+    ) -> Result<Option<(VolumeObservation, Nanos)>, &'static str> {
+        let span_s = self.at_s - before.at_s;
+        if span_s < 0.0 || span_s > asked_s + oldest_s {
+            return Err("the clock of its samples was set");
+        }
+        if span_s == 0.0 {
+            return Ok(None);
+        }
+        let (reads, writes) = (self.reads.since(&before.reads)?, self.writes.since(&before.writes)?);
+        let arrivals = reads.latencies.count().saturating_add(writes.latencies.count());
+        let (seconds, bytes) = (reads.seconds + writes.seconds, reads.bytes + writes.bytes);
+        let requests_per_s = (reads.requests + writes.requests) / span_s;
+        // NaN is refused with the rest.
+        if !(requests_per_s <= RATE_MAX && seconds < 1e9 && bytes / span_s <= BYTES_PER_S_MAX) {
+            return Err("its counters jumped");
+        }
+        let span = Nanos::from_secs_f64(span_s);
+        let seen = VolumeObservation {
+            arrivals,
+            misses: reads.latencies,
+            writes: writes.latencies,
+            bytes_read: Bytes(reads.bytes.round() as u64),
+            bytes_written: Bytes(writes.bytes.round() as u64),
+            // By Little's law; how long nobody waited is not known.
+            outstanding_max: (seconds / span_s).ceil().min(1e6) as u32,
+            idle: Nanos((span.0 as f64 * (1.0 - seconds / span_s).max(0.0)) as u64),
+            ..VolumeObservation::idle(id, span)
+        };
+        Ok(Some((seen, span)))
+    }
+}
+
+impl Side {
+    fn since(&self, before: &Side) -> Result<Happened, &'static str> {
+        let began_anew = Err("its counters began anew");
+        let requests = self.requests - before.requests;
+        let (seconds, bytes) = (self.seconds - before.seconds, self.bytes - before.bytes);
+        if [requests, seconds, bytes].iter().any(|difference| *difference < 0.0) {
+            return began_anew;
+        }
+        let sum_ns = u128::from(Nanos::from_secs_f64(seconds).0);
+        if self.buckets.is_empty() {
+            let count = requests.round() as u64;
+            let each = (count > 0).then(|| (Nanos::from_secs_f64(seconds / count as f64), count));
+            let latencies = LatencySnapshot::from_buckets(each, sum_ns);
+            return Ok(Happened { latencies, requests, seconds, bytes });
+        }
+        if self.buckets.len() != before.buckets.len() {
+            return began_anew;
+        }
+        let mut histogram = Vec::new();
+        let (mut lower_s, mut below) = (0.0, 0.0);
+        for (&(edge_s, now), &(edge_before_s, then)) in self.buckets.iter().zip(&before.buckets) {
+            if edge_s != edge_before_s || now < then {
+                return began_anew;
+            }
+            if now - then < below {
+                return Err("of its buckets, longer ones hold fewer requests than shorter ones");
+            }
+            let count = (now - then).round() as u64 - below.round() as u64;
+            histogram.extend(parts_of(lower_s, edge_s, count));
+            (lower_s, below) = (edge_s, now - then);
+        }
+        if (below - requests).abs() > 1.0 + DISAGREEMENT_MAX * requests {
+            return Err("its buckets hold other requests than its counter counts");
+        }
+        Ok(Happened { latencies: LatencySnapshot::from_buckets(histogram, sum_ns), requests, seconds, bytes })
+    }
+}
+
+/// `count` latencies of above `lower_s` to `edge_s`, spread evenly, as Prometheus' own `histogram_quantile` takes them; of what is beyond the last edge it is
+/// only known that it is longer.
+fn parts_of(lower_s: f64, edge_s: f64, count: u64) -> impl Iterator<Item = (Nanos, u64)> {
+    let of_first =
+        move |parts: u64| (u128::from(count) * u128::from(parts) / u128::from(BUCKET_PARTS)) as u64;
+    (1..=BUCKET_PARTS).map(move |part| {
+        let share = part as f64 / BUCKET_PARTS as f64;
+        let latency = match edge_s.is_finite() {
+            true => Nanos::from_secs_f64(lower_s + (edge_s - lower_s) * share),
+            false => LatencyHistogram::HIGHEST,
+        };
+        (latency, of_first(part) - of_first(part - 1))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counters(at_s: f64, requests: f64, seconds: f64) -> Counters {
+        let reads = Side { requests, seconds, ..Side::default() };
+        Counters { at_s, reads, ..Counters::default() }
+    }
+
+    #[test]
+    fn differences_are_intervals_and_what_cannot_be_is_said() {
+        let before = counters(100.0, 1_000.0, 4.0);
+        let since = |after: Counters| after.since(&before, 2.0, 60.0, VolumeId(3));
+        // 500 reads in 2 s that took 1 s together: 250/s of 2 ms, half an outstanding request.
+        let (seen, span) = since(counters(102.0, 1_500.0, 5.0)).unwrap().unwrap();
+        assert_eq!((span, seen.arrivals, seen.misses.mean()), (Nanos::secs(2), 500, Some(Nanos::millis(2))));
+        assert_eq!((seen.outstanding_max, seen.idle), (1, Nanos::secs(1)));
+        assert_eq!(since(before.clone()).map(|seen| seen.is_none()), Ok(true));
+        assert_eq!(since(counters(102.0, 3.0, 0.1)).unwrap_err(), "its counters began anew");
+        assert_eq!(since(counters(102.0, 1e12, 5.0)).unwrap_err(), "its counters jumped");
+        assert_eq!(since(counters(102.0, f64::NAN, 5.0)).unwrap_err(), "its counters jumped");
+        // A sample of before may have been a minute old; an hour may not have passed in two seconds, nor a second back.
+        assert!(since(counters(161.0, 1_500.0, 5.0)).is_ok_and(|seen| seen.is_some()));
+        assert_eq!(since(counters(3_702.0, 1_500.0, 5.0)).unwrap_err(), "the clock of its samples was set");
+        assert_eq!(since(counters(99.0, 1_500.0, 5.0)).unwrap_err(), "the clock of its samples was set");
+    }
+
+    #[test]
+    fn bytes_are_told_and_those_that_nobody_moves_are_a_jump() {
+        let with = |read: f64, written: f64| {
+            let mut counters = counters(100.0, 1_000.0, 4.0);
+            (counters.reads.bytes, counters.writes.bytes) = (read, written);
+            counters
+        };
+        let since = |after: Counters| {
+            Counters { at_s: 102.0, ..after }.since(&with(4_096.0, 512.0), 2.0, 60.0, VolumeId(0))
+        };
+        let (seen, _) = since(with(12_288.0, 1_024.0)).unwrap().unwrap();
+        assert_eq!((seen.bytes_read, seen.bytes_written), (Bytes(8_192), Bytes(512)));
+        assert_eq!(since(with(4_095.0, 1_024.0)).unwrap_err(), "its counters began anew");
+        assert_eq!(since(with(1e15, 1_024.0)).unwrap_err(), "its counters jumped");
+    }
+
+    #[test]
+    fn buckets_are_latencies_spread_evenly_and_those_of_others_are_said() {
+        let with = |requests: f64, buckets: &[(f64, f64)]| {
+            let mut counters = counters(100.0, requests, requests * 0.003);
+            counters.reads.buckets = buckets.to_vec();
+            counters
+        };
+        let before = with(100.0, &[(0.001, 50.0), (0.004, 90.0), (f64::INFINITY, 100.0)]);
+        let since =
+            |after: Counters| Counters { at_s: 102.0, ..after }.since(&before, 2.0, 60.0, VolumeId(0));
+        // Of 1,600 more, 800 took at most 1 ms, 784 between 1 and 4 ms, and 16 longer.
+        let (seen, _) = since(with(1_700.0, &[(0.001, 850.0), (0.004, 1_674.0), (f64::INFINITY, 1_700.0)]))
+            .unwrap()
+            .unwrap();
+        assert_eq!((seen.arrivals, seen.misses.mean()), (1_600, Some(Nanos::millis(3))));
+        let at = |percentile| seen.misses.percentile(percentile).unwrap();
+        assert_eq!((at(25.0), at(50.0)), (Nanos::micros(500), Nanos::millis(1)));
+        // 50 % and half of the 49 % between 1 and 4 ms.
+        assert_eq!((at(74.5), at(99.0)), (Nanos::micros(2_500), Nanos::millis(4)));
+        assert_eq!(at(99.1), LatencyHistogram::HIGHEST);
+        let refused = |requests, buckets: &[(f64, f64)]| since(with(requests, buckets)).unwrap_err();
+        let anew = "its counters began anew";
+        assert_eq!(refused(200.0, &[(0.001, 49.0), (0.004, 190.0), (f64::INFINITY, 200.0)]), anew);
+        assert_eq!(refused(200.0, &[(0.001, 50.0), (0.005, 190.0), (f64::INFINITY, 200.0)]), anew);
+        assert_eq!(refused(200.0, &[(0.001, 50.0), (f64::INFINITY, 200.0)]), anew);
+        let fewer = refused(200.0, &[(0.001, 150.0), (0.004, 180.0), (f64::INFINITY, 200.0)]);
+        assert_eq!(fewer, "of its buckets, longer ones hold fewer requests than shorter ones");
+        let others = refused(300.0, &[(0.001, 150.0), (0.004, 190.0), (f64::INFINITY, 200.0)]);
+        assert_eq!(others, "its buckets hold other requests than its counter counts");
+        // Counted one after the other: one apart.
+        assert!(since(with(201.0, &[(0.001, 150.0), (0.004, 190.0), (f64::INFINITY, 200.0)])).is_ok());
+    }
+}
