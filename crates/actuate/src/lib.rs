@@ -8,6 +8,7 @@
 //! * [`route`]: a permanent proxy, QEMU's block graph, an address that moves.
 //! * [`provision`]: appliances on this machine, in network namespaces, in virtual machines.
 //! * [`guest`]: what runs first in such a virtual machine.
+//! * [`secrets`]: how those in files and orders are read and written.
 //! * [`api`]: how a daemon or an appliance is told and asked over HTTP.
 
 pub mod api;
@@ -19,6 +20,7 @@ mod order;
 pub mod provision;
 mod qmp;
 pub mod route;
+pub mod secrets;
 
 pub use deadline::Deadline;
 pub use order::{

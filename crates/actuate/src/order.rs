@@ -1,6 +1,7 @@
 //! What is to be started, and what is there then: plain data, which a controller keeps on disk before it acts.
 
 use crate::api::ApiAddress;
+use crate::secrets;
 use forebay_nbd::Uri;
 use forebay_units::{BlockSize, Bytes, Secret};
 use serde::{Deserialize, Serialize};
@@ -99,7 +100,7 @@ pub struct VolumeOrder {
     #[serde(default)]
     pub read_only: bool,
     /// What clients over a network must show for it; the order's token unless set.
-    #[serde(default, with = "as_optional_secret", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "secrets::optional", skip_serializing_if = "Option::is_none")]
     pub secret: Option<Secret>,
 }
 
@@ -127,7 +128,7 @@ pub struct ApplianceOrder {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
     /// What its control API asks for, where that is not a socket of its owner's alone; volumes that are served over a network carry it too.
-    #[serde(with = "as_secret")]
+    #[serde(with = "secrets")]
     pub token: Secret,
 }
 
@@ -203,7 +204,7 @@ pub struct Control {
     /// Where.
     pub address: ApiAddress,
     /// What must be shown there; `None` where the socket is its owner's alone.
-    #[serde(default, with = "as_optional_secret")]
+    #[serde(default, with = "secrets::optional")]
     pub token: Option<Secret>,
 }
 
@@ -275,37 +276,6 @@ mod as_number {
 
     pub(super) fn deserialize<'de, T: Number, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
         T::of(u64::deserialize(from)?).map_err(D::Error::custom)
-    }
-}
-
-/// Secrets, in the clear: what holds them is written for its owner alone.
-mod as_secret {
-    use forebay_units::Secret;
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(secret: &Secret, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(secret.reveal())
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Secret, D::Error> {
-        Secret::new(String::deserialize(from)?).ok_or_else(|| D::Error::custom("no secret"))
-    }
-}
-
-/// The same, where there may be none.
-mod as_optional_secret {
-    use forebay_units::Secret;
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(secret: &Option<Secret>, to: S) -> Result<S::Ok, S::Error> {
-        secret.as_ref().map(Secret::reveal).serialize(to)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Secret>, D::Error> {
-        let text = Option::<String>::deserialize(from)?;
-        text.map(|text| Secret::new(text).ok_or_else(|| D::Error::custom("no secret"))).transpose()
     }
 }
 

@@ -14,6 +14,9 @@ impl Secret {
     /// Longest secret, in bytes (ours).
     pub const BYTES_MAX: usize = 128;
 
+    /// What a text must be to be one, for whoever is told that it is none.
+    pub const FORM: &'static str = "16 to 128 letters, digits, `-` and `_`";
+
     /// A secret of [`Secret::BYTES_MIN`] to [`Secret::BYTES_MAX`] letters, digits, `-` and `_`, so that it can stand in a URI, in a header and in
     /// the name of an export; `None` for any other text.
     pub fn new(text: impl Into<String>) -> Option<Secret> {
@@ -60,6 +63,7 @@ mod tests {
         for bad in ["", "0123456789abcde", "0123456789 abcdef", "0123456789/abcdef", "0123456789äbcdef"] {
             assert_eq!(Secret::new(bad), None, "{bad}");
         }
+        assert!(Secret::FORM.starts_with(&format!("{} to {} ", Secret::BYTES_MIN, Secret::BYTES_MAX)));
         assert!(Secret::new("a".repeat(128)).is_some() && Secret::new("a".repeat(129)).is_none());
     }
 }

@@ -15,7 +15,7 @@ use forebay_appliance::{EngineChoice, FlashConfig, ListenerConfig};
 use forebay_control::ControlConfig;
 use forebay_locality::LiveConfig;
 use forebay_nbd::server::TlsPolicy;
-use forebay_units::{ByteRange, Bytes, Nanos, Secret};
+use forebay_units::{ByteRange, Bytes, Nanos};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use toml::de::DeTable;
@@ -270,21 +270,11 @@ impl FileReader<'_> {
         table.boolean("enabled").unwrap_or(true).then_some(live)
     }
 
-    fn secret(table: &Table<'_>, key: &'static str) -> Option<Secret> {
-        let secret = Secret::new(table.text(key)?);
-        if secret.is_none() {
-            // What was found is not repeated: it may nearly be the secret.
-            let (least, most) = (Secret::BYTES_MIN, Secret::BYTES_MAX);
-            table.wrong(key, format!("no secret: expected {least} to {most} letters, digits, `-` and `_`"));
-        }
-        secret
-    }
-
     fn http(&self, root: &Table<'_>) -> HttpConfig {
         let mut http = HttpConfig { listen: Some(HTTP_DEFAULT), socket: None, token: None };
         let Some(table) = root.table("http", "http") else { return http };
         http.socket = table.text("socket").map(|text| self.path(&text));
-        http.token = Self::secret(&table, "token");
+        http.token = table.secret("token");
         if let Some(text) = table.text("listen") {
             http.listen = match text.replace("localhost", "127.0.0.1").parse() {
                 _ if text == "off" => None,

@@ -15,6 +15,7 @@ pub(crate) use check::places;
 pub use keys::{KEYS, Key, TABLES, keys_of};
 pub(crate) use machine::memory_total;
 pub use machine::{machine_memory, memory_available};
+pub(crate) use problem::Finding;
 pub use problem::{ConfigError, Problem};
 
 pub use crate::placing::{FlashAdmission, FlashRules, UnknownFlashAdmission};

@@ -63,18 +63,18 @@ pub(super) fn refused(findings: Vec<Finding>) -> Result<(), ConfigError> {
 
 /// A problem whose line is not looked up yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Finding {
-    pub(super) key: String,
-    pub(super) message: String,
-    pub(super) hint: Option<String>,
+pub(crate) struct Finding {
+    pub(crate) key: String,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
 }
 
 impl Finding {
-    pub(super) fn new(key: impl Into<String>, message: impl Into<String>) -> Finding {
+    pub(crate) fn new(key: impl Into<String>, message: impl Into<String>) -> Finding {
         Finding { key: key.into(), message: message.into(), hint: None }
     }
 
-    pub(super) fn hint(mut self, hint: impl Into<String>) -> Finding {
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Finding {
         self.hint = Some(hint.into());
         self
     }

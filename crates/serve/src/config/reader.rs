@@ -2,13 +2,15 @@
 
 use super::keys::keys_of;
 use super::problem::Finding;
-use forebay_units::{Bytes, Nanos};
+use forebay_actuate::secrets;
+use forebay_units::{Bytes, Nanos, Secret};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::ops::Range;
 use std::str::FromStr;
-use toml::de::{DeTable, DeValue};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 /// Where keys stand and what is wrong with them.
 #[derive(Debug, Default)]
@@ -109,6 +111,14 @@ impl<'a> Table<'a> {
 
     pub(super) fn text(&self, key: &'static str) -> Option<String> {
         self.read(key, "a text in quotes", |value| value.as_str().map(|text| Ok(text.to_owned())))
+    }
+
+    /// A secret. What stands in its place is not repeated.
+    pub(super) fn secret(&self, key: &'static str) -> Option<Secret> {
+        let read = |value: &DeValue<'a>| {
+            secrets::deserialize(ValueDeserializer::from(Spanned::new(0..0, value.clone())))
+        };
+        self.read(key, "a secret", |value| Some(read(value).map_err(|error| error.message().to_owned())))
     }
 
     pub(super) fn boolean(&self, key: &'static str) -> Option<bool> {

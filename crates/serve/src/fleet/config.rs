@@ -1,8 +1,9 @@
 //! What a controller of a fleet is started with, from one TOML file or made in code.
 
 use super::objective::ObjectiveTable;
+use super::places::Places;
 use super::tables::{HostTable, ProviderTable, RouteTable, VolumeTable, parsed, ten_seconds};
-use crate::config::{cautions, memory_total, mode_for_others};
+use crate::config::{Finding, cautions, memory_total, mode_for_others};
 use forebay_actuate::api::ApiAddress;
 use forebay_control::response::ResponseRules;
 use forebay_control::{ControlConfig, Objective};
@@ -13,8 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::DeTable;
 
 /// Everything that a controller of a fleet is started with.
 #[derive(Clone, Debug, Deserialize)]
@@ -60,12 +60,14 @@ pub enum FleetConfigError {
         source: std::io::Error,
     },
     /// It is not TOML, or has what it should not. The line itself is not shown: it may hold a secret.
-    #[error("`{}`, line {line}: {message}", path.display())]
+    #[error("`{}`, line {line}{}: {message}", path.display(), key.as_ref().map(|key| format!(", `{key}`")).unwrap_or_default())]
     Syntax {
         /// Which file.
         path: PathBuf,
         /// Which line of it, from 1.
         line: usize,
+        /// Which key, as in `host[0].memory`, where it is one.
+        key: Option<String>,
         /// What was found, and what was expected.
         message: String,
     },
@@ -113,25 +115,6 @@ impl FleetConfigError {
     }
 }
 
-/// Where `key`, as in `host[0].memory`, stands in a text, or the nearest table around it; `None` where none of it is there.
-fn place_of(text: &str, key: &str) -> Option<usize> {
-    let root = DeTable::parse(text).ok()?;
-    let (mut table, mut entry, mut at) = (Some(root.get_ref()), None, None);
-    for part in key.replace('[', ".[").split('.') {
-        let value = match part.strip_prefix('[').and_then(|number| number.strip_suffix(']')) {
-            Some(number) => {
-                let entries = entry.and_then(|value: &Spanned<DeValue<'_>>| value.get_ref().as_array());
-                entries.and_then(|entries| entries.get(number.parse::<usize>().ok()?))
-            }
-            None => table.and_then(|table: &DeTable<'_>| table.get(part)),
-        };
-        let Some(value) = value else { break };
-        at = Some(value.span().start);
-        (table, entry) = (value.get_ref().as_table(), Some(value));
-    }
-    at
-}
-
 impl FleetConfig {
     /// Reads and checks a file; relative paths are relative to its folder.
     ///
@@ -141,13 +124,22 @@ impl FleetConfig {
         let text = std::fs::read_to_string(path)
             .map_err(|source| FleetConfigError::Unreadable { path: path.to_owned(), source })?;
         let line_of = |at: usize| text[..at].matches('\n').count() + 1;
-        let mut config: FleetConfig = toml::from_str(&text).map_err(|error: toml::de::Error| {
-            let line = line_of(error.span().map_or(0, |span| span.start));
-            FleetConfigError::Syntax {
-                path: path.to_owned(),
-                line,
-                message: error.message().replace('\n', ", "),
-            }
+        let refused = |at: Option<usize>, key: Option<&str>, message: &str| FleetConfigError::Syntax {
+            path: path.to_owned(),
+            line: line_of(at.unwrap_or(0)),
+            key: key.map(ToOwned::to_owned),
+            message: message.replace('\n', ", "),
+        };
+        let place = |error: &toml::de::Error| error.span().map(|span| span.start);
+        let table = DeTable::parse(&text).map_err(|error| refused(place(&error), None, error.message()))?;
+        let (places, wrong) = Places::of(table.get_ref());
+        if let Some(Finding { key, message, .. }) = wrong.first() {
+            return Err(refused(places.of_key(key), Some(key), message));
+        }
+        let read = FleetConfig::deserialize(toml::Deserializer::from(table));
+        let mut config = read.map_err(|error| {
+            let at = place(&error);
+            refused(at, at.and_then(|at| places.key_at(at)), error.message())
         })?;
         let folder = path.parent().unwrap_or(Path::new("."));
         config.socket = folder.join(&config.socket);
@@ -177,7 +169,7 @@ impl FleetConfig {
                 *path = folder.join(&path);
             }
         }
-        config.check().map_err(|error| match error.key().and_then(|key| place_of(&text, &key)) {
+        config.check().map_err(|error| match error.key().and_then(|key| places.of_key(&key)) {
             Some(at) => {
                 FleetConfigError::At { path: path.to_owned(), line: line_of(at), source: Box::new(error) }
             }
@@ -443,14 +435,14 @@ mod tests {
         assert_eq!(*server, ApiAddress::Unix(proxy));
         for (from, to, told) in [
             ("\"1s\"", "\"1ms\"", "line 4: `interval` is 1ms, expected 100ms to 1h"),
-            ("\"1s\"", "\"often\"", "control.toml`, line 4: `often` is not a span of time"),
+            ("\"1s\"", "\"often\"", "control.toml`, line 4, `interval`: `often` is not a span of time"),
             (
                 "home = \"h1\"",
                 "home = \"h2\"",
                 "line 10: `volume[0].home` is `h2` of volume `db`, expected the name of a host: `h1`",
             ),
-            ("watch = ", "watc = ", "unknown field `watc`"),
-            ("server = ", "servr = ", "unknown field `servr`"),
+            ("watch = ", "watc = ", "line 12, `volume[0].watc`: unknown field `watc`"),
+            ("server = ", "servr = ", "`volume[0].route`: unknown field `servr`"),
             ("\"proxy\"", "\"nfs\"", "unknown variant `nfs`, expected one of `proxy`, `qmp`, `address`"),
             (", server = \"unix:/run/proxy-http.sock\"", "", "missing field `server`"),
             (
@@ -498,7 +490,11 @@ mod tests {
                 "{ type = \"qmp\", socket = \"q\", node = \"a-node-of-many-letters\", first = \"f\" }",
                 "expected 1 to 20 bytes",
             ),
-            ("watch = ", "secret = \"short\"\nwatch = ", "line 12: a secret has 16 to 128"),
+            (
+                "watch = ",
+                "secret = \"short\"\nwatch = ",
+                "line 12, `volume[0].secret`: the text is no secret: expected 16 to 128",
+            ),
             ("interval = \"1s\"", "[control.feedback]\ngain = 0", "line 5: `control.feedback.gain` is 0"),
             ("watch = ", "secret = \"0123456789abcdef\"\nwatch = ", "others than its owner may read it"),
             ("latency = \"5ms\"", "", "one of them"),
@@ -536,13 +532,53 @@ mod tests {
             (
                 "name = \"h1\"\n        memory = \"1GiB\"",
                 "name = \"h1\"\n        memory = \"much\"",
-                "line 7",
+                "line 7, `host[0].memory`: `much`",
             ),
+            ("name = \"h1\"", "", "line 5, `host[0]`: missing field `name`"),
         ] {
             assert!(GOOD.contains(from), "{from}");
             let error = read(&GOOD.replacen(from, to, 1)).unwrap_err().to_string();
             assert!(error.contains("control.toml`") && !error.contains('\n'), "{from}: {error}");
             assert!(error.contains(told), "{from}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_stands_in_the_place_of_a_secret_is_not_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control.toml");
+        let (proxy, with_token) = ("http.sock\" }", "http.sock\", token = VALUE }");
+        for (value, kind) in [
+            ("1234567890123456", "a number"),
+            ("12345678901234567890123", "a number"),
+            ("0x1234567890123456", "a number"),
+            ("1234567890.123456", "a number"),
+            ("true", "a boolean"),
+            ("[\"1234567890123456\"]", "an array"),
+            ("{ key = \"1234567890123456\" }", "a table or a time"),
+            ("1234-05-06", "a table or a time"),
+            ("1234-05-06T07:08:09.123456Z", "a table or a time"),
+            ("\"123456789 123456\"", "the text"),
+        ] {
+            let refused =
+                format!("{kind} is no secret: expected 16 to 128 letters, digits, `-` and `_` in quotes");
+            for (from, to, place) in [
+                ("watch = ", "secret = VALUE\nwatch = ", "line 12, `volume[0].secret`"),
+                ("watch = ", "watch_token = VALUE\nwatch = ", "line 12, `volume[0].watch_token`"),
+                (proxy, with_token, "line 13, `volume[0].route.token`"),
+            ] {
+                assert!(GOOD.contains(from), "{from}");
+                std::fs::write(&path, GOOD.replacen(from, &to.replace("VALUE", value), 1)).unwrap();
+                let error = FleetConfig::read(&path).unwrap_err().to_string();
+                assert_eq!(error, format!("`{}`, {place}: {refused}", path.display()));
+            }
+        }
+        // Without quotes it may be no TOML at all.
+        for value in ["0123456789abcdef", "1234567890abcdef", "abcdef0123456789", "123456789012345_"] {
+            std::fs::write(&path, GOOD.replacen("watch = ", &format!("secret = {value}\nwatch = "), 1))
+                .unwrap();
+            let error = FleetConfig::read(&path).unwrap_err().to_string();
+            assert!(error.contains("line 12: ") && !error.contains("23456"), "{error}");
         }
     }
 

@@ -10,6 +10,7 @@ mod config;
 mod making;
 mod objective;
 mod observing;
+mod places;
 mod prometheus;
 mod showing;
 mod source;
@@ -27,10 +28,12 @@ use crate::http::{HttpServer, Listeners};
 use crate::interfering::{InterferenceTables, InterferenceTurns};
 use crate::kept::{self, Hold};
 use carrying::{Carriers, id_of};
+use forebay_actuate::secrets;
 use forebay_control::response::{ApplianceId, Journal, RecoverError, Responses, VolumeRoute};
 use forebay_control::{HostId, HostSpec, VolumeId};
 use forebay_units::Secret;
 use observing::Observer;
+use serde::Deserialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -226,16 +229,20 @@ fn secret_file(state: &Path) -> PathBuf {
     state.join("secret.json")
 }
 
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct KeptSecret(#[serde(with = "secrets")] Secret);
+
 /// The secret that appliances are told, made with the first start.
 fn secret(state: &Path) -> Result<Secret, (PathBuf, String)> {
     let path = secret_file(state);
     let wrong = |reason: String| (path.clone(), reason);
-    if let Some(text) = kept::read::<String>(&path).map_err(wrong)? {
+    if let Some(KeptSecret(secret)) = kept::read(&path).map_err(wrong)? {
         if is_readable_by_others(&path) {
             tracing::warn!(path = %path.display(), "others could read the secret of the appliances; from now on its owner alone can");
-            kept::replace(&path, &text).map_err(|error| wrong(error.to_string()))?;
+            kept::replace(&path, &secret.reveal()).map_err(|error| wrong(error.to_string()))?;
         }
-        return Secret::new(text).ok_or_else(|| wrong("it holds no secret".to_owned()));
+        return Ok(secret);
     }
     let mut bytes = [0; 16];
     std::fs::File::open("/dev/urandom")

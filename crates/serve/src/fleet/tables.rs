@@ -3,6 +3,7 @@
 use forebay_actuate::Control;
 use forebay_actuate::api::ApiAddress;
 use forebay_actuate::route::{Ipv4Prefix, StorageLease};
+use forebay_actuate::secrets;
 use forebay_nbd::Uri;
 use forebay_units::{BlockSize, Bytes, Nanos, Secret};
 use serde::{Deserialize, Deserializer};
@@ -109,7 +110,7 @@ pub struct VolumeTable {
     #[serde(deserialize_with = "parsed")]
     pub origin: Uri,
     /// What its export asks for.
-    #[serde(default, deserialize_with = "secret_option")]
+    #[serde(default, with = "secrets::optional")]
     pub secret: Option<Secret>,
     /// Volumes with the same word here compete for the same disks; the address of `watch` unless set.
     #[serde(default)]
@@ -118,7 +119,7 @@ pub struct VolumeTable {
     #[serde(default)]
     pub watch: Option<ApiAddress>,
     /// What is to be shown there; nothing on a unix socket.
-    #[serde(default, deserialize_with = "secret_option")]
+    #[serde(default, with = "secrets::optional")]
     pub watch_token: Option<Secret>,
     /// Whether it has leases there.
     #[serde(default = "yes")]
@@ -143,7 +144,7 @@ pub enum RouteTable {
         /// Where it answers.
         server: ApiAddress,
         /// What is to be shown there; nothing on a unix socket.
-        #[serde(default, deserialize_with = "secret_option")]
+        #[serde(default, with = "secrets::optional")]
         token: Option<Secret>,
     },
     /// By the block graph of a QEMU.
@@ -251,10 +252,4 @@ pub(super) fn parsed_option<'de, T: FromStr<Err: std::fmt::Display>, D: Deserial
     from: D,
 ) -> Result<Option<T>, D::Error> {
     parsed(from).map(Some)
-}
-
-fn secret_option<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Secret>, D::Error> {
-    let expected = "a secret has 16 to 128 letters, digits, `-` and `_`";
-    let secret = Secret::new(String::deserialize(from)?);
-    secret.map(Some).ok_or_else(|| serde::de::Error::custom(expected))
 }

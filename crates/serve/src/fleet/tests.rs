@@ -67,6 +67,11 @@ fn the_secret_of_appliances_stays_the_same_and_is_its_owners_alone() {
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
     assert_eq!(secret(folder.path()).unwrap(), made);
     assert!(!is_readable_by_others(&path));
+    for other in ["1234567890123456", "\"1234567890 123456\""] {
+        std::fs::write(&path, other).unwrap();
+        let (_, reason) = secret(folder.path()).unwrap_err();
+        assert!(reason.contains("is no secret") && !reason.contains("12345"), "{reason}");
+    }
 }
 
 #[test]

@@ -438,9 +438,23 @@ fn secrets_open_what_is_beyond_loopback_and_stay_secret() {
     );
     let found = problems(&text(secrets, ""), folder.path());
     assert!(found.len() == 1 && found[0].contains("no `http.token`"), "{found:?}");
-    let found = problems(&text("secret = \"too short\"\n", token), folder.path());
-    assert!(found.iter().any(|problem| problem.starts_with("10 volume[1].secret: no secret")), "{found:?}");
-    assert!(!found.concat().contains("too short"), "not even what is no secret is printed");
+    for (value, kind) in [
+        ("\"too short\"", "the text"),
+        ("1234567890123456", "a number"),
+        ("1234567890.123456", "a number"),
+        ("true", "a boolean"),
+        ("[\"1234567890123456\"]", "an array"),
+        ("{ key = \"1234567890123456\" }", "a table or a time"),
+        ("1234-05-06", "a table or a time"),
+    ] {
+        let told = format!("{kind} is no secret: expected 16 to 128 letters, digits, `-` and `_` in quotes");
+        let found = problems(&text(&format!("secret = {value}\n"), token), folder.path());
+        assert!(found.contains(&format!("10 volume[1].secret: {told}")), "{found:?}");
+        assert!(!found.concat().contains("too short") && !found.concat().contains("1234"), "{found:?}");
+        let found = problems(&text(secrets, &format!(", token = {value}")), folder.path());
+        assert!(found.contains(&format!("2 http.token: {told}")), "{found:?}");
+        assert!(!found.concat().contains("too short") && !found.concat().contains("1234"), "{found:?}");
+    }
     // A file with secrets is its owner's alone.
     let path = folder.path().join("forebay.toml");
     std::fs::write(&path, text(secrets, token)).unwrap();

@@ -61,7 +61,7 @@ impl FileReader<'_> {
         volume.flash = table.bytes("flash", Bytes::ZERO, ANY).unwrap_or(Bytes::ZERO);
         volume.flash_admission = table.parsed("flash_admission", FLASH_ADMISSIONS);
         volume.sole_writer = table.boolean("sole_writer").unwrap_or(false);
-        volume.secret = Self::secret(table, "secret");
+        volume.secret = table.secret("secret");
         volume.on_absent = table
             .word("on_absent", &[("fail", OnAbsent::Fail), ("wait", OnAbsent::Wait)])
             .unwrap_or(OnAbsent::Fail);
