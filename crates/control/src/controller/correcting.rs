@@ -571,8 +571,10 @@ pub(super) fn worst_of(scene: &Scene, excess: &[f64], served: &[VolumeId]) -> f6
 mod tests {
     use super::super::grant::Grant;
     use super::super::sample::Sample;
+    use super::super::track::Track;
     use super::*;
     use crate::config::ControlConfig;
+    use crate::conformance::{Judgement, Verdict};
     use crate::feedback::Phase;
     use crate::inventory::{HostId, VolumeSpec};
     use crate::windows::Windows;
@@ -633,5 +635,81 @@ mod tests {
             [(-0.1, 0), (-0.1, 1), (0.1, 0)].map(|(error, learning)| given_back(error, learning)),
             [Some(300), None, None]
         );
+    }
+
+    /// The controller hears of a window that was `error` beyond its bound; of one that asked for too little to be judged where there is none.
+    fn closes(controller: &mut Controller, error: Option<f64>) -> Option<Change> {
+        let verdict = if error.is_some() { Verdict::Conforming } else { Verdict::LowLoad };
+        let last = Judgement { verdict, value: error, excess: error.unwrap_or(0.0), requests: 100 };
+        let mut track = Track::default();
+        (track.last, track.closed) = (Some(last), true);
+        controller.volumes.get_mut(&VolumeId(1)).unwrap().tracks = vec![track];
+        controller.feedback(VolumeId(1), &mut Scenes::default())
+    }
+
+    /// A cache of 400 blocks that was shrunk by a hundredth, with all of its blocks in use.
+    fn shrunk_a_little() -> Controller {
+        let mut controller = remembering(400);
+        let volume = controller.volumes.get_mut(&VolumeId(1)).unwrap();
+        volume.used_blocks = 400;
+        let grant = volume.grant.as_mut().unwrap();
+        (grant.serves, grant.shrunk_from) = (vec![VolumeId(1)], Some(404));
+        controller
+    }
+
+    #[test]
+    fn a_shrink_led_over_a_cliff_only_from_the_window_before() {
+        let blamed = |errors: &[Option<f64>]| {
+            let mut controller = shrunk_a_little();
+            errors.iter().for_each(|error| drop(closes(&mut controller, *error)));
+            let grant = controller.volumes[&VolumeId(1)].grant.as_ref().unwrap();
+            grant.needs.kept(controller.step)
+        };
+        // At a tenth of the bound, and then beyond it by more than four deviations and half of it.
+        assert_eq!(blamed(&[Some(-0.9), Some(0.6)]), Some(404));
+        // In between nothing was asked: from where it fell is not known.
+        assert_eq!(blamed(&[Some(-0.9), None, Some(0.6)]), None);
+        assert_eq!(blamed(&[Some(-0.4), Some(0.6)]), None);
+    }
+
+    #[test]
+    fn a_small_shrink_is_to_blame_for_what_misses_by_far_and_for_nothing_less() {
+        let given_back = |error| {
+            let change = shrunk_a_little().needed(VolumeId(1), &[VolumeId(1)], error, true, true);
+            change.map(|change| change.blocks)
+        };
+        // Four deviations of 0.05 are 0.2, and less than half of the bound is never far.
+        assert_eq!([0.2, 0.49, 0.51].map(given_back), [None, None, Some(404)]);
+    }
+
+    #[test]
+    fn a_trim_that_comes_to_nothing_is_none_that_could_be_regretted() {
+        // Of 1,024 blocks 300 are filled; `needed` were found to be needed, and are kept for a while.
+        let trimmed = |needed| {
+            let mut controller = remembering(1_024);
+            let volume = controller.volumes.get_mut(&VolumeId(1)).unwrap();
+            volume.used_blocks = 300;
+            let grant = volume.grant.as_mut().unwrap();
+            grant.serves = vec![VolumeId(1)];
+            let seen = Seen {
+                at: 0,
+                blocks: needed,
+                used: needed,
+                shrunk_from: None,
+                rate: 100.0,
+                windows: 1,
+                fell: false,
+            };
+            grant.needs.missed(&seen);
+            grant.needs.conformed(&seen);
+            let change = closes(&mut controller, Some(-0.9)).map(|change| change.blocks);
+            // It grows, and after a trim two windows instead of one must conform before the next.
+            let mut trims = controller.volumes[&VolumeId(1)].grant.as_ref().unwrap().trims;
+            trims.grown();
+            trims.window(false, true);
+            (change, !trims.may())
+        };
+        assert_eq!(trimmed(1), (Some(300), true));
+        assert_eq!(trimmed(1_024), (None, false));
     }
 }
