@@ -16,6 +16,9 @@ pub const HEAD_BYTES: usize = 64 << 10;
 /// How many lines or records are looked at.
 const RECORDS_LOOKED_AT: usize = 64;
 
+/// At least two records of vscsi, which are told from others by their versions alone (ours).
+const VSCSI_BYTES_MIN: usize = 80;
+
 /// Text has at most one control character in so many bytes; random bytes have one in nine.
 const CONTROL_BYTES_SHARE: usize = 32;
 
@@ -132,10 +135,15 @@ fn by_magic(head: &[u8]) -> Option<Format> {
     {
         return Some(Format::Blktrace);
     }
-    if head.starts_with(b"fio version ") {
+    if without_mark(head).starts_with(b"fio version ") {
         return Some(Format::FioIolog);
     }
     None
+}
+
+/// Text without the byte order mark that may stand before it, which is no part of its first line.
+fn without_mark(head: &[u8]) -> &[u8] {
+    head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head)
 }
 
 /// LCS starts and ends its header with it.
@@ -145,10 +153,22 @@ pub(crate) const BLKTRACE_MAGIC: u32 = 0x6561_7400;
 
 /// Binary formats without a magic number that fit: at least three quarters of the first records must be sensible.
 fn by_records(head: &[u8]) -> Vec<Format> {
-    let mut candidates = Vec::new();
-    if is_vscsi(head) {
+    // Every record of vscsi says its version, which no other record does by accident; a young trace of it (small serial
+    // numbers and times) has nothing that could not be a libCacheSim record.
+    let is_vscsi = is_vscsi(head);
+    if is_vscsi && (head.len() >= VSCSI_BYTES_MIN || is_of_whole_vscsi_records(head)) {
+        return vec![Format::Vscsi];
+    }
+    let mut candidates = libcachesim(head);
+    if is_vscsi {
         candidates.push(Format::Vscsi);
     }
+    candidates
+}
+
+/// libCacheSim's formats without a magic number that fit.
+fn libcachesim(head: &[u8]) -> Vec<Format> {
+    let mut candidates = Vec::new();
     // A next access lies ahead or never comes; a record number above 2^40 is no record number.
     let next_is_sensible = |next: i64| next == -1 || next == i64::MAX || (1..1 << 40).contains(&next);
     let size_is_sensible = |size: u32| size < 1 << 31;
@@ -195,11 +215,15 @@ fn is_vscsi(head: &[u8]) -> bool {
     most(head, bytes, |record| le!(u16, record, at) < 256)
 }
 
+/// Whether there is nothing behind the last record of vscsi, as there is where what looks like one is two of another format.
+fn is_of_whole_vscsi_records(head: &[u8]) -> bool {
+    vscsi_version(head).is_some_and(|version| head.len().is_multiple_of(if version == 2 { 40 } else { 32 }))
+}
+
 /// Text formats that fit: most lines, and at least half of them, must be sensible, headers aside.
 fn by_lines(head: &[u8]) -> Vec<Format> {
     let whole_trace = head.len() < HEAD_BYTES;
-    let mut lines: Vec<&[u8]> =
-        head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).split(|byte| *byte == b'\n').collect();
+    let mut lines: Vec<&[u8]> = without_mark(head).split(|byte| *byte == b'\n').collect();
     if !whole_trace && lines.len() > 1 {
         lines.pop();
     }
@@ -284,8 +308,13 @@ const TEXT_TESTS: [(Format, LineTest); 12] = [
             && matches!(next(), b"R" | b"W" | b"RA" | b"r" | b"w")
     }),
     (Format::Fiu, |line| {
-        words::<9>(line)
-            .is_some_and(|f| number(f[0]) && number(f[3]) && number(f[4]) && is_letter(f[5], b"rRwW"))
+        // The process's name may hold spaces: what stands behind it is counted from the end.
+        let words: Vec<&[u8]> = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).collect();
+        let [time, process, _, .., sector, sectors, operation, major, minor, _] = words[..] else {
+            return false;
+        };
+        [time, process, sector, sectors, major, minor].iter().all(|field| number(field))
+            && is_letter(operation, b"rRwW")
     }),
     (Format::Disksim, |line| {
         words::<5>(line).is_some_and(|f| decimal(f[0]) && f[1..].iter().all(|f| number(f)))

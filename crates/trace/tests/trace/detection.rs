@@ -36,6 +36,8 @@ fn a_line_or_a_header_is_enough_where_it_says_enough() {
         (b"1456095145.133076000,0.000806000,R,0,4096,512\n", Format::Systor17),
         (b"op_time,block_id,block_id_size,io_size\n", Format::CachelibCsv),
         (b"fio version 3 iolog\n", Format::FioIolog),
+        (b"\xef\xbb\xbffio version 2 iolog\r\n", Format::FioIolog),
+        (b"4423 3 my own process 5103 16 W 8 1 0d41d8cd98f0\n", Format::Fiu),
         (b"  8,16   5        1     0.000000000 18615  A   R 8 + 8 <- (8,17) 0\n", Format::Blkparse),
         (b"0.1 ; 8 ; 16 ; RA ; 0.0 ; 0.0\n", Format::Blkreplay),
         (b"1 2 nfsd 680 8 W 6 0 b5e9\n", Format::Fiu),
@@ -46,6 +48,36 @@ fn a_line_or_a_header_is_enough_where_it_says_enough() {
     ] {
         assert_eq!(detect(head, None), Ok(format), "{}", String::from_utf8_lossy(head));
     }
+}
+
+/// Small serial numbers, times and lengths: nothing in them but the version could not be in a record of libCacheSim.
+#[test]
+fn a_young_vscsi_trace_is_told_by_the_version_in_each_record() {
+    let record = |number: u64| {
+        let mut bytes = Vec::new();
+        bytes.extend(0x2au16.to_le_bytes());
+        bytes.extend(0x0200u16.to_le_bytes());
+        for field in [number as u32, 4096, 1] {
+            bytes.extend(field.to_le_bytes());
+        }
+        for field in [number * 8, number * 1_000, 250] {
+            bytes.extend(field.to_le_bytes());
+        }
+        bytes
+    };
+    for count in [1, 2, 3, 200] {
+        let trace: Vec<u8> = (0..count).flat_map(record).collect();
+        assert_eq!(detect(&trace, Some("some.bin")), Ok(Format::Vscsi), "{count} records");
+    }
+    // Two records of oracleGeneral, of which the first 32 bytes could be one of version 1.
+    let mut records = Vec::new();
+    for id in [1u64, 2] {
+        records.extend(id.to_le_bytes()[..4].iter());
+        records.extend(id.to_le_bytes());
+        records.extend((16u32 << 20).to_le_bytes());
+        records.extend((-1i64).to_le_bytes());
+    }
+    assert!(matches!(detect(&records, None), Err(DetectError::Ambiguous { .. })));
 }
 
 #[test]
