@@ -3,6 +3,7 @@
 //! Decompression, archives and detection are `trace`'s; this is the only place where trace files are opened.
 
 use crate::failure::{Context, Failure};
+use crate::output::{count, say};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use forebay_trace::{
     BlockEvent, FORMATS, Format, Ids, ReadAhead, ReadOptions, Source, TimeUnit, TraceError, TraceReader,
@@ -116,6 +117,17 @@ pub(crate) fn open(paths: &[PathBuf]) -> Result<Vec<Source>, Failure> {
 /// Opens the trace that `args` name; pages are blocks of `block_size` unless `args` say otherwise.
 pub(crate) fn open_trace(args: &InputArgs, block_size: BlockSize) -> Result<TraceReader, Failure> {
     TraceReader::open(open(&args.paths)?, &args.reading.options(block_size)).map_err(trace_failure)
+}
+
+/// Says what the times of `reader`, which was read to its end, lost.
+pub(crate) fn tell_early(reader: &TraceReader) {
+    if reader.before_start() > 0 {
+        say(format_args!(
+            "note: {} requests, by {} at most, are earlier than all of the first 4,096: they are taken to be at the trace's start",
+            count(reader.before_start()),
+            reader.early_by()
+        ));
+    }
 }
 
 fn open_file(path: &Path) -> Result<Source, Failure> {

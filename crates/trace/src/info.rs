@@ -31,6 +31,9 @@ pub struct TraceInfo {
     pub skipped: u64,
     /// Records that are no requests.
     pub ignored: u64,
+    /// Requests before the smallest time of the first that were read, where times are counted from an epoch: what is read
+    /// has them at 0.
+    pub before_start: u64,
     /// Seconds from the smallest to the largest time; 0 where the format has no times.
     pub duration_s: f64,
     /// The volumes' names, in order of first appearance.
@@ -68,6 +71,7 @@ impl TraceInfoCollector {
                 flushes: 0,
                 skipped: 0,
                 ignored: 0,
+                before_start: 0,
                 duration_s: 0.0,
                 volumes: Vec::new(),
                 bytes_read: 0,
@@ -114,7 +118,10 @@ impl TraceInfoCollector {
         self.info.volumes = reader.volumes().to_vec();
         self.info.skipped = reader.skipped();
         self.info.ignored = reader.ignored();
-        self.info.duration_s = self.last.saturating_sub(self.first) as f64 / 1e9;
+        self.info.before_start = reader.before_start();
+        // What lies before the trace's zero stands at it.
+        let span = self.last.saturating_sub(self.first).saturating_add(reader.early_by().0);
+        self.info.duration_s = span as f64 / 1e9;
         self.info.footprint_blocks = self.footprint.count();
         self.info
     }

@@ -89,6 +89,7 @@ impl TraceReader {
             threads: ThreadTable::default(),
             base: 0,
             before_start: 0,
+            early_by: 0,
             skipped: 0,
             skip_malformed: options.skip_malformed,
             ignored: 0,
@@ -214,6 +215,11 @@ impl TraceReader {
     /// time became 0.
     pub fn before_start(&self) -> u64 {
         self.state.before_start
+    }
+
+    /// By how much the earliest of the requests that [`TraceReader::before_start`] counts lies before the trace's zero.
+    pub fn early_by(&self) -> Nanos {
+        Nanos(self.state.early_by)
     }
 
     /// The page, where the trace counts pages or opaque ids: whoever splits into blocks takes a page as a block.

@@ -173,6 +173,8 @@ pub(crate) struct State {
     pub(crate) base: u64,
     /// Times before `base`, which became 0.
     pub(crate) before_start: u64,
+    /// By how many nanoseconds the earliest of them lies before `base`.
+    pub(crate) early_by: u64,
     pub(crate) skipped: u64,
     pub(crate) skip_malformed: u64,
     pub(crate) ignored: u64,
@@ -182,7 +184,10 @@ impl State {
     /// The time that `absolute` nanoseconds are since the trace's start.
     #[inline]
     pub(crate) fn since_start(&mut self, absolute: u64) -> Nanos {
-        self.before_start += u64::from(absolute < self.base);
+        if absolute < self.base {
+            self.before_start += 1;
+            self.early_by = self.early_by.max(self.base - absolute);
+        }
         Nanos(absolute.saturating_sub(self.base))
     }
 

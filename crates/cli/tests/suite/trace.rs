@@ -261,3 +261,21 @@ fn a_workload_is_described_in_a_table_in_json_and_in_a_report() {
     assert_eq!((&stats["requests"], &stats["footprint_blocks"]), (&json!(3), &json!(6)));
     assert!(stats["span_s"].is_null() && stats["gaps"].is_null() && stats["burstiness"].is_null());
 }
+
+#[test]
+fn requests_before_the_beginning_are_told() {
+    let folder = folder();
+    let requests: Vec<_> =
+        (0..5_000u64).rev().map(|at| (at * 10_000_000, 0, true, at * 4096, 4096)).collect();
+    let trace = file(&folder, "backwards.csv", msr(&requests));
+    let info = json(INFO, args(&[&"trace", &"info", &trace, &"--json"]));
+    assert_eq!((&info["before_start"], &info["duration_s"]), (&json!(904), &json!(4999.0)));
+    assert!(succeed(args(&[&"trace", &"info", &trace])).contains("too early"));
+    let copy = folder.path().join("copy.fbt");
+    for command in [args(&[&"trace", &"convert", &trace, &"-o", &copy]), args(&[&"trace", &"stats", &trace])]
+    {
+        let output = run(command);
+        let words = String::from_utf8_lossy(&output.stderr);
+        assert!(words.contains("904 requests, by 904s at most, are earlier"), "{words}");
+    }
+}

@@ -101,7 +101,12 @@ impl RecordParser for OracleGeneral {
             }
         }));
         if all_ids >> (63 - shift) == 0 {
-            state.before_start += before_start;
+            if before_start > 0 {
+                state.before_start += before_start;
+                let times =
+                    bytes.chunks_exact(Self::BYTES).map(|record| u64::from(le!(u32, record, 0)) * SECOND);
+                state.early_by = times.map(|time| base.saturating_sub(time)).fold(state.early_by, u64::max);
+            }
             return Ok(());
         }
         out.truncate(begin);

@@ -425,3 +425,27 @@ fn several_files_are_several_volumes_merged_by_time() {
     assert_eq!(times, [0, 1_000, 2_500, 3_000, 2_000]);
     assert_eq!(reader.volumes(), ["web_0", "usr_0"]);
 }
+
+/// What lies before the smallest time of the first 4,096 requests is taken to be at it; the span is that of the trace all the same.
+#[test]
+fn the_span_of_a_trace_that_runs_backwards_is_told() {
+    use forebay_trace::TraceInfo;
+    let msr: String = (0..6_000u64)
+        .rev()
+        .map(|second| format!("{},hm,0,Read,0,4096,1\n", 128_166_385_000_000_000 + second * 10_000_000))
+        .collect();
+    let oracle: Vec<u8> = (0..6_000u32)
+        .rev()
+        .flat_map(|second| {
+            let (id, size, next) = (7u64.to_le_bytes(), 4096u32.to_le_bytes(), (-1i64).to_le_bytes());
+            [&second.to_le_bytes()[..], &id[..], &size[..], &next[..]].concat()
+        })
+        .collect();
+    for (content, format) in [(msr.into_bytes(), Format::Msr), (oracle, Format::OracleGeneral)] {
+        let source = Source::new("back", Cursor::new(content));
+        let mut reader = TraceReader::open(vec![source], &ReadOptions::default()).unwrap();
+        let info = TraceInfo::of(&mut reader).unwrap();
+        assert_eq!((reader.format(), info.requests), (format, 6_000));
+        assert_eq!((info.duration_s, info.before_start), (5_999.0, 6_000 - 4_096), "{format:?}");
+    }
+}

@@ -33,5 +33,7 @@ pub(crate) struct ConvertArgs {
 pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     trace_file::check(&args.output, args.to, args.force)?;
     let mut reader = input::open_trace(&args.input, BlockSize::DEFAULT)?;
-    trace_file::write(&mut reader, &args.output, args.to)
+    trace_file::write(&mut reader, &args.output, args.to)?;
+    input::tell_early(&reader);
+    Ok(())
 }

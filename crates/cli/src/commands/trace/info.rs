@@ -32,6 +32,7 @@ struct InfoJson<'a> {
     flushes: u64,
     skipped: u64,
     ignored: u64,
+    before_start: u64,
     duration_s: f64,
     volumes: usize,
     volume_names: &'a [String],
@@ -57,6 +58,7 @@ pub(crate) fn run(args: &InfoArgs) -> Result<(), Failure> {
             flushes: info.flushes,
             skipped: info.skipped,
             ignored: info.ignored,
+            before_start: info.before_start,
             duration_s: info.duration_s,
             volumes: info.volumes.len(),
             volume_names: &info.volumes,
@@ -107,6 +109,10 @@ fn table(info: &TraceInfo, block_size: BlockSize, has_time: bool) -> Table {
         "the format has no times".to_owned()
     };
     table.push(["duration".to_owned(), Nanos::from_secs_f64(info.duration_s).to_string(), rate]);
+    if info.before_start > 0 {
+        let early = "earlier than all of the first 4,096 requests: working sets, models and copies have them at the start";
+        table.push(["  too early".to_owned(), count(info.before_start), early.to_owned()]);
+    }
     let mut names: Vec<&str> = info.volumes.iter().take(4).map(String::as_str).collect();
     if info.volumes.len() > names.len() {
         names.push("...");

@@ -52,6 +52,7 @@ pub(crate) fn run(args: &StatsArgs) -> Result<(), Failure> {
     while reader.next_batch(&mut batch).map_err(input::trace_failure)? > 0 {
         profiler.add(&batch);
     }
+    input::tell_early(&reader);
     let profile = profiler.finish();
     if let Some(path) = &args.report {
         write_file(path, &page(&profile, reader.volumes()).context("the report cannot be drawn")?)?;
