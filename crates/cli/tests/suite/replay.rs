@@ -293,10 +293,34 @@ fn targets_that_are_not_as_they_should_be() {
     let folder = folder();
     let lines: Vec<_> = (0..500).map(|at| (at * 20_000, 0, true, at % 256 * 4096, 4096)).collect();
     let trace = file(&folder, "trace.csv", msr(&lines));
+    let writes = file(&folder, "writes.csv", msr(&[(0, 0, false, 0, 4096), (10, 0, false, 0, 4096)]));
     let absent = folder.path().join("absent.img");
     let (status, words) = fail(args(&[&"replay", &trace, &"--to", &absent]));
     assert_eq!(status, 1);
     assert!(words.contains("does not exist") && words.contains("hint: make one with `truncate"), "{words}");
+    // Whoever opens a FIFO to read waits for somebody who writes to it.
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo is there").success());
+    let output = Command::new("timeout")
+        .args(args(&[
+            &"20",
+            &env!("CARGO_BIN_EXE_forebay"),
+            &"replay",
+            &trace,
+            &"--to",
+            &pipe,
+            &"--yes-overwrite",
+        ]))
+        .output()
+        .expect("timeout is there");
+    assert_eq!(output.status.code(), Some(1));
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(words.contains("neither a file nor a block device"), "{words}");
+    let output = Command::new("timeout")
+        .args(args(&[&"20", &env!("CARGO_BIN_EXE_forebay"), &"replay", &writes, &"--to", &pipe]))
+        .output()
+        .expect("timeout is there");
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
     let (status, words) = fail(args(&[&"replay", &trace, &"--to", &"ftp://nowhere"]));
     assert_eq!(status, 2, "{words}");
     let nobody = format!("nbd+unix:///?socket={}", folder.path().join("nobody").display());

@@ -8,6 +8,7 @@ use forebay_tls::ClientTls;
 use forebay_units::Nanos;
 use rustix::fs::{FileType, SeekFrom};
 use std::fs::File;
+use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -78,7 +79,10 @@ impl Target {
             return Ok(());
         }
         let shown = path.display();
-        // What cannot be opened is said when it is opened for use.
+        // What cannot be opened, or is no place for blocks, is said when it is opened for use; a FIFO would wait here for who writes to it.
+        if std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo()) {
+            return Ok(());
+        }
         let Ok(file) = File::open(path) else { return Ok(()) };
         let status = rustix::fs::fstat(&file).context(format_args!("cannot look at `{shown}`"))?;
         let what = match FileType::from_raw_mode(status.st_mode) {
