@@ -110,7 +110,7 @@ pub struct Chart {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ChartError {
-    /// A value is no number, infinite, or beyond ±1e18 (ours: above any size or time that is measured).
+    /// A value is no number, infinite, or beyond ±2e19 (ours: above any size, address or time of 64 bits).
     NotDrawable {
         /// The series, band, marker, level or axis.
         of: String,
@@ -139,7 +139,7 @@ impl std::fmt::Display for ChartError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             ChartError::NotDrawable { of, index, found } => {
-                write!(f, "`{of}` holds `{found}` at point {index}: expected a number within ±1e18")
+                write!(f, "`{of}` holds `{found}` at point {index}: expected a number within ±2e19")
             }
             ChartError::NotPositive { of, index, found } => {
                 write!(
@@ -157,7 +157,7 @@ impl std::fmt::Display for ChartError {
 impl std::error::Error for ChartError {}
 
 /// The largest magnitude that is drawn.
-const DRAWABLE_MAX: f64 = 1e18;
+const DRAWABLE_MAX: f64 = 2e19;
 
 impl Chart {
     /// A chart without series.
