@@ -65,7 +65,9 @@ pub struct Uri {
 #[non_exhaustive]
 pub enum ParseUriError {
     /// Not one of ours.
-    #[error("scheme of `{0}` is not one of `nbd://`, `nbds://`, `nbd+unix://`, `nbds+unix://`")]
+    #[error(
+        "scheme of a URI that begins with `{0}` is not one of `nbd://`, `nbds://`, `nbd+unix://`, `nbds+unix://`"
+    )]
     Scheme(String),
     /// A character that a URI cannot hold.
     #[error("`{0}` must be percent-encoded in a URI")]
@@ -146,13 +148,18 @@ impl FromStr for Uri {
     type Err = ParseUriError;
 
     fn from_str(text: &str) -> Result<Uri, ParseUriError> {
-        let (scheme, rest) = text.split_once("://").ok_or_else(|| ParseUriError::Scheme(text.to_owned()))?;
+        // No more than its beginning: behind it may be a password.
+        let unknown = || {
+            let end = text.find([':', '@', '/']).unwrap_or(text.len());
+            ParseUriError::Scheme(text[..end].to_owned())
+        };
+        let (scheme, rest) = text.split_once("://").ok_or_else(unknown)?;
         let (tls_required, is_unix) = match scheme.to_ascii_lowercase().as_str() {
             "nbd" => (false, false),
             "nbds" => (true, false),
             "nbd+unix" => (false, true),
             "nbds+unix" => (true, true),
-            _ => return Err(ParseUriError::Scheme(text.to_owned())),
+            _ => return Err(unknown()),
         };
         if rest.contains('#') {
             return Err(ParseUriError::Fragment);
@@ -167,7 +174,15 @@ impl FromStr for Uri {
             None => (before_query, ""),
         };
         let (user, address) = match authority.rsplit_once('@') {
-            Some((user, address)) => (Some(decode_text(user)?), address),
+            Some((user, address)) => {
+                // What is wrong in it is not shown: it may hold a password.
+                let hidden = |error| match error {
+                    ParseUriError::Percent(_) => ParseUriError::Percent("USER".to_owned()),
+                    ParseUriError::NotUtf8(_) => ParseUriError::NotUtf8("USER".to_owned()),
+                    other => other,
+                };
+                (Some(decode_text(user).map_err(hidden)?), address)
+            }
             None => (None, authority),
         };
         let export = decode_text(path)?;
@@ -458,6 +473,12 @@ mod tests {
     fn refusals_say_why() {
         use ParseUriError as E;
         assert!(matches!(parse("http://h/x"), Err(E::Scheme(_))));
+        for secret in
+            ["ndb://u:hunter2@h/x", "u:hunter2@h", "nbd://u:hunter2%zz@h/x", "nbd://u:hunter2%ff@h/x"]
+        {
+            let error = parse(secret).unwrap_err().to_string();
+            assert!(!error.contains("hunter2"), "{error}");
+        }
         assert!(matches!(parse("nbd:h"), Err(E::Scheme(_))));
         assert_eq!(parse("nbd:///x"), Err(E::HostMissing));
         assert_eq!(parse("nbd://h:0/x"), Err(E::Port("0".into())));
