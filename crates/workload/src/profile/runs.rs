@@ -17,7 +17,7 @@ const VOLUMES_MAX: usize = 1 << 16;
 pub struct Runs {
     /// Share of the requests that do not begin where the last one of their volume ended; `None` without a request.
     pub random_share: Option<f64>,
-    /// Share of the requests that do not begin where one of the last 32 of their volume ended.
+    /// Share of the requests that begin where none of the 32 latest streams of their volume had come to.
     pub random_share_of_streams: Option<f64>,
     /// Sequential runs of more than one request, over 32 streams a volume.
     pub runs: u64,
