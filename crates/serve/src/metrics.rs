@@ -243,7 +243,11 @@ fn per_volume(text: &mut Text, volumes: &Volumes<'_>) {
         }
     }
     let name = "forebay_volume_request_size_bytes";
-    text.family(name, "histogram", "How long the reads and writes of clients are that arrived.");
+    text.family(
+        name,
+        "histogram",
+        "How long the reads and writes of clients are that arrived; without trims and zeroes.",
+    );
     for (volume, _) in volumes {
         let seen = &volume.observation.counters;
         for (op, sizes, bytes) in

@@ -170,17 +170,10 @@ impl From<LatencySnapshot> for Written {
 }
 
 impl From<Written> for LatencySnapshot {
+    /// Whatever the order and however often a bucket is told of.
     fn from(written: Written) -> LatencySnapshot {
-        let buckets = written.buckets_ns.into_iter().map(|(edge, count)| (Nanos(edge), count));
-        LatencySnapshot::from_buckets(buckets, written.sum_ns.into())
-    }
-}
-
-impl LatencySnapshot {
-    /// What somebody else counted: (longest latency of a bucket, records in it), in any order and as often as it comes, and the sum of all latencies in
-    /// nanoseconds.
-    pub fn from_buckets(buckets: impl IntoIterator<Item = (Nanos, u64)>, sum_ns: u128) -> LatencySnapshot {
-        let mut buckets: Vec<(Nanos, u64)> = buckets.into_iter().collect();
+        let mut buckets: Vec<(Nanos, u64)> =
+            written.buckets_ns.into_iter().map(|(edge, count)| (Nanos(edge), count)).collect();
         buckets.retain(|(_, count)| *count > 0);
         buckets.sort_unstable();
         buckets.dedup_by(|later, kept| {
@@ -189,7 +182,15 @@ impl LatencySnapshot {
             same
         });
         let count = buckets.iter().fold(0u64, |sum, (_, count)| sum.saturating_add(*count));
-        LatencySnapshot { buckets, count, sum_ns }
+        LatencySnapshot { buckets, count, sum_ns: written.sum_ns.into() }
+    }
+}
+
+impl LatencySnapshot {
+    /// The same with the sum of all latencies that somebody else counted, in nanoseconds, for the mean.
+    #[must_use]
+    pub fn with_sum_ns(self, sum_ns: u128) -> LatencySnapshot {
+        LatencySnapshot { sum_ns, ..self }
     }
 
     /// How many latencies were recorded.

@@ -320,7 +320,9 @@ fn targets_that_are_not_as_they_should_be() {
         .args(args(&[&"20", &env!("CARGO_BIN_EXE_forebay"), &"replay", &writes, &"--to", &pipe]))
         .output()
         .expect("timeout is there");
-    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{words}");
+    assert!(words.contains("neither a file nor a block device"), "{words}");
     let (status, words) = fail(args(&[&"replay", &trace, &"--to", &"ftp://nowhere"]));
     assert_eq!(status, 2, "{words}");
     let nobody = format!("nbd+unix:///?socket={}", folder.path().join("nobody").display());

@@ -2,7 +2,9 @@
 
 use super::objective::ObjectiveTable;
 use super::places::Places;
-use super::tables::{HostTable, ProviderTable, RouteTable, VolumeTable, parsed, ten_seconds};
+use super::tables::{
+    HostTable, PrometheusTable, ProviderTable, RouteTable, VolumeTable, parsed, ten_seconds,
+};
 use crate::config::{Finding, cautions, memory_total, mode_for_others};
 use forebay_actuate::api::ApiAddress;
 use forebay_control::response::ResponseRules;
@@ -273,6 +275,10 @@ impl FleetConfig {
                         );
                     }
                 }
+            }
+            if let Some((key, found, expected)) = volume.prometheus.as_ref().and_then(PrometheusTable::wrong)
+            {
+                return wrong(&of(&format!("prometheus.{key}")), found, expected);
             }
             if volume.watch.is_none() && volume.prometheus.is_none() {
                 return wrong(

@@ -220,6 +220,17 @@ mod tests {
     }
 
     #[test]
+    fn of_writes_that_nobody_counts_prometheus_is_asked_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        for key in ["write_seconds", "write_bytes", "write_buckets"] {
+            let error = read(folder.path(), &format!("{key} = \"w\""), "iops = 1").unwrap_err();
+            let told =
+                format!("`volume[0].prometheus.{key}` is there without `writes`, expected both or none");
+            assert!(error.contains(&told), "{error}");
+        }
+    }
+
+    #[test]
     fn an_objective_that_prometheus_is_not_asked_enough_for_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let writes = "writes = \"w\"\nwrite_seconds = \"ws\"\n";

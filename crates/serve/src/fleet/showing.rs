@@ -205,7 +205,7 @@ fn volume_status(
             .map(|seen| SizeStatus::of(seen.bytes_read.get(), &seen.read_sizes, seen.reads()))
             .unwrap_or_default(),
         write_size: seen
-            .map(|seen| SizeStatus::of(seen.bytes_written.get(), &seen.write_sizes, seen.writes.count()))
+            .map(|seen| SizeStatus::of(seen.bytes_written.get(), &seen.write_sizes, 0))
             .unwrap_or_default(),
         read_latency: latency(&reads),
         write_latency: latency(&writes),

@@ -230,6 +230,23 @@ pub struct PrometheusTable {
     pub write_buckets: Option<String>,
 }
 
+impl PrometheusTable {
+    /// The key that is wrong, what it is, and what it may be. The address itself is not shown: it may hold a password.
+    pub(super) fn wrong(&self) -> Option<(&'static str, &'static str, &'static str)> {
+        if !self.url.starts_with("http://") || self.url.contains('@') {
+            let expected = "an address as in `http://127.0.0.1:9090`, without a user";
+            return Some(("url", "another kind of address", expected));
+        }
+        let of_writes = [
+            ("write_seconds", &self.write_seconds),
+            ("write_bytes", &self.write_bytes),
+            ("write_buckets", &self.write_buckets),
+        ];
+        let (key, _) = of_writes.into_iter().find(|(_, query)| self.writes.is_none() && query.is_some())?;
+        Some((key, "there without `writes`", "both or none: nobody knows of how many writes it is"))
+    }
+}
+
 pub(super) fn ten_seconds() -> Nanos {
     Nanos::secs(10)
 }

@@ -68,16 +68,16 @@ fn a_volume_of_which_prometheus_tells_is_judged_and_gaps_are_said() {
             telling.wait(what, until)
         })
     };
-    let told = work(&|told| count(told, "violation_found") == 1, "a violation");
+    let value = |told: &Value, of: usize| told["status"]["objectives"][of]["value"].as_f64();
+    let is_judged = |told: &Value| (1..3).all(|of| value(told, of).is_some());
+    let told = work(&|told| count(told, "violation_found") == 1 && is_judged(told), "a violation");
     // Eight requests are outstanding, each of which takes 8 ms: a thousand a second. What is asked for between two scrapes is no interval of its own.
     let (iops, latency) = (&told["status"]["iops"], &told["status"]["read_latency"]["mean_s"]);
     assert!((200.0..1_100.0).contains(&iops.as_f64().unwrap()), "{iops}");
     assert!(latency.as_f64().is_some_and(|seconds| seconds > 0.007), "{told}");
-    let value = |of: usize| told["status"]["objectives"][of]["value"].as_f64().unwrap();
-    let mean = latency.as_f64().unwrap();
-    // A bucket reaches to twice of it at most, and disks of 8 ms leave nobody waiting for half a second.
-    assert!((0.007..0.5).contains(&value(1)) && value(1) > mean / 2.0, "{told}");
-    assert!((1e5..1e8).contains(&value(2)), "{told}");
+    // Most take 8 ms, and nobody half a second.
+    assert!((0.004..0.5).contains(&value(&told, 1).unwrap()), "{told}");
+    assert!((1e5..1e8).contains(&value(&told, 2).unwrap()), "{told}");
     assert_eq!(count(&told, "host_chosen"), 0, "nobody knows its locality");
     site.kill_storage();
     telling.wait("a word of the silence", |told| said(told, "nothing new is heard of it") == 1);

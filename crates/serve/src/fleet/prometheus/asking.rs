@@ -38,14 +38,16 @@ struct Series {
     /// Its labels.
     #[serde(default)]
     metric: BTreeMap<String, String>,
-    /// (seconds since 1970, the number as a text).
+    /// (seconds since 1970, the number as a text); none of a native histogram.
+    #[serde(default)]
     values: Vec<(f64, String)>,
 }
 
 impl Series {
     /// Its newest sample.
     fn newest(&self, query: &str) -> Result<f64, String> {
-        let (_, text) = self.values.last().ok_or_else(|| format!("`{query}` has no samples"))?;
+        let (_, text) =
+            self.values.last().ok_or_else(|| format!("`{query}` has no samples that are numbers"))?;
         let value: f64 = text.parse().map_err(|_| format!("`{query}` is `{text}`, expected a number"))?;
         if !value.is_finite() {
             return Err(format!("`{query}` is `{text}`, expected a number"));
@@ -81,7 +83,7 @@ pub(super) fn buckets(
     let mut buckets = Vec::new();
     for series in range(url, query, now_s, span_s, deadline)? {
         let edge = series.metric.get("le").and_then(|edge| edge.parse::<f64>().ok());
-        let Some(edge) = edge.filter(|edge| *edge > 0.0) else {
+        let Some(edge) = edge.filter(|edge| !edge.is_nan()) else {
             let labels = series
                 .metric
                 .get("le")
@@ -137,7 +139,7 @@ fn ask(url: &str, path: &str, deadline: Instant) -> Result<Option<Found>, String
 }
 
 fn get(url: &str, path: &str, deadline: Instant) -> Result<String, String> {
-    let rest = url.strip_prefix("http://").ok_or_else(|| format!("`{url}` is no `http://` address"))?;
+    let rest = url.strip_prefix("http://").ok_or("its `url` is no `http://` address")?;
     let (host, prefix) = rest.split_once('/').unwrap_or((rest, ""));
     let address = if host.contains(':') { host.to_owned() } else { format!("{host}:80") };
     let left = || deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
@@ -255,7 +257,7 @@ mod tests {
             "has a series of `le=\"x\"`",
             "has 1 series and none of `le=\"+Inf\"`",
             "has several series of `le=\"inf\"`, expected one histogram's",
-            "has no samples",
+            "has no samples that are numbers",
         ] {
             let error = ask().unwrap_err();
             assert!(error.contains(told), "{error}, expected {told}");

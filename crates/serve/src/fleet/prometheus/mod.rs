@@ -127,49 +127,55 @@ impl Side {
         if [requests, seconds, bytes].iter().any(|difference| *difference < 0.0) {
             return began_anew;
         }
-        let sum_ns = u128::from(Nanos::from_secs_f64(seconds).0);
+        let mut histogram = LatencyHistogram::new();
         if self.buckets.is_empty() {
-            let count = requests.round() as u64;
-            let each = (count > 0).then(|| (Nanos::from_secs_f64(seconds / count as f64), count));
-            let latencies = LatencySnapshot::from_buckets(each, sum_ns);
-            return Ok(Happened { latencies, requests, seconds, bytes });
-        }
-        if self.buckets.len() != before.buckets.len() {
+            let mean = Nanos::from_secs_f64(if requests > 0.0 { seconds / requests } else { 0.0 });
+            histogram.record_many(mean, requests.round() as u64);
+        } else if self.buckets.len() != before.buckets.len() {
             return began_anew;
         }
-        let mut histogram = Vec::new();
         let (mut lower_s, mut below) = (0.0, 0.0);
         for (&(edge_s, now), &(edge_before_s, then)) in self.buckets.iter().zip(&before.buckets) {
             if edge_s != edge_before_s || now < then {
                 return began_anew;
             }
-            if now - then < below {
+            // Who counts them one after the other, or tells fractions, may be a little off.
+            if now - then < below - off(below) {
                 return Err("of its buckets, longer ones hold fewer requests than shorter ones");
             }
-            let count = (now - then).round() as u64 - below.round() as u64;
-            histogram.extend(parts_of(lower_s, edge_s, count));
-            (lower_s, below) = (edge_s, now - then);
+            let within = (now - then).max(below);
+            // What takes no time at all is in a bucket of its own where somebody has an edge at 0.
+            let (lower, edge) = (f64::max(lower_s, 0.0), f64::max(edge_s, 0.0));
+            record_evenly(&mut histogram, lower, edge, within.round() as u64 - below.round() as u64);
+            (lower_s, below) = (edge_s, within);
         }
-        if (below - requests).abs() > 1.0 + DISAGREEMENT_MAX * requests {
+        if !self.buckets.is_empty() && (below - requests).abs() > off(requests) {
             return Err("its buckets hold other requests than its counter counts");
         }
-        Ok(Happened { latencies: LatencySnapshot::from_buckets(histogram, sum_ns), requests, seconds, bytes })
+        // As many as are counted, which may be fewer whole ones than there were parts of.
+        let count = histogram.count();
+        let sum_s = if requests > 0.0 && count > 0 { seconds / requests * count as f64 } else { 0.0 };
+        let latencies = histogram.snapshot().with_sum_ns(Nanos::from_secs_f64(sum_s).0.into());
+        Ok(Happened { latencies, requests, seconds, bytes })
     }
+}
+
+/// By how much counts of so many requests may differ.
+fn off(requests: f64) -> f64 {
+    1.0 + DISAGREEMENT_MAX * requests
 }
 
 /// `count` latencies of above `lower_s` to `edge_s`, spread evenly, as Prometheus' own `histogram_quantile` takes them; of what is beyond the last edge it is
 /// only known that it is longer.
-fn parts_of(lower_s: f64, edge_s: f64, count: u64) -> impl Iterator<Item = (Nanos, u64)> {
-    let of_first =
-        move |parts: u64| (u128::from(count) * u128::from(parts) / u128::from(BUCKET_PARTS)) as u64;
-    (1..=BUCKET_PARTS).map(move |part| {
-        let share = part as f64 / BUCKET_PARTS as f64;
+fn record_evenly(histogram: &mut LatencyHistogram, lower_s: f64, edge_s: f64, count: u64) {
+    let of_first = |parts: u64| (u128::from(count) * u128::from(parts) / u128::from(BUCKET_PARTS)) as u64;
+    for part in 1..=BUCKET_PARTS {
         let latency = match edge_s.is_finite() {
-            true => Nanos::from_secs_f64(lower_s + (edge_s - lower_s) * share),
+            true => Nanos::from_secs_f64(lower_s + (edge_s - lower_s) * (part as f64 / BUCKET_PARTS as f64)),
             false => LatencyHistogram::HIGHEST,
         };
-        (latency, of_first(part) - of_first(part - 1))
-    })
+        histogram.record_many(latency, of_first(part) - of_first(part - 1));
+    }
 }
 
 #[cfg(test)]
@@ -197,6 +203,32 @@ mod tests {
         assert!(since(counters(161.0, 1_500.0, 5.0)).is_ok_and(|seen| seen.is_some()));
         assert_eq!(since(counters(3_702.0, 1_500.0, 5.0)).unwrap_err(), "the clock of its samples was set");
         assert_eq!(since(counters(99.0, 1_500.0, 5.0)).unwrap_err(), "the clock of its samples was set");
+    }
+
+    #[test]
+    fn parts_of_requests_have_the_mean_of_whole_ones() {
+        let since = |requests, seconds| {
+            let (seen, _) = counters(102.0, requests, seconds)
+                .since(&counters(100.0, 0.0, 0.0), 2.0, 60.0, VolumeId(0))
+                .unwrap()
+                .unwrap();
+            (seen.misses.count(), seen.misses.mean(), seen.misses.sum_ns())
+        };
+        assert_eq!(since(1.4, 0.0014), (1, Some(Nanos::millis(1)), 1_000_000));
+        // Less than half a request is none, and took no time.
+        assert_eq!(since(0.4, 0.0004), (0, None, 0));
+    }
+
+    #[test]
+    fn an_edge_at_0_is_one_as_any_other() {
+        let with = |at_zero: f64, all: f64| {
+            let mut counters = counters(100.0 + all, all, all * 0.001);
+            counters.reads.buckets = vec![(0.0, at_zero), (0.002, all), (f64::INFINITY, all)];
+            counters
+        };
+        let (seen, _) = with(10.0, 100.0).since(&with(0.0, 0.0), 100.0, 60.0, VolumeId(0)).unwrap().unwrap();
+        assert_eq!((seen.arrivals, seen.misses.mean()), (100, Some(Nanos::millis(1))));
+        assert!(seen.misses.percentile(10.0).unwrap() <= Nanos::micros(2));
     }
 
     #[test]
@@ -230,21 +262,24 @@ mod tests {
             .unwrap()
             .unwrap();
         assert_eq!((seen.arrivals, seen.misses.mean()), (1_600, Some(Nanos::millis(3))));
-        let at = |percentile| seen.misses.percentile(percentile).unwrap();
-        assert_eq!((at(25.0), at(50.0)), (Nanos::micros(500), Nanos::millis(1)));
-        // 50 % and half of the 49 % between 1 and 4 ms.
-        assert_eq!((at(74.5), at(99.0)), (Nanos::micros(2_500), Nanos::millis(4)));
-        assert_eq!(at(99.1), LatencyHistogram::HIGHEST);
+        // 25 % are half of the first bucket, and 74.5 % are 50 % and half of the 49 % between 1 and 4 ms.
+        for (percentile, us) in
+            [(25.0, 500.0), (50.0, 1_000.0), (74.5, 2_500.0), (99.0, 4_000.0), (99.1, 1e8)]
+        {
+            let found = seen.misses.percentile(percentile).unwrap().as_secs_f64() * 1e6;
+            assert!((us..us * 1.011).contains(&found), "p{percentile}: {found} us, expected {us}");
+        }
         let refused = |requests, buckets: &[(f64, f64)]| since(with(requests, buckets)).unwrap_err();
         let anew = "its counters began anew";
         assert_eq!(refused(200.0, &[(0.001, 49.0), (0.004, 190.0), (f64::INFINITY, 200.0)]), anew);
         assert_eq!(refused(200.0, &[(0.001, 50.0), (0.005, 190.0), (f64::INFINITY, 200.0)]), anew);
         assert_eq!(refused(200.0, &[(0.001, 50.0), (f64::INFINITY, 200.0)]), anew);
-        let fewer = refused(200.0, &[(0.001, 150.0), (0.004, 180.0), (f64::INFINITY, 200.0)]);
+        let fewer = refused(200.0, &[(0.001, 200.0), (0.004, 180.0), (f64::INFINITY, 210.0)]);
         assert_eq!(fewer, "of its buckets, longer ones hold fewer requests than shorter ones");
         let others = refused(300.0, &[(0.001, 150.0), (0.004, 190.0), (f64::INFINITY, 200.0)]);
         assert_eq!(others, "its buckets hold other requests than its counter counts");
-        // Counted one after the other: one apart.
+        // Counted one after the other: one apart. An edge at 0 is one as any other.
+        assert!(since(with(200.0, &[(0.001, 141.0), (0.004, 180.5), (f64::INFINITY, 200.0)])).is_ok());
         assert!(since(with(201.0, &[(0.001, 150.0), (0.004, 190.0), (f64::INFINITY, 200.0)])).is_ok());
     }
 }
