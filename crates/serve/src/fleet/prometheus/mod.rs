@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 
 /// What is asked for is so long ago: samples that are taken together do not come in together (ours).
 const SETTLED_S: f64 = 0.2;
-/// Requests, and bytes, per second above which a counter is taken to have jumped (ours: no volume completes as many).
+/// Requests per second above which a counter is taken to have jumped (ours: no volume completes as many).
 const RATE_MAX: f64 = 1e8;
+/// Bytes per second, likewise.
 const BYTES_PER_S_MAX: f64 = 1e13;
 /// Into so many parts of the same length, and of as many requests, a bucket is taken apart (ours): nobody knows where in it they are.
 const BUCKET_PARTS: u64 = 16;
