@@ -15,8 +15,8 @@ pub(crate) use check::places;
 pub use keys::{KEYS, Key, TABLES, keys_of};
 pub(crate) use machine::memory_total;
 pub use machine::{machine_memory, memory_available};
-pub(crate) use problem::Finding;
 pub use problem::{ConfigError, Problem};
+pub(crate) use problem::{Finding, refused};
 
 pub use crate::placing::{FlashAdmission, FlashRules, UnknownFlashAdmission};
 pub use crate::snapshots::{SnapshotConfig, SnapshotPlace};
@@ -421,11 +421,7 @@ impl Config {
                     None => Ok(config),
                 }
             }
-            Err(error) => {
-                let message = format!("cannot read the configuration: {error}");
-                let problem = Problem { line: None, key: String::new(), message, hint: None };
-                Err(ConfigError { file, problems: vec![problem] })
-            }
+            Err(error) => Err(unreadable(&file, &error)),
         }
     }
 
@@ -559,7 +555,13 @@ pub(crate) fn cautions<'a>(path: &Path, uris: impl Iterator<Item = (String, &'a 
     secret.map(words).collect()
 }
 
-fn shown_to_others(path: &Path, mode: u32) -> Problem {
+pub(crate) fn unreadable(file: &str, error: &std::io::Error) -> ConfigError {
+    let message = format!("cannot read the configuration: {error}");
+    let problem = Problem { line: None, key: String::new(), message, hint: None };
+    ConfigError { file: file.to_owned(), problems: vec![problem] }
+}
+
+pub(crate) fn shown_to_others(path: &Path, mode: u32) -> Problem {
     Problem {
         line: None,
         key: String::new(),

@@ -53,7 +53,7 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 /// What was found in a configuration that was made in code, or is not of one place in a file.
-pub(super) fn refused(findings: Vec<Finding>) -> Result<(), ConfigError> {
+pub(crate) fn refused(findings: Vec<Finding>) -> Result<(), ConfigError> {
     if findings.is_empty() {
         return Ok(());
     }

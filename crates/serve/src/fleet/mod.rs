@@ -6,23 +6,25 @@
 //! Invariants: the journal is on disk before an order is begun; what is not heard of, or cannot be so, is told and causes nothing.
 
 mod carrying;
+mod checking;
 mod config;
 mod making;
 mod objective;
 mod observing;
 mod places;
 mod prometheus;
+mod reading;
 mod showing;
 mod source;
 mod tables;
 mod turning;
 
-pub use config::{FleetConfig, FleetConfigError};
+pub use config::FleetConfig;
 pub use objective::ObjectiveTable;
 pub use tables::{HostTable, PrometheusTable, ProviderTable, RouteTable, VolumeTable};
 
 use crate::clock::unix_ms;
-use crate::config::{HttpConfig, is_readable_by_others};
+use crate::config::{ConfigError, HttpConfig, is_readable_by_others};
 use crate::history::{DatedDecision, History};
 use crate::http::{HttpServer, Listeners};
 use crate::interfering::{InterferenceTables, InterferenceTurns};
@@ -52,7 +54,7 @@ use turning::Loop;
 pub enum FleetStartError {
     /// The configuration is wrong.
     #[error(transparent)]
-    Config(#[from] FleetConfigError),
+    Config(#[from] ConfigError),
     /// What it keeps cannot be read or written.
     #[error("what is kept at `{}` cannot be used: {reason}", path.display())]
     State {

@@ -194,16 +194,16 @@ mod tests {
         for (objective, told) in [
             (
                 "",
-                "`objective[0]` is none or several of `latency`, `iops` and `bandwidth_per_second`, expected one of them",
+                "`objective[0]`: none or several of `latency`, `iops` and `bandwidth_per_second`, expected one of them",
             ),
             ("iops = 1\nbandwidth_per_second = \"1MiB\"", "expected one of them"),
             (
                 "latency = \"5ms\"\nstatistic = \"p0\"",
-                "`objective[0].statistic` is `p0`, expected `mean`, or a percentile",
+                "`objective[0].statistic`: `p0`, expected `mean`, or a percentile",
             ),
             (
                 "iops = 1\nstatistic = \"mean\"",
-                "`objective[0].statistic` is `mean`, expected none: it has a meaning only",
+                "`objective[0].statistic`: `mean`, expected none: it has a meaning only",
             ),
             (
                 "iops = 1\noperations = \"trims\"",
@@ -211,7 +211,7 @@ mod tests {
             ),
             (
                 "bandwidth_per_second = \"0B\"",
-                "`objective[0].bandwidth_per_second` is 0, expected a number above 0",
+                "`objective[0].bandwidth_per_second`: 0, expected a number above 0",
             ),
         ] {
             let error = read(folder.path(), all, objective).unwrap_err();
@@ -224,8 +224,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for key in ["write_seconds", "write_bytes", "write_buckets"] {
             let error = read(folder.path(), &format!("{key} = \"w\""), "iops = 1").unwrap_err();
-            let told =
-                format!("`volume[0].prometheus.{key}` is there without `writes`, expected both or none");
+            let told = format!("`volume[0].prometheus.{key}`: there without `writes`, expected both or none");
             assert!(error.contains(&told), "{error}");
         }
     }
@@ -238,7 +237,7 @@ mod tests {
             (
                 "",
                 "latency = \"5ms\"\nstatistic = \"p95\"",
-                "objective[0].statistic` is one of what Prometheus is not asked for: read_buckets",
+                "objective[0].statistic`: one of what Prometheus is not asked for: read_buckets",
             ),
             ("read_buckets = \"h\"", "latency = \"5ms\"\nstatistic = \"p95\"", ""),
             (

@@ -1,0 +1,160 @@
+//! What cannot be so in a fleet's configuration, all of it, whether it came from a file or was made in code.
+
+use super::config::{FleetConfig, unfit};
+use super::tables::{HostTable, PrometheusTable, ProviderTable, RouteTable, VolumeTable};
+use crate::config::{Finding, memory_total};
+use forebay_nbd::Transport;
+use forebay_units::{BlockSize, Bytes, Nanos};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+
+/// What is wrong, in the order of the configuration's tables.
+pub(super) fn findings(config: &FleetConfig) -> Vec<Finding> {
+    let mut noted = Noted::default();
+    if config.interval < Nanos::millis(100) || config.interval > Nanos::secs(3600) {
+        noted.add("interval", config.interval, "100ms to 1h");
+    }
+    if let Err(error) = config.control.check() {
+        noted.add(format!("control.{}", error.key), error.found, error.expected);
+    }
+    if config.volume.is_empty() {
+        noted.add("volume", "absent", "at least one `[[volume]]`");
+    }
+    hosts(config, &mut noted);
+    volumes(config, &mut noted);
+    for (at, objective) in config.objective.iter().enumerate() {
+        let of = |key: &str| format!("objective[{at}].{key}");
+        match config.volume.iter().find(|volume| volume.name == objective.volume) {
+            None => noted.add(of("volume"), format!("`{}`", objective.volume), "the name of a volume"),
+            Some(volume) => {
+                if let Err((key, found, expected)) = objective.check(volume, config.interval) {
+                    noted.add(key.map_or(format!("objective[{at}]"), of), found, expected);
+                }
+            }
+        }
+    }
+    noted.0
+}
+
+#[derive(Default)]
+struct Noted(Vec<Finding>);
+
+impl Noted {
+    fn add(&mut self, key: impl Into<String>, found: impl ToString, expected: impl ToString) {
+        let message = format!("{}, expected {}", found.to_string(), expected.to_string());
+        self.0.push(Finding::new(key, message));
+    }
+}
+
+fn hosts(config: &FleetConfig, noted: &mut Noted) {
+    let mut names = BTreeSet::new();
+    for (at, HostTable { name, memory, cpus, provider, .. }) in config.host.iter().enumerate() {
+        let of = |key: &str| format!("host[{at}].{key}");
+        if name.is_empty() || !names.insert(name) {
+            noted.add(of("name"), format!("`{name}` twice, or empty"), "a name used once");
+        }
+        if *memory == Bytes::ZERO {
+            noted.add(of("memory"), format!("0B on `{name}`"), "a size above 0");
+        }
+        let is_here = !provider.is_elsewhere();
+        if let Some(here) = memory_total().filter(|here| is_here && memory > here) {
+            let expected = format!("at most the {here} that this machine has, which the host is on");
+            noted.add(of("memory"), format!("{memory} on `{name}`"), expected);
+        }
+        if let ProviderTable::Ssh { destination, address, .. } = provider {
+            if destination.is_empty() || destination.starts_with('-') {
+                let found = format!("`{destination}` on `{name}`");
+                noted.add(of("provider.destination"), found, "a machine, as in `user@machine`");
+            }
+            if address.is_unspecified() || address.is_multicast() {
+                let expected = "the address of that machine at which appliances are reached";
+                noted.add(of("provider.address"), format!("{address} on `{name}`"), expected);
+            }
+        }
+        if let Some(cpus) = cpus.filter(|cpus| !(*cpus > 0.0 && *cpus < 1e6)) {
+            noted.add(of("cpus"), format!("{cpus} on `{name}`"), "a number above 0, below 1e6");
+        }
+    }
+}
+
+fn volumes(config: &FleetConfig, noted: &mut Noted) {
+    let hosts: BTreeSet<&String> = config.host.iter().map(|host| &host.name).collect();
+    let (mut names, mut moved) = (BTreeSet::new(), BTreeMap::new());
+    for (at, volume) in config.volume.iter().enumerate() {
+        let of = |key: &str| format!("volume[{at}].{key}");
+        let name = &volume.name;
+        if name.is_empty() || name.contains('@') || !names.insert(name) {
+            noted.add(of("name"), format!("`{name}`"), "a name without `@`, used once");
+        }
+        if !hosts.contains(&volume.home) {
+            let hosts: Vec<String> = hosts.iter().map(|host| format!("`{host}`")).collect();
+            let expected = match hosts.is_empty() {
+                true => "the name of a host, of which there is none: a `[[host]]`".to_owned(),
+                false => format!("the name of a host: {}", hosts.join(", ")),
+            };
+            noted.add(of("home"), format!("`{}` of volume `{name}`", volume.home), expected);
+        }
+        if BlockSize::new(volume.block_size).is_err() {
+            noted.add(of("block_size"), volume.block_size, "a power of two from 512B to 16MiB");
+        }
+        if let Some(route) = &volume.route {
+            check_route(config, at, route, noted);
+            for (key, way) in ways(volume, route) {
+                if let Some(other) = moved.insert((key, way), name) {
+                    let expected = "one that is the volume's alone: its clients are moved";
+                    noted.add(of(key), format!("that of volume `{other}`, too"), expected);
+                }
+            }
+        }
+        if let Some((key, found, expected)) = volume.prometheus.as_ref().and_then(PrometheusTable::wrong) {
+            noted.add(of(&format!("prometheus.{key}")), found, expected);
+        }
+        if volume.watch.is_none() && volume.prometheus.is_none() {
+            let expected = "one of them: who tells of the volume?";
+            noted.add(of("watch"), "absent, as is `prometheus`", expected);
+        }
+    }
+}
+
+/// Whether clients of the volume with the number `at` can be moved as its route says, to some host at least.
+fn check_route(config: &FleetConfig, at: usize, route: &RouteTable, noted: &mut Noted) {
+    let volume = &config.volume[at];
+    let of = |key: &str| format!("volume[{at}].{key}");
+    let unfit_hosts: Vec<String> = (config.host.iter())
+        .filter_map(|host| Some(format!("`{}` {}", host.name, unfit(host, volume)?)))
+        .collect();
+    // Where there is none, its home says so.
+    if !config.host.is_empty() && unfit_hosts.len() == config.host.len() {
+        let found = format!("one to no host ({})", unfit_hosts.join("; "));
+        noted.add(of("route"), found, "one to a host at least");
+    }
+    match route {
+        RouteTable::Qmp { node, .. } if !(1..=20).contains(&node.len()) => {
+            noted.add(of("route.node"), format!("`{node}`"), "1 to 20 bytes");
+        }
+        RouteTable::Address { .. } => {
+            let has_address = matches!(&volume.origin.transport, Transport::Tcp { host, .. } if host.parse::<Ipv4Addr>().is_ok());
+            if !has_address {
+                let expected = "an IPv4 address: the route is by address";
+                noted.add(of("origin"), format!("`{}`", volume.origin.shown()), expected);
+            }
+            if volume.secret.is_none() {
+                let expected = "one: clients show the same everywhere that the address moves";
+                noted.add(of("secret"), "absent", expected);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// What a volume whose clients are moved cannot share with another one, by key: what moves them, and the lease of its data.
+fn ways(volume: &VolumeTable, route: &RouteTable) -> impl Iterator<Item = (&'static str, String)> {
+    let moves = match route {
+        // Of a proxy it is the volume of that name.
+        RouteTable::Proxy { server, .. } => format!("{server} {}", volume.name),
+        RouteTable::Qmp { socket, node, .. } => format!("{} {node}", socket.display()),
+        RouteTable::Address { address, .. } => address.address.to_string(),
+    };
+    let lease = volume.lease().map(|lease| format!("{} {}", lease.control.address, lease.volume));
+    [("route", moves)].into_iter().chain(lease.map(|lease| ("origin", lease)))
+}
