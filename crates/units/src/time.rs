@@ -98,7 +98,7 @@ impl fmt::Display for Nanos {
     /// Prints the largest of `s`, `ms`, `us`, `ns` that leaves a number of at least 1, with up to three digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, factor) = match self.0 {
-            1_000_000_000.. => ("s", 1e9),
+            0 | 1_000_000_000.. => ("s", 1e9),
             1_000_000.. => ("ms", 1e6),
             1_000.. => ("us", 1e3),
             _ => ("ns", 1.0),

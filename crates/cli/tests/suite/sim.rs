@@ -119,7 +119,7 @@ fn bad_scenarios_are_refused_with_file_line_key_and_arithmetic() {
     // A load that no cache takes, beyond what the devices can ever serve.
     let words = refuse("rate = 150", "rate = 500, read_share = 0.5");
     assert!(
-        words.contains("line 16") && words.contains("250 requests/s from 0ns on reach it whatever is cached"),
+        words.contains("line 16") && words.contains("250 requests/s from 0s on reach it whatever is cached"),
         "{words}"
     );
     assert!(words.contains("2 at 10ms each serve 200 at most"), "{words}");

@@ -92,7 +92,7 @@ fn an_appliances_workers_are_as_many_m_d_1() {
     compare("appliance with two workers", mean_ms(&outcome), 0.1 + 0.1 + 0.8 * 0.1 / (2.0 * 0.2), 0.02);
     // One worker for both is asked for 1.6 of what it can do, and no cache helps it.
     let error = scenario(&text(1)).check().expect_err("one worker").to_string();
-    assert!(error.contains("1.60 s of work per second from 0ns on, and it does 1.00"), "{error}");
+    assert!(error.contains("1.60 s of work per second from 0s on, and it does 1.00"), "{error}");
 }
 
 #[test]

@@ -137,7 +137,7 @@ fn doomed_scenarios_are_refused_with_the_arithmetic() {
     let error = refused("rate = 100", "rate = 500, read_share = 0.5").to_string();
     assert_eq!(
         error,
-        "origin `o` can never serve it: 250 requests/s from 0ns on reach it whatever is cached, and 2 at 10ms each serve 200 at most"
+        "origin `o` can never serve it: 250 requests/s from 0s on reach it whatever is cached, and 2 at 10ms each serve 200 at most"
     );
     let error = refused("\"5ms\"", "\"100us\"").to_string();
     assert_eq!(error, "100us cannot be kept: a hit in the fastest tier takes 150us");
@@ -164,7 +164,7 @@ fn what_is_too_narrow_is_refused_with_the_arithmetic() {
     // 100 writes of 4 KiB a second are 400 KiB/s.
     assert_eq!(
         said(", link_per_second = \"100KiB\"", "rate = 100, read_share = 0"),
-        "the link to origin `o` can never keep up: 400KiB/s from 0ns on, and it does 100KiB/s at most"
+        "the link to origin `o` can never keep up: 400KiB/s from 0s on, and it does 100KiB/s at most"
     );
     // Reads may all be hits; of a volume that may not be cached they may not.
     assert_eq!(disks(", link_per_second = \"100KiB\"", "rate = 100"), Ok(Vec::new()));
@@ -190,7 +190,7 @@ fn what_is_too_narrow_is_refused_with_the_arithmetic() {
     let appliance = format!("{DISKS}[[appliance]]\nname = \"a\"\nrequest_time = \"20ms\"\n");
     assert_eq!(
         scenario(&appliance).check().expect_err("100 requests/s").to_string(),
-        "a worker of appliance `a` can never keep up: 2.00 s of work per second from 0ns on, and it does 1.00 s of work per second at most"
+        "a worker of appliance `a` can never keep up: 2.00 s of work per second from 0s on, and it does 1.00 s of work per second at most"
     );
     let narrow = appliance.replace("request_time = \"20ms\"", "link_per_second = \"100KiB\"");
     assert!(
