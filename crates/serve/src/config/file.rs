@@ -200,8 +200,17 @@ impl FileReader<'_> {
                     .hint("listen = [\"unix:/run/forebay.sock\"]"),
             );
         }
+        let values = root.texts_or_tables("listen", "listen");
+        if root.has("listen") && values.is_empty() {
+            // What is of another kind was said.
+            let said = self.notes.findings.borrow().iter().any(|finding| finding.key.starts_with("listen"));
+            if !said {
+                let finding = Finding::new("listen", "no address: expected where NBD clients connect");
+                self.notes.add(finding.hint("listen = [\"unix:/run/forebay.sock\"]"));
+            }
+        }
         let asks_clients = tls.as_ref().is_some_and(|tls| tls.client_authorities.is_some());
-        for (path, value) in root.texts_or_tables("listen", "listen") {
+        for (path, value) in values {
             let (path, text, policy) = match value {
                 TextOr::Text(text) => (path, text, TlsPolicy::Off),
                 TextOr::Table(table) => {

@@ -147,6 +147,7 @@ fn every_mistake_is_told_with_its_line_and_key() {
         (format!("listen = {{ tls = \"off\" }}\n{VOLUME}"), "1 listen.address", "missing key `address`"),
         (format!("listen = [7]\n{VOLUME}"), "1 listen[0]", "expected a text in quotes or a table"),
         (format!("{HEAD}{VOLUME}[tls]\nkey = \"k\"\n"), "5 tls.certificate", "missing key `certificate`"),
+        (format!("listen = []\n{VOLUME}"), "1 listen", "no address: expected where NBD clients connect"),
         (format!("listen = [\"udp:1\"]\n{VOLUME}"), "1 listen[0]", "expected `unix:PATH` or `tcp:"),
         (format!("listen = [\"unix:no/such/folder/s\"]\n{VOLUME}"), "1 listen[0]", "does not exist"),
         (format!("listen = [\"unix:a.img\"]\n{VOLUME}"), "1 listen[0]", "exists and is no socket"),
