@@ -75,9 +75,11 @@ pub(crate) fn write(requests: &mut impl Requests, target: &Path, format: WriteFo
         return Ok(());
     }
     let written = write_whole(target, |path| {
-        let file = File::create(path).context(format_args!("cannot create `{}`", path.display()))?;
+        // It is told by the name that was given, not by that of a part.
+        let shown = target.display();
+        let file = File::create(path).context(format_args!("cannot create `{shown}`"))?;
         let written = copy(requests, format, BufWriter::with_capacity(256 << 10, file))?;
-        written.context(format_args!("cannot write `{}`", path.display()))
+        written.context(format_args!("cannot write `{shown}`"))
     })?;
     tell(&written, &target.display().to_string());
     Ok(())
@@ -114,6 +116,14 @@ fn tell(written: &Written, place: &str) {
     if written.threads_lost > 0 {
         let lost = count(written.threads_lost);
         say(format_args!("{lost} requests lose their thread: the format records none"));
+    }
+    if written.operations_lost > 0 {
+        let lost = count(written.operations_lost);
+        say(format_args!("{lost} writes become reads: the format records no operation"));
+    }
+    if written.times_cut > 0 {
+        let cut = count(written.times_cut);
+        say(format_args!("{cut} requests are moved to the last time before theirs that the format can say"));
     }
     if written.latencies_lost > 0 {
         let lost = count(written.latencies_lost);

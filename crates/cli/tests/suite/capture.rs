@@ -98,6 +98,11 @@ fn what_cannot_be_captured_is_refused() {
     assert!(status == 1 && words.contains("leave --size out"), "{words}");
     let (status, words) = capture(&["--origin", volume.to_str().unwrap(), "--", "/nonexistent/command"]);
     assert!(status == 1 && words.contains("cannot run"), "{words}");
+    std::fs::remove_file(&trace).unwrap();
+    // Nobody reads it: it would be waited for.
+    assert!(std::process::Command::new("mkfifo").arg(&trace).status().unwrap().success());
+    let (status, words) = capture(&["--origin", volume.to_str().unwrap(), "--force", "--", "true"]);
+    assert!(status == 2 && words.contains("is no file, expected the name of one"), "{words}");
 }
 
 #[test]

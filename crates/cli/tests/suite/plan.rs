@@ -118,6 +118,11 @@ fn a_trace_volume_that_the_trace_does_not_hold_is_told_with_those_it_does() {
         plan_file(&folder, &format!("[[volume]]\nname = \"a\"\nformat = \"arc-lis\"\ntrace = {pages:?}\n"));
     let (status, words) = fail(args(&[&"plan", &path]));
     assert!(status == 1 && words.contains("has no times") && words.contains("hint: "), "{words}");
+    // Nor has one of one instant any load over time.
+    file(&folder, "instant.csv", msr(&[(7, 0, true, 0, 4096), (7, 0, true, 4096, 4096)]));
+    let path = plan_file(&folder, "[[volume]]\nname = \"a\"\ntrace = \"instant.csv\"\n");
+    let (status, words) = fail(args(&[&"plan", &path]));
+    assert!(status == 1 && words.contains("all 2 requests of"), "{words}");
 }
 
 /// What is appended to the origin above, and what the refusal says. The trace is no trace: it must not be read.
@@ -146,7 +151,7 @@ fn plan_files_are_refused_before_a_trace_is_read() {
             "[[origin]]\nname = \"x\"\npreset = \"disk-10k\"\nservers = 0\n".to_owned(),
             "line 15, `servers`: 0 is out of range",
         ),
-        (objective("latency = \"0ms\""), "line 17, `latency`: 0ns is out of range"),
+        (objective("latency = \"0ms\""), "line 17, `latency`: 0s is out of range"),
         (objective("latency = \"5\""), "line 17, `latency`: `5` is not a span of time"),
         (objective("latency = 5"), "line 17, `latency`: invalid type: integer `5`"),
         (objective("iops = -1"), "line 17, `iops`: -1 is out of range: expected above 0"),

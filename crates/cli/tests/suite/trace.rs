@@ -186,6 +186,28 @@ fn other_formats_are_written_and_what_they_cannot_say_is_counted() {
     let words = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success() && words.contains("1 requests left out"), "{words}");
     assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), 1);
+    // Nor are a write and a part of a second anything that oracleGeneral can say.
+    let path = file(&folder, "odd.csv", msr(&[(0, 0, true, 0, 4096), (5, 0, false, 0, 4096)]));
+    let odd = folder.path().join("odd.bin");
+    let words = run(args(&[&"trace", &"convert", &path, &"--to", &"oracle-general", &"-o", &odd])).stderr;
+    let words = String::from_utf8(words).unwrap();
+    let told = ["1 writes become reads", "1 requests are moved to the last time before theirs"];
+    assert!(told.iter().all(|told| words.contains(told)), "{words}");
+    // What cannot be written is told by the name that was given, once.
+    let told = fail(args(&[&"trace", &"convert", &path, &"-o", &folder.path().join("gone/x.fbt")])).1;
+    assert!(told.contains("gone/x.fbt`: ") && !told.contains("partial"), "{told}");
+}
+
+#[test]
+fn a_type_among_spaces_is_read() {
+    let folder = folder();
+    for (name, text) in [
+        ("msr.csv", "128166372003061629,h,0, Read,0,4096,100\n128166372013061629,h,0,Write ,4096,4096,100\n"),
+        ("tencent.csv", "1538323200,8,8, 0,1063\n1538323201,16,8,1 ,1063\n"),
+    ] {
+        let info = json(INFO, args(&[&"trace", &"info", &"--json", &file(&folder, name, text)]));
+        assert_eq!((&info["reads"], &info["writes"]), (&json!(1), &json!(1)), "{name}");
+    }
 }
 
 #[test]
@@ -272,8 +294,21 @@ fn requests_before_the_beginning_are_told() {
     assert_eq!((&info["before_start"], &info["duration_s"]), (&json!(904), &json!(4999.0)));
     assert!(succeed(args(&[&"trace", &"info", &trace])).contains("too early"));
     let copy = folder.path().join("copy.fbt");
-    for command in [args(&[&"trace", &"convert", &trace, &"-o", &copy]), args(&[&"trace", &"stats", &trace])]
-    {
+    let disk = file(&folder, "disk", vec![0; 5_000 * 4096]);
+    let plan = file(
+        &folder,
+        "plan.toml",
+        "[[origin]]\nname = \"o\"\npreset = \"disk-10k\"\n[[volume]]\nname = \"v\"\ntrace = \"backwards.csv\"\n",
+    );
+    for command in [
+        args(&[&"trace", &"convert", &trace, &"-o", &copy]),
+        args(&[&"trace", &"stats", &trace]),
+        args(&[&"mrc", &trace]),
+        args(&[&"simulate", &trace, &"--sizes", &"100"]),
+        args(&[&"simulate", &trace, &"--policy", &"lru", &"--sizes", &"10%"]),
+        args(&[&"replay", &trace, &"--to", &disk, &"--pace", &"fast"]),
+        args(&[&"plan", &plan]),
+    ] {
         let output = run(command);
         let words = String::from_utf8_lossy(&output.stderr);
         assert!(words.contains("904 requests, by 904s at most, are earlier"), "{words}");

@@ -51,7 +51,7 @@ impl LineParser for Msr {
         let host = fields.next(b',').ok_or_else(|| missing("host name"))?;
         let disk = fields.next(b',').ok_or_else(|| missing("disk number"))?;
         let volume = &rest[..host.len() + 1 + disk.len()];
-        let operation = match fields.next(b',').ok_or_else(|| missing("type"))? {
+        let operation = match fields.next(b',').ok_or_else(|| missing("type"))?.trim_ascii() {
             text if text.eq_ignore_ascii_case(b"read") => Operation::Read,
             text if text.eq_ignore_ascii_case(b"write") => Operation::Write,
             text => return Err(Bad::field("type", text, "`Read` or `Write`")),

@@ -29,7 +29,7 @@ impl LineParser for Tencent {
         let time = scaled(fields.number(b',', "timestamp")?, SECOND, "timestamp")?;
         let offset = scaled(fields.number(b',', "offset")?, SECTOR, "offset")?;
         let length = scaled(fields.number(b',', "size")?, SECTOR, "size")?;
-        let operation = match fields.next(b',').ok_or_else(|| missing("I/O type"))? {
+        let operation = match fields.next(b',').ok_or_else(|| missing("I/O type"))?.trim_ascii() {
             b"0" => Operation::Read,
             b"1" => Operation::Write,
             text => return Err(Bad::field("I/O type", text, "`0` (read) or `1` (write)")),

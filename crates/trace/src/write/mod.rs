@@ -36,6 +36,18 @@ pub enum WriteFormat {
     OracleGeneral,
 }
 
+impl WriteFormat {
+    /// The unit in which it says times.
+    const fn time_unit(self) -> Nanos {
+        match self {
+            WriteFormat::Forebay | WriteFormat::Spc => Nanos(1),
+            WriteFormat::Msr => Nanos(100),
+            WriteFormat::FioIolog => Nanos::micros(1),
+            WriteFormat::OracleGeneral => Nanos::secs(1),
+        }
+    }
+}
+
 /// Every format that can be written, by name.
 pub const WRITE_FORMATS: [(WriteFormat, &str); 5] = [
     (WriteFormat::Forebay, "forebay"),
@@ -81,6 +93,10 @@ pub struct Written {
     pub threads_lost: u64,
     /// Requests given whose latency is known, and lost, because the format records none.
     pub latencies_lost: u64,
+    /// Requests in the output that are no reads, and are taken for reads, because the format records no operation.
+    pub operations_lost: u64,
+    /// Requests given whose time is between two that the format can say, and is cut to the earlier.
+    pub times_cut: u64,
 }
 
 /// What every writer does; `volumes` are the names so far, whose list may have grown since the last call.
@@ -94,6 +110,7 @@ pub struct TraceWriter<W: Write> {
     encoder: Box<dyn Encode<W>>,
     keeps_threads: bool,
     keeps_latencies: bool,
+    time_unit: Nanos,
     written: Written,
 }
 
@@ -114,6 +131,7 @@ impl<W: Write + 'static> TraceWriter<W> {
             encoder,
             keeps_threads: format == WriteFormat::Forebay,
             keeps_latencies: matches!(format, WriteFormat::Forebay | WriteFormat::Msr),
+            time_unit: format.time_unit(),
             written: Written::default(),
         })
     }
@@ -132,6 +150,8 @@ impl<W: Write + 'static> TraceWriter<W> {
             let known = requests.iter().filter(|request| request.latency != Nanos::MAX);
             self.written.latencies_lost += known.count() as u64;
         }
+        let is_cut = |request: &&Request| request.time.0 % self.time_unit.0 != 0;
+        self.written.times_cut += requests.iter().filter(is_cut).count() as u64;
         self.encoder.write(requests, volumes, &mut self.written)
     }
 

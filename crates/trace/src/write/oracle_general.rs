@@ -49,6 +49,7 @@ impl<W: Write> Encode<W> for OracleGeneralWriter<W> {
                 u32::try_from(seconds).map_err(|_| invalid(format!("{seconds} s: times have 32 bits")))?;
             self.records.push(Record { id: volume << SECTOR_BITS | sector, time, size });
             written.requests += 1;
+            written.operations_lost += u64::from(request.operation != Operation::Read);
         }
         Ok(())
     }

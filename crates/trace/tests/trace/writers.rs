@@ -238,6 +238,12 @@ fn what_a_format_cannot_say_is_counted() {
     let timed = requests.map(|request| Request { latency: Nanos::millis(1), ..request });
     let lost = WRITE_FORMATS.map(|(format, _)| write(format, &timed, &names(1)).1.latencies_lost);
     assert_eq!(lost, [0, 0, 5, 5, 5]);
+    let late = requests.map(|request| Request { time: Nanos(1_000_000_123), ..request });
+    let cut = WRITE_FORMATS.map(|(format, _)| write(format, &late, &names(1)).1.times_cut);
+    assert_eq!(cut, [0, 5, 0, 5, 5]);
+    let both = [request(0, 0, Read, 0, 512), request(0, 0, Write, 0, 512), request(0, 0, Write, 512, 512)];
+    let lost = WRITE_FORMATS.map(|(format, _)| write(format, &both, &names(1)).1.operations_lost);
+    assert_eq!(lost, [0, 0, 0, 0, 2]);
     // 700 = sector 1 and 188 bytes: from byte 512, 700 bytes.
     assert_eq!(
         String::from_utf8(write(WriteFormat::Spc, &requests[3..4], &names(1)).0).unwrap(),

@@ -95,6 +95,11 @@ pub(crate) fn run(args: &CaptureArgs) -> Result<(), Failure> {
             args.output.display()
         )));
     }
+    // It is synced at the end, and a FIFO would be waited for, deaf to signals, until somebody reads it.
+    if std::fs::metadata(&args.output).is_ok_and(|metadata| !metadata.is_file()) {
+        let shown = args.output.display();
+        return Err(Failure::usage(format!("`{shown}` is no file, expected the name of one for the trace")));
+    }
     let is_new = std::fs::symlink_metadata(&args.output).is_err();
     let folder = match &args.listen {
         Some(_) => None,

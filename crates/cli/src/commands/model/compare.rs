@@ -108,6 +108,7 @@ pub(crate) fn measure(reader: &mut TraceReader) -> Result<Measured, Failure> {
     while reader.next_batch(&mut batch).map_err(input::trace_failure)? > 0 {
         measured.requests(&batch);
     }
+    input::tell_early(reader);
     measured.finish();
     Ok(measured)
 }

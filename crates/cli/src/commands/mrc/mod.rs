@@ -231,6 +231,7 @@ pub(crate) fn run(args: &MrcArgs) -> Result<(), Failure> {
             }
         }
     }
+    input::tell_early(&reader);
     let skipped = reader.skipped();
     let all = all.finish("all".to_owned(), &args.sizes, block_size);
     if all.accesses == 0 {

@@ -63,13 +63,25 @@ fn read_trace(
         .map(|index| Stream::new(*index, &config.volumes[*index], config, block_size))
         .collect();
     let mut batch = Vec::new();
+    let (mut count, mut earliest, mut latest) = (0u64, Nanos::MAX, Nanos::ZERO);
     while reader.next_batch(&mut batch).map_err(trace_failure)? > 0 {
+        count += batch.len() as u64;
+        let times = batch.iter().map(|request| request.time);
+        (earliest, latest) = times.fold((earliest, latest), |(a, b), time| (a.min(time), b.max(time)));
         for stream in &mut streams {
             stream.find_volume(&reader);
             for request in &batch {
                 stream.add(request).context(format_args!("`{}`", trace.paths[0].display()))?;
             }
         }
+    }
+    input::tell_early(&reader);
+    if count > 1 && earliest == latest {
+        let path = trace.paths[0].display();
+        return Err(Failure::new(format!(
+            "all {count} requests of `{path}` are at one instant, expected load over time"
+        ))
+        .with_hint("a plan needs load over time; `forebay mrc` needs none"));
     }
     let mut volumes = Vec::new();
     for stream in streams {

@@ -368,6 +368,7 @@ fn survey(reader: &mut forebay_trace::TraceReader) -> Result<Survey, Failure> {
     while reader.next_batch(&mut batch).map_err(input::trace_failure)? > 0 {
         survey.add(&batch);
     }
+    input::tell_early(reader);
     Ok(survey)
 }
 

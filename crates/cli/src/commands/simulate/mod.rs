@@ -180,6 +180,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
         each_batch(&mut reader, &mut splitter, |batch| crew.feed(&batch))?;
         crew.finish()
     };
+    input::tell_early(&reader);
     if splitter.accesses() == 0 {
         let failure = Failure::new("the trace holds no access that counts, so there is nothing to simulate");
         return Err(if args.requests == RequestsArg::All {
