@@ -4,6 +4,7 @@
 use forebay_units::Secret;
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserializer, Serializer};
+use serde_json::error::Category;
 use std::fmt;
 
 /// For `#[serde(with)]`.
@@ -23,7 +24,16 @@ pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Secret, D::Erro
     from.deserialize_any(SecretVisitor)
 }
 
-/// The same, where there may be none.
+/// Why a file of ours with secrets in it is not understood, and where, without a word of what stands there.
+pub fn misunderstood(error: &serde_json::Error) -> String {
+    let what = match error.classify() {
+        Category::Data => "it is JSON, and not what is kept here",
+        _ => "it is no JSON, or a part of it",
+    };
+    format!("{what}: line {}, column {}", error.line(), error.column())
+}
+
+/// [`serialize`] and [`deserialize`], where there may be none.
 pub mod optional {
     use super::SecretVisitor;
     use forebay_units::Secret;

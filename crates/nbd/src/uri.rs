@@ -72,10 +72,10 @@ pub enum ParseUriError {
     /// A character that a URI cannot hold.
     #[error("`{0}` must be percent-encoded in a URI")]
     Character(char),
-    /// `%` without two hexadecimal digits.
+    /// `%` without two hexadecimal digits, and what follows it.
     #[error("`%` in `{0}` is not followed by two hexadecimal digits")]
     Percent(String),
-    /// Text that is not UTF-8 once decoded.
+    /// Text that is not UTF-8 once decoded, by its first byte that is none.
     #[error("`{0}` is not UTF-8 when decoded")]
     NotUtf8(String),
     /// A TCP address without a host.
@@ -300,7 +300,7 @@ fn parse_address(address: &str) -> Result<Transport, ParseUriError> {
     Ok(Transport::Tcp { host, port })
 }
 
-/// Undoes percent-encoding. `+` means itself: this is RFC 3986, not a web form.
+/// Undoes percent-encoding. `+` means itself: this is RFC 3986, not a web form. Of what cannot be undone no more is told than where it ends: a name may hold a secret.
 fn decode(text: &str) -> Result<Vec<u8>, ParseUriError> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
@@ -309,17 +309,22 @@ fn decode(text: &str) -> Result<Vec<u8>, ParseUriError> {
             decoded.push(byte);
             continue;
         }
+        let at = text.len() - bytes.len() - 1;
         let mut digit = || bytes.next().and_then(|b| char::from(b).to_digit(16)).map(|d| d as u8);
         match (digit(), digit()) {
             (Some(high), Some(low)) => decoded.push(high << 4 | low),
-            _ => return Err(ParseUriError::Percent(text.to_owned())),
+            _ => return Err(ParseUriError::Percent(text[at..].chars().take(3).collect())),
         }
     }
     Ok(decoded)
 }
 
 fn decode_text(text: &str) -> Result<String, ParseUriError> {
-    String::from_utf8(decode(text)?).map_err(|_| ParseUriError::NotUtf8(text.to_owned()))
+    String::from_utf8(decode(text)?).map_err(|error| {
+        // The text itself is UTF-8, so that this was encoded.
+        let found = error.as_bytes()[error.utf8_error().valid_up_to()];
+        ParseUriError::NotUtf8(format!("%{found:02X}"))
+    })
 }
 
 /// Writes `bytes`, percent-encoded but for RFC 3986's unreserved characters and those in `also`.
@@ -494,8 +499,11 @@ mod tests {
         assert_eq!(parse("nbd://h/x?sokcet=s"), Err(E::Parameter("sokcet".into())));
         assert_eq!(parse("nbd+unix:///x?socket=s&socket=t"), Err(E::Duplicate("socket".into())));
         assert!(matches!(parse("nbds://h/x?tls-type=rsa"), Err(E::Value { .. })));
-        assert!(matches!(parse("nbd://h/%4"), Err(E::Percent(_))));
-        assert!(matches!(parse("nbd://h/%ff"), Err(E::NotUtf8(_))));
+        assert_eq!(parse("nbd://h/%4"), Err(E::Percent("%4".into())));
+        assert_eq!(parse("nbd://h/hunter2%4z%zz"), Err(E::Percent("%4z".into())));
+        assert_eq!(parse("nbd://h/hunter2%c3%a9%ffx"), Err(E::NotUtf8("%FF".into())));
+        assert_eq!(parse("nbd://h/%ff"), Err(E::NotUtf8("%FF".into())));
+        assert_eq!(parse("nbd://h/x%c3"), Err(E::NotUtf8("%C3".into())));
         assert!(matches!(parse("nbd://h/a%00"), Err(E::ExportName(2))));
         assert!(matches!(parse(&format!("nbd://h/{}", "a".repeat(4097))), Err(E::ExportName(4097))));
         assert_eq!(parse("nbd://h/a b"), Err(E::Character(' ')));

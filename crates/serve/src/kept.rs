@@ -1,6 +1,7 @@
 //! Small files that outlast the daemon: JSON, replaced as a whole, so that after a crash the old one or the new one is there. They are their
 //! owner's alone, since secrets are in some of them. What is read once and written for ever is held meanwhile ([`Hold`]).
 
+use forebay_actuate::secrets::misunderstood;
 use forebay_origin::open_patiently;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -52,7 +53,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, String
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.to_string()),
     };
-    serde_json::from_str(&text).map(Some).map_err(|error| error.to_string())
+    serde_json::from_str(&text).map(Some).map_err(|error| misunderstood(&error))
 }
 
 /// Writes `kept` beside the file and puts that in its place; on stable storage when this returns.
@@ -97,5 +98,19 @@ mod tests {
         }
         replace(&path, &"new").unwrap();
         assert_eq!((mode(&path), read::<String>(&path)), (0o600, Ok(Some("new".to_owned()))));
+    }
+
+    #[test]
+    fn of_what_is_not_understood_the_place_is_told_and_not_the_text() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("routes.json");
+        for (text, told) in [
+            ("[1,\n \"hunter2\"]", "it is JSON, and not what is kept here: line 2, column 10"),
+            ("[1,\n hunter2]", "it is no JSON, or a part of it: line 2, column 2"),
+            ("[1", "it is no JSON, or a part of it: line 1, column 2"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(read::<Vec<u32>>(&path), Err(told.to_owned()));
+        }
     }
 }

@@ -13,6 +13,7 @@ use super::ProvisionError;
 use super::health::probe;
 use super::process::ProcessId;
 use crate::api::ApplianceStatus;
+use crate::secrets::misunderstood;
 use crate::{ApplianceId, ApplianceOrder, Deadline, Running};
 use forebay_units::{Bytes, mix64, with_causes};
 use rustix::fs::{FlockOperation, flock};
@@ -424,7 +425,10 @@ fn json(value: &impl serde::Serialize) -> Vec<u8> {
 fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, ProvisionError> {
     let state = |source: io::Error| ProvisionError::State { path: path.to_owned(), source };
     match std::fs::read(path) {
-        Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| state(error.into())),
+        Ok(text) => {
+            let told = |error| state(io::Error::other(misunderstood(&error)));
+            serde_json::from_slice(&text).map(Some).map_err(told)
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(state(error)),
     }
