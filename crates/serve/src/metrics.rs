@@ -45,26 +45,34 @@ impl Text {
         };
     }
 
-    fn histogram(&mut self, name: &str, labels: &[(&str, &str)], edges: &[Nanos], totals: &LatencyTotals) {
+    /// `at_most` are the edges and how many are at most as much; all are at most infinitely much.
+    fn histogram(
+        &mut self,
+        name: &str,
+        labels: &[(&str, &str)],
+        at_most: impl Iterator<Item = (String, u64)>,
+        sum: f64,
+        count: u64,
+    ) {
         let bucket = format!("{name}_bucket");
-        for (edge, count) in edges.iter().zip(&totals.at_most) {
-            let edge = edge.as_secs_f64().to_string();
-            self.sample(&bucket, &[labels, &[("le", &edge)]].concat(), *count as f64);
+        for (edge, count) in at_most.chain([("+Inf".to_owned(), count)]) {
+            self.sample(&bucket, &[labels, &[("le", &edge)]].concat(), count as f64);
         }
-        self.sample(&bucket, &[labels, &[("le", "+Inf")]].concat(), totals.count as f64);
-        self.sample(&format!("{name}_sum"), labels, totals.sum_ns as f64 / 1e9);
-        self.sample(&format!("{name}_count"), labels, totals.count as f64);
+        self.sample(&format!("{name}_sum"), labels, sum);
+        self.sample(&format!("{name}_count"), labels, count as f64);
+    }
+
+    fn latencies(&mut self, name: &str, labels: &[(&str, &str)], edges: &[Nanos], totals: &LatencyTotals) {
+        let edges = edges.iter().map(|edge| edge.as_secs_f64().to_string());
+        let at_most = edges.zip(totals.at_most.iter().copied());
+        self.histogram(name, labels, at_most, totals.sum_ns as f64 / 1e9, totals.count);
     }
 
     fn sizes(&mut self, name: &str, labels: &[(&str, &str)], sizes: &SizeHistogram, bytes: u64) {
-        let bucket = format!("{name}_bucket");
-        for (edge, count) in sizes.cumulative() {
-            // What is longer than the last edge counts as it.
-            let edge = if edge == SizeHistogram::HIGHEST { "+Inf".to_owned() } else { edge.to_string() };
-            self.sample(&bucket, &[labels, &[("le", &edge)]].concat(), count as f64);
-        }
-        self.sample(&format!("{name}_sum"), labels, bytes as f64);
-        self.sample(&format!("{name}_count"), labels, sizes.count() as f64);
+        // What is longer than the last edge counts as it.
+        let at_most = sizes.cumulative().filter(|(edge, _)| *edge != SizeHistogram::HIGHEST);
+        let at_most = at_most.map(|(edge, count)| (edge.to_string(), count));
+        self.histogram(name, labels, at_most, bytes as f64, sizes.count());
     }
 }
 
@@ -269,8 +277,8 @@ fn per_volume(text: &mut Text, volumes: &Volumes<'_>) {
     );
     for (volume, monitor) in volumes {
         let latencies = monitor.latencies_with(volume);
-        text.histogram(name, &[("volume", &volume.name), ("op", "read")], &monitor.edges, &latencies.reads);
-        text.histogram(name, &[("volume", &volume.name), ("op", "write")], &monitor.edges, &latencies.writes);
+        text.latencies(name, &[("volume", &volume.name), ("op", "read")], &monitor.edges, &latencies.reads);
+        text.latencies(name, &[("volume", &volume.name), ("op", "write")], &monitor.edges, &latencies.writes);
     }
 }
 
@@ -578,6 +586,6 @@ fn origins(text: &mut Text, shared: &Shared, volumes: &Volumes<'_>, utilisation:
     text.family(name, "histogram", "From the submission of a request to the origin to its completion.");
     for (volume, monitor) in volumes {
         let latencies = monitor.latencies_with(volume);
-        text.histogram(name, &[("volume", &volume.name)], &monitor.edges, &latencies.origin);
+        text.latencies(name, &[("volume", &volume.name)], &monitor.edges, &latencies.origin);
     }
 }

@@ -239,7 +239,8 @@ struct KeptSecret(#[serde(with = "secrets")] Secret);
 fn secret(state: &Path) -> Result<Secret, (PathBuf, String)> {
     let path = secret_file(state);
     let wrong = |reason: String| (path.clone(), reason);
-    if let Some(KeptSecret(secret)) = kept::read(&path).map_err(wrong)? {
+    let expected = |reason| wrong(format!("{reason}; expected a secret, {} in quotes", Secret::FORM));
+    if let Some(KeptSecret(secret)) = kept::read(&path).map_err(expected)? {
         if is_readable_by_others(&path) {
             tracing::warn!(path = %path.display(), "others could read the secret of the appliances; from now on its owner alone can");
             kept::replace(&path, &secret.reveal()).map_err(|error| wrong(error.to_string()))?;

@@ -70,7 +70,12 @@ fn the_secret_of_appliances_stays_the_same_and_is_its_owners_alone() {
     for other in ["1234567890123456", "\"1234567890 123456\""] {
         std::fs::write(&path, other).unwrap();
         let (_, reason) = secret(folder.path()).unwrap_err();
-        assert!(reason.contains("is no secret") && !reason.contains("12345"), "{reason}");
+        assert!(
+            reason.contains("not what is kept here: line 1")
+                && reason.contains("expected a secret, 16 to")
+                && !reason.contains("12345"),
+            "{reason}"
+        );
     }
 }
 
