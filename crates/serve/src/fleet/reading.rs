@@ -13,6 +13,9 @@ use toml::de::{DeArray, DeString, DeTable, DeValue};
 /// What a file must say, and what stands for it where it does not, so that the rest is read.
 const REQUIRED: [&str; 2] = ["socket", "state"];
 
+/// So many mistakes are looked for, each of which takes reading all of it again (ours).
+const READ_AGAIN_MAX: usize = 64;
+
 /// Reads and checks `text`, which came from `file`; paths in it are relative to `folder`.
 pub(super) fn parse(file: &str, text: &str, folder: &Path) -> Result<FleetConfig, ConfigError> {
     let line_of = |at: usize| text.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1;
@@ -76,7 +79,7 @@ impl Reading<'_> {
 
     /// What is left once everything is taken out that cannot be read, which is noted; `None` if nothing can be made of it.
     fn read(&mut self) -> Option<FleetConfig> {
-        loop {
+        for _ in 0..READ_AGAIN_MAX {
             let error = match FleetConfig::deserialize(toml::Deserializer::from(self.table.clone())) {
                 Ok(config) => return Some(config),
                 Err(error) => error,
@@ -106,6 +109,8 @@ impl Reading<'_> {
                 return None;
             }
         }
+        self.note(None, String::new(), "there may be more that is wrong than is told here".to_owned());
+        None
     }
 
     fn stand_in(&mut self, name: &'static str) -> bool {
@@ -329,6 +334,15 @@ statistic = "p95"
         let Ok(mut config) = FleetConfig::deserialize(toml::Deserializer::from(table)) else { return false };
         config.place(Path::new("/etc"));
         secrets.is_empty() && config.check().is_ok()
+    }
+
+    #[test]
+    fn of_thousands_of_mistakes_the_first_are_told() {
+        let volume = "[[volume]]\nname = \"v\"\nhome = 1\n";
+        let told = told(&format!("socket = \"s\"\nstate = \"s\"\n{}", volume.repeat(10_000)));
+        assert!(told.len() <= READ_AGAIN_MAX + 1, "{}", told.len());
+        assert!(told[0].ends_with("there may be more that is wrong than is told here"), "{}", told[0]);
+        assert!(told[1].starts_with("5 volume[0].home: invalid type: integer `1`"), "{}", told[1]);
     }
 
     #[test]
