@@ -268,6 +268,11 @@ impl Superblock {
 }
 
 impl Record {
+    /// Whether a sector begins as one does; it may be damaged, or of another device.
+    pub fn is_one(sector: &[u8]) -> bool {
+        sector.starts_with(&RECORD_MAGIC)
+    }
+
     /// A copy of a record belongs to one device and one place on it.
     fn seed(device_id: u64, place: u64) -> u64 {
         device_id ^ (place << 1 | 1)

@@ -6,8 +6,8 @@ use crate::request::{
 };
 use crate::statistics::OriginStatistics;
 use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::io::{BufRead, BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -17,12 +17,18 @@ use std::time::Instant;
 /// Lines that may wait to be written to the file; above it, lines are dropped and counted (ours).
 const LINES_MAX: usize = 8192;
 
+/// More than any line has.
+const LINE_BYTES_MAX: u64 = 8192;
+
+/// What a line calls them.
+const OPERATIONS: [&str; 6] = ["read", "write", "flush", "trim", "zero", "status"];
+
 /// Where the notes go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogParameters {
     /// A name for the lines, as that of the volume; empty by default.
     pub name: String,
-    /// A file that is made anew; none by default.
+    /// A file that is made anew, which is not there, empty, or such a log of before; none by default.
     pub file: Option<PathBuf>,
     /// Also as `tracing` events of level debug, target `forebay::origin`; false by default.
     pub trace: bool,
@@ -50,12 +56,12 @@ impl Log {
     /// Stacks the layer on `inner`.
     ///
     /// # Errors
-    /// Where the file cannot be made or the system has no thread left.
+    /// Where the file cannot be made or is something else, or the system has no thread left.
     pub fn new(inner: Arc<dyn Origin>, parameters: LogParameters) -> std::io::Result<Log> {
         let (lines, writer) = match parameters.file {
             None => (None, None),
             Some(path) => {
-                let file = File::create(path)?;
+                let file = open_anew(&path)?;
                 let (sender, receiver) = sync_channel(LINES_MAX);
                 let thread =
                     thread::Builder::new().name("origin-log".into()).spawn(move || write(file, &receiver))?;
@@ -88,6 +94,44 @@ impl Drop for Log {
             let _ = thread.join();
         }
     }
+}
+
+/// Opens the file at `path` without what it holds, which is refused unless that is a log of before.
+fn open_anew(path: &Path) -> std::io::Result<File> {
+    if let Some(trouble) = trouble_of_log(path) {
+        return Err(std::io::Error::other(trouble));
+    }
+    File::create(path)
+}
+
+/// Why no log of requests is written to the file at `path`, as far as can be seen without writing: it holds something else. `None` where it can be.
+pub fn trouble_of_log(path: &Path) -> Option<String> {
+    // What is no file holds nothing, or says so when it is written.
+    let is_file = std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
+    let mut first = Vec::new();
+    let mut read = || BufReader::new(File::open(path)?).take(LINE_BYTES_MAX).read_until(b'\n', &mut first);
+    match is_file.then(&mut read) {
+        None => None,
+        Some(Err(error)) => Some(format!("cannot read what `{}` holds: {error}", path.display())),
+        Some(Ok(_)) if first.is_empty() || is_line(&first) => None,
+        Some(Ok(_)) => Some(format!(
+            "`{}` holds something that is no log of requests, and is not overwritten",
+            path.display()
+        )),
+    }
+}
+
+/// Whether it has the fields of a line.
+fn is_line(line: &[u8]) -> bool {
+    let Ok(line) = std::str::from_utf8(line) else { return false };
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    // A name may hold blanks.
+    let [seconds, .., operation, offset, length, latency, outcome] = fields.as_slice() else { return false };
+    let is_number =
+        |field: &&str| !field.is_empty() && field.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    OPERATIONS.contains(operation)
+        && [seconds, offset, length, latency].into_iter().all(is_number)
+        && (*outcome == "ok" || is_number(outcome))
 }
 
 fn write(file: File, lines: &Receiver<String>) {
@@ -149,12 +193,12 @@ impl Origin for Log {
             shared: Arc::clone(&self.shared),
             came: Instant::now(),
             operation: match request.operation {
-                OriginOperation::Read { .. } => "read",
-                OriginOperation::Write { .. } => "write",
-                OriginOperation::Flush => "flush",
-                OriginOperation::Trim { .. } => "trim",
-                OriginOperation::WriteZeroes { .. } => "zero",
-                OriginOperation::BlockStatus { .. } => "status",
+                OriginOperation::Read { .. } => OPERATIONS[0],
+                OriginOperation::Write { .. } => OPERATIONS[1],
+                OriginOperation::Flush => OPERATIONS[2],
+                OriginOperation::Trim { .. } => OPERATIONS[3],
+                OriginOperation::WriteZeroes { .. } => OPERATIONS[4],
+                OriginOperation::BlockStatus { .. } => OPERATIONS[5],
             },
             offset: range.offset,
             length: range.length,

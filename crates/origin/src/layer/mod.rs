@@ -11,7 +11,7 @@ mod rate;
 
 pub use delay::{Delay, DelayParameters};
 pub use error::{ErrorInjection, ErrorParameters};
-pub use log::{Log, LogParameters};
+pub use log::{Log, LogParameters, trouble_of_log};
 pub use rate::{Rate, RateParameters};
 
 use crate::pending::{EBUSY, Pending};

@@ -143,4 +143,21 @@ fn a_log_has_a_line_per_request() {
     assert_eq!((lines[1][2], lines[1][6]), ("read", "22"));
     assert_eq!((&lines[2][1..5], lines[2][6]), (&["db", "flush", "0", "0"][..], "ok"));
     assert!(lines[0][0].parse::<f64>().is_ok() && lines[0][5].parse::<u64>().is_ok());
+    // A log of before is made anew; what is none is as it was.
+    let again = || {
+        let file = Some(file.path().to_path_buf());
+        Log::new(memory(), LogParameters { name: "a b".into(), file, ..LogParameters::default() })
+    };
+    let layer = again().unwrap();
+    run(&layer, OriginOperation::Flush).unwrap();
+    drop(layer);
+    let second = std::fs::read_to_string(file.path()).unwrap();
+    assert_eq!(second.lines().count(), 1);
+    drop(again().unwrap());
+    for other in ["my thesis\n", "[[volume]]\nname = \"v\"", "1 2 3 4 5 6 7\n", "\0\0\0"] {
+        std::fs::write(file.path(), other).unwrap();
+        let error = again().err().unwrap().to_string();
+        assert!(error.contains("holds something that is no log of requests"), "{error}");
+        assert_eq!(std::fs::read_to_string(file.path()).unwrap(), other);
+    }
 }

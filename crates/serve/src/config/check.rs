@@ -1,10 +1,10 @@
 //! The rules that a configuration must keep, whether it was read or made in code.
 
 use super::problem::Finding;
-use super::snapshot_place::snapshot_place;
+use super::written::written_files;
 use super::{
-    CacheConfig, Config, DiskBacking, LayerConfig, OnAbsent, OriginConfig, OriginTls, SnapshotPlace,
-    VolumeConfig, machine_memory,
+    CacheConfig, Config, DiskBacking, LayerConfig, OnAbsent, OriginConfig, OriginTls, VolumeConfig,
+    machine_memory,
 };
 use forebay_appliance::{FLASH_ALIGNMENT, FLASH_VOLUMES_MAX, FlashConfig, ListenerConfig};
 use forebay_devmodel::{Array, DiskGroup};
@@ -497,90 +497,6 @@ fn layers(volume: &VolumeConfig, at: usize, findings: &mut Vec<Finding>) {
 }
 
 /// Files that the daemon writes must not be those that hold volumes, nor each other.
-fn written_files(config: &Config, findings: &mut Vec<Finding>) {
-    let mut written: Vec<(String, &Path)> = Vec::new();
-    for (at, volume) in config.volumes.iter().enumerate() {
-        for (index, layer) in volume.layers.iter().enumerate() {
-            if let LayerConfig::Log(log) = layer {
-                written.extend(
-                    log.file.as_deref().map(|path| (format!("volume[{at}].layers[{index}].file"), path)),
-                );
-            }
-        }
-    }
-    if let Some(history) = &config.history {
-        written.push(("history.path".to_owned(), &history.path));
-        let (year, minute) = (Duration::from_secs(3650 * 86_400), Duration::from_secs(60));
-        if history.retention < minute || history.retention > year {
-            findings.push(Finding::new("history.retention", "out of range: expected 1 minute to 3650 days"));
-        }
-        if history.rows_max < 1000 {
-            findings.push(Finding::new("history.rows_max", "out of range: expected at least 1000"));
-        }
-    }
-    if let Some(snapshots) = &config.snapshots {
-        snapshot_place(config, &snapshots.place, findings);
-        let in_range = [
-            ("every", snapshots.every >= Duration::from_millis(100), "at least 100ms"),
-            ("every_requests", snapshots.every_requests >= 1, "at least 1"),
-            ("keep", (1..=500).contains(&snapshots.keep), "1 to 500"),
-            ("expire", snapshots.expire >= Duration::from_secs(60), "at least 1 minute"),
-        ];
-        for (key, _, expected) in in_range.iter().filter(|(_, good, _)| !good) {
-            let message = format!("out of range: expected {expected}");
-            findings.push(Finding::new(format!("snapshots.{key}"), message));
-        }
-    }
-    if let Some(path) = &config.reservations {
-        written.push(("reservations.path".to_owned(), path));
-        findings.extend(without_changes(config, "reservations", "reservations are made"));
-    }
-    if let Some(path) = &config.routes {
-        written.push(("routes.path".to_owned(), path));
-    }
-    if let Some(path) = &config.leases {
-        written.push(("leases.path".to_owned(), path));
-        findings.extend(without_changes(config, "leases", "leases are raised"));
-    }
-    if let Some(SnapshotPlace::Database(path)) = config.snapshots.as_ref().map(|snapshots| &snapshots.place) {
-        written.push(("snapshots.database".to_owned(), path));
-    }
-    let same = is_same_file;
-    let range = config.snapshots.as_ref().and_then(|snapshots| snapshots.place.origin()?.path());
-    for (index, (key, path)) in written.iter().enumerate() {
-        let name = path.display();
-        if range.is_some_and(|range| same(range, path)) {
-            findings.push(Finding::new(key, format!("`{name}` is where snapshots are kept")));
-        }
-        for volume in &config.volumes {
-            if volume.origin.path().is_some_and(|origin| same(origin, path)) {
-                let message =
-                    format!("`{name}` is the origin of volume `{}` and would be overwritten", volume.name);
-                findings.push(Finding::new(key, message));
-            }
-        }
-        if written[..index].iter().any(|(_, other)| same(other, path)) {
-            findings.push(Finding::new(key, format!("`{name}` is written by something else too")));
-        }
-        if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-            findings.push(Finding::new(key, format!("`{name}` exists and is no file")));
-        }
-        let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-        if !folder.is_dir() {
-            findings.push(Finding::new(key, format!("the folder `{}` does not exist", folder.display())));
-        }
-    }
-}
-
-/// Of `section`, where nobody could change anything while the daemon runs.
-fn without_changes(config: &Config, section: &str, what: &str) -> Option<Finding> {
-    let http = &config.http;
-    let can_change = http.socket.is_some() || (http.listen.is_some() && http.token.is_some());
-    let message =
-        format!("{what} over `http.socket`, or over `http.listen` with `http.token`; found neither");
-    (!can_change).then(|| Finding::new(section, message).hint("http.socket = \"/run/forebay-http.sock\""))
-}
-
 fn memory(config: &Config, findings: &mut Vec<Finding>) {
     let machine = machine_memory();
     let most = Bytes(machine.get() / 10 * 9);

@@ -6,6 +6,7 @@ mod volume;
 use super::check::check;
 use super::problem::{ConfigError, Finding, Problem};
 use super::reader::{Notes, Table, TextOr, join};
+use super::written::over_itself;
 use super::{
     Config, ControlSettings, FlashRules, HTTP_DEFAULT, HistoryConfig, HttpConfig, Limits, SnapshotConfig,
     SnapshotPlace, TlsFiles, VolumeConfig, machine_memory,
@@ -47,6 +48,7 @@ pub(super) fn parse(file: &str, text: &str, folder: &Path) -> Result<Config, Con
     let read_wrong: Vec<String> = findings.iter().map(|finding| finding.key.clone()).collect();
     let mut further = Vec::new();
     check(&config, &mut further);
+    over_itself(&config, Path::new(file), &mut further);
     // What could not be read was said: its default may be wrong in its place.
     further.retain(|finding| {
         let related =

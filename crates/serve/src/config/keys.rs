@@ -263,8 +263,8 @@ pub const KEYS: &[Key] = &[
 
     key("cache", "memory", SIZE, "a quarter of the machine's memory", "0 to nine tenths of the machine's memory", "All fixed quotas, and what the controller may grant."),
 
-    key("flash", "path", "path", "required", "a file, made if it is not there, or a block device", "Where. Locked while the daemon runs. What is there and is not Forebay's is not overwritten."),
-    key("flash", "size", SIZE, "all of it", "at least `4MiB`", "Needed where the file is not there. Blocks are dropped when it changes."),
+    key("flash", "path", "path", "required", "a file, made if it is not there, or a block device", "Where. Locked while the daemon runs. What is there and is not Forebay's is not overwritten: a device has to be empty (`blkdiscard -z`), or ours."),
+    key("flash", "size", SIZE, "all of it", "at least `4MiB`", "Needed where the file is not there. A file that is there has to have this size: remove it to have it made anew. Of a device no more is used; its blocks are dropped when that changes."),
     key("flash", "admission", "text", "`\"evicted\"`", "`evicted`, `adaptive`, `threshold-N` with N from 1 to 512, `demand`, `larc` or `lru`", "Who is let onto it: whatever memory evicts, or chunks that were read often enough of late; the others are for comparison. May be changed while it serves (`forebay place`)."),
     key("flash", "chunk", SIZE, "`\"64KiB\"`", "power of two, `4KiB` to `16MiB`", "The unit in which reads are counted and content is moved; a block if that is larger. Without effect on `evicted`."),
     key("flash", "migration_bytes_per_second_max", SIZE, "`\"64MiB\"`", "at least `64KiB`", "What each volume's migrations may read of its origin per second; less where its clients feel them. Without effect on `evicted`."),

@@ -10,6 +10,7 @@ mod machine;
 mod problem;
 mod reader;
 mod snapshot_place;
+mod written;
 
 pub(crate) use check::places;
 pub use keys::{KEYS, Key, TABLES, keys_of};

@@ -147,6 +147,31 @@ fn every_mistake_is_told_with_its_line_and_key() {
         (format!("listen = {{ tls = \"off\" }}\n{VOLUME}"), "1 listen.address", "missing key `address`"),
         (format!("listen = [7]\n{VOLUME}"), "1 listen[0]", "expected a text in quotes or a table"),
         (format!("{HEAD}{VOLUME}[tls]\nkey = \"k\"\n"), "5 tls.certificate", "missing key `certificate`"),
+        (
+            format!("{HEAD}{VOLUME}flash = \"4MiB\"\n[flash]\npath = \"a.img\"\n"),
+            "7 flash.path",
+            "is the origin of volume `a` and would be overwritten",
+        ),
+        (
+            format!("{HEAD}{VOLUME}[flash]\npath = \"none\"\n"),
+            "6 flash.path",
+            "is not there: expected `flash.size`",
+        ),
+        (
+            format!("{HEAD}{VOLUME}[flash]\npath = \".\"\n"),
+            "6 flash.path",
+            "neither a file nor a block device",
+        ),
+        (
+            format!("{HEAD}{VOLUME}layers = [{{ type = \"log\", file = \"a.img\" }}]\n"),
+            "5 volume[0].layers[0].file",
+            "is the origin of volume `a`",
+        ),
+        (
+            format!("{HEAD}{VOLUME}[history]\npath = \"h\"\n[routes]\npath = \"h-wal\"\n"),
+            "8 routes.path",
+            "is written by something else too",
+        ),
         (format!("listen = []\n{VOLUME}"), "1 listen", "no address: expected where NBD clients connect"),
         (format!("listen = [\"udp:1\"]\n{VOLUME}"), "1 listen[0]", "expected `unix:PATH` or `tcp:"),
         (format!("listen = [\"unix:no/such/folder/s\"]\n{VOLUME}"), "1 listen[0]", "does not exist"),
@@ -377,6 +402,18 @@ fn tls_beyond_loopback_asks_clients_for_certificates() {
     assert!(matches!(&config.listen[2], ListenerConfig::Tls { required: false, .. }));
     let files = config.tls.expect("it was read");
     assert_eq!(files.client_authorities, Some(folder.path().join("a.pem")));
+}
+
+#[test]
+fn the_configuration_is_not_written_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("forebay.toml");
+    std::fs::write(folder.path().join("a.img"), [0; 4096]).unwrap();
+    for more in ["[routes]\npath = \"forebay.toml\"", "[flash]\npath = \"./forebay.toml\""] {
+        std::fs::write(&path, format!("{HEAD}{VOLUME}{more}\n")).unwrap();
+        let error = Config::read(&path).unwrap_err().to_string();
+        assert!(error.contains("forebay.toml` is the configuration itself"), "{error}");
+    }
 }
 
 #[test]

@@ -79,14 +79,18 @@ fn open(device: &Arc<FaultyFlash>, starts: u64) -> FlashTier {
         device_id: 4711 + starts,
         epoch_floor: starts,
     };
-    match FlashTier::open(device.clone(), &settings) {
-        Ok((tier, _)) => tier,
-        // Something was misdirected to the superblock: who runs the daemon clears it.
-        Err(_) => {
-            device.write(0, &[0; 4096]).expect("the device has no faults now");
-            FlashTier::open(device.clone(), &settings).expect("an empty device without faults").0
-        }
-    }
+    let open = || FlashTier::open(device.clone(), &settings).map(|(tier, _)| tier);
+    let clear = |offset: u64, length: u64| {
+        device.write(offset, &vec![0; length as usize]).expect("the device has no faults now");
+    };
+    // Something was misdirected to the superblock: who runs the daemon clears it, and all of the device if that is not enough.
+    open().unwrap_or_else(|_| {
+        clear(0, 4096);
+        open().unwrap_or_else(|_| {
+            clear(0, device.size_bytes());
+            open().expect("an empty device without faults")
+        })
+    })
 }
 
 impl World {

@@ -71,6 +71,38 @@ impl std::fmt::Debug for FlashTier {
     }
 }
 
+/// Sectors that are looked at all over a device that seems to be empty, and at its end (ours).
+const PROBES: u64 = 256;
+
+/// Where a device whose first sector is empty holds what is not ours; `None` where nothing is seen.
+///
+/// Many kinds of storage leave the first sector blank (btrfs begins at 64 KiB, ZFS at 16 KiB, md may end with its superblock). All that comes before the first
+/// segment is looked at. Where none of it is a record of ours, as there is on a device of ours whose first sector was cleared to have it forget, a sample of the rest is, too.
+fn foreign(device: &dyn FlashDevice, geometry: Geometry) -> io::Result<Option<u64>> {
+    let is_blank = |sector: &[u8]| sector.iter().all(|byte| *byte == 0);
+    let mut has_ours = false;
+    for offset in (0..geometry.segment_offset(0)).step_by(SECTOR) {
+        let sector = device.read(offset, SECTOR)?;
+        has_ours |= Record::is_one(&sector);
+        if !is_blank(&sector) && !Record::is_one(&sector) {
+            return Ok(Some(offset));
+        }
+    }
+    if has_ours {
+        return Ok(None);
+    }
+    let sectors = device.size_bytes() / SECTOR as u64;
+    let spread =
+        (0..PROBES).map(|probe| (u128::from(probe) * u128::from(sectors) / u128::from(PROBES)) as u64);
+    for sector in spread.chain(sectors.saturating_sub(PROBES)..sectors) {
+        let offset = sector * SECTOR as u64;
+        if !is_blank(&device.read(offset, SECTOR)?) {
+            return Ok(Some(offset));
+        }
+    }
+    Ok(None)
+}
+
 impl FlashTier {
     /// Opens a device, and formats it where it is empty, or ours and of no use.
     ///
@@ -92,7 +124,13 @@ impl FlashTier {
                 let why = format!("it is divided as {:?}, expected {geometry:?}", found.geometry);
                 (formatted, Opened::Formatted { why })
             }
-            Err(FormatError::Empty) => (formatted, Opened::New),
+            Err(FormatError::Empty) => {
+                let foreign = foreign(&*device, geometry).map_err(io_error("looking whether it is empty"))?;
+                if let Some(offset) = foreign {
+                    return Err(FlashError::NotEmpty { offset });
+                }
+                (formatted, Opened::New)
+            }
             Err(FormatError::Magic { found, .. }) => return Err(FlashError::Foreign { found }),
             Err(error) => {
                 let why = format!("superblock: {error}");

@@ -124,11 +124,19 @@ pub enum FlashError {
     },
     /// The device holds something that is not ours, which is not overwritten.
     #[error(
-        "flash device holds something else (it starts with {found:02x?}); to use it all the same, clear its first 4 KiB"
+        "flash device holds something else (it starts with {found:02x?}); to use it all the same, clear all of it (`blkdiscard -z` of a device, or remove the file)"
     )]
     Foreign {
         /// Its first bytes.
         found: [u8; 8],
+    },
+    /// The device begins as an empty one does, and holds something that is not ours, which is not overwritten.
+    #[error(
+        "flash device begins with zeros, and holds something that is not Forebay's from byte {offset} on; to use it all the same, clear all of it (`blkdiscard -z` of a device, or remove the file)"
+    )]
+    NotEmpty {
+        /// Where it was seen.
+        offset: u64,
     },
     /// There is no room for anything.
     #[error("flash device of `{found}` is too small for two segments of `{segment}`")]

@@ -258,8 +258,41 @@ fn what_is_not_ours_is_not_overwritten() {
         FlashTier::open(device, &SETTINGS),
         Err(FlashError::Foreign { found: [0xeb, 0x3c, ..] })
     ));
+    // Many begin with a blank sector; in a large one the middle is sampled.
+    for (size, place) in [(32, 1), (32, 8), (32, 31), (32_768, 40), (32_768, 32_767)] {
+        let mut bytes = vec![0; size * 4096];
+        bytes[place * 4096 + 4095] = 1;
+        let opened = FlashTier::open(Arc::new(MemoryFlash::new(bytes)), &SETTINGS);
+        let found = opened.map(|(_, opened)| opened);
+        assert!(
+            matches!(found, Err(FlashError::NotEmpty { offset }) if offset == place as u64 * 4096)
+                || place == 40 && matches!(found, Ok(Opened::New)),
+            "{size}, {place}: {found:?}"
+        );
+    }
+    let used: Vec<u8> = [vec![0; 16 * 4096], vec![7; 32_752 * 4096]].concat();
+    assert!(matches!(
+        FlashTier::open(Arc::new(MemoryFlash::new(used)), &SETTINGS),
+        Err(FlashError::NotEmpty { .. })
+    ));
     let device = Arc::new(MemoryFlash::new(vec![0; 8 * 4096]));
     assert!(matches!(FlashTier::open(device, &SETTINGS), Err(FlashError::TooSmall { .. })));
+}
+
+#[test]
+fn one_of_ours_whose_first_sector_was_cleared_is_made_anew() {
+    let device = Arc::new(MemoryFlash::new(vec![0; 27 * 4096]));
+    let tier = FlashTier::open(device.clone(), &SETTINGS).unwrap().0;
+    let mut partition = tier.load(&volume(1, 4)).unwrap().0;
+    (0..20).for_each(|block| assert_eq!(append(&*device, &mut partition, block, block), Appended::Yes));
+    assert_eq!(stop(&*device, &tier, partition, 4), Some(20));
+    drop(tier);
+    device.write(0, &[0; 4096]).unwrap();
+    // As each formatting has.
+    let settings = TierSettings { device_id: SETTINGS.device_id + 1, ..SETTINGS };
+    let (tier, opened) = FlashTier::open(device, &settings).unwrap();
+    assert_eq!(opened, Opened::New);
+    assert_eq!(tier.load(&volume(1, 4)).unwrap().1, Recovery::New);
 }
 
 #[test]

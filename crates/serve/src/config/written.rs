@@ -1,0 +1,170 @@
+//! The files that a daemon writes: none of them twice, and none over what somebody else has.
+
+use super::check::is_same_file;
+use super::problem::Finding;
+use super::snapshot_place::snapshot_place;
+use super::{Config, LayerConfig, SnapshotPlace};
+use forebay_appliance::FlashConfig;
+use forebay_origin::layer::trouble_of_log;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A file that the daemon writes.
+struct WrittenFile {
+    key: String,
+    path: PathBuf,
+    kind: Writes,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Writes {
+    File,
+    /// A file or a block device.
+    Storage,
+    /// Beside the one that the key names.
+    Beside,
+}
+
+/// Adds what is wrong with the files that a daemon would write.
+pub(super) fn written_files(config: &Config, findings: &mut Vec<Finding>) {
+    if let Some(history) = &config.history {
+        let (year, minute) = (Duration::from_secs(3650 * 86_400), Duration::from_secs(60));
+        if history.retention < minute || history.retention > year {
+            findings.push(Finding::new("history.retention", "out of range: expected 1 minute to 3650 days"));
+        }
+        if history.rows_max < 1000 {
+            findings.push(Finding::new("history.rows_max", "out of range: expected at least 1000"));
+        }
+    }
+    if let Some(snapshots) = &config.snapshots {
+        snapshot_place(config, &snapshots.place, findings);
+        let in_range = [
+            ("every", snapshots.every >= Duration::from_millis(100), "at least 100ms"),
+            ("every_requests", snapshots.every_requests >= 1, "at least 1"),
+            ("keep", (1..=500).contains(&snapshots.keep), "1 to 500"),
+            ("expire", snapshots.expire >= Duration::from_secs(60), "at least 1 minute"),
+        ];
+        for (key, _, expected) in in_range.iter().filter(|(_, good, _)| !good) {
+            let message = format!("out of range: expected {expected}");
+            findings.push(Finding::new(format!("snapshots.{key}"), message));
+        }
+    }
+    if config.reservations.is_some() {
+        findings.extend(without_changes(config, "reservations", "reservations are made"));
+    }
+    if config.leases.is_some() {
+        findings.extend(without_changes(config, "leases", "leases are raised"));
+    }
+    let written = written(config);
+    let range = config.snapshots.as_ref().and_then(|snapshots| snapshots.place.origin()?.path());
+    for (index, WrittenFile { key, path, kind }) in written.iter().enumerate() {
+        let shown = path.display();
+        let name =
+            if *kind == Writes::Beside { format!("`{shown}` beside it") } else { format!("`{shown}`") };
+        if range.is_some_and(|range| is_same_file(range, path)) {
+            findings.push(Finding::new(key, format!("{name} is where snapshots are kept")));
+        }
+        for volume in &config.volumes {
+            if volume.origin.path().is_some_and(|origin| is_same_file(origin, path)) {
+                let message =
+                    format!("{name} is the origin of volume `{}` and would be overwritten", volume.name);
+                findings.push(Finding::new(key, message));
+            }
+        }
+        if written[..index].iter().any(|other| is_same_file(&other.path, path)) {
+            findings.push(Finding::new(key, format!("{name} is written by something else too")));
+        }
+        if *kind == Writes::Beside {
+            continue;
+        }
+        let is_another = |metadata: std::fs::Metadata| match kind {
+            Writes::Storage => !metadata.is_file() && !metadata.file_type().is_block_device(),
+            _ => !metadata.is_file(),
+        };
+        if std::fs::metadata(path).is_ok_and(is_another) {
+            let expected =
+                if *kind == Writes::Storage { "neither a file nor a block device" } else { "no file" };
+            findings.push(Finding::new(key, format!("{name} exists and is {expected}")));
+        }
+        let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+        if !folder.is_dir() {
+            findings.push(Finding::new(key, format!("the folder `{}` does not exist", folder.display())));
+        }
+    }
+    for (key, path) in logs(config) {
+        let trouble = trouble_of_log(path).map(|trouble| Finding::new(key, trouble));
+        findings.extend(trouble.map(|finding| finding.hint("remove it, or name another file")));
+    }
+    if let Some(FlashConfig { path, size: None }) = &config.flash
+        && !path.exists()
+    {
+        let message = format!("`{}` is not there: expected `flash.size`, to make it", path.display());
+        findings.push(Finding::new("flash.path", message));
+    }
+}
+
+/// Files of layers that note requests, by key.
+fn logs(config: &Config) -> impl Iterator<Item = (String, &Path)> {
+    config.volumes.iter().enumerate().flat_map(|(at, volume)| {
+        volume.layers.iter().enumerate().filter_map(move |(index, layer)| match layer {
+            LayerConfig::Log(log) => {
+                Some((format!("volume[{at}].layers[{index}].file"), log.file.as_deref()?))
+            }
+            _ => None,
+        })
+    })
+}
+
+/// All files that the daemon writes, with those that it keeps beside them.
+fn written(config: &Config) -> Vec<WrittenFile> {
+    let mut written = Vec::new();
+    let mut add = |key: &str, path: &Path, kind, beside: &[&str]| {
+        written.push(WrittenFile { key: key.to_owned(), path: path.to_owned(), kind });
+        for end in beside {
+            let mut name = path.as_os_str().to_owned();
+            name.push(end);
+            written.push(WrittenFile { key: key.to_owned(), path: name.into(), kind: Writes::Beside });
+        }
+    };
+    let (database, kept) = (["-wal", "-shm", "-journal"], [".lock", ".new"]);
+    for (key, path) in logs(config) {
+        add(&key, path, Writes::File, &[]);
+    }
+    if let Some(flash) = &config.flash {
+        add("flash.path", &flash.path, Writes::Storage, &[]);
+    }
+    if let Some(history) = &config.history {
+        add("history.path", &history.path, Writes::File, &[database.as_slice(), &[".past"]].concat());
+    }
+    if let Some(SnapshotPlace::Database(path)) = config.snapshots.as_ref().map(|snapshots| &snapshots.place) {
+        add("snapshots.database", path, Writes::File, &database);
+    }
+    let files = [
+        ("reservations.path", &config.reservations),
+        ("routes.path", &config.routes),
+        ("leases.path", &config.leases),
+    ];
+    for (key, path) in files {
+        path.iter().for_each(|path| add(key, path, Writes::File, &kept));
+    }
+    written
+}
+
+/// What is written over `file`, from which the configuration was read.
+pub(super) fn over_itself(config: &Config, file: &Path, findings: &mut Vec<Finding>) {
+    for WrittenFile { key, path, .. } in written(config) {
+        if file.exists() && is_same_file(&path, file) {
+            findings.push(Finding::new(key, format!("`{}` is the configuration itself", path.display())));
+        }
+    }
+}
+
+/// Of `section`, where nobody could change anything while the daemon runs.
+fn without_changes(config: &Config, section: &str, what: &str) -> Option<Finding> {
+    let http = &config.http;
+    let can_change = http.socket.is_some() || (http.listen.is_some() && http.token.is_some());
+    let message =
+        format!("{what} over `http.socket`, or over `http.listen` with `http.token`; found neither");
+    (!can_change).then(|| Finding::new(section, message).hint("http.socket = \"/run/forebay-http.sock\""))
+}
