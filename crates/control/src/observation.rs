@@ -167,6 +167,8 @@ pub struct HostObservation {
     pub free: Bytes,
     /// What each further cache takes beside that.
     pub beside: Bytes,
+    /// It is left out for a while, since something went wrong there; nothing is free then.
+    pub rests: bool,
 }
 
 #[cfg(test)]

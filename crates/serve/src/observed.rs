@@ -39,6 +39,9 @@ pub struct VolumeIntervals {
     pub block_bytes: u64,
     /// The share of time that its origin's disks were busy in the last interval, where they say so.
     pub utilisation: Option<f64>,
+    /// Bytes with writes of unknown outcome.
+    #[serde(default)]
+    pub in_doubt_bytes: u64,
     /// Oldest first, of rising numbers.
     pub intervals: Vec<ObservedInterval>,
     /// What is known of its locality; absent where that is not observed.
@@ -257,6 +260,7 @@ pub(crate) fn intervals(shared: &Shared) -> Intervals {
             size_bytes: last.size.get(),
             block_bytes: volume.block_size.bytes(),
             utilisation: state.utilisation.get(name).copied(),
+            in_doubt_bytes: last.observation.in_doubt.iter().map(|range| range.length).sum(),
             intervals: monitor.recent.kept.iter().cloned().collect(),
             locality: monitor.recent.locality.clone(),
         })
@@ -314,6 +318,7 @@ mod tests {
             size_bytes: 1 << 30,
             block_bytes: 4_096,
             utilisation: None,
+            in_doubt_bytes: 0,
             intervals: recent.kept.iter().cloned().collect(),
             locality: recent.locality.clone(),
         }

@@ -258,7 +258,11 @@ impl Controller {
         decision.alternatives = alternatives;
         outcome.decisions.push(decision);
         let rules = &self.config.feedback;
-        let least = self.without_margin(scene, &planned, &best.sizes, place);
+        let mut least = self.without_margin(scene, &planned, &best.sizes, place);
+        // The model expects that none would do, and the objective is violated without one: then what was planned, margin and all, is little enough.
+        if least.iter().all(|&blocks| blocks == 0) {
+            least = best.sizes.iter().map(|&(_, wanted)| wanted).collect();
+        }
         for (&(other, wanted), least) in best.sizes.iter().zip(least) {
             let cached = scene.parties[other].id;
             let party = &scene.parties[other];

@@ -146,6 +146,13 @@ impl Controller {
         let mut sums = Vec::new();
         let used = self.hosts_used();
         for host in self.hosts.iter().take(8) {
+            if self.hosts_said.get(&host.id).is_some_and(|(said, _)| said.rests) {
+                let words =
+                    format!("{} is left out for a while, since something went wrong there", host.name);
+                facts.push(Fact::text("host", words.clone()));
+                sums.push(words);
+                continue;
+            }
             let free = self.host_free(host, &used);
             sums.push(format!("{} has {free} free of {}", host.name, host.capacity));
             facts.push(Fact::text("host", format!("{}: {free} free of {}", host.name, host.capacity)));
@@ -249,7 +256,7 @@ mod tests {
         // 1,024 blocks of 4 KiB are 4 MiB.
         assert_eq!(controller.choose_host(VolumeId(0), 1_024), Some(HostId(0)));
         let said = |free| Observation {
-            hosts: vec![HostObservation { host: HostId(0), free, beside: Bytes::ZERO }],
+            hosts: vec![HostObservation { host: HostId(0), free, beside: Bytes::ZERO, rests: false }],
             ..Observation::default()
         };
         controller.observe_hosts(&said(Bytes::mib(3)));

@@ -21,6 +21,7 @@
 
 mod journal;
 mod machine;
+mod ranges;
 #[cfg(test)]
 mod world;
 
@@ -621,6 +622,11 @@ impl Responses {
             Some(_) => Bytes::ZERO,
             None => self.shared.rules.cost.cache(self.shared.claims.free(host).memory),
         }
+    }
+
+    /// Whether a host is left out for a while, since something went wrong there.
+    pub fn rests(&self, host: HostId) -> bool {
+        self.shared.rests(host).is_some()
     }
 
     /// The most that a volume could cache in memory: in the appliance that it has, or in one that would take its place; on hosts where it can be, and that are not left out now.

@@ -80,6 +80,25 @@ fn a_violation_is_found_mended_corrected_and_the_cache_taken_back() {
     }
 }
 
+/// Also where the model, which remembers the calm before, expects that none would do.
+#[test]
+fn a_solution_that_is_chosen_is_done() {
+    let mut chosen = 0;
+    for seed in 0..60 {
+        let mut world = World::new(seed, Bytes::mib(200));
+        world.run(20);
+        world.sides[1].rate = 150.0 + 3.0 * seed as f64;
+        for _ in 0..60 {
+            let (_, kinds) = world.second();
+            if kinds.contains(&DecisionKind::SolutionChosen) {
+                chosen += 1;
+                assert!(world.sides.iter().any(|side| side.quota > 0), "seed {seed}: {kinds:?}");
+            }
+        }
+    }
+    assert!(chosen >= 20, "{chosen}");
+}
+
 /// The cache of one serves both; when nothing comes to it any more, and the other is violated still, it is taken back, also if it is cold.
 #[test]
 fn a_cache_that_is_asked_for_nothing_is_taken_back_whatever_others_need() {

@@ -7,6 +7,14 @@ use forebay_nbd::Transport;
 use forebay_units::{BlockSize, Bytes, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+/// What an appliance takes.
+const NAME_BYTES_MAX: usize = 255;
+const BLOCK_SIZE_MAX: Bytes = Bytes::kib(64);
+/// What Linux takes.
+const SOCKET_BYTES_MAX: usize = 107;
 
 /// What is wrong, in the order of the configuration's tables.
 pub(super) fn findings(config: &FleetConfig) -> Vec<Finding> {
@@ -17,6 +25,10 @@ pub(super) fn findings(config: &FleetConfig) -> Vec<Finding> {
     if let Err(error) = config.control.check() {
         noted.add(format!("control.{}", error.key), error.found, error.expected);
     }
+    for error in config.response.wrong() {
+        noted.add(format!("response.{}", error.key), error.found, error.expected);
+    }
+    files(config, &mut noted);
     if config.volume.is_empty() {
         noted.add("volume", "absent", "at least one `[[volume]]`");
     }
@@ -34,6 +46,42 @@ pub(super) fn findings(config: &FleetConfig) -> Vec<Finding> {
         }
     }
     noted.0
+}
+
+/// What it keeps, and where it answers.
+fn files(config: &FleetConfig, noted: &mut Noted) {
+    // The state's is made.
+    let is_folder = |path: &Path| {
+        let folder = path.parent().filter(|folder| *folder != Path::new(""));
+        folder.is_none_or(|folder| folder.is_dir() || folder == config.state)
+    };
+    let socket = &config.socket;
+    let shown = format!("`{}`", socket.display());
+    if !is_folder(socket) {
+        noted.add("socket", shown, "a socket in a folder that is there");
+    } else if socket.symlink_metadata().is_ok_and(|metadata| !metadata.file_type().is_socket()) {
+        noted.add("socket", format!("{shown}, which is there and is no socket"), "a name that is free");
+    } else if socket.as_os_str().len() > SOCKET_BYTES_MAX {
+        noted.add(
+            "socket",
+            shown,
+            format!("at most {SOCKET_BYTES_MAX} bytes, which a unix socket's path may have"),
+        );
+    }
+    let state = &config.state;
+    if state.exists() && !state.is_dir() {
+        noted.add("state", format!("`{}`, which is there and is no folder", state.display()), "a folder");
+    }
+    if let Some(history) = &config.history {
+        let shown = format!("`{}`", history.display());
+        if !is_folder(history) {
+            noted.add("history", shown, "a file in a folder that is there");
+        } else if history.exists() && !history.is_file() {
+            noted.add("history", format!("{shown}, which is there and is no file"), "a file");
+        } else if history.starts_with(state) && history.extension().is_some_and(|end| end == "json") {
+            noted.add("history", shown, "a file that is not one of the journal's");
+        }
+    }
 }
 
 #[derive(Default)]
@@ -83,8 +131,16 @@ fn volumes(config: &FleetConfig, noted: &mut Noted) {
     for (at, volume) in config.volume.iter().enumerate() {
         let of = |key: &str| format!("volume[{at}].{key}");
         let name = &volume.name;
-        if name.is_empty() || name.contains('@') || !names.insert(name) {
-            noted.add(of("name"), format!("`{name}`"), "a name without `@`, used once");
+        let is_name = (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.chars().any(char::is_control);
+        if !is_name || name.contains('@') || !names.insert(name) {
+            let expected = format!(
+                "a name without `@` and control characters, of 1 to {NAME_BYTES_MAX} bytes, used once"
+            );
+            noted.add(of("name"), format!("`{}`", name.escape_debug()), expected);
+        }
+        if volume.origin.export.contains('@') {
+            let expected = "an export without an epoch (`@NUMBER`), which the controller appends itself";
+            noted.add(of("origin"), format!("`{}`", volume.origin.shown()), expected);
         }
         if !hosts.contains(&volume.home) {
             let hosts: Vec<String> = hosts.iter().map(|host| format!("`{host}`")).collect();
@@ -94,8 +150,12 @@ fn volumes(config: &FleetConfig, noted: &mut Noted) {
             };
             noted.add(of("home"), format!("`{}` of volume `{name}`", volume.home), expected);
         }
-        if BlockSize::new(volume.block_size).is_err() {
-            noted.add(of("block_size"), volume.block_size, "a power of two from 512B to 16MiB");
+        if BlockSize::new(volume.block_size).is_err() || volume.block_size > BLOCK_SIZE_MAX {
+            noted.add(
+                of("block_size"),
+                volume.block_size,
+                format!("a power of two from 512B to {BLOCK_SIZE_MAX}"),
+            );
         }
         if let Some(route) = &volume.route {
             check_route(config, at, route, noted);

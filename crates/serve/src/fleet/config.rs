@@ -284,6 +284,27 @@ mod tests {
                 "`host[0].memory`: 999TiB on `h1`, expected at most the",
             ),
             ("volume = \"db\"", "volume = \"d\"", "the name of a volume"),
+            (
+                "watch = ",
+                "block_size = \"128KiB\"\nwatch = ",
+                "line 12, `volume[0].block_size`: 128KiB, expected",
+            ),
+            ("/db?", "/db@3?", "expected an export without an epoch"),
+            ("name = \"db\"", "name = \"d\\nb\"", "`volume[0].name`: `d\\nb`, expected a name without"),
+            ("\"control.sock\"", "\"none/control.sock\"", "line 2, `socket`: `"),
+            ("\"control.sock\"", "\".\"", "which is there and is no socket, expected a name that is free"),
+            ("\"state\"", "\"control.toml\"", "line 3, `state`: `"),
+            ("interval = ", "history = \".\"\ninterval = ", "which is there and is no file"),
+            (
+                "interval = ",
+                "response.starting_max = 0\ninterval = ",
+                "line 4, `response.starting_max`: 0, expected at least 1",
+            ),
+            (
+                "interval = ",
+                "response.cost.memory_share = -5\ninterval = ",
+                "`response.cost.memory_share`: -5, expected 0 to 10",
+            ),
             ("name = \"db\"", "name = \"d@b\"", "without `@`"),
             (
                 "name = \"h1\"\n        memory = \"1GiB\"",

@@ -189,6 +189,7 @@ impl Fleet {
                 journal_file,
                 _hold: hold,
                 journal_changes: None,
+                journal_fails: false,
                 controller: None,
                 hosts,
                 registered: BTreeMap::new(),

@@ -45,6 +45,18 @@ struct Ears {
     /// What was last heard, and the size.
     last: Option<(VolumeObservation, Nanos)>,
     size_bytes: u64,
+    in_doubt_bytes: u64,
+}
+
+/// What was last heard of a volume.
+pub(super) struct Last<'a> {
+    pub(super) seen: Option<&'a VolumeObservation>,
+    /// Over which time.
+    pub(super) span: Nanos,
+    pub(super) size_bytes: u64,
+    pub(super) in_doubt_bytes: u64,
+    /// What is wrong with what is heard of it.
+    pub(super) trouble: Option<&'a str>,
 }
 
 /// Hears of all volumes.
@@ -57,11 +69,16 @@ impl Observer {
         Observer { ears: config.volume.iter().map(|_| Ears::default()).collect() }
     }
 
-    /// What was last heard of a volume, over which time, and what is wrong with what is heard of it.
-    pub(super) fn last(&self, id: VolumeId) -> (Option<(&VolumeObservation, Nanos)>, u64, Option<&str>) {
+    /// What was last heard of a volume.
+    pub(super) fn last(&self, id: VolumeId) -> Last<'_> {
         let ears = &self.ears[id.0 as usize];
-        let last = ears.last.as_ref().map(|(seen, span)| (seen, *span));
-        (last, ears.size_bytes, ears.doubt.trouble())
+        Last {
+            seen: ears.last.as_ref().map(|(seen, _)| seen),
+            span: ears.last.as_ref().map_or(Nanos::ZERO, |(_, span)| *span),
+            size_bytes: ears.size_bytes,
+            in_doubt_bytes: ears.in_doubt_bytes,
+            trouble: ears.doubt.trouble(),
+        }
     }
 
     /// What the volume's cache holds is to be heard, too, the next time.
@@ -114,6 +131,7 @@ impl Observer {
             let good = match news {
                 Ok(Some(news)) => {
                     ears.size_bytes = news.size_bytes;
+                    ears.in_doubt_bytes = news.in_doubt_bytes;
                     heard.utilisation.extend(news.utilisation.map(|utilisation| (id, utilisation)));
                     ears.last = Some((news.seen.clone(), news.span));
                     heard.volumes.push(news.seen);
@@ -252,7 +270,13 @@ impl Ears {
             self.counters = Some((now, asked_at));
         }
         // How large it is nobody says; it is never cached.
-        Ok(since?.map(|(seen, span)| News { seen, span, size_bytes: 1 << 40, utilisation: None }))
+        Ok(since?.map(|(seen, span)| News {
+            seen,
+            span,
+            size_bytes: 1 << 40,
+            utilisation: None,
+            in_doubt_bytes: 0,
+        }))
     }
 }
 
@@ -288,6 +312,7 @@ mod tests {
             size_bytes: 1 << 20,
             block_bytes: 4_096,
             utilisation: None,
+            in_doubt_bytes: 0,
             intervals: vec![ObservedInterval { number: 1, span_ns: 1, ..ObservedInterval::default() }],
             locality: None,
         };

@@ -269,7 +269,7 @@ weight = 0
             "22 volume[0].rote: unknown field `rote`",
             "23 volume[0].block_size: invalid type: integer `7`, expected a string",
             "24 volume[0].route: unknown field `servr`",
-            "26 volume[1].name: `web@1`, expected a name without `@`, used once",
+            "26 volume[1].name: `web@1`, expected a name without `@`",
             "25 volume[1].watch: absent, as is `prometheus`, expected one of them",
             "29 volume[1].block_size: 7KiB, expected a power of two",
             "32 objective[0].iops: -1, expected a number above 0",

@@ -1,7 +1,7 @@
 //! What a controller of a fleet tells of itself, in the same words as a daemon: `forebay status` and `forebay explain` ask it alike.
 
 use super::config::FleetConfig;
-use super::observing::Observer;
+use super::observing::{Last, Observer};
 use super::tables::VolumeTable;
 use super::{FleetShared, home, id_of};
 use crate::clock::unix_ms;
@@ -129,11 +129,10 @@ fn volume_status(
     responses: &Responses,
     controller: Option<&Controller>,
 ) -> VolumeStatus {
-    let (last, size_bytes, trouble) = observer.last(id);
+    let Last { seen, span, size_bytes, in_doubt_bytes, trouble } = observer.last(id);
     let judged = controller.and_then(|controller| controller.status(id));
     let response = responses.status(id);
-    let per_second = |count: u64| last.map_or(0.0, |(_, span)| count as f64 / span.as_secs_f64().max(1e-9));
-    let seen = last.map(|(seen, _)| seen);
+    let per_second = |count: u64| seen.map_or(0.0, |_| count as f64 / span.as_secs_f64().max(1e-9));
     let mut reads = seen.map(|seen| seen.hits.clone()).unwrap_or_default();
     reads.merge(&seen.map(|seen| seen.misses.clone()).unwrap_or_default());
     let writes = seen.map(|seen| seen.writes.clone()).unwrap_or_default();
@@ -180,7 +179,7 @@ fn volume_status(
             description,
             state: if trouble.is_some() { "down" } else { "up" }.to_owned(),
             reason: trouble.map(str::to_owned),
-            in_doubt_bytes: 0,
+            in_doubt_bytes,
             errors: 0,
             reconnects: 0,
             utilisation: None,

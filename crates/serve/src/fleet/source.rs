@@ -17,6 +17,7 @@ pub(super) struct News {
     pub(super) span: Nanos,
     pub(super) size_bytes: u64,
     pub(super) utilisation: Option<f64>,
+    pub(super) in_doubt_bytes: u64,
 }
 
 impl Follower {
@@ -56,6 +57,7 @@ impl Follower {
             span,
             size_bytes: of.size_bytes,
             utilisation: of.utilisation,
+            in_doubt_bytes: of.in_doubt_bytes,
         }))
     }
 }
@@ -126,6 +128,7 @@ mod tests {
                 size_bytes: 1 << 30,
                 block_bytes: 4_096,
                 utilisation: Some(0.5),
+                in_doubt_bytes: 0,
                 intervals: numbers.map(interval).collect(),
                 locality: None,
             }],

@@ -69,6 +69,8 @@ pub(super) struct Loop {
     pub(super) _hold: Hold,
     /// Which state of the responses is on disk.
     pub(super) journal_changes: Option<u64>,
+    /// It could not be written when that was tried last.
+    pub(super) journal_fails: bool,
     pub(super) controller: Option<Controller>,
     pub(super) hosts: Vec<HostSpec>,
     /// The sizes of the volumes that the controller knows.
@@ -136,8 +138,12 @@ impl Loop {
         let said = |(origin, utilisation)| OriginObservation { origin, utilisation: Some(utilisation) };
         observation.origins = busy.into_iter().map(said).collect();
         let beside = self.responses.beside();
-        let room =
-            |host: &HostSpec| HostObservation { host: host.id, free: self.responses.free(host.id), beside };
+        let room = |host: &HostSpec| HostObservation {
+            host: host.id,
+            free: self.responses.free(host.id),
+            beside,
+            rests: self.responses.rests(host.id),
+        };
         observation.hosts = self.hosts.iter().map(room).collect();
         match catch_unwind(AssertUnwindSafe(|| self.decide(&heard.sizes, &observation))) {
             Ok(None) => {}
@@ -269,9 +275,17 @@ impl Loop {
         let mut orders = due(&mut self.responses, reports, now);
         if self.journal_changes != Some(self.responses.changes()) {
             match kept::replace(&self.journal_file, &self.responses.journal()) {
-                Ok(()) => self.journal_changes = Some(self.responses.changes()),
+                Ok(()) => {
+                    self.journal_changes = Some(self.responses.changes());
+                    if std::mem::take(&mut self.journal_fails) {
+                        tracing::info!(path = %self.journal_file.display(), "the journal is written again");
+                    }
+                }
                 Err(error) => {
-                    tracing::error!(path = %self.journal_file.display(), %error, "the journal cannot be written; nothing is begun");
+                    // Once, and not with each try: the log may be on the disk that is full.
+                    if !std::mem::replace(&mut self.journal_fails, true) {
+                        tracing::error!(path = %self.journal_file.display(), %error, "the journal cannot be written; nothing is begun until it can");
+                    }
                     // Who is not asked would be taken for one that does not answer, and be given up.
                     let (asking, others) = orders.into_iter().partition(|order| order.what.only_asks());
                     orders = asking;

@@ -53,7 +53,7 @@ pub enum HoldError {
     Removed,
     /// The old origin may apply lost writes later, when the new one has served others.
     #[error(
-        "writes of unknown outcome may yet be applied by the old origin, the first at {}+{}: settle them first",
+        "writes of unknown outcome may yet be applied by the old origin, the first at {}+{}: settle them first, or, where the old origin cannot apply them any more, say `--settled`",
         .first.offset, .first.length
     )]
     InDoubt {

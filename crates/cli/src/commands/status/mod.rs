@@ -285,7 +285,7 @@ pub(super) fn troubles(status: &Status) -> Vec<String> {
         }
         if volume.origin.in_doubt_bytes > 0 {
             lines.push(format!(
-                "! volume `{}` has {} with writes of unknown outcome",
+                "! volume `{0}` has {1} with writes of unknown outcome, which answer writes with errors until `forebay route {0} --to ORIGIN --settled` says that they are settled",
                 volume.name,
                 bytes(volume.origin.in_doubt_bytes)
             ));

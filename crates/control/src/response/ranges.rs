@@ -1,0 +1,85 @@
+//! Which values the rules of responses may have.
+
+use super::ResponseRules;
+use crate::config::ConfigError;
+
+/// Longer than anything is waited for (ours).
+const DAY_MS: u64 = 86_400_000;
+/// More than any host has.
+const BYTES_MAX: u64 = 1 << 50;
+
+impl ResponseRules {
+    /// Everything outside its range, with keys as in `cost.memory_share`.
+    pub fn wrong(&self) -> Vec<ConfigError> {
+        let mut wrong = Vec::new();
+        let mut check = |key, found: f64, is_good: bool, expected| {
+            if !is_good {
+                wrong.push(ConfigError { key, found, expected });
+            }
+        };
+        for (key, found) in [
+            ("start_within_ms", self.start_within_ms),
+            ("probe_within_ms", self.probe_within_ms),
+            ("fence_within_ms", self.fence_within_ms),
+            ("switch_within_ms", self.switch_within_ms),
+            ("stop_within_ms", self.stop_within_ms),
+        ] {
+            check(key, found as f64, (1..=DAY_MS).contains(&found), "1 to 86400000 (a day)");
+        }
+        // More often than that, probes are all that is done.
+        let every = self.probe_every_ms;
+        check("probe_every_ms", every as f64, (10..=DAY_MS).contains(&every), "10 to 86400000 (a day)");
+        for (key, found) in [
+            ("report_grace_ms", self.report_grace_ms),
+            ("late_max_ms", self.late_max_ms),
+            ("retry_first_ms", self.retry_first_ms),
+            ("retry_max_ms", self.retry_max_ms),
+            ("rest_first_ms", self.rest_first_ms),
+            ("rest_max_ms", self.rest_max_ms),
+        ] {
+            check(key, found as f64, found <= DAY_MS, "at most 86400000 (a day)");
+        }
+        for (key, found) in [
+            ("probe_failures", u64::from(self.probe_failures)),
+            ("tries_max", u64::from(self.tries_max)),
+            ("starting_max", self.starting_max as u64),
+        ] {
+            check(key, found as f64, found >= 1, "at least 1");
+        }
+        check("headroom", self.headroom, (0.0..=1e3).contains(&self.headroom), "0 to 1000");
+        let bytes = [("headroom_bytes", self.headroom_bytes), ("cost.memory_bytes", self.cost.memory_bytes)];
+        for (key, found) in bytes {
+            check(key, found as f64, found <= BYTES_MAX, "at most 2^50");
+        }
+        let share = self.cost.memory_share;
+        check("cost.memory_share", share, (0.0..=10.0).contains(&share), "0 to 10");
+        let requests = self.cost.requests_per_cpu;
+        let is_rate = requests > 0.0 && requests.is_finite();
+        check("cost.requests_per_cpu", requests, is_rate, "a number above 0");
+        wrong
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_never_work_is_out_of_range() {
+        let good = ResponseRules::default();
+        assert_eq!(good.wrong(), []);
+        let keys = |rules: ResponseRules| rules.wrong().iter().map(|error| error.key).collect::<Vec<_>>();
+        assert_eq!(keys(ResponseRules { starting_max: 0, ..good }), ["starting_max"]);
+        assert_eq!(keys(ResponseRules { start_within_ms: 0, ..good }), ["start_within_ms"]);
+        assert_eq!(
+            keys(ResponseRules { probe_every_ms: 0, late_max_ms: u64::MAX, ..good }),
+            ["probe_every_ms", "late_max_ms"]
+        );
+        for headroom in [f64::NAN, -1.0, f64::INFINITY] {
+            assert_eq!(keys(ResponseRules { headroom, ..good }), ["headroom"]);
+        }
+        let mut costly = good;
+        (costly.cost.memory_share, costly.cost.requests_per_cpu) = (-5.0, 0.0);
+        assert_eq!(keys(costly), ["cost.memory_share", "cost.requests_per_cpu"]);
+    }
+}
