@@ -89,6 +89,8 @@ impl Compared {
 #[derive(Clone, Debug)]
 pub(super) struct Budget {
     rate: f64,
+    /// The most that it may be.
+    most: f64,
     tokens: f64,
     filled: Nanos,
     /// The 99th percentile of all requests, in nanoseconds; 0 before the first one.
@@ -104,6 +106,7 @@ impl Budget {
     pub(super) fn new(placing: &Placing) -> Budget {
         Budget {
             rate: placing.bytes_per_second_max as f64,
+            most: placing.bytes_per_second_max as f64,
             tokens: 0.0,
             filled: Nanos::ZERO,
             tail: 0.0,
@@ -181,7 +184,10 @@ impl Budget {
 
     /// Other limits hold from now on.
     pub(super) fn set(&mut self, placing: &Placing) {
-        self.rate = self.rate.clamp(placing.bytes_per_second_min as f64, placing.bytes_per_second_max as f64);
+        let (least, most) = (placing.bytes_per_second_min as f64, placing.bytes_per_second_max as f64);
+        // What nothing but the limit kept down goes where that goes.
+        self.rate = if self.rate >= self.most { most } else { self.rate.clamp(least, most) };
+        self.most = most;
     }
 }
 
@@ -203,6 +209,20 @@ mod tests {
         // A minute later a second's worth is there, no more.
         assert!(budget.take(Nanos::secs(60), 3_200));
         assert!(!budget.take(Nanos::secs(60), 1));
+    }
+
+    #[test]
+    fn what_only_the_limit_keeps_down_rises_with_it() {
+        let limits = |most| Placing { bytes_per_second_max: most, ..placing() };
+        let mut budget = Budget::new(&limits(3_200));
+        budget.set(&limits(200));
+        assert_eq!(budget.rate(), 200.0);
+        budget.set(&limits(3_200));
+        assert_eq!(budget.rate(), 3_200.0);
+        // But what clients felt stays.
+        budget.rate /= 4.0;
+        budget.set(&limits(6_400));
+        assert_eq!(budget.rate(), 800.0);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What devices can serve at all: the arithmetic behind refusals and flags.
 
-use super::{ApplianceTable, DiskName, OriginKind, OriginTable, Queue, Raid};
+use super::{ApplianceTable, DiskName, Distribution, OriginKind, OriginTable, Queue, Raid};
 use forebay_devmodel::{
     ArrayCache, DiskBuffer, DiskGroupParameters, DiskParameters, LaneParameters, Layout, QueueDiscipline,
     SsdParameters,
@@ -132,6 +132,11 @@ impl OriginTable {
     /// Nanoseconds per byte of one server; 0 for none.
     pub(crate) fn nanos_per_byte(&self) -> f64 {
         self.transfer_per_second.map_or(0.0, |rate| 1e9 / rate.as_f64().max(1.0))
+    }
+
+    /// Whether its requests of one length take no less than on average.
+    pub(super) fn takes_as_long(&self) -> bool {
+        self.kind == OriginKind::Servers && self.distribution.unwrap_or_default() == Distribution::Constant
     }
 
     /// What a random request of `bytes` takes at least on average, without a queue; `None` where some never reach what is slow.

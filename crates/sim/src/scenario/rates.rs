@@ -9,7 +9,7 @@ use super::{
 };
 use crate::load::Traces;
 use crate::outcome::VolumeSeries;
-use forebay_control::{Objective, Statistic, Target};
+use forebay_control::{Objective, Operations, Statistic, Target};
 use forebay_units::{Bytes, Nanos};
 
 /// Closed loops that could ask for more requests than this are flagged: the run may take a quarter of an hour, or be ended (ours).
@@ -203,42 +203,90 @@ impl Scenario {
             {
                 flag("latency", message);
             }
-            let open =
-                |load: &LoadTable| matches!(load.arrivals, ArrivalKind::Poisson | ArrivalKind::Constant);
-            let (Some(iops), true) = (table.iops, volume.load.iter().all(open)) else { continue };
-            let most = volume.load.iter().filter_map(|load| load.rate).fold(0.0, f64::max);
-            if iops > most {
-                flag(
-                    "iops",
-                    format!(
-                        "nobody asks `{}` for more than {most:.0} requests/s: a floor of {iops:.0} cannot be missed",
-                        volume.name
-                    ),
-                );
+            if let Some((key, message)) =
+                table.objective().and_then(|objective| self.floor_of_nobody(volume, &objective))
+            {
+                flag(key, message);
             }
         }
     }
 
-    /// What is wrong with a mean latency that random requests of a volume without a cache do not have even where nothing waits.
-    fn below_origin(&self, volume: &VolumeTable, objective: &Objective) -> Option<String> {
-        let Target::Latency { statistic: Statistic::Mean, at_most, .. } = objective.target else {
-            return None;
+    /// What is wrong with a floor of more than all that is asked of a volume, by its key.
+    fn floor_of_nobody(&self, volume: &VolumeTable, objective: &Objective) -> Option<(&'static str, String)> {
+        let (floor, operations, is_bytes) = match objective.target {
+            Target::IopsFloor { at_least, operations } => (at_least, operations, false),
+            Target::BandwidthFloor { at_least, operations } => (at_least, operations, true),
+            Target::Latency { .. } => return None,
         };
+        let asked = |load: &LoadTable| {
+            let rate = match load.arrivals {
+                ArrivalKind::Poisson | ArrivalKind::Constant => load.rate?,
+                ArrivalKind::Idle => 0.0,
+                // As much as is answered, or as a trace says.
+                _ => return None,
+            };
+            let share = match operations {
+                Operations::Reads => load.read_share,
+                Operations::Writes => 1.0 - load.read_share,
+                Operations::All => 1.0,
+            };
+            Some(rate * share * if is_bytes { load.request_bytes(volume) as f64 } else { 1.0 })
+        };
+        let most = volume.load.iter().map(asked).try_fold(0.0, |most, asked| Some(f64::max(most, asked?)))?;
+        let what = match operations {
+            Operations::Reads => "reads",
+            Operations::Writes => "writes",
+            Operations::All => "requests",
+        };
+        let name = &volume.name;
+        let (key, message) = if is_bytes {
+            let (most, floor) = (Bytes(most as u64), Bytes(floor as u64));
+            (
+                "bandwidth_per_second",
+                format!(
+                    "nobody asks `{name}` for {what} of more than {most} per second: a floor of {floor} cannot be missed"
+                ),
+            )
+        } else {
+            (
+                "iops",
+                format!(
+                    "nobody asks `{name}` for more than {most:.0} {what}/s: a floor of {floor:.0} cannot be missed"
+                ),
+            )
+        };
+        (floor > most).then_some((key, message))
+    }
+
+    /// What is wrong with a latency that random requests which no cache answers do not have even where nothing waits: a mean, or a percentile where all take as long.
+    fn below_origin(&self, volume: &VolumeTable, objective: &Objective) -> Option<String> {
+        let Target::Latency { statistic, at_most, operations } = objective.target else { return None };
         let is_random = |load: &LoadTable| {
             let is_drawn = !matches!(load.arrivals, ArrivalKind::Trace | ArrivalKind::Idle);
             is_drawn && load.popularity != Popularity::Sequential
         };
-        if self.may_be_cached(volume) || !volume.load.iter().all(is_random) {
+        // Writes are written through, unless a tier takes them.
+        let only_writes = operations == Operations::Writes && volume.tier.is_none();
+        if self.may_be_cached(volume) && !only_writes || !volume.load.iter().all(is_random) {
             return None;
         }
         let origin = &self.origin[self.origin_of(volume)?];
+        let (statistic, on_average) = match statistic {
+            Statistic::Mean => ("mean".to_owned(), " on average"),
+            Statistic::Percentile(percentile) if origin.takes_as_long() => (format!("p{percentile}"), ""),
+            Statistic::Percentile(_) => return None,
+        };
         let bytes = volume.load.iter().map(|load| load.request_bytes(volume)).min()?;
         let least = origin.random_least(bytes)?;
         let way = self.hit_least(volume) + origin.link_latency + origin.link_latency;
+        let (whom, what) = match only_writes {
+            true => ("no cache answers writes of", "write"),
+            false => ("no cache may hold any of", "request"),
+        };
         (at_most < least + way).then(|| {
             format!(
-                "no cache may hold any of `{}`, and a random request takes origin `{}` {least} on average without a queue, and {way} on the way: \
-                 a mean of {at_most} cannot be kept",
+                "{whom} `{}`, and a random {what} takes origin `{}` {least}{on_average} without a queue, and {way} on the way: \
+                 a {statistic} of {at_most} cannot be kept",
                 volume.name, origin.name
             )
         })

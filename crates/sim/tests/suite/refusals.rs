@@ -219,7 +219,29 @@ fn means_below_an_origin_that_nothing_is_cached_of_are_flagged() {
         ]
     );
     assert_eq!(flags("\"5ms\"", "\"10.15ms\""), [""; 0]);
-    assert_eq!(flags("\"5ms\"", "\"5ms\"\nstatistic = \"p50\""), [""; 0], "half of them may be faster");
+    // Of services that take as long each, percentiles too; half of others may be faster.
+    let p50 = flags("\"5ms\"", "\"5ms\"\nstatistic = \"p50\"");
+    assert!(
+        p50.len() == 1
+            && p50[0].contains("takes origin `o` 10ms without a queue")
+            && p50[0].ends_with("a p50 of 5ms cannot be kept"),
+        "{p50:?}"
+    );
+    let text = GOOD.replace("\"64MiB\"", "\"0B\"").replace("5ms", "5ms\"\nstatistic = \"p50");
+    let varied = text.replace("\"10ms\"", "\"10ms\", distribution = \"exponential\"");
+    assert_eq!(scenario(&varied).check(), Ok(Vec::new()));
+    // Writes are written through whatever is cached.
+    let writes = GOOD
+        .replace("5ms", "5ms\"\noperations = \"writes")
+        .replace("rate = 100", "rate = 100, read_share = 0.5");
+    let flagged = scenario(&writes).check().unwrap();
+    assert!(
+        flagged.len() == 1
+            && flagged[0].message.starts_with(
+                "no cache answers writes of `v`, and a random write takes origin `o` 10ms on average"
+            ),
+        "{flagged:?}"
+    );
     assert_eq!(flags("rate = 100", "rate = 100, popularity = \"sequential\""), [""; 0]);
     // Half a turn of 8.33 ms, and less than 150 us besides; nothing where a disk takes what is near first.
     let (servers, disks) = ON_DISKS;
@@ -244,6 +266,26 @@ fn objectives_that_say_nothing_and_loops_without_end_are_flagged() {
         flags("latency = \"5ms\"", "iops = 5000"),
         ["objective[0].iops: nobody asks `v` for more than 100 requests/s: a floor of 5000 cannot be missed"]
     );
+    assert_eq!(
+        flags("latency = \"5ms\"", "bandwidth_per_second = \"1GiB\""),
+        [
+            "objective[0].bandwidth_per_second: nobody asks `v` for requests of more than 400KiB per second: a floor of 1GiB cannot be missed"
+        ]
+    );
+    assert_eq!(flags("latency = \"5ms\"", "bandwidth_per_second = \"400KiB\""), [""; 0]);
+    let nobody = |floor: &str, load: &str| {
+        let text =
+            GOOD.replace("latency = \"5ms\"", floor).replace("arrivals = \"poisson\", rate = 100", load);
+        scenario(&text).check().expect(load).into_iter().map(|flag| flag.message).collect::<Vec<_>>()
+    };
+    let reads = "arrivals = \"poisson\", rate = 100, read_share = 1.0";
+    assert_eq!(
+        nobody("iops = 10\noperations = \"writes\"", reads),
+        ["nobody asks `v` for more than 0 writes/s: a floor of 10 cannot be missed"]
+    );
+    assert_eq!(nobody("iops = 10\noperations = \"reads\"", reads), [""; 0]);
+    assert_eq!(nobody("iops = 10", "arrivals = \"idle\"").len(), 1);
+    assert_eq!(nobody("iops = 10", "arrivals = \"closed\", clients = 1"), [""; 0]);
     assert_eq!(
         flags("latency = \"5ms\"", "latency = \"5ms\"\nfrom = \"70s\""),
         ["objective[0].from: it begins at 70s, and the run ends at 60s"]
