@@ -22,7 +22,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path as UrlPath, Request, State};
 use axum::http::{StatusCode, header};
-use axum::middleware::{Next, from_fn};
+use axum::middleware::{Next, from_fn, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post, put};
 use axum::serve::Listener;
@@ -284,9 +284,31 @@ fn router(shared: Weak<Shared>, changes: bool) -> Router {
 
 /// `routes`, with what every server answers.
 pub(crate) fn serves<S: Clone + Send + Sync + 'static>(routes: Router<S>) -> Router<S> {
-    routes.route("/healthz", get(|| async { "ok\n" })).fallback(|| async {
+    let routes = routes.route("/healthz", get(|| async { "ok\n" })).fallback(|| async {
         error(StatusCode::NOT_FOUND, "there is nothing here; docs/reference/json.md lists what there is")
-    })
+    });
+    routes.layer(map_response(async |response: Response| in_our_layout(response)))
+}
+
+/// What the library refuses before a handler is asked, as a method or a body that is too long, in the layout of all other errors.
+fn in_our_layout(response: Response) -> Response {
+    let status = response.status();
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    let is_json = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+    if is_json || !(status.is_client_error() || status.is_server_error()) {
+        return response;
+    }
+    let message = match status {
+        StatusCode::METHOD_NOT_ALLOWED => {
+            "this address takes other methods; docs/reference/json.md lists them"
+        }
+        StatusCode::PAYLOAD_TOO_LARGE => "the body is longer than what is taken here",
+        _ => status.canonical_reason().unwrap_or("the request is refused"),
+    };
+    let mut told = error(status, message);
+    told.headers_mut()
+        .extend(response.headers().get(header::ALLOW).map(|allow| (header::ALLOW, allow.clone())));
+    told
 }
 
 pub(crate) fn error(status: StatusCode, message: &str) -> Response {

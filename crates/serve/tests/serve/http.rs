@@ -162,6 +162,24 @@ fn metrics_are_valid_reconcile_and_rise() {
     let (status, body) =
         get(UnixStream::connect(folder.path().join("http.sock")).unwrap(), "/api/v1/explain/nobody");
     assert_eq!(status, 404, "{body}");
+    let refused = |method: &str, path: &str, body: &str| {
+        let mut stream = UnixStream::connect(folder.path().join("http.sock")).unwrap();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        // It may have been answered before all of it was sent.
+        let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes()));
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let body: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!(body["schema"], "forebay.error/1", "{answer}");
+        head.to_ascii_lowercase()
+    };
+    let other = refused("PUT", "/api/v1/status", "");
+    assert!(other.starts_with("http/1.1 405") && other.contains("allow: get"), "{other}");
+    assert!(refused("POST", "/api/v1/reservations", &"x".repeat(3 << 20)).starts_with("http/1.1 413"));
     let curve = get(
         UnixStream::connect(folder.path().join("http.sock")).unwrap(),
         "/api/v1/volumes/cached%20%22one%22/curve",
