@@ -395,7 +395,20 @@ fn tls_beyond_loopback_asks_clients_for_certificates() {
     let text = "listen = [\"unix:f.sock\", { address = \"tcp:0.0.0.0:0\", tls = \"required\" }, { address = \"unix:g.sock\", tls = \"allowed\" }]\n\
         [[volume]]\nname = \"a\"\norigin = \"a.img\"\n\
         [tls]\ncertificate = \"c.pem\"\nkey = \"k.pem\"\nclient_authorities = \"a.pem\"\n";
+    let absent = Config::parse("f", text, folder.path()).unwrap_err().to_string();
+    assert!(
+        absent.contains("line 5, `tls`: `") && absent.contains("a.pem` holds no usable certificate"),
+        "{absent}"
+    );
+    let good = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tls/tests/certificates/good");
+    for (of, name) in [("server-cert.pem", "c.pem"), ("server-key.pem", "k.pem"), ("ca-cert.pem", "a.pem")] {
+        std::fs::copy(good.join(of), folder.path().join(name)).unwrap();
+    }
     let config = Config::parse("f", text, folder.path()).unwrap_or_else(|error| panic!("{error}"));
+    // Those of two servers do not go together.
+    std::fs::copy(good.join("client-key.pem"), folder.path().join("k.pem")).unwrap();
+    let pair = Config::parse("f", text, folder.path()).unwrap_err().to_string();
+    assert!(pair.contains("cannot be used with key"), "{pair}");
     let address = "0.0.0.0:0".parse().unwrap();
     let tcp = ListenerConfig::Tcp { address, allow_remote: true };
     assert_eq!(config.listen[1], ListenerConfig::Tls { listener: Box::new(tcp), required: true });

@@ -150,7 +150,7 @@ impl<W: Write + 'static> TraceWriter<W> {
             let known = requests.iter().filter(|request| request.latency != Nanos::MAX);
             self.written.latencies_lost += known.count() as u64;
         }
-        let is_cut = |request: &&Request| request.time.0 % self.time_unit.0 != 0;
+        let is_cut = |request: &&Request| !request.time.0.is_multiple_of(self.time_unit.0);
         self.written.times_cut += requests.iter().filter(is_cut).count() as u64;
         self.encoder.write(requests, volumes, &mut self.written)
     }
