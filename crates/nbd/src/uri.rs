@@ -66,7 +66,8 @@ pub struct Uri {
 pub enum ParseUriError {
     /// Not one of ours.
     #[error(
-        "scheme of a URI that begins with `{0}` is not one of `nbd://`, `nbds://`, `nbd+unix://`, `nbds+unix://`"
+        "scheme of a URI that begins with {} is not one of `nbd://`, `nbds://`, `nbd+unix://`, `nbds+unix://`",
+        if .0.is_empty() { "none".to_owned() } else { format!("`{}`", .0) }
     )]
     Scheme(String),
     /// A character that a URI cannot hold.

@@ -190,8 +190,17 @@ impl VolumeMachine {
     ) {
         match kind {
             Kind::Demotion { sequence } => {
-                if let Err(error) = &result {
-                    tracing::warn!(%error, "a segment could not be written to flash; its blocks are dropped");
+                // Once, and not with each: the log may be on the disk that is full. All are counted.
+                let failed_before = std::mem::replace(&mut self.flash_write_fails, result.is_err());
+                match &result {
+                    Err(OriginError::Failed { errno, context }) if !failed_before => {
+                        tracing::warn!(errno, %context, "a segment could not be written to flash; its blocks are dropped, and those of others until one can be");
+                    }
+                    Err(error) if !failed_before => {
+                        tracing::warn!(%error, "a segment could not be written to flash; its blocks are dropped, and those of others until one can be");
+                    }
+                    Ok(_) if failed_before => tracing::info!("segments are written to flash again"),
+                    _ => {}
                 }
                 if let Some(flash) = &mut self.flash {
                     flash.write_ended(sequence, result.is_ok());

@@ -152,6 +152,8 @@ pub struct VolumeMachine {
     at_origin: usize,
     /// The tier below the memory, if the volume has one.
     flash: Option<FlashPartition>,
+    /// What was last written to it could not be.
+    flash_write_fails: bool,
     /// Who is let onto flash; `None`: whatever memory evicts.
     placed: Option<Placed>,
     /// How many placements there have been: their numbers are never used again, since migrations outlive what ordered them.
@@ -225,6 +227,7 @@ impl VolumeMachine {
             queue: VecDeque::new(),
             at_origin: 0,
             flash: None,
+            flash_write_fails: false,
             placed: None,
             placements: 0,
             askers: Askers::default(),

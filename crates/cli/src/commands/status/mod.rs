@@ -113,7 +113,9 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
 
 fn print(output: &mut Output, status: &Status) -> Result<(), Failure> {
     output.line(headline(status))?;
-    output.line(how_files_are_read(status))?;
+    if let Some(line) = how_files_are_read(status) {
+        output.line(line)?;
+    }
     for line in on_flash(status) {
         output.line(line)?;
     }
@@ -169,12 +171,13 @@ pub(super) fn headline(status: &Status) -> String {
     )
 }
 
-/// How files are read and written, in a line.
-fn how_files_are_read(status: &Status) -> String {
-    match &status.io.reason {
-        None => format!("io: {}", status.io.engine),
-        Some(reason) => format!("io: {} ({reason})", status.io.engine),
-    }
+/// How files are read and written, in a line; nothing of a controller, which does neither.
+fn how_files_are_read(status: &Status) -> Option<String> {
+    let engine = Some(&status.io.engine).filter(|engine| !engine.is_empty())?;
+    Some(match &status.io.reason {
+        None => format!("io: {engine}"),
+        Some(reason) => format!("io: {engine} ({reason})"),
+    })
 }
 
 /// What is on flash, in a line for the device and for each volume; nothing without.
