@@ -198,7 +198,13 @@ impl FromStr for Uri {
             }
             (true, Some(path)) => Transport::Unix { path: PathBuf::from(OsString::from_vec(path)) },
             (false, Some(_)) => return Err(ParseUriError::SocketOverTcp),
-            (false, None) => parse_address(address)?,
+            // With a `/` in a password what comes before it looks like a port.
+            (false, None) => parse_address(address).map_err(|error| match error {
+                ParseUriError::Port(_) if user.is_none() && rest.contains('@') => {
+                    ParseUriError::Port("PORT".to_owned())
+                }
+                other => other,
+            })?,
         };
         Ok(Uri {
             transport,
@@ -500,6 +506,7 @@ mod tests {
         assert_eq!(parse("nbd://h/x?sokcet=s"), Err(E::Parameter("sokcet".into())));
         assert_eq!(parse("nbd+unix:///x?socket=s&socket=t"), Err(E::Duplicate("socket".into())));
         assert!(matches!(parse("nbds://h/x?tls-type=rsa"), Err(E::Value { .. })));
+        assert_eq!(parse("nbd://user:hunter2/x@host/db"), Err(E::Port("PORT".into())));
         assert_eq!(parse("nbd://h/%4"), Err(E::Percent("%4".into())));
         assert_eq!(parse("nbd://h/hunter2%4z%zz"), Err(E::Percent("%4z".into())));
         assert_eq!(parse("nbd://h/hunter2%c3%a9%ffx"), Err(E::NotUtf8("%FF".into())));

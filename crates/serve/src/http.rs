@@ -287,27 +287,34 @@ pub(crate) fn serves<S: Clone + Send + Sync + 'static>(routes: Router<S>) -> Rou
     let routes = routes.route("/healthz", get(|| async { "ok\n" })).fallback(|| async {
         error(StatusCode::NOT_FOUND, "there is nothing here; docs/reference/json.md lists what there is")
     });
-    routes.layer(map_response(async |response: Response| in_our_layout(response)))
+    routes.layer(map_response(in_our_layout))
 }
 
+/// Of what the library says, as much is told.
+const SAID_BYTES_MAX: usize = 4_096;
+
 /// What the library refuses before a handler is asked, as a method or a body that is too long, in the layout of all other errors.
-fn in_our_layout(response: Response) -> Response {
+async fn in_our_layout(response: Response) -> Response {
     let status = response.status();
     let kind = response.headers().get(header::CONTENT_TYPE);
     let is_json = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
     if is_json || !(status.is_client_error() || status.is_server_error()) {
         return response;
     }
+    let (head, body) = response.into_parts();
+    let said = axum::body::to_bytes(body, SAID_BYTES_MAX).await.unwrap_or_default();
     let message = match status {
         StatusCode::METHOD_NOT_ALLOWED => {
             "this address takes other methods; docs/reference/json.md lists them"
         }
         StatusCode::PAYLOAD_TOO_LARGE => "the body is longer than what is taken here",
-        _ => status.canonical_reason().unwrap_or("the request is refused"),
+        _ => std::str::from_utf8(&said)
+            .ok()
+            .filter(|said| !said.is_empty())
+            .unwrap_or("the request is refused"),
     };
     let mut told = error(status, message);
-    told.headers_mut()
-        .extend(response.headers().get(header::ALLOW).map(|allow| (header::ALLOW, allow.clone())));
+    told.headers_mut().extend(head.headers.get(header::ALLOW).map(|allow| (header::ALLOW, allow.clone())));
     told
 }
 

@@ -101,7 +101,12 @@ fn open_anew(path: &Path) -> std::io::Result<File> {
     if let Some(trouble) = trouble_of_log(path) {
         return Err(std::io::Error::other(trouble));
     }
-    File::create(path)
+    // To its end at the time: who cuts it meanwhile, as logs are rotated, gets no hole.
+    let file = File::options().append(true).create(true).open(path)?;
+    if file.metadata()?.is_file() {
+        file.set_len(0)?;
+    }
+    Ok(file)
 }
 
 /// Why no log of requests is written to the file at `path`, as far as can be seen without writing: it holds something else. `None` where it can be.
@@ -121,8 +126,13 @@ pub fn trouble_of_log(path: &Path) -> Option<String> {
     }
 }
 
-/// Whether it has the fields of a line.
+/// Whether it has the fields of a line, or of a part of one that was cut. A file that was cut while it was written begins with zeros.
 fn is_line(line: &[u8]) -> bool {
+    let zeros = line.iter().take_while(|byte| **byte == 0).count();
+    let line = &line[zeros..];
+    if zeros > 0 && line.is_empty() {
+        return true;
+    }
     let Ok(line) = std::str::from_utf8(line) else { return false };
     let fields: Vec<&str> = line.split_whitespace().collect();
     // A name may hold blanks.

@@ -153,8 +153,13 @@ fn a_log_has_a_line_per_request() {
     drop(layer);
     let second = std::fs::read_to_string(file.path()).unwrap();
     assert_eq!(second.lines().count(), 1);
+    // Rotated by cutting it, while it is written or before.
+    let layer = again().unwrap();
+    run(&layer, OriginOperation::Flush).unwrap();
+    std::fs::write(file.path(), format!("{}{second}", "\0".repeat(20_000))).unwrap();
+    drop(layer);
     drop(again().unwrap());
-    for other in ["my thesis\n", "[[volume]]\nname = \"v\"", "1 2 3 4 5 6 7\n", "\0\0\0"] {
+    for other in ["my thesis\n", "[[volume]]\nname = \"v\"", "1 2 3 4 5 6 7\n", "\0\0my thesis"] {
         std::fs::write(file.path(), other).unwrap();
         let error = again().err().unwrap().to_string();
         assert!(error.contains("holds something that is no log of requests"), "{error}");

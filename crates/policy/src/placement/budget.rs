@@ -89,8 +89,8 @@ impl Compared {
 #[derive(Clone, Debug)]
 pub(super) struct Budget {
     rate: f64,
-    /// The most that it may be.
-    most: f64,
+    /// What clients have brought it to, whatever the limit is; `None` where nothing but that keeps it down.
+    felt: Option<f64>,
     tokens: f64,
     filled: Nanos,
     /// The 99th percentile of all requests, in nanoseconds; 0 before the first one.
@@ -106,7 +106,7 @@ impl Budget {
     pub(super) fn new(placing: &Placing) -> Budget {
         Budget {
             rate: placing.bytes_per_second_max as f64,
-            most: placing.bytes_per_second_max as f64,
+            felt: None,
             tokens: 0.0,
             filled: Nanos::ZERO,
             tail: 0.0,
@@ -173,10 +173,14 @@ impl Budget {
         let (least, most) = (placing.bytes_per_second_min as f64, placing.bytes_per_second_max as f64);
         if met > 2.0 * clear + HARMED_HALVE + strays {
             self.rate = (self.rate / 2.0).clamp(least, most);
+            self.felt = Some(self.rate);
             self.tokens = 0.0;
             self.halvings += 1;
         } else if met <= clear + HARMED_RISE {
             self.rate = (self.rate + most / 32.0).clamp(least, most);
+            if self.felt.is_some_and(|felt| self.rate >= felt) {
+                self.felt = Some(self.rate).filter(|rate| *rate < most);
+            }
         }
         (self.compared, self.spell, self.judged) =
             (Compared::default(), Spell { since: now, ..Spell::default() }, now);
@@ -185,9 +189,7 @@ impl Budget {
     /// Other limits hold from now on.
     pub(super) fn set(&mut self, placing: &Placing) {
         let (least, most) = (placing.bytes_per_second_min as f64, placing.bytes_per_second_max as f64);
-        // What nothing but the limit kept down goes where that goes.
-        self.rate = if self.rate >= self.most { most } else { self.rate.clamp(least, most) };
-        self.most = most;
+        self.rate = self.felt.unwrap_or(most).clamp(least, most);
     }
 }
 
@@ -220,7 +222,9 @@ mod tests {
         budget.set(&limits(3_200));
         assert_eq!(budget.rate(), 3_200.0);
         // But what clients felt stays.
-        budget.rate /= 4.0;
+        (budget.rate, budget.felt) = (800.0, Some(800.0));
+        budget.set(&limits(200));
+        assert_eq!(budget.rate(), 200.0);
         budget.set(&limits(6_400));
         assert_eq!(budget.rate(), 800.0);
     }

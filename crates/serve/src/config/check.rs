@@ -3,12 +3,11 @@
 use super::problem::Finding;
 use super::written::written_files;
 use super::{
-    CacheConfig, Config, DiskBacking, LayerConfig, OnAbsent, OriginConfig, OriginTls, TlsFiles, VolumeConfig,
+    CacheConfig, Config, DiskBacking, LayerConfig, OnAbsent, OriginConfig, OriginTls, VolumeConfig,
     machine_memory,
 };
 use forebay_appliance::{FLASH_ALIGNMENT, FLASH_VOLUMES_MAX, FlashConfig, ListenerConfig};
 use forebay_devmodel::{Array, DiskGroup};
-use forebay_tls::ServerTls;
 use forebay_units::{ByteRange, Bytes, Nanos};
 use std::collections::BTreeMap;
 use std::fs::Metadata;
@@ -42,12 +41,6 @@ pub(super) fn is_same_file(a: &Path, b: &Path) -> bool {
     }
 }
 
-/// An error and what is behind it.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |told, cause| format!("{told}: {cause}"))
-}
-
 const NEITHER_SECRET_NOR_TLS: &str = "is not loopback: whoever reaches it could read and write every volume, since it has \
      neither a secret nor TLS that asks clients for a certificate; expected a unix socket, a loopback address, `tls = \"required\"` \
      and `tls.client_authorities`, or a `secret` for every volume";
@@ -79,11 +72,6 @@ fn listeners(config: &Config, findings: &mut Vec<Finding>) {
             findings.push(Finding::new(key, message));
         }
     };
-    if let Some(TlsFiles { certificate, key, client_authorities }) = &config.tls
-        && let Err(error) = ServerTls::load(certificate, key, client_authorities.as_deref())
-    {
-        findings.push(Finding::new("tls", with_causes(&error)));
-    }
     let asks_clients = config.tls.as_ref().is_some_and(|tls| tls.client_authorities.is_some());
     for (at, listener) in config.listen.iter().enumerate() {
         let key = format!("listen[{at}]");
@@ -508,7 +496,6 @@ fn layers(volume: &VolumeConfig, at: usize, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Files that the daemon writes must not be those that hold volumes, nor each other.
 fn memory(config: &Config, findings: &mut Vec<Finding>) {
     let machine = machine_memory();
     let most = Bytes(machine.get() / 10 * 9);

@@ -6,7 +6,7 @@ mod volume;
 use super::check::check;
 use super::problem::{ConfigError, Finding, Problem};
 use super::reader::{Notes, Table, TextOr, join};
-use super::written::over_itself;
+use super::written::{opened, over_itself};
 use super::{
     Config, ControlSettings, FlashRules, HTTP_DEFAULT, HistoryConfig, HttpConfig, Limits, SnapshotConfig,
     SnapshotPlace, TlsFiles, VolumeConfig, machine_memory,
@@ -26,7 +26,7 @@ const DAY: Nanos = Nanos::secs(86_400);
 const ANY: Bytes = Bytes(i64::MAX as u64);
 const FLASH_ADMISSIONS: &str = "the name of an admission, such as `adaptive`";
 
-pub(super) fn parse(file: &str, text: &str, folder: &Path) -> Result<Config, ConfigError> {
+pub(super) fn parse(file: &str, text: &str, folder: &Path, opens: bool) -> Result<Config, ConfigError> {
     let line_of =
         |at: usize| text.as_bytes()[..at.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1;
     let (table, errors) = DeTable::parse_recoverable(text);
@@ -49,6 +49,9 @@ pub(super) fn parse(file: &str, text: &str, folder: &Path) -> Result<Config, Con
     let mut further = Vec::new();
     check(&config, &mut further);
     over_itself(&config, Path::new(file), &mut further);
+    if opens {
+        opened(&config, &mut further);
+    }
     // What could not be read was said: its default may be wrong in its place.
     further.retain(|finding| {
         let related =

@@ -229,7 +229,7 @@ pub const KEYS: &[Key] = &[
     key("layer rate", "burst", SPAN, "`\"100ms\"`", "0 to `1h`", "How much unused allowance is kept, as the time in which it collects."),
 
     key("layer log", "type", "text", "required", "`log`", ""),
-    key("layer log", "file", "path", "none", "not there, or a file written before", "Where the lines go. It is made anew."),
+    key("layer log", "file", "path", "none", "not there, empty, or such a log", "Where the lines go. It is made anew; what holds anything else is refused."),
     key("layer log", "trace", "boolean", "`false`", "", "Also as debug events of the daemon's own log."),
 
     key("disk_group", "name", "text", "required", "unique", "How volumes refer to it."),

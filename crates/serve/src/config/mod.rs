@@ -413,10 +413,23 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] with everything that is wrong.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
+        Config::read_and(path, true)
+    }
+
+    /// The same without opening what it names, certificates say: for who only asks a daemon that is started with it, and may not be let in to them.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with everything that is wrong.
+    pub fn read_alone(path: &Path) -> Result<Config, ConfigError> {
+        Config::read_and(path, false)
+    }
+
+    fn read_and(path: &Path, opens: bool) -> Result<Config, ConfigError> {
         let file = path.display().to_string();
         match std::fs::read_to_string(path) {
             Ok(text) => {
-                let config = Config::parse(&file, &text, path.parent().unwrap_or(Path::new("")))?;
+                let folder = path.parent().unwrap_or(Path::new(""));
+                let config = file::parse(&file, &text, folder, opens)?;
                 match mode_for_others(path).filter(|_| config.holds_secrets()) {
                     Some(mode) => Err(ConfigError { file, problems: vec![shown_to_others(path, mode)] }),
                     None => Ok(config),
@@ -431,7 +444,7 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] with everything that is wrong.
     pub fn parse(file: &str, text: &str, folder: &Path) -> Result<Config, ConfigError> {
-        file::parse(file, text, folder)
+        file::parse(file, text, folder, true)
     }
 
     /// The same for the storage side: observed and fenced, without a cache and without a controller.

@@ -3,9 +3,10 @@
 use super::check::is_same_file;
 use super::problem::Finding;
 use super::snapshot_place::snapshot_place;
-use super::{Config, LayerConfig, SnapshotPlace};
+use super::{Config, LayerConfig, SnapshotPlace, TlsFiles};
 use forebay_appliance::FlashConfig;
 use forebay_origin::layer::trouble_of_log;
+use forebay_tls::ServerTls;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -92,16 +93,6 @@ pub(super) fn written_files(config: &Config, findings: &mut Vec<Finding>) {
             findings.push(Finding::new(key, format!("the folder `{}` does not exist", folder.display())));
         }
     }
-    for (key, path) in logs(config) {
-        let trouble = trouble_of_log(path).map(|trouble| Finding::new(key, trouble));
-        findings.extend(trouble.map(|finding| finding.hint("remove it, or name another file")));
-    }
-    if let Some(FlashConfig { path, size: None }) = &config.flash
-        && !path.exists()
-    {
-        let message = format!("`{}` is not there: expected `flash.size`, to make it", path.display());
-        findings.push(Finding::new("flash.path", message));
-    }
 }
 
 /// Files of layers that note requests, by key.
@@ -167,4 +158,29 @@ fn without_changes(config: &Config, section: &str, what: &str) -> Option<Finding
     let message =
         format!("{what} over `http.socket`, or over `http.listen` with `http.token`; found neither");
     (!can_change).then(|| Finding::new(section, message).hint("http.socket = \"/run/forebay-http.sock\""))
+}
+
+/// Adds what is wrong with what is in files that `config` names. It opens them: who only asks a daemon for its state may not be able to.
+pub(super) fn opened(config: &Config, findings: &mut Vec<Finding>) {
+    if let Some(TlsFiles { certificate, key, client_authorities }) = &config.tls
+        && let Err(error) = ServerTls::load(certificate, key, client_authorities.as_deref())
+    {
+        findings.push(Finding::new("tls", with_causes(&error)));
+    }
+    for (key, path) in logs(config) {
+        let trouble = trouble_of_log(path).map(|trouble| Finding::new(key, trouble));
+        findings.extend(trouble.map(|finding| finding.hint("remove it, or name another file")));
+    }
+    if let Some(FlashConfig { path, size: None }) = &config.flash
+        && !path.exists()
+    {
+        let message = format!("`{}` is not there: expected `flash.size`, to make it", path.display());
+        findings.push(Finding::new("flash.path", message));
+    }
+}
+
+/// An error and what is behind it.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |told, cause| format!("{told}: {cause}"))
 }

@@ -13,6 +13,8 @@ use std::path::Path;
 /// What an appliance takes.
 const NAME_BYTES_MAX: usize = 255;
 const BLOCK_SIZE_MAX: Bytes = Bytes::kib(64);
+/// Hosts that are told to choose from.
+const HOSTS_TOLD: usize = 8;
 /// What Linux takes.
 const SOCKET_BYTES_MAX: usize = 107;
 
@@ -50,10 +52,11 @@ pub(super) fn findings(config: &FleetConfig) -> Vec<Finding> {
 
 /// What it keeps, and where it answers.
 fn files(config: &FleetConfig, noted: &mut Noted) {
-    // The state's is made.
+    // The state's is made, with all that it stands in.
     let is_folder = |path: &Path| {
         let folder = path.parent().filter(|folder| *folder != Path::new(""));
-        folder.is_none_or(|folder| folder.is_dir() || folder == config.state)
+        let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        folder.is_none_or(|folder| folder.is_dir() || absolute(&config.state).starts_with(absolute(folder)))
     };
     let socket = &config.socket;
     let shown = format!("`{}`", socket.display());
@@ -138,19 +141,23 @@ fn volumes(config: &FleetConfig, noted: &mut Noted) {
             );
             noted.add(of("name"), format!("`{}`", name.escape_debug()), expected);
         }
-        if volume.origin.export.contains('@') {
+        let epoch = volume.origin.export.rsplit_once('@').map(|(_, epoch)| epoch);
+        if epoch.is_some_and(|epoch| !epoch.is_empty() && epoch.bytes().all(|byte| byte.is_ascii_digit())) {
             let expected = "an export without an epoch (`@NUMBER`), which the controller appends itself";
             noted.add(of("origin"), format!("`{}`", volume.origin.shown()), expected);
         }
         if !hosts.contains(&volume.home) {
-            let hosts: Vec<String> = hosts.iter().map(|host| format!("`{host}`")).collect();
+            let more = if hosts.len() > HOSTS_TOLD { ", ..." } else { "" };
+            let hosts: Vec<String> = hosts.iter().take(HOSTS_TOLD).map(|host| format!("`{host}`")).collect();
             let expected = match hosts.is_empty() {
                 true => "the name of a host, of which there is none: a `[[host]]`".to_owned(),
-                false => format!("the name of a host: {}", hosts.join(", ")),
+                false => format!("the name of a host: {}{more}", hosts.join(", ")),
             };
             noted.add(of("home"), format!("`{}` of volume `{name}`", volume.home), expected);
         }
-        if BlockSize::new(volume.block_size).is_err() || volume.block_size > BLOCK_SIZE_MAX {
+        if BlockSize::new(volume.block_size).is_err()
+            || volume.route.is_some() && volume.block_size > BLOCK_SIZE_MAX
+        {
             noted.add(
                 of("block_size"),
                 volume.block_size,

@@ -182,6 +182,9 @@ mod tests {
         assert_eq!(config.socket, folder.path().join("control.sock"));
         assert_eq!(config.objectives("db")[0].window, Nanos::secs(1));
         assert!(config.volume[0].leased && config.objectives("other").is_empty());
+        // Of what is only watched nothing is cached, and what is no number behind an `@` is no epoch.
+        let route = "route = { type = \"proxy\", server = \"unix:/run/proxy-http.sock\" }";
+        read(&GOOD.replace(route, "block_size = \"128KiB\"").replace("/db?", "/db@snap?")).unwrap();
         let beside = read(&GOOD.replace("/run/", "")).unwrap();
         let [watch, origin, proxy] =
             ["watch-http.sock", "watch.sock", "proxy-http.sock"].map(|name| folder.path().join(name));

@@ -16,6 +16,10 @@ const REQUIRED: [&str; 2] = ["socket", "state"];
 /// So many mistakes are looked for, each of which takes reading all of it again (ours).
 const READ_AGAIN_MAX: usize = 64;
 
+/// And so many are told in all, or a few more.
+const TOLD_MAX: usize = 128;
+const MORE: &str = "there may be more that is wrong than is told here";
+
 /// Reads and checks `text`, which came from `file`; paths in it are relative to `folder`.
 pub(super) fn parse(file: &str, text: &str, folder: &Path) -> Result<FleetConfig, ConfigError> {
     let line_of = |at: usize| text.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1;
@@ -109,7 +113,7 @@ impl Reading<'_> {
                 return None;
             }
         }
-        self.note(None, String::new(), "there may be more that is wrong than is told here".to_owned());
+        self.note(None, String::new(), MORE.to_owned());
         None
     }
 
@@ -126,8 +130,9 @@ impl Reading<'_> {
 
     /// Notes what cannot be so in `config`, unless that comes of what was taken out.
     fn check(&mut self, config: &FleetConfig) {
-        let counted: Vec<(&str, Vec<usize>)> =
-            ["host", "volume", "objective"].into_iter().map(|name| (name, self.numbers_of(name))).collect();
+        // Where nothing was taken out, all have the numbers that they had.
+        let tables = ["host", "volume", "objective"].into_iter().filter(|_| !self.wrong.is_empty());
+        let counted: Vec<(&str, Vec<usize>)> = tables.map(|name| (name, self.numbers_of(name))).collect();
         let noted: Vec<String> = self.wrong.iter().map(|wrong| wrong.key.clone()).collect();
         for Finding { key, message, .. } in checking::findings(config) {
             // Tables that were taken out had numbers, too.
@@ -140,8 +145,13 @@ impl Reading<'_> {
                     || of("volume[", "host[") && (key.ends_with(".home") || key.ends_with(".route"))
                     || of("objective[", "volume[") && key.ends_with("].volume")
                     || of("objective[", ".prometheus")
+                    || of("volume[", ".prometheus") && key.ends_with("].watch")
+                    || (key == "socket" || key == "history") && wrong == "state"
             };
             if !noted.iter().any(comes_of) {
+                if self.wrong.len() >= TOLD_MAX {
+                    return self.note(None, String::new(), MORE.to_owned());
+                }
                 let at = self.places.of_key(&key);
                 self.note(at, key, message);
             }
@@ -343,6 +353,34 @@ statistic = "p95"
         assert!(told.len() <= READ_AGAIN_MAX + 1, "{}", told.len());
         assert!(told[0].ends_with("there may be more that is wrong than is told here"), "{}", told[0]);
         assert!(told[1].starts_with("5 volume[0].home: invalid type: integer `1`"), "{}", told[1]);
+        let volume = "[[volume]]\nname = \"v\"\nhome = \"h\"\norigin = \"nbd://10.0.0.1/db\"\n";
+        let told = self::told(&format!("socket = \"s\"\nstate = \"s\"\n{}", volume.repeat(3_000)));
+        assert_eq!((told.len(), told[0].ends_with(MORE)), (TOLD_MAX + 1, true));
+    }
+
+    #[test]
+    fn what_only_comes_of_another_mistake_is_not_told() {
+        let of = |from: &str, to: &str| {
+            assert!(GOOD.contains(from), "{from}");
+            told(&GOOD.replacen(from, to, 1))
+        };
+        for (from, to) in [
+            ("url = \"http://127.0.0.1:9090\"", "url = 5"),
+            ("url = \"http://127.0.0.1:9090\"", ""),
+            ("state = \"state\"", "state = 5"),
+            ("name = \"h1\"", "name = 5"),
+        ] {
+            let told = of(from, to);
+            assert_eq!(told.len(), 1, "{from}: {told:#?}");
+        }
+        // The folder of the state is made, with those around it.
+        let in_state = "state = \"none/state\"\nhistory = \"none/state/h\"";
+        let text = GOOD.replacen("state = \"state\"", in_state, 1).replacen(
+            "\"control.sock\"",
+            "\"none/c.sock\"",
+            1,
+        );
+        assert!(parse("c.toml", &text, Path::new("/etc")).is_ok());
     }
 
     #[test]

@@ -405,6 +405,10 @@ fn tls_beyond_loopback_asks_clients_for_certificates() {
         std::fs::copy(good.join(of), folder.path().join(name)).unwrap();
     }
     let config = Config::parse("f", text, folder.path()).unwrap_or_else(|error| panic!("{error}"));
+    // Who asks a daemon for its state need not be let in to them.
+    let path = folder.path().join("forebay.toml");
+    std::fs::write(&path, text.replace("c.pem", "none.pem")).unwrap();
+    assert!(Config::read(&path).is_err() && Config::read_alone(&path).is_ok());
     // Those of two servers do not go together.
     std::fs::copy(good.join("client-key.pem"), folder.path().join("k.pem")).unwrap();
     let pair = Config::parse("f", text, folder.path()).unwrap_err().to_string();

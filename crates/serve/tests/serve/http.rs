@@ -179,6 +179,7 @@ fn metrics_are_valid_reconcile_and_rise() {
     };
     let other = refused("PUT", "/api/v1/status", "");
     assert!(other.starts_with("http/1.1 405") && other.contains("allow: get"), "{other}");
+    assert!(refused("DELETE", "/api/v1/reservations/abc", "").starts_with("http/1.1 400"));
     assert!(refused("POST", "/api/v1/reservations", &"x".repeat(3 << 20)).starts_with("http/1.1 413"));
     let curve = get(
         UnixStream::connect(folder.path().join("http.sock")).unwrap(),

@@ -255,7 +255,8 @@ impl Scenario {
                 ),
             )
         };
-        (floor > most).then_some((key, message))
+        // Shares of a rate are rounded.
+        (floor > most * (1.0 + 1e-9)).then_some((key, message))
     }
 
     /// What is wrong with a latency that random requests which no cache answers do not have even where nothing waits: a mean, or a percentile where all take as long.
@@ -266,7 +267,8 @@ impl Scenario {
             is_drawn && load.popularity != Popularity::Sequential
         };
         // Writes are written through, unless a tier takes them.
-        let only_writes = operations == Operations::Writes && volume.tier.is_none();
+        let has_writes = volume.load.iter().any(|load| load.read_share < 1.0);
+        let only_writes = operations == Operations::Writes && has_writes && !self.writes_may_be_taken(volume);
         if self.may_be_cached(volume) && !only_writes || !volume.load.iter().all(is_random) {
             return None;
         }

@@ -284,6 +284,11 @@ fn objectives_that_say_nothing_and_loops_without_end_are_flagged() {
         ["nobody asks `v` for more than 0 writes/s: a floor of 10 cannot be missed"]
     );
     assert_eq!(nobody("iops = 10\noperations = \"reads\"", reads), [""; 0]);
+    // A tenth of them are writes: 100 * (1 - .9) is a little less than 10.
+    let tenth = "arrivals = \"poisson\", rate = 100, read_share = 0.9";
+    assert_eq!(nobody("iops = 10\noperations = \"writes\"", tenth), [""; 0]);
+    // Of writes that there are none of nothing is missed.
+    assert_eq!(nobody("latency = \"5ms\"\noperations = \"writes\"", reads), [""; 0]);
     assert_eq!(nobody("iops = 10", "arrivals = \"idle\"").len(), 1);
     assert_eq!(nobody("iops = 10", "arrivals = \"closed\", clients = 1"), [""; 0]);
     assert_eq!(

@@ -7,8 +7,8 @@ use crate::world::{Event, World, note};
 use forebay_appliance::service::SlabKey;
 use forebay_appliance::volume::{FlashPlacing, VolumeMachine};
 use forebay_cache::flash::{
-    FaultyFlash, FlashDevice, FlashFaults, FlashPartition, FlashTier, FlashVolumeSettings, Recovery, Saved,
-    Stamp, TierSettings, VolumeId,
+    FaultyFlash, FlashDevice, FlashError, FlashFaults, FlashPartition, FlashTier, FlashVolumeSettings,
+    Recovery, Saved, Stamp, TierSettings, VolumeId,
 };
 use forebay_origin::{OriginCompletion, OriginError, OriginOperation, OriginRequest};
 use forebay_policy::placement::{Admission, Placing};
@@ -86,7 +86,8 @@ fn open(device: &Arc<FaultyFlash>, starts: u64) -> FlashTier {
     // Something was misdirected to the superblock: who runs the daemon clears it, and all of the device if that is not enough.
     open().unwrap_or_else(|_| {
         clear(0, 4096);
-        open().unwrap_or_else(|_| {
+        open().unwrap_or_else(|error| {
+            assert!(matches!(error, FlashError::NotEmpty { .. }), "{error}");
             clear(0, device.size_bytes());
             open().expect("an empty device without faults")
         })

@@ -40,7 +40,7 @@ impl ServerArgs {
             let token = self.token_file.as_deref().map(token_of).transpose()?;
             return Ok(Server::new(address, token));
         };
-        let config = Config::read(path).map_err(|error| Failure::new(error.to_string()))?;
+        let config = Config::read_alone(path).map_err(|error| Failure::new(error.to_string()))?;
         match (config.http.socket, config.http.listen) {
             (Some(socket), _) => Ok(Server::unix(&socket)),
             (None, Some(address)) if address.port() != 0 => {
@@ -288,7 +288,7 @@ pub(super) fn troubles(status: &Status) -> Vec<String> {
         }
         if volume.origin.in_doubt_bytes > 0 {
             lines.push(format!(
-                "! volume `{0}` has {1} with writes of unknown outcome, which answer writes with errors until `forebay route {0} --to ORIGIN --settled` says that they are settled",
+                "! volume `{}` has {} with writes of unknown outcome: further writes there fail until the origin has settled them, or `forebay route --settled` of who serves the volume says that it cannot apply them any more",
                 volume.name,
                 bytes(volume.origin.in_doubt_bytes)
             ));
