@@ -151,7 +151,7 @@ fn a_specification_becomes_a_trace_a_model_and_a_trace_again() {
     assert!(status == 1 && words.contains("exists\nhint: replace it with --force"), "{words}");
     let spec = folder.path().join("original.toml");
     let (status, words) = fail(args(&[&"generate", &spec, &"--duration", &"0s", &"-o", &"none.fbt"]));
-    assert!(status == 2 && words.contains("`--duration` is 0s"), "{words}");
+    assert!(status == 1 && words.contains("the span of the trace is 0s"), "{words}");
     let written = bytes(&synthetic);
     succeed(generate.iter().cloned().chain(["--force".into()]));
     assert!(bytes(&synthetic) == written, "the same seed gives the same trace");

@@ -112,21 +112,23 @@ fn open_anew(path: &Path) -> std::io::Result<File> {
 /// Why no log of requests is written to the file at `path`, as far as can be seen without writing: it holds something else. `None` where it can be.
 pub fn trouble_of_log(path: &Path) -> Option<String> {
     // What is no file holds nothing, or says so when it is written.
-    let is_file = std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
+    if !std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
+        return None;
+    }
+    let shown = path.display();
     let mut first = Vec::new();
-    let mut read = || BufReader::new(File::open(path)?).take(LINE_BYTES_MAX).read_until(b'\n', &mut first);
-    match is_file.then(&mut read) {
-        None => None,
-        Some(Err(error)) => Some(format!("cannot read what `{}` holds: {error}", path.display())),
-        Some(Ok(_)) if first.is_empty() || is_line(&first) => None,
-        Some(Ok(_)) => Some(format!(
-            "`{}` holds something that is no log of requests, and is not overwritten",
-            path.display()
-        )),
+    let read = File::open(path)
+        .and_then(|file| BufReader::new(file).take(LINE_BYTES_MAX).read_until(b'\n', &mut first));
+    match read {
+        Err(error) => Some(format!("cannot read what `{shown}` holds: {error}")),
+        Ok(_) if first.is_empty() || is_line(&first) => None,
+        Ok(_) => {
+            Some(format!("`{shown}` holds something that is no log of requests, and is not overwritten"))
+        }
     }
 }
 
-/// Whether it has the fields of a line, or of a part of one that was cut. A file that was cut while it was written begins with zeros.
+/// Whether it has the fields of a line. A file that was cut while it was written begins with zeros.
 fn is_line(line: &[u8]) -> bool {
     let zeros = line.iter().take_while(|byte| **byte == 0).count();
     let line = &line[zeros..];

@@ -1,6 +1,7 @@
 //! The rules that a configuration must keep, whether it was read or made in code.
 
 use super::problem::Finding;
+use super::snapshot_place::snapshot_place;
 use super::written::written_files;
 use super::{
     CacheConfig, Config, DiskBacking, LayerConfig, OnAbsent, OriginConfig, OriginTls, VolumeConfig,
@@ -21,7 +22,11 @@ const LAYERS_MAX: usize = 16;
 /// One segment that is filled while another is written.
 const FLASH_QUOTA_MIN: Bytes = Bytes::mib(2);
 const OBJECTIVES_MAX: usize = 16;
-const NAME_BYTES_MAX: usize = 255;
+pub(crate) const NAME_BYTES_MAX: usize = 255;
+/// Of the volumes of one daemon.
+pub(crate) const BLOCK_SIZE_MAX: Bytes = Bytes::kib(64);
+/// What Linux takes.
+const SOCKET_BYTES_MAX: usize = 107;
 
 /// Adds everything that is wrong with `config` to `findings`.
 pub(super) fn check(config: &Config, findings: &mut Vec<Finding>) {
@@ -29,6 +34,7 @@ pub(super) fn check(config: &Config, findings: &mut Vec<Finding>) {
     volumes(config, findings);
     groups(config, findings);
     origins(config, findings);
+    kept(config, findings);
     written_files(config, findings);
     memory(config, findings);
     control(config, findings);
@@ -39,6 +45,28 @@ pub(super) fn is_same_file(a: &Path, b: &Path) -> bool {
         (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
         _ => std::path::absolute(a).ok() == std::path::absolute(b).ok(),
     }
+}
+
+/// Why nobody can listen at `path`.
+pub(crate) fn trouble_of_socket(path: &Path) -> Option<String> {
+    let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    let shown = path.display();
+    if !folder.is_dir() {
+        Some(format!("the folder `{}` of the socket does not exist", folder.display()))
+    } else if path.symlink_metadata().is_ok_and(|metadata| !metadata.file_type().is_socket()) {
+        Some(format!("`{shown}` exists and is no socket"))
+    } else if path.as_os_str().len() > SOCKET_BYTES_MAX {
+        Some(format!(
+            "`{shown}` is longer than {SOCKET_BYTES_MAX} bytes, the most that a unix socket's path may be"
+        ))
+    } else {
+        None
+    }
+}
+
+/// Whether a volume can be called so.
+pub(crate) fn is_name(name: &str) -> bool {
+    (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.chars().any(char::is_control)
 }
 
 const NEITHER_SECRET_NOR_TLS: &str = "is not loopback: whoever reaches it could read and write every volume, since it has \
@@ -55,22 +83,7 @@ fn listeners(config: &Config, findings: &mut Vec<Finding>) {
         }
     };
     let socket = |key: &str, path: &Path, findings: &mut Vec<Finding>| {
-        let folder = match path.parent() {
-            Some(folder) if folder != Path::new("") => folder,
-            _ => Path::new("."),
-        };
-        if !folder.is_dir() {
-            let message = format!("the folder `{}` of the socket does not exist", folder.display());
-            findings.push(Finding::new(key, message));
-        } else if path.symlink_metadata().is_ok_and(|metadata| !metadata.file_type().is_socket()) {
-            findings.push(Finding::new(key, format!("`{}` exists and is no socket", path.display())));
-        } else if path.as_os_str().len() > 107 {
-            let message = format!(
-                "`{}` is longer than 107 bytes, the most that a unix socket's path may be",
-                path.display()
-            );
-            findings.push(Finding::new(key, message));
-        }
+        findings.extend(trouble_of_socket(path).map(|message| Finding::new(key, message)));
     };
     let asks_clients = config.tls.as_ref().is_some_and(|tls| tls.client_authorities.is_some());
     for (at, listener) in config.listen.iter().enumerate() {
@@ -142,7 +155,7 @@ fn volumes(config: &Config, findings: &mut Vec<Finding>) {
                 format!("`{name}` has an `@`, behind which clients of a leased volume name their epoch");
             findings.push(Finding::new(key("name"), message));
         }
-        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
+        if !is_name(name) {
             let message = format!(
                 "`{}` is no name: expected 1 to {NAME_BYTES_MAX} bytes without control characters",
                 name.escape_debug()
@@ -494,6 +507,47 @@ fn layers(volume: &VolumeConfig, at: usize, findings: &mut Vec<Finding>) {
             LayerConfig::Delay(_) | LayerConfig::Log(_) => {}
         }
     }
+}
+
+/// History, snapshots and what is kept of orders, but for the files themselves.
+fn kept(config: &Config, findings: &mut Vec<Finding>) {
+    if let Some(history) = &config.history {
+        let (year, minute) = (Duration::from_secs(3650 * 86_400), Duration::from_secs(60));
+        if history.retention < minute || history.retention > year {
+            findings.push(Finding::new("history.retention", "out of range: expected 1 minute to 3650 days"));
+        }
+        if history.rows_max < 1000 {
+            findings.push(Finding::new("history.rows_max", "out of range: expected at least 1000"));
+        }
+    }
+    if let Some(snapshots) = &config.snapshots {
+        snapshot_place(config, &snapshots.place, findings);
+        let in_range = [
+            ("every", snapshots.every >= Duration::from_millis(100), "at least 100ms"),
+            ("every_requests", snapshots.every_requests >= 1, "at least 1"),
+            ("keep", (1..=500).contains(&snapshots.keep), "1 to 500"),
+            ("expire", snapshots.expire >= Duration::from_secs(60), "at least 1 minute"),
+        ];
+        for (key, _, expected) in in_range.iter().filter(|(_, good, _)| !good) {
+            let message = format!("out of range: expected {expected}");
+            findings.push(Finding::new(format!("snapshots.{key}"), message));
+        }
+    }
+    if config.reservations.is_some() {
+        findings.extend(without_changes(config, "reservations", "reservations are made"));
+    }
+    if config.leases.is_some() {
+        findings.extend(without_changes(config, "leases", "leases are raised"));
+    }
+}
+
+/// Of `section`, where nobody could change anything while the daemon runs.
+fn without_changes(config: &Config, section: &str, what: &str) -> Option<Finding> {
+    let http = &config.http;
+    let can_change = http.socket.is_some() || (http.listen.is_some() && http.token.is_some());
+    let message =
+        format!("{what} over `http.socket`, or over `http.listen` with `http.token`; found neither");
+    (!can_change).then(|| Finding::new(section, message).hint("http.socket = \"/run/forebay-http.sock\""))
 }
 
 fn memory(config: &Config, findings: &mut Vec<Finding>) {

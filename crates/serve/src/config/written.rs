@@ -2,14 +2,12 @@
 
 use super::check::is_same_file;
 use super::problem::Finding;
-use super::snapshot_place::snapshot_place;
 use super::{Config, LayerConfig, SnapshotPlace, TlsFiles};
 use forebay_appliance::FlashConfig;
 use forebay_origin::layer::trouble_of_log;
 use forebay_tls::ServerTls;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// A file that the daemon writes.
 struct WrittenFile {
@@ -29,34 +27,6 @@ enum Writes {
 
 /// Adds what is wrong with the files that a daemon would write.
 pub(super) fn written_files(config: &Config, findings: &mut Vec<Finding>) {
-    if let Some(history) = &config.history {
-        let (year, minute) = (Duration::from_secs(3650 * 86_400), Duration::from_secs(60));
-        if history.retention < minute || history.retention > year {
-            findings.push(Finding::new("history.retention", "out of range: expected 1 minute to 3650 days"));
-        }
-        if history.rows_max < 1000 {
-            findings.push(Finding::new("history.rows_max", "out of range: expected at least 1000"));
-        }
-    }
-    if let Some(snapshots) = &config.snapshots {
-        snapshot_place(config, &snapshots.place, findings);
-        let in_range = [
-            ("every", snapshots.every >= Duration::from_millis(100), "at least 100ms"),
-            ("every_requests", snapshots.every_requests >= 1, "at least 1"),
-            ("keep", (1..=500).contains(&snapshots.keep), "1 to 500"),
-            ("expire", snapshots.expire >= Duration::from_secs(60), "at least 1 minute"),
-        ];
-        for (key, _, expected) in in_range.iter().filter(|(_, good, _)| !good) {
-            let message = format!("out of range: expected {expected}");
-            findings.push(Finding::new(format!("snapshots.{key}"), message));
-        }
-    }
-    if config.reservations.is_some() {
-        findings.extend(without_changes(config, "reservations", "reservations are made"));
-    }
-    if config.leases.is_some() {
-        findings.extend(without_changes(config, "leases", "leases are raised"));
-    }
     let written = written(config);
     let range = config.snapshots.as_ref().and_then(|snapshots| snapshots.place.origin()?.path());
     for (index, WrittenFile { key, path, kind }) in written.iter().enumerate() {
@@ -149,15 +119,6 @@ pub(super) fn over_itself(config: &Config, file: &Path, findings: &mut Vec<Findi
             findings.push(Finding::new(key, format!("`{}` is the configuration itself", path.display())));
         }
     }
-}
-
-/// Of `section`, where nobody could change anything while the daemon runs.
-fn without_changes(config: &Config, section: &str, what: &str) -> Option<Finding> {
-    let http = &config.http;
-    let can_change = http.socket.is_some() || (http.listen.is_some() && http.token.is_some());
-    let message =
-        format!("{what} over `http.socket`, or over `http.listen` with `http.token`; found neither");
-    (!can_change).then(|| Finding::new(section, message).hint("http.socket = \"/run/forebay-http.sock\""))
 }
 
 /// Adds what is wrong with what is in files that `config` names. It opens them: who only asks a daemon for its state may not be able to.

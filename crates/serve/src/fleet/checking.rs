@@ -2,21 +2,15 @@
 
 use super::config::{FleetConfig, unfit};
 use super::tables::{HostTable, PrometheusTable, ProviderTable, RouteTable, VolumeTable};
-use crate::config::{Finding, memory_total};
+use crate::config::{BLOCK_SIZE_MAX, Finding, NAME_BYTES_MAX, is_name, memory_total, trouble_of_socket};
 use forebay_nbd::Transport;
 use forebay_units::{BlockSize, Bytes, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-/// What an appliance takes.
-const NAME_BYTES_MAX: usize = 255;
-const BLOCK_SIZE_MAX: Bytes = Bytes::kib(64);
 /// Hosts that are told to choose from.
 const HOSTS_TOLD: usize = 8;
-/// What Linux takes.
-const SOCKET_BYTES_MAX: usize = 107;
 
 /// What is wrong, in the order of the configuration's tables.
 pub(super) fn findings(config: &FleetConfig) -> Vec<Finding> {
@@ -52,24 +46,16 @@ pub(super) fn findings(config: &FleetConfig) -> Vec<Finding> {
 
 /// What it keeps, and where it answers.
 fn files(config: &FleetConfig, noted: &mut Noted) {
+    let folder_of = |path: &Path| path.parent().map(Path::to_owned).filter(|folder| folder != Path::new(""));
     // The state's is made, with all that it stands in.
-    let is_folder = |path: &Path| {
-        let folder = path.parent().filter(|folder| *folder != Path::new(""));
+    let is_made = |path: &Path| {
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        folder.is_none_or(|folder| folder.is_dir() || absolute(&config.state).starts_with(absolute(folder)))
+        folder_of(path)
+            .is_some_and(|folder| !folder.is_dir() && absolute(&config.state).starts_with(absolute(&folder)))
     };
-    let socket = &config.socket;
-    let shown = format!("`{}`", socket.display());
-    if !is_folder(socket) {
-        noted.add("socket", shown, "a socket in a folder that is there");
-    } else if socket.symlink_metadata().is_ok_and(|metadata| !metadata.file_type().is_socket()) {
-        noted.add("socket", format!("{shown}, which is there and is no socket"), "a name that is free");
-    } else if socket.as_os_str().len() > SOCKET_BYTES_MAX {
-        noted.add(
-            "socket",
-            shown,
-            format!("at most {SOCKET_BYTES_MAX} bytes, which a unix socket's path may have"),
-        );
+    if !is_made(&config.socket) {
+        let trouble = trouble_of_socket(&config.socket);
+        noted.0.extend(trouble.map(|message| Finding::new("socket", message)));
     }
     let state = &config.state;
     if state.exists() && !state.is_dir() {
@@ -77,7 +63,7 @@ fn files(config: &FleetConfig, noted: &mut Noted) {
     }
     if let Some(history) = &config.history {
         let shown = format!("`{}`", history.display());
-        if !is_folder(history) {
+        if folder_of(history).is_some_and(|folder| !folder.is_dir()) && !is_made(history) {
             noted.add("history", shown, "a file in a folder that is there");
         } else if history.exists() && !history.is_file() {
             noted.add("history", format!("{shown}, which is there and is no file"), "a file");
@@ -134,8 +120,7 @@ fn volumes(config: &FleetConfig, noted: &mut Noted) {
     for (at, volume) in config.volume.iter().enumerate() {
         let of = |key: &str| format!("volume[{at}].{key}");
         let name = &volume.name;
-        let is_name = (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.chars().any(char::is_control);
-        if !is_name || name.contains('@') || !names.insert(name) {
+        if !is_name(name) || name.contains('@') || !names.insert(name) {
             let expected = format!(
                 "a name without `@` and control characters, of 1 to {NAME_BYTES_MAX} bytes, used once"
             );

@@ -294,8 +294,8 @@ mod tests {
             ),
             ("/db?", "/db@3?", "expected an export without an epoch"),
             ("name = \"db\"", "name = \"d\\nb\"", "`volume[0].name`: `d\\nb`, expected a name without"),
-            ("\"control.sock\"", "\"none/control.sock\"", "line 2, `socket`: `"),
-            ("\"control.sock\"", "\".\"", "which is there and is no socket, expected a name that is free"),
+            ("\"control.sock\"", "\"none/control.sock\"", "line 2, `socket`: the folder `"),
+            ("\"control.sock\"", "\".\"", "exists and is no socket"),
             ("\"state\"", "\"control.toml\"", "line 3, `state`: `"),
             ("interval = ", "history = \".\"\ninterval = ", "which is there and is no file"),
             (

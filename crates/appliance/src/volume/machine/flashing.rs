@@ -193,11 +193,13 @@ impl VolumeMachine {
                 // Once, and not with each: the log may be on the disk that is full. All are counted.
                 let failed_before = std::mem::replace(&mut self.flash_write_fails, result.is_err());
                 match &result {
-                    Err(OriginError::Failed { errno, context }) if !failed_before => {
-                        tracing::warn!(errno, %context, "a segment could not be written to flash; its blocks are dropped, and those of others until one can be");
-                    }
                     Err(error) if !failed_before => {
-                        tracing::warn!(%error, "a segment could not be written to flash; its blocks are dropped, and those of others until one can be");
+                        // It is no origin that answered.
+                        let reason = match error {
+                            OriginError::Failed { context, .. } => context.clone(),
+                            other => other.to_string(),
+                        };
+                        tracing::warn!(%reason, "a segment could not be written to flash; its blocks are dropped, and those of others until one can be");
                     }
                     Ok(_) if failed_before => tracing::info!("segments are written to flash again"),
                     _ => {}

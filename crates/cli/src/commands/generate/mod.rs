@@ -53,14 +53,15 @@ const DURATION: Nanos = Nanos::secs(3_600);
 pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
     trace_file::check(&args.output, args.format, args.force)?;
     let document = Document::read(&args.specification)?;
-    if args.duration == Some(Nanos::ZERO) {
-        return Err(Failure::usage("`--duration` is 0s, expected a span above 0: nothing happens in none"));
-    }
     let extension = args.specification.extension().and_then(|extension| extension.to_str());
     let specification = match extension {
         Some("yaml" | "yml") => slide::parse(&document, args.size, args.duration.unwrap_or(DURATION))?,
         _ => specification::parse(&document, args.duration)?,
     };
+    if specification.duration == Nanos::ZERO {
+        return Err(Failure::new("the span of the trace is 0s, expected one above: nothing happens in none")
+            .with_hint("set `duration` in the specification, or `--duration`"));
+    }
     let mut requests = Generated(parametric::Requests::new(specification, args.seed));
     trace_file::write(&mut requests, &args.output, args.format)
 }

@@ -1,5 +1,6 @@
 //! The tables of a volume: its origin, the layers above it, what it was promised.
 
+use super::super::check::BLOCK_SIZE_MAX;
 use super::super::problem::Finding;
 use super::super::reader::{Table, TextOr};
 use super::super::{CacheConfig, DiskBacking, LayerConfig, OnAbsent, OriginConfig, OriginTls, VolumeConfig};
@@ -30,7 +31,7 @@ impl FileReader<'_> {
         let mut volume = VolumeConfig::new(name, origin);
         volume.layers = self.layers(table, &volume.name);
         volume.read_only = table.boolean("read_only").unwrap_or(false);
-        if let Some(bytes) = table.bytes("block_size", Bytes(512), Bytes::kib(64)) {
+        if let Some(bytes) = table.bytes("block_size", Bytes(512), BLOCK_SIZE_MAX) {
             match BlockSize::new(bytes) {
                 Ok(size) => volume.block_size = size,
                 Err(error) => table.wrong("block_size", error.to_string()),
