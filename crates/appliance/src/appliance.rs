@@ -238,7 +238,7 @@ impl Appliance {
         let (reply, answer) = sync_channel(1);
         let origin = config.origin.clone();
         thread.inbox.send(Message::AddVolume { machine: Box::new(machine), origin, flash, reply });
-        let volume = answer.recv().map_err(|_| WorkerGone { worker })?;
+        let (volume, is_in_doubt) = answer.recv().map_err(|_| WorkerGone { worker })?;
         let mut directory = self.write();
         if directory.entries.contains_key(&name) {
             // Two callers added the same name at the same time; the first one stays.
@@ -257,8 +257,18 @@ impl Appliance {
         let VolumeConfig { origin, lease, secret, .. } = config;
         let run = new_run();
         let worker_ended = thread.inbox.ended().clone();
-        let entry =
-            DirectoryEntry { export, worker, worker_ended, volume, connections, origin, lease, secret, run };
+        let entry = DirectoryEntry {
+            export,
+            worker,
+            worker_ended,
+            volume,
+            is_in_doubt,
+            connections,
+            origin,
+            lease,
+            secret,
+            run,
+        };
         directory.entries.insert(name, entry);
         Ok(())
     }

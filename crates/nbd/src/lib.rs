@@ -82,9 +82,11 @@ pub mod client;
 mod export;
 mod run;
 pub mod server;
+mod succession;
 mod uri;
 pub mod wire;
 
 pub use export::{BlockSizes, ExportInfo};
 pub use run::RunId;
+pub use succession::Succession;
 pub use uri::{ParseUriError, Transport, Uri, UriTlsType};

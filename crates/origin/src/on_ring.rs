@@ -162,6 +162,10 @@ impl Origin for OnRing {
         self.inner.settle();
     }
 
+    fn is_settled(&self) -> bool {
+        self.inner.is_settled()
+    }
+
     fn abandon(&self) {
         self.inner.abandon();
     }

@@ -218,6 +218,12 @@ pub trait Origin: Send + Sync {
     /// ranges in doubt clears them with it.
     fn settle(&self) {}
 
+    /// Whether it knows by itself that no write reported as [`OriginError::OutcomeUnknown`] until now can be applied any more: who keeps ranges in doubt may clear them. Not every
+    /// origin can tell; cheap enough to be asked every second.
+    fn is_settled(&self) -> bool {
+        false
+    }
+
     /// Nobody waits for the origin any more, and nothing of it can change data, which only who fenced it can know: what is on it completes now, as
     /// [`OriginError::Unreachable`] or of unknown outcome, and so does what is submitted from now on. An origin that always completes needs not do anything.
     fn abandon(&self) {}

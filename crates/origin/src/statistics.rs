@@ -38,6 +38,8 @@ pub struct OriginStatistics {
     pub reconnects: u64,
     /// Reads, and questions about block status, sent again after a loss.
     pub reads_sent_again: u64,
+    /// Changes sent again behind the loss of a connection, to a server that lets another one succeed it.
+    pub changes_sent_again: u64,
     /// Writes (trims and zeroes too) whose outcome is unknown and that nobody has settled.
     pub in_doubt: u64,
     /// The device beneath, where there is an emulated one.

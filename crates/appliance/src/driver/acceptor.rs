@@ -424,6 +424,7 @@ mod tests {
             worker: 0,
             worker_ended: Arc::default(),
             volume: SlabKey(0),
+            is_in_doubt: Arc::default(),
             connections: Arc::default(),
             origin: origin.clone(),
             lease: None,

@@ -69,7 +69,8 @@ pub(crate) enum Message {
         machine: Box<VolumeMachine>,
         origin: Arc<dyn Origin>,
         flash: Option<VolumeFlash>,
-        reply: SyncSender<SlabKey>,
+        /// Where it is, and whether a write of it has an unknown outcome.
+        reply: SyncSender<(SlabKey, Arc<AtomicBool>)>,
     },
     /// A command to one volume.
     Command { volume: SlabKey, command: VolumeCommand },

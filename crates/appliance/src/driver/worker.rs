@@ -250,6 +250,7 @@ impl Worker {
             if now >= self.stall_check_at {
                 self.stall_check_at = now.saturating_add(STALL_CHECK);
                 self.service.close_stalled(now);
+                self.settle_what_is_over();
             }
             self.parting.end_late(now);
             self.goes_on = !self.holding.is_empty() && self.check_held(now);
@@ -299,11 +300,21 @@ impl Worker {
         for deadline in deadlines.chain(self.holding.iter().map(Holding::deadline)) {
             wake_at = Some(wake_at.map_or(deadline, |at| at.min(deadline)));
         }
-        if self.service.held_bytes() > 0 {
+        if self.service.held_bytes() > 0 || !self.service.volumes_in_doubt().is_empty() {
             wake_at = Some(wake_at.map_or(self.stall_check_at, |at| at.min(self.stall_check_at)));
         }
         let span = wake_at?.saturating_since(self.clock.now());
         Timespec::try_from(Duration::from(span)).ok()
+    }
+
+    /// Origins that know by themselves that what they left open is over end the doubt of their volumes.
+    fn settle_what_is_over(&mut self) {
+        for volume in self.service.volumes_in_doubt().to_vec() {
+            let is_over = self.origins.get(&volume).is_some_and(|path| path.origin.is_settled());
+            if is_over && let Some(machine) = self.service.volume(volume) {
+                machine.settle();
+            }
+        }
     }
 
     /// Notes the volume that got `requests` requests.
@@ -515,7 +526,8 @@ impl Worker {
                 let sink = Arc::new(VolumeSink { volume, inbox: self.inbox.clone() });
                 let reactor = self.drive(volume, &*origin);
                 self.origins.insert(volume, OriginPath { reactor, origin, flash, sink });
-                let _ = reply.send(volume);
+                let is_in_doubt = self.service.doubt(volume).expect("added above");
+                let _ = reply.send((volume, is_in_doubt));
             }
             Message::Command { volume, command } => command(self.service.volume(volume), now),
             Message::Fence { volume, lease, timeout, reply } => {

@@ -5,6 +5,7 @@
 use super::{Entrance, Output, ServiceLimits};
 use crate::slab::{Slab, SlabKey};
 use crate::volume::{ClientAddress, ClientOperation, Errno, RequestTag, VolumeMachine};
+use forebay_nbd::Succession;
 use forebay_nbd::server::{Disconnect, ReplyEncoder, Request, Session};
 use forebay_nbd::wire::{Command, ErrorCode, LinuxErrno};
 use forebay_origin::EXTENTS_MAX;
@@ -23,6 +24,10 @@ pub(super) struct Connection {
     pub(super) entrance: Entrance,
     /// From where.
     pub(super) client: ClientAddress,
+    /// Whose place it takes, as its client says.
+    pub(super) succession: Option<Succession>,
+    /// Requests of those whose place it takes that are not over: nothing of it is begun before they are.
+    pub(super) awaits: usize,
     /// Received and not parsed yet.
     pub(super) input: Vec<u8>,
     /// The write whose payload is being received.
@@ -30,6 +35,8 @@ pub(super) struct Connection {
     pub(super) output: Output,
     /// The error of a flush that somebody must hear of, and how much of the output the client takes until it has: what goes to one that left is heard by nobody.
     pub(super) unheard: Option<(Errno, usize)>,
+    /// The last such error that its client was sent. Who succeeds it may not have heard of it.
+    pub(super) said: Option<Errno>,
     /// Requests in flight, and the bytes that they hold.
     pub(super) in_flight: usize,
     pub(super) held_bytes: usize,
@@ -67,6 +74,7 @@ pub(super) struct Pending {
     pub(super) connection: SlabKey,
     pub(super) volume: SlabKey,
     pub(super) entrance: Entrance,
+    pub(super) succession: Option<u64>,
     pub(super) request: Request,
     pub(super) held_bytes: usize,
 }
@@ -118,6 +126,7 @@ impl Connection {
             connection: key,
             volume: self.volume,
             entrance: self.entrance,
+            succession: self.succession.map(|place| place.id),
             request: *request,
             held_bytes,
         });

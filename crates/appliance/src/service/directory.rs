@@ -22,6 +22,8 @@ pub(crate) struct DirectoryEntry {
     /// That worker serves nobody any more, by a panic say.
     pub(crate) worker_ended: Arc<AtomicBool>,
     pub(crate) volume: SlabKey,
+    /// A write of it has an unknown outcome.
+    pub(crate) is_in_doubt: Arc<AtomicBool>,
     /// Connections in the transmission phase.
     pub(crate) connections: Arc<AtomicUsize>,
     pub(crate) origin: Arc<dyn Origin>,
@@ -29,7 +31,8 @@ pub(crate) struct DirectoryEntry {
     pub(crate) lease: Option<Lease>,
     /// What must stand behind the name, after a dot.
     pub(crate) secret: Option<Secret>,
-    /// Said where there is a lease: whom it keeps out knows then that who does so has all that it was told is written.
+    /// Who loses a connection knows by it, once connected again, that what was acknowledged is there. Said in words, too, where there is a lease: whom it keeps out knows then that
+    /// who does so has all that it was told is written.
     pub(crate) run: RunId,
 }
 
@@ -88,6 +91,10 @@ impl Exports for Directory {
         if entry.lease.is_some() {
             export.description = entry.run.said_in(&export.description);
         }
+        // What came of a write that is in doubt is not over when all of a client's requests are.
+        let vouches =
+            !entry.worker_ended.load(Ordering::Acquire) && !entry.is_in_doubt.load(Ordering::Acquire);
+        export.succeeds = vouches.then_some(entry.run);
         if entry.secret.is_some() || matches!(entrance, Entrance::Epoch(_)) {
             // As it was asked for, so that secret and epoch are known when it is chosen.
             name.clone_into(&mut export.name);

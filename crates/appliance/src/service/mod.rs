@@ -16,6 +16,9 @@ mod lease;
 mod limits;
 mod output;
 mod receiving;
+mod succeeding;
+#[cfg(test)]
+mod succeeding_tests;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -36,6 +39,9 @@ use forebay_origin::OriginRequest;
 use forebay_units::{ByteRange, Nanos};
 use hits::Hits;
 use limits::admits;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use succeeding::{Said, Succeeded};
 use thiserror::Error;
 
 /// What a client takes of its replies within `stalled_client_max`, if it reads at all (ours).
@@ -46,6 +52,10 @@ struct VolumeEntry {
     machine: VolumeMachine,
     /// Who is let in; `None`: everybody.
     lease: Option<Lease>,
+    /// What clients may not have heard of.
+    said: Said,
+    /// Whether a write of its has an unknown outcome; the directory has it, too.
+    is_in_doubt: Arc<AtomicBool>,
     is_touched: bool,
     is_active: bool,
 }
@@ -106,6 +116,8 @@ pub struct Service {
     touched: Vec<SlabKey>,
     /// Volumes that have something to do when time passes.
     active: Vec<SlabKey>,
+    /// Volumes in doubt.
+    in_doubt: Vec<SlabKey>,
     /// Connections that may not go on because their volume or the worker is at a limit.
     waiting: Vec<SlabKey>,
     held_bytes: usize,
@@ -131,6 +143,7 @@ impl Service {
             dirty: Vec::new(),
             touched: Vec::new(),
             active: Vec::new(),
+            in_doubt: Vec::new(),
             waiting: Vec::new(),
             held_bytes: 0,
             has_freed: false,
@@ -144,7 +157,24 @@ impl Service {
 
     /// A volume to serve.
     pub fn add_volume(&mut self, machine: VolumeMachine) -> SlabKey {
-        self.volumes.insert(VolumeEntry { machine, lease: None, is_touched: false, is_active: false })
+        self.volumes.insert(VolumeEntry {
+            machine,
+            lease: None,
+            said: Said::default(),
+            is_in_doubt: Arc::default(),
+            is_touched: false,
+            is_active: false,
+        })
+    }
+
+    /// Whether a write of the volume has an unknown outcome, as of the last [`Service::turn`] that it was part of.
+    pub fn doubt(&self, volume: SlabKey) -> Option<Arc<AtomicBool>> {
+        self.volumes.get(volume).map(|entry| entry.is_in_doubt.clone())
+    }
+
+    /// The volumes that have writes of unknown outcome, as of the last [`Service::turn`].
+    pub fn volumes_in_doubt(&self) -> &[SlabKey] {
+        &self.in_doubt
     }
 
     /// The machine, to tell it a command; what follows from it happens at the next [`Service::turn`].
@@ -166,6 +196,7 @@ impl Service {
     /// Removes a volume; its connections are closed. Requests of it that are still at the origin complete into nothing.
     pub fn remove_volume(&mut self, volume: SlabKey) -> Option<VolumeMachine> {
         let entry = self.volumes.remove(volume)?;
+        self.in_doubt.retain(|key| *key != volume);
         let its: Vec<SlabKey> =
             self.connections.iter().filter(|(_, c)| c.volume == volume).map(|(key, _)| key).collect();
         for key in its {
@@ -227,11 +258,17 @@ impl Service {
         let mut output = Output::default();
         output.append(|buffer| buffer.extend_from_slice(&handshake_output));
         let has_leftover = !input.is_empty();
+        let succession = session.succession();
+        let succeeded = succession.map(|place| self.succeed(volume, place));
         let entry = self.volumes.get(volume);
         let closing = match entry {
             None => Some(Closing::Now),
             // The lease may have been raised since the client chose.
-            Some(entry) => entry.lease.filter(|lease| !lease.admits(entrance)).map(|_| Closing::Fenced),
+            Some(entry) if entry.lease.is_some_and(|lease| !lease.admits(entrance)) => Some(Closing::Fenced),
+            Some(_) => match succeeded {
+                Some(Succeeded::Late | Succeeded::InDoubt) => Some(Closing::Now),
+                Some(Succeeded::Awaits(_)) | None => None,
+            },
         };
         self.held_bytes += output.len();
         let key = self.connections.insert(Connection {
@@ -240,10 +277,16 @@ impl Service {
             volume,
             entrance,
             client: ClientAddress::Unknown,
+            succession,
+            awaits: match succeeded {
+                Some(Succeeded::Awaits(requests)) => requests,
+                Some(Succeeded::Late | Succeeded::InDoubt) | None => 0,
+            },
             input,
             receiving: None,
             output,
             unheard: None,
+            said: None,
             in_flight: 0,
             held_bytes: 0,
             is_dirty: false,
@@ -268,13 +311,9 @@ impl Service {
 
     /// Forgets a connection whose socket is closed; its requests complete harmlessly.
     pub fn forget(&mut self, connection: SlabKey) {
+        self.note_said(connection);
         if let Some(connection) = self.connections.remove(connection) {
             self.held_bytes -= connection.output.len();
-            if let Some((errno, _)) = connection.unheard
-                && let Some(entry) = self.volumes.get_mut(connection.volume)
-            {
-                entry.machine.owe_flush_error(errno);
-            }
             if let Some((_, data)) = &connection.receiving {
                 self.held_bytes -= data.capacity();
             }
@@ -335,6 +374,7 @@ impl Service {
         let shared_room = self.has_shared_room(connection);
         let receiving = connection.receiving.is_some();
         let goes_on = connection.closing.is_none()
+            && connection.awaits == 0
             && (receiving || (shared_room && connection.has_room(&self.limits, 0)));
         let close = match connection.closing {
             None => false,

@@ -77,6 +77,10 @@ impl Service {
         let (hits, places) = (&mut self.hits, &mut self.scratch_places);
         let Some(connection) = connections.get_mut(key) else { return (input.len(), 0) };
         let Some(volume) = volumes.get_mut(connection.volume) else { return (input.len(), 0) };
+        if connection.awaits > 0 {
+            connection.has_leftover = true;
+            return (0, 0);
+        }
         let output_before = connection.output.len();
         volume.machine.asked_by(connection.client);
         connection.has_leftover = false;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::volume::{Errno, VolumeLimits, VolumeSettings};
-use forebay_nbd::{ExportInfo, client, server};
+use forebay_nbd::{ExportInfo, RunId, Succession, client, server};
 use forebay_origin::{OriginCompletion, OriginError, OriginRequestId, OriginTraits};
 use forebay_units::{BlockSize, Bytes, Ratio};
 use rand::{Rng, SeedableRng};
@@ -35,10 +35,15 @@ pub(super) fn machine() -> VolumeMachine {
 
 /// Both ends of a connection whose handshake is over.
 pub(super) fn shaken_hands() -> (client::Session, Session) {
-    let exports = vec![ExportInfo::new("disk", 1 << 20)];
+    shaken_hands_at(None)
+}
+
+/// Likewise, of a client that has this place in a succession.
+pub(super) fn shaken_hands_at(succession: Option<Succession>) -> (client::Session, Session) {
+    let exports = vec![ExportInfo { succeeds: Some(RunId(1)), ..ExportInfo::new("disk", 1 << 20) }];
     let (mut to_client, mut to_server) = (Vec::new(), Vec::new());
     let mut server = Session::new(server::Config::default(), &mut to_client);
-    let mut client = client::Session::new(client::Config::new("disk"));
+    let mut client = client::Session::new(client::Config { succession, ..client::Config::new("disk") });
     while !client.is_ready() {
         let parsed = client.receive(&to_client, &mut to_server).expect("a valid handshake").consumed;
         to_client.drain(..parsed);

@@ -8,6 +8,7 @@ use forebay_nbd::server::{CONTEXT_ID_ALLOCATION, ReplyEncoder, ReplyFormat, Requ
 use forebay_nbd::wire::{Command, Extents};
 use forebay_origin::{OriginCompletion, OriginRequest};
 use forebay_units::Nanos;
+use std::sync::atomic::Ordering;
 
 /// Reads of at least this length that the origin answers with zeroes are answered with a hole, if the client understands them (ours:
 /// shorter ones are cheaper to send than to look at).
@@ -53,6 +54,13 @@ impl Service {
             entry.machine.take_flash_submissions(now, &mut self.scratch_submissions);
             self.flash_submissions.extend(self.scratch_submissions.drain(..).map(|request| (key, request)));
             entry.machine.take_replies(&mut self.scratch_replies);
+            if entry.machine.is_in_doubt() != entry.is_in_doubt.load(Ordering::Relaxed) {
+                entry.is_in_doubt.store(entry.machine.is_in_doubt(), Ordering::Release);
+                self.in_doubt.retain(|volume| *volume != key);
+                if entry.machine.is_in_doubt() {
+                    self.in_doubt.push(key);
+                }
+            }
             if !entry.is_active && (entry.machine.wants_step() || entry.machine.wake_at().is_some()) {
                 entry.is_active = true;
                 self.active.push(key);
@@ -112,6 +120,7 @@ impl Service {
         };
         self.held_bytes -= pending.held_bytes;
         self.owe_flush_error(&pending, &reply);
+        self.over(&pending);
         // The client may have left.
         let Some(connection) = self.connections.get_mut(pending.connection) else { return };
         connection.in_flight -= 1;
@@ -144,6 +153,7 @@ impl Service {
                 connection.refuse(pending.request.cookie, errno);
                 if reply.is_said_once && connection.closing != Some(Closing::Now) {
                     connection.unheard = Some((errno, connection.output.len()));
+                    connection.said = Some(errno);
                 }
             }
         }

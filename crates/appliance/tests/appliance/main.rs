@@ -4,6 +4,7 @@
 mod client;
 mod leases;
 mod retargeting;
+mod succession;
 
 use client::Client;
 use forebay_appliance::volume::PrewarmPlan;

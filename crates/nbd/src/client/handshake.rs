@@ -1,7 +1,6 @@
-//! The handshake as a client: TLS, structured replies, metadata context, then `GO` or its older sister.
+//! The handshake as a client: TLS, structured replies, metadata context, succession, then `GO` or its older sister.
 
 use super::{Event, Goal, Parsed, Phase, ProtocolError, Receiving, Session};
-use crate::BlockSizes;
 use crate::server::TlsPolicy;
 use crate::wire::{
     CONTEXT_BASE_ALLOCATION, ClientFlags, EXPORT_NAME_ZEROES, GREETING_BYTES, GoRequest, HandshakeFlags,
@@ -9,6 +8,7 @@ use crate::wire::{
     OPTION_REPLY_HEADER_BYTES, OptionCode, OptionHeader, OptionReply, OptionReplyHeader, Reader,
     STRING_BYTES_MAX, TransmissionFlags, Truncated,
 };
+use crate::{BlockSizes, RunId};
 
 /// Metadata contexts that a list may have (ours).
 const CONTEXTS_MAX: u32 = 1024;
@@ -30,6 +30,8 @@ pub struct Export {
     pub structured_replies: bool,
     /// Whether block status may be asked for.
     pub block_status: bool,
+    /// This run of the export begins what comes here once everything is over that came on earlier connections of the succession. `None`: nothing is known of that.
+    pub succeeds: Option<RunId>,
 }
 
 impl Export {
@@ -42,6 +44,7 @@ impl Export {
             block_sizes: BlockSizes::default(),
             structured_replies: false,
             block_status: false,
+            succeeds: None,
         }
     }
 }
@@ -53,6 +56,7 @@ pub(super) enum Step {
     StructuredReply,
     ListContexts,
     MetaContext,
+    Succeed,
     List,
     Info,
     Go,
@@ -65,6 +69,7 @@ impl Step {
             Step::StructuredReply => OptionCode::StructuredReply,
             Step::ListContexts => OptionCode::ListMetaContext,
             Step::MetaContext => OptionCode::SetMetaContext,
+            Step::Succeed => OptionCode::Succeed,
             Step::List => OptionCode::List,
             Step::Info => OptionCode::Info,
             Step::Go => OptionCode::Go,
@@ -161,6 +166,14 @@ impl Session {
 
     fn ask_for_export(&mut self, output: &mut Vec<u8>) {
         let mut data = Vec::new();
+        if let Some(succession) = self.config.succession
+            && self.config.goal == Goal::Use
+            && !self.has_asked_to_succeed
+        {
+            self.has_asked_to_succeed = true;
+            succession.encode(&self.config.export, &mut data);
+            return self.ask(Step::Succeed, &data, output);
+        }
         let infos = [InfoType::Name, InfoType::Description, InfoType::BlockSize];
         GoRequest::encode(&self.config.export, &infos, &mut data);
         let step = if self.config.goal == Goal::Describe { Step::Info } else { Step::Go };
@@ -224,9 +237,13 @@ impl Session {
         match step {
             Step::StartTls if self.config.tls == TlsPolicy::Allowed => self.after_tls(output),
             Step::ListContexts if reply != OptionReply::ErrTlsRequired.number() => self.ask_contexts(output),
-            Step::StructuredReply | Step::MetaContext if reply != OptionReply::ErrTlsRequired.number() => {
-                if step == Step::MetaContext {
-                    self.context_id = None;
+            Step::StructuredReply | Step::MetaContext | Step::Succeed
+                if reply != OptionReply::ErrTlsRequired.number() =>
+            {
+                match step {
+                    Step::MetaContext => self.context_id = None,
+                    Step::Succeed => self.export.succeeds = None,
+                    _ => {}
                 }
                 self.ask_for_export(output);
             }
@@ -282,7 +299,11 @@ impl Session {
                 }
                 self.context_id = Some(id);
             }
-            (Step::MetaContext, Some(OptionReply::Ack)) => self.ask_for_export(output),
+            (Step::MetaContext | Step::Succeed, Some(OptionReply::Ack)) => self.ask_for_export(output),
+            (Step::Succeed, Some(OptionReply::Succeeds)) => {
+                let run = data.try_into().map_err(|_| malformed("a run has eight bytes"))?;
+                self.export.succeeds = Some(RunId(u64::from_be_bytes(run)));
+            }
             (Step::List, Some(OptionReply::Server)) => {
                 let max = self.config.exports_max;
                 if self.exports_listed >= max {

@@ -21,7 +21,7 @@ pub use replies::ReplyError;
 pub use submit::{Operation, SubmitError};
 
 use crate::wire::{Extents, PAYLOAD_BYTES_PORTABLE, TransmissionFlags};
-use crate::{BlockSizes, server::TlsPolicy};
+use crate::{BlockSizes, Succession, server::TlsPolicy};
 use forebay_units::ByteRange;
 use handshake::Step;
 use replies::{Outstanding, Receiving};
@@ -53,6 +53,8 @@ pub struct Config {
     pub structured_replies: bool,
     /// Whether to ask for the `base:allocation` context, which needs structured replies.
     pub block_status: bool,
+    /// The connection's place in a succession, told to the server; [`Export::succeeds`] has what it made of that. Default: none.
+    pub succession: Option<Succession>,
     /// Longest read or write that is submitted, in bytes. Default 32 MiB; the server's limit counts too.
     pub payload_bytes_max: u32,
     /// Requests in flight. Default 1,024.
@@ -73,6 +75,7 @@ impl Config {
             tls: TlsPolicy::Off,
             structured_replies: true,
             block_status: true,
+            succession: None,
             payload_bytes_max: PAYLOAD_BYTES_PORTABLE,
             requests_max: 1024,
             reply_bytes_max: 64 << 10,
@@ -321,6 +324,7 @@ pub struct Session {
     /// What the server said of the export so far.
     export: Export,
     has_export_info: bool,
+    has_asked_to_succeed: bool,
     exports_listed: u32,
     /// `None` before they are asked for.
     contexts_listed: Option<u32>,
@@ -341,6 +345,7 @@ impl Session {
             context_id: None,
             export,
             has_export_info: false,
+            has_asked_to_succeed: false,
             exports_listed: 0,
             contexts_listed: None,
             disconnecting: false,

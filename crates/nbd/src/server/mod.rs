@@ -22,11 +22,11 @@ pub use exports::Exports;
 pub use reply::{HeaderBytes, ReplyEncoder, ReplyFormat};
 pub use request::Request;
 
-use crate::ExportInfo;
 use crate::wire::{
     Command, ErrorCode, GREETING_BYTES, HandshakeFlags, MAGIC_OPTION, MAGIC_SERVER, OPTION_HEADER_BYTES,
     PAYLOAD_BYTES_PORTABLE, REQUEST_BYTES, RequestHeader, TransmissionFlags,
 };
+use crate::{ExportInfo, Succession};
 use options::Negotiated;
 use thiserror::Error;
 
@@ -421,6 +421,12 @@ impl Session {
         self.negotiated.tls
     }
 
+    /// The client's place in a succession: nothing that it asks may be begun before everything is over that came on earlier connections of that, and nothing more may be taken from
+    /// those. `None` before an export was chosen, and for clients that do not say.
+    pub fn succession(&self) -> Option<Succession> {
+        self.negotiated.succession
+    }
+
     /// The transmission flags that the client was told; none before an export was chosen.
     pub fn transmission_flags(&self) -> TransmissionFlags {
         self.offered
@@ -434,7 +440,7 @@ impl Session {
         self.size_bytes = export.size_bytes;
         self.block_size_min = export.block_sizes.min;
         self.block_size_max = self.advertised_block_size_max(export);
-        self.negotiated.keep_context_of(export);
+        self.negotiated.keep_those_of(export);
         self.phase = Phase::Request;
     }
 

@@ -3,12 +3,12 @@
 use super::{
     CONTEXT_ID_ALLOCATION, Disconnect, Event, Exports, Parsed, Phase, ProtocolError, Session, TlsPolicy,
 };
-use crate::ExportInfo;
 use crate::wire::{
     CONTEXT_BASE_ALLOCATION, ClientFlags, EXPORT_NAME_ZEROES, GoRequest, InfoType, MAGIC_OPTION,
     MetaContextRequest, OPTION_HEADER_BYTES, OptionCode, OptionHeader, OptionReply, OptionReplyHeader,
     PAYLOAD_BYTES_PORTABLE, STRING_BYTES_MAX,
 };
+use crate::{ExportInfo, Succession};
 
 /// What was agreed on so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,6 +19,10 @@ pub(super) struct Negotiated {
     pub(super) structured: bool,
     /// The export whose `base:allocation` context was selected.
     context_export: Option<String>,
+    /// The export for which the client named its place in a succession, and that.
+    succession_export: Option<(String, Succession)>,
+    /// The client's place in a succession, if it named one for the export that it chose.
+    pub(super) succession: Option<Succession>,
     /// Whether block status may be asked for in the transmission phase.
     pub(super) allocation_context: bool,
 }
@@ -34,9 +38,11 @@ impl Negotiated {
         };
     }
 
-    /// A context that was selected for another export does not hold for this one.
-    pub(super) fn keep_context_of(&mut self, export: &ExportInfo) {
+    /// What was agreed on for another export does not hold for this one.
+    pub(super) fn keep_those_of(&mut self, export: &ExportInfo) {
         self.allocation_context = self.context_export.take().is_some_and(|name| name == export.name);
+        let succession = self.succession_export.take().filter(|(name, _)| *name == export.name);
+        self.succession = succession.map(|(_, succession)| succession);
     }
 }
 
@@ -211,6 +217,7 @@ impl Session {
                 let set = code == Some(OptionCode::SetMetaContext);
                 self.answer_meta_context(number, set, data, exports, output)
             }
+            Some(OptionCode::Succeed) => self.answer_succeed(number, data, exports, output),
             _ => Answer::Reply(Reply::ErrUnsupported, ""),
         })
     }
@@ -287,6 +294,33 @@ impl Session {
         } else {
             Answer::Reply(OptionReply::Ack, "")
         }
+    }
+
+    fn answer_succeed(
+        &mut self,
+        number: u32,
+        data: &[u8],
+        exports: &dyn Exports,
+        output: &mut Vec<u8>,
+    ) -> Answer {
+        self.negotiated.succession_export = None;
+        let Ok((succession, name)) = Succession::decode(data) else {
+            return Answer::Reply(
+                OptionReply::ErrInvalid,
+                "two numbers of eight bytes and flags of four are expected",
+            );
+        };
+        let export = match find(name, exports) {
+            Ok(export) => export,
+            Err(answer) => return answer,
+        };
+        let Some(run) = export.succeeds else {
+            return Answer::Reply(OptionReply::ErrUnsupported, "");
+        };
+        OptionReplyHeader::encode(number, OptionReply::Succeeds.number(), 8, output);
+        output.extend_from_slice(&run.0.to_be_bytes());
+        self.negotiated.succession_export = Some((export.name, succession));
+        Answer::Reply(OptionReply::Ack, "")
     }
 
     fn answer_meta_context(

@@ -49,6 +49,8 @@ numbered! {
         SetMetaContext = 10;
         /// Use extended headers; we answer that it is unsupported.
         ExtendedHeaders = 11;
+        /// Succeed earlier connections ([`crate::Succession`]). Ours, and far from the protocol's own numbers: others answer that it is unsupported.
+        Succeed = 0x0f0e_ba71;
     }
 }
 
@@ -63,6 +65,8 @@ numbered! {
         Info = 3;
         /// One metadata context.
         MetaContext = 4;
+        /// The run of the export that lets a connection succeed earlier ones. Ours, as the option.
+        Succeeds = 0x0f0e_ba71;
         /// The option is unknown.
         ErrUnsupported = (1 << 31) + 1;
         /// The option is known and forbidden here.

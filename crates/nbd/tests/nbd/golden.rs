@@ -3,7 +3,7 @@
 use crate::support::{ClientEnd, ServerEnd, everything};
 use forebay_nbd::client::{self, Operation};
 use forebay_nbd::server::{self, ProtocolError};
-use forebay_nbd::{BlockSizes, ExportInfo};
+use forebay_nbd::{BlockSizes, ExportInfo, RunId, Succession};
 
 const GREETING: &[u8] = b"NBDMAGICIHAVEOPT\0\x03";
 const REPLY_MAGIC: &[u8] = &[0, 3, 0xe8, 0x89, 4, 0x55, 0x65, 0xa9];
@@ -166,6 +166,75 @@ fn metadata_contexts() {
             &reply(10, ERR + 3, b"lengths do not fit the option's data"),
         ],
     );
+}
+
+/// Ours: by the numbers of `docs/internals/nbd.md`.
+const SUCCEED: u32 = 0x0f0e_ba71;
+
+fn place(number: u8, flags: u8, name: &[u8]) -> Vec<u8> {
+    cat(&[&[0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, number, 0, 0, 0, flags], name])
+}
+
+#[test]
+fn who_names_a_place_in_a_succession_hears_of_the_run() {
+    let ours = ExportInfo { succeeds: Some(RunId(0x0102)), ..ExportInfo::new("s", 0x10000) };
+    let run = reply(SUCCEED, SUCCEED, &[0, 0, 0, 0, 0, 0, 1, 2]);
+    let acknowledged = reply(SUCCEED, 1, b"");
+    answers(
+        vec![plain(), ours.clone()],
+        &[
+            &option(SUCCEED, &place(1, 0, b"s")),
+            &option(SUCCEED, &place(1, 0, b"d")),
+            &option(SUCCEED, &place(1, 0, b"q")),
+            &option(SUCCEED, &place(1, 0, b"")[..19]),
+        ],
+        &[
+            &run,
+            &acknowledged,
+            &reply(SUCCEED, ERR + 1, b""),
+            &reply(SUCCEED, ERR + 6, b"there is no such export"),
+            &reply(SUCCEED, ERR + 3, b"two numbers of eight bytes and flags of four are expected"),
+        ],
+    );
+    // It is of the export that it was named for, and of the last time.
+    let succession = Succession { id: 5, number: 2, lacks_flush: true };
+    let first = option(SUCCEED, &place(1, 0, b"s"));
+    let second = option(SUCCEED, &place(2, 1, b"s"));
+    for (said, expected) in [
+        (cat(&[&first, &second, &option(1, b"s")]), Some(succession)),
+        (cat(&[&second, &option(1, b"d")]), None),
+        (cat(&[&first, &option(SUCCEED, &place(2, 1, b"d")), &option(1, b"s")]), None),
+    ] {
+        let exports = vec![plain(), ours.clone()];
+        let mut server = ServerEnd::new(server::Config::default(), exports, vec![0; 0x10000]);
+        server.receive(&cat(&[&[0, 0, 0, 3], &said])).unwrap();
+        assert_eq!(server.session.succession(), expected);
+    }
+}
+
+#[test]
+fn a_client_asks_to_succeed_before_it_chooses_and_does_without() {
+    let succession = Some(Succession { id: 5, number: 2, lacks_flush: true });
+    let config = client::Config { structured_replies: false, succession, ..client::Config::new("d") };
+    let info = [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1];
+    let chosen = cat(&[&reply(7, 3, &info), &reply(7, 1, b"")]);
+    let run = reply(SUCCEED, SUCCEED, &[0, 0, 0, 0, 0, 0, 1, 2]);
+    let go = option(7, &[0, 0, 0, 1, b'd', 0, 3, 0, 1, 0, 2, 0, 3]);
+    for (answer, succeeds) in [
+        (cat(&[&run, &reply(SUCCEED, 1, b"")]), Some(RunId(0x0102))),
+        (reply(SUCCEED, ERR + 1, b""), None),
+        (reply(SUCCEED, 1, b""), None),
+        (cat(&[&run, &reply(SUCCEED, ERR + 2, b"not now")]), None),
+    ] {
+        let mut client = ClientEnd::new(config.clone(), Vec::new());
+        client.receive(&cat(&[GREETING, &answer, &chosen])).unwrap();
+        assert_eq!(client.output, cat(&[&[0, 0, 0, 3], &option(SUCCEED, &place(2, 1, b"d")), &go]));
+        assert_eq!(client.session.export().unwrap().succeeds, succeeds);
+    }
+    let (_, result) = ask(config, &[], &cat(&[GREETING, &reply(SUCCEED, SUCCEED, b"short")]));
+    let detail = "a run has eight bytes";
+    let malformed = client::ProtocolError::OptionReplyData { option: SUCCEED, reply: SUCCEED, detail };
+    assert_eq!(result, Err(malformed));
 }
 
 #[test]

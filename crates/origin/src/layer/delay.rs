@@ -94,6 +94,10 @@ impl Origin for Delay {
         self.inner.settle();
     }
 
+    fn is_settled(&self) -> bool {
+        self.inner.is_settled()
+    }
+
     fn abandon(&self) {
         self.inner.abandon();
     }

@@ -134,6 +134,10 @@ impl Origin for ErrorInjection {
         self.inner.settle();
     }
 
+    fn is_settled(&self) -> bool {
+        self.inner.is_settled()
+    }
+
     fn abandon(&self) {
         self.inner.abandon();
     }

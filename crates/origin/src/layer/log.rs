@@ -230,6 +230,10 @@ impl Origin for Log {
         self.inner.settle();
     }
 
+    fn is_settled(&self) -> bool {
+        self.inner.is_settled()
+    }
+
     fn abandon(&self) {
         self.inner.abandon();
     }

@@ -148,6 +148,10 @@ impl Origin for Rate {
         self.inner.settle();
     }
 
+    fn is_settled(&self) -> bool {
+        self.inner.is_settled()
+    }
+
     fn abandon(&self) {
         self.inner.abandon();
     }

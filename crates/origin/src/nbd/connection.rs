@@ -16,7 +16,7 @@ use crate::request::OriginOperation;
 use forebay_nbd::RunId;
 use forebay_nbd::client::{Event, Export, Operation, ReplyError, Session, SubmitError};
 use rustix::event::epoll::{self, EventData, EventFlags};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -66,6 +66,15 @@ pub(super) struct End {
     pub(super) reason: String,
     /// Who ended it in order, so that all of its answers came; `None` too for a server that does not say which run it is of.
     pub(super) run: Option<RunId>,
+    /// The run that lets another connection succeed it.
+    pub(super) succeeds: Option<RunId>,
+}
+
+impl End {
+    /// Whether an attempt to connect may say that nothing is lost of what was acknowledged.
+    pub(super) fn is_undecided(&self) -> bool {
+        self.run.is_some() || self.succeeds.is_some()
+    }
 }
 
 /// One established connection.
@@ -79,11 +88,15 @@ pub(super) struct Connection {
     /// Whether another request may be taken.
     has_room: AtomicBool,
     is_lost: AtomicBool,
+    /// It has answered nothing yet.
+    is_unheard: AtomicBool,
     conversation: Mutex<Conversation>,
 }
 
 struct Conversation {
     session: Session,
+    /// What was in flight on the connection that this one succeeds: it goes out before anything else.
+    again: VecDeque<Job>,
     sent: BTreeMap<u64, Sent>,
     read_bytes: u64,
     next_cookie: u64,
@@ -118,6 +131,7 @@ impl Connection {
         input.resize(RECEIVE_BYTES.max(session.receive_bytes_min()).max(input_len), 0);
         let conversation = Conversation {
             session,
+            again: VecDeque::new(),
             sent: BTreeMap::new(),
             read_bytes: 0,
             next_cookie: 0,
@@ -137,8 +151,14 @@ impl Connection {
             load: AtomicUsize::new(0),
             has_room: AtomicBool::new(true),
             is_lost: AtomicBool::new(false),
+            is_unheard: AtomicBool::new(true),
             conversation: Mutex::new(conversation),
         })
+    }
+
+    /// Before anybody knows it: what it is to send first, in flight on the one that it succeeds.
+    pub(super) fn begin_with(&self, again: Vec<Job>) {
+        self.conversation().again = again.into();
     }
 
     pub(super) fn stream(&self) -> &Stream {
@@ -192,7 +212,8 @@ impl Connection {
     /// Ends it, politely if nothing is in flight; how it ended, and what was in flight, oldest first.
     pub(super) fn end(&self, shared: &Shared) -> (End, Vec<Job>) {
         let mut conversation = self.conversation();
-        if conversation.lost.is_none() && conversation.sent.is_empty() && conversation.unsent.is_empty() {
+        let is_idle = conversation.sent.is_empty() && conversation.again.is_empty();
+        if conversation.lost.is_none() && is_idle && conversation.unsent.is_empty() {
             let mut farewell = Vec::new();
             conversation.session.disconnect(&mut farewell);
             // Whoever does not take 28 bytes now will see that we left anyway.
@@ -201,12 +222,14 @@ impl Connection {
         self.lose_locked(&mut conversation, "origin closed");
         let reason = conversation.lost.clone().unwrap_or_default();
         let sent = std::mem::take(&mut conversation.sent);
+        let again = std::mem::take(&mut conversation.again);
         self.publish(&conversation);
         let _ = epoll::delete(&shared.epoll, &self.stream);
         // What ends a tunnel in order may have ended otherwise at its other side.
         let ended_in_order = conversation.ended_in_order && shared.secured.is_none();
         let run = RunId::found_in(&self.export.description).filter(|_| ended_in_order);
-        (End { reason, run }, sent.into_values().map(|sent| sent.job).collect())
+        let in_flight = sent.into_values().map(|sent| sent.job).chain(again);
+        (End { reason, run, succeeds: self.export.succeeds }, in_flight.collect())
     }
 
     /// What the oldest request has waited for too long, if it has. Cookies grow with time.
@@ -218,15 +241,18 @@ impl Connection {
             .then(|| oldest.job.context(&format!("no answer within {timeout}")))
     }
 
-    /// Takes requests from the queue, at most until `load_max` are in flight, and sends as much as the socket takes.
+    /// Takes requests from the queue, at most until `load_max` are in flight, and sends as much as the socket takes. What is to be sent again comes first.
     pub(super) fn fill(&self, shared: &Shared, load_max: usize) {
         let mut ended = Vec::new();
         let mut guard = self.conversation();
         let conversation = &mut *guard;
         let mut broken = None;
         while conversation.lost.is_none() {
-            while conversation.sent.len() < load_max && conversation.has_room(self.requests_max) {
-                let Some(job) = locked(&shared.queue).take_job() else { break };
+            while conversation.has_room(self.requests_max) {
+                let again = conversation.again.pop_front();
+                let next = || locked(&shared.queue).take_job();
+                let may_take = conversation.sent.len() < load_max;
+                let Some(job) = again.or_else(|| may_take.then(next).flatten()) else { break };
                 ended.extend(self.encode(shared, conversation, job));
             }
             if conversation.unsent.is_empty() {
@@ -387,6 +413,11 @@ impl Connection {
             self.tell_lane(shared);
         }
         let answered = !ended.is_empty();
+        if ended.iter().any(|end| matches!(end, Ended::Answered(..)))
+            && self.is_unheard.swap(false, Ordering::Relaxed)
+        {
+            shared.settle_lane(self.index);
+        }
         self.conclude(shared, ended);
         if answered {
             shared.pump();

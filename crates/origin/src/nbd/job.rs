@@ -1,16 +1,22 @@
 //! A request on its way to an NBD server, which may take several of the protocol's requests.
 
+use super::Shared;
 use crate::extents::ExtentList;
 use crate::pending::{EIO, Pending};
-use crate::request::{OriginError, OriginOperation};
+use crate::request::{CompletionSink, OriginCompletion, OriginError, OriginOperation, OriginRequestId};
 use forebay_nbd::client::{Export, Operation};
 use forebay_nbd::wire::TransmissionFlags;
-use std::time::Instant;
+use forebay_units::ByteRange;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// Zeroes are written in pieces of this size where the server offers no command for them.
 const ZEROES_BYTES: u64 = 1 << 20;
 /// Longest trim, zeroing or block status in one request: the protocol's length has 32 bits; a multiple of every smallest block.
 const RANGE_BYTES_MAX: u64 = 1 << 31;
+/// A request is sent at most so many times to a server of which nothing more is known (ours).
+const SENDS_MAX: u32 = 3;
 
 pub(super) struct Job {
     pub(super) pending: Pending,
@@ -21,12 +27,32 @@ pub(super) struct Job {
     done: u64,
     /// All bytes are done, and a flush stands in for the FUA that the server does not offer.
     flushing: bool,
-    /// How often a connection was lost under it (only of what may be sent again).
-    pub(super) losses: u32,
+    /// How often a connection was lost under it, and when first.
+    losses: u32,
+    lost_at: Option<Instant>,
+    /// Of a flush: its answer may have been lost with a connection, and it may have been the server's only word of lost data.
+    pub(super) may_be_answered: bool,
     /// Writes acknowledged when the flush was sent.
     pub(super) covers: u64,
     /// Losses of acknowledged writes when it came; of a change, when the first of it was sent.
     losses_before: u64,
+}
+
+/// Who asks for nothing but an answer.
+struct Nobody;
+
+impl CompletionSink for Nobody {
+    fn complete(&self, _: OriginCompletion) {}
+}
+
+impl Shared {
+    /// Something that has an answer and changes nothing; `None` where so much is asked that another one has.
+    pub(super) fn question(&self) -> Option<Job> {
+        let nobody: Arc<dyn CompletionSink> = Arc::new(Nobody);
+        let pending = self.counters.admit(OriginRequestId(u64::MAX), &nobody)?;
+        let range = ByteRange::new(0, self.export.block_sizes.min.max(1).into());
+        Some(Job::new(pending, OriginOperation::Read { range }, self.losses.load(Ordering::SeqCst)))
+    }
 }
 
 /// What to do next for a job.
@@ -46,6 +72,8 @@ impl Job {
             done: 0,
             flushing: false,
             losses: 0,
+            lost_at: None,
+            may_be_answered: false,
             covers: 0,
             losses_before,
         }
@@ -61,6 +89,14 @@ impl Job {
             self.losses_before = losses;
         }
         false
+    }
+
+    /// A connection was lost under it, the server of which lets others succeed it or not. Whether it may be sent again: for `patience`, if it does, since that is the same run then
+    /// and the network is to blame; else so often that a request which the server does not survive is not sent for ever.
+    pub(super) fn may_go_again(&mut self, is_succeeded: bool, patience: Duration) -> bool {
+        self.losses += 1;
+        let lost_at = *self.lost_at.get_or_insert_with(Instant::now);
+        self.losses < SENDS_MAX || (is_succeeded && lost_at.elapsed() < patience)
     }
 
     pub(super) fn is_flush(&self) -> bool {
@@ -193,6 +229,10 @@ impl Job {
     }
 
     pub(super) fn outcome_unknown(self, what: &str) {
+        if self.may_be_answered && self.is_flush() {
+            // Whoever has the server fenced would ask for it by another way, and hear of a success.
+            return self.fail(EIO, what);
+        }
         let context = self.context(what);
         self.pending.complete(Err(OriginError::OutcomeUnknown { context }));
     }

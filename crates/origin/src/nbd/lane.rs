@@ -15,28 +15,30 @@ use std::time::{Duration, Instant};
 
 /// How often a lane looks for requests that have waited too long; more often where that is soon.
 const TICK: Duration = Duration::from_millis(500);
-/// A read, or a question about block status, is sent at most so many times (ours).
-const READ_SENDS_MAX: u32 = 3;
 
 /// Runs a lane until the origin closes or fails. `first` is the connection that the origin was opened with.
 pub(super) fn run(shared: &Shared, index: usize, first: Option<Connected>) {
     let mut next = first;
+    let mut place = shared.successions[index];
     let mut backoff = shared.options.backoff_min;
     let mut was_connected = false;
-    let mut undecided: Option<Undecided> = None;
+    let mut lost: Option<Lost> = None;
     loop {
         let attempt = match next.take() {
             Some(connected) => Ok(connected),
-            None => connect(
-                &shared.uri,
-                shared.secured.as_ref(),
-                shared.options.connection_requests_max,
-                shared.options.connect_timeout.into(),
-            ),
+            None => {
+                place.number += 1;
+                place.lacks_flush = lost.as_ref().is_some_and(|lost| lost.lacks_flush);
+                connect(
+                    &shared.uri,
+                    shared.secured.as_ref(),
+                    shared.options.connection_requests_max,
+                    place,
+                    shared.options.connect_timeout.into(),
+                )
+            }
         };
-        if let Some(undecided) = undecided.take() {
-            undecided.decide(shared, index, attempt.as_ref().err().and_then(ConnectError::kept_by));
-        }
+        let is_refused = attempt.is_err();
         match attempt {
             Ok(connected) => {
                 if let Some(change) = shared.changed(&connected.export) {
@@ -49,14 +51,20 @@ pub(super) fn run(shared: &Shared, index: usize, first: Option<Connected>) {
                     was_connected = true;
                     backoff = shared.options.backoff_min;
                     // Before anybody can use the connection: what follows sees that this is over.
-                    settle_by_fence(shared, index);
-                    match register(shared, index, connected) {
-                        Some(connection) => undecided = stay(shared, index, &connection),
-                        None => unregister(shared, index),
-                    }
+                    let again = match lost.take() {
+                        Some(lost) => lost.let_in(shared, index, connected.export.succeeds),
+                        None => Vec::new(),
+                    };
+                    lost = Some(match register(shared, index, connected, again) {
+                        Ok(connection) => stay(shared, index, &connection),
+                        Err((end, again)) => part(shared, index, end, again),
+                    });
                 }
             }
             Err(error) => {
+                if let Some(lost) = &mut lost {
+                    lost.kept_out(shared, index, &error);
+                }
                 let mut reason = error.to_string();
                 let mut source = std::error::Error::source(&error);
                 while let Some(cause) = source {
@@ -66,99 +74,181 @@ pub(super) fn run(shared: &Shared, index: usize, first: Option<Connected>) {
                 note_down(shared, reason);
             }
         }
-        if !wait_before_retry(shared, backoff.into()) {
+        if !wait_before_retry(shared, backoff.into(), is_refused) {
             return; // What is held is told of by whoever watches what waits.
         }
         backoff = forebay_units::Nanos((backoff.0 * 2).min(shared.options.backoff_max.0));
     }
 }
 
-/// A connection was lost, and the next attempt says whether the server that ended it is there still, has what it acknowledged, and keeps us out.
+/// A connection was lost, and one of the next attempts says what became of that which was in flight on it, and of what was acknowledged.
 ///
-/// It said which run it is of when it let us in. If it ended the connection in order, all that it answered has come. If the same run then says that others have the
-/// export now, it has lost nothing, and has not taken what it did not answer: a flush goes back as though it had never been sent, to be sent here if we are let in again
-/// in time, or to be asked of another way. Whatever else comes of the attempt, it is as with any lost connection.
-struct Undecided {
-    run: RunId,
-    reason: String,
+/// A server that lets connections succeed one another says so when the next one is made, if it is still the same run: then nothing is lost, and what was in flight is sent
+/// again there, to be begun when everything of the lost connection is over.
+///
+/// A server that gives the export to others says which run it is of when it lets us in. If it ended the connection in order, all that it answered has come. If the same run then
+/// says that others have the export now, it has lost nothing, and has not taken what it did not answer: a flush goes back as though it had never been sent, to be
+/// sent here if we are let in again in time, or to be asked of another way. Whatever else comes of that attempt, it is as with any lost connection.
+struct Lost {
+    end: End,
+    since: Instant,
+    /// Whether what was acknowledged may be lost is not known yet.
+    is_undecided: bool,
+    /// A flush was in flight.
+    lacks_flush: bool,
 }
 
-impl Undecided {
-    /// The lane's connection is lost, with these flushes on it; `None`: no attempt can say more.
-    fn begin(shared: &Shared, index: usize, end: &End, flushes: Vec<Job>) -> Option<Undecided> {
-        let Some(run) = end.run else {
+impl Lost {
+    /// The lane's connection ended so, with these requests on it.
+    fn begin(shared: &Shared, index: usize, end: End, in_flight: Vec<Job>) -> Lost {
+        let is_undecided = end.is_undecided();
+        let lacks_flush = in_flight.iter().any(Job::is_flush);
+        if !is_undecided {
             shared.note_loss();
-            // Not as failed: the server has said nothing, and who has it fenced may ask again by another way.
-            flushes.into_iter().for_each(|job| job.outcome_unknown(&end.reason));
-            return None;
-        };
-        for job in flushes {
-            if let Some(job) = shared.hold(index, job) {
-                job.outcome_unknown(&end.reason);
+        }
+        let (flushes, others): (Vec<Job>, Vec<Job>) =
+            in_flight.into_iter().partition(|job| job.operation == OriginOperation::Flush);
+        for mut job in flushes {
+            let may_go_again =
+                job.may_go_again(end.succeeds.is_some(), shared.options.wait_for_origin.into());
+            let unheld = match is_undecided && may_go_again {
+                true => {
+                    job.may_be_answered = end.run.is_none();
+                    shared.hold(index, job)
+                }
+                false => Some(job),
+            };
+            if let Some(mut job) = unheld {
+                job.may_be_answered = false;
+                // Not as failed: the server has said nothing, and who has it fenced may ask again by another way.
+                shared.in_doubt(index, job, &end.reason);
             }
         }
-        Some(Undecided { run, reason: end.reason.clone() })
+        decide(shared, index, others, &end);
+        Lost { end, since: Instant::now(), is_undecided, lacks_flush }
     }
 
-    /// The attempt is over; `kept_by` says who keeps us out, if that is what came of it.
-    fn decide(self, shared: &Shared, index: usize, kept_by: Option<RunId>) {
-        let is_kept = kept_by == Some(self.run);
-        if !is_kept {
-            shared.note_loss();
+    /// There is a connection again, on which the server succeeds earlier ones if it says so, and of which run it is: what is to be sent on it first.
+    fn let_in(mut self, shared: &Shared, index: usize, succeeds: Option<RunId>) -> Vec<Job> {
+        if succeeds.is_some() && succeeds == self.end.succeeds {
+            let mut jobs = shared.take_held(index, |_| true);
+            jobs.iter_mut().for_each(|job| job.may_be_answered = false);
+            if shared.may_settle(index, true) && jobs.is_empty() {
+                jobs.extend(shared.question());
+            }
+            let changes = jobs.iter().filter(|job| job.operation.changes_content()).count();
+            shared.changes_sent_again.fetch_add(changes as u64, Ordering::Relaxed);
+            locked(&shared.queue).undecided[index] = false;
+            return jobs;
         }
-        let flushes = shared.take_held(index, true);
-        shared.is_decided(index, self.run, is_kept);
-        for held in flushes {
-            if is_kept {
-                // It waits since it was asked: who asked it may not wait for us any longer than that.
-                shared.put_back(held.job);
+        self.is_gone(shared, index);
+        for job in shared.take_held(index, |job| !job.is_flush()) {
+            if shared.options.fences_on_disconnect {
+                job.fail(EIO, "connection lost before the answer; settled by the server's fence");
             } else {
-                held.job.outcome_unknown(&self.reason);
+                shared.in_doubt(index, job, &self.end.reason);
             }
         }
-        // Flushes that came meanwhile wait, too.
+        shared.may_settle(index, false);
+        Vec::new()
+    }
+
+    /// An attempt did not succeed. If a server was there that does not let us in, no later one says more.
+    fn kept_out(&mut self, shared: &Shared, index: usize, error: &ConnectError) {
+        let kept_by = error.kept_by();
+        let is_refused = matches!(error, ConnectError::Handshake { .. });
+        if let Some(run) = kept_by
+            && self.is_undecided
+            && self.end.run == kept_by
+        {
+            let flushes = shared.take_held(index, Job::is_flush);
+            shared.is_kept(index, run);
+            self.is_undecided = false;
+            // They wait since they were asked: who asked may not wait for us any longer than that.
+            flushes.into_iter().for_each(|job| shared.put_back(job));
+            // Those that came meanwhile wait, too.
+            shared.go_on();
+        } else if is_refused || self.end.succeeds.is_none() || self.is_late(shared) {
+            self.is_gone(shared, index);
+        }
+        if is_refused && !shared.options.fences_on_disconnect {
+            // Others have the export, or nobody has it any more.
+            for job in shared.take_held(index, |job| !job.is_flush()) {
+                shared.in_doubt(index, job, &self.end.reason);
+            }
+        }
+    }
+
+    /// What was acknowledged may be lost, and nobody knows what became of the flushes.
+    fn is_gone(&mut self, shared: &Shared, index: usize) {
+        if !std::mem::take(&mut self.is_undecided) {
+            return;
+        }
+        shared.note_loss();
+        let flushes = shared.take_held(index, Job::is_flush);
+        locked(&shared.queue).undecided[index] = false;
+        flushes.into_iter().for_each(|job| shared.in_doubt(index, job, &self.end.reason));
         shared.go_on();
     }
+
+    /// Whether other lanes have had a connection for so long, while this one finds none, that flushes should not wait for it any more.
+    fn is_late(&self, shared: &Shared) -> bool {
+        let up_since = locked(&shared.queue).up_since;
+        up_since.is_some_and(|up| up.max(self.since).elapsed() >= shared.options.wait_for_origin.into())
+    }
 }
 
-/// Makes the connection known to who sends and who receives; `None` when closing has begun, or it broke.
-fn register(shared: &Shared, index: usize, connected: Connected) -> Option<Arc<Connection>> {
-    let run = RunId::found_in(&connected.export.description);
+/// Makes the connection known to who sends and who receives, and sends `again` on it. Else, when closing has begun or it broke, it has ended so, and `again` was not sent.
+fn register(
+    shared: &Shared,
+    index: usize,
+    connected: Connected,
+    again: Vec<Job>,
+) -> Result<Arc<Connection>, (End, Vec<Job>)> {
+    let succeeds = connected.export.succeeds;
+    let run = succeeds.or_else(|| RunId::found_in(&connected.export.description));
+    let ended = |reason, again| Err((End { reason, run: None, succeeds }, again));
     let connection = match Connection::new(index, connected, shared.options.connection_requests_max) {
         Ok(connection) => Arc::new(connection),
-        Err(error) => {
-            note_down(shared, format!("socket cannot be used: {error}"));
-            return None;
-        }
+        Err(error) => return ended(format!("socket cannot be used: {error}"), again),
     };
     {
         let mut queue = locked(&shared.queue);
         if queue.over() {
-            return None;
+            return ended("origin closed".to_owned(), again);
         }
         let event = EventData::new_u64(index as u64);
         if let Err(error) = epoll::add(&shared.epoll, connection.stream(), event, EventFlags::IN) {
             drop(queue);
-            note_down(shared, format!("socket cannot be waited for: {error}"));
-            return None;
+            return ended(format!("socket cannot be waited for: {error}"), again);
         }
+        connection.begin_with(again);
         shared.let_in_by(&mut queue, run);
         queue.connections[index] = Some(Arc::clone(&connection));
-        queue.lanes_up[index] = true;
+        queue.set_up(index, true);
         queue.down_reason.clear();
     }
     shared.change.notify_all();
     connection.receive_leftover(shared);
+    connection.fill(shared, 0);
     shared.pump();
-    Some(connection)
+    Ok(connection)
 }
 
-fn unregister(shared: &Shared, index: usize) {
+/// The lane's connection is no more; its requests are looked after.
+fn part(shared: &Shared, index: usize, end: End, in_flight: Vec<Job>) -> Lost {
     let mut queue = locked(&shared.queue);
+    // Together with it: a flush that would be told of a loss waits until it is known whether there is one.
+    queue.undecided[index] = end.is_undecided();
     queue.connections[index] = None;
-    queue.lanes_up[index] = false;
+    queue.set_up(index, false);
+    // It has said nothing of them; the next one may.
+    let doubts = &mut queue.doubts[index];
+    doubts.open += std::mem::take(&mut doubts.awaited);
     drop(queue);
     shared.change.notify_all();
+    note_down(shared, end.reason.clone());
+    Lost::begin(shared, index, end, in_flight)
 }
 
 fn note_down(shared: &Shared, reason: String) {
@@ -169,22 +259,19 @@ fn note_down(shared: &Shared, reason: String) {
     }
 }
 
-/// A new connection to a server that fences: what was in flight on the old one is over, applied or not.
-fn settle_by_fence(shared: &Shared, index: usize) {
-    for held in shared.take_held(index, false) {
-        held.job.fail(EIO, "connection lost before the answer; settled by the server's fence");
-    }
-}
-
 /// `false` when the origin closes or has failed.
-fn wait_before_retry(shared: &Shared, time: Duration) -> bool {
+fn wait_before_retry(shared: &Shared, time: Duration, is_refused: bool) -> bool {
     let queue = locked(&shared.queue);
-    let waited = shared.change.wait_timeout_while(queue, time, |queue| !queue.over());
+    // Where another lane finds the server there again, who found nobody has nothing more to wait for.
+    let seen = queue.connects;
+    let is_there = |queue: &super::Queue| is_refused && queue.connects != seen;
+    let goes_on = |queue: &mut super::Queue| !queue.over() && !is_there(queue);
+    let waited = shared.change.wait_timeout_while(queue, time, goes_on);
     !waited.unwrap_or_else(PoisonError::into_inner).0.over()
 }
 
-/// Waits until the connection is lost or the origin closes; what the next attempt will tell.
-fn stay(shared: &Shared, index: usize, connection: &Connection) -> Option<Undecided> {
+/// Waits until the connection is lost or the origin closes; what an attempt will tell.
+fn stay(shared: &Shared, index: usize, connection: &Connection) -> Lost {
     let tick = TICK.min(Duration::from(shared.options.request_timeout) / 4).max(Duration::from_millis(1));
     let mut was_overdue = false;
     loop {
@@ -210,37 +297,34 @@ fn stay(shared: &Shared, index: usize, connection: &Connection) -> Option<Undeci
         }
     }
     let (end, in_flight) = connection.end(shared);
-    // Before it shows that the connection is gone: a flush that would be told of a loss waits until it is known whether there is one.
-    locked(&shared.queue).undecided[index] = end.run.is_some();
-    unregister(shared, index);
-    note_down(shared, end.reason.clone());
-    let is_flush = |job: &Job| job.operation == OriginOperation::Flush;
-    let (flushes, others) = in_flight.into_iter().partition(is_flush);
-    let undecided = Undecided::begin(shared, index, &end, flushes);
-    decide(shared, index, others, &end.reason);
-    undecided
+    part(shared, index, end, in_flight)
 }
 
-/// What becomes of requests but flushes that were in flight on a lost connection: only what changes nothing is sent again.
-fn decide(shared: &Shared, index: usize, jobs: Vec<Job>, reason: &str) {
+/// What becomes of requests but flushes that were in flight on a lost connection. At once only what changes nothing is sent again.
+fn decide(shared: &Shared, index: usize, jobs: Vec<Job>, end: &End) {
     let mut again = Vec::new();
     let over = locked(&shared.queue).over();
     for mut job in jobs {
+        let may_go_again =
+            job.may_go_again(end.succeeds.is_some(), shared.options.wait_for_origin.into()) && !over;
         if job.operation.only_looks() {
-            job.losses += 1;
-            if job.losses >= READ_SENDS_MAX || over {
-                job.unreachable(reason);
-            } else {
+            if may_go_again {
                 job.waits_since = Instant::now();
                 again.push(job);
+            } else {
+                job.unreachable(&end.reason);
             }
-        } else if job.is_flush() {
-            // The content of a write that waits for its flush was acknowledged: only its durability is not known.
-            job.fail(EIO, reason);
-        } else if !shared.options.fences_on_disconnect {
-            shared.in_doubt(job, reason);
-        } else if let Some(job) = shared.hold(index, job) {
-            shared.in_doubt(job, reason);
+        } else if job.is_flush() && end.succeeds.is_none() {
+            shared.in_doubt(index, job, &end.reason);
+        } else {
+            let is_held = end.succeeds.is_some() || shared.options.fences_on_disconnect;
+            let unheld = match is_held && may_go_again {
+                true => shared.hold(index, job),
+                false => Some(job),
+            };
+            if let Some(job) = unheld {
+                shared.in_doubt(index, job, &end.reason);
+            }
         }
     }
     shared.reads_sent_again.fetch_add(again.len() as u64, Ordering::Relaxed);
@@ -304,12 +388,14 @@ mod tests {
         // It acknowledged a write, and lets us in no more.
         shared.writes_acknowledged.store(1, Ordering::SeqCst);
         locked(&shared.queue).kept_by = Some(keeps);
-        let connected = || connect(&uri, None, 128, Duration::from_secs(20)).unwrap();
+        let place = origin.shared.successions[0];
+        let connected = || connect(&uri, None, 128, place, Duration::from_secs(20)).unwrap();
         let unusable = connected();
         epoll::add(&shared.epoll, &unusable.stream, EventData::new_u64(0), EventFlags::empty()).unwrap();
-        assert!(register(shared, 0, unusable).is_none(), "the socket is waited for already");
+        let nothing = Vec::new;
+        assert!(register(shared, 0, unusable, nothing()).is_err(), "the socket is waited for already");
         // Whoever is let in by another run does not find what was kept.
-        assert!(register(shared, 0, connected()).is_some());
+        assert!(register(shared, 0, connected(), nothing()).is_ok());
         let (sender, answers) = channel();
         let sink: Arc<dyn CompletionSink> = Arc::new(Answers(sender));
         let request = OriginRequest { id: OriginRequestId(1), operation: OriginOperation::Flush };

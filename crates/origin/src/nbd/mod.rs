@@ -1,8 +1,14 @@
 //! An NBD export as an origin: several connections, pipelined requests, reconnection.
 //!
-//! What is sent again after a lost connection: reads, and questions about block status, which change nothing. Nothing else. A write (trim, zeroing) that was in flight has an
-//! unknown outcome: the server may have applied it, or may apply it later, when the connection is long gone. Nothing
-//! that a client can observe tells it that this is over, so that such a write is never settled by itself:
+//! What is sent again after a lost connection to any server: reads, and questions about block status, which change nothing. A write (trim, zeroing) that was in flight has an
+//! unknown outcome: the server may have applied it, or may apply it later, when the connection is long gone.
+//!
+//! A server of ours says that connections succeed one another ([`forebay_nbd::Succession`]). Each lane names its own succession, and what was in flight on a connection of it, changes
+//! and flushes too, waits until the next one is made, for at most `wait_for_origin`. If that is of the same run of the export, all of it goes out on that one before anything else, so
+//! that it is begun when everything is over that came before; and nothing that was acknowledged is lost. What changes no more by being made twice is then made once or twice, with nothing of ours between: a
+//! caller has no two changes of one range in flight, or bears either order.
+//!
+//! Of all other servers, and of another run, nothing that a client can observe tells it that a write is over, so that it is never settled by itself:
 //!
 //! * by default it completes as [`OriginError::OutcomeUnknown`](crate::OriginError::OutcomeUnknown), and stays in doubt until an
 //!   operator declares otherwise ([`Origin::settle`]);
@@ -38,7 +44,7 @@ use crate::statistics::{OriginState, OriginStatistics};
 use connection::Connection;
 use forebay_nbd::client::Export;
 use forebay_nbd::wire::TransmissionFlags;
-use forebay_nbd::{RunId, Uri};
+use forebay_nbd::{RunId, Succession, Uri};
 use forebay_tls::{ClientTls, Tunnels};
 use forebay_units::Nanos;
 use job::Job;
@@ -46,6 +52,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -96,6 +103,9 @@ impl Default for NbdOriginOptions {
     }
 }
 
+/// Connections to one export, at most.
+const CONNECTIONS_MAX: usize = 16;
+
 const CLOSED: &str = "origin closed";
 
 /// What a flush says behind the loss of a connection.
@@ -105,12 +115,21 @@ const MAY_NOT_BE_SAFE: &str =
 /// Requests in flight on a connection from which on others share the load (ours: fewer go out and come back in one call each).
 const LOAD_SHARED_FROM: usize = 16;
 
-/// A request that was in flight on a lost connection: a change, where the server fences, of which is told what became when its lane has a new one; a flush, where the
-/// next attempt to connect may say that the server never took it.
+/// A request that was in flight on a lost connection, of which a later attempt of its lane may say more: to be sent again where the server lets connections succeed one
+/// another; a change that is over, where the server fences; a flush that the server never took.
 struct Held {
     lane: usize,
     job: Job,
     since: Instant,
+}
+
+/// Writes in doubt that were in flight on connections of one lane: of those of the same run.
+#[derive(Clone, Copy, Debug, Default)]
+struct Doubts {
+    /// A connection that succeeds can say that they are over.
+    open: u64,
+    /// There is one, and it has not answered yet.
+    awaited: u64,
 }
 
 struct Queue {
@@ -119,7 +138,13 @@ struct Queue {
     closing: bool,
     failed: Option<String>,
     lanes_up: Vec<bool>,
-    /// Lanes of which the next attempt to connect says whether what was acknowledged may be lost: no flush goes out before that.
+    /// When the first of the lanes came up that are.
+    up_since: Option<Instant>,
+    /// Connections made.
+    connects: u64,
+    /// By lane.
+    doubts: Vec<Doubts>,
+    /// Lanes of which an attempt to connect says whether what was acknowledged may be lost: no flush goes out before that.
     undecided: Vec<bool>,
     /// The run of a server that lets us in no more, and had what it acknowledged.
     kept_by: Option<RunId>,
@@ -158,6 +183,12 @@ impl Queue {
         self.lanes_up.contains(&true)
     }
 
+    fn set_up(&mut self, lane: usize, is_up: bool) {
+        self.lanes_up[lane] = is_up;
+        self.up_since = self.is_up().then(|| self.up_since.unwrap_or_else(Instant::now));
+        self.connects += u64::from(is_up);
+    }
+
     /// The connection that the next requests go to, and how many may be in flight on it then: the first one with few, so that
     /// requests go out side by side in one call; with many, the one with the fewest.
     fn choose(&self) -> Option<(Arc<Connection>, usize)> {
@@ -176,16 +207,20 @@ struct Shared {
     options: NbdOriginOptions,
     export: Export,
     queue: Mutex<Queue>,
+    /// Of each lane, in which its connections take each other's place: that of the first one.
+    successions: Vec<Succession>,
     /// The sockets of the connections, by lane, and `wake`.
     epoll: OwnedFd,
     /// Ends the wait of whoever waits for the sockets.
     wake: OwnedFd,
     /// Somebody else than our own thread receives.
     is_attached: AtomicBool,
+    counters: Arc<Counters>,
     /// Told when a lane goes up or down, a reactor comes or leaves, or it is over.
     change: Condvar,
     reconnects: AtomicU64,
     reads_sent_again: AtomicU64,
+    changes_sent_again: AtomicU64,
     in_doubt: AtomicU64,
     /// Without FUA.
     writes_acknowledged: AtomicU64,
@@ -265,25 +300,48 @@ impl Shared {
         None
     }
 
-    /// Takes what is held of a lane: flushes, or all else.
-    fn take_held(&self, lane: usize, flushes: bool) -> Vec<Held> {
+    /// Takes those of the held requests of a lane.
+    fn take_held(&self, lane: usize, which: impl Fn(&Job) -> bool) -> Vec<Job> {
         let mut queue = locked(&self.queue);
-        let its = |held: &Held| held.lane == lane && held.job.is_flush() == flushes;
-        let (its, rest) = queue.held.drain(..).partition(its);
+        let its = |held: &Held| held.lane == lane && which(&held.job);
+        let (its, rest): (Vec<Held>, Vec<Held>) = queue.held.drain(..).partition(its);
         queue.held = rest;
-        its
+        its.into_iter().map(|held| held.job).collect()
     }
 
-    /// An attempt said whether what `run` acknowledged is lost, or kept by it.
-    fn is_decided(&self, lane: usize, run: RunId, is_kept: bool) {
+    /// An attempt said that what `run` acknowledged is kept by it, which lets us in no more.
+    fn is_kept(&self, lane: usize, run: RunId) {
         let mut queue = locked(&self.queue);
-        if is_kept && queue.let_in_by == Some(run) {
+        if queue.let_in_by == Some(run) {
             queue.kept_by = Some(run);
-        } else if is_kept {
+        } else {
             // Another run let another lane in since, before this was known.
             self.note_loss();
         }
         queue.undecided[lane] = false;
+    }
+
+    /// A lane has another connection. If it succeeds the lost one, its first answer says that what the lost ones left in doubt is over; whether there is anything.
+    fn may_settle(&self, lane: usize, is_succeeded: bool) -> bool {
+        let mut queue = locked(&self.queue);
+        let doubts = &mut queue.doubts[lane];
+        let open = std::mem::take(&mut doubts.open);
+        // Of another run nobody will ever say: they stay in the count until an operator does.
+        doubts.awaited = if is_succeeded { doubts.awaited + open } else { 0 };
+        doubts.awaited > 0
+    }
+
+    /// The connection that succeeds has answered.
+    fn settle_lane(&self, lane: usize) {
+        let mut queue = locked(&self.queue);
+        let over = std::mem::take(&mut queue.doubts[lane].awaited);
+        // Under the lock, as all that changes it.
+        let before = self.in_doubt.load(Ordering::Relaxed);
+        self.in_doubt.store(before - over, Ordering::Relaxed);
+        drop(queue);
+        if over > 0 {
+            tracing::info!(target: "forebay::origin", uri = %self.uri.shown(), over, "writes of unknown outcome are over");
+        }
     }
 
     /// A connection is about to be used, of a server of this run if it says so: what an earlier run kept when it let us in no more may be lost with it. What this run keeps
@@ -301,12 +359,19 @@ impl Shared {
         self.sendable(is_up);
     }
 
-    /// Completes a request as of unknown outcome; a change is in doubt from then on.
-    fn in_doubt(&self, job: Job, what: &str) {
+    /// Completes a request that was in flight on a connection of this lane as of unknown outcome; a change is in doubt from then on.
+    fn in_doubt(&self, lane: usize, job: Job, what: &str) {
+        if job.stands_in_for_fua() {
+            // The content of a change that waits for its flush was acknowledged: only its durability is not known.
+            return job.fail(EIO, what);
+        }
         if job.is_flush() {
             return job.outcome_unknown(what);
         }
+        let mut queue = locked(&self.queue);
+        queue.doubts[lane].open += 1;
         self.in_doubt.fetch_add(1, Ordering::Relaxed);
+        drop(queue);
         job.outcome_unknown(what);
     }
 
@@ -387,14 +452,16 @@ impl NbdOrigin {
         options.connect_timeout = options.connect_timeout.max(Nanos::millis(1));
         options.backoff_min = options.backoff_min.max(Nanos::millis(1));
         options.connection_requests_max = options.connection_requests_max.clamp(1, 1 << 16);
-        let first =
-            connect(uri, secured.as_ref(), options.connection_requests_max, options.connect_timeout.into())?;
+        let requests_max = options.connection_requests_max;
+        let successions: Vec<Succession> = (0..CONNECTIONS_MAX).map(|_| new_succession()).collect();
+        let timeout = options.connect_timeout.into();
+        let first = connect(uri, secured.as_ref(), requests_max, successions[0], timeout)?;
         let export = first.export.clone();
         if export.size_bytes == 0 {
             return Err(ConnectError::Empty { uri: uri.shown().to_string() });
         }
         let multi = export.flags.contains(TransmissionFlags::CAN_MULTI_CONN);
-        let lanes = if multi { options.connections.clamp(1, 16) } else { 1 };
+        let lanes = if multi { options.connections.clamp(1, CONNECTIONS_MAX) } else { 1 };
         let read_only = export.flags.contains(TransmissionFlags::READ_ONLY);
         if !read_only && !export.flags.contains(TransmissionFlags::SEND_FLUSH) {
             tracing::warn!(target: "forebay::origin", uri = %uri.shown(), "server offers no flush: nothing tells when writes are safe");
@@ -409,13 +476,11 @@ impl NbdOrigin {
             can_fast_zero: export.flags.contains(TransmissionFlags::SEND_FAST_ZERO) && !read_only,
             can_multi_conn: multi || lanes == 1,
         };
+        let counters = Counters::new(options.in_flight_max.max(1));
         let system = |errno: rustix::io::Errno| ConnectError::Thread { source: errno.into() };
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system)?;
         epoll::add(&epoll, &wake, EventData::new_u64(reactor::WAKE), EventFlags::IN).map_err(system)?;
-        let mut lanes_up = vec![false; lanes];
-        // The first lane has its connection already.
-        lanes_up[0] = true;
         let shared = Arc::new(Shared {
             uri: uri.clone(),
             secured,
@@ -426,26 +491,33 @@ impl NbdOrigin {
                 held: Vec::new(),
                 closing: false,
                 failed: None,
-                lanes_up,
+                lanes_up: vec![false; lanes],
+                up_since: None,
+                connects: 0,
+                doubts: vec![Doubts::default(); lanes],
                 undecided: vec![false; lanes],
                 kept_by: None,
                 let_in_by: None,
                 connections: (0..lanes).map(|_| None).collect(),
                 down_reason: String::new(),
             }),
+            successions,
             epoll,
             wake,
             is_attached: AtomicBool::new(false),
+            counters: Arc::clone(&counters),
             change: Condvar::new(),
             reconnects: AtomicU64::new(0),
             reads_sent_again: AtomicU64::new(0),
+            changes_sent_again: AtomicU64::new(0),
             in_doubt: AtomicU64::new(0),
             writes_acknowledged: AtomicU64::new(0),
             flushed_through: AtomicU64::new(0),
             losses: AtomicU64::new(0),
             flush_must_fail: AtomicBool::new(false),
         });
-        let counters = Counters::new(options.in_flight_max.max(1));
+        // The first lane has its connection already.
+        locked(&shared.queue).set_up(0, true);
         let mut origin = NbdOrigin { shared, traits, counters, threads: Vec::new() };
         let thread_error = |source| ConnectError::Thread { source };
         let mut first = Some(first);
@@ -466,6 +538,11 @@ impl NbdOrigin {
     }
 }
 
+/// The first place in a new succession, of a number seeded by the system, anew for each process; two of one process differ too.
+fn new_succession() -> Succession {
+    Succession { id: RandomState::new().build_hasher().finish(), number: 0, lacks_flush: false }
+}
+
 /// Completes what has waited too long for a connection, and everything once it is over. Lanes do not: they may be in the middle of connecting.
 fn expire(shared: &Shared) {
     let wait = Duration::from(shared.options.wait_for_origin);
@@ -479,7 +556,7 @@ fn expire(shared: &Shared) {
             let closing = queue.closing;
             drop(queue);
             rest.into_iter().for_each(|job| job.unreachable(&reason));
-            held.into_iter().for_each(|held| shared.in_doubt(held.job, &reason));
+            held.into_iter().for_each(|held| shared.in_doubt(held.lane, held.job, &reason));
             if closing {
                 return;
             }
@@ -501,7 +578,7 @@ fn expire(shared: &Shared) {
             drop(queue);
             overdue.into_iter().for_each(|job| job.unreachable(&reason));
             let what = "connection lost before the answer and not made again in time";
-            held.into_iter().for_each(|held| shared.in_doubt(held.job, what));
+            held.into_iter().for_each(|held| shared.in_doubt(held.lane, held.job, what));
             queue = locked(&shared.queue);
             continue;
         }
@@ -561,6 +638,7 @@ impl Origin for NbdOrigin {
             state,
             reconnects: self.shared.reconnects.load(Ordering::Relaxed),
             reads_sent_again: self.shared.reads_sent_again.load(Ordering::Relaxed),
+            changes_sent_again: self.shared.changes_sent_again.load(Ordering::Relaxed),
             in_doubt: self.shared.in_doubt.load(Ordering::Relaxed),
             ..OriginStatistics::default()
         };
@@ -569,7 +647,13 @@ impl Origin for NbdOrigin {
     }
 
     fn settle(&self) {
+        let mut queue = locked(&self.shared.queue);
+        queue.doubts.fill(Doubts::default());
         self.shared.in_doubt.store(0, Ordering::Relaxed);
+    }
+
+    fn is_settled(&self) -> bool {
+        self.shared.in_doubt.load(Ordering::Relaxed) == 0
     }
 
     fn abandon(&self) {

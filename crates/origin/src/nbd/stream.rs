@@ -1,9 +1,9 @@
 //! Sockets of an NBD client, and the handshake over them.
 
-use forebay_nbd::RunId;
 use forebay_nbd::client::{Config, Event, Export, ProtocolError, Session};
 use forebay_nbd::server::TlsPolicy;
 use forebay_nbd::wire::OptionReply;
+use forebay_nbd::{RunId, Succession};
 use forebay_nbd::{Transport, Uri};
 use forebay_tls::{ClientTls, TlsConnectError, Tunnels};
 use rustix::io::Errno;
@@ -318,6 +318,7 @@ pub(super) fn connect(
     uri: &Uri,
     secured: Option<&Secured>,
     requests_max: usize,
+    succession: Succession,
     timeout: Duration,
 ) -> Result<Connected, ConnectError> {
     let text = || uri.shown().to_string();
@@ -332,7 +333,8 @@ pub(super) fn connect(
     stream.set_timeouts(timeout, timeout).map_err(broken)?;
     let mut deadline = Instant::now() + timeout;
     let tls = if secured.is_some() { TlsPolicy::Required } else { TlsPolicy::Off };
-    let config = Config { tls, requests_max, ..Config::new(uri.export.clone()) };
+    let succession = Some(succession);
+    let config = Config { tls, requests_max, succession, ..Config::new(uri.export.clone()) };
     let mut session = Session::new(config);
     let mut received = Vec::new();
     let mut chunk = vec![0; 16 << 10];
@@ -432,7 +434,16 @@ mod tests {
         let (sender, told) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let timeout = Duration::from_millis(200);
-            let _ = sender.send(connect(&uri, Some(&secured), 16, timeout).err());
+            let _ = sender.send(
+                connect(
+                    &uri,
+                    Some(&secured),
+                    16,
+                    Succession { id: 7, number: 1, lacks_flush: false },
+                    timeout,
+                )
+                .err(),
+            );
         });
         let error = told.recv_timeout(Duration::from_secs(20)).expect("it waits for ever").unwrap();
         assert!(matches!(error, ConnectError::TlsHandshake { .. }), "{error:?}");

@@ -463,6 +463,84 @@ fn no_flush_goes_out_on_another_connection_before_it_is_known_what_was_lost_with
     assert!(matches!(outcome, Err(OriginError::Unreachable { .. })), "{outcome:?}");
 }
 
+/// An export that lets connections succeed one another, in this run.
+fn succeeding(run: u64) -> ExportInfo {
+    ExportInfo { succeeds: Some(RunId(run)), ..export(SIZE) }
+}
+
+#[test]
+fn what_was_in_flight_goes_first_on_the_connection_that_succeeds_and_nothing_is_lost() {
+    let server = Server::start(succeeding(7));
+    let origin = connect(&server, NbdOriginOptions { connections: 1, ..quick() });
+    run(&origin, write(0, b"safe")).unwrap();
+    server.script(|_| Action::Ignore);
+    let collector = Collector::new();
+    submit(&origin, 1, write(4096, b"sent"), &collector);
+    submit(&origin, 2, OriginOperation::Flush, &collector);
+    submit(&origin, 3, write(8192, b"too"), &collector);
+    until("all three arrive", || server.written().len() == 3 && server.commands(Command::Flush).len() == 1);
+    server.refuse(true);
+    server.cut_all();
+    until("the loss", || matches!(origin.statistics().state, OriginState::Down { .. }));
+    submit(&origin, 4, write(12288, b"later"), &collector);
+    server.script(|_| Action::Serve);
+    server.refuse(false);
+    let outcomes = collector.wait(4);
+    assert!(outcomes.values().all(Result::is_ok), "{outcomes:?}");
+    let expected: [&[u8]; 6] = [b"safe", b"sent", b"too", b"sent", b"too", b"later"];
+    assert_eq!(server.written(), expected);
+    run(&origin, OriginOperation::Flush).unwrap();
+    let statistics = origin.statistics();
+    assert_eq!((statistics.in_doubt, statistics.changes_sent_again), (0, 2), "{statistics:?}");
+}
+
+#[test]
+fn another_run_succeeds_nobody() {
+    // It says so of another run, or says nothing of it any more.
+    for next in [succeeding(8), export(SIZE)] {
+        let server = Server::start(succeeding(7));
+        let origin = connect(&server, NbdOriginOptions { connections: 1, ..quick() });
+        run(&origin, write(0, b"safe")).unwrap();
+        server.script(|_| Action::Ignore);
+        let collector = Collector::new();
+        submit(&origin, 1, write(4096, b"sent"), &collector);
+        submit(&origin, 2, OriginOperation::Flush, &collector);
+        until("both arrive", || server.written().len() == 2 && server.commands(Command::Flush).len() == 1);
+        server.set_export(next);
+        server.script(|_| Action::Serve);
+        server.cut_all();
+        let outcomes = collector.wait(2);
+        assert!(matches!(outcomes[&1], Err(OriginError::OutcomeUnknown { .. })), "{outcomes:?}");
+        assert_eq!(errno(&outcomes[&2]), Some(5), "whoever has the server fenced would ask again");
+        assert_eq!((origin.statistics().in_doubt, server.written().len()), (1, 2), "it is not sent again");
+        assert_eq!(
+            errno(&run(&origin, OriginOperation::Flush)),
+            Some(5),
+            "what was acknowledged may be lost"
+        );
+        run(&origin, OriginOperation::Flush).unwrap();
+    }
+}
+
+#[test]
+fn a_flush_waits_for_a_lane_that_is_lost_for_as_long_as_requests_wait_and_fails_then() {
+    let server = Server::start(succeeding(7));
+    let wait_for_origin = Nanos::millis(300);
+    let origin = connect(&server, NbdOriginOptions { connections: 2, wait_for_origin, ..quick() });
+    until("two connections", || server.connections() == 2);
+    run(&origin, write(0, b"safe")).unwrap();
+    server.refuse(true);
+    server.cut_first();
+    until("an attempt to connect", || server.refusals() > 0);
+    // By the other one much goes on; whether the server has all that it acknowledged to the first is not known.
+    assert_eq!(run(&origin, read(0, 4)), Ok(b"safe".to_vec()));
+    let started = Instant::now();
+    assert_eq!(errno(&run(&origin, OriginOperation::Flush)), Some(5));
+    assert!(started.elapsed() >= Duration::from_millis(200), "{:?}", started.elapsed());
+    assert_eq!(errno(&run(&origin, OriginOperation::Flush)), Some(5), "it is owed once more");
+    run(&origin, OriginOperation::Flush).unwrap();
+}
+
 #[test]
 fn a_flush_that_waited_to_be_sent_while_writes_may_be_lost_fails() {
     for (keeps_acknowledged_writes, expected) in [(false, Some(5)), (true, None)] {

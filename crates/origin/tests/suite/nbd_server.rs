@@ -44,6 +44,7 @@ struct Inner {
     /// Says nothing to who connects, and keeps the connection.
     is_silent: AtomicBool,
     accepted: AtomicUsize,
+    refused: AtomicUsize,
     commands: Mutex<Vec<Request>>,
     late: Mutex<Vec<(u64, Vec<u8>)>>,
     /// Data of every write that arrived, whatever became of it.
@@ -83,6 +84,7 @@ impl Server {
             kept_by: Mutex::new(None),
             is_silent: AtomicBool::new(false),
             accepted: AtomicUsize::new(0),
+            refused: AtomicUsize::new(0),
             commands: Mutex::new(Vec::new()),
             late: Mutex::new(Vec::new()),
             written: Mutex::new(Vec::new()),
@@ -97,6 +99,7 @@ impl Server {
                     return;
                 }
                 if for_thread.refuses.load(Ordering::SeqCst) {
+                    for_thread.refused.fetch_add(1, Ordering::SeqCst);
                     continue;
                 }
                 for_thread.accepted.fetch_add(1, Ordering::SeqCst);
@@ -149,6 +152,10 @@ impl Server {
 
     pub(crate) fn connections(&self) -> usize {
         self.inner.accepted.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn refusals(&self) -> usize {
+        self.inner.refused.load(Ordering::SeqCst)
     }
 
     /// Every request that arrived, in order.

@@ -244,6 +244,10 @@ impl Origin for Recorder {
     fn settle(&self) {
         self.inner.settle();
     }
+
+    fn is_settled(&self) -> bool {
+        self.inner.is_settled()
+    }
 }
 
 /// What the trace format calls an operation; a question about block status moves no data, and is none of a trace's.

@@ -1,0 +1,266 @@
+//! Clients that come again and again in a few successions, and clients that do not say, while the origin answers in any order: what comes on a connection reaches the
+//! origin when nothing of its predecessors is there any more or will be, and it does get there.
+
+use super::tests::{machine, shaken_hands_at};
+use super::*;
+use forebay_nbd::{Succession, client};
+use forebay_origin::{OriginCompletion, OriginError, OriginOperation};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+/// How the origin ends a request.
+#[derive(Clone, Copy, Debug)]
+enum How {
+    Done,
+    Failed,
+    Unknown,
+}
+
+/// What happens next; numbers choose among whatever there is.
+#[derive(Clone, Debug)]
+enum Step {
+    /// With `late`, an attempt that its client had given up and that arrives behind its next one.
+    Connect {
+        succession: Option<u64>,
+        late: bool,
+    },
+    Write {
+        client: usize,
+        block: u64,
+    },
+    Complete {
+        request: usize,
+        how: How,
+    },
+    /// What is of unknown outcome is over.
+    Settle,
+    Leave {
+        client: usize,
+    },
+    /// The driver looks at the connections that changed.
+    Look,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let succession = prop_oneof![4 => (0..2u64).prop_map(Some), 1 => Just(None)];
+    let how = prop_oneof![14 => Just(How::Done), 1 => Just(How::Failed), 1 => Just(How::Unknown)];
+    let step = prop_oneof![
+        3 => (succession, 0..6u8).prop_map(|(succession, late)| Step::Connect { succession, late: late == 0 }),
+        9 => (0..20usize, 0..6u64).prop_map(|(client, block)| Step::Write { client, block }),
+        7 => (0..20usize, how).prop_map(|(request, how)| Step::Complete { request, how }),
+        1 => Just(Step::Settle),
+        1 => (0..20usize).prop_map(|client| Step::Leave { client }),
+        6 => Just(Step::Look),
+    ];
+    proptest::collection::vec(step, 1..150)
+}
+
+struct Peer {
+    session: client::Session,
+    key: SlabKey,
+    place: Option<Succession>,
+}
+
+struct Scene {
+    service: Service,
+    volume: SlabKey,
+    peers: Vec<Peer>,
+    /// By number: who asked it, and whether its client may expect an answer.
+    writes: BTreeMap<u64, (SlabKey, Option<Succession>)>,
+    at_origin: Vec<(OriginRequest, u64)>,
+    /// Of unknown outcome, and not settled.
+    unknown: Vec<u64>,
+    had_doubt: bool,
+    seen: Vec<u64>,
+    /// By succession, the number of the newest connection of which something came to the origin.
+    newest: BTreeMap<u64, u64>,
+}
+
+impl Scene {
+    /// What was asked and may go to the origin goes there.
+    fn turn(&mut self) -> Result<(), TestCaseError> {
+        let mut submissions = Vec::new();
+        self.service.turn(Nanos::ZERO, &mut submissions);
+        for (_, request) in submissions {
+            let OriginOperation::Write { data, .. } = &request.operation else { panic!("{request:?}") };
+            let write = u64::from_le_bytes(data[..8].try_into().unwrap());
+            if let Some(place) = self.writes[&write].1 {
+                let newest = self.newest.entry(place.id).or_insert(place.number);
+                prop_assert!(place.number >= *newest, "write {write} comes behind its successors'");
+                *newest = place.number;
+                let of_others = |other: Option<Succession>| {
+                    other.is_some_and(|other| other.id == place.id && other.number != place.number)
+                };
+                let stray = self.at_origin.iter().find(|(_, other)| of_others(self.writes[other].1));
+                let stray = stray.map(|(_, other)| other);
+                prop_assert!(stray.is_none(), "write {write} is begun while {stray:?} is not over");
+                let lost = self.unknown.iter().find(|other| of_others(self.writes[other].1));
+                prop_assert!(lost.is_none(), "write {write} is begun while {lost:?} may yet be made");
+            }
+            self.seen.push(write);
+            self.at_origin.push((request, write));
+        }
+        Ok(())
+    }
+
+    /// The driver does what connections wish for: it closes, and has what waits parsed.
+    fn look(&mut self) {
+        let mut dirty = Vec::new();
+        self.service.take_dirty(&mut dirty);
+        for key in dirty {
+            let Some(wishes) = self.service.wishes(key) else { continue };
+            if wishes.close {
+                self.service.forget(key);
+                self.peers.retain(|peer| peer.key != key);
+            } else if wishes.resume {
+                self.service.resume(Nanos::ZERO, key);
+            }
+        }
+    }
+
+    fn complete(&mut self, request: usize, how: How) {
+        let (request, write) = self.at_origin.swap_remove(request % self.at_origin.len());
+        let result = match how {
+            How::Done => Ok(Vec::new()),
+            How::Failed => Err(OriginError::Failed { errno: 5, context: String::new() }),
+            How::Unknown => {
+                self.unknown.push(write);
+                self.had_doubt = true;
+                Err(OriginError::OutcomeUnknown { context: String::new() })
+            }
+        };
+        self.service.complete(Nanos::ZERO, self.volume, OriginCompletion { id: request.id, result });
+    }
+}
+
+fn check(steps: Vec<Step>) -> Result<(), TestCaseError> {
+    let mut service = Service::new(ServiceLimits::default());
+    let volume = service.add_volume(machine());
+    let mut scene = Scene {
+        service,
+        volume,
+        peers: Vec::new(),
+        writes: BTreeMap::new(),
+        at_origin: Vec::new(),
+        unknown: Vec::new(),
+        had_doubt: false,
+        seen: Vec::new(),
+        newest: BTreeMap::new(),
+    };
+    let mut numbers = BTreeMap::new();
+    for (number, step) in (1u64..).zip(steps) {
+        match step {
+            Step::Connect { succession, late } => {
+                let place = succession.map(|id| {
+                    let next = numbers.entry(id).or_insert(10u64);
+                    *next += u64::from(!late);
+                    Succession { id, number: *next - u64::from(late), lacks_flush: false }
+                });
+                let (session, server) = shaken_hands_at(place);
+                assert_eq!(server.succession(), place);
+                let open = Entrance::Original;
+                let key = scene.service.open(Nanos::ZERO, server, volume, open, Vec::new(), Vec::new());
+                // Who gave an attempt up asks nothing by it.
+                if !late {
+                    scene.peers.push(Peer { session, key, place });
+                }
+            }
+            Step::Write { client, block } => {
+                let index = client % scene.peers.len().max(1);
+                let Some(peer) = scene.peers.get_mut(index) else { continue };
+                let mut sent = Vec::new();
+                let write = client::Operation::Write { offset: block * 4096, length: 4096, fua: false };
+                peer.session.submit(number, write, &mut sent).unwrap();
+                sent.extend(number.to_le_bytes().repeat(512));
+                scene.writes.insert(number, (peer.key, peer.place));
+                // What is on its way comes although the connection may have a successor.
+                scene.service.received(Nanos::ZERO, peer.key, &sent);
+            }
+            Step::Complete { request, how } if !scene.at_origin.is_empty() => scene.complete(request, how),
+            Step::Complete { .. } => {}
+            Step::Leave { client } => {
+                if !scene.peers.is_empty() {
+                    let peer = scene.peers.swap_remove(client % scene.peers.len());
+                    scene.service.forget(peer.key);
+                }
+            }
+            Step::Settle => {
+                scene.service.volume(volume).expect("it is here").settle();
+                scene.unknown.clear();
+            }
+            Step::Look => scene.look(),
+        }
+        scene.turn()?;
+    }
+    // Everything is answered in the end, and whoever is here then has had what it asked done.
+    for _ in 0..1000 {
+        scene.look();
+        scene.turn()?;
+        if let Some(last) = scene.at_origin.len().checked_sub(1) {
+            scene.complete(last, How::Done);
+        }
+    }
+    let is_here = |key: SlabKey| scene.peers.iter().any(|peer| peer.key == key);
+    // What another write left in doubt is refused.
+    let is_undone = |write: &u64, key| is_here(key) && !scene.had_doubt && !scene.seen.contains(write);
+    let undone = scene.writes.iter().find(|(write, (key, _))| is_undone(write, *key));
+    prop_assert!(undone.is_none(), "{undone:?} was never begun");
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_of_a_connection_is_begun_before_its_predecessors_are_over(steps in steps()) {
+        check(steps)?;
+    }
+}
+
+/// The origin says once that data was lost. The client of that flush may not have heard of it, though it was sent the answer: its successor does, if it says so.
+#[test]
+fn the_error_of_a_flush_is_told_to_the_successor_too() {
+    let mut service = Service::new(ServiceLimits::default());
+    let volume = service.add_volume(machine());
+    let mut flush = |number: u64, lacks_flush: bool, result: Result<Vec<u8>, OriginError>| {
+        let (mut client, server) = shaken_hands_at(Some(Succession { id: 5, number, lacks_flush }));
+        let open = Entrance::Original;
+        let key = service.open(Nanos::ZERO, server, volume, open, Vec::new(), Vec::new());
+        let mut asked = Vec::new();
+        client.submit(1, client::Operation::Flush, &mut asked).unwrap();
+        service.received(Nanos::ZERO, key, &asked);
+        let mut submissions = Vec::new();
+        service.turn(Nanos::ZERO, &mut submissions);
+        if let Some((_, request)) = submissions.pop() {
+            service.complete(Nanos::ZERO, volume, OriginCompletion { id: request.id, result });
+            service.turn(Nanos::ZERO, &mut Vec::new());
+        }
+        let mut answer = Vec::new();
+        service.output(key).expect("it is here").copy_to(&mut answer);
+        // The socket takes all of it.
+        service.sent(Nanos::ZERO, key, answer.len());
+        loop {
+            let parsed = client.receive(&answer, &mut Vec::new()).unwrap();
+            let consumed = parsed.consumed;
+            match parsed.event {
+                client::Event::Done { result, .. } => {
+                    if number.is_multiple_of(2) {
+                        // The server sees that it is gone before the next one comes.
+                        service.forget(key);
+                    }
+                    return result.is_ok();
+                }
+                event => assert!(consumed > 0, "{event:?}"),
+            }
+            answer.drain(..consumed);
+        }
+    };
+    let lost = || Err(OriginError::Failed { errno: 5, context: "lost".to_owned() });
+    let done = || Ok(Vec::new());
+    for first in [1, 2] {
+        assert!(!flush(10 * first + first, false, lost()));
+        assert!(!flush(10 * first + 3, true, done()), "it has not heard of it");
+        assert!(flush(10 * first + 4, false, done()), "it has, and said so");
+        assert!(flush(10 * first + 5, true, done()), "there is nothing more to hear of");
+    }
+}

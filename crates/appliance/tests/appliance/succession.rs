@@ -1,0 +1,297 @@
+//! An origin of ours at a server of ours, between which connections break at any moment: no client hears of it, and no change comes late.
+
+use super::client::Client;
+use super::{HeldOrigin, MIB, PATIENCE, Scene, memory, scene, until};
+use forebay_appliance::{ServiceLimits, VolumeConfig};
+use forebay_nbd::client::Operation;
+use forebay_origin::layer::{Delay, DelayParameters};
+use forebay_origin::{
+    CompletionSink, NbdOrigin, NbdOriginOptions, Origin, OriginCompletion, OriginOperation, OriginRequest,
+    OriginRequestId, OriginTraits, Timer,
+};
+use forebay_units::{ByteRange, Nanos};
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const BLOCKS: u64 = 48;
+const BLOCK: usize = 4096;
+
+/// Passes bytes on between clients and a server, until it is told to break.
+struct Relay {
+    path: PathBuf,
+    pairs: Arc<Mutex<Vec<Pair>>>,
+    closing: Arc<AtomicBool>,
+    /// Nobody is passed on.
+    is_down: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Pair {
+    client: UnixStream,
+    server: UnixStream,
+    /// Only the client sees that it is broken. What it had sent goes on to the server, and then nothing, for a while.
+    is_half_open: Arc<AtomicBool>,
+}
+
+impl Relay {
+    fn start(path: &Path, server: &Path, seed: u64) -> Relay {
+        let listener = UnixListener::bind(path).unwrap();
+        let pairs = Arc::new(Mutex::new(Vec::new()));
+        let closing = Arc::new(AtomicBool::new(false));
+        let is_down = Arc::new(AtomicBool::new(false));
+        let (to, for_thread, ends, down) =
+            (server.to_owned(), pairs.clone(), closing.clone(), is_down.clone());
+        let thread = std::thread::spawn(move || {
+            for (number, client) in (0u64..).zip(listener.incoming()) {
+                let client = client.unwrap();
+                if ends.load(Ordering::SeqCst) {
+                    return;
+                }
+                if down.load(Ordering::SeqCst) {
+                    continue;
+                }
+                let server = UnixStream::connect(&to).unwrap();
+                let is_half_open = Arc::new(AtomicBool::new(false));
+                let copies = || (client.try_clone().unwrap(), server.try_clone().unwrap());
+                let ((to_client, from_server), (from_client, to_server)) = (copies(), copies());
+                let late = is_half_open.clone();
+                let random = Xoshiro256PlusPlus::seed_from_u64(seed ^ number);
+                std::thread::spawn(move || pass_on(from_client, to_server, &late, random));
+                std::thread::spawn(move || {
+                    let (mut from, mut to) = (from_server, to_client);
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(Shutdown::Both);
+                });
+                for_thread.lock().unwrap().push(Pair { client, server, is_half_open });
+            }
+        });
+        Relay { path: path.to_owned(), pairs, closing, is_down, thread: Some(thread) }
+    }
+
+    /// Breaks every connection, or one.
+    fn cut(&self, random: &mut impl Rng, all: bool) -> usize {
+        let mut pairs = self.pairs.lock().unwrap();
+        let count = if all { pairs.len() } else { pairs.len().min(1) };
+        for _ in 0..count {
+            let at = random.random_range(0..pairs.len());
+            let pair = pairs.swap_remove(at);
+            if random.random_bool(0.5) {
+                pair.is_half_open.store(true, Ordering::SeqCst);
+            } else {
+                let _ = pair.server.shutdown(Shutdown::Both);
+            }
+            let _ = pair.client.shutdown(Shutdown::Both);
+        }
+        count
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.closing.store(true, Ordering::SeqCst);
+        let _ = UnixStream::connect(&self.path);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn pass_on(mut from: UnixStream, mut to: UnixStream, late: &AtomicBool, mut random: impl Rng) {
+    let mut chunk = vec![0; 32 << 10];
+    loop {
+        let bytes = from.read(&mut chunk).unwrap_or(0);
+        if random.random_bool(0.5) {
+            std::thread::sleep(Duration::from_micros(random.random_range(0..4000)));
+        }
+        if late.load(Ordering::SeqCst) {
+            // By now the client may be there again.
+            std::thread::sleep(Duration::from_millis(random.random_range(0..60)));
+        }
+        if bytes == 0 || to.write_all(&chunk[..bytes]).is_err() {
+            break;
+        }
+    }
+    if late.load(Ordering::SeqCst) {
+        std::thread::sleep(Duration::from_millis(random.random_range(0..100)));
+    }
+    let _ = to.shutdown(Shutdown::Both);
+}
+
+/// Notes which version of a block is written when.
+struct Witness {
+    inner: Arc<dyn Origin>,
+    written: Mutex<Vec<(u64, u64)>>,
+}
+
+impl Origin for Witness {
+    fn traits(&self) -> OriginTraits {
+        self.inner.traits()
+    }
+
+    fn submit(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
+        if let OriginOperation::Write { offset, data, .. } = &request.operation {
+            let version = u64::from_le_bytes(data[..8].try_into().unwrap());
+            self.written.lock().unwrap().push((offset / BLOCK as u64, version));
+        }
+        self.inner.submit(request, sink);
+    }
+
+    fn describe(&self) -> String {
+        "witness".to_owned()
+    }
+}
+
+struct Answers(Mutex<Sender<OriginCompletion>>);
+
+impl CompletionSink for Answers {
+    fn complete(&self, completion: OriginCompletion) {
+        // Nobody listens any more once a test is over.
+        let _ = self.0.lock().unwrap().send(completion);
+    }
+}
+
+fn answers() -> (Arc<dyn CompletionSink>, Receiver<OriginCompletion>) {
+    let (sender, receiver) = channel();
+    (Arc::new(Answers(Mutex::new(sender))), receiver)
+}
+
+fn options() -> NbdOriginOptions {
+    NbdOriginOptions {
+        connections: 3,
+        backoff_min: Nanos::millis(1),
+        backoff_max: Nanos::millis(20),
+        ..NbdOriginOptions::default()
+    }
+}
+
+/// A server whose writes take a few milliseconds and overtake each other, the way to it through a relay, and who saw what was written.
+fn stage(seed: u64) -> (Scene, Relay, Arc<Witness>) {
+    let witness = Arc::new(Witness { inner: memory(MIB).1, written: Mutex::default() });
+    let delays = DelayParameters {
+        read: Nanos::micros(100),
+        write: Nanos::micros(200),
+        flush: Nanos::millis(2),
+        jitter: Nanos::millis(8),
+        seed,
+    };
+    let slow = Arc::new(Delay::new(witness.clone(), Timer::start().unwrap(), delays));
+    let scene = scene(vec![VolumeConfig::new("disk", slow)], ServiceLimits::default());
+    let path = scene.path.with_file_name("relay.sock");
+    let relay = Relay::start(&path, &scene.path, seed);
+    (scene, relay, witness)
+}
+
+fn origin_through(relay: &Relay, options: NbdOriginOptions) -> NbdOrigin {
+    NbdOrigin::connect(&forebay_nbd::Uri::unix(&relay.path, "disk"), options).unwrap()
+}
+
+fn block_of(version: u64) -> Vec<u8> {
+    version.to_le_bytes().repeat(BLOCK / 8)
+}
+
+/// Each block is written, read and written again, one request at a time, beside flushes, while connections break: every answer is good, every read finds what was written
+/// last, and at the origin no version comes behind a newer one.
+#[test]
+fn who_is_at_a_server_of_ours_hears_nothing_of_broken_connections() {
+    let seed = 2_611;
+    println!("seed {seed}");
+    let (_scene, relay, witness) = stage(seed);
+    let origin = origin_through(&relay, options());
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let (sink, answers) = answers();
+    // By block, the last version asked for, and whether its read is in flight.
+    let mut versions = [(0u64, true); BLOCKS as usize];
+    let ask = |versions: &mut [(u64, bool); BLOCKS as usize], block: u64| {
+        let (version, reads) = &mut versions[block as usize];
+        *reads = !*reads;
+        let offset = block * BLOCK as u64;
+        let operation = if *reads {
+            OriginOperation::Read { range: ByteRange::new(offset, BLOCK as u64) }
+        } else {
+            *version += 1;
+            OriginOperation::Write { offset, data: block_of(*version), fua: version.is_multiple_of(7) }
+        };
+        origin.submit(OriginRequest { id: OriginRequestId(block), operation }, &sink);
+    };
+    let flush = || {
+        let request = OriginRequest { id: OriginRequestId(BLOCKS), operation: OriginOperation::Flush };
+        origin.submit(request, &sink);
+    };
+    (0..BLOCKS).for_each(|block| ask(&mut versions, block));
+    flush();
+    let (started, mut last_cut) = (Instant::now(), Instant::now());
+    let (mut flushes, mut cuts) = (0, 0);
+    let mut in_flight = BLOCKS + 1;
+    while in_flight > 0 {
+        let answer = answers.recv_timeout(PATIENCE).expect("an answer to each request");
+        let block = answer.id.0;
+        let data = answer.result.unwrap_or_else(|error| panic!("{block}: {error}"));
+        let is_over = started.elapsed() > Duration::from_secs(4);
+        if block == BLOCKS {
+            flushes += 1;
+        } else if versions[block as usize].1 {
+            assert!(data == block_of(versions[block as usize].0), "block {block} is not what it was");
+        }
+        match (is_over, block) {
+            (true, _) => in_flight -= 1,
+            (false, BLOCKS) => flush(),
+            (false, block) => ask(&mut versions, block),
+        }
+        if !is_over && last_cut.elapsed() > Duration::from_millis(30) {
+            let all = random.random_bool(0.3);
+            cuts += relay.cut(&mut random, all);
+            last_cut = Instant::now();
+        }
+    }
+    let statistics = origin.statistics();
+    assert!(cuts > 40 && flushes > 20, "{cuts} cuts, {flushes} flushes");
+    assert!(statistics.changes_sent_again > 40 && statistics.in_doubt == 0, "{statistics:?}");
+    let mut newest = [0; BLOCKS as usize];
+    for (block, version) in &*witness.written.lock().unwrap() {
+        let newest = &mut newest[*block as usize];
+        assert!(*version >= *newest, "version {version} of block {block} came behind {newest}");
+        *newest = *version;
+    }
+    assert_eq!(newest.to_vec(), versions.map(|(version, _)| version).to_vec());
+}
+
+/// A break that lasts longer than requests wait costs a client what was in flight. What becomes of that is not known then, until a connection of the same run says that it is
+/// over: nobody else has to.
+#[test]
+fn what_a_long_break_left_in_doubt_is_settled_by_the_connection_behind_it() {
+    let held = HeldOrigin::new(memory(MIB).1);
+    let storage = scene(vec![VolumeConfig::new("disk", held.clone())], ServiceLimits::default());
+    let relay = Relay::start(&storage.path.with_file_name("relay.sock"), &storage.path, 1);
+    let impatient = NbdOriginOptions { connections: 1, wait_for_origin: Nanos::millis(100), ..options() };
+    let origin: Arc<dyn Origin> = Arc::new(origin_through(&relay, impatient));
+    let front = scene(vec![VolumeConfig::new("disk", origin.clone())], ServiceLimits::default());
+    let mut client = Client::connect(&front.path, "disk").unwrap();
+    let mut call = |operation, data: &[u8]| client.call(operation, data).unwrap();
+    let write = Operation::Write { offset: 0, length: 4096, fua: false };
+    let doubt = || front.appliance.observe("disk", false).unwrap().observation.in_doubt;
+    std::thread::scope(|scope| {
+        let lost = scope.spawn(|| call(write, &block_of(1)));
+        held.wait_for(1);
+        relay.is_down.store(true, Ordering::SeqCst);
+        relay.cut(&mut Xoshiro256PlusPlus::seed_from_u64(1), true);
+        assert!(lost.join().unwrap().is_err());
+    });
+    assert!(call(write, &block_of(2)).is_err(), "the first one may come later");
+    relay.is_down.store(false, Ordering::SeqCst);
+    until("another connection", || origin.statistics().reconnects > 0);
+    // It is at the storage side yet.
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!((origin.statistics().in_doubt, doubt().len()), (1, 1));
+    held.open();
+    until("the end of the doubt", || doubt().is_empty());
+    assert!(call(write, &block_of(3)).is_ok());
+    let read = Operation::Read { offset: 0, length: 4096, dont_fragment: false };
+    assert_eq!(call(read, &[]), Ok(block_of(3)));
+}
