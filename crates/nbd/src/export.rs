@@ -1,6 +1,6 @@
 //! What an export is, as told to a client or by a server.
 
-use crate::RunId;
+use crate::Succeeds;
 use crate::wire::{PAYLOAD_BYTES_PORTABLE, TransmissionFlags};
 
 /// The units in which an export wants to be addressed, in bytes.
@@ -67,8 +67,8 @@ pub struct ExportInfo {
     pub multi_conn: bool,
     /// Behaves like a rotating medium.
     pub rotational: bool,
-    /// Lets connections succeed one another ([`crate::Succession`]), and says that this run of it does.
-    pub succeeds: Option<RunId>,
+    /// Lets connections succeed one another ([`crate::Succession`]), and says who does.
+    pub succeeds: Option<Succeeds>,
     /// Units of addressing.
     pub block_sizes: BlockSizes,
 }

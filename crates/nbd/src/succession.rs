@@ -7,8 +7,12 @@
 //! again there is made after whatever became of it the first time, and before anything that its client sends when it is answered; and as long as it is the same run,
 //! nothing is lost of what was acknowledged.
 //!
+//! Another run vouches for nothing that an earlier one acknowledged. But where the volume is on storage that nobody else can have open while it has ([`StorageId`]), an earlier run that had it is over, with all that it had
+//! under way: what was in flight may be sent again there, too.
+//!
 //! Servers of others answer `NBD_REP_ERR_UNSUP`, as the protocol has them do with options that they do not know.
 
+use crate::RunId;
 use crate::wire::{Reader, Truncated};
 
 /// A connection's place among those of which each takes the place of the one before.
@@ -43,6 +47,37 @@ impl Succession {
         let mut reader = Reader::new(data);
         let (id, number, flags) = (reader.u64()?, reader.u64()?, reader.u32()?);
         Ok((Succession { id, number, lacks_flush: flags & LACKS_FLUSH != 0 }, reader.take_rest()))
+    }
+}
+
+/// A number for storage that one at a time has open, as one start of one system knows it: who says the same, one after the other, has the same storage, and the earlier one has let go of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StorageId(pub u64);
+
+/// Who lets connections succeed one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Succeeds {
+    /// The run of the export.
+    pub run: RunId,
+    /// What it is on, if nobody else can have that open meanwhile.
+    pub storage: Option<StorageId>,
+}
+
+impl Succeeds {
+    /// Appends the data of the reply: both numbers; 0 for no storage.
+    pub(crate) fn encode(self, output: &mut Vec<u8>) {
+        output.extend_from_slice(&self.run.0.to_be_bytes());
+        output.extend_from_slice(&self.storage.map_or(0, |storage| storage.0).to_be_bytes());
+    }
+
+    /// From the data of the reply.
+    pub(crate) fn decode(data: &[u8]) -> Result<Succeeds, Truncated> {
+        let mut reader = Reader::new(data);
+        let (run, storage) = (RunId(reader.u64()?), reader.u64()?);
+        match reader.left() {
+            0 => Ok(Succeeds { run, storage: (storage != 0).then_some(StorageId(storage)) }),
+            left => Err(Truncated { needed: 0, left }),
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use crate::pending::Counters;
 use crate::request::{CompletionSink, Origin, OriginError, OriginOperation, OriginRequest, OriginTraits};
 use crate::statistics::OriginStatistics;
 use crate::syncs::Syncs;
+use forebay_nbd::StorageId;
 use forebay_ring::{FileError, FileIo, Operation, Threads};
 use forebay_units::ByteRange;
 use std::path::Path;
@@ -118,6 +119,10 @@ impl Origin for FileOrigin {
 
     fn describe(&self) -> String {
         self.image.describe()
+    }
+
+    fn storage(&self) -> Option<StorageId> {
+        self.image.storage()
     }
 
     fn statistics(&self) -> OriginStatistics {

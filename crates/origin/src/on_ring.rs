@@ -6,6 +6,7 @@
 use crate::pool::locked;
 use crate::request::{CompletionSink, Origin, OriginRequest, OriginTraits};
 use crate::statistics::OriginStatistics;
+use forebay_nbd::StorageId;
 use forebay_ring::{RingRefused, ThreadRing};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -160,6 +161,10 @@ impl Origin for OnRing {
 
     fn settle(&self) {
         self.inner.settle();
+    }
+
+    fn storage(&self) -> Option<StorageId> {
+        self.inner.storage()
     }
 
     fn is_settled(&self) -> bool {

@@ -1,6 +1,7 @@
 //! What an origin is asked and what it answers: plain data, shared by real origins and simulated ones.
 
 use crate::statistics::OriginStatistics;
+use forebay_nbd::StorageId;
 use forebay_units::ByteRange;
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -217,6 +218,11 @@ pub trait Origin: Send + Sync {
     /// more, which only who runs the storage can know. The origin clears its count of writes in doubt; who keeps
     /// ranges in doubt clears them with it.
     fn settle(&self) {}
+
+    /// A number for what it is on, where nobody else can have that open while it has: who had it open before, here, has let go of it, and nothing of theirs comes any more. `None` where that is not known.
+    fn storage(&self) -> Option<StorageId> {
+        None
+    }
 
     /// Whether it knows by itself that no write reported as [`OriginError::OutcomeUnknown`] until now can be applied any more: who keeps ranges in doubt may clear them. Not every
     /// origin can tell; cheap enough to be asked every second.

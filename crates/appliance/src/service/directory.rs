@@ -3,7 +3,7 @@
 use super::lease::{Entrance, Lease, parse_entrance};
 use crate::slab::SlabKey;
 use forebay_nbd::server::Exports;
-use forebay_nbd::{ExportInfo, RunId};
+use forebay_nbd::{ExportInfo, RunId, Succeeds};
 use forebay_origin::Origin;
 use forebay_units::Secret;
 use std::collections::BTreeMap;
@@ -94,7 +94,7 @@ impl Exports for Directory {
         // What came of a write that is in doubt is not over when all of a client's requests are.
         let vouches =
             !entry.worker_ended.load(Ordering::Acquire) && !entry.is_in_doubt.load(Ordering::Acquire);
-        export.succeeds = vouches.then_some(entry.run);
+        export.succeeds = vouches.then(|| Succeeds { run: entry.run, storage: entry.origin.storage() });
         if entry.secret.is_some() || matches!(entrance, Entrance::Epoch(_)) {
             // As it was asked for, so that secret and epoch are known when it is chosen.
             name.clone_into(&mut export.name);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::volume::{Errno, VolumeLimits, VolumeSettings};
-use forebay_nbd::{ExportInfo, RunId, Succession, client, server};
+use forebay_nbd::{ExportInfo, RunId, Succeeds, Succession, client, server};
 use forebay_origin::{OriginCompletion, OriginError, OriginRequestId, OriginTraits};
 use forebay_units::{BlockSize, Bytes, Ratio};
 use rand::{Rng, SeedableRng};
@@ -40,7 +40,8 @@ pub(super) fn shaken_hands() -> (client::Session, Session) {
 
 /// Likewise, of a client that has this place in a succession.
 pub(super) fn shaken_hands_at(succession: Option<Succession>) -> (client::Session, Session) {
-    let exports = vec![ExportInfo { succeeds: Some(RunId(1)), ..ExportInfo::new("disk", 1 << 20) }];
+    let succeeds = Some(Succeeds { run: RunId(1), storage: None });
+    let exports = vec![ExportInfo { succeeds, ..ExportInfo::new("disk", 1 << 20) }];
     let (mut to_client, mut to_server) = (Vec::new(), Vec::new());
     let mut server = Session::new(server::Config::default(), &mut to_client);
     let mut client = client::Session::new(client::Config { succession, ..client::Config::new("disk") });

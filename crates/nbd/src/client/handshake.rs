@@ -8,7 +8,7 @@ use crate::wire::{
     OPTION_REPLY_HEADER_BYTES, OptionCode, OptionHeader, OptionReply, OptionReplyHeader, Reader,
     STRING_BYTES_MAX, TransmissionFlags, Truncated,
 };
-use crate::{BlockSizes, RunId};
+use crate::{BlockSizes, Succeeds};
 
 /// Metadata contexts that a list may have (ours).
 const CONTEXTS_MAX: u32 = 1024;
@@ -30,8 +30,8 @@ pub struct Export {
     pub structured_replies: bool,
     /// Whether block status may be asked for.
     pub block_status: bool,
-    /// This run of the export begins what comes here once everything is over that came on earlier connections of the succession. `None`: nothing is known of that.
-    pub succeeds: Option<RunId>,
+    /// Who begins what comes here once everything is over that came on earlier connections of the succession. `None`: nothing is known of that.
+    pub succeeds: Option<Succeeds>,
 }
 
 impl Export {
@@ -301,8 +301,9 @@ impl Session {
             }
             (Step::MetaContext | Step::Succeed, Some(OptionReply::Ack)) => self.ask_for_export(output),
             (Step::Succeed, Some(OptionReply::Succeeds)) => {
-                let run = data.try_into().map_err(|_| malformed("a run has eight bytes"))?;
-                self.export.succeeds = Some(RunId(u64::from_be_bytes(run)));
+                let succeeds =
+                    Succeeds::decode(data).map_err(|_| malformed("two numbers have eight bytes each"))?;
+                self.export.succeeds = Some(succeeds);
             }
             (Step::List, Some(OptionReply::Server)) => {
                 let max = self.config.exports_max;

@@ -314,11 +314,11 @@ impl Session {
             Ok(export) => export,
             Err(answer) => return answer,
         };
-        let Some(run) = export.succeeds else {
+        let Some(succeeds) = export.succeeds else {
             return Answer::Reply(OptionReply::ErrUnsupported, "");
         };
-        OptionReplyHeader::encode(number, OptionReply::Succeeds.number(), 8, output);
-        output.extend_from_slice(&run.0.to_be_bytes());
+        OptionReplyHeader::encode(number, OptionReply::Succeeds.number(), 16, output);
+        succeeds.encode(output);
         self.negotiated.succession_export = Some((export.name, succession));
         Answer::Reply(OptionReply::Ack, "")
     }

@@ -65,7 +65,7 @@ numbered! {
         Info = 3;
         /// One metadata context.
         MetaContext = 4;
-        /// The run of the export that lets a connection succeed earlier ones. Ours, as the option.
+        /// Who lets a connection succeed earlier ones. Ours, as the option.
         Succeeds = 0x0f0e_ba71;
         /// The option is unknown.
         ErrUnsupported = (1 << 31) + 1;

@@ -3,7 +3,7 @@
 use crate::support::{ClientEnd, ServerEnd, everything};
 use forebay_nbd::client::{self, Operation};
 use forebay_nbd::server::{self, ProtocolError};
-use forebay_nbd::{BlockSizes, ExportInfo, RunId, Succession};
+use forebay_nbd::{BlockSizes, ExportInfo, RunId, StorageId, Succeeds, Succession};
 
 const GREETING: &[u8] = b"NBDMAGICIHAVEOPT\0\x03";
 const REPLY_MAGIC: &[u8] = &[0, 3, 0xe8, 0x89, 4, 0x55, 0x65, 0xa9];
@@ -177,8 +177,9 @@ fn place(number: u8, flags: u8, name: &[u8]) -> Vec<u8> {
 
 #[test]
 fn who_names_a_place_in_a_succession_hears_of_the_run() {
-    let ours = ExportInfo { succeeds: Some(RunId(0x0102)), ..ExportInfo::new("s", 0x10000) };
-    let run = reply(SUCCEED, SUCCEED, &[0, 0, 0, 0, 0, 0, 1, 2]);
+    let succeeds = Some(Succeeds { run: RunId(0x0102), storage: Some(StorageId(3)) });
+    let ours = ExportInfo { succeeds, ..ExportInfo::new("s", 0x10000) };
+    let run = reply(SUCCEED, SUCCEED, &[0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 3]);
     let acknowledged = reply(SUCCEED, 1, b"");
     answers(
         vec![plain(), ours.clone()],
@@ -218,10 +219,10 @@ fn a_client_asks_to_succeed_before_it_chooses_and_does_without() {
     let config = client::Config { structured_replies: false, succession, ..client::Config::new("d") };
     let info = [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1];
     let chosen = cat(&[&reply(7, 3, &info), &reply(7, 1, b"")]);
-    let run = reply(SUCCEED, SUCCEED, &[0, 0, 0, 0, 0, 0, 1, 2]);
+    let run = reply(SUCCEED, SUCCEED, &[0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0]);
     let go = option(7, &[0, 0, 0, 1, b'd', 0, 3, 0, 1, 0, 2, 0, 3]);
     for (answer, succeeds) in [
-        (cat(&[&run, &reply(SUCCEED, 1, b"")]), Some(RunId(0x0102))),
+        (cat(&[&run, &reply(SUCCEED, 1, b"")]), Some(Succeeds { run: RunId(0x0102), storage: None })),
         (reply(SUCCEED, ERR + 1, b""), None),
         (reply(SUCCEED, 1, b""), None),
         (cat(&[&run, &reply(SUCCEED, ERR + 2, b"not now")]), None),
@@ -232,7 +233,7 @@ fn a_client_asks_to_succeed_before_it_chooses_and_does_without() {
         assert_eq!(client.session.export().unwrap().succeeds, succeeds);
     }
     let (_, result) = ask(config, &[], &cat(&[GREETING, &reply(SUCCEED, SUCCEED, b"short")]));
-    let detail = "a run has eight bytes";
+    let detail = "two numbers have eight bytes each";
     let malformed = client::ProtocolError::OptionReplyData { option: SUCCEED, reply: SUCCEED, detail };
     assert_eq!(result, Err(malformed));
 }

@@ -6,9 +6,10 @@ use crate::open_error::OpenError;
 use crate::pending::{EBUSY, EIO, ENOTSUP};
 use crate::pool::locked;
 use crate::request::{OriginError, OriginOperation};
+use forebay_nbd::StorageId;
 use forebay_nbd::wire::AllocationFlags;
 use forebay_ring::{Operation, carry_out};
-use forebay_units::ByteRange;
+use forebay_units::{ByteRange, mix64};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock, fstatfs};
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
@@ -52,6 +53,8 @@ pub(crate) struct FileImage {
     size_bytes: u64,
     read_only: bool,
     is_device: bool,
+    /// What it is, if nobody else has it open for writing.
+    storage: Option<StorageId>,
     /// Whether holes can be punched, as far as that can be told without punching any.
     can_fast_zero: bool,
     /// Cleared when the file system says that it cannot.
@@ -111,18 +114,25 @@ impl FileImage {
             return Err(OpenError::Empty { path: path.to_path_buf() });
         }
         let can_fast_zero = !read_only && can_make_holes(&file, is_device);
+        let storage = if read_only { None } else { storage_of(&file, is_device) };
         Ok(FileImage {
             file: Arc::new(file),
             path: path.to_path_buf(),
             size_bytes,
             read_only,
             is_device,
+            storage,
             can_fast_zero,
             can_punch: AtomicBool::new(true),
             can_zero: AtomicBool::new(true),
             sync_failed: AtomicBool::new(false),
             syncing: Mutex::new(()),
         })
+    }
+
+    /// What it is, if nobody else has it open for writing.
+    pub(crate) fn storage(&self) -> Option<StorageId> {
+        self.storage
     }
 
     /// The file.
@@ -223,8 +233,24 @@ impl FileImage {
     }
 }
 
-/// File systems that make holes: ext4 (and what its driver mounts), XFS, Btrfs, F2FS and tmpfs, by the magic numbers of `statfs(2)`.
+/// File systems of this machine that make holes: ext4 (and what its driver mounts), XFS, Btrfs, F2FS and tmpfs, by the magic numbers of `statfs(2)`.
 const MAKE_HOLES: [u32; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
+
+/// What a file is that is locked exclusively, or a device that is opened so that nobody else can: the same inode, or device, since the system started. Whoever has the lock knows that the process is gone which had it
+/// before, with its io_uring, and that Linux carries out what is asked now behind what that one had asked. Only of file systems of this machine: what is under way to a server outlives who sent it.
+fn storage_of(file: &File, is_device: bool) -> Option<StorageId> {
+    let is_here = is_device || fstatfs(file).is_ok_and(|system| MAKE_HOLES.contains(&(system.f_type as u32)));
+    if !is_here {
+        return None;
+    }
+    let metadata = file.metadata().ok()?;
+    let start = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let mut id = start.trim().bytes().fold(0, |id, byte| mix64(id ^ u64::from(byte)));
+    let place = if is_device { [1, metadata.rdev(), 0] } else { [0, metadata.dev(), metadata.ino()] };
+    place.iter().for_each(|part| id = mix64(id ^ part));
+    // 0 means none where it is told.
+    Some(StorageId(id.max(1)))
+}
 
 /// Whether holes can be punched, without trying it: even a hole behind the end of a file changes when it was modified. Of a device,
 /// Linux says in `sysfs` whether it zeroes ranges itself, and punching a hole never falls back to writing (`blkdev_fallocate`).

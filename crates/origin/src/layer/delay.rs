@@ -6,6 +6,7 @@ use crate::pool::locked;
 use crate::request::{CompletionSink, Origin, OriginOperation, OriginRequest, OriginTraits};
 use crate::statistics::OriginStatistics;
 use crate::timer::Timer;
+use forebay_nbd::StorageId;
 use forebay_units::Nanos;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -92,6 +93,10 @@ impl Origin for Delay {
 
     fn settle(&self) {
         self.inner.settle();
+    }
+
+    fn storage(&self) -> Option<StorageId> {
+        self.inner.storage()
     }
 
     fn is_settled(&self) -> bool {

@@ -6,6 +6,7 @@ use crate::request::{
     CompletionSink, Origin, OriginCompletion, OriginError, OriginOperation, OriginRequest, OriginTraits,
 };
 use crate::statistics::OriginStatistics;
+use forebay_nbd::StorageId;
 use forebay_units::ByteRange;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -132,6 +133,10 @@ impl Origin for ErrorInjection {
 
     fn settle(&self) {
         self.inner.settle();
+    }
+
+    fn storage(&self) -> Option<StorageId> {
+        self.inner.storage()
     }
 
     fn is_settled(&self) -> bool {

@@ -5,6 +5,7 @@ use crate::request::{
     CompletionSink, Origin, OriginCompletion, OriginOperation, OriginRequest, OriginRequestId, OriginTraits,
 };
 use crate::statistics::OriginStatistics;
+use forebay_nbd::StorageId;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
@@ -228,6 +229,10 @@ impl Origin for Log {
 
     fn settle(&self) {
         self.inner.settle();
+    }
+
+    fn storage(&self) -> Option<StorageId> {
+        self.inner.storage()
     }
 
     fn is_settled(&self) -> bool {

@@ -7,6 +7,7 @@ use crate::pool::locked;
 use crate::request::{CompletionSink, Origin, OriginOperation, OriginRequest, OriginTraits};
 use crate::statistics::OriginStatistics;
 use crate::timer::Timer;
+use forebay_nbd::StorageId;
 use forebay_units::Nanos;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -146,6 +147,10 @@ impl Origin for Rate {
 
     fn settle(&self) {
         self.inner.settle();
+    }
+
+    fn storage(&self) -> Option<StorageId> {
+        self.inner.storage()
     }
 
     fn is_settled(&self) -> bool {

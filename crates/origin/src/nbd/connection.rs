@@ -13,8 +13,8 @@ use crate::extents::ExtentList;
 use crate::pending::{EINVAL, EIO, EPERM};
 use crate::pool::locked;
 use crate::request::OriginOperation;
-use forebay_nbd::RunId;
 use forebay_nbd::client::{Event, Export, Operation, ReplyError, Session, SubmitError};
+use forebay_nbd::{RunId, Succeeds};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read, Write};
@@ -66,8 +66,8 @@ pub(super) struct End {
     pub(super) reason: String,
     /// Who ended it in order, so that all of its answers came; `None` too for a server that does not say which run it is of.
     pub(super) run: Option<RunId>,
-    /// The run that lets another connection succeed it.
-    pub(super) succeeds: Option<RunId>,
+    /// Who lets another connection succeed it.
+    pub(super) succeeds: Option<Succeeds>,
 }
 
 impl End {

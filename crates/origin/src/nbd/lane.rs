@@ -7,7 +7,7 @@ use super::stream::{ConnectError, Connected, connect};
 use crate::pending::EIO;
 use crate::pool::locked;
 use crate::request::OriginOperation;
-use forebay_nbd::RunId;
+use forebay_nbd::{RunId, Succeeds};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -84,7 +84,8 @@ pub(super) fn run(shared: &Shared, index: usize, first: Option<Connected>) {
 /// A connection was lost, and one of the next attempts says what became of that which was in flight on it, and of what was acknowledged.
 ///
 /// A server that lets connections succeed one another says so when the next one is made, if it is still the same run: then nothing is lost, and what was in flight is sent
-/// again there, to be begun when everything of the lost connection is over.
+/// again there, to be begun when everything of the lost connection is over. Another run on the same storage, which nobody else can have open, vouches for the end of what was in
+/// flight as well, and so takes it again, but not for what was acknowledged.
 ///
 /// A server that gives the export to others says which run it is of when it lets us in. If it ended the connection in order, all that it answered has come. If the same run then
 /// says that others have the export now, it has lost nothing, and has not taken what it did not answer: a flush goes back as though it had never been sent, to be
@@ -128,9 +129,19 @@ impl Lost {
         Lost { end, since: Instant::now(), is_undecided, lacks_flush }
     }
 
-    /// There is a connection again, on which the server succeeds earlier ones if it says so, and of which run it is: what is to be sent on it first.
-    fn let_in(mut self, shared: &Shared, index: usize, succeeds: Option<RunId>) -> Vec<Job> {
-        if succeeds.is_some() && succeeds == self.end.succeeds {
+    /// There is a connection again, on which the server succeeds earlier ones if it says so: what is to be sent on it first.
+    fn let_in(mut self, shared: &Shared, index: usize, succeeds: Option<Succeeds>) -> Vec<Job> {
+        let (mut is_same_run, mut is_over) = (false, false);
+        if let Some((now, then)) = succeeds.zip(self.end.succeeds) {
+            is_same_run = now.run == then.run;
+            is_over = is_same_run || (now.storage.is_some() && now.storage == then.storage);
+        }
+        if is_same_run {
+            locked(&shared.queue).undecided[index] = false;
+        } else {
+            self.is_gone(shared, index);
+        }
+        if is_over {
             let mut jobs = shared.take_held(index, |_| true);
             jobs.iter_mut().for_each(|job| job.may_be_answered = false);
             if shared.may_settle(index, true) && jobs.is_empty() {
@@ -138,10 +149,8 @@ impl Lost {
             }
             let changes = jobs.iter().filter(|job| job.operation.changes_content()).count();
             shared.changes_sent_again.fetch_add(changes as u64, Ordering::Relaxed);
-            locked(&shared.queue).undecided[index] = false;
             return jobs;
         }
-        self.is_gone(shared, index);
         for job in shared.take_held(index, |job| !job.is_flush()) {
             if shared.options.fences_on_disconnect {
                 job.fail(EIO, "connection lost before the answer; settled by the server's fence");
@@ -206,7 +215,8 @@ fn register(
     again: Vec<Job>,
 ) -> Result<Arc<Connection>, (End, Vec<Job>)> {
     let succeeds = connected.export.succeeds;
-    let run = succeeds.or_else(|| RunId::found_in(&connected.export.description));
+    let said = || RunId::found_in(&connected.export.description);
+    let run = succeeds.map(|own| own.run).or_else(said);
     let ended = |reason, again| Err((End { reason, run: None, succeeds }, again));
     let connection = match Connection::new(index, connected, shared.options.connection_requests_max) {
         Ok(connection) => Arc::new(connection),

@@ -259,3 +259,24 @@ fn who_lets_go_in_a_moment_is_waited_for() {
         second.join().unwrap().unwrap();
     });
 }
+
+/// One at a time has it, and the next one knows it again.
+#[test]
+fn a_file_that_is_open_to_be_written_is_known_again_by_who_has_it_next() {
+    let directory = tempfile::tempdir().unwrap();
+    let storage = |name: &str, read_only| {
+        let path = directory.path().join(name);
+        std::fs::File::options().create(true).append(true).open(&path).unwrap().set_len(1 << 20).unwrap();
+        let options = FileOriginOptions { read_only, ..FileOriginOptions::default() };
+        FileOrigin::open(&path, options).unwrap().storage()
+    };
+    let first = storage("a", false);
+    assert!(first.is_some());
+    assert_eq!(storage("a", false), first);
+    assert_ne!(storage("b", false), first);
+    // Others may have it, too.
+    assert_eq!(storage("a", true), None);
+    // Likewise where the path leads elsewhere.
+    std::fs::rename(directory.path().join("b"), directory.path().join("a")).unwrap();
+    assert_ne!(storage("a", false), first);
+}

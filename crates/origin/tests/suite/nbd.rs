@@ -4,7 +4,7 @@ use super::conformance::{SIZE, conform};
 use super::nbd_server::{Action, Server, export};
 use super::support::{Collector, errno, read, run, submit, write};
 use forebay_nbd::wire::Command;
-use forebay_nbd::{ExportInfo, RunId};
+use forebay_nbd::{ExportInfo, RunId, StorageId, Succeeds};
 use forebay_origin::{
     CompletionSink, ConnectError, NbdOrigin, NbdOriginOptions, Origin, OriginError, OriginOperation,
     OriginRequest, OriginRequestId, OriginState, OriginStatistics, OriginTraits,
@@ -465,7 +465,7 @@ fn no_flush_goes_out_on_another_connection_before_it_is_known_what_was_lost_with
 
 /// An export that lets connections succeed one another, in this run.
 fn succeeding(run: u64) -> ExportInfo {
-    ExportInfo { succeeds: Some(RunId(run)), ..export(SIZE) }
+    ExportInfo { succeeds: Some(Succeeds { run: RunId(run), storage: None }), ..export(SIZE) }
 }
 
 #[test]
@@ -519,6 +519,40 @@ fn another_run_succeeds_nobody() {
             "what was acknowledged may be lost"
         );
         run(&origin, OriginOperation::Flush).unwrap();
+    }
+}
+
+/// Whoever has the storage now that nobody else can have open knows that the run is over which had it; what that one acknowledged it does not know.
+#[test]
+fn another_run_on_the_same_storage_takes_what_was_in_flight_and_vouches_for_nothing() {
+    let on = |run: u64, storage: Option<u64>| {
+        let succeeds = Some(Succeeds { run: RunId(run), storage: storage.map(StorageId) });
+        ExportInfo { succeeds, ..export(SIZE) }
+    };
+    for (then, now, is_taken) in
+        [(Some(5), Some(5), true), (Some(5), Some(6), false), (None, None, false), (Some(5), None, false)]
+    {
+        let server = Server::start(on(7, then));
+        let origin = connect(&server, NbdOriginOptions { connections: 1, ..quick() });
+        run(&origin, write(0, b"safe")).unwrap();
+        server.script(|_| Action::Ignore);
+        let collector = Collector::new();
+        submit(&origin, 1, write(4096, b"sent"), &collector);
+        submit(&origin, 2, OriginOperation::Flush, &collector);
+        until("both arrive", || server.written().len() == 2 && server.commands(Command::Flush).len() == 1);
+        server.set_export(on(8, now));
+        server.script(|_| Action::Serve);
+        server.cut_all();
+        let outcomes = collector.wait(2);
+        assert_eq!(outcomes[&1].is_ok(), is_taken, "{then:?} {now:?} {outcomes:?}");
+        assert_eq!(errno(&outcomes[&2]), Some(5), "whoever has the server fenced would ask again");
+        assert_eq!(
+            errno(&run(&origin, OriginOperation::Flush)),
+            Some(5),
+            "what was acknowledged may be lost"
+        );
+        run(&origin, OriginOperation::Flush).unwrap();
+        assert_eq!(origin.is_settled(), is_taken);
     }
 }
 

@@ -6,6 +6,7 @@
 //!
 //! It is *not* the client's own view where the data path changes requests: see [`super`] for what differs.
 
+use forebay_nbd::StorageId;
 use forebay_origin::{
     CompletionSink, Origin, OriginCompletion, OriginOperation, OriginRequest, OriginRequestId,
     OriginStatistics, OriginTraits,
@@ -243,6 +244,10 @@ impl Origin for Recorder {
 
     fn settle(&self) {
         self.inner.settle();
+    }
+
+    fn storage(&self) -> Option<StorageId> {
+        self.inner.storage()
     }
 
     fn is_settled(&self) -> bool {
