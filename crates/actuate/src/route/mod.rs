@@ -56,6 +56,10 @@ pub trait Route: Send + Sync {
     /// [`RouteError`].
     fn epoch(&self, deadline: Deadline) -> Result<u64, RouteError>;
 
+    /// Clients that stopped for an error of the path that they were on before go on, where there are such: for who knows that the path that they are on now serves, and that
+    /// nothing of theirs is left on another.
+    fn go_on(&self, _deadline: Deadline) {}
+
     /// Where the clients are now.
     ///
     /// # Errors
@@ -103,6 +107,14 @@ pub enum RouteError {
         /// Who.
         who: String,
         /// Why.
+        reason: String,
+    },
+    /// Nobody is there whose way it would change. Nothing was asked of anybody.
+    #[error("nobody is at {who}, whom it would move: {reason}")]
+    NoClient {
+        /// Who is missing.
+        who: String,
+        /// Why that is thought.
         reason: String,
     },
     /// It was told, and what became of that is not known: it may have had its effect, or have it yet.

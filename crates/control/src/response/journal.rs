@@ -53,6 +53,15 @@ pub enum RecoverError {
     },
 }
 
+impl Journal {
+    /// The volumes whose clients may be on an appliance, by name.
+    pub fn on_appliances(&self) -> impl Iterator<Item = &str> {
+        let may_be =
+            |id: &VolumeId| self.responses.iter().any(|(of, response)| of == id && response.placed.is_some());
+        self.volumes.iter().filter(move |(id, _)| may_be(id)).map(|(_, name)| name.as_str())
+    }
+}
+
 impl Responses {
     /// What is to be kept now; see [`Responses::changes`].
     pub fn journal(&self) -> Journal {

@@ -317,6 +317,8 @@ pub enum Outcome {
     Refused(String),
     /// The same of a switch, because what is out on the old path cannot be brought to its end.
     NotDrained(String),
+    /// The same of a switch, because nobody is there who would be moved: who comes next takes the original path.
+    NoClient(String),
     /// The lease, or the route, is at a higher epoch already; nothing has changed.
     Stale {
         /// At which.

@@ -215,8 +215,20 @@ impl Means {
                     Err(error) => Outcome::Refused(with_causes(&error)),
                 }
             }
-            What::Probe { appliance, host } => self.probe(volume, *appliance, *host, deadline),
-            What::Fence { epoch, holder } => fence(way, *epoch, *holder, deadline),
+            What::Probe { appliance, host } => {
+                let outcome = self.probe(volume, *appliance, *host, deadline);
+                if matches!(outcome, Outcome::Healthy { .. }) {
+                    go_on(way, deadline);
+                }
+                outcome
+            }
+            What::Fence { epoch, holder } => {
+                let outcome = fence(way, *epoch, *holder, deadline);
+                if outcome == Outcome::Done && *holder == Holder::Original {
+                    go_on(way, deadline);
+                }
+                outcome
+            }
             What::Switch { to, epoch, settled } => self.switch(way, *to, *epoch, *settled, deadline),
             What::Resize { appliance, host, cache } => {
                 self.told_done(*appliance, *host, |control| control.set_quota(&volume.name, *cache, deadline))
@@ -306,9 +318,20 @@ impl Means {
             Ok(Pause(pause)) => Outcome::Switched { pause: Nanos::from(pause) },
             Err(RouteError::Stale { now, .. }) => Outcome::Stale { epoch: now },
             Err(error @ RouteError::NotDrained { .. }) => Outcome::NotDrained(with_causes(&error)),
+            Err(error @ RouteError::NoClient { .. }) => Outcome::NoClient(with_causes(&error)),
             Err(error) if error.had_no_effect() => Outcome::Refused(with_causes(&error)),
             Err(error) => Outcome::Unknown(with_causes(&error)),
         }
+    }
+}
+
+/// How long a probe waits for who would tell whether clients have stopped (ours).
+const GO_ON_WITHIN: Duration = Duration::from_secs(1);
+
+/// Clients that stopped for an error go on: what they were on is drained or fenced by now.
+fn go_on(way: &Way, deadline: Deadline) {
+    if let Some(route) = &way.route {
+        route.go_on(deadline.within((deadline.left() / 2).min(GO_ON_WITHIN)));
     }
 }
 

@@ -12,6 +12,9 @@ use std::path::Path;
 /// Hosts that are told to choose from.
 const HOSTS_TOLD: usize = 8;
 
+/// A host's folder is called like it, and file systems have names of so many bytes.
+const HOST_NAME_BYTES_MAX: usize = 255;
+
 /// What is wrong, in the order of the configuration's tables.
 pub(super) fn findings(config: &FleetConfig) -> Vec<Finding> {
     let mut noted = Noted::default();
@@ -73,6 +76,11 @@ fn files(config: &FleetConfig, noted: &mut Noted) {
     }
 }
 
+/// Processors of this machine, if it says so.
+fn processors() -> Option<f64> {
+    std::thread::available_parallelism().ok().map(|count| count.get() as f64)
+}
+
 #[derive(Default)]
 struct Noted(Vec<Finding>);
 
@@ -87,8 +95,14 @@ fn hosts(config: &FleetConfig, noted: &mut Noted) {
     let mut names = BTreeSet::new();
     for (at, HostTable { name, memory, cpus, provider, .. }) in config.host.iter().enumerate() {
         let of = |key: &str| format!("host[{at}].{key}");
-        if name.is_empty() || !names.insert(name) {
-            noted.add(of("name"), format!("`{name}` twice, or empty"), "a name used once");
+        let is_folder = ![".", ".."].contains(&name.as_str()) && !name.contains('/');
+        if !is_name(name) || name.len() > HOST_NAME_BYTES_MAX || !is_folder {
+            let expected = format!(
+                "a name that a folder can have: 1 to {HOST_NAME_BYTES_MAX} bytes, without `/` and control characters, and not `.` or `..`"
+            );
+            noted.add(of("name"), format!("`{}`", name.escape_debug()), expected);
+        } else if !names.insert(name) {
+            noted.add(of("name"), format!("`{name}` twice"), "a name used once");
         }
         if *memory == Bytes::ZERO {
             noted.add(of("memory"), format!("0B on `{name}`"), "a size above 0");
@@ -110,6 +124,11 @@ fn hosts(config: &FleetConfig, noted: &mut Noted) {
         }
         if let Some(cpus) = cpus.filter(|cpus| !(*cpus > 0.0 && *cpus < 1e6)) {
             noted.add(of("cpus"), format!("{cpus} on `{name}`"), "a number above 0, below 1e6");
+        } else if let (Some(cpus), Some(here)) = (cpus, processors().filter(|_| is_here))
+            && *cpus > here
+        {
+            let expected = format!("at most the {here} that this machine has, which the host is on");
+            noted.add(of("cpus"), format!("{cpus} on `{name}`"), expected);
         }
     }
 }
@@ -129,6 +148,10 @@ fn volumes(config: &FleetConfig, noted: &mut Noted) {
         let epoch = volume.origin.export.rsplit_once('@').map(|(_, epoch)| epoch);
         if epoch.is_some_and(|epoch| !epoch.is_empty() && epoch.bytes().all(|byte| byte.is_ascii_digit())) {
             let expected = "an export without an epoch (`@NUMBER`), which the controller appends itself";
+            noted.add(of("origin"), format!("`{}`", volume.origin.shown()), expected);
+        }
+        if volume.origin.tls_required && volume.route.is_some() {
+            let expected = "an export without TLS: appliances cannot be told whom to believe";
             noted.add(of("origin"), format!("`{}`", volume.origin.shown()), expected);
         }
         if !hosts.contains(&volume.home) {

@@ -52,7 +52,9 @@ impl FleetConfig {
     pub fn read(path: &Path) -> Result<FleetConfig, ConfigError> {
         let file = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|error| unreadable(&file, &error))?;
-        let config = reading::parse(&file, &text, path.parent().unwrap_or(Path::new("")))?;
+        // Appliances run elsewhere, and proxies are told paths, too.
+        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let config = reading::parse(&file, &text, absolute.parent().unwrap_or(Path::new("/")))?;
         match mode_for_others(path).filter(|_| config.volume.iter().any(holds_secrets)) {
             Some(mode) => Err(ConfigError { file, problems: vec![shown_to_others(path, mode)] }),
             None => Ok(config),
@@ -69,6 +71,14 @@ impl FleetConfig {
                 &mut host.provider
             {
                 *image = folder.join(&image);
+            }
+            if let ProviderTable::Process { program: Some(program) }
+            | ProviderTable::Namespace { program: Some(program), .. }
+            | ProviderTable::Qemu { program: Some(program), .. } = &mut host.provider
+                && program.components().count() > 1
+            {
+                // A name alone is looked for where programs are.
+                *program = folder.join(&program);
             }
         }
         for volume in &mut self.volume {

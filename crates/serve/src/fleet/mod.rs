@@ -66,6 +66,14 @@ pub enum FleetStartError {
     /// The journal cannot be gone on with.
     #[error(transparent)]
     Journal(#[from] RecoverError),
+    /// Nothing could bring clients back from where they may be.
+    #[error(
+        "volume `{volume}` has an appliance and no `route` any more: expected it until its clients are back on the original route"
+    )]
+    RouteGone {
+        /// Its name.
+        volume: String,
+    },
     /// Its socket cannot be bound.
     #[error("cannot listen on `{address}`")]
     Socket {
@@ -137,6 +145,13 @@ impl Fleet {
         let was_there = secret_file(&config.state).exists();
         let secret = secret(&config.state).map_err(|(path, reason)| unusable(&path, reason))?;
         let kept = kept::read::<Journal>(&journal_file).map_err(|reason| unusable(&journal_file, reason))?;
+        if let Some(journal) = &kept {
+            let has_no_route =
+                |name: &str| config.volume.iter().any(|volume| volume.name == name && volume.route.is_none());
+            if let Some(volume) = journal.on_appliances().find(|name| has_no_route(name)) {
+                return Err(FleetStartError::RouteGone { volume: volume.to_owned() });
+            }
+        }
         let http = HttpConfig { listen: None, socket: Some(config.socket.clone()), token: None };
         let listeners = Listeners::open(&http)
             .map_err(|(address, source)| FleetStartError::Socket { address, source })?;

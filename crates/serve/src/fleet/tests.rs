@@ -5,7 +5,9 @@ use super::*;
 use crate::Daemon;
 use crate::config::{Config, OriginConfig, VolumeConfig};
 use crate::status::{ControllerState, Status};
-use forebay_control::response::{Draining, Outcome, ResponseRules, What, Wish};
+use forebay_control::response::{Draining, Outcome, ResponseRules, VolumeRoute, What, Wish};
+use forebay_control::{HostId, HostSpec};
+use forebay_nbd::Transport;
 use forebay_units::{Bytes, Nanos};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::Ordering;
@@ -121,6 +123,44 @@ fn a_lost_journal_is_told_and_nothing_is_done_before_the_route_says_what_was_don
     wait_at(&fleet, "original route");
     drop(fleet);
     proxy.shutdown();
+}
+
+/// Without a route nothing could bring its clients back.
+#[test]
+fn a_journal_whose_volume_has_lost_its_route_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(Fleet::start(config(folder.path(), MOVED)).unwrap());
+    // Nothing is on the way: it may go.
+    drop(Fleet::start(config(folder.path(), "leased = false")).unwrap());
+    let mut config = config(folder.path(), MOVED);
+    let host = HostSpec::new(HostId(0), "h1".to_owned(), 0, Bytes::mib(200));
+    let route = VolumeRoute {
+        name: "db".to_owned(),
+        draining: Draining::ByItself,
+        leased: false,
+        home: HostId(0),
+        unfit: Vec::new(),
+    };
+    let mut responses = Responses::new(ResponseRules::default(), vec![host]);
+    responses.register(id_of(0), route);
+    responses.want(id_of(0), Wish { cache: Bytes::mib(1), flash: Bytes::ZERO, rate: 1.0, host: None });
+    assert_eq!(responses.step(Nanos::secs(1)).len() + responses.step(Nanos::secs(2)).len(), 1);
+    kept::replace(&folder.path().join("state/responses.json"), &responses.journal()).unwrap();
+    config.volume[0].route = None;
+    let refused = Fleet::start(config).err().expect("nobody could be brought back").to_string();
+    assert!(refused.contains("volume `db` has an appliance and no `route` any more"), "{refused}");
+}
+
+/// Appliances begin in folders of their own, and proxies are told paths.
+#[test]
+fn paths_are_absolute_although_the_file_is_named_from_here() {
+    let folder = tempfile::tempdir_in(".").unwrap();
+    let here = Path::new(folder.path().file_name().unwrap());
+    let config = config(here, MOVED);
+    let Transport::Unix { path } = &config.volume[0].origin.transport else { panic!("{config:?}") };
+    for path in [&config.state, &config.socket, path] {
+        assert!(path.is_absolute(), "{}", path.display());
+    }
 }
 
 #[test]

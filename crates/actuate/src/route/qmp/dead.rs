@@ -98,12 +98,12 @@ impl QmpRoute {
         if let Err(error) = self.enter_by_the_permanent_node(qmp, client, deadline) {
             tracing::warn!(device, client, %error, "a guest's device stays on the NBD client itself");
         }
-        self.go_on(qmp, deadline);
+        self.let_go_on(qmp, deadline);
         Ok(())
     }
 
     /// Lets a machine go on that stopped for an error of a disk.
-    pub(super) fn go_on(&self, qmp: &mut Qmp, deadline: Deadline) {
+    pub(super) fn let_go_on(&self, qmp: &mut Qmp, deadline: Deadline) {
         if self.device.is_none() {
             return;
         }

@@ -28,6 +28,7 @@ use crate::qmp::{Qmp, QmpError};
 use crate::{Deadline, Endpoint};
 use forebay_nbd::{Transport, Uri};
 use serde_json::{Map, Value, json};
+use std::io;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -69,6 +70,21 @@ impl QmpRoute {
 
     fn unheard(&self, reason: impl ToString) -> RouteError {
         RouteError::Unheard { who: format!("QEMU at {}", self.socket.display()), reason: reason.to_string() }
+    }
+
+    /// QEMU's monitor. It ends with the process, which removes its socket if it can: with nobody behind it there are no clients.
+    fn monitor(&self, deadline: Deadline) -> Result<Qmp, RouteError> {
+        Qmp::connect(&self.socket, deadline).map_err(|error| match error {
+            QmpError::Silent { source, .. }
+                if matches!(source.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) =>
+            {
+                RouteError::NoClient {
+                    who: format!("QEMU's monitor {}", self.socket.display()),
+                    reason: source.to_string(),
+                }
+            }
+            error => self.unheard(error),
+        })
     }
 
     fn name(&self, epoch: u64, count: u32) -> String {
@@ -185,7 +201,7 @@ impl Route for QmpRoute {
         if passage.to.uri.tls_required {
             return Err(unusable("TLS credentials of QEMU are not supported here".to_owned()));
         }
-        let mut qmp = Qmp::connect(&self.socket, deadline).map_err(|error| self.unheard(error))?;
+        let mut qmp = self.monitor(deadline)?;
         let nodes = self.nodes(&mut qmp, deadline)?;
         let entry = self.entry(&mut qmp, deadline)?;
         let (top, now) = self.in_force(&nodes, &entry)?;
@@ -203,7 +219,7 @@ impl Route for QmpRoute {
                 delete(&mut qmp, &node.name, deadline);
             });
             if passage.settled {
-                self.go_on(&mut qmp, deadline);
+                self.let_go_on(&mut qmp, deadline);
             }
             return Ok(Pause(std::time::Duration::ZERO));
         }
@@ -250,15 +266,25 @@ impl Route for QmpRoute {
         Ok(pause)
     }
 
+    fn go_on(&self, deadline: Deadline) {
+        if self.device.is_none() {
+            return;
+        }
+        // Nobody is there, or it is heard of at the next switch.
+        if let Ok(mut qmp) = self.monitor(deadline) {
+            self.let_go_on(&mut qmp, deadline);
+        }
+    }
+
     fn epoch(&self, deadline: Deadline) -> Result<u64, RouteError> {
-        let mut qmp = Qmp::connect(&self.socket, deadline).map_err(|error| self.unheard(error))?;
+        let mut qmp = self.monitor(deadline)?;
         let nodes = self.nodes(&mut qmp, deadline)?;
         let entry = self.entry(&mut qmp, deadline)?;
         Ok(self.in_force(&nodes, &entry)?.1)
     }
 
     fn now(&self, deadline: Deadline) -> Result<Endpoint, RouteError> {
-        let mut qmp = Qmp::connect(&self.socket, deadline).map_err(|error| self.unheard(error))?;
+        let mut qmp = self.monitor(deadline)?;
         let nodes = self.nodes(&mut qmp, deadline)?;
         let entry = self.entry(&mut qmp, deadline)?;
         let (top, _) = self.in_force(&nodes, &entry)?;

@@ -66,7 +66,7 @@ impl Response {
     }
 
     fn heard_of_step(&mut self, outcome: Outcome, shared: &mut Shared) {
-        use Outcome::{Done, Found, Healthy, NotDrained, Refused, Stale, Switched};
+        use Outcome::{Done, Found, Healthy, NoClient, NotDrained, Refused, Stale, Switched};
         let last_try = self.tries + 1 >= shared.rules.tries_max.max(1);
         let (drains, leased) = (self.route().drains(), self.route().leased);
         match (self.phase, outcome) {
@@ -148,7 +148,7 @@ impl Response {
                 self.go(Phase::FencingOriginal, shared);
             }
             // An earlier try, of which nothing was heard, may have had its effect; behind a fence clients cannot stay where they are.
-            (Phase::Switching, Refused(why) | NotDrained(why))
+            (Phase::Switching, Refused(why) | NotDrained(why) | NoClient(why))
                 if drains && self.tries == 0 && !self.placed().settled =>
             {
                 self.failures += 1;
@@ -206,6 +206,27 @@ impl Response {
                 self.leaving.as_mut().expect("on the way back").doubted = true;
                 self.again(shared);
             }
+            // Nobody can be moved, and nothing of theirs can come any more. Whoever starts them anew has them begin by the original path, which is closed to them as long as
+            // the lease is not given back. More than one try, since they may be starting just now.
+            (Phase::SwitchingBack, NoClient(_)) if last_try => {
+                if leased {
+                    self.go(Phase::FencingBehindBack, shared);
+                } else {
+                    self.end(shared);
+                }
+            }
+            // The storage side may refuse the epoch of the new path, since somebody else has raised the lease: a fence tells at which it is.
+            (Phase::SwitchingBack, other) if last_try && leased => {
+                let leaving = self.leaving.as_mut().expect("on the way back");
+                if !std::mem::replace(&mut leaving.told, true) {
+                    let why = why(&other);
+                    self.tell_step(
+                        &format!("switching back does not succeed and is tried again: {why}"),
+                        shared,
+                    );
+                }
+                self.go(Phase::FencingAppliance, shared);
+            }
             (Phase::FencingBehindBack, Done) => self.end(shared),
 
             (Phase::Stopping, Done) if !self.placed().late => {
@@ -235,7 +256,9 @@ impl Response {
 
 fn why(outcome: &Outcome) -> String {
     match outcome {
-        Outcome::Refused(why) | Outcome::NotDrained(why) | Outcome::Unknown(why) => why.clone(),
+        Outcome::Refused(why) | Outcome::NotDrained(why) | Outcome::NoClient(why) | Outcome::Unknown(why) => {
+            why.clone()
+        }
         Outcome::Stale { epoch } => format!("it is at epoch {epoch} already"),
         Outcome::Done | Outcome::Healthy { .. } | Outcome::Found { .. } | Outcome::Switched { .. } => {
             "the answer is none to this order".to_owned()

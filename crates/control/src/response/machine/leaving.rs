@@ -14,6 +14,7 @@ impl Response {
             healthy: true,
             doubted: false,
             settled: true,
+            told: false,
             epochs: BackEpochs::default(),
         });
         self.go(Phase::Stopping, shared);
@@ -41,6 +42,7 @@ impl Response {
             healthy,
             doubted: false,
             settled: false,
+            told: false,
             epochs: BackEpochs::default(),
         });
         self.new_epochs();
@@ -57,13 +59,17 @@ impl Response {
         self.epoch = path;
     }
 
-    /// Whether draining is given up. Without a lease that takes the route's word that the old path does not answer, and ours: an
+    /// Whether draining is given up. Without a lease that takes the route's word that the old path does not answer, and ours, or that nobody is there who would be moved: an
     /// appliance that serves its clients is not stopped.
     pub(super) fn cannot_drain(&self, outcome: &Outcome, last_try: bool) -> bool {
         let Some(leaving) = self.leaving.as_ref().filter(|leaving| !leaving.settled) else { return false };
         match self.route().leased {
             true => last_try || !leaving.healthy,
-            false => !leaving.healthy && self.placed.is_some() && matches!(outcome, Outcome::NotDrained(_)),
+            false => {
+                let is_dead = !leaving.healthy && matches!(outcome, Outcome::NotDrained(_));
+                let is_deserted = last_try && matches!(outcome, Outcome::NoClient(_));
+                self.placed.is_some() && (is_dead || is_deserted)
+            }
         }
     }
 

@@ -313,6 +313,67 @@ fn what_was_never_moved_is_served_as_soon_as_that_is_known() {
     assert!(words(&world).join(" ").starts_with("Look Start Probe Switch"));
 }
 
+/// A cache is in place, and none is wanted any more; `happens` says what goes wrong in which quarter of a second, and the controller may begin anew in the middle. The world after two
+/// minutes, and what was told.
+fn on_the_way_back(
+    leased: bool,
+    restarts: bool,
+    mut happens: impl FnMut(&mut World, usize),
+) -> (World, Responses, Vec<String>) {
+    let mut world = World::new(Draining::ByItself, leased, Vec::new());
+    let mut responses = fresh(&world);
+    assert_eq!(wanted(&mut world, &mut responses, CACHE, 20).0.0, "serving");
+    let mut told = Vec::new();
+    responses.give_back(VOLUME, "its load is low");
+    for quarter in 0..480 {
+        happens(&mut world, quarter);
+        world.pass(250);
+        if restarts && quarter == 20 {
+            let kept = serde_json::to_string(&responses.journal()).unwrap();
+            responses = restart(&mut world, &kept);
+            responses.give_back(VOLUME, "its load is low");
+        }
+        for (_, id, outcome) in std::mem::take(&mut world.reports) {
+            responses.report(id, outcome, world.clock());
+        }
+        responses.step(world.clock()).into_iter().for_each(|order| world.take(order));
+        told.extend(responses.decisions().into_iter().map(|decision| decision.summary));
+    }
+    (world, responses, told)
+}
+
+/// A machine that is shut down while its disk is on an appliance: it is started by the original path, and has to be let in by it.
+#[test]
+fn where_nobody_is_left_to_be_moved_the_original_path_is_opened_for_who_comes() {
+    for (leased, restarts) in [(true, false), (true, true), (false, false), (false, true)] {
+        let (world, responses, told) =
+            on_the_way_back(leased, restarts, |world, quarter| world.is_deserted |= quarter == 0);
+        let status = responses.status(VOLUME).unwrap();
+        assert_eq!((status.step, status.appliance), ("original route", None), "{told:?}");
+        assert!(world.machines.is_empty() && world.admits(Path::Straight(None)), "{:?}", world.told);
+        assert_eq!(world.is_deserted, !leased, "who comes where there is no lease was never kept out");
+    }
+}
+
+#[test]
+fn a_way_back_gets_over_a_lease_that_somebody_else_has_raised() {
+    for holder in [Holder::Original, Holder::Named] {
+        for restarts in [false, true] {
+            let (world, responses, told) = on_the_way_back(true, restarts, |world, quarter| match quarter {
+                // What is on the dead appliance is fenced, and then the route is not to be told for a while.
+                0 => {
+                    world.machines.clear();
+                    world.route_untold_until = world.now + 15_000;
+                }
+                40 => (world.lease, world.is_meddled_with) = ((500, holder), true),
+                _ => {}
+            });
+            assert_eq!(responses.status(VOLUME).unwrap().step, "original route", "{told:?}");
+            assert!(world.machines.is_empty() && world.admits(world.path), "{:?}", world.told);
+        }
+    }
+}
+
 #[test]
 fn a_stray_waits_for_orders_that_are_late_also_after_a_restart() {
     let world = World::new(Draining::ByItself, true, Vec::new());

@@ -136,6 +136,10 @@ struct World {
     in_doubt: bool,
     route_hangs_until: u64,
     route_untold_until: u64,
+    /// Nobody is there whom the route moves. Whoever comes takes the path straight, if the storage side lets them in by it.
+    is_deserted: bool,
+    /// Somebody else raised the lease.
+    is_meddled_with: bool,
     /// Orders that have their effect at a time.
     late: Vec<(u64, What)>,
     /// Reports on their way.
@@ -171,6 +175,8 @@ impl World {
             in_doubt: false,
             route_hangs_until: 0,
             route_untold_until: 0,
+            is_deserted: false,
+            is_meddled_with: false,
             late: Vec::new(),
             reports: Vec::new(),
             orders: 0,
@@ -287,7 +293,9 @@ impl World {
                 if self.hosts[host].dead {
                     return Outcome::Unknown("the host does not answer".into());
                 }
-                if let Path::Through(on, _) = self.path {
+                if let Path::Through(on, _) = self.path
+                    && !self.is_deserted
+                {
                     // Several failures at once may look like a dead appliance to the route as to us.
                     let hopeless = !self.leased && (!self.works(*appliance) || self.strikes.len() > 1);
                     assert!(on != *appliance || hopeless, "the appliance that clients are on is stopped");
@@ -299,6 +307,9 @@ impl World {
     }
 
     fn switch(&mut self, to: Target, epoch: u64, settled: bool, late: bool) -> Outcome {
+        if self.is_deserted {
+            return Outcome::NoClient("nobody is there".into());
+        }
         let by_lease = self.draining == Draining::ByLease;
         if by_lease && self.now < self.storage_down_until {
             return Outcome::Refused("the storage side does not say which epoch is in force".into());
@@ -350,6 +361,9 @@ impl World {
                 if !old_answers {
                     return Outcome::NotDrained("the old path cannot be drained".into());
                 }
+            }
+            if self.is_meddled_with && !self.admits(next) {
+                return Outcome::Refused("the storage side says that the epoch is over".into());
             }
             assert!(
                 futile || self.admits(next),
@@ -445,6 +459,9 @@ impl World {
 
     fn pass(&mut self, span_ms: u64) {
         self.now += span_ms;
+        if self.leased && self.is_deserted && self.admits(Path::Straight(None)) {
+            (self.path, self.is_deserted) = (Path::Straight(None), false);
+        }
         for host in self.hosts.values_mut() {
             if host.back_at.is_some_and(|at| at <= self.now) {
                 (host.dead, host.back_at) = (false, None);
