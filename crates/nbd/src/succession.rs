@@ -22,7 +22,7 @@ pub struct Succession {
     pub id: u64,
     /// Larger than those of all earlier connections of it.
     pub number: u64,
-    /// A flush was in flight on the one before. Its answer may have been lost that was sent, and the only word of lost data with it.
+    /// A flush, or a change with FUA, was in flight on the one before. Its answer may have been lost that was sent, and the only word of lost data with it.
     pub lacks_flush: bool,
 }
 

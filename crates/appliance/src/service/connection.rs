@@ -28,6 +28,8 @@ pub(super) struct Connection {
     pub(super) succession: Option<Succession>,
     /// Requests of those whose place it takes that are not over: nothing of it is begun before they are.
     pub(super) awaits: usize,
+    /// What its client has not heard of: the answer to the first flush of it.
+    pub(super) lacks: Option<Errno>,
     /// Received and not parsed yet.
     pub(super) input: Vec<u8>,
     /// The write whose payload is being received.
@@ -74,7 +76,7 @@ pub(super) struct Pending {
     pub(super) connection: SlabKey,
     pub(super) volume: SlabKey,
     pub(super) entrance: Entrance,
-    pub(super) succession: Option<u64>,
+    pub(super) succession: Option<Succession>,
     pub(super) request: Request,
     pub(super) held_bytes: usize,
 }
@@ -126,7 +128,7 @@ impl Connection {
             connection: key,
             volume: self.volume,
             entrance: self.entrance,
-            succession: self.succession.map(|place| place.id),
+            succession: self.succession,
             request: *request,
             held_bytes,
         });
@@ -144,6 +146,13 @@ impl Connection {
     ) -> bool {
         let tag = RequestTag(key.0);
         let (range, fua) = (request.range, request.fua());
+        if (request.command == Command::Flush || fua)
+            && let Some(errno) = self.lacks.take()
+        {
+            self.said = Some(errno);
+            self.refuse(request.cookie, errno);
+            return false;
+        }
         let operation = match request.command {
             Command::Write => ClientOperation::Write { offset: range.offset, data, fua },
             Command::Flush => ClientOperation::Flush,

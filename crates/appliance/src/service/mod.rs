@@ -118,6 +118,8 @@ pub struct Service {
     active: Vec<SlabKey>,
     /// Volumes in doubt.
     in_doubt: Vec<SlabKey>,
+    /// Connections that wait for requests of those whose place they take.
+    awaiting: Vec<SlabKey>,
     /// Connections that may not go on because their volume or the worker is at a limit.
     waiting: Vec<SlabKey>,
     held_bytes: usize,
@@ -144,6 +146,7 @@ impl Service {
             touched: Vec::new(),
             active: Vec::new(),
             in_doubt: Vec::new(),
+            awaiting: Vec::new(),
             waiting: Vec::new(),
             held_bytes: 0,
             has_freed: false,
@@ -267,8 +270,12 @@ impl Service {
             Some(entry) if entry.lease.is_some_and(|lease| !lease.admits(entrance)) => Some(Closing::Fenced),
             Some(_) => match succeeded {
                 Some(Succeeded::Late | Succeeded::InDoubt) => Some(Closing::Now),
-                Some(Succeeded::Awaits(_)) | None => None,
+                Some(Succeeded::Awaits { .. }) | None => None,
             },
+        };
+        let (awaits, lacks) = match succeeded {
+            Some(Succeeded::Awaits { requests, lacks }) => (requests, lacks),
+            Some(Succeeded::Late | Succeeded::InDoubt) | None => (0, None),
         };
         self.held_bytes += output.len();
         let key = self.connections.insert(Connection {
@@ -278,10 +285,8 @@ impl Service {
             entrance,
             client: ClientAddress::Unknown,
             succession,
-            awaits: match succeeded {
-                Some(Succeeded::Awaits(requests)) => requests,
-                Some(Succeeded::Late | Succeeded::InDoubt) | None => 0,
-            },
+            awaits,
+            lacks,
             input,
             receiving: None,
             output,
@@ -298,6 +303,9 @@ impl Service {
             taken_at: now,
             taken_bytes: 0,
         });
+        if awaits > 0 {
+            self.awaiting.push(key);
+        }
         mark_dirty(&mut self.connections, &mut self.dirty, key);
         key
     }
@@ -312,6 +320,7 @@ impl Service {
     /// Forgets a connection whose socket is closed; its requests complete harmlessly.
     pub fn forget(&mut self, connection: SlabKey) {
         self.note_said(connection);
+        self.awaiting.retain(|key| *key != connection);
         if let Some(connection) = self.connections.remove(connection) {
             self.held_bytes -= connection.output.len();
             if let Some((_, data)) = &connection.receiving {

@@ -6,7 +6,6 @@ use crate::slab::SlabKey;
 use crate::volume::Errno;
 use forebay_nbd::Succession;
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
 
 /// Errors that are kept for successors, of each volume (ours; whoever comes then hears of those before).
 const SAID_MAX: usize = 64;
@@ -14,8 +13,12 @@ const SAID_MAX: usize = 64;
 /// What a connection finds whose client says that it takes the place of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Succeeded {
-    /// So many of their requests are not over.
-    Awaits(usize),
+    Awaits {
+        /// So many of their requests are not over.
+        requests: usize,
+        /// What its client has to hear of where it asks for a flush.
+        lacks: Option<Errno>,
+    },
     /// One that takes its own place is here already.
     Late,
     /// The origin may yet make a change of theirs, or of others.
@@ -28,21 +31,27 @@ impl Connection {
     }
 }
 
-/// Errors of flushes that clients were sent whose connections are gone, by succession: whoever says that it lacks the answer to one has to hear of it.
+/// Errors of flushes, and of changes that were to be on stable storage, whose connections are gone: of which client, and the place of the last one that it was sent. Whoever says
+/// that it lacks such an answer has to hear of it, whoever else has.
 #[derive(Debug, Default)]
-pub(super) struct Said(VecDeque<(u64, Errno)>);
+pub(super) struct Said(VecDeque<(Succession, Errno)>);
 
 impl Said {
-    /// Notes that of `id`; the error that there is no room for any more.
-    fn note(&mut self, id: u64, errno: Errno) -> Option<Errno> {
-        self.0.push_back((id, errno));
+    /// Notes what was said at `place`; the error that there is no room for any more.
+    fn note(&mut self, place: Succession, errno: Errno) -> Option<Errno> {
+        self.0.retain(|(of, _)| of.id != place.id);
+        self.0.push_back((place, errno));
         (self.0.len() > SAID_MAX).then(|| self.0.pop_front().expect("it is too long").1)
     }
 
-    fn take(&mut self, id: u64) -> Option<Errno> {
-        let found = self.0.iter().rposition(|(of, _)| *of == id).map(|at| self.0[at].1);
-        self.0.retain(|(of, _)| *of != id);
-        found
+    /// What a client has not heard that takes this place. What was said at later places is not its to have heard, or not.
+    fn lacks(&mut self, place: Succession) -> Option<Errno> {
+        let is_earlier = |of: &Succession| of.id == place.id && of.number < place.number;
+        if !place.lacks_flush {
+            self.0.retain(|(of, _)| !is_earlier(of));
+        }
+        // It stays until the client says that it lacks nothing: this connection may break, too.
+        self.0.iter().find(|(of, _)| is_earlier(of)).map(|(_, errno)| *errno)
     }
 }
 
@@ -63,43 +72,50 @@ impl Service {
             self.note_said(key);
             self.close(key);
         }
-        if let Some(entry) = self.volumes.get_mut(volume)
-            && let Some(errno) = entry.said.take(place.id).filter(|_| place.lacks_flush)
-        {
-            entry.machine.owe_flush_error(errno);
-        }
-        let Some(entry) = self.volumes.get(volume) else { return Succeeded::Awaits(0) };
+        let Some(entry) = self.volumes.get_mut(volume) else { return Succeeded::Late };
         if entry.machine.is_in_doubt() {
             // Whoever chose just before it was told that it would be succeeded. The next one is not.
-            entry.is_in_doubt.store(true, Ordering::Release);
             return Succeeded::InDoubt;
         }
-        let its = self.pending.iter().filter(|(_, p)| p.volume == volume && p.succession == Some(place.id));
-        Succeeded::Awaits(its.count())
+        let lacks = entry.said.lacks(place);
+        let is_its = |p: &Pending| p.volume == volume && p.succession.is_some_and(|own| own.id == place.id);
+        Succeeded::Awaits { requests: self.pending.iter().filter(|(_, p)| is_its(p)).count(), lacks }
     }
 
     /// The connection is about to be gone: what somebody has to hear of that its client was sent, or was to be.
     pub(super) fn note_said(&mut self, key: SlabKey) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let (unheard, said) = (connection.unheard.take(), connection.said.take());
-        let id = connection.succession.map(|place| place.id);
-        let Some(entry) = self.volumes.get_mut(connection.volume) else { return };
-        let unheard = unheard.map(|(errno, _)| errno);
-        let forgotten = said.zip(id).and_then(|(errno, id)| entry.said.note(id, errno));
-        if let Some(errno) = unheard.or(forgotten) {
+        let (place, volume) = (connection.succession, connection.volume);
+        if let Some((errno, _)) = unheard
+            && let Some(entry) = self.volumes.get_mut(volume)
+        {
             entry.machine.owe_flush_error(errno);
+        }
+        if let Some((place, errno)) = place.zip(said) {
+            self.note_at(volume, place, errno);
+        }
+    }
+
+    /// Keeps an error for whoever comes behind `place`.
+    pub(super) fn note_at(&mut self, volume: SlabKey, place: Succession, errno: Errno) {
+        if let Some(entry) = self.volumes.get_mut(volume)
+            && let Some(forgotten) = entry.said.note(place, errno)
+        {
+            entry.machine.owe_flush_error(forgotten);
         }
     }
 
     /// A request is over. If a successor of the connection by which it came has waited for it, it does no longer.
     pub(super) fn over(&mut self, pending: &Pending) {
-        let Some(id) = pending.succession else { return };
+        let Some(place) = pending.succession.filter(|_| !self.awaiting.is_empty()) else { return };
         let is_here = |c: &Connection| c.closing != Some(Closing::Now);
         if self.connections.get(pending.connection).is_some_and(is_here) {
             return;
         }
-        let waits = |c: &Connection| c.is_of(pending.volume, id) && c.awaits > 0 && c.closing.is_none();
-        let Some(key) = self.connections.iter().find(|(_, c)| waits(c)).map(|(key, _)| key) else { return };
+        let waits = |c: &Connection| c.is_of(pending.volume, place.id) && c.closing.is_none();
+        let key = self.awaiting.iter().copied().find(|key| self.connections.get(*key).is_some_and(waits));
+        let Some(key) = key else { return };
         let connection = self.connections.get_mut(key).expect("found above");
         connection.awaits -= 1;
         let is_in_doubt = self.volumes.get(pending.volume).is_none_or(|entry| entry.machine.is_in_doubt());
@@ -107,6 +123,7 @@ impl Service {
             // It is not known that this is over, so that what the connection was promised does not hold.
             self.close(key);
         } else if connection.awaits == 0 {
+            self.awaiting.retain(|waiting| *waiting != key);
             mark_dirty(&mut self.connections, &mut self.dirty, key);
         }
     }

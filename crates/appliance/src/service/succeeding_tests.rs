@@ -264,3 +264,149 @@ fn the_error_of_a_flush_is_told_to_the_successor_too() {
         assert!(flush(10 * first + 5, true, done()), "there is nothing more to hear of");
     }
 }
+
+fn failed() -> Result<Vec<u8>, OriginError> {
+    Err(OriginError::Failed { errno: 5, context: "lost".to_owned() })
+}
+
+/// Who asks for flushes.
+struct Flusher {
+    client: client::Session,
+    key: SlabKey,
+}
+
+impl Flusher {
+    fn come(service: &mut Service, volume: SlabKey, place: Succession) -> Flusher {
+        let (client, server) = shaken_hands_at(Some(place));
+        let open = Entrance::Original;
+        let key = service.open(Nanos::ZERO, server, volume, open, Vec::new(), Vec::new());
+        Flusher { client, key }
+    }
+
+    /// What comes to the origin of it.
+    fn ask(&mut self, service: &mut Service, operation: client::Operation) -> Option<OriginRequest> {
+        let mut asked = Vec::new();
+        self.client.submit(1, operation, &mut asked).unwrap();
+        if let client::Operation::Write { length, .. } = operation {
+            asked.resize(asked.len() + length as usize, 1);
+        }
+        service.received(Nanos::ZERO, self.key, &asked);
+        let mut submissions = Vec::new();
+        service.turn(Nanos::ZERO, &mut submissions);
+        submissions.pop().map(|(_, request)| request)
+    }
+
+    /// Whether it was done, once the socket has taken the answer.
+    fn answer(&mut self, service: &mut Service) -> Option<bool> {
+        let mut answer = Vec::new();
+        service.output(self.key)?.copy_to(&mut answer);
+        service.sent(Nanos::ZERO, self.key, answer.len());
+        while !answer.is_empty() {
+            let parsed = self.client.receive(&answer, &mut Vec::new()).unwrap();
+            let consumed = parsed.consumed;
+            if let client::Event::Done { result, .. } = parsed.event {
+                return Some(result.is_ok());
+            }
+            answer.drain(..consumed);
+        }
+        None
+    }
+
+    /// Whether it was done, where the origin ends it so if it is asked.
+    fn flush(&mut self, service: &mut Service, result: Result<Vec<u8>, OriginError>) -> Option<bool> {
+        let volume = service.volume_of(self.key)?;
+        if let Some(request) = self.ask(service, client::Operation::Flush) {
+            end(service, volume, &request, result);
+        }
+        self.answer(service)
+    }
+}
+
+fn end(
+    service: &mut Service,
+    volume: SlabKey,
+    request: &OriginRequest,
+    result: Result<Vec<u8>, OriginError>,
+) {
+    service.complete(Nanos::ZERO, volume, OriginCompletion { id: request.id, result });
+    service.turn(Nanos::ZERO, &mut Vec::new());
+}
+
+const LACKS: bool = true;
+
+fn place(id: u64, number: u64, lacks_flush: bool) -> Succession {
+    Succession { id, number, lacks_flush }
+}
+
+fn scene() -> (Service, SlabKey) {
+    let mut service = Service::new(ServiceLimits::default());
+    let volume = service.add_volume(machine());
+    (service, volume)
+}
+
+/// An attempt that was given up before knows nothing of what was said since.
+#[test]
+fn a_late_attempt_does_not_take_the_error_of_a_flush_along() {
+    let (mut service, volume) = scene();
+    let mut third = Flusher::come(&mut service, volume, place(5, 3, !LACKS));
+    // The socket takes the answer, and it is lost on the way.
+    assert_eq!(third.flush(&mut service, failed()), Some(false));
+    service.forget(third.key);
+    let late = Flusher::come(&mut service, volume, place(5, 2, !LACKS));
+    service.forget(late.key);
+    for number in [4, 5] {
+        // That one breaks, too, before its client has heard of it.
+        let mut next = Flusher::come(&mut service, volume, place(5, number, LACKS));
+        assert_eq!(next.flush(&mut service, Ok(Vec::new())), Some(false), "nobody has heard of it");
+        service.forget(next.key);
+    }
+    let mut last = Flusher::come(&mut service, volume, place(5, 6, !LACKS));
+    assert_eq!(last.flush(&mut service, Ok(Vec::new())), Some(true));
+}
+
+#[test]
+fn another_client_does_not_hear_of_an_error_instead_of_who_lacks_its_answer() {
+    let (mut service, volume) = scene();
+    let mut first = Flusher::come(&mut service, volume, place(5, 1, !LACKS));
+    let request = first.ask(&mut service, client::Operation::Flush).unwrap();
+    service.forget(first.key);
+    end(&mut service, volume, &request, failed());
+    let mut other = Flusher::come(&mut service, volume, place(6, 1, !LACKS));
+    assert_eq!(other.flush(&mut service, Ok(Vec::new())), Some(false), "it may be the last one");
+    let mut second = Flusher::come(&mut service, volume, place(5, 2, LACKS));
+    assert_eq!(second.flush(&mut service, Ok(Vec::new())), Some(false), "it was told to another one only");
+    assert_eq!(second.flush(&mut service, Ok(Vec::new())), Some(true));
+}
+
+/// A change with FUA may be what a failed sync is told to.
+#[test]
+fn the_error_of_a_change_with_fua_is_told_to_the_successor_too() {
+    let (mut service, volume) = scene();
+    let write = client::Operation::Write { offset: 0, length: 4096, fua: true };
+    let mut first = Flusher::come(&mut service, volume, place(5, 1, !LACKS));
+    let request = first.ask(&mut service, write).unwrap();
+    end(&mut service, volume, &request, failed());
+    assert_eq!(first.answer(&mut service), Some(false));
+    let mut second = Flusher::come(&mut service, volume, place(5, 2, LACKS));
+    assert!(second.ask(&mut service, write).is_none());
+    assert_eq!(second.answer(&mut service), Some(false), "it may not have heard of it");
+    let request = second.ask(&mut service, write).unwrap();
+    end(&mut service, volume, &request, Ok(Vec::new()));
+    assert_eq!(second.answer(&mut service), Some(true));
+}
+
+/// One look of a worker at its inbox may find both.
+#[test]
+fn a_doubt_that_a_successor_is_the_first_to_find_is_known_to_the_worker() {
+    let (mut service, volume) = scene();
+    let write = client::Operation::Write { offset: 0, length: 4096, fua: false };
+    let mut first = Flusher::come(&mut service, volume, place(5, 1, !LACKS));
+    let request = first.ask(&mut service, write).unwrap();
+    let result = Err(OriginError::OutcomeUnknown { context: String::new() });
+    service.complete(Nanos::ZERO, volume, OriginCompletion { id: request.id, result });
+    Flusher::come(&mut service, volume, place(5, 2, !LACKS));
+    service.turn(Nanos::ZERO, &mut Vec::new());
+    assert!(service.peek(volume).unwrap().is_in_doubt());
+    assert_eq!(service.volumes_in_doubt(), [volume]);
+    assert!(service.doubt(volume).unwrap().load(std::sync::atomic::Ordering::Relaxed));
+}

@@ -170,6 +170,10 @@ impl Service {
             && let Some(entry) = self.volumes.get_mut(pending.volume)
         {
             entry.machine.owe_flush_error(*errno);
+            // Somebody else may hear of that first, and its own client would ask again and hear of a success.
+            if let Some(place) = pending.succession {
+                self.note_at(pending.volume, place, *errno);
+            }
         }
     }
 }

@@ -416,7 +416,7 @@ impl Connection {
         if ended.iter().any(|end| matches!(end, Ended::Answered(..)))
             && self.is_unheard.swap(false, Ordering::Relaxed)
         {
-            shared.settle_lane(self.index);
+            shared.settle_lane(self.index, self);
         }
         self.conclude(shared, ended);
         if answered {
@@ -447,7 +447,9 @@ impl Connection {
     fn finish(&self, shared: &Shared, sent: Sent, reply: Result<(), ReplyError>) {
         let Sent { mut job, bytes, buffer, extents, .. } = sent;
         if let Err(error) = reply {
-            if job.stands_in_for_fua() {
+            let errno = error.code.to_linux().0;
+            if job.stands_in_for_fua() || (job.is_forced(&self.export) && errno == EIO) {
+                // The sync that failed spoke of all that was written, and may say so once.
                 shared.owe_loss();
             }
             return job.fail(error.code.to_linux().0, &error.to_string());

@@ -99,6 +99,11 @@ impl Job {
         self.losses < SENDS_MAX || (is_succeeded && lost_at.elapsed() < patience)
     }
 
+    /// Whether its answer may be the server's only word of lost data: a change with FUA syncs, too.
+    pub(super) fn may_tell_of_loss(&self) -> bool {
+        self.is_flush() || self.wants_fua()
+    }
+
     pub(super) fn is_flush(&self) -> bool {
         self.flushing || self.operation == OriginOperation::Flush
     }
@@ -168,6 +173,7 @@ impl Job {
             return false;
         }
         self.done += bytes;
+        (self.losses, self.lost_at) = (0, None);
         if self.done < self.operation.range().length {
             return true;
         }
@@ -221,6 +227,15 @@ impl Job {
         let context = self.context(what);
         let unsent = Some(Box::new(self.operation));
         self.pending.complete(Err(OriginError::Unreachable { context, unsent }));
+    }
+
+    /// It was in flight on a connection that is lost, and nothing more will be heard of it.
+    pub(super) fn give_up(self, what: &str) {
+        if self.stands_in_for_fua() {
+            // The content of a change that waits for its flush was acknowledged: only its durability is not known.
+            return self.fail(EIO, what);
+        }
+        self.outcome_unknown(what);
     }
 
     pub(super) fn fail(self, errno: i32, what: &str) {

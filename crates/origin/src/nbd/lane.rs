@@ -51,6 +51,7 @@ pub(super) fn run(shared: &Shared, index: usize, first: Option<Connected>) {
                     was_connected = true;
                     backoff = shared.options.backoff_min;
                     // Before anybody can use the connection: what follows sees that this is over.
+                    shared.meets(connected.export.succeeds.map(|own| own.run));
                     let again = match lost.take() {
                         Some(lost) => lost.let_in(shared, index, connected.export.succeeds),
                         None => Vec::new(),
@@ -95,7 +96,7 @@ struct Lost {
     since: Instant,
     /// Whether what was acknowledged may be lost is not known yet.
     is_undecided: bool,
-    /// A flush was in flight.
+    /// A flush was in flight, or a change with FUA.
     lacks_flush: bool,
 }
 
@@ -103,7 +104,7 @@ impl Lost {
     /// The lane's connection ended so, with these requests on it.
     fn begin(shared: &Shared, index: usize, end: End, in_flight: Vec<Job>) -> Lost {
         let is_undecided = end.is_undecided();
-        let lacks_flush = in_flight.iter().any(Job::is_flush);
+        let lacks_flush = in_flight.iter().any(Job::may_tell_of_loss);
         if !is_undecided {
             shared.note_loss();
         }

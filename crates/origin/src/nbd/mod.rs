@@ -77,7 +77,7 @@ pub struct NbdOriginOptions {
     /// up to this; 5 s by default.
     pub backoff_max: Nanos,
     /// How long a request that was not sent, or a read that is to be sent again, waits for a connection before it
-    /// completes as `Unreachable`; 30 s by default, 0: not at all.
+    /// completes as `Unreachable`; and what was in flight at a server of ours, before it is of unknown outcome, and a flush fails. 30 s by default, 0: not at all.
     pub wait_for_origin: Nanos,
     /// The server accepts a connection only when everything of the lost ones is done or dropped; false by default.
     pub fences_on_disconnect: bool,
@@ -150,6 +150,8 @@ struct Queue {
     kept_by: Option<RunId>,
     /// Who made the newest connection of any lane that could be used, if it said so.
     let_in_by: Option<RunId>,
+    /// Which run was there last.
+    met: Option<RunId>,
     connections: Vec<Option<Arc<Connection>>>,
     down_reason: String,
 }
@@ -331,9 +333,13 @@ impl Shared {
         doubts.awaited > 0
     }
 
-    /// The connection that succeeds has answered.
-    fn settle_lane(&self, lane: usize) {
+    /// The connection `by`, which succeeds, has answered.
+    fn settle_lane(&self, lane: usize, by: &Connection) {
         let mut queue = locked(&self.queue);
+        // Who stood still since an answer came may speak of a connection that is gone.
+        if !queue.connections[lane].as_ref().is_some_and(|now| std::ptr::eq(Arc::as_ptr(now), by)) {
+            return;
+        }
         let over = std::mem::take(&mut queue.doubts[lane].awaited);
         // Under the lock, as all that changes it.
         let before = self.in_doubt.load(Ordering::Relaxed);
@@ -341,6 +347,17 @@ impl Shared {
         drop(queue);
         if over > 0 {
             tracing::info!(target: "forebay::origin", uri = %self.uri.shown(), over, "writes of unknown outcome are over");
+        }
+    }
+
+    /// A server of this run is there, on whatever lane. What another one acknowledged may be lost, also where the connection on which it did is not known to be: a flush that this
+    /// run answers does not speak of it.
+    fn meets(&self, run: Option<RunId>) {
+        let mut queue = locked(&self.queue);
+        let before = run.and_then(|run| queue.met.replace(run));
+        drop(queue);
+        if before.is_some() && before != run {
+            self.note_loss();
         }
     }
 
@@ -361,18 +378,16 @@ impl Shared {
 
     /// Completes a request that was in flight on a connection of this lane as of unknown outcome; a change is in doubt from then on.
     fn in_doubt(&self, lane: usize, job: Job, what: &str) {
-        if job.stands_in_for_fua() {
-            // The content of a change that waits for its flush was acknowledged: only its durability is not known.
-            return job.fail(EIO, what);
+        self.count_doubt(&mut locked(&self.queue), lane, &job);
+        job.give_up(what);
+    }
+
+    /// Counts a change that is about to be given up.
+    fn count_doubt(&self, queue: &mut Queue, lane: usize, job: &Job) {
+        if !job.is_flush() {
+            queue.doubts[lane].open += 1;
+            self.in_doubt.fetch_add(1, Ordering::Relaxed);
         }
-        if job.is_flush() {
-            return job.outcome_unknown(what);
-        }
-        let mut queue = locked(&self.queue);
-        queue.doubts[lane].open += 1;
-        self.in_doubt.fetch_add(1, Ordering::Relaxed);
-        drop(queue);
-        job.outcome_unknown(what);
     }
 
     /// Something was put into the queue.
@@ -498,6 +513,7 @@ impl NbdOrigin {
                 undecided: vec![false; lanes],
                 kept_by: None,
                 let_in_by: None,
+                met: None,
                 connections: (0..lanes).map(|_| None).collect(),
                 down_reason: String::new(),
             }),
@@ -573,12 +589,14 @@ fn expire(shared: &Shared) {
         queue.jobs = rest;
         let (held, rest): (Vec<Held>, _) = queue.held.drain(..).partition(|held| is_late(held.since));
         queue.held = rest;
+        // Before the lane can have its next connection, which is asked about what is in doubt by then.
+        held.iter().for_each(|held| shared.count_doubt(&mut queue, held.lane, &held.job));
         if !overdue.is_empty() || !held.is_empty() {
             let reason = queue.down_reason.clone();
             drop(queue);
             overdue.into_iter().for_each(|job| job.unreachable(&reason));
             let what = "connection lost before the answer and not made again in time";
-            held.into_iter().for_each(|held| shared.in_doubt(held.lane, held.job, what));
+            held.into_iter().for_each(|held| held.job.give_up(what));
             queue = locked(&shared.queue);
             continue;
         }

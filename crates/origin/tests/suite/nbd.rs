@@ -522,6 +522,30 @@ fn another_run_succeeds_nobody() {
     }
 }
 
+/// One lane cannot be made again before another run is there, while the connection of the other seems to stand.
+#[test]
+fn a_flush_at_another_run_does_not_speak_of_what_the_one_before_acknowledged() {
+    let server = Server::start(succeeding(7));
+    let wait_for_origin = Nanos::millis(200);
+    let origin = connect(&server, NbdOriginOptions { connections: 2, wait_for_origin, ..quick() });
+    until("two connections", || server.connections() == 2);
+    run(&origin, write(0, b"safe")).unwrap();
+    server.refuse(true);
+    server.cut_first();
+    until("an attempt to connect", || server.refusals() > 0);
+    // That lane counts as lost, and whoever flushes has heard of it.
+    while run(&origin, OriginOperation::Flush).is_err() {}
+    run(&origin, write(0, b"lost")).unwrap();
+    server.set_export(succeeding(8));
+    server.refuse(false);
+    until("a connection to another run", || origin.statistics().reconnects > 0);
+    assert_eq!(
+        errno(&run(&origin, OriginOperation::Flush)),
+        Some(5),
+        "that run 8 has what it was given says nothing"
+    );
+}
+
 /// Whoever has the storage now that nobody else can have open knows that the run is over which had it; what that one acknowledged it does not know.
 #[test]
 fn another_run_on_the_same_storage_takes_what_was_in_flight_and_vouches_for_nothing() {

@@ -243,7 +243,9 @@ impl VolumeMachine {
             self.observer.changed(latency);
             self.foreground_answered(now, write.started);
             let result = write.error.map_or(Ok(Vec::new()), Err);
-            self.reply(Reply::new(write.tag, result));
+            // With a sync of its own, it may have been the origin's word of more than its own bytes.
+            let is_said_once = write.fua && result.is_err();
+            self.reply(Reply { is_said_once, ..Reply::new(write.tag, result) });
             for next in self.writes.startable() {
                 self.still_wanted(&write, next);
                 let blocks = self.writes.writes.get(next).expect("startable changes are in the table").blocks;
