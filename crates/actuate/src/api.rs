@@ -361,6 +361,10 @@ fn converse(stream: &mut impl Stream, request: &[u8], deadline: Deadline) -> io:
             Ok(0) => return Ok(answer),
             Ok(count) => answer.extend_from_slice(&buffer[..count]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // What Linux calls it when a socket's time is over.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"));
+            }
             Err(error) => return Err(error),
         }
         if answer.len() as u64 > ANSWER_BYTES_MAX {

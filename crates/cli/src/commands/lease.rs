@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::output::{Output, OutputArgs};
 use forebay_actuate::api::encoded;
 use forebay_serve::lease::{LeaseHolder, LeaseRequest, LeaseStatus};
-use forebay_serve::status::Status;
+use forebay_serve::status::{Status, VolumeStatus};
 use forebay_units::Nanos;
 
 /// Say who is let in to a volume, or give it to the holder of another epoch
@@ -52,6 +52,9 @@ pub(crate) fn run(args: &LeaseArgs) -> Result<(), Failure> {
             let volume = status.volumes.into_iter().find(|volume| volume.name == args.volume);
             let volume =
                 volume.ok_or_else(|| Failure::new(format!("there is no volume `{}`", args.volume)))?;
+            if let Some(refused) = not_served(&volume) {
+                return Err(refused);
+            }
             volume.lease.ok_or_else(|| {
                 Failure::new(format!("everybody is let in to `{}`: it has no lease", args.volume))
                     .with_hint("`leases.path` in the daemon's configuration gives its volumes leases")
@@ -69,6 +72,14 @@ pub(crate) fn run(args: &LeaseArgs) -> Result<(), Failure> {
         output.line(words(&args.volume, lease))?;
     }
     output.finish()
+}
+
+/// A controller of other daemons serves no volume: it has no way to be asked for, and knows of no lease or route but what it ordered.
+pub(crate) fn not_served(volume: &VolumeStatus) -> Option<Failure> {
+    volume.uris.is_empty().then(|| {
+        Failure::new(format!("`{}` is not served there but looked after", volume.name))
+            .with_hint("ask the storage side, or the proxy, by `--server`")
+    })
 }
 
 /// A lease in a line.

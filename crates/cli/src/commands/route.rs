@@ -1,5 +1,6 @@
 //! `forebay route`: where a volume of a running daemon goes, asked and changed while it serves.
 
+use super::lease::not_served;
 use super::status::{ServerArgs, span};
 use crate::failure::Failure;
 use crate::output::{Output, OutputArgs};
@@ -46,6 +47,9 @@ pub(crate) fn run(args: &RouteArgs) -> Result<(), Failure> {
         let status: Status = server.get("/api/v1/status")?;
         let volume = status.volumes.into_iter().find(|volume| volume.name == args.volume);
         let volume = volume.ok_or_else(|| Failure::new(format!("there is no volume `{}`", args.volume)))?;
+        if let Some(refused) = not_served(&volume) {
+            return Err(refused);
+        }
         let route = volume.route.unwrap_or(Route { to: None, epoch: 0 });
         if args.output.json {
             let mut answer = serde_json::json!(route);

@@ -40,7 +40,7 @@ impl Follower {
             return Err(format!("it tells layout `{}`, expected `{SCHEMA}`", told.schema));
         }
         let of = told.volumes.iter().find(|of| of.name == volume);
-        let of = of.ok_or_else(|| format!("it does not serve `{volume}`"))?;
+        let of = of.ok_or_else(|| format!("it tells of no interval of `{volume}`: none has ended since it began, or it does not serve it"))?;
         let newest = of.intervals.last().map_or(0, |interval| interval.number);
         let oldest = of.intervals.first().map_or(0, |interval| interval.number);
         let before = self.last.replace((told.started_unix_ms, newest));
@@ -155,7 +155,10 @@ mod tests {
         foreign.schema = "forebay.intervals/9".to_owned();
         assert!(take(foreign).unwrap_err().contains("expected `forebay.intervals/1`"));
         let error = Follower::default().take(&told(8, 1..=2), "web", VolumeId(0)).err();
-        assert_eq!(error.as_deref(), Some("it does not serve `web`"));
+        assert_eq!(
+            error.as_deref(),
+            Some("it tells of no interval of `web`: none has ended since it began, or it does not serve it")
+        );
     }
 
     #[test]

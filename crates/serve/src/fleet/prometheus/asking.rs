@@ -170,7 +170,13 @@ fn get(url: &str, path: &str, deadline: Instant) -> Result<String, String> {
         }
         Ok(answer)
     };
-    let answer = talk().map_err(|error| format!("it does not answer: {error}"))?;
+    let answer = talk().map_err(|error| match error.kind() {
+        // What Linux calls it when a socket's time is over.
+        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
+            "it does not answer in time".to_owned()
+        }
+        _ => format!("it does not answer: {error}"),
+    })?;
     let text = String::from_utf8_lossy(&answer);
     let (head, body) = text.split_once("\r\n\r\n").ok_or("it does not speak HTTP")?;
     let status = head.split(' ').nth(1).unwrap_or_default();
