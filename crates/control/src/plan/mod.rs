@@ -290,15 +290,42 @@ mod tests {
             let plan = plan(&three).unwrap();
             let within = plan.within_budget.unwrap();
             assert!(within.total_bytes <= Bytes::mib(budget_mib).get(), "{within:?}");
-            let mut sizes: Vec<u64> = [within.caches, plan.recommendation.caches]
-                .iter()
-                .flat_map(|caches| {
-                    caches.iter().zip([0, minimum, 0]).map(|(cache, least)| cache.bytes - least)
-                })
+            let solutions = plan.remedies.iter().flat_map(|remedy| &remedy.solutions);
+            let ranked = solutions.map(|solution| &solution.caches);
+            let beyond_minimum =
+                |cache: &PlannedCache| cache.bytes - if cache.volume == "b" { minimum } else { 0 };
+            let mut sizes: Vec<u64> = [&within.caches, &plan.recommendation.caches]
+                .into_iter()
+                .chain(ranked)
+                .flatten()
+                .map(beyond_minimum)
                 .collect();
-            sizes.extend(plan.volumes.iter().filter_map(|volume| volume.smallest_cache_bytes));
+            sizes.extend(plan.volumes.iter().zip([0, minimum, 0]).filter_map(|(volume, least)| {
+                volume.smallest_cache_bytes.map(|bytes| bytes - least)
+            }));
             assert!(sizes.iter().any(|size| *size > 0));
             assert!(sizes.iter().all(|size| size % chunk.get() == 0), "{budget_mib} MiB: {sizes:?}");
+        }
+    }
+
+    #[test]
+    fn two_caches_that_mend_one_volume_are_whole_chunks_too() {
+        // Both curves have a corner at 70 blocks, where the first of two caches is tried: 280 KiB, of chunks of 1 MiB.
+        let corner = [(70, 0.7), (10_000, 0.1)];
+        let corner = corner.map(|(size_blocks, miss_ratio)| CurvePoint { size_blocks, miss_ratio });
+        let curve = Arc::new(MissRatioCurve::new(corner.to_vec()));
+        for minimum in [0, 8_192] {
+            let mut two = input(["a", "b"].map(|name| volume(name, 45, Some(20))).to_vec());
+            two.chunk = Bytes::mib(1);
+            two.volumes.iter_mut().for_each(|volume| volume.curve = Arc::clone(&curve));
+            two.volumes[1].minimum = Bytes(minimum);
+            let plan = plan(&two).unwrap();
+            let solutions: Vec<_> = plan.remedies.iter().flat_map(|remedy| &remedy.solutions).collect();
+            assert!(solutions.iter().any(|solution| solution.caches.len() == 2), "{solutions:?}");
+            for cache in solutions.iter().flat_map(|solution| &solution.caches) {
+                let least = if cache.volume == "b" { minimum } else { 0 };
+                assert_eq!((cache.bytes - least) % two.chunk.get(), 0, "{solutions:?}");
+            }
         }
     }
 

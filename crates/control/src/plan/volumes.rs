@@ -32,12 +32,12 @@ pub(super) fn plan_volume(
                 reached: true,
             };
         }
-        smallest(largest, chunk_blocks(input, volume), -input.margin, |blocks| {
-            with_size(blocks.max(base[place])).excess()[place]
-        })
+        let beyond = smallest(largest - base[place], chunk_blocks(input, volume), -input.margin, |more| {
+            with_size(base[place] + more).excess()[place]
+        });
+        crate::sizing::Sizing { blocks: base[place] + beyond.blocks, ..beyond }
     });
-    let blocks = sizing
-        .map_or(largest, |sizing| if sizing.reached { sizing.blocks.max(base[place]) } else { largest });
+    let blocks = sizing.filter(|sizing| sizing.reached).map_or(largest, |sizing| sizing.blocks);
     let with = with_size(blocks);
     let smallest_cache = sizing.filter(|sizing| sizing.reached).map(|_| blocks * block_bytes);
     let totals = volume.load.windows.iter().fold(WindowLoad::default(), |sum, window| WindowLoad {
@@ -84,6 +84,17 @@ pub(super) fn plan_volume(
     }
 }
 
+/// `sizes`, ascending, rounded up to whole chunks beyond `base`; without those that it covers.
+fn whole_chunks(sizes: Vec<u64>, base: u64, chunk_blocks: u64) -> Vec<u64> {
+    let mut sizes: Vec<u64> = sizes
+        .into_iter()
+        .filter(|&size| size > base)
+        .map(|size| base + (size - base).div_ceil(chunk_blocks) * chunk_blocks)
+        .collect();
+    sizes.dedup();
+    sizes
+}
+
 pub(super) fn remedies_of(
     input: &PlanInput,
     stage: &Stage<'_>,
@@ -108,7 +119,11 @@ pub(super) fn remedies_of(
                 // Ours: a load whose busiest window is four times the mean is one that peaks.
                 peaking: peak as f64 * windows.len() as f64 > 4.0 * all as f64,
                 stable: true,
-                candidates: candidates(&volume.curve, blocks_max),
+                candidates: whole_chunks(
+                    candidates(&volume.curve, blocks_max),
+                    base[place],
+                    chunk_blocks(input, volume),
+                ),
             }
         })
         .collect();
