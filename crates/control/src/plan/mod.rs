@@ -24,11 +24,12 @@ use crate::sizing::useful_max;
 use error::check;
 use sizes::{recommend, within};
 use stage::Stage;
-use volumes::{plan_volume, remedies_of};
+use volumes::{plan_volume, remedies_of, solutions_of};
 
 /// Makes a plan.
 ///
-/// Cost: some hundreds of evaluations of an origin's windows (at most 256 are looked at) for each of its volumes.
+/// Cost: some hundreds of evaluations of an origin's windows (at most 256 are looked at) for each of its volumes, and at
+/// most some 6,000 more where several share it.
 ///
 /// # Errors
 /// [`PlanError`] says which part of the input is wrong and what was expected.
@@ -55,8 +56,9 @@ pub fn plan(input: &PlanInput) -> Result<Plan, PlanError> {
             let planned = plan_volume(input, stage, place, &base, &without);
             volumes[at] = Some(planned);
         }
-        remedies.extend(remedies_of(input, stage, &base, &without));
-        let sizes = recommend(input, stage, &base);
+        let solved = solutions_of(input, stage, &base, &without);
+        remedies.extend(remedies_of(input, stage, &base, &without, &solved));
+        let sizes = recommend(input, stage, &base, &solved);
         for (place, &at) in members.iter().enumerate() {
             recommended[at] = sizes[place];
         }
@@ -165,7 +167,7 @@ mod tests {
     use forebay_units::{BlockSize, Bytes, Nanos};
     use std::sync::Arc;
 
-    fn volume(name: &str, reads_per_second: u64, bound_ms: Option<u64>) -> PlanVolume {
+    pub(super) fn volume(name: &str, reads_per_second: u64, bound_ms: Option<u64>) -> PlanVolume {
         let window = WindowLoad {
             reads: reads_per_second * 10,
             bytes_read: reads_per_second * 10 * 4_096,
@@ -196,7 +198,7 @@ mod tests {
         }
     }
 
-    fn input(volumes: Vec<PlanVolume>) -> PlanInput {
+    pub(super) fn input(volumes: Vec<PlanVolume>) -> PlanInput {
         // One server, 10 ms exponential whatever the size: M/M/1.
         let model = StorageModel {
             servers: 1.0,
@@ -300,9 +302,12 @@ mod tests {
                 .flatten()
                 .map(beyond_minimum)
                 .collect();
-            sizes.extend(plan.volumes.iter().zip([0, minimum, 0]).filter_map(|(volume, least)| {
-                volume.smallest_cache_bytes.map(|bytes| bytes - least)
-            }));
+            sizes.extend(
+                plan.volumes
+                    .iter()
+                    .zip([0, minimum, 0])
+                    .filter_map(|(volume, least)| volume.smallest_cache_bytes.map(|bytes| bytes - least)),
+            );
             assert!(sizes.iter().any(|size| *size > 0));
             assert!(sizes.iter().all(|size| size % chunk.get() == 0), "{budget_mib} MiB: {sizes:?}");
         }

@@ -5,7 +5,7 @@ use super::output::{ObjectivePlan, PlannedCache, PlannedSolution, Remedy, Unmet,
 use super::stage::{Evaluation, Stage};
 use super::{chunk_blocks, most};
 use crate::sizing::{candidates, smallest};
-use crate::solutions::{Tenant, rank};
+use crate::solutions::{Solution, Tenant, rank};
 use forebay_units::Bytes;
 
 pub(super) fn plan_volume(
@@ -95,12 +95,13 @@ fn whole_chunks(sizes: Vec<u64>, base: u64, chunk_blocks: u64) -> Vec<u64> {
     sizes
 }
 
-pub(super) fn remedies_of(
+/// The volumes that miss an objective with caches of `base`, each with the ranked ways to mend it.
+pub(super) fn solutions_of(
     input: &PlanInput,
     stage: &Stage<'_>,
     base: &[u64],
     without: &Evaluation,
-) -> Vec<Remedy> {
+) -> Vec<(usize, Vec<Solution>)> {
     let tenants: Vec<Tenant> = stage
         .volumes
         .iter()
@@ -128,18 +129,30 @@ pub(super) fn remedies_of(
         })
         .collect();
     let excess = without.excess();
-    let free = input.budget.unwrap_or(Bytes(u64::MAX));
+    let predicted = |blocks: &[u64]| stage.evaluate(blocks).excess();
     (0..stage.volumes.len())
         .filter(|&place| excess[place] > 0.0)
-        .map(|place| {
-            let ranked = rank(
-                place,
-                &tenants,
-                -input.margin,
-                free,
-                |_| true,
-                |blocks| stage.evaluate(blocks).excess(),
-            );
+        .map(|place| (place, rank(place, &tenants, -input.margin, free_of(input), |_| true, predicted)))
+        .collect()
+}
+
+fn free_of(input: &PlanInput) -> Bytes {
+    input.budget.unwrap_or(Bytes(u64::MAX))
+}
+
+/// What of `solved` is told.
+pub(super) fn remedies_of(
+    input: &PlanInput,
+    stage: &Stage<'_>,
+    base: &[u64],
+    without: &Evaluation,
+    solved: &[(usize, Vec<Solution>)],
+) -> Vec<Remedy> {
+    let excess = without.excess();
+    let free = free_of(input);
+    solved
+        .iter()
+        .map(|&(place, ref ranked)| {
             let unmet = (!ranked.iter().any(|solution| solution.reached)).then(|| {
                 let best = ranked.iter().map(|solution| solution.excess).fold(excess[place], f64::min);
                 let reason = if ranked.is_empty() {
