@@ -10,8 +10,8 @@
 //!
 //! For one open workload this is Pollaczek and Khinchine's formula; for closed ones it is mean value analysis with
 //! Schweitzer's estimate of the queue that an arrival finds (exact for one workload of exponential service on balanced
-//! queues; both are tested). It is *not* a model of an elevator, a stripe's request splitting or an array cache:
-//! these appear only through the service times, which are inverted from what was observed ([`infer`]). What a request
+//! queues; both are tested), but never less than what keeps all of them within the servers' time. It is *not* a model
+//! of an elevator, a stripe's request splitting or an array cache: these appear only through the service times, which are inverted from what was observed ([`infer`]). What a request
 //! waits for beside the servers (overlapping writes that wait for one another, reads that join a fill under way) is no
 //! work: it stretches or shortens the request's own latency by a factor and loads nobody. Where a
 //! number is ours its comment says so. The shape `h * L_cache + (1 - h) * L_origin(load that is left)` is ours; closed and mixed queues: Reiser and Lavenberg, JACM 27(2), 1980.
@@ -270,7 +270,13 @@ pub fn predict(origin: &OriginModel, workloads: &[WorkloadModel]) -> OriginPredi
         busy_open * wait + work_open + closed.sum::<f64>()
     };
     let queue = if closed_ones.is_empty() { work_open / (1.0 - busy_open) } else { fixed_point(implied) };
-    let wait = queue + backlog;
+    // Schweitzer's estimate, and service times that vary less than exponential ones, would have closed loops served by
+    // more than there is: whoever waits for answers waits until the servers have given them.
+    let busy = |wait: f64| {
+        let closed = closed_ones.iter().map(|(workload, ..)| workload.rate(wait) * workload.work() / servers);
+        busy_open + closed.sum::<f64>()
+    };
+    let wait = least_wait(queue + backlog, busy);
     let predictions: Vec<Prediction> = workloads
         .iter()
         .map(|workload| {
@@ -301,6 +307,30 @@ pub fn predict(origin: &OriginModel, workloads: &[WorkloadModel]) -> OriginPredi
         .map(|(workload, prediction)| prediction.rate * workload.work() / servers)
         .sum();
     OriginPrediction { wait, utilisation: open + closed, workloads: predictions }
+}
+
+/// The least wait of at least `from` at which no more than all servers are `busy`, whose share falls as the wait grows.
+fn least_wait(from: f64, busy: impl Fn(f64) -> f64) -> f64 {
+    if busy(from) <= 1.0 {
+        return from;
+    }
+    let (mut low, mut high) = (from, from.max(LATENCY_MIN_S) * 2.0);
+    for _ in 0..60 {
+        if busy(high) <= 1.0 {
+            break;
+        }
+        low = high;
+        high *= 2.0;
+    }
+    for _ in 0..40 {
+        let middle = (low + high) / 2.0;
+        if busy(middle) > 1.0 {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    high
 }
 
 /// The wait at which `implied(wait) = wait`; `implied` is concave and rises less than its argument in the end.
@@ -404,6 +434,46 @@ mod tests {
                 .rate,
             100.0,
         );
+    }
+
+    #[test]
+    fn closed_loops_are_served_by_no_more_than_there_is() {
+        for cv2 in [0.0, 0.3, 1.0] {
+            for servers in [1.0, 3.0] {
+                for clients in 1..=32 {
+                    let outstanding = f64::from(clients);
+                    let origin = OriginModel { servers, service_cv2: cv2 };
+                    let alone = [reader(Demand::Closed { outstanding, think: 0.0 }, 0.0)];
+                    let predicted = predict(&origin, &alone);
+                    let rate = predicted.workloads[0].rate;
+                    assert!(
+                        rate <= servers / 0.010 * (1.0 + 1e-9),
+                        "{clients} on {servers}, cv2 {cv2}: {rate}"
+                    );
+                    assert!(predicted.utilisation <= 1.0 + 1e-9, "{clients} on {servers}, cv2 {cv2}");
+                    if cv2 == 1.0 {
+                        // Balanced queues of exponential service: N / (N + servers - 1) of them are busy.
+                        near(rate, outstanding / (outstanding + servers - 1.0) * servers / 0.010);
+                    }
+                    // With an open neighbour, a second loop, and hits in half of its reads.
+                    let mixed = [
+                        alone[0],
+                        reader(Demand::Open { rate: 40.0 }, 0.0),
+                        reader(Demand::Closed { outstanding: 2.0, think: 0.0 }, 0.5),
+                    ];
+                    let utilisation = predict(&origin, &mixed).utilisation;
+                    assert!(utilisation <= 1.0 + 1e-9, "{clients} on {servers}, cv2 {cv2}: {utilisation}");
+                }
+            }
+        }
+        // Two of constant 12 ms on one server: each waits for the other. 24 ms, 83.33/s; without the bound 97.6/s.
+        let two = WorkloadModel {
+            read_service: 0.012,
+            ..reader(Demand::Closed { outstanding: 2.0, think: 0.0 }, 0.0)
+        };
+        let predicted = predict(&OriginModel { servers: 1.0, service_cv2: 0.0 }, &[two]);
+        near(predicted.workloads[0].rate, 83.333_3);
+        near(predicted.workloads[0].miss_latency, 0.024);
     }
 
     #[test]
