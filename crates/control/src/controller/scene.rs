@@ -463,6 +463,7 @@ fn party(
         },
         read_service: known(service.read),
         write_service: known(service.write),
+        write_accesses: 1.0,
         read_stretch: service.read_stretch,
         write_stretch: service.write_stretch,
         latency_cv2: None,

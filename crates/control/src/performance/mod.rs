@@ -72,8 +72,11 @@ pub struct WorkloadModel {
     pub hit_latency: f64,
     /// Time of a server that a read takes at the origin.
     pub read_service: f64,
-    /// Time of a server that a write takes at the origin.
+    /// Time of a server that each access of a write takes at the origin.
     pub write_service: f64,
+    /// Accesses that a write takes at the origin; 1 where `write_service` is of all of it. They keep so many servers
+    /// busy, and follow one another in [`write_phases`](Self::write_phases).
+    pub write_accesses: f64,
     /// Latency of a read at the origin over its wait and service: 1 where it waits for the servers alone.
     pub read_stretch: f64,
     /// The same of a write: above 1 where writes wait for one another.
@@ -97,8 +100,14 @@ impl WorkloadModel {
         ((self.read_service + wait) * self.read_stretch).max(LATENCY_MIN_S)
     }
 
+    /// How many accesses of a write follow one another (ours): up to two are made at once, as mirrors do; of more,
+    /// those that read come before those that write, as RAID 5 does. Less than one: some writes make none.
+    fn write_phases(&self) -> f64 {
+        if self.write_accesses > 2.0 { 2.0 } else { self.write_accesses.min(1.0) }
+    }
+
     fn write_latency(&self, wait: f64) -> f64 {
-        ((self.write_service + wait) * self.write_stretch).max(LATENCY_MIN_S)
+        (self.write_phases() * (self.write_service + wait) * self.write_stretch).max(LATENCY_MIN_S)
     }
 
     /// Requests per second where each origin request waits `wait` seconds.
@@ -127,7 +136,7 @@ impl WorkloadModel {
     /// Seconds of servers for an average request.
     fn work(&self) -> f64 {
         let (_, misses, writes) = self.shares();
-        misses * self.read_service + writes * self.write_service
+        misses * self.read_service + writes * self.write_accesses * self.write_service
     }
 }
 
@@ -252,7 +261,8 @@ pub fn predict(origin: &OriginModel, workloads: &[WorkloadModel]) -> OriginPredi
     let mut closed_ones = Vec::new();
     for workload in workloads {
         let (_, misses, writes) = workload.shares();
-        let squared = misses * workload.read_service.powi(2) + writes * workload.write_service.powi(2);
+        let squared = misses * workload.read_service.powi(2)
+            + writes * workload.write_accesses * workload.write_service.powi(2);
         match workload.demand {
             Demand::Open { rate } => {
                 busy_open += rate * scale * workload.work() / servers;
@@ -282,7 +292,8 @@ pub fn predict(origin: &OriginModel, workloads: &[WorkloadModel]) -> OriginPredi
         .map(|workload| {
             let (_, misses, writes) = workload.shares();
             let origin_share = (misses + writes).max(1e-12);
-            let service = workload.work() / origin_share;
+            let write_service = workload.write_phases() * workload.write_service;
+            let service = (misses * workload.read_service + writes * write_service) / origin_share;
             let latency = (service + wait).max(LATENCY_MIN_S);
             let busy = open.clamp(0.05, OPEN_UTILISATION_MAX);
             // Variance of the wait of an M/M/1 queue relative to its squared mean: (2 - u) / u.
@@ -389,6 +400,7 @@ mod tests {
             hit_latency: 100e-6,
             read_service: 0.010,
             write_service: 0.010,
+            write_accesses: 1.0,
             read_stretch: 1.0,
             write_stretch: 1.0,
             latency_cv2: None,
@@ -474,6 +486,28 @@ mod tests {
         let predicted = predict(&OriginModel { servers: 1.0, service_cv2: 0.0 }, &[two]);
         near(predicted.workloads[0].rate, 83.333_3);
         near(predicted.workloads[0].miss_latency, 0.024);
+    }
+
+    #[test]
+    fn the_accesses_of_a_write_load_servers_by_their_number_and_last_two_phases_at_most() {
+        // 2/s of 10 ms on 5 servers: the wait is below a tenth of a ms. One access, both halves of a mirror at once, and
+        // of RAID 5 two that read and then two that write, as the simulator has them.
+        let origin = OriginModel { servers: 5.0, service_cv2: 0.0 };
+        for (write_accesses, latency) in [(1.0, 0.010), (2.0, 0.010), (4.0, 0.020), (6.0, 0.020)] {
+            let writer =
+                WorkloadModel { read_share: 0.0, write_accesses, ..reader(Demand::Open { rate: 2.0 }, 0.0) };
+            let predicted = predict(&origin, &[writer]);
+            near(predicted.utilisation, 2.0 * 0.010 * write_accesses / 5.0);
+            let found = predicted.workloads[0].write_latency;
+            assert!((latency..latency * 1.02).contains(&found), "{write_accesses}: {found}");
+        }
+        // Of writes that make an access half of the time, the mean is half of it.
+        let half = WorkloadModel {
+            read_share: 0.0,
+            write_accesses: 0.5,
+            ..reader(Demand::Closed { outstanding: 1.0, think: 0.0 }, 0.0)
+        };
+        near(predict(&origin, &[half]).workloads[0].write_latency, 0.005);
     }
 
     #[test]

@@ -96,7 +96,8 @@ pub struct StorageModel {
     pub positioning: Nanos,
     /// Bytes per second of one server.
     pub transfer: f64,
-    /// Back-end accesses for a write: 1, 2 on mirrors, 4 on RAID 5 without a cache.
+    /// Back-end accesses for a write: 1, 2 on mirrors, 4 on RAID 5 without a cache. All load the servers; up to two are
+    /// made at once, of more some follow the others.
     pub write_cost: f64,
     /// Squared coefficient of variation of the service time: 0 constant, 1 exponential.
     pub service_cv2: f64,

@@ -114,8 +114,8 @@ impl<'a> Stage<'a> {
             hit_ratio,
             hit_latency,
             read_service: self.origin.model.service(read_bytes, volume.load.sequential_share),
-            write_service: self.origin.model.service(write_bytes, 0.0)
-                * self.origin.model.write_cost.max(0.0),
+            write_service: self.origin.model.service(write_bytes, 0.0),
+            write_accesses: self.origin.model.write_cost.max(0.0),
             read_stretch: 1.0,
             write_stretch: 1.0,
             latency_cv2: None,

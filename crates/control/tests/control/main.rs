@@ -593,6 +593,7 @@ fn a_cache_in_front_of_one_restores_the_rate_of_a_closed_neighbour() {
             hit_latency: HIT_S,
             read_service: 0.008,
             write_service: 0.008,
+            write_accesses: 1.0,
             read_stretch: 1.0,
             write_stretch: 1.0,
             latency_cv2: None,
