@@ -146,7 +146,7 @@ fn allocation(input: &PlanInput, stages: &[(Stage<'_>, Vec<usize>)], blocks: &[u
                 missed.push(MissedObjective {
                     volume: volume.name.clone(),
                     objective: objective.to_string(),
-                    excess: outcome.excess,
+                    excess: outcome.excess_or_slack(),
                 });
             }
         }
@@ -342,6 +342,22 @@ mod tests {
         assert_eq!(plan(&input(vec![db.clone()])).unwrap().volumes[0].smallest_cache_bytes, Some(0));
         db.objectives[0].conforming_share = 0.96;
         assert!(plan(&input(vec![db])).unwrap().volumes[0].smallest_cache_bytes.unwrap() > 0);
+    }
+
+    #[test]
+    fn an_objective_that_no_window_judges_has_no_numbers_and_one_that_none_conforms_to_has_no_sign() {
+        // 20 reads a second never ask for 500; 80/s on 100/s take 50 ms, never 10.
+        let mut idle = volume("idle", 20, None);
+        idle.objectives = vec![Objective::iops_floor(500.0)];
+        let busy = PlanVolume { origin: "other".to_owned(), ..volume("busy", 80, Some(10)) };
+        let mut both = input(vec![idle, busy]);
+        both.origins.push(PlanOrigin { name: "other".to_owned(), ..both.origins[0].clone() });
+        let plan = plan(&both).unwrap();
+        let none = ObjectiveOutcome { met: true, conforming_share: None, value: None, excess: None };
+        assert_eq!(plan.volumes[0].objectives[0].without, none);
+        let missed = plan.volumes[1].objectives[0].without;
+        assert!(!missed.met && missed.conforming_share.unwrap().is_sign_positive(), "{missed:?}");
+        assert!(plan.recommendation.missed.is_empty() && plan.volumes[0].smallest_cache_bytes == Some(0));
     }
 
     #[test]

@@ -98,14 +98,21 @@ pub struct ObjectivePlan {
 /// How an objective fares.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ObjectiveOutcome {
-    /// Whether it is kept.
+    /// Whether it is kept; what was never asked for is.
     pub met: bool,
-    /// Share of the windows with enough load that conform.
-    pub conforming_share: f64,
+    /// Share of the windows with enough load that conform. Absent, as the two below, where no window has enough.
+    pub conforming_share: Option<f64>,
     /// The number in the window that decides: the one that as many windows must be as good as.
-    pub value: f64,
+    pub value: Option<f64>,
     /// How far that is beyond the bound, relative to it; negative is slack.
-    pub excess: f64,
+    pub excess: Option<f64>,
+}
+
+impl ObjectiveOutcome {
+    /// The excess, or all the slack that there can be where none was judged.
+    pub(super) fn excess_or_slack(&self) -> f64 {
+        self.excess.unwrap_or(-1.0)
+    }
 }
 
 /// An origin in the plan.

@@ -32,7 +32,7 @@ impl Evaluation {
     /// The worst excess of each volume; negative infinity without objectives.
     pub(super) fn excess(&self) -> Vec<f64> {
         let worst = |outcomes: &Vec<ObjectiveOutcome>| {
-            outcomes.iter().map(|outcome| outcome.excess).fold(f64::NEG_INFINITY, f64::max)
+            outcomes.iter().map(ObjectiveOutcome::excess_or_slack).fold(f64::NEG_INFINITY, f64::max)
         };
         self.outcomes.iter().map(worst).collect()
     }
@@ -43,7 +43,7 @@ impl Evaluation {
             .iter()
             .zip(&self.outcomes)
             .flat_map(|(volume, outcomes)| volume.objectives.iter().zip(outcomes))
-            .map(|(objective, outcome)| objective.weight * outcome.excess.clamp(0.0, 1e6))
+            .map(|(objective, outcome)| objective.weight * outcome.excess_or_slack().clamp(0.0, 1e6))
             .sum()
     }
 }
@@ -202,12 +202,12 @@ fn judge(
     Some((value, objective.excess(value).min(1e6)))
 }
 
-/// The window that decides: as many windows as must conform are at least as good. Kept with slack where none was judged.
+/// The window that decides: as many windows as must conform are at least as good. Kept where none was judged.
 fn outcome(objective: &Objective, mut judged: Vec<(f64, f64, f64)>) -> ObjectiveOutcome {
     judged.sort_by(|a, b| a.0.total_cmp(&b.0));
     let total: f64 = judged.iter().map(|window| window.2).sum();
     if total <= 0.0 {
-        return ObjectiveOutcome { met: true, conforming_share: 1.0, value: 0.0, excess: -1.0 };
+        return ObjectiveOutcome { met: true, conforming_share: None, value: None, excess: None };
     }
     let mut below = 0.0;
     let deciding = judged
@@ -218,12 +218,13 @@ fn outcome(objective: &Objective, mut judged: Vec<(f64, f64, f64)>) -> Objective
         })
         .or(judged.last())
         .expect("there is weight, so there is a window");
-    let conforming: f64 = judged.iter().filter(|window| window.0 <= 0.0).map(|window| window.2).sum();
+    // From 0.0: the sum of no numbers is -0.0.
+    let conforming = judged.iter().filter(|window| window.0 <= 0.0).fold(0.0, |sum, window| sum + window.2);
     ObjectiveOutcome {
         met: deciding.0 <= 0.0,
-        conforming_share: conforming / total,
-        value: deciding.1,
-        excess: deciding.0,
+        conforming_share: Some(conforming / total),
+        value: Some(deciding.1),
+        excess: Some(deciding.0),
     }
 }
 

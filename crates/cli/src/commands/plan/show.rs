@@ -24,7 +24,8 @@ pub(super) struct Shown<'a> {
 }
 
 /// A number in the unit of an objective.
-fn value(number: f64, unit: &str) -> String {
+fn value(number: Option<f64>, unit: &str) -> String {
+    let Some(number) = number else { return "not asked for".to_owned() };
     match unit {
         _ if !number.is_finite() => "unbounded".to_owned(),
         "s" => latency(number),
@@ -53,7 +54,10 @@ fn percent(share: f64) -> String {
 /// "yes" or by how much not.
 fn met(objective: &ObjectivePlan, with: bool) -> String {
     let outcome = if with { objective.with } else { objective.without };
-    if outcome.met { "yes".to_owned() } else { format!("no, {}", beyond(outcome.excess)) }
+    match outcome.excess {
+        Some(excess) if !outcome.met => format!("no, {}", beyond(excess)),
+        _ => "yes".to_owned(),
+    }
 }
 
 impl<'a> Shown<'a> {
