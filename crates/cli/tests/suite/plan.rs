@@ -72,6 +72,29 @@ fn one_volume_by_hand() {
 }
 
 #[test]
+fn a_trace_that_ends_within_a_window_has_its_own_rate() {
+    let folder = folder();
+    // One read every 10 ms on a disk that serves 78.8/s. Of 11 and 20.1 s the rest is left out, of 15 s it is a window of 5 s.
+    for requests in [200, 1_100, 1_500, 2_010u64] {
+        let reads: Vec<_> =
+            (0..requests).map(|at| (at * 100_000, 0, true, at * 7_919 % 250_000 * 4096, 4096)).collect();
+        file(&folder, "constant.csv", msr(&reads));
+        let path = file(
+            &folder,
+            "constant.toml",
+            "[[origin]]\nname = \"o\"\npreset = \"disk-7200\"\n[[volume]]\nname = \"a\"\ntrace = \"constant.csv\"\n\
+             [[objective]]\nvolume = \"a\"\nlatency = \"20ms\"\n",
+        );
+        let plan = json(PLAN, args(&[&"plan", &path, &"--json"]));
+        let a = &plan["volumes"][0];
+        near(&a["requests_per_second"], 100.0);
+        near(&a["requests_per_second_peak"], 100.0);
+        assert_eq!(a["objectives"][0]["without"]["met"], false, "{requests} requests");
+        near(&a["without"]["overloaded_share"], 1.0);
+    }
+}
+
+#[test]
 fn what_cannot_be_met_is_told_with_by_how_much() {
     let folder = folder();
     hot_and_cold(&folder);

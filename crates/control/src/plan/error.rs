@@ -116,7 +116,7 @@ pub(super) fn check(input: &PlanInput) -> Result<(), PlanError> {
                 expected_s: first.load.window.as_secs_f64(),
             });
         }
-        if volume.load.window.0 == 0 {
+        if volume.load.window.0 == 0 || volume.load.window_last.0 == 0 {
             return out_of_range("window", 0.0, "a span above 0");
         }
         for objective in &volume.objectives {

@@ -58,11 +58,35 @@ pub struct PlanLoad {
     pub window: Nanos,
     /// Consecutive windows. Those of all volumes start at the same instant; the shorter list is idle at the end.
     pub windows: Vec<WindowLoad>,
+    /// How much of the last one the load fills, above 0; at most `window`.
+    pub window_last: Nanos,
     /// Requests kept outstanding by a client that waits for answers. `None`: requests come when the trace says,
     /// however slow the answers are.
     pub closed_loop: Option<u32>,
     /// Share of reads that continue the request before; they need no positioning.
     pub sequential_share: f64,
+}
+
+impl PlanLoad {
+    /// Requests per second of window number `at`, over what of it the load fills; 0 where there is none.
+    pub fn rate(&self, at: usize) -> f64 {
+        let filled =
+            if at + 1 == self.windows.len() { self.window_last.min(self.window) } else { self.window };
+        let requests = self.windows.get(at).map_or(0, |load| load.reads + load.writes);
+        requests as f64 / filled.as_secs_f64().max(1e-9)
+    }
+
+    /// Requests per second of the busiest window.
+    pub fn rate_max(&self) -> f64 {
+        (0..self.windows.len()).map(|at| self.rate(at)).fold(0.0, f64::max)
+    }
+
+    /// Requests per second over all windows.
+    pub fn rate_mean(&self) -> f64 {
+        let requests: u64 = self.windows.iter().map(|load| load.reads + load.writes).sum();
+        let whole = self.windows.len().saturating_sub(1) as f64 * self.window.as_secs_f64();
+        requests as f64 / (whole + self.window_last.min(self.window).as_secs_f64()).max(1e-9)
+    }
 }
 
 /// The requests of one window.

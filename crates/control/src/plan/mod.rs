@@ -182,6 +182,7 @@ mod tests {
             load: PlanLoad {
                 window: Nanos::secs(10),
                 windows: vec![window; 20],
+                window_last: Nanos::secs(10),
                 closed_loop: None,
                 sequential_share: 0.0,
             },
@@ -331,6 +332,22 @@ mod tests {
                 let least = if cache.volume == "b" { minimum } else { 0 };
                 assert_eq!((cache.bytes - least) % two.chunk.get(), 0, "{solutions:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_last_window_is_as_long_as_it_is_filled() {
+        // 2 s of 80/s, alone or behind a whole window: 0.8 of the server either way, and 50 ms.
+        for whole in [0, 1] {
+            let mut db = volume("db", 80, Some(20));
+            db.load.windows.truncate(whole + 1);
+            db.load.windows[whole].reads = 160;
+            db.load.window_last = Nanos::secs(2);
+            let plan = plan(&input(vec![db])).unwrap();
+            let db = &plan.volumes[0];
+            assert!((db.requests_per_second - 80.0).abs() < 1e-9, "{db:?}");
+            assert!((db.requests_per_second_peak - 80.0).abs() < 1e-9, "{db:?}");
+            assert!((db.without.latency_worst_s - 0.050).abs() < 1e-4 && !db.objectives[0].without.met);
         }
     }
 

@@ -15,8 +15,21 @@ pub(super) struct Stage<'a> {
     model: OriginModel,
     tiers: CacheTiers,
     /// (loads of the volumes, how many windows this one stands for).
-    windows: Vec<(Vec<WindowLoad>, f64)>,
-    window_s: f64,
+    windows: Vec<(Vec<Offered>, f64)>,
+}
+
+/// What a volume asks for in a window.
+#[derive(Clone, Copy, Default)]
+struct Offered {
+    load: WindowLoad,
+    /// Requests per second over what of the window the load fills.
+    rate: f64,
+}
+
+impl Offered {
+    fn requests(&self) -> u64 {
+        self.load.reads + self.load.writes
+    }
 }
 
 /// What all windows come to for given caches.
@@ -48,10 +61,6 @@ impl Evaluation {
     }
 }
 
-fn requests(load: &WindowLoad) -> u64 {
-    load.reads + load.writes
-}
-
 impl<'a> Stage<'a> {
     pub(super) fn new(origin: &'a PlanOrigin, volumes: Vec<&'a PlanVolume>, tiers: CacheTiers) -> Stage<'a> {
         let length = volumes.iter().map(|volume| volume.load.windows.len()).max().unwrap_or(0).max(1);
@@ -59,16 +68,15 @@ impl<'a> Stage<'a> {
             // A closed loop without windows of its own runs all the time.
             let always = WindowLoad { reads: 1, bytes_read: 4_096, ..WindowLoad::default() };
             let none = volume.load.windows.is_empty() && volume.load.closed_loop.is_some();
-            volume.load.windows.get(window).copied().unwrap_or(if none {
-                always
-            } else {
-                WindowLoad::default()
-            })
+            let otherwise = if none { always } else { WindowLoad::default() };
+            let load = volume.load.windows.get(window).copied().unwrap_or(otherwise);
+            Offered { load, rate: volume.load.rate(window) }
         };
-        let mut windows: Vec<Vec<WindowLoad>> =
+        let mut windows: Vec<Vec<Offered>> =
             (0..length).map(|window| volumes.iter().map(|volume| at(volume, window)).collect()).collect();
-        windows.retain(|loads| loads.iter().any(|load| requests(load) > 0));
-        windows.sort_by_key(|loads| std::cmp::Reverse(loads.iter().map(requests).sum::<u64>()));
+        windows.retain(|loads| loads.iter().any(|offered| offered.requests() > 0));
+        let total = |loads: &[Offered]| loads.iter().map(|offered| offered.rate).sum::<f64>();
+        windows.sort_by(|a, b| total(b).total_cmp(&total(a)));
         let step = windows.len().div_ceil(WINDOWS_MAX).max(1);
         let count = windows.len();
         let windows = windows
@@ -77,8 +85,7 @@ impl<'a> Stage<'a> {
             .filter(|(at, _)| at % step == 0)
             .map(|(at, loads)| (loads, step.min(count - at) as f64))
             .collect();
-        let window_s = volumes.first().map_or(1.0, |volume| volume.load.window.as_secs_f64()).max(1e-9);
-        Stage { model: origin.model.origin_model(), volumes, origin, tiers, windows, window_s }
+        Stage { model: origin.model.origin_model(), volumes, origin, tiers, windows }
     }
 
     /// Latency of a hit and share of reads that hit, with a cache of `blocks`.
@@ -96,19 +103,20 @@ impl<'a> Stage<'a> {
         (latency, all)
     }
 
-    fn workload(&self, at: usize, load: &WindowLoad, blocks: u64) -> WorkloadModel {
+    fn workload(&self, at: usize, offered: &Offered, blocks: u64) -> WorkloadModel {
+        let load = &offered.load;
         let volume = self.volumes[at];
         let (hit_latency, hit_ratio) = self.hits(at, blocks);
         let per = |bytes: u64, count: u64| if count == 0 { 4_096.0 } else { bytes as f64 / count as f64 };
         let (read_bytes, write_bytes) =
             (per(load.bytes_read, load.reads), per(load.bytes_written, load.writes));
-        let all = requests(load);
+        let all = offered.requests();
         WorkloadModel {
             demand: match volume.load.closed_loop {
                 Some(outstanding) if all > 0 => {
                     Demand::Closed { outstanding: f64::from(outstanding.max(1)), think: 0.0 }
                 }
-                _ => Demand::Open { rate: all as f64 / self.window_s },
+                _ => Demand::Open { rate: offered.rate },
             },
             read_share: if all > 0 { load.reads as f64 / all as f64 } else { 1.0 },
             hit_ratio,
@@ -124,7 +132,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    fn predict(&self, loads: &[WindowLoad], blocks: &[u64]) -> (Vec<WorkloadModel>, OriginPrediction) {
+    fn predict(&self, loads: &[Offered], blocks: &[u64]) -> (Vec<WorkloadModel>, OriginPrediction) {
         let workloads: Vec<WorkloadModel> =
             loads.iter().enumerate().map(|(at, load)| self.workload(at, load, blocks[at])).collect();
         let predicted = predict(&self.model, &workloads);
@@ -143,7 +151,7 @@ impl<'a> Stage<'a> {
             busy_peak = busy_peak.max(predicted.utilisation);
             weights += weight;
             for (at, (workload, got)) in workloads.iter().zip(&predicted.workloads).enumerate() {
-                if requests(&loads[at]) == 0 {
+                if loads[at].requests() == 0 {
                     continue;
                 }
                 sums[at].add(workload, got, *weight, predicted.utilisation > 1.0);

@@ -46,15 +46,13 @@ pub(super) fn plan_volume(
         bytes_read: sum.bytes_read + window.bytes_read,
         bytes_written: sum.bytes_written + window.bytes_written,
     });
-    let window_s = volume.load.window.as_secs_f64();
     let per = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
-    let peak = volume.load.windows.iter().map(|window| window.reads + window.writes).max().unwrap_or(0);
     VolumePlan {
         volume: volume.name.clone(),
         origin: volume.origin.clone(),
-        requests_per_second: per(totals.reads + totals.writes, volume.load.windows.len() as u64) / window_s,
-        requests_per_second_peak: peak as f64 / window_s,
-        window_s,
+        requests_per_second: volume.load.rate_mean(),
+        requests_per_second_peak: volume.load.rate_max(),
+        window_s: volume.load.window.as_secs_f64(),
         read_share: per(totals.reads, totals.reads + totals.writes),
         read_bytes_mean: per(totals.bytes_read, totals.reads),
         write_bytes_mean: per(totals.bytes_written, totals.writes),
@@ -108,9 +106,6 @@ pub(super) fn solutions_of(
         .enumerate()
         .map(|(place, volume)| {
             let blocks_max = most(input, stage, place);
-            let windows = &volume.load.windows;
-            let all: u64 = windows.iter().map(|window| window.reads + window.writes).sum();
-            let peak = windows.iter().map(|window| window.reads + window.writes).max().unwrap_or(0);
             Tenant {
                 eligible: volume.may_cache && blocks_max > base[place],
                 blocks: base[place],
@@ -118,7 +113,7 @@ pub(super) fn solutions_of(
                 chunk_blocks: chunk_blocks(input, volume),
                 block_bytes: volume.block_size.bytes(),
                 // Ours: a load whose busiest window is four times the mean is one that peaks.
-                peaking: peak as f64 * windows.len() as f64 > 4.0 * all as f64,
+                peaking: volume.load.rate_max() > 4.0 * volume.load.rate_mean(),
                 stable: true,
                 candidates: whole_chunks(
                     candidates(&volume.curve, blocks_max),

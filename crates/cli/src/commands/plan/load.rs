@@ -4,6 +4,7 @@ use super::config::{Estimator, PlanConfig, TraceConfig, VolumeConfig};
 use crate::document::Document;
 use crate::failure::{Context, Failure};
 use crate::input::{self, trace_failure};
+use crate::output::say;
 use forebay_control::plan::{PlanLoad, PlanVolume, WindowLoad};
 use forebay_locality::{
     CurveBuilder, CurveOptions, Method, Requests, Unit, WorkingSetWindows, volume_block_key,
@@ -83,6 +84,15 @@ fn read_trace(
         ))
         .with_hint("a plan needs load over time; `forebay mrc` needs none"));
     }
+    // A mean gap after the last request.
+    let gap = latest.0.saturating_sub(earliest.0) / count.saturating_sub(1).max(1);
+    let end = Nanos(latest.0.saturating_add(gap));
+    if count > 1 && end < config.window {
+        let (path, window) = (trace.paths[0].display(), config.window);
+        say(format_args!(
+            "warning: `{path}` lasts {end}, less than one window of {window}: objectives are judged on that alone"
+        ));
+    }
     let mut volumes = Vec::new();
     for stream in streams {
         let index = stream.index;
@@ -90,7 +100,7 @@ fn read_trace(
         if stream.is_empty() {
             return Err(nothing_found(document, volume, &reader));
         }
-        volumes.push((index, stream.finish(volume, config, block_size)));
+        volumes.push((index, stream.finish(volume, config, block_size, end)));
     }
     Ok(volumes)
 }
@@ -219,7 +229,23 @@ impl Stream {
         self.windows.is_empty()
     }
 
-    fn finish(self, volume: &VolumeConfig, config: &PlanConfig, block_size: BlockSize) -> PlanVolume {
+    /// The volume of a trace that lasts until `end`. A last window of which that is less than half is left out where others
+    /// have requests: few requests in a short time say little of a rate.
+    fn finish(
+        mut self,
+        volume: &VolumeConfig,
+        config: &PlanConfig,
+        block_size: BlockSize,
+        end: Nanos,
+    ) -> PlanVolume {
+        let last = self.windows.len().saturating_sub(1);
+        let filled = end.0.saturating_sub(last as u64 * self.window.0).min(self.window.0);
+        let mut window_last = if filled == 0 { self.window } else { Nanos(filled) };
+        let has_others = self.windows[..last].iter().any(|load| load.reads + load.writes > 0);
+        if window_last.0 < self.window.0 / 2 && has_others {
+            self.windows.pop();
+            window_last = self.window;
+        }
         let bytes = |blocks: u64| Bytes(blocks.saturating_mul(block_size.bytes()));
         let sequential_share =
             if self.reads == 0 { 0.0 } else { self.reads_sequential as f64 / self.reads as f64 };
@@ -230,6 +256,7 @@ impl Stream {
             load: PlanLoad {
                 window: self.window,
                 windows: self.windows,
+                window_last,
                 closed_loop: volume.closed_loop,
                 sequential_share,
             },
