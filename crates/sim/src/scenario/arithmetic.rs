@@ -10,17 +10,105 @@ use forebay_units::{Bytes, Nanos};
 /// Reordering a disk's queue gains at most this factor over serving random requests in turn (ours).
 const REORDERING_MAX: f64 = 4.0;
 
-/// What an origin serves of small random requests.
+/// What an origin serves of random requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Capacity {
     /// Disks or servers.
     pub(super) servers: f64,
-    /// Mean time of one random request without a queue.
+    /// Mean time of one random access without a queue.
     pub(super) service: Nanos,
-    /// Requests per second in turn: `servers / service`.
+    /// Accesses that a request costs, were all servers as busy as the busiest is.
+    pub(super) accesses: f64,
+    /// Requests per second in turn: `servers / (service * accesses)`.
     pub(super) typical: f64,
     /// Requests per second that it never exceeds, whatever the order.
     pub(super) at_most: f64,
+}
+
+impl Capacity {
+    /// That of so many servers of which each does one request at a time.
+    fn of_requests(servers: f64, service: f64) -> Capacity {
+        let rate = if service > 0.0 { servers / service } else { f64::INFINITY };
+        let service = Nanos::from_secs_f64(service);
+        Capacity { servers, service, accesses: 1.0, typical: rate, at_most: rate }
+    }
+
+    /// `servers` and what a request takes of them, in words.
+    pub(super) fn said(&self) -> String {
+        format!("{} at {} each{}", self.servers, self.service, each_costs(self.accesses))
+    }
+}
+
+/// What it adds to "so many at so much each" that a request costs more `accesses` than one.
+pub(super) fn each_costs(accesses: f64) -> String {
+    if accesses > 1.0 + 1e-9 { format!(", at {accesses:.1} accesses a request") } else { String::new() }
+}
+
+/// What disks have to do: accesses, and the bytes of all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Work {
+    accesses: f64,
+    bytes: f64,
+}
+
+impl Work {
+    fn new(accesses: u64, bytes: u64) -> Work {
+        Work { accesses: accesses as f64, bytes: bytes as f64 }
+    }
+
+    fn times(self, factor: f64) -> Work {
+        Work { accesses: self.accesses * factor, bytes: self.bytes * factor }
+    }
+
+    fn plus(self, other: Work) -> Work {
+        Work { accesses: self.accesses + other.accesses, bytes: self.bytes + other.bytes }
+    }
+
+    /// Seconds that it takes one disk which needs so long for an access, and so long for a byte.
+    fn seconds(self, access: f64, byte: f64) -> f64 {
+        self.accesses * access + self.bytes * byte
+    }
+}
+
+/// The least that a read of `bytes` is for the disks of a group, wherever it begins.
+fn read_work(layout: Layout, spindles: u32, unit: u64, bytes: u64) -> Work {
+    let across = match layout {
+        // Its units go round all spindles, row after row.
+        Layout::RotatedParity => spindles,
+        _ => layout.data_spindles(spindles),
+    };
+    Work::new(bytes.div_ceil(unit).min(across.into()), bytes)
+}
+
+/// The least that a write of `bytes` is for the disks that hold its data, and for those that hold its parity, wherever it begins.
+///
+/// Each is a bound of its own: where the least of one is not that of the other, no place has both. Whole rows are written without
+/// a read; what is left of a row reads the old data and parity, or the rest of the row, as [`Layout::plan_write`] does.
+fn write_work(layout: Layout, spindles: u32, unit: u64, bytes: u64) -> (Work, Work) {
+    match layout {
+        Layout::DedicatedParity | Layout::RotatedParity => {}
+        Layout::Mirrored => return (read_work(layout, spindles, unit, bytes).times(2.0), Work::default()),
+        _ => return (read_work(layout, spindles, unit, bytes), Work::default()),
+    }
+    let width = u64::from(layout.data_spindles(spindles));
+    let row = width * unit;
+    let (rows, rest) = (bytes / row, bytes % row);
+    let (mut data, mut parity) = match rows {
+        0 => (Work::default(), Work::default()),
+        // One contiguous piece of each disk, however many rows.
+        _ => (Work::new(width, rows * row), Work::new(1, rows * unit)),
+    };
+    let touched = rest.div_ceil(unit);
+    if touched > 0 {
+        let is_partial = touched > 1 && !rest.is_multiple_of(unit);
+        let others = width - touched + u64::from(is_partial);
+        let others_bytes = (width - touched) * rest.min(unit);
+        data = data.plus(Work::new(touched + touched.min(others), rest + rest.min(others_bytes)));
+        // Who reads the rest of the row reads no old parity. Beside whole rows a longer head or tail may do so, too.
+        let times = if 2 * touched >= width || rows > 0 { 1 } else { 2 };
+        parity = parity.plus(Work::new(times, times * rest.min(unit)));
+    }
+    (data, parity)
 }
 
 impl OriginTable {
@@ -164,55 +252,63 @@ impl OriginTable {
         Some(positioning + Nanos::from_secs_f64(transfer))
     }
 
-    /// What this origin can serve of random requests of `bytes`, of which a share of `writes` change data.
+    /// What this origin can serve of random requests of `bytes`, of which a share of `writes` change data. Where they begin is taken to be
+    /// what costs least.
     pub(super) fn capacity(&self, bytes: u64, writes: f64) -> Capacity {
-        let (servers, positioning, rate, gain) = match self.kind {
+        match self.kind {
             OriginKind::Servers => {
-                let rate = self.transfer_per_second.map_or(0.0, Bytes::as_f64);
-                let service = self.service.unwrap_or(Nanos::ZERO).as_secs_f64();
-                (f64::from(self.servers.unwrap_or(1)), service, rate, 1.0)
+                let byte = self.transfer_per_second.map_or(0.0, |rate| 1.0 / rate.as_f64());
+                let service = self.service.unwrap_or(Nanos::ZERO).as_secs_f64() + bytes as f64 * byte;
+                Capacity::of_requests(f64::from(self.servers.unwrap_or(1)), service)
             }
-            OriginKind::Disks => {
-                let group = self.disks();
-                let disk = &group.disk;
-                let positioning = disk.service_overhead + disk.seek_average + Nanos(disk.rotation.0 / 2);
-                let rate = (disk.rate_outer_bytes_s + disk.rate_inner_bytes_s) as f64 / 2.0;
-                let moves = disk.seek_average > Nanos::ZERO || disk.rotation > Nanos::ZERO;
-                // What an array's cache or a disk's buffer takes is no device's time, and may be all.
-                let cached = self.array.is_some() || self.buffer.is_some();
-                let gain = if moves { REORDERING_MAX } else { 1.0 };
-                let gain = if cached { f64::INFINITY } else { gain };
-                (f64::from(group.spindles), positioning.as_secs_f64(), rate, gain)
-            }
+            OriginKind::Disks => self.capacity_of_disks(bytes, writes),
             OriginKind::Ssd => {
                 let ssd = self.ssd();
                 let dies = f64::from(ssd.channels * ssd.dies_per_channel);
                 let pages = bytes.div_ceil(ssd.page_bytes.max(1)) as f64;
                 // Cleaning, and reading before a write of part of a page, come on top: it is never more.
                 let die = ssd.read.as_secs_f64() * (1.0 - writes) + ssd.program.as_secs_f64() * writes;
-                (dies, die * pages, 0.0, 1.0)
+                Capacity::of_requests(dies, die * pages)
             }
-        };
-        let transfer = if rate > 0.0 { bytes as f64 / rate } else { 0.0 };
-        let service = positioning + transfer;
-        // What a request costs in disks' requests, and how many disks share that evenly.
-        // Of three disks the third is read in place of the old data and the old parity.
-        let parity = if servers > 3.0 { 2.0 } else { 1.0 };
-        let cost = match (self.kind, self.raid.unwrap_or_default()) {
-            (OriginKind::Disks, Raid::Level1) => 1.0 + writes,
-            (OriginKind::Disks, Raid::Level5) => 1.0 + (1.0 + parity) * writes,
-            // The parity disk does so many requests for a write and none for a read.
-            (OriginKind::Disks, Raid::Level4) => {
-                let data = (1.0 + writes) / (servers - 1.0).max(1.0);
-                (parity * writes).max(data) * servers
+        }
+    }
+
+    fn capacity_of_disks(&self, bytes: u64, writes: f64) -> Capacity {
+        let group = self.disks();
+        let (disk, unit, layout) = (&group.disk, group.stripe_unit_bytes.max(1), group.layout);
+        let (servers, data_disks) =
+            (f64::from(group.spindles), f64::from(layout.data_spindles(group.spindles)).max(1.0));
+        let access = (disk.service_overhead + disk.seek_average + Nanos(disk.rotation.0 / 2)).as_secs_f64();
+        let reads = read_work(layout, group.spindles, unit, bytes).times(1.0 - writes);
+        let (data, parity) = write_work(layout, group.spindles, unit, bytes);
+        let (data, parity) = (reads.plus(data.times(writes)), parity.times(writes));
+        // Seconds of every disk, or of the busiest.
+        let seconds = |byte: f64| match layout {
+            // The parity disk does its part alone.
+            Layout::DedicatedParity => {
+                parity.seconds(access, byte).max(data.seconds(access, byte) / data_disks)
             }
-            _ => 1.0,
+            _ => data.plus(parity).seconds(access, byte) / servers,
         };
-        // Longer requests may fill rows of parity and cost less.
-        let small = bytes <= self.stripe_unit.map_or(64 << 10, Bytes::get);
-        let rate = |cost: f64| if service > 0.0 { servers / service / cost } else { f64::INFINITY };
-        let (typical, at_most) = (rate(cost), rate(if small { cost } else { 1.0 }) * gain);
-        Capacity { servers, service: Nanos::from_secs_f64(service), typical, at_most }
+        let per_byte = |rate: f64| if rate > 0.0 { 1.0 / rate } else { 0.0 };
+        let (outer, inner) = (disk.rate_outer_bytes_s as f64, disk.rate_inner_bytes_s as f64);
+        let usual = per_byte((outer + inner) / 2.0);
+        let moves = disk.seek_average > Nanos::ZERO || disk.rotation > Nanos::ZERO;
+        // What an array's cache or a disk's buffer takes is no device's time, and may be all.
+        let gain = match self.array.is_some() || self.buffer.is_some() {
+            true => f64::INFINITY,
+            false if moves => REORDERING_MAX,
+            false => 1.0,
+        };
+        let rate = |seconds: f64| if seconds > 0.0 { 1.0 / seconds } else { f64::INFINITY };
+        let service = access + bytes.min(unit) as f64 * usual;
+        Capacity {
+            servers,
+            service: Nanos::from_secs_f64(service),
+            accesses: if service > 0.0 { seconds(usual) * servers / service } else { 1.0 },
+            typical: rate(seconds(usual)),
+            at_most: rate(seconds(per_byte(outer.max(inner)))) * gain,
+        }
     }
 }
 
@@ -238,5 +334,55 @@ impl ApplianceTable {
         };
         let link = self.link_latency + self.link_latency + over(self.link_per_second);
         link + self.request_time + over(self.copy_per_second)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_devmodel::WritePlan;
+    use forebay_units::ByteRange;
+
+    #[test]
+    fn no_place_costs_less_than_the_least_that_is_counted() {
+        const UNIT: u64 = 4;
+        for layout in [Layout::Striped, Layout::Mirrored, Layout::DedicatedParity, Layout::RotatedParity] {
+            for spindles in (3u32..=7).filter(|n| layout != Layout::Mirrored || n.is_multiple_of(2)) {
+                let row = UNIT * u64::from(layout.data_spindles(spindles));
+                for bytes in 1..=3 * row {
+                    let least = read_work(layout, spindles, UNIT, bytes);
+                    let (data, parity) = write_work(layout, spindles, UNIT, bytes);
+                    let mut read_least = f64::INFINITY;
+                    let mut written_least = f64::INFINITY;
+                    for offset in 0..row * u64::from(spindles) {
+                        let range = ByteRange::new(offset, bytes);
+                        let mut parts = Vec::new();
+                        layout.split(spindles, UNIT, range, &mut parts);
+                        read_least = read_least.min(parts.len() as f64);
+                        let mut plan = WritePlan::default();
+                        layout.plan_write(spindles, UNIT, range, &mut plan);
+                        written_least = written_least.min(plan.parts.len() as f64);
+                        let moved: u64 = plan.parts.iter().map(|part| part.range.length).sum();
+                        let said = format!("{layout:?} of {spindles}: {bytes} bytes at {offset}");
+                        assert!(plan.parts.len() as f64 >= data.accesses + parity.accesses, "{said}");
+                        assert!(moved as f64 >= data.bytes + parity.bytes, "{said}");
+                        if layout == Layout::DedicatedParity {
+                            let of_parity = |part: &&forebay_devmodel::DiskPart| part.spindle == spindles - 1;
+                            let there = plan.parts.iter().filter(of_parity);
+                            let moved_there: u64 = there.clone().map(|part| part.range.length).sum();
+                            let there = there.count();
+                            assert!(there as f64 >= parity.accesses, "{said}");
+                            assert!(moved_there as f64 >= parity.bytes, "{said}");
+                            assert!((plan.parts.len() - there) as f64 >= data.accesses, "{said}");
+                            assert!((moved - moved_there) as f64 >= data.bytes, "{said}");
+                        }
+                    }
+                    // And it is no looser than it must be: exact, but for a request or two of parity beside unequal parts.
+                    assert!(read_least == least.accesses, "{layout:?} of {spindles}: {bytes} bytes");
+                    let counted = data.accesses + parity.accesses;
+                    assert!(written_least - counted <= 1.0, "{layout:?} of {spindles}: {bytes} bytes");
+                }
+            }
+        }
     }
 }

@@ -76,7 +76,7 @@ pub enum ScenarioError {
     },
     /// A load that must reach the origin and that it can never serve.
     #[error(
-        "origin `{origin}` can never serve it: {unavoidable:.0} requests/s from {at} on reach it whatever is cached, and {servers} at {service} each serve {at_most:.0} at most"
+        "origin `{origin}` can never serve it: {unavoidable:.0} requests/s from {at} on reach it whatever is cached, and {servers} at {service} each serve {at_most:.0} at most{}", super::arithmetic::each_costs(*.accesses)
     )]
     Overload {
         /// Which key.
@@ -89,8 +89,10 @@ pub enum ScenarioError {
         at: Nanos,
         /// Disks or servers.
         servers: f64,
-        /// The time of one request.
+        /// The time of one access.
         service: Nanos,
+        /// Accesses of a request.
+        accesses: f64,
         /// The most that it serves.
         at_most: f64,
     },

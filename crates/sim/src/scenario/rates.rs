@@ -3,6 +3,7 @@
 //! Refused is what nothing could serve; flagged is what can be run and should be known. It is *not* a prediction: queues and caches are the
 //! run's. Invariant: what is refused could not be served by any order of the queues and any cache.
 
+use super::arithmetic::Capacity;
 use super::{
     ArrivalKind, Flag, LoadTable, OriginKind, OriginTable, Popularity, Promise, Raid, Scenario,
     ScenarioError, Sizing, VolumeTable,
@@ -341,13 +342,12 @@ impl Scenario {
             if rate > capacity.typical {
                 let message = format!(
                     "{count} requests within {span:.3} s are {rate:.0}/s of {:.1} KiB, {:.0} % of them writes; origin `{}` serves about {:.0} random \
-                     ones in turn ({} at {} each)",
+                     ones in turn ({})",
                     bytes / 1024.0,
                     100.0 * writes,
                     origin.name,
                     capacity.typical,
-                    capacity.servers,
-                    capacity.service
+                    capacity.said(),
                 );
                 flags.push(Flag { key, message });
             }
@@ -384,9 +384,11 @@ impl Scenario {
             members.iter().flat_map(|(_, volume)| volume.load.iter().map(|load| load.from)).collect();
         instants.sort_unstable();
         instants.dedup();
+        let origin = &self.origin[origin];
         for at in instants {
-            let (mut all, mut unavoidable, mut busy, mut forced_busy) = (0.0, 0.0, 0.0, 0.0);
-            let mut worst: Option<(f64, usize, usize, super::arithmetic::Capacity)> = None;
+            let mut loops: Vec<Random> = Vec::new();
+            let mut worst: Option<(f64, usize, usize, usize)> = None;
+            let (mut unavoidable, mut forced_busy) = (0.0, 0.0);
             for &(place, volume) in &members {
                 let Some((number, load)) =
                     volume.load.iter().enumerate().rev().find(|(_, load)| load.from <= at)
@@ -394,33 +396,33 @@ impl Scenario {
                     continue;
                 };
                 // What is sequential costs a disk next to nothing but its bytes, which are counted elsewhere.
-                let moves = self.origin[origin].kind == OriginKind::Disks;
+                let moves = origin.kind == OriginKind::Disks;
                 let Some(rate) = load.rate.filter(|_| !moves || load.popularity != Popularity::Sequential)
                 else {
                     continue;
                 };
-                let bytes = load.request_bytes(volume);
                 let cached = self.may_be_cached(volume);
-                let forced = match cached {
-                    true if self.writes_may_be_taken(volume) => 0.0,
-                    true => rate * (1.0 - load.read_share),
-                    false => rate,
+                let asked = Random {
+                    bytes: load.request_bytes(volume),
+                    reads: rate * load.read_share,
+                    writes: rate * (1.0 - load.read_share),
+                    reads_may_hit: cached,
+                    writes_may_hit: cached && self.writes_may_be_taken(volume),
                 };
-                let writes = 1.0 - load.read_share;
-                all += rate;
+                let forced = asked.rate(1.0);
+                let share = forced / asked.capacity(origin, 1.0).at_most;
                 unavoidable += forced;
-                busy += rate / self.origin[origin].capacity(bytes, writes).typical;
-                let capacity = self.origin[origin].capacity(bytes, if cached { 1.0 } else { writes });
-                let share = forced / capacity.at_most;
                 forced_busy += share;
                 if worst.is_none_or(|(most, ..)| share > most) {
-                    worst = Some((share, place, number, capacity));
+                    worst = Some((share, place, number, loops.len()));
                 }
+                loops.push(asked);
             }
-            let Some((_, place, number, capacity)) = worst else { continue };
+            let Some((_, place, number, worst)) = worst else { continue };
             let key = format!("volume[{place}].load[{number}].rate");
-            let name = self.origin[origin].name.clone();
+            let name = origin.name.clone();
             if forced_busy > 1.0 {
+                let capacity = loops[worst].capacity(origin, 1.0);
                 return Err(ScenarioError::Overload {
                     key,
                     origin: name,
@@ -428,22 +430,83 @@ impl Scenario {
                     at,
                     servers: capacity.servers,
                     service: capacity.service,
+                    accesses: capacity.accesses,
                     at_most: capacity.at_most,
                 });
             }
-            if busy > 1.0 {
+            let busy = |hits: f64| loops.iter().map(|asked| asked.busy(origin, hits)).sum::<f64>();
+            if busy(0.0) > 1.0 {
+                let all: f64 = loops.iter().map(|asked| asked.rate(0.0)).sum();
                 let message = format!(
                     "from {at} on {all:.0} random requests/s are asked of origin `{name}`, which serves about {:.0} of \
-                     them in turn ({} at {} each): without a cache requests wait and are shed at the volumes' maximum; \
-                     with one, at least {:.0} % of them must be hits",
-                    all / busy,
-                    capacity.servers,
-                    capacity.service,
-                    100.0 * (1.0 - 1.0 / busy),
+                     them in turn ({}): without a cache requests wait and are shed at the volumes' maximum; {}",
+                    all / busy(0.0),
+                    loops[worst].capacity(origin, 0.0).said(),
+                    with_a_cache(all, unavoidable, busy),
                 );
                 flags.push(Flag { key, message });
             }
         }
         Ok(())
     }
+}
+
+/// What an open loop asks of an origin at random.
+struct Random {
+    /// Of each request.
+    bytes: u64,
+    /// Per second.
+    reads: f64,
+    /// Per second.
+    writes: f64,
+    /// Whether a cache may answer reads.
+    reads_may_hit: bool,
+    /// Whether something before the origin may take writes; a cache writes them through.
+    writes_may_hit: bool,
+}
+
+impl Random {
+    /// Reads and writes per second that reach the origin where a part of `hits` is answered before it, of what may be.
+    fn reaching(&self, hits: f64) -> (f64, f64) {
+        let left = |rate: f64, may_hit: bool| if may_hit { rate * (1.0 - hits) } else { rate };
+        (left(self.reads, self.reads_may_hit), left(self.writes, self.writes_may_hit))
+    }
+
+    fn rate(&self, hits: f64) -> f64 {
+        let (reads, writes) = self.reaching(hits);
+        reads + writes
+    }
+
+    fn capacity(&self, origin: &OriginTable, hits: f64) -> Capacity {
+        let (reads, writes) = self.reaching(hits);
+        origin.capacity(self.bytes, if writes > 0.0 { writes / (reads + writes) } else { 0.0 })
+    }
+
+    /// For which part of the time it keeps the devices busy; above 1 where it is too much.
+    fn busy(&self, origin: &OriginTable, hits: f64) -> f64 {
+        self.rate(hits) / self.capacity(origin, hits).typical
+    }
+}
+
+/// What a cache can do about `all` requests per second of which `unavoidable` ones reach devices whatever it holds: `busy` says how busy
+/// those are where a part of the others is hits, and is above 1 where none is.
+fn with_a_cache(all: f64, unavoidable: f64, busy: impl Fn(f64) -> f64) -> String {
+    if busy(1.0) > 1.0 {
+        return format!(
+            "no cache helps, as {unavoidable:.0} of them reach it whatever is cached (writes are written through, and some volumes may \
+             not be cached)"
+        );
+    }
+    // The parity disk of RAID 4 makes it no straight line.
+    let (mut too_few, mut enough) = (0.0, 1.0);
+    for _ in 0..50 {
+        let middle = (too_few + enough) / 2.0;
+        *if busy(middle) > 1.0 { &mut too_few } else { &mut enough } = middle;
+    }
+    let may_hit = 1.0 - unavoidable / all;
+    let of_these = match may_hit < 1.0 {
+        true => format!(" ({:.0} % of those that a cache may answer)", 100.0 * enough),
+        false => String::new(),
+    };
+    format!("with one, at least {:.0} % of them must be hits{of_these}", 100.0 * enough * may_hit)
 }

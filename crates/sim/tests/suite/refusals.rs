@@ -143,6 +143,117 @@ fn doomed_scenarios_are_refused_with_the_arithmetic() {
     assert_eq!(error, "100us cannot be kept: a hit in the fastest tier takes 150us");
 }
 
+/// Five disks that need 10 ms for whatever is asked of them, in RAID `raid`, and a volume with these other keys and this load.
+fn on_fixed_disks(raid: u32, volume: &str, load: &str) -> Scenario {
+    let spindles = if raid == 1 { 4 } else { 5 };
+    scenario(&format!(
+        r#"
+        name = "fixed"
+        duration = "60s"
+        cache.memory = "64MiB"
+        origin = [{{ name = "o", type = "disks", disk = "fixed", service = "10ms", spindles = {spindles}, raid = "{raid}", stripe_unit = "64KiB" }}]
+        volume = [{{ name = "v", size = "100GiB"{volume}, load = [{{ popularity = "uniform", {load} }}] }}]
+        "#
+    ))
+}
+
+#[test]
+fn the_share_of_hits_that_is_needed_counts_what_writes_cost_and_that_no_hit_spares_them() {
+    // 110 reads/s are .22 of the time of five disks, and 110 writes/s of four accesses each .88: of 1.10 the tenth part too much is 45 % of
+    // the reads, and these are half of all.
+    let open = |rate: u32, reads: f64| format!("arrivals = \"poisson\", rate = {rate}, read_share = {reads}");
+    let flags = on_fixed_disks(5, "", &open(220, 0.5)).check().expect("it can be run");
+    let said = &flags[0].message;
+    let wanted = "serves about 200 of them in turn (5 at 10ms each, at 2.5 accesses a request)";
+    assert!(said.contains(wanted), "{said}");
+    assert!(
+        said.ends_with("at least 23 % of them must be hits (45 % of those that a cache may answer)"),
+        "{said}"
+    );
+    // On the parity disk of RAID 4 no hit helps; there 50 writes/s are all that it does.
+    let flags = on_fixed_disks(4, "", &open(500, 0.92)).check().expect("it can be run");
+    // 460 reads and 80 accesses for 40 writes on four data disks are 1.35 of their time: .35 of 1.15 for the reads.
+    assert!(
+        flags[0]
+            .message
+            .ends_with("at least 28 % of them must be hits (30 % of those that a cache may answer)"),
+        "{flags:?}"
+    );
+    // What is written alone is refused where no order serves it.
+    let error = on_fixed_disks(5, "", &open(150, 0.0)).check().expect_err("125/s are served").to_string();
+    assert!(error.contains("and 5 at 10ms each serve 125 at most, at 4.0 accesses a request"), "{error}");
+    // And where an order might, no share of hits is named.
+    let seek = DISKS
+        .replace("rate = 100", "rate = 150, read_share = 0.0")
+        .replace("\"disks\" }", "\"disks\", spindles = 5, raid = \"5\" }");
+    let flags = scenario(&seek).check().expect("shortest positioning might");
+    assert!(flags[0].message.contains("no cache helps, as 150 of them reach it"), "{flags:?}");
+    assert!(!flags[0].message.contains("hits"), "{flags:?}");
+}
+
+#[test]
+fn requests_over_several_stripe_units_count_as_an_access_for_each() {
+    // 256 KiB over units of 64 KiB keep four of the five disks busy for 10 ms: 125/s.
+    let open = |rate: u32| format!("arrivals = \"poisson\", rate = {rate}, request_size = \"256KiB\"");
+    let flags = on_fixed_disks(0, "", &open(300)).check().expect("a cache may help");
+    assert!(
+        flags[0]
+            .message
+            .contains("serves about 125 of them in turn (5 at 10ms each, at 4.0 accesses a request)"),
+        "{flags:?}"
+    );
+    let error = on_fixed_disks(0, ", may_cache = false", &open(300))
+        .check()
+        .expect_err("nothing is cached")
+        .to_string();
+    assert!(error.ends_with("serve 125 at most, at 4.0 accesses a request"), "{error}");
+    assert_eq!(on_fixed_disks(0, ", may_cache = false", &open(124)).check(), Ok(Vec::new()));
+}
+
+#[test]
+fn what_is_refused_is_more_than_the_simulator_serves() {
+    for raid in [0, 1, 4, 5] {
+        for (kib, exact) in [
+            (4, true),
+            (64, true),
+            (96, false),
+            (128, true),
+            (192, false),
+            (256, true),
+            (320, false),
+            (1024, false),
+        ] {
+            for (reads, share) in [(true, 1.0), (false, 0.0)] {
+                let size = format!("request_size = \"{kib}KiB\", read_share = {share:?}");
+                let open = format!("arrivals = \"poisson\", rate = 100000, {size}");
+                let error =
+                    on_fixed_disks(raid, ", may_cache = false", &open).check().expect_err("far too many");
+                let ScenarioError::Overload { at_most, .. } = error else { panic!("{error}") };
+                // Clients that always wait ask for as much as there is.
+                let closed = format!("arrivals = \"closed\", clients = 100, {size}");
+                let outcome = Simulation::new(
+                    &on_fixed_disks(raid, ", may_cache = false", &closed),
+                    &Traces::new(),
+                    None,
+                )
+                .unwrap()
+                .run();
+                // All that was done from the first second on, so that nothing was begun before.
+                let rows = &outcome.volumes[0].intervals;
+                let served = rows.iter().map(|row| row.iops).sum::<f64>() / rows.len() as f64;
+                let said = format!(
+                    "RAID {raid}, {kib} KiB, reads {reads}: {served:.1}/s served, {at_most:.1} at most"
+                );
+                // Of the 99 others some are of the same bytes, and a read joins one that is under way.
+                let joined = 2.0 * 99.0 * f64::from(kib) / f64::from(100 << 20);
+                assert!(served <= at_most * (1.0 + joined) + 1e-6, "{said}");
+                // Where requests begin at units and each costs the same.
+                assert!(!exact || served >= at_most * 0.9, "{said}");
+            }
+        }
+    }
+}
+
 const DISKS: &str = r#"
     name = "disks"
     duration = "60s"
