@@ -87,7 +87,7 @@ pub enum Target {
 pub struct Objective {
     /// The number.
     pub target: Target,
-    /// The span over which the number is taken; rounded up to whole control intervals.
+    /// The span over which the number is taken: whole control intervals, once [`Objective::in_whole`] had it.
     #[serde(rename = "window_ns", with = "plain::nanos")]
     pub window: Nanos,
     /// Which share of the windows must conform, above 0 and at most 1.
@@ -137,6 +137,16 @@ impl Objective {
 
     /// The same objective, judged over `window`.
     pub fn over(self, window: Nanos) -> Objective {
+        Objective { window, ..self }
+    }
+
+    /// The same objective with its window rounded up to whole control intervals, as they are configured.
+    ///
+    /// Whoever judges windows has half an interval of tolerance, since timers are late: a window that is no whole number of intervals
+    /// would end at the nearest one, and be judged over less than was promised.
+    pub fn in_whole(self, interval: Nanos) -> Objective {
+        let interval = interval.0.max(1);
+        let window = Nanos(self.window.0.div_ceil(interval).saturating_mul(interval));
         Objective { window, ..self }
     }
 

@@ -170,7 +170,8 @@ impl Monitor {
         Some(working_set_blocks(locality) * block_size.bytes())
     }
 
-    pub(crate) fn new(id: VolumeId, objectives: &[Objective]) -> Monitor {
+    /// Of a volume that is looked at every `interval`, as configured.
+    pub(crate) fn new(id: VolumeId, objectives: &[Objective], interval: Nanos) -> Monitor {
         let mut edges: Vec<Nanos> = EDGES_US.map(Nanos::micros).to_vec();
         edges.extend(objectives.iter().filter_map(|objective| match objective.target {
             Target::Latency { at_most, .. } => Some(at_most),
@@ -183,7 +184,9 @@ impl Monitor {
             id,
             edges,
             latencies: Latencies { reads: totals.clone(), writes: totals.clone(), origin: totals },
-            tracks: objectives.iter().map(|objective| Track::new(*objective, None)).collect(),
+            tracks: (objectives.iter())
+                .map(|objective| Track::new(objective.in_whole(interval), None))
+                .collect(),
             interval: Interval::default(),
             hit_least: None,
             series: VecDeque::new(),
@@ -334,4 +337,29 @@ fn add_latencies(latencies: &mut Latencies, edges: &[Nanos], snapshot: &VolumeSn
     latencies.reads.add(edges, &seen.misses);
     latencies.writes.add(edges, &seen.writes);
     latencies.origin.add(edges, &seen.origin);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_control::Operations;
+
+    #[test]
+    fn windows_are_rounded_up_to_whole_intervals_and_turns_may_be_late() {
+        let (id, interval) = (VolumeId(1), Nanos::secs(10));
+        for (window, turns) in [(9, 1), (10, 1), (11, 2), (14, 2), (15, 2), (25, 3)] {
+            let objective =
+                Objective::mean_latency(Nanos::millis(2), Operations::All).over(Nanos::secs(window));
+            for late_ms in [9_900, 10_000, 10_100] {
+                let mut monitor = Monitor::new(id, &[objective], interval);
+                let track = &mut monitor.tracks[0];
+                let span = Nanos::millis(late_ms);
+                let taken = (1..=6).find(|_| {
+                    track.add(&VolumeObservation::idle(id, span), span, &ConformanceRules::default());
+                    track.last.is_some()
+                });
+                assert_eq!(taken, Some(turns), "{window} s, turns of {span}");
+            }
+        }
+    }
 }

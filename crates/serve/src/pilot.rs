@@ -166,7 +166,7 @@ impl Pilot {
             let monitor = state
                 .monitors
                 .entry(volume.name.clone())
-                .or_insert_with(|| Monitor::new(id, &volume.objectives));
+                .or_insert_with(|| Monitor::new(id, &volume.objectives, interval(shared)));
             let seen = monitor.take(snapshot, &shared.config.control.rules.conformance);
             let resident = shared.books.lists().take(&volume.name);
             observation.volumes.push(VolumeObservation { resident, ..seen });

@@ -189,11 +189,15 @@ fn volume(shared: &Shared, state: &State, config: &VolumeConfig) -> VolumeStatus
     let seen = snapshot.map(|snapshot| &snapshot.observation);
     let objectives: Vec<ObjectiveStatus> = match monitor {
         Some(monitor) => monitor.tracks.iter().map(objective).collect(),
-        None => Monitor::new(forebay_control::VolumeId(0), &config.objectives)
-            .tracks
-            .iter()
-            .map(objective)
-            .collect(),
+        None => Monitor::new(
+            forebay_control::VolumeId(0),
+            &config.objectives,
+            shared.config.control.interval.into(),
+        )
+        .tracks
+        .iter()
+        .map(objective)
+        .collect(),
     };
     let (judged, serves) = state.judged.get(name).cloned().unwrap_or_default();
     let absent = state.absent.get(name);

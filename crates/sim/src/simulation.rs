@@ -224,7 +224,7 @@ impl<'a> Simulation<'a> {
                 number: u32::MAX,
                 random: random(mix64(seed)),
                 seed,
-                tracks: theirs.map(Track::new).collect(),
+                tracks: theirs.map(|promise| Track::new(promise, scenario.cache.interval)).collect(),
                 rows: Vec::new(),
                 sum: Sum::default(),
                 quota,

@@ -18,12 +18,12 @@ pub(crate) struct Track {
 }
 
 impl Track {
-    /// Of a promise of a scenario that was checked.
-    pub(crate) fn new(promise: &Promise) -> Track {
+    /// Of a promise of a scenario that was checked, judged every `interval`.
+    pub(crate) fn new(promise: &Promise, interval: Nanos) -> Track {
         Track {
             table: promise.table.clone(),
             reservation: promise.reservation,
-            objective: promise.table.objective().expect("the scenario was checked"),
+            objective: promise.table.objective().expect("the scenario was checked").in_whole(interval),
             totals: WindowTotals::default(),
             windows: Vec::new(),
         }
@@ -41,6 +41,7 @@ impl Track {
         scenario: &Scenario,
     ) {
         self.totals.add(observed, interval);
+        // Half an interval of tolerance, as the daemon has it.
         if self.totals.span.0 + interval.0 / 2 < self.objective.window.0 {
             return;
         }
@@ -75,6 +76,36 @@ impl Track {
             met: share.map(|share| share >= self.objective.conforming_share - 1e-9),
             last_violation_s: last.map(|row| row.at_s),
             windows: self.windows,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_rounded_up_to_whole_intervals() {
+        for (window, ends) in [(9, 10), (10, 10), (11, 20), (14, 20), (15, 20), (25, 30)] {
+            let scenario: Scenario = toml::from_str(&format!(
+                r#"
+                name = "windows"
+                duration = "60s"
+                origin = [{{ name = "o", type = "servers", service = "1ms" }}]
+                volume = [{{ name = "v", size = "1GiB", load = [{{ arrivals = "idle" }}] }}]
+                objective = [{{ volume = "v", latency = "2ms", window = "{window}s" }}]
+                "#
+            ))
+            .unwrap();
+            let interval = scenario.cache.interval;
+            assert_eq!(interval, Nanos::secs(10));
+            let mut track = Track::new(&scenario.promises()[0], interval);
+            let idle = VolumeObservation::idle(forebay_control::VolumeId(1), interval);
+            for at in 1..=6 {
+                track.add(&idle, interval, Nanos::secs(10 * at), &scenario);
+            }
+            let first = track.windows.first().map(|row| row.at_s);
+            assert_eq!(first, Some(f64::from(ends)), "{window} s");
         }
     }
 }

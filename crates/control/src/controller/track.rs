@@ -62,7 +62,7 @@ impl Track {
         config: &ControlConfig,
     ) {
         self.totals.add(observed, interval);
-        // Half an interval of tolerance: timers are late.
+        // Half an interval of tolerance: timers are late. What is no whole number of intervals was rounded up (`Objective::in_whole`).
         self.closed = self.totals.span.0 + interval.0 / 2 >= objective.window.0;
         if !self.closed {
             return;
@@ -153,6 +153,29 @@ mod tests {
         assert_eq!(before(&over(Objective::iops_floor(500.0), 1_000), &slow), [Verdict::LowLoad; 5]);
         let percentile = Objective::percentile_latency(95.0, Nanos::millis(10), Operations::All);
         assert_eq!(before(&over(percentile, 1_000), &slow), []);
+    }
+
+    #[test]
+    fn windows_are_rounded_up_to_whole_intervals_and_turns_may_be_late() {
+        let (config, interval) = (ControlConfig::default(), Nanos::secs(10));
+        let history: VecDeque<Sample> = (0..12).map(|_| Sample::default()).collect();
+        for (window, turns) in [(9, 1), (10, 1), (11, 2), (14, 2), (15, 2), (25, 3)] {
+            let objective = Objective::mean_latency(Nanos::millis(2), Operations::All)
+                .over(Nanos::secs(window))
+                .in_whole(interval);
+            for late_ms in [9_900, 10_000, 10_100] {
+                let span = Nanos::millis(late_ms);
+                let mut track = Track::of(&objective, &history, span, &config);
+                // The same of the past.
+                assert_eq!(track.before.len(), (12 / turns).min(config.violation.windows), "{window} s");
+                let idle = VolumeObservation::idle(crate::inventory::VolumeId(1), span);
+                let taken = (1..=6).find(|_| {
+                    track.add(&objective, &idle, (Nanos::secs(0), span), &config);
+                    track.closed
+                });
+                assert_eq!(taken, Some(turns), "{window} s, turns of {span}");
+            }
+        }
     }
 
     #[test]

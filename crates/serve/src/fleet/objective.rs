@@ -64,7 +64,7 @@ impl ObjectiveTable {
                 return Err((None, found, "one of them".to_owned()));
             }
         };
-        let objective = Objective::new(target).over(self.window.unwrap_or(interval));
+        let objective = Objective::new(target).over(self.window.unwrap_or(interval)).in_whole(interval);
         Ok(Objective {
             conforming_share: self.conforming_share.unwrap_or(objective.conforming_share),
             weight: self.weight.unwrap_or(objective.weight),

@@ -184,7 +184,9 @@ impl Scenario {
                 flags.push(Flag { key: format!("{owner}.{key}"), message });
             };
             let until = table.until.unwrap_or(self.duration).min(self.duration);
-            let window = table.objective().map_or(Nanos::ZERO, |objective| objective.window);
+            let window = table
+                .objective()
+                .map_or(Nanos::ZERO, |objective| objective.in_whole(self.cache.interval).window);
             let measured = until.saturating_since(table.from.max(self.measure_from));
             if table.from >= self.duration {
                 flag("from", format!("it begins at {}, and the run ends at {}", table.from, self.duration));
