@@ -63,6 +63,9 @@ pub(crate) struct Load {
     pub(crate) clients: u32,
 }
 
+/// Least time between the end of a trace and its next beginning, so that time passes (ours).
+pub(crate) const REPEAT_AFTER_MIN: Nanos = Nanos::millis(1);
+
 impl Load {
     /// The load `table` of `volume` from `now` on; `seed` chooses which blocks are popular.
     pub(crate) fn new(
@@ -126,8 +129,9 @@ impl Load {
                         return None;
                     }
                     // It begins again a thousandth of its length after its end: never without time passing.
-                    *origin =
-                        last.saturating_add(Nanos((last.saturating_since(*origin).0 / 1_000).max(1_000_000)));
+                    *origin = last.saturating_add(Nanos(
+                        (last.saturating_since(*origin).0 / 1_000).max(REPEAT_AFTER_MIN.0),
+                    ));
                     *next = first.0;
                 }
                 let since =

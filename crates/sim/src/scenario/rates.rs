@@ -8,7 +8,7 @@ use super::{
     ArrivalKind, Flag, LoadTable, OriginKind, OriginTable, Popularity, Promise, Raid, Scenario,
     ScenarioError, Sizing, VolumeTable,
 };
-use crate::load::Traces;
+use crate::load::{REPEAT_AFTER_MIN, Traces};
 use crate::outcome::VolumeSeries;
 use forebay_control::{Objective, Operations, Statistic, Target};
 use forebay_units::{Bytes, Nanos};
@@ -333,6 +333,15 @@ impl Scenario {
             };
             let span = last.at.saturating_since(first.at).as_secs_f64() / load.speed;
             if span <= 0.0 {
+                if load.repeat {
+                    let count = requests.len() as f64;
+                    let message = format!(
+                        "{count} requests without a span of time between them begin again {REPEAT_AFTER_MIN} after each other: {:.0} requests/s, \
+                         which nobody recorded; a trace that is repeated should span some time",
+                        count / REPEAT_AFTER_MIN.as_secs_f64()
+                    );
+                    flags.push(Flag { key: format!("volume[{place}].load[{number}].repeat"), message });
+                }
                 continue;
             }
             let Some(origin) = self.origin_of(volume).map(|at| &self.origin[at]) else { continue };

@@ -446,6 +446,26 @@ fn a_trace_faster_than_its_devices_is_flagged_before_and_after() {
 }
 
 #[test]
+fn a_repeated_trace_without_a_span_is_flagged() {
+    let text = GOOD
+        .replace("arrivals = \"poisson\", rate = 100", "arrivals = \"trace\", trace = \"t\", repeat = true");
+    let repeated = scenario(&text);
+    let at = |second| RecordedRequest { at: Nanos::secs(second), offset: 0, length: 4_096, writes: false };
+    let flags = |requests: &[RecordedRequest]| {
+        let traces = Traces::from([((0, 0), requests.into())]);
+        // Few events: what is said before the run is asked for.
+        let run = Simulation::new(&repeated, &traces, None).expect("it can be run").with_events_max(100);
+        run.run().flags.into_iter().filter(|flag| flag.key.ends_with(".repeat")).collect::<Vec<_>>()
+    };
+    // One request, and two at one time: again after 1 ms.
+    let one = flags(&[at(7)]);
+    assert_eq!((one.len(), one[0].key.as_str()), (1, "volume[0].load[0].repeat"));
+    assert!(one[0].message.contains("begin again 1ms after each other: 1000 requests/s"), "{one:?}");
+    assert!(flags(&[at(7), at(7)])[0].message.contains("2000 requests/s"));
+    assert_eq!(flags(&[at(7), at(8)]), []);
+}
+
+#[test]
 fn the_scenarios_that_are_shipped_can_be_run() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios");
     let mut names = Vec::new();
