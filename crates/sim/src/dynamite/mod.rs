@@ -396,7 +396,7 @@ pub struct CourseResult {
     pub sustained_min: f64,
     /// The same as `violated_min` outside of the peak and the spike.
     pub violated_elsewhere_min: f64,
-    /// When the cache was granted for the peak; absent where none was.
+    /// When the cache that the main workload had in the peak was made, or the peak foreseen; before 0 in an earlier period; absent where it had none.
     pub granted_min: Option<f64>,
     /// The end of the last interval of the peak in which a floor was missed; absent where none was.
     pub effective_min: Option<f64>,
@@ -457,11 +457,14 @@ fn result(setup: &Setup, course: Course, outcome: &Outcome) -> CourseResult {
             rows(volume).filter(|row| in_peak(minute(row.at_s))).map(|row| row.iops).collect();
         values.iter().sum::<f64>() / values.len().max(1) as f64
     };
-    let granted = outcome.decisions.iter().find(|decision| {
-        matches!(decision.kind, DecisionKind::Granted | DecisionKind::PeakForeseen)
-            && decision.at.as_secs_f64() > start
-            && minute(decision.at.as_secs_f64()) > spike
-    });
+    let granted = made_for_the_peak(outcome.decisions.iter().filter_map(|decision| {
+        let is_made = match decision.kind {
+            DecisionKind::Granted | DecisionKind::PeakForeseen => true,
+            DecisionKind::Removed => false,
+            _ => return None,
+        };
+        (decision.volume_name == WORKLOADS[0]).then(|| (minute(decision.at.as_secs_f64()), is_made))
+    }));
     let late: Vec<_> =
         rows(0).filter(|row| (calm + (peak - calm) / 2.0..=peak).contains(&minute(row.at_s))).collect();
     let reads: u64 = late.iter().map(|row| row.reads).sum();
@@ -480,7 +483,7 @@ fn result(setup: &Setup, course: Course, outcome: &Outcome) -> CourseResult {
             .count() as f64
             * span,
         violated_elsewhere_min: count(&quiet),
-        granted_min: granted.map(|decision| minute(decision.at.as_secs_f64())),
+        granted_min: granted,
         effective_min: (minutes.iter().zip(&missed).rev())
             .find(|(at, missed)| **missed && in_peak(**at))
             .map(|(at, _)| *at),
@@ -494,6 +497,22 @@ fn result(setup: &Setup, course: Course, outcome: &Outcome) -> CourseResult {
         main_in_peak: mean_in_peak(0),
         minutes,
     }
+}
+
+/// The minute of the first of `events`, in order and each with whether a cache was made or removed, that made one between the spike and the end of
+/// the peak; where there is none, that of the newest before, unless it was removed.
+fn made_for_the_peak(events: impl Iterator<Item = (f64, bool)>) -> Option<f64> {
+    let [spike, _, peak] = PUBLISHED.phases_min;
+    let mut before = None;
+    for (at, is_made) in events.take_while(|(at, _)| *at <= peak) {
+        match (at > spike, is_made) {
+            (true, true) => return Some(at),
+            // What was made over what is there makes nothing new.
+            (false, true) => before = before.or(Some(at)),
+            (_, false) => before = None,
+        }
+    }
+    before
 }
 
 /// The ends of the windows, in seconds, with which an objective was violated in a sustained way.
@@ -602,6 +621,29 @@ mod tests {
             assert!(outcome.decisions.iter().any(loaded), "seed {seed}: zones are loaded");
             assert_eq!((found.sustained_min, found.violated_elsewhere_min), (0.0, 0.0), "seed {seed}");
         }
+    }
+
+    #[test]
+    fn the_cache_of_the_peak_may_be_older_than_the_peak() {
+        let made = |events: &[(f64, bool)]| made_for_the_peak(events.iter().copied());
+        assert_eq!(made(&[]), None);
+        // As before: after the spike, the first.
+        assert_eq!(made(&[(3.0, true), (55.0, true), (60.0, true)]), Some(55.0));
+        // In the spike, and in the period before.
+        assert_eq!(made(&[(3.0, true)]), Some(3.0));
+        assert_eq!(made(&[(-70.0, true), (3.0, true)]), Some(-70.0));
+        assert_eq!(made(&[(-70.0, true), (-10.0, false), (3.0, true)]), Some(3.0));
+        // Removed before the peak, or made only after it.
+        assert_eq!(made(&[(3.0, true), (20.0, false)]), None);
+        assert_eq!(made(&[(90.0, true)]), None);
+    }
+
+    #[test]
+    fn a_course_with_a_cache_says_when_it_was_made() {
+        let setup = Setup { stage: Stage::Paper, hurry: 10, seed: 2 };
+        let (forebay, _) = run(&setup, Course::Forebay).expect("a course runs");
+        assert!(forebay.cache_bytes[0].iter().any(|bytes| *bytes > 0));
+        assert!(forebay.granted_min.is_some());
     }
 
     #[test]
