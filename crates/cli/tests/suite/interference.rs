@@ -1,6 +1,6 @@
 //! `forebay repro interference`: planted interference is drawn by the seed, and scored.
 
-use crate::support::{fail, json};
+use crate::support::{fail, json, succeed};
 
 #[test]
 fn planted_interference_is_scored_and_a_seed_repeats_it() {
@@ -16,6 +16,14 @@ fn planted_interference_is_scored_and_a_seed_repeats_it() {
         assert!(number("recall") > 0.9 && number("strong_pairs") > 5.0, "{row}");
     }
     assert_eq!(json("forebay.repro-interference/1", arguments), found);
+    // In so much noise there is no strong pair: nothing is scored, and no aim is met.
+    let noisy = ["repro", "interference", "--seed", "1", "--draws", "1", "--noise", "2"];
+    let rows = json("forebay.repro-interference/1", noisy.into_iter().chain(["--json"]));
+    for row in rows["rows"].as_array().unwrap() {
+        assert_eq!(row["strong_pairs"], 0, "{row}");
+        assert!(row["recall"].is_null() && row["met"].is_null(), "{row}");
+    }
+    assert!(succeed(noisy).lines().all(|line| !line.trim_end().ends_with("yes")));
     for noise in ["0", "nan", "3"] {
         assert_eq!(fail(["repro", "interference", "--noise", noise]).0, 2);
     }

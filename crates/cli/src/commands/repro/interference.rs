@@ -29,7 +29,7 @@ const WAITING: [bool; 2] = [false, true];
 ///
 /// Half an hour of intervals of 10 s. Loads wander; the latency of a workload rises with the load of its whole set as that of a queue does,
 /// with noise on its logarithm. Of all pairs of workloads, precision is the share of those found that were planted, recall the share
-/// found of those whose planted slowdown is at least twice the noise. Dynamite (2012) finds sets so and publishes no scores; what is planted
+/// found of those whose planted slowdown is at least twice the noise; `-` where nothing was found, or there was nothing to find. Dynamite (2012) finds sets so and publishes no scores; what is planted
 /// is ours. The same seed gives the same numbers.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InterferenceArgs {
@@ -77,9 +77,12 @@ struct Row {
     strong_found: u32,
     found_planted: u32,
     found_not_planted: u32,
-    precision: f64,
-    recall: f64,
-    met: bool,
+    /// Absent where nothing was found.
+    precision: Option<f64>,
+    /// Absent where there was nothing to find.
+    recall: Option<f64>,
+    /// Absent where either is.
+    met: Option<bool>,
 }
 
 pub(crate) fn run(args: &InterferenceArgs) -> Result<(), Failure> {
@@ -104,7 +107,8 @@ pub(crate) fn run(args: &InterferenceArgs) -> Result<(), Failure> {
             found_not_planted: score.found_false,
             precision: score.precision(),
             recall: score.recall(),
-            met: score.precision() >= AIM && score.recall() >= AIM,
+            met: (score.precision().zip(score.recall()))
+                .map(|(precision, recall)| precision >= AIM && recall >= AIM),
         }
     };
     let found = Found {
@@ -132,16 +136,17 @@ fn table(found: &Found) -> Table {
         ">strong pairs",
         "at least .95",
     ];
+    let share = |share: Option<f64>| share.map_or_else(|| "-".to_owned(), |share| format!("{share:.3}"));
     let mut table = Table::new(headings).with_caption(caption);
     for row in &found.rows {
         table.push([
             row.noise.to_string(),
             format!("{:.0} %", row.tide * 100.0),
             if row.clients_wait { "yes" } else { "no" }.to_owned(),
-            format!("{:.3}", row.precision),
-            format!("{:.3}", row.recall),
+            share(row.precision),
+            share(row.recall),
             count(row.strong_pairs.into()),
-            if row.met { "yes" } else { "no" }.to_owned(),
+            row.met.map_or("-", |met| if met { "yes" } else { "no" }).to_owned(),
         ]);
     }
     table
