@@ -258,6 +258,7 @@ impl ControlConfig {
             ),
             ("warmup.zone_share_min", self.warmup.zone_share_min, ratio(self.warmup.zone_share_min), RATIO),
             ("warmup.overlap_min", self.warmup.overlap_min, ratio(self.warmup.overlap_min), RATIO),
+            ("warmup.dense_min", self.warmup.dense_min, ratio(self.warmup.dense_min), RATIO),
             (
                 "warmup.bytes_per_second_max",
                 self.warmup.bytes_per_second_max as f64,

@@ -20,6 +20,8 @@ pub struct WarmupRules {
     pub zone_share_min: f64,
     /// Least overlap of the hot zones of now and before, weighted by accesses. Default 0.5 (ours); 0 to 1.
     pub overlap_min: f64,
+    /// Least part of what a cache of as many blocks would answer that zones which are loaded whole must answer. Default 2/3 (ours); 0 to 1.
+    pub dense_min: f64,
     /// Accesses behind the zones below which nothing is loaded. Default 500 (ours).
     pub accesses_min: u64,
     /// Largest rate in bytes per second. Default 64 MiB/s (ours).
@@ -44,6 +46,7 @@ impl Default for WarmupRules {
         WarmupRules {
             zone_share_min: 0.001,
             overlap_min: 0.5,
+            dense_min: 2.0 / 3.0,
             accesses_min: 500,
             bytes_per_second_max: 64 << 20,
             idle_share: 0.5,
@@ -55,9 +58,6 @@ impl Default for WarmupRules {
         }
     }
 }
-
-/// See [`dense_among`].
-const DENSE: f64 = 2.0 / 3.0;
 
 /// What a warm-up is decided from.
 #[derive(Clone, Copy, Debug)]
@@ -120,7 +120,7 @@ pub enum SkipReason {
     NoHotZone,
     /// Most of what would be loaded is cold.
     #[error(
-        "its hot blocks lie scattered: whole zones would answer less than two thirds of what as many hot blocks do"
+        "its hot blocks lie scattered: whole zones would answer too little of what as many hot blocks do"
     )]
     Scattered,
     /// The cache is full, or as small as a zone.
@@ -150,7 +150,8 @@ pub fn decide(input: &WarmupInput<'_>, rules: &WarmupRules) -> Warmup {
     if zones.is_empty() {
         return Warmup::Skip(SkipReason::NoRoom);
     }
-    let dense = if resident.is_some() { zones.len() } else { dense_among(&zones, &hot, input) };
+    let dense =
+        if resident.is_some() { zones.len() } else { dense_among(&zones, &hot, input, rules.dense_min) };
     zones.truncate(dense);
     if zones.is_empty() {
         return Warmup::Skip(SkipReason::Scattered);
@@ -184,12 +185,12 @@ fn zones_within(hot: &[ZoneHeat], input: &WarmupInput<'_>) -> Vec<ZoneRange> {
     zones
 }
 
-/// How many of these `zones`, the hottest of the `hot` ones, are worth being loaded whole (ours): as many as answer together two thirds of what
+/// How many of these `zones`, the hottest of the `hot` ones, are worth being loaded whole (ours): as many as answer together a part of `dense_min` of what
 /// a cache of as many blocks would. `O(zones log points)`.
 ///
 /// Where hot blocks lie scattered a zone is hot for a few of them, which are soon cached anyway, and all that is loaded beside them is cold: it costs
 /// the origin's time just when it has none, and the room in which a cache that grows finds its blocks.
-fn dense_among(zones: &[ZoneRange], hot: &[ZoneHeat], input: &WarmupInput<'_>) -> usize {
+fn dense_among(zones: &[ZoneRange], hot: &[ZoneHeat], input: &WarmupInput<'_>, dense_min: f64) -> usize {
     let Some(curve) = input.curve else { return zones.len() };
     let lie_in = |zone: &&ZoneHeat| {
         zone.zone.checked_mul(input.zone_blocks).is_some_and(|first| first < input.volume_blocks)
@@ -199,7 +200,7 @@ fn dense_among(zones: &[ZoneRange], hot: &[ZoneHeat], input: &WarmupInput<'_>) -
         blocks += zone.blocks;
         accesses = accesses.saturating_add(heat.accesses);
         let best = 1.0 - curve.miss_ratio_at(blocks);
-        if accesses as f64 >= DENSE * best * input.accesses as f64 {
+        if accesses as f64 >= dense_min * best * input.accesses as f64 {
             dense = at + 1;
         }
     }

@@ -52,7 +52,7 @@ pub(super) fn recommend(
     let chunk: Vec<u64> = stage.volumes.iter().map(|volume| chunk_blocks(input, volume)).collect();
     // Chunks are of so many bytes in front of every volume: their number is what is to be least.
     let in_chunks = |blocks: &[u64]| -> Vec<u64> {
-        (0..count).map(|at| (blocks[at] - base[at]).div_ceil(chunk[at])).collect()
+        (0..count).map(|at| blocks[at].saturating_sub(base[at]).div_ceil(chunk[at])).collect()
     };
     let in_blocks =
         |chunks: &[u64]| -> Vec<u64> { (0..count).map(|at| base[at] + chunks[at] * chunk[at]).collect() };
@@ -145,7 +145,7 @@ fn exchange(chunks: &mut Vec<u64>, most: &[u64], feet: &[Vec<u64>], keeps: &mut 
     let mut left = EXCHANGES_MAX;
     'improved: loop {
         for &(grows, shrinks) in &pairs {
-            let room = (most[grows] - chunks[grows]).min(chunks[shrinks].saturating_sub(1));
+            let room = most[grows].saturating_sub(chunks[grows]).min(chunks[shrinks].saturating_sub(1));
             let to_feet = feet[grows].iter().filter_map(|&foot| foot.checked_sub(chunks[grows]));
             let from_feet = feet[shrinks].iter().filter_map(|&foot| chunks[shrinks].checked_sub(foot + 1));
             let steps = powers.iter().copied().chain((1..=16).rev()).chain(to_feet).chain(from_feet);
@@ -241,6 +241,9 @@ mod tests {
     use proptest::prelude::*;
     use std::sync::Arc;
 
+    /// Rate, bound, points of the curve, and the minimum in units of 8 KiB.
+    type Drawn = (u64, Option<u64>, Vec<(u64, u32)>, u64);
+
     /// The least sum of chunks that reaches all goals, of all sizes that there are.
     fn least(input: &PlanInput) -> u64 {
         let volumes: Vec<_> = input.volumes.iter().collect();
@@ -279,7 +282,7 @@ mod tests {
                 2..4,
             ),
         ) {
-            let planned = |(name, (rate, bound, points, minimum)): (&str, (u64, Option<u64>, Vec<(u64, u32)>, u64))| {
+            let planned = |(name, (rate, bound, points, minimum)): (&str, Drawn)| {
                 let mut volume = volume(name, rate, bound);
                 volume.load.windows.truncate(1);
                 let mut points = points;

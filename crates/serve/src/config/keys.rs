@@ -368,6 +368,7 @@ pub const KEYS: &[Key] = &[
     key("control.feedback", "model_dead_band", "ratio", "`0.01`", "0 to below 1", "Law `model`: a size is left alone where less than this share of it could go."),
     key("control.warmup", "zone_share_min", "ratio", "`0.001`", "0 to 1", "Least share of the accesses of a zone that is loaded."),
     key("control.warmup", "overlap_min", "ratio", "`0.5`", "0 to 1", "Least overlap of the hot zones of now and before."),
+    key("control.warmup", "dense_min", "ratio", "`0.6666666666666666`", "0 to 1", "Least part of what a cache of as many blocks would answer that zones which are loaded whole must answer."),
     key("control.warmup", "accesses_min", "accesses", "`500`", "at least 0", "Behind the zones, for anything to be loaded."),
     key("control.warmup", "bytes_per_second_max", SIZE, "`\"64MiB\"`", "at least 1 byte", "Largest rate, in bytes per second. A number is of bytes."),
     key("control.warmup", "idle_share", "ratio", "`0.5`", "0 to 1", "Share of the origin's idle time that loading hot zones begins with."),

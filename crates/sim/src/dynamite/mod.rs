@@ -239,7 +239,10 @@ impl Course {
         match self {
             // Loading is as good as off if nothing is ever enough.
             Course::Reactive | Course::Proactive => control.warmup.accesses_min = u64::MAX,
-            Course::ReactiveWarm => control.warmup.overlap_min = 0.0,
+            // As the paper: what is hot is loaded, whether or not it stays hot and lies densely.
+            Course::ReactiveWarm => {
+                (control.warmup.overlap_min, control.warmup.dense_min) = (0.0, 0.0);
+            }
             _ => {}
         }
         control
@@ -639,11 +642,13 @@ mod tests {
     }
 
     #[test]
-    fn a_course_with_a_cache_says_when_it_was_made() {
+    fn a_course_with_a_cache_says_when_it_was_made_and_warming_loads() {
         let setup = Setup { stage: Stage::Paper, hurry: 10, seed: 2 };
         let (forebay, _) = run(&setup, Course::Forebay).expect("a course runs");
         assert!(forebay.cache_bytes[0].iter().any(|bytes| *bytes > 0));
         assert!(forebay.granted_min.is_some());
+        let (warm, _) = run(&setup, Course::ReactiveWarm).expect("a course runs");
+        assert!(warm.loaded_bytes > 0);
     }
 
     #[test]

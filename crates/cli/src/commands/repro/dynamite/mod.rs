@@ -14,7 +14,8 @@ use std::path::PathBuf;
 ///
 /// A load with the phases of the trace USR-1 (a spike, a calm, a peak of 27 minutes, a calm) and a random reader share 11 disks in RAID 4
 /// that can serve either of them alone. Figure 5: each alone, both, and a cache that is made after seven minutes of violation, at Forebay's own
-/// pace, or before the peak because it came in two periods before; each with and without loading hot zones beforehand. Figure 6: who
+/// pace, or before the peak because it came in two periods before; the first and the last with and without loading hot zones beforehand, `reactive` without
+/// the daemon's refusals to load what may be cold soon or lies scattered. Figure 6: who
 /// interferes with whom. Figure 7: miss ratio curves, exact and as the daemon estimates them. The paper's times are printed beside ours. The trace itself is
 /// not used: what stands in for it, and what else is ours, is said. Making a virtual machine takes no time here. Everything is simulated; a seed
 /// repeats it.
