@@ -46,6 +46,8 @@ pub(crate) struct Write {
     /// Parts at the origin or on their way.
     pub(crate) parts_pending: usize,
     pub(crate) error: Option<Errno>,
+    /// With it the origin may have told of more than the change's own bytes, and will not again: a sync failed.
+    pub(crate) is_said_once: bool,
 }
 
 /// One part of a change: one origin request.
@@ -236,6 +238,7 @@ mod tests {
             cursor: offset,
             parts_pending: 0,
             error: None,
+            is_said_once: false,
         }
     }
 

@@ -39,6 +39,12 @@ impl ResponseRules {
         ] {
             check(key, found as f64, found <= DAY_MS, "at most 86400000 (a day)");
         }
+        for (key, first, most) in [
+            ("retry_first_ms", self.retry_first_ms, self.retry_max_ms),
+            ("rest_first_ms", self.rest_first_ms, self.rest_max_ms),
+        ] {
+            check(key, first as f64, first <= most, "at most the longest, the key that ends with `max_ms`");
+        }
         for (key, found) in [
             ("probe_failures", u64::from(self.probe_failures)),
             ("tries_max", u64::from(self.tries_max)),
@@ -75,6 +81,7 @@ mod tests {
             keys(ResponseRules { probe_every_ms: 0, late_max_ms: u64::MAX, ..good }),
             ["probe_every_ms", "late_max_ms"]
         );
+        assert_eq!(keys(ResponseRules { retry_first_ms: 9, retry_max_ms: 8, ..good }), ["retry_first_ms"]);
         for headroom in [f64::NAN, -1.0, f64::INFINITY] {
             assert_eq!(keys(ResponseRules { headroom, ..good }), ["headroom"]);
         }

@@ -2,11 +2,14 @@
 
 use super::config::{FleetConfig, unfit};
 use super::tables::{HostTable, PrometheusTable, ProviderTable, RouteTable, VolumeTable};
-use crate::config::{BLOCK_SIZE_MAX, Finding, NAME_BYTES_MAX, is_name, memory_total, trouble_of_socket};
+use crate::config::{
+    BLOCK_SIZE_MAX, Finding, NAME_BYTES_MAX, SOCKET_BYTES_MAX, is_name, memory_total, trouble_of_socket,
+};
+use forebay_actuate::api::ApiAddress;
 use forebay_nbd::Transport;
 use forebay_units::{BlockSize, Bytes, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 /// Hosts that are told to choose from.
@@ -61,6 +64,10 @@ fn files(config: &FleetConfig, noted: &mut Noted) {
         noted.0.extend(trouble.map(|message| Finding::new("socket", message)));
     }
     let state = &config.state;
+    if config.socket == *state || config.history.as_ref() == Some(&config.socket) {
+        let found = format!("`{}`, which something else is kept at", config.socket.display());
+        noted.add("socket", found, "a path of its own");
+    }
     if state.exists() && !state.is_dir() {
         noted.add("state", format!("`{}`, which is there and is no folder", state.display()), "a folder");
     }
@@ -95,8 +102,7 @@ fn hosts(config: &FleetConfig, noted: &mut Noted) {
     let mut names = BTreeSet::new();
     for (at, HostTable { name, memory, cpus, provider, .. }) in config.host.iter().enumerate() {
         let of = |key: &str| format!("host[{at}].{key}");
-        let is_folder = ![".", ".."].contains(&name.as_str()) && !name.contains('/');
-        if !is_name(name) || name.len() > HOST_NAME_BYTES_MAX || !is_folder {
+        if !is_file_name(name) || name.len() > HOST_NAME_BYTES_MAX {
             let expected = format!(
                 "a name that a folder can have: 1 to {HOST_NAME_BYTES_MAX} bytes, without `/` and control characters, and not `.` or `..`"
             );
@@ -112,15 +118,8 @@ fn hosts(config: &FleetConfig, noted: &mut Noted) {
             let expected = format!("at most the {here} that this machine has, which the host is on");
             noted.add(of("memory"), format!("{memory} on `{name}`"), expected);
         }
-        if let ProviderTable::Ssh { destination, address, .. } = provider {
-            if destination.is_empty() || destination.starts_with('-') {
-                let found = format!("`{destination}` on `{name}`");
-                noted.add(of("provider.destination"), found, "a machine, as in `user@machine`");
-            }
-            if address.is_unspecified() || address.is_multicast() {
-                let expected = "the address of that machine at which appliances are reached";
-                noted.add(of("provider.address"), format!("{address} on `{name}`"), expected);
-            }
+        for (key, found, expected) in wrong_with(provider) {
+            noted.add(of(&format!("provider.{key}")), format!("{found} on `{name}`"), expected);
         }
         if let Some(cpus) = cpus.filter(|cpus| !(*cpus > 0.0 && *cpus < 1e6)) {
             noted.add(of("cpus"), format!("{cpus} on `{name}`"), "a number above 0, below 1e6");
@@ -131,6 +130,85 @@ fn hosts(config: &FleetConfig, noted: &mut Noted) {
             noted.add(of("cpus"), format!("{cpus} on `{name}`"), expected);
         }
     }
+}
+
+/// An interface's name on Linux.
+fn is_interface(name: &str) -> bool {
+    (1..=15).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/')
+}
+
+/// A name that is a folder's, or a file's, too.
+fn is_file_name(name: &str) -> bool {
+    is_name(name) && !name.contains('/') && ![".", ".."].contains(&name)
+}
+
+/// Where somebody can be reached.
+fn is_reached(address: IpAddr) -> bool {
+    !address.is_unspecified() && !address.is_multicast()
+}
+
+const AN_ADDRESS_OF_IT: &str = "the address of it at which appliances are reached";
+
+/// What cannot be so of how appliances are had: the key, what it is, and what it may be.
+fn wrong_with(provider: &ProviderTable) -> Vec<(&'static str, String, &'static str)> {
+    let mut wrong = Vec::new();
+    let mut check = |key, is_good: bool, found: &dyn std::fmt::Display, expected| {
+        if !is_good {
+            wrong.push((key, format!("`{found}`"), expected));
+        }
+    };
+    let mut program = None;
+    match provider {
+        ProviderTable::Process { program: own } => program = own.as_ref(),
+        ProviderTable::Namespace { namespace, address, interface, program: own } => {
+            program = own.as_ref();
+            check("namespace", is_file_name(namespace), namespace, "a name as `ip netns` lists it");
+            check("address", is_reached(*address), address, AN_ADDRESS_OF_IT);
+            if let Some(interface) = interface {
+                check(
+                    "interface",
+                    is_interface(interface),
+                    interface,
+                    "the name of an interface: 1 to 15 bytes",
+                );
+            }
+        }
+        ProviderTable::Ssh { destination, address, .. } => {
+            let is_machine = !destination.is_empty() && !destination.starts_with('-');
+            check("destination", is_machine, destination, "a machine, as in `user@machine`");
+            check("address", is_reached(*address), address, AN_ADDRESS_OF_IT);
+        }
+        ProviderTable::Qemu { image, program: own, accelerator } => {
+            program = own.as_ref();
+            check(
+                "image",
+                image.is_dir(),
+                &image.display(),
+                "the folder of an image, as `make appliance-image` makes it",
+            );
+            if let Some(accelerator) = accelerator {
+                check("accelerator", !accelerator.is_empty(), accelerator, "one of QEMU's, as in `tcg`");
+            }
+        }
+        ProviderTable::Libvirt { image, connection, kind } => {
+            check(
+                "image",
+                image.is_dir(),
+                &image.display(),
+                "the folder of an image, as `make appliance-image` makes it",
+            );
+            check("connection", !connection.is_empty(), connection, "a libvirt, as in `qemu:///session`");
+            if let Some(kind) = kind {
+                check("kind", ["kvm", "qemu"].contains(&kind.as_str()), kind, "`kvm` or `qemu`");
+            }
+        }
+    }
+    if let Some(program) = program {
+        // A name alone is looked for where programs are.
+        let is_there = program.components().count() == 1 || program.is_file();
+        check("program", is_there, &program.display(), "a program that is there");
+    }
+    wrong
 }
 
 fn volumes(config: &FleetConfig, noted: &mut Noted) {
@@ -184,6 +262,9 @@ fn volumes(config: &FleetConfig, noted: &mut Noted) {
         if let Some((key, found, expected)) = volume.prometheus.as_ref().and_then(PrometheusTable::wrong) {
             noted.add(of(&format!("prometheus.{key}")), found, expected);
         }
+        if let Some(found) = volume.watch.as_ref().and_then(nobody_at) {
+            noted.add(of("watch"), found, "where the storage side answers");
+        }
         if volume.watch.is_none() && volume.prometheus.is_none() {
             let expected = "one of them: who tells of the volume?";
             noted.add(of("watch"), "absent, as is `prometheus`", expected);
@@ -204,10 +285,40 @@ fn check_route(config: &FleetConfig, at: usize, route: &RouteTable, noted: &mut 
         noted.add(of("route"), found, "one to a host at least");
     }
     match route {
-        RouteTable::Qmp { node, .. } if !(1..=20).contains(&node.len()) => {
-            noted.add(of("route.node"), format!("`{node}`"), "1 to 20 bytes");
+        RouteTable::Qmp { socket, node, first, device, .. } => {
+            if !(1..=20).contains(&node.len()) || !is_node(node) {
+                noted.add(of("route.node"), format!("`{node}`"), "a node's name of 1 to 20 bytes");
+            }
+            if !is_node(first) || first == node {
+                noted.add(
+                    of("route.first"),
+                    format!("`{first}`"),
+                    "the name of the NBD client below the node",
+                );
+            }
+            if let Some(device) = device.as_ref().filter(|device| device.is_empty() || device.contains('/')) {
+                noted.add(of("route.device"), format!("`{device}`"), "the `id` of a device");
+            }
+            let length = socket.as_os_str().len();
+            if length > SOCKET_BYTES_MAX {
+                let expected = format!("at most {SOCKET_BYTES_MAX} bytes, as a unix socket's path may have");
+                noted.add(of("route.socket"), format!("a path of {length} bytes"), expected);
+            }
         }
-        RouteTable::Address { .. } => {
+        RouteTable::Proxy { server, .. } => {
+            if let Some(found) = nobody_at(server) {
+                noted.add(of("route.server"), found, "where the proxy answers");
+            }
+        }
+        RouteTable::Address { address, interface, .. } => {
+            let ip = address.address;
+            if !is_reached(ip.into()) || ip.is_loopback() || ip.is_broadcast() {
+                noted.add(of("route.address"), format!("{ip}"), "an address that a host can have");
+            }
+            if !is_interface(interface) {
+                let expected = "the name of an interface: 1 to 15 bytes";
+                noted.add(of("route.interface"), format!("`{interface}`"), expected);
+            }
             let has_address = matches!(&volume.origin.transport, Transport::Tcp { host, .. } if host.parse::<Ipv4Addr>().is_ok());
             if !has_address {
                 let expected = "an IPv4 address: the route is by address";
@@ -218,7 +329,20 @@ fn check_route(config: &FleetConfig, at: usize, route: &RouteTable, noted: &mut 
                 noted.add(of("secret"), "absent", expected);
             }
         }
-        _ => {}
+    }
+}
+
+/// A name that QEMU takes for a node.
+fn is_node(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_alphabetic())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+}
+
+/// An address at which nobody can answer.
+fn nobody_at(address: &ApiAddress) -> Option<String> {
+    match address {
+        ApiAddress::Tcp(at) if at.port() == 0 || !is_reached(at.ip()) => Some(format!("`{at}`")),
+        _ => None,
     }
 }
 

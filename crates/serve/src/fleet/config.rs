@@ -242,7 +242,7 @@ mod tests {
             (
                 "memory = \"1GiB\"",
                 "memory = \"1GiB\"\nprovider = { type = \"ssh\", destination = \"h1\", address = \"0.0.0.0\" }",
-                "expected the address of that machine",
+                "`host[0].provider.address`: `0.0.0.0` on `h1`, expected the address of it",
             ),
             (
                 "{ type = \"proxy\", server = \"unix:/run/proxy-http.sock\" }",
@@ -257,7 +257,7 @@ mod tests {
             (
                 "{ type = \"proxy\", server = \"unix:/run/proxy-http.sock\" }",
                 "{ type = \"qmp\", socket = \"q\", node = \"a-node-of-many-letters\", first = \"f\" }",
-                "expected 1 to 20 bytes",
+                "expected a node's name of 1 to 20 bytes",
             ),
             (
                 "watch = ",
@@ -332,6 +332,89 @@ mod tests {
             let mut lines = error.lines();
             assert!(lines.all(|line| line.starts_with(&place) || line.starts_with("  hint: ")), "{error}");
             assert!(error.contains(told), "{from}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_nobody_can_be_had_or_reached_by_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control.toml");
+        let provider =
+            |text: &str| ("memory = \"1GiB\"", format!("memory = \"1GiB\"\nprovider = {{ {text} }}"));
+        let route = |text: &str| {
+            ("{ type = \"proxy\", server = \"unix:/run/proxy-http.sock\" }", format!("{{ {text} }}"))
+        };
+        let namespace = |text: &str| provider(&format!("type = \"namespace\", {text}"));
+        let qmp = |text: &str| route(&format!("type = \"qmp\", {text}"));
+        let address =
+            |text: &str| route(&format!("type = \"address\", interface = \"eth0\", address = \"{text}\""));
+        let long = "q".repeat(120);
+        for ((from, to), told) in [
+            (provider("type = \"process\", program = \"./none\""), "host[0].provider.program`: `"),
+            (provider("type = \"process\", program = \"\""), "host[0].provider.program`: ``"),
+            (provider("type = \"qemu\", image = \"none\""), "expected the folder of an image"),
+            (
+                provider("type = \"qemu\", image = \".\", accelerator = \"\""),
+                "host[0].provider.accelerator`: ``",
+            ),
+            (
+                provider(
+                    "type = \"libvirt\", image = \".\", connection = \"qemu:///session\", kind = \"xen\"",
+                ),
+                "host[0].provider.kind`: `xen` on `h1`, expected `kvm` or `qemu`",
+            ),
+            (
+                provider("type = \"libvirt\", image = \".\", connection = \"\""),
+                "host[0].provider.connection`: ``",
+            ),
+            (
+                namespace("namespace = \"../x\", address = \"10.0.0.1\""),
+                "host[0].provider.namespace`: `../x`",
+            ),
+            (namespace("namespace = \"n\", address = \"0.0.0.0\""), "host[0].provider.address`: `0.0.0.0`"),
+            (
+                namespace("namespace = \"n\", address = \"10.0.0.1\", interface = \"sixteen-letters-\""),
+                "host[0].provider.interface`: `sixteen-letters-`",
+            ),
+            (
+                qmp(&format!("socket = \"{long}\", node = \"db\", first = \"f\"")),
+                "`volume[0].route.socket`: a path of 1",
+            ),
+            (qmp("socket = \"q\", node = \"d b\", first = \"f\""), "volume[0].route.node`: `d b`"),
+            (qmp("socket = \"q\", node = \"db\", first = \"db\""), "volume[0].route.first`: `db`"),
+            (
+                qmp("socket = \"q\", node = \"db\", first = \"f\", device = \"a/b\""),
+                "volume[0].route.device`: `a/b`",
+            ),
+            (route("type = \"proxy\", server = \"127.0.0.1:0\""), "volume[0].route.server`: `127.0.0.1:0`"),
+            (address("127.0.0.1/8"), "volume[0].route.address`: 127.0.0.1"),
+            (address("224.0.0.1/4"), "volume[0].route.address`: 224.0.0.1"),
+            (
+                ("watch = \"unix:/run/watch-http.sock\"", "watch = \"0.0.0.0:1\"".to_owned()),
+                "volume[0].watch`: `0.0.0.0:1`",
+            ),
+            (
+                ("name = \"h1\"", "name = \"../h1\"".to_owned()),
+                "host[0].name`: `../h1`, expected a name that a folder can have",
+            ),
+            (
+                ("memory = \"1GiB\"", "memory = \"1GiB\"\ncpus = 5000".to_owned()),
+                "host[0].cpus`: 5000 on `h1`, expected at most the",
+            ),
+            (("\"control.sock\"", "\"state\"".to_owned()), "which something else is kept at"),
+            (("nbd+unix:///db?", "nbds+unix:///db?".to_owned()), "expected an export without TLS"),
+            (
+                (
+                    "interval = ",
+                    "response.rest_first_ms = 70000\nresponse.rest_max_ms = 60000\ninterval = ".to_owned(),
+                ),
+                "`response.rest_first_ms`: 70000, expected at most the longest",
+            ),
+        ] {
+            assert!(GOOD.contains(from), "{from}");
+            std::fs::write(&path, GOOD.replacen(from, &to, 1)).unwrap();
+            let error = FleetConfig::read(&path).expect_err(&to).to_string();
+            assert!(error.contains(told), "{to}: {error}");
         }
     }
 

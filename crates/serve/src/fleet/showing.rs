@@ -2,7 +2,7 @@
 
 use super::config::FleetConfig;
 use super::observing::{Last, Observer};
-use super::tables::VolumeTable;
+use super::tables::{PrometheusTable, VolumeTable};
 use super::{FleetShared, home, id_of};
 use crate::clock::unix_ms;
 use crate::history::word;
@@ -10,8 +10,8 @@ use crate::http::{error, serves};
 use crate::interfering::Interferences;
 use crate::report::latency;
 use crate::status::{
-    CacheStatus, ControllerState, ControllerStatus, Explanation, HistoryStatus, IoStatus, ObjectiveStatus,
-    OriginStatus, SizeStatus, Status, VolumeStatus,
+    CacheStatus, ControllerState, ControllerStatus, Explanation, HistoryStatus, IoStatus, LatencyStatus,
+    ObjectiveStatus, OriginStatus, SizeStatus, Status, VolumeStatus,
 };
 use axum::Router;
 use axum::extract::{Path as UrlPath, State};
@@ -168,6 +168,15 @@ fn volume_status(
         windows_nonconforming: of.windows[1],
         windows_low_load: of.windows[2],
     };
+    // Counters alone tell how long requests took on average.
+    let is_counted = volume.watch.is_none() && response.as_ref().is_none_or(|of| of.appliance.is_none());
+    let of_means = |of: LatencyStatus, buckets: fn(&PrometheusTable) -> &Option<String>| {
+        let table = volume.prometheus.as_ref().filter(|_| is_counted);
+        match table.is_some_and(|table| buckets(table).is_none()) {
+            true => LatencyStatus { mean_s: of.mean_s, ..LatencyStatus::default() },
+            false => of,
+        }
+    };
     let name_of = |id: &VolumeId| config.volume[id.0 as usize].name.clone();
     let state = judged.as_ref().map_or_else(|| "unjudged".to_owned(), |judged| word(&judged.state));
     let state = if trouble.is_some() { "unjudged".to_owned() } else { state };
@@ -206,8 +215,8 @@ fn volume_status(
         write_size: seen
             .map(|seen| SizeStatus::of(seen.bytes_written.get(), &seen.write_sizes, 0))
             .unwrap_or_default(),
-        read_latency: latency(&reads),
-        write_latency: latency(&writes),
+        read_latency: of_means(latency(&reads), |table| &table.read_buckets),
+        write_latency: of_means(latency(&writes), |table| &table.write_buckets),
         quota_bytes: response.map_or(0, |response| response.cache_bytes),
         used_bytes: seen.map_or(0, |seen| seen.cache.used_blocks * block_bytes),
         flash: None,

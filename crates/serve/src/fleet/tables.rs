@@ -237,6 +237,10 @@ impl PrometheusTable {
             let expected = "an address as in `http://127.0.0.1:9090`, without a user";
             return Some(("url", "another kind of address", expected));
         }
+        let empty = [("reads", &self.reads), ("read_seconds", &self.read_seconds)];
+        if let Some((key, _)) = empty.into_iter().find(|(_, query)| query.trim().is_empty()) {
+            return Some((key, "empty", "a query with one series as its result"));
+        }
         let of_writes = [
             ("write_seconds", &self.write_seconds),
             ("write_bytes", &self.write_bytes),

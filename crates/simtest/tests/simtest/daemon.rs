@@ -252,14 +252,15 @@ impl World {
             self.daemon.service.complete(Nanos(self.now), key, completion);
         }
         for answered in std::mem::take(&mut self.daemon.inbox) {
-            let Answered { volume, key, completion, range, is_flush, is_change, trimmed } = answered;
+            let Answered { volume, key, completion, range, is_flush, is_change, is_forced, trimmed } =
+                answered;
             let error = completion.result.as_ref().err().cloned();
             self.daemon.service.complete(Nanos(self.now), key, completion);
             let at = self.tick();
             let Volume { origin, history, failures, doubts, .. } = &mut self.volumes[volume];
             if let Some(error) = error {
                 let code = ErrorCode::from_linux(LinuxErrno(error.errno()));
-                failures.push(Failure { at, range, code, is_flush, is_change, is_told: false });
+                failures.push(Failure { at, range, code, is_flush, is_change, is_forced, is_told: false });
                 if matches!(error, OriginError::OutcomeUnknown { .. }) {
                     doubts.push(Doubt { range, to: u64::MAX });
                 }

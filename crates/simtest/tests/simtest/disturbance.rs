@@ -131,6 +131,12 @@ impl World {
             range,
             is_flush: *operation == OriginOperation::Flush,
             is_change: operation.changes_content(),
+            is_forced: matches!(
+                operation,
+                OriginOperation::Write { fua: true, .. }
+                    | OriginOperation::Trim { fua: true, .. }
+                    | OriginOperation::WriteZeroes { fua: true, .. }
+            ),
             trimmed: (matches!(operation, OriginOperation::Trim { .. }) && request.fate == Fate::Done)
                 .then_some(request.version),
         };

@@ -409,7 +409,10 @@ impl World {
         let failure = failures.iter_mut().find(|failure| {
             failure.code == error.code
                 && match asked.kind {
-                    AskedKind::Flush => failure.is_flush && (failure.at >= asked.started || !failure.is_told),
+                    AskedKind::Flush => {
+                        (failure.is_flush && failure.at >= asked.started)
+                            || ((failure.is_flush || failure.is_forced) && !failure.is_told)
+                    }
                     kind => {
                         failure.at >= asked.started
                             && kind.changes_content() == failure.is_change

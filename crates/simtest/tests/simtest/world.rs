@@ -74,7 +74,9 @@ pub(crate) struct Failure {
     pub(crate) code: ErrorCode,
     pub(crate) is_flush: bool,
     pub(crate) is_change: bool,
-    /// Some client was given it. A flush that failed under a client that left is told to another one.
+    /// Of a change with FUA, which may tell of more than its own bytes.
+    pub(crate) is_forced: bool,
+    /// Some client was given it. A flush that failed under a client that left is told to another one that flushes, and so is a change with FUA.
     pub(crate) is_told: bool,
 }
 
@@ -111,6 +113,7 @@ pub(crate) struct Answered {
     pub(crate) range: ByteRange,
     pub(crate) is_flush: bool,
     pub(crate) is_change: bool,
+    pub(crate) is_forced: bool,
     /// What a trim left.
     pub(crate) trimmed: Option<u64>,
 }

@@ -41,6 +41,7 @@ impl VolumeMachine {
             cursor: range.offset,
             parts_pending: 0,
             error: None,
+            is_said_once: false,
         };
         let (key, may_start) = self.writes.admit(write);
         if may_start {
@@ -124,6 +125,8 @@ impl VolumeMachine {
             }
             Err(error) => {
                 write.error = write.error.or(Some(Errno(error.errno())));
+                let has_failed = matches!(error, OriginError::Failed { .. });
+                write.is_said_once |= write.fua && has_failed && error.errno() == Errno::IO.0;
                 self.invalidate(blocks);
                 if matches!(error, OriginError::OutcomeUnknown { .. }) && !self.is_settled {
                     self.observer.counters.outcomes_unknown += 1;
@@ -243,9 +246,7 @@ impl VolumeMachine {
             self.observer.changed(latency);
             self.foreground_answered(now, write.started);
             let result = write.error.map_or(Ok(Vec::new()), Err);
-            // With a sync of its own, it may have been the origin's word of more than its own bytes.
-            let is_said_once = write.fua && result.is_err();
-            self.reply(Reply { is_said_once, ..Reply::new(write.tag, result) });
+            self.reply(Reply { is_said_once: write.is_said_once, ..Reply::new(write.tag, result) });
             for next in self.writes.startable() {
                 self.still_wanted(&write, next);
                 let blocks = self.writes.writes.get(next).expect("startable changes are in the table").blocks;
