@@ -217,54 +217,6 @@ proptest! {
     }
 }
 
-/// The origin says once that data was lost. The client of that flush may not have heard of it, though it was sent the answer: its successor does, if it says so.
-#[test]
-fn the_error_of_a_flush_is_told_to_the_successor_too() {
-    let mut service = Service::new(ServiceLimits::default());
-    let volume = service.add_volume(machine());
-    let mut flush = |number: u64, lacks_flush: bool, result: Result<Vec<u8>, OriginError>| {
-        let (mut client, server) = shaken_hands_at(Some(Succession { id: 5, number, lacks_flush }));
-        let open = Entrance::Original;
-        let key = service.open(Nanos::ZERO, server, volume, open, Vec::new(), Vec::new());
-        let mut asked = Vec::new();
-        client.submit(1, client::Operation::Flush, &mut asked).unwrap();
-        service.received(Nanos::ZERO, key, &asked);
-        let mut submissions = Vec::new();
-        service.turn(Nanos::ZERO, &mut submissions);
-        if let Some((_, request)) = submissions.pop() {
-            service.complete(Nanos::ZERO, volume, OriginCompletion { id: request.id, result });
-            service.turn(Nanos::ZERO, &mut Vec::new());
-        }
-        let mut answer = Vec::new();
-        service.output(key).expect("it is here").copy_to(&mut answer);
-        // The socket takes all of it.
-        service.sent(Nanos::ZERO, key, answer.len());
-        loop {
-            let parsed = client.receive(&answer, &mut Vec::new()).unwrap();
-            let consumed = parsed.consumed;
-            match parsed.event {
-                client::Event::Done { result, .. } => {
-                    if number.is_multiple_of(2) {
-                        // The server sees that it is gone before the next one comes.
-                        service.forget(key);
-                    }
-                    return result.is_ok();
-                }
-                event => assert!(consumed > 0, "{event:?}"),
-            }
-            answer.drain(..consumed);
-        }
-    };
-    let lost = || Err(OriginError::Failed { errno: 5, context: "lost".to_owned() });
-    let done = || Ok(Vec::new());
-    for first in [1, 2] {
-        assert!(!flush(10 * first + first, false, lost()));
-        assert!(!flush(10 * first + 3, true, done()), "it has not heard of it");
-        assert!(flush(10 * first + 4, false, done()), "it has, and said so");
-        assert!(flush(10 * first + 5, true, done()), "there is nothing more to hear of");
-    }
-}
-
 fn failed() -> Result<Vec<u8>, OriginError> {
     Err(OriginError::Failed { errno: 5, context: "lost".to_owned() })
 }
@@ -342,6 +294,28 @@ fn scene() -> (Service, SlabKey) {
     let mut service = Service::new(ServiceLimits::default());
     let volume = service.add_volume(machine());
     (service, volume)
+}
+
+/// The origin says once that data was lost. The client of that flush may not have heard of it, though it was sent the answer: its successor does, if it says so.
+#[test]
+fn the_error_of_a_flush_is_told_to_the_successor_too() {
+    let (mut service, volume) = scene();
+    let mut flush = |number: u64, lacks_flush, result| {
+        let mut flusher = Flusher::come(&mut service, volume, place(5, number, lacks_flush));
+        let is_done = flusher.flush(&mut service, result).expect("an answer");
+        if number.is_multiple_of(2) {
+            // The server sees that it is gone before the next one comes.
+            service.forget(flusher.key);
+        }
+        is_done
+    };
+    let done = || Ok(Vec::new());
+    for first in [1, 2] {
+        assert!(!flush(10 * first + first, !LACKS, failed()));
+        assert!(!flush(10 * first + 3, LACKS, done()), "it has not heard of it");
+        assert!(flush(10 * first + 4, !LACKS, done()), "it has, and said so");
+        assert!(flush(10 * first + 5, LACKS, done()), "there is nothing more to hear of");
+    }
 }
 
 /// An attempt that was given up before knows nothing of what was said since.

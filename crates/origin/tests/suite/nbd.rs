@@ -2,7 +2,7 @@
 
 use super::conformance::{SIZE, conform};
 use super::nbd_server::{Action, Server, export};
-use super::support::{Collector, errno, read, run, submit, write};
+use super::support::{Collector, Outcome, errno, read, run, submit, write};
 use forebay_nbd::wire::Command;
 use forebay_nbd::{ExportInfo, RunId, StorageId, Succeeds};
 use forebay_origin::{
@@ -16,6 +16,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use rustix::time::Timespec;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -494,31 +495,33 @@ fn what_was_in_flight_goes_first_on_the_connection_that_succeeds_and_nothing_is_
     assert_eq!((statistics.in_doubt, statistics.changes_sent_again), (0, 2), "{statistics:?}");
 }
 
+/// A write is acknowledged, and another one and a flush are in flight at `then` when its place is taken by `now`: what they come to. What was acknowledged may be lost.
+fn replaced(then: ExportInfo, now: ExportInfo) -> (Server, NbdOrigin, BTreeMap<u64, Outcome>) {
+    let server = Server::start(then);
+    let origin = connect(&server, NbdOriginOptions { connections: 1, ..quick() });
+    run(&origin, write(0, b"safe")).unwrap();
+    server.script(|_| Action::Ignore);
+    let collector = Collector::new();
+    submit(&origin, 1, write(4096, b"sent"), &collector);
+    submit(&origin, 2, OriginOperation::Flush, &collector);
+    until("both arrive", || server.written().len() == 2 && server.commands(Command::Flush).len() == 1);
+    server.set_export(now);
+    server.script(|_| Action::Serve);
+    server.cut_all();
+    let outcomes = collector.wait(2);
+    assert_eq!(errno(&outcomes[&2]), Some(5), "whoever has the server fenced would ask again");
+    assert_eq!(errno(&run(&origin, OriginOperation::Flush)), Some(5), "what was acknowledged may be lost");
+    run(&origin, OriginOperation::Flush).unwrap();
+    (server, origin, outcomes)
+}
+
 #[test]
 fn another_run_succeeds_nobody() {
     // It says so of another run, or says nothing of it any more.
     for next in [succeeding(8), export(SIZE)] {
-        let server = Server::start(succeeding(7));
-        let origin = connect(&server, NbdOriginOptions { connections: 1, ..quick() });
-        run(&origin, write(0, b"safe")).unwrap();
-        server.script(|_| Action::Ignore);
-        let collector = Collector::new();
-        submit(&origin, 1, write(4096, b"sent"), &collector);
-        submit(&origin, 2, OriginOperation::Flush, &collector);
-        until("both arrive", || server.written().len() == 2 && server.commands(Command::Flush).len() == 1);
-        server.set_export(next);
-        server.script(|_| Action::Serve);
-        server.cut_all();
-        let outcomes = collector.wait(2);
+        let (server, origin, outcomes) = replaced(succeeding(7), next);
         assert!(matches!(outcomes[&1], Err(OriginError::OutcomeUnknown { .. })), "{outcomes:?}");
-        assert_eq!(errno(&outcomes[&2]), Some(5), "whoever has the server fenced would ask again");
         assert_eq!((origin.statistics().in_doubt, server.written().len()), (1, 2), "it is not sent again");
-        assert_eq!(
-            errno(&run(&origin, OriginOperation::Flush)),
-            Some(5),
-            "what was acknowledged may be lost"
-        );
-        run(&origin, OriginOperation::Flush).unwrap();
     }
 }
 
@@ -556,26 +559,8 @@ fn another_run_on_the_same_storage_takes_what_was_in_flight_and_vouches_for_noth
     for (then, now, is_taken) in
         [(Some(5), Some(5), true), (Some(5), Some(6), false), (None, None, false), (Some(5), None, false)]
     {
-        let server = Server::start(on(7, then));
-        let origin = connect(&server, NbdOriginOptions { connections: 1, ..quick() });
-        run(&origin, write(0, b"safe")).unwrap();
-        server.script(|_| Action::Ignore);
-        let collector = Collector::new();
-        submit(&origin, 1, write(4096, b"sent"), &collector);
-        submit(&origin, 2, OriginOperation::Flush, &collector);
-        until("both arrive", || server.written().len() == 2 && server.commands(Command::Flush).len() == 1);
-        server.set_export(on(8, now));
-        server.script(|_| Action::Serve);
-        server.cut_all();
-        let outcomes = collector.wait(2);
+        let (_server, origin, outcomes) = replaced(on(7, then), on(8, now));
         assert_eq!(outcomes[&1].is_ok(), is_taken, "{then:?} {now:?} {outcomes:?}");
-        assert_eq!(errno(&outcomes[&2]), Some(5), "whoever has the server fenced would ask again");
-        assert_eq!(
-            errno(&run(&origin, OriginOperation::Flush)),
-            Some(5),
-            "what was acknowledged may be lost"
-        );
-        run(&origin, OriginOperation::Flush).unwrap();
         assert_eq!(origin.is_settled(), is_taken);
     }
 }
