@@ -312,4 +312,21 @@ mod tests {
             assert_eq!(route.parse(other), None, "{other}");
         }
     }
+
+    /// A process that ended leaves nobody at its socket, or no socket. One that hangs may have clients.
+    #[test]
+    fn where_nobody_is_at_the_monitor_there_are_no_clients() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("qmp.sock");
+        let route = QmpRoute::raw(&path, "db", "db-first");
+        let is_deserted = || {
+            let found = route.epoch(Deadline::after(std::time::Duration::from_millis(50)));
+            matches!(found, Err(RouteError::NoClient { .. }))
+        };
+        assert!(is_deserted());
+        let monitor = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        assert!(!is_deserted(), "it listens, and says nothing");
+        drop(monitor);
+        assert!(is_deserted());
+    }
 }

@@ -1,7 +1,7 @@
 //! By a permanent proxy, on processes of this machine, through the death of the controller and of the appliance.
 
 use super::{Appliances, Controller, Ledger, OUTSTANDING, Telling, Work, count, drive, one_machine, step};
-use crate::support::{SetOnDrop, folder, json, succeed};
+use crate::support::{SetOnDrop, fail, folder, json, succeed};
 use forebay_nbd::Uri;
 use forebay_serve::Daemon;
 use forebay_serve::config::Config;
@@ -43,6 +43,11 @@ fn a_violation_is_answered_by_an_appliance_whatever_dies() {
         assert!(told.contains("cache in place") && told.contains("violation ended"), "{told}");
         let status = json("forebay.status/1", ["status", "--json", "--server", &server]);
         assert_eq!(status["volumes"][0]["name"], "db");
+        // It knows neither who is let in nor where the proxy sends clients.
+        for command in ["lease", "route"] {
+            let (_, said) = fail([command, "db", "--server", &server]);
+            assert!(said.contains("not served there but looked after"), "{said}");
+        }
 
         // The appliance dies: another takes its place, and nothing that was acknowledged is lost.
         appliances.kill();
