@@ -62,7 +62,7 @@ pub struct VolumeSnapshot {
 pub enum Drained {
     /// Everything in flight was answered.
     Completely,
-    /// So it was, but the origin failed the flush with which a volume that has flash ends: what it acknowledged may not be on stable storage. The log says which, and why.
+    /// So it was, but the origin failed the flush behind the last request: what it acknowledged may not be on stable storage. The log says which, and why.
     NotFlushed,
     /// The time was over first: some clients got no answer, and requests may still be at the origin.
     TimedOut,
@@ -516,7 +516,8 @@ impl Appliance {
         self.command(entry.worker, entry.volume, move |machine, now| machine.observe(now, end_interval))
     }
 
-    /// Stops listening, lets what is in flight complete for at most `timeout`, disconnects everybody, and ends the threads. Flash keeps what
+    /// Stops listening, lets what is in flight complete for at most `timeout`, has origins flush where clients go by that, disconnects everybody, and ends the threads. What clients ask meanwhile is not
+    /// refused, but left for whoever serves them next. Flash keeps what
     /// it holds of each volume that was flushed in time; with a `timeout` of zero, which is what dropping does, it keeps nothing.
     pub fn shutdown(mut self, timeout: Duration) -> Drained {
         self.end(timeout)

@@ -88,5 +88,5 @@ pub mod wire;
 
 pub use export::{BlockSizes, ExportInfo};
 pub use run::RunId;
-pub use succession::{StorageId, Succeeds, Succession};
+pub use succession::{FAREWELL_COOKIE, StorageId, Succeeds, Succession};
 pub use uri::{ParseUriError, Transport, Uri, UriTlsType};

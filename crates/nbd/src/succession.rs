@@ -10,10 +10,16 @@
 //! Another run vouches for nothing that an earlier one acknowledged. But where the volume is on storage that nobody else can have open while it has ([`StorageId`]), an earlier run that had it is over, with all that it had
 //! under way: what was in flight may be sent again there, too.
 //!
+//! A server that ends in order takes no more requests, answers those that it took, has everything flushed, and says so: the last thing on such a connection is a *farewell*, a simple reply of `ESHUTDOWN` with
+//! [`FAREWELL_COOKIE`]. What has no answer by then was never taken, so that it may be asked of anybody, and nothing that was acknowledged can be lost any more. Of a server that ends without a farewell nothing is known.
+//!
 //! Servers of others answer `NBD_REP_ERR_UNSUP`, as the protocol has them do with options that they do not know.
 
 use crate::RunId;
 use crate::wire::{Reader, Truncated};
+
+/// The cookie of a farewell. Who names a succession asks nothing with it.
+pub const FAREWELL_COOKIE: u64 = u64::MAX;
 
 /// A connection's place among those of which each takes the place of the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@
 
 mod acceptor;
 mod batching;
+mod draining;
 mod flash;
 mod inbox;
 mod listener;

@@ -1,4 +1,4 @@
-//! Clients that were fenced off and answered, until they have seen that no answer follows.
+//! Clients of which nothing more is taken, and that were answered, until they have seen that no answer follows.
 //!
 //! A socket that is closed with something unread in it takes answers along that are still on their way (over TCP), and the client hears of a broken connection. To one that
 //! hears its end in order, the end says more: all answers came, and what has none was not done. So our side of it ends first, and what the client still sends is dropped
@@ -37,6 +37,10 @@ impl Parting {
 
     pub(super) fn end_late(&mut self, now: Nanos) {
         self.clients.retain(|_, (_, until)| now < *until);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.clients.is_empty()
     }
 
     /// When there is something to end.

@@ -4,17 +4,16 @@
 //! send to every client what it has coming, in one system call each.
 
 use super::batching::BatchWait;
+use super::draining::{Draining, Ending};
 use super::flash::{OriginStamp, VolumeFlash};
 use super::inbox::{ConnectionGuard, Content, Inbox, Message, VolumeSink};
 use super::parting::Parting;
 use super::retarget::Holding;
 use super::socket::{Received, Socket};
 use super::{EVENTS_MAX, RECEIVE_BYTES};
-use crate::appliance::Drained;
 use crate::clock::Clock;
 use crate::service::{FenceError, Lease, Service, ServiceLimits};
 use crate::slab::SlabKey;
-use crate::volume::VolumeMachine;
 use forebay_origin::{CompletionSink, Origin, OriginRequest, Reactor};
 use forebay_ring::{EngineChoice, RingRefused, ThreadRing};
 use forebay_units::Nanos;
@@ -66,14 +65,6 @@ struct OriginPath {
     sink: Arc<dyn CompletionSink>,
 }
 
-struct Draining {
-    volume: SlabKey,
-    deadline: Nanos,
-    /// Whether flash is to hold for the next start what it holds of the volume.
-    keeps_flash: bool,
-    reply: Option<SyncSender<Drained>>,
-}
-
 /// A lease was raised, and somebody waits until nothing of whom it fences is at the origin.
 struct Fencing {
     volume: SlabKey,
@@ -82,19 +73,13 @@ struct Fencing {
     reply: SyncSender<Result<(), FenceError>>,
 }
 
-struct Ending {
-    reply: SyncSender<Drained>,
-    /// The worst of all volumes.
-    drained: Drained,
-}
-
 /// The state of one worker thread.
 pub(crate) struct Worker {
     inbox: Arc<Inbox>,
     epoll: OwnedFd,
     pub(super) service: Service,
     clients: HashMap<SlabKey, Client>,
-    parting: Parting,
+    pub(super) parting: Parting,
     origins: HashMap<SlabKey, OriginPath>,
     clock: Clock,
     buffer: Vec<u8>,
@@ -102,17 +87,17 @@ pub(crate) struct Worker {
     resumable: Vec<SlabKey>,
     /// Volumes that got requests in this turn.
     batch_volumes: Vec<SlabKey>,
-    draining: Vec<Draining>,
+    pub(super) draining: Vec<Draining>,
     /// No drain lasts longer.
-    drains_until: Option<Nanos>,
+    pub(super) drains_until: Option<Nanos>,
     fencing: Vec<Fencing>,
     /// Volumes that are about to change their origin.
     pub(super) holding: Vec<Holding>,
     /// Something was let go on after the volumes had their turn.
     goes_on: bool,
-    ending: Option<Ending>,
+    pub(super) ending: Option<Ending>,
     /// Threads that write what flash is to keep.
-    saving: Vec<JoinHandle<()>>,
+    pub(super) saving: Vec<JoinHandle<()>>,
     batch_wait: BatchWait,
     stall_check_at: Nanos,
 }
@@ -243,10 +228,7 @@ impl Worker {
                 }
             }
             self.end_batches(now);
-            self.service.take_dirty(&mut looks);
-            for key in looks.drain(..) {
-                self.look(now, key);
-            }
+            self.look_at_changed(now, &mut looks);
             if now >= self.stall_check_at {
                 self.stall_check_at = now.saturating_add(STALL_CHECK);
                 self.service.close_stalled(now);
@@ -260,13 +242,7 @@ impl Worker {
             if !self.draining.is_empty() {
                 self.check_drained(now);
             }
-            if self.draining.is_empty()
-                && let Some(ending) = self.ending.take()
-            {
-                for thread in self.saving.drain(..) {
-                    let _ = thread.join();
-                }
-                let _ = ending.reply.send(ending.drained);
+            if self.has_ended(now) {
                 return;
             }
             let clock = &self.clock;
@@ -426,13 +402,21 @@ impl Worker {
         old
     }
 
-    fn forget_origin(&mut self, volume: SlabKey) -> Option<VolumeFlash> {
+    pub(super) fn forget_origin(&mut self, volume: SlabKey) -> Option<VolumeFlash> {
         let OriginPath { reactor, flash, .. } = self.origins.remove(&volume)?;
         if let Some(reactor) = reactor {
             // What it waits on may live on with the origin.
             let _ = epoll::delete(&self.epoll, reactor.fd());
         }
         flash
+    }
+
+    /// Looks at `keys`, and at whatever else the service has changed; they are empty afterwards.
+    pub(super) fn look_at_changed(&mut self, now: Nanos, keys: &mut Vec<SlabKey>) {
+        self.service.take_dirty(keys);
+        for key in keys.drain(..) {
+            self.look(now, key);
+        }
     }
 
     /// Sends what there is to send, and does what else the connection wishes.
@@ -542,40 +526,11 @@ impl Worker {
                 let _ = reply.send(self.resume_held(volume, now, origin));
             }
             Message::RemoveVolume { volume, timeout, reply } => {
-                self.drain(volume, now.saturating_add(timeout.into()), false, Some(reply));
+                self.remove(now, volume, timeout, reply);
             }
             Message::Hurry { timeout } => self.hurry(now.saturating_add(timeout.into())),
-            Message::Shutdown { timeout, reply } => {
-                self.hurry(now.saturating_add(timeout.into()));
-                // Who does not wait at all does not stop in order, even where nothing happens to be in flight.
-                let keeps_flash = !timeout.is_zero();
-                for volume in self.service.volume_keys() {
-                    self.drain(volume, now.saturating_add(timeout.into()), keeps_flash, None);
-                }
-                self.ending = Some(Ending { reply, drained: Drained::Completely });
-            }
+            Message::Shutdown { timeout, reply } => self.end(now, timeout, reply),
         }
-    }
-
-    fn hurry(&mut self, deadline: Nanos) {
-        self.drains_until = Some(deadline);
-        for draining in &mut self.draining {
-            draining.deadline = draining.deadline.min(deadline);
-        }
-    }
-
-    fn drain(
-        &mut self,
-        volume: SlabKey,
-        deadline: Nanos,
-        keeps_flash: bool,
-        reply: Option<SyncSender<Drained>>,
-    ) {
-        if let Some(machine) = self.service.volume(volume) {
-            machine.drain();
-        }
-        let deadline = self.drains_until.map_or(deadline, |until| deadline.min(until));
-        self.draining.push(Draining { volume, deadline, keeps_flash, reply });
     }
 
     fn check_fenced(&mut self, now: Nanos) {
@@ -595,65 +550,6 @@ impl Worker {
                 }
             };
             let _ = fencing.reply.send(answer);
-        }
-    }
-
-    fn check_drained(&mut self, now: Nanos) {
-        for draining in std::mem::take(&mut self.draining) {
-            let volume = draining.volume;
-            let is_idle = self.service.volume(volume).is_none_or(|machine| machine.is_idle());
-            let is_done = is_idle && self.service.is_flushed(volume);
-            if !is_done && now < draining.deadline {
-                self.draining.push(draining);
-                continue;
-            }
-            let machine = self.service.remove_volume(volume);
-            let flash = self.forget_origin(volume);
-            let failure = machine.as_ref().and_then(|machine| machine.last_flush_failure());
-            if let (Some(reason), Some(flash)) = (failure, &flash) {
-                let volume = &flash.name;
-                tracing::error!(%volume, reason, "the origin did not flush what it had acknowledged; it may not be safe");
-            }
-            let drained = match (is_done, failure) {
-                (false, _) => Drained::TimedOut,
-                (true, Some(_)) => Drained::NotFlushed,
-                (true, None) => Drained::Completely,
-            };
-            if let (Some(machine), Some(flash)) = (machine, flash) {
-                self.leave_flash(machine, flash, draining.keeps_flash);
-            }
-            let mut closed = Vec::new();
-            self.service.take_dirty(&mut closed);
-            for key in closed {
-                self.look(now, key);
-            }
-            if let Some(ending) = &mut self.ending {
-                ending.drained = ending.drained.max(drained);
-            }
-            if let Some(reply) = draining.reply {
-                let _ = reply.send(drained);
-            }
-        }
-    }
-
-    /// A volume is gone: flash drops what it holds of it, or keeps it for the next start. That happens on a thread of its own, since the index
-    /// of a large cache takes a while to write.
-    fn leave_flash(&mut self, machine: VolumeMachine, flash: VolumeFlash, keeps: bool) {
-        let Some((partition, is_true)) = machine.into_flash() else { return };
-        if !(keeps && is_true) {
-            return flash.store.tier().discard(partition);
-        }
-        let save = move || {
-            let VolumeFlash { name, store, stamp, origin } = flash;
-            match store.tier().save(partition, stamp.take()) {
-                Ok(saved) => tracing::info!(?saved, volume = %name, "flash is left"),
-                Err(error) => tracing::warn!(%error, volume = %name, "flash keeps nothing"),
-            }
-            drop(origin);
-        };
-        match std::thread::Builder::new().name("flash-save".to_owned()).spawn(save) {
-            Ok(thread) => self.saving.push(thread),
-            Err(error) => tracing::warn!(%error, "no thread to leave flash with; it keeps nothing"),
         }
     }
 }

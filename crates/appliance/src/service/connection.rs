@@ -64,8 +64,10 @@ pub(super) struct Connection {
 pub(super) enum Closing {
     /// The client asked for it: its requests are answered first.
     InOrder(Disconnect),
-    /// It was fenced off: what it asked before is answered first.
-    Fenced,
+    /// Nothing more is taken of it: it was fenced off, or its volume has ended. What it asked before is answered first, and it hears the end.
+    Parting,
+    /// Nothing more is taken of it, and it stays until its volume has ended.
+    Leaving,
     /// At once.
     Now,
 }

@@ -13,6 +13,9 @@ mod directory;
 mod fencing_tests;
 mod hits;
 mod lease;
+mod leaving;
+#[cfg(test)]
+mod leaving_tests;
 mod limits;
 mod output;
 mod receiving;
@@ -58,6 +61,8 @@ struct VolumeEntry {
     is_in_doubt: Arc<AtomicBool>,
     is_touched: bool,
     is_active: bool,
+    /// It ends, in order.
+    is_leaving: bool,
 }
 
 /// Why a fence cannot be vouched for. Whom the lease does not admit is refused all the same.
@@ -99,7 +104,7 @@ pub struct Wishes {
     pub send: bool,
     /// Close, after trying to send what there is once.
     pub close: bool,
-    /// But so that the client hears of all that was sent, and of the end in order: it was fenced off.
+    /// But so that the client hears of all that was sent, and of the end in order.
     pub parts: bool,
     /// Let it parse what it holds ([`Service::resume`]).
     pub resume: bool,
@@ -167,6 +172,7 @@ impl Service {
             is_in_doubt: Arc::default(),
             is_touched: false,
             is_active: false,
+            is_leaving: false,
         })
     }
 
@@ -200,9 +206,7 @@ impl Service {
     pub fn remove_volume(&mut self, volume: SlabKey) -> Option<VolumeMachine> {
         let entry = self.volumes.remove(volume)?;
         self.in_doubt.retain(|key| *key != volume);
-        let its: Vec<SlabKey> =
-            self.connections.iter().filter(|(_, c)| c.volume == volume).map(|(key, _)| key).collect();
-        for key in its {
+        for key in self.connections_of(volume) {
             self.close(key);
         }
         // What was not answered in time never will be, and holds nothing of the worker's budget any more.
@@ -231,7 +235,7 @@ impl Service {
         let fenced: Vec<SlabKey> =
             self.connections.iter().filter(|(_, c)| is_fenced(c)).map(|(key, _)| key).collect();
         for key in fenced {
-            self.connections.get_mut(key).expect("found above").closing = Some(Closing::Fenced);
+            self.connections.get_mut(key).expect("found above").closing = Some(Closing::Parting);
             mark_dirty(&mut self.connections, &mut self.dirty, key);
         }
     }
@@ -267,7 +271,8 @@ impl Service {
         let closing = match entry {
             None => Some(Closing::Now),
             // The lease may have been raised since the client chose.
-            Some(entry) if entry.lease.is_some_and(|lease| !lease.admits(entrance)) => Some(Closing::Fenced),
+            Some(entry) if entry.lease.is_some_and(|lease| !lease.admits(entrance)) => Some(Closing::Parting),
+            Some(entry) if entry.is_leaving => Some(Closing::Leaving),
             Some(_) => match succeeded {
                 Some(Succeeded::Late | Succeeded::InDoubt) => Some(Closing::Now),
                 Some(Succeeded::Awaits { .. }) | None => None,
@@ -387,7 +392,8 @@ impl Service {
             && (receiving || (shared_room && connection.has_room(&self.limits, 0)));
         let close = match connection.closing {
             None => false,
-            Some(Closing::InOrder(_) | Closing::Fenced) => {
+            Some(Closing::Leaving) => false,
+            Some(Closing::InOrder(_) | Closing::Parting) => {
                 connection.in_flight == 0 && connection.output.is_empty()
             }
             Some(Closing::Now) => true,
@@ -396,7 +402,7 @@ impl Service {
             receive: goes_on && !connection.has_leftover,
             send: !connection.output.is_empty(),
             close,
-            parts: connection.closing == Some(Closing::Fenced),
+            parts: connection.closing == Some(Closing::Parting),
             resume: goes_on && connection.has_leftover,
         };
         if !shared_room && !receiving && !connection.is_waiting {

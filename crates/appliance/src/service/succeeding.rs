@@ -44,6 +44,10 @@ impl Said {
         (self.0.len() > SAID_MAX).then(|| self.0.pop_front().expect("it is too long").1)
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// What a client has not heard that takes this place. What was said at later places is not its to have heard, or not.
     fn lacks(&mut self, place: Succession) -> Option<Errno> {
         let is_earlier = |of: &Succession| of.id == place.id && of.number < place.number;

@@ -1,13 +1,13 @@
-//! An origin of ours at a server of ours, between which connections break at any moment: no client hears of it, and no change comes late.
+//! An origin of ours at a server of ours, between which connections break at any moment, or which is started anew: no client hears of it, and no change comes late.
 
 use super::client::Client;
 use super::{HeldOrigin, MIB, PATIENCE, Scene, memory, scene, until};
-use forebay_appliance::{ServiceLimits, VolumeConfig};
+use forebay_appliance::{Appliance, ApplianceConfig, Drained, ListenerConfig, ServiceLimits, VolumeConfig};
 use forebay_nbd::client::Operation;
 use forebay_origin::layer::{Delay, DelayParameters};
 use forebay_origin::{
-    CompletionSink, NbdOrigin, NbdOriginOptions, Origin, OriginCompletion, OriginOperation, OriginRequest,
-    OriginRequestId, OriginTraits, Timer,
+    CompletionSink, NbdOrigin, NbdOriginOptions, Origin, OriginCompletion, OriginError, OriginOperation,
+    OriginRequest, OriginRequestId, OriginState, OriginTraits, Timer,
 };
 use forebay_units::{ByteRange, Nanos};
 use rand::{Rng, SeedableRng};
@@ -124,10 +124,23 @@ fn pass_on(mut from: UnixStream, mut to: UnixStream, late: &AtomicBool, mut rand
     let _ = to.shutdown(Shutdown::Both);
 }
 
-/// Notes which version of a block is written when.
+/// Notes which version of a block is written when, and whether it was asked to flush since.
 struct Witness {
     inner: Arc<dyn Origin>,
     written: Mutex<Vec<(u64, u64)>>,
+    is_flushed: AtomicBool,
+    fails_flushes: AtomicBool,
+}
+
+impl Witness {
+    fn new() -> Arc<Witness> {
+        Arc::new(Witness {
+            inner: memory(MIB).1,
+            written: Mutex::default(),
+            is_flushed: AtomicBool::new(true),
+            fails_flushes: AtomicBool::new(false),
+        })
+    }
 }
 
 impl Origin for Witness {
@@ -139,6 +152,14 @@ impl Origin for Witness {
         if let OriginOperation::Write { offset, data, .. } = &request.operation {
             let version = u64::from_le_bytes(data[..8].try_into().unwrap());
             self.written.lock().unwrap().push((offset / BLOCK as u64, version));
+            self.is_flushed.store(false, Ordering::SeqCst);
+        }
+        if request.operation == OriginOperation::Flush {
+            if self.fails_flushes.load(Ordering::SeqCst) {
+                let failed = OriginError::Failed { errno: 5, context: "told to".to_owned() };
+                return sink.complete(OriginCompletion { id: request.id, result: Err(failed) });
+            }
+            self.is_flushed.store(true, Ordering::SeqCst);
         }
         self.inner.submit(request, sink);
     }
@@ -171,9 +192,8 @@ fn options() -> NbdOriginOptions {
     }
 }
 
-/// A server whose writes take a few milliseconds and overtake each other, the way to it through a relay, and who saw what was written.
-fn stage(seed: u64) -> (Scene, Relay, Arc<Witness>) {
-    let witness = Arc::new(Witness { inner: memory(MIB).1, written: Mutex::default() });
+/// Writes take a few milliseconds and overtake each other.
+fn slowly(origin: Arc<dyn Origin>, seed: u64) -> Arc<dyn Origin> {
     let delays = DelayParameters {
         read: Nanos::micros(100),
         write: Nanos::micros(200),
@@ -181,7 +201,13 @@ fn stage(seed: u64) -> (Scene, Relay, Arc<Witness>) {
         jitter: Nanos::millis(8),
         seed,
     };
-    let slow = Arc::new(Delay::new(witness.clone(), Timer::start().unwrap(), delays));
+    Arc::new(Delay::new(origin, Timer::start().unwrap(), delays))
+}
+
+/// A server whose writes take a few milliseconds and overtake each other, the way to it through a relay, and who saw what was written.
+fn stage(seed: u64) -> (Scene, Relay, Arc<Witness>) {
+    let witness = Witness::new();
+    let slow = slowly(witness.clone(), seed);
     let scene = scene(vec![VolumeConfig::new("disk", slow)], ServiceLimits::default());
     let path = scene.path.with_file_name("relay.sock");
     let relay = Relay::start(&path, &scene.path, seed);
@@ -196,15 +222,9 @@ fn block_of(version: u64) -> Vec<u8> {
     version.to_le_bytes().repeat(BLOCK / 8)
 }
 
-/// Each block is written, read and written again, one request at a time, beside flushes, while connections break: every answer is good, every read finds what was written
-/// last, and at the origin no version comes behind a newer one.
-#[test]
-fn who_is_at_a_server_of_ours_hears_nothing_of_broken_connections() {
-    let seed = 2_611;
-    println!("seed {seed}");
-    let (_scene, relay, witness) = stage(seed);
-    let origin = origin_through(&relay, options());
-    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+/// Each block is written, read and written again for 4 s, one request at a time, beside flushes, while `disturb` does so between answers: every answer is good, every read finds what
+/// was written last, and at the origin no version comes behind a newer one. How many flushes there were.
+fn keep_asking(origin: &NbdOrigin, witness: &Witness, mut disturb: impl FnMut()) -> usize {
     let (sink, answers) = answers();
     // By block, the last version asked for, and whether its read is in flight.
     let mut versions = [(0u64, true); BLOCKS as usize];
@@ -226,8 +246,8 @@ fn who_is_at_a_server_of_ours_hears_nothing_of_broken_connections() {
     };
     (0..BLOCKS).for_each(|block| ask(&mut versions, block));
     flush();
-    let (started, mut last_cut) = (Instant::now(), Instant::now());
-    let (mut flushes, mut cuts) = (0, 0);
+    let started = Instant::now();
+    let mut flushes = 0;
     let mut in_flight = BLOCKS + 1;
     while in_flight > 0 {
         let answer = answers.recv_timeout(PATIENCE).expect("an answer to each request");
@@ -244,15 +264,10 @@ fn who_is_at_a_server_of_ours_hears_nothing_of_broken_connections() {
             (false, BLOCKS) => flush(),
             (false, block) => ask(&mut versions, block),
         }
-        if !is_over && last_cut.elapsed() > Duration::from_millis(30) {
-            let all = random.random_bool(0.3);
-            cuts += relay.cut(&mut random, all);
-            last_cut = Instant::now();
+        if !is_over {
+            disturb();
         }
     }
-    let statistics = origin.statistics();
-    assert!(cuts > 40 && flushes > 20, "{cuts} cuts, {flushes} flushes");
-    assert!(statistics.changes_sent_again > 40 && statistics.in_doubt == 0, "{statistics:?}");
     let mut newest = [0; BLOCKS as usize];
     for (block, version) in &*witness.written.lock().unwrap() {
         let newest = &mut newest[*block as usize];
@@ -260,6 +275,107 @@ fn who_is_at_a_server_of_ours_hears_nothing_of_broken_connections() {
         *newest = *version;
     }
     assert_eq!(newest.to_vec(), versions.map(|(version, _)| version).to_vec());
+    flushes
+}
+
+#[test]
+fn who_is_at_a_server_of_ours_hears_nothing_of_broken_connections() {
+    let seed = 2_611;
+    println!("seed {seed}");
+    let (_scene, relay, witness) = stage(seed);
+    let origin = origin_through(&relay, options());
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let (mut last_cut, mut cuts) = (Instant::now(), 0);
+    let flushes = keep_asking(&origin, &witness, || {
+        if last_cut.elapsed() > Duration::from_millis(30) {
+            let all = random.random_bool(0.3);
+            cuts += relay.cut(&mut random, all);
+            last_cut = Instant::now();
+        }
+    });
+    let statistics = origin.statistics();
+    assert!(cuts > 40 && flushes > 20, "{cuts} cuts, {flushes} flushes");
+    assert!(statistics.changes_sent_again > 40 && statistics.in_doubt == 0, "{statistics:?}");
+}
+
+/// A server of a volume whose runs know nothing of each other.
+struct Runs {
+    origin: Arc<dyn Origin>,
+    directory: tempfile::TempDir,
+    now: Option<Appliance>,
+}
+
+impl Runs {
+    fn begin(origin: Arc<dyn Origin>) -> Runs {
+        let mut runs = Runs { origin, directory: tempfile::tempdir().unwrap(), now: None };
+        runs.start();
+        runs
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("nbd.sock")
+    }
+
+    fn start(&mut self) {
+        let volumes = vec![VolumeConfig::new("disk", self.origin.clone())];
+        let listeners = vec![ListenerConfig::Unix { path: self.path() }];
+        let config = ApplianceConfig { listeners, volumes, ..ApplianceConfig::default() };
+        self.now = Some(Appliance::start(config).unwrap());
+    }
+
+    fn stop(&mut self) -> Drained {
+        self.now.take().unwrap().shutdown(PATIENCE)
+    }
+}
+
+/// They are not on storage that nobody else can have open, so that nothing but the farewell tells that what was in flight may be asked of the next one.
+#[test]
+fn who_is_at_a_server_of_ours_hears_nothing_of_its_being_started_anew_in_order() {
+    let seed = 2_612;
+    println!("seed {seed}");
+    let witness = Witness::new();
+    let mut runs = Runs::begin(slowly(witness.clone(), seed));
+    let origin = NbdOrigin::connect(&forebay_nbd::Uri::unix(runs.path(), "disk"), options()).unwrap();
+    let (mut last_start, mut starts) = (Instant::now(), 0);
+    let flushes = keep_asking(&origin, &witness, || {
+        if last_start.elapsed() > Duration::from_millis(100) {
+            assert_eq!(runs.stop(), Drained::Completely);
+            assert!(witness.is_flushed.load(Ordering::SeqCst), "what was acknowledged is safe");
+            runs.start();
+            starts += 1;
+            last_start = Instant::now();
+        }
+    });
+    let statistics = origin.statistics();
+    assert!(starts > 10 && flushes > 20, "{starts} starts, {flushes} flushes");
+    assert!(statistics.changes_sent_again == 0 && statistics.in_doubt == 0, "{statistics:?}");
+}
+
+/// A server that ends in order, but whose origin does not flush, vouches for nothing.
+#[test]
+fn the_next_flush_fails_where_a_server_could_not_flush_at_its_end() {
+    let witness = Witness::new();
+    let mut runs = Runs::begin(witness.clone());
+    let single = NbdOriginOptions { connections: 1, ..options() };
+    let origin = NbdOrigin::connect(&forebay_nbd::Uri::unix(runs.path(), "disk"), single).unwrap();
+    let (sink, answers) = answers();
+    let ask = |operation| {
+        origin.submit(OriginRequest { id: OriginRequestId(1), operation }, &sink);
+        answers.recv_timeout(PATIENCE).unwrap().result
+    };
+    let write = |version| OriginOperation::Write { offset: 0, data: block_of(version), fua: false };
+    for (version, fails) in [(1, true), (2, false)] {
+        assert!(ask(write(version)).is_ok());
+        witness.fails_flushes.store(fails, Ordering::SeqCst);
+        assert_eq!(runs.stop(), if fails { Drained::NotFlushed } else { Drained::Completely });
+        witness.fails_flushes.store(false, Ordering::SeqCst);
+        runs.start();
+        until("a connection to the next run", || origin.statistics().state == OriginState::Up);
+        assert_eq!(ask(OriginOperation::Flush).is_err(), fails);
+        // One that waited until the loss was known fails, and the next one does.
+        let mut flushes = (0..2).map(|_| ask(OriginOperation::Flush));
+        assert!(flushes.any(|result| result.is_ok()));
+    }
 }
 
 /// A break that lasts longer than requests wait costs a client what was in flight. What becomes of that is not known then, until a connection of the same run says that it is

@@ -151,6 +151,9 @@ pub enum Event<'a> {
         /// Whether the server did it. Data of a failed read is not to be used.
         result: Result<(), ReplyError>,
     },
+    /// The server, which lets connections succeed one another, ends in order, and this is the last that it says: what has no answer it did not take, and what it acknowledged, on whatever
+    /// connection, is on stable storage.
+    Farewell,
     /// Nothing more will come: what was asked for was told, `output` holds the farewell.
     Closed,
 }

@@ -1,6 +1,7 @@
 //! Replies: simple ones and chunks, checked against the request that they answer.
 
 use super::{Event, Parsed, Phase, ProtocolError, Session};
+use crate::FAREWELL_COOKIE;
 use crate::wire::{
     CHUNK_HEADER_BYTES, ChunkFlags, ChunkHeader, ChunkType, Command, CommandFlags, ErrorCode, Extents,
     MAGIC_SIMPLE_REPLY, MAGIC_STRUCTURED_REPLY, Reader, SIMPLE_REPLY_BYTES, STRING_BYTES_MAX,
@@ -190,6 +191,9 @@ impl Session {
             return Ok(need_more());
         };
         let SimpleReplyHeader { error, cookie } = SimpleReplyHeader::decode(header);
+        if self.is_farewell(cookie, error) {
+            return Ok(Parsed { consumed: SIMPLE_REPLY_BYTES, event: Event::Farewell });
+        }
         let structured = self.structured;
         let request = self.request(cookie)?;
         let needs_chunks = match request.command {
@@ -216,6 +220,14 @@ impl Session {
             Event::Done { cookie, result: Ok(()) }
         };
         Ok(Parsed { consumed: SIMPLE_REPLY_BYTES, event })
+    }
+
+    /// Only who lets connections succeed one another says it; of anybody else it is a reply to nothing.
+    fn is_farewell(&self, cookie: u64, error: u32) -> bool {
+        cookie == FAREWELL_COOKIE
+            && error == ErrorCode::Shutdown.number()
+            && self.export.succeeds.is_some()
+            && !self.outstanding.contains_key(&cookie)
     }
 
     fn receive_chunk<'a>(&mut self, input: &'a [u8]) -> Result<Parsed<'a>, ProtocolError> {

@@ -1,6 +1,7 @@
 //! Encoding of replies, in whichever format was agreed on.
 
 use super::Request;
+use crate::FAREWELL_COOKIE;
 use crate::wire::{
     CHUNK_HEADER_BYTES, ChunkFlags, ChunkHeader, ChunkType, ErrorCode, Extent, SIMPLE_REPLY_BYTES,
     STRING_BYTES_MAX, SimpleReplyHeader,
@@ -138,6 +139,12 @@ impl ReplyEncoder {
                 output.extend_from_slice(message.as_bytes());
             }
         }
+    }
+
+    /// The last of a server that ends in order, to a client that has named a succession: see [`FAREWELL_COOKIE`].
+    pub fn farewell(self, output: &mut Vec<u8>) {
+        let error = ErrorCode::Shutdown.number();
+        output.extend_from_slice(&SimpleReplyHeader { error, cookie: FAREWELL_COOKIE }.encode());
     }
 
     /// An error at an offset inside a structured read, write, trim or block status; other chunks may follow unless

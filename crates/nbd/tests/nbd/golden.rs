@@ -2,7 +2,7 @@
 
 use crate::support::{ClientEnd, ServerEnd, everything};
 use forebay_nbd::client::{self, Operation};
-use forebay_nbd::server::{self, ProtocolError};
+use forebay_nbd::server::{self, ProtocolError, ReplyEncoder, ReplyFormat};
 use forebay_nbd::{BlockSizes, ExportInfo, RunId, StorageId, Succeeds, Succession};
 
 const GREETING: &[u8] = b"NBDMAGICIHAVEOPT\0\x03";
@@ -236,6 +236,30 @@ fn a_client_asks_to_succeed_before_it_chooses_and_does_without() {
     let detail = "two numbers have eight bytes each";
     let malformed = client::ProtocolError::OptionReplyData { option: SUCCEED, reply: SUCCEED, detail };
     assert_eq!(result, Err(malformed));
+}
+
+#[test]
+fn a_farewell_is_heard_of_who_lets_connections_succeed_one_another_and_of_nobody_else() {
+    let mut farewell = Vec::new();
+    ReplyEncoder::new(ReplyFormat::Structured).farewell(&mut farewell);
+    assert_eq!(farewell, *b"\x67\x44\x66\x98\0\0\0\x6c\xff\xff\xff\xff\xff\xff\xff\xff");
+    let succession = Some(Succession { id: 5, number: 2, lacks_flush: false });
+    let config = client::Config { structured_replies: false, succession, ..client::Config::new("d") };
+    let info = [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1];
+    let chosen = cat(&[&reply(7, 3, &info), &reply(7, 1, b"")]);
+    let run = reply(SUCCEED, SUCCEED, &[0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let promised = cat(&[&run, &reply(SUCCEED, 1, b"")]);
+    let unknown = || Err(client::ProtocolError::UnknownCookie { cookie: u64::MAX });
+    for (answer, said, result) in [
+        (&promised, &farewell[..], Ok(())),
+        (&promised, b"\x67\x44\x66\x98\0\0\0\x05\xff\xff\xff\xff\xff\xff\xff\xff", unknown()),
+        (&reply(SUCCEED, ERR + 1, b""), &farewell[..], unknown()),
+    ] {
+        let mut client = ClientEnd::new(config.clone(), Vec::new());
+        client.receive(&cat(&[GREETING, answer, &chosen])).unwrap();
+        assert_eq!(client.receive(said), result);
+        assert_eq!(client.farewell, result.is_ok());
+    }
 }
 
 #[test]

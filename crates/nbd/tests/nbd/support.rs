@@ -171,6 +171,7 @@ pub(crate) struct ClientEnd {
     pub(crate) data: BTreeMap<u64, Vec<(u64, u8)>>,
     pub(crate) extents: BTreeMap<u64, Vec<Extent>>,
     pub(crate) done: BTreeMap<u64, Result<(), client::ReplyError>>,
+    pub(crate) farewell: bool,
     pub(crate) closed: bool,
     held: Vec<u8>,
 }
@@ -188,6 +189,7 @@ impl ClientEnd {
             data: BTreeMap::new(),
             extents: BTreeMap::new(),
             done: BTreeMap::new(),
+            farewell: false,
             closed: false,
             held: Vec::new(),
         }
@@ -233,6 +235,7 @@ impl ClientEnd {
                 client::Event::Done { cookie, result } => {
                     assert!(self.done.insert(cookie, result).is_none(), "{cookie} was completed twice");
                 }
+                client::Event::Farewell => self.farewell = true,
                 client::Event::Closed => {
                     self.closed = true;
                     break;

@@ -68,12 +68,14 @@ pub(super) struct End {
     pub(super) run: Option<RunId>,
     /// Who lets another connection succeed it.
     pub(super) succeeds: Option<Succeeds>,
+    /// The server has ended in order: what was in flight was never taken, and what it acknowledged is safe.
+    pub(super) said_farewell: bool,
 }
 
 impl End {
     /// Whether an attempt to connect may say that nothing is lost of what was acknowledged.
     pub(super) fn is_undecided(&self) -> bool {
-        self.run.is_some() || self.succeeds.is_some()
+        !self.said_farewell && (self.run.is_some() || self.succeeds.is_some())
     }
 }
 
@@ -103,6 +105,8 @@ struct Conversation {
     lost: Option<String>,
     /// The server ended it, behind whole messages.
     ended_in_order: bool,
+    /// The server's last word was that it ends, has everything safe, and did not take what it did not answer.
+    said_farewell: bool,
     /// Encoded; the socket took the first `unsent_from` bytes, half of it at most.
     unsent: Vec<u8>,
     unsent_from: usize,
@@ -137,6 +141,7 @@ impl Connection {
             next_cookie: 0,
             lost: None,
             ended_in_order: false,
+            said_farewell: false,
             unsent: Vec::new(),
             unsent_from: 0,
             awaits_writable: false,
@@ -229,7 +234,8 @@ impl Connection {
         let ended_in_order = conversation.ended_in_order && shared.secured.is_none();
         let run = RunId::found_in(&self.export.description).filter(|_| ended_in_order);
         let in_flight = sent.into_values().map(|sent| sent.job).chain(again);
-        (End { reason, run, succeeds: self.export.succeeds }, in_flight.collect())
+        let (succeeds, said_farewell) = (self.export.succeeds, conversation.said_farewell);
+        (End { reason, run, succeeds, said_farewell }, in_flight.collect())
     }
 
     /// What the oldest request has waited for too long, if it has. Cookies grow with time.
@@ -401,9 +407,13 @@ impl Connection {
         let conversation = &mut *guard;
         let mut ended = Vec::new();
         let result = received.and_then(|()| parse(conversation, &mut ended));
+        let said_farewell = conversation.said_farewell;
         // While nobody can see that the connection is lost: then it is counted what is lost with it.
         let acknowledged = ended.iter().filter(|end| end.may_be_lost(&self.export)).count() as u64;
         shared.writes_acknowledged.fetch_add(acknowledged, Ordering::SeqCst);
+        if said_farewell && let Some(succeeds) = self.export.succeeds {
+            shared.has_all_safe(succeeds.run);
+        }
         if let Err(reason) = &result {
             self.lose_locked(conversation, reason);
         }
@@ -413,7 +423,7 @@ impl Connection {
             self.tell_lane(shared);
         }
         let answered = !ended.is_empty();
-        if ended.iter().any(|end| matches!(end, Ended::Answered(..)))
+        if (said_farewell || ended.iter().any(|end| matches!(end, Ended::Answered(..))))
             && self.is_unheard.swap(false, Ordering::Relaxed)
         {
             shared.settle_lane(self.index, self);
@@ -470,7 +480,7 @@ impl Connection {
 
 /// Acts on the messages in the input, and drops them from it.
 fn parse(conversation: &mut Conversation, ended: &mut Vec<Ended>) -> Result<(), String> {
-    let Conversation { session, sent, read_bytes, input, input_len, .. } = conversation;
+    let Conversation { session, sent, read_bytes, input, input_len, said_farewell, .. } = conversation;
     let mut output = Vec::new();
     let mut done = 0;
     let result = loop {
@@ -507,6 +517,7 @@ fn parse(conversation: &mut Conversation, ended: &mut Vec<Ended>) -> Result<(), 
                     ended.push(Ended::Answered(request, result));
                 }
             }
+            Event::Farewell => *said_farewell = true,
             Event::Closed => break Err("server ended the conversation".into()),
             _ => {}
         }

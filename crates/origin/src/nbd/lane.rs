@@ -103,6 +103,9 @@ struct Lost {
 impl Lost {
     /// The lane's connection ended so, with these requests on it.
     fn begin(shared: &Shared, index: usize, end: End, in_flight: Vec<Job>) -> Lost {
+        if end.said_farewell {
+            return Lost::take_back(shared, end, in_flight);
+        }
         let is_undecided = end.is_undecided();
         let lacks_flush = in_flight.iter().any(Job::may_tell_of_loss);
         if !is_undecided {
@@ -128,6 +131,15 @@ impl Lost {
         }
         decide(shared, index, others, &end);
         Lost { end, since: Instant::now(), is_undecided, lacks_flush }
+    }
+
+    /// The server has ended, with all that it acknowledged safe. What was in flight it did not take: it waits for whoever serves the export next.
+    fn take_back(shared: &Shared, end: End, in_flight: Vec<Job>) -> Lost {
+        for mut job in in_flight.into_iter().rev() {
+            job.waits_since = Instant::now();
+            shared.put_back(job);
+        }
+        Lost { end, since: Instant::now(), is_undecided: false, lacks_flush: false }
     }
 
     /// There is a connection again, on which the server succeeds earlier ones if it says so: what is to be sent on it first.
@@ -218,7 +230,7 @@ fn register(
     let succeeds = connected.export.succeeds;
     let said = || RunId::found_in(&connected.export.description);
     let run = succeeds.map(|own| own.run).or_else(said);
-    let ended = |reason, again| Err((End { reason, run: None, succeeds }, again));
+    let ended = |reason, again| Err((End { reason, run: None, succeeds, said_farewell: false }, again));
     let connection = match Connection::new(index, connected, shared.options.connection_requests_max) {
         Ok(connection) => Arc::new(connection),
         Err(error) => return ended(format!("socket cannot be used: {error}"), again),

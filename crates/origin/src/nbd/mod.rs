@@ -8,6 +8,9 @@
 //! that it is begun when everything is over that came before; and nothing that was acknowledged is lost. What changes no more by being made twice is then made once or twice, with nothing of ours between: a
 //! caller has no two changes of one range in flight, or bears either order.
 //!
+//! A server of ours that ends in order says so with its last word on each connection: what is in flight then was never taken, and waits as though it had not been sent, for whoever serves the export next; and
+//! what was acknowledged is safe.
+//!
 //! Of all other servers, and of another run, nothing that a client can observe tells it that a write is over, so that it is never settled by itself:
 //!
 //! * by default it completes as [`OriginError::OutcomeUnknown`](crate::OriginError::OutcomeUnknown), and stays in doubt until an
@@ -321,6 +324,16 @@ impl Shared {
             self.note_loss();
         }
         queue.undecided[lane] = false;
+    }
+
+    /// This run has ended, with all that it acknowledged on stable storage.
+    fn has_all_safe(&self, run: RunId) {
+        let queue = locked(&self.queue);
+        // If another one let a lane in since, some of what was acknowledged is its.
+        if queue.let_in_by == Some(run) {
+            let acknowledged = self.writes_acknowledged.load(Ordering::SeqCst);
+            self.flushed_through.fetch_max(acknowledged, Ordering::SeqCst);
+        }
     }
 
     /// A lane has another connection. If it succeeds the lost one, its first answer says that what the lost ones left in doubt is over; whether there is anything.

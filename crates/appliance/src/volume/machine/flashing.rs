@@ -8,7 +8,7 @@ use super::super::observation::FlashObservation;
 use super::super::reads::Fill;
 use super::placing::Placed;
 use super::reading::FillFor;
-use super::{Kind, LastFlush, VolumeMachine, span_in};
+use super::{Kind, VolumeMachine, span_in};
 use crate::slab::SlabKey;
 use forebay_cache::flash::{Appended, FlashAddress, FlashPartition};
 use forebay_origin::{OriginError, OriginOperation, OriginRequest, OriginRequestId};
@@ -74,46 +74,6 @@ impl VolumeMachine {
     pub fn attach_flash(&mut self, flash: FlashPartition) {
         assert!(self.in_flight.is_empty() && self.flash.is_none(), "flash is attached before requests come");
         self.flash = Some(flash);
-    }
-
-    /// The tier on flash of a volume that is gone, and whether what it holds is true for as long as nobody changes the origin: it was
-    /// drained, everything in flight ended, nothing is in doubt, and the origin has flushed it all and never failed to.
-    pub fn into_flash(mut self) -> Option<(FlashPartition, bool)> {
-        let is_stable =
-            self.is_read_only() || (self.last_flush == LastFlush::Ended(Ok(())) && !self.flush_failed);
-        let is_true = self.draining && self.is_idle() && self.doubt.is_empty() && is_stable;
-        self.flash.take().map(|flash| (flash, is_true))
-    }
-
-    /// What the origin of a volume that drains said in place of flushing behind the last request.
-    pub(crate) fn last_flush_failure(&self) -> Option<&str> {
-        let LastFlush::Ended(Err(reason)) = &self.last_flush else { return None };
-        Some(reason)
-    }
-
-    /// Whether a volume that drains has something to do yet before its flash can be kept.
-    pub(super) fn is_stopping_flash(&self) -> bool {
-        let is_flushing = !self.is_read_only() && !matches!(self.last_flush, LastFlush::Ended(_));
-        self.flash.as_ref().is_some_and(|flash| !flash.is_quiet() || is_flushing)
-    }
-
-    /// Of a volume that drains: when clients and origin are done with everything, flushes the origin, since flash must not hold at the next
-    /// start what a failing power takes from the origin; and writes what is buffered.
-    pub(super) fn stop_flash(&mut self) {
-        if self.requests_in_flight() > 0
-            || self.at_origin > 0
-            || !self.queue.is_empty()
-            || !self.flash_queue.is_empty()
-        {
-            return;
-        }
-        let is_read_only = self.is_read_only();
-        let Some(flash) = &mut self.flash else { return };
-        flash.seal_open();
-        if self.last_flush == LastFlush::NotAsked && !is_read_only {
-            self.last_flush = LastFlush::Asked;
-            self.enqueue(Kind::LastFlush);
-        }
     }
 
     /// Looks on flash for a block that memory does not have, for the read `key` of `range`.

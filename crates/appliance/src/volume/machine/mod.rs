@@ -6,6 +6,7 @@
 mod changing;
 mod commanding;
 mod describing;
+mod ending;
 mod flashing;
 mod holding;
 mod placing;
@@ -13,6 +14,7 @@ mod reading;
 
 pub use holding::{HoldError, HoldState, UnfitError};
 
+use self::ending::LastFlush;
 use self::holding::{Hold, is_said_once};
 use super::client::Askers;
 use super::listing::Listing;
@@ -109,15 +111,6 @@ enum Kind {
     },
 }
 
-/// Where the flush before the end is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum LastFlush {
-    NotAsked,
-    Asked,
-    /// Or what the origin said in place of flushing.
-    Ended(Result<(), String>),
-}
-
 impl Kind {
     /// Whether the flash device is asked, not the origin.
     fn is_flash(&self) -> bool {
@@ -165,6 +158,8 @@ pub struct VolumeMachine {
     /// A flush failed: the origin may have lost what was acknowledged, and flash is not kept.
     flush_failed: bool,
     last_flush: LastFlush,
+    /// The origin flushes at the end, also where nothing is on flash.
+    flushes_at_end: bool,
     /// Flushes ahead of changes of the origin that have not ended.
     flushes_ahead: usize,
     /// A pause in which nothing goes to the origin, or the way to it.
@@ -235,6 +230,7 @@ impl VolumeMachine {
             at_flash: 0,
             flush_failed: false,
             last_flush: LastFlush::NotAsked,
+            flushes_at_end: false,
             flushes_ahead: 0,
             hold: None,
             is_settled: false,
@@ -273,20 +269,12 @@ impl VolumeMachine {
         looking + self.writes.writes.len() + self.flushes
     }
 
-    /// Whether nothing is in flight, warm-up included; of a volume that drains, nothing is left to write to flash either.
+    /// Whether nothing is in flight, warm-up included; of a volume that drains, nothing is left to write to flash or to flush either.
     pub fn is_idle(&self) -> bool {
         self.requests_in_flight() == 0
             && self.in_flight.is_empty()
             && self.replies.is_empty()
-            && !(self.draining && self.is_stopping_flash())
-    }
-
-    /// Refuses new requests and ends the warm-up; what is in flight completes.
-    pub fn drain(&mut self) {
-        self.draining = true;
-        self.release();
-        self.cancel_prewarm();
-        self.cancel_migrations();
+            && !(self.draining && self.is_stopping())
     }
 
     /// The bytes of whole blocks; the volume's last block may be short.
@@ -386,7 +374,7 @@ impl VolumeMachine {
         }
         self.pump_loads(now);
         if self.draining {
-            self.stop_flash();
+            self.stop();
         }
         while self.at_origin < self.settings.limits.origin_requests_max {
             let Some(key) = self.queue.pop_front() else { return };
