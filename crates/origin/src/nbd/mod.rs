@@ -33,7 +33,9 @@
 #[cfg(test)]
 mod answers;
 mod connection;
+mod doubts;
 mod job;
+mod keeping;
 mod lane;
 mod reactor;
 mod stream;
@@ -45,6 +47,7 @@ use crate::pool::locked;
 use crate::request::{CompletionSink, Origin, OriginOperation, OriginRequest, OriginTraits, Reactor};
 use crate::statistics::{OriginState, OriginStatistics};
 use connection::Connection;
+use doubts::Doubts;
 use forebay_nbd::client::Export;
 use forebay_nbd::wire::TransmissionFlags;
 use forebay_nbd::{RunId, Succession, Uri};
@@ -124,15 +127,6 @@ struct Held {
     lane: usize,
     job: Job,
     since: Instant,
-}
-
-/// Writes in doubt that were in flight on connections of one lane: of those of the same run.
-#[derive(Clone, Copy, Debug, Default)]
-struct Doubts {
-    /// A connection that succeeds can say that they are over.
-    open: u64,
-    /// There is one, and it has not answered yet.
-    awaited: u64,
 }
 
 struct Queue {
@@ -314,93 +308,10 @@ impl Shared {
         its.into_iter().map(|held| held.job).collect()
     }
 
-    /// An attempt said that what `run` acknowledged is kept by it, which lets us in no more.
-    fn is_kept(&self, lane: usize, run: RunId) {
-        let mut queue = locked(&self.queue);
-        if queue.let_in_by == Some(run) {
-            queue.kept_by = Some(run);
-        } else {
-            // Another run let another lane in since, before this was known.
-            self.note_loss();
-        }
-        queue.undecided[lane] = false;
-    }
-
-    /// This run has ended, with all that it acknowledged on stable storage.
-    fn has_all_safe(&self, run: RunId) {
-        let queue = locked(&self.queue);
-        // If another one let a lane in since, some of what was acknowledged is its.
-        if queue.let_in_by == Some(run) {
-            let acknowledged = self.writes_acknowledged.load(Ordering::SeqCst);
-            self.flushed_through.fetch_max(acknowledged, Ordering::SeqCst);
-        }
-    }
-
-    /// A lane has another connection. If it succeeds the lost one, its first answer says that what the lost ones left in doubt is over; whether there is anything.
-    fn may_settle(&self, lane: usize, is_succeeded: bool) -> bool {
-        let mut queue = locked(&self.queue);
-        let doubts = &mut queue.doubts[lane];
-        let open = std::mem::take(&mut doubts.open);
-        // Of another run nobody will ever say: they stay in the count until an operator does.
-        doubts.awaited = if is_succeeded { doubts.awaited + open } else { 0 };
-        doubts.awaited > 0
-    }
-
-    /// The connection `by`, which succeeds, has answered.
-    fn settle_lane(&self, lane: usize, by: &Connection) {
-        let mut queue = locked(&self.queue);
-        // Who stood still since an answer came may speak of a connection that is gone.
-        if !queue.connections[lane].as_ref().is_some_and(|now| std::ptr::eq(Arc::as_ptr(now), by)) {
-            return;
-        }
-        let over = std::mem::take(&mut queue.doubts[lane].awaited);
-        // Under the lock, as all that changes it.
-        let before = self.in_doubt.load(Ordering::Relaxed);
-        self.in_doubt.store(before - over, Ordering::Relaxed);
-        drop(queue);
-        if over > 0 {
-            tracing::info!(target: "forebay::origin", uri = %self.uri.shown(), over, "writes of unknown outcome are over");
-        }
-    }
-
-    /// A server of this run is there, on whatever lane. What another one acknowledged may be lost, also where the connection on which it did is not known to be: a flush that this
-    /// run answers does not speak of it.
-    fn meets(&self, run: Option<RunId>) {
-        let mut queue = locked(&self.queue);
-        let before = run.and_then(|run| queue.met.replace(run));
-        drop(queue);
-        if before.is_some() && before != run {
-            self.note_loss();
-        }
-    }
-
-    /// A connection is about to be used, of a server of this run if it says so: what an earlier run kept when it let us in no more may be lost with it. What this run keeps
-    /// is looked after from here on by who has the connection, and notes when that is lost: so there must be one.
-    fn let_in_by(&self, queue: &mut Queue, run: Option<RunId>) {
-        queue.let_in_by = run;
-        if queue.kept_by.take().is_some_and(|kept_by| run != Some(kept_by)) {
-            self.note_loss();
-        }
-    }
-
     /// What waits goes out, as far as it may.
     fn go_on(&self) {
         let is_up = locked(&self.queue).is_up();
         self.sendable(is_up);
-    }
-
-    /// Completes a request that was in flight on a connection of this lane as of unknown outcome; a change is in doubt from then on.
-    fn in_doubt(&self, lane: usize, job: Job, what: &str) {
-        self.count_doubt(&mut locked(&self.queue), lane, &job);
-        job.give_up(what);
-    }
-
-    /// Counts a change that is about to be given up.
-    fn count_doubt(&self, queue: &mut Queue, lane: usize, job: &Job) {
-        if !job.is_flush() {
-            queue.doubts[lane].open += 1;
-            self.in_doubt.fetch_add(1, Ordering::Relaxed);
-        }
     }
 
     /// Something was put into the queue.
@@ -411,26 +322,6 @@ impl Shared {
             // It may have to be given up in time.
             self.change.notify_all();
         }
-    }
-
-    /// A connection was lost: what was acknowledged and not flushed may be lost with it.
-    fn note_loss(&self) {
-        if !self.export.flags.contains(TransmissionFlags::SEND_FLUSH) {
-            return;
-        }
-        let acknowledged = self.writes_acknowledged.load(Ordering::SeqCst);
-        if !self.options.keeps_acknowledged_writes
-            && acknowledged > self.flushed_through.load(Ordering::SeqCst)
-        {
-            self.owe_loss();
-        }
-    }
-
-    /// What was acknowledged may be lost, and nobody who flushes has heard of it: the next one does, and who waits to be sent.
-    fn owe_loss(&self) {
-        // In the order opposite to that in which a flush looks at them, so that none passes between the two.
-        self.flush_must_fail.store(true, Ordering::SeqCst);
-        self.losses.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -678,9 +569,7 @@ impl Origin for NbdOrigin {
     }
 
     fn settle(&self) {
-        let mut queue = locked(&self.shared.queue);
-        queue.doubts.fill(Doubts::default());
-        self.shared.in_doubt.store(0, Ordering::Relaxed);
+        self.shared.settle();
     }
 
     fn is_settled(&self) -> bool {

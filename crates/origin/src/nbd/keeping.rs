@@ -1,0 +1,71 @@
+//! What was acknowledged and not flushed, and which run of the server keeps it: where that may be lost, the next flush says so.
+
+use super::{Queue, Shared};
+use crate::pool::locked;
+use forebay_nbd::RunId;
+use forebay_nbd::wire::TransmissionFlags;
+use std::sync::atomic::Ordering;
+
+impl Shared {
+    /// An attempt said that what `run` acknowledged is kept by it, which lets us in no more.
+    pub(super) fn is_kept(&self, lane: usize, run: RunId) {
+        let mut queue = locked(&self.queue);
+        if queue.let_in_by == Some(run) {
+            queue.kept_by = Some(run);
+        } else {
+            // Another run let another lane in since, before this was known.
+            self.note_loss();
+        }
+        queue.undecided[lane] = false;
+    }
+
+    /// This run has ended, with all that it acknowledged on stable storage.
+    pub(super) fn has_all_safe(&self, run: RunId) {
+        let queue = locked(&self.queue);
+        // If another one let a lane in since, some of what was acknowledged is its.
+        if queue.let_in_by == Some(run) {
+            let acknowledged = self.writes_acknowledged.load(Ordering::SeqCst);
+            self.flushed_through.fetch_max(acknowledged, Ordering::SeqCst);
+        }
+    }
+
+    /// A server of this run is there, on whatever lane. What another one acknowledged may be lost, also where the connection on which it did is not known to be: a flush that this
+    /// run answers does not speak of it.
+    pub(super) fn meets(&self, run: Option<RunId>) {
+        let mut queue = locked(&self.queue);
+        let before = run.and_then(|run| queue.met.replace(run));
+        drop(queue);
+        if before.is_some() && before != run {
+            self.note_loss();
+        }
+    }
+
+    /// A connection is about to be used, of a server of this run if it says so: what an earlier run kept when it let us in no more may be lost with it. What this run keeps
+    /// is looked after from here on by who has the connection, and notes when that is lost: so there must be one.
+    pub(super) fn let_in_by(&self, queue: &mut Queue, run: Option<RunId>) {
+        queue.let_in_by = run;
+        if queue.kept_by.take().is_some_and(|kept_by| run != Some(kept_by)) {
+            self.note_loss();
+        }
+    }
+
+    /// A connection was lost: what was acknowledged and not flushed may be lost with it.
+    pub(super) fn note_loss(&self) {
+        if !self.export.flags.contains(TransmissionFlags::SEND_FLUSH) {
+            return;
+        }
+        let acknowledged = self.writes_acknowledged.load(Ordering::SeqCst);
+        if !self.options.keeps_acknowledged_writes
+            && acknowledged > self.flushed_through.load(Ordering::SeqCst)
+        {
+            self.owe_loss();
+        }
+    }
+
+    /// What was acknowledged may be lost, and nobody who flushes has heard of it: the next one does, and who waits to be sent.
+    pub(super) fn owe_loss(&self) {
+        // In the order opposite to that in which a flush looks at them, so that none passes between the two.
+        self.flush_must_fail.store(true, Ordering::SeqCst);
+        self.losses.fetch_add(1, Ordering::SeqCst);
+    }
+}
