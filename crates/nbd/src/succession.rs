@@ -67,21 +67,28 @@ pub struct Succeeds {
     pub run: RunId,
     /// What it is on, if nobody else can have that open meanwhile.
     pub storage: Option<StorageId>,
+    /// Who keeps what this run acknowledges until it is flushed: itself, or the last of those through which its origin is reached. `None` where that is a server of others.
+    pub keeper: Option<RunId>,
 }
 
 impl Succeeds {
-    /// Appends the data of the reply: both numbers; 0 for no storage.
+    pub(crate) const BYTES: u32 = 24;
+
+    /// Appends the data of the reply: all three numbers; 0 for none.
     pub(crate) fn encode(self, output: &mut Vec<u8>) {
         output.extend_from_slice(&self.run.0.to_be_bytes());
         output.extend_from_slice(&self.storage.map_or(0, |storage| storage.0).to_be_bytes());
+        output.extend_from_slice(&self.keeper.map_or(0, |keeper| keeper.0).to_be_bytes());
     }
 
     /// From the data of the reply.
     pub(crate) fn decode(data: &[u8]) -> Result<Succeeds, Truncated> {
         let mut reader = Reader::new(data);
-        let (run, storage) = (RunId(reader.u64()?), reader.u64()?);
+        let (run, storage, keeper) = (RunId(reader.u64()?), reader.u64()?, reader.u64()?);
+        let storage = (storage != 0).then_some(StorageId(storage));
+        let keeper = (keeper != 0).then_some(RunId(keeper));
         match reader.left() {
-            0 => Ok(Succeeds { run, storage: (storage != 0).then_some(StorageId(storage)) }),
+            0 => Ok(Succeeds { run, storage, keeper }),
             left => Err(Truncated { needed: 0, left }),
         }
     }

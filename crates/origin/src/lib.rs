@@ -37,7 +37,7 @@ pub use on_ring::{OnRing, OnRingError};
 pub use open_error::OpenError;
 pub use request::{
     CompletionSink, Origin, OriginCompletion, OriginError, OriginOperation, OriginRequest, OriginRequestId,
-    OriginTraits, Reactor,
+    OriginTraits, Reactor, Unflushed,
 };
 pub use statistics::{DeviceStatistics, OriginState, OriginStatistics};
 pub use timer::Timer;

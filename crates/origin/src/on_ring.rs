@@ -4,9 +4,9 @@
 //! runs, and bounded by the origin inside.
 
 use crate::pool::locked;
-use crate::request::{CompletionSink, Origin, OriginRequest, OriginTraits};
+use crate::request::{CompletionSink, Origin, OriginRequest, OriginTraits, Unflushed};
 use crate::statistics::OriginStatistics;
-use forebay_nbd::StorageId;
+use forebay_nbd::{RunId, StorageId};
 use forebay_ring::{RingRefused, ThreadRing};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -165,6 +165,18 @@ impl Origin for OnRing {
 
     fn storage(&self) -> Option<StorageId> {
         self.inner.storage()
+    }
+
+    fn keeper(&self, own: RunId) -> Option<RunId> {
+        self.inner.keeper(own)
+    }
+
+    fn unflushed(&self) -> Option<Unflushed> {
+        self.inner.unflushed()
+    }
+
+    fn inherit(&self, unflushed: Unflushed) {
+        self.inner.inherit(unflushed);
     }
 
     fn is_settled(&self) -> bool {

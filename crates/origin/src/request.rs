@@ -1,7 +1,7 @@
 //! What an origin is asked and what it answers: plain data, shared by real origins and simulated ones.
 
 use crate::statistics::OriginStatistics;
-use forebay_nbd::StorageId;
+use forebay_nbd::{RunId, StorageId};
 use forebay_units::ByteRange;
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -230,9 +230,30 @@ pub trait Origin: Send + Sync {
         false
     }
 
+    /// Who keeps what is acknowledged here until it is flushed, as far as is known now: the run of the last server on the way; `own`, the run of who asks, if there is none. `None` where that is a
+    /// server of others.
+    fn keeper(&self, own: RunId) -> Option<RunId> {
+        Some(own)
+    }
+
+    /// What it has acknowledged and not flushed, if it knows.
+    fn unflushed(&self) -> Option<Unflushed> {
+        None
+    }
+
+    /// It takes the place of another way to the same data, which had acknowledged this and is left without a flush: whoever keeps it may lose it before a flush here.
+    fn inherit(&self, _: Unflushed) {}
+
     /// Nobody waits for the origin any more, and nothing of it can change data, which only who fenced it can know: what is on it completes now, as
     /// [`OriginError::Unreachable`] or of unknown outcome, and so does what is submitted from now on. An origin that always completes needs not do anything.
     fn abandon(&self) {}
+}
+
+/// Changes that were acknowledged, and not flushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unflushed {
+    /// Who keeps them, where that is known.
+    pub keeper: Option<RunId>,
 }
 
 /// What an event loop drives of an origin. While it lives, completions come from [`Reactor::proceed`], on the thread that

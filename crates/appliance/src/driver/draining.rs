@@ -55,10 +55,14 @@ impl Worker {
         let deadline = now.saturating_add(timeout.into());
         self.hurry(deadline);
         // Who does not wait at all does not stop in order, even where nothing happens to be in flight.
-        let keeps_flash = !timeout.is_zero();
+        let is_in_order = !timeout.is_zero();
         for volume in self.service.volume_keys() {
-            self.service.leave(volume);
-            self.draining.push(Draining { volume, deadline, keeps_flash, reply: None });
+            if is_in_order {
+                self.service.leave(volume);
+            } else if let Some(machine) = self.service.volume(volume) {
+                machine.drain();
+            }
+            self.draining.push(Draining { volume, deadline, keeps_flash: is_in_order, reply: None });
         }
         self.ending = Some(Ending { reply, drained: Drained::Completely, deadline });
     }

@@ -113,6 +113,9 @@ impl Worker {
             return Err(unfit.into());
         }
         machine.change_origin(&traits, drops_cache);
+        if let Some(unflushed) = self.origin_of(volume).unflushed() {
+            origin.inherit(unflushed);
+        }
         Ok((self.replace_origin(volume, origin), span))
     }
 

@@ -94,7 +94,9 @@ impl Exports for Directory {
         // What came of a write that is in doubt is not over when all of a client's requests are.
         let vouches =
             !entry.worker_ended.load(Ordering::Acquire) && !entry.is_in_doubt.load(Ordering::Acquire);
-        export.succeeds = vouches.then(|| Succeeds { run: entry.run, storage: entry.origin.storage() });
+        let (run, origin) = (entry.run, &entry.origin);
+        export.succeeds =
+            vouches.then(|| Succeeds { run, storage: origin.storage(), keeper: origin.keeper(run) });
         if entry.secret.is_some() || matches!(entrance, Entrance::Epoch(_)) {
             // As it was asked for, so that secret and epoch are known when it is chosen.
             name.clone_into(&mut export.name);

@@ -2,7 +2,9 @@
 
 use super::client::Client;
 use super::{HeldOrigin, MIB, PATIENCE, Scene, memory, scene, until};
-use forebay_appliance::{Appliance, ApplianceConfig, Drained, ListenerConfig, ServiceLimits, VolumeConfig};
+use forebay_appliance::{
+    Appliance, ApplianceConfig, Drained, ListenerConfig, RetargetOptions, ServiceLimits, VolumeConfig,
+};
 use forebay_nbd::client::Operation;
 use forebay_origin::layer::{Delay, DelayParameters};
 use forebay_origin::{
@@ -323,6 +325,10 @@ impl Runs {
         self.now = Some(Appliance::start(config).unwrap());
     }
 
+    fn kill(&mut self) {
+        self.now = None;
+    }
+
     fn stop(&mut self) -> Drained {
         self.now.take().unwrap().shutdown(PATIENCE)
     }
@@ -375,6 +381,43 @@ fn the_next_flush_fails_where_a_server_could_not_flush_at_its_end() {
         // One that waited until the loss was known fails, and the next one does.
         let mut flushes = (0..2).map(|_| ask(OriginOperation::Flush));
         assert!(flushes.any(|result| result.is_ok()));
+    }
+}
+
+/// A client's changes stand on an appliance, which is gone, and at its storage side, which is fenced and goes on by another way: it has what it told the appliance, if it is the same run.
+/// One that was started since may have lost it, and only who was told by the appliance knows that there was something.
+#[test]
+fn what_a_storage_side_lost_behind_an_appliance_that_is_gone_is_told_by_the_way_that_takes_its_place() {
+    for is_started_anew in [false, true] {
+        let mut storage = Runs::begin(memory(MIB).1);
+        let to_storage = || -> Arc<dyn Origin> {
+            let uri = forebay_nbd::Uri::unix(storage.path(), "disk");
+            Arc::new(NbdOrigin::connect(&uri, options()).unwrap())
+        };
+        let mut appliance = Runs::begin(to_storage());
+        let uri = forebay_nbd::Uri::unix(appliance.path(), "disk");
+        let by_appliance = Arc::new(NbdOrigin::connect(&uri, options()).unwrap());
+        let front = scene(vec![VolumeConfig::new("disk", by_appliance)], ServiceLimits::default());
+        let mut client = Client::connect(&front.path, "disk").unwrap();
+        let write = Operation::Write { offset: 0, length: BLOCK as u32, fua: false };
+        assert!(client.call(write, &block_of(1)).unwrap().is_ok());
+        appliance.kill();
+        if is_started_anew {
+            storage.kill();
+            storage.start();
+        }
+        let settled = RetargetOptions { settled: true, ..RetargetOptions::default() };
+        let uri = forebay_nbd::Uri::unix(storage.path(), "disk");
+        let direct = Arc::new(NbdOrigin::connect(&uri, options()).unwrap());
+        front.appliance.retarget("disk", direct.clone(), settled).map(drop).unwrap();
+        let mut flush = || client.call(Operation::Flush, &[]).unwrap().is_err();
+        assert_eq!([flush(), flush()], [is_started_anew, false]);
+        // What it takes on it can lose, too, until it is flushed.
+        assert!(client.call(write, &block_of(2)).unwrap().is_ok());
+        storage.kill();
+        storage.start();
+        until("the next run", || direct.statistics().reconnects >= 3);
+        assert!(client.call(Operation::Flush, &[]).unwrap().is_err());
     }
 }
 

@@ -302,7 +302,7 @@ impl Session {
             (Step::MetaContext | Step::Succeed, Some(OptionReply::Ack)) => self.ask_for_export(output),
             (Step::Succeed, Some(OptionReply::Succeeds)) => {
                 let succeeds =
-                    Succeeds::decode(data).map_err(|_| malformed("two numbers have eight bytes each"))?;
+                    Succeeds::decode(data).map_err(|_| malformed("three numbers have eight bytes each"))?;
                 self.export.succeeds = Some(succeeds);
             }
             (Step::List, Some(OptionReply::Server)) => {

@@ -8,7 +8,7 @@ use crate::wire::{
     MetaContextRequest, OPTION_HEADER_BYTES, OptionCode, OptionHeader, OptionReply, OptionReplyHeader,
     PAYLOAD_BYTES_PORTABLE, STRING_BYTES_MAX,
 };
-use crate::{ExportInfo, Succession};
+use crate::{ExportInfo, Succeeds, Succession};
 
 /// What was agreed on so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -317,7 +317,7 @@ impl Session {
         let Some(succeeds) = export.succeeds else {
             return Answer::Reply(OptionReply::ErrUnsupported, "");
         };
-        OptionReplyHeader::encode(number, OptionReply::Succeeds.number(), 16, output);
+        OptionReplyHeader::encode(number, OptionReply::Succeeds.number(), Succeeds::BYTES, output);
         succeeds.encode(output);
         self.negotiated.succession_export = Some((export.name, succession));
         Answer::Reply(OptionReply::Ack, "")

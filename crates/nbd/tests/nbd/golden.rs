@@ -177,9 +177,10 @@ fn place(number: u8, flags: u8, name: &[u8]) -> Vec<u8> {
 
 #[test]
 fn who_names_a_place_in_a_succession_hears_of_the_run() {
-    let succeeds = Some(Succeeds { run: RunId(0x0102), storage: Some(StorageId(3)) });
+    let succeeds = Some(Succeeds { run: RunId(0x0102), storage: Some(StorageId(3)), keeper: Some(RunId(4)) });
     let ours = ExportInfo { succeeds, ..ExportInfo::new("s", 0x10000) };
-    let run = reply(SUCCEED, SUCCEED, &[0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 3]);
+    let run =
+        reply(SUCCEED, SUCCEED, &[0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4]);
     let acknowledged = reply(SUCCEED, 1, b"");
     answers(
         vec![plain(), ours.clone()],
@@ -219,10 +220,14 @@ fn a_client_asks_to_succeed_before_it_chooses_and_does_without() {
     let config = client::Config { structured_replies: false, succession, ..client::Config::new("d") };
     let info = [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1];
     let chosen = cat(&[&reply(7, 3, &info), &reply(7, 1, b"")]);
-    let run = reply(SUCCEED, SUCCEED, &[0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let run =
+        reply(SUCCEED, SUCCEED, &[0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     let go = option(7, &[0, 0, 0, 1, b'd', 0, 3, 0, 1, 0, 2, 0, 3]);
     for (answer, succeeds) in [
-        (cat(&[&run, &reply(SUCCEED, 1, b"")]), Some(Succeeds { run: RunId(0x0102), storage: None })),
+        (
+            cat(&[&run, &reply(SUCCEED, 1, b"")]),
+            Some(Succeeds { run: RunId(0x0102), storage: None, keeper: None }),
+        ),
         (reply(SUCCEED, ERR + 1, b""), None),
         (reply(SUCCEED, 1, b""), None),
         (cat(&[&run, &reply(SUCCEED, ERR + 2, b"not now")]), None),
@@ -233,7 +238,7 @@ fn a_client_asks_to_succeed_before_it_chooses_and_does_without() {
         assert_eq!(client.session.export().unwrap().succeeds, succeeds);
     }
     let (_, result) = ask(config, &[], &cat(&[GREETING, &reply(SUCCEED, SUCCEED, b"short")]));
-    let detail = "two numbers have eight bytes each";
+    let detail = "three numbers have eight bytes each";
     let malformed = client::ProtocolError::OptionReplyData { option: SUCCEED, reply: SUCCEED, detail };
     assert_eq!(result, Err(malformed));
 }
@@ -247,7 +252,8 @@ fn a_farewell_is_heard_of_who_lets_connections_succeed_one_another_and_of_nobody
     let config = client::Config { structured_replies: false, succession, ..client::Config::new("d") };
     let info = [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1];
     let chosen = cat(&[&reply(7, 3, &info), &reply(7, 1, b"")]);
-    let run = reply(SUCCEED, SUCCEED, &[0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let run =
+        reply(SUCCEED, SUCCEED, &[0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     let promised = cat(&[&run, &reply(SUCCEED, 1, b"")]);
     let unknown = || Err(client::ProtocolError::UnknownCookie { cookie: u64::MAX });
     for (answer, said, result) in [

@@ -3,10 +3,10 @@
 use super::{HELD_MAX, pass_on, pass_on_at};
 use crate::pending::Counters;
 use crate::pool::locked;
-use crate::request::{CompletionSink, Origin, OriginOperation, OriginRequest, OriginTraits};
+use crate::request::{CompletionSink, Origin, OriginOperation, OriginRequest, OriginTraits, Unflushed};
 use crate::statistics::OriginStatistics;
 use crate::timer::Timer;
-use forebay_nbd::StorageId;
+use forebay_nbd::{RunId, StorageId};
 use forebay_units::Nanos;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -97,6 +97,18 @@ impl Origin for Delay {
 
     fn storage(&self) -> Option<StorageId> {
         self.inner.storage()
+    }
+
+    fn keeper(&self, own: RunId) -> Option<RunId> {
+        self.inner.keeper(own)
+    }
+
+    fn unflushed(&self) -> Option<Unflushed> {
+        self.inner.unflushed()
+    }
+
+    fn inherit(&self, unflushed: Unflushed) {
+        self.inner.inherit(unflushed);
     }
 
     fn is_settled(&self) -> bool {

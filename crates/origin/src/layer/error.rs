@@ -4,9 +4,10 @@ use super::LayerError;
 use crate::pool::locked;
 use crate::request::{
     CompletionSink, Origin, OriginCompletion, OriginError, OriginOperation, OriginRequest, OriginTraits,
+    Unflushed,
 };
 use crate::statistics::OriginStatistics;
-use forebay_nbd::StorageId;
+use forebay_nbd::{RunId, StorageId};
 use forebay_units::ByteRange;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -137,6 +138,18 @@ impl Origin for ErrorInjection {
 
     fn storage(&self) -> Option<StorageId> {
         self.inner.storage()
+    }
+
+    fn keeper(&self, own: RunId) -> Option<RunId> {
+        self.inner.keeper(own)
+    }
+
+    fn unflushed(&self) -> Option<Unflushed> {
+        self.inner.unflushed()
+    }
+
+    fn inherit(&self, unflushed: Unflushed) {
+        self.inner.inherit(unflushed);
     }
 
     fn is_settled(&self) -> bool {

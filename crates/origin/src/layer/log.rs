@@ -3,9 +3,10 @@
 use crate::pool::locked;
 use crate::request::{
     CompletionSink, Origin, OriginCompletion, OriginOperation, OriginRequest, OriginRequestId, OriginTraits,
+    Unflushed,
 };
 use crate::statistics::OriginStatistics;
-use forebay_nbd::StorageId;
+use forebay_nbd::{RunId, StorageId};
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
@@ -233,6 +234,18 @@ impl Origin for Log {
 
     fn storage(&self) -> Option<StorageId> {
         self.inner.storage()
+    }
+
+    fn keeper(&self, own: RunId) -> Option<RunId> {
+        self.inner.keeper(own)
+    }
+
+    fn unflushed(&self) -> Option<Unflushed> {
+        self.inner.unflushed()
+    }
+
+    fn inherit(&self, unflushed: Unflushed) {
+        self.inner.inherit(unflushed);
     }
 
     fn is_settled(&self) -> bool {

@@ -4,10 +4,10 @@ use super::delay::with_counts;
 use super::{HELD_MAX, LayerError, pass_on, pass_on_at};
 use crate::pending::Counters;
 use crate::pool::locked;
-use crate::request::{CompletionSink, Origin, OriginOperation, OriginRequest, OriginTraits};
+use crate::request::{CompletionSink, Origin, OriginOperation, OriginRequest, OriginTraits, Unflushed};
 use crate::statistics::OriginStatistics;
 use crate::timer::Timer;
-use forebay_nbd::StorageId;
+use forebay_nbd::{RunId, StorageId};
 use forebay_units::Nanos;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -151,6 +151,18 @@ impl Origin for Rate {
 
     fn storage(&self) -> Option<StorageId> {
         self.inner.storage()
+    }
+
+    fn keeper(&self, own: RunId) -> Option<RunId> {
+        self.inner.keeper(own)
+    }
+
+    fn unflushed(&self) -> Option<Unflushed> {
+        self.inner.unflushed()
+    }
+
+    fn inherit(&self, unflushed: Unflushed) {
+        self.inner.inherit(unflushed);
     }
 
     fn is_settled(&self) -> bool {

@@ -468,7 +468,7 @@ impl Connection {
             return job.pending.complete(Ok(extents.into_bytes()));
         }
         if job.is_flush() {
-            shared.flushed_through.fetch_max(job.covers, Ordering::SeqCst);
+            shared.flushed(job.covers);
         }
         if job.advance(bytes, &self.export) {
             shared.put_back(job);

@@ -2,6 +2,7 @@
 
 use super::{Queue, Shared};
 use crate::pool::locked;
+use crate::request::Unflushed;
 use forebay_nbd::RunId;
 use forebay_nbd::wire::TransmissionFlags;
 use std::sync::atomic::Ordering;
@@ -42,8 +43,12 @@ impl Shared {
 
     /// A connection is about to be used, of a server of this run if it says so: what an earlier run kept when it let us in no more may be lost with it. What this run keeps
     /// is looked after from here on by who has the connection, and notes when that is lost: so there must be one.
-    pub(super) fn let_in_by(&self, queue: &mut Queue, run: Option<RunId>) {
+    pub(super) fn let_in_by(&self, queue: &mut Queue, run: Option<RunId>, keeper: Option<RunId>) {
         queue.let_in_by = run;
+        queue.keeper = keeper;
+        if !self.has_unflushed() {
+            queue.keeper_of_unflushed = keeper;
+        }
         if queue.kept_by.take().is_some_and(|kept_by| run != Some(kept_by)) {
             self.note_loss();
         }
@@ -51,14 +56,41 @@ impl Shared {
 
     /// A connection was lost: what was acknowledged and not flushed may be lost with it.
     pub(super) fn note_loss(&self) {
-        if !self.export.flags.contains(TransmissionFlags::SEND_FLUSH) {
-            return;
-        }
-        let acknowledged = self.writes_acknowledged.load(Ordering::SeqCst);
-        if !self.options.keeps_acknowledged_writes
-            && acknowledged > self.flushed_through.load(Ordering::SeqCst)
-        {
+        if self.has_unflushed() {
             self.owe_loss();
+        }
+    }
+
+    /// Whether there is anything that the server may lose.
+    fn has_unflushed(&self) -> bool {
+        self.export.flags.contains(TransmissionFlags::SEND_FLUSH)
+            && !self.options.keeps_acknowledged_writes
+            && self.writes_acknowledged.load(Ordering::SeqCst) > self.flushed_through.load(Ordering::SeqCst)
+    }
+
+    /// A flush was answered that speaks of the first `through` writes that were acknowledged.
+    pub(super) fn flushed(&self, through: u64) {
+        self.flushed_through.fetch_max(through, Ordering::SeqCst);
+        if !self.has_unflushed() {
+            let mut queue = locked(&self.queue);
+            queue.keeper_of_unflushed = queue.keeper;
+        }
+    }
+
+    pub(super) fn unflushed(&self) -> Option<Unflushed> {
+        let keeper = locked(&self.queue).keeper_of_unflushed;
+        self.has_unflushed().then_some(Unflushed { keeper })
+    }
+
+    /// As though it had been acknowledged here: whoever loses it from now on, the next flush says so. If somebody else keeps it than who would be asked to flush, it may be lost already.
+    pub(super) fn inherit(&self, unflushed: Unflushed) {
+        let mut queue = locked(&self.queue);
+        let is_kept_elsewhere = unflushed.keeper.zip(queue.keeper).is_some_and(|(of, here)| of != here);
+        queue.keeper_of_unflushed = unflushed.keeper.or(queue.keeper);
+        self.writes_acknowledged.fetch_add(1, Ordering::SeqCst);
+        drop(queue);
+        if is_kept_elsewhere {
+            self.note_loss();
         }
     }
 

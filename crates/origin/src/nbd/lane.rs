@@ -246,7 +246,7 @@ fn register(
             return ended(format!("socket cannot be waited for: {error}"), again);
         }
         connection.begin_with(again);
-        shared.let_in_by(&mut queue, run);
+        shared.let_in_by(&mut queue, run, succeeds.and_then(|own| own.keeper));
         queue.connections[index] = Some(Arc::clone(&connection));
         queue.set_up(index, true);
         queue.down_reason.clear();

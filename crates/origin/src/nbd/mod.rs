@@ -44,7 +44,9 @@ pub use stream::{ConnectError, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PRO
 
 use crate::pending::{Counters, EIO};
 use crate::pool::locked;
-use crate::request::{CompletionSink, Origin, OriginOperation, OriginRequest, OriginTraits, Reactor};
+use crate::request::{
+    CompletionSink, Origin, OriginOperation, OriginRequest, OriginTraits, Reactor, Unflushed,
+};
 use crate::statistics::{OriginState, OriginStatistics};
 use connection::Connection;
 use doubts::Doubts;
@@ -149,6 +151,9 @@ struct Queue {
     let_in_by: Option<RunId>,
     /// Which run was there last.
     met: Option<RunId>,
+    /// Who keeps what the newest connection acknowledges until it is flushed, and who keeps what there is of that.
+    keeper: Option<RunId>,
+    keeper_of_unflushed: Option<RunId>,
     connections: Vec<Option<Arc<Connection>>>,
     down_reason: String,
 }
@@ -418,6 +423,8 @@ impl NbdOrigin {
                 kept_by: None,
                 let_in_by: None,
                 met: None,
+                keeper: None,
+                keeper_of_unflushed: None,
                 connections: (0..lanes).map(|_| None).collect(),
                 down_reason: String::new(),
             }),
@@ -570,6 +577,18 @@ impl Origin for NbdOrigin {
 
     fn settle(&self) {
         self.shared.settle();
+    }
+
+    fn keeper(&self, _: RunId) -> Option<RunId> {
+        locked(&self.shared.queue).keeper
+    }
+
+    fn unflushed(&self) -> Option<Unflushed> {
+        self.shared.unflushed()
+    }
+
+    fn inherit(&self, unflushed: Unflushed) {
+        self.shared.inherit(unflushed);
     }
 
     fn is_settled(&self) -> bool {

@@ -466,7 +466,7 @@ fn no_flush_goes_out_on_another_connection_before_it_is_known_what_was_lost_with
 
 /// An export that lets connections succeed one another, in this run.
 fn succeeding(run: u64) -> ExportInfo {
-    ExportInfo { succeeds: Some(Succeeds { run: RunId(run), storage: None }), ..export(SIZE) }
+    ExportInfo { succeeds: Some(Succeeds { run: RunId(run), storage: None, keeper: None }), ..export(SIZE) }
 }
 
 #[test]
@@ -553,7 +553,7 @@ fn a_flush_at_another_run_does_not_speak_of_what_the_one_before_acknowledged() {
 #[test]
 fn another_run_on_the_same_storage_takes_what_was_in_flight_and_vouches_for_nothing() {
     let on = |run: u64, storage: Option<u64>| {
-        let succeeds = Some(Succeeds { run: RunId(run), storage: storage.map(StorageId) });
+        let succeeds = Some(Succeeds { run: RunId(run), storage: storage.map(StorageId), keeper: None });
         ExportInfo { succeeds, ..export(SIZE) }
     };
     for (then, now, is_taken) in

@@ -192,6 +192,12 @@ impl History {
         history.cut = now;
     }
 
+    /// When the client of this change was told that it is done.
+    pub(crate) fn acknowledged_at(&self, cell: u64, version: u64) -> Option<u64> {
+        let cluster = self.cells[cell as usize].clusters.get(&version)?;
+        (cluster.acknowledged != NEVER).then_some(cluster.acknowledged)
+    }
+
     /// Whether all that was acknowledged and flushed is there where the origin holds `held`.
     pub(crate) fn must_hold(&self, cell: u64, held: u64) {
         let history = &self.cells[cell as usize];

@@ -6,10 +6,10 @@
 //!
 //! It is *not* the client's own view where the data path changes requests: see [`super`] for what differs.
 
-use forebay_nbd::StorageId;
+use forebay_nbd::{RunId, StorageId};
 use forebay_origin::{
     CompletionSink, Origin, OriginCompletion, OriginOperation, OriginRequest, OriginRequestId,
-    OriginStatistics, OriginTraits,
+    OriginStatistics, OriginTraits, Unflushed,
 };
 use forebay_trace::{ForebayWriter, Operation, Request, ThreadNumber, VolumeIndex};
 use forebay_units::Nanos;
@@ -248,6 +248,18 @@ impl Origin for Recorder {
 
     fn storage(&self) -> Option<StorageId> {
         self.inner.storage()
+    }
+
+    fn keeper(&self, own: RunId) -> Option<RunId> {
+        self.inner.keeper(own)
+    }
+
+    fn unflushed(&self) -> Option<Unflushed> {
+        self.inner.unflushed()
+    }
+
+    fn inherit(&self, unflushed: Unflushed) {
+        self.inner.inherit(unflushed);
     }
 
     fn is_settled(&self) -> bool {

@@ -20,6 +20,7 @@ struct Asked {
     first: u64,
     cells: u64,
     version: u64,
+    fua: bool,
     started: u64,
     data: Vec<u8>,
 }
@@ -130,7 +131,7 @@ impl World {
         }
         application.outbox.extend(output);
         let data = if kind == Kind::Read { vec![0xdd; length as usize] } else { Vec::new() };
-        application.asked.insert(cookie, Asked { kind, first, cells, version, started, data });
+        application.asked.insert(cookie, Asked { kind, first, cells, version, fua, started, data });
         self.course.requests += 1;
         note!(self, "application {index} asks {cookie}: {operation:?}, version {version}");
         self.empty_outbox(Peer::Application(index));
@@ -191,6 +192,14 @@ impl World {
         self.course.answers += 1;
         self.course.errors += u64::from(!is_ok);
         let cells = asked.first..asked.first + asked.cells;
+        if asked.kind == Kind::Flush || asked.fua {
+            if !is_ok {
+                (self.untold_loss, self.doubted_through) = (None, end);
+            } else if asked.kind == Kind::Flush && unsure_before == 0 {
+                let is_untold = self.untold_loss.is_some_and(|at| at < asked.started);
+                assert!(!is_untold, "application {index} is told that all is safe, and some of it is lost");
+            }
+        }
         match (asked.kind, is_ok) {
             (Kind::Read, true) => {
                 for (cell, bytes) in cells.zip(asked.data.chunks(CELL as usize)) {
@@ -218,6 +227,7 @@ impl World {
         application.outbox.clear();
         application.asked.clear();
         application.unsure_before = now;
+        self.untold_loss = None;
         self.course.disconnects += 1;
         self.think_after(index, 0);
     }

@@ -366,10 +366,21 @@ impl World {
     /// The proxy takes this link, and says so.
     fn proxy_goes(&mut self, id: u64, link: u64) {
         let proxy = self.proxy.expect("the caller looked");
-        let What::Switch { epoch, .. } = self.doing[&id].order.what else { unreachable!("it switches") };
+        let What::Switch { epoch, settled, .. } = self.doing[&id].order.what else {
+            unreachable!("it switches")
+        };
+        if settled && !self.leased {
+            // Whether a stranger's storage has lost what it told an appliance that is gone, nobody can say.
+            self.untold_loss = None;
+        }
         let node = self.nodes.get_mut(&proxy).expect("it is there");
         if let Source::Link(old) = std::mem::replace(&mut node.source, Source::Link(link)) {
+            if let Some(mut new) = self.links.remove(&link) {
+                self.links.get(&old).into_iter().for_each(|old| new.take_the_place_of(old));
+                self.links.insert(link, new);
+            }
             self.close_link(old);
+            self.excuse_what_nobody_can_know();
         }
         self.route = (self.links[&link].to, epoch);
         self.course.switches += 1;

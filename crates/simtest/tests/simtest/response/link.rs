@@ -1,31 +1,71 @@
 //! The way from a daemon to its origin: a real NBD client session on the simulated network, and what becomes of requests when a connection is lost.
 //!
-//! The rules are those of the NBD origin (`crates/origin/src/nbd`), with one connection: only what looks is sent again; a change that was sent and
-//! not answered has an unknown outcome; a flush fails, and so does the next one behind a loss of which acknowledged changes may be the victims, unless the server ended
-//! the connection in order and says then that it keeps us out; what was never sent says so. Whoever changes them there changes them here.
+//! The rules are those of the NBD origin (`crates/origin/src/nbd`), with one connection: what looks is sent again; so is everything else at a server that lets connections succeed one another, when the
+//! next one is made. At others a change that was sent and not answered has an unknown outcome; a flush fails, and so does the next one behind a loss of which acknowledged changes may be the victims, unless the
+//! server ended the connection in order and says then that it keeps us out; what was never sent says so, and so does what a server did not take that said farewell. Whoever changes them there changes them here.
 
+use super::node::{CELL, Source};
 use super::wires::{Destination, Parts, Peer};
 use super::world::{Event, World, note};
-use forebay_nbd::RunId;
 use forebay_nbd::client::{Config, Event as ClientEvent, Operation, ProtocolError, Session};
-use forebay_origin::{OriginCompletion, OriginError, OriginOperation, OriginRequest};
+use forebay_nbd::{RunId, Succeeds, Succession};
+use forebay_origin::{OriginCompletion, OriginError, OriginOperation, OriginRequest, OriginRequestId};
+use forebay_units::ByteRange;
+use rand::Rng;
 use std::collections::{BTreeMap, VecDeque};
 
-/// A read is sent at most so many times.
-const READ_SENDS_MAX: u32 = 3;
-/// How long what was not sent waits for a connection, and an answer is waited for.
+/// A request is sent at most so many times to a server of which nothing more is known.
+const SENDS_MAX: u32 = 3;
+/// How long what was not sent, or is to be sent again, waits for a connection, and an answer is waited for.
 const WAITS_NS: u64 = 300_000_000;
 pub(super) const ANSWERS_WITHIN_NS: u64 = 80_000_000;
+
+/// Asks for nothing but an answer.
+pub(super) const QUESTION: OriginRequestId = OriginRequestId(u64::MAX);
 
 struct Job {
     request: OriginRequest,
     waits_since: u64,
     sent_at: u64,
+    /// How often a connection was lost under it, and when first.
     losses: u32,
+    lost_at: u64,
+    /// Of a flush: its answer may have been lost.
+    may_be_answered: bool,
+    /// Losses of acknowledged changes when it came.
+    losses_before: u64,
     /// Changes acknowledged when this flush was sent.
     covers: u64,
     /// Bytes of a read.
     data: Vec<u8>,
+}
+
+impl Job {
+    fn is_flush(&self) -> bool {
+        self.request.operation == OriginOperation::Flush
+    }
+
+    fn wants_fua(&self) -> bool {
+        matches!(self.request.operation, OriginOperation::Write { fua: true, .. })
+    }
+
+    fn may_go_again(&mut self, is_succeeded: bool, now: u64) -> bool {
+        if self.losses == 0 {
+            self.lost_at = now;
+        }
+        self.losses += 1;
+        self.losses < SENDS_MAX || (is_succeeded && now - self.lost_at < WAITS_NS)
+    }
+}
+
+/// A connection was lost of which the next attempts say more.
+struct Lost {
+    /// Who ended it in order.
+    run: Option<RunId>,
+    succeeds: Option<Succeeds>,
+    /// Whether what was acknowledged may be lost is not known.
+    is_undecided: bool,
+    lacks_flush: bool,
 }
 
 /// One way to an origin.
@@ -45,10 +85,29 @@ pub(super) struct Link {
     acknowledged: u64,
     flushed_through: u64,
     flush_must_fail: bool,
-    /// Which run of the server let us in last.
+    losses: u64,
+    place: Succession,
+    /// Of the connection: the run that the server said of the export, and whom it lets succeed it.
     run: Option<RunId>,
-    /// A connection ended in order: the next attempt says what of it is lost, these flushes among it.
-    undecided: Option<Vec<Job>>,
+    succeeds: Option<Succeeds>,
+    said_farewell: bool,
+    is_unheard: bool,
+    /// Which run was there last.
+    met: Option<RunId>,
+    /// Who let us in last.
+    let_in_by: Option<RunId>,
+    /// Who keeps what the newest connection acknowledges until it is flushed, and who keeps what there is of that.
+    pub(super) keeper: Option<RunId>,
+    keeper_of_unflushed: Option<RunId>,
+    /// Some of that was acknowledged on the way that this one took the place of.
+    has_inherited: bool,
+    lost: Option<Lost>,
+    /// What was in flight on it, and since when it waits for the next one.
+    held: Vec<(Job, u64)>,
+    /// Changes in doubt that a connection which succeeds can say are over; and of which there is one that has not answered yet.
+    open: u64,
+    awaited: u64,
+    in_doubt: u64,
     /// The run that keeps us out, and has what it acknowledged.
     kept_by: Option<RunId>,
 }
@@ -56,7 +115,62 @@ pub(super) struct Link {
 impl Link {
     /// What was acknowledged and not flushed may be lost.
     fn note_loss(&mut self) {
-        self.flush_must_fail |= self.acknowledged > self.flushed_through;
+        if self.has_unflushed() {
+            self.owe_loss();
+        }
+    }
+
+    /// An appliance knows nothing of what its client inherited: if the storage side loses that before a flush, nobody is told (decision 14).
+    pub(super) fn depends_on_an_appliance(&self) -> bool {
+        self.has_inherited && self.has_unflushed() && matches!(self.to, Destination::Appliance(_))
+    }
+
+    fn has_unflushed(&self) -> bool {
+        self.acknowledged > self.flushed_through
+    }
+
+    /// The way to the same data that this one takes the place of; what it had acknowledged is this one's from here on.
+    pub(super) fn take_the_place_of(&mut self, old: &Link) {
+        if !old.has_unflushed() {
+            return;
+        }
+        self.has_inherited = true;
+        let of = old.keeper_of_unflushed;
+        self.acknowledged += 1;
+        if of.zip(self.keeper).is_some_and(|(of, here)| of != here) {
+            self.owe_loss();
+        }
+        self.keeper_of_unflushed = of.or(self.keeper);
+    }
+
+    fn owe_loss(&mut self) {
+        self.flush_must_fail = true;
+        self.losses += 1;
+    }
+
+    fn take_held(&mut self, which: impl Fn(&Job) -> bool) -> Vec<Job> {
+        let (its, rest): (Vec<_>, Vec<_>) = self.held.drain(..).partition(|(job, _)| which(job));
+        self.held = rest;
+        its.into_iter().map(|(job, _)| job).collect()
+    }
+
+    fn question(&self, now: u64) -> Job {
+        let operation = OriginOperation::Read { range: ByteRange::new(0, CELL) };
+        self.job(OriginRequest { id: QUESTION, operation }, now)
+    }
+
+    fn job(&self, request: OriginRequest, now: u64) -> Job {
+        Job {
+            request,
+            waits_since: now,
+            sent_at: 0,
+            losses: 0,
+            lost_at: 0,
+            may_be_answered: false,
+            losses_before: self.losses,
+            covers: 0,
+            data: Vec::new(),
+        }
     }
 }
 
@@ -79,8 +193,22 @@ impl World {
             acknowledged: 0,
             flushed_through: 0,
             flush_must_fail: false,
+            losses: 0,
+            place: Succession { id, number: 0, lacks_flush: false },
             run: None,
-            undecided: None,
+            succeeds: None,
+            said_farewell: false,
+            is_unheard: true,
+            met: None,
+            let_in_by: None,
+            keeper: None,
+            keeper_of_unflushed: None,
+            has_inherited: false,
+            lost: None,
+            held: Vec::new(),
+            open: 0,
+            awaited: 0,
+            in_doubt: 0,
             kept_by: None,
         };
         self.links.insert(id, link);
@@ -108,9 +236,16 @@ impl World {
             }
         }
         let node = link.node;
+        let (overdue_held, rest): (Vec<_>, Vec<_>) =
+            link.held.drain(..).partition(|(_, since)| now - since > WAITS_NS);
+        link.held = rest;
         for job in given_up {
             self.unreachable(node, id, job);
         }
+        for (job, _) in overdue_held {
+            self.in_doubt(id, &job);
+        }
+        self.settle_what_is_over(id);
         match connection {
             Some(connection) if overdue => {
                 note!(self, "link {id} has waited too long for an answer");
@@ -122,14 +257,32 @@ impl World {
                 if let Some((connection, export)) = self.connect(Peer::Link(id), place, to) {
                     let link = self.links.get_mut(&id).expect("looked up above");
                     link.connection = Some(connection);
-                    link.session = Some(Session::new(Config { block_status: false, ..Config::new(export) }));
+                    link.place.number += 1;
+                    link.place.lacks_flush = link.lost.as_ref().is_some_and(|lost| lost.lacks_flush);
+                    let succession = Some(link.place);
+                    let config = Config { block_status: false, succession, ..Config::new(export) };
+                    link.session = Some(Session::new(config));
                 } else {
-                    self.decide(id, None);
+                    self.kept_out(id, None, false);
                 }
             }
         }
         let delay = 1_000_000 + self.delay();
         self.schedule(delay, Event::Link(id));
+    }
+
+    /// As the worker does once a second: an origin that knows by itself that what it left open is over ends the doubt of its volume.
+    fn settle_what_is_over(&mut self, id: u64) {
+        let Some(link) = self.links.get(&id).filter(|link| link.in_doubt == 0) else { return };
+        let node = link.node;
+        if self.nodes.get(&node).is_none_or(|state| state.source != Source::Link(id)) {
+            return;
+        }
+        if self.machine(node).is_some_and(|machine| machine.is_in_doubt()) && self.random.random_bool(0.1) {
+            self.machine(node).expect("looked at above").settle();
+            self.course.settled_by_itself += 1;
+            self.wake(node);
+        }
     }
 
     fn unreachable(&mut self, node: u64, link: u64, job: Job) {
@@ -143,22 +296,104 @@ impl World {
         self.complete(node, link, OriginCompletion { id: job.request.id, result: Err(error) });
     }
 
-    /// An attempt to connect is over; `kept_by` says who keeps us out, if that is what came of it.
-    fn decide(&mut self, id: u64, kept_by: Option<RunId>) {
+    /// An attempt did not succeed; `kept_by` says who keeps us out, if that is what came of it. If a server was there that does not let us in, no later attempt says more.
+    fn kept_out(&mut self, id: u64, kept_by: Option<RunId>, is_refused: bool) {
         let now = self.now;
         let link = self.links.get_mut(&id).expect("the caller looked");
-        let Some(flushes) = link.undecided.take() else { return };
-        let is_kept = link.run.is_some() && kept_by == link.run;
-        if is_kept {
+        let Some(lost) = &mut link.lost else { return };
+        if lost.is_undecided && kept_by.is_some() && lost.run == kept_by {
+            lost.is_undecided = false;
+            if link.let_in_by == kept_by {
+                link.kept_by = kept_by;
+            } else {
+                link.note_loss();
+            }
+            let flushes = link.take_held(Job::is_flush);
             note!(self, "link {id} is kept out, with {} flushes that were not taken", flushes.len());
             self.course.flushes_kept += flushes.len() as u64;
             let link = self.links.get_mut(&id).expect("looked up above");
-            link.kept_by = kept_by;
             flushes.into_iter().for_each(|job| link.queue.push_front(Job { waits_since: now, ..job }));
-        } else {
-            link.note_loss();
-            flushes.into_iter().for_each(|job| self.outcome_unknown(id, &job));
+        } else if is_refused || lost.succeeds.is_none() {
+            self.is_gone(id);
         }
+        if is_refused {
+            let link = self.links.get_mut(&id).expect("looked up above");
+            let changes = link.take_held(|job| !job.is_flush());
+            changes.iter().for_each(|job| self.in_doubt(id, job));
+        }
+    }
+
+    /// What was acknowledged may be lost, and nobody knows what became of the flushes.
+    fn is_gone(&mut self, id: u64) {
+        let link = self.links.get_mut(&id).expect("the caller looked");
+        if !link.lost.as_mut().is_some_and(|lost| std::mem::take(&mut lost.is_undecided)) {
+            return;
+        }
+        link.note_loss();
+        let flushes = link.take_held(Job::is_flush);
+        flushes.iter().for_each(|job| self.in_doubt(id, job));
+    }
+
+    /// There is a connection again, on which the server succeeds earlier ones if it says so: what is held goes out on it first.
+    fn let_in(&mut self, id: u64) {
+        let now = self.now;
+        let link = self.links.get_mut(&id).expect("the caller looked");
+        let succeeds = link.succeeds;
+        if let Some(run) = succeeds.map(|own| own.run) {
+            let before = link.met.replace(run);
+            if before.is_some_and(|before| before != run) {
+                link.note_loss();
+            }
+        }
+        let (mut is_same_run, mut is_over) = (false, false);
+        if let Some((now, then)) = succeeds.zip(link.lost.as_ref().and_then(|lost| lost.succeeds)) {
+            is_same_run = now.run == then.run;
+            is_over = is_same_run || (now.storage.is_some() && now.storage == then.storage);
+        }
+        if !is_same_run {
+            self.is_gone(id);
+        }
+        let link = self.links.get_mut(&id).expect("looked up above");
+        if link.lost.take().is_some() {
+            let open = std::mem::take(&mut link.open);
+            link.awaited = if is_over { link.awaited + open } else { 0 };
+            if is_over {
+                let mut jobs = link.take_held(|_| true);
+                if link.awaited > 0 && jobs.is_empty() {
+                    jobs.push(link.question(now));
+                }
+                let changes = jobs.iter().filter(|job| job.request.operation.changes_content()).count();
+                jobs.iter_mut().for_each(|job| job.may_be_answered = false);
+                jobs.into_iter().rev().for_each(|job| link.queue.push_front(job));
+                self.course.sent_again += changes as u64;
+            } else {
+                let changes = link.take_held(|job| !job.is_flush());
+                changes.iter().for_each(|job| self.in_doubt(id, job));
+            }
+        }
+        let link = self.links.get_mut(&id).expect("looked up above");
+        let run = succeeds.map(|own| own.run).or(link.run);
+        link.let_in_by = run;
+        link.keeper = succeeds.and_then(|own| own.keeper);
+        if !link.has_unflushed() {
+            link.keeper_of_unflushed = link.keeper;
+        }
+        if link.kept_by.take().is_some_and(|kept_by| run != Some(kept_by)) {
+            link.note_loss();
+        }
+    }
+
+    /// It will not be known what became of a request that was in flight; a change is in doubt from then on.
+    fn in_doubt(&mut self, id: u64, job: &Job) {
+        let link = self.links.get_mut(&id).expect("the caller looked");
+        let node = link.node;
+        if !job.is_flush() {
+            link.open += 1;
+            link.in_doubt += 1;
+        } else if job.may_be_answered {
+            return self.fail(node, id, job, 5);
+        }
+        self.outcome_unknown(id, job);
     }
 
     fn outcome_unknown(&mut self, id: u64, job: &Job) {
@@ -172,11 +407,11 @@ impl World {
         let now = self.now;
         let link = self.links.get_mut(&id).expect("a daemon has its link");
         let node = link.node;
-        let job = Job { request, waits_since: now, sent_at: 0, losses: 0, covers: 0, data: Vec::new() };
+        let job = link.job(request, now);
         if link.is_abandoned {
             return self.unreachable(node, id, job);
         }
-        if job.request.operation == OriginOperation::Flush && std::mem::take(&mut link.flush_must_fail) {
+        if job.is_flush() && std::mem::take(&mut link.flush_must_fail) {
             return self.fail(node, id, &job, 5);
         }
         link.queue.push_back(job);
@@ -186,9 +421,14 @@ impl World {
     /// Sends what waits.
     fn pump_link(&mut self, id: u64) {
         let now = self.now;
+        let mut too_late = Vec::new();
         let Some(link) = self.links.get_mut(&id).filter(|link| link.is_ready) else { return };
-        let session = link.session.as_mut().expect("it is ready");
+        let (session, node) = (link.session.as_mut().expect("it is ready"), link.node);
         while let Some(mut job) = link.queue.pop_front() {
+            if job.is_flush() && job.losses_before != link.losses {
+                too_late.push(job);
+                continue;
+            }
             let range = job.request.operation.range();
             let (offset, length) = (range.offset, range.length as u32);
             let operation = match &job.request.operation {
@@ -212,6 +452,7 @@ impl World {
             link.next_cookie += 1;
         }
         self.empty_outbox(Peer::Link(id));
+        too_late.iter().for_each(|job| self.fail(node, id, job, 5));
     }
 
     pub(super) fn link_parts(&mut self, id: u64) -> Option<Parts<'_>> {
@@ -224,10 +465,10 @@ impl World {
         let mut ended = Vec::new();
         let mut output = Vec::new();
         let link = self.links.get_mut(&id).expect("its connection has it");
-        let Link { session, input, sent, is_ready, .. } = link;
+        let Link { session, input, sent, is_ready, said_farewell, .. } = link;
         let Some(session) = session else { return };
         let mut consumed = 0;
-        let (mut is_over, mut kept_by, mut let_in_by) = (false, None, None);
+        let (mut is_over, mut kept_by, mut opened) = (false, None, None);
         loop {
             let parsed = match session.receive(&input[consumed..], &mut output) {
                 Ok(parsed) => parsed,
@@ -246,8 +487,9 @@ impl World {
                 ClientEvent::NeedMore => break,
                 ClientEvent::Ready(export) => {
                     *is_ready = true;
-                    let_in_by = Some(RunId::found_in(&export.description));
+                    opened = Some((RunId::found_in(&export.description), export.succeeds));
                 }
+                ClientEvent::Farewell => *said_farewell = true,
                 ClientEvent::Data { cookie, offset, bytes } => {
                     let job = sent.get_mut(&cookie).expect("the session knows its cookies");
                     let at = (offset - job.request.operation.range().offset) as usize;
@@ -262,31 +504,44 @@ impl World {
         input.drain(..consumed);
         link.outbox.extend(output);
         let (node, connection) = (link.node, link.connection);
+        for (job, result) in &ended {
+            let is_change = job.request.operation.changes_content();
+            link.acknowledged += u64::from(is_change && !job.wants_fua() && result.is_ok());
+        }
+        if link.said_farewell && link.let_in_by == link.succeeds.map(|own| own.run) {
+            link.flushed_through = link.flushed_through.max(link.acknowledged);
+        }
+        if (link.said_farewell || !ended.is_empty()) && std::mem::take(&mut link.is_unheard) {
+            link.in_doubt -= std::mem::take(&mut link.awaited);
+        }
         self.empty_outbox(Peer::Link(id));
         for (job, result) in ended {
+            let link = self.links.get_mut(&id).expect("looked up above");
             if let Err(error) = result {
-                self.fail(node, id, &job, error.code.to_linux().0);
+                let errno = error.code.to_linux().0;
+                if job.wants_fua() && errno == 5 {
+                    link.owe_loss();
+                }
+                self.fail(node, id, &job, errno);
                 continue;
             }
-            let link = self.links.get_mut(&id).expect("looked up above");
-            if job.request.operation == OriginOperation::Flush {
+            if job.is_flush() {
                 link.flushed_through = link.flushed_through.max(job.covers);
-            } else if job.request.operation.changes_content() {
-                link.acknowledged += 1;
+                if !link.has_unflushed() {
+                    link.keeper_of_unflushed = link.keeper;
+                    link.has_inherited = false;
+                }
             }
             self.complete(node, id, OriginCompletion { id: job.request.id, result: Ok(job.data) });
         }
         if let (true, Some(connection)) = (is_over, connection) {
-            self.decide(id, kept_by);
+            self.kept_out(id, kept_by, true);
             self.cut(connection);
         }
-        if let Some(run) = let_in_by {
-            self.decide(id, None);
+        if let Some((run, succeeds)) = opened {
             let link = self.links.get_mut(&id).expect("looked up above");
-            if link.kept_by.take().is_some_and(|kept_by| run != Some(kept_by)) {
-                link.note_loss();
-            }
-            link.run = run;
+            (link.run, link.succeeds, link.said_farewell, link.is_unheard) = (run, succeeds, false, true);
+            self.let_in(id);
         }
         self.pump_link(id);
     }
@@ -297,32 +552,51 @@ impl World {
         let Some(link) = self.links.get_mut(&id) else { return };
         let is_cut = link.connection.is_none_or(|connection| self.connections[&connection].is_cut);
         let was_ready = link.is_ready;
-        let ended_in_order =
-            was_ready && !is_cut && link.run.is_some() && link.input.is_empty() && !link.is_abandoned;
+        let ended_in_order = was_ready && !is_cut && link.input.is_empty() && !link.is_abandoned;
         (link.connection, link.session, link.is_ready) = (None, None, false);
         link.input.clear();
         link.outbox.clear();
-        if ended_in_order {
-            link.undecided = Some(Vec::new());
-        } else if was_ready {
+        link.open += std::mem::take(&mut link.awaited);
+        if !was_ready {
+            return self.kept_out(id, None, false);
+        }
+        let said_farewell = std::mem::take(&mut link.said_farewell);
+        let (succeeds, run) = (link.succeeds.take(), link.run.filter(|_| ended_in_order));
+        let is_undecided = !said_farewell && !link.is_abandoned && (run.is_some() || succeeds.is_some());
+        let sent: Vec<Job> = std::mem::take(&mut link.sent).into_values().collect();
+        let may_tell = |job: &Job| job.is_flush() || job.wants_fua();
+        let lacks_flush = !said_farewell && sent.iter().any(may_tell);
+        link.lost = Some(Lost { run, succeeds, is_undecided, lacks_flush });
+        if said_farewell && !link.is_abandoned {
+            note!(self, "link {id} heard a farewell, with {} requests that were not taken", sent.len());
+            self.course.not_taken += sent.len() as u64;
+            let link = self.links.get_mut(&id).expect("looked up above");
+            sent.into_iter().rev().for_each(|job| link.queue.push_front(Job { waits_since: now, ..job }));
+            return;
+        }
+        if !is_undecided {
             link.note_loss();
         }
         let (node, is_over) = (link.node, link.is_abandoned);
         let mut again = Vec::new();
-        for mut job in std::mem::take(&mut link.sent).into_values() {
+        for mut job in sent {
+            let may_go_again = job.may_go_again(succeeds.is_some(), now) && !is_over;
             if job.request.operation.only_looks() {
-                job.losses += 1;
                 job.waits_since = now;
-                if job.losses < READ_SENDS_MAX && !is_over {
+                if may_go_again {
                     again.push(job);
                 } else {
                     self.unreachable(node, id, job);
                 }
-            } else if ended_in_order && job.request.operation == OriginOperation::Flush {
-                let link = self.links.get_mut(&id).expect("looked up above");
-                link.undecided.as_mut().expect("it was made above").push(job);
+                continue;
+            }
+            let is_held = if job.is_flush() { is_undecided } else { succeeds.is_some() };
+            if is_held && may_go_again {
+                job.may_be_answered = job.is_flush() && run.is_none();
+                self.links.get_mut(&id).expect("looked up above").held.push((job, now));
             } else {
-                self.outcome_unknown(id, &job);
+                job.may_be_answered = false;
+                self.in_doubt(id, &job);
             }
         }
         let link = self.links.get_mut(&id).expect("looked up above");
@@ -334,11 +608,11 @@ impl World {
         let Some(link) = self.links.get_mut(&id) else { return };
         link.is_abandoned = true;
         let (node, connection) = (link.node, link.connection);
-        let undecided = link.undecided.take().unwrap_or_default();
+        let held = std::mem::take(&mut link.held);
         for job in std::mem::take(&mut link.queue) {
             self.unreachable(node, id, job);
         }
-        undecided.iter().for_each(|job| self.outcome_unknown(id, job));
+        held.iter().for_each(|(job, _)| self.in_doubt(id, job));
         match connection {
             Some(connection) => self.cut(connection),
             None => self.link_lost(id),

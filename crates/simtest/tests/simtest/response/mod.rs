@@ -79,7 +79,8 @@ fn every_response_ends_in_place_or_on_the_original_route_and_no_byte_is_wrong() 
                 && all.switches > seeds / 2
                 && all.strikes > seeds / 2
                 && all.hits > seeds
-                && all.errors > seeds
+                && all.errors > seeds / 4
+                && all.sent_again > seeds / 8
                 && all.in_place > seeds / 8
                 && all.original > seeds / 4
         );

@@ -1,7 +1,8 @@
 //! A daemon: the storage side's `forebay watch`, an appliance, or the permanent proxy. A real service and volume machine each, driven as the worker does it.
 
-use super::wires::{Destination, Parts, Peer, Place};
-use super::world::{Event, World, note};
+use super::link::QUESTION;
+use super::wires::{Connection, Destination, Parts, Peer, Place};
+use super::world::{Event, WHILE_NS, World, note};
 use crate::history::{History, version_in};
 use crate::network::{Pipe, ServerEnd};
 use crate::origin::Fate;
@@ -9,16 +10,19 @@ use forebay_appliance::service::{Entrance, Lease, Service, ServiceLimits, SlabKe
 use forebay_appliance::volume::{VolumeMachine, VolumeSettings};
 use forebay_control::response::ApplianceId;
 use forebay_nbd::server::{Config, Event as ServerEvent, Exports, Session};
-use forebay_nbd::{BlockSizes, ExportInfo, RunId};
+use forebay_nbd::{BlockSizes, ExportInfo, RunId, StorageId, Succeeds};
 use forebay_origin::{OriginCompletion, OriginError, OriginOperation, OriginRequest};
 use forebay_units::{BlockSize, Bytes, Nanos, Ratio};
 use rand::Rng;
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 pub(super) const BLOCK: u64 = 512;
 pub(super) const CELL: u64 = 128;
 pub(super) const CELLS: u64 = 61;
 const ROUNDS_MAX: usize = 4;
+/// A daemon that is told to end ends by then.
+const ENDS_WITHIN_NS: u64 = 300_000_000;
 
 /// What a daemon is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +49,8 @@ pub(super) struct Node {
     pub(super) source: Source,
     /// It runs, holds its connections, and does nothing.
     pub(super) hangs: bool,
+    /// It ends in order.
+    pub(super) leaves: bool,
     keys: BTreeMap<SlabKey, u64>,
     resumable: Vec<SlabKey>,
     looks: Vec<SlabKey>,
@@ -57,6 +63,7 @@ struct Exported {
     is_served: bool,
     lease: Option<Lease>,
     run: RunId,
+    succeeds: Option<Succeeds>,
 }
 
 /// The entrance that an export's name means; `None` for another volume. A name with an epoch is one of a leased volume only.
@@ -75,6 +82,7 @@ impl Exports for Exported {
             block_sizes: BlockSizes { min: CELL as u32, preferred: BLOCK as u32, max: 1 << 20 },
             multi_conn: true,
             description: self.lease.map(|_| self.run.said_in("")).unwrap_or_default(),
+            succeeds: self.succeeds,
             ..ExportInfo::new(name, CELLS * CELL)
         })
     }
@@ -97,6 +105,7 @@ impl World {
             volume: None,
             source: Source::Disk,
             hangs: false,
+            leaves: false,
             keys: BTreeMap::new(),
             resumable: Vec::new(),
             looks: Vec::new(),
@@ -146,8 +155,10 @@ impl World {
     pub(super) fn kill_node(&mut self, id: u64) {
         let Some(node) = self.nodes.remove(&id) else { return };
         note!(self, "{:?} at {:?} is gone", node.role, node.place);
-        let ids: Vec<u64> =
-            self.connections.iter().filter(|(_, c)| c.node == id).map(|(id, _)| *id).collect();
+        // What was said to clients that it left in order, and the end, arrive although it is gone.
+        let is_left = |c: &Connection| node.leaves && matches!(c.server, ServerEnd::Closed);
+        let is_its = |c: &Connection| c.node == id && !is_left(c);
+        let ids: Vec<u64> = self.connections.iter().filter(|(_, c)| is_its(c)).map(|(id, _)| *id).collect();
         for connection in ids {
             self.cut(connection);
             let connection = self.connections.get_mut(&connection).expect("listed above");
@@ -170,6 +181,39 @@ impl World {
                 self.answers.clear();
             }
             Role::Proxy => self.proxy_died(),
+        }
+    }
+
+    /// The storage side's machine loses power, when its daemon is gone: of what was not flushed any part may be lost.
+    pub(super) fn power_fails(&mut self) {
+        note!(self, "power fails at the storage side");
+        self.boots += 1;
+        self.course.power_failures += 1;
+        let now = self.tick();
+        let live: Vec<u64> = (0..CELLS).map(|cell| self.disk.held(cell)).collect();
+        let is_told = |(cell, version): &(u64, u64)| {
+            // Of what was done before an error of a flush they know that it may be lost.
+            self.history.acknowledged_at(*cell, *version).is_some_and(|at| at > self.doubted_through)
+        };
+        let told: Vec<(u64, u64)> = (0..).zip(live).filter(is_told).collect();
+        self.disk.crash(&mut self.history, true, now, &mut self.random);
+        // Of what a power failure took from a file nobody is told by it.
+        self.disk.next_flush_fails = false;
+        if told.iter().any(|(cell, version)| self.disk.held(*cell) != *version) {
+            note!(self, "changes are lost of which applications were told that they were done");
+            self.course.told_and_lost += 1;
+            // Without the proxy no connection of theirs stands, and they know themselves that they know nothing.
+            self.untold_loss = self.proxy.map(|_| now);
+            self.excuse_what_nobody_can_know();
+        }
+    }
+
+    pub(super) fn excuse_what_nobody_can_know(&mut self) {
+        let source = self.proxy.map(|proxy| self.nodes[&proxy].source);
+        if let Some(Source::Link(link)) = source
+            && self.links.get(&link).is_some_and(|link| link.depends_on_an_appliance())
+        {
+            self.untold_loss = None;
         }
     }
 
@@ -259,10 +303,20 @@ impl World {
         let node_id = connection.node;
         let node = self.nodes.get_mut(&node_id).expect("the caller looked");
         let is_storage = node.role == Role::Storage;
+        let run = RunId(node_id);
+        // Of a disk that only its daemon has open, whichever daemon that is since the machine started. A storage side without a lease is a stranger's.
+        let keeper = match node.source {
+            Source::Disk => Some(run),
+            Source::Link(link) => self.links[&link].keeper,
+        };
+        let succeeds = Succeeds { run, storage: is_storage.then_some(StorageId(self.boots)), keeper };
+        let doubt = node.volume.and_then(|volume| node.service.doubt(volume));
+        let is_in_doubt = doubt.is_none_or(|doubt| doubt.load(Ordering::Acquire));
         let exports = Exported {
             is_served: node.volume.is_some(),
             lease: (is_storage && self.leased).then_some(self.lease),
-            run: RunId(node_id),
+            run,
+            succeeds: (!is_in_doubt && (self.leased || !is_storage)).then_some(succeeds),
         };
         let ServerEnd::Handshake { session, input, output } = &mut connection.server else { return };
         input.extend_from_slice(bytes);
@@ -379,6 +433,9 @@ impl World {
             self.look(id, key);
         }
         self.check_orders(id);
+        if self.check_left(id) {
+            return;
+        }
         let Some(node) = self.nodes.get_mut(&id) else { return };
         if !node.resumable.is_empty() || !node.inbox.is_empty() {
             return self.wake(id);
@@ -386,6 +443,58 @@ impl World {
         if let Some(at) = node.service.wake_at() {
             self.wake_at(id, at.0.max(now.0));
         }
+    }
+
+    /// It is told to end in order.
+    pub(super) fn begin_to_leave(&mut self, id: u64) {
+        let Some(node) = self.nodes.get_mut(&id).filter(|node| !node.leaves) else { return };
+        node.leaves = true;
+        if let Some(volume) = node.volume {
+            node.service.leave(volume);
+        }
+        let (role, place) = (node.role, node.place);
+        note!(self, "{role:?} at {place:?} is told to end");
+        self.schedule(ENDS_WITHIN_NS, Event::Overdue(id));
+        self.wake(id);
+    }
+
+    /// It has ended, in order or because its time is over; the storage side and the proxy are back after a while.
+    pub(super) fn end_node(&mut self, id: u64) {
+        let Some(role) = self.nodes.get(&id).map(|node| node.role) else { return };
+        self.kill_node(id);
+        match role {
+            Role::Storage => {
+                if self.percent(50) {
+                    self.power_fails();
+                }
+                self.schedule(WHILE_NS / 4, Event::Back(Place::Storage));
+            }
+            Role::Proxy => self.schedule(WHILE_NS / 10, Event::Back(Place::Application)),
+            Role::Appliance(_) => {}
+        }
+    }
+
+    /// Whether it has ended, in order: its clients have heard all there was to hear.
+    fn check_left(&mut self, id: u64) -> bool {
+        let Some(node) = self.nodes.get_mut(&id).filter(|node| node.leaves) else { return false };
+        let is_idle = |volume| node.service.peek(volume).is_none_or(|machine| machine.is_idle());
+        if !node.volume.is_none_or(is_idle) {
+            return false;
+        }
+        if let Some(volume) = node.volume {
+            node.service.bid_farewell(volume);
+        }
+        let mut changed = Vec::new();
+        node.service.take_dirty(&mut changed);
+        for key in changed {
+            self.look(id, key);
+        }
+        let Some(node) = self.nodes.get(&id) else { return true };
+        let has_parted = node.volume.is_none_or(|volume| node.service.has_parted(volume));
+        if has_parted {
+            self.end_node(id);
+        }
+        has_parted
     }
 
     /// Sends what there is to send.
@@ -422,7 +531,7 @@ impl World {
     /// An origin's answer reaches a daemon, if it is still the way that it uses.
     pub(super) fn complete(&mut self, node_id: u64, link: u64, completion: OriginCompletion) {
         let Some(node) = self.nodes.get_mut(&node_id) else { return };
-        if node.source == Source::Link(link) {
+        if node.source == Source::Link(link) && completion.id != QUESTION {
             node.inbox.push((link, completion));
             self.wake(node_id);
         }

@@ -26,12 +26,20 @@ pub(super) enum Failure {
     /// The storage side's daemon is killed and back after a while; its disk stands still for a while.
     StorageDies,
     DiskHangs,
+    /// So it is, and its machine loses power meanwhile.
+    PowerFails,
     /// The proxy is killed and back after a while.
     ProxyDies,
+    /// They end in order, and are back after a while; but for the appliance.
+    StorageEnds,
+    ProxyEnds,
+    ApplianceEnds,
     /// The answer to this order is lost; the order comes much later than its time.
     AnswerLost,
     OrderLate,
     ControllerDies,
+    /// Connections between daemons break, now and then again.
+    LinksBreak,
     /// Two are cut off from each other for a while.
     ApplicationFromStorage,
     ApplicationFromHosts,
@@ -43,7 +51,7 @@ pub(super) enum Failure {
     ControllerFromApplication,
 }
 
-const FAILURES: [Failure; 22] = [
+const FAILURES: [Failure; 27] = [
     Failure::HostDies,
     Failure::HostRestarts,
     Failure::ApplianceDies,
@@ -55,10 +63,15 @@ const FAILURES: [Failure; 22] = [
     Failure::HypervisorsDeaf,
     Failure::StorageDies,
     Failure::DiskHangs,
+    Failure::PowerFails,
     Failure::ProxyDies,
+    Failure::StorageEnds,
+    Failure::ProxyEnds,
+    Failure::ApplianceEnds,
     Failure::AnswerLost,
     Failure::OrderLate,
     Failure::ControllerDies,
+    Failure::LinksBreak,
     Failure::ApplicationFromStorage,
     Failure::ApplicationFromHosts,
     Failure::HostsFromStorage,
@@ -182,6 +195,13 @@ impl World {
                     self.schedule(WHILE_NS / 4, Event::Back(Place::Storage));
                 }
             }
+            Failure::PowerFails => {
+                if let Some(storage) = self.storage {
+                    self.kill_node(storage);
+                    self.power_fails();
+                    self.schedule(WHILE_NS / 4, Event::Back(Place::Storage));
+                }
+            }
             Failure::DiskHangs => self.disk_hangs_until = until,
             Failure::ProxyDies => {
                 if let Some(proxy) = self.proxy {
@@ -189,9 +209,27 @@ impl World {
                     self.schedule(WHILE_NS / 10, Event::Back(Place::Application));
                 }
             }
+            Failure::StorageEnds => {
+                self.storage.into_iter().for_each(|storage| self.begin_to_leave(storage));
+            }
+            Failure::ProxyEnds => {
+                self.proxy.into_iter().for_each(|proxy| self.begin_to_leave(proxy));
+            }
+            Failure::ApplianceEnds => {
+                let last = self.appliances.values().next_back().copied();
+                last.into_iter().for_each(|node| self.begin_to_leave(node));
+            }
             // What becomes of the order is seen to where it is given.
             Failure::AnswerLost | Failure::OrderLate => {}
             Failure::ControllerDies => self.replace_controller(),
+            Failure::LinksBreak => {
+                let broken: Vec<u64> = self.links.values().filter_map(|link| link.connection).collect();
+                broken.into_iter().for_each(|connection| self.cut(connection));
+                if self.percent(80) {
+                    let pause = self.random.random_range(0..20_000_000);
+                    self.schedule(pause, Event::Strike(Failure::LinksBreak));
+                }
+            }
             Failure::ApplicationFromStorage => self.cut_off(Place::Application, Place::Storage),
             Failure::ApplicationFromHosts => from_hosts(self, Place::Application),
             Failure::HostsFromStorage => from_hosts(self, Place::Storage),

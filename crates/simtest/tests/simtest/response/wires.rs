@@ -69,7 +69,7 @@ impl World {
             Destination::Proxy => (self.proxy?, "db".to_owned()),
         };
         let state = &self.nodes[&node];
-        if !self.reaches(from, state.place) || state.volume.is_none() {
+        if !self.reaches(from, state.place) || state.volume.is_none() || state.leaves {
             return None;
         }
         let hangs = state.hangs;

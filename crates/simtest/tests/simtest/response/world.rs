@@ -53,6 +53,8 @@ pub(super) enum Event {
     Back(Place),
     /// A daemon that stood still goes on.
     Resume(u64),
+    /// A daemon that was told to end has had its time.
+    Overdue(u64),
 }
 
 /// A host of appliances.
@@ -84,6 +86,15 @@ pub(super) struct Course {
     pub(super) settled_by_hand: u64,
     /// Flushes that a fence ended with their connection, and that were not taken.
     pub(super) flushes_kept: u64,
+    /// Changes that went to a server again, on the connection that took the place of the one on which they were lost.
+    pub(super) sent_again: u64,
+    /// Requests that a daemon did not take which ended in order.
+    pub(super) not_taken: u64,
+    /// A link said that what it had left open was over.
+    pub(super) settled_by_itself: u64,
+    pub(super) power_failures: u64,
+    /// Of these, those that took changes of which an application had been told that they were done.
+    pub(super) told_and_lost: u64,
 }
 
 impl Course {
@@ -101,6 +112,11 @@ impl Course {
         self.waiting += other.waiting;
         self.settled_by_hand += other.settled_by_hand;
         self.flushes_kept += other.flushes_kept;
+        self.sent_again += other.sent_again;
+        self.not_taken += other.not_taken;
+        self.settled_by_itself += other.settled_by_itself;
+        self.power_failures += other.power_failures;
+        self.told_and_lost += other.told_and_lost;
     }
 }
 
@@ -129,6 +145,12 @@ pub(super) struct World {
     /// On the storage side's disk: the lease, and the data.
     pub(super) lease: Lease,
     pub(super) disk: SimOrigin,
+    /// How often the storage side's machine was started.
+    pub(super) boots: u64,
+    /// When changes were lost that applications took for done, if none of them has heard of it since.
+    pub(super) untold_loss: Option<u64>,
+    /// When one of them last heard of it.
+    pub(super) doubted_through: u64,
     pub(super) disk_hangs_until: u64,
     pub(super) answers: BTreeMap<u64, AtOrigin>,
     pub(super) history: History,
@@ -224,6 +246,9 @@ impl World {
             cuts: Vec::new(),
             lease: Lease::FIRST,
             disk: SimOrigin::new(traits, CELL),
+            boots: 1,
+            untold_loss: None,
+            doubted_through: 0,
             disk_hangs_until: 0,
             answers: BTreeMap::new(),
             history: first_history(),
@@ -325,6 +350,7 @@ impl World {
             Event::Strike(failure) => self.strike(failure),
             Event::Back(place) => self.come_back(place),
             Event::Resume(node) => self.resume(node),
+            Event::Overdue(node) => self.end_node(node),
         }
         true
     }
