@@ -1,12 +1,12 @@
 //! The acceptor thread: listeners and handshakes, until a client has chosen an export and belongs to a worker.
 //!
 //! Invariant: at most [`HANDSHAKES_MAX`] handshakes at once, each with a deadline and with bounded buffers, so that slow
-//! or silent clients cost a bounded amount and keep nobody out for longer than their deadline. Who asks much and quickly has a
+//! or silent clients cost a bounded amount and keep nobody out for long: where others wait, who began first gives way after [`CROWDED_TIME_MAX`]. Who asks much and quickly has a
 //! turn like anybody: what is received at once is answered as far as [`HANDSHAKE_OUTPUT_BYTES_MAX`], and nothing is received behind what was not.
 
 use super::inbox::{ConnectionGuard, Inbox, Message};
 use super::socket::{Received, Socket};
-use super::{EVENTS_MAX, HANDSHAKE_TIME_MAX, HANDSHAKES_MAX, Listener, RECEIVE_BYTES};
+use super::{CROWDED_TIME_MAX, EVENTS_MAX, HANDSHAKE_TIME_MAX, HANDSHAKES_MAX, Listener, RECEIVE_BYTES};
 use crate::clock::Clock;
 use crate::service::{Directory, Output};
 use crate::slab::{Slab, SlabKey};
@@ -38,7 +38,7 @@ struct Handshake {
     session: Session,
     input: Vec<u8>,
     output: Output,
-    deadline: Nanos,
+    began: Nanos,
     guard: ConnectionGuard,
     interest: EventFlags,
     /// Questions were received that are answered in a later turn, since there were answers enough for one.
@@ -164,16 +164,19 @@ impl Acceptor {
     }
 
     fn timeout(&self) -> Option<Timespec> {
-        let mut at = self.handshakes.iter().map(|(_, handshake)| handshake.deadline).min();
+        let oldest = self.oldest().map(|(_, began)| began);
+        let mut at = oldest.map(|began| began.saturating_add(HANDSHAKE_TIME_MAX));
         if !self.accepting && self.accept_again_at > Nanos::ZERO {
             at = Some(at.map_or(self.accept_again_at, |at| at.min(self.accept_again_at)));
+        } else if !self.accepting {
+            at = oldest.map(|began| began.saturating_add(CROWDED_TIME_MAX));
         }
         let span = at?.saturating_since(self.clock.now());
         Timespec::try_from(Duration::from(span)).ok()
     }
 
     fn accept(&mut self, now: Nanos, listener: usize) {
-        while self.handshakes.len() < HANDSHAKES_MAX {
+        while self.has_room(now) {
             let socket = match self.listeners[listener].accept() {
                 Ok(Some(socket)) => socket,
                 Ok(None) => return,
@@ -187,6 +190,7 @@ impl Acceptor {
                 tracing::warn!(peer = %socket.peer, max = self.connections_max, "too many connections; refused one");
                 continue;
             }
+            self.make_room();
             let mut output = Output::default();
             let tls = self.listeners[listener].tls;
             let config = Config { tls, ..self.config.clone() };
@@ -196,7 +200,7 @@ impl Acceptor {
                 session,
                 input: Vec::new(),
                 output,
-                deadline: now.saturating_add(HANDSHAKE_TIME_MAX),
+                began: now,
                 guard: ConnectionGuard::new(&self.connections),
                 interest: EventFlags::IN,
                 is_behind: false,
@@ -215,13 +219,33 @@ impl Acceptor {
         }
     }
 
+    /// The handshake that began first, and when.
+    fn oldest(&self) -> Option<(SlabKey, Nanos)> {
+        self.handshakes.iter().map(|(key, handshake)| (key, handshake.began)).min_by_key(|(_, began)| *began)
+    }
+
+    /// Whether another one may begin: also in the place of one that has had its time, so that who says nothing keeps nobody out for long.
+    fn has_room(&self, now: Nanos) -> bool {
+        let has_had_its_time = |began: Nanos| now.saturating_since(began) >= CROWDED_TIME_MAX;
+        self.handshakes.len() < HANDSHAKES_MAX
+            || self.oldest().is_some_and(|(_, began)| has_had_its_time(began))
+    }
+
+    fn make_room(&mut self) {
+        if self.handshakes.len() >= HANDSHAKES_MAX
+            && let Some(handshake) = self.oldest().and_then(|(key, _)| self.handshakes.remove(key))
+        {
+            tracing::warn!(peer = %handshake.socket.peer, "client has not chosen an export, and others wait; disconnected");
+        }
+    }
+
     /// Stops accepting while there is no room, and starts again.
     fn set_accepting(&mut self, now: Nanos) {
         if now >= self.accept_again_at {
             // Nobody has to wake for it any more.
             self.accept_again_at = Nanos::ZERO;
         }
-        let accepting = self.handshakes.len() < HANDSHAKES_MAX && self.accept_again_at == Nanos::ZERO;
+        let accepting = self.accept_again_at == Nanos::ZERO && self.has_room(now);
         if accepting != self.accepting {
             self.accepting = accepting;
             let interest = if accepting { EventFlags::IN } else { EventFlags::empty() };
@@ -238,7 +262,7 @@ impl Acceptor {
         let late: Vec<SlabKey> = self
             .handshakes
             .iter()
-            .filter(|(_, handshake)| now >= handshake.deadline)
+            .filter(|(_, handshake)| now.saturating_since(handshake.began) >= HANDSHAKE_TIME_MAX)
             .map(|(key, _)| key)
             .collect();
         for key in late {
@@ -459,7 +483,7 @@ mod tests {
             Arc::new(RwLock::new(directory)),
             Vec::new(),
             Arc::default(),
-            HANDSHAKES_MAX,
+            2 * HANDSHAKES_MAX,
             Clock::start(),
         )
         .unwrap()
@@ -482,6 +506,40 @@ mod tests {
         acceptor.set_accepting(now);
         assert!(!acceptor.accepting);
         assert_ne!(acceptor.timeout(), Some(Timespec::default()), "it would not wait at all");
+    }
+
+    #[test]
+    fn who_says_nothing_gives_way_to_others_that_wait() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let mut acceptor = acceptor_at(&path, many_volumes());
+        let connect = |_| UnixStream::connect(&path).unwrap();
+        let mut silent: Vec<UnixStream> = Vec::new();
+        let second = |number: u64| Nanos::secs(number);
+        for batch in 0..4 {
+            silent.extend((0..64).map(connect));
+            acceptor.accept(second(100 + batch), 0);
+        }
+        let mut good = connect(0);
+        good.set_nonblocking(true).unwrap();
+        let is_greeted = |client: &mut UnixStream| take(client) > 0;
+        // Of those that began half a second ago nobody has had its time, and the oldest have.
+        acceptor.set_accepting(Nanos(second(101).0 - 1));
+        assert!(!acceptor.accepting);
+        acceptor.accept(Nanos(second(101).0 - 1), 0);
+        assert!(!is_greeted(&mut good));
+        acceptor.set_accepting(second(101));
+        assert!(acceptor.accepting);
+        acceptor.accept(second(101), 0);
+        assert!(is_greeted(&mut good));
+        let is_gone = |client: &mut UnixStream| {
+            client.set_nonblocking(true).unwrap();
+            let mut buffer = [0; 64];
+            client.read(&mut buffer).unwrap();
+            client.read(&mut buffer).is_ok_and(|count| count == 0)
+        };
+        assert_eq!(silent.iter_mut().filter_map(|client| is_gone(client).then_some(())).count(), 1);
+        assert_eq!(acceptor.handshakes.len(), HANDSHAKES_MAX);
     }
 
     #[test]

@@ -45,6 +45,9 @@ pub const HANDSHAKES_MAX: usize = 256;
 /// A client that has not chosen an export by then is disconnected (ours).
 pub const HANDSHAKE_TIME_MAX: Nanos = Nanos::secs(10);
 
+/// So long it may take at least, also where others wait for its place (ours).
+pub(crate) const CROWDED_TIME_MAX: Nanos = Nanos::secs(1);
+
 /// Bytes received at once, so that many requests are parsed per system call (ours).
 pub const RECEIVE_BYTES: usize = 256 << 10;
 
