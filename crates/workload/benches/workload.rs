@@ -20,6 +20,7 @@ fn trace(seconds: u64) -> Vec<Request> {
         diurnal: None,
         pattern,
         sizes: vec![(3.0, 4_096), (1.0, 16_384)],
+        align: 16_384,
         reads,
         from: Nanos::ZERO,
         until: Nanos::MAX,

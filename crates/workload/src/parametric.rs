@@ -66,6 +66,8 @@ pub struct Load {
     pub pattern: Pattern,
     /// Pairs of (weight, bytes).
     pub sizes: Vec<(f64, u64)>,
+    /// Bytes, above 0: uniform and popular places, and those in hotspots, are multiples of it from the first byte of the range.
+    pub align: u64,
     /// The share that reads, 0 to 1.
     pub reads: f64,
     /// When it begins.
@@ -96,9 +98,8 @@ enum Stream {
 #[derive(Debug)]
 struct LoadStream {
     load: Load,
-    picker: BlockPicker,
-    /// Bytes of a place of the picker.
-    unit: u64,
+    /// By Zipf's law, the places of all that the range has.
+    popular: Option<BlockPicker>,
     /// Of a stride, the place after the last.
     next: u64,
     at: Nanos,
@@ -109,15 +110,13 @@ struct LoadStream {
 
 impl LoadStream {
     fn new(load: Load, seed: u64) -> LoadStream {
-        let unit = load.sizes.iter().map(|size| size.1).max().unwrap_or(4_096).max(1);
-        let places = (load.bytes / unit).max(1);
-        let picker = match load.pattern {
-            Pattern::Zipf(theta) => BlockPicker::zipf(places, theta, mix64(seed)),
-            Pattern::Sequential => BlockPicker::sequential(places),
-            _ => BlockPicker::uniform(places),
+        let places = (load.bytes / load.align).max(1);
+        let popular = match load.pattern {
+            Pattern::Zipf(theta) => Some(BlockPicker::zipf(places, theta, mix64(seed))),
+            _ => None,
         };
         let rate_most = load.rate * (1.0 + load.diurnal.map_or(0.0, |diurnal| diurnal.amplitude));
-        LoadStream { at: load.from, load, picker, unit, next: 0, rate_most, random: random(seed) }
+        LoadStream { at: load.from, load, popular, next: 0, rate_most, random: random(seed) }
     }
 
     /// The time of the next request; `None` where it lies beyond the end.
@@ -151,9 +150,17 @@ impl LoadStream {
 
     fn request(&mut self) -> Request {
         let length = weighted(&self.load.sizes, &mut self.random);
-        let last = self.load.bytes.saturating_sub(length);
+        let align = self.load.align;
+        // The last place from which it ends within the range.
+        let last = self.load.bytes.saturating_sub(length) / align;
         let within = match &self.load.pattern {
-            Pattern::Uniform | Pattern::Zipf(_) => self.picker.next(&mut self.random).0 * self.unit,
+            Pattern::Uniform | Pattern::Zipf(_) => {
+                let place = match &mut self.popular {
+                    Some(popular) => popular.next(&mut self.random).0.min(last),
+                    None => BlockPicker::uniform(last + 1).next(&mut self.random).0,
+                };
+                place * align
+            }
             Pattern::Sequential => self.advance(length, length),
             Pattern::Stride(stride) => self.advance(*stride, length),
             Pattern::Hotspots(parts) => {
@@ -162,7 +169,7 @@ impl LoadStream {
                 let part = weighted(&numbered, &mut self.random);
                 let before: f64 = parts[..part].iter().map(|part| part.1).sum();
                 let place = before + unit(&mut self.random) * parts[part].1;
-                (place * self.load.bytes as f64) as u64 / self.unit * self.unit
+                ((place * self.load.bytes as f64) as u64 / align).min(last) * align
             }
         };
         let operation = match unit(&mut self.random) < self.load.reads {
@@ -171,7 +178,7 @@ impl LoadStream {
         };
         Request {
             time: self.at,
-            offset: self.load.offset + within.min(last),
+            offset: self.load.offset + within,
             length,
             latency: Nanos::MAX,
             thread: ThreadNumber::UNKNOWN,
@@ -224,7 +231,7 @@ impl Requests {
     /// The requests that `specification` and `seed` give.
     ///
     /// # Panics
-    /// If a load has no size, a rate that is not above 0, or hotspots without weight; as [`presto::Requests::new`].
+    /// If a load has no size, an alignment of 0, a rate that is not above 0, or hotspots without weight; as [`presto::Requests::new`].
     pub fn new(specification: Specification, seed: u64) -> Requests {
         let mut requests = Requests {
             streams: Vec::new(),
@@ -235,6 +242,7 @@ impl Requests {
         };
         for (number, load) in (0u64..).zip(specification.loads) {
             assert!(!load.sizes.is_empty() && load.rate > 0.0, "a load needs a size and a rate");
+            assert!(load.align > 0, "places are multiples of something");
             let load = Load { until: load.until.min(requests.duration), ..load };
             requests.streams.push(Stream::Load(Box::new(LoadStream::new(load, mix64(seed ^ mix64(number))))));
         }
@@ -303,6 +311,7 @@ mod tests {
             diurnal: None,
             pattern,
             sizes: vec![(1.0, 65_536)],
+            align: 65_536,
             reads: 0.5,
             from: Nanos::ZERO,
             until: Nanos::MAX,
@@ -329,6 +338,31 @@ mod tests {
         // One that leads out of any volume begins anew each time.
         let far = of(vec![load(Pattern::Stride(u64::MAX))], 1);
         assert!(far.iter().all(|request| request.offset == 1 << 20));
+    }
+
+    /// As fio places them: small requests reach every place, and large ones begin where small ones do.
+    #[test]
+    fn random_requests_are_multiples_of_the_alignment_whatever_their_size() {
+        let sizes = vec![(1.0, 4_096), (1.0, 65_536)];
+        let mixed = |pattern| Load { sizes: sizes.clone(), align: 4_096, ..load(pattern) };
+        let hotspots = Pattern::Hotspots(vec![(1.0, 0.5), (1.0, 0.5)]);
+        for pattern in [Pattern::Uniform, Pattern::Zipf(0.5), hotspots] {
+            let requests = of(vec![mixed(pattern.clone())], 200);
+            assert!(requests.iter().all(|r| r.offset % 4_096 == 0 && r.offset + r.length <= 2 << 20));
+            for (_, length) in &sizes {
+                let mut places: Vec<u64> =
+                    requests.iter().filter(|r| r.length == *length).map(|r| r.offset).collect();
+                places.sort_unstable();
+                // The last places: 10,000 draws of 256 places leave none out.
+                assert_eq!(places.last(), Some(&((2 << 20) - length)), "{pattern:?}");
+                places.dedup();
+                assert_eq!(places.len() as u64, ((1 << 20) - length) / 4_096 + 1, "{pattern:?}");
+            }
+        }
+        // Of uniform places none is likelier: the last has 1/241 of 10,000 as all have, within five standard deviations of 6.4.
+        let last = of(vec![mixed(Pattern::Uniform)], 200);
+        let last = last.iter().filter(|r| r.offset == (2 << 20) - 65_536 && r.length == 65_536).count();
+        assert!((10..75).contains(&last), "{last}");
     }
 
     #[test]

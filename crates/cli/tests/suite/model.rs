@@ -456,6 +456,36 @@ fn models_that_are_none_are_refused_by_file_and_field() {
     );
 }
 
+/// 4 KiB and 16 KiB, of which either begins at any 4 KiB unless the specification says otherwise.
+#[test]
+fn random_requests_begin_at_multiples_of_the_smallest_size_or_of_align() {
+    let folder = folder();
+    for (name, align, wanted) in [("smallest", "", 4_096), ("told", "align = \"16KiB\"", 16_384)] {
+        let options = ["--format", "msr"];
+        let trace = generated(
+            &folder,
+            name,
+            &SPECIFICATION.replace("reads = 0.7", &format!("reads = 0.7\n{align}")),
+            &options,
+        );
+        let text = std::fs::read_to_string(trace).unwrap();
+        let of_both: Vec<(u64, u64)> = text
+            .lines()
+            .filter(|line| line.contains(",database,"))
+            .map(|line| {
+                let mut fields = line.split(',').skip(4).map(|field| field.parse().unwrap());
+                (fields.next().unwrap(), fields.next().unwrap())
+            })
+            .collect();
+        for length in [4_096, 16_384] {
+            let offsets: Vec<u64> =
+                of_both.iter().filter(|found| found.1 == length).map(|found| found.0).collect();
+            let least = offsets.iter().map(|offset| offset.trailing_zeros()).min().unwrap();
+            assert_eq!(1u64 << least, wanted, "{name}, {length}");
+        }
+    }
+}
+
 #[test]
 fn specifications_that_are_wrong_are_refused_by_line() {
     let folder = folder();
@@ -465,6 +495,8 @@ fn specifications_that_are_wrong_are_refused_by_line() {
         ("theta = 0.9", "theta = 11", "theta is from 0 to 10"),
         ("reads = 0.7", "reads = 1.7", "the share of reads is from 0 to 1"),
         ("range = \"64MiB\"", "rang = \"64MiB\"", "unknown field `rang`"),
+        ("reads = 0.7", "align = \"65MiB\"", "an alignment is 1 B to the range"),
+        ("reads = 0.7", "align = \"0B\"", "an alignment is 1 B to the range"),
     ] {
         assert!(SPECIFICATION.contains(from));
         let spec = file(&folder, "spec.toml", SPECIFICATION.replace(from, to));

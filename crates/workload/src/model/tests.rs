@@ -16,6 +16,8 @@ fn load(volume: u32, pattern: Pattern, rate: f64) -> Load {
         diurnal: None,
         pattern,
         sizes: vec![(3.0, 4_096), (1.0, 16_384)],
+        // Requests overlap whole or not at all.
+        align: 16_384,
         reads: 0.7,
         from: Nanos::ZERO,
         until: Nanos::MAX,

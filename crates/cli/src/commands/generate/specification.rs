@@ -65,6 +65,7 @@ struct LoadTable {
     offset: Option<Text<Bytes>>,
     range: Option<Spanned<Text<Bytes>>>,
     sizes: Option<Spanned<SizeShares>>,
+    align: Option<Spanned<Text<Bytes>>>,
     reads: Option<Spanned<f64>>,
     from: Option<Text<Nanos>>,
     until: Option<Spanned<Text<Nanos>>>,
@@ -184,6 +185,12 @@ fn load_of(document: &Document, volume: u32, size: u64, load: &Spanned<LoadTable
         );
         return Err(document.failure(&span, found));
     }
+    let least = sizes.iter().filter(|size| size.0 > 0.0).map(|size| size.1).min().unwrap_or(largest);
+    let align = table.align.as_ref().map_or(least, |align| align.get_ref().0.0);
+    if !(1..=bytes).contains(&align) {
+        let span = table.align.as_ref().map_or(load.span(), Spanned::span);
+        return Err(document.failure(&span, "an alignment is 1 B to the range"));
+    }
     let reads = table.reads.as_ref().map_or(1.0, |reads| *reads.get_ref());
     if !(0.0..=1.0).contains(&reads) {
         let span = table.reads.as_ref().map_or(load.span(), Spanned::span);
@@ -212,7 +219,7 @@ fn load_of(document: &Document, volume: u32, size: u64, load: &Spanned<LoadTable
         ArrivalsName::Poisson => Rhythm::Poisson,
         ArrivalsName::Constant => Rhythm::Constant,
     };
-    Ok(Load { volume, offset, bytes, rate, rhythm, diurnal, pattern, sizes, reads, from, until })
+    Ok(Load { volume, offset, bytes, rate, rhythm, diurnal, pattern, sizes, align, reads, from, until })
 }
 
 fn clusters_of(
