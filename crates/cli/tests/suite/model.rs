@@ -185,6 +185,26 @@ fn what_is_generated_has_the_span_and_the_intensity_asked_for() {
     assert!(requests == 1_199 && (seconds - 30.0).abs() < 0.5, "{requests} in {seconds} s");
     let (requests, seconds) = made(&["--duration", "5min"]);
     assert!(requests.abs_diff(6_000) < 10 && (seconds - 300.0).abs() < 3.0, "{requests} in {seconds} s");
+    // Twice the model's 20 a second, and of these a half.
+    for (options, count, span) in [
+        (&["--rate", "40"][..], 1_199, 30.0),
+        (&["--rate", "40", "--duration", "5min"], 12_000, 300.0),
+        (&["--rate", "40", "--intensity", "0.5"], 1_199, 60.0),
+        (&["--rate", "40", "--plain", "--requests", "600"], 600, 15.0),
+    ] {
+        let (requests, seconds) = made(options);
+        let spread = if options.contains(&"--plain") { 0.2 } else { 0.01 };
+        assert!(
+            requests.abs_diff(count) < 10 && (seconds / span - 1.0).abs() < spread,
+            "{requests} in {seconds} s"
+        );
+    }
+    let rate = args(&[&"model", &"generate", &model, &"--format", &"msr", &"--rate", &"1e9"]);
+    let (status, words) = fail(rate);
+    assert!(
+        status == 1 && words.contains("rate is 1000000000: expected 0.000001 to 1000000 times"),
+        "{words}"
+    );
     assert_eq!(made(&["--requests", "17"]).0, 17);
     let (requests, _) = made(&["--plain"]);
     assert_eq!(requests, 1_199);

@@ -37,7 +37,7 @@ pub struct GenerateOptions {
     pub requests: Option<u64>,
     /// Inter-arrival times are divided by it; `None` is 1.
     pub intensity: Option<f64>,
-    /// Requests per second for a model without times; `None`: all of them come at time 0.
+    /// Requests per second on average, before the intensity; `None`: the model's, and of one without times all come at time 0.
     pub rate: Option<f64>,
     /// From what.
     pub fidelity: Fidelity,
@@ -199,6 +199,19 @@ impl Generator {
         if let Some(rate) = options.rate.filter(|rate| !(1e-6..=1e12).contains(rate)) {
             return Err(GenerateError::Option { option: "rate", found: rate, expected: "0.000001 to 1e12" });
         }
+        let intensity = match options.rate {
+            Some(rate) if model.about.seconds > 0.0 => {
+                let own = model.about.requests as f64 / model.about.seconds;
+                Some(intensity * rate / own).filter(|intensity| (1e-6..=1e6).contains(intensity)).ok_or(
+                    GenerateError::Option {
+                        option: "rate",
+                        found: rate,
+                        expected: "0.000001 to 1000000 times that of the model, the intensity included",
+                    },
+                )?
+            }
+            _ => intensity,
+        };
         let (requests, factor, span) = amount(model, options, intensity)?;
         let mut random = random(options.seed);
         let any: u64 = random.random();

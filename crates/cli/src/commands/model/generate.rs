@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 /// Generate a trace from a model.
 ///
-/// Any length, in constant memory. The mean intensity is the model's whatever the duration: a whole number of the model's schedules is
+/// Any length, in constant memory. The mean intensity is the model's whatever the duration, or what `--rate` says: a whole number of the model's schedules is
 /// played, each stretched to fit. The same model, options and seed give the same trace.
 #[derive(Debug, clap::Args)]
 pub(crate) struct GenerateArgs {
@@ -53,7 +53,8 @@ struct WhatArgs {
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     intensity: f64,
 
-    /// Requests per second, for a model of a trace without times [default: all at time 0]
+    /// Requests per second on average, times the intensity: times of the model are stretched to it [default: the model's; of a trace without
+    /// times, all come at time 0]
     #[arg(long, value_name = "RATE")]
     rate: Option<f64>,
 
