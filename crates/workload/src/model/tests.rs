@@ -573,6 +573,24 @@ fn a_scan_may_pass_the_end_of_what_is_told_apart() {
     }
 }
 
+/// Random reads of the last 4 MiB before 2^64, of a thousand places: as many are generated.
+#[test]
+fn places_at_the_end_of_numbers_are_told_apart() {
+    let mut original = trace(vec![load(0, Pattern::Uniform, 100.0)], 60);
+    for (at, request) in (0..).zip(&mut original) {
+        request.length = 4_096;
+        request.offset = u64::MAX - 4_095 - (1 + at * 389 % 1_000) * 4_096;
+    }
+    let distinct = |requests: &[Request]| {
+        let mut offsets: Vec<u64> = requests.iter().map(|request| request.offset).collect();
+        offsets.sort_unstable();
+        offsets.dedup();
+        offsets.len()
+    };
+    assert_eq!(distinct(&original), 1_000);
+    assert_eq!(distinct(&generate(&fit(&original, fast()), seeded(1))), 1_000);
+}
+
 #[test]
 fn a_scan_may_end_where_numbers_do() {
     let mut original = trace(vec![load(0, Pattern::Sequential, 100.0)], 20);

@@ -142,8 +142,10 @@ impl Places {
         let lag = *self.of_volume(volume).lag.get_or_insert_with(|| {
             (AREA_BYTES - offset / ALIGNED_BYTES * ALIGNED_BYTES % AREA_BYTES) % AREA_BYTES
         });
-        let place = offset.saturating_add(lag);
-        let found = (self.numbered((volume, place / AREA_BYTES)), (place % AREA_BYTES / 512) as u32);
+        // The sum may not fit in 64 bits; its parts do.
+        let within = offset % AREA_BYTES + lag;
+        let place = offset / AREA_BYTES + within / AREA_BYTES;
+        let found = (self.numbered((volume, place)), (within % AREA_BYTES / 512) as u32);
         self.of_volume(volume).last = Some(found);
         found
     }
@@ -177,9 +179,15 @@ impl Places {
 
     /// Volume and byte so many sectors into an area: what [`Places::find`] was given.
     pub(super) fn byte(&self, area: u32, sectors: u32) -> (u32, u64) {
-        let (volume, place) = self.areas[area as usize];
+        (self.areas[area as usize].0, self.byte_within(area as usize, u64::from(sectors) * 512))
+    }
+
+    /// The byte of its volume that lies so many bytes into an area; the volume's first or last where that lies before or behind it.
+    fn byte_within(&self, area: usize, bytes: u64) -> u64 {
+        let (volume, place) = self.areas[area];
         let lag = self.volumes[volume as usize].lag.unwrap_or(0);
-        (volume, (place * AREA_BYTES + u64::from(sectors) * 512).saturating_sub(lag))
+        let byte = u128::from(place) * u128::from(AREA_BYTES) + u128::from(bytes);
+        byte.saturating_sub(lag.into()).try_into().unwrap_or(u64::MAX)
     }
 
     /// The number of an earlier request that used what lies about the last block of this one, if that was used before; all its blocks are used now.
@@ -188,7 +196,7 @@ impl Places {
             self.used.clear();
         }
         let start = extent_key(request.volume.0, request.offset);
-        let (first, last) = (start / USED_BYTES, (start + request.length - 1) / USED_BYTES);
+        let (first, last) = (start / USED_BYTES, start.saturating_add(request.length - 1) / USED_BYTES);
         // What goes on along a stream may share its first block with it.
         let mut before = (0, 0);
         let mut at = first;
@@ -211,8 +219,7 @@ impl Places {
         (0u32..).zip(&order).for_each(|(number, &area)| numbers[area] = number);
         let model = |&area: &usize| {
             let (volume, place) = self.areas[area];
-            let lag = self.volumes[volume as usize].lag.unwrap_or(0);
-            let from = (place * AREA_BYTES).saturating_sub(lag);
+            let from = self.byte_within(area, 0);
             AreaModel { state: ranges.state_within(volume, from, AREA_BYTES), lane: (place % LANES) as u8 }
         };
         (order.iter().map(model).collect(), numbers)
