@@ -289,6 +289,31 @@ fn the_tables_and_the_picture() {
 }
 
 #[test]
+fn requests_without_bytes_are_counted_and_told() {
+    let folder = folder();
+    let requests = [(0, 0, true, 0, 512), (1, 0, true, 0, 0), (2, 0, false, 4096, 0), (3, 0, true, 0, 512)];
+    let path = file(&folder, "empty.csv", msr(&requests));
+    for unit in ["block", "request"] {
+        let at = |more: &[&str]| {
+            let mut all = args(&[&"simulate", &path, &"--sizes", &"1", &"--unit", &unit]);
+            all.extend(more.iter().map(OsString::from));
+            all
+        };
+        let told = |more| json(SIMULATE, at(more))["without_bytes"].clone();
+        assert_eq!(
+            (told(&["--json"]), told(&["--json", "--requests", "reads"])),
+            (2.into(), 1.into()),
+            "{unit}"
+        );
+        let text = succeed(at(&[]));
+        assert!(text.contains("\n2 requests without bytes touch no block, and are no access\n"), "{text}");
+    }
+    let none = file(&folder, "none.csv", msr(&requests[1..3]));
+    let (status, words) = fail(args(&[&"simulate", &none]));
+    assert!(status == 1 && words.contains("hint: 2 requests have no bytes"), "{words}");
+}
+
+#[test]
 fn what_cannot_be_is_said() {
     let (folder, path) = small();
     let says = |more: &[&str], status: i32, words: &str| {

@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::input::{self, InputArgs, parse_block_size};
 use crate::output::{self, OutputArgs, say, writable, write_chart};
 use forebay_locality::{CurveOptions, Method, Requests, Unit};
-use forebay_trace::{Ids, Operation};
+use forebay_trace::{Ids, Operation, Request};
 use forebay_units::{BlockSize, Bytes, Nanos, SizeSpec};
 use measure::{Measurement, Tracker};
 use std::path::PathBuf;
@@ -15,7 +15,8 @@ use std::path::PathBuf;
 /// Find how the miss ratio falls with the size of the cache.
 ///
 /// Requests are byte ranges; they are split into blocks, and every block touched is one access. Traces that count pages take
-/// a page as a block. Miss ratios are 0 to 1; first touches are misses at every size.
+/// a page as a block. Requests without bytes touch no block: they are counted apart. Miss ratios are 0 to 1; first touches are misses at every
+/// size.
 #[derive(Debug, clap::Args)]
 pub(crate) struct MrcArgs {
     #[command(flatten)]
@@ -133,6 +134,31 @@ enum MethodArg {
     Wss,
 }
 
+impl RequestsArg {
+    /// How many of `requests` would be accesses if they had bytes.
+    pub(super) fn without_bytes(self, requests: &[Request]) -> u64 {
+        let is_one = |request: &&Request| {
+            request.length == 0
+                && match request.operation {
+                    Operation::Read => true,
+                    Operation::Write => self != RequestsArg::Reads,
+                    Operation::Flush | Operation::Discard | Operation::Other => false,
+                }
+        };
+        requests.iter().filter(is_one).count() as u64
+    }
+
+    /// What is said of a trace in which nothing counts, so that `nothing` is to be done.
+    pub(super) fn no_access(self, without_bytes: u64, nothing: &str) -> Failure {
+        let failure = Failure::new(format!("the trace holds no access that counts, so there is {nothing}"));
+        match (self, without_bytes) {
+            (RequestsArg::All, 0) => failure,
+            (RequestsArg::All, _) => failure.with_hint(format!("{without_bytes} requests have no bytes")),
+            _ => failure.with_hint("count writes too with --requests all"),
+        }
+    }
+}
+
 /// The memory of `shards` where neither rate nor memory is given: all that it can use.
 const SHARDS_MEMORY: Bytes = Bytes::kib(256);
 
@@ -220,8 +246,10 @@ pub(crate) fn run(args: &MrcArgs) -> Result<(), Failure> {
     let mut all = new_tracker();
     let mut per_volume: Vec<Tracker> = Vec::new();
     let mut batch = Vec::new();
+    let mut without_bytes = 0;
     while reader.next_batch(&mut batch).map_err(input::trace_failure)? > 0 {
         all.add(&batch);
+        without_bytes += args.counting.requests.without_bytes(&batch);
         if args.counting.per.is_some() {
             per_volume.resize_with(reader.volumes().len(), new_tracker);
             for request in
@@ -235,12 +263,7 @@ pub(crate) fn run(args: &MrcArgs) -> Result<(), Failure> {
     let skipped = reader.skipped();
     let all = all.finish("all".to_owned(), &args.sizes, block_size);
     if all.accesses == 0 {
-        let failure = Failure::new("the trace holds no access that counts, so there is no curve");
-        return Err(if args.counting.requests == RequestsArg::All {
-            failure
-        } else {
-            failure.with_hint("count writes too with --requests all")
-        });
+        return Err(args.counting.requests.no_access(without_bytes, "no curve"));
     }
     let volumes: Vec<Measurement> = per_volume
         .into_iter()
@@ -254,6 +277,7 @@ pub(crate) fn run(args: &MrcArgs) -> Result<(), Failure> {
         format: reader.format(),
         block_size,
         skipped,
+        without_bytes,
         all: &all,
         volumes: &volumes,
     };

@@ -28,6 +28,7 @@ pub(super) struct MrcJson<'a> {
     unit: &'static str,
     weight: &'static str,
     skipped: u64,
+    without_bytes: u64,
     #[serde(flatten)]
     all: CurveJson<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,6 +79,7 @@ pub(super) struct Shown<'a> {
     pub(super) format: Format,
     pub(super) block_size: BlockSize,
     pub(super) skipped: u64,
+    pub(super) without_bytes: u64,
     pub(super) all: &'a Measurement,
     pub(super) volumes: &'a [Measurement],
 }
@@ -122,6 +124,7 @@ impl<'a> Shown<'a> {
             unit: if self.args.unit() == UnitArg::Block { "block" } else { "request" },
             weight: if self.args.counting.weight == WeightArg::Requests { "requests" } else { "bytes" },
             skipped: self.skipped,
+            without_bytes: self.without_bytes,
             all: self.curve_json(self.all),
             volumes: self.args.counting.per.map(|_| self.volumes.iter().map(volume).collect()),
         }
@@ -183,6 +186,10 @@ impl<'a> Shown<'a> {
         output.line(format_args!("{} trace, {method}, miss ratio {counted}", self.format))?;
         if self.skipped > 0 {
             output.line(format_args!("{} malformed records were skipped", count(self.skipped)))?;
+        }
+        if self.without_bytes > 0 {
+            let count = count(self.without_bytes);
+            output.line(format_args!("{count} requests without bytes touch no block, and are no access"))?;
         }
         output.line("")?;
         self.print_one(output, self.all)?;

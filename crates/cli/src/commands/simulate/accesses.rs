@@ -20,6 +20,7 @@ pub(super) struct Splitter {
     windows: Vec<(Nanos, WorkingSetWindows)>,
     pending: Vec<Access>,
     counted: u64,
+    without_bytes: u64,
 }
 
 impl Splitter {
@@ -38,6 +39,7 @@ impl Splitter {
             windows,
             pending: Vec::with_capacity(2 * BATCH),
             counted: 0,
+            without_bytes: 0,
         }
     }
 
@@ -74,6 +76,11 @@ impl Splitter {
         Ok(())
     }
 
+    /// Counts those of `requests` that make no access for want of bytes.
+    pub(super) fn count_without_bytes(&mut self, requests: &[Request]) {
+        self.without_bytes += self.requests.without_bytes(requests);
+    }
+
     fn number(&mut self, volume: u32, block: u64) -> Result<u32, Failure> {
         self.numbers.number(volume, block).ok_or_else(|| {
             Failure::new("the trace touches more blocks than can be numbered")
@@ -94,6 +101,11 @@ impl Splitter {
     /// Accesses so far that count.
     pub(super) fn accesses(&self) -> u64 {
         self.counted
+    }
+
+    /// Requests so far that would count if they had bytes.
+    pub(super) fn without_bytes(&self) -> u64 {
+        self.without_bytes
     }
 
     /// Distinct blocks so far.

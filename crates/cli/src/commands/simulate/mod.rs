@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// The caches are the daemon's own, without bytes; they are cold at the start, and every miss is filled. Requests are byte ranges; they are
 /// split into blocks, and every block touched is one access. The trace is read once, whatever the number of policies and sizes. It is held in
 /// memory (8 bytes per access) only where the future or the footprint must be known before the first access is made: for `belady`, and for
-/// sizes that are shares. Objects are not simulated by their sizes: every block, or object, takes one place.
+/// sizes that are shares. Requests without bytes touch no block: they are counted apart. Objects are not simulated by their sizes: every block, or object, takes one place.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SimulateArgs {
     #[command(flatten)]
@@ -182,12 +182,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
     };
     input::tell_early(&reader);
     if splitter.accesses() == 0 {
-        let failure = Failure::new("the trace holds no access that counts, so there is nothing to simulate");
-        return Err(if args.requests == RequestsArg::All {
-            failure
-        } else {
-            failure.with_hint("count writes too with --requests all")
-        });
+        return Err(args.requests.no_access(splitter.without_bytes(), "nothing to simulate"));
     }
     let sizes = sizes(args, block_size, &splitter)?;
     let result = show::Shown {
@@ -195,6 +190,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
         format: reader.format(),
         block_size,
         skipped: reader.skipped(),
+        without_bytes: splitter.without_bytes(),
         accesses: splitter.accesses(),
         footprint_blocks: splitter.footprint_blocks(),
         sizes: &sizes,
@@ -215,6 +211,7 @@ fn each_batch(
 ) -> Result<(), Failure> {
     let mut requests = Vec::new();
     while reader.next_batch(&mut requests).map_err(input::trace_failure)? > 0 {
+        splitter.count_without_bytes(&requests);
         for request in &requests {
             splitter.add(request)?;
             // A request of many blocks must not make a batch that is many times as long as others.

@@ -19,6 +19,7 @@ pub(super) struct SimulateJson {
     requests: &'static str,
     unit: &'static str,
     skipped: u64,
+    without_bytes: u64,
     accesses: u64,
     footprint_blocks: u64,
     footprint_bytes: u64,
@@ -43,6 +44,7 @@ pub(super) struct Shown<'a> {
     pub(super) format: Format,
     pub(super) block_size: BlockSize,
     pub(super) skipped: u64,
+    pub(super) without_bytes: u64,
     pub(super) accesses: u64,
     pub(super) footprint_blocks: u64,
     pub(super) sizes: &'a [u64],
@@ -88,6 +90,7 @@ impl Shown<'_> {
             },
             unit: if self.args.unit() == UnitArg::Block { "block" } else { "request" },
             skipped: self.skipped,
+            without_bytes: self.without_bytes,
             accesses: self.accesses,
             footprint_blocks: self.footprint_blocks,
             footprint_bytes: self.size_bytes(self.footprint_blocks),
@@ -105,6 +108,10 @@ impl Shown<'_> {
         ))?;
         if self.skipped > 0 {
             output.line(format_args!("{} malformed records were skipped", count(self.skipped)))?;
+        }
+        if self.without_bytes > 0 {
+            let count = count(self.without_bytes);
+            output.line(format_args!("{count} requests without bytes touch no block, and are no access"))?;
         }
         let per = match self.args.unit() {
             UnitArg::Block => format!("access to a block of {}", self.block_size),
