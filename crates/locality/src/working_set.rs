@@ -13,6 +13,10 @@ pub struct WorkingSetSummary {
     pub mean_blocks: f64,
     /// The largest number of distinct blocks.
     pub max_blocks: u64,
+    /// Whether windows were whole; else the stream is shorter than one, and counts as one.
+    pub whole: bool,
+    /// From the end of the last whole window, or the start, to the last access: left out but where no window is whole.
+    pub rest: Nanos,
 }
 
 /// Counts distinct blocks in windows of time: window `k` covers `[k * stride, k * stride + length)` since the first access.
@@ -112,7 +116,7 @@ impl WorkingSetWindows {
         self.last_use.len() as u64
     }
 
-    /// The sizes over all windows that ended before the last access; over the first window, cut short, where none did.
+    /// The sizes over all windows that ended at the last access or before; over the first window, cut short, where none did.
     pub fn summary(&self) -> WorkingSetSummary {
         if self.closed == 0 {
             let blocks = self.changes.front().map_or(0, |&change| change as u64);
@@ -120,12 +124,16 @@ impl WorkingSetWindows {
                 windows: u64::from(blocks > 0),
                 mean_blocks: blocks as f64,
                 max_blocks: blocks,
+                whole: false,
+                rest: Nanos(self.now),
             };
         }
         WorkingSetSummary {
             windows: self.closed,
             mean_blocks: self.sum as f64 / self.closed as f64,
             max_blocks: self.max,
+            whole: true,
+            rest: Nanos(self.now - ((self.closed - 1) * self.stride + self.length)),
         }
     }
 }
@@ -138,12 +146,13 @@ mod tests {
 
     #[test]
     fn tumbling_windows_by_hand() {
-        // Windows of 10: {1, 2}, {2}, {}, and the last access at 35 leaves the fourth open: mean (2 + 1 + 0) / 3 = 1.
+        // Windows of 10: {1, 2}, {2}, {}, and the last access at 35 leaves the fourth open, 5 of it: mean (2 + 1 + 0) / 3 = 1.
         let mut windows = WorkingSetWindows::tumbling(Nanos(10));
         for (key, time) in [(1, 0), (2, 5), (1, 9), (2, 10), (2, 12), (3, 35)] {
             windows.access(key, Nanos(time));
         }
-        let expected = WorkingSetSummary { windows: 3, mean_blocks: 1.0, max_blocks: 2 };
+        let expected =
+            WorkingSetSummary { windows: 3, mean_blocks: 1.0, max_blocks: 2, whole: true, rest: Nanos(5) };
         assert_eq!(windows.summary(), expected);
         assert_eq!(windows.footprint_blocks(), 3);
     }
@@ -151,10 +160,18 @@ mod tests {
     #[test]
     fn short_and_empty_streams_and_long_gaps() {
         let mut windows = WorkingSetWindows::tumbling(Nanos::secs(600));
-        assert_eq!(windows.summary(), WorkingSetSummary { windows: 0, mean_blocks: 0.0, max_blocks: 0 });
+        let short = |windows, blocks: u64, rest| WorkingSetSummary {
+            windows,
+            mean_blocks: blocks as f64,
+            max_blocks: blocks,
+            whole: false,
+            rest: Nanos(rest),
+        };
+        assert_eq!(windows.summary(), short(0, 0, 0));
         windows.access(1, Nanos(5));
         windows.access(2, Nanos(3));
-        assert_eq!(windows.summary(), WorkingSetSummary { windows: 1, mean_blocks: 2.0, max_blocks: 2 });
+        windows.access(2, Nanos(9));
+        assert_eq!(windows.summary(), short(1, 2, 4));
         let mut gap = WorkingSetWindows::tumbling(Nanos(1));
         gap.access(1, Nanos(0));
         gap.access(1, Nanos::secs(1_000_000_000));
@@ -188,6 +205,8 @@ mod tests {
                 })
                 .collect();
             let summary = windows.summary();
+            let ended = sizes.len().checked_sub(1).map_or(0, |last| last as u64 * stride + length);
+            prop_assert_eq!((summary.whole, summary.rest), (!sizes.is_empty(), Nanos(now - ended)));
             if sizes.is_empty() {
                 prop_assert!(summary.windows <= 1);
             } else {

@@ -107,7 +107,7 @@ fn sizes_are_exactly_those_asked_for() {
     assert_eq!(mrc["points"], "exact");
     assert_eq!(
         mrc["working_sets"],
-        json!([{"window_s": 2.0, "windows": 2, "mean_blocks": 2.5, "max_blocks": 3}])
+        json!([{"window_s": 2.0, "windows": 2, "mean_blocks": 2.5, "max_blocks": 3, "whole": true, "rest_s": 0.0}])
     );
 }
 
@@ -179,8 +179,16 @@ fn the_table_and_the_picture() {
     }
     let table = succeed(args(&[&"mrc", &path, &"--sizes", &"8KiB", &"--wss", &"600s", &"--svg", &svg]));
     assert!(table.contains("7 accesses, footprint 16 KiB (4 blocks)"), "{table}");
-    assert!(table.contains("working set over 600s"), "{table}");
+    assert!(
+        table.contains(
+            "working set over 600s: 16 KiB mean, 16 KiB largest, of all 4s, which are no whole window"
+        ),
+        "{table}"
+    );
     assert!(table.contains("8 KiB       2         50.0%      0.5714     0.4286\n"), "{table}");
+    let table = succeed(args(&[&"mrc", &path, &"--wss", &"3s", &"--wss", &"4s"]));
+    assert!(table.contains("of 1 windows, without the last 1s, which are no whole one\n"), "{table}");
+    assert!(table.contains("working set over 4s: 16 KiB mean, 16 KiB largest, of 1 windows\n"), "{table}");
     let svg_text = std::fs::read_to_string(&svg).unwrap();
     assert!(svg_text.starts_with("<svg ") && svg_text.contains("Miss ratio of small.csv (LRU)"));
     assert_nests(&svg_text);

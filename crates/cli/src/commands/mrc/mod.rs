@@ -38,6 +38,9 @@ pub(crate) struct MrcArgs {
 
     /// Measure the working set over windows of this length too, as in `600s`; may be repeated [default: none, for it costs more
     /// than the curve; range: above 0]
+    ///
+    /// Windows follow on each other from the first access on. What comes after the last whole one is left out, as a part of a window holds less; a
+    /// trace that is shorter than a window is measured as one. Both are told.
     #[arg(long, value_name = "WINDOW", value_parser = parse_window)]
     wss: Vec<Nanos>,
 

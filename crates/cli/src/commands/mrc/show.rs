@@ -7,7 +7,7 @@ use crate::output::{Output, bytes, count};
 use forebay_locality::Method;
 use forebay_report::{Axis, Chart, Quantity, Series, Table, printable};
 use forebay_trace::Format;
-use forebay_units::BlockSize;
+use forebay_units::{BlockSize, Nanos};
 use serde::Serialize;
 
 /// What `--json` prints.
@@ -63,6 +63,8 @@ struct WorkingSetJson {
     windows: u64,
     mean_blocks: f64,
     max_blocks: u64,
+    whole: bool,
+    rest_s: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -153,6 +155,8 @@ impl<'a> Shown<'a> {
                     windows: summary.windows,
                     mean_blocks: summary.mean_blocks,
                     max_blocks: summary.max_blocks,
+                    whole: summary.whole,
+                    rest_s: summary.rest.as_secs_f64(),
                 })
                 .collect(),
             points: match (exact, thinned) {
@@ -216,11 +220,20 @@ impl<'a> Shown<'a> {
             count(footprint)
         ))?;
         for (window, summary) in &measurement.working_sets {
+            let of = match (summary.whole, summary.rest) {
+                (true, Nanos::ZERO) => format!("{} windows", count(summary.windows)),
+                (true, rest) => {
+                    format!(
+                        "{} windows, without the last {rest}, which are no whole one",
+                        count(summary.windows)
+                    )
+                }
+                (false, rest) => format!("all {rest}, which are no whole window"),
+            };
             output.line(format_args!(
-                "working set over {window}: {} mean, {} largest, of {} windows",
+                "working set over {window}: {} mean, {} largest, of {of}",
                 bytes(self.size_bytes(summary.mean_blocks.round() as u64)),
                 bytes(self.size_bytes(summary.max_blocks)),
-                count(summary.windows)
             ))?;
         }
         if measurement.accesses == 0 {
