@@ -161,6 +161,24 @@ mod tests {
         assert_eq!((run.evicted.as_slice(), run.order_blocks()), ([1].as_slice(), vec![3, 2, 4]));
     }
 
+    /// The parts of `docs/reference/policies/README.md`: all of a cache of two blocks may be protected.
+    #[test]
+    fn parts_of_tiny_caches_are_as_documented() {
+        for (capacity, wanted) in [(0, 0), (1, 1), (2, 2), (3, 2), (10, 8)] {
+            let mut run = trace(Slru::default(), capacity, &[]);
+            assert_eq!(run.policy.protected_capacity, wanted);
+            assert!(run.policy.protected_capacity <= run.policy.capacity);
+            if capacity > 0 {
+                // All blocks twice, and one more: the part that is protected is full, and a place is found.
+                let twice = (0..2).flat_map(|_| 0..capacity as u64);
+                twice.for_each(|block| run.access(block));
+                assert_eq!((run.policy.protected.len(), run.hits), (wanted, capacity as u64));
+                run.access(99);
+                assert_eq!(run.slots.len(), capacity);
+            }
+        }
+    }
+
     struct Naive {
         probation: Vec<u64>,
         protected: Vec<u64>,

@@ -362,6 +362,23 @@ mod tests {
         assert_eq!((run.policy.own_capacity(), run.policy.single_capacity), (0, 1));
     }
 
+    /// The parts of `docs/reference/policies/README.md`: of two blocks one is single-touch, of one none.
+    #[test]
+    fn parts_of_tiny_caches_are_as_documented() {
+        for (capacity, single) in [(0, 0), (1, 0), (2, 1), (3, 1), (7, 1), (8, 2), (10, 2)] {
+            let mut run = trace(TwoPool::default(), capacity, &[]);
+            assert_eq!(run.policy.single_capacity, single);
+            if capacity > 0 {
+                // All blocks twice, and two more: newcomers have the single-touch pool's part, and a place where it has none.
+                let twice = (0..2).flat_map(|_| 0..capacity as u64);
+                twice.chain([98, 99]).for_each(|block| run.access(block));
+                let of_both = (run.policy.single_touch_blocks(), run.policy.multi_touch_blocks());
+                let newcomers = single.max(1);
+                assert_eq!(of_both, (newcomers.min(2), capacity as u32 - newcomers.min(2)));
+            }
+        }
+    }
+
     #[test]
     fn without_room_for_a_partition_of_its_own_warm_up_goes_where_it_goes_without_one() {
         // The only block is single-touch's share.

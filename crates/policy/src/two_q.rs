@@ -188,6 +188,21 @@ mod tests {
         assert_eq!(run.order_blocks(), [7, 6, 1, 4]);
     }
 
+    /// The parts of `docs/reference/policies/README.md`: A1in is never without a block, and A1out never without an entry.
+    #[test]
+    fn parts_of_tiny_caches_are_as_documented() {
+        for (capacity, newcomers, out) in [(1, 1, 1), (2, 1, 1), (3, 1, 1), (7, 1, 3), (8, 2, 4), (10, 2, 5)]
+        {
+            let mut run = trace(TwoQ::new(), capacity, &[]);
+            assert_eq!((run.policy.newcomers_capacity, run.policy.out_capacity), (newcomers, out));
+            assert!(run.policy.newcomers_capacity <= run.policy.capacity);
+            // Twice as many blocks as there are in A1in at most, which come back while they are remembered: they enter Am, beside A1in or in its place.
+            (0..=capacity as u64).for_each(|block| run.access(block));
+            run.access(0);
+            assert_eq!((run.policy.main.len(), run.slots.len()), (1, capacity));
+        }
+    }
+
     #[derive(Default)]
     struct Naive {
         newcomers: Vec<u64>,
