@@ -3,6 +3,8 @@
 
 use crate::sizing::smallest;
 use forebay_units::Bytes;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 /// What is known of a workload on the origin when solutions are ranked.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +25,18 @@ pub struct Tenant {
     pub stable: bool,
     /// Sizes worth trying in pairs, ascending.
     pub candidates: Vec<u64>,
+}
+
+impl Tenant {
+    /// Chunks that it may have beyond what it has; the last may be a part of one.
+    fn chunks_max(&self) -> u64 {
+        self.blocks_max.saturating_sub(self.blocks).div_ceil(self.chunk_blocks.max(1))
+    }
+
+    /// Its blocks with so many chunks more.
+    fn with_chunks(&self, chunks: u64) -> u64 {
+        self.blocks.saturating_add(chunks.saturating_mul(self.chunk_blocks.max(1))).min(self.blocks_max)
+    }
 }
 
 /// One way to mend a violation.
@@ -54,6 +68,52 @@ impl Solution {
     }
 }
 
+/// Tenants as they are, and what is predicted of other caches in front of them.
+struct Scene<'a, E> {
+    victim: usize,
+    tenants: &'a [Tenant],
+    goal: f64,
+    /// Blocks that they have, and the excess of each with these.
+    now: Vec<u64>,
+    before: Vec<f64>,
+    excess: E,
+}
+
+impl<'a, E: Fn(&[u64]) -> Vec<f64>> Scene<'a, E> {
+    fn new(victim: usize, tenants: &'a [Tenant], goal: f64, excess: E) -> Scene<'a, E> {
+        assert!(victim < tenants.len(), "tenant {victim} of {}", tenants.len());
+        let now: Vec<u64> = tenants.iter().map(|tenant| tenant.blocks).collect();
+        let before = excess(&now);
+        Scene { victim, tenants, goal, now, before, excess }
+    }
+
+    /// The excess of every tenant with `sizes` in place of what there is.
+    fn after(&self, sizes: &[(usize, u64)]) -> Vec<f64> {
+        let mut all = self.now.clone();
+        sizes.iter().for_each(|&(tenant, blocks)| all[tenant] = blocks);
+        (self.excess)(&all)
+    }
+
+    fn describe(&self, sizes: Vec<(usize, u64)>) -> Solution {
+        let (victim, tenants) = (self.victim, self.tenants);
+        let after = self.after(&sizes);
+        let added = |&(tenant, blocks): &(usize, u64)| {
+            blocks.saturating_sub(self.now[tenant]).saturating_mul(tenants[tenant].block_bytes)
+        };
+        Solution {
+            cost: Bytes(sizes.iter().map(added).sum()),
+            excess: after[victim],
+            reached: after[victim] <= self.goal,
+            harmed: (0..tenants.len())
+                .filter(|&at| at != victim && after[at] > 0.0 && after[at] > self.before[at] + 0.02)
+                .collect(),
+            peaking: sizes.iter().any(|&(tenant, _)| tenants[tenant].peaking),
+            unstable: sizes.iter().any(|&(tenant, _)| !tenants[tenant].stable),
+            sizes,
+        }
+    }
+}
+
 /// All solutions, best first: those that reach the goal before those that do not, without harm before with harm, what
 /// fits into `free` before what does not, then by weighed cost; those that miss the goal by predicted excess.
 ///
@@ -72,33 +132,10 @@ pub fn rank(
     fits: impl Fn(&[(usize, u64)]) -> bool,
     excess: impl Fn(&[u64]) -> Vec<f64>,
 ) -> Vec<Solution> {
-    assert!(victim < tenants.len(), "tenant {victim} of {}", tenants.len());
-    let now: Vec<u64> = tenants.iter().map(|tenant| tenant.blocks).collect();
-    let before = excess(&now);
-    let describe = |sizes: Vec<(usize, u64)>| {
-        let mut all = now.clone();
-        sizes.iter().for_each(|&(tenant, blocks)| all[tenant] = blocks);
-        let after = excess(&all);
-        let added = |&(tenant, blocks): &(usize, u64)| {
-            blocks.saturating_sub(now[tenant]).saturating_mul(tenants[tenant].block_bytes)
-        };
-        Solution {
-            cost: Bytes(sizes.iter().map(added).sum()),
-            excess: after[victim],
-            reached: after[victim] <= goal,
-            harmed: (0..tenants.len())
-                .filter(|&at| at != victim && after[at] > 0.0 && after[at] > before[at] + 0.02)
-                .collect(),
-            peaking: sizes.iter().any(|&(tenant, _)| tenants[tenant].peaking),
-            unstable: sizes.iter().any(|&(tenant, _)| !tenants[tenant].stable),
-            sizes,
-        }
-    };
-    let with = |sizes: &[(usize, u64)]| {
-        let mut all = now.clone();
-        sizes.iter().for_each(|&(tenant, blocks)| all[tenant] = blocks);
-        excess(&all)[victim]
-    };
+    let scene = Scene::new(victim, tenants, goal, excess);
+    let now = &scene.now;
+    let with = |sizes: &[(usize, u64)]| scene.after(sizes)[victim];
+    let describe = |sizes: Vec<(usize, u64)>| scene.describe(sizes);
     let mut solutions: Vec<Solution> = Vec::new();
     let eligible: Vec<usize> =
         (0..tenants.len()).filter(|&at| tenants[at].eligible && tenants[at].blocks_max > now[at]).collect();
@@ -160,6 +197,112 @@ pub fn rank(
     }
     solutions.sort_by(|a, b| order(a, b, free));
     solutions
+}
+
+/// Predictions after which [`with_least_pairs`] looks no further into a pair (ours).
+const PAIR_PREDICTIONS: usize = 256;
+
+/// `solutions` of [`rank`], best first again, with the least caches for each pair of tenants that reaches the goal, in whole chunks beyond what they have.
+///
+/// Cost: about [`PAIR_PREDICTIONS`] predictions for each pair; where these do not do, as with thousands of chunks, a pair is the least that was found.
+pub(crate) fn with_least_pairs(
+    victim: usize,
+    tenants: &[Tenant],
+    goal: f64,
+    free: Bytes,
+    excess: impl Fn(&[u64]) -> Vec<f64>,
+    mut solutions: Vec<Solution>,
+) -> Vec<Solution> {
+    let scene = Scene::new(victim, tenants, goal, excess);
+    for solution in solutions.iter_mut().filter(|solution| solution.reached) {
+        let [(first, _), (second, _)] = solution.sizes[..] else { continue };
+        let (a, b) = (&tenants[first], &tenants[second]);
+        let sizes =
+            |chunks: Chunks| vec![(first, a.with_chunks(chunks.0)), (second, b.with_chunks(chunks.1))];
+        let search = PairSearch {
+            most: (a.chunks_max(), b.chunks_max()),
+            bytes: |chunks: Chunks| {
+                let of = |tenant: &Tenant, chunks| {
+                    u128::from(tenant.with_chunks(chunks) - tenant.blocks) * u128::from(tenant.block_bytes)
+                };
+                of(a, chunks.0) + of(b, chunks.1)
+            },
+            reaches: |chunks: Chunks| scene.after(&sizes(chunks))[victim] <= goal,
+            asked: 0,
+            best: None,
+            best_bytes: u128::from(solution.cost.get()),
+        };
+        // One that harms others more than what was found is not better.
+        let found = search.run().map(|chunks| scene.describe(sizes(chunks)));
+        if let Some(found) = found.filter(|found| order(found, solution, free).is_lt()) {
+            *solution = found;
+        }
+    }
+    solutions.sort_by(|a, b| order(a, b, free));
+    solutions
+}
+
+/// Chunks of two tenants.
+type Chunks = (u64, u64);
+
+/// The search for the two caches that take the fewest bytes of those that `reaches`, one chunk each at least.
+///
+/// The more the first has, the fewer the other needs. So all pairs between two sizes of the first take at least what the smaller one and a chunk take, and what the
+/// larger one leaves to the other: such stretches are halved, those that may hold the least first, as long as one may hold less than the best.
+struct PairSearch<B, R> {
+    most: Chunks,
+    bytes: B,
+    reaches: R,
+    /// Predictions so far.
+    asked: usize,
+    best: Option<Chunks>,
+    /// What the best takes, or what is known already.
+    best_bytes: u128,
+}
+
+impl<B: Fn(Chunks) -> u128, R: Fn(Chunks) -> bool> PairSearch<B, R> {
+    fn run(mut self) -> Option<Chunks> {
+        let most = self.most;
+        let from = self.least(1, most.0, |first| (first, most.1));
+        let until = self.least(from, most.0, |first| (first, 1));
+        let (low, high) = (self.beside(from, 1, most.1), self.beside(until, 1, most.1));
+        let mut stretches = BinaryHeap::new();
+        stretches.extend(self.stretch(low, high));
+        while let Some(Reverse((bytes_min, low, high))) = stretches.pop() {
+            if bytes_min >= self.best_bytes || self.asked > PAIR_PREDICTIONS {
+                break;
+            }
+            let middle = self.beside(low.0 + (high.0 - low.0) / 2, high.1, low.1);
+            stretches.extend(self.stretch(low, middle));
+            stretches.extend(self.stretch(middle, high));
+        }
+        self.best
+    }
+
+    /// The least number from `low` on whose pair reaches the goal; `high`, where those below it do not.
+    fn least(&mut self, mut low: u64, mut high: u64, pair: impl Fn(u64) -> Chunks) -> u64 {
+        while low < high {
+            let middle = low + (high - low) / 2;
+            self.asked += 1;
+            if (self.reaches)(pair(middle)) { high = middle } else { low = middle + 1 }
+        }
+        high
+    }
+
+    /// The least pair with `first`, whose other is from `low` to `high`.
+    fn beside(&mut self, first: u64, low: u64, high: u64) -> Chunks {
+        let pair = (first, self.least(low, high, |second| (first, second)));
+        let bytes = (self.bytes)(pair);
+        if bytes < self.best_bytes {
+            (self.best, self.best_bytes) = (Some(pair), bytes);
+        }
+        pair
+    }
+
+    /// What lies between two pairs, and the fewest bytes that it may take.
+    fn stretch(&self, low: Chunks, high: Chunks) -> Option<Reverse<(u128, Chunks, Chunks)>> {
+        (low.0 + 1 < high.0).then(|| Reverse(((self.bytes)((low.0 + 1, high.1)), low, high)))
+    }
 }
 
 /// The largest size from `least` to `most` that `fits`, in whole chunks beyond `least`; `least` where none does.

@@ -28,8 +28,8 @@ use volumes::{plan_volume, remedies_of, solutions_of};
 
 /// Makes a plan.
 ///
-/// Cost: some hundreds of evaluations of an origin's windows (at most 256 are looked at) for each of its volumes, and at
-/// most some 6,000 more where several share it.
+/// Cost: some hundreds of evaluations of an origin's windows (at most 256 are looked at) for each of its volumes, some 1,500 more for
+/// each that is violated among several, and at most some 6,000 more where several share it.
 ///
 /// # Errors
 /// [`PlanError`] says which part of the input is wrong and what was expected.

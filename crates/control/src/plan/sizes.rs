@@ -267,6 +267,28 @@ mod tests {
         }
     }
 
+    /// The fewest chunks in front of these volumes alone, one each at least, that keep what `violated` was promised.
+    fn least_remedy(input: &PlanInput, violated: usize, cached: &[usize]) -> Option<u64> {
+        let stage = Stage::new(&input.origins[0], input.volumes.iter().collect(), input.cache);
+        let (base, chunk) = (minimums(&stage), input.chunk.get() / 4_096);
+        let chunks = |at: usize| 1..=(most(input, &stage, at) - base[at]) / chunk;
+        let mut least = None;
+        for first in chunks(cached[0]) {
+            for second in cached.get(1).map_or(0..=0, |&at| chunks(at)) {
+                let mut blocks = base.clone();
+                blocks[cached[0]] += first * chunk;
+                cached.get(1).into_iter().for_each(|&at| blocks[at] += second * chunk);
+                let sum = first + second;
+                if least.is_none_or(|least| sum < least)
+                    && stage.evaluate(&blocks).excess()[violated] <= -input.margin
+                {
+                    least = Some(sum);
+                }
+            }
+        }
+        least
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { rng_seed: proptest::test_runner::RngSeed::Fixed(1), ..ProptestConfig::with_cases(400) })]
 
@@ -305,6 +327,15 @@ mod tests {
             let chunks = (recommended - minimums) / input.chunk.get();
             let least = least(&input);
             prop_assert!(chunks >= least && chunks <= least + input.volumes.len() as u64, "{chunks} of {least}");
+            // Of what mends a volume, each cache and each two are the least that do.
+            for remedy in &plan.remedies {
+                let place = |name: &String| input.volumes.iter().position(|volume| volume.name == *name).unwrap();
+                for solution in &remedy.solutions {
+                    let cached: Vec<usize> = solution.caches.iter().map(|cache| place(&cache.volume)).collect();
+                    let chunks = solution.cost_bytes / input.chunk.get();
+                    prop_assert_eq!(Some(chunks), least_remedy(&input, place(&remedy.volume), &cached), "{:?}", solution);
+                }
+            }
             // Nor is it more than a remedy that leaves nothing violated.
             for solution in plan.remedies.iter().flat_map(|remedy| &remedy.solutions) {
                 prop_assert!(!solution.still_violated.is_empty() || recommended - minimums <= solution.cost_bytes);

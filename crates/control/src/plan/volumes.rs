@@ -5,7 +5,7 @@ use super::output::{ObjectivePlan, PlannedCache, PlannedSolution, Remedy, Unmet,
 use super::stage::{Evaluation, Stage};
 use super::{chunk_blocks, most};
 use crate::sizing::{candidates, smallest};
-use crate::solutions::{Solution, Tenant, rank};
+use crate::solutions::{Solution, Tenant, rank, with_least_pairs};
 use forebay_units::Bytes;
 
 pub(super) fn plan_volume(
@@ -125,10 +125,12 @@ pub(super) fn solutions_of(
         .collect();
     let excess = without.excess();
     let predicted = |blocks: &[u64]| stage.evaluate(blocks).excess();
-    (0..stage.volumes.len())
-        .filter(|&place| excess[place] > 0.0)
-        .map(|place| (place, rank(place, &tenants, -input.margin, free_of(input), |_| true, predicted)))
-        .collect()
+    let (goal, free) = (-input.margin, free_of(input));
+    let mended = |place| {
+        let ranked = rank(place, &tenants, goal, free, |_| true, predicted);
+        (place, with_least_pairs(place, &tenants, goal, free, predicted, ranked))
+    };
+    (0..stage.volumes.len()).filter(|&place| excess[place] > 0.0).map(mended).collect()
 }
 
 fn free_of(input: &PlanInput) -> Bytes {
