@@ -403,7 +403,7 @@ pub struct CourseResult {
     pub granted_min: Option<f64>,
     /// The end of the last interval of the peak in which a floor was missed; absent where none was.
     pub effective_min: Option<f64>,
-    /// Bytes loaded before they were asked for.
+    /// Bytes that were ordered to be loaded before they were asked for, in the last period.
     pub loaded_bytes: u64,
     /// What the reader got in the peak, in requests per second.
     pub reader_in_peak: f64,
