@@ -588,6 +588,9 @@ fn hotspots_that_fill_the_volume_and_those_without_room() {
     let thirds = "[[1, 0.3333335], [1, 0.3333335], [1, 0.3333335]]";
     let thirds = generated(&folder, "thirds", &clusters(thirds, small), &[]);
     assert!(info(&thirds)["requests"].as_u64().unwrap() > 800);
+    // 20 s of 50.5 a second: no part of a request is lost.
+    let half = clusters("[[1, 1.0]]", small).replace("iops_mean = 50", "iops_mean = 50.5");
+    assert_eq!(info(&generated(&folder, "half", &half, &[]))["requests"], 1_010);
     let middle = "[[1, 0.5]]";
     let spec = file(&folder, "none.toml", clusters(middle, "[[1, \"4MiB\"]]"));
     let (status, words) = fail(args(&[&"generate", &spec]));

@@ -230,18 +230,19 @@ fn clusters_of(
     let (table, span) = (clusters.get_ref(), clusters.span());
     check_hotspots(document, &table.hotspots, &span)?;
     let sizes = sizes_of(document, &table.sizes, &span)?;
-    volume_spec(
+    let spec = volume_spec(
         size,
         (table.iops_mean, table.iops_deviation),
         (table.cluster_max, table.stride_max),
         &table.hotspots,
         &sizes,
         table.reads.unwrap_or(0.5),
-    )
-    .map_err(|message| document.failure(&span, message))
+    );
+    spec.map(|spec| presto::VolumeSpec { counts: presto::Counts::Carried, ..spec })
+        .map_err(|message| document.failure(&span, message))
 }
 
-/// PRESTO's specification of a volume, or why there is none.
+/// PRESTO's specification of a volume, with counts as its generator has them, or why there is none.
 pub(super) fn volume_spec(
     bytes: u64,
     (iops_mean, iops_deviation): (f64, f64),
@@ -272,6 +273,7 @@ pub(super) fn volume_spec(
         bytes,
         iops_mean,
         iops_deviation,
+        counts: presto::Counts::Cut,
         cluster_max,
         stride_max,
         hotspots: hotspots.iter().map(|&(weight, share)| presto::Hotspot { weight, share }).collect(),
