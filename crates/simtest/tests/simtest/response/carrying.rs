@@ -285,6 +285,8 @@ impl World {
     /// Its process is gone, with whatever was being changed; clients of the route have no answer.
     pub(super) fn proxy_died(&mut self) {
         self.proxy = None;
+        // No connection of theirs stands, and they know themselves that they know nothing of what is not flushed.
+        (self.untold_loss, self.doubted_through) = (None, self.tick());
         for id in std::mem::take(&mut self.changes_of_route) {
             self.doing.remove(&id);
         }

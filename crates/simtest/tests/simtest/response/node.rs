@@ -202,8 +202,7 @@ impl World {
         if told.iter().any(|(cell, version)| self.disk.held(*cell) != *version) {
             note!(self, "changes are lost of which applications were told that they were done");
             self.course.told_and_lost += 1;
-            // Without the proxy no connection of theirs stands, and they know themselves that they know nothing.
-            self.untold_loss = self.proxy.map(|_| now);
+            self.untold_loss = Some(now);
             self.excuse_what_nobody_can_know();
         }
     }
