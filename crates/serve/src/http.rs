@@ -5,8 +5,9 @@
 //! machine can reach such a port, and so can web pages in their browsers. With a token (`http.token`) TCP answers nobody without it, and
 //! whoever has it may do everything.
 //! It runs on a thread of its own, never on the data path. At most 64 connections are served at once over TCP, and as many on the socket; the
-//! others wait.
+//! others wait, for a second at most where there are connections on which nobody asks anything.
 
+use crate::bounded_listener::Bounded;
 use crate::config::HttpConfig;
 use crate::daemon::Shared;
 use crate::lease::{self, LeaseError, LeaseRequest};
@@ -34,18 +35,12 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::oneshot;
 
-/// Connections of a listener at once (ours).
+/// Connections of a listener at once (ours). Of each its own: who may come over TCP must not keep the owner from the socket.
 const CONNECTIONS_MAX: usize = 64;
-/// A connection that lives longer is ended: nothing here takes so long, and who is silent must not keep others out (ours).
-const CONNECTION_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Connections that wait to be accepted, as the standard library has it.
 const BACKLOG: i32 = 128;
@@ -132,16 +127,14 @@ impl HttpServer {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = thread::Builder::new().name("http".to_owned()).spawn(move || {
             let served = runtime.block_on(async {
-                // Of each listener its own: who may come over TCP must not keep the owner from the socket.
-                let permits = || Arc::new(Semaphore::new(CONNECTIONS_MAX));
                 if let Some(listener) = listeners.tcp.take() {
                     let inner = tokio::net::TcpListener::from_std(listener)?;
-                    tokio::spawn(serve(Bounded { inner, permits: permits() }, over_tcp));
+                    tokio::spawn(serve(Bounded::new(inner, CONNECTIONS_MAX), over_tcp));
                 }
                 if let Some((listener, path)) = &listeners.unix {
                     let inner = tokio::net::UnixListener::from_std(listener.try_clone()?)?;
                     tracing::debug!(path = %path.display(), "HTTP on a unix socket");
-                    tokio::spawn(serve(Bounded { inner, permits: permits() }, on_socket));
+                    tokio::spawn(serve(Bounded::new(inner, CONNECTIONS_MAX), on_socket));
                 }
                 let _ = stopped.await;
                 Ok::<(), io::Error>(())
@@ -176,69 +169,6 @@ where
 {
     if let Err(error) = axum::serve(listener, router).await {
         tracing::error!(%error, "HTTP ended");
-    }
-}
-
-/// A listener that accepts only while there are permits.
-struct Bounded<L> {
-    inner: L,
-    permits: Arc<Semaphore>,
-}
-
-impl<L: Listener> Listener for Bounded<L> {
-    type Io = Permitted<L::Io>;
-    type Addr = L::Addr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        let permit = Arc::clone(&self.permits).acquire_owned().await.expect("nobody closes the semaphore");
-        let (io, address) = self.inner.accept().await;
-        let deadline = Box::pin(tokio::time::sleep(CONNECTION_TIME_MAX));
-        (Permitted { io, deadline, _permit: permit }, address)
-    }
-
-    fn local_addr(&self) -> io::Result<Self::Addr> {
-        self.inner.local_addr()
-    }
-}
-
-/// A connection that counts while it lives, and does not live for ever.
-struct Permitted<I> {
-    io: I,
-    deadline: Pin<Box<tokio::time::Sleep>>,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl<I: AsyncRead + Unpin> AsyncRead for Permitted<I> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.deadline.as_mut().poll(context).is_ready() {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-        }
-        Pin::new(&mut self.io).poll_read(context, buffer)
-    }
-}
-
-impl<I: AsyncWrite + Unpin> AsyncWrite for Permitted<I> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        if self.deadline.as_mut().poll(context).is_ready() {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-        }
-        Pin::new(&mut self.io).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(context)
     }
 }
 

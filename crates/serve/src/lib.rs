@@ -8,6 +8,7 @@
 //! thread of their own, and none of them is waited for by a request.
 
 mod books;
+mod bounded_listener;
 mod clock;
 pub mod config;
 mod daemon;
