@@ -27,6 +27,8 @@ pub enum DecisionKind {
     SolutionChosen,
     /// No cache mends the violation, and why.
     NothingHelps,
+    /// What may mend the violation is there already or on its way: a cache that is being made ready, or that fills.
+    CacheAwaited,
     /// A partition was granted to a volume that had none.
     Granted,
     /// A partition grew.

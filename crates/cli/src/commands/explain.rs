@@ -161,6 +161,7 @@ fn heading(kind: DecisionKind) -> &'static str {
         DecisionKind::NotCacheable => "not cacheable",
         DecisionKind::SolutionChosen => "solution chosen",
         DecisionKind::NothingHelps => "nothing helps",
+        DecisionKind::CacheAwaited => "cache awaited",
         DecisionKind::Granted => "cache granted",
         DecisionKind::Grown => "cache grown",
         DecisionKind::Shrunk => "cache shrunk",

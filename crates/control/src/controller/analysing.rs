@@ -98,6 +98,7 @@ impl Controller {
 
         let (mut curve_missing, mut may_help) = (false, true);
         let mut cacheable = vec![false; scene.parties.len()];
+        let mut awaited = Vec::new();
         for (party, cacheable) in scene.parties.iter().zip(&mut cacheable) {
             let relevant =
                 party.id == victim || judged.iter().any(|(other, _)| scene.parties[*other].id == party.id);
@@ -109,6 +110,7 @@ impl Controller {
                 Ok(()) => {
                     let filled = party.used() * 20 >= party.blocks * 19;
                     *cacheable = filled || self.config.feedback.law == Law::Plain;
+                    awaited.extend(self.awaited(party.id).filter(|_| !*cacheable));
                 }
                 Err(reason) => {
                     curve_missing |= matches!(reason, NotCacheable::CurveUnknown { .. });
@@ -205,6 +207,7 @@ impl Controller {
             .collect();
         let name = self.volumes[&victim].spec.name.clone();
         let Some(best) = best.cloned() else {
+            let is_awaited = solutions.is_empty() && !awaited.is_empty();
             let why = match (solutions.first(), curve_missing) {
                 (_, true) => "the curves of what could be cached are not known yet".to_owned(),
                 (Some(best), _) => format!(
@@ -213,18 +216,18 @@ impl Controller {
                 ),
                 (None, _) => "no workload on its origin can be cached any further".to_owned(),
             };
-            let why = match self.hosts.is_empty() {
-                true => why,
-                false => format!("{why} ({})", self.rooms(&mut facts)),
+            let (kind, summary) = if is_awaited {
+                facts.extend(awaited.iter().map(|awaited| Fact::text("cache", awaited)));
+                (DecisionKind::CacheAwaited, format!("{}; {name} waits for that", awaited.join(" and ")))
+            } else {
+                let why = match self.hosts.is_empty() {
+                    true => why,
+                    false => format!("{why} ({})", self.rooms(&mut facts)),
+                };
+                facts.push(Fact::text("reason", why.clone()));
+                (DecisionKind::NothingHelps, format!("no cache mends the violation of {name}: {why}"))
             };
-            facts.push(Fact::text("reason", why.clone()));
-            let mut decision = self.decision(
-                at,
-                victim,
-                DecisionKind::NothingHelps,
-                format!("no cache mends the violation of {name}: {why}"),
-                facts,
-            );
+            let mut decision = self.decision(at, victim, kind, summary, facts);
             decision.alternatives = alternatives;
             outcome.decisions.push(decision);
             // The caches that relieve it already are for it too: feedback grows them for it, and does not take them back.
@@ -413,6 +416,24 @@ impl Controller {
         ];
         outcome.decisions.push(self.decision(at, victim, DecisionKind::SolutionChosen, summary, facts));
         Some(filling.iter().map(|party| party.id).collect())
+    }
+
+    /// The cache of a volume in words, where there is more to come of it: it is still to be made, or it fills.
+    fn awaited(&self, id: VolumeId) -> Option<String> {
+        let volume = &self.volumes[&id];
+        let grant = volume.grant.as_ref().filter(|grant| grant.blocks > 0)?;
+        let (name, size) = (&volume.spec.name, Bytes(grant.blocks * volume.block_bytes()));
+        let host = self.hosts.iter().find(|host| host.id == grant.host);
+        let place = host.map_or_else(String::new, |host| format!(" on {}", host.name));
+        if !grant.is_made {
+            let since = Nanos::from_secs_f64((self.step - grant.granted_at) as f64 * self.interval_s);
+            return Some(format!(
+                "the cache of {name} ({size}{place}) is being made ready, ordered {since} ago"
+            ));
+        }
+        let fills = volume.is_filling(&self.config.feedback) || volume.becomes_more();
+        let used = Bytes(volume.used_blocks * volume.block_bytes());
+        fills.then(|| format!("the cache of {name} ({used} of {size}{place}) is being filled"))
     }
 
     /// Interference of the busiest neighbours with the party at `place`.

@@ -591,7 +591,7 @@ mod tests {
         volume.history.push_back(sample);
         let phase = volume.newest_phase(1).expect("an interval");
         volume.memory.remember(phase, 300);
-        volume.grant = Some(Grant { blocks, ..Grant::new(HostId(0), 100.0, Windows::assumed(0.05)) });
+        volume.grant = Some(Grant { blocks, ..Grant::new(HostId(0), 100.0, Windows::assumed(0.05), 0) });
         controller
     }
 

@@ -306,7 +306,7 @@ impl Controller {
         }
         // Ours: what is assumed of the windows' noise is what the margin leaves room for, one window in twenty beyond it.
         let windows = Windows::assumed(self.config.sizing_margin.max(0.01) / 1.645);
-        let grant = volume.grant.get_or_insert_with(|| Grant::new(host, load, windows));
+        let grant = volume.grant.get_or_insert_with(|| Grant::new(host, load, windows, self.step));
         let failed = grant.shrunk_from.is_some() && blocks > before;
         if failed {
             grant.insufficient = Some(grant.insufficient.unwrap_or(0).max(before));
@@ -329,7 +329,7 @@ impl Controller {
     /// Takes a cache over that another controller granted, or a person ordered meanwhile, and that is in force: its size is corrected as that of any other, and what
     /// passes the capacity, which may have been more then, is taken back with the next interval. Unknown volumes are ignored.
     pub fn take_over(&mut self, id: VolumeId, host: HostId, blocks: u64) {
-        let margin = self.config.sizing_margin;
+        let (margin, step) = (self.config.sizing_margin, self.step);
         let Some(volume) = self.volumes.get_mut(&id).filter(|volume| volume.blocks() != blocks) else {
             return;
         };
@@ -338,7 +338,7 @@ impl Controller {
             return;
         }
         let blocks = blocks.min(volume.spec.blocks_max());
-        let assumed = || Grant::new(host, 0.0, Windows::assumed(margin.max(0.01) / 1.645));
+        let assumed = || Grant::new(host, 0.0, Windows::assumed(margin.max(0.01) / 1.645), step);
         let grant = volume.grant.get_or_insert_with(assumed);
         grant.changed(blocks, 0, 0, None);
         grant.serve(&[id]);

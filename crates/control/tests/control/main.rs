@@ -306,6 +306,27 @@ fn a_spike_causes_nothing_and_too_little_capacity_is_said() {
     );
 }
 
+/// An appliance takes a while to start.
+#[test]
+fn while_a_cache_is_being_made_ready_that_is_told_and_not_that_nothing_helps() {
+    let hosts = vec![HostSpec::new(HostId(0), "h0", 0, Bytes::mib(200))];
+    let mut world = World::on(1, Bytes::mib(200), ControlConfig::default(), hosts);
+    world.makes_in = Nanos::secs(40);
+    world.run(20);
+    world.sides[1].rate = 260.0;
+    let run = world.run(50);
+    let granted = first(&run, DecisionKind::Granted).expect("a grant");
+    let making = &run[granted..granted + 40];
+    assert_eq!(first(making, DecisionKind::NothingHelps), None);
+    let told = world.awaited.take().expect("told what is awaited");
+    assert!(
+        told.starts_with("the cache of application (")
+            && told.contains(" on h0) is being made ready, ordered "),
+        "{told}"
+    );
+    assert!(world.quota() > 0, "it was never made");
+}
+
 /// A curve by which no cache answers more than this share of the reads.
 fn flat(hit_ratio: f64) -> Arc<MissRatioCurve> {
     let point = CurvePoint { size_blocks: 100_000, miss_ratio: 1.0 - hit_ratio };

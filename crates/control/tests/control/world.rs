@@ -2,7 +2,7 @@
 //! of how the controller decides.
 
 use forebay_control::{
-    Action, CacheObservation, ControlConfig, Controller, DecisionKind, FactValue, HostId, HostSpec,
+    Action, CacheObservation, ControlConfig, Controller, Decision, DecisionKind, FactValue, HostId, HostSpec,
     Objective, Observation, Operations, OriginId, OriginSpec, VolumeId, VolumeObservation, VolumeSpec,
     ZoneHeat, ZoneRange,
 };
@@ -50,6 +50,8 @@ pub(crate) struct Side {
     loading: Vec<u64>,
     /// Where its cache was last ordered to be.
     pub(crate) host: Option<HostId>,
+    /// When what was last ordered comes into force, where that takes a while: the size, and the second.
+    made: Option<(u64, Nanos)>,
     /// It is to tell what its cache holds, and does so where `World::tells` says so.
     lists: bool,
     /// What was last to be loaded, and how fast.
@@ -65,6 +67,10 @@ pub(crate) struct World {
     pub(crate) tells: bool,
     /// Blocks that enter a cache by misses within a second at most.
     pub(crate) fill_max: u64,
+    /// How long it takes to make a cache where there is none.
+    pub(crate) makes_in: Nanos,
+    /// What was last told of caches that are awaited.
+    pub(crate) awaited: Option<String>,
     /// What the last peak that was foreseen had needed, in blocks.
     pub(crate) foreseen: Option<u64>,
 }
@@ -100,6 +106,7 @@ impl World {
             used: 0,
             loading: Vec::new(),
             host: None,
+            made: None,
             lists: false,
             ordered: None,
         };
@@ -137,6 +144,8 @@ impl World {
             hosts,
             tells: false,
             fill_max: u64::MAX,
+            makes_in: Nanos::ZERO,
+            awaited: None,
             foreseen: None,
         }
     }
@@ -145,6 +154,11 @@ impl World {
     pub(crate) fn second(&mut self) -> (f64, Vec<DecisionKind>) {
         let interval = Nanos::secs(1);
         self.at += interval;
+        for side in &mut self.sides {
+            if let Some((blocks, _)) = side.made.take_if(|(_, at)| *at <= self.at) {
+                side.quota = blocks;
+            }
+        }
         let miss_ratio: Vec<f64> =
             self.sides.iter().map(|side| side.curve.miss_ratio_at(side.used)).collect();
         let origin_rate: f64 = self.sides.iter().zip(&miss_ratio).map(|(side, miss)| side.rate * miss).sum();
@@ -205,6 +219,11 @@ impl World {
                     if side.host.replace(host) != Some(host) {
                         side.used = 0;
                     }
+                    if side.quota == 0 && *blocks > 0 && self.makes_in > Nanos::ZERO {
+                        let ready = side.made.map_or(self.at + self.makes_in, |(_, ready)| ready);
+                        side.made = Some((*blocks, ready));
+                        continue;
+                    }
                     side.quota = *blocks;
                     side.used = side.used.min(side.quota);
                 }
@@ -224,6 +243,10 @@ impl World {
                 }
                 _ => {}
             }
+        }
+        let awaited = |decision: &&Decision| decision.kind == DecisionKind::CacheAwaited;
+        if let Some(decision) = outcome.decisions.iter().find(awaited) {
+            self.awaited = Some(decision.summary.clone());
         }
         for decision in
             outcome.decisions.iter().filter(|decision| decision.kind == DecisionKind::PeakForeseen)
