@@ -17,7 +17,7 @@ use crate::placing::{PlacingError, PlacingRequest};
 use crate::reservation::{ReservationError, ReservationRequest};
 use crate::route::{self, RouteError, RouteRequest};
 use crate::status::ReservationStatus;
-use crate::switch::{self, SwitchRequest};
+use crate::switch::{self, SwitchError, SwitchRequest, Switched};
 use crate::{listing, loading, metrics, observed, orders, placing, report};
 use axum::Router;
 use axum::body::Bytes;
@@ -369,23 +369,29 @@ fn order_answer(
 }
 
 async fn switch_controller(State(shared): State<Weak<Shared>>, body: Bytes) -> Response {
+    // What the controller decided may be on its way to the caches.
+    switched(body, move |enabled| Some(switch::switch(&*shared.upgrade()?, enabled))).await
+}
+
+/// Answers who pauses or resumes a controller, which `switch` does; it says nothing where that is stopping.
+pub(crate) async fn switched(
+    body: Bytes,
+    switch: impl FnOnce(bool) -> Option<Result<Switched, SwitchError>> + Send + 'static,
+) -> Response {
     let request = match serde_json::from_slice::<SwitchRequest>(&body) {
         Ok(request) => request,
         Err(wrong) => {
             return error(StatusCode::BAD_REQUEST, &format!("the switch is not understood: {wrong}"));
         }
     };
-    // What the controller decided may be on its way to the caches.
-    apart(move || match shared.upgrade() {
+    apart(move || match switch(request.enabled) {
         None => error(StatusCode::SERVICE_UNAVAILABLE, "the daemon is stopping"),
-        Some(shared) => match switch::switch(&shared, request.enabled) {
-            Ok(switched) => {
-                let mut body = serde_json::json!(switched);
-                body["schema"] = "forebay.controller/1".into();
-                axum::Json(body).into_response()
-            }
-            Err(wrong) => error(StatusCode::CONFLICT, &wrong.to_string()),
-        },
+        Some(Ok(switched)) => {
+            let mut body = serde_json::json!(switched);
+            body["schema"] = "forebay.controller/1".into();
+            axum::Json(body).into_response()
+        }
+        Some(Err(wrong)) => error(StatusCode::CONFLICT, &wrong.to_string()),
     })
     .await
 }

@@ -64,11 +64,14 @@ impl Switch {
         position.on && !position.was_off
     }
 
-    fn set(&self, on: bool) {
+    /// Switches it; how it was.
+    pub(crate) fn set(&self, on: bool) -> bool {
         let mut position = self.position();
-        if position.on != on {
+        let was = position.on;
+        if was != on {
             *position = Position { on, was_off: true, at_unix_ms: Some(unix_ms()) };
         }
+        was
     }
 }
 

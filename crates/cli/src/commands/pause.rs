@@ -11,7 +11,8 @@ use forebay_serve::switch::{SwitchRequest, Switched};
 /// Caches that are in place stay, at the size that they have, and go on caching; what is being loaded is loaded to its end. Volumes are served, observed and judged as
 /// before, and `forebay status` says that the controller is paused. Quotas may be ordered over HTTP meanwhile (docs/reference/appliance.md). When it returns well, no
 /// size changes any more but by orders. `forebay resume` ends it, and so does a restart, which begins as `control.enabled` says.
-/// The daemon takes it on its unix socket (`http.socket`), and over TCP from who has its token (`http.token`).
+/// The daemon takes it on its unix socket (`http.socket`), and over TCP from who has its token (`http.token`); `forebay control` on its `socket`. That carries through what it had begun,
+/// looks after clients of appliances that die, as ever, and judges nobody meanwhile.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PauseArgs {
     #[command(flatten)]
@@ -24,7 +25,7 @@ pub(crate) struct PauseArgs {
 ///
 /// It goes on from the caches that are in place, whoever sized them meanwhile, with the next interval. What it knew before it was paused it still knows, and it has not
 /// seen the time between. It is refused where the daemon has nothing to decide about, and while caches of a fixed size were ordered to take what is the controller's.
-/// The daemon takes it on its unix socket (`http.socket`), and over TCP from who has its token (`http.token`).
+/// The daemon takes it on its unix socket (`http.socket`), and over TCP from who has its token (`http.token`); `forebay control` on its `socket`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ResumeArgs {
     #[command(flatten)]

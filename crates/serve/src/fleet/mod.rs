@@ -5,6 +5,7 @@
 //!
 //! Invariants: the journal is on disk before an order is begun; what is not heard of, or cannot be so, is told and causes nothing.
 
+mod asking;
 mod carrying;
 mod checking;
 mod config;
@@ -29,6 +30,8 @@ use crate::history::{DatedDecision, History};
 use crate::http::{HttpServer, Listeners};
 use crate::interfering::{InterferenceTables, InterferenceTurns};
 use crate::kept::{self, Hold};
+use crate::status::ControllerState;
+use crate::switch::{Switch, Switched};
 use carrying::{Carriers, id_of};
 use forebay_actuate::secrets;
 use forebay_control::response::{ApplianceId, Journal, RecoverError, Responses, VolumeRoute};
@@ -93,6 +96,9 @@ pub(crate) struct FleetShared {
     pub(crate) history: Option<History>,
     pub(crate) started: Instant,
     pub(crate) state: Mutex<FleetState>,
+    switch: Switch,
+    /// Held while what was decided becomes wishes, and while the controller is switched.
+    wishing: Mutex<()>,
     stopping: Mutex<bool>,
     wake: Condvar,
     #[cfg(test)]
@@ -117,6 +123,15 @@ impl FleetShared {
     pub(crate) fn state(&self) -> MutexGuard<'_, FleetState> {
         // Who panicked while holding it left plain data behind.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How the controller is.
+    pub(crate) fn controller_state(&self, state: &FleetState) -> ControllerState {
+        match (self.switch.is_on(), state.is_dead) {
+            (false, _) => ControllerState::Disabled,
+            (true, true) => ControllerState::Dead,
+            (true, false) => ControllerState::Running,
+        }
     }
 
     fn is_stopping(&self) -> bool {
@@ -186,6 +201,8 @@ impl Fleet {
                 decisions: earlier.unwrap_or_default().into(),
                 ..FleetState::default()
             }),
+            switch: Switch::new(true),
+            wishing: Mutex::new(()),
             stopping: Mutex::new(false),
             wake: Condvar::new(),
             #[cfg(test)]
@@ -207,6 +224,7 @@ impl Fleet {
                 journal_fails: false,
                 controller: None,
                 hosts,
+                was_off: false,
                 registered: BTreeMap::new(),
                 interference: InterferenceTurns::default(),
             }
@@ -223,6 +241,12 @@ impl Fleet {
     /// What it tells of itself.
     pub fn status(&self) -> crate::status::Status {
         showing::status(&self.shared)
+    }
+
+    /// Pauses or resumes the controller. Nothing that it decided before a pause is begun any more when this returns; what was begun is carried through, and clients of an
+    /// appliance that dies are brought back, as ever.
+    pub fn set_controller_enabled(&self, enabled: bool) -> Switched {
+        asking::switch(&self.shared, enabled)
     }
 
     /// What was decided, oldest first.

@@ -1,5 +1,6 @@
 //! What a controller of a fleet tells of itself, in the same words as a daemon: `forebay status` and `forebay explain` ask it alike.
 
+use super::asking;
 use super::config::FleetConfig;
 use super::observing::{Last, Observer};
 use super::tables::{PrometheusTable, VolumeTable};
@@ -10,8 +11,8 @@ use crate::http::{error, serves};
 use crate::interfering::Interferences;
 use crate::report::latency;
 use crate::status::{
-    CacheStatus, ControllerState, ControllerStatus, Explanation, HistoryStatus, IoStatus, LatencyStatus,
-    ObjectiveStatus, OriginStatus, SizeStatus, Status, VolumeStatus,
+    CacheStatus, ControllerStatus, Explanation, HistoryStatus, IoStatus, LatencyStatus, ObjectiveStatus,
+    OriginStatus, SizeStatus, Status, VolumeStatus,
 };
 use axum::Router;
 use axum::extract::{Path as UrlPath, State};
@@ -28,7 +29,8 @@ pub(super) fn router(shared: &Arc<FleetShared>) -> Router {
     let routes = Router::new()
         .route("/api/v1/status", get(told_status))
         .route("/api/v1/explain/{volume}", get(told_explanation))
-        .route("/api/v1/interference", get(told_interference));
+        .route("/api/v1/interference", get(told_interference))
+        .merge(asking::routes());
     serves(routes).with_state(Arc::downgrade(shared))
 }
 
@@ -84,13 +86,13 @@ pub(super) fn status(shared: &FleetShared) -> Status {
         listen: Vec::new(),
         connections: 0,
         controller: ControllerStatus {
-            state: if state.is_dead { ControllerState::Dead } else { ControllerState::Running },
+            state: shared.controller_state(&state),
             interval_s: shared.config.interval.as_secs_f64(),
             steps: state.steps,
             last_step_s: state.last_step.as_secs_f64(),
             restarts: state.restarts,
             last_panic: state.last_panic.clone(),
-            switched_at_unix_ms: None,
+            switched_at_unix_ms: shared.switch.at_unix_ms(),
         },
         cache: CacheStatus {
             capacity_bytes: shared.config.host.iter().map(|host| host.memory.get()).sum(),

@@ -5,6 +5,8 @@ use super::*;
 use crate::Daemon;
 use crate::config::{Config, OriginConfig, VolumeConfig};
 use crate::status::{ControllerState, Status};
+use forebay_actuate::api::{ApiAddress, ApiError};
+use forebay_actuate::{Control, Deadline};
 use forebay_control::response::{Draining, Outcome, ResponseRules, VolumeRoute, What, Wish};
 use forebay_control::{HostId, HostSpec};
 use forebay_nbd::Transport;
@@ -98,6 +100,68 @@ fn a_controller_that_panics_comes_back() {
     });
     drop(fleet);
     storage.shutdown();
+}
+
+#[test]
+fn a_paused_controller_decides_nothing_until_it_is_resumed() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = Daemon::start(daemon(folder.path(), "watch.sock")).unwrap();
+    let fleet = Fleet::start(config(folder.path(), "leased = false")).unwrap();
+    let is_judged = |status: &Status| status.volumes.first().is_some_and(|of| of.state == "conforming");
+    wait(&fleet, "the volume is judged", is_judged);
+    let control = Control { address: ApiAddress::Unix(folder.path().join("control.sock")), token: None };
+    let switch = |enabled: bool| -> Switched {
+        let body = format!("{{\"enabled\": {enabled}}}");
+        let deadline = Deadline::after(Duration::from_secs(10));
+        let answer: serde_json::Value = control.ask("PUT", "/api/v1/controller", &body, deadline).unwrap();
+        assert_eq!(answer["schema"], "forebay.controller/1");
+        serde_json::from_value(answer).unwrap()
+    };
+    let paused = Switched { enabled: false, was_enabled: true, state: ControllerState::Disabled };
+    assert_eq!(switch(false), paused);
+    assert_eq!(switch(false), Switched { was_enabled: false, ..paused });
+    // Whoever asks it to decide would hear of it.
+    fleet.shared.panics_next_step.store(true, Ordering::Relaxed);
+    let steps = fleet.status().controller.steps;
+    wait(&fleet, "five turns", |status| status.controller.steps >= steps + 5);
+    let status = fleet.status();
+    assert_eq!((status.controller.state, status.controller.restarts), (ControllerState::Disabled, 0));
+    assert!(status.controller.switched_at_unix_ms.is_some());
+    let volume = &status.volumes[0];
+    assert!(volume.state == "unjudged" && volume.origin.state == "up" && volume.size_bytes > 0, "{volume:?}");
+    let resumed = Switched { enabled: true, was_enabled: false, state: ControllerState::Running };
+    assert_eq!(switch(true), resumed);
+    wait(&fleet, "it is asked again", |status| status.controller.restarts == 1);
+    wait(&fleet, "it judges again", is_judged);
+    drop(fleet);
+    storage.shutdown();
+}
+
+#[test]
+fn what_only_who_serves_a_volume_does_is_refused_with_whom_to_ask() {
+    let folder = tempfile::tempdir().unwrap();
+    let _fleet = Fleet::start(config(folder.path(), MOVED)).unwrap();
+    let control = Control { address: ApiAddress::Unix(folder.path().join("control.sock")), token: None };
+    let looked_after = "`db` is not served here but looked after: ";
+    let (served, its_cache) = ("proxy.sock`), by `--server`", "`forebay pause` has it stay as it is");
+    for (method, path, begin, end) in [
+        ("POST", "volumes/db/lease", looked_after, served),
+        ("POST", "volumes/db/route", looked_after, served),
+        ("POST", "volumes/db/drain", looked_after, served),
+        ("POST", "volumes/db/prewarm", looked_after, its_cache),
+        ("DELETE", "volumes/db/prewarm", looked_after, its_cache),
+        ("PUT", "volumes/db/quota", looked_after, its_cache),
+        ("POST", "volumes/db/placement", looked_after, its_cache),
+        ("POST", "reservations", "a controller of volumes that others serve", "(`[[objective]]`)"),
+        ("DELETE", "reservations/1", "a controller of volumes that others serve", "(`[[objective]]`)"),
+        ("POST", "volumes/other/lease", "there is no volume `other`", ""),
+    ] {
+        let deadline = Deadline::after(Duration::from_secs(10));
+        let answer = control.ask::<serde_json::Value>(method, &format!("/api/v1/{path}"), "{}", deadline);
+        let Err(ApiError::Refused { status, said, .. }) = answer else { panic!("{path}: {answer:?}") };
+        assert!(said.starts_with(begin) && said.ends_with(end), "{method} {path}: {said}");
+        assert_eq!(status, if path.contains("other/") { 404 } else { 409 }, "{path}");
+    }
 }
 
 #[test]

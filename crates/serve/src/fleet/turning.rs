@@ -19,10 +19,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::Arc;
 #[cfg(test)]
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Decisions that are kept in memory; a history keeps more.
@@ -73,6 +73,8 @@ pub(super) struct Loop {
     pub(super) journal_fails: bool,
     pub(super) controller: Option<Controller>,
     pub(super) hosts: Vec<HostSpec>,
+    /// The controller was paused since it was asked last.
+    pub(super) was_off: bool,
     /// The sizes of the volumes that the controller knows.
     pub(super) registered: BTreeMap<VolumeId, u64>,
     pub(super) interference: InterferenceTurns,
@@ -120,6 +122,7 @@ impl Loop {
     /// Hears of everything, and has the controller decide.
     fn turn(&mut self) -> Vec<Decision> {
         let began = Instant::now();
+        self.was_off |= self.shared.switch.take_was_off();
         let now = self.now();
         let heard = self.observer.hear(&self.shared.config, now, &self.responses, &self.carriers);
         let mut decisions = heard.decisions;
@@ -145,18 +148,16 @@ impl Loop {
             rests: self.responses.rests(host.id),
         };
         observation.hosts = self.hosts.iter().map(room).collect();
-        match catch_unwind(AssertUnwindSafe(|| self.decide(&heard.sizes, &observation))) {
-            Ok(None) => {}
-            Ok(Some(outcome)) => {
-                decisions.extend(outcome.decisions);
-                for action in outcome.actions {
-                    self.act(action, &observation);
-                }
+        if self.shared.switch.stayed_on() {
+            match catch_unwind(AssertUnwindSafe(|| self.decide(&heard.sizes, &observation))) {
+                Ok(None) => {}
+                Ok(Some(outcome)) => decisions.extend(self.carry_out(outcome, &observation)),
+                Err(panic) => self.died(panic_text(&*panic)),
             }
-            Err(panic) => self.died(panic_text(&*panic)),
         }
-        let volumes =
-            showing::volumes(&self.shared.config, &self.observer, &self.responses, self.controller.as_ref());
+        // What it said before it was paused is not of now.
+        let controller = self.controller.as_ref().filter(|_| self.shared.switch.is_on());
+        let volumes = showing::volumes(&self.shared.config, &self.observer, &self.responses, controller);
         let mut state = self.shared.state();
         state.granted_bytes = volumes.iter().map(|volume| volume.quota_bytes).sum();
         state.volumes = volumes;
@@ -169,7 +170,14 @@ impl Loop {
     fn decide(&mut self, sizes: &BTreeMap<VolumeId, u64>, observation: &Observation) -> Option<StepOutcome> {
         self.register(sizes);
         let controller = self.controller.as_mut()?;
+        let was_off = std::mem::take(&mut self.was_off);
         for id in self.registered.keys() {
+            // What it decided when it was paused was not done.
+            if let Some(status) = self.responses.status(*id).filter(|_| was_off) {
+                let volume = &self.shared.config.volume[id.0 as usize];
+                let host = status.host.unwrap_or_else(|| home(&self.shared.config, volume));
+                controller.take_over(*id, host, status.wanted_bytes / volume.block_size.get());
+            }
             let host = self.responses.status(*id).and_then(|status| status.host);
             controller.located(*id, host, self.responses.most(*id));
         }
@@ -241,6 +249,19 @@ impl Loop {
         if first && let Some(history) = &config.history {
             past::recall(&past::file_of(history), controller, &Stamp::now(), config.interval);
         }
+    }
+
+    /// Makes wishes of what was decided, unless the controller was paused meanwhile, also if it is on again: then nothing was decided.
+    fn carry_out(&mut self, outcome: StepOutcome, observation: &Observation) -> Vec<Decision> {
+        let shared = Arc::clone(&self.shared);
+        let _one = shared.wishing.lock().unwrap_or_else(PoisonError::into_inner);
+        if !shared.switch.stayed_on() {
+            return Vec::new();
+        }
+        for action in outcome.actions {
+            self.act(action, observation);
+        }
+        outcome.decisions
     }
 
     fn act(&mut self, action: Action, observation: &Observation) {
