@@ -290,7 +290,7 @@ pub struct VolumeStatus {
 pub struct OriginStatus {
     /// What and where it is.
     pub description: String,
-    /// `up`, `down`, `failed`, or `absent` since the start.
+    /// `up`, `down`, `failed`, or `absent` since the start; of a controller of a fleet `unknown` where who tells of it is not heard.
     pub state: String,
     /// Why, unless it is up.
     pub reason: Option<String>,

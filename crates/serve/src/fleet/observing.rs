@@ -106,7 +106,7 @@ impl Observer {
                     }
                     let side = match &sides[&watch.address.to_string()] {
                         Ok(told) => ears.watch.take(told, &volume.origin.export, id),
-                        Err(reason) => Err(reason.clone()),
+                        Err(reason) => Err(format!("the storage side: {reason}")),
                     };
                     match own {
                         None => {
@@ -118,15 +118,16 @@ impl Observer {
                             side.map(|news| news.filter(|_| counts))
                         }
                         // The storage side says how large it is and how busy its disks are; what clients see, the appliance.
-                        Some(through) => through.map(|news| {
-                            news.map(|news| News {
+                        Some(through) => match through {
+                            Ok(news) => Ok(news.map(|news| News {
                                 utilisation: side.ok().flatten().and_then(|side| side.utilisation),
                                 ..news
-                            })
-                        }),
+                            })),
+                            Err(reason) => Err(format!("{}: {reason}", appliance(config, responses, id))),
+                        },
                     }
                 }
-                None => own.unwrap_or(Ok(None)),
+                None => own.unwrap_or(Ok(None)).map_err(|reason| format!("Prometheus: {reason}")),
             };
             let good = match news {
                 Ok(Some(news)) => {
@@ -193,6 +194,16 @@ impl Observer {
             (sides, own.into_iter().map(|asked| asked.map(answer)).collect())
         })
     }
+}
+
+/// The appliance that a volume's clients are on, in words.
+fn appliance(config: &FleetConfig, responses: &Responses, id: VolumeId) -> String {
+    let status = responses.status(id);
+    let on = status.and_then(|status| Some((status.appliance?, status.host?)));
+    on.map_or_else(
+        || "its appliance".to_owned(),
+        |(appliance, host)| format!("appliance {} on {}", appliance.0, config.host[host.0 as usize].name),
+    )
 }
 
 /// What was said, or why nothing was.
@@ -368,8 +379,17 @@ mod tests {
             let id = "forebay-1".parse().unwrap();
             carriers.knows(appliance, Running { id, endpoints: BTreeMap::new(), control });
         }
-        let heard = Observer::new(&config).hear(&config, Nanos::ZERO, &responses, &carriers);
+        let mut observer = Observer::new(&config);
+        let heard = observer.hear(&config, Nanos::ZERO, &responses, &carriers);
         assert_eq!(heard.decisions, [], "somebody was not waited for");
+        // Each answers once. Who is not heard is told of each volume.
+        let heard = observer.hear(&config, Nanos::ZERO, &responses, &carriers);
+        let said: Vec<&str> = heard.decisions.iter().map(|decision| &*decision.summary).collect();
+        let side = "the storage side: ";
+        let whom = ["appliance 1 on h1: ", side, side, "appliance 4 on h1: ", side];
+        for (index, whom) in whom.into_iter().enumerate() {
+            assert!(said[index].starts_with(&format!("of v{index}: {whom}")), "{said:#?}");
+        }
     }
 
     #[test]

@@ -188,7 +188,8 @@ fn volume_status(
         state,
         origin: OriginStatus {
             description,
-            state: if trouble.is_some() { "down" } else { "up" }.to_owned(),
+            // Who would tell of it is not heard, or not to be relied on: that says nothing of the origin itself.
+            state: if trouble.is_some() { "unknown" } else { "up" }.to_owned(),
             reason: trouble.map(str::to_owned),
             in_doubt_bytes,
             errors: 0,

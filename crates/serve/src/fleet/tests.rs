@@ -138,6 +138,17 @@ fn a_paused_controller_decides_nothing_until_it_is_resumed() {
 }
 
 #[test]
+fn who_does_not_tell_of_an_origin_does_not_say_that_it_is_down() {
+    let folder = tempfile::tempdir().unwrap();
+    let fleet = Fleet::start(config(folder.path(), "leased = false")).unwrap();
+    wait(&fleet, "a trouble", |status| status.volumes.first().is_some_and(|of| of.origin.reason.is_some()));
+    let told = &fleet.status().volumes[0].origin;
+    let reason = told.reason.as_deref().unwrap();
+    assert!(reason.starts_with("the storage side: no daemon answers at unix:"), "{reason}");
+    assert_eq!(told.state, "unknown");
+}
+
+#[test]
 fn what_only_who_serves_a_volume_does_is_refused_with_whom_to_ask() {
     let folder = tempfile::tempdir().unwrap();
     let _fleet = Fleet::start(config(folder.path(), MOVED)).unwrap();

@@ -277,8 +277,14 @@ pub(super) fn troubles(status: &Status) -> Vec<String> {
         lines.push(format!("! history is not written ({} rows lost): {trouble}", status.history.rows_lost));
     }
     for volume in &status.volumes {
-        if let Some(reason) = &volume.origin.reason {
-            lines.push(format!("! origin of `{}` is {}: {reason}", volume.name, volume.origin.state));
+        match (&volume.origin.reason, &*volume.origin.state) {
+            (Some(reason), "unknown") => {
+                lines.push(format!("! how `{}` does is not known: {reason}", volume.name));
+            }
+            (Some(reason), state) => {
+                lines.push(format!("! origin of `{}` is {state}: {reason}", volume.name));
+            }
+            (None, _) => {}
         }
         if let Some(flash) = volume.flash.filter(|flash| flash.damaged + flash.write_errors > 0) {
             lines.push(format!(
