@@ -11,10 +11,15 @@ use super::qemu::{
 use super::{Provider, ProvisionError, refuse_port};
 use crate::{ApplianceId, ApplianceOrder, Deadline, Running};
 use forebay_units::Bytes;
-use std::io;
+use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+/// What `virsh` said has come by then once it has ended (ours).
+const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// Appliances as virtual machines of a libvirt.
 ///
@@ -71,22 +76,50 @@ impl Libvirt {
         )
     }
 
-    /// Whether libvirt has no such machine; `None` if it does not say so in time.
-    fn is_gone(&self, id: &ApplianceId, deadline: Deadline) -> Option<bool> {
-        let mut asked = Command::new("virsh")
-            .args(["--connect", &self.connection, "--quiet", "domid", &name(id)])
+    /// Whether libvirt has such a machine; else why it does not say.
+    fn has(&self, id: &ApplianceId, deadline: Deadline) -> Result<bool, String> {
+        let names = self.ask(&["list", "--all", "--name"], deadline)?;
+        Ok(names.lines().any(|line| line.trim() == name(id)))
+    }
+
+    /// What `virsh` answers in time, or why it does not.
+    fn ask(&self, words: &[&str], deadline: Deadline) -> Result<String, String> {
+        let asked = Command::new("virsh")
+            .args(["--connect", &self.connection, "--quiet"])
+            .args(words)
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .ok()?;
-        let ended = deadline.wait_for(|| asked.try_wait().ok().flatten());
-        if ended.is_none() {
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let mut asked = asked.map_err(|error| format!("`virsh` cannot be run: {error}"))?;
+        // Neither is waited for: they end when `virsh` does, or whoever it has started to connect.
+        let (answer, said) = (heard(asked.stdout.take()), heard(asked.stderr.take()));
+        let Some(ended) = deadline.wait_for(|| asked.try_wait().ok().flatten()) else {
             let _ = asked.kill();
             let _ = asked.wait();
+            return Err("nothing was heard in time".to_owned());
+        };
+        let text = |of: Receiver<String>| of.recv_timeout(LAST_WORDS).unwrap_or_default();
+        match ended.success() {
+            true => Ok(text(answer)),
+            false => {
+                let said: Vec<String> = text(said).lines().map(|line| line.trim().to_owned()).collect();
+                Err(said.join(" | "))
+            }
         }
-        ended.map(|status| !status.success())
     }
+}
+
+/// All that comes of a pipe, once it has ended.
+fn heard(pipe: Option<impl Read + Send + 'static>) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    let mut pipe = pipe.expect("piped");
+    std::thread::spawn(move || {
+        let mut all = Vec::new();
+        let _ = pipe.read_to_end(&mut all);
+        let _ = sender.send(String::from_utf8_lossy(&all).into_owned());
+    });
+    receiver
 }
 
 fn name(id: &ApplianceId) -> String {
@@ -134,9 +167,37 @@ impl Provider for Libvirt {
 
     fn stop(&self, id: &ApplianceId, deadline: Deadline) -> Result<(), ProvisionError> {
         self.keeper.stop(id, deadline)?;
-        // It is destroyed once libvirt sees that who made it is gone.
-        let gone = deadline.wait_for(|| self.is_gone(id, deadline).filter(|gone| *gone));
-        let reason = "libvirt has not destroyed it yet, or does not answer".to_owned();
-        gone.map(drop).ok_or_else(|| ProvisionError::StillThere { id: id.clone(), reason })
+        // Libvirt destroys it once it sees that who made it is gone, unless libvirt is another by then. What does not answer may have it yet.
+        let mut reason = String::new();
+        let gone = deadline.wait_for(|| match self.has(id, deadline) {
+            Ok(false) => Some(()),
+            Ok(true) => {
+                "libvirt has not destroyed it yet".clone_into(&mut reason);
+                let _ = self.ask(&["destroy", &name(id)], deadline);
+                None
+            }
+            Err(why) => {
+                reason = format!("libvirt does not say that it is gone: {why}");
+                None
+            }
+        });
+        gone.ok_or_else(|| ProvisionError::StillThere { id: id.clone(), reason })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A libvirt that died leaves its machines running. Where there is no `virsh` it is the same: nobody says anything.
+    #[test]
+    fn where_no_libvirt_says_that_a_machine_is_gone_it_is_not_stopped() {
+        let folder = tempfile::tempdir().unwrap();
+        let image = Image::in_folder(&folder.path().join("image"));
+        let connection = format!("qemu:///system?socket={}", folder.path().join("nobody.sock").display());
+        let provider = Libvirt::new(folder.path().join("appliances"), connection, image).unwrap();
+        let stopped = provider.stop(&"a".parse().unwrap(), Deadline::after(Duration::from_secs(2)));
+        let Err(ProvisionError::StillThere { reason, .. }) = stopped else { panic!("{stopped:?}") };
+        assert!(reason.starts_with("libvirt does not say that it is gone: "), "{reason}");
     }
 }

@@ -3,11 +3,12 @@
 use super::machine::{a_minute, image, machine_order};
 use super::{Place, Storage, live_and_die};
 use crate::support::{Running, command, prerequisites, wait_for};
-use forebay_actuate::Provider;
-use forebay_actuate::provision::Libvirt;
+use forebay_actuate::provision::{Image, Libvirt};
+use forebay_actuate::{Deadline, Provider};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// What a libvirt of a test's own needs.
 pub(crate) const NEEDED: [&str; 3] = ["libvirtd", "virsh", "unshare"];
@@ -29,6 +30,27 @@ pub(crate) fn daemon(namespace: Option<&str>, folder: &Path) -> (Running, String
     let running = Running(vec![daemon]);
     wait_for(&libvirt.join("libvirt-sock"));
     (running, format!("qemu:///system?socket={}", libvirt.join("libvirt-sock").display()))
+}
+
+/// By libvirt's own stand-in for a hypervisor, which begins anew with each connection: what is destroyed there comes back.
+#[test]
+fn a_machine_is_stopped_once_libvirt_lists_it_no_more() {
+    if !prerequisites("a libvirt that has a machine still", &["virsh"], false) {
+        return;
+    }
+    let folder = Place::new();
+    let node = folder.path().join("node.xml");
+    let domain = "<node><domain type='test'><name>forebay-lv</name><memory>8192</memory><os><type>hvm</type></os></domain></node>";
+    std::fs::write(&node, domain).unwrap();
+    let stop = |id: &str| {
+        let image = Image::in_folder(&folder.path().join("image"));
+        let connection = format!("test://{}", node.display());
+        let provider = Libvirt::new(folder.path().join("appliances"), connection, image).unwrap();
+        provider.stop(&id.parse().unwrap(), Deadline::after(Duration::from_secs(2)))
+    };
+    let refused = stop("lv").expect_err("it is there").to_string();
+    assert!(refused.contains("libvirt has not destroyed it yet"), "{refused}");
+    stop("l").expect("there is none of this name");
 }
 
 #[test]
