@@ -127,6 +127,9 @@ pub struct ApplianceOrder {
     /// The port at which clients come whose address moves: it serves there on every address of its host. Unless set, where it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
+    /// How often it looks at what it serves, in milliseconds: as often as whoever ordered it decides. A second unless set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval_ms: Option<u64>,
     /// What its control API asks for, where that is not a socket of its owner's alone; volumes that are served over a network carry it too.
     #[serde(with = "secrets")]
     pub token: Secret,
@@ -169,6 +172,11 @@ pub enum OrderError {
 }
 
 impl ApplianceOrder {
+    /// Whether what was ordered by `earlier` is what this orders. How often it looks says nothing of what it serves.
+    pub fn is_met_by(&self, earlier: &ApplianceOrder) -> bool {
+        *earlier == ApplianceOrder { interval_ms: earlier.interval_ms, ..self.clone() }
+    }
+
     /// All caches together.
     pub fn caches(&self) -> Bytes {
         Bytes(self.volumes.iter().fold(0, |sum: u64, volume| sum.saturating_add(volume.cache.get())))
@@ -291,8 +299,21 @@ mod tests {
             memory: Bytes::mib(100),
             volumes: vec![VolumeOrder::new("db", origin, Bytes::mib(64))],
             port: None,
+            interval_ms: None,
             token: Secret::new("0123456789abcdef").unwrap(),
         }
+    }
+
+    /// One that an earlier version ordered is found, and a host of an earlier version takes an order.
+    #[test]
+    fn how_often_it_looks_makes_no_other_order() {
+        let order = order();
+        assert!(!serde_json::to_string(&order).unwrap().contains("interval"));
+        let often = ApplianceOrder { interval_ms: Some(200), ..order.clone() };
+        let text = serde_json::to_string(&often).unwrap();
+        assert_eq!(serde_json::from_str::<ApplianceOrder>(&text).unwrap(), often);
+        assert!(often.is_met_by(&order) && order.is_met_by(&often));
+        assert!(!often.is_met_by(&ApplianceOrder { memory: Bytes::mib(1), ..order }));
     }
 
     #[test]

@@ -5,6 +5,9 @@ use forebay_units::{Bytes, Secret};
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
+/// How often an appliance looks at what it serves, where its order says nothing of that (ours).
+const INTERVAL_MS: u64 = 1_000;
+
 /// Where an appliance is to listen.
 pub(super) struct Listeners<'a> {
     /// NBD clients: `unix:PATH` or `tcp:ADDRESS:PORT`.
@@ -33,8 +36,8 @@ pub(super) fn configuration(order: &ApplianceOrder, room: Bytes, listeners: &Lis
     }
     root.insert("http".into(), http.into());
     root.insert("cache".into(), Table::from_iter([("memory".to_owned(), size(room))]).into());
-    // Whoever steers it looks every second.
-    root.insert("control".into(), Table::from_iter([("interval".to_owned(), "1s".into())]).into());
+    let interval = format!("{}ms", order.interval_ms.unwrap_or(INTERVAL_MS));
+    root.insert("control".into(), Table::from_iter([("interval".to_owned(), interval.into())]).into());
     let volumes = order.volumes.iter().map(|order| volume(order, listeners).into());
     root.insert("volume".into(), Value::Array(volumes.collect()));
     root.to_string().into_bytes()
@@ -73,4 +76,27 @@ fn volume(order: &VolumeOrder, listeners: &Listeners<'_>) -> Table {
 /// Whole bytes: the text has no unit to round to.
 fn size(bytes: Bytes) -> Value {
     bytes.get().to_string().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_looks_as_often_as_is_ordered() {
+        let interval = |ordered: &str| {
+            let text = format!(
+                r#"{{"id":"a","host":"h","memory":104857600,"token":"0123456789abcdef","volumes":[]{ordered}}}"#
+            );
+            let order: ApplianceOrder = serde_json::from_str(&text).unwrap();
+            let nbd = "unix:nbd.sock".to_owned();
+            let listeners = Listeners { nbd, http: None, http_socket: None, secret: None, patience: None };
+            let file = configuration(&order, Bytes::mib(1), &listeners);
+            let file: Table = String::from_utf8(file).unwrap().parse().unwrap();
+            file["control"]["interval"].as_str().unwrap().to_owned()
+        };
+        assert_eq!(interval(r#","interval_ms":200"#), "200ms");
+        // As earlier versions order.
+        assert_eq!(interval(""), "1000ms");
+    }
 }

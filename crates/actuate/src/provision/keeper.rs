@@ -176,9 +176,12 @@ impl Keeper {
         let id = &order.id;
         let locked = self.lock(id, deadline)?;
         if let Some(process) = self.process(id)? {
-            let (ordered, running) =
-                (read(&locked.path.join("order.json"))?, read::<Running>(&locked.path.join("running.json"))?);
-            let Some(running) = running.filter(|_| ordered.as_ref() == Some(order)) else {
+            let (ordered, running) = (
+                read::<ApplianceOrder>(&locked.path.join("order.json"))?,
+                read::<Running>(&locked.path.join("running.json"))?,
+            );
+            let Some(running) = running.filter(|_| ordered.is_some_and(|ordered| order.is_met_by(&ordered)))
+            else {
                 return Err(ProvisionError::OtherOrder { id: id.clone() });
             };
             // It was ready once, or whoever started it did not live to see it.

@@ -233,6 +233,7 @@ mod tests {
             memory: Bytes::mib(256),
             volumes: vec![VolumeOrder::new("db", Endpoint::new(uri.parse().unwrap()), Bytes::mib(16))],
             port: None,
+            interval_ms: None,
             token: Secret::new("0123456789abcdef").unwrap(),
         }
     }

@@ -36,6 +36,8 @@ struct Means {
     hosts: Vec<(String, Box<dyn Provider>)>,
     volumes: Vec<Way>,
     secret: Secret,
+    /// How often the controller hears of them.
+    interval: Nanos,
     /// What runs, as far as is known.
     running: Mutex<BTreeMap<ApplianceId, Running>>,
     started: Instant,
@@ -69,6 +71,7 @@ impl Carriers {
             hosts,
             volumes: config.volume.iter().map(way).collect(),
             secret,
+            interval: config.interval,
             running: Mutex::default(),
             started,
         });
@@ -194,6 +197,7 @@ impl Means {
                     host: self.hosts[host.0 as usize].0.clone(),
                     memory: room.memory,
                     port,
+                    interval_ms: Some(self.interval.0 / 1_000_000),
                     volumes: vec![VolumeOrder {
                         block_size,
                         // Who comes by an address that moves shows the same as on the storage side.
@@ -375,6 +379,7 @@ pub(super) fn id_of(index: usize) -> VolumeId {
 mod tests {
     use super::*;
     use forebay_actuate::api::ApiAddress;
+    use forebay_control::host::Room;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     /// Appliances that are stopped only when told to be, and that are found.
@@ -404,14 +409,39 @@ mod tests {
         }
     }
 
-    /// What is needed for a volume `db` on one host.
-    fn means(host: Dead) -> Arc<Means> {
+    /// Takes orders down, and starts nothing.
+    #[derive(Default)]
+    struct Clerk(Arc<Mutex<Vec<ApplianceOrder>>>);
+
+    impl Provider for Clerk {
+        fn start(&self, order: &ApplianceOrder, _: Deadline) -> Result<Running, ProvisionError> {
+            self.0.lock().unwrap().push(order.clone());
+            Err(ProvisionError::Busy { id: order.id.clone() })
+        }
+
+        fn overhead(&self) -> Bytes {
+            Bytes::ZERO
+        }
+
+        fn find(&self, _: &ApplianceName) -> Result<Option<Running>, ProvisionError> {
+            unreachable!("nothing is looked for")
+        }
+
+        fn stop(&self, _: &ApplianceName, _: Deadline) -> Result<(), ProvisionError> {
+            unreachable!("nothing is stopped")
+        }
+    }
+
+    /// What is needed for a volume `db` on one host, with an interval of 100 ms.
+    fn means(host: impl Provider + 'static) -> Arc<Means> {
         let folder = tempfile::tempdir().unwrap();
-        let table = super::super::tests::config(folder.path(), "leased = false").volume.remove(0);
+        let mut config = super::super::tests::config(folder.path(), "leased = false");
+        let table = config.volume.remove(0);
         Arc::new(Means {
             hosts: vec![("h1".to_owned(), Box::new(host))],
             volumes: vec![Way { table, route: None, lease: None }],
             secret: Secret::new("0123456789abcdef0123456789abcdef".to_owned()).unwrap(),
+            interval: config.interval,
             running: Mutex::default(),
             started: Instant::now(),
         })
@@ -436,6 +466,24 @@ mod tests {
         assert!(matches!(carried(&carriers.means, 0, &probe), (OrderId(1), Outcome::Unknown(_))));
         assert_eq!(carriers.control_of(appliance), Some(control));
         assert_eq!(looked.load(Ordering::Relaxed), 1);
+    }
+
+    /// Else a controller hears nothing new in most of its intervals, or misses some of theirs.
+    #[test]
+    fn an_appliance_looks_as_often_as_its_controller() {
+        let clerk = Clerk::default();
+        let orders = Arc::clone(&clerk.0);
+        let what = What::Start {
+            appliance: ApplianceId(7),
+            host: HostId(0),
+            room: Room::default(),
+            cache: Bytes::mib(1),
+            flash: Bytes::ZERO,
+            epoch: 1,
+        };
+        let start = Order { id: OrderId(1), volume: id_of(0), what, deadline: Nanos::secs(600) };
+        carried(&means(clerk), 0, &start);
+        assert_eq!(orders.lock().unwrap()[0].interval_ms, Some(100));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::panic::resume_unwind;
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-/// Intervals without news after which it is told, and the least time: an appliance tells of itself every second (ours).
+/// Intervals without news after which it is told, and the least time: an appliance of before tells of itself every second (ours).
 const PATIENCE: u64 = 3;
 const PATIENCE_LEAST: Nanos = Nanos::secs(3);
 /// Turns after a switch whose news of the storage side is left out (ours: the interval in which it ended, and that in which this is told). Whoever switches compares

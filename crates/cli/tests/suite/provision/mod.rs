@@ -79,6 +79,7 @@ fn order(id: &str, origin: Endpoint) -> ApplianceOrder {
         memory: Bytes::mib(40),
         volumes: vec![VolumeOrder::new("db", origin, Bytes::mib(4))],
         port: None,
+        interval_ms: None,
         token: Secret::new("a-token-that-only-we-know").expect("a good token"),
     }
 }
