@@ -11,7 +11,7 @@ use crate::reservation::{Reservation, ReservationError, ReservationRequest};
 use crate::status::{
     CacheStatus, ControllerStatus, Curve, CurvePoint, Explanation, FlashStatus, HistoryStatus, IoStatus,
     LatencyStatus, MemoryStatus, ObjectiveStatus, OriginStatus, PlacementStatus, PrewarmStatus,
-    ReservationStatus, SizeStatus, SnapshotsStatus, Status, VolumeFlashStatus, VolumeStatus,
+    ReservationStatus, SizeStatus, SnapshotsStatus, Status, VolumeFlashStatus, VolumeStatus, state_of,
 };
 use forebay_appliance::VolumeSnapshot;
 use forebay_appliance::volume::{PlacingObservation, PrewarmEnd, PrewarmProgress};
@@ -201,19 +201,17 @@ fn volume(shared: &Shared, state: &State, config: &VolumeConfig) -> VolumeStatus
     };
     let (judged, serves) = state.judged.get(name).cloned().unwrap_or_default();
     let absent = state.absent.get(name);
-    let has_judged = objectives.iter().any(|objective| objective.verdict.is_some());
     let word_of_state = if absent.is_some() {
         "absent".to_owned()
     } else if now.is_none() && !shared.appliance.volumes().contains(name) {
         "drained".to_owned()
-    } else if !judged.is_empty() && (has_judged || judged != "conforming") {
-        judged
-    } else if objectives.iter().any(|objective| objective.verdict.as_deref() == Some("nonconforming")) {
+    } else if judged.is_empty()
+        && objectives.iter().any(|objective| objective.verdict.as_deref() == Some("nonconforming"))
+    {
         "violating".to_owned()
-    } else if has_judged {
-        "conforming".to_owned()
     } else {
-        "unjudged".to_owned()
+        let judged = if judged.is_empty() { "conforming".to_owned() } else { judged };
+        state_of(judged, &objectives)
     };
     let interval = monitor.map(|monitor| monitor.interval.clone()).unwrap_or_default();
     let block_bytes = config.block_size.bytes();

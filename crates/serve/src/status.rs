@@ -220,8 +220,8 @@ pub struct VolumeStatus {
     pub name: String,
     /// How clients name it, one per listener.
     pub uris: Vec<String>,
-    /// `conforming`, `suspected`, `violating`, `acting`, `correcting` (the controller's word), `unjudged` without an
-    /// objective that was judged, `absent` while its origin is, or `drained` once it was ordered away.
+    /// `conforming`, `suspected`, `violating`, `acting`, `correcting` (the controller's word), `low_load` where the last windows asked
+    /// for too little to say, `unjudged` without an objective that was judged, `absent` while its origin is, or `drained` once it was ordered away.
     pub state: String,
     /// Where its data lives.
     pub origin: OriginStatus,
@@ -302,6 +302,21 @@ pub struct OriginStatus {
     pub reconnects: u64,
     /// The share of time that its disks were busy in the last interval, where they say so.
     pub utilisation: Option<f64>,
+}
+
+/// The state of a volume that the controller calls `judged`: of who asks for too little to say it is not told that objectives are kept.
+pub(crate) fn state_of(judged: String, objectives: &[ObjectiveStatus]) -> String {
+    let verdicts: Vec<&str> =
+        objectives.iter().filter_map(|objective| objective.verdict.as_deref()).collect();
+    if judged != "conforming" {
+        judged
+    } else if verdicts.is_empty() {
+        "unjudged".to_owned()
+    } else if verdicts.iter().all(|verdict| *verdict == "low_load") {
+        "low_load".to_owned()
+    } else {
+        judged
+    }
 }
 
 /// An objective of a volume.

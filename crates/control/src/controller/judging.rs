@@ -25,6 +25,9 @@ impl Controller {
             let last = volume.tracks[worst].last;
             let episode = volume.tracks[worst].episode;
             let before = volume.state;
+            let asks_little = |count| volume.asks_for_too_little(count);
+            let (asks_little_soon, asks_little_long) =
+                (asks_little(config.violation.nonconforming), asks_little(config.violation.windows));
             let mut tell = |kind, summary: String| {
                 let mut facts = objective_facts(&objective, last, assessment, config);
                 facts.extend(episode.iter().flat_map(|episode| episode_facts(episode, at)));
@@ -64,10 +67,8 @@ impl Controller {
                 }
                 Assessment::Kept if volume.violated_since.is_none() => {
                     if before == VolumeState::Suspected {
-                        tell(
-                            DecisionKind::SpikeIgnored,
-                            format!("{} keeps `{objective}` again without help: a spike", volume.spec.name),
-                        );
+                        let kept = kept(&volume.spec.name, &objective, last, asks_little_long);
+                        tell(DecisionKind::SpikeIgnored, format!("{kept} without help: a spike"));
                     }
                     volume.state = VolumeState::Conforming;
                 }
@@ -85,13 +86,8 @@ impl Controller {
                 volume.violated_since = None;
                 volume.state = VolumeState::Conforming;
                 let lasted = at.saturating_since(since);
-                tell(
-                    DecisionKind::ViolationEnded,
-                    format!(
-                        "{} keeps `{objective}` again, {lasted} after the violation was found",
-                        volume.spec.name
-                    ),
-                );
+                let kept = kept(&volume.spec.name, &objective, last, asks_little_soon);
+                tell(DecisionKind::ViolationEnded, format!("{kept}, {lasted} after the violation was found"));
                 volume.tracks.iter_mut().for_each(|track| track.episode = None);
             }
         }
@@ -100,6 +96,17 @@ impl Controller {
         }
         violated.sort_by(|a, b| b.0.cmp(&a.0).then(b.1.total_cmp(&a.1)).then(a.2.cmp(&b.2)));
         violated.into_iter().map(|(_, _, id)| id).collect()
+    }
+}
+
+/// That an objective is missed no more: of a load that is gone it is not said that it is kept.
+fn kept(name: &str, objective: &Objective, last: Option<Judgement>, asks_little: bool) -> String {
+    match last.map_or(0, |last| last.requests) {
+        _ if !asks_little => format!("{name} keeps `{objective}` again"),
+        0 => format!("{name} has no requests any more that could miss `{objective}`"),
+        requests => format!(
+            "{name} asks for too little to miss `{objective}` any more ({requests} requests in the last window)"
+        ),
     }
 }
 

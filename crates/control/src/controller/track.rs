@@ -110,6 +110,12 @@ impl Track {
         (good + bad > 0).then(|| good as f64 / (good + bad) as f64)
     }
 
+    /// Whether the last `count` windows asked for too little to say anything.
+    pub(super) fn asks_for_too_little(&self, count: usize) -> bool {
+        self.verdicts.len() >= count
+            && self.verdicts.iter().rev().take(count).all(|&verdict| verdict == Verdict::LowLoad)
+    }
+
     /// Whether none of the windows that count missed.
     pub(super) fn is_kept(&self, config: &ControlConfig) -> bool {
         self.assess(config) == Assessment::Kept

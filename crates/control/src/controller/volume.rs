@@ -245,6 +245,11 @@ impl Volume {
         self.tracks.iter().all(|track| track.has_recovered(config.violation.nonconforming))
     }
 
+    /// Whether the last `count` windows of each of its objectives asked for too little to say anything.
+    pub(super) fn asks_for_too_little(&self, count: usize) -> bool {
+        self.tracks.iter().all(|track| track.asks_for_too_little(count))
+    }
+
     /// Whether its last window missed, or its cache fills.
     pub(super) fn is_short(&self, rules: &FeedbackRules) -> bool {
         self.tracks.iter().any(Track::has_missed) || self.is_filling(rules)

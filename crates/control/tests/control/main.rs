@@ -318,13 +318,34 @@ fn while_a_cache_is_being_made_ready_that_is_told_and_not_that_nothing_helps() {
     let granted = first(&run, DecisionKind::Granted).expect("a grant");
     let making = &run[granted..granted + 40];
     assert_eq!(first(making, DecisionKind::NothingHelps), None);
-    let told = world.awaited.take().expect("told what is awaited");
+    let told = world.said(DecisionKind::CacheAwaited);
     assert!(
         told.starts_with("the cache of application (")
             && told.contains(" on h0) is being made ready, ordered "),
         "{told}"
     );
     assert!(world.quota() > 0, "it was never made");
+}
+
+#[test]
+fn a_violation_that_ends_with_its_load_is_not_told_as_kept() {
+    // The capacity is too little for any cache.
+    for (rate, told) in [
+        (300.0, "application keeps `mean latency at most 12ms` again, "),
+        (0.0, "application has no requests any more that could miss `mean latency"),
+        (5.0, "application asks for too little to miss `mean latency"),
+    ] {
+        let mut world = World::new(1, Bytes(4096));
+        world.run(20);
+        world.sides[1].rate = 400.0;
+        let busy = world.run(30);
+        assert!(first(&busy, DecisionKind::ViolationFound).is_some());
+        world.rates(rate, 80.0);
+        let after = world.run(30);
+        assert!(first(&after, DecisionKind::ViolationEnded).is_some(), "at {rate} requests/s");
+        let said = world.said(DecisionKind::ViolationEnded);
+        assert!(said.starts_with(told) && said.ends_with(" after the violation was found"), "{said}");
+    }
 }
 
 /// A curve by which no cache answers more than this share of the reads.

@@ -69,8 +69,8 @@ pub(crate) struct World {
     pub(crate) fill_max: u64,
     /// How long it takes to make a cache where there is none.
     pub(crate) makes_in: Nanos,
-    /// What was last told of caches that are awaited.
-    pub(crate) awaited: Option<String>,
+    /// What was decided, in words, with its kind.
+    pub(crate) told: Vec<(DecisionKind, String)>,
     /// What the last peak that was foreseen had needed, in blocks.
     pub(crate) foreseen: Option<u64>,
 }
@@ -145,7 +145,7 @@ impl World {
             tells: false,
             fill_max: u64::MAX,
             makes_in: Nanos::ZERO,
-            awaited: None,
+            told: Vec::new(),
             foreseen: None,
         }
     }
@@ -244,10 +244,8 @@ impl World {
                 _ => {}
             }
         }
-        let awaited = |decision: &&Decision| decision.kind == DecisionKind::CacheAwaited;
-        if let Some(decision) = outcome.decisions.iter().find(awaited) {
-            self.awaited = Some(decision.summary.clone());
-        }
+        let told = |decision: &Decision| (decision.kind, decision.summary.clone());
+        self.told.extend(outcome.decisions.iter().map(told));
         for decision in
             outcome.decisions.iter().filter(|decision| decision.kind == DecisionKind::PeakForeseen)
         {
@@ -286,6 +284,11 @@ impl World {
         let mut hosts: Vec<&HostSpec> = self.hosts.iter().collect();
         hosts.sort_by_key(|host| host.id != first);
         hosts.iter().find(|host| self.free(at, host) >= blocks * 4_096).map(|host| host.id)
+    }
+
+    /// What was last told of this kind.
+    pub(crate) fn said(&self, kind: DecisionKind) -> &str {
+        self.told.iter().rev().find(|(of, _)| *of == kind).map_or("", |(_, summary)| summary)
     }
 
     pub(crate) fn run(&mut self, seconds: usize) -> Vec<(f64, Vec<DecisionKind>)> {

@@ -12,7 +12,7 @@ use crate::interfering::Interferences;
 use crate::report::latency;
 use crate::status::{
     CacheStatus, ControllerStatus, Explanation, HistoryStatus, IoStatus, LatencyStatus, ObjectiveStatus,
-    OriginStatus, SizeStatus, Status, VolumeStatus,
+    OriginStatus, SizeStatus, Status, VolumeStatus, state_of,
 };
 use axum::Router;
 use axum::extract::{Path as UrlPath, State};
@@ -180,8 +180,12 @@ fn volume_status(
         }
     };
     let name_of = |id: &VolumeId| config.volume[id.0 as usize].name.clone();
-    let state = judged.as_ref().map_or_else(|| "unjudged".to_owned(), |judged| word(&judged.state));
-    let state = if trouble.is_some() { "unjudged".to_owned() } else { state };
+    let objectives: Vec<ObjectiveStatus> =
+        judged.iter().flat_map(|judged| judged.objectives.iter().map(objective)).collect();
+    let state = match judged.as_ref().filter(|_| trouble.is_none()) {
+        Some(judged) => state_of(word(&judged.state), &objectives),
+        None => "unjudged".to_owned(),
+    };
     VolumeStatus {
         name: volume.name.clone(),
         uris: Vec::new(),
@@ -204,7 +208,7 @@ fn volume_status(
         lease: None,
         connections: 0,
         requests_in_flight: 0,
-        objectives: judged.iter().flat_map(|judged| judged.objectives.iter().map(objective)).collect(),
+        objectives,
         iops: per_second(seen.map_or(0, forebay_control::VolumeObservation::completed)),
         read_bytes_per_s: per_second(seen.map_or(0, |seen| seen.bytes_read.get())),
         write_bytes_per_s: per_second(seen.map_or(0, |seen| seen.bytes_written.get())),

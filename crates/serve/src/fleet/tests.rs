@@ -106,8 +106,10 @@ fn a_controller_that_panics_comes_back() {
 fn a_paused_controller_decides_nothing_until_it_is_resumed() {
     let folder = tempfile::tempdir().unwrap();
     let storage = Daemon::start(daemon(folder.path(), "watch.sock")).unwrap();
-    let fleet = Fleet::start(config(folder.path(), "leased = false")).unwrap();
-    let is_judged = |status: &Status| status.volumes.first().is_some_and(|of| of.state == "conforming");
+    let promised = "leased = false\n[[objective]]\nvolume = \"db\"\nlatency = \"5ms\"";
+    let fleet = Fleet::start(config(folder.path(), promised)).unwrap();
+    // Nobody asks for anything, which keeps nothing.
+    let is_judged = |status: &Status| status.volumes.first().is_some_and(|of| of.state == "low_load");
     wait(&fleet, "the volume is judged", is_judged);
     let control = Control { address: ApiAddress::Unix(folder.path().join("control.sock")), token: None };
     let switch = |enabled: bool| -> Switched {
