@@ -74,7 +74,8 @@ pub(crate) fn replace<T: Serialize>(path: &Path, kept: &T) -> std::io::Result<()
     File::open(folder)?.sync_all()
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+/// The file of the same name with `suffix` behind it.
+pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)

@@ -5,6 +5,7 @@ use super::tables::{HostTable, PrometheusTable, ProviderTable, RouteTable, Volum
 use crate::config::{
     BLOCK_SIZE_MAX, Finding, NAME_BYTES_MAX, SOCKET_BYTES_MAX, is_name, memory_total, trouble_of_socket,
 };
+use crate::kept::beside;
 use forebay_actuate::api::ApiAddress;
 use forebay_nbd::Transport;
 use forebay_units::{BlockSize, Bytes, Nanos};
@@ -64,23 +65,56 @@ fn files(config: &FleetConfig, noted: &mut Noted) {
         noted.0.extend(trouble.map(|message| Finding::new("socket", message)));
     }
     let state = &config.state;
-    if config.socket == *state || config.history.as_ref() == Some(&config.socket) {
+    if config.history.as_ref() == Some(&config.socket) {
         let found = format!("`{}`, which something else is kept at", config.socket.display());
         noted.add("socket", found, "a path of its own");
+    }
+    let mut own = vec![("socket", config.socket.clone())];
+    if let Some(history) = &config.history {
+        let all = ["", "-wal", "-shm", "-journal", ".past"];
+        own.extend(all.map(|end| ("history", beside(history, end))));
+    }
+    let mut taken: Vec<&str> = Vec::new();
+    for (key, path) in own {
+        if let Some(what) = kept_at(&path, state).filter(|_| !taken.contains(&key)) {
+            noted.add(key, format!("`{}`, which is {what}", path.display()), "a path of its own");
+            taken.push(key);
+        }
     }
     if state.exists() && !state.is_dir() {
         noted.add("state", format!("`{}`, which is there and is no folder", state.display()), "a folder");
     }
-    if let Some(history) = &config.history {
+    if let Some(history) = config.history.as_ref().filter(|_| !taken.contains(&"history")) {
         let shown = format!("`{}`", history.display());
         if folder_of(history).is_some_and(|folder| !folder.is_dir()) && !is_made(history) {
             noted.add("history", shown, "a file in a folder that is there");
         } else if history.exists() && !history.is_file() {
             noted.add("history", format!("{shown}, which is there and is no file"), "a file");
-        } else if history.starts_with(state) && history.extension().is_some_and(|end| end == "json") {
-            noted.add("history", shown, "a file that is not one of the journal's");
         }
     }
+}
+
+/// What is kept at `path`, or made there by the first start, of the folder `state`; `None` where nothing is.
+fn kept_at(path: &Path, state: &Path) -> Option<&'static str> {
+    if state.starts_with(path) {
+        return Some("the folder of `state`, or one around it");
+    }
+    let mut inside =
+        path.strip_prefix(state).ok()?.components().map(|part| part.as_os_str().to_string_lossy());
+    match (&*inside.next()?, inside.next()) {
+        ("hosts", _) => Some("where `state` keeps what is known of appliances"),
+        (file, None) if KEPT.iter().any(|kept| file.strip_prefix(kept).is_some_and(is_end)) => {
+            Some("what `state` keeps")
+        }
+        _ => None,
+    }
+}
+
+/// Small files in the folder of the state, each with others beside it.
+const KEPT: [&str; 2] = ["responses.json", "secret.json"];
+
+fn is_end(rest: &str) -> bool {
+    ["", ".lock", ".new"].contains(&rest)
 }
 
 /// Processors of this machine, if it says so.

@@ -307,7 +307,7 @@ mod tests {
             ("\"control.sock\"", "\"none/control.sock\"", "line 2, `socket`: the folder `"),
             ("\"control.sock\"", "\".\"", "exists and is no socket"),
             ("\"state\"", "\"control.toml\"", "line 3, `state`: `"),
-            ("interval = ", "history = \".\"\ninterval = ", "which is there and is no file"),
+            ("interval = ", "history = \"/dev/null\"\ninterval = ", "which is there and is no file"),
             (
                 "interval = ",
                 "response.starting_max = 0\ninterval = ",
@@ -401,7 +401,8 @@ mod tests {
                 ("memory = \"1GiB\"", "memory = \"1GiB\"\ncpus = 5000".to_owned()),
                 "host[0].cpus`: 5000 on `h1`, expected at most the",
             ),
-            (("\"control.sock\"", "\"state\"".to_owned()), "which something else is kept at"),
+            (("\"control.sock\"", "\"state\"".to_owned()), "state`, which is the folder of `state`"),
+            (("\"control.sock\"", "\"state/secret.json\"".to_owned()), "which is what `state` keeps"),
             (("nbd+unix:///db?", "nbds+unix:///db?".to_owned()), "expected an export without TLS"),
             (
                 (
@@ -455,6 +456,32 @@ mod tests {
             let error = FleetConfig::read(&path).unwrap_err().to_string();
             assert!(error.contains("line 12: ") && !error.contains("23456"), "{error}");
         }
+    }
+
+    /// Also where nothing of it is there yet: the first start makes it.
+    #[test]
+    fn a_history_in_the_place_of_what_the_state_keeps_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control.toml");
+        let read = |history: &str| {
+            let text = GOOD.replacen("interval = ", &format!("history = \"{history}\"\ninterval = "), 1);
+            std::fs::write(&path, text).unwrap();
+            FleetConfig::read(&path).map(drop).map_err(|error| error.to_string())
+        };
+        let of_appliances = "which is where `state` keeps what is known of appliances";
+        for (history, told) in [
+            ("state", "which is the folder of `state`, or one around it"),
+            ("state/hosts", of_appliances),
+            ("state/hosts/h1", of_appliances),
+            ("state/responses.json", "which is what `state` keeps"),
+            ("state/secret.json.new", "which is what `state` keeps"),
+        ] {
+            let error = read(history).unwrap_err();
+            let told = format!("line 4, `history`: `{}`, {told}", folder.path().join(history).display());
+            assert!(error.contains(&told) && error.matches("`history`").count() == 1, "{history}: {error}");
+        }
+        assert_eq!(read("state/history.db"), Ok(()));
+        assert_eq!(read("state/hosts.db"), Ok(()));
     }
 
     #[test]
