@@ -107,7 +107,7 @@ fn bad_scenarios_are_refused_with_file_line_key_and_arithmetic() {
     for (from, to, expected) in [
         ("servers = 2", "sarvers = 2", "line 10, `sarvers`: unknown field `sarvers`"),
         ("rate = 150", "rade = 150", "line 16, `load`: unknown field `rade`"),
-        ("type = \"servers\"", "type = \"tape\"", "line 9, `type`: unknown variant `tape`"),
+        ("type = \"servers\"", "type = \"tape\"", "line 9, `type`: `tape`, expected one of"),
         ("servers = 2", "servers = 0", "line 10, `servers`: 0 is out of range, expected from 1 to 1024"),
         ("latency = \"8ms\"", "latency = \"8 parsecs\"", "line 20, `latency`"),
         ("duration = \"60s\"", "duration = \"1s\"", "line 3, `duration`: 1s is out of range"),

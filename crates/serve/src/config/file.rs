@@ -6,6 +6,7 @@ mod volume;
 use super::check::check;
 use super::problem::{ConfigError, Finding, Problem};
 use super::reader::{Notes, Table, TextOr, join};
+use super::spoken::spoken;
 use super::written::{opened, over_itself};
 use super::{
     Config, ControlSettings, FlashRules, HTTP_DEFAULT, HistoryConfig, HttpConfig, Limits, SnapshotConfig,
@@ -450,7 +451,7 @@ impl FileReader<'_> {
         }
         match rules.try_into::<ControlConfig>() {
             Ok(rules) => settings.rules = rules,
-            Err(error) => self.notes.add(Finding::new("control", error.message().to_owned())),
+            Err(error) => self.notes.add(Finding::new("control", spoken(error.message()))),
         }
         settings
     }

@@ -10,6 +10,7 @@ mod machine;
 mod problem;
 mod reader;
 mod snapshot_place;
+mod spoken;
 mod written;
 
 pub(crate) use check::places;
@@ -19,6 +20,7 @@ pub(crate) use machine::memory_total;
 pub use machine::{machine_memory, memory_available};
 pub use problem::{ConfigError, Problem};
 pub(crate) use problem::{Finding, refused};
+pub use spoken::spoken;
 
 pub use crate::placing::{FlashAdmission, FlashRules, UnknownFlashAdmission};
 pub use crate::snapshots::{SnapshotConfig, SnapshotPlace};

@@ -212,12 +212,12 @@ mod tests {
             ),
             ("watch = ", "watc = ", "line 12, `volume[0].watc`: unknown field `watc`"),
             ("server = ", "servr = ", "`volume[0].route`: unknown field `servr`"),
-            ("\"proxy\"", "\"nfs\"", "unknown variant `nfs`, expected one of `proxy`, `qmp`, `address`"),
+            ("\"proxy\"", "\"nfs\"", ": `nfs`, expected one of `proxy`, `qmp`, `address`"),
             (", server = \"unix:/run/proxy-http.sock\"", "", "missing field `server`"),
             (
                 "memory = \"1GiB\"",
                 "memory = \"1GiB\"\nprovider = { type = \"kvm\" }",
-                "unknown variant `kvm`",
+                "`kvm`, expected one of `process`, `namespace`",
             ),
             (
                 "memory = \"1GiB\"",
@@ -325,6 +325,16 @@ mod tests {
                 "line 7, `host[0].memory`: `much`",
             ),
             ("name = \"h1\"", "", "line 5, `host[0]`: missing field `name`"),
+            (
+                "memory = \"1GiB\"",
+                "memory = \"1GiB\"\nprovider = 5",
+                "line 8, `host[0].provider`: `5`, expected a table",
+            ),
+            (
+                "memory = \"1GiB\"",
+                "memory = \"1GiB\"\nrack = -1",
+                "line 8, `host[0].rack`: `-1`, expected a whole number from 0 to 4294967295",
+            ),
         ] {
             assert!(GOOD.contains(from), "{from}");
             let error = read(&GOOD.replacen(from, to, 1)).unwrap_err().to_string();

@@ -207,7 +207,7 @@ mod tests {
             ),
             (
                 "iops = 1\noperations = \"trims\"",
-                "unknown variant `trims`, expected one of `reads`, `writes`, `all`",
+                "`objective[0].operations`: `trims`, expected one of `reads`, `writes`, `all`",
             ),
             (
                 "bandwidth_per_second = \"0B\"",

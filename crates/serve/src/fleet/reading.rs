@@ -3,7 +3,7 @@
 use super::checking;
 use super::config::FleetConfig;
 use super::places::Places;
-use crate::config::{ConfigError, Finding, Problem};
+use crate::config::{ConfigError, Finding, Problem, spoken};
 use serde::Deserialize;
 use std::ops::Range;
 use std::path::Path;
@@ -101,7 +101,7 @@ impl Reading<'_> {
             let stand_in = REQUIRED.into_iter().find(|name| key.is_empty() && missing == Some(name));
             match stand_in {
                 Some(name) if !is_taken_out => self.note(None, name.to_owned(), message),
-                None if !is_taken_out => self.note(at, key.clone(), message),
+                None if !is_taken_out => self.note(at, key.clone(), spoken(&message)),
                 _ => {}
             }
             let goes_on = match (stand_in, at) {
@@ -277,13 +277,13 @@ weight = 0
             "15 host[2].memory: 0B on `h3`, expected a size above 0",
             "21 volume[0].secret: a number is no secret",
             "22 volume[0].rote: unknown field `rote`",
-            "23 volume[0].block_size: invalid type: integer `7`, expected a string",
+            "23 volume[0].block_size: `7`, expected a text in quotes",
             "24 volume[0].route: unknown field `servr`",
             "26 volume[1].name: `web@1`, expected a name without `@`",
             "25 volume[1].watch: absent, as is `prometheus`, expected one of them",
             "29 volume[1].block_size: 7KiB, expected a power of two",
             "32 objective[0].iops: -1, expected a number above 0",
-            "35 objective[1].latency: invalid type: integer `5`, expected a string",
+            "35 objective[1].latency: `5`, expected a text in quotes",
             "38 objective[2].latency: 0, expected a span above 0",
         ];
         let told = told(text);
@@ -352,7 +352,7 @@ statistic = "p95"
         let told = told(&format!("socket = \"s\"\nstate = \"s\"\n{}", volume.repeat(10_000)));
         assert!(told.len() <= READ_AGAIN_MAX + 1, "{}", told.len());
         assert!(told[0].ends_with("there may be more that is wrong than is told here"), "{}", told[0]);
-        assert!(told[1].starts_with("5 volume[0].home: invalid type: integer `1`"), "{}", told[1]);
+        assert!(told[1].starts_with("5 volume[0].home: `1`, expected a text in quotes"), "{}", told[1]);
         let volume = "[[volume]]\nname = \"v\"\nhome = \"h\"\norigin = \"nbd://10.0.0.1/db\"\n";
         let told = self::told(&format!("socket = \"s\"\nstate = \"s\"\n{}", volume.repeat(3_000)));
         assert_eq!((told.len(), told[0].ends_with(MORE)), (TOLD_MAX + 1, true));
@@ -388,7 +388,7 @@ statistic = "p95"
         let text = format!("socket = 5\ninterval = \"1ms\"\n{}", &GOOD[GOOD.find("[[host]]").unwrap()..]);
         let expected = [
             "0 state: missing field `state`",
-            "1 socket: invalid type: integer `5`, expected path string",
+            "1 socket: `5`, expected a path in quotes",
             "2 interval: 1ms, expected 100ms to 1h",
         ];
         assert_eq!(told(&text), expected);
