@@ -1,7 +1,7 @@
 //! What cannot be so in a fleet's configuration, all of it, whether it came from a file or was made in code.
 
 use super::config::{FleetConfig, unfit};
-use super::tables::{HostTable, PrometheusTable, ProviderTable, RouteTable, VolumeTable};
+use super::tables::{HostTable, PrometheusTable, ProviderTable, RouteTable, VolumeTable, ten_seconds};
 use crate::config::{
     BLOCK_SIZE_MAX, Finding, NAME_BYTES_MAX, SOCKET_BYTES_MAX, is_name, memory_total, trouble_of_socket,
 };
@@ -22,8 +22,11 @@ const HOST_NAME_BYTES_MAX: usize = 255;
 /// What is wrong, in the order of the configuration's tables.
 pub(super) fn findings(config: &FleetConfig) -> Vec<Finding> {
     let mut noted = Noted::default();
-    if config.interval < Nanos::millis(100) || config.interval > Nanos::secs(3600) {
-        noted.add("interval", config.interval, "100ms to 1h");
+    let mut interval = config.interval;
+    if interval < Nanos::millis(100) || interval > Nanos::secs(3600) {
+        noted.add("interval", interval, "100ms to 1h");
+        // That the windows of objectives follow from it is not to be told, too.
+        interval = ten_seconds();
     }
     if let Err(error) = config.control.check() {
         noted.add(format!("control.{}", error.key), error.found, error.expected);
@@ -42,7 +45,7 @@ pub(super) fn findings(config: &FleetConfig) -> Vec<Finding> {
         match config.volume.iter().find(|volume| volume.name == objective.volume) {
             None => noted.add(of("volume"), format!("`{}`", objective.volume), "the name of a volume"),
             Some(volume) => {
-                if let Err((key, found, expected)) = objective.check(volume, config.interval) {
+                if let Err((key, found, expected)) = objective.check(volume, interval) {
                     noted.add(key.map_or(format!("objective[{at}]"), of), found, expected);
                 }
             }

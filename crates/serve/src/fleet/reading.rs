@@ -369,6 +369,7 @@ statistic = "p95"
             ("url = \"http://127.0.0.1:9090\"", ""),
             ("state = \"state\"", "state = 5"),
             ("name = \"h1\"", "name = 5"),
+            ("interval = \"1s\"", "interval = \"0s\""),
         ] {
             let told = of(from, to);
             assert_eq!(told.len(), 1, "{from}: {told:#?}");
