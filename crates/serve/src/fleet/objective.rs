@@ -40,6 +40,10 @@ pub struct ObjectiveTable {
     pub priority: Option<u8>,
 }
 
+/// What an objective may be at most, as for `forebay serve`.
+const IOPS_MAX: f64 = 1e9;
+const WEIGHT_MAX: f64 = 1e6;
+
 /// The key that is wrong, or none of them alone, what it is, and what it may be.
 type Wrong = (Option<&'static str>, String, String);
 
@@ -93,9 +97,17 @@ impl ObjectiveTable {
         {
             return wrong("window", span.to_string(), "100ms to 1d");
         }
+        let limits = [("iops", self.iops, IOPS_MAX), ("weight", self.weight, WEIGHT_MAX)];
         if let Err(error) = objective.check() {
             let key = if error.field == "bandwidth" { "bandwidth_per_second" } else { error.field };
-            return wrong(key, error.found.to_string(), error.expected);
+            let limit = limits.iter().find(|(of, ..)| *of == key);
+            let most = limit.map_or_else(String::new, |(.., most)| format!(", at most {most:e}"));
+            return wrong(key, error.found.to_string(), &format!("{}{most}", error.expected));
+        }
+        for (key, found, most) in limits {
+            if let Some(found) = found.filter(|found| *found > most) {
+                return wrong(key, found.to_string(), &format!("a number above 0, at most {most:e}"));
+            }
         }
         match missing(objective.target, volume) {
             Some((key, what)) => {
@@ -213,6 +225,13 @@ mod tests {
                 "bandwidth_per_second = \"0B\"",
                 "`objective[0].bandwidth_per_second`: 0, expected a number above 0",
             ),
+            ("iops = 0", "`objective[0].iops`: 0, expected a number above 0, at most 1e9"),
+            ("iops = nan", "`objective[0].iops`: NaN, expected a number above 0, at most 1e9"),
+            ("iops = inf", "`objective[0].iops`: inf, expected a number above 0, at most 1e9"),
+            ("iops = 1e30", "expected a number above 0, at most 1e9"),
+            ("iops = 1\nweight = nan", "`objective[0].weight`: NaN, expected a number above 0, at most 1e6"),
+            ("iops = 1\nweight = -1", "`objective[0].weight`: -1, expected a number above 0, at most 1e6"),
+            ("iops = 1\nweight = 1e7", "expected a number above 0, at most 1e6"),
         ] {
             let error = read(folder.path(), all, objective).unwrap_err();
             assert!(error.contains(told) && error.contains(", line "), "{objective}: {error}");
