@@ -1,5 +1,6 @@
 //! The tables of a fleet's configuration: hosts and how appliances are had there, volumes and how their clients are moved, promises.
 
+use super::prometheus::Server;
 use forebay_actuate::Control;
 use forebay_actuate::api::ApiAddress;
 use forebay_actuate::route::{Ipv4Prefix, StorageLease};
@@ -233,9 +234,9 @@ pub struct PrometheusTable {
 impl PrometheusTable {
     /// The key that is wrong, what it is, and what it may be. The address itself is not shown: it may hold a password.
     pub(super) fn wrong(&self) -> Option<(&'static str, &'static str, &'static str)> {
-        if !self.url.starts_with("http://") || self.url.contains('@') {
+        if let Err(found) = Server::of(&self.url) {
             let expected = "an address as in `http://127.0.0.1:9090`, without a user";
-            return Some(("url", "another kind of address", expected));
+            return Some(("url", found, expected));
         }
         let empty = [("reads", &self.reads), ("read_seconds", &self.read_seconds)];
         if let Some((key, _)) = empty.into_iter().find(|(_, query)| query.trim().is_empty()) {

@@ -5,7 +5,7 @@ use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{Ipv6Addr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 /// No answer is longer.
@@ -128,6 +128,54 @@ pub(super) fn time_of(url: &str, deadline: Instant) -> Result<f64, String> {
     }
 }
 
+/// Where a Prometheus server is asked.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::fleet) struct Server<'a> {
+    /// Its name or address; one of IPv6 in brackets.
+    host: &'a str,
+    port: u16,
+    /// Of its paths: empty, or a path without a slash at its end.
+    prefix: &'a str,
+}
+
+impl<'a> Server<'a> {
+    /// # Errors
+    /// What `url` is, if nobody can be asked there; never with any of it, since it may hold a password.
+    pub(in crate::fleet) fn of(url: &'a str) -> Result<Server<'a>, &'static str> {
+        let rest = url.strip_prefix("http://").ok_or("another kind of address")?;
+        if rest.contains('@') {
+            return Err("another kind of address");
+        }
+        if rest.contains(|one: char| one.is_whitespace() || one.is_control() || "?#\\\"".contains(one)) {
+            return Err("an address with a blank, a `?`, a `#`, a `\\` or a `\"`");
+        }
+        let (place, prefix) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let name_ends = if place.starts_with('[') { place.find(']').map_or(0, |at| at + 1) } else { 0 };
+        let (host, port) = match place[name_ends..].rfind(':') {
+            Some(at) => (&place[..name_ends + at], Some(&place[name_ends + at + 1..])),
+            None => (place, None),
+        };
+        let is_name = |host: &str| {
+            !host.is_empty() && host.bytes().all(|one| one.is_ascii_alphanumeric() || b"-._".contains(&one))
+        };
+        let is_host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+            Some(inside) => inside.parse::<Ipv6Addr>().is_ok(),
+            None => is_name(host),
+        };
+        if !is_host {
+            return Err("an address without a host, or with one that is no name and no IP address");
+        }
+        let port = port.map_or(Some(80), |port| port.parse().ok().filter(|port| *port > 0));
+        let port = port.ok_or("an address with a port that is no number from 1 to 65535")?;
+        Ok(Server { host, port, prefix: prefix.trim_end_matches('/') })
+    }
+}
+
+/// A host as it is looked up.
+fn name_of(host: &str) -> &str {
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
 fn ask(url: &str, path: &str, deadline: Instant) -> Result<Option<Found>, String> {
     let body = get(url, path, deadline)?;
     let answer: Answer =
@@ -139,21 +187,18 @@ fn ask(url: &str, path: &str, deadline: Instant) -> Result<Option<Found>, String
 }
 
 fn get(url: &str, path: &str, deadline: Instant) -> Result<String, String> {
-    let rest = url.strip_prefix("http://").ok_or("its `url` is no `http://` address")?;
-    let (host, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-    let address = if host.contains(':') { host.to_owned() } else { format!("{host}:80") };
+    let Server { host, port, prefix } =
+        Server::of(url).map_err(|found| format!("its `url` is {found}, expected an `http://` address"))?;
     let left = || deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
     let talk = || -> std::io::Result<Vec<u8>> {
-        let address = address.to_socket_addrs()?.next();
+        let address = (name_of(host), port).to_socket_addrs()?.next();
         let address = address.ok_or_else(|| std::io::Error::other("its name has no address"))?;
         let mut stream = TcpStream::connect_timeout(&address, left())?;
         stream.set_write_timeout(Some(left()))?;
         let mut request = String::new();
-        let slash = if prefix.is_empty() { "" } else { "/" };
         let _ = write!(
             request,
-            "GET {slash}{}{path} HTTP/1.0\r\nHost: {host}\r\nAccept: application/json\r\n\r\n",
-            prefix.trim_end_matches('/')
+            "GET {prefix}{path} HTTP/1.0\r\nHost: {host}:{port}\r\nAccept: application/json\r\n\r\n"
         );
         stream.write_all(request.as_bytes())?;
         let (mut answer, mut piece) = (Vec::new(), [0; 16 << 10]);
@@ -192,6 +237,46 @@ fn get(url: &str, path: &str, deadline: Instant) -> Result<String, String> {
 mod tests {
     use super::*;
     use std::net::TcpListener;
+
+    #[test]
+    fn what_is_no_address_is_found_before_anybody_is_asked() {
+        let server = |host, port, prefix| Ok(Server { host, port, prefix });
+        for (url, expected) in [
+            ("http://127.0.0.1:9090", server("127.0.0.1", 9090, "")),
+            ("http://metrics.example/", server("metrics.example", 80, "")),
+            ("http://metrics:9090/prometheus/", server("metrics", 9090, "/prometheus")),
+            ("http://[::1]", server("[::1]", 80, "")),
+            ("http://[fd00::1]:9090/p/q", server("[fd00::1]", 9090, "/p/q")),
+        ] {
+            assert_eq!(Server::of(url), expected, "{url}");
+        }
+        let (kind, host) = (
+            "another kind of address",
+            "an address without a host, or with one that is no name and no IP address",
+        );
+        let port = "an address with a port that is no number from 1 to 65535";
+        let blank = "an address with a blank, a `?`, a `#`, a `\\` or a `\"`";
+        for (url, found) in [
+            ("https://127.0.0.1:9090", kind),
+            ("127.0.0.1:9090", kind),
+            ("http://user:password@127.0.0.1:9090", kind),
+            ("http://", host),
+            ("http:///prometheus", host),
+            ("http://:9090", host),
+            ("http://::1", host),
+            ("http://[::1", host),
+            ("http://[metrics]:9090", host),
+            ("http://127.0.0.1:", port),
+            ("http://127.0.0.1:0", port),
+            ("http://127.0.0.1:99999", port),
+            ("http://127.0.0.1:http", port),
+            ("http://127.0.0.1:9090 ", blank),
+            ("http://127.0.0.1:9090/?x=1", blank),
+            ("http://127.0.0.1:9090\r\nHost: x", blank),
+        ] {
+            assert_eq!(Server::of(url), Err(found), "{url}");
+        }
+    }
 
     #[test]
     fn a_server_that_says_a_word_now_and_then_is_not_listened_to_for_ever() {
@@ -271,6 +356,6 @@ mod tests {
         server.join().unwrap();
         let deadline = Instant::now() + Duration::from_millis(300);
         assert!(get("http://127.0.0.1:1", "/", deadline).unwrap_err().contains("does not answer"));
-        assert!(get("https://a", "/", deadline).unwrap_err().contains("no `http://` address"));
+        assert!(get("https://a", "/", deadline).unwrap_err().contains("another kind of address"));
     }
 }

@@ -4,6 +4,8 @@
 
 mod asking;
 
+pub(super) use asking::Server;
+
 use super::tables::PrometheusTable;
 use asking::{buckets, newest, time_of};
 use forebay_control::{VolumeId, VolumeObservation};
