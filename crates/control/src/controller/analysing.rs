@@ -425,10 +425,10 @@ impl Controller {
         let (name, size) = (&volume.spec.name, Bytes(grant.blocks * volume.block_bytes()));
         let host = self.hosts.iter().find(|host| host.id == grant.host);
         let place = host.map_or_else(String::new, |host| format!(" on {}", host.name));
-        if !grant.is_made {
-            let since = Nanos::from_secs_f64((self.step - grant.granted_at) as f64 * self.interval_s);
+        if let Some(step) = grant.awaited_since {
+            let since = Nanos::from_secs_f64((self.step - step) as f64 * self.interval_s);
             return Some(format!(
-                "the cache of {name} ({size}{place}) is being made ready, ordered {since} ago"
+                "the cache of {name} ({size}{place}) is being made ready, for {since} so far"
             ));
         }
         let fills = volume.is_filling(&self.config.feedback) || volume.becomes_more();

@@ -46,10 +46,8 @@ pub(super) struct Grant {
     /// The step before which it does not shrink, so that a neighbour's that does the same work does.
     pub(super) held_until: u64,
     pub(super) host: HostId,
-    /// The step in which it was granted, or taken over.
-    pub(super) granted_at: u64,
-    /// Whether there has been a cache since: one that is an appliance has to be made first.
-    pub(super) is_made: bool,
+    /// The step since which there is no cache, where none is: one that is an appliance has to be made first, and anew where its host fails.
+    pub(super) awaited_since: Option<u64>,
     /// The quota last ordered.
     pub(super) blocks: u64,
     pub(super) rate_at_grant: f64,
@@ -112,15 +110,14 @@ pub(super) struct Grant {
 }
 
 impl Grant {
-    pub(super) fn new(host: HostId, rate_at_grant: f64, windows: Windows, granted_at: u64) -> Grant {
+    pub(super) fn new(host: HostId, rate_at_grant: f64, windows: Windows, step: u64) -> Grant {
         Grant {
             serves: Vec::new(),
             parted: Vec::new(),
             part_from: 0,
             held_until: 0,
             host,
-            granted_at,
-            is_made: false,
+            awaited_since: Some(step),
             blocks: 0,
             rate_at_grant,
             age: 0,

@@ -188,7 +188,10 @@ impl Volume {
         }
         if let Some(grant) = &mut self.grant {
             grant.age += 1;
-            grant.is_made |= observed.cache.quota_blocks > 0;
+            grant.awaited_since = match observed.cache.quota_blocks {
+                0 => grant.awaited_since.or(Some(step)),
+                _ => None,
+            };
             // Of a cache that was taken over it is not known; the load now stands in for it.
             if grant.rate_at_grant == 0.0 {
                 grant.rate_at_grant = self.history.back().map_or(0.0, Sample::rate);

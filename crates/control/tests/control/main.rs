@@ -320,8 +320,7 @@ fn while_a_cache_is_being_made_ready_that_is_told_and_not_that_nothing_helps() {
     assert_eq!(first(making, DecisionKind::NothingHelps), None);
     let told = world.said(DecisionKind::CacheAwaited);
     assert!(
-        told.starts_with("the cache of application (")
-            && told.contains(" on h0) is being made ready, ordered "),
+        told.starts_with("the cache of application (") && told.contains(" on h0) is being made ready, for "),
         "{told}"
     );
     assert!(world.quota() > 0, "it was never made");
