@@ -169,8 +169,18 @@ impl VolumeIntervals {
         after: u64,
         id: VolumeId,
     ) -> Result<Option<(VolumeObservation, u64, Nanos)>, &'static str> {
-        let new: Vec<&ObservedInterval> =
-            self.intervals.iter().filter(|interval| interval.number > after).collect();
+        self.between(after, u64::MAX, id)
+    }
+
+    /// Likewise of those to number `until`.
+    pub(crate) fn between(
+        &self,
+        after: u64,
+        until: u64,
+        id: VolumeId,
+    ) -> Result<Option<(VolumeObservation, u64, Nanos)>, &'static str> {
+        let is_new = |interval: &&ObservedInterval| interval.number > after && interval.number <= until;
+        let new: Vec<&ObservedInterval> = self.intervals.iter().filter(is_new).collect();
         let Some(last) = new.last() else { return Ok(None) };
         if let Some(oddity) = new.iter().find_map(|interval| interval.oddity()) {
             return Err(oddity);

@@ -105,7 +105,7 @@ impl Observer {
                         ears.left_out = LEFT_OUT;
                     }
                     let side = match &sides[&watch.address.to_string()] {
-                        Ok(told) => ears.watch.take(told, &volume.origin.export, id),
+                        Ok(told) => ears.watch.take(told, &volume.origin.export, id, config.interval),
                         Err(reason) => Err(format!("the storage side: {reason}")),
                     };
                     match own {
@@ -184,7 +184,9 @@ impl Observer {
                         status.and_then(|status| status.appliance).map(|appliance| {
                             let control = carriers.control_of(appliance);
                             let name = &volume.name;
-                            beside(scope, move || ears.through(name, id, appliance, control, within))
+                            beside(scope, move || {
+                                ears.through(name, id, appliance, control, (config.interval, within))
+                            })
                         })
                     }
                     None => Some(beside(scope, move || ears.count(config, index, within))),
@@ -232,7 +234,7 @@ impl Ears {
         id: VolumeId,
         appliance: ApplianceId,
         control: Option<Control>,
-        within: Duration,
+        (interval, within): (Nanos, Duration),
     ) -> Result<Option<News>, String> {
         if self.appliance.is_none_or(|(known, _)| known != appliance) {
             self.appliance = Some((appliance, Follower::default()));
@@ -245,7 +247,7 @@ impl Ears {
         if follower.is_new() && told.volumes.is_empty() {
             return Ok(None);
         }
-        let news = follower.take(&told, volume, id)?;
+        let news = follower.take(&told, volume, id, interval)?;
         let Some(mut news) = news else { return Ok(None) };
         if std::mem::take(&mut self.lists) {
             match control.resident(volume, Deadline::after(within)) {
@@ -409,6 +411,7 @@ mod tests {
         let hear = |ears: &mut Ears| {
             let deadline = Instant::now() + Duration::from_secs(20);
             loop {
+                let within = (Nanos::millis(100), within);
                 let news = ears.through("db", VolumeId(0), ApplianceId(1), Some(control.clone()), within);
                 if let Some(news) = news.unwrap() {
                     return news.seen.resident;

@@ -1,8 +1,11 @@
 //! Where a controller of a fleet hears of a volume, and what to make of sources that stop, begin anew or tell what cannot be: nothing.
 
-use crate::observed::{Intervals, SCHEMA};
+use crate::observed::{Intervals, SCHEMA, VolumeIntervals};
 use forebay_control::{VolumeId, VolumeObservation};
 use forebay_units::Nanos;
+
+/// So many of the controller's intervals, and a half, may wait; more has piled up (ours).
+const PILED_UP: u64 = 2;
 
 /// Follows what one daemon tells of one volume.
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,7 +29,7 @@ impl Follower {
         self.last.is_none()
     }
 
-    /// Takes in what is new; `None` if nothing is. From a daemon that has not been heard of before nothing is taken in but where it is.
+    /// Takes in what is new, as much as makes an interval of the controller's; `None` if nothing is. From a daemon that has not been heard of before nothing is taken in but where it is.
     ///
     /// # Errors
     /// Why it is not to be relied on this time.
@@ -35,6 +38,7 @@ impl Follower {
         told: &Intervals,
         volume: &str,
         id: VolumeId,
+        interval: Nanos,
     ) -> Result<Option<News>, String> {
         if told.schema != SCHEMA {
             return Err(format!("it tells layout `{}`, expected `{SCHEMA}`", told.schema));
@@ -51,7 +55,9 @@ impl Follower {
         if oldest > number + 1 {
             return Err(format!("{} of its intervals were missed", oldest - number - 1));
         }
-        let new = of.since(number, id)?;
+        let until = until(of, number, interval);
+        self.last = Some((told.started_unix_ms, until));
+        let new = of.between(number, until, id)?;
         Ok(new.map(|(seen, _, span)| News {
             seen,
             span,
@@ -60,6 +66,25 @@ impl Follower {
             in_doubt_bytes: of.in_doubt_bytes,
         }))
     }
+}
+
+/// The last of the intervals behind number `after` to be taken in now. Whoever looks as often as the controller decides, and at about the same moment, has none to tell in one turn and two
+/// in the next: the second waits for the turn after. Where more has piled up nothing waits.
+fn until(of: &VolumeIntervals, after: u64, interval: Nanos) -> u64 {
+    let new = || of.intervals.iter().filter(|one| one.number > after);
+    let newest = new().last().map_or(after, |one| one.number);
+    let all = new().fold(0u64, |sum, one| sum.saturating_add(one.span_ns));
+    if all > interval.0.saturating_mul(PILED_UP).saturating_add(interval.0 / 2) {
+        return newest;
+    }
+    let (mut until, mut span) = (after, 0u64);
+    for one in new() {
+        if span > 0 && span.saturating_add(one.span_ns / 2) >= interval.0 {
+            break;
+        }
+        (until, span) = (one.number, span.saturating_add(one.span_ns));
+    }
+    until
 }
 
 /// What is wrong with what is heard of a volume, told when it begins and when it is over.
@@ -111,7 +136,7 @@ impl Doubt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observed::{ObservedInterval, VolumeIntervals};
+    use crate::observed::ObservedInterval;
 
     fn told(started_unix_ms: i64, numbers: std::ops::RangeInclusive<u64>) -> Intervals {
         let interval = |number| ObservedInterval {
@@ -140,7 +165,7 @@ mod tests {
         let mut follower = Follower::default();
         let mut take = |told: Intervals| {
             follower
-                .take(&told, "db", VolumeId(0))
+                .take(&told, "db", VolumeId(0), Nanos::secs(2))
                 .map(|news| news.map(|news| (news.seen.arrivals, news.span)))
         };
         assert_eq!(take(told(7, 1..=20)), Ok(None));
@@ -154,11 +179,36 @@ mod tests {
         let mut foreign = told(8, 1..=2);
         foreign.schema = "forebay.intervals/9".to_owned();
         assert!(take(foreign).unwrap_err().contains("expected `forebay.intervals/1`"));
-        let error = Follower::default().take(&told(8, 1..=2), "web", VolumeId(0)).err();
+        let error = Follower::default().take(&told(8, 1..=2), "web", VolumeId(0), Nanos::secs(2)).err();
         assert_eq!(
             error.as_deref(),
             Some("it tells of no interval of `web`: none has ended since it began, or it does not serve it")
         );
+    }
+
+    /// Intervals of a second, by a clock that is now a little behind that of the turns, now a little before.
+    #[test]
+    fn what_comes_a_little_early_waits_for_the_turn_in_which_there_is_nothing() {
+        let seen = |every: u64, newest: &[u64]| -> Vec<u64> {
+            let mut follower = Follower::default();
+            let mut take = |newest| {
+                let news = follower.take(&told(7, 1..=newest), "db", VolumeId(0), Nanos::secs(every));
+                news.unwrap().map_or(0, |news| news.seen.arrivals / 9)
+            };
+            assert_eq!(take(1), 0);
+            newest.iter().map(|newest| take(*newest)).collect()
+        };
+        assert_eq!(seen(1, &[2, 2, 4, 4, 6, 6, 8, 8]), [1, 0, 1, 1, 1, 1, 1, 1]);
+        assert_eq!(seen(10, &[10, 21, 31, 40]), [9, 10, 10, 10]);
+        // Who stood still is told all of it at once.
+        assert_eq!(seen(1, &[2, 2, 2, 2, 6, 7]), [1, 0, 0, 0, 4, 1]);
+        // What is longer than an interval of the controller's cannot be taken apart.
+        let mut follower = Follower::default();
+        let mut take = |newest| {
+            let news = follower.take(&told(7, 1..=newest), "db", VolumeId(0), Nanos::millis(200));
+            news.unwrap().map(|news| news.seen.arrivals)
+        };
+        assert_eq!((take(1), take(2), take(2)), (None, Some(9), None));
     }
 
     #[test]
