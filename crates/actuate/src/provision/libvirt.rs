@@ -177,7 +177,10 @@ impl Provider for Libvirt {
                 None
             }
             Err(why) => {
-                reason = format!("libvirt does not say that it is gone: {why}");
+                // Of the last question, which had no time left, nothing is known.
+                if reason.is_empty() || !deadline.is_over() {
+                    reason = format!("libvirt does not say that it is gone: {why}");
+                }
                 None
             }
         });
