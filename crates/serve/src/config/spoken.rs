@@ -75,6 +75,7 @@ mod tests {
 
     #[derive(Debug, Deserialize)]
     #[serde(tag = "type", rename_all = "lowercase")]
+    #[allow(dead_code)]
     enum Inner {
         Process { program: String },
     }

@@ -72,7 +72,7 @@ impl Follower {
 /// in the next: the second waits for the turn after. Where more has piled up nothing waits.
 fn until(of: &VolumeIntervals, after: u64, interval: Nanos) -> u64 {
     let new = || of.intervals.iter().filter(|one| one.number > after);
-    let newest = new().last().map_or(after, |one| one.number);
+    let newest = new().next_back().map_or(after, |one| one.number);
     let all = new().fold(0u64, |sum, one| sum.saturating_add(one.span_ns));
     if all > interval.0.saturating_mul(PILED_UP).saturating_add(interval.0 / 2) {
         return newest;
