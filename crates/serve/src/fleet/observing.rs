@@ -133,9 +133,11 @@ impl Observer {
                 Ok(Some(news)) => {
                     ears.size_bytes = news.size_bytes;
                     ears.in_doubt_bytes = news.in_doubt_bytes;
-                    heard.utilisation.extend(news.utilisation.map(|utilisation| (id, utilisation)));
-                    ears.last = Some((news.seen.clone(), news.span));
-                    heard.volumes.push(news.seen);
+                    if ears.doubt.relies() {
+                        heard.utilisation.extend(news.utilisation.map(|utilisation| (id, utilisation)));
+                        ears.last = Some((news.seen.clone(), news.span));
+                        heard.volumes.push(news.seen);
+                    }
                     Ok(true)
                 }
                 Ok(None) => Ok(false),

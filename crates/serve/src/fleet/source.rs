@@ -87,12 +87,25 @@ fn until(of: &VolumeIntervals, after: u64, interval: Nanos) -> u64 {
     until
 }
 
+/// Trouble that comes again within so many times the patience has not been over (ours).
+const RELAPSE_PATIENCES: u64 = 10;
+/// Intervals that have to be good before a source with relapses is relied on again, at most (ours).
+const PROOF_MAX: u32 = 16;
+
 /// What is wrong with what is heard of a volume, told when it begins and when it is over.
+///
+/// A source whose trouble comes again and again, as that of two servers which answer in turns, is good for an interval or two each time, and what it tells in them is as wrong: with each relapse
+/// it has to be good for twice as long before it is relied on.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Doubt {
     /// When there was last something good.
     heard: Nanos,
     told: Option<String>,
+    /// When there was last something wrong with what it tells.
+    wrong: Option<Nanos>,
+    /// Good intervals that it has to show behind the next trouble, and yet.
+    proof: u32,
+    unproven: u32,
 }
 
 impl Doubt {
@@ -104,14 +117,32 @@ impl Doubt {
         heard: Result<bool, String>,
     ) -> Option<String> {
         match heard {
+            Ok(true) if self.unproven > 0 => {
+                self.heard = now;
+                self.unproven -= 1;
+                None
+            }
             Ok(true) => {
                 self.heard = now;
                 self.told.take().map(|_| "what is heard of it is good again".to_owned())
             }
             Ok(false) if now.saturating_since(self.heard) < patience => None,
             Ok(false) => self.say("nothing new is heard of it".to_owned()),
-            Err(reason) => self.say(reason),
+            Err(reason) => {
+                if self.told.is_none() {
+                    let soon = Nanos(patience.0.saturating_mul(RELAPSE_PATIENCES));
+                    let is_relapse = self.wrong.is_some_and(|wrong| now.saturating_since(wrong) < soon);
+                    self.proof = if is_relapse { (2 * self.proof).clamp(1, PROOF_MAX) } else { 0 };
+                }
+                (self.wrong, self.unproven) = (Some(now), self.proof);
+                self.say(reason)
+            }
         }
+    }
+
+    /// Whether what is good now is to be relied on.
+    pub(super) fn relies(&self) -> bool {
+        self.unproven == 0
     }
 
     /// What is wrong now.
@@ -225,5 +256,29 @@ mod tests {
         assert!(at(6, garbage(118)).is_some() && at(6, garbage(9)).is_none());
         assert_eq!(at(7, Ok(true)).as_deref(), Some("what is heard of it is good again"));
         assert_eq!(at(8, Ok(true)), None);
+    }
+
+    #[test]
+    fn who_is_wrong_again_and_again_is_relied_on_ever_later() {
+        let mut doubt = Doubt::default();
+        let mut second = 0;
+        let mut hear = |doubt: &mut Doubt, heard: Result<bool, &str>| {
+            second += 1;
+            let relies = heard == Ok(true) && doubt.relies();
+            (relies, doubt.judge(Nanos::secs(second), Nanos::secs(3), heard.map_err(str::to_owned)))
+        };
+        // Two servers take turns: after each step back there are two good intervals.
+        let mut relied_on = Vec::new();
+        for _ in 0..20 {
+            let (_, said) = hear(&mut doubt, Err("its counters began anew"));
+            let good = (0..2).filter(|_| hear(&mut doubt, Ok(true)).0).count();
+            relied_on.push((said.is_some(), good));
+        }
+        let never = std::iter::repeat_n((false, 0), 17);
+        assert!(relied_on.into_iter().eq([(true, 2), (true, 1), (true, 0)].into_iter().chain(never)));
+        // It has shown that it is over, and is as good as any when that is long ago.
+        (0..60).for_each(|_| assert!(hear(&mut doubt, Ok(true)).0));
+        hear(&mut doubt, Err("its counters began anew"));
+        assert!(hear(&mut doubt, Ok(true)).0);
     }
 }
