@@ -227,7 +227,8 @@ impl World {
         application.outbox.clear();
         application.asked.clear();
         application.unsure_before = now;
-        self.untold_loss = None;
+        // What it was told until now it cannot take for safe.
+        (self.untold_loss, self.doubted_through) = (None, now);
         self.course.disconnects += 1;
         self.think_after(index, 0);
     }
