@@ -24,6 +24,7 @@ mod protocol;
 mod provision;
 mod replay;
 mod reroute;
+mod restarts;
 mod secured;
 mod serve;
 mod sim;
