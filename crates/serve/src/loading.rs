@@ -13,7 +13,7 @@ use crate::daemon::{Shared, remember};
 use crate::history::{Batch, DatedDecision};
 use crate::snapshots::{Series, SnapshotConfig, USED_AGAIN, identity};
 use forebay_appliance::CommandError;
-use forebay_appliance::volume::{PrewarmPlan, VolumePulse};
+use forebay_appliance::volume::{PrewarmPlan, PrewarmProgress, VolumePulse};
 use forebay_cache::Insertion;
 use forebay_cache::snapshot::{Activity, CHUNK_BLOCKS, Snapshot};
 use forebay_control::prewarm::{
@@ -24,6 +24,7 @@ use forebay_control::warmup::WarmupRules;
 use forebay_control::{Decision, DecisionKind, Fact, VolumeId};
 use forebay_units::{BlockRange, BlockSize, ByteRange, Bytes, with_causes};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -90,9 +91,15 @@ pub(crate) struct LoadBook {
     /// Volumes whose wishes were taken last, as long as they are wished for.
     starting: BTreeSet<String>,
     pub(crate) states: BTreeMap<String, LoadState>,
+    plans: BTreeMap<String, Arc<LoadPlan>>,
 }
 
 impl LoadBook {
+    /// What is being loaded into a volume's cache.
+    pub(crate) fn plan(&self, volume: &str) -> Option<Arc<LoadPlan>> {
+        self.plans.get(volume).cloned()
+    }
+
     /// A cache begins, or has grown from nothing.
     pub(crate) fn begins(&mut self, volume: &str) {
         self.wishes.entry(volume.to_owned()).or_default().snapshots = true;
@@ -133,6 +140,27 @@ impl LoadBook {
         let wishes = std::mem::take(&mut self.wishes);
         self.starting = wishes.keys().cloned().collect();
         wishes
+    }
+}
+
+/// What a warm-up loads, for whoever takes a snapshot while it goes on.
+#[derive(Debug)]
+pub(crate) struct LoadPlan {
+    /// In the order in which they are loaded.
+    blocks: Vec<BlockRange>,
+    block_size: BlockSize,
+    /// How the cache was used before, as its snapshots say.
+    pub(crate) activity: Activity,
+}
+
+impl LoadPlan {
+    /// The blocks that are yet to come, the most wanted first; none of another plan than the one that is `progress`ing. `O(blocks)`.
+    pub(crate) fn missing(&self, progress: &PrewarmProgress) -> impl Iterator<Item = u64> {
+        let bytes = |blocks: u64| blocks << self.block_size.shift();
+        let total: u64 = self.blocks.iter().map(|blocks| blocks.count()).sum();
+        let is_this = bytes(total) == progress.total_bytes.get();
+        let missing = if is_this { progress.missing_bytes() >> self.block_size.shift() } else { 0 };
+        self.blocks.iter().flat_map(|blocks| blocks.first..blocks.end).skip((total - missing) as usize)
     }
 }
 
@@ -233,6 +261,7 @@ impl Loader {
             let Some(progress) = pulse(volume).and_then(|pulse| pulse.prewarm) else { return false };
             if progress.ended.is_some() {
                 tracing::info!(volume, ?progress, "loading has ended");
+                shared.books.loads().plans.remove(volume);
                 return false;
             }
             running.pace.tick(count, ns);
@@ -256,9 +285,11 @@ impl Loader {
         let mut ranges = wish.zones.clone();
         let mut rate = wish.zones_per_second;
         let mut source = "hot zones";
+        let mut before = Activity::default();
         if let Some(config) = shared.config.snapshots.as_ref().filter(|_| wish.snapshots) {
             match resume(shared, config, volume, block_size, rules, wish.asked) {
-                Ok(Resumed { takeover, loads, facts }) => {
+                Ok(Resumed { takeover, loads, activity, facts }) => {
+                    before = activity;
                     if let Takeover::Load { bytes_per_second, .. } = takeover {
                         source = if ranges.is_empty() { "snapshots" } else { "hot zones, snapshots" };
                         let bytes = |blocks: &BlockRange| {
@@ -291,8 +322,17 @@ impl Loader {
             },
             own_partition: rules.insertion == Entry::OwnPartition,
         };
+        // Known before it begins, so that no snapshot is taken without.
+        if shared.config.snapshots.is_some()
+            && let Ok(seen) = shared.appliance.observe(volume, false)
+        {
+            let blocks = plan.blocks(seen.size.get(), block_size).collect();
+            let plan = LoadPlan { blocks, block_size, activity: before };
+            shared.books.loads().plans.insert(volume.to_owned(), Arc::new(plan));
+        }
         if let Err(error) = shared.appliance.prewarm(volume, plan) {
             tracing::error!(volume, %error, "loading does not start");
+            shared.books.loads().plans.remove(volume);
             return;
         }
         // Who cancels forgets the wish first: what does not see it here ends what was just started.
@@ -337,6 +377,8 @@ struct Resumed {
     takeover: Takeover,
     /// The best first.
     loads: Vec<BlockRange>,
+    /// How the cache was used lately.
+    activity: Activity,
     facts: Vec<Fact>,
 }
 
@@ -414,7 +456,7 @@ fn resume(
         let age_s = unix_ms() as f64 / 1e3 - newest.header().taken_at_unix_s as f64;
         facts.push(Fact::number("newest_age", age_s.max(0.0), "s"));
     }
-    Ok(Resumed { takeover, loads, facts })
+    Ok(Resumed { takeover, loads, activity, facts })
 }
 
 /// The blocks of a series with their scores, below `volume_blocks`.

@@ -24,6 +24,19 @@ pub struct PrewarmPlan {
     pub own_partition: bool,
 }
 
+impl PrewarmPlan {
+    /// What of it lies in a volume of so many bytes, in whole blocks, in the order in which it is loaded.
+    pub fn blocks(&self, volume_bytes: u64, block_size: BlockSize) -> impl Iterator<Item = BlockRange> {
+        self.ranges
+            .iter()
+            .filter(move |range| range.offset < volume_bytes)
+            .map(move |range| {
+                ByteRange::new(range.offset, range.length.min(volume_bytes - range.offset)).blocks(block_size)
+            })
+            .filter(|blocks| blocks.count() > 0)
+    }
+}
+
 /// How a warm-up ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrewarmEnd {
@@ -52,6 +65,14 @@ pub struct PrewarmProgress {
     pub bytes_per_second: Option<Bytes>,
     /// How it ended; `None` while it goes on.
     pub ended: Option<PrewarmEnd>,
+}
+
+impl PrewarmProgress {
+    /// Bytes of the plan that are not there yet: what was not yet looked at, and what is on its way.
+    pub fn missing_bytes(&self) -> u64 {
+        let over = self.loaded_bytes.get() + self.skipped_bytes.get() + self.failed_bytes.get();
+        self.total_bytes.get().saturating_sub(over)
+    }
 }
 
 /// Blocks looked at per call, so that no call takes long (ours).
@@ -166,15 +187,7 @@ impl Prewarm {
 
     /// `O(ranges)`: of a long list on a thread that has the time.
     pub(crate) fn new(plan: PrewarmPlan, volume_bytes: u64, block_size: BlockSize) -> Prewarm {
-        let ranges: VecDeque<BlockRange> = plan
-            .ranges
-            .iter()
-            .filter(|range| range.offset < volume_bytes)
-            .map(|range| {
-                ByteRange::new(range.offset, range.length.min(volume_bytes - range.offset)).blocks(block_size)
-            })
-            .filter(|blocks| blocks.count() > 0)
-            .collect();
+        let ranges: VecDeque<BlockRange> = plan.blocks(volume_bytes, block_size).collect();
         let total = Bytes(ranges.iter().map(|blocks| blocks.count()).sum::<u64>() << block_size.shift());
         let progress = PrewarmProgress {
             total_bytes: total,

@@ -19,7 +19,7 @@ use forebay_appliance::CommandError;
 use forebay_appliance::volume::{ListedBlock, VolumePulse};
 use forebay_cache::flash::VolumeId;
 use forebay_cache::snapshot::{Activity, SnapshotHeader, SnapshotWriter, WriteError};
-use forebay_units::{BlockSize, Nanos, with_causes};
+use forebay_units::{BlockIndex, BlockSize, Nanos, with_causes};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -123,9 +123,8 @@ impl Taker<'_> {
             let since = requests(&pulse) - requests(&before.pulse);
             let is_due =
                 end || before.at.elapsed() >= self.config.every || since >= self.config.every_requests;
-            // What is being loaded is not what was used; nobody's cache changes without requests.
-            let is_loading = pulse.prewarm.is_some_and(|prewarm| prewarm.ended.is_none());
-            if !is_due || since == 0 || is_loading || pulse.cache.resident_blocks == 0 {
+            // Nobody's cache changes without requests, but for what is loaded: that is known already.
+            if !is_due || since == 0 || pulse.cache.resident_blocks == 0 {
                 continue;
             }
             let counters = &shared.snapshot_counters;
@@ -173,22 +172,32 @@ impl Taker<'_> {
         let (old, new) = (&before.pulse, pulse);
         let hits = new.cache.hits - old.cache.hits;
         let working_set = seen.observation.locality.as_ref().map(|locality| &locality.working_set);
+        let activity = Activity {
+            lookups: hits + (new.cache.misses - old.cache.misses),
+            hits,
+            span_ms: new.at.0.saturating_sub(old.at.0) / 1_000_000,
+            working_set_blocks: working_set
+                .map_or(0, |set| set.last_blocks.unwrap_or(0).max(set.current_blocks)),
+            quota_blocks: new.cache.quota_blocks.into(),
+        };
+        // Of an instant before the listing: what comes in between is in both, and counts once.
+        let progress = pulse.prewarm.filter(|progress| progress.ended.is_none());
+        let loading = progress.zip(shared.books.loads().plan(name));
         let header = SnapshotHeader {
             volume,
             block_bytes: block_size.bytes() as u32,
             volume_blocks: block_size.blocks_for(seen.size),
             sequence,
             taken_at_unix_s: now_unix_ms / 1000,
-            activity: Activity {
-                lookups: hits + (new.cache.misses - old.cache.misses),
-                hits,
-                span_ms: Nanos(new.at.0 - old.at.0).0 / 1_000_000,
-                working_set_blocks: working_set
-                    .map_or(0, |set| set.last_blocks.unwrap_or(0).max(set.current_blocks)),
-                quota_blocks: new.cache.quota_blocks.into(),
-            },
+            activity: loading
+                .as_ref()
+                .map_or(activity, |(_, plan)| used_while_loading(plan.activity, activity)),
         };
-        let bytes = snapshot_of(header, shared.appliance.list_resident(name)?)?;
+        let mut listed = shared.appliance.list_resident(name)?;
+        if let Some((progress, plan)) = &loading {
+            add_missing(&mut listed, plan.missing(progress), new.cache.quota_blocks as usize);
+        }
+        let bytes = snapshot_of(header, listed)?;
         let epoch = shared.books.leases().and_then(|leases| leases.of(name)).map_or(0, |lease| lease.epoch);
         let expired = store.write(&header, &bytes, epoch, self.config).map_err(unkept)?;
         let before = Before { at: Instant::now(), pulse: *pulse, sequence };
@@ -200,6 +209,34 @@ impl Taker<'_> {
 
 /// The score of a block that had been used again; of others it is 0.
 pub(crate) const USED_AGAIN: u8 = 1;
+
+/// How a cache is used that is being loaded: as well as it was `before`, or as it is now if that is better. It misses what is yet to come, and who loads from
+/// snapshots of caches that were of no use leaves it.
+fn used_while_loading(before: Activity, now: Activity) -> Activity {
+    let product = |hits: u64, lookups: u64| u128::from(hits) * u128::from(lookups);
+    let was_better =
+        now.lookups == 0 || product(before.hits, now.lookups) > product(now.hits, before.lookups);
+    let of = if was_better { before } else { now };
+    Activity {
+        working_set_blocks: before.working_set_blocks.max(now.working_set_blocks),
+        quota_blocks: now.quota_blocks,
+        ..of
+    }
+}
+
+/// Adds what is yet to be loaded, the most wanted first, as far as `room` for so many blocks would take it: as blocks that are loaded are listed, used again.
+fn add_missing(listed: &mut Vec<ListedBlock>, missing: impl Iterator<Item = u64>, room: usize) {
+    listed.sort_unstable();
+    let known = listed.len();
+    for block in missing {
+        if listed.len() >= room {
+            break;
+        }
+        if listed[..known].binary_search_by_key(&block, |listed| listed.block().0).is_err() {
+            listed.push(ListedBlock::new(BlockIndex(block), true));
+        }
+    }
+}
 
 /// The bytes of a snapshot of what was listed, in any order. A block that was listed twice, because it moved, counts as used again if it was either time. `O(n log n)`.
 ///
@@ -221,7 +258,30 @@ pub fn snapshot_of(header: SnapshotHeader, mut listed: Vec<ListedBlock>) -> Resu
 mod tests {
     use super::*;
     use forebay_cache::snapshot::Snapshot;
-    use forebay_units::BlockIndex;
+
+    #[test]
+    fn what_is_yet_to_be_loaded_is_as_what_was_and_takes_no_more_than_its_room() {
+        let all = |listed: Vec<ListedBlock>| {
+            listed.iter().map(|listed| (listed.block().0, listed.used_again())).collect::<Vec<_>>()
+        };
+        let mut listed = [(9, false), (3, true)].map(|(b, a)| ListedBlock::new(BlockIndex(b), a)).to_vec();
+        // 9 is there already, and stays as it is; 7 has no room.
+        add_missing(&mut listed, [9, 5, 4, 7].into_iter(), 4);
+        assert_eq!(all(listed), [(3, true), (9, false), (5, true), (4, true)]);
+        let used = |lookups, hits, working_set_blocks| Activity {
+            lookups,
+            hits,
+            span_ms: lookups,
+            working_set_blocks,
+            quota_blocks: 7,
+        };
+        // 0.5 before: that counts unless it is better now.
+        let before = used(10, 5, 3);
+        assert_eq!(used_while_loading(before, used(100, 49, 20)), used(10, 5, 20));
+        assert_eq!(used_while_loading(before, used(100, 51, 2)), used(100, 51, 3));
+        assert_eq!(used_while_loading(before, used(0, 0, 0)), before);
+        assert_eq!(used_while_loading(used(0, 0, 0), used(4, 0, 2)), used(4, 0, 2));
+    }
 
     #[test]
     fn a_block_that_was_listed_twice_is_there_once() {

@@ -4,7 +4,7 @@
 use super::http::ask;
 use super::support::{Client, eventually};
 use forebay_cache::flash::VolumeId;
-use forebay_cache::snapshot::{Activity, SnapshotHeader, SnapshotWriter};
+use forebay_cache::snapshot::{Activity, Snapshot, SnapshotHeader, SnapshotWriter};
 use forebay_control::DecisionKind;
 use forebay_control::prewarm::{Entry, LoadScore};
 use forebay_serve::Daemon;
@@ -148,6 +148,63 @@ fn who_takes_over_begins_with_what_the_cache_held_and_what_is_true() {
     let metrics = daemon.metrics();
     assert!(metrics.contains("forebay_snapshots_refused_total 1\n"), "{metrics}");
     daemon.shutdown();
+}
+
+/// The newest snapshot of the volume, and how many there are.
+fn newest(folder: &Path) -> Option<(Snapshot, usize)> {
+    let entries = std::fs::read_dir(folder.join("snapshots")).unwrap();
+    let files: BTreeSet<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    let files: Vec<_> =
+        files.iter().filter(|path| path.extension().is_some_and(|end| end == "fbsnap")).collect();
+    let newest = files.last()?;
+    let name = newest.file_name().unwrap().to_str().unwrap();
+    let volume = VolumeId(u128::from_str_radix(&name[..32], 16).unwrap());
+    Some((Snapshot::parse(std::fs::read(newest).unwrap(), volume).unwrap(), files.len()))
+}
+
+fn with_scores(snapshot: &Snapshot) -> Vec<(u64, u8)> {
+    let mut found = Vec::new();
+    snapshot.for_each(|block, score| found.push((block, score)));
+    found
+}
+
+#[test]
+fn snapshots_that_are_taken_while_a_cache_is_loaded_hold_what_is_yet_to_come() {
+    let folder = folder(TEXT);
+    leave_snapshots(folder.path());
+    // One block a second: this load takes a minute.
+    let slow = format!("{TEXT}bytes_per_second_max = \"4KiB\"\n");
+    let use_while_loading = |blocks: std::ops::Range<u64>, every: &str| {
+        std::fs::write(folder.path().join("forebay.toml"), slow.replace("100ms", every)).unwrap();
+        let daemon = start(folder.path());
+        let loading = || daemon.status().volumes[0].prewarm.as_ref().is_some_and(|load| load.running);
+        eventually("it is being loaded", SOON, loading);
+        let mut client = Client::connect(&daemon.uris("disk")[0]);
+        blocks.for_each(|block| read(&mut client, block, 1));
+        (daemon, client)
+    };
+    // Every 100 ms,
+    let (daemon, client) = use_while_loading(500..520, "100ms");
+    eventually("a snapshot is taken", SOON, || daemon.status().snapshots.unwrap().taken >= 1);
+    let load = daemon.status().volumes[0].prewarm.clone().unwrap();
+    assert!(load.running && load.loaded_bytes < 32 * BLOCK, "{load:?}");
+    let (snapshot, _) = newest(folder.path()).unwrap();
+    let mut expected: Vec<(u64, u8)> = blocks().map(|block| (block, 1)).collect();
+    expected.extend((500..520).map(|block| (block, 0)));
+    assert_eq!(with_scores(&snapshot), expected);
+    // The cache that is half empty is of as much use as it was: else who comes next would load nothing.
+    let activity = snapshot.header().activity;
+    assert!(activity.hits * 4 > activity.lookups * 3, "{activity:?}");
+    drop(client);
+    daemon.shutdown();
+    // and once more at the end.
+    let (daemon, client) = use_while_loading(600..601, "1d");
+    drop(client);
+    daemon.shutdown();
+    let (snapshot, _) = newest(folder.path()).unwrap();
+    let found = with_scores(&snapshot);
+    assert!(found.contains(&(600, 0)), "{found:?}");
+    assert!(blocks().all(|block| found.contains(&(block, 1))), "{found:?}");
 }
 
 #[test]
