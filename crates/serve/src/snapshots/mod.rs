@@ -16,7 +16,8 @@ pub(crate) use store::{SnapshotStore, StoreError};
 use crate::clock::unix_ms;
 use crate::daemon::Shared;
 use forebay_appliance::CommandError;
-use forebay_appliance::volume::{ListedBlock, VolumePulse};
+use forebay_appliance::volume::{Counters, ListedBlock, VolumePulse};
+use forebay_cache::Statistics;
 use forebay_cache::flash::VolumeId;
 use forebay_cache::snapshot::{Activity, SnapshotHeader, SnapshotWriter, WriteError};
 use forebay_units::{BlockIndex, BlockSize, Nanos, with_causes};
@@ -94,9 +95,18 @@ struct Before {
     sequence: u64,
 }
 
+impl Before {
+    /// Of a volume that nobody had used at this time of the data path.
+    fn unused(at: Nanos) -> Before {
+        let pulse =
+            VolumePulse { at, counters: Counters::default(), cache: Statistics::default(), prewarm: None };
+        Before { at: Instant::now(), pulse, sequence: 0 }
+    }
+}
+
 /// Runs until the daemon stops; then takes the last ones.
 pub(crate) fn run(shared: &Shared, config: &SnapshotConfig) {
-    let mut taker = Taker { config, before: BTreeMap::new() };
+    let mut taker = Taker { config, before: BTreeMap::new(), looked_at: shared.appliance.now() };
     while shared.sleep_until(Instant::now() + LOOK_EVERY.min(config.every)) {
         taker.look(shared, false);
     }
@@ -106,19 +116,18 @@ pub(crate) fn run(shared: &Shared, config: &SnapshotConfig) {
 struct Taker<'a> {
     config: &'a SnapshotConfig,
     before: BTreeMap<String, Before>,
+    /// When the volumes were last looked at, on the data path's clock: one that is new to us came later, and had not been used then.
+    looked_at: Nanos,
 }
 
 impl Taker<'_> {
     /// Takes what is due; at the `end` whatever was used since its last one.
     fn look(&mut self, shared: &Shared, end: bool) {
+        let looked_at = std::mem::replace(&mut self.looked_at, shared.appliance.now());
         for volume in &shared.config.volumes {
             let name = &volume.name;
             let Ok(pulse) = shared.appliance.pulse(name) else { continue };
-            let Some(before) = self.before.get(name) else {
-                let before = Before { at: Instant::now(), pulse, sequence: 0 };
-                self.before.insert(name.clone(), before);
-                continue;
-            };
+            let before = self.before.entry(name.clone()).or_insert_with(|| Before::unused(looked_at));
             let requests = |pulse: &VolumePulse| pulse.counters.reads + pulse.counters.writes;
             let since = requests(&pulse) - requests(&before.pulse);
             let is_due =

@@ -109,6 +109,27 @@ fn a_range_that_is_not_there_costs_snapshots_and_nothing_else() {
 }
 
 #[test]
+fn a_volume_that_was_used_at_once_has_its_snapshot() {
+    let folder = folder(&TEXT.replace("100ms", "1s"));
+    let use_at_once = || {
+        let daemon = start(folder.path());
+        let mut client = Client::connect(&daemon.uris("disk")[0]);
+        blocks().for_each(|block| read(&mut client, block, 1));
+        daemon
+    };
+    let daemon = use_at_once();
+    eventually("a snapshot is taken", SOON, || daemon.status().snapshots.unwrap().taken == 1);
+    daemon.shutdown();
+    let (snapshot, count) = newest(folder.path()).unwrap();
+    assert_eq!((with_scores(&snapshot).len(), count), (64, 1));
+    let activity = snapshot.header().activity;
+    assert_eq!((activity.lookups, activity.hits), (64, 0), "{activity:?}");
+    // Also where it ends before anybody has looked.
+    use_at_once().shutdown();
+    assert_eq!(newest(folder.path()).unwrap().1, 2);
+}
+
+#[test]
 fn who_takes_over_begins_with_what_the_cache_held_and_what_is_true() {
     let folder = folder(TEXT);
     leave_snapshots(folder.path());
