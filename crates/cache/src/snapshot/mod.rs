@@ -31,7 +31,8 @@ pub const SCORE_MAX: u8 = 15;
 const MAGIC: [u8; 8] = *b"FBSNAP\0\0";
 /// Blocks of the largest volume: chunks have 32-bit numbers.
 const VOLUME_BLOCKS_MAX: u64 = 1 << 47;
-const HEADER_BYTES: usize = 104;
+/// Bytes of a snapshot's header.
+pub const HEADER_BYTES: usize = 104;
 const CHECKSUM_BYTES: usize = 8;
 /// So that these bytes are not believed as something else, and nothing else as these.
 const CHECKSUM_SEED: u64 = 0x736e_6170_7368_6f74;
@@ -231,6 +232,15 @@ impl Part {
 }
 
 impl Snapshot {
+    /// When a snapshot that begins with `bytes` was taken, as its header says, in seconds since 1970: nothing else is checked. `None` if that is not to be read there.
+    pub fn taken_at_unix_s(bytes: &[u8]) -> Option<u64> {
+        if bytes.len() < HEADER_BYTES || bytes[..8] != MAGIC {
+            return None;
+        }
+        let is_known = (OLDEST_VERSION..=SNAPSHOT_VERSION).contains(&u32::from_le_bytes(take(bytes, 8)));
+        is_known.then(|| u64::from_le_bytes(take(bytes, 48)))
+    }
+
     /// Checks all of `bytes`, which must be a snapshot of `volume`.
     ///
     /// # Errors

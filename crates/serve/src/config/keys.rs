@@ -296,7 +296,7 @@ pub const KEYS: &[Key] = &[
     key("snapshots", "every", SPAN, "`\"1m\"`", "`100ms` to `1d`", "A volume's next one is taken so long after its last, if it was used; also while its cache is being loaded: what is yet to come counts as what was loaded, as far as there is room for it."),
     key("snapshots", "every_requests", "requests", "`100000`", "at least 1", "Or after so many requests, whatever is first; and once more at the end."),
     key("snapshots", "keep", "snapshots", "`24`", "1 to 500", "So many are kept of each volume."),
-    key("snapshots", "expire", SPAN, "`\"7d\"`", "`1m` to `3650d`", "Older ones are deleted."),
+    key("snapshots", "expire", SPAN, "`\"7d\"`", "`1m` to `3650d`", "Older ones, by what they say themselves of when they were taken, are not read, and are deleted with the next one."),
 
     key("reservations", "path", "path", "required", "a local file system", "The file in which they outlast a restart; made with the first. One daemon has it at a time, by a lock on `PATH.lock`. One that is not understood is left as it is, and none can be made."),
 

@@ -5,11 +5,11 @@
 //! they are old; nothing here is ever needed for truth.
 
 use forebay_cache::flash::VolumeId;
-use forebay_cache::snapshot::{SlotError, Snapshot, SnapshotError};
+use forebay_cache::snapshot::{HEADER_BYTES, SlotError, Snapshot, SnapshotError};
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use thiserror::Error;
 
 /// What the name of a snapshot ends with.
@@ -104,16 +104,19 @@ impl SnapshotFolder {
         written
     }
 
-    /// Removes what is no longer wanted of a volume: all but the `keep` newest, what is older than `age`, and what was begun and abandoned. How
+    /// Removes what is no longer wanted of a volume: all but the `keep` newest, what was taken before `expired_unix_s`, and what was begun and abandoned. How
     /// many snapshots were removed.
-    pub(crate) fn expire(&self, volume: VolumeId, keep: usize, age: Duration) -> io::Result<usize> {
-        let is_older = |path: &Path, span| {
-            let modified = fs::metadata(path).and_then(|metadata| metadata.modified());
-            modified.is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|since| since > span))
-        };
+    pub(crate) fn expire(&self, volume: VolumeId, keep: usize, expired_unix_s: u64) -> io::Result<usize> {
         let (mut removed, mut failed) = (0, None);
         for (at, (_, path)) in self.files(volume)?.iter().enumerate() {
-            if at >= keep || is_older(path, age) {
+            // What does not say when it was taken was there when it was last written.
+            let is_expired = || {
+                let at = taken_at_unix_s(path).or_else(|| {
+                    Some(modified(path)?.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
+                });
+                at.is_some_and(|at| at < expired_unix_s)
+            };
+            if at >= keep || is_expired() {
                 match fs::remove_file(path) {
                     Ok(()) => removed += 1,
                     // Another host was faster.
@@ -129,18 +132,27 @@ impl SnapshotFolder {
             let name = entry.file_name();
             let is_begun =
                 name.to_str().is_some_and(|name| name.starts_with(&prefix) && name.ends_with(".tmp"));
-            if is_begun && is_older(&entry.path(), ABANDONED) {
+            let is_abandoned = || modified(&entry.path())?.elapsed().ok().map(|since| since > ABANDONED);
+            if is_begun && is_abandoned() == Some(true) {
                 let _ = fs::remove_file(entry.path());
             }
         }
         failed.map_or(Ok(removed), Err)
     }
 
-    /// Reads the newest `most` snapshots of a volume. What cannot be used is left out and told.
-    pub(crate) fn read(&self, volume: VolumeId, block_bytes: u64, most: usize) -> io::Result<Series> {
+    /// Reads the newest `most` snapshots of a volume that were not taken before `expired_unix_s`. What cannot be used is left out and told.
+    pub(crate) fn read(
+        &self,
+        volume: VolumeId,
+        block_bytes: u64,
+        most: usize,
+        expired_unix_s: u64,
+    ) -> io::Result<Series> {
         let mut series = Series { snapshots: Vec::new(), refused: Vec::new() };
         let mut bytes_read = 0;
-        for (_, path) in self.files(volume)?.into_iter().take(most) {
+        let files = self.files(volume)?.into_iter();
+        let valid = files.filter(|(_, path)| taken_at_unix_s(path).is_none_or(|at| at >= expired_unix_s));
+        for (_, path) in valid.take(most) {
             match read_one(&path, volume, block_bytes) {
                 Ok(snapshot) => {
                     bytes_read += snapshot.encoded_bytes() as u64;
@@ -155,6 +167,17 @@ impl SnapshotFolder {
         series.snapshots.sort_by_key(|snapshot| snapshot.header().sequence);
         Ok(series)
     }
+}
+
+/// When the snapshot in a file was taken, as it says itself.
+fn taken_at_unix_s(path: &Path) -> Option<u64> {
+    let mut header = Vec::with_capacity(HEADER_BYTES);
+    File::open(path).ok()?.take(HEADER_BYTES as u64).read_to_end(&mut header).ok()?;
+    Snapshot::taken_at_unix_s(&header)
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
 }
 
 fn read_one(path: &Path, volume: VolumeId, block_bytes: u64) -> Result<Snapshot, Unusable> {
@@ -222,7 +245,7 @@ mod tests {
         let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
         rustix::fs::mknodat(rustix::fs::CWD, named(70), rustix::fs::FileType::Fifo, mode, 0).unwrap();
         fs::create_dir(named(71)).unwrap();
-        let series = folder.read(OURS, 4096, 100).unwrap();
+        let series = folder.read(OURS, 4096, 100, 0).unwrap();
         let sequences: Vec<u64> = series.snapshots.iter().map(|found| found.header().sequence).collect();
         assert_eq!(sequences, [1, 2, 3, 9]);
         let reasons: Vec<String> = series.refused.iter().map(|(_, reason)| reason.to_string()).collect();
@@ -231,12 +254,13 @@ mod tests {
             assert!(reason.contains(wanted), "{reason}");
         }
         // The three newest are 9 and the two that are refused.
-        let newest = folder.read(OURS, 4096, 3).unwrap();
+        let newest = folder.read(OURS, 4096, 3, 0).unwrap();
         assert_eq!((newest.snapshots.len(), newest.refused.len(), folder.newest(OURS)), (1, 2, Some(9)));
         // Two are kept, and the other volume's, and what was begun a moment ago.
-        assert_eq!(folder.expire(OURS, 2, Duration::from_secs(1000)).unwrap(), 5);
+        assert_eq!(folder.expire(OURS, 2, 0).unwrap(), 5);
         assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 7);
-        assert_eq!(folder.expire(OURS, 2, Duration::ZERO).unwrap(), 2);
-        assert_eq!(folder.read(VolumeId(8), 4096, 9).unwrap().snapshots.len(), 1);
+        // The one that says that it is of 1970, and the one that says nothing.
+        assert_eq!(folder.expire(OURS, 2, u64::MAX).unwrap(), 2);
+        assert_eq!(folder.read(VolumeId(8), 4096, 9, 0).unwrap().snapshots.len(), 1);
     }
 }

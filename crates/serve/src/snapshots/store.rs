@@ -138,7 +138,7 @@ impl SnapshotStore {
         self.with(
             |folder| {
                 folder.write(volume, header.sequence, bytes)?;
-                folder.expire(volume, config.keep, config.expire)
+                folder.expire(volume, config.keep, expired)
             },
             |database| database.write(header, bytes, epoch, config.keep, expired),
             |ring| {
@@ -169,7 +169,7 @@ impl SnapshotStore {
     ) -> Result<Series, StoreError> {
         let expired = before(now_unix_s, config.expire);
         self.with(
-            |folder| folder.read(volume, block_bytes, config.keep),
+            |folder| folder.read(volume, block_bytes, config.keep, expired),
             |database| database.read(volume, block_bytes, config.keep, expired),
             |ring| ring.read(volume, block_bytes, config.keep, expired),
         )
@@ -192,4 +192,58 @@ fn open_soon(origin: &OriginConfig) -> Result<Arc<dyn Origin>, OriginFailure> {
 /// So long before an instant.
 fn before(unix_s: u64, span: Duration) -> u64 {
     unix_s.saturating_sub(span.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_cache::snapshot::{Activity, SnapshotWriter};
+
+    #[test]
+    fn every_store_goes_by_when_a_snapshot_was_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let range = folder.path().join("range.img");
+        std::fs::write(&range, vec![0; 1 << 20]).unwrap();
+        let origin = Box::new(OriginConfig::file(range));
+        let places = [
+            SnapshotPlace::Folder(folder.path().to_owned()),
+            SnapshotPlace::Database(folder.path().join("snapshots.db")),
+            SnapshotPlace::Range { origin, range: ByteRange::new(0, 1 << 20), slot: Bytes::kib(64) },
+        ];
+        let volume = VolumeId(7);
+        for place in places {
+            let config = SnapshotConfig { place, expire: Duration::from_secs(60), ..SnapshotConfig::new("") };
+            let store = SnapshotStore::new(config.place.clone());
+            let write = |sequence, taken_at_unix_s| {
+                let header = SnapshotHeader {
+                    volume,
+                    block_bytes: 4096,
+                    volume_blocks: 100,
+                    sequence,
+                    taken_at_unix_s,
+                    activity: Activity::default(),
+                };
+                let mut writer = SnapshotWriter::new(header, true).unwrap();
+                writer.push(sequence, 1).unwrap();
+                store.write(&header, &writer.finish(), 0, &config).unwrap()
+            };
+            let read = |now| -> Vec<u64> {
+                let series = store.read(volume, 4096, &config, now).unwrap();
+                assert!(series.refused.is_empty(), "{series:?}");
+                series.snapshots.iter().map(|snapshot| snapshot.header().sequence).collect()
+            };
+            let lost = [(1, 1000), (2, 1030), (4, 1040)].map(|(sequence, at)| write(sequence, at));
+            assert_eq!(lost, [0; 3], "{}", config.place);
+            assert_eq!(read(1060), [1, 2, 4], "{}", config.place);
+            assert_eq!(read(1061), [2, 4], "{}", config.place);
+            assert_eq!(read(1101), [0; 0], "{}", config.place);
+            // What expired goes with the next one.
+            assert_eq!(write(5, 1065), 1, "{}", config.place);
+            assert_eq!(read(1000), [2, 4, 5], "{}", config.place);
+            // One of a host whose clock is ahead: it expires by that clock.
+            assert!(write(6, 9000) >= 1, "{}", config.place);
+            assert_eq!(read(9060).last(), Some(&6), "{}", config.place);
+            assert_eq!(read(9061), [0; 0], "{}", config.place);
+        }
+    }
 }

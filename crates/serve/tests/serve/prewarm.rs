@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const TEXT: &str = r#"
 listen = ["unix:nbd.sock"]
@@ -294,13 +294,14 @@ hit_ratio_min = 1.0
 /// Puts [`SLIDES`] where the snapshots of the daemon's volume are.
 fn write_slides(folder: &Path, daemon: &Daemon) {
     let volume = VolumeId::new("disk", &daemon.appliance().observe("disk", false).unwrap().origin);
+    let taken_at_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     for (sequence, (cached, again)) in (1u64..).zip(SLIDES.into_iter().zip(AGAIN)) {
         let header = SnapshotHeader {
             volume,
             block_bytes: BLOCK as u32,
             volume_blocks: 1024,
             sequence,
-            taken_at_unix_s: sequence,
+            taken_at_unix_s,
             activity: Activity {
                 lookups: 1000,
                 hits: 900,
