@@ -9,8 +9,8 @@ use crate::loading::{self, LoadChoice, PrewarmError};
 use forebay_appliance::{CommandError, Drained};
 use forebay_control::prewarm::{Entry, LoadScore};
 use forebay_units::{ByteRange, Bytes};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -103,8 +103,13 @@ struct PrewarmOrder {
     insertion: Option<Entry>,
     #[serde(default)]
     score: Option<LoadScore>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "given")]
     cache_share_max: Option<f64>,
+}
+
+/// What is named is a number: `null` is what JSON makes of one that is none.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    f64::deserialize(deserializer).map(Some)
 }
 
 #[derive(Deserialize)]

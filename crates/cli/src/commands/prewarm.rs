@@ -27,7 +27,7 @@ pub(crate) struct PrewarmArgs {
     #[arg(long, conflicts_with = "cancel")]
     insertion: Option<Entry>,
     /// The largest share of the cache that is loaded, 0 to 1
-    #[arg(long, value_name = "SHARE", conflicts_with = "cancel")]
+    #[arg(long, value_name = "SHARE", value_parser = parse_share, conflicts_with = "cancel")]
     cache_share_max: Option<f64>,
     /// The largest rate per second, as in 1MiB; no more than is configured
     #[arg(long, value_name = "BYTES", conflicts_with = "cancel")]
@@ -36,6 +36,11 @@ pub(crate) struct PrewarmArgs {
     server: ServerArgs,
     #[command(flatten)]
     output: OutputArgs,
+}
+
+fn parse_share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| format!("`{text}` is not a number from 0 to 1"))
 }
 
 pub(crate) fn run(args: &PrewarmArgs) -> Result<(), Failure> {
@@ -62,4 +67,18 @@ pub(crate) fn run(args: &PrewarmArgs) -> Result<(), Failure> {
             .line(format_args!("`{}` is being loaded; `forebay status` tells how far it is", args.volume))?;
     }
     output.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_a_number_from_0_to_1() {
+        // JSON has no word for the first three: they would be sent as if nothing had been said.
+        for text in ["nan", "inf", "-inf", "-0.1", "1.5", "1e999", "half", ""] {
+            assert!(parse_share(text).unwrap_err().contains("from 0 to 1"), "{text}");
+        }
+        assert_eq!(["0", "0.25", "1"].map(parse_share), [Ok(0.0), Ok(0.25), Ok(1.0)]);
+    }
 }

@@ -397,6 +397,10 @@ fn each_score_loads_the_blocks_that_it_calls_the_best() {
         ("{\"score\": \"k-best\"}", "k-best"),
         ("{\"insertion\": \"top\"}", "own-partition"),
         ("{\"cache_share_max\": 1.5}", "expected 0 to 1"),
+        // What JSON makes of a number that is none.
+        ("{\"cache_share_max\": null}", "expected f64"),
+        ("{\"cache_share_max\": NaN}", "expected"),
+        ("{\"cache_share_max\": 1e999}", "number out of range"),
         ("{\"bytes_per_second\": 0}", "expected at least 1"),
         ("{\"ranges\": [], \"score\": \"k-recent\"}", "not for `ranges`"),
     ] {
