@@ -80,8 +80,8 @@ impl LoadChoice {
 pub(crate) struct LoadState {
     /// `snapshots`, `hot zones`, or both.
     pub(crate) source: &'static str,
-    /// How fast the list shrinks, in bytes per second; absent until it is known.
-    pub(crate) speed: Option<f64>,
+    /// How fast it goes; absent until it is known.
+    pub(crate) speed: Option<LoadSpeed>,
 }
 
 /// What is to be loaded, and what is known of what is being loaded.
@@ -224,8 +224,8 @@ struct Running {
     pace: Pace,
     /// The volumes that use the same storage, with what they had waited until the last tick: this one among them.
     felt_by: BTreeMap<String, (u64, u64)>,
-    /// When the speed was last looked at, and what was left then.
-    measured: (Instant, u64),
+    /// When the speed was last looked at, and how far it was then.
+    measured: (Instant, PrewarmProgress),
 }
 
 struct Loader {
@@ -271,7 +271,7 @@ impl Loader {
             {
                 return false;
             }
-            running.measure(shared, volume, progress.remaining_bytes.get());
+            running.measure(shared, volume, progress);
             true
         });
     }
@@ -348,27 +348,49 @@ impl Loader {
                 Some((config.name.clone(), waits(&shared.appliance.pulse(&config.name).ok()?)))
             })
             .collect();
-        let left = shared.appliance.pulse(volume).ok().and_then(|pulse| pulse.prewarm);
-        let measured = (Instant::now(), left.map_or(0, |progress| progress.remaining_bytes.get()));
+        let Some(progress) = shared.appliance.pulse(volume).ok().and_then(|pulse| pulse.prewarm) else {
+            return;
+        };
+        let measured = (Instant::now(), progress);
         self.running.insert(volume.to_owned(), Running { pace, felt_by, measured });
         shared.books.loads().states.insert(volume.to_owned(), LoadState { source, speed: None });
     }
 }
 
 impl Running {
-    /// Once a second, how fast the list shrinks.
-    fn measure(&mut self, shared: &Shared, volume: &str, remaining: u64) {
+    /// Once a second, how fast it goes.
+    fn measure(&mut self, shared: &Shared, volume: &str, progress: PrewarmProgress) {
         let (since, before) = self.measured;
         let span = since.elapsed().as_secs_f64();
         if span < 1.0 {
             return;
         }
-        self.measured = (Instant::now(), remaining);
-        let now = before.saturating_sub(remaining) as f64 / span;
+        self.measured = (Instant::now(), progress);
+        let per_second = |more: Bytes, less: Bytes| more.get().saturating_sub(less.get()) as f64 / span;
+        let now = LoadSpeed {
+            loaded: per_second(progress.loaded_bytes, before.loaded_bytes),
+            done: per_second(before.remaining_bytes, progress.remaining_bytes),
+        };
         if let Some(state) = shared.books.loads().states.get_mut(volume) {
-            let smooth = |before: f64| before * SPEED_MEMORY + now * (1.0 - SPEED_MEMORY);
-            state.speed = Some(state.speed.map_or(now, smooth));
+            state.speed = Some(state.speed.map_or(now, |before| before.then(now)));
         }
+    }
+}
+
+/// How fast a warm-up goes, as of the last seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct LoadSpeed {
+    /// What is read and inserted, in bytes per second,
+    pub(crate) loaded: f64,
+    /// and by how much the list shrinks: with what is skipped.
+    pub(crate) done: f64,
+}
+
+impl LoadSpeed {
+    /// What a second leaves of it, and what that second itself was.
+    fn then(self, now: LoadSpeed) -> LoadSpeed {
+        let smooth = |before: f64, now: f64| before * SPEED_MEMORY + now * (1.0 - SPEED_MEMORY);
+        LoadSpeed { loaded: smooth(self.loaded, now.loaded), done: smooth(self.done, now.done) }
     }
 }
 

@@ -17,7 +17,7 @@ use forebay_appliance::VolumeSnapshot;
 use forebay_appliance::volume::{PlacingObservation, PrewarmEnd, PrewarmProgress};
 use forebay_control::conformance::Verdict;
 use forebay_origin::OriginState;
-use forebay_units::{Bytes, Nanos};
+use forebay_units::Nanos;
 use forebay_workload::LatencySnapshot;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -97,7 +97,7 @@ fn snapshots(shared: &Shared) -> Option<SnapshotsStatus> {
 fn prewarm(progress: PrewarmProgress, load: Option<&LoadState>) -> PrewarmStatus {
     let remaining = progress.remaining_bytes.get();
     let running = progress.ended.is_none();
-    let speed = load.and_then(|load| load.speed).filter(|speed| running && *speed > 0.0);
+    let speed = load.and_then(|load| load.speed).filter(|_| running);
     PrewarmStatus {
         total_bytes: progress.total_bytes.get(),
         remaining_bytes: remaining,
@@ -114,8 +114,8 @@ fn prewarm(progress: PrewarmProgress, load: Option<&LoadState>) -> PrewarmStatus
             .to_owned()
         }),
         source: load.map(|load| load.source.to_owned()),
-        bytes_per_second: progress.bytes_per_second.map(Bytes::get).filter(|_| running),
-        ends_in_s: speed.map(|speed| remaining as f64 / speed),
+        bytes_per_second: speed.map(|speed| speed.loaded.round() as u64),
+        ends_in_s: speed.filter(|speed| speed.done > 0.0).map(|speed| remaining as f64 / speed.done),
     }
 }
 

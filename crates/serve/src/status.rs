@@ -412,7 +412,7 @@ pub struct PrewarmStatus {
     /// What says what to load: `snapshots`, `hot zones`, or both.
     #[serde(default)]
     pub source: Option<String>,
-    /// How fast it may read now; 0 in the rests in which it is measured what others feel of it. Absent: no limit.
+    /// What is loaded per second now, as of the last seconds; absent until that is known.
     #[serde(default)]
     pub bytes_per_second: Option<u64>,
     /// When it will have ended, in seconds from now, as it goes on now; absent where that is not known.

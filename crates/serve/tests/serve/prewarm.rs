@@ -591,3 +591,24 @@ fn what_a_cache_holds_is_told_and_can_be_loaded_again() {
     assert!(status == 400 && body.contains("262145 ranges: expected at most 262144"), "{status} {body}");
     daemon.shutdown();
 }
+
+#[test]
+fn status_tells_how_fast_a_cache_is_loaded_and_not_how_fast_it_might_be() {
+    // 4 MiB/s are allowed at least, and the origin has less.
+    let origin = "origin = \"disk.img\"\nlayers = [{ type = \"rate\", bytes_per_second = \"64KiB\" }]";
+    let folder = folder(&TEXT.replace("origin = \"disk.img\"", origin));
+    let daemon = start(folder.path());
+    let ranges: Vec<_> =
+        blocks().map(|block| serde_json::json!({ "offset": block * BLOCK, "length": BLOCK })).collect();
+    let order = serde_json::json!({ "ranges": ranges }).to_string();
+    let stream = UnixStream::connect(daemon.http_socket().unwrap()).unwrap();
+    assert_eq!(ask(stream, "POST", "/api/v1/volumes/disk/prewarm", &order).0, 200);
+    let load = || daemon.status().volumes[0].prewarm.clone().filter(|load| load.running);
+    eventually("the rate is known", SOON, || {
+        load().is_some_and(|load| {
+            load.bytes_per_second.is_some_and(|rate| (1..(1 << 20)).contains(&rate))
+                && load.ends_in_s.is_some()
+        })
+    });
+    daemon.shutdown();
+}
