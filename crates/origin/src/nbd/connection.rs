@@ -8,7 +8,7 @@
 
 use super::job::{Job, Step};
 use super::stream::{Connected, RECEIVE_BYTES, Stream};
-use super::{MAY_NOT_BE_SAFE, Shared};
+use super::{CLOSED, MAY_NOT_BE_SAFE, Shared};
 use crate::extents::ExtentList;
 use crate::pending::{EINVAL, EIO, EPERM};
 use crate::pool::locked;
@@ -224,7 +224,7 @@ impl Connection {
             // Whoever does not take 28 bytes now will see that we left anyway.
             let _ = (&mut &self.stream).write(&farewell);
         }
-        self.lose_locked(&mut conversation, "origin closed");
+        self.lose_locked(&mut conversation, CLOSED);
         let reason = conversation.lost.clone().unwrap_or_default();
         let sent = std::mem::take(&mut conversation.sent);
         let again = std::mem::take(&mut conversation.again);

@@ -1,9 +1,9 @@
 //! One lane's life: connect, stay until the connection is lost, decide about what was in flight, again.
 
-use super::Shared;
 use super::connection::{Connection, End};
 use super::job::Job;
 use super::stream::{ConnectError, Connected, connect};
+use super::{CLOSED, Shared};
 use crate::pending::EIO;
 use crate::pool::locked;
 use crate::request::OriginOperation;
@@ -238,7 +238,7 @@ fn register(
     {
         let mut queue = locked(&shared.queue);
         if queue.over() {
-            return ended("origin closed".to_owned(), again);
+            return ended(CLOSED.to_owned(), again);
         }
         let event = EventData::new_u64(index as u64);
         if let Err(error) = epoll::add(&shared.epoll, connection.stream(), event, EventFlags::IN) {
@@ -274,9 +274,12 @@ fn part(shared: &Shared, index: usize, end: End, in_flight: Vec<Job>) -> Lost {
     Lost::begin(shared, index, end, in_flight)
 }
 
+/// Tells, once, why there is no connection: no warning if we ended it ourselves.
 fn note_down(shared: &Shared, reason: String) {
     let mut queue = locked(&shared.queue);
-    if queue.down_reason != reason {
+    if queue.closing || reason == CLOSED {
+        tracing::debug!(target: "forebay::origin", uri = %shared.uri.shown(), reason, "origin connection");
+    } else if queue.down_reason != reason {
         tracing::warn!(target: "forebay::origin", uri = %shared.uri.shown(), reason, "origin connection");
         queue.down_reason = reason;
     }

@@ -961,3 +961,56 @@ fn qemu_nbd_is_a_peer() {
         peer.exercise("qemu-nbd");
     }
 }
+
+/// What was warned of in this process, each with its fields.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() <= tracing::Level::WARN
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut line = String::new();
+        event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+            line += &format!("{field}={value:?} ");
+        });
+        self.0.lock().unwrap().push(line);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn an_end_of_our_own_is_no_warning_and_one_of_the_servers_is() {
+    let warnings = Warnings::default();
+    // The only one of this suite: lanes are threads of their own.
+    tracing::subscriber::set_global_default(warnings.clone()).unwrap();
+    let of = |uri: &str| -> Vec<String> {
+        let all = warnings.0.lock().unwrap();
+        all.iter().filter(|line| line.contains(uri)).cloned().collect()
+    };
+    let server = Server::start(export(SIZE));
+    let uri = server.uri().shown().to_string();
+    let origin = connect(&server, quick());
+    run(&origin, read(0, 4096)).unwrap();
+    drop(origin);
+    assert_eq!(of(&uri), [""; 0]);
+    let origin = connect(&server, quick());
+    run(&origin, read(0, 4096)).unwrap();
+    drop(server);
+    until("the loss is told", || !of(&uri).is_empty());
+    drop(origin);
+    assert!(of(&uri).iter().all(|line| !line.contains("origin closed")), "{:?}", of(&uri));
+}
