@@ -571,7 +571,8 @@ fn attach_flash(
         stamp: flash.stamp.take(),
         read_only: machine.is_read_only(),
         block_size: config.block_size,
-        quota_segments: u32::try_from(flash.quota.0 / most.0).unwrap_or(u32::MAX),
+        // What is not there is no room, whatever is promised: what is placed must fit.
+        quota_segments: u32::try_from(flash.quota.min(flash.store.capacity()).0 / most.0).unwrap_or(u32::MAX),
         seed,
     };
     let (partition, recovery) = flash

@@ -5,7 +5,9 @@
 //! above that the answer is an error, which for a read is a miss. Start and stop of volumes ([`FlashTier`]) do their I/O here, too, on the
 //! thread that asks. It is *not* what judges whether bytes are right: partitions do.
 
-use forebay_cache::flash::{FlashDevice, FlashError, FlashTier, Opened, Stamp, TierSettings, VolumeId};
+use forebay_cache::flash::{
+    FlashDevice, FlashError, FlashTier, Geometry, Opened, Stamp, TierSettings, VolumeId,
+};
 use forebay_origin::{
     CompletionSink, Origin, OriginCompletion, OriginError, OriginOperation, OriginRequest, open_patiently,
 };
@@ -93,6 +95,15 @@ pub struct FlashConfig {
     pub size: Option<Bytes>,
 }
 
+/// Bytes for blocks on a device of `size`: whole segments behind what tells of volumes; zero where it is too small for two.
+pub fn flash_capacity(size: Bytes) -> Bytes {
+    Geometry::of_device(size.0, FLASH_SEGMENT_BYTES, FLASH_VOLUMES_MAX).map_or(Bytes::ZERO, capacity_of)
+}
+
+fn capacity_of(geometry: Geometry) -> Bytes {
+    Bytes(u64::from(geometry.segments) * u64::from(geometry.segment_bytes))
+}
+
 /// An open flash device with its tier, for all volumes of an appliance.
 pub struct FlashStore {
     tier: FlashTier,
@@ -166,8 +177,7 @@ impl FlashStore {
 
     /// Bytes for blocks.
     pub fn capacity(&self) -> Bytes {
-        let geometry = self.tier.geometry();
-        Bytes(u64::from(geometry.segments) * u64::from(geometry.segment_bytes))
+        capacity_of(self.tier.geometry())
     }
 
     /// Bytes of segments that volumes have, or that are kept for the next start.
@@ -354,6 +364,10 @@ mod tests {
         let store = FlashStore::open(&config).unwrap();
         // 1 + 2 * 255 sectors of 4 KiB are less than 2 MiB: six segments are left.
         assert_eq!((store.opened(), store.capacity()), (&Opened::New, Bytes::mib(6)));
+        assert_eq!(
+            (flash_capacity(Bytes::mib(8)), flash_capacity(Bytes::mib(3))),
+            (Bytes::mib(6), Bytes::ZERO)
+        );
         assert!(matches!(FlashStore::open(&config), Err(FlashOpenError::Locked { .. })));
         let (sender, receiver) = channel();
         let sink: Arc<dyn CompletionSink> = Arc::new(Sink(Mutex::new(sender)));

@@ -1,5 +1,6 @@
 //! The rules that a configuration must keep, whether it was read or made in code.
 
+use super::flash_shares::flash_shares;
 use super::problem::Finding;
 use super::snapshot_place::snapshot_place;
 use super::written::written_files;
@@ -7,7 +8,7 @@ use super::{
     CacheConfig, Config, DiskBacking, LayerConfig, OnAbsent, OriginConfig, OriginTls, VolumeConfig,
     machine_memory,
 };
-use forebay_appliance::{FLASH_ALIGNMENT, FLASH_VOLUMES_MAX, FlashConfig, ListenerConfig};
+use forebay_appliance::{FLASH_ALIGNMENT, FLASH_VOLUMES_MAX, ListenerConfig};
 use forebay_devmodel::{Array, DiskGroup};
 use forebay_units::{ByteRange, Bytes, Nanos};
 use std::collections::BTreeMap;
@@ -32,6 +33,7 @@ pub(crate) const SOCKET_BYTES_MAX: usize = 107;
 pub(super) fn check(config: &Config, findings: &mut Vec<Finding>) {
     listeners(config, findings);
     volumes(config, findings);
+    flash_shares(config, findings);
     groups(config, findings);
     origins(config, findings);
     kept(config, findings);
@@ -192,9 +194,6 @@ fn volumes(config: &Config, findings: &mut Vec<Finding>) {
                 None => Some("there is no `[flash]` to hold it".to_owned()),
                 Some(_) if volume.flash < FLASH_QUOTA_MIN => {
                     Some(format!("{} is too little: expected at least {FLASH_QUOTA_MIN}", volume.flash))
-                }
-                Some(FlashConfig { size: Some(size), .. }) if volume.flash > *size => {
-                    Some(format!("{} is more than `flash.size`, which is {size}", volume.flash))
                 }
                 Some(_) if volume.block_size.bytes() < FLASH_ALIGNMENT as u64 => Some(format!(
                     "blocks of {} are too small for flash: expected at least 4KiB",
@@ -377,7 +376,7 @@ fn whole_disk(device: u64) -> Option<u64> {
     )
 }
 
-fn size_of(path: &Path, metadata: &Metadata) -> Bytes {
+pub(super) fn size_of(path: &Path, metadata: &Metadata) -> Bytes {
     if !metadata.file_type().is_block_device() {
         return Bytes(metadata.len());
     }

@@ -161,7 +161,7 @@ pub const KEYS: &[Key] = &[
     key("volume", "may_cache", "boolean", "`true`", "", "Whether the controller may put a cache in front of it."),
     key("volume", "minimum", SIZE, "`\"0\"`", "0 to `cache.memory`", "Cache that the controller always leaves it."),
     key("volume", "maximum", SIZE, "the volume's size", "`minimum` to `cache.memory`", "Cache that the controller never exceeds."),
-    key("volume", "flash", SIZE, "`\"0\"`", "0, or 2 MiB to `flash.size`", "What it may hold on flash; needs `[flash]`, and blocks of at least 4 KiB."),
+    key("volume", "flash", SIZE, "`\"0\"`", "0, or 2 MiB to `flash.size`; of several volumes together what that leaves for blocks", "What it may hold on flash, in whole MiB; needs `[flash]`, and blocks of at least 4 KiB. Some 2 MiB of the device tell of volumes."),
     key("volume", "flash_admission", "text", "`flash.admission`", "as there", "Who is let onto it."),
     key("volume", "sole_writer", "boolean", "`false`", "", "You vouch that nobody but this daemon writes to the origin, also while the daemon is stopped: flash may keep blocks of a block device or an NBD export between starts that serve it by the same name and the same way. A start without `[flash]`, or with another device in it, counts as somebody else: clear the device's first 4 KiB after one. Files need no word: their times tell."),
     key("volume", "on_absent", "text", "`\"fail\"`", "`fail` or `wait`", "An origin that is absent at the start: do not start, or serve the other volumes and export this one once it is there."),

@@ -5,6 +5,7 @@
 
 mod check;
 mod file;
+mod flash_shares;
 mod keys;
 mod machine;
 mod problem;

@@ -299,6 +299,53 @@ fn a_flush_that_fails_at_a_drain_is_told_to_who_drains() {
     assert_eq!(start(folder.path()).shutdown(), Drained::NotFlushed);
 }
 
+/// Who comes first would have every segment for good, and the others none.
+#[test]
+fn volumes_are_promised_no_more_flash_than_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let of = |quotas: &[&str]| {
+        let volume = |(at, quota): (usize, &&str)| {
+            std::fs::write(folder.path().join(format!("{at}.img")), [0; 65536]).unwrap();
+            format!("[[volume]]\nname = \"v{at}\"\norigin = \"{at}.img\"\nflash = \"{quota}\"\n")
+        };
+        let volumes: String = quotas.iter().enumerate().map(volume).collect();
+        let (before, behind) = (TEXT.find("[[volume]]").unwrap(), TEXT.find("[flash]").unwrap());
+        format!("{}{volumes}{}", &TEXT[..before], &TEXT[behind..])
+    };
+    let read = |text: &str| Config::parse("f.toml", text, folder.path());
+    // 14 MiB of 16 are for blocks, in whole segments.
+    for quotas in [&["8MiB", "6MiB"][..], &["2.5MiB", "12.9MiB"], &["2MiB"; 7], &["14MiB"], &["16MiB"]] {
+        read(&of(quotas)).unwrap_or_else(|error| panic!("{quotas:?}: {error}"));
+    }
+    let leaves = "expected at most the 14MiB that `flash.size`, which is 16MiB, leaves for blocks";
+    for (quotas, expected) in [
+        (&["14MiB", "14MiB", "14MiB"][..], &[(1, "28MiB"), (2, "42MiB")][..]),
+        (&["8MiB", "8MiB"], &[(1, "16MiB")]),
+        (&["2MiB"; 8], &[(7, "16MiB")]),
+    ] {
+        let found = read(&of(quotas)).expect_err("more than is there").problems;
+        let told: Vec<(&str, &str)> = found.iter().map(|one| (&*one.key, &*one.message)).collect();
+        assert_eq!(told.len(), expected.len(), "{quotas:?}: {told:?}");
+        for ((key, message), (at, sum)) in told.into_iter().zip(expected) {
+            let whose = format!("for volume `v{at}` flash comes to {sum}: {leaves}");
+            assert!(key == format!("volume[{at}].flash") && message.ends_with(&whose), "{key}: {message}");
+        }
+    }
+    // Of a device all of which is used the size is looked up.
+    let whole = of(&["8MiB", "8MiB"]).replace("size = \"16MiB\"\n", "");
+    std::fs::write(folder.path().join("flash"), vec![0; 18 << 20]).unwrap();
+    read(&whole).unwrap();
+    std::fs::write(folder.path().join("flash"), vec![0; 16 << 20]).unwrap();
+    let error = read(&whole).unwrap_err().to_string();
+    assert!(
+        error.contains("line 11, `volume[1].flash`") && error.contains("`flash.path`, which has 16MiB"),
+        "{error}"
+    );
+    // One alone may be given all, and has what that leaves.
+    let daemon = Daemon::start(read(&of(&["16MiB"])).unwrap()).unwrap();
+    assert_eq!(daemon.status().volumes[0].flash.unwrap().quota_bytes, Bytes::mib(14).get());
+}
+
 #[test]
 fn wrong_quotas_on_flash_are_told() {
     let folder = tempfile::tempdir().unwrap();
