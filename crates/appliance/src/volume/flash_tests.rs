@@ -188,6 +188,51 @@ fn a_placement_hears_nothing_of_the_migrations_of_one_before_it() {
     assert_eq!(placing.map(|placing| (placing.placed_chunks, placing.moving_chunks)), Some((0, 0)));
 }
 
+/// What memory evicts of chunks that are placed is written to flash, again where its copy there is old.
+#[test]
+fn who_is_left_out_has_nothing_written_to_flash_whatever_is_read() {
+    let mut machine = machine_with_flash(1);
+    let placing = Placing { admission: Admission::Lru, ..Placing::default() };
+    machine.set_flash_placing(Some(FlashPlacing { placing, chunk: Bytes(BLOCK) }));
+    let [counted, left_out] = ["uid:1", "uid:2"].map(|client| client.parse().unwrap());
+    machine.leave_out_of_flash([left_out].into());
+    machine.asked_by(counted);
+    for block in 0..5 {
+        fill(&mut machine, block, 0xa);
+        demote_all(&mut machine);
+    }
+    let entered = |machine: &mut VolumeMachine| {
+        let flash = machine.observe(Nanos::ZERO, false).flash.unwrap();
+        (flash.statistics.appended, flash.statistics.invalidations, flash.placing.unwrap().placed_chunks)
+    };
+    assert_eq!(entered(&mut machine).0, 4, "the last one is in memory");
+    // Blocks 0 to 3 are on flash; a change takes block 3 off it, whose chunk keeps its place.
+    write(&mut machine, 1, 3 * BLOCK, BLOCK as usize, 7);
+    let change = submissions(&mut machine);
+    complete(&mut machine, &change[0], 0);
+    assert_eq!(replies(&mut machine), [(1, Ok(Vec::new()))]);
+    let before = entered(&mut machine);
+    machine.asked_by(left_out);
+    for block in [0, 1, 2, 3].repeat(3) {
+        assert_eq!(read(&mut machine, 2, block * BLOCK, 1), None, "it did not enter memory");
+        let (asked, of_flash) = (submissions(&mut machine), flash_submissions(&mut machine));
+        assert_eq!((asked.len(), of_flash.len()), if block == 3 { (1, 0) } else { (0, 1) });
+        let content = if block == 3 { 7 } else { 0xa };
+        complete(&mut machine, asked.iter().chain(&of_flash).next().unwrap(), content);
+        assert_eq!(replies(&mut machine), [(2, Ok(vec![content]))]);
+        assert_eq!(demote_all(&mut machine), [], "block {block}");
+    }
+    assert_eq!((entered(&mut machine), before.0), (before, 4));
+    // What somebody else waits for as well is cached as ever.
+    assert_eq!(read(&mut machine, 3, 0, 1), None);
+    let asked = flash_submissions(&mut machine);
+    machine.asked_by(counted);
+    assert_eq!(read(&mut machine, 4, 0, 1), None);
+    complete(&mut machine, &asked[0], 0xa);
+    assert_eq!(replies(&mut machine), [(3, Ok(vec![0xa])), (4, Ok(vec![0xa]))]);
+    assert_eq!(read(&mut machine, 5, 0, 1), Some(vec![0xa]));
+}
+
 #[test]
 fn flash_is_kept_only_after_a_flush() {
     for flushes in [true, false] {

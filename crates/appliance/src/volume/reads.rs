@@ -57,6 +57,8 @@ pub(crate) struct Read {
     pub(crate) error: Option<Errno>,
     /// How long ago its chunk was last missed, where that is observed.
     pub(crate) age: Option<Age>,
+    /// Its client brings nothing onto flash.
+    pub(crate) is_left_out: bool,
 }
 
 /// What is known of a read that is answered.

@@ -146,6 +146,7 @@ impl VolumeMachine {
             fills_pending: 0,
             error: None,
             age: None,
+            is_left_out: self.askers.is_left_out(),
         };
         let key = self.reads.reads.insert(read);
         while offset < end {
@@ -175,6 +176,7 @@ impl VolumeMachine {
             fills_pending: 0,
             error: None,
             age,
+            is_left_out: self.askers.is_left_out(),
         };
         if !prefix.is_empty() {
             read.copy_in(range.offset, prefix);
@@ -411,8 +413,12 @@ impl VolumeMachine {
             _ => Insertion::Miss,
         };
         let block_bytes = self.settings.block_size.bytes() as usize;
+        let is_for_left_out = self.is_for_left_out(fill);
         let mut inserted_blocks = 0;
         for (block, bytes) in fill.blocks.zip(data.chunks(block_bytes)) {
+            if is_for_left_out && self.would_go_to_flash(fill, block) {
+                continue;
+            }
             // At the head, too, what is loaded takes free room only; at the tail the policy sees to that.
             if insertion == Insertion::Prewarm && self.cache.quota_blocks() > 0 && self.cache.is_full() {
                 continue;
@@ -424,6 +430,17 @@ impl VolumeMachine {
             }
         }
         inserted_blocks.max(migrated_blocks)
+    }
+
+    /// Whether nobody waits for a fill but clients that bring nothing onto flash.
+    fn is_for_left_out(&self, fill: &Fill) -> bool {
+        let is_left_out = |key: &SlabKey| self.reads.reads.get(*key).is_some_and(|read| read.is_left_out);
+        self.placed.is_some() && fill.load.is_none() && fill.waiters.iter().all(is_left_out)
+    }
+
+    /// Whether memory, where `block` of a fill would enter, would have it written to flash once it leaves: another time, or where others have their place.
+    fn would_go_to_flash(&self, fill: &Fill, block: BlockIndex) -> bool {
+        fill.is_flash() || self.placed.as_ref().is_some_and(|placed| placed.admits(block))
     }
 
     /// A block that is not cached enters memory, or flash where memory takes none. `is_load`: it was decided elsewhere what is loaded.
