@@ -499,7 +499,7 @@ async fn place(
                 PlacingError::Admission(_) | PlacingError::LeaveOut(_) | PlacingError::Rate { .. } => {
                     StatusCode::BAD_REQUEST
                 }
-                PlacingError::NoFlash { .. } => StatusCode::CONFLICT,
+                PlacingError::NoFlash { .. } | PlacingError::Chunk { .. } => StatusCode::CONFLICT,
                 PlacingError::Command(_) => StatusCode::NOT_FOUND,
             };
             error(status, &wrong.to_string())

@@ -168,6 +168,18 @@ pub enum PlacingError {
         /// Which.
         volume: String,
     },
+    /// No chunk fits into the volume's flash: none would ever be placed.
+    #[error(
+        "volume `{volume}` has {found} of flash, less than a chunk, and chunks are placed as a whole: expected at least `flash.chunk`, which is {expected}"
+    )]
+    Chunk {
+        /// Which.
+        volume: String,
+        /// What it has.
+        found: Bytes,
+        /// What a chunk is.
+        expected: Bytes,
+    },
     /// There is no such volume, or its origin is absent.
     #[error(transparent)]
     Command(#[from] CommandError),
@@ -184,8 +196,15 @@ pub(crate) fn set(shared: &Shared, volume: &str, request: &PlacingRequest) -> Re
         rules.migration_bytes_per_second_max = rate;
     }
     rules.exclusive = request.exclusive.unwrap_or(rules.exclusive);
-    if shared.config.volumes.iter().any(|found| found.name == volume && found.flash == Bytes::ZERO) {
-        return Err(PlacingError::NoFlash { volume: volume.to_owned() });
+    if let Some(configured) = shared.config.volumes.iter().find(|found| found.name == volume) {
+        if configured.flash == Bytes::ZERO {
+            return Err(PlacingError::NoFlash { volume: volume.to_owned() });
+        }
+        let device = shared.flash.as_ref().map_or(Bytes::ZERO, |flash| flash.capacity());
+        let (found, expected) = (configured.flash.min(device), rules.chunk);
+        if admission != FlashAdmission::Evicted && found < expected {
+            return Err(PlacingError::Chunk { volume: volume.to_owned(), found, expected });
+        }
     }
     if let Some(names) = &request.leave_out {
         rules.left_out = left_out(names)?;

@@ -1,8 +1,9 @@
-//! How the flash device is divided: what volumes are promised together is there, so that none is left without since others came first.
+//! How the flash device is divided: what volumes are promised together is there, so that none is left without since others came first, and a chunk fits into
+//! what each has.
 
-use super::Config;
 use super::check::size_of;
 use super::problem::Finding;
+use super::{Config, FlashAdmission};
 use forebay_appliance::{FLASH_SEGMENT_BYTES, flash_capacity};
 use forebay_units::Bytes;
 
@@ -21,6 +22,8 @@ pub(super) fn flash_shares(config: &Config, findings: &mut Vec<Finding>) {
     let is_shared = on_it().count() > 1;
     let mut promised = Bytes::ZERO;
     for (at, volume) in on_it() {
+        let chunk = config.flash_rules.chunk;
+        let admission = volume.flash_admission.unwrap_or(config.flash_rules.admission);
         let mut wrong = |message| findings.push(Finding::new(format!("volume[{at}].flash"), message));
         if volume.flash > size {
             wrong(format!("{} is more than {whose} {size}", volume.flash));
@@ -32,6 +35,12 @@ pub(super) fn flash_shares(config: &Config, findings: &mut Vec<Finding>) {
             wrong(format!(
                 "with {} for volume `{}` flash comes to {promised}: expected at most the {room} that {whose} {size}, leaves for blocks",
                 volume.flash, volume.name
+            ));
+        }
+        let has = volume.flash.min(room);
+        if admission != FlashAdmission::Evicted && has < chunk && room > Bytes::ZERO {
+            wrong(format!(
+                "{has} are less than a chunk, and `{admission}` places whole chunks: expected at least `flash.chunk`, which is {chunk}"
             ));
         }
     }

@@ -299,6 +299,35 @@ fn a_flush_that_fails_at_a_drain_is_told_to_who_drains() {
     assert_eq!(start(folder.path()).shutdown(), Drained::NotFlushed);
 }
 
+/// No chunk would ever be placed, and what memory evicts would not enter either.
+#[test]
+fn a_chunk_that_a_volume_has_no_room_for_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("disk.img"), [0; 65536]).unwrap();
+    let read = |admission: &str, chunk: &str| {
+        let with = format!("flash = \"6MiB\"\nflash_admission = \"{admission}\"");
+        let text = TEXT.replace("flash = \"6MiB\"", &with);
+        let text = text.replace("[flash]", &format!("[flash]\nchunk = \"{chunk}\""));
+        let text = text.replace("listen = \"off\"", "listen = \"off\"\nsocket = \"http.sock\"");
+        Config::parse("f.toml", &text, folder.path())
+    };
+    for (admission, chunk) in [("adaptive", "4MiB"), ("lru", "4KiB"), ("evicted", "16MiB")] {
+        read(admission, chunk).unwrap_or_else(|error| panic!("{admission} {chunk}: {error}"));
+    }
+    let error = read("threshold-2", "8MiB").unwrap_err().to_string();
+    let expected = "line 8, `volume[0].flash`: 6MiB are less than a chunk, and `threshold-2` places whole chunks: expected at least `flash.chunk`, which is 8MiB";
+    assert!(error.contains(expected), "{error}");
+    // Whatever memory evicts needs no chunks; who asks for a placement is told that there can be none.
+    let daemon = Daemon::start(read("evicted", "16MiB").unwrap()).unwrap();
+    for (admission, expected) in [("lru", 409), ("evicted", 200)] {
+        let stream = UnixStream::connect(folder.path().join("http.sock")).unwrap();
+        let body = format!("{{\"admission\":\"{admission}\"}}");
+        let (status, answer) = ask(stream, "POST", "/api/v1/volumes/disk/placement", &body);
+        assert!(status == expected && (status == 200 || answer.contains("has 6MiB of flash")), "{answer}");
+    }
+    assert!(daemon.status().volumes[0].placement.is_none());
+}
+
 /// Who comes first would have every segment for good, and the others none.
 #[test]
 fn volumes_are_promised_no_more_flash_than_is_there() {
