@@ -98,6 +98,11 @@ impl ControlConfig {
     /// # Errors
     /// [`ConfigError`], the first parameter outside its range.
     pub fn check(&self) -> Result<(), ConfigError> {
+        self.wrong().into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Every parameter outside its range.
+    pub fn wrong(&self) -> Vec<ConfigError> {
         let ratio = |value: f64| (0.0..=1.0).contains(&value);
         let share = |value: f64| (0.0..1.0).contains(&value);
         let positive = |value: f64| value > 0.0 && value.is_finite();
@@ -335,23 +340,16 @@ impl ControlConfig {
             ("neighbours_max", self.neighbours_max as f64, count(self.neighbours_max, 1), ONE),
             ("retry_after", self.retry_after as f64, count(self.retry_after, 1), ONE),
             ("spare_share", self.spare_share, ratio(self.spare_share), RATIO),
+            ("hit_latency_ns", self.hit_latency_ns as f64, self.hit_latency_ns > 0, ONE),
+            (
+                "servers_assumed",
+                self.servers_assumed,
+                self.servers_assumed >= 1.0 && self.servers_assumed.is_finite(),
+                "a number of at least 1",
+            ),
         ];
-        for &(key, found, good, expected) in rules {
-            if !good {
-                return Err(ConfigError { key, found, expected });
-            }
-        }
-        if self.hit_latency_ns == 0 {
-            return Err(ConfigError { key: "hit_latency_ns", found: 0.0, expected: ONE });
-        }
-        if !(self.servers_assumed >= 1.0 && self.servers_assumed.is_finite()) {
-            return Err(ConfigError {
-                key: "servers_assumed",
-                found: self.servers_assumed,
-                expected: "a number of at least 1",
-            });
-        }
-        Ok(())
+        let wrong = rules.iter().filter(|(_, _, good, _)| !good);
+        wrong.map(|&(key, found, _, expected)| ConfigError { key, found, expected }).collect()
     }
 }
 
@@ -372,9 +370,11 @@ mod tests {
         let mut bad = good.clone();
         bad.feedback.gain = f64::NAN;
         assert_eq!(bad.check().unwrap_err().key, "feedback.gain");
-        assert_eq!(
-            ControlConfig { servers_assumed: 0.5, ..good }.check().unwrap_err().key,
-            "servers_assumed"
-        );
+        // All of them are told, the first one alone by `check`.
+        bad.servers_assumed = 0.5;
+        bad.warmup.cache_share_max = 2.0;
+        let wrong: Vec<&str> = bad.wrong().iter().map(|error| error.key).collect();
+        assert_eq!(wrong, ["feedback.gain", "warmup.cache_share_max", "servers_assumed"]);
+        assert_eq!((bad.check().unwrap_err().key, good.wrong()), ("feedback.gain", Vec::new()));
     }
 }

@@ -604,7 +604,7 @@ fn control(config: &Config, findings: &mut Vec<Finding>) {
         let message = format!("{} is out of range: expected 100ms to 3600s", Nanos::from(interval));
         findings.push(Finding::new("control.interval", message));
     }
-    if let Err(error) = config.control.rules.check() {
+    for error in config.control.rules.wrong() {
         let message = format!("{} is out of range: expected {}", error.found, error.expected);
         findings.push(Finding::new(format!("control.{}", error.key), message));
     }

@@ -18,6 +18,7 @@ use forebay_control::ControlConfig;
 use forebay_locality::LiveConfig;
 use forebay_nbd::server::TlsPolicy;
 use forebay_units::{ByteRange, Bytes, Nanos};
+use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use toml::de::DeTable;
@@ -417,7 +418,15 @@ impl FileReader<'_> {
         }
         let defaults = toml::Value::try_from(ControlConfig::default()).expect("parameters are plain data");
         let mut rules = defaults.clone();
-        let values = rules.as_table_mut().expect("parameters are a table");
+        // One by one, so that each that is wrong is told by its own key and hides no other.
+        let mut take = |section: &Table<'_>, key: &'static str, path: &[&str], value: toml::Value| {
+            let mut tried = rules.clone();
+            *path.iter().fold(&mut tried, |table, name| &mut table[*name]) = value;
+            match ControlConfig::deserialize(tried.clone()) {
+                Ok(_) => rules = tried,
+                Err(error) => section.wrong(key, spoken(error.message())),
+            }
+        };
         for (name, default) in defaults.as_table().expect("parameters are a table") {
             let Some(key) = super::keys_of("control").find(|key| key.name == name) else { continue };
             match default.as_table() {
@@ -425,7 +434,7 @@ impl FileReader<'_> {
                     if let Some(value) =
                         table.has(key.name).then(|| table.like(key.name, key.is_size(), default)).flatten()
                     {
-                        values.insert(name.clone(), value);
+                        take(&table, key.name, &[name], value);
                     }
                 }
                 Some(inner) => {
@@ -437,22 +446,18 @@ impl FileReader<'_> {
                         continue;
                     };
                     let (kind, section) = section;
-                    let target = values[name].as_table_mut().expect("it is a table in the defaults");
                     for key in super::keys_of(kind).filter(|key| section.has(key.name)) {
                         if let Some(value) = inner
                             .get(key.name)
                             .and_then(|default| section.like(key.name, key.is_size(), default))
                         {
-                            target.insert(key.name.to_owned(), value);
+                            take(&section, key.name, &[name, key.name], value);
                         }
                     }
                 }
             }
         }
-        match rules.try_into::<ControlConfig>() {
-            Ok(rules) => settings.rules = rules,
-            Err(error) => self.notes.add(Finding::new("control", spoken(error.message()))),
-        }
+        settings.rules = rules.try_into().expect("every value in it was tried");
         settings
     }
 }

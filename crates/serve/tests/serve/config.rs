@@ -309,7 +309,11 @@ fn every_mistake_is_told_with_its_line_and_key() {
             "6 control.warmup.bytes_per_second_max",
             "parsec",
         ),
-        (format!("{HEAD}{VOLUME}[control.warmup]\nscore = \"k-best\"\n"), "5 control", "k-best"),
+        (
+            format!("{HEAD}{VOLUME}[control.warmup]\nscore = \"k-best\"\n"),
+            "6 control.warmup.score",
+            "`k-best`, expected one of `",
+        ),
         (
             format!("{HEAD}{VOLUME}[snapshots]\ndirectory = \".\"\nslot = \"1MiB\"\n"),
             "7 snapshots.slot",
@@ -357,6 +361,34 @@ fn all_mistakes_are_told_at_once_in_the_order_of_the_file() {
         ),
         "{error}"
     );
+}
+
+#[test]
+fn rules_of_the_controller_that_are_wrong_hide_no_others() {
+    let folder = folder();
+    let text = format!(
+        "{HEAD}{VOLUME}[control]\ninterval = \"1s\"\nspare_share = 2\n[control.feedback]\nlaw = \"x\"\n\
+         [control.warmup]\ncache_share_max = 2\nscore = \"best\"\nhit_ratio_min = 7\ninsertion = \"middle\"\n"
+    );
+    let found = problems(&text, folder.path());
+    let places: Vec<&str> = found.iter().filter_map(|problem| Some(problem.split_once(": ")?.0)).collect();
+    let expected = [
+        "7 control.spare_share",
+        "9 control.feedback.law",
+        "11 control.warmup.cache_share_max",
+        "12 control.warmup.score",
+        "13 control.warmup.hit_ratio_min",
+        "14 control.warmup.insertion",
+    ];
+    assert_eq!(places, expected, "{found:#?}");
+    for (at, told) in [
+        (1, "`x`, expected "),
+        (2, "2 is out of range"),
+        (3, "`best`, expected "),
+        (5, "`middle`, expected "),
+    ] {
+        assert!(found[at].contains(told), "{}", found[at]);
+    }
 }
 
 #[test]
