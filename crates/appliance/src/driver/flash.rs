@@ -15,9 +15,9 @@ use forebay_ring::{FileError, FileIo, Operation, Threads};
 use forebay_units::{Bytes, mix64};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
-use std::fs::OpenOptions;
+use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -69,6 +69,18 @@ pub enum FlashOpenError {
     /// The file is there, but is not as large as it is said to be.
     #[error("the flash file `{path}` has `{found}`, expected `{expected}`; remove it to have it made anew")]
     Size {
+        /// Which.
+        path: PathBuf,
+        /// What it has.
+        found: Bytes,
+        /// What was set.
+        expected: Bytes,
+    },
+    /// The block device is smaller than what of it is to be used.
+    #[error(
+        "the flash device `{path}` has `{found}`, expected at least `{expected}`; use less, or a larger one"
+    )]
+    DeviceSize {
         /// Which.
         path: PathBuf,
         /// What it has.
@@ -129,14 +141,7 @@ impl FlashStore {
             .map_err(|source| FlashOpenError::Io { path: config.path.clone(), source })?;
         let is_locked = |error: &FlashOpenError| matches!(error, FlashOpenError::Locked { .. });
         let device = Arc::new(open_patiently(|| FlashFile::open(config, &threads), is_locked)?);
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let settings = TierSettings {
-            segment_bytes: FLASH_SEGMENT_BYTES,
-            records: FLASH_VOLUMES_MAX,
-            // Different from one formatting to the next is all that it must be.
-            device_id: mix64(now.as_nanos() as u64 ^ u64::from(std::process::id()) << 48),
-            epoch_floor: now.as_secs(),
-        };
+        let settings = tier_settings();
         let flash = |source| FlashOpenError::Flash { path: config.path.clone(), source };
         let (tier, opened) = FlashTier::open(device.clone(), &settings).map_err(flash)?;
         if let Opened::Formatted { why } = &opened {
@@ -188,6 +193,74 @@ impl FlashStore {
     /// Starts a read or a write; its completion reaches `sink`.
     pub(crate) fn submit(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
         self.device.submit(request, sink);
+    }
+}
+
+fn tier_settings() -> TierSettings {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    TierSettings {
+        segment_bytes: FLASH_SEGMENT_BYTES,
+        records: FLASH_VOLUMES_MAX,
+        // Different from one formatting to the next is all that it must be.
+        device_id: mix64(now.as_nanos() as u64 ^ u64::from(std::process::id()) << 48),
+        epoch_floor: now.as_secs(),
+    }
+}
+
+/// Why [`FlashStore::open`] could not have what is there now, as far as reading shows: nothing is written, and who has it keeps it. `None` where it
+/// could, or where nothing is there yet.
+pub fn trouble_of_flash(config: &FlashConfig) -> Option<FlashOpenError> {
+    let path = &config.path;
+    let examine = || {
+        let io = |source| FlashOpenError::Io { path: path.clone(), source };
+        let flags = OFlags::NONBLOCK.bits() as i32;
+        let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(io)?;
+        let kind = file.metadata().map_err(io)?.file_type();
+        let found = file.seek(SeekFrom::End(0)).map_err(io)?;
+        let size_bytes = match config.size {
+            Some(_) if found == 0 && kind.is_file() => return Ok(()),
+            _ => used_bytes(config, kind, found)?,
+        };
+        let flash = |source| FlashOpenError::Flash { path: path.clone(), source };
+        FlashTier::examine(&SeenFlash { file, size_bytes }, &tier_settings()).map(drop).map_err(flash)
+    };
+    path.exists().then(examine)?.err()
+}
+
+/// What is used of a file or device that has `found` bytes.
+fn used_bytes(config: &FlashConfig, kind: FileType, found: u64) -> Result<u64, FlashOpenError> {
+    let Some(expected) = config.size else { return Ok(found) };
+    let (path, found) = (config.path.clone(), Bytes(found));
+    match kind.is_file() {
+        true if found != expected => Err(FlashOpenError::Size { path, found, expected }),
+        false if found < expected => Err(FlashOpenError::DeviceSize { path, found, expected }),
+        _ => Ok(expected.0),
+    }
+}
+
+/// A device that is looked at and not used.
+struct SeenFlash {
+    file: File,
+    size_bytes: u64,
+}
+
+impl FlashDevice for SeenFlash {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn read(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        self.file.read_exact_at(&mut bytes, offset)?;
+        Ok(bytes)
+    }
+
+    fn write(&self, _: u64, _: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::PermissionDenied.into())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -269,17 +342,14 @@ impl FlashFile {
             Err(errno) => return Err(io(errno.into())),
         }
         let mut size_bytes = file.seek(SeekFrom::End(0)).map_err(io)?;
-        if let Some(expected) = config.size {
-            if size_bytes == 0 && kind.is_file() {
-                file.set_len(expected.0).map_err(io)?;
-                size_bytes = expected.0;
-            }
-            let is_wrong = if kind.is_file() { size_bytes != expected.0 } else { size_bytes < expected.0 };
-            if is_wrong {
-                return Err(FlashOpenError::Size { path: path.clone(), found: Bytes(size_bytes), expected });
-            }
+        if let Some(expected) = config.size
+            && size_bytes == 0
+            && kind.is_file()
+        {
+            file.set_len(expected.0).map_err(io)?;
             size_bytes = expected.0;
         }
+        let size_bytes = used_bytes(config, kind, size_bytes)?;
         // Also where the page cache is not passed: the copy is the same.
         let io = FileIo::new(Arc::new(file), FLASH_ALIGNMENT, threads);
         Ok(FlashFile { io, path: path.clone(), size_bytes, is_direct, in_flight: AtomicUsize::new(0) })
@@ -357,6 +427,21 @@ mod tests {
         }
     }
 
+    /// Its node is nothing to remove.
+    #[test]
+    fn a_device_that_is_too_small_is_not_to_be_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = std::fs::metadata(directory.path()).unwrap().file_type();
+        let config = FlashConfig { path: "/dev/loop7".into(), size: Some(Bytes::mib(64)) };
+        // What is no file is a device here; one of its own takes rights that tests do not have.
+        let told = used_bytes(&config, file, 0).unwrap_err().to_string();
+        assert!(
+            told.contains("`/dev/loop7` has `0B`, expected at least `64MiB`") && !told.contains("remove"),
+            "{told}"
+        );
+        assert_eq!(used_bytes(&config, file, 96 << 20).unwrap(), 64 << 20);
+    }
+
     #[test]
     fn a_file_is_made_locked_read_and_written() {
         let directory = tempfile::tempdir().unwrap();
@@ -385,8 +470,15 @@ mod tests {
         drop(store);
         let other = FlashConfig { size: Some(Bytes::mib(9)), ..config.clone() };
         assert!(matches!(FlashStore::open(&other), Err(FlashOpenError::Size { .. })));
+        assert!(matches!(trouble_of_flash(&other), Some(FlashOpenError::Size { .. })));
         let store = FlashStore::open(&FlashConfig { size: None, ..config }).unwrap();
         assert_eq!(store.opened(), &Opened::Found);
+        // Whoever looks at it keeps nobody from it, and changes nothing.
+        assert!(trouble_of_flash(&FlashConfig { path: store.path().to_owned(), size: None }).is_none());
+        let none = directory.path().join("none");
+        assert!(
+            trouble_of_flash(&FlashConfig { path: none.clone(), size: None }).is_none() && !none.exists()
+        );
         let settings = FlashVolumeSettings {
             volume: VolumeId::new("disk", "memory"),
             stamp: None,

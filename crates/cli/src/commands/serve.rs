@@ -3,7 +3,7 @@
 use crate::failure::{Context, Failure};
 use crate::output::say;
 use forebay_serve::Daemon;
-use forebay_serve::config::{CacheConfig, Config};
+use forebay_serve::config::{CacheConfig, Config, ConfigError};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::IsTerminal;
@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct ServeArgs {
     /// The configuration
     file: PathBuf,
-    /// Say what is wrong with the configuration, and start nothing
+    /// Say what is wrong with the configuration and with what it names, and start nothing
     #[arg(long)]
     check: bool,
     /// What is logged on standard error: error, warn, info, debug or trace, also per module as in forebay_origin=debug
@@ -36,17 +36,21 @@ pub(crate) struct ServeArgs {
 
 /// Serves until a signal says otherwise.
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
-    let config = read(&args.file)?;
     if args.check {
+        let config = told(&args.file, Config::read_to_check)?;
         say(format_args!("`{}` is good: {}", args.file.display(), summary(&config)));
         return Ok(());
     }
-    serve(config, &args.log)
+    serve(read(&args.file)?, &args.log)
 }
 
 /// What the file says, with a word about what looks like a secret in it.
 pub(super) fn read(file: &Path) -> Result<Config, Failure> {
-    let config = Config::read(file).map_err(|error| Failure::new(error.to_string()))?;
+    told(file, Config::read)
+}
+
+fn told(file: &Path, read: impl FnOnce(&Path) -> Result<Config, ConfigError>) -> Result<Config, Failure> {
+    let config = read(file).map_err(|error| Failure::new(error.to_string()))?;
     config.cautions(file).iter().for_each(|caution| say(format_args!("warning: {caution}")));
     Ok(config)
 }

@@ -287,7 +287,7 @@ pub(crate) fn places(config: &Config) -> Vec<Option<Result<ByteRange, String>>> 
         let size = match backing {
             DiskBacking::Memory(size) => Some(*size),
             DiskBacking::Image(image) => Some(image.size()),
-            DiskBacking::File(path) => std::fs::metadata(path).ok().map(|metadata| size_of(path, &metadata)),
+            DiskBacking::File(path) => std::fs::metadata(path).ok().map(|metadata| size_of(&metadata)),
         };
         let others = placed.entry(group).or_default();
         let next = others.iter().map(|(place, _)| place.end()).max().unwrap_or(0);
@@ -357,11 +357,16 @@ impl Identity {
     }
 }
 
-/// The disk that a partition lies on; `None` for what is no partition. The layout of device numbers is that of Linux.
-fn whole_disk(device: u64) -> Option<u64> {
+/// Where Linux tells of a block device, whatever its node is called. The layout of device numbers is its own.
+fn told_of(device: u64) -> PathBuf {
     let major = ((device >> 32) & 0xffff_f000) | ((device >> 8) & 0xfff);
     let minor = ((device >> 12) & 0xffff_ff00) | (device & 0xff);
-    let node = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    format!("/sys/dev/block/{major}:{minor}").into()
+}
+
+/// The disk that a partition lies on; `None` for what is no partition.
+fn whole_disk(device: u64) -> Option<u64> {
+    let node = std::fs::canonicalize(told_of(device)).ok()?;
     if !node.join("partition").exists() {
         return None;
     }
@@ -376,13 +381,12 @@ fn whole_disk(device: u64) -> Option<u64> {
     )
 }
 
-pub(super) fn size_of(path: &Path, metadata: &Metadata) -> Bytes {
+/// The size of a file or block device; 0 of a device that nothing is told of.
+pub(super) fn size_of(metadata: &Metadata) -> Bytes {
     if !metadata.file_type().is_block_device() {
         return Bytes(metadata.len());
     }
-    let name = std::fs::canonicalize(path).ok();
-    let name = name.as_deref().and_then(Path::file_name).unwrap_or_default();
-    let sectors = std::fs::read_to_string(Path::new("/sys/class/block").join(name).join("size"));
+    let sectors = std::fs::read_to_string(told_of(metadata.rdev()).join("size"));
     Bytes(sectors.ok().and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or(0) * 512)
 }
 
@@ -446,27 +450,32 @@ fn file_origin(volume: &VolumeConfig, path: &Path, key: &str) -> Result<(), Find
             });
         }
     };
-    let kind = metadata.file_type();
-    let expected = match &volume.origin {
-        OriginConfig::BlockDevice { .. } if !kind.is_block_device() => "a block device",
-        _ if !kind.is_block_device() && !kind.is_file() => "a file or a block device",
-        _ => "",
-    };
-    if !expected.is_empty() {
-        let found = if kind.is_dir() {
-            "a directory"
-        } else if kind.is_file() {
-            "a file"
-        } else {
-            "something else"
-        };
-        return Err(Finding::new(key, format!("origin `{name}` is {found}: expected {expected}")));
+    if let Some(message) = unfit(&volume.origin, path, &metadata) {
+        return Err(Finding::new(key, message));
     }
-    if kind.is_file() && metadata.len() == 0 {
+    if metadata.is_file() && metadata.len() == 0 {
         let finding = Finding::new(key, format!("origin `{name}` has a size of 0 bytes"));
         return Err(finding.hint("create it with the size of the volume, as in `truncate -s 10G`"));
     }
     Ok(())
+}
+
+/// Why what is at `path` is not what `origin` is said to be.
+pub(super) fn unfit(origin: &OriginConfig, path: &Path, metadata: &Metadata) -> Option<String> {
+    let kind = metadata.file_type();
+    let expected = match origin {
+        OriginConfig::BlockDevice { .. } if !kind.is_block_device() => "a block device",
+        _ if !kind.is_block_device() && !kind.is_file() => "a file or a block device",
+        _ => return None,
+    };
+    let found = if kind.is_dir() {
+        "a directory"
+    } else if kind.is_file() {
+        "a file"
+    } else {
+        "something else"
+    };
+    Some(format!("origin `{}` is {found}: expected {expected}", path.display()))
 }
 
 fn layers(volume: &VolumeConfig, at: usize, findings: &mut Vec<Finding>) {

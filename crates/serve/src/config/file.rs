@@ -6,11 +6,12 @@ mod volume;
 use super::check::check;
 use super::problem::{ConfigError, Finding, Problem};
 use super::reader::{Notes, Table, TextOr, join};
+use super::snapshot_place::in_vain;
 use super::spoken::spoken;
 use super::written::{opened, over_itself};
 use super::{
-    Config, ControlSettings, FlashRules, HTTP_DEFAULT, HistoryConfig, HttpConfig, Limits, SnapshotConfig,
-    SnapshotPlace, TlsFiles, VolumeConfig, machine_memory,
+    Config, ControlSettings, FlashRules, HTTP_DEFAULT, HistoryConfig, HttpConfig, Limits, Looks,
+    SnapshotConfig, SnapshotPlace, TlsFiles, VolumeConfig, machine_memory,
 };
 use crate::placing::{MIGRATION_RATE_MIN, left_out};
 use forebay_appliance::{EngineChoice, FlashConfig, ListenerConfig};
@@ -28,7 +29,7 @@ const DAY: Nanos = Nanos::secs(86_400);
 const ANY: Bytes = Bytes(i64::MAX as u64);
 const FLASH_ADMISSIONS: &str = "the name of an admission, such as `adaptive`";
 
-pub(super) fn parse(file: &str, text: &str, folder: &Path, opens: bool) -> Result<Config, ConfigError> {
+pub(super) fn parse(file: &str, text: &str, folder: &Path, looks: Looks) -> Result<Config, ConfigError> {
     let line_of =
         |at: usize| text.as_bytes()[..at.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1;
     let (table, errors) = DeTable::parse_recoverable(text);
@@ -51,8 +52,11 @@ pub(super) fn parse(file: &str, text: &str, folder: &Path, opens: bool) -> Resul
     let mut further = Vec::new();
     check(&config, &mut further);
     over_itself(&config, Path::new(file), &mut further);
-    if opens {
+    if looks != Looks::Nowhere {
         opened(&config, &mut further);
+    }
+    if looks == Looks::AtAll {
+        in_vain(&config, &mut further);
     }
     // What could not be read was said: its default may be wrong in its place.
     further.retain(|finding| {

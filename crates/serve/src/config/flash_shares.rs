@@ -11,8 +11,8 @@ use forebay_units::Bytes;
 pub(super) fn flash_shares(config: &Config, findings: &mut Vec<Finding>) {
     let Some(flash) = &config.flash else { return };
     let on_it = || config.volumes.iter().enumerate().filter(|(_, volume)| volume.flash > Bytes::ZERO);
-    let there = || std::fs::metadata(&flash.path).ok().map(|metadata| size_of(&flash.path, &metadata));
-    let Some(size) = flash.size.or_else(there) else { return };
+    let there = || std::fs::metadata(&flash.path).ok().map(|metadata| size_of(&metadata));
+    let Some(size) = flash.size.or_else(there).filter(|size| *size > Bytes::ZERO) else { return };
     let whose = match flash.size {
         Some(_) => "`flash.size`, which is",
         None => "`flash.path`, which has",

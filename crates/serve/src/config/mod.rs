@@ -388,6 +388,16 @@ impl Default for Limits {
     }
 }
 
+/// Into what a configuration names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Looks {
+    Nowhere,
+    /// What keeps a daemon from starting.
+    AtStart,
+    /// And what keeps parts of it from working.
+    AtAll,
+}
+
 impl Config {
     /// These volumes, nothing listening yet, no HTTP and no history, everything else as by default.
     pub fn new(volumes: Vec<VolumeConfig>) -> Config {
@@ -417,7 +427,15 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] with everything that is wrong.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
-        Config::read_and(path, true)
+        Config::read_and(path, Looks::AtStart)
+    }
+
+    /// The same for who wants to know whether all of it will do: what the daemon would go on trying without success is refused, too.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with everything that is wrong.
+    pub fn read_to_check(path: &Path) -> Result<Config, ConfigError> {
+        Config::read_and(path, Looks::AtAll)
     }
 
     /// The same without opening what it names, certificates say: for who only asks a daemon that is started with it, and may not be let in to them.
@@ -425,15 +443,15 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] with everything that is wrong.
     pub fn read_alone(path: &Path) -> Result<Config, ConfigError> {
-        Config::read_and(path, false)
+        Config::read_and(path, Looks::Nowhere)
     }
 
-    fn read_and(path: &Path, opens: bool) -> Result<Config, ConfigError> {
+    fn read_and(path: &Path, looks: Looks) -> Result<Config, ConfigError> {
         let file = path.display().to_string();
         match std::fs::read_to_string(path) {
             Ok(text) => {
                 let folder = path.parent().unwrap_or(Path::new(""));
-                let config = file::parse(&file, &text, folder, opens)?;
+                let config = file::parse(&file, &text, folder, looks)?;
                 match mode_for_others(path).filter(|_| config.holds_secrets()) {
                     Some(mode) => Err(ConfigError { file, problems: vec![shown_to_others(path, mode)] }),
                     None => Ok(config),
@@ -448,7 +466,7 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] with everything that is wrong.
     pub fn parse(file: &str, text: &str, folder: &Path) -> Result<Config, ConfigError> {
-        file::parse(file, text, folder, true)
+        file::parse(file, text, folder, Looks::AtStart)
     }
 
     /// The same for the storage side: observed and fenced, without a cache and without a controller.

@@ -1,16 +1,48 @@
 //! What can be wrong with where snapshots are kept.
 
-use super::check::is_same_file;
+use super::check::{is_same_file, size_of, unfit};
 use super::problem::Finding;
 use super::{Config, OriginConfig, SnapshotPlace};
-use crate::snapshots::slots;
+use crate::snapshots::{slots, trouble_of_database};
 use forebay_cache::snapshot::SLOT_HEADER_BYTES;
-use forebay_units::Bytes;
+use forebay_units::{Bytes, with_causes};
 
 /// A header, and a snapshot of some thousand blocks.
 const SNAPSHOT_SLOT_MIN: Bytes = Bytes::kib(16);
 /// All headers, 4 MiB of them, are read for each snapshot that is written.
 const SNAPSHOT_SLOTS_MAX: u64 = 1024;
+
+/// Adds what no snapshot could be written for as things are. A daemon serves without, and goes on trying: only who asks is told.
+pub(super) fn in_vain(config: &Config, findings: &mut Vec<Finding>) {
+    let mut wrong =
+        |key: &str, message: String| findings.push(Finding::new(format!("snapshots.{key}"), message));
+    match config.snapshots.as_ref().map(|snapshots| &snapshots.place) {
+        Some(SnapshotPlace::Database(path)) => {
+            let trouble = trouble_of_database(path);
+            trouble.iter().for_each(|error| {
+                wrong("database", format!("`{}`: {}", path.display(), with_causes(error)));
+            });
+        }
+        Some(SnapshotPlace::Range { origin, range, .. }) => {
+            let Some(path) = origin.path() else { return };
+            let (name, end) = (path.display(), Bytes(range.offset.saturating_add(range.length)));
+            match std::fs::metadata(path) {
+                Err(error) => wrong("origin", format!("cannot open origin `{name}`: {error}")),
+                Ok(metadata) => match (unfit(origin, path, &metadata), size_of(&metadata)) {
+                    (Some(message), _) => wrong("origin", message),
+                    (None, size) if end > size && (size > Bytes::ZERO || metadata.is_file()) => {
+                        wrong(
+                            "length",
+                            format!("the range ends at {end}, behind the end of `{name}` at {size}"),
+                        );
+                    }
+                    _ => {}
+                },
+            }
+        }
+        Some(SnapshotPlace::Folder(_)) | None => {}
+    }
+}
 
 /// A folder that is there, or a range that nothing else is in.
 pub(super) fn snapshot_place(config: &Config, place: &SnapshotPlace, findings: &mut Vec<Finding>) {

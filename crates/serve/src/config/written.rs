@@ -3,7 +3,7 @@
 use super::check::is_same_file;
 use super::problem::Finding;
 use super::{Config, LayerConfig, SnapshotPlace, TlsFiles};
-use forebay_appliance::FlashConfig;
+use forebay_appliance::{FlashConfig, FlashOpenError, trouble_of_flash};
 use forebay_origin::layer::trouble_of_log;
 use forebay_tls::ServerTls;
 use std::os::unix::fs::FileTypeExt;
@@ -137,6 +137,15 @@ pub(super) fn opened(config: &Config, findings: &mut Vec<Finding>) {
     {
         let message = format!("`{}` is not there: expected `flash.size`, to make it", path.display());
         findings.push(Finding::new("flash.path", message));
+    } else if let Some(flash) = &config.flash
+        && findings.iter().all(|finding| finding.key != "flash.path")
+        && let Some(error) = trouble_of_flash(flash)
+    {
+        let key = match error {
+            FlashOpenError::Size { .. } | FlashOpenError::DeviceSize { .. } => "flash.size",
+            _ => "flash.path",
+        };
+        findings.push(Finding::new(key, with_causes(&error)));
     }
 }
 

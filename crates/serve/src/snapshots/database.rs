@@ -7,6 +7,8 @@ use super::folder::{SERIES_BYTES_MAX, Series, read_snapshot};
 use forebay_cache::flash::VolumeId;
 use forebay_cache::snapshot::SnapshotHeader;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior, params};
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use thiserror::Error;
@@ -15,6 +17,12 @@ use thiserror::Error;
 const APPLICATION_ID: i64 = 0x4642_534e;
 /// The version of the layout.
 const VERSION: i64 = 1;
+/// How a file begins that is a database of SQLite's.
+const MAGIC: &[u8] = b"SQLite format 3\0";
+/// Of its first page: the header, and that of the table of tables.
+const FIRST_PAGE_BYTES: u64 = 108;
+/// A page of a table that has no others below it.
+const LEAF: u8 = 13;
 /// How long another host may have the database.
 const BUSY: Duration = Duration::from_secs(5);
 
@@ -33,6 +41,10 @@ CREATE UNIQUE INDEX snapshot_place ON snapshot (volume, epoch, sequence);
 /// Why the database is not used.
 #[derive(Debug, Error)]
 pub(crate) enum DatabaseError {
+    #[error("it is no database")]
+    NoDatabase,
+    #[error("it cannot be read")]
+    Unreadable(#[source] io::Error),
     #[error("it is a database of something else (application id {found:#x}, expected {APPLICATION_ID:#x})")]
     Stranger { found: i64 },
     #[error("it has layout version {found}, expected {VERSION}: it was written by a later forebay")]
@@ -52,6 +64,35 @@ pub(crate) struct SnapshotDatabase {
 /// SQLite's integers have a sign; places in a series and seconds are far below.
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Why the file at `path` could not be the database, as far as its first page shows: nothing is written, and nobody else is kept from it. `None` where it
+/// could, or is not there yet.
+pub(crate) fn trouble_of_database(path: &Path) -> Option<DatabaseError> {
+    let mut journal = path.as_os_str().to_owned();
+    journal.push("-journal");
+    // What a dead host had begun is undone first.
+    if !path.is_file() || Path::new(&journal).exists() {
+        return None;
+    }
+    // SQLite's file format, sections 1.3 and 1.6: the header, and the page that holds the names of tables.
+    let mut page = Vec::new();
+    match File::open(path).and_then(|file| file.take(FIRST_PAGE_BYTES).read_to_end(&mut page)) {
+        Err(error) => return Some(DatabaseError::Unreadable(error)),
+        Ok(0) => return None,
+        Ok(_) if !page.starts_with(MAGIC) || page.len() < FIRST_PAGE_BYTES as usize => {
+            return Some(DatabaseError::NoDatabase);
+        }
+        Ok(_) => {}
+    }
+    let number = |at: usize| i64::from(i32::from_be_bytes(page[at..at + 4].try_into().expect("four bytes")));
+    let has_no_tables = page[100] == LEAF && page[103..105] == [0, 0];
+    match (number(68), number(60)) {
+        (APPLICATION_ID, VERSION) => None,
+        (APPLICATION_ID, found) => Some(DatabaseError::Version { found }),
+        (0, 0) if has_no_tables => None,
+        (found, _) => Some(DatabaseError::Stranger { found }),
+    }
 }
 
 impl SnapshotDatabase {
@@ -249,13 +290,22 @@ mod tests {
         let write = || database.write(&header(OURS, 1, 4096), &bytes(header(OURS, 1, 4096)), 0, 3, 0);
         Connection::open(&path).unwrap().execute_batch("CREATE TABLE theirs (a)").unwrap();
         assert!(matches!(write(), Err(DatabaseError::Stranger { found: 0 })));
+        // Who only looks sees the same.
+        let seen = || trouble_of_database(&path);
+        assert!(matches!(seen(), Some(DatabaseError::Stranger { found: 0 })));
         std::fs::remove_file(&path).unwrap();
+        assert!(seen().is_none() && !path.exists());
+        std::fs::write(&path, []).unwrap();
+        assert!(seen().is_none());
         write().unwrap();
+        assert!(seen().is_none());
         Connection::open(&path).unwrap().execute_batch("PRAGMA user_version = 2").unwrap();
         assert!(matches!(write(), Err(DatabaseError::Version { found: 2 })));
+        assert!(matches!(seen(), Some(DatabaseError::Version { found: 2 })));
         assert!(matches!(database.read(OURS, 4096, 9, 0), Err(DatabaseError::Version { found: 2 })));
         std::fs::write(&path, [1; 8192]).unwrap();
         assert!(matches!(database.newest(OURS), Err(DatabaseError::Database(_))));
+        assert!(matches!(seen(), Some(DatabaseError::NoDatabase)));
         assert_eq!(std::fs::read(&path).unwrap(), [1; 8192]);
     }
 

@@ -8,6 +8,7 @@ mod folder;
 mod ring;
 mod store;
 
+pub(crate) use database::trouble_of_database;
 pub(crate) use folder::Series;
 pub(crate) use ring::slots;
 pub use store::SnapshotPlace;

@@ -391,6 +391,36 @@ fn rules_of_the_controller_that_are_wrong_hide_no_others() {
     }
 }
 
+/// They are hints, which a daemon serves without: it goes on trying, and who asks beforehand is told.
+#[test]
+fn where_no_snapshot_could_be_written_is_told_to_who_asks_and_keeps_nobody_from_serving() {
+    let folder = folder();
+    let path = folder.path().join("forebay.toml");
+    let range = "origin = \"b.img\"\nslot = \"16KiB\"\nlength";
+    for (keys, expected) in [
+        (
+            "origin = \"s.img\"\nlength = \"64MiB\"".to_owned(),
+            "line 6, `snapshots.origin`: cannot open origin `",
+        ),
+        ("origin = \".\"\nlength = \"64MiB\"".to_owned(), "line 6, `snapshots.origin`: origin `"),
+        (
+            format!("{range} = \"40KiB\"\noffset = \"4KiB\""),
+            "line 8, `snapshots.length`: the range ends at 44KiB, behind the end of `",
+        ),
+        ("database = \"b.img\"".to_owned(), "b.img`: it is no database"),
+    ] {
+        std::fs::write(&path, format!("{HEAD}{VOLUME}[snapshots]\n{keys}\n")).unwrap();
+        let error = Config::read_to_check(&path).expect_err(&keys).to_string();
+        assert!(error.contains(expected), "{error}");
+        Config::read(&path).unwrap_or_else(|error| panic!("{error}"));
+    }
+    std::fs::write(folder.path().join("b.img"), [0; 44 << 10]).unwrap();
+    std::fs::write(&path, format!("{HEAD}{VOLUME}[snapshots]\n{range} = \"40KiB\"\noffset = \"4KiB\"\n"))
+        .unwrap();
+    Config::read_to_check(&path).unwrap();
+    assert_eq!(std::fs::read(folder.path().join("b.img")).unwrap(), [0; 44 << 10], "nothing is written");
+}
+
 #[test]
 fn two_read_only_volumes_may_share_a_file() {
     let folder = folder();

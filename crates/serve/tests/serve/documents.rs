@@ -13,8 +13,8 @@ fn root() -> PathBuf {
 const INTRODUCTION: &str = "\
 # The configuration of `forebay serve`
 
-One TOML file. `forebay serve --check FILE` says all that is wrong with it, by line and key, and starts nothing; `forebay serve FILE`
-does the same before it starts. Unknown keys are errors. Paths are relative to the folder of the file.
+One TOML file. `forebay serve --check FILE` says all that is wrong with it and with what it names, by line and key, and starts and writes nothing; `forebay serve FILE`
+does the same before it starts, but serves also where no snapshot can be written. Unknown keys are errors. Paths are relative to the folder of the file.
 
 Sizes are texts with a unit (`\"64MiB\"`, `\"10MB\"`, `\"4096\"`), spans of time too (`\"5ms\"`, `\"10s\"`, `\"2h\"`; the unit is required). Ratios are numbers
 from 0 to 1.

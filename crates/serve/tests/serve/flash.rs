@@ -398,9 +398,30 @@ fn wrong_quotas_on_flash_are_told() {
         let error = Config::read(&path).expect_err("a wrong file").to_string();
         assert!(error.contains(expected), "`{to}`: {error}");
     }
-    // What is on a device and is not ours is left alone.
+    // What is on a device and is not ours is left alone, and seen by who only looks. What is of another size is, too.
     std::fs::write(&path, TEXT).unwrap();
-    std::fs::write(folder.path().join("flash"), vec![7; 16 << 20]).unwrap();
-    let error = Daemon::start(Config::read(&path).unwrap()).err().expect("it does not start").to_string();
-    assert!(error.contains("holds something else"), "{error}");
+    let flash = folder.path().join("flash");
+    let late = [vec![0; 9 << 20], vec![7; 7 << 20]].concat();
+    for (content, expected) in [
+        (vec![7; 16 << 20], "`flash.path`: `"),
+        (vec![7; 16 << 20], "holds something else (it starts with [07, "),
+        (late, "holds something that is not Forebay's from byte "),
+        (vec![0; 20 << 20], "`flash.size`: the flash file `"),
+        (vec![0; 20 << 20], "has `20MiB`, expected `16MiB`; remove it to have it made anew"),
+    ] {
+        std::fs::write(&flash, &content).unwrap();
+        let error = Config::read(&path).expect_err("it does not start").to_string();
+        assert!(error.contains(expected), "{error}");
+        assert!(std::fs::read(&flash).unwrap() == content, "nothing is written");
+        assert!(Config::read_alone(&path).is_ok(), "who only asks a daemon need not see it");
+    }
+    let made_in_code = Config::read_alone(&path).unwrap();
+    let error = Daemon::start(made_in_code).err().expect("it does not start").to_string();
+    assert!(error.contains("has `20MiB`"), "{error}");
+    // An empty file is made; what is in use is ours.
+    std::fs::write(&flash, []).unwrap();
+    let daemon = start(folder.path());
+    Config::read(&path).unwrap();
+    drop(daemon);
+    Config::read(&path).unwrap();
 }

@@ -104,28 +104,28 @@ fn foreign(device: &dyn FlashDevice, geometry: Geometry) -> io::Result<Option<u6
 }
 
 impl FlashTier {
-    /// Opens a device, and formats it where it is empty, or ours and of no use.
+    /// How [`FlashTier::open`] would find a device, with the superblock that it would have then. Reads alone.
     ///
     /// # Errors
     /// [`FlashError`]: the device gives errors, is too small, or holds something that is not ours.
-    pub fn open(
-        device: Arc<dyn FlashDevice>,
+    pub fn examine(
+        device: &dyn FlashDevice,
         settings: &TierSettings,
-    ) -> Result<(FlashTier, Opened), FlashError> {
+    ) -> Result<(Superblock, Opened), FlashError> {
         let size = device.size_bytes();
         let segment = Bytes(settings.segment_bytes.into());
         let geometry = Geometry::of_device(size, settings.segment_bytes, settings.records)
             .ok_or(FlashError::TooSmall { found: Bytes(size), segment })?;
         let sector = device.read(0, SECTOR).map_err(io_error("reading the superblock"))?;
         let formatted = Superblock { geometry, device_id: settings.device_id, start: 0 };
-        let (superblock, opened) = match Superblock::decode(&sector) {
+        Ok(match Superblock::decode(&sector) {
             Ok(found) if found.geometry == geometry => (found, Opened::Found),
             Ok(found) => {
                 let why = format!("it is divided as {:?}, expected {geometry:?}", found.geometry);
                 (formatted, Opened::Formatted { why })
             }
             Err(FormatError::Empty) => {
-                let foreign = foreign(&*device, geometry).map_err(io_error("looking whether it is empty"))?;
+                let foreign = foreign(device, geometry).map_err(io_error("looking whether it is empty"))?;
                 if let Some(offset) = foreign {
                     return Err(FlashError::NotEmpty { offset });
                 }
@@ -136,7 +136,19 @@ impl FlashTier {
                 let why = format!("superblock: {error}");
                 (formatted, Opened::Formatted { why })
             }
-        };
+        })
+    }
+
+    /// Opens a device, and formats it where it is empty, or ours and of no use.
+    ///
+    /// # Errors
+    /// As [`FlashTier::examine`].
+    pub fn open(
+        device: Arc<dyn FlashDevice>,
+        settings: &TierSettings,
+    ) -> Result<(FlashTier, Opened), FlashError> {
+        let (superblock, opened) = FlashTier::examine(&*device, settings)?;
+        let geometry = superblock.geometry;
         if opened != Opened::Found {
             device.write(0, &superblock.encode()).map_err(io_error("writing the superblock"))?;
             device.sync().map_err(io_error("syncing the superblock"))?;
