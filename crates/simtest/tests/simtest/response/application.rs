@@ -195,9 +195,14 @@ impl World {
         if asked.kind == Kind::Flush || asked.fua {
             if !is_ok {
                 (self.untold_loss, self.doubted_through) = (None, end);
-            } else if asked.kind == Kind::Flush && unsure_before == 0 {
-                let is_untold = self.untold_loss.is_some_and(|at| at < asked.started);
-                assert!(!is_untold, "application {index} is told that all is safe, and some of it is lost");
+                // It was on its way already when another one was told that all is safe.
+                self.false_word = self.false_word.filter(|at| asked.started > *at);
+            } else if asked.kind == Kind::Flush
+                && unsure_before == 0
+                && self.untold_loss.is_some_and(|at| at < asked.started)
+            {
+                note!(self, "application {index} is told that all is safe, and some of it is lost");
+                self.false_word.get_or_insert(end);
             }
         }
         match (asked.kind, is_ok) {
@@ -228,7 +233,7 @@ impl World {
         application.asked.clear();
         application.unsure_before = now;
         // What it was told until now it cannot take for safe.
-        (self.untold_loss, self.doubted_through) = (None, now);
+        (self.untold_loss, self.doubted_through, self.false_word) = (None, now, None);
         self.course.disconnects += 1;
         self.think_after(index, 0);
     }

@@ -151,6 +151,8 @@ pub(super) struct World {
     pub(super) untold_loss: Option<u64>,
     /// When one of them last heard of it.
     pub(super) doubted_through: u64,
+    /// When one was told that all is safe before any has heard of a loss.
+    pub(super) false_word: Option<u64>,
     pub(super) disk_hangs_until: u64,
     pub(super) answers: BTreeMap<u64, AtOrigin>,
     pub(super) history: History,
@@ -249,6 +251,7 @@ impl World {
             boots: 1,
             untold_loss: None,
             doubted_through: 0,
+            false_word: None,
             disk_hangs_until: 0,
             answers: BTreeMap::new(),
             history: first_history(),
@@ -564,6 +567,7 @@ impl World {
             self.history.read(cell, self.disk.held(cell), start, end);
         }
         self.history.check();
+        assert_eq!(self.false_word, None, "somebody was told that all is safe, and some of it was lost");
     }
 
     /// Whoever runs the storage side says that nothing lost comes back.
