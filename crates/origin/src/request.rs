@@ -254,6 +254,8 @@ pub trait Origin: Send + Sync {
 pub struct Unflushed {
     /// Who keeps them, where that is known.
     pub keeper: Option<RunId>,
+    /// A sync failed, and nobody who flushes has heard of it: some of them are lost, whoever kept them.
+    pub is_lost: bool,
 }
 
 /// What an event loop drives of an origin. While it lives, completions come from [`Reactor::proceed`], on the thread that

@@ -1,7 +1,7 @@
 //! A listener whose connections are bounded in number and time, and on which nobody who is silent keeps others out for long.
 //!
 //! A connection that lives longer than [`CONNECTION_TIME_MAX`] is ended. Where as many are served as may be, and another client has connected, whoever has asked nothing for
-//! [`CROWDED_TIME_MAX`] gives way to it, the one that has been silent longest first: half a request is nothing asked, and one that is being answered is not ended.
+//! [`CROWDED_TIME_MAX`] gives way to it, the one that has been silent longest first: half a request is nothing asked, and one that waits for its answer is not ended; one that is answered and takes nothing for so long is.
 
 use axum::serve::Listener;
 use std::io;
@@ -28,9 +28,15 @@ struct Silence {
     since: Option<Instant>,
     /// Bytes of [`HEAD_END`] that came last.
     of_end: usize,
+    /// Something else came before them: empty lines alone are no request.
+    has_text: bool,
 }
 
 impl Silence {
+    fn new() -> Silence {
+        Silence { since: Some(Instant::now()), of_end: 0, has_text: false }
+    }
+
     /// The client sent this.
     fn heard(&mut self, bytes: &[u8]) {
         for byte in bytes {
@@ -38,8 +44,12 @@ impl Silence {
                 at if *byte == HEAD_END[at] => at + 1,
                 _ => usize::from(*byte == HEAD_END[0]),
             };
+            self.has_text |= !HEAD_END.contains(byte);
             if self.of_end == HEAD_END.len() {
-                (self.since, self.of_end) = (None, 0);
+                self.of_end = 0;
+                if std::mem::take(&mut self.has_text) {
+                    self.since = None;
+                }
             }
         }
     }
@@ -106,7 +116,7 @@ impl<L: Listener> Listener for Bounded<L> {
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         let (io, address) = self.inner.accept().await;
         let place = self.place().await;
-        let silence = Arc::new(Mutex::new(Silence { since: Some(Instant::now()), of_end: 0 }));
+        let silence = Arc::new(Mutex::new(Silence::new()));
         let (end, ends) = oneshot::channel();
         self.served.push(Served { silence: Arc::clone(&silence), end });
         let deadline = Box::pin(tokio::time::sleep(CONNECTION_TIME_MAX));
@@ -256,8 +266,8 @@ mod tests {
 
     #[test]
     fn a_request_is_one_when_its_head_is_whole_however_it_comes() {
-        let mut silence = Silence { since: Some(Instant::now()), of_end: 0 };
-        for bytes in ["GET / HTTP/1.1\r", "\n\r", "\r\n\r"] {
+        let mut silence = Silence::new();
+        for bytes in ["\r\n\r\n\r\n\r\n", "GET / HTTP/1.1\r", "\n\r", "\r\n\r"] {
             silence.heard(bytes.as_bytes());
             assert!(silence.since.is_some());
         }

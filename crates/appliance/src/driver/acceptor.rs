@@ -186,11 +186,13 @@ impl Acceptor {
                     return;
                 }
             };
-            if self.connections.load(Ordering::Relaxed) >= self.connections_max {
+            if self.connections.load(Ordering::Relaxed) >= self.connections_max && !self.ends_oldest(now) {
                 tracing::warn!(peer = %socket.peer, max = self.connections_max, "too many connections; refused one");
                 continue;
             }
-            self.make_room();
+            if self.handshakes.len() >= HANDSHAKES_MAX {
+                self.ends_oldest(now);
+            }
             let mut output = Output::default();
             let tls = self.listeners[listener].tls;
             let config = Config { tls, ..self.config.clone() };
@@ -224,19 +226,24 @@ impl Acceptor {
         self.handshakes.iter().map(|(key, handshake)| (key, handshake.began)).min_by_key(|(_, began)| *began)
     }
 
-    /// Whether another one may begin: also in the place of one that has had its time, so that who says nothing keeps nobody out for long.
-    fn has_room(&self, now: Nanos) -> bool {
+    /// The handshake that began first, if it has had its time, so that who says nothing keeps nobody out for long.
+    fn overdue(&self, now: Nanos) -> Option<SlabKey> {
         let has_had_its_time = |began: Nanos| now.saturating_since(began) >= CROWDED_TIME_MAX;
-        self.handshakes.len() < HANDSHAKES_MAX
-            || self.oldest().is_some_and(|(_, began)| has_had_its_time(began))
+        self.oldest().filter(|(_, began)| has_had_its_time(*began)).map(|(key, _)| key)
     }
 
-    fn make_room(&mut self) {
-        if self.handshakes.len() >= HANDSHAKES_MAX
-            && let Some(handshake) = self.oldest().and_then(|(key, _)| self.handshakes.remove(key))
-        {
+    /// Whether another one may begin, also in the place of one that has had its time.
+    fn has_room(&self, now: Nanos) -> bool {
+        self.handshakes.len() < HANDSHAKES_MAX || self.overdue(now).is_some()
+    }
+
+    /// Ends the handshake that began first, for who waits; whether it has had its time.
+    fn ends_oldest(&mut self, now: Nanos) -> bool {
+        let oldest = self.overdue(now).and_then(|key| self.handshakes.remove(key));
+        if let Some(handshake) = &oldest {
             tracing::warn!(peer = %handshake.socket.peer, "client has not chosen an export, and others wait; disconnected");
         }
+        oldest.is_some()
     }
 
     /// Stops accepting while there is no room, and starts again.
@@ -534,9 +541,8 @@ mod tests {
         assert!(is_greeted(&mut good));
         let is_gone = |client: &mut UnixStream| {
             client.set_nonblocking(true).unwrap();
-            let mut buffer = [0; 64];
-            client.read(&mut buffer).unwrap();
-            client.read(&mut buffer).is_ok_and(|count| count == 0)
+            take(client);
+            client.read(&mut [0]).is_ok_and(|count| count == 0)
         };
         assert_eq!(silent.iter_mut().filter_map(|client| is_gone(client).then_some(())).count(), 1);
         assert_eq!(acceptor.handshakes.len(), HANDSHAKES_MAX);

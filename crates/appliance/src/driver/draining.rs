@@ -25,7 +25,7 @@ pub(super) struct Ending {
     reply: SyncSender<Drained>,
     /// The worst of all volumes.
     drained: Drained,
-    deadline: Nanos,
+    pub(super) deadline: Nanos,
 }
 
 impl Worker {
@@ -33,6 +33,9 @@ impl Worker {
         self.drains_until = Some(deadline);
         for draining in &mut self.draining {
             draining.deadline = draining.deadline.min(deadline);
+        }
+        if let Some(ending) = &mut self.ending {
+            ending.deadline = ending.deadline.min(deadline);
         }
     }
 

@@ -273,6 +273,7 @@ impl Worker {
         let deadlines = self.draining.iter().map(|draining| draining.deadline);
         let deadlines = deadlines.chain(self.fencing.iter().map(|fencing| fencing.deadline));
         let deadlines = deadlines.chain(self.parting.wake_at());
+        let deadlines = deadlines.chain(self.ending.as_ref().map(|ending| ending.deadline));
         for deadline in deadlines.chain(self.holding.iter().map(Holding::deadline)) {
             wake_at = Some(wake_at.map_or(deadline, |at| at.min(deadline)));
         }

@@ -8,21 +8,22 @@ use super::{Service, mark_dirty, touch};
 use crate::slab::SlabKey;
 
 impl Service {
-    /// Begins the end of a volume. The origin flushes behind the last request if somebody can be told so.
+    /// Begins the end of a volume. The origin flushes behind the last request if there are clients: those that named a succession are told so, and those of others take what they were told for safe when
+    /// they are here again.
     pub fn leave(&mut self, volume: SlabKey) {
         let Some(entry) = self.volumes.get_mut(volume) else { return };
         entry.is_leaving = true;
-        let mut has_successions = false;
+        let mut has_clients = false;
         for key in self.connections_of(volume) {
             let connection = self.connections.get_mut(key).expect("listed above");
             if connection.closing.is_none() {
                 connection.closing = Some(Closing::Leaving);
-                has_successions |= connection.succession.is_some();
+                has_clients = true;
                 mark_dirty(&mut self.connections, &mut self.dirty, key);
             }
         }
         let machine = &mut self.volumes.get_mut(volume).expect("looked up above").machine;
-        if has_successions {
+        if has_clients {
             machine.drain_and_flush();
         } else {
             machine.drain();

@@ -406,8 +406,12 @@ impl Connection {
     fn act(&self, shared: &Shared, mut guard: MutexGuard<'_, Conversation>, received: Result<(), String>) {
         let conversation = &mut *guard;
         let mut ended = Vec::new();
-        let result = received.and_then(|()| parse(conversation, &mut ended));
+        let mut result = received.and_then(|()| parse(conversation, &mut ended));
         let said_farewell = conversation.said_farewell;
+        if said_farewell {
+            // Nothing more comes, and nothing more is taken.
+            result = Err("server ended in order".to_owned());
+        }
         // While nobody can see that the connection is lost: then it is counted what is lost with it.
         let acknowledged = ended.iter().filter(|end| end.may_be_lost(&self.export)).count() as u64;
         shared.writes_acknowledged.fetch_add(acknowledged, Ordering::SeqCst);
@@ -460,6 +464,7 @@ impl Connection {
             let errno = error.code.to_linux().0;
             if job.stands_in_for_fua() || (job.is_forced(&self.export) && errno == EIO) {
                 // The sync that failed spoke of all that was written, and may say so once.
+                shared.sync_failed.store(true, Ordering::SeqCst);
                 shared.owe_loss();
             }
             return job.fail(error.code.to_linux().0, &error.to_string());

@@ -46,8 +46,14 @@ impl Shared {
     pub(super) fn let_in_by(&self, queue: &mut Queue, run: Option<RunId>, keeper: Option<RunId>) {
         queue.let_in_by = run;
         queue.keeper = keeper;
-        if !self.has_unflushed() {
+        if !self.owes_something() {
             queue.keeper_of_unflushed = keeper;
+        } else if queue.has_inherited
+            && queue.keeper_of_unflushed.zip(keeper).is_some_and(|(of, here)| of != here)
+        {
+            // The server acknowledged nothing of that itself, and would not say so.
+            (queue.keeper_of_unflushed, queue.has_inherited) = (keeper, false);
+            self.note_loss();
         }
         if queue.kept_by.take().is_some_and(|kept_by| run != Some(kept_by)) {
             self.note_loss();
@@ -68,28 +74,37 @@ impl Shared {
             && self.writes_acknowledged.load(Ordering::SeqCst) > self.flushed_through.load(Ordering::SeqCst)
     }
 
+    /// Whether a flush has to speak of something yet, or somebody has to hear of a loss.
+    fn owes_something(&self) -> bool {
+        self.has_unflushed() || self.flush_must_fail.load(Ordering::SeqCst)
+    }
+
     /// A flush was answered that speaks of the first `through` writes that were acknowledged.
     pub(super) fn flushed(&self, through: u64) {
         self.flushed_through.fetch_max(through, Ordering::SeqCst);
-        if !self.has_unflushed() {
-            let mut queue = locked(&self.queue);
-            queue.keeper_of_unflushed = queue.keeper;
+        let mut queue = locked(&self.queue);
+        if !self.owes_something() {
+            (queue.keeper_of_unflushed, queue.has_inherited) = (queue.keeper, false);
         }
     }
 
     pub(super) fn unflushed(&self) -> Option<Unflushed> {
         let keeper = locked(&self.queue).keeper_of_unflushed;
-        self.has_unflushed().then_some(Unflushed { keeper })
+        let is_lost = self.sync_failed.load(Ordering::SeqCst);
+        self.owes_something().then_some(Unflushed { keeper, is_lost })
     }
 
     /// As though it had been acknowledged here: whoever loses it from now on, the next flush says so. If somebody else keeps it than who would be asked to flush, it may be lost already.
     pub(super) fn inherit(&self, unflushed: Unflushed) {
         let mut queue = locked(&self.queue);
         let is_kept_elsewhere = unflushed.keeper.zip(queue.keeper).is_some_and(|(of, here)| of != here);
-        queue.keeper_of_unflushed = unflushed.keeper.or(queue.keeper);
+        if !is_kept_elsewhere {
+            (queue.keeper_of_unflushed, queue.has_inherited) = (unflushed.keeper.or(queue.keeper), true);
+        }
         self.writes_acknowledged.fetch_add(1, Ordering::SeqCst);
+        self.sync_failed.fetch_or(unflushed.is_lost, Ordering::SeqCst);
         drop(queue);
-        if is_kept_elsewhere {
+        if is_kept_elsewhere || unflushed.is_lost {
             self.note_loss();
         }
     }

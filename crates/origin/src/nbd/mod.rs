@@ -154,6 +154,8 @@ struct Queue {
     /// Who keeps what the newest connection acknowledges until it is flushed, and who keeps what there is of that.
     keeper: Option<RunId>,
     keeper_of_unflushed: Option<RunId>,
+    /// Some of that was acknowledged on a way that this one took the place of.
+    has_inherited: bool,
     connections: Vec<Option<Arc<Connection>>>,
     down_reason: String,
 }
@@ -233,6 +235,8 @@ struct Shared {
     losses: AtomicU64,
     /// The next flush must say so.
     flush_must_fail: AtomicBool,
+    /// It must since a sync failed that stood in a change with FUA: the server has said that something is lost.
+    sync_failed: AtomicBool,
 }
 
 impl Shared {
@@ -401,6 +405,7 @@ impl NbdOrigin {
             can_multi_conn: multi || lanes == 1,
         };
         let counters = Counters::new(options.in_flight_max.max(1));
+        let keeper = export.succeeds.and_then(|own| own.keeper);
         let system = |errno: rustix::io::Errno| ConnectError::Thread { source: errno.into() };
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system)?;
@@ -423,8 +428,10 @@ impl NbdOrigin {
                 kept_by: None,
                 let_in_by: None,
                 met: None,
-                keeper: None,
-                keeper_of_unflushed: None,
+                // Known before a lane can say so: what is inherited is compared with it.
+                keeper,
+                keeper_of_unflushed: keeper,
+                has_inherited: false,
                 connections: (0..lanes).map(|_| None).collect(),
                 down_reason: String::new(),
             }),
@@ -442,6 +449,7 @@ impl NbdOrigin {
             flushed_through: AtomicU64::new(0),
             losses: AtomicU64::new(0),
             flush_must_fail: AtomicBool::new(false),
+            sync_failed: AtomicBool::new(false),
         });
         // The first lane has its connection already.
         locked(&shared.queue).set_up(0, true);
@@ -627,6 +635,7 @@ impl NbdOrigin {
         if job.operation == OriginOperation::Flush
             && self.shared.flush_must_fail.swap(false, Ordering::SeqCst)
         {
+            self.shared.sync_failed.store(false, Ordering::SeqCst);
             job.fail(EIO, MAY_NOT_BE_SAFE);
             return None;
         }

@@ -103,6 +103,7 @@ pub(super) struct Doubt {
     told: Option<String>,
     /// When there was last something wrong with what it tells.
     wrong: Option<Nanos>,
+    is_wrong: bool,
     /// Good intervals that it has to show behind the next trouble, and yet.
     proof: u32,
     unproven: u32,
@@ -123,13 +124,13 @@ impl Doubt {
                 None
             }
             Ok(true) => {
-                self.heard = now;
+                (self.heard, self.is_wrong) = (now, false);
                 self.told.take().map(|_| "what is heard of it is good again".to_owned())
             }
             Ok(false) if now.saturating_since(self.heard) < patience => None,
             Ok(false) => self.say("nothing new is heard of it".to_owned()),
             Err(reason) => {
-                if self.told.is_none() {
+                if !std::mem::replace(&mut self.is_wrong, true) {
                     let soon = Nanos(patience.0.saturating_mul(RELAPSE_PATIENCES));
                     let is_relapse = self.wrong.is_some_and(|wrong| now.saturating_since(wrong) < soon);
                     self.proof = if is_relapse { (2 * self.proof).clamp(1, PROOF_MAX) } else { 0 };

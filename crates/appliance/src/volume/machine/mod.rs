@@ -99,7 +99,7 @@ enum Kind {
         range: ByteRange,
         one_extent: bool,
     },
-    /// The flush before a volume with flash is stopped.
+    /// The flush before a volume is stopped.
     LastFlush,
     /// A flush before the volume changes its origin: in the pause, or ahead of it for who is told.
     HoldFlush {

@@ -85,6 +85,7 @@ pub(super) struct Link {
     acknowledged: u64,
     flushed_through: u64,
     flush_must_fail: bool,
+    sync_failed: bool,
     losses: u64,
     place: Succession,
     /// Of the connection: the run that the server said of the export, and whom it lets succeed it.
@@ -125,22 +126,29 @@ impl Link {
         self.has_inherited && self.has_unflushed() && matches!(self.to, Destination::Appliance(_))
     }
 
+    fn owes_something(&self) -> bool {
+        self.has_unflushed() || self.flush_must_fail
+    }
+
     fn has_unflushed(&self) -> bool {
         self.acknowledged > self.flushed_through
     }
 
     /// The way to the same data that this one takes the place of; what it had acknowledged is this one's from here on.
     pub(super) fn take_the_place_of(&mut self, old: &Link) {
-        if !old.has_unflushed() {
+        if !old.owes_something() {
             return;
         }
-        self.has_inherited = true;
         let of = old.keeper_of_unflushed;
         self.acknowledged += 1;
-        if of.zip(self.keeper).is_some_and(|(of, here)| of != here) {
+        self.sync_failed |= old.sync_failed;
+        let is_kept_elsewhere = of.zip(self.keeper).is_some_and(|(of, here)| of != here);
+        if !is_kept_elsewhere {
+            (self.keeper_of_unflushed, self.has_inherited) = (of.or(self.keeper), true);
+        }
+        if is_kept_elsewhere || old.sync_failed {
             self.owe_loss();
         }
-        self.keeper_of_unflushed = of.or(self.keeper);
     }
 
     fn owe_loss(&mut self) {
@@ -193,6 +201,7 @@ impl World {
             acknowledged: 0,
             flushed_through: 0,
             flush_must_fail: false,
+            sync_failed: false,
             losses: 0,
             place: Succession { id, number: 0, lacks_flush: false },
             run: None,
@@ -375,8 +384,13 @@ impl World {
         let run = succeeds.map(|own| own.run).or(link.run);
         link.let_in_by = run;
         link.keeper = succeeds.and_then(|own| own.keeper);
-        if !link.has_unflushed() {
+        if !link.owes_something() {
             link.keeper_of_unflushed = link.keeper;
+        } else if link.has_inherited
+            && link.keeper_of_unflushed.zip(link.keeper).is_some_and(|(of, here)| of != here)
+        {
+            (link.keeper_of_unflushed, link.has_inherited) = (link.keeper, false);
+            link.note_loss();
         }
         if link.kept_by.take().is_some_and(|kept_by| run != Some(kept_by)) {
             link.note_loss();
@@ -412,6 +426,7 @@ impl World {
             return self.unreachable(node, id, job);
         }
         if job.is_flush() && std::mem::take(&mut link.flush_must_fail) {
+            link.sync_failed = false;
             return self.fail(node, id, &job, 5);
         }
         link.queue.push_back(job);
@@ -520,6 +535,7 @@ impl World {
             if let Err(error) = result {
                 let errno = error.code.to_linux().0;
                 if job.wants_fua() && errno == 5 {
+                    link.sync_failed = true;
                     link.owe_loss();
                 }
                 self.fail(node, id, &job, errno);
@@ -527,7 +543,7 @@ impl World {
             }
             if job.is_flush() {
                 link.flushed_through = link.flushed_through.max(job.covers);
-                if !link.has_unflushed() {
+                if !link.owes_something() {
                     link.keeper_of_unflushed = link.keeper;
                     link.has_inherited = false;
                 }
