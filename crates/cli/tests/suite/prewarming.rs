@@ -226,7 +226,7 @@ fn what_a_killed_host_cached_is_read_from_a_database_loaded_as_chosen_and_explai
             std::thread::sleep(Duration::from_millis(20));
         }
     };
-    told("why not", &["nothing of its snapshots is loaded", "      reason ", "working set", "hit ratio"]);
+    told("why not", &["nothing of its snapshots is loaded", "reason its ", "working set", "hit ratio"]);
     let chosen = ["--score", "k-recent", "--insertion", "own-partition", "--cache-share-max", "0.125"];
     let mut order = args(&[&"prewarm", &"disk", &"--config", &config, &"--json"]);
     order.extend(chosen.map(Into::into));
