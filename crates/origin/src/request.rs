@@ -254,7 +254,7 @@ pub trait Origin: Send + Sync {
 pub struct Unflushed {
     /// Who keeps them, where that is known.
     pub keeper: Option<RunId>,
-    /// A sync failed, and nobody who flushes has heard of it: some of them are lost, whoever kept them.
+    /// Some of them are lost, or may be, whoever kept them, and nobody who flushes has heard of it: a sync failed, or another run was to be flushed than had kept them.
     pub is_lost: bool,
 }
 

@@ -464,7 +464,7 @@ impl Connection {
             let errno = error.code.to_linux().0;
             if job.stands_in_for_fua() || (job.is_forced(&self.export) && errno == EIO) {
                 // The sync that failed spoke of all that was written, and may say so once.
-                shared.sync_failed.store(true, Ordering::SeqCst);
+                shared.loss_stands.store(true, Ordering::SeqCst);
                 shared.owe_loss();
             }
             return job.fail(error.code.to_linux().0, &error.to_string());

@@ -53,6 +53,7 @@ impl Shared {
         {
             // The server acknowledged nothing of that itself, and would not say so.
             (queue.keeper_of_unflushed, queue.has_inherited) = (keeper, false);
+            self.loss_stands.store(true, Ordering::SeqCst);
             self.note_loss();
         }
         if queue.kept_by.take().is_some_and(|kept_by| run != Some(kept_by)) {
@@ -90,7 +91,7 @@ impl Shared {
 
     pub(super) fn unflushed(&self) -> Option<Unflushed> {
         let keeper = locked(&self.queue).keeper_of_unflushed;
-        let is_lost = self.sync_failed.load(Ordering::SeqCst);
+        let is_lost = self.loss_stands.load(Ordering::SeqCst);
         self.owes_something().then_some(Unflushed { keeper, is_lost })
     }
 
@@ -102,9 +103,10 @@ impl Shared {
             (queue.keeper_of_unflushed, queue.has_inherited) = (unflushed.keeper.or(queue.keeper), true);
         }
         self.writes_acknowledged.fetch_add(1, Ordering::SeqCst);
-        self.sync_failed.fetch_or(unflushed.is_lost, Ordering::SeqCst);
         drop(queue);
         if is_kept_elsewhere || unflushed.is_lost {
+            // Whoever takes the place of this way, too, has to hear of it, although it may be at the same run.
+            self.loss_stands.store(true, Ordering::SeqCst);
             self.note_loss();
         }
     }

@@ -235,8 +235,8 @@ struct Shared {
     losses: AtomicU64,
     /// The next flush must say so.
     flush_must_fail: AtomicBool,
-    /// It must since a sync failed that stood in a change with FUA: the server has said that something is lost.
-    sync_failed: AtomicBool,
+    /// It must whoever kept what was acknowledged: a sync failed that stood in a change with FUA, or that was kept by another run than the one that would be flushed.
+    loss_stands: AtomicBool,
 }
 
 impl Shared {
@@ -449,7 +449,7 @@ impl NbdOrigin {
             flushed_through: AtomicU64::new(0),
             losses: AtomicU64::new(0),
             flush_must_fail: AtomicBool::new(false),
-            sync_failed: AtomicBool::new(false),
+            loss_stands: AtomicBool::new(false),
         });
         // The first lane has its connection already.
         locked(&shared.queue).set_up(0, true);
@@ -635,7 +635,7 @@ impl NbdOrigin {
         if job.operation == OriginOperation::Flush
             && self.shared.flush_must_fail.swap(false, Ordering::SeqCst)
         {
-            self.shared.sync_failed.store(false, Ordering::SeqCst);
+            self.shared.loss_stands.store(false, Ordering::SeqCst);
             job.fail(EIO, MAY_NOT_BE_SAFE);
             return None;
         }

@@ -85,7 +85,7 @@ pub(super) struct Link {
     acknowledged: u64,
     flushed_through: u64,
     flush_must_fail: bool,
-    sync_failed: bool,
+    is_lost: bool,
     losses: u64,
     place: Succession,
     /// Of the connection: the run that the server said of the export, and whom it lets succeed it.
@@ -141,12 +141,12 @@ impl Link {
         }
         let of = old.keeper_of_unflushed;
         self.acknowledged += 1;
-        self.sync_failed |= old.sync_failed;
         let is_kept_elsewhere = of.zip(self.keeper).is_some_and(|(of, here)| of != here);
         if !is_kept_elsewhere {
             (self.keeper_of_unflushed, self.has_inherited) = (of.or(self.keeper), true);
         }
-        if is_kept_elsewhere || old.sync_failed {
+        if is_kept_elsewhere || old.is_lost {
+            self.is_lost = true;
             self.owe_loss();
         }
     }
@@ -201,7 +201,7 @@ impl World {
             acknowledged: 0,
             flushed_through: 0,
             flush_must_fail: false,
-            sync_failed: false,
+            is_lost: false,
             losses: 0,
             place: Succession { id, number: 0, lacks_flush: false },
             run: None,
@@ -390,6 +390,7 @@ impl World {
             && link.keeper_of_unflushed.zip(link.keeper).is_some_and(|(of, here)| of != here)
         {
             (link.keeper_of_unflushed, link.has_inherited) = (link.keeper, false);
+            link.is_lost = true;
             link.note_loss();
         }
         if link.kept_by.take().is_some_and(|kept_by| run != Some(kept_by)) {
@@ -426,7 +427,7 @@ impl World {
             return self.unreachable(node, id, job);
         }
         if job.is_flush() && std::mem::take(&mut link.flush_must_fail) {
-            link.sync_failed = false;
+            link.is_lost = false;
             return self.fail(node, id, &job, 5);
         }
         link.queue.push_back(job);
@@ -535,7 +536,7 @@ impl World {
             if let Err(error) = result {
                 let errno = error.code.to_linux().0;
                 if job.wants_fua() && errno == 5 {
-                    link.sync_failed = true;
+                    link.is_lost = true;
                     link.owe_loss();
                 }
                 self.fail(node, id, &job, errno);
