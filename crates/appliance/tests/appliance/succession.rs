@@ -390,13 +390,10 @@ fn the_next_flush_fails_where_a_server_could_not_flush_at_its_end() {
 fn what_a_storage_side_lost_behind_an_appliance_that_is_gone_is_told_by_the_way_that_takes_its_place() {
     for is_started_anew in [false, true] {
         let mut storage = Runs::begin(memory(MIB).1);
-        let to_storage = || -> Arc<dyn Origin> {
-            let uri = forebay_nbd::Uri::unix(storage.path(), "disk");
-            Arc::new(NbdOrigin::connect(&uri, options()).unwrap())
-        };
-        let mut appliance = Runs::begin(to_storage());
-        let uri = forebay_nbd::Uri::unix(appliance.path(), "disk");
-        let by_appliance = Arc::new(NbdOrigin::connect(&uri, options()).unwrap());
+        let to_storage = forebay_nbd::Uri::unix(storage.path(), "disk");
+        let connect = |uri: &forebay_nbd::Uri| Arc::new(NbdOrigin::connect(uri, options()).unwrap());
+        let mut appliance = Runs::begin(connect(&to_storage));
+        let by_appliance = connect(&forebay_nbd::Uri::unix(appliance.path(), "disk"));
         let front = scene(vec![VolumeConfig::new("disk", by_appliance)], ServiceLimits::default());
         let mut client = Client::connect(&front.path, "disk").unwrap();
         let write = Operation::Write { offset: 0, length: BLOCK as u32, fua: false };
@@ -407,8 +404,9 @@ fn what_a_storage_side_lost_behind_an_appliance_that_is_gone_is_told_by_the_way_
             storage.start();
         }
         let settled = RetargetOptions { settled: true, ..RetargetOptions::default() };
-        let uri = forebay_nbd::Uri::unix(storage.path(), "disk");
-        let direct = Arc::new(NbdOrigin::connect(&uri, options()).unwrap());
+        // The first way is left before anybody flushes there, for one at the same run: what it owes goes along.
+        front.appliance.retarget("disk", connect(&to_storage), settled).map(drop).unwrap();
+        let direct = connect(&to_storage);
         front.appliance.retarget("disk", direct.clone(), settled).map(drop).unwrap();
         let mut flush = || client.call(Operation::Flush, &[]).unwrap().is_err();
         assert_eq!([flush(), flush()], [is_started_anew, false]);
