@@ -1,5 +1,6 @@
 //! `forebay mrc`: by hand on small traces, and against published hit ratios on recorded ones.
 
+use crate::simulate::SIMULATE;
 use crate::support::{args, assert_nests, fail, file, folder, json, msr, recorded, succeed};
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -201,24 +202,26 @@ fn requests_without_bytes_are_counted_and_told() {
     let folder = folder();
     let requests = [(0, 0, true, 0, 512), (1, 0, true, 0, 0), (2, 0, false, 4096, 0), (3, 0, true, 0, 512)];
     let path = file(&folder, "empty.csv", msr(&requests));
-    for unit in ["block", "request"] {
-        let at = |more: &[&str]| {
-            let mut all = args(&[&"mrc", &path, &"--sizes", &"1", &"--unit", &unit]);
-            all.extend(more.iter().map(OsString::from));
-            all
-        };
-        let told = |more| json(MRC, at(more))["without_bytes"].clone();
-        assert_eq!(
-            (told(&["--json"]), told(&["--json", "--requests", "reads"])),
-            (2.into(), 1.into()),
-            "{unit}"
-        );
-        let text = succeed(at(&[]));
-        assert!(text.contains("\n2 requests without bytes touch no block, and are no access\n"), "{text}");
-    }
     let none = file(&folder, "none.csv", msr(&requests[1..3]));
-    let (status, words) = fail(args(&[&"mrc", &none]));
-    assert!(status == 1 && words.contains("hint: 2 requests have no bytes"), "{words}");
+    for (command, schema) in [("mrc", MRC), ("simulate", SIMULATE)] {
+        for unit in ["block", "request"] {
+            let at = |more: &[&str]| {
+                let mut all = args(&[&command, &path, &"--sizes", &"1", &"--unit", &unit]);
+                all.extend(more.iter().map(OsString::from));
+                all
+            };
+            let told = |more| json(schema, at(more))["without_bytes"].clone();
+            let counts = (told(&["--json"]), told(&["--json", "--requests", "reads"]));
+            assert_eq!(counts, (2.into(), 1.into()), "{command}, {unit}");
+            let text = succeed(at(&[]));
+            assert!(
+                text.contains("\n2 requests without bytes touch no block, and are no access\n"),
+                "{text}"
+            );
+        }
+        let (status, words) = fail(args(&[&command, &none]));
+        assert!(status == 1 && words.contains("hint: 2 requests have no bytes"), "{words}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use crate::support::{args, assert_nests, fail, file, folder, json, msr, recorded
 use serde_json::Value;
 use std::ffi::OsString;
 
-const SIMULATE: &str = "forebay.simulate/1";
+pub(crate) const SIMULATE: &str = "forebay.simulate/1";
 
 /// Policy, size in blocks, misses and accesses, in the order of the output.
 fn results(found: &Value) -> Vec<(String, u64, u64, u64)> {
@@ -286,31 +286,6 @@ fn the_tables_and_the_picture() {
     let svg = std::fs::read_to_string(&svg).unwrap();
     assert!(svg.contains("Miss ratio of small.csv by policy"));
     assert_nests(&svg);
-}
-
-#[test]
-fn requests_without_bytes_are_counted_and_told() {
-    let folder = folder();
-    let requests = [(0, 0, true, 0, 512), (1, 0, true, 0, 0), (2, 0, false, 4096, 0), (3, 0, true, 0, 512)];
-    let path = file(&folder, "empty.csv", msr(&requests));
-    for unit in ["block", "request"] {
-        let at = |more: &[&str]| {
-            let mut all = args(&[&"simulate", &path, &"--sizes", &"1", &"--unit", &unit]);
-            all.extend(more.iter().map(OsString::from));
-            all
-        };
-        let told = |more| json(SIMULATE, at(more))["without_bytes"].clone();
-        assert_eq!(
-            (told(&["--json"]), told(&["--json", "--requests", "reads"])),
-            (2.into(), 1.into()),
-            "{unit}"
-        );
-        let text = succeed(at(&[]));
-        assert!(text.contains("\n2 requests without bytes touch no block, and are no access\n"), "{text}");
-    }
-    let none = file(&folder, "none.csv", msr(&requests[1..3]));
-    let (status, words) = fail(args(&[&"simulate", &none]));
-    assert!(status == 1 && words.contains("hint: 2 requests have no bytes"), "{words}");
 }
 
 #[test]
