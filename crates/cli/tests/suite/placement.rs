@@ -33,7 +33,16 @@ fn the_short_sancache_places_what_is_hot_and_isolates() {
     assert!(flooded > 5.0 * alone && number(isolation, "restored_ms") < 1.1 * alone, "{isolation}");
     assert!(std::fs::read_to_string(report).unwrap().contains("<svg "));
     // A seed repeats it.
-    assert_eq!(json("forebay.repro-sancache/1", ["repro", "sancache", "--quick", "--json"]), found);
+    let home = ["repro", "sancache", "--quick", "--writes", "home", "--json"];
+    assert_eq!(json("forebay.repro-sancache/1", home), found);
+    // Where writes go through nothing is written back, and the victim's wait in the flooded array all the same.
+    let back = |row: &Value| number(row, "migrated_bytes") - number(row, "promoted_bytes");
+    let through =
+        json("forebay.repro-sancache/1", ["repro", "sancache", "--quick", "--writes", "through", "--json"]);
+    let written_through = &through["loads"][0]["rows"][0];
+    assert_eq!((&through["writes"], &written_through["admission"]), (&"through".into(), &"adaptive".into()));
+    assert!(back(adaptive) > 0.0 && back(written_through) == 0.0, "{adaptive} {written_through}");
+    assert!(number(&through["isolation"], "restored_ms") > 2.0 * number(isolation, "restored_ms"));
 }
 
 #[test]

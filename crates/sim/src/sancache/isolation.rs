@@ -21,6 +21,8 @@ pub struct IsolationSetup {
     pub cache: Bytes,
     /// The victim's tier.
     pub tier: Bytes,
+    /// What becomes of writes to its chunks.
+    pub writes: TierWrites,
     /// How long it is alone, and how long it is flooded without a tier; the tier has four times as long.
     pub part: Nanos,
     /// Chooses everything random.
@@ -72,11 +74,8 @@ impl IsolationSetup {
             ..LoadTable::idle()
         };
         // Disks that are flooded answer late: many chunks have to be on their way at once.
-        let tier = TierTable {
-            writes: TierWrites::Home,
-            moving_max: Some(64),
-            ..TierTable::new("flash", self.tier)
-        };
+        let tier =
+            TierTable { writes: self.writes, moving_max: Some(64), ..TierTable::new("flash", self.tier) };
         let volumes = vec![
             VolumeTable {
                 tier: Some(TierUse { from: Nanos(self.part.0 * 2), until: None }),

@@ -229,6 +229,12 @@ impl Bench {
         Bench { tier: TierTable { size, ..self.tier.clone() }, ..self.clone() }
     }
 
+    /// The same with a tier that does so with writes; as on the slides, their chunks' home is the tier unless set.
+    #[must_use]
+    pub fn with_writes(&self, writes: TierWrites) -> Bench {
+        Bench { tier: TierTable { writes, ..self.tier.clone() }, ..self.clone() }
+    }
+
     /// Which load.
     pub fn kind(&self) -> LoadKind {
         self.kind

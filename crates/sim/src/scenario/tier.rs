@@ -4,10 +4,10 @@ use super::text::{optional, text};
 use super::{Scenario, ScenarioError, VolumeTable, default};
 use forebay_policy::placement::{Admission, Placing, Shape};
 use forebay_units::{Bytes, Nanos};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// What becomes of writes to chunks of the tier.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TierWrites {
     /// They go to the origin, and the tier's copy is written too.

@@ -6,6 +6,7 @@ mod show;
 use crate::commands::repro::telling::tell;
 use crate::failure::Failure;
 use crate::output::{OutputArgs, writable};
+use forebay_sim::scenario::TierWrites;
 use std::path::PathBuf;
 
 /// Run the evaluation of SANCache (a cache in the storage network, 2006) again.
@@ -25,6 +26,11 @@ pub(crate) struct SancacheArgs {
     #[arg(long, value_name = "DIR", conflicts_with = "quick")]
     traces: Option<PathBuf>,
 
+    /// What becomes of writes to chunks that are placed: the tier takes them in place of the array, as on the slides, or they go
+    /// through to the array and are copied, as in Forebay's daemon
+    #[arg(long, value_name = "WAY", value_enum, default_value_t = Writes::Home)]
+    writes: Writes,
+
     /// Chooses everything random [range: 0 to 2^64 - 1]
     #[arg(long, value_name = "N", default_value_t = 101)]
     seed: u64,
@@ -37,7 +43,23 @@ pub(crate) struct SancacheArgs {
     report: Option<PathBuf>,
 }
 
+/// What becomes of writes.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Writes {
+    Home,
+    Through,
+}
+
+impl From<Writes> for TierWrites {
+    fn from(writes: Writes) -> TierWrites {
+        match writes {
+            Writes::Home => TierWrites::Home,
+            Writes::Through => TierWrites::Through,
+        }
+    }
+}
+
 pub(crate) fn run(args: &SancacheArgs) -> Result<(), Failure> {
-    let found = parts::run(args.seed, args.quick, args.traces.as_deref())?;
+    let found = parts::run(args.seed, args.writes.into(), args.quick, args.traces.as_deref())?;
     tell(&found, &args.output, args.report.as_ref(), show::print, show::report)
 }

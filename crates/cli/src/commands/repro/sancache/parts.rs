@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use crate::output::say;
 use forebay_policy::placement::{Admission, GRID};
 use forebay_sim::sancache::{Bench, Isolation, IsolationSetup, LoadKind, PUBLISHED, RunRow};
+use forebay_sim::scenario::TierWrites;
 use forebay_sim::{RecordedRequest, RunError};
 use forebay_units::{Bytes, Nanos};
 use serde::Serialize;
@@ -21,6 +22,8 @@ const SCHEMA: &str = "forebay.repro-sancache/1";
 pub(super) struct Found {
     schema: &'static str,
     pub(super) seed: u64,
+    /// What becomes of writes to chunks of the tier.
+    pub(super) writes: TierWrites,
     /// What the slides say, in words.
     pub(super) published: Vec<&'static str>,
     /// What is ours, in words.
@@ -111,11 +114,12 @@ struct Planned {
     group: usize,
 }
 
-fn planned(seed: u64, quick: bool) -> Vec<Planned> {
+fn planned(seed: u64, writes: TierWrites, quick: bool) -> Vec<Planned> {
     let loads: &[(LoadKind, f64, &[u64], u64)] = if quick { &QUICK } else { &FULL };
     let mut benches = Vec::new();
     for (group, (kind, rate, sizes, seconds)) in loads.iter().enumerate() {
         let bench = Bench::new(*kind, *rate, Bytes::mib(sizes[0]), Nanos::secs(*seconds), seed);
+        let bench = bench.with_writes(writes);
         benches.extend(sizes.iter().map(|size| Planned {
             name: kind.name().to_owned(),
             rate: *rate,
@@ -147,18 +151,23 @@ fn demand_benches(benches: &[Planned]) -> Vec<(usize, Bench)> {
 }
 
 /// Runs everything, on our loads or on the traces of a folder.
-pub(super) fn run(seed: u64, quick: bool, traces: Option<&Path>) -> Result<Found, Failure> {
+pub(super) fn run(
+    seed: u64,
+    writes: TierWrites,
+    quick: bool,
+    traces: Option<&Path>,
+) -> Result<Found, Failure> {
     let statics = GRID.iter().take(if quick { 3 } else { GRID.len() });
     let mut admissions: Vec<Option<Admission>> = vec![None, Some(Admission::Adaptive)];
     admissions.extend(statics.map(|count| Some(Admission::Threshold(*count))));
     admissions.extend([Admission::Demand, Admission::Larc, Admission::Lru].map(Some));
     let recorded = traces.map(recorded::read).transpose()?;
     let benches = match &recorded {
-        None => planned(seed, quick),
+        None => planned(seed, writes, quick),
         Some(recorded) => {
             let planned = side_by_side(recorded.traces.len(), |group| {
                 let (name, requests) = &recorded.traces[group];
-                let (rate, bench) = sustained(requests, seed)?;
+                let (rate, bench) = sustained(requests, writes, seed)?;
                 Ok(Planned { name: name.clone(), rate, bench, group })
             });
             let planned: Result<Vec<Planned>, RunError> = planned.into_iter().collect();
@@ -172,6 +181,7 @@ pub(super) fn run(seed: u64, quick: bool, traces: Option<&Path>) -> Result<Found
         flood_outstanding: 64,
         cache: Bytes::mib(256),
         tier: Bytes::gib(4),
+        writes,
         part: Nanos::secs(if quick { 180 } else { 300 }),
         seed,
     };
@@ -216,8 +226,9 @@ pub(super) fn run(seed: u64, quick: bool, traces: Option<&Path>) -> Result<Found
     Ok(Found {
         schema: SCHEMA,
         seed,
+        writes,
         published: PUBLISHED.to_vec(),
-        assumptions: assumptions(),
+        assumptions: assumptions(writes),
         loads: loads.collect(),
         isolation: isolated.map(|found| IsolationFound {
             tier_bytes: isolation.tier.get(),
@@ -230,11 +241,11 @@ pub(super) fn run(seed: u64, quick: bool, traces: Option<&Path>) -> Result<Found
 }
 
 /// A recorded load at the highest of the rates at which nothing is shed without a tier; at the lowest one if there is none.
-fn sustained(requests: &[RecordedRequest], seed: u64) -> Result<(f64, Bench), RunError> {
+fn sustained(requests: &[RecordedRequest], writes: TierWrites, seed: u64) -> Result<(f64, Bench), RunError> {
     let mut halvings = 0;
     loop {
         let rate = RECORDED_RATE / 2.0f64.powi(halvings);
-        let bench = Bench::recorded(requests, rate, seed);
+        let bench = Bench::recorded(requests, rate, seed).with_writes(writes);
         if halvings == RECORDED_HALVINGS || bench.run(None)?.shed == 0 {
             return Ok((rate, bench));
         }
@@ -301,10 +312,21 @@ fn best_by_phase(bench: &Bench, rows: &[RunRow]) -> Option<[String; 2]> {
     Some([best(0)?, best(1)?])
 }
 
-fn assumptions() -> Vec<String> {
-    [
+fn assumptions(writes: TierWrites) -> Vec<String> {
+    let taken = match writes {
+        TierWrites::Home => {
+            "chunks that are placed live on the tier until they leave, writes included, as on the slides."
+        }
+        TierWrites::Through => {
+            "writes to chunks that are placed go to the array, and to their copies on the tier, too, as Forebay's daemon has it; on the slides chunks that are placed live on the tier until they leave."
+        }
+    };
+    let array = format!(
         "Ours: an array of 12 disks of 15,000 turns in pairs, 64 MiB of cache (16 for the loads with phases and recorded ones, 256 for the isolation experiment), one solid-state disk as the tier, chunks of 64 KiB; \
-         chunks that are placed live on the tier until they leave, writes included, as on the slides.",
+         {taken}",
+    );
+    [
+        array.as_str(),
         "SPC-1-like: its eight streams over three units by the specification's shares, read shares and sizes; its hierarchical reuse is Zipf's law (exponent 1) over scattered extents of 256 KiB. \
          TPC-C-like: pages of stock and customers of 80 warehouses by NURand, an order area and a log; the database's own cache is left out. 16 GiB, 800 requests/s at random instants.",
         "Noisy: 40 % of the accesses to 48 MiB that stay, 60 % in bursts of three within 64 KiB that never come back. Moving: 95 % to 192 MiB that are others every 15 s. Phases: both in turns of 200 s. Phases far apart: the same at 2,000 requests/s with bursts of five.",
