@@ -14,6 +14,7 @@ use super::{EVENTS_MAX, RECEIVE_BYTES};
 use crate::clock::Clock;
 use crate::service::{FenceError, Lease, Service, ServiceLimits};
 use crate::slab::SlabKey;
+use forebay_nbd::RunId;
 use forebay_origin::{CompletionSink, Origin, OriginRequest, Reactor};
 use forebay_ring::{EngineChoice, RingRefused, ThreadRing};
 use forebay_units::Nanos;
@@ -43,6 +44,9 @@ const ROUNDS_MAX: usize = 4;
 /// How often stalled clients are looked for.
 const STALL_CHECK: Nanos = Nanos::secs(1);
 
+/// A run that is nobody's: who keeps what is acknowledged behind us is asked for in its name.
+const NOBODY: RunId = RunId(0);
+
 pub(super) struct Client {
     pub(super) socket: Socket,
     interest: EventFlags,
@@ -61,6 +65,8 @@ struct OriginPath {
     /// What of it this worker drives: its completions then come without another thread in between.
     reactor: Option<Box<dyn Reactor>>,
     origin: Arc<dyn Origin>,
+    /// Who kept what is acknowledged there when it was last asked.
+    keeper: Option<RunId>,
     flash: Option<VolumeFlash>,
     sink: Arc<dyn CompletionSink>,
 }
@@ -233,6 +239,9 @@ impl Worker {
                 self.stall_check_at = now.saturating_add(STALL_CHECK);
                 self.service.close_stalled(now);
                 self.settle_what_is_over();
+                if self.service.has_told_keepers() {
+                    self.service.volume_keys().into_iter().for_each(|volume| self.look_at_keeper(volume));
+                }
             }
             self.parting.end_late(now);
             self.goes_on = !self.holding.is_empty() && self.check_held(now);
@@ -277,7 +286,8 @@ impl Worker {
         for deadline in deadlines.chain(self.holding.iter().map(Holding::deadline)) {
             wake_at = Some(wake_at.map_or(deadline, |at| at.min(deadline)));
         }
-        if self.service.held_bytes() > 0 || !self.service.volumes_in_doubt().is_empty() {
+        let has_to_look = self.service.has_told_keepers() || !self.service.volumes_in_doubt().is_empty();
+        if self.service.held_bytes() > 0 || has_to_look {
             wake_at = Some(wake_at.map_or(self.stall_check_at, |at| at.min(self.stall_check_at)));
         }
         let span = wake_at?.saturating_since(self.clock.now());
@@ -291,6 +301,16 @@ impl Worker {
             if is_over && let Some(machine) = self.service.volume(volume) {
                 machine.settle();
             }
+        }
+    }
+
+    /// Has clients of a volume hear of it if what is acknowledged is kept by another one now.
+    fn look_at_keeper(&mut self, volume: SlabKey) {
+        let Some(path) = self.origins.get_mut(&volume) else { return };
+        // Of an origin that keeps it itself it is always the same.
+        let keeper = path.origin.keeper(NOBODY);
+        if std::mem::replace(&mut path.keeper, keeper) != keeper {
+            self.service.is_kept_by(volume, &|own| path.origin.keeper(own));
         }
     }
 
@@ -484,7 +504,12 @@ impl Worker {
 
     fn take_inbox(&mut self, content: &mut Content, now: Nanos) {
         self.inbox.take(content);
+        let mut looked_at = None;
         for (volume, completion) in content.completions.drain(..) {
+            // Before the answer is passed on, which another keeper may have given.
+            if looked_at.replace(volume) != Some(volume) && self.service.has_told_keepers() {
+                self.look_at_keeper(volume);
+            }
             self.service.complete(now, volume, completion);
         }
         for message in content.messages.drain(..) {
@@ -496,8 +521,14 @@ impl Worker {
         match message {
             Message::Open { socket, session, input, output, volume, entrance, guard } => {
                 socket.enlarge_send_buffer();
+                let told = session.told();
                 let key = self.service.open(now, *session, volume, entrance, input, output);
                 self.service.comes_from(key, socket.client);
+                let keeper = |own| self.origins.get(&volume).and_then(|path| path.origin.keeper(own));
+                if told.is_some_and(|told| keeper(told.run) != told.keeper) {
+                    // It has become another one since the client was told.
+                    self.service.close(key);
+                }
                 let data = EventData::new_u64(key.0);
                 if let Err(error) = epoll::add(&self.epoll, &socket, data, EventFlags::empty()) {
                     tracing::error!(%error, "epoll_ctl failed; client disconnected");
@@ -510,7 +541,10 @@ impl Worker {
                 let volume = self.service.add_volume(*machine);
                 let sink = Arc::new(VolumeSink { volume, inbox: self.inbox.clone() });
                 let reactor = self.drive(volume, &*origin);
-                self.origins.insert(volume, OriginPath { reactor, origin, flash, sink });
+                self.origins.insert(
+                    volume,
+                    OriginPath { reactor, keeper: origin.keeper(NOBODY), origin, flash, sink },
+                );
                 let is_in_doubt = self.service.doubt(volume).expect("added above");
                 let _ = reply.send((volume, is_in_doubt));
             }

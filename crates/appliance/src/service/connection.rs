@@ -70,6 +70,8 @@ pub(super) enum Closing {
     Leaving,
     /// At once.
     Now,
+    /// At once, and what is answered from here on its client must not hear here.
+    Unanswered,
 }
 
 /// A request that waits for its reply.
@@ -84,6 +86,11 @@ pub(super) struct Pending {
 }
 
 impl Connection {
+    /// Whether nothing more is said to its client but what was before.
+    pub(super) fn ends_at_once(&self) -> bool {
+        matches!(self.closing, Some(Closing::Now | Closing::Unanswered))
+    }
+
     /// Bytes that its requests and replies hold.
     pub(super) fn holds(&self) -> usize {
         let receiving = self.receiving.as_ref().map_or(0, |(_, data)| data.capacity());

@@ -130,6 +130,8 @@ pub struct Service {
     held_bytes: usize,
     /// Memory was given back since connections were last looked at that wait for some.
     has_freed: bool,
+    /// Connections whose clients were told who keeps what is acknowledged.
+    told: usize,
     /// Empty between calls.
     hits: Hits,
     scratch_places: Vec<Place>,
@@ -155,6 +157,7 @@ impl Service {
             waiting: Vec::new(),
             held_bytes: 0,
             has_freed: false,
+            told: 0,
             hits: Hits::default(),
             scratch_places: Vec::new(),
             scratch_replies: Vec::new(),
@@ -283,6 +286,7 @@ impl Service {
             Some(Succeeded::Late | Succeeded::InDoubt) | None => (0, None),
         };
         self.held_bytes += output.len();
+        self.told += usize::from(session.told().is_some());
         let key = self.connections.insert(Connection {
             replies: session.replies(),
             session,
@@ -327,6 +331,7 @@ impl Service {
         self.note_said(connection);
         self.awaiting.retain(|key| *key != connection);
         if let Some(connection) = self.connections.remove(connection) {
+            self.told -= usize::from(connection.session.told().is_some());
             self.held_bytes -= connection.output.len();
             if let Some((_, data)) = &connection.receiving {
                 self.held_bytes -= data.capacity();
@@ -338,7 +343,9 @@ impl Service {
     /// Marks a connection to be closed.
     pub fn close(&mut self, key: SlabKey) {
         if let Some(connection) = self.connections.get_mut(key) {
-            connection.closing = Some(Closing::Now);
+            if !connection.ends_at_once() {
+                connection.closing = Some(Closing::Now);
+            }
             mark_dirty(&mut self.connections, &mut self.dirty, key);
         }
     }
@@ -362,7 +369,7 @@ impl Service {
     pub fn sent(&mut self, now: Nanos, key: SlabKey, bytes: usize) {
         if let Some(connection) = self.connections.get_mut(key) {
             connection.output.advance(bytes);
-            if connection.closing != Some(Closing::Now) {
+            if !connection.ends_at_once() {
                 let unheard = connection.unheard.map(|(errno, left)| (errno, left.saturating_sub(bytes)));
                 connection.unheard = unheard.filter(|(_, left)| *left > 0);
             }
@@ -396,7 +403,7 @@ impl Service {
             Some(Closing::InOrder(_) | Closing::Parting) => {
                 connection.in_flight == 0 && connection.output.is_empty()
             }
-            Some(Closing::Now) => true,
+            Some(Closing::Now | Closing::Unanswered) => true,
         };
         let wishes = Wishes {
             receive: goes_on && !connection.has_leftover,

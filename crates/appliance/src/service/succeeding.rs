@@ -4,7 +4,7 @@ use super::connection::{Closing, Connection, Pending};
 use super::{Service, mark_dirty};
 use crate::slab::SlabKey;
 use crate::volume::Errno;
-use forebay_nbd::Succession;
+use forebay_nbd::{RunId, Succession};
 use std::collections::VecDeque;
 
 /// Errors that are kept for successors, of each volume (ours; whoever comes then hears of those before).
@@ -86,6 +86,36 @@ impl Service {
         Succeeded::Awaits { requests: self.pending.iter().filter(|(_, p)| is_its(p)).count(), lacks }
     }
 
+    /// Who keeps what is acknowledged may be another one now: asked with the run that a client was told, `keeper` says so. Who was told of another one has its connection ended, so that it hears of
+    /// this when it makes the next one, before it is answered anything that this one vouches for: it may have inherited what the one before kept, of which nobody else knows.
+    ///
+    /// To be called before any answer is handed in that came from there.
+    pub fn is_kept_by(&mut self, volume: SlabKey, keeper: &dyn Fn(RunId) -> Option<RunId>) {
+        let is_wrong = |c: &Connection| {
+            let told = c.session.told().filter(|_| c.volume == volume && !c.ends_at_once());
+            told.is_some_and(|told| keeper(told.run) != told.keeper)
+        };
+        let wrong: Vec<SlabKey> =
+            self.connections.iter().filter(|(_, c)| is_wrong(c)).map(|(key, _)| key).collect();
+        if wrong.is_empty() {
+            return;
+        }
+        let entry = self.volumes.get_mut(volume).expect("it has connections");
+        if entry.machine.is_in_doubt() {
+            // What comes next would be promised nothing, and have doubts of its own. The next flush says that something may be lost.
+            return entry.machine.owe_flush_error(Errno::IO);
+        }
+        for key in wrong {
+            self.connections.get_mut(key).expect("found above").closing = Some(Closing::Unanswered);
+            mark_dirty(&mut self.connections, &mut self.dirty, key);
+        }
+    }
+
+    /// Whether there are clients that have to hear of another keeper.
+    pub fn has_told_keepers(&self) -> bool {
+        self.told > 0
+    }
+
     /// The connection is about to be gone: what somebody has to hear of that its client was sent, or was to be.
     pub(super) fn note_said(&mut self, key: SlabKey) {
         let Some(connection) = self.connections.get_mut(key) else { return };
@@ -113,7 +143,7 @@ impl Service {
     /// A request is over. If a successor of the connection by which it came has waited for it, it does no longer.
     pub(super) fn over(&mut self, pending: &Pending) {
         let Some(place) = pending.succession.filter(|_| !self.awaiting.is_empty()) else { return };
-        let is_here = |c: &Connection| c.closing != Some(Closing::Now);
+        let is_here = |c: &Connection| !c.ends_at_once();
         if self.connections.get(pending.connection).is_some_and(is_here) {
             return;
         }

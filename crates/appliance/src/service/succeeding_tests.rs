@@ -3,7 +3,7 @@
 
 use super::tests::{machine, shaken_hands_at};
 use super::*;
-use forebay_nbd::{Succession, client};
+use forebay_nbd::{RunId, Succession, client};
 use forebay_origin::{OriginCompletion, OriginError, OriginOperation};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -383,4 +383,42 @@ fn a_doubt_that_a_successor_is_the_first_to_find_is_known_to_the_worker() {
     assert!(service.peek(volume).unwrap().is_in_doubt());
     assert_eq!(service.volumes_in_doubt(), [volume]);
     assert!(service.doubt(volume).unwrap().load(std::sync::atomic::Ordering::Relaxed));
+}
+
+/// What an appliance's client had before from another one, nobody but the two of them knows of: that the storage side was started anew between, and lost it, must not be followed by a flush that succeeds.
+#[test]
+fn who_was_told_of_another_keeper_hears_of_that_before_the_answer_to_a_flush() {
+    // Those that shake hands here are told that nobody of ours keeps anything.
+    for (keeper, is_heard) in [(None, true), (Some(RunId(7)), false)] {
+        let (mut service, volume) = scene();
+        let mut flusher = Flusher::come(&mut service, volume, place(5, 1, !LACKS));
+        let request = flusher.ask(&mut service, client::Operation::Flush).unwrap();
+        service.is_kept_by(volume, &|_| keeper);
+        // Its successor comes before the answer.
+        let mut next = Flusher::come(&mut service, volume, place(5, 2, LACKS));
+        end(&mut service, volume, &request, Ok(Vec::new()));
+        assert_eq!(flusher.answer(&mut service), is_heard.then_some(true));
+        assert!(service.wishes(flusher.key).unwrap().close);
+        service.forget(flusher.key);
+        assert_eq!(next.flush(&mut service, failed()), Some(false));
+    }
+}
+
+/// Behind such an end nothing would be promised, and what the client has in flight would be in doubt for good.
+#[test]
+fn who_was_told_of_another_keeper_of_a_volume_in_doubt_is_told_by_the_next_flush() {
+    let (mut service, volume) = scene();
+    let mut writer = Flusher::come(&mut service, volume, place(5, 1, !LACKS));
+    let write = client::Operation::Write { offset: 0, length: 4096, fua: false };
+    let request = writer.ask(&mut service, write).unwrap();
+    end(&mut service, volume, &request, Err(OriginError::OutcomeUnknown { context: String::new() }));
+    assert_eq!(writer.answer(&mut service), Some(false));
+    service.volume(volume).unwrap().settle();
+    assert_eq!(writer.flush(&mut service, Ok(Vec::new())), Some(true), "it is told of nothing twice");
+    let request = writer.ask(&mut service, write).unwrap();
+    end(&mut service, volume, &request, Err(OriginError::OutcomeUnknown { context: String::new() }));
+    assert_eq!(writer.answer(&mut service), Some(false));
+    service.is_kept_by(volume, &|_| Some(RunId(7)));
+    assert!(!service.wishes(writer.key).unwrap().close);
+    assert_eq!(writer.flush(&mut service, Ok(Vec::new())), Some(false));
 }

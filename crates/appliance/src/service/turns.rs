@@ -125,6 +125,9 @@ impl Service {
         let Some(connection) = self.connections.get_mut(pending.connection) else { return };
         connection.in_flight -= 1;
         connection.held_bytes -= pending.held_bytes;
+        if connection.closing == Some(Closing::Unanswered) {
+            return;
+        }
         let before = connection.output.len();
         match reply.result {
             Ok(data) if may_be_hole(connection.replies, &pending.request) && is_zero(&data) => {
@@ -151,7 +154,7 @@ impl Service {
             }
             Err(errno) => {
                 connection.refuse(pending.request.cookie, errno);
-                if reply.is_said_once && connection.closing != Some(Closing::Now) {
+                if reply.is_said_once && !connection.ends_at_once() {
                     connection.unheard = Some((errno, connection.output.len()));
                     connection.said = Some(errno);
                 }
@@ -164,7 +167,7 @@ impl Service {
 
     /// The client of a flush that failed may be gone, or about to be; another one that flushes hears of it then.
     fn owe_flush_error(&mut self, pending: &Pending, reply: &Reply) {
-        let is_here = |c: &Connection| c.closing != Some(Closing::Now);
+        let is_here = |c: &Connection| !c.ends_at_once();
         if let (true, Err(errno)) = (reply.is_said_once, &reply.result)
             && !self.connections.get(pending.connection).is_some_and(is_here)
             && let Some(entry) = self.volumes.get_mut(pending.volume)

@@ -9,7 +9,7 @@ use forebay_nbd::client::Operation;
 use forebay_origin::layer::{Delay, DelayParameters};
 use forebay_origin::{
     CompletionSink, NbdOrigin, NbdOriginOptions, Origin, OriginCompletion, OriginError, OriginOperation,
-    OriginRequest, OriginRequestId, OriginState, OriginTraits, Timer,
+    OriginRequest, OriginRequestId, OriginState, OriginTraits, Timer, Unflushed,
 };
 use forebay_units::{ByteRange, Nanos};
 use rand::{Rng, SeedableRng};
@@ -417,6 +417,53 @@ fn what_a_storage_side_lost_behind_an_appliance_that_is_gone_is_told_by_the_way_
         until("the next run", || direct.statistics().reconnects >= 3);
         assert!(client.call(Operation::Flush, &[]).unwrap().is_err());
     }
+}
+
+/// A storage side is updated, in order, before anybody flushes: all is safe. Then the appliance that it was acknowledged by is gone, and only the storage side could say so, which is another run.
+#[test]
+fn what_an_update_of_the_storage_side_made_safe_is_not_taken_for_lost_when_an_appliance_is_gone() {
+    let mut storage = Runs::begin(memory(MIB).1);
+    let to_storage = forebay_nbd::Uri::unix(storage.path(), "disk");
+    let connect = |uri: &forebay_nbd::Uri| Arc::new(NbdOrigin::connect(uri, options()).unwrap());
+    let mut appliance = Runs::begin(connect(&to_storage));
+    let by_appliance = connect(&forebay_nbd::Uri::unix(appliance.path(), "disk"));
+    let front = scene(vec![VolumeConfig::new("disk", by_appliance.clone())], ServiceLimits::default());
+    let mut client = Client::connect(&front.path, "disk").unwrap();
+    let write = Operation::Write { offset: 0, length: BLOCK as u32, fua: false };
+    assert!(client.call(write, &block_of(1)).unwrap().is_ok());
+    assert!(by_appliance.unflushed().is_some());
+    assert_eq!(storage.stop(), Drained::Completely);
+    storage.start();
+    until("the front knows that it is safe", || by_appliance.unflushed().is_none());
+    appliance.kill();
+    let settled = RetargetOptions { settled: true, ..RetargetOptions::default() };
+    front.appliance.retarget("disk", connect(&to_storage), settled).map(drop).unwrap();
+    assert!(client.call(Operation::Flush, &[]).unwrap().is_ok());
+}
+
+/// What another way had acknowledged nobody behind this one knows of: it is made safe at once, and if that fails, whoever flushes next hears of it.
+#[test]
+fn what_is_inherited_is_made_safe_at_once() {
+    let witness = Witness::new();
+    let runs = Runs::begin(witness.clone());
+    let origin = NbdOrigin::connect(&forebay_nbd::Uri::unix(runs.path(), "disk"), options()).unwrap();
+    let (sink, answers) = answers();
+    let flush = || {
+        origin.submit(OriginRequest { id: OriginRequestId(1), operation: OriginOperation::Flush }, &sink);
+        answers.recv_timeout(PATIENCE).unwrap().result
+    };
+    let inherit = || {
+        witness.is_flushed.store(false, Ordering::SeqCst);
+        origin.inherit(Unflushed { keeper: None, is_lost: false });
+    };
+    inherit();
+    until("a flush of its own", || origin.unflushed().is_none());
+    assert!(witness.is_flushed.load(Ordering::SeqCst) && flush().is_ok());
+    witness.fails_flushes.store(true, Ordering::SeqCst);
+    inherit();
+    until("it failed", || origin.unflushed().is_some_and(|unflushed| unflushed.is_lost));
+    witness.fails_flushes.store(false, Ordering::SeqCst);
+    assert!(flush().is_err() && flush().is_ok());
 }
 
 /// A break that lasts longer than requests wait costs a client what was in flight. What becomes of that is not known then, until a connection of the same run says that it is

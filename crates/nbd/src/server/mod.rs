@@ -26,7 +26,7 @@ use crate::wire::{
     Command, ErrorCode, GREETING_BYTES, HandshakeFlags, MAGIC_OPTION, MAGIC_SERVER, OPTION_HEADER_BYTES,
     PAYLOAD_BYTES_PORTABLE, REQUEST_BYTES, RequestHeader, TransmissionFlags,
 };
-use crate::{ExportInfo, Succession};
+use crate::{ExportInfo, Succeeds, Succession};
 use options::Negotiated;
 use thiserror::Error;
 
@@ -424,7 +424,12 @@ impl Session {
     /// The client's place in a succession: nothing that it asks may be begun before everything is over that came on earlier connections of that, and nothing more may be taken from
     /// those. `None` before an export was chosen, and for clients that do not say.
     pub fn succession(&self) -> Option<Succession> {
-        self.negotiated.succession
+        self.negotiated.succession.map(|(succession, _)| succession)
+    }
+
+    /// What the client was told when it named its place in a succession.
+    pub fn told(&self) -> Option<Succeeds> {
+        self.negotiated.succession.map(|(_, told)| told)
     }
 
     /// The transmission flags that the client was told; none before an export was chosen.

@@ -19,10 +19,10 @@ pub(super) struct Negotiated {
     pub(super) structured: bool,
     /// The export whose `base:allocation` context was selected.
     context_export: Option<String>,
-    /// The export for which the client named its place in a succession, and that.
-    succession_export: Option<(String, Succession)>,
-    /// The client's place in a succession, if it named one for the export that it chose.
-    pub(super) succession: Option<Succession>,
+    /// The export for which the client named its place in a succession, that, and what it was told.
+    succession_export: Option<(String, Succession, Succeeds)>,
+    /// The client's place in a succession, if it named one for the export that it chose, and what it was told.
+    pub(super) succession: Option<(Succession, Succeeds)>,
     /// Whether block status may be asked for in the transmission phase.
     pub(super) allocation_context: bool,
 }
@@ -41,8 +41,8 @@ impl Negotiated {
     /// What was agreed on for another export does not hold for this one.
     pub(super) fn keep_those_of(&mut self, export: &ExportInfo) {
         self.allocation_context = self.context_export.take().is_some_and(|name| name == export.name);
-        let succession = self.succession_export.take().filter(|(name, _)| *name == export.name);
-        self.succession = succession.map(|(_, succession)| succession);
+        let succession = self.succession_export.take().filter(|(name, ..)| *name == export.name);
+        self.succession = succession.map(|(_, succession, told)| (succession, told));
     }
 }
 
@@ -319,7 +319,7 @@ impl Session {
         };
         OptionReplyHeader::encode(number, OptionReply::Succeeds.number(), Succeeds::BYTES, output);
         succeeds.encode(output);
-        self.negotiated.succession_export = Some((export.name, succession));
+        self.negotiated.succession_export = Some((export.name, succession, succeeds));
         Answer::Reply(OptionReply::Ack, "")
     }
 

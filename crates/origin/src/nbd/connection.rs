@@ -462,7 +462,7 @@ impl Connection {
         let Sent { mut job, bytes, buffer, extents, .. } = sent;
         if let Err(error) = reply {
             let errno = error.code.to_linux().0;
-            if job.stands_in_for_fua() || (job.is_forced(&self.export) && errno == EIO) {
+            if job.is_ours || job.stands_in_for_fua() || (job.is_forced(&self.export) && errno == EIO) {
                 // The sync that failed spoke of all that was written, and may say so once.
                 shared.loss_stands.store(true, Ordering::SeqCst);
                 shared.owe_loss();

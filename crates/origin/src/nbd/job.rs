@@ -36,6 +36,8 @@ pub(super) struct Job {
     pub(super) covers: u64,
     /// Losses of acknowledged writes when it came; of a change, when the first of it was sent.
     losses_before: u64,
+    /// Nobody asked for it but we, and nobody else would hear of an error.
+    pub(super) is_ours: bool,
 }
 
 /// Who asks for nothing but an answer.
@@ -52,6 +54,14 @@ impl Shared {
         let pending = self.counters.admit(OriginRequestId(u64::MAX), &nobody)?;
         let range = ByteRange::new(0, self.export.block_sizes.min.max(1).into());
         Some(Job::new(pending, OriginOperation::Read { range }, self.losses.load(Ordering::SeqCst)))
+    }
+
+    /// A flush of ours, for what was acknowledged by whom only we know of: while it is not answered, nobody else could tell that it was lost. `None` as above.
+    pub(super) fn own_flush(&self) -> Option<Job> {
+        let nobody: Arc<dyn CompletionSink> = Arc::new(Nobody);
+        let pending = self.counters.admit(OriginRequestId(u64::MAX), &nobody)?;
+        let job = Job::new(pending, OriginOperation::Flush, self.losses.load(Ordering::SeqCst));
+        Some(Job { is_ours: true, ..job })
     }
 }
 
@@ -76,6 +86,7 @@ impl Job {
             may_be_answered: false,
             covers: 0,
             losses_before,
+            is_ours: false,
         }
     }
 

@@ -46,11 +46,14 @@ impl Shared {
     pub(super) fn let_in_by(&self, queue: &mut Queue, run: Option<RunId>, keeper: Option<RunId>) {
         queue.let_in_by = run;
         queue.keeper = keeper;
+        let is_kept_elsewhere = queue.keeper_of_unflushed.zip(keeper).is_some_and(|(of, here)| of != here);
         if !self.owes_something() {
             queue.keeper_of_unflushed = keeper;
-        } else if queue.has_inherited
-            && queue.keeper_of_unflushed.zip(keeper).is_some_and(|(of, here)| of != here)
-        {
+        } else if is_kept_elsewhere && !queue.has_inherited {
+            // The server knows whether that was lost, but it may be gone before anybody asks.
+            queue.kept_through = self.writes_acknowledged.load(Ordering::SeqCst);
+            queue.jobs.extend(self.own_flush());
+        } else if is_kept_elsewhere {
             // The server acknowledged nothing of that itself, and would not say so.
             (queue.keeper_of_unflushed, queue.has_inherited) = (keeper, false);
             self.loss_stands.store(true, Ordering::SeqCst);
@@ -84,7 +87,9 @@ impl Shared {
     pub(super) fn flushed(&self, through: u64) {
         self.flushed_through.fetch_max(through, Ordering::SeqCst);
         let mut queue = locked(&self.queue);
-        if !self.owes_something() {
+        // What came later is with whoever keeps it now. A loss that nobody has heard of is with who kept it then.
+        let is_of_now = through >= queue.kept_through && !self.flush_must_fail.load(Ordering::SeqCst);
+        if is_of_now || !self.owes_something() {
             (queue.keeper_of_unflushed, queue.has_inherited) = (queue.keeper, false);
         }
     }
@@ -102,13 +107,16 @@ impl Shared {
         if !is_kept_elsewhere {
             (queue.keeper_of_unflushed, queue.has_inherited) = (unflushed.keeper.or(queue.keeper), true);
         }
-        self.writes_acknowledged.fetch_add(1, Ordering::SeqCst);
-        drop(queue);
+        queue.kept_through = self.writes_acknowledged.fetch_add(1, Ordering::SeqCst) + 1;
         if is_kept_elsewhere || unflushed.is_lost {
             // Whoever takes the place of this way, too, has to hear of it, although it may be at the same run.
             self.loss_stands.store(true, Ordering::SeqCst);
             self.note_loss();
+        } else if self.has_unflushed() && !queue.over() {
+            queue.jobs.extend(self.own_flush());
         }
+        drop(queue);
+        self.go_on();
     }
 
     /// What was acknowledged may be lost, and nobody who flushes has heard of it: the next one does, and who waits to be sent.

@@ -154,6 +154,8 @@ struct Queue {
     /// Who keeps what the newest connection acknowledges until it is flushed, and who keeps what there is of that.
     keeper: Option<RunId>,
     keeper_of_unflushed: Option<RunId>,
+    /// That is with another one than now at most as far as so many acknowledged writes.
+    kept_through: u64,
     /// Some of that was acknowledged on a way that this one took the place of.
     has_inherited: bool,
     connections: Vec<Option<Arc<Connection>>>,
@@ -431,6 +433,7 @@ impl NbdOrigin {
                 // Known before a lane can say so: what is inherited is compared with it.
                 keeper,
                 keeper_of_unflushed: keeper,
+                kept_through: 0,
                 has_inherited: false,
                 connections: (0..lanes).map(|_| None).collect(),
                 down_reason: String::new(),

@@ -375,14 +375,14 @@ impl World {
             // Whether a stranger's storage has lost what it told an appliance that is gone, nobody can say.
             self.untold_loss = None;
         }
+        let now = self.now;
         let node = self.nodes.get_mut(&proxy).expect("it is there");
         if let Source::Link(old) = std::mem::replace(&mut node.source, Source::Link(link)) {
             if let Some(mut new) = self.links.remove(&link) {
-                self.links.get(&old).into_iter().for_each(|old| new.take_the_place_of(old));
+                self.links.get(&old).into_iter().for_each(|old| new.take_the_place_of(old, now));
                 self.links.insert(link, new);
             }
             self.close_link(old);
-            self.excuse_what_nobody_can_know();
         }
         self.route = (self.links[&link].to, epoch);
         self.course.switches += 1;

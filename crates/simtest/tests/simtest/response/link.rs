@@ -22,6 +22,8 @@ pub(super) const ANSWERS_WITHIN_NS: u64 = 80_000_000;
 
 /// Asks for nothing but an answer.
 pub(super) const QUESTION: OriginRequestId = OriginRequestId(u64::MAX);
+/// Nobody waits for its answer.
+pub(super) const OWN_FLUSH: OriginRequestId = OriginRequestId(u64::MAX - 1);
 
 struct Job {
     request: OriginRequest,
@@ -100,6 +102,7 @@ pub(super) struct Link {
     /// Who keeps what the newest connection acknowledges until it is flushed, and who keeps what there is of that.
     pub(super) keeper: Option<RunId>,
     keeper_of_unflushed: Option<RunId>,
+    kept_through: u64,
     /// Some of that was acknowledged on the way that this one took the place of.
     has_inherited: bool,
     lost: Option<Lost>,
@@ -121,11 +124,6 @@ impl Link {
         }
     }
 
-    /// An appliance knows nothing of what its client inherited: if the storage side loses that before a flush, nobody is told (decision 14).
-    pub(super) fn depends_on_an_appliance(&self) -> bool {
-        self.has_inherited && self.has_unflushed() && matches!(self.to, Destination::Appliance(_))
-    }
-
     fn owes_something(&self) -> bool {
         self.has_unflushed() || self.flush_must_fail
     }
@@ -135,19 +133,22 @@ impl Link {
     }
 
     /// The way to the same data that this one takes the place of; what it had acknowledged is this one's from here on.
-    pub(super) fn take_the_place_of(&mut self, old: &Link) {
+    pub(super) fn take_the_place_of(&mut self, old: &Link, now: u64) {
         if !old.owes_something() {
             return;
         }
         let of = old.keeper_of_unflushed;
         self.acknowledged += 1;
         let is_kept_elsewhere = of.zip(self.keeper).is_some_and(|(of, here)| of != here);
+        self.kept_through = self.acknowledged;
         if !is_kept_elsewhere {
             (self.keeper_of_unflushed, self.has_inherited) = (of.or(self.keeper), true);
         }
         if is_kept_elsewhere || old.is_lost {
             self.is_lost = true;
             self.owe_loss();
+        } else {
+            self.flush_of_ours(now);
         }
     }
 
@@ -165,6 +166,12 @@ impl Link {
     fn question(&self, now: u64) -> Job {
         let operation = OriginOperation::Read { range: ByteRange::new(0, CELL) };
         self.job(OriginRequest { id: QUESTION, operation }, now)
+    }
+
+    fn flush_of_ours(&mut self, now: u64) {
+        let request = OriginRequest { id: OWN_FLUSH, operation: OriginOperation::Flush };
+        let job = self.job(request, now);
+        self.queue.push_back(job);
     }
 
     fn job(&self, request: OriginRequest, now: u64) -> Job {
@@ -212,6 +219,7 @@ impl World {
             let_in_by: None,
             keeper: None,
             keeper_of_unflushed: None,
+            kept_through: 0,
             has_inherited: false,
             lost: None,
             held: Vec::new(),
@@ -384,11 +392,14 @@ impl World {
         let run = succeeds.map(|own| own.run).or(link.run);
         link.let_in_by = run;
         link.keeper = succeeds.and_then(|own| own.keeper);
+        let is_kept_elsewhere =
+            link.keeper_of_unflushed.zip(link.keeper).is_some_and(|(of, here)| of != here);
         if !link.owes_something() {
             link.keeper_of_unflushed = link.keeper;
-        } else if link.has_inherited
-            && link.keeper_of_unflushed.zip(link.keeper).is_some_and(|(of, here)| of != here)
-        {
+        } else if is_kept_elsewhere && !link.has_inherited {
+            link.kept_through = link.acknowledged;
+            link.flush_of_ours(now);
+        } else if is_kept_elsewhere {
             (link.keeper_of_unflushed, link.has_inherited) = (link.keeper, false);
             link.is_lost = true;
             link.note_loss();
@@ -535,7 +546,7 @@ impl World {
             let link = self.links.get_mut(&id).expect("looked up above");
             if let Err(error) = result {
                 let errno = error.code.to_linux().0;
-                if job.wants_fua() && errno == 5 {
+                if job.request.id == OWN_FLUSH || (job.wants_fua() && errno == 5) {
                     link.is_lost = true;
                     link.owe_loss();
                 }
@@ -544,7 +555,8 @@ impl World {
             }
             if job.is_flush() {
                 link.flushed_through = link.flushed_through.max(job.covers);
-                if !link.owes_something() {
+                let is_of_now = job.covers >= link.kept_through && !link.flush_must_fail;
+                if is_of_now || !link.owes_something() {
                     link.keeper_of_unflushed = link.keeper;
                     link.has_inherited = false;
                 }

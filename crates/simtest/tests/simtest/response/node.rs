@@ -1,6 +1,6 @@
 //! A daemon: the storage side's `forebay watch`, an appliance, or the permanent proxy. A real service and volume machine each, driven as the worker does it.
 
-use super::link::QUESTION;
+use super::link::{OWN_FLUSH, QUESTION};
 use super::wires::{Connection, Destination, Parts, Peer, Place};
 use super::world::{Event, WHILE_NS, World, note};
 use crate::history::{History, version_in};
@@ -47,6 +47,8 @@ pub(super) struct Node {
     /// Known once the origin was reached.
     pub(super) volume: Option<SlabKey>,
     pub(super) source: Source,
+    /// Who kept what is acknowledged there when it was last looked at.
+    keeper: Option<RunId>,
     /// It runs, holds its connections, and does nothing.
     pub(super) hangs: bool,
     /// It ends in order.
@@ -104,6 +106,7 @@ impl World {
             service: Service::new(ServiceLimits::default()),
             volume: None,
             source: Source::Disk,
+            keeper: Some(RunId(id)),
             hangs: false,
             leaves: false,
             keys: BTreeMap::new(),
@@ -203,16 +206,6 @@ impl World {
             note!(self, "changes are lost of which applications were told that they were done");
             self.course.told_and_lost += 1;
             self.untold_loss = Some(now);
-            self.excuse_what_nobody_can_know();
-        }
-    }
-
-    pub(super) fn excuse_what_nobody_can_know(&mut self) {
-        let source = self.proxy.map(|proxy| self.nodes[&proxy].source);
-        if let Some(Source::Link(link)) = source
-            && self.links.get(&link).is_some_and(|link| link.depends_on_an_appliance())
-        {
-            self.untold_loss = None;
         }
     }
 
@@ -297,17 +290,33 @@ impl World {
         self.wake(node_id);
     }
 
+    /// Who keeps what a daemon acknowledges.
+    fn keeper_behind(&self, node: u64) -> Option<RunId> {
+        match self.nodes[&node].source {
+            Source::Disk => Some(RunId(node)),
+            Source::Link(link) => self.links[&link].keeper,
+        }
+    }
+
+    /// As the worker does before it takes in answers, and once a second.
+    fn look_at_keeper(&mut self, id: u64) {
+        let keeper = self.keeper_behind(id);
+        let node = self.nodes.get_mut(&id).expect("looked up above");
+        if let Some(volume) = node.volume
+            && std::mem::replace(&mut node.keeper, keeper) != keeper
+        {
+            node.service.is_kept_by(volume, &|_| keeper);
+        }
+    }
+
     fn shake_hands(&mut self, id: u64, bytes: &[u8]) {
+        let node_id = self.connections[&id].node;
+        let keeper = self.keeper_behind(node_id);
         let connection = self.connections.get_mut(&id).expect("the caller looked");
-        let node_id = connection.node;
         let node = self.nodes.get_mut(&node_id).expect("the caller looked");
         let is_storage = node.role == Role::Storage;
         let run = RunId(node_id);
         // Of a disk that only its daemon has open, whichever daemon that is since the machine started. A storage side without a lease is a stranger's.
-        let keeper = match node.source {
-            Source::Disk => Some(run),
-            Source::Link(link) => self.links[&link].keeper,
-        };
         let succeeds = Succeeds { run, storage: is_storage.then_some(StorageId(self.boots)), keeper };
         let doubt = node.volume.and_then(|volume| node.service.doubt(volume));
         let is_in_doubt = doubt.is_none_or(|doubt| doubt.load(Ordering::Acquire));
@@ -351,7 +360,11 @@ impl World {
         };
         let node = self.nodes.get_mut(&node_id).expect("the caller looked");
         let volume = node.volume.expect("it was found");
+        let told = session.told();
         let key = node.service.open(Nanos(self.now), *session, volume, entrance, input, Vec::new());
+        if told.is_some_and(|told| told.keeper != keeper) {
+            node.service.close(key);
+        }
         connection.server = ServerEnd::Open { key, receives: true };
         node.keys.insert(key, id);
     }
@@ -405,7 +418,11 @@ impl World {
             node.service.resume(now, key);
         }
         for _ in 0..ROUNDS_MAX {
-            let Some(node) = self.nodes.get_mut(&id) else { return };
+            let Some(node) = self.nodes.get(&id) else { return };
+            if !node.inbox.is_empty() || self.random.random_bool(0.05) {
+                self.look_at_keeper(id);
+            }
+            let node = self.nodes.get_mut(&id).expect("looked up above");
             if let Some(volume) = node.volume {
                 for (_, completion) in std::mem::take(&mut node.inbox) {
                     node.service.complete(now, volume, completion);
@@ -530,7 +547,7 @@ impl World {
     /// An origin's answer reaches a daemon, if it is still the way that it uses.
     pub(super) fn complete(&mut self, node_id: u64, link: u64, completion: OriginCompletion) {
         let Some(node) = self.nodes.get_mut(&node_id) else { return };
-        if node.source == Source::Link(link) && completion.id != QUESTION {
+        if node.source == Source::Link(link) && ![QUESTION, OWN_FLUSH].contains(&completion.id) {
             node.inbox.push((link, completion));
             self.wake(node_id);
         }
