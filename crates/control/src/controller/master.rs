@@ -12,6 +12,8 @@ pub(super) struct Want {
     pub(super) volume: VolumeId,
     pub(super) block_bytes: u64,
     pub(super) blocks: u64,
+    /// What these are a first step to, if that is more.
+    pub(super) goal: u64,
     /// Whether it asks for them now, and does not only have them at stake.
     pub(super) is_asked: bool,
     pub(super) blocks_min: u64,
@@ -40,10 +42,36 @@ pub(super) fn grant(
     chunk_bytes: u64,
 ) -> (BTreeMap<VolumeId, u64>, bool) {
     let sizes = scenes.iter().map(Scene::blocks).collect();
-    settle(wants, sizes, &|scene, blocks| scenes[scene].weighted_violation(blocks), capacity, chunk_bytes)
+    by_goals(wants, sizes, &|scene, blocks| scenes[scene].weighted_violation(blocks), capacity, chunk_bytes)
 }
 
 /// The same of any origins: `sizes` are the blocks in force, by origin and place.
+///
+/// A step to a size that mends something is worth what that size is, though it does little itself: behind an origin that is asked for too much, nothing. Who would
+/// have its goal where all who are on their way had to have theirs at once has its step.
+fn by_goals(
+    wants: &[Want],
+    sizes: Vec<Vec<u64>>,
+    violation: &impl Fn(usize, &[u64]) -> f64,
+    capacity: u64,
+    chunk_bytes: u64,
+) -> (BTreeMap<VolumeId, u64>, bool) {
+    let mut wants = wants.to_vec();
+    let wanted: u128 = wants.iter().map(|want| u128::from(want.blocks) * u128::from(want.block_bytes)).sum();
+    if wanted > u128::from(capacity) && wants.iter().any(|want| want.goal > want.blocks) {
+        let there = wants.iter().map(|want| Want { blocks: want.blocks.max(want.goal), ..want.clone() });
+        let there: Vec<Want> = there.collect();
+        let (given, _) = settle(&there, sizes.clone(), violation, capacity, chunk_bytes);
+        for want in wants.iter_mut().filter(|want| want.goal > want.blocks) {
+            if given[&want.volume] >= want.blocks {
+                want.blocks_min = want.blocks;
+            }
+        }
+    }
+    settle(&wants, sizes, violation, capacity, chunk_bytes)
+}
+
+/// The same by what is wanted alone.
 fn settle(
     wants: &[Want],
     sizes: Vec<Vec<u64>>,
@@ -194,6 +222,7 @@ mod tests {
             volume,
             block_bytes: 4096,
             blocks,
+            goal: 0,
             blocks_min: 0,
             priority,
             scene: Some((0, at)),
@@ -239,6 +268,27 @@ mod tests {
             better += u32::from(found < violation(&curves, &[5, 5, 4]) - 1e-9);
         }
         assert!(better >= 55, "better than equal shares in {better} of 60");
+    }
+
+    #[test]
+    fn a_step_is_worth_what_it_leads_to() {
+        // Eight blocks mend all that the first is violated by, and the two that it asks for now nothing; the other gains as much by each of its twelve.
+        let cost = |_: usize, blocks: &[u64]| {
+            (if blocks[0] < 8 { 100.0 } else { 0.0 }) + 60.0 - 5.0 * blocks[1].min(12) as f64
+        };
+        let given = |goal: u64| {
+            let wants = [Want { goal, ..want(0, 2, 0) }, want(1, 12, 0)];
+            let (quotas, cut) = by_goals(&wants, vec![vec![0; 2]], &cost, 12 * 4096, 4096);
+            (quotas[&VolumeId(0)], quotas[&VolumeId(1)], cut)
+        };
+        assert_eq!(given(8), (2, 10, true));
+        assert_eq!(given(0), (0, 12, true));
+        // A way that does not lead there with all that there is.
+        assert_eq!(given(7), (0, 12, true));
+        // What is guaranteed is so beside it.
+        let wants = [Want { goal: 8, ..want(0, 2, 0) }, Want { blocks_min: 11, ..want(1, 12, 0) }];
+        let (quotas, _) = by_goals(&wants, vec![vec![0; 2]], &cost, 12 * 4096, 4096);
+        assert_eq!(quotas[&VolumeId(1)], 12, "{quotas:?}");
     }
 
     #[test]

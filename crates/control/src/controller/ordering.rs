@@ -97,6 +97,7 @@ impl Controller {
                     volume: id,
                     block_bytes: volume.block_bytes(),
                     blocks,
+                    goal: change.map_or(0, |change| change.wanted),
                     is_asked: blocks == asked(&self.volumes, id),
                     stake: volume.stake.clone().filter(|_| short),
                     blocks_min: volume.blocks_min(),
