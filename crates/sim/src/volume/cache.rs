@@ -58,6 +58,12 @@ impl Cache {
         each!(self, partition => partition.lookup(block).is_some(), adaptive => adaptive.lookup(block))
     }
 
+    /// The quota in blocks.
+    #[inline]
+    pub(super) fn quota_blocks(&self) -> u32 {
+        each!(self, partition => partition.quota_blocks(), adaptive => adaptive.statistics().quota_blocks)
+    }
+
     pub(super) fn holds(&self, block: u64) -> bool {
         let block = BlockIndex(block);
         each!(self, partition => partition.peek(block).is_some(), adaptive => adaptive.holds(block))

@@ -1,10 +1,13 @@
 //! A volume on virtual time: its partition, what is in flight on it, and the rules of the daemon's volume machine.
 //!
-//! Reads fill, join reads that are under way, and never insert what a write overlaps: what they missed of that enters with what the write wrote.
+//! Reads fill, join reads that are under way, and never insert what a write overlaps: what they missed of that enters with what the write wrote. Where nothing is
+//! cached they go to the origin each by itself, and bring nothing, though a quota be granted before they are answered.
 //! Writes go to the origin first, in their order where they overlap, and neither allocate otherwise nor touch recency. It is *not* the machine itself: a shrinking
 //! quota is in force at once, misses that wait are not merged, and there are no errors.
 
 mod cache;
+#[cfg(test)]
+mod tests;
 mod warming;
 mod world;
 
@@ -118,6 +121,7 @@ impl Volume {
         let mut client = NONE;
         let mut run = asked.first..asked.first;
         let mut joined = NONE;
+        let caches_nothing = self.caches_nothing(world);
         for block in asked.first..asked.end {
             if world.caches[self.cache.0].lookup(self.cache.1 + block) {
                 continue;
@@ -134,7 +138,7 @@ impl Volume {
                     asked_origin: false,
                 });
             }
-            if let Some(&flight) = self.joinable.get(&block) {
+            if let Some(&flight) = self.joinable.get(&block).filter(|_| !caches_nothing) {
                 if flight != joined {
                     joined = flight;
                     self.wait(world, client, flight);
@@ -157,6 +161,13 @@ impl Volume {
         self.recorder.more_outstanding(now, false);
         self.pump(world);
         None
+    }
+
+    /// Whether reads go to the origin each by itself, as they do in the daemon where neither memory nor flash has a quota and nothing is left of an earlier
+    /// one: here nothing ever is. A place on the tier is such a quota, also while the tier is switched off.
+    fn caches_nothing(&self, world: &World) -> bool {
+        world.caches[self.cache.0].quota_blocks() == 0
+            && !world.tier.as_ref().is_some_and(|tier| tier.serves(self.number))
     }
 
     fn wait(&self, world: &mut World, client: u32, flight: u32) {
@@ -219,13 +230,16 @@ impl Volume {
         if blocks.is_empty() {
             return;
         }
+        let caches_nothing = self.caches_nothing(world);
         self.each_part(world, Purpose::Fill, blocks, |volume, world, part| {
             let blocks = part.first..part.end;
-            let marked =
+            let overlaps =
                 !volume.writing.is_empty() && blocks.clone().any(|block| volume.writing.contains_key(&block));
-            let flight = world.flights.insert(Flight { marked, ..part });
+            let flight = world.flights.insert(Flight { marked: caches_nothing || overlaps, ..part });
             volume.wait(world, client, flight);
-            if marked {
+            if caches_nothing {
+                // Nobody joins it, and what it brings is kept nowhere.
+            } else if overlaps {
                 volume.want(world.now, blocks);
             } else {
                 for block in blocks {
@@ -281,13 +295,14 @@ impl Volume {
     fn send_write(&mut self, world: &mut World, flight: u32) {
         let (first, end) = (world.flights[flight].first, world.flights[flight].end);
         if !self.joinable.is_empty() {
+            let caches_nothing = self.caches_nothing(world);
             for block in first..end {
                 if let Some(&fill) = self.joinable.get(&block) {
                     let overtaken = world.flights[fill];
                     world.flights[fill].marked = true;
                     self.forget_joinable(world, fill);
                     // What is loaded for nobody is left to be loaded again.
-                    if overtaken.waiters != NONE {
+                    if !caches_nothing && overtaken.waiters != NONE {
                         self.want(world.now, overtaken.first..overtaken.end);
                     }
                 }

@@ -59,7 +59,7 @@ impl Volume {
     }
 
     pub(super) fn pump_prewarm(&mut self, world: &mut World) {
-        if self.statistics(world).quota_blocks == 0 {
+        if world.caches[self.cache.0].quota_blocks() == 0 {
             self.prewarm.ranges.clear();
         }
         let most = (PREWARM_READ_BYTES >> self.block_size.shift()).max(1);
@@ -124,39 +124,13 @@ impl Volume {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::origin::Origin;
-    use crate::scenario::{OriginKind, OriginTable, Replacement};
-    use crate::volume::Cache;
-    use forebay_locality::{LiveConfig, LiveObserver};
-    use forebay_policy::PolicyKind;
-    use forebay_units::BlockSize;
-
-    /// Takes what is planned until `until`.
-    fn run(volume: &mut Volume, world: &mut World, until: Nanos) {
-        while let Some((at, planned)) = world.calendar.next().filter(|(at, _)| *at <= until) {
-            world.now = at;
-            match planned {
-                Planned::Served { flight, queue } => {
-                    world.origins[0].served(at, flight, queue, &mut world.calendar);
-                }
-                Planned::Answer { flight } => volume.answer(world, flight, &mut Vec::new()),
-                Planned::Prewarm { .. } => volume.wake_prewarm(world),
-                other => unreachable!("nobody plans {other:?}"),
-            }
-        }
-    }
+    use crate::volume::tests::{run, volume_of};
+    use forebay_control::ZoneRange;
+    use forebay_units::Nanos;
 
     #[test]
     fn one_that_takes_the_place_of_a_slow_one_does_not_wait_for_its_next_read() {
-        let mut world = World::new(Nanos::ZERO);
-        let table =
-            OriginTable { service: Some(Nanos::micros(1)), ..OriginTable::new("o", OriginKind::Servers) };
-        world.origins.push(Origin::new(&table, 1).unwrap());
-        world.caches.push(Cache::new(Replacement::Policy(PolicyKind::Lru), 256, 256));
-        let locality = LiveObserver::new(LiveConfig::default(), Nanos::ZERO);
-        let size = (1 << 20, BlockSize::DEFAULT);
-        let mut volume = Volume::new(0, (0, 0), size, (0, 0), None, locality);
+        let (mut world, mut volume) = volume_of(256, Nanos::micros(1));
         let whole = [ZoneRange { first_block: 0, blocks: 256 }];
         // A read of 256 KiB, and the next one in three days.
         volume.warm(&mut world, &whole, 1);

