@@ -408,6 +408,10 @@ impl Scenario {
         for load in self.volume.iter_mut().flat_map(|volume| &mut volume.load) {
             load.from = nearer(load.from);
         }
+        for hang in self.origin.iter_mut().flat_map(|origin| &mut origin.hangs) {
+            // A hang that was planned is one however short the run is.
+            (hang.from, hang.span) = (nearer(hang.from), nearer(hang.span).max(Nanos(hang.span.0.min(1))));
+        }
         for objective in &mut self.objective {
             (objective.from, objective.until) = (nearer(objective.from), objective.until.map(nearer));
         }

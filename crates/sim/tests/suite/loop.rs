@@ -578,6 +578,19 @@ fn a_reservation_is_what_its_objectives_are_and_is_kept_while_it_stands() {
 }
 
 #[test]
+fn hangs_move_nearer_with_the_rest_of_the_plan() {
+    let text = r#"
+        name = "hangs"
+        duration = "1000s"
+        origin = [{ name = "o", type = "servers", service = "1ms", hangs = [{ from = "500s", for = "200s" }] }]
+        volume = [{ name = "v", size = "1GiB", load = [{ arrivals = "constant", rate = 100 }] }]
+    "#;
+    let outcome = run(&scenario(text).within(forebay_units::Nanos::secs(100)), 1);
+    let silent = outcome.volumes[0].intervals.iter().filter(|row| row.iops == 0.0).map(|row| row.at_s);
+    assert_eq!(silent.collect::<Vec<_>>(), [60.0, 70.0]);
+}
+
+#[test]
 fn reservations_move_nearer_with_the_rest_of_the_plan() {
     let text = format!(
         "{RESERVED}[[reservation]]\nvolumes = [\"a\"]\nlatency = \"5ms\"\nfrom = \"300s\"\nfor = \"450s\"\n"
