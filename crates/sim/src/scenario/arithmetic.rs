@@ -19,6 +19,8 @@ pub(super) struct Capacity {
     pub(super) service: Nanos,
     /// Accesses that a request costs, were all servers as busy as the busiest is.
     pub(super) accesses: f64,
+    /// How many times as many accesses the best order does.
+    pub(super) reordered: f64,
     /// Requests per second in turn: `servers / (service * accesses)`.
     pub(super) typical: f64,
     /// Requests per second that it never exceeds, whatever the order.
@@ -30,7 +32,7 @@ impl Capacity {
     fn of_requests(servers: f64, service: f64) -> Capacity {
         let rate = if service > 0.0 { servers / service } else { f64::INFINITY };
         let service = Nanos::from_secs_f64(service);
-        Capacity { servers, service, accesses: 1.0, typical: rate, at_most: rate }
+        Capacity { servers, service, accesses: 1.0, reordered: 1.0, typical: rate, at_most: rate }
     }
 
     /// `servers` and what a request takes of them, in words.
@@ -42,6 +44,11 @@ impl Capacity {
 /// What it adds to "so many at so much each" that a request costs more `accesses` than one.
 pub(super) fn each_costs(accesses: f64) -> String {
     if accesses > 1.0 + 1e-9 { format!(", at {accesses:.1} accesses a request") } else { String::new() }
+}
+
+/// What it adds to "serve so many at most" that this is in the best order.
+pub(super) fn in_the_best_order(reordered: f64) -> String {
+    if reordered > 1.0 { format!(" ({reordered:.0} times what they serve in turn)") } else { String::new() }
 }
 
 /// What disks have to do: accesses, and the bytes of all of them.
@@ -306,6 +313,7 @@ impl OriginTable {
             servers,
             service: Nanos::from_secs_f64(service),
             accesses: if service > 0.0 { seconds(usual) * servers / service } else { 1.0 },
+            reordered: gain,
             typical: rate(seconds(usual)),
             at_most: rate(seconds(per_byte(outer.max(inner)))) * gain,
         }

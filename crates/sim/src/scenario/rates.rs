@@ -397,9 +397,7 @@ impl Scenario {
         instants.dedup();
         let origin = &self.origin[origin];
         for at in instants {
-            let mut loops: Vec<Random> = Vec::new();
-            let mut worst: Option<(f64, usize, usize, usize)> = None;
-            let (mut unavoidable, mut forced_busy) = (0.0, 0.0);
+            let mut loops: Vec<(usize, usize, Random)> = Vec::new();
             for &(place, volume) in &members {
                 let Some((number, load)) =
                     volume.load.iter().enumerate().rev().find(|(_, load)| load.from <= at)
@@ -420,42 +418,45 @@ impl Scenario {
                     reads_may_hit: cached,
                     writes_may_hit: cached && self.writes_may_be_taken(volume),
                 };
-                let forced = asked.rate(1.0);
-                let share = forced / asked.capacity(origin, 1.0).at_most;
-                unavoidable += forced;
-                forced_busy += share;
-                if worst.is_none_or(|(most, ..)| share > most) {
-                    worst = Some((share, place, number, loops.len()));
-                }
-                loops.push(asked);
+                loops.push((place, number, asked));
             }
-            let Some((_, place, number, worst)) = worst else { continue };
-            let key = format!("volume[{place}].load[{number}].rate");
-            let name = origin.name.clone();
-            if forced_busy > 1.0 {
-                let capacity = loops[worst].capacity(origin, 1.0);
+            let rate = |hits: f64| loops.iter().map(|(.., asked)| asked.rate(hits)).sum::<f64>();
+            let busy = |hits: f64| loops.iter().map(|(.., asked)| asked.busy(origin, hits)).sum::<f64>();
+            // Which load keeps the devices busiest.
+            let worst = |hits: f64| {
+                let of = |(place, number, asked): &(usize, usize, Random)| {
+                    (asked.busy(origin, hits), format!("volume[{place}].load[{number}].rate"))
+                };
+                let busiest =
+                    loops.iter().map(of).reduce(|most, next| if next.0 > most.0 { next } else { most });
+                busiest.map(|(_, key)| key).unwrap_or_default()
+            };
+            let (name, unavoidable) = (origin.name.clone(), rate(1.0));
+            let forced = together(&loops, origin, 1.0);
+            if unavoidable > forced.at_most {
                 return Err(ScenarioError::Overload {
-                    key,
+                    key: worst(1.0),
                     origin: name,
                     unavoidable,
                     at,
-                    servers: capacity.servers,
-                    service: capacity.service,
-                    accesses: capacity.accesses,
-                    at_most: capacity.at_most,
+                    servers: forced.servers,
+                    service: forced.service,
+                    accesses: forced.accesses,
+                    reordered: forced.reordered,
+                    at_most: forced.at_most,
                 });
             }
-            let busy = |hits: f64| loops.iter().map(|asked| asked.busy(origin, hits)).sum::<f64>();
-            if busy(0.0) > 1.0 {
-                let all: f64 = loops.iter().map(|asked| asked.rate(0.0)).sum();
+            let all = together(&loops, origin, 0.0);
+            if rate(0.0) > all.typical {
                 let message = format!(
-                    "from {at} on {all:.0} random requests/s are asked of origin `{name}`, which serves about {:.0} of \
+                    "from {at} on {:.0} random requests/s are asked of origin `{name}`, which serves about {:.0} of \
                      them in turn ({}): without a cache requests wait and are shed at the volumes' maximum; {}",
-                    all / busy(0.0),
-                    loops[worst].capacity(origin, 0.0).said(),
-                    with_a_cache(all, unavoidable, busy),
+                    rate(0.0),
+                    all.typical,
+                    all.said(),
+                    with_a_cache(rate(0.0), unavoidable, busy),
                 );
-                flags.push(Flag { key, message });
+                flags.push(Flag { key: worst(0.0), message });
             }
         }
         Ok(())
@@ -496,6 +497,29 @@ impl Random {
     /// For which part of the time it keeps the devices busy; above 1 where it is too much.
     fn busy(&self, origin: &OriginTable, hits: f64) -> f64 {
         self.rate(hits) / self.capacity(origin, hits).typical
+    }
+}
+
+/// What an origin serves of open loops in the proportion in which they ask, where a part of `hits` is answered before it. Time and accesses are
+/// those of a request on average, so that what is served follows from them.
+fn together(loops: &[(usize, usize, Random)], origin: &OriginTable, hits: f64) -> Capacity {
+    let (mut rate, mut service, mut work, mut busy, mut busy_least) = (0.0, 0.0, 0.0, 0.0, 0.0);
+    let (mut servers, mut reordered) = (0.0, 1.0);
+    for (.., asked) in loops {
+        let (of, capacity) = (asked.rate(hits), asked.capacity(origin, hits));
+        let each = of * capacity.service.as_secs_f64();
+        (rate, service, work) = (rate + of, service + each, work + each * capacity.accesses);
+        (busy, busy_least) = (busy + of / capacity.typical, busy_least + of / capacity.at_most);
+        (servers, reordered) = (capacity.servers, capacity.reordered);
+    }
+    let over = |busy: f64| if busy > 0.0 { rate / busy } else { f64::INFINITY };
+    Capacity {
+        servers,
+        service: Nanos::from_secs_f64(if rate > 0.0 { service / rate } else { 0.0 }),
+        accesses: if service > 0.0 { work / service } else { 1.0 },
+        reordered,
+        typical: over(busy),
+        at_most: over(busy_least),
     }
 }
 

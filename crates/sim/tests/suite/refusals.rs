@@ -170,6 +170,19 @@ fn the_share_of_hits_that_is_needed_counts_what_writes_cost_and_that_no_hit_spar
         said.ends_with("at least 23 % of them must be hits (45 % of those that a cache may answer)"),
         "{said}"
     );
+    // Of a reader of 50/s and a writer of 100/s, who asks for most, 450 accesses of 10 ms are 4.5 of five disks; with 120/s 5.3.
+    let two = |writes: u32| {
+        let mut both = on_fixed_disks(5, "", &open(50, 1.0));
+        let mut writer = on_fixed_disks(5, "", &open(writes, 0.0)).volume.remove(0);
+        writer.name = "w".to_owned();
+        both.volume.push(writer);
+        both.check()
+    };
+    assert_eq!(two(100), Ok(Vec::new()));
+    let flags = two(120).expect("the reads may be hits");
+    // 170 requests and 530 accesses a second: 160 at 3.1 each are 500.
+    let wanted = "170 random requests/s are asked of origin `o`, which serves about 160 of them in turn (5 at 10ms each, at 3.1 accesses a request)";
+    assert!(flags[0].key == "volume[1].load[0].rate" && flags[0].message.contains(wanted), "{flags:?}");
     // On the parity disk of RAID 4 no hit helps; there 50 writes/s are all that it does.
     let flags = on_fixed_disks(4, "", &open(500, 0.92)).check().expect("it can be run");
     // 460 reads and 80 accesses for 40 writes on four data disks are 1.35 of their time: .35 of 1.15 for the reads.
