@@ -7,6 +7,7 @@
 use crate::load::Traces;
 use crate::scenario::{Scenario, Sizing};
 use crate::simulation::{RunError, Simulation};
+use forebay_control::eafc::EafcRules;
 use forebay_units::{Bytes, Nanos};
 use serde::Serialize;
 
@@ -70,6 +71,7 @@ pub fn hindsight(
     let Some(share) = share else { return Ok(None) };
     let mut fixed = scenario.clone();
     (fixed.cache.sizing, fixed.cache.control_from) = (Sizing::Fixed, Nanos::ZERO);
+    fixed.eafc = EafcRules::default();
     for table in &mut fixed.volume {
         (table.minimum, table.maximum) = (Bytes::ZERO, None);
     }

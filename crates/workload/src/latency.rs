@@ -53,6 +53,13 @@ impl LatencyHistogram {
         self.sum_ns += other.sum_ns;
     }
 
+    /// What is told of percentiles where all requests take `latency`: the end of its bucket.
+    pub fn told(latency: Nanos) -> Nanos {
+        let mut one = LatencyHistogram::new();
+        one.record(latency);
+        one.max().unwrap_or(latency)
+    }
+
     /// How many latencies were recorded.
     pub fn count(&self) -> u64 {
         self.buckets.len()

@@ -5,6 +5,7 @@ use super::{
     ArrivalKind, DiskName, Distribution, LoadTable, OriginKind, Popularity, Promise, Queues, Scenario,
     Sizing, VolumeTable,
 };
+use forebay_control::eafc::EafcRules;
 use forebay_control::{Operations, Target};
 use forebay_devmodel::{Array, DiskGroup};
 use forebay_units::{BlockSize, Bytes, Nanos};
@@ -62,6 +63,9 @@ impl Scenario {
         if let Some((key, found, expected)) = self.eafc.wrong() {
             out_of_range(format!("eafc.{key}"), found, expected)?;
         }
+        if self.eafc != EafcRules::default() && self.cache.sizing != Sizing::Eafc {
+            out_of_range("eafc", "this table", "only with `sizing = \"eafc\"`")?;
+        }
         if self.origin.is_empty() {
             missing("origin", "origin", "every volume")?;
         }
@@ -99,6 +103,7 @@ impl Scenario {
             self.check_rates(origin, &mut flags)?;
         }
         self.check_lanes()?;
+        self.flag_times(&mut flags);
         self.flag_objectives(&mut flags);
         self.flag_closed_loops(&mut flags);
         Ok(flags)
@@ -456,6 +461,22 @@ impl Scenario {
         if !(load.speed > 0.0 && load.speed <= 1e6) {
             out_of_range(key("speed"), load.speed, "above 0 and at most 1e6")?;
         }
+        only("speed", load.speed != 1.0 && !trace, "only with `trace` arrivals")?;
+        only("repeat", load.repeat && !trace, "only with `trace` arrivals")?;
+        // A trace says itself what is asked for, and nothing is of an idle volume.
+        let drawn = open || closed;
+        let only_drawn = "only with `poisson`, `constant` or `closed` arrivals";
+        only("popularity", load.popularity != Popularity::default() && !drawn, only_drawn)?;
+        only("theta", load.theta.is_some() && !drawn, only_drawn)?;
+        only("working_set", load.working_set.is_some() && !drawn, only_drawn)?;
+        only("offset", load.offset > Bytes::ZERO && !drawn, only_drawn)?;
+        only("read_share", load.read_share != 1.0 && !drawn, only_drawn)?;
+        only("request_size", load.request_size.is_some() && !drawn, only_drawn)?;
+        only(
+            "outstanding_max",
+            load.outstanding_max != LoadTable::idle().outstanding_max && !open && !trace,
+            "only with open loops: `clients` are what a closed one has outstanding",
+        )?;
         if !(0.0..=1.0).contains(&load.read_share) {
             out_of_range(key("read_share"), load.read_share, "from 0 to 1")?;
         }

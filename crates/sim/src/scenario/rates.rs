@@ -12,6 +12,7 @@ use crate::load::{REPEAT_AFTER_MIN, Traces};
 use crate::outcome::VolumeSeries;
 use forebay_control::{Objective, Operations, Statistic, Target};
 use forebay_units::{Bytes, Nanos};
+use forebay_workload::LatencyHistogram;
 
 /// Closed loops that could ask for more requests than this are flagged: the run may take a quarter of an hour, or be ended (ours).
 const CLOSED_REQUESTS_MAX: f64 = 1e9;
@@ -76,6 +77,10 @@ impl Through {
             _ => Ok(()),
         }
     }
+}
+
+fn begins_too_late(from: Nanos, end: Nanos) -> String {
+    format!("it begins at {from}, and the run ends at {end}")
 }
 
 fn bytes_per_second(bytes: f64) -> String {
@@ -177,6 +182,35 @@ impl Scenario {
         Ok(())
     }
 
+    /// How much of the time from `from` to `until` the sums and windows of whole control intervals are of.
+    fn in_whole_intervals(&self, from: Nanos, until: Nanos) -> Nanos {
+        let interval = self.cache.interval.0.max(1);
+        let last = until.0.div_ceil(interval).min(self.duration.0 / interval);
+        Nanos(last.saturating_sub(from.0.div_ceil(interval)) * interval)
+    }
+
+    /// Plans for a time that the run does not reach, and a run that nothing is told of.
+    pub(super) fn flag_times(&self, flags: &mut Vec<Flag>) {
+        let (interval, end) = (self.cache.interval, self.duration);
+        if self.in_whole_intervals(self.measure_from, end) == Nanos::ZERO {
+            let from = self.measure_from;
+            let message = format!(
+                "no whole control interval of {interval} lies between {from} and the end of the run at {end}: sums are of nothing"
+            );
+            flags.push(Flag { key: "measure_from".to_owned(), message });
+        }
+        let loads = self.volume.iter().enumerate().flat_map(|(place, volume)| {
+            let from = volume.load.iter().map(|load| load.from).enumerate();
+            from.map(move |(number, from)| (format!("volume[{place}].load[{number}].from"), from))
+        });
+        let hangs = self.origin.iter().enumerate().flat_map(|(place, origin)| {
+            let from = origin.hangs.iter().map(|hang| hang.from).enumerate();
+            from.map(move |(number, from)| (format!("origin[{place}].hangs[{number}].from"), from))
+        });
+        let late = loads.chain(hangs).filter(|(_, from)| *from >= end);
+        flags.extend(late.map(|(key, from)| Flag { key, message: begins_too_late(from, end) }));
+    }
+
     /// Objectives that say nothing: their time or their windows lie outside the run, or nobody asks for so much.
     pub(super) fn flag_objectives(&self, flags: &mut Vec<Flag>) {
         for Promise { key: owner, table, .. } in &self.promises() {
@@ -187,14 +221,14 @@ impl Scenario {
             let window = table
                 .objective()
                 .map_or(Nanos::ZERO, |objective| objective.in_whole(self.cache.interval).window);
-            let measured = until.saturating_since(table.from.max(self.measure_from));
+            let measured = self.in_whole_intervals(table.from.max(self.measure_from), until);
             if table.from >= self.duration {
-                flag("from", format!("it begins at {}, and the run ends at {}", table.from, self.duration));
+                flag("from", begins_too_late(table.from, self.duration));
             } else if measured < window {
                 flag(
                     "window",
                     format!(
-                        "no window of {window} can end within the {measured} for which it stands and is measured"
+                        "no window of {window} can end within the {measured} of whole control intervals in which it stands and is measured"
                     ),
                 );
             }
@@ -269,28 +303,51 @@ impl Scenario {
             let is_drawn = !matches!(load.arrivals, ArrivalKind::Trace | ArrivalKind::Idle);
             is_drawn && load.popularity != Popularity::Sequential
         };
-        // Writes are written through, unless a tier takes them.
-        let has_writes = volume.load.iter().any(|load| load.read_share < 1.0);
-        let only_writes = operations == Operations::Writes && has_writes && !self.writes_may_be_taken(volume);
-        if self.may_be_cached(volume) && !only_writes || !volume.load.iter().all(is_random) {
+        if !volume.load.iter().all(is_random) {
             return None;
         }
-        let origin = &self.origin[self.origin_of(volume)?];
-        let (statistic, on_average) = match statistic {
-            Statistic::Mean => ("mean".to_owned(), " on average"),
-            Statistic::Percentile(percentile) if origin.takes_as_long() => (format!("p{percentile}"), ""),
-            Statistic::Percentile(_) => return None,
+        // Writes are written through, unless a tier takes them. The load with the fewest is the one that could keep it.
+        let is_cached = self.may_be_cached(volume);
+        let writes = volume.load.iter().map(|load| 1.0 - load.read_share).fold(1.0, f64::min);
+        let has_writes = volume.load.iter().any(|load| load.read_share < 1.0);
+        let share = match operations {
+            _ if !is_cached => 1.0,
+            _ if self.writes_may_be_taken(volume) => 0.0,
+            Operations::Writes => f64::from(u8::from(has_writes)),
+            Operations::Reads => 0.0,
+            Operations::All => writes,
         };
+        let origin = &self.origin[self.origin_of(volume)?];
         let bytes = volume.load.iter().map(|load| load.request_bytes(volume)).min()?;
         let least = origin.random_least(bytes)?;
-        let way = self.hit_least(volume) + origin.link_latency + origin.link_latency;
-        let (whom, what) = match only_writes {
-            true => ("no cache answers writes of", "write"),
-            false => ("no cache may hold any of", "request"),
+        let (hit, links) = (self.hit_least(volume), origin.link_latency + origin.link_latency);
+        let (statistic, on_average, reachable) = match statistic {
+            Statistic::Mean => (
+                "mean".to_owned(),
+                " on average",
+                hit + Nanos::from_secs_f64(share * (least + links).as_secs_f64()),
+            ),
+            // Judged by what a histogram tells of it.
+            Statistic::Percentile(percentile) if origin.takes_as_long() && share >= 1.0 => {
+                (format!("p{percentile}"), "", LatencyHistogram::told(hit + links + least))
+            }
+            Statistic::Percentile(_) => return None,
         };
-        (at_most < least + way).then(|| {
+        let (whom, what) = match is_cached {
+            true if share < 1.0 => {
+                (format!("no cache answers the writes, {:.0} % of what is asked of", 100.0 * share), "write")
+            }
+            true => ("no cache answers writes of".to_owned(), "write"),
+            false => ("no cache may hold any of".to_owned(), "request"),
+        };
+        let way = hit + links;
+        let told = match reachable > hit + links + least {
+            true => format!(", which is told as {reachable}"),
+            false => String::new(),
+        };
+        (at_most < reachable && share > 0.0).then(|| {
             format!(
-                "{whom} `{}`, and a random {what} takes origin `{}` {least}{on_average} without a queue, and {way} on the way: \
+                "{whom} `{}`, and a random {what} takes origin `{}` {least}{on_average} without a queue, and {way} on the way{told}: \
                  a {statistic} of {at_most} cannot be kept",
                 volume.name, origin.name
             )

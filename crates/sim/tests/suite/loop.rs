@@ -304,6 +304,10 @@ fn the_optimum_in_hindsight_suffices_and_a_step_less_does_not() {
     let mut later = scenario.clone();
     later.cache.control_from = forebay_units::Nanos::secs(100);
     assert!(forebay_sim::hindsight(&later, &traces, 1, 0, step).is_ok_and(|found| found.is_some()));
+    // And of the paper's with rules of its own, which a static size has no use for.
+    let mut eafc = scenario.clone();
+    (eafc.cache.sizing, eafc.eafc.gain) = (forebay_sim::scenario::Sizing::Eafc, 0.6);
+    assert!(forebay_sim::hindsight(&eafc, &traces, 1, 0, step).is_ok_and(|found| found.is_some()));
 }
 
 /// The load of the third phase is that of the first: its size is used at the end of the first interval that misses.

@@ -95,6 +95,38 @@ fn values_out_of_range_are_refused_by_key() {
             "expected[0]",
         ),
         ("latency = \"5ms\"", "latency = \"5ms\"\nwindow = \"50ms\"", "objective[0].window"),
+        // Keys that would be without effect.
+        ("rate = 100", "rate = 100, speed = 2.0", "volume[0].load[0].speed"),
+        ("rate = 100", "rate = 100, repeat = true", "volume[0].load[0].repeat"),
+        (
+            "\"poisson\", rate = 100",
+            "\"closed\", clients = 1, outstanding_max = 4",
+            "volume[0].load[0].outstanding_max",
+        ),
+        ("\"poisson\", rate = 100", "\"idle\", outstanding_max = 4", "volume[0].load[0].outstanding_max"),
+        ("\"poisson\", rate = 100", "\"idle\", read_share = 0.5", "volume[0].load[0].read_share"),
+        ("\"poisson\", rate = 100", "\"idle\", theta = 1.0", "volume[0].load[0].theta"),
+        (
+            "\"poisson\", rate = 100",
+            "\"trace\", trace = \"t\", working_set = \"1MiB\"",
+            "volume[0].load[0].working_set",
+        ),
+        (
+            "\"poisson\", rate = 100",
+            "\"trace\", trace = \"t\", offset = \"1MiB\"",
+            "volume[0].load[0].offset",
+        ),
+        (
+            "\"poisson\", rate = 100",
+            "\"trace\", trace = \"t\", request_size = \"8KiB\"",
+            "volume[0].load[0].request_size",
+        ),
+        (
+            "\"poisson\", rate = 100",
+            "\"trace\", trace = \"t\", popularity = \"uniform\"",
+            "volume[0].load[0].popularity",
+        ),
+        ("cache.memory", "eafc.gain = 1\ncache.memory", "eafc"),
     ] {
         let error = refused(from, to);
         assert_eq!(error.key(), key, "{error}");
@@ -364,6 +396,24 @@ fn means_below_an_origin_that_nothing_is_cached_of_are_flagged() {
             ),
         "{flagged:?}"
     );
+    // Those that write all, or so much of it that the mean is no less: half of 10 ms and 150 us.
+    let written = |load: &str, latency: &str| {
+        let text = GOOD.replace("rate = 100", load).replace("\"5ms\"", latency);
+        scenario(&text).check().expect(load).into_iter().map(|flag| flag.message).collect::<Vec<_>>()
+    };
+    let said = written("rate = 100, read_share = 0", "\"10ms\"");
+    assert!(said.len() == 1 && said[0].starts_with("no cache answers writes of `v`"), "{said:?}");
+    let said = written("rate = 100, read_share = 0.5", "\"5.149ms\"");
+    assert!(
+        said.len() == 1 && said[0].starts_with("no cache answers the writes, 50 % of what is asked of `v`"),
+        "{said:?}"
+    );
+    assert_eq!(written("rate = 100, read_share = 0.5", "\"5.15ms\""), [""; 0]);
+    // Percentiles are judged by the ends of their buckets: of 10.15 ms by that at 10.158079 ms.
+    let edge = "\"10.155ms\"\nstatistic = \"p95\"";
+    let told = flags("\"5ms\"", edge);
+    assert!(told.len() == 1 && told[0].contains("on the way, which is told as 10.16ms"), "{told:?}");
+    assert_eq!(flags("\"5ms\"", &edge.replace("10.155", "10.16")), [""; 0]);
     assert_eq!(flags("rate = 100", "rate = 100, popularity = \"sequential\""), [""; 0]);
     // Half a turn of 8.33 ms, and less than 150 us besides; nothing where a disk takes what is near first.
     let (servers, disks) = ON_DISKS;
@@ -418,6 +468,24 @@ fn objectives_that_say_nothing_and_loops_without_end_are_flagged() {
         ["objective[0].from: it begins at 70s, and the run ends at 60s"]
     );
     assert_eq!(flags("latency = \"5ms\"", "latency = \"5ms\"\nwindow = \"30s\"\nfrom = \"40s\"").len(), 1);
+    // From 45 to 59 s there are 14, but one whole interval of 10 s has no place.
+    let odd = flags("\"60s\"", "\"59s\"\nmeasure_from = \"45s\"");
+    assert_eq!(
+        odd[0],
+        "measure_from: no whole control interval of 10s lies between 45s and the end of the run at 59s: sums are of nothing"
+    );
+    assert!(
+        odd.len() == 2 && odd[1].starts_with("objective[0].window: no window of 10s can end within the 0s"),
+        "{odd:?}"
+    );
+    assert_eq!(
+        flags("rate = 100 }", "rate = 100 }, { from = \"60s\", arrivals = \"idle\" }"),
+        ["volume[0].load[1].from: it begins at 60s, and the run ends at 60s"]
+    );
+    assert_eq!(
+        flags("servers = 2", "servers = 2, hangs = [{ from = \"2min\", for = \"1s\" }]"),
+        ["origin[0].hangs[0].from: it begins at 120s, and the run ends at 60s"]
+    );
     // 64 clients, hits of 1 us, 60 s: 3.8e9 requests.
     let text = GOOD
         .replace("cache.memory = \"64MiB\"", "cache = { memory = \"64MiB\", hit_latency = \"1us\" }")
