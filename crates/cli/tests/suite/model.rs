@@ -517,12 +517,31 @@ fn specifications_that_are_wrong_are_refused_by_line() {
         ("range = \"64MiB\"", "rang = \"64MiB\"", "unknown field `rang`"),
         ("reads = 0.7", "align = \"65MiB\"", "an alignment is 1 B to the range"),
         ("reads = 0.7", "align = \"0B\"", "an alignment is 1 B to the range"),
+        (
+            "reads = 0.7",
+            "stride = \"8KiB\"",
+            "`stride` has no effect here, expected only with the pattern `stride`",
+        ),
+        ("reads = 0.7", "hotspots = [[1, 0.5]]", "expected only with the pattern `hotspots`"),
+        ("\"constant\"", "\"constant\"\ntheta = 0.9", "expected only with the pattern `zipf`"),
+        (
+            "\"constant\"",
+            "\"constant\"\nalign = \"4KiB\"",
+            "expected only with the pattern `uniform`, `zipf` or `hotspots`",
+        ),
     ] {
         assert!(SPECIFICATION.contains(from));
         let spec = file(&folder, "spec.toml", SPECIFICATION.replace(from, to));
         let (status, words) = fail(args(&[&"generate", &spec]));
         assert!(status == 1 && words.contains("spec.toml`, line ") && words.contains(wanted), "{words}");
     }
+    // Nothing that begins within the span is nothing to write.
+    let late = SPECIFICATION.replace("rate = ", "from = \"60s\"\nrate = ");
+    let (status, words) = fail(args(&[&"generate", &file(&folder, "late.toml", late)]));
+    assert!(
+        status == 1 && words.contains("the trace ends at 60s, and its first load begins at 60s"),
+        "{words}"
+    );
     // What is wrong is said before anything is written.
     let spec = file(&folder, "spec.toml", "");
     let target = folder.path().join("never.fbt");

@@ -129,6 +129,15 @@ pub(super) fn parse(document: &Document, duration: Option<Nanos>) -> Result<Spec
     if specification.volumes.is_empty() {
         return Err(document.failure(&(0..0), "a specification needs at least one `[[volume]]`"));
     }
+    let first = specification.loads.iter().map(|load| load.from).min();
+    if let Some(first) =
+        first.filter(|first| *first >= duration && specification.presto.is_empty() && duration > Nanos::ZERO)
+    {
+        let message = format!(
+            "the trace ends at {duration}, and its first load begins at {first}: there is nothing to write"
+        );
+        return Err(Failure::new(message).with_hint("set `duration` in the specification, or `--duration`"));
+    }
     Ok(specification)
 }
 
@@ -144,6 +153,19 @@ fn load_of(document: &Document, volume: u32, size: u64, load: &Spanned<LoadTable
     let missing = |key: &str, name: &str| {
         document.failure(&load.span(), format_args!("the pattern `{name}` needs `{key}`"))
     };
+    // A key that its pattern does not use would be without effect.
+    let places = [PatternName::Uniform, PatternName::Zipf, PatternName::Hotspots];
+    for (key, found, meant, patterns) in [
+        ("theta", table.theta.as_ref().map(Spanned::span), &[PatternName::Zipf][..], "`zipf`"),
+        ("stride", table.stride.as_ref().map(Spanned::span), &[PatternName::Stride][..], "`stride`"),
+        ("hotspots", table.hotspots.as_ref().map(Spanned::span), &[PatternName::Hotspots][..], "`hotspots`"),
+        ("align", table.align.as_ref().map(Spanned::span), &places[..], "`uniform`, `zipf` or `hotspots`"),
+    ] {
+        if let Some(span) = found.filter(|_| !meant.contains(&table.pattern)) {
+            let message = format!("`{key}` has no effect here, expected only with the pattern {patterns}");
+            return Err(document.failure(&span, message));
+        }
+    }
     let pattern = match table.pattern {
         PatternName::Uniform => Pattern::Uniform,
         PatternName::Sequential => Pattern::Sequential,
