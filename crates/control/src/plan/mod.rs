@@ -96,6 +96,9 @@ fn basis(input: &PlanInput) -> Vec<String> {
              with the busiest; a backlog does not carry over to the next window.",
             stage::WINDOWS_MAX
         ),
+        "What is predicted of a window is what its requests take on average, so shares of windows leave chance out: a mean over few \
+         requests, or over a queue, is above it as often as below. Where a size is just enough, set `margin`."
+            .to_owned(),
         format!(
             "Sizes leave a margin of {:.0} % below each bound and are multiples of {}, beyond what is guaranteed.",
             input.margin * 100.0, input.chunk
