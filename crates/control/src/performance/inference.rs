@@ -6,9 +6,11 @@ use super::{LATENCY_MIN_S, OVERLOADED, OriginModel};
 
 /// The most that servers can be busy, as a share of their time: what was observed was served.
 const BUSY_MAX: f64 = 0.98;
-/// How much longer than the shortest kind of request another one is served at most, where the origin does not say how busy
-/// it is (ours: a write to a group with parity costs four times a read). What lies beyond is taken for waiting.
-const SERVICE_RATIO_MAX: f64 = 4.0;
+/// How much longer than the quickest read a write is served at most, where the origin does not say how busy it is (ours: a
+/// write to a group with parity costs four times a read). What lies beyond is taken for waiting, as of writes that overlap.
+/// Of reads nothing follows from what is quicker: writes that the origin's own cache takes, or reads that it answers, are
+/// a hundred times as quick as reads of its disks.
+const WRITE_RATIO_MAX: f64 = 4.0;
 /// Waits among which [`infer`] looks for the least.
 const WAITS_TRIED: u32 = 64;
 
@@ -49,14 +51,25 @@ pub struct Inferred {
     pub services: Vec<Service>,
 }
 
+/// One kind of request that was seen at an origin: the reads, or the writes, of one workload.
+#[derive(Clone, Copy)]
+struct Kind {
+    rate: f64,
+    latency: f64,
+    /// Share of its own requests that an arriving one can find.
+    others: f64,
+    is_write: bool,
+}
+
 /// The kinds of requests that were seen at an origin, the shortest latency first.
 struct Kinds {
-    /// (rate, latency, share of its own requests that an arriving one can find)
-    kinds: Vec<(f64, f64, f64)>,
+    kinds: Vec<Kind>,
     /// Seconds of servers per second that they can have taken at most.
     work_max: f64,
-    /// Longest service over the shortest.
+    /// Longest service over that of the quickest kind.
     ratio_max: f64,
+    /// The latency of the quickest read (of the quickest write where none was seen), where it says how long writes are served at most.
+    quickest_read: Option<f64>,
 }
 
 impl Kinds {
@@ -64,27 +77,29 @@ impl Kinds {
         let mut kinds = Vec::with_capacity(observed.len() * 2);
         for load in observed {
             let others = load.outstanding.map_or(1.0, |count| ((count - 1.0) / count.max(1e-9)).max(0.0));
-            for (rate, latency) in
-                [(load.read_rate, load.read_latency), (load.write_rate, load.write_latency)]
+            for (rate, latency, is_write) in
+                [(load.read_rate, load.read_latency, false), (load.write_rate, load.write_latency, true)]
             {
                 if rate > 0.0 {
-                    kinds.push((rate, latency, others));
+                    kinds.push(Kind { rate, latency, others, is_write });
                 }
             }
         }
-        kinds.sort_by(|a, b| a.1.total_cmp(&b.1));
+        kinds.sort_by(|a, b| a.latency.total_cmp(&b.latency));
         // Behind a long queue what is left of a latency beyond the wait is mostly error.
         let latency_ratio = match (kinds.first(), kinds.last()) {
-            (Some(quickest), Some(slowest)) if quickest.1 > 0.0 => slowest.1 / quickest.1,
+            (Some(quickest), Some(slowest)) if quickest.latency > 0.0 => slowest.latency / quickest.latency,
             _ => f64::INFINITY,
         };
+        let quickest_read = kinds.iter().find(|kind| !kind.is_write).or(kinds.first());
+        let quickest_read = quickest_read.map(|kind| kind.latency);
         Kinds {
+            quickest_read: quickest_read.filter(|_| utilisation.is_none()),
             kinds,
             work_max: origin.servers.max(1.0) * utilisation.unwrap_or(BUSY_MAX).clamp(0.01, BUSY_MAX),
             ratio_max: match utilisation {
                 Some(busy) if busy >= OVERLOADED => latency_ratio,
-                Some(_) => f64::INFINITY,
-                None => SERVICE_RATIO_MAX,
+                _ => f64::INFINITY,
             },
         }
     }
@@ -92,26 +107,54 @@ impl Kinds {
     /// The longest service time that can be, where requests wait `wait` seconds: with longer ones the servers would have
     /// been busier than they were or can be. What takes longest is cut first, since that is what waits for something else.
     fn longest(&self, wait: f64) -> f64 {
-        let mut left: f64 = self.kinds.iter().map(|kind| kind.0).sum();
+        let mut left: f64 = self.kinds.iter().map(|kind| kind.rate).sum();
         let mut work = 0.0;
-        let shortest = self.kinds.first().map_or(f64::INFINITY, |kind| beyond(kind.1, wait));
-        for &(rate, latency, _) in &self.kinds {
-            let service = beyond(latency, wait);
-            if work + service * left > self.work_max {
-                return ((self.work_max - work) / left).min(shortest * self.ratio_max);
-            }
+        // The level at which `rate` requests that are served for `service`, and all that take longer, are cut; `None` if they are not.
+        let mut cut = |rate: f64, service: f64| {
+            let level = (work + service * left > self.work_max).then(|| (self.work_max - work) / left);
             work += service * rate;
             left -= rate;
+            level
+        };
+        let write_max = self.write_max(wait);
+        let is_limited = |kind: &Kind| kind.is_write && beyond(kind.latency, wait) > write_max;
+        // They are all served alike, and so are one kind among those that are served as they seem.
+        let mut limited: f64 = self.kinds.iter().filter(|kind| is_limited(kind)).map(|kind| kind.rate).sum();
+        let shortest = self.kinds.first().map_or(f64::INFINITY, |kind| beyond(kind.latency, wait));
+        let none = shortest * self.ratio_max;
+        for kind in self.kinds.iter().filter(|kind| !is_limited(kind)) {
+            let service = beyond(kind.latency, wait);
+            if limited > 0.0
+                && write_max <= service
+                && let Some(level) = cut(std::mem::take(&mut limited), write_max)
+            {
+                return level.min(none);
+            }
+            if let Some(level) = cut(kind.rate, service) {
+                return level.min(none);
+            }
         }
-        shortest * self.ratio_max
+        let last = (limited > 0.0).then(|| cut(limited, write_max)).flatten();
+        last.map_or(none, |level| level.min(none))
+    }
+
+    /// The longest service time of writes, where requests wait `wait` seconds.
+    fn write_max(&self, wait: f64) -> f64 {
+        self.quickest_read.map_or(f64::INFINITY, |latency| WRITE_RATIO_MAX * beyond(latency, wait))
+    }
+
+    /// How long a request of a kind is served that takes `latency`, where nothing is served for longer than `longest`.
+    fn service(&self, latency: f64, is_write: bool, wait: f64, longest: f64) -> f64 {
+        let most = if is_write { longest.min(self.write_max(wait)) } else { longest };
+        beyond(latency, wait).min(most)
     }
 
     /// The wait that these services at these rates lead to, where requests already wait `wait`.
     fn implied(&self, wait: f64, residual: f64) -> f64 {
         let longest = self.longest(wait);
-        let queued = |&(rate, latency, others): &(f64, f64, f64)| {
-            let service = beyond(latency, wait).min(longest);
-            others * rate * (service * wait + service * service * residual)
+        let queued = |kind: &Kind| {
+            let service = self.service(kind.latency, kind.is_write, wait, longest);
+            kind.others * kind.rate * (service * wait + service * service * residual)
         };
         self.kinds.iter().map(queued).sum()
     }
@@ -134,7 +177,7 @@ pub fn infer(origin: &OriginModel, observed: &[ObservedLoad], utilisation: Optio
     let kinds = Kinds::new(origin, observed, utilisation);
     // The least wait that explains itself: with services that may be cut there can be others, at which the quickest kind
     // of request takes no work at all.
-    let longest = kinds.kinds.last().map_or(0.0, |kind| kind.1);
+    let longest = kinds.kinds.last().map_or(0.0, |kind| kind.latency);
     let (mut low, mut high) = (0.0, longest);
     for step in 1..WAITS_TRIED {
         let wait = longest * f64::from(step) / f64::from(WAITS_TRIED);
@@ -154,24 +197,24 @@ pub fn infer(origin: &OriginModel, observed: &[ObservedLoad], utilisation: Optio
     }
     let mut wait = high;
     let longest = kinds.longest(wait);
-    if let Some(&(_, quickest, _)) = kinds.kinds.first()
+    if let Some(&Kind { latency: quickest, .. }) = kinds.kinds.first()
         && longest < beyond(quickest, wait)
         && utilisation.is_none_or(|busy| busy >= OVERLOADED)
     {
         // Everything takes longer than the servers can have worked: a backlog, which all share.
         wait = quickest - longest;
     }
-    let of = |rate: f64, latency: f64| {
+    let of = |rate: f64, latency: f64, is_write: bool| {
         (rate > 0.0).then(|| {
-            let service = beyond(latency, wait).min(longest);
+            let service = kinds.service(latency, is_write, wait, longest);
             (service, latency / (wait + service).max(LATENCY_MIN_S))
         })
     };
     let services = observed
         .iter()
         .map(|load| {
-            let (read, write) =
-                (of(load.read_rate, load.read_latency), of(load.write_rate, load.write_latency));
+            let read = of(load.read_rate, load.read_latency, false);
+            let write = of(load.write_rate, load.write_latency, true);
             Service {
                 read: read.or(write).map_or(0.0, |read| read.0),
                 write: write.or(read).map_or(0.0, |write| write.0),
@@ -312,6 +355,26 @@ mod tests {
         );
         assert!((again.workloads[0].miss_latency / load.read_latency - 1.0).abs() < 0.02, "{again:?}");
         assert!((again.workloads[0].write_latency / load.write_latency - 1.0).abs() < 0.02, "{again:?}");
+    }
+
+    #[test]
+    fn slow_reads_beside_what_the_origin_takes_or_answers_at_once_are_work() {
+        // A loop of four reads a disk in 8.2 ms, and a fifteenth of it are writes that the origin's own cache takes in 0.12 ms: 480/s x 8.2 ms are 3.9 of the 8
+        // servers, so that most of that is work. Beside it another volume reads in 0.1 ms what that cache has.
+        let origin = OriginModel { servers: 8.0, service_cv2: 0.3 };
+        let load = ObservedLoad {
+            read_rate: 480.0,
+            read_latency: 0.0082,
+            write_rate: 34.0,
+            write_latency: 0.000_12,
+            outstanding: Some(4.0),
+        };
+        let beside = ObservedLoad { read_rate: 100.0, read_latency: 0.000_1, ..ObservedLoad::default() };
+        for observed in [&[load][..], &[ObservedLoad { write_rate: 0.0, ..load }, beside]] {
+            let service = infer(&origin, observed, None).services[0];
+            assert!((0.006..0.0082).contains(&service.read), "{service:?}");
+            assert!((0.99..1.01).contains(&service.read_stretch), "{service:?}");
+        }
     }
 
     #[test]
