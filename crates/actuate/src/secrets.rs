@@ -2,10 +2,15 @@
 //! kind is told when it is refused, as it may nearly be the secret.
 
 use forebay_units::Secret;
+use rustix::fs::OFlags;
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserializer, Serializer};
 use serde_json::error::Category;
 use std::fmt;
+use std::fs::OpenOptions;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 /// For `#[serde(with)]`.
 ///
@@ -22,6 +27,21 @@ pub fn serialize<S: Serializer>(secret: &Secret, to: S) -> Result<S::Ok, S::Erro
 pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Secret, D::Error> {
     // Whoever is asked for a text says what else there is before the visitor is heard.
     from.deserialize_any(SecretVisitor)
+}
+
+/// What the file of ours at `path` holds. Whoever opens a FIFO waits for another who does, deaf to signals; what is no file is refused.
+///
+/// # Errors
+/// Why it cannot be read.
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let at_once = OFlags::NONBLOCK.bits() as i32;
+    let mut file = OpenOptions::new().read(true).custom_flags(at_once).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is no file"));
+    }
+    let mut content = Vec::new();
+    file.read_to_end(&mut content)?;
+    Ok(content)
 }
 
 /// Why a file of ours with secrets in it is not understood, and where, without a word of what stands there.

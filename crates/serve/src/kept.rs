@@ -3,7 +3,7 @@
 
 use forebay_actuate::secrets::misunderstood;
 use forebay_origin::open_patiently;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -29,7 +29,10 @@ impl Hold {
     pub(crate) fn take(path: &Path) -> Result<Hold, String> {
         let beside = beside(path, ".lock");
         let open = || {
-            let lock = OpenOptions::new().write(true).create(true).mode(OWNER_ONLY).open(&beside)?;
+            let mut options = OpenOptions::new();
+            // Whoever opens a FIFO waits for another who does.
+            options.write(true).create(true).mode(OWNER_ONLY).custom_flags(OFlags::NONBLOCK.bits() as i32);
+            let lock = options.open(&beside)?;
             match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => Ok(Hold { _lock: lock }),
                 Err(errno) => Err(errno.into()),
@@ -48,12 +51,12 @@ impl Hold {
 /// # Errors
 /// Why it is not understood, or cannot be read.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, String> {
-    let text = match std::fs::read_to_string(path) {
+    let text = match forebay_actuate::secrets::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.to_string()),
     };
-    serde_json::from_str(&text).map(Some).map_err(|error| misunderstood(&error))
+    serde_json::from_slice(&text).map(Some).map_err(|error| misunderstood(&error))
 }
 
 /// Writes `kept` beside the file and puts that in its place; on stable storage when this returns.
@@ -99,6 +102,27 @@ mod tests {
         }
         replace(&path, &"new").unwrap();
         assert_eq!((mode(&path), read::<String>(&path)), (0o600, Ok(Some("new".to_owned()))));
+    }
+
+    #[test]
+    fn nobody_is_waited_for_where_a_fifo_is_in_the_place_of_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("history.db.past");
+        for path in [&path, &beside(&path, ".lock")] {
+            rustix::fs::mkfifoat(rustix::fs::CWD, path, 0o600.into()).unwrap();
+        }
+        // On a thread of its own, so that this ends in any case.
+        let (sender, done) = std::sync::mpsc::channel();
+        let at = path.clone();
+        std::thread::spawn(move || {
+            let told = (read::<u32>(&at), Hold::take(&at).is_err());
+            sender.send(told)
+        });
+        let told = done.recv_timeout(std::time::Duration::from_secs(20)).expect("it waits for somebody else");
+        assert_eq!(told, (Err("it is no file".to_owned()), true));
+        // What is kept takes its place.
+        replace(&path, &1).unwrap();
+        assert_eq!(read(&path), Ok(Some(1)));
     }
 
     #[test]

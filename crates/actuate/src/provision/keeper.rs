@@ -427,7 +427,7 @@ fn json(value: &impl serde::Serialize) -> Vec<u8> {
 /// What a file holds; `None` if there is no such file.
 fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, ProvisionError> {
     let state = |source: io::Error| ProvisionError::State { path: path.to_owned(), source };
-    match std::fs::read(path) {
+    match crate::secrets::read(path) {
         Ok(text) => {
             let told = |error| state(io::Error::other(misunderstood(&error)));
             serde_json::from_slice(&text).map(Some).map_err(told)
