@@ -112,6 +112,22 @@ struct Kept {
     leases: BTreeMap<String, LeaseStatus>,
 }
 
+/// Why nobody could be let in by what the file at `path` keeps.
+pub(crate) fn trouble(path: &Path) -> Option<LeasesUnreadable> {
+    kept(path).err()
+}
+
+/// What the file keeps; `None` where there is none.
+fn kept(path: &Path) -> Result<Option<Kept>, LeasesUnreadable> {
+    let unreadable = |reason: String| LeasesUnreadable { path: path.display().to_string(), reason };
+    match kept::read::<Kept>(path).map_err(unreadable)? {
+        Some(kept) if kept.schema != SCHEMA => {
+            Err(unreadable(format!("found layout `{}`, expected `{SCHEMA}`", kept.schema)))
+        }
+        kept => Ok(kept),
+    }
+}
+
 /// The leases of all volumes, and the file that keeps them.
 #[derive(Debug)]
 pub(crate) struct LeaseBook {
@@ -123,12 +139,9 @@ impl LeaseBook {
     /// Those that the file keeps, also of volumes that are no longer served; the first of their kind for those that it does not know.
     pub(crate) fn open(path: &Path, volumes: &[VolumeConfig]) -> Result<LeaseBook, LeasesUnreadable> {
         let unreadable = |reason: String| LeasesUnreadable { path: path.display().to_string(), reason };
-        let kept: Option<Kept> = kept::read(path).map_err(unreadable)?;
+        let kept = kept(path)?;
         let is_new = kept.is_none();
         let kept = kept.unwrap_or_else(|| Kept { schema: SCHEMA.to_owned(), leases: BTreeMap::new() });
-        if kept.schema != SCHEMA {
-            return Err(unreadable(format!("found layout `{}`, expected `{SCHEMA}`", kept.schema)));
-        }
         let mut book = LeaseBook { path: path.to_owned(), leases: BTreeMap::new() };
         book.leases.extend(kept.leases.into_iter().map(|(volume, lease)| (volume, lease.into())));
         for volume in volumes {
@@ -137,6 +150,8 @@ impl LeaseBook {
         if is_new {
             // So that it is known now whether it can be written, and noticed later if it is gone.
             book.keep().map_err(|error| unreadable(error.to_string()))?;
+            // Whoever had one before should hear that it is lost.
+            tracing::info!(path = %path.display(), "no leases were kept: they begin at epoch 0, and everybody is let in");
         }
         Ok(book)
     }

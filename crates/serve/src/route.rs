@@ -15,7 +15,7 @@ use forebay_origin::{NbdOriginOptions, Origin};
 use forebay_units::with_causes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -147,6 +147,21 @@ struct Sent {
     original: bool,
 }
 
+/// Why it could not be told from the file at `path` where volumes go.
+pub(crate) fn trouble(path: &Path) -> Option<RoutesUnreadable> {
+    kept(path).err()
+}
+
+/// What the file keeps; `None` where there is none.
+fn kept(path: &Path) -> Result<Option<Kept>, RoutesUnreadable> {
+    let unreadable = |reason: String| RoutesUnreadable { path: path.display().to_string(), reason };
+    let Some(kept) = kept::read::<Kept>(path).map_err(unreadable)? else { return Ok(None) };
+    if kept.schema != SCHEMA {
+        return Err(unreadable(format!("found layout `{}`, expected `{SCHEMA}`", kept.schema)));
+    }
+    Ok(Some(kept))
+}
+
 /// Where volumes were sent, and the file that keeps it.
 pub(crate) struct RouteBook {
     path: Option<PathBuf>,
@@ -162,10 +177,7 @@ impl RouteBook {
             RouteBook { path: config.routes.clone(), routes: BTreeMap::new(), configured: BTreeMap::new() };
         let Some(path) = &book.path else { return Ok(book) };
         let unreadable = |reason: String| RoutesUnreadable { path: path.display().to_string(), reason };
-        let Some(kept) = kept::read::<Kept>(path).map_err(unreadable)? else { return Ok(book) };
-        if kept.schema != SCHEMA {
-            return Err(unreadable(format!("found layout `{}`, expected `{SCHEMA}`", kept.schema)));
-        }
+        let Some(kept) = kept(path)? else { return Ok(book) };
         if is_readable_by_others(path) {
             tracing::warn!(path = %path.display(), "others could read where volumes were sent, and with which secrets; from now on its owner alone can");
             kept::replace(path, &kept).map_err(|error| unreadable(error.to_string()))?;

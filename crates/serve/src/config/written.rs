@@ -132,6 +132,16 @@ pub(super) fn opened(config: &Config, findings: &mut Vec<Finding>) {
         let trouble = trouble_of_log(path).map(|trouble| Finding::new(key, trouble));
         findings.extend(trouble.map(|finding| finding.hint("remove it, or name another file")));
     }
+    if let Some(trouble) = config.leases.as_deref().and_then(crate::lease::trouble) {
+        findings.push(Finding::new("leases.path", trouble.to_string()).hint(
+            "put back what was kept; without the file everybody is let in, also whom somebody was promised to be rid of",
+        ));
+    }
+    if let Some(trouble) = config.routes.as_deref().and_then(crate::route::trouble) {
+        findings.push(Finding::new("routes.path", trouble.to_string()).hint(
+            "put back what was kept; without the file volumes go to their origins, past whatever serves them now",
+        ));
+    }
     if let Some(FlashConfig { path, size: None }) = &config.flash
         && !path.exists()
     {

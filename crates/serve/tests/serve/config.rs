@@ -422,6 +422,30 @@ fn where_no_snapshot_could_be_written_is_told_to_who_asks_and_keeps_nobody_from_
 }
 
 #[test]
+fn what_is_kept_and_not_understood_is_told_with_the_configuration() {
+    let folder = folder();
+    let path = folder.path().join("forebay.toml");
+    let keys = "[leases]\npath = \"leases.json\"\n[routes]\npath = \"routes.json\"\n";
+    std::fs::write(&path, format!("{HEAD}{VOLUME}{keys}[http]\nsocket = \"h.sock\"\n")).unwrap();
+    let read = || [Config::read_to_check(&path), Config::read(&path)];
+    for config in read() {
+        config.unwrap();
+    }
+    for (file, text, told) in [
+        ("leases.json", "{", "line 6, `leases.path`: the leases in `"),
+        ("leases.json", r#"{"schema":"forebay.leases/9","leases":{}}"#, "found layout `forebay.leases/9`"),
+        ("routes.json", "{", "line 8, `routes.path`: where volumes go, in `"),
+    ] {
+        std::fs::write(folder.path().join(file), text).unwrap();
+        for read in read() {
+            let error = read.expect_err(text).to_string();
+            assert!(error.contains(told) && error.contains("hint: put back what was kept"), "{error}");
+        }
+        std::fs::remove_file(folder.path().join(file)).unwrap();
+    }
+}
+
+#[test]
 fn two_read_only_volumes_may_share_a_file() {
     let folder = folder();
     let text = format!(
