@@ -5,16 +5,17 @@
 //! That both ways lead to the same data is for who asks to know. How it is done without an error for clients is
 //! `forebay_appliance`'s ([`forebay_appliance::Retargeted`]).
 
-use crate::config::{Config, OriginConfig, OriginTls, VolumeConfig, is_readable_by_others};
+use crate::config::{Config, OriginConfig, OriginTls, VolumeConfig, is_readable_by_others, is_same_file};
 use crate::daemon::{Shared, begin};
 use crate::kept;
 use crate::origins::OriginFailure;
-use forebay_appliance::{CommandError, RetargetFailure, RetargetOptions};
-use forebay_nbd::Uri;
+use forebay_appliance::{BoundAddress, CommandError, RetargetFailure, RetargetOptions};
+use forebay_nbd::{Transport, Uri};
 use forebay_origin::{NbdOriginOptions, Origin};
-use forebay_units::with_causes;
+use forebay_units::{Secret, with_causes};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -244,6 +245,30 @@ fn without_epoch(export: &str) -> (&str, Option<&str>) {
     }
 }
 
+/// Whether `uri` is `volume` itself, as a daemon that listens at `listeners` serves it: its requests would come back to it for ever.
+pub(crate) fn leads_back(uri: &Uri, volume: &VolumeConfig, listeners: &[BoundAddress]) -> bool {
+    let name = without_epoch(&uri.export).0;
+    let with_secret = |secret: &Secret| name == format!("{}.{}", volume.name, secret.reveal());
+    let is_own = name == volume.name || volume.secret.as_ref().is_some_and(with_secret);
+    is_own && listeners.iter().any(|listener| is_at(&uri.transport, listener))
+}
+
+/// Whether who connects by `transport` comes to `listener`, which is one of this machine.
+fn is_at(transport: &Transport, listener: &BoundAddress) -> bool {
+    match (transport, listener) {
+        (Transport::Unix { path }, BoundAddress::Unix(own)) => is_same_file(path, own),
+        // Names are asked for only where the rest fits.
+        (Transport::Tcp { host, port }, BoundAddress::Tcp(own)) if *port == own.port() => {
+            let is_of_this_machine = |ip: IpAddr| UdpSocket::bind((ip, 0)).is_ok();
+            let leads = |address: SocketAddr| {
+                address.ip() == own.ip() || own.ip().is_unspecified() && is_of_this_machine(address.ip())
+            };
+            (host.as_str(), *port).to_socket_addrs().is_ok_and(|mut addresses| addresses.any(leads))
+        }
+        _ => false,
+    }
+}
+
 /// Whether that is where the configuration leads; an epoch is somebody's who sends volumes back.
 fn is_original(uri: &Uri, configured: &OriginConfig) -> bool {
     under_epoch_of(uri, configured).is_some_and(|original| original == *uri)
@@ -316,7 +341,12 @@ pub(crate) fn change(shared: &Shared, volume: &str, request: &RouteRequest) -> R
     let route = Route { to: Some(uri.to_string()), epoch };
     let mut routed = Routed { route: route.clone().shown(), pause_s: 0.0, drain_s: 0.0 };
     let index = shared.config.volumes.iter().position(|config| config.name == volume).ok_or_else(unknown)?;
-    let configured = shared.books.routes().configured(&shared.config.volumes[index]).clone();
+    let itself = &shared.config.volumes[index];
+    if leads_back(&uri, itself, shared.appliance.listeners()) {
+        let expected = "an export that leads to its data elsewhere: that one is the volume itself";
+        return Err(refused("to", format!("`{}`", uri.shown()), expected.to_owned()));
+    }
+    let configured = shared.books.routes().configured(itself).clone();
     let is_absent = shared.state().absent.contains_key(volume);
     if is_absent || now.to != route.to {
         let unreachable = |error: OriginFailure| RouteError::Unreachable {
@@ -430,6 +460,33 @@ mod tests {
             ("nbd://appliance/db@12", false),
         ] {
             assert_eq!(is_original(&uri(to), &configured), original, "{to}");
+        }
+    }
+
+    #[test]
+    fn who_is_sent_to_itself_is_told_by_its_name_and_by_where_the_daemon_listens() {
+        let folder = tempfile::tempdir().unwrap();
+        let (socket, link) = (folder.path().join("nbd.sock"), folder.path().join("link.sock"));
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        std::os::unix::fs::symlink(&socket, &link).unwrap();
+        let mut volume = VolumeConfig::new("db", OriginConfig::Memory { size: Bytes::mib(1) });
+        volume.secret = Secret::new("0123456789abcdef");
+        let tcp = |address: &str| BoundAddress::Tcp(address.parse().unwrap());
+        let listeners = [BoundAddress::Unix(socket), tcp("127.0.0.1:10809"), tcp("0.0.0.0:10810")];
+        let unix = |export: &str| format!("nbd+unix:///{export}?socket={}", link.display());
+        for (uri, back) in [
+            (unix("db"), true),
+            (unix("db@7"), true),
+            (unix("db.0123456789abcdef@7"), true),
+            (unix("web"), false),
+            ("nbd+unix:///db?socket=/run/another.sock".to_owned(), false),
+            ("nbd://127.0.0.1/db".to_owned(), true),
+            ("nbd://127.0.0.2/db".to_owned(), false),
+            ("nbd://127.0.0.1:10811/db".to_owned(), false),
+            ("nbd://127.0.0.2:10810/db".to_owned(), true),
+            ("nbd://192.0.2.1:10810/db".to_owned(), false),
+        ] {
+            assert_eq!(leads_back(&uri.parse().unwrap(), &volume, &listeners), back, "{uri}");
         }
     }
 

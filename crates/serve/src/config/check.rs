@@ -8,7 +8,8 @@ use super::{
     CacheConfig, Config, DiskBacking, LayerConfig, OnAbsent, OriginConfig, OriginTls, VolumeConfig,
     machine_memory,
 };
-use forebay_appliance::{FLASH_ALIGNMENT, FLASH_VOLUMES_MAX, ListenerConfig};
+use crate::route::leads_back;
+use forebay_appliance::{BoundAddress, FLASH_ALIGNMENT, FLASH_VOLUMES_MAX, ListenerConfig};
 use forebay_devmodel::{Array, DiskGroup};
 use forebay_units::{ByteRange, Bytes, Nanos};
 use std::collections::BTreeMap;
@@ -42,7 +43,7 @@ pub(super) fn check(config: &Config, findings: &mut Vec<Finding>) {
     control(config, findings);
 }
 
-pub(super) fn is_same_file(a: &Path, b: &Path) -> bool {
+pub(crate) fn is_same_file(a: &Path, b: &Path) -> bool {
     match (std::fs::metadata(a), std::fs::metadata(b)) {
         (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
         _ => std::path::absolute(a).ok() == std::path::absolute(b).ok(),
@@ -404,6 +405,11 @@ fn origins(config: &Config, findings: &mut Vec<Finding>) {
         }
         if let OriginConfig::Nbd { uri, tls, .. } = &volume.origin {
             let finding = |message: &str| Finding::new(format!("volume[{at}].origin"), message);
+            if leads_back(uri, volume, &listened_at(config)) {
+                let message =
+                    format!("`{}` is volume `{}` itself, as it is served here", uri.shown(), volume.name);
+                findings.push(finding(&message).hint("name the server that has its data"));
+            }
             if uri.tls_required && tls.authorities.is_none() && uri.tls_verify_peer != Some(false) {
                 findings.push(finding("asks for TLS, and nothing says whom to believe").hint(
                     "origin = { type = \"nbd\", uri = \"nbds://...\", authorities = \"ca-cert.pem\" }",
@@ -433,6 +439,18 @@ fn origins(config: &Config, findings: &mut Vec<Finding>) {
         }
         identities.push((identity, at));
     }
+}
+
+/// Where NBD clients are to connect.
+fn listened_at(config: &Config) -> Vec<BoundAddress> {
+    let at = |mut listener: &ListenerConfig| loop {
+        match listener {
+            ListenerConfig::Tls { listener: inner, .. } => listener = inner,
+            ListenerConfig::Unix { path } => break BoundAddress::Unix(path.clone()),
+            ListenerConfig::Tcp { address, .. } => break BoundAddress::Tcp(*address),
+        }
+    };
+    config.listen.iter().map(at).collect()
 }
 
 fn file_origin(volume: &VolumeConfig, path: &Path, key: &str) -> Result<(), Finding> {

@@ -15,7 +15,9 @@ mod spoken;
 mod written;
 
 pub(crate) use check::places;
-pub(crate) use check::{BLOCK_SIZE_MAX, NAME_BYTES_MAX, SOCKET_BYTES_MAX, is_name, trouble_of_socket};
+pub(crate) use check::{
+    BLOCK_SIZE_MAX, NAME_BYTES_MAX, SOCKET_BYTES_MAX, is_name, is_same_file, trouble_of_socket,
+};
 pub use keys::{KEYS, Key, TABLES, keys_of};
 pub(crate) use machine::memory_total;
 pub use machine::{machine_memory, memory_available};

@@ -42,6 +42,12 @@ fn every_mistake_is_told_with_its_line_and_key() {
     let cases: Vec<(String, &str, &str)> = vec![
         (group("spindles = 2\nraid = \"5\""), "5 disk_group[0]", "at least 3 for RAID 4 and 5"),
         (group("spindles = 3\nraid = \"1\""), "5 disk_group[0]", "an even number for RAID 1"),
+        (
+            "listen = [\"tcp:127.0.0.1:10809\"]\n[[volume]]\nname = \"a\"\norigin = \"nbd://127.0.0.1/a\"\n"
+                .to_owned(),
+            "4 volume[0].origin",
+            "`nbd://127.0.0.1/a` is volume `a` itself, as it is served here",
+        ),
         (group("raid = \"6\""), "8 disk_group[0].raid", "`6` is no value here"),
         (group("raid = 5"), "8 disk_group[0].raid", "a text"),
         (group("array = { }"), "8 disk_group[0].array.cache", "missing key `cache`"),

@@ -88,6 +88,21 @@ fn a_volume_goes_through_an_appliance_and_back_and_is_found_there_after_a_restar
 }
 
 #[test]
+fn a_volume_is_not_sent_to_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(config(folder.path(), OriginConfig::Memory { size: Bytes::mib(1) })).unwrap();
+    let itself = daemon.uris("db").remove(0);
+    let mut client = Client::connect(&itself);
+    client.write(0, vec![6; 4096]).unwrap();
+    for settled in [false, true] {
+        let (status, refused) = send(&daemon, &serde_json::json!({ "to": itself, "settled": settled }));
+        let told = refused["error"].as_str().unwrap_or_default();
+        assert!(status == 400 && told.contains("that one is the volume itself"), "{status} {refused}");
+    }
+    assert_eq!(client.read(0, 4096).unwrap(), vec![6; 4096]);
+}
+
+#[test]
 fn a_volume_that_was_sent_back_goes_where_the_configuration_says_now() {
     let folder = tempfile::tempdir().unwrap();
     let server = |name: &str, byte: u8| {
