@@ -4,6 +4,7 @@
 //! and deciding go on. The layout is in docs/internals/format-history.md.
 
 use crate::config::HistoryConfig;
+use crate::trouble::Trouble;
 use forebay_control::Decision;
 use rusqlite::{Connection, OpenFlags, params};
 use std::path::Path;
@@ -251,6 +252,7 @@ fn write(
     let mut opened_at = Instant::now();
     let mut pruned_at: Option<Instant> = None;
     let mut stamps = Stamps::default();
+    let mut trouble = Trouble::default();
     loop {
         let batch = match receiver.recv_timeout(PRUNE) {
             Ok(batch) => batch,
@@ -278,12 +280,20 @@ fn write(
         counters.written.fetch_add(batch.rows() - lost, Ordering::Relaxed);
         counters.lost.fetch_add(lost, Ordering::Relaxed);
         match result {
-            Ok(()) => counters.set_trouble(None),
+            Ok(()) => {
+                // Where there was nothing to write that says nothing.
+                if batch.rows() > 0 && trouble.is_over() {
+                    tracing::info!(lost = counters.lost.load(Ordering::Relaxed), "history is written again");
+                }
+                counters.set_trouble(None);
+            }
             Err(error) => {
-                let error = open.error(error);
-                tracing::warn!(%error, lost, "history is not written; serving goes on");
+                let error = open.error(error).to_string();
+                if trouble.is_news(&error) {
+                    tracing::warn!(error, lost, "history is not written; serving goes on");
+                }
                 counters.failures.fetch_add(1, Ordering::Relaxed);
-                counters.set_trouble(Some(error.to_string()));
+                counters.set_trouble(Some(error));
             }
         }
     }

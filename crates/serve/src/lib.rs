@@ -34,6 +34,7 @@ pub mod route;
 mod snapshots;
 pub mod status;
 pub mod switch;
+mod trouble;
 
 pub use daemon::{Daemon, StartError};
 pub use history::DatedDecision;

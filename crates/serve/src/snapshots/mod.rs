@@ -16,6 +16,7 @@ pub(crate) use store::{SnapshotStore, StoreError};
 
 use crate::clock::unix_ms;
 use crate::daemon::Shared;
+use crate::trouble::Trouble;
 use forebay_appliance::CommandError;
 use forebay_appliance::volume::{Counters, ListedBlock, VolumePulse};
 use forebay_cache::Statistics;
@@ -107,7 +108,12 @@ impl Before {
 
 /// Runs until the daemon stops; then takes the last ones.
 pub(crate) fn run(shared: &Shared, config: &SnapshotConfig) {
-    let mut taker = Taker { config, before: BTreeMap::new(), looked_at: shared.appliance.now() };
+    let mut taker = Taker {
+        config,
+        before: BTreeMap::new(),
+        troubles: BTreeMap::new(),
+        looked_at: shared.appliance.now(),
+    };
     while shared.sleep_until(Instant::now() + LOOK_EVERY.min(config.every)) {
         taker.look(shared, false);
     }
@@ -117,6 +123,8 @@ pub(crate) fn run(shared: &Shared, config: &SnapshotConfig) {
 struct Taker<'a> {
     config: &'a SnapshotConfig,
     before: BTreeMap<String, Before>,
+    /// Why none could be taken last, by volume.
+    troubles: BTreeMap<String, Trouble>,
     /// When the volumes were last looked at, on the data path's clock: one that is new to us came later, and had not been used then.
     looked_at: Nanos,
 }
@@ -145,10 +153,16 @@ impl Taker<'_> {
                     counters.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
                     counters.taking_us.fetch_add(began.elapsed().as_micros() as u64, Ordering::Relaxed);
                     tracing::debug!(volume = name, bytes, took = ?began.elapsed(), "a snapshot is taken");
+                    if self.troubles.get_mut(name).is_some_and(Trouble::is_over) {
+                        tracing::info!(volume = name, "snapshots are taken again");
+                    }
                 }
                 Err(error) => {
                     counters.failed.fetch_add(1, Ordering::Relaxed);
-                    tracing::warn!(volume = name, error = with_causes(&error), "no snapshot is taken");
+                    let reason = with_causes(&error);
+                    if self.troubles.entry(name.clone()).or_default().is_news(&reason) {
+                        tracing::warn!(volume = name, error = reason, "no snapshot is taken");
+                    }
                     // Whoever waits for the end does not wait for each volume's.
                     if end && matches!(error, TakeError::Store { .. }) {
                         return;
