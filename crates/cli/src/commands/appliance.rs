@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 ///     origin = "nbd://10.1.0.9/db"
 ///     cache = "1GiB"
 ///
-/// SIGTERM and SIGINT stop listening, let what is in flight complete for at most `limits.drain`
+/// SIGTERM, SIGINT and SIGHUP stop listening, let what is in flight complete for at most `limits.drain`
 /// (30s unless set), and end.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]

@@ -3,8 +3,6 @@
 use crate::failure::{Context, Failure};
 use crate::output::say;
 use forebay_serve::fleet::{Fleet, FleetConfig};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
@@ -34,7 +32,7 @@ use std::path::PathBuf;
 ///     volume = "db"
 ///     latency = "5ms"
 ///
-/// `forebay status` and `forebay explain` ask it by `--server unix:SOCKET`. SIGTERM and SIGINT end
+/// `forebay status` and `forebay explain` ask it by `--server unix:SOCKET`. SIGTERM, SIGINT and SIGHUP end
 /// it; appliances go on without it.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
@@ -73,7 +71,7 @@ pub(crate) fn run(args: &ControlArgs) -> Result<(), Failure> {
         .with_ansi(std::io::stderr().is_terminal())
         .init();
     // Before anything starts, so that no signal finds the controller half made.
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot wait for signals")?;
+    let mut signals = crate::interrupt::ends_and(&[])?;
     let fleet = Fleet::start(config)?;
     let socket =
         std::path::absolute(&fleet.config().socket).unwrap_or_else(|_| fleet.config().socket.clone());

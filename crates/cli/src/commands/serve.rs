@@ -4,8 +4,6 @@ use crate::failure::{Context, Failure};
 use crate::output::say;
 use forebay_serve::Daemon;
 use forebay_serve::config::{CacheConfig, Config, ConfigError};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
@@ -19,7 +17,7 @@ use std::path::{Path, PathBuf};
 ///     name = "db"
 ///     origin = "/srv/db.img"
 ///
-/// SIGTERM and SIGINT stop listening, let what is in flight complete for at most `limits.drain`
+/// SIGTERM, SIGINT and SIGHUP stop listening, let what is in flight complete for at most `limits.drain`
 /// (30s unless set), and end.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
@@ -65,7 +63,7 @@ pub(super) fn serve(config: Config, log: &str) -> Result<(), Failure> {
         .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
         .init();
     // Before anything starts, so that no signal finds the daemon half made.
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot wait for signals")?;
+    let mut signals = crate::interrupt::ends_and(&[])?;
     let daemon = Daemon::start(config)?;
     for volume in &daemon.config().volumes {
         for uri in daemon.uris(&volume.name) {

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 ///
 ///     forebay watch --volume db=/srv/db.img --listen unix:/run/db.sock --leases /var/lib/leases.json --http-socket /run/db-http.sock
 ///
-/// SIGTERM and SIGINT stop listening, let what is in flight complete for at most `limits.drain`
+/// SIGTERM, SIGINT and SIGHUP stop listening, let what is in flight complete for at most `limits.drain`
 /// (30s unless set), and end.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]

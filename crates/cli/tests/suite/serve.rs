@@ -126,6 +126,15 @@ fn a_daemon_serves_says_how_it_does_and_drains_on_sigterm() {
 }
 
 #[test]
+fn a_terminal_that_is_gone_ends_a_daemon_in_order() {
+    let folder = folder();
+    let mut daemon = Daemon::start(&config(&folder, 0));
+    daemon.signal(rustix::process::Signal::HUP);
+    assert!(daemon.child.wait().expect("it ends").success());
+    assert!(!folder.path().join("nbd.sock").exists(), "its socket is left");
+}
+
+#[test]
 fn sockets_of_a_daemon_that_was_killed_are_taken_over() {
     let folder = folder();
     let config = config(&folder, 0);

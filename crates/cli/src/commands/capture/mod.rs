@@ -17,7 +17,7 @@ use forebay_nbd::Uri;
 use forebay_origin::{FileOrigin, FileOriginOptions, NbdOrigin, NbdOriginOptions, Origin};
 use forebay_units::Bytes;
 use recorder::{Recorded, Recorder, Recording};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::fs::File;
 use std::net::SocketAddr;
@@ -86,8 +86,7 @@ fn parse_listener(text: &str) -> Result<ListenerConfig, String> {
 
 pub(crate) fn run(args: &CaptureArgs) -> Result<(), Failure> {
     // Before any thread starts, so that no signal that asks for an end finds the default action.
-    let mut signals =
-        Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2]).context("cannot watch for signals")?;
+    let mut signals = crate::interrupt::ends_and(&[SIGUSR1, SIGUSR2])?;
     let origin = open_origin(&args.origin, args.size)?;
     if is_same_file(Path::new(&args.origin), &args.output) {
         return Err(Failure::usage(format!(
