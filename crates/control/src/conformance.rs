@@ -57,6 +57,10 @@ pub struct WindowTotals {
     pub reads_hung: Hung,
     /// Likewise writes.
     pub writes_hung: Hung,
+    /// Reads that were answered with an error: they are not among `reads`.
+    pub reads_failed: u64,
+    /// Likewise writes.
+    pub writes_failed: u64,
 }
 
 /// Requests that hang at the end of a window.
@@ -100,6 +104,8 @@ impl WindowTotals {
         self.outstanding_max = self.outstanding_max.max(observed.outstanding_max);
         self.reads_hung.add(observed.reads_hung, interval);
         self.writes_hung.add(observed.writes_hung, interval);
+        self.reads_failed += observed.reads_failed;
+        self.writes_failed += observed.writes_failed;
     }
 
     /// Whether some of `operations` have hung for longer than `bound`, and for the second half of the window: one that is slow, and happens to be open
@@ -114,9 +120,18 @@ impl WindowTotals {
         }
     }
 
-    /// Completed requests.
+    /// Requests that were answered, those with an error among them.
     pub fn completed(&self) -> u64 {
-        self.reads.count() + self.writes.count()
+        self.reads.count() + self.writes.count() + self.failed(Operations::All)
+    }
+
+    /// Requests of `operations` that were answered with an error.
+    fn failed(&self, operations: Operations) -> u64 {
+        match operations {
+            Operations::Reads => self.reads_failed,
+            Operations::Writes => self.writes_failed,
+            Operations::All => self.reads_failed + self.writes_failed,
+        }
     }
 
     /// Requests outstanding on average: by Little's law, and those that hung.
@@ -140,7 +155,9 @@ impl WindowTotals {
             let sum_ns = latencies.sum_ns() + u128::from(hung.0);
             u64::try_from(sum_ns).unwrap_or(u64::MAX).min(u64::MAX >> 1)
         };
-        let requests = of(self.reads.count(), self.writes.count());
+        let answered = |served: &LatencySnapshot, failed: u64| served.count() + failed;
+        let requests =
+            of(answered(&self.reads, self.reads_failed), answered(&self.writes, self.writes_failed));
         requests.max(of(time(&self.reads, self.reads_hung.time), time(&self.writes, self.writes_hung.time)))
     }
 
@@ -171,21 +188,26 @@ pub enum Verdict {
 pub struct Judgement {
     /// What is said of it.
     pub verdict: Verdict,
-    /// The number that was compared, in the objective's unit; `None` where nothing completed.
+    /// The number that was compared, in the objective's unit; `None` where nothing completed, or what failed leaves no number.
     pub value: Option<f64>,
-    /// How far beyond the bound, relative to it; infinite where everything hung; 0 for low load without a value.
+    /// How far beyond the bound, relative to it; infinite where everything hung or too much failed; 0 for low load without a value.
     pub excess: f64,
-    /// Requests that the objective is about.
+    /// Requests that the objective is about, those that failed among them.
     pub requests: u64,
+    /// Of them, those that failed.
+    pub failed: u64,
 }
 
 /// Judges a window. `O(buckets)`.
 pub fn judge(objective: &Objective, window: &WindowTotals, rules: &ConformanceRules) -> Judgement {
-    let requests = match objective.operations() {
+    // What was answered with an error was asked for, and not served.
+    let failed = window.failed(objective.operations());
+    let served = match objective.operations() {
         Operations::Reads => window.reads.count(),
         Operations::Writes => window.writes.count(),
-        Operations::All => window.completed(),
+        Operations::All => window.reads.count() + window.writes.count(),
     };
+    let requests = served + failed;
     let seconds = window.span.as_secs_f64().max(1e-9);
     match objective.target {
         Target::Latency { statistic, at_most, operations } => {
@@ -197,10 +219,15 @@ pub fn judge(objective: &Objective, window: &WindowTotals, rules: &ConformanceRu
                     value: None,
                     excess: f64::INFINITY,
                     requests,
+                    failed,
                 };
             }
             let value = latency_value(window, statistic, operations);
-            let excess = value.map_or(0.0, |value| objective.excess(value));
+            let excess = match value {
+                Some(value) => objective.excess(value),
+                None if failed > 0 => f64::INFINITY,
+                None => 0.0,
+            };
             let verdict = if requests < rules.requests_min.max(1) {
                 Verdict::LowLoad
             } else if excess > 0.0 {
@@ -208,12 +235,20 @@ pub fn judge(objective: &Objective, window: &WindowTotals, rules: &ConformanceRu
             } else {
                 Verdict::Conforming
             };
-            Judgement { verdict, value, excess, requests }
+            Judgement { verdict, value, excess, requests, failed }
         }
         Target::IopsFloor { at_least, .. } => {
             let share = requests as f64 / window.completed().max(1) as f64;
             let asked = window.arrivals as f64 * if window.completed() == 0 { 1.0 } else { share } / seconds;
-            judge_floor(objective, requests as f64 / seconds, asked, at_least, requests, window, rules)
+            judge_floor(
+                objective,
+                served as f64 / seconds,
+                asked,
+                at_least,
+                (requests, failed),
+                window,
+                rules,
+            )
         }
         Target::BandwidthFloor { at_least, operations } => {
             let bytes = match operations {
@@ -222,7 +257,9 @@ pub fn judge(objective: &Objective, window: &WindowTotals, rules: &ConformanceRu
                 Operations::All => window.bytes_read + window.bytes_written,
             } as f64;
             let asked = bytes / window.completed().max(1) as f64 * window.arrivals as f64 / seconds;
-            judge_floor(objective, bytes / seconds, asked, at_least, requests, window, rules)
+            // Bytes are counted as they are asked for: those that failed are taken to be as long as the others.
+            let moved = if failed > 0 { bytes * (served as f64 / requests as f64) } else { bytes };
+            judge_floor(objective, moved / seconds, asked, at_least, (requests, failed), window, rules)
         }
     }
 }
@@ -232,7 +269,7 @@ fn judge_floor(
     value: f64,
     asked: f64,
     at_least: f64,
-    requests: u64,
+    (requests, failed): (u64, u64),
     window: &WindowTotals,
     rules: &ConformanceRules,
 ) -> Judgement {
@@ -250,10 +287,13 @@ fn judge_floor(
     } else {
         Verdict::LowLoad
     };
-    Judgement { verdict, value: Some(value), excess: objective.excess(value), requests }
+    Judgement { verdict, value: Some(value), excess: objective.excess(value), requests, failed }
 }
 
+/// The number that is compared with a bound of latency: `None` where nothing completed, or what failed leaves none. Who asked and got an error waits on, so
+/// that it is longer than all others; a mean is that of what was served, and none where more failed than that.
 fn latency_value(window: &WindowTotals, statistic: Statistic, operations: Operations) -> Option<f64> {
+    let failed = window.failed(operations);
     let mut both;
     let latencies = match operations {
         Operations::Reads => &window.reads,
@@ -261,8 +301,8 @@ fn latency_value(window: &WindowTotals, statistic: Statistic, operations: Operat
         Operations::All => {
             if statistic == Statistic::Mean {
                 let sum_ns = window.reads.sum_ns() + window.writes.sum_ns();
-                let count = window.completed();
-                return (count > 0).then(|| sum_ns as f64 / count as f64 / 1e9);
+                let count = window.reads.count() + window.writes.count();
+                return (count > 0 && failed <= count).then(|| sum_ns as f64 / count as f64 / 1e9);
             }
             both = window.reads.clone();
             both.merge(&window.writes);
@@ -270,8 +310,12 @@ fn latency_value(window: &WindowTotals, statistic: Statistic, operations: Operat
         }
     };
     match statistic {
-        Statistic::Mean => latencies.mean(),
-        Statistic::Percentile(percentile) => latencies.percentile(percentile),
+        Statistic::Mean => latencies.mean().filter(|_| failed <= latencies.count()),
+        Statistic::Percentile(percentile) => {
+            let served = latencies.count();
+            let of_served = percentile * ((served + failed) as f64 / served.max(1) as f64);
+            (of_served <= 100.0).then(|| latencies.percentile(of_served)).flatten()
+        }
     }
     .map(Nanos::as_secs_f64)
 }
@@ -323,6 +367,45 @@ pub(crate) mod tests {
             judge(&objective, &window(0, Nanos::ZERO, Nanos::secs(1), 0), &rules).verdict,
             Verdict::LowLoad
         );
+    }
+
+    #[test]
+    fn what_fails_is_not_served_however_fast() {
+        let rules = ConformanceRules::default();
+        // In 1 s so many reads of 1 ms and so many that fail.
+        let judged = |objective: Objective, served: u64, reads_failed: u64| {
+            let arrivals = served + reads_failed;
+            let served = window(served, Nanos::millis(1), Nanos::millis(900), 1);
+            let window = WindowTotals { reads_failed, arrivals, bytes_read: arrivals * 4096, ..served };
+            let Judgement { verdict, value, failed, requests, .. } = judge(&objective, &window, &rules);
+            let about =
+                if objective.operations() == Operations::Writes { (0, 0) } else { (reads_failed, arrivals) };
+            assert_eq!((failed, requests), about);
+            (verdict, value)
+        };
+        let is = |(verdict, value): (Verdict, Option<f64>), expected: Verdict, about: Option<f64>| {
+            assert_eq!((verdict, value.is_some()), (expected, about.is_some()));
+            let near = |(value, about): (f64, f64)| (value / about - 1.0).abs() < 0.02;
+            assert!(value.zip(about).is_none_or(near), "{value:?}, expected {about:?}");
+        };
+        use Verdict::{Conforming, LowLoad, Nonconforming};
+        let mean = |operations| Objective::mean_latency(Nanos::millis(5), operations);
+        is(judged(mean(Operations::All), 0, 600), Nonconforming, None);
+        is(judged(mean(Operations::Reads), 0, 600), Nonconforming, None);
+        is(judged(mean(Operations::Writes), 0, 600), LowLoad, None);
+        is(judged(mean(Operations::All), 0, 9), LowLoad, None);
+        // One error among many is none of the mean, and more than the half leave none.
+        is(judged(mean(Operations::All), 599, 1), Conforming, Some(0.001));
+        is(judged(mean(Operations::Reads), 300, 301), Nonconforming, None);
+        // 4 % of the reads are beyond any latency, 6 % too.
+        let p95 = Objective::percentile_latency(95.0, Nanos::millis(5), Operations::Reads);
+        is(judged(p95, 960, 40), Conforming, Some(0.001));
+        is(judged(p95, 940, 60), Nonconforming, None);
+        // 600/s are asked for, and half of them are got.
+        is(judged(Objective::iops_floor(500.0), 300, 300), Nonconforming, Some(300.0));
+        is(judged(Objective::iops_floor(250.0), 300, 300), Conforming, Some(300.0));
+        is(judged(Objective::iops_floor(700.0), 300, 300), LowLoad, Some(300.0));
+        is(judged(Objective::bandwidth_floor(2e6), 300, 300), Nonconforming, Some(300.0 * 4096.0));
     }
 
     #[test]

@@ -55,6 +55,10 @@ pub struct VolumeObservation {
     pub reads_hung: u32,
     /// Writes that did.
     pub writes_hung: u32,
+    /// Reads that were answered with an error, which are in none of the latencies: a storage that refuses at once is not fast. 0 also where nobody says so.
+    pub reads_failed: u64,
+    /// Writes that were.
+    pub writes_failed: u64,
     /// Share of the reads that start where the last read or one of the last few ended; 0 to 1.
     pub sequential_share: f64,
     /// The state of its cache.
@@ -94,6 +98,8 @@ impl VolumeObservation {
             idle: interval,
             reads_hung: 0,
             writes_hung: 0,
+            reads_failed: 0,
+            writes_failed: 0,
             sequential_share: 0.0,
             cache: CacheObservation::default(),
             curve: None,
@@ -106,14 +112,14 @@ impl VolumeObservation {
         }
     }
 
-    /// Completed reads.
+    /// Reads that were answered, those with an error apart.
     pub fn reads(&self) -> u64 {
         self.hits.count() + self.misses.count()
     }
 
-    /// Completed requests.
+    /// Requests that were answered, those with an error among them.
     pub fn completed(&self) -> u64 {
-        self.reads() + self.writes.count()
+        self.reads() + self.writes.count() + self.reads_failed + self.writes_failed
     }
 
     /// Requests outstanding on average, by Little's law: the sum of all latencies over the length of the interval.

@@ -153,7 +153,8 @@ mod tests {
     #[test]
     fn an_episode_knows_its_ends_its_depth_and_whom_it_hit() {
         let window = Nanos::secs(10);
-        let judged = |verdict, excess, requests| Judgement { verdict, value: None, excess, requests };
+        let judged =
+            |verdict, excess, requests| Judgement { verdict, value: None, excess, requests, failed: 0 };
         let mut episode = Episode::begin(Nanos::secs(110), window, &judged(N, 0.5, 300));
         episode.go_on(Nanos::secs(120), &judged(C, -0.2, 100));
         episode.go_on(Nanos::secs(130), &judged(N, 0.8, 500));

@@ -119,7 +119,7 @@ pub(crate) fn render(shared: &Shared) -> String {
     text.family(
         name,
         "gauge",
-        "Different data that clients used in the last whole window of the working set.",
+        "Different data that clients read in the last whole window of the working set.",
     );
     for volume in &shared.config.volumes {
         let monitor = state.monitors.get(&volume.name);
@@ -273,7 +273,7 @@ fn per_volume(text: &mut Text, volumes: &Volumes<'_>) {
     text.family(
         name,
         "histogram",
-        "From the arrival of a client's request to its reply; an edge at each objective's bound.",
+        "From the arrival of a client's request to its reply, unless that is an error; an edge at each objective's bound.",
     );
     for (volume, monitor) in volumes {
         let latencies = monitor.latencies_with(volume);

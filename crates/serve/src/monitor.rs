@@ -299,6 +299,8 @@ impl Monitor {
             idle: seen.idle,
             reads_hung: count(seen.reads_hung),
             writes_hung: count(seen.writes_hung),
+            reads_failed: since(|c| c.reads_failed),
+            writes_failed: since(|c| c.changes_failed),
             sequential_share: since(|c| c.reads_sequential) as f64 / reads.max(1) as f64,
             cache: CacheObservation {
                 quota_blocks: seen.cache.quota_blocks.into(),

@@ -72,6 +72,11 @@ pub struct ObservedInterval {
     pub reads_hung: u32,
     #[serde(default)]
     pub writes_hung: u32,
+    /// Absent where an older appliance tells: those that failed are among the latencies then.
+    #[serde(default)]
+    pub reads_failed: u64,
+    #[serde(default)]
+    pub writes_failed: u64,
     pub sequential_share: f64,
     /// Absent where an older appliance tells: then every miss is taken for a read of its own.
     #[serde(default)]
@@ -114,6 +119,8 @@ impl ObservedInterval {
             idle_ns: seen.idle.0,
             reads_hung: seen.reads_hung,
             writes_hung: seen.writes_hung,
+            reads_failed: seen.reads_failed,
+            writes_failed: seen.writes_failed,
             sequential_share: seen.sequential_share,
             origin_reads: seen.origin_reads,
             quota_blocks: seen.cache.quota_blocks,
@@ -127,7 +134,8 @@ impl ObservedInterval {
 
     /// What is not possible in it; `None` where all is well.
     fn oddity(&self) -> Option<&'static str> {
-        let completed = self.hits.count() + self.misses.count() + self.writes.count();
+        let served = self.hits.count() + self.misses.count() + self.writes.count();
+        let completed = served.saturating_add(self.reads_failed).saturating_add(self.writes_failed);
         if self.span_ns == 0 {
             Some("an interval has no length")
         } else if self.idle_ns > self.span_ns + self.span_ns / 10 {
@@ -212,6 +220,8 @@ impl VolumeIntervals {
             // So many at least hung in all of it.
             reads_hung: new.iter().map(|one| one.reads_hung).min().unwrap_or(0),
             writes_hung: new.iter().map(|one| one.writes_hung).min().unwrap_or(0),
+            reads_failed: sum(|one| one.reads_failed),
+            writes_failed: sum(|one| one.writes_failed),
             origin_reads: new.iter().map(|one| one.origin_reads).sum(),
             sequential_share: new.iter().map(|one| one.sequential_share).sum::<f64>() / new.len() as f64,
             cache: CacheObservation {
@@ -314,7 +324,9 @@ mod tests {
         assert_eq!(odd.since(0, VolumeId(7)).unwrap_err(), "more requests hung than were outstanding");
         let mut older = serde_json::to_value(volume(&recent)).unwrap();
         for interval in older["intervals"].as_array_mut().unwrap() {
-            for field in ["reads_hung", "writes_hung", "read_sizes", "write_sizes"] {
+            for field in
+                ["reads_hung", "writes_hung", "reads_failed", "writes_failed", "read_sizes", "write_sizes"]
+            {
                 interval.as_object_mut().unwrap().remove(field).unwrap();
             }
         }

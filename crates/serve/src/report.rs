@@ -231,6 +231,7 @@ fn volume(shared: &Shared, state: &State, config: &VolumeConfig) -> VolumeStatus
         requests_in_flight: seen.map_or(0, |seen| seen.requests_in_flight as u64),
         objectives,
         iops: interval.iops(),
+        errors_per_s: interval.per_second(interval.errors),
         read_bytes_per_s: interval.per_second(interval.bytes_read),
         write_bytes_per_s: interval.per_second(interval.bytes_written),
         iops_series: monitor.map(|monitor| monitor.series.iter().copied().collect()).unwrap_or_default(),

@@ -247,6 +247,9 @@ pub struct VolumeStatus {
     pub objectives: Vec<ObjectiveStatus>,
     /// Requests per second in the last interval.
     pub iops: f64,
+    /// Requests per second in the last interval that were answered with an error; 0 where nobody says so.
+    #[serde(default)]
+    pub errors_per_s: f64,
     /// Bytes read per second in the last interval.
     pub read_bytes_per_s: f64,
     /// Bytes written per second in the last interval.

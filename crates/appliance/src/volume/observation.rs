@@ -42,6 +42,10 @@ pub struct Counters {
     pub cache_requests: u64,
     /// Questions about block status.
     pub status_requests: u64,
+    /// Reads that went as far as flash or the origin and were answered with an error: they are in none of the latencies.
+    pub reads_failed: u64,
+    /// Writes, trims and zeroes, likewise.
+    pub changes_failed: u64,
     /// Requests answered with an error, for whatever reason.
     pub errors: u64,
     /// Writes that had to wait for an overlapping one.
@@ -78,7 +82,7 @@ pub struct Latencies {
     /// Reads answered from memory alone: from the moment the request was received to the moment its reply was ready
     /// to send.
     pub hits: LatencySnapshot,
-    /// Reads that needed flash or the origin, likewise.
+    /// Reads that needed flash or the origin, likewise; without those that failed, which may take no time at all.
     pub misses: LatencySnapshot,
     /// Writes, trims and zeroes, likewise.
     pub writes: LatencySnapshot,
@@ -250,15 +254,21 @@ impl Observer {
         self.read_ends[place] = range.end();
     }
 
-    /// A read that needed flash or the origin was answered after `latency`.
-    pub(crate) fn missed(&mut self, latency: Nanos) {
-        self.misses.record(latency);
+    /// A read that needed flash or the origin was answered after `latency`, with an error if it `has_failed`.
+    pub(crate) fn missed(&mut self, latency: Nanos, has_failed: bool) {
+        match has_failed {
+            true => self.counters.reads_failed += 1,
+            false => self.misses.record(latency),
+        }
         self.waited(latency);
     }
 
-    /// A change was answered after `latency`.
-    pub(crate) fn changed(&mut self, latency: Nanos) {
-        self.writes.record(latency);
+    /// A change was answered after `latency`, likewise.
+    pub(crate) fn changed(&mut self, latency: Nanos, has_failed: bool) {
+        match has_failed {
+            true => self.counters.changes_failed += 1,
+            false => self.writes.record(latency),
+        }
         self.waited(latency);
     }
 

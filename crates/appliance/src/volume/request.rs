@@ -85,6 +85,8 @@ impl Errno {
     pub const INVALID: Errno = Errno(22);
     /// No space: a write that passes the end of the volume.
     pub const NO_SPACE: Errno = Errno(28);
+    /// Not supported: zeroes that are to be written fast or not at all, and are not.
+    pub const NOT_SUPPORTED: Errno = Errno(95);
     /// The volume is being removed.
     pub const SHUTDOWN: Errno = Errno(108);
 }

@@ -538,6 +538,7 @@ fn zeroes_that_must_be_fast_stop_at_the_first_part_that_is_refused() {
     fail(&mut machine, &first[0], OriginError::Failed { errno: 95, context: String::new() });
     assert_eq!(submissions(&mut machine), []);
     assert_eq!(replies(&mut machine), [(1, Err(Errno(95)))]);
+    assert_eq!(machine.observe(Nanos::ZERO, false).counters.changes_failed, 0, "that is an answer");
 
     zero(&mut machine, 2, true);
     for part in [(0, 4 * BLOCK), (4 * BLOCK, 4 * BLOCK), (8 * BLOCK, BLOCK)] {
@@ -602,6 +603,25 @@ fn what_the_origin_says_is_told_but_for_what_is_not_settled() {
     machine.request(Nanos::ZERO, RequestTag(9), beyond);
     assert_eq!(replies(&mut machine), [(9, Err(Errno::INVALID))]);
     assert!(machine.is_idle());
+}
+
+#[test]
+fn what_the_origin_refuses_is_counted_and_is_no_latency() {
+    let mut machine = machine(10);
+    for offset in [0, 4 * BLOCK] {
+        assert_eq!(read(&mut machine, offset + 1, offset, 512), None);
+        write(&mut machine, offset + 2, offset + 2 * BLOCK, 512, 7);
+    }
+    for request in &submissions(&mut machine) {
+        match request.operation.range().offset < 4 * BLOCK {
+            true => fail(&mut machine, request, OriginError::Failed { errno: 5, context: String::new() }),
+            false => complete(&mut machine, request, 0),
+        }
+    }
+    let seen = machine.observe(Nanos::secs(1), true);
+    let counted = (seen.counters.reads_failed, seen.counters.changes_failed, seen.counters.errors);
+    assert_eq!(counted, (1, 1, 2));
+    assert_eq!((seen.latencies.misses.count(), seen.latencies.writes.count()), (1, 1));
 }
 
 #[test]

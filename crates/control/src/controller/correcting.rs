@@ -640,7 +640,8 @@ mod tests {
     /// The controller hears of a window that was `error` beyond its bound; of one that asked for too little to be judged where there is none.
     fn closes(controller: &mut Controller, error: Option<f64>) -> Option<Change> {
         let verdict = if error.is_some() { Verdict::Conforming } else { Verdict::LowLoad };
-        let last = Judgement { verdict, value: error, excess: error.unwrap_or(0.0), requests: 100 };
+        let last =
+            Judgement { verdict, value: error, excess: error.unwrap_or(0.0), requests: 100, failed: 0 };
         let mut track = Track::default();
         (track.last, track.closed) = (Some(last), true);
         controller.volumes.get_mut(&VolumeId(1)).unwrap().tracks = vec![track];

@@ -146,6 +146,9 @@ fn objective_facts(
         facts.extend(last.value.map(|value| Fact::number("observed", value, objective.unit())));
         facts.push(Fact::number("excess", last.excess, ""));
         facts.push(Fact::number("requests", last.requests as f64, ""));
+        if last.failed > 0 {
+            facts.push(Fact::number("requests_failed", last.failed as f64, ""));
+        }
     }
     facts
 }

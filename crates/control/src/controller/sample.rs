@@ -53,8 +53,10 @@ impl Sample {
         let outstanding = observed.outstanding_mean(interval);
         let idle = observed.idle.0 as f64 / interval.0.max(1) as f64;
         let rules = &config.conformance;
+        // What an origin refuses is next to no work for it, and piles up nowhere.
+        let failed = observed.reads_failed + observed.writes_failed;
         Sample {
-            arrival_rate: rate(observed.arrivals),
+            arrival_rate: rate(observed.arrivals.saturating_sub(failed)),
             hit_rate: rate(observed.hits.count()),
             miss_rate: rate(observed.misses.count()),
             origin_read_rate: rate(observed.misses.count().min(observed.origin_reads.unwrap_or(u64::MAX))),
@@ -70,8 +72,8 @@ impl Sample {
                 && idle <= rules.backlog_idle_share_max
                 && outstanding >= rules.backlog_depth_min * f64::from(observed.outstanding_max),
             keeps_full: false,
-            read_bytes: per(observed.bytes_read.get(), observed.reads()),
-            write_bytes: per(observed.bytes_written.get(), observed.writes.count()),
+            read_bytes: per(observed.bytes_read.get(), observed.reads() + observed.reads_failed),
+            write_bytes: per(observed.bytes_written.get(), observed.writes.count() + observed.writes_failed),
             working_set: observed.working_set_blocks as f64,
             invalidated: observed.cache.invalidated_blocks as f64,
             filled: observed.cache.filled_blocks as f64,

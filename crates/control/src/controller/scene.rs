@@ -526,6 +526,7 @@ mod tests {
             value: Some(0.05),
             excess: 9.0,
             requests: 1_000,
+            failed: 0,
         });
         let violation = |volume: &Volume, blocks: u64| {
             let volumes = BTreeMap::from([(id, volume.clone())]);

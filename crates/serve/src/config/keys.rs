@@ -48,7 +48,7 @@ pub const TABLES: &[(&str, &str, &str)] = &[
     (
         "objective",
         "[volume.objective], [[volume.objective]] or [[objective]]",
-        "What a volume was promised. Exactly one of `latency`, `iops` and `bandwidth_per_second`.",
+        "What a volume was promised. Exactly one of `latency`, `iops` and `bandwidth_per_second`. A request that fails is not served, however fast.",
     ),
     ("origin file", "origin = { type = \"file\" }", "A regular file; `origin = \"/path\"` is short for it."),
     ("origin block-device", "origin = { type = \"block-device\" }", "A block device."),

@@ -210,6 +210,7 @@ fn volume_status(
         requests_in_flight: 0,
         objectives,
         iops: per_second(seen.map_or(0, forebay_control::VolumeObservation::completed)),
+        errors_per_s: per_second(seen.map_or(0, |seen| seen.reads_failed + seen.writes_failed)),
         read_bytes_per_s: per_second(seen.map_or(0, |seen| seen.bytes_read.get())),
         write_bytes_per_s: per_second(seen.map_or(0, |seen| seen.bytes_written.get())),
         iops_series: Vec::new(),
@@ -217,7 +218,9 @@ fn volume_status(
             .filter(|seen| seen.reads() > 0)
             .map(|seen| seen.hits.count() as f64 / seen.reads() as f64),
         read_size: seen
-            .map(|seen| SizeStatus::of(seen.bytes_read.get(), &seen.read_sizes, seen.reads()))
+            .map(|seen| {
+                SizeStatus::of(seen.bytes_read.get(), &seen.read_sizes, seen.reads() + seen.reads_failed)
+            })
             .unwrap_or_default(),
         write_size: seen
             .map(|seen| SizeStatus::of(seen.bytes_written.get(), &seen.write_sizes, 0))

@@ -209,6 +209,8 @@ impl World {
                 idle: seen.idle,
                 reads_hung: count(seen.reads_hung),
                 writes_hung: count(seen.writes_hung),
+                reads_failed: since(|counters| counters.reads_failed),
+                writes_failed: since(|counters| counters.changes_failed),
                 sequential_share: since(|counters| counters.reads_sequential) as f64 / reads.max(1) as f64,
                 cache: CacheObservation {
                     quota_blocks: seen.cache.quota_blocks.into(),

@@ -243,7 +243,9 @@ impl VolumeMachine {
         while let Some(key) = ended.pop() {
             let write = self.writes.finish(key);
             let latency = now.saturating_since(write.started);
-            self.observer.changed(latency);
+            // Zeroes that are to be fast or not at all have their answer: that is how a client asks whether they can be.
+            let has_failed = write.error.is_some_and(|error| error != Errno::NOT_SUPPORTED);
+            self.observer.changed(latency, has_failed);
             self.foreground_answered(now, write.started);
             let result = write.error.map_or(Ok(Vec::new()), Err);
             self.reply(Reply { is_said_once: write.is_said_once, ..Reply::new(write.tag, result) });

@@ -224,14 +224,14 @@ impl VolumeMachine {
         // Everything may have been in the buffers of the flash tier.
         if self.reads.reads.get(key).is_some_and(|read| read.fills_pending == 0) {
             let read = self.reads.reads.remove(key).expect("looked up above");
-            self.count_answered(now, Delivered { started: read.started, asked_origin: false });
+            self.count_answered(now, Delivered { started: read.started, asked_origin: false }, false);
             self.reply(Reply::new(read.tag, Ok(read.buffer)));
         }
     }
 
-    fn count_answered(&mut self, now: Nanos, read: Delivered) {
+    fn count_answered(&mut self, now: Nanos, read: Delivered, has_failed: bool) {
         let latency = now.saturating_since(read.started);
-        self.observer.missed(latency);
+        self.observer.missed(latency, has_failed);
         if read.asked_origin {
             self.foreground_answered(now, read.started);
         }
@@ -367,7 +367,7 @@ impl VolumeMachine {
         for (index, read) in fill.waiters.iter().enumerate() {
             let last = index + 1 == fill.waiters.len();
             if let Some((reply, delivered)) = self.reads.deliver(*read, fill.bytes, &mut data, last) {
-                self.count_answered(now, delivered);
+                self.count_answered(now, delivered, reply.result.is_err());
                 self.reply(reply);
             }
         }

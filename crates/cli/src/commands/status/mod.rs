@@ -286,6 +286,12 @@ pub(super) fn troubles(status: &Status) -> Vec<String> {
             }
             (None, _) => {}
         }
+        if volume.errors_per_s > 0.0 {
+            lines.push(format!(
+                "! volume `{}` answers {:.1} requests/s with an error",
+                volume.name, volume.errors_per_s
+            ));
+        }
         if let Some(flash) = volume.flash.filter(|flash| flash.damaged + flash.write_errors > 0) {
             lines.push(format!(
                 "! flash of `{}`: {} blocks were not what was written or could not be read, {} segments could not be written",
