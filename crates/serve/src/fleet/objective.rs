@@ -109,6 +109,15 @@ impl ObjectiveTable {
                 return wrong(key, found.to_string(), &format!("a number above 0, at most {most:e}"));
             }
         }
+        if let Some(key) = unvouched(objective.target, volume) {
+            let found =
+                "a floor where counters do not tell who is held back from who asks for no more".to_owned();
+            let expected = format!(
+                "`prometheus.waits = true` of volume `{}`, if whoever uses it asks for the next request when the last is answered; or a `latency`",
+                volume.name
+            );
+            return Err((Some(key), found, expected));
+        }
         match missing(objective.target, volume) {
             Some((key, what)) => {
                 let found = format!("one of what Prometheus is not asked for: {what}");
@@ -118,6 +127,16 @@ impl ObjectiveTable {
             }
             None => Ok(()),
         }
+    }
+}
+
+/// The key of a floor of a volume of which only Prometheus tells, where nobody vouches that its users ask for as much as they get.
+fn unvouched(target: Target, volume: &VolumeTable) -> Option<&'static str> {
+    let table = volume.prometheus.as_ref().filter(|_| volume.watch.is_none())?;
+    match target {
+        Target::IopsFloor { .. } if !table.waits => Some("iops"),
+        Target::BandwidthFloor { .. } if !table.waits => Some("bandwidth_per_second"),
+        _ => None,
     }
 }
 
@@ -185,7 +204,7 @@ mod tests {
     fn objectives_are_those_of_the_daemon_and_what_is_no_objective_is_told() {
         let folder = tempfile::tempdir().unwrap();
         let all = "read_bytes = \"rb\"\nread_buckets = \"rh\"\nwrites = \"w\"\nwrite_seconds = \"ws\"\n\
-                   write_bytes = \"wb\"\nwrite_buckets = \"wh\"";
+                   write_bytes = \"wb\"\nwrite_buckets = \"wh\"\nwaits = true";
         let good = |objective: &str| read(folder.path(), all, objective).unwrap()[0];
         let ten_seconds = |objective: Objective| objective.over(Nanos::secs(10));
         let (ms, reads) = (Nanos::millis(5), Operations::Reads);
@@ -269,16 +288,23 @@ mod tests {
                 "latency = \"5ms\"\nstatistic = \"p95\"\noperations = \"reads\"",
                 "",
             ),
-            ("", "bandwidth_per_second = \"1MiB\"", "`prometheus.read_bytes`"),
+            ("waits = true", "bandwidth_per_second = \"1MiB\"", "`prometheus.read_bytes`"),
             (
-                &format!("{writes}read_bytes = \"b\""),
+                &format!("waits = true\n{writes}read_bytes = \"b\""),
                 "bandwidth_per_second = \"1MiB\"",
                 "`prometheus.write_bytes`",
             ),
-            ("", "iops = 5\noperations = \"writes\"", "`prometheus.writes`"),
+            ("waits = true", "iops = 5\noperations = \"writes\"", "`prometheus.writes`"),
             ("writes = \"w\"", "latency = \"5ms\"", "`prometheus.write_seconds`"),
             ("writes = \"w\"", "latency = \"5ms\"\noperations = \"reads\"", ""),
-            ("writes = \"w\"", "iops = 5", ""),
+            ("writes = \"w\"\nwaits = true", "iops = 5", ""),
+            // 284/s of 21 ms that nobody wanted more of were a violation of 1000/s.
+            ("writes = \"w\"", "iops = 5", "objective[0].iops`: a floor where counters do not tell who"),
+            (
+                "waits = false\nread_bytes = \"b\"",
+                "bandwidth_per_second = \"1MiB\"",
+                "expected `prometheus.waits = true` of volume `db`",
+            ),
         ] {
             match read(folder.path(), asked, objective) {
                 Ok(objectives) => assert!(told.is_empty() && objectives.len() == 1, "{asked}, {objective}"),

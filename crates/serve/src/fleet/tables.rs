@@ -229,6 +229,10 @@ pub struct PrometheusTable {
     /// The buckets of a histogram of the latencies of writes, likewise.
     #[serde(default)]
     pub write_buckets: Option<String>,
+    /// Whether whoever uses the volume asks for the next request when the last is answered, all along: counters do not tell who is held back from who asks for no
+    /// more, so that floors need somebody to vouch for it.
+    #[serde(default)]
+    pub waits: bool,
 }
 
 impl PrometheusTable {

@@ -39,7 +39,7 @@ fn a_volume_of_which_prometheus_tells_is_judged_and_gaps_are_said() {
          [[host]]\nname = \"h1\"\nmemory = \"256MiB\"\n\
          [[volume]]\nname = \"db\"\nhome = \"h1\"\norigin = \"nbd://{}/db\"\n\
          [volume.prometheus]\nurl = \"http://127.0.0.1:9090\"\nreads = {}\nread_seconds = {}\nread_buckets = {}\nread_bytes = {}\n\
-         writes = {}\nwrite_seconds = {}\nwrite_buckets = {}\nwrite_bytes = {}\n\
+         writes = {}\nwrite_seconds = {}\nwrite_buckets = {}\nwrite_bytes = {}\nwaits = true\n\
          [[objective]]\nvolume = \"db\"\nlatency = \"4ms\"\n\
          [[objective]]\nvolume = \"db\"\nlatency = \"1s\"\nstatistic = \"p99\"\noperations = \"reads\"\n\
          [[objective]]\nvolume = \"db\"\nbandwidth_per_second = \"1KiB\"\n",
