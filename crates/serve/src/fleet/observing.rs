@@ -271,15 +271,15 @@ impl Ears {
     ) -> Result<Option<News>, String> {
         let Some(table) = &config.volume[index].prometheus else { return Ok(None) };
         // Its samples may be as old as it scrapes seldom.
-        let span_s = (config.interval.as_secs_f64() * 10.0).max(60.0);
+        let oldest_s = (config.interval.as_secs_f64() * 10.0).max(60.0);
         let asked_at = Instant::now();
-        let now = Counters::ask(table, span_s, within)?;
+        let now = Counters::ask(table, oldest_s, within)?;
         let Some((before, asked_before)) = &self.counters else {
             self.counters = Some((now, asked_at));
             return Ok(None);
         };
         let asked_s = asked_at.duration_since(*asked_before).as_secs_f64();
-        let since = now.since(before, asked_s, span_s, id_of(index));
+        let since = now.since(before, asked_s, oldest_s, id_of(index));
         // What is not to be relied on is begun anew from.
         if !matches!(since, Ok(None)) {
             self.counters = Some((now, asked_at));

@@ -80,7 +80,7 @@ fn a_volume_of_which_prometheus_tells_is_judged_and_gaps_are_said() {
     assert!((1e5..1e8).contains(&value(&told, 2).unwrap()), "{told}");
     assert_eq!(count(&told, "host_chosen"), 0, "nobody knows its locality");
     site.kill_storage();
-    telling.wait("a word of the silence", |told| said(told, "nothing new is heard of it") == 1);
+    telling.wait("a word of the silence", |told| said(told, "has no series now") == 1);
     site.start_storage();
     telling.wait("a word of the new beginning", |told| said(told, "its counters began anew") == 1);
     telling.wait("what is good again", |told| told["status"]["origin"]["state"] == "up");

@@ -30,7 +30,7 @@ struct Data {
 enum Found {
     /// (seconds since 1970, the number as a text).
     Scalar(IgnoredAny, String),
-    Matrix(Vec<Series>),
+    Vector(Vec<Series>),
 }
 
 #[derive(Deserialize)]
@@ -40,14 +40,14 @@ struct Series {
     metric: BTreeMap<String, String>,
     /// (seconds since 1970, the number as a text); none of a native histogram.
     #[serde(default)]
-    values: Vec<(f64, String)>,
+    value: Option<(f64, String)>,
 }
 
 impl Series {
-    /// Its newest sample.
-    fn newest(&self, query: &str) -> Result<f64, String> {
+    /// What it is then.
+    fn number(&self, query: &str) -> Result<f64, String> {
         let (_, text) =
-            self.values.last().ok_or_else(|| format!("`{query}` has no samples that are numbers"))?;
+            self.value.as_ref().ok_or_else(|| format!("`{query}` has no samples that are numbers"))?;
         let value: f64 = text.parse().map_err(|_| format!("`{query}` is `{text}`, expected a number"))?;
         if !value.is_finite() {
             return Err(format!("`{query}` is `{text}`, expected a number"));
@@ -56,32 +56,29 @@ impl Series {
     }
 }
 
-/// The newest sample of the one series of `query`.
-pub(super) fn newest(
-    url: &str,
-    query: &str,
-    now_s: f64,
-    span_s: f64,
-    deadline: Instant,
-) -> Result<f64, String> {
-    let series = range(url, query, now_s, span_s, deadline)?;
+/// The number of the one series of `query` at `at_s`.
+pub(super) fn number(url: &str, query: &str, at_s: f64, deadline: Instant) -> Result<f64, String> {
+    let series = series(url, query, at_s, deadline)?;
     let [one] = &series[..] else {
-        return Err(format!("`{query}` has {} series, expected one", series.len()));
+        return Err(match series.len() {
+            0 => format!(
+                "`{query}` has no series now, expected one: it is not scraped any more, or goes by another name"
+            ),
+            several => format!("`{query}` has {several} series, expected one"),
+        });
     };
-    one.newest(query)
+    one.number(query)
 }
 
-/// The newest sample of each bucket of the one histogram of `query`: (its label `le` in seconds, how many are at most as long), ascending. The last one is
-/// that of all.
+/// Each bucket of the one histogram of `query` at `at_s`: (its label `le` in seconds, how many are at most as long), ascending. The last one is that of all.
 pub(super) fn buckets(
     url: &str,
     query: &str,
-    now_s: f64,
-    span_s: f64,
+    at_s: f64,
     deadline: Instant,
 ) -> Result<Vec<(f64, f64)>, String> {
     let mut buckets = Vec::new();
-    for series in range(url, query, now_s, span_s, deadline)? {
+    for series in series(url, query, at_s, deadline)? {
         let edge = series.metric.get("le").and_then(|edge| edge.parse::<f64>().ok());
         let Some(edge) = edge.filter(|edge| !edge.is_nan()) else {
             let labels = series
@@ -90,7 +87,7 @@ pub(super) fn buckets(
                 .map_or("without the label `le`".to_owned(), |le| format!("of `le=\"{le}\"`"));
             return Err(format!("`{query}` has a series {labels}, expected the buckets of a histogram"));
         };
-        buckets.push((edge, series.newest(query)?));
+        buckets.push((edge, series.number(query)?));
     }
     buckets.sort_by(|(one, _), (other, _)| one.total_cmp(other));
     if let Some([(edge, _), _]) = buckets.array_windows::<2>().find(|[(one, _), (next, _)]| one == next) {
@@ -105,16 +102,15 @@ pub(super) fn buckets(
     Ok(buckets)
 }
 
-fn range(url: &str, query: &str, now_s: f64, span_s: f64, deadline: Instant) -> Result<Vec<Series>, String> {
-    let step_s = (span_s / 10.0).max(0.1);
-    let path = format!(
-        "/api/v1/query_range?query={}&start={:.3}&end={now_s:.3}&step={step_s:.3}",
-        forebay_actuate::api::encoded(query),
-        now_s - span_s,
-    );
-    Ok(match ask(url, &path, deadline)? {
-        Some(Found::Matrix(series)) => series,
-        None | Some(Found::Scalar(..)) => Vec::new(),
+/// The series that `query` has at `at_s`. The server itself says which have ended: of those of a while, as of a range of time, one that ended would be taken for
+/// one that goes on, with samples that get older and older, and beside its successor for one of two.
+fn series(url: &str, query: &str, at_s: f64, deadline: Instant) -> Result<Vec<Series>, String> {
+    let path = format!("/api/v1/query?query={}&time={at_s:.3}", forebay_actuate::api::encoded(query));
+    let of_query = |error: String| format!("of `{query}`: {error}");
+    Ok(match ask(url, &path, deadline).map_err(of_query)? {
+        Some(Found::Vector(series)) => series,
+        Some(Found::Scalar(_, text)) => vec![Series { metric: BTreeMap::new(), value: Some((at_s, text)) }],
+        None => Vec::new(),
     })
 }
 
@@ -124,7 +120,7 @@ pub(super) fn time_of(url: &str, deadline: Instant) -> Result<f64, String> {
         Some(Found::Scalar(_, text)) => {
             text.parse().map_err(|_| format!("its time is `{text}`, expected seconds since 1970"))
         }
-        None | Some(Found::Matrix(_)) => Err("it does not say what time it has".to_owned()),
+        None | Some(Found::Vector(_)) => Err("it does not say what time it has".to_owned()),
     }
 }
 
@@ -229,7 +225,11 @@ fn get(url: &str, path: &str, deadline: Instant) -> Result<String, String> {
     if status.starts_with('2') || body.starts_with('{') {
         Ok(body.to_owned())
     } else {
-        Err(format!("it answers {status}"))
+        let hint = match status {
+            "401" | "403" => ": it asks who is there, expected one that answers this machine without",
+            _ => "",
+        };
+        Err(format!("it answers {status}{hint}"))
     }
 }
 
@@ -304,22 +304,24 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let answers = [
-            r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},"values":[[10.0,"41"],[11.5,"42"]]}]}}"#,
-            r#"{"status":"success","data":{"resultType":"matrix","result":[]}}"#,
+            r#"{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[20.0,"42"]}]}}"#,
+            r#"{"status":"success","data":{"resultType":"scalar","result":[20.0,"43"]}}"#,
+            r#"{"status":"success","data":{"resultType":"vector","result":[]}}"#,
+            r#"{"status":"success","data":{"result":[{"value":[20.0,"1"]},{"value":[20.0,"2"]}]}}"#,
             r#"{"status":"error","errorType":"bad_data","error":"parse error"}"#,
-            r#"{"status":"success","data":{"result":[{"values":[[1.0,"NaN"]]}]}}"#,
+            r#"{"status":"success","data":{"result":[{"value":[1.0,"NaN"]}]}}"#,
             "<html>",
             r#"{"status":"success","data":{"result":[
-                {"metric":{"le":"+Inf"},"values":[[1.0,"4"],[2.0,"9"]]},{"metric":{"le":"0.005"},"values":[[2.0,"7"]]}
+                {"metric":{"le":"+Inf"},"value":[2.0,"9"]},{"metric":{"le":"0.005"},"value":[2.0,"7"]}
             ]}}"#,
             r#"{"status":"success","data":{"result":[]}}"#,
-            r#"{"status":"success","data":{"result":[{"metric":{"op":"read"},"values":[[2.0,"7"]]}]}}"#,
-            r#"{"status":"success","data":{"result":[{"metric":{"le":"x"},"values":[[2.0,"7"]]}]}}"#,
-            r#"{"status":"success","data":{"result":[{"metric":{"le":"1"},"values":[[2.0,"7"]]}]}}"#,
+            r#"{"status":"success","data":{"result":[{"metric":{"op":"read"},"value":[2.0,"7"]}]}}"#,
+            r#"{"status":"success","data":{"result":[{"metric":{"le":"x"},"value":[2.0,"7"]}]}}"#,
+            r#"{"status":"success","data":{"result":[{"metric":{"le":"1"},"value":[2.0,"7"]}]}}"#,
             r#"{"status":"success","data":{"result":[
-                {"metric":{"le":"+Inf","volume":"a"},"values":[[2.0,"7"]]},{"metric":{"le":"+Inf","volume":"b"},"values":[[2.0,"7"]]}
+                {"metric":{"le":"+Inf","volume":"a"},"value":[2.0,"7"]},{"metric":{"le":"+Inf","volume":"b"},"value":[2.0,"7"]}
             ]}}"#,
-            r#"{"status":"success","data":{"result":[{"metric":{"le":"+Inf"},"values":[]}]}}"#,
+            r#"{"status":"success","data":{"result":[{"metric":{"le":"+Inf"},"histogram":[2.0,{}]}]}}"#,
         ];
         let server = std::thread::spawn(move || {
             for answer in answers {
@@ -328,19 +330,22 @@ mod tests {
                 let length = stream.read(&mut request).unwrap();
                 let request = String::from_utf8_lossy(&request[..length]).into_owned();
                 assert!(
-                    request.starts_with("GET /api/v1/query_range?query=a%7Bb%3D%221%22%7D&start="),
+                    request.starts_with("GET /api/v1/query?query=a%7Bb%3D%221%22%7D&time=20.000 "),
                     "{request}"
                 );
                 write!(stream, "HTTP/1.0 200 OK\r\n\r\n{answer}").unwrap();
             }
         });
-        let ask = || newest(&url, "a{b=\"1\"}", 20.0, 10.0, Instant::now() + Duration::from_secs(5));
+        let ask = || number(&url, "a{b=\"1\"}", 20.0, Instant::now() + Duration::from_secs(5));
         assert_eq!(ask(), Ok(42.0));
-        assert_eq!(ask().unwrap_err(), "`a{b=\"1\"}` has 0 series, expected one");
-        assert_eq!(ask().unwrap_err(), "parse error");
+        assert_eq!(ask(), Ok(43.0));
+        // Of what ended a while ago nothing is told, by the server itself.
+        assert!(ask().unwrap_err().starts_with("`a{b=\"1\"}` has no series now, expected one: "));
+        assert_eq!(ask().unwrap_err(), "`a{b=\"1\"}` has 2 series, expected one");
+        assert_eq!(ask().unwrap_err(), "of `a{b=\"1\"}`: parse error");
         assert!(ask().unwrap_err().contains("expected a number"));
         assert!(ask().unwrap_err().contains("not understood"));
-        let ask = || buckets(&url, "a{b=\"1\"}", 20.0, 10.0, Instant::now() + Duration::from_secs(5));
+        let ask = || buckets(&url, "a{b=\"1\"}", 20.0, Instant::now() + Duration::from_secs(5));
         assert_eq!(ask(), Ok(vec![(0.005, 7.0), (f64::INFINITY, 9.0)]));
         for told in [
             "has 0 series and none of `le=\"+Inf\"`",

@@ -1,4 +1,4 @@
-//! A Prometheus server as a source: counters by `query_range`, differences of which are intervals.
+//! A Prometheus server as a source: counters at instants, differences of which are intervals.
 //!
 //! It knows of no single requests and no locality: a volume that only it tells of can be judged, and no cache is sized for it.
 
@@ -7,7 +7,7 @@ mod asking;
 pub(super) use asking::Server;
 
 use super::tables::PrometheusTable;
-use asking::{buckets, newest, time_of};
+use asking::{buckets, number, time_of};
 use forebay_control::{VolumeId, VolumeObservation};
 use forebay_units::{Bytes, Nanos};
 use forebay_workload::{LatencyHistogram, LatencySnapshot};
@@ -51,21 +51,30 @@ struct Happened {
 }
 
 impl Counters {
-    /// Asks for the newest of each, at most `span_s` old; they are as old as the sample of the reads is. An expression is taken to be of the moment.
+    /// Asks for each as it is; they are as old as the sample of the reads is, at most `oldest_s`. An expression is taken to be of the moment.
     /// By the server's clock: that of this machine may be set, and what was true an hour ago would be taken for what is.
-    pub(super) fn ask(table: &PrometheusTable, span_s: f64, within: Duration) -> Result<Counters, String> {
+    pub(super) fn ask(table: &PrometheusTable, oldest_s: f64, within: Duration) -> Result<Counters, String> {
         let deadline = Instant::now() + within;
         let now_s = time_of(&table.url, deadline)? - SETTLED_S;
-        let query = |query: &str| newest(&table.url, query, now_s, span_s, deadline);
+        let query = |query: &str| number(&table.url, query, now_s, deadline);
         let optional = |of: &Option<String>| of.as_deref().map_or(Ok(0.0), query);
         let histogram = |of: &Option<String>| {
-            let histogram = of.as_deref().map(|query| buckets(&table.url, query, now_s, span_s, deadline));
+            let histogram = of.as_deref().map(|query| buckets(&table.url, query, now_s, deadline));
             histogram.unwrap_or(Ok(Vec::new()))
         };
+        // First of all, so that what is wrong is told of the query as it was written.
+        let requests = query(&table.reads)?;
         // What is told is as of when it is asked, and stays the same from sample to sample: only the server knows of when it is.
         let at_s = query(&format!("timestamp({})", table.reads))?;
+        let age_s = now_s - at_s;
+        if age_s > oldest_s {
+            return Err(format!(
+                "the newest sample of `{}` is {age_s:.0} s old, expected {oldest_s:.0} s at most",
+                table.reads
+            ));
+        }
         let reads = Side {
-            requests: query(&table.reads)?,
+            requests,
             seconds: query(&table.read_seconds)?,
             bytes: optional(&table.read_bytes)?,
             buckets: histogram(&table.read_buckets)?,
