@@ -78,7 +78,9 @@ fn print(output: &mut Output, explanation: &Explanation, left_out: usize) -> Res
     if explanation.decisions.is_empty() {
         let why = match (status.objectives.is_empty(), status.controlled) {
             (true, _) => "it has no objective, and no neighbour needed it to have a cache",
-            (false, false) => "the configuration fixes its cache",
+            (false, false) => {
+                "nobody sizes a cache for it here: its configuration fixes it, or names no controller or no route"
+            }
             (false, true) => "nothing was wrong for long enough to decide anything",
         };
         return output.line(format_args!("No decision was made about it: {why}."));
