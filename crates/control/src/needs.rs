@@ -3,7 +3,8 @@
 //! A cache that is shrunk while its load is away is too small when the load comes back, and a cache that is shrunk because all
 //! is well may lose a loop that it had just learnt. Neither shows before it is too late, so what counts is whether it was
 //! *regretted*: each regret makes the next wait four times as long, as one does who was woken twice. Noise about an
-//! objective is no regret: only windows that miss by far are. The rules and numbers are ours.
+//! objective is no regret: only windows that miss by far are. Nor is a load that asks for far more than any that was there
+//! before: what it needs was never taken away. The rules and numbers are ours.
 
 /// Intervals for which a size is kept for a load that is away, before anything was regretted.
 const WAIT: u64 = 30;
@@ -33,6 +34,8 @@ pub struct Needs {
     need: Option<Need>,
     /// The highest rate since windows began to miss by far, while that lasts.
     missing: Option<f64>,
+    /// The highest rate of a window that conformed; 0 where none did.
+    served: f64,
     /// Windows in a row in which the load of the need was there.
     present: usize,
     /// The cache has been smaller than the need since that was last seen to suffice.
@@ -62,11 +65,16 @@ pub struct Seen {
 }
 
 impl Needs {
-    /// A window that missed by far. Says which size is known to have sufficed, where that is more than there is.
+    /// A window that missed by far. Says which size is known to have sufficed for such a load, where that is more than there is.
     pub fn missed(&mut self, seen: &Seen) -> Option<u64> {
         self.see(seen);
         let began = self.missing.is_none();
         self.missing = Some(self.missing.unwrap_or(0.0).max(seen.rate));
+        // Who asks for far more than was ever served well, or missed before, would have missed without a shrink, too.
+        let known = self.need.map_or(0.0, |need| need.rate).max(self.served);
+        if known > 0.0 && ALIKE * seen.rate > known {
+            return None;
+        }
         // A small step is not to blame, unless it led over a cliff: from windows with much to spare to one that misses by far.
         let just = seen.shrunk_from.filter(|&blocks| seen.fell || blocks * 20 > seen.blocks * 21);
         let just = just.filter(|&blocks| self.need.is_none_or(|need| need.blocks < blocks));
@@ -87,6 +95,7 @@ impl Needs {
     /// A window that conformed.
     pub fn conformed(&mut self, seen: &Seen) {
         self.see(seen);
+        self.served = self.served.max(seen.rate);
         let suffices = seen.blocks.min(seen.used.max(1));
         if let Some(rate) = self.missing.take() {
             let known = self.need.filter(|need| need.blocks > suffices);
@@ -196,6 +205,33 @@ mod tests {
         needs.conformed(&seen(9, 1_900, 1));
         assert_eq!(needs.missed(&seen(10, 1_900, 2)), Some(2_000));
         assert_eq!(needs.kept(129), Some(2_000));
+    }
+
+    #[test]
+    fn no_shrink_is_to_blame_for_a_load_that_asks_for_far_more_than_any_that_was_served() {
+        // 1,000 blocks were needed for 100 requests/s and shrunk by a fifth since, which is regretted with up to 166 of them.
+        for (rate, blamed) in [(166.0, Some(1_000)), (167.0, None), (200.0, None)] {
+            let mut needs = needs();
+            needs.conformed(&seen(2, 800, 1));
+            let more = Seen { shrunk_from: Some(1_000), rate, ..seen(3, 800, 2) };
+            assert_eq!(needs.missed(&more), blamed, "{rate}");
+            // What suffices for it is needed, and kept while it is away: four times as long where something was regretted.
+            (4..8).for_each(|at| needs.conformed(&Seen { rate, ..seen(at, 3_000, at as usize - 3) }));
+            needs.conformed(&Seen { rate: 59.0, ..seen(8, 3_000, 5) });
+            let until = 7 + if blamed.is_some() { 120 } else { 30 };
+            assert_eq!((needs.kept(until - 1), needs.kept(until)), (Some(3_000), None), "{rate}");
+        }
+    }
+
+    #[test]
+    fn a_load_that_goes_before_it_is_served_is_known_when_it_comes_back() {
+        // 1,000/s miss with 500 blocks; the window that conforms with 1,000 is of the calm.
+        let mut needs = Needs::default();
+        needs.conformed(&seen(0, 500, 9));
+        assert_eq!(needs.missed(&Seen { rate: 1_000.0, ..seen(1, 500, 10) }), None);
+        needs.conformed(&seen(2, 1_000, 1));
+        needs.conformed(&seen(3, 700, 1));
+        assert_eq!(needs.missed(&Seen { rate: 1_000.0, ..seen(4, 700, 2) }), Some(1_000));
     }
 
     #[test]
