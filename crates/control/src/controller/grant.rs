@@ -216,7 +216,37 @@ impl Grant {
     pub(super) fn load_changed(&mut self, count: usize) {
         self.errors.drain(..self.errors.len().saturating_sub(count));
         self.windows.load_changed(count);
+        // Only a small step leaves enough of the windows before it to tell: what they miss they miss of the new load, not of what the cache still learns.
+        if count > 0 {
+            self.learning = 0;
+        }
         self.fresh = true;
         self.insufficient = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_new_load_misses_is_no_want_of_learning() {
+        // Windows at .95 of the bound; a step of 5.5 % that the model expects a fiftieth of; then two at one and a half of it.
+        let learns_after = |blocks, ratio| {
+            let mut grant = Grant::new(HostId(0), 100.0, Windows::assumed(0.03), 0);
+            grant.changed(1_000, 0, 0, None);
+            grant.learning = 0;
+            (0..10).for_each(|_| grant.push_error(-0.05));
+            grant.changed(blocks, 0, 0, Some(ratio));
+            (0..2).for_each(|_| grant.push_error(0.5));
+            let jumped = grant.windows.changed();
+            if jumped > 0 {
+                grant.load_changed(jumped);
+            }
+            (jumped, grant.learning)
+        };
+        assert_eq!(learns_after(1_055, 0.98), (2, 0));
+        // After a large one nothing is known to compare them with: it may be that the cache still finds its blocks.
+        assert_eq!(learns_after(2_000, 0.6), (0, LEARNS));
     }
 }
