@@ -22,7 +22,16 @@ struct Daemon {
 
 impl Daemon {
     fn start(config: &Path) -> Daemon {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_forebay"))
+        Daemon::spawn(&mut Command::new(env!("CARGO_BIN_EXE_forebay")), config)
+    }
+
+    /// With SIGHUP as `env` is told, whatever it is to who runs the tests.
+    fn start_with(handling: &str, config: &Path) -> Daemon {
+        Daemon::spawn(Command::new("env").args([handling, env!("CARGO_BIN_EXE_forebay")]), config)
+    }
+
+    fn spawn(command: &mut Command, config: &Path) -> Daemon {
+        let mut child = command
             .args(["serve".as_ref(), config.as_os_str()])
             .stderr(Stdio::piped())
             .spawn()
@@ -128,10 +137,19 @@ fn a_daemon_serves_says_how_it_does_and_drains_on_sigterm() {
 #[test]
 fn a_terminal_that_is_gone_ends_a_daemon_in_order() {
     let folder = folder();
-    let mut daemon = Daemon::start(&config(&folder, 0));
+    let config = config(&folder, 0);
+    let mut daemon = Daemon::start_with("--default-signal=HUP", &config);
     daemon.signal(rustix::process::Signal::HUP);
     assert!(daemon.child.wait().expect("it ends").success());
     assert!(!folder.path().join("nbd.sock").exists(), "its socket is left");
+    // Unless it was told to stay, as by `nohup`.
+    let mut daemon = Daemon::start_with("--ignore-signal=HUP", &config);
+    daemon.signal(rustix::process::Signal::HUP);
+    let (origin, sink, completions) = client(&folder.path().join("nbd.sock"));
+    origin.submit(OriginRequest { id: OriginRequestId(1), operation: OriginOperation::Flush }, &sink);
+    assert!(completions.recv_timeout(Duration::from_secs(10)).expect("an answer").result.is_ok());
+    daemon.signal(rustix::process::Signal::TERM);
+    assert!(daemon.child.wait().expect("it ends").success());
 }
 
 #[test]
