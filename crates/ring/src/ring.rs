@@ -318,8 +318,12 @@ impl Ring {
         assert!(pushed.is_ok(), "the queue has a place for each of {RING_OPERATIONS_MAX} operations");
     }
 
-    /// Whether the kernel has something to deliver, or did.
+    /// Whether the kernel has something to deliver, or did. It may say so a moment late, of what it has delivered already, and takes that back with the next delivery only: where
+    /// nothing is under way there is none, and a thread that believed it would never sleep.
     fn has_something(&mut self) -> bool {
+        if self.flights.count == 0 {
+            return false;
+        }
         let Some(uring) = &mut self.uring else { return false };
         let is_to_come = {
             let queue = uring.submission();
