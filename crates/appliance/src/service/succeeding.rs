@@ -4,6 +4,7 @@ use super::connection::{Closing, Connection, Pending};
 use super::{Service, mark_dirty};
 use crate::slab::SlabKey;
 use crate::volume::Errno;
+use forebay_nbd::wire::Command;
 use forebay_nbd::{RunId, Succession};
 use std::collections::VecDeque;
 
@@ -95,15 +96,17 @@ impl Service {
             let told = c.session.told().filter(|_| c.volume == volume && !c.ends_at_once());
             told.is_some_and(|told| keeper(told.run) != told.keeper)
         };
-        let wrong: Vec<SlabKey> =
+        let mut wrong: Vec<SlabKey> =
             self.connections.iter().filter(|(_, c)| is_wrong(c)).map(|(key, _)| key).collect();
         if wrong.is_empty() {
             return;
         }
         let entry = self.volumes.get_mut(volume).expect("it has connections");
         if entry.machine.is_in_doubt() {
-            // What comes next would be promised nothing, and have doubts of its own. The next flush says that something may be lost.
-            return entry.machine.owe_flush_error(Errno::IO);
+            // What comes next would be promised nothing, and have doubts of its own. The next flush says that something may be lost, and one that is under way must not say otherwise.
+            entry.machine.owe_flush_error(Errno::IO);
+            let vouches = |p: &Pending| p.request.command == Command::Flush || p.request.fua();
+            wrong.retain(|key| self.pending.iter().any(|(_, p)| p.connection == *key && vouches(p)));
         }
         for key in wrong {
             self.connections.get_mut(key).expect("found above").closing = Some(Closing::Unanswered);

@@ -415,10 +415,15 @@ fn who_was_told_of_another_keeper_of_a_volume_in_doubt_is_told_by_the_next_flush
     assert_eq!(writer.answer(&mut service), Some(false));
     service.volume(volume).unwrap().settle();
     assert_eq!(writer.flush(&mut service, Ok(Vec::new())), Some(true), "it is told of nothing twice");
+    let mut flusher = Flusher::come(&mut service, volume, place(6, 1, !LACKS));
     let request = writer.ask(&mut service, write).unwrap();
     end(&mut service, volume, &request, Err(OriginError::OutcomeUnknown { context: String::new() }));
     assert_eq!(writer.answer(&mut service), Some(false));
+    let flush = flusher.ask(&mut service, client::Operation::Flush).unwrap();
     service.is_kept_by(volume, &|_| Some(RunId(7)));
     assert!(!service.wishes(writer.key).unwrap().close);
+    // One that is under way must not say that all is safe.
+    end(&mut service, volume, &flush, Ok(Vec::new()));
+    assert!(service.wishes(flusher.key).unwrap().close && flusher.answer(&mut service).is_none());
     assert_eq!(writer.flush(&mut service, Ok(Vec::new())), Some(false));
 }
