@@ -450,6 +450,8 @@ fn party(
         } else {
             Demand::Open { rate: recent.arrival_rate.max(recent.rate()) }
         },
+        // Bursts are in the service times that were inverted from what was observed.
+        dispersion: 1.0,
         read_share: if recent.rate() > 0.0 {
             (recent.hit_rate + recent.miss_rate) / recent.rate()
         } else {

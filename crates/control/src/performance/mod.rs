@@ -8,6 +8,9 @@
 //! W = sum over workloads of  rate * k * (W * S + S^2 * (1 + cv2) / 2) / servers     k = (N-1)/N if closed, 1 if open
 //! ```
 //!
+//! Requests in bursts are taken for batches that come independently: a request waits besides for half of those that come with it, and
+//! queues are longer by as much (Burke, Operations Research 23(4), 1975).
+//!
 //! For one open workload this is Pollaczek and Khinchine's formula; for closed ones it is mean value analysis with
 //! Schweitzer's estimate of the queue that an arrival finds (exact for one workload of exponential service on balanced
 //! queues; both are tested), but never less than what keeps all of them within the servers' time. It is *not* a model
@@ -16,8 +19,10 @@
 //! work: it stretches or shortens the request's own latency by a factor and loads nobody. Where a
 //! number is ours its comment says so. The shape `h * L_cache + (1 - h) * L_origin(load that is left)` is ours; closed and mixed queues: Reiser and Lavenberg, JACM 27(2), 1980.
 
+mod chance;
 mod inference;
 
+pub use chance::{Chance, Spread};
 pub use inference::{Inferred, ObservedLoad, Service, fit_servers, infer};
 
 use crate::objective::{Objective, Operations, Statistic, Target};
@@ -42,6 +47,13 @@ pub struct OriginModel {
     pub service_cv2: f64,
 }
 
+impl OriginModel {
+    /// What is left of a service that an arrival finds under way, over the mean of its square per mean.
+    fn residual(&self) -> f64 {
+        (1.0 + self.service_cv2) / 2.0
+    }
+}
+
 /// How requests come.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Demand {
@@ -64,6 +76,9 @@ pub enum Demand {
 pub struct WorkloadModel {
     /// How requests come.
     pub demand: Demand,
+    /// Variance over mean of how many requests of an open workload come in a short while: 1 where they come independently
+    /// (Poisson), more where they come in bursts. What is below 1 counts as 1.
+    pub dispersion: f64,
     /// Share of reads among the requests, 0 to 1.
     pub read_share: f64,
     /// Share of the reads that the cache answers, 0 to 1.
@@ -137,6 +152,21 @@ impl WorkloadModel {
     fn work(&self) -> f64 {
         let (_, misses, writes) = self.shares();
         misses * self.read_service + writes * self.write_accesses * self.write_service
+    }
+
+    /// What a request waits for those that come with it, at one of `servers`, in seconds: of requests in batches as many come
+    /// with each as the dispersion is above 1, half of them before it; the cache answers some, the others spread evenly.
+    fn burst(&self, servers: f64) -> f64 {
+        match self.demand {
+            Demand::Open { .. } => (self.dispersion - 1.0).max(0.0) * self.work() / servers / 2.0,
+            Demand::Closed { .. } => 0.0,
+        }
+    }
+
+    /// Squared seconds of its services, for an average request.
+    fn squared_work(&self) -> f64 {
+        let (_, misses, writes) = self.shares();
+        misses * self.read_service.powi(2) + writes * self.write_accesses * self.write_service.powi(2)
     }
 }
 
@@ -244,47 +274,29 @@ pub struct OriginPrediction {
 /// backlog of ten seconds, so that it stays finite and rises with the overload (ours).
 pub fn predict(origin: &OriginModel, workloads: &[WorkloadModel]) -> OriginPrediction {
     let servers = origin.servers.max(1.0);
-    let open: f64 = workloads
-        .iter()
-        .filter(|workload| matches!(workload.demand, Demand::Open { .. }))
-        .map(|workload| workload.rate(0.0) * workload.work() / servers)
-        .sum();
-    let scale = if open > OPEN_UTILISATION_MAX { OPEN_UTILISATION_MAX / open } else { 1.0 };
-    let backlog = (open - OPEN_UTILISATION_MAX).max(0.0) * BACKLOG_WINDOW_S / 2.0;
+    let open = open_load(origin, workloads);
+    let backlog = (open.utilisation - OPEN_UTILISATION_MAX).max(0.0) * BACKLOG_WINDOW_S / 2.0;
     let served = |workload: &WorkloadModel, wait: f64| match workload.demand {
-        Demand::Open { rate } => rate * scale,
+        Demand::Open { rate } => rate * open.scale,
         Demand::Closed { .. } => workload.rate(wait),
     };
-    let residual = (1.0 + origin.service_cv2) / 2.0;
-    // What does not depend on the wait is summed once: seconds of server and queued work per second, of open ones.
-    let (mut busy_open, mut work_open) = (0.0, 0.0);
-    let mut closed_ones = Vec::new();
-    for workload in workloads {
-        let (_, misses, writes) = workload.shares();
-        let squared = misses * workload.read_service.powi(2)
-            + writes * workload.write_accesses * workload.write_service.powi(2);
-        match workload.demand {
-            Demand::Open { rate } => {
-                busy_open += rate * scale * workload.work() / servers;
-                work_open += rate * scale * squared * residual / servers;
-            }
-            Demand::Closed { .. } => {
-                closed_ones.push((workload, squared * residual, workload.others() / servers));
-            }
-        }
-    }
+    let closed_ones: Vec<(&WorkloadModel, f64, f64)> = workloads
+        .iter()
+        .filter(|workload| matches!(workload.demand, Demand::Closed { .. }))
+        .map(|workload| (workload, workload.squared_work() * origin.residual(), workload.others() / servers))
+        .collect();
     let implied = |wait: f64| {
         let closed = closed_ones.iter().map(|(workload, squared, others)| {
             workload.rate(wait) * others * (workload.work() * wait + squared)
         });
-        busy_open * wait + work_open + closed.sum::<f64>()
+        open.busy * wait + open.queued + closed.sum::<f64>()
     };
-    let queue = if closed_ones.is_empty() { work_open / (1.0 - busy_open) } else { fixed_point(implied) };
+    let queue = if closed_ones.is_empty() { open.wait() } else { fixed_point(implied) };
     // Schweitzer's estimate, and service times that vary less than exponential ones, would have closed loops served by
     // more than there is: whoever waits for answers waits until the servers have given them.
     let busy = |wait: f64| {
         let closed = closed_ones.iter().map(|(workload, ..)| workload.rate(wait) * workload.work() / servers);
-        busy_open + closed.sum::<f64>()
+        open.busy + closed.sum::<f64>()
     };
     let wait = least_wait(queue + backlog, busy);
     let predictions: Vec<Prediction> = workloads
@@ -294,8 +306,9 @@ pub fn predict(origin: &OriginModel, workloads: &[WorkloadModel]) -> OriginPredi
             let origin_share = (misses + writes).max(1e-12);
             let write_service = workload.write_phases() * workload.write_service;
             let service = (misses * workload.read_service + writes * write_service) / origin_share;
+            let wait = wait + workload.burst(servers);
             let latency = (service + wait).max(LATENCY_MIN_S);
-            let busy = open.clamp(0.05, OPEN_UTILISATION_MAX);
+            let busy = open.utilisation.clamp(0.05, OPEN_UTILISATION_MAX);
             // Variance of the wait of an M/M/1 queue relative to its squared mean: (2 - u) / u.
             let model_cv2 = (service * service * origin.service_cv2 + wait * wait * (2.0 - busy) / busy)
                 / (latency * latency);
@@ -317,7 +330,45 @@ pub fn predict(origin: &OriginModel, workloads: &[WorkloadModel]) -> OriginPredi
         .filter(|(workload, _)| matches!(workload.demand, Demand::Closed { .. }))
         .map(|(workload, prediction)| prediction.rate * workload.work() / servers)
         .sum();
-    OriginPrediction { wait, utilisation: open + closed, workloads: predictions }
+    OriginPrediction { wait, utilisation: open.utilisation + closed, workloads: predictions }
+}
+
+/// What open workloads ask of an origin. What does not depend on the wait is summed once.
+struct OpenLoad {
+    /// Share of the servers' time that they ask for.
+    utilisation: f64,
+    /// Which part of that is served, so that queues settle.
+    scale: f64,
+    /// Share of the servers' time that this takes.
+    busy: f64,
+    /// What is under service, as an arrival finds it, and what has come with that, in seconds.
+    queued: f64,
+}
+
+impl OpenLoad {
+    /// The mean wait where nobody else asks for anything, in seconds.
+    fn wait(&self) -> f64 {
+        self.queued / (1.0 - self.busy)
+    }
+}
+
+fn open_load(origin: &OriginModel, workloads: &[WorkloadModel]) -> OpenLoad {
+    let servers = origin.servers.max(1.0);
+    let open = || {
+        workloads.iter().filter_map(|workload| match workload.demand {
+            Demand::Open { rate } => Some((rate, workload)),
+            Demand::Closed { .. } => None,
+        })
+    };
+    let utilisation = open().map(|(rate, workload)| rate * workload.work() / servers).sum::<f64>();
+    let scale = if utilisation > OPEN_UTILISATION_MAX { OPEN_UTILISATION_MAX / utilisation } else { 1.0 };
+    let (mut busy, mut queued) = (0.0, 0.0);
+    for (rate, workload) in open() {
+        busy += rate * scale * workload.work() / servers;
+        queued += rate * scale * workload.squared_work() * origin.residual() / servers
+            + rate * scale * workload.work() / servers * workload.burst(servers);
+    }
+    OpenLoad { utilisation, scale, busy, queued }
 }
 
 /// The least wait of at least `from` at which no more than all servers are `busy`, whose share falls as the wait grows.
@@ -395,6 +446,7 @@ mod tests {
     pub(super) fn reader(demand: Demand, hit_ratio: f64) -> WorkloadModel {
         WorkloadModel {
             demand,
+            dispersion: 1.0,
             read_share: 1.0,
             hit_ratio,
             hit_latency: 100e-6,
@@ -430,6 +482,30 @@ mod tests {
             &[reader(Demand::Open { rate: 200.0 }, 0.0)],
         );
         near(four.workloads[0].miss_latency, 0.020);
+    }
+
+    #[test]
+    fn bursts_are_batches() {
+        // Batches of two, 25/s of 10 ms each: variance over mean 2. M^X/D/1: Pollaczek and Khinchine's 5 ms of wait at 0.5,
+        // and (2 - 1) * 10 / (2 * (1 - 0.5)) = 10 ms for those that come together: 10 + 5 + 10 = 25 ms.
+        let burst =
+            |rate, hit_ratio| WorkloadModel { dispersion: 2.0, ..reader(Demand::Open { rate }, hit_ratio) };
+        let one = OriginModel { servers: 1.0, service_cv2: 0.0 };
+        near(predict(&one, &[burst(50.0, 0.0)]).workloads[0].miss_latency, 0.025);
+        // A cache that answers half of the reads leaves half of the batches' dispersion: 100/s, 10 + 5 + 5 ms.
+        near(predict(&one, &[burst(100.0, 0.5)]).workloads[0].miss_latency, 0.020);
+        // So do two servers.
+        let two = OriginModel { servers: 2.0, service_cv2: 0.0 };
+        near(predict(&two, &[burst(100.0, 0.0)]).workloads[0].miss_latency, 0.020);
+        // A neighbour whose requests come alone finds longer queues, and waits for none that come with it: at 0.25 each,
+        // (5 ms * 0.5 + 10 / 2 ms * 0.25) / (1 - 0.5) = 7.5 ms of wait.
+        let both = predict(&one, &[burst(25.0, 0.0), reader(Demand::Open { rate: 25.0 }, 0.0)]);
+        near(both.workloads[1].miss_latency, 0.0175);
+        near(both.workloads[0].miss_latency, 0.0225);
+        // Loops wait for answers: nothing of them comes together.
+        let closed = Demand::Closed { outstanding: 4.0, think: 0.0 };
+        let looped = WorkloadModel { dispersion: 9.0, ..reader(closed, 0.0) };
+        assert_eq!(predict(&one, &[looped]), predict(&one, &[reader(closed, 0.0)]));
     }
 
     #[test]

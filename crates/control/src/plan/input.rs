@@ -65,6 +65,8 @@ pub struct PlanLoad {
     pub closed_loop: Option<u32>,
     /// Share of reads that continue the request before; they need no positioning.
     pub sequential_share: f64,
+    /// The short while over which [`WindowLoad::squares`] are taken.
+    pub instant: Nanos,
 }
 
 impl PlanLoad {
@@ -74,6 +76,14 @@ impl PlanLoad {
             if at + 1 == self.windows.len() { self.window_last.min(self.window) } else { self.window };
         let requests = self.windows.get(at).map_or(0, |load| load.reads + load.writes);
         requests as f64 / filled.as_secs_f64().max(1e-9)
+    }
+
+    /// Variance over mean of the requests in an instant of window number `at`: 1 for independent arrivals; 1 where there are
+    /// none, or where it was not counted.
+    pub fn dispersion(&self, at: usize) -> f64 {
+        let Some(load) = self.windows.get(at).filter(|load| load.squares > 0) else { return 1.0 };
+        let requests = (load.reads + load.writes) as f64;
+        load.squares as f64 / requests - self.rate(at) * self.instant.as_secs_f64()
     }
 
     /// Requests per second of the busiest window.
@@ -100,6 +110,8 @@ pub struct WindowLoad {
     pub bytes_read: u64,
     /// Bytes written.
     pub bytes_written: u64,
+    /// How many requests came in each instant, squared, summed: how much they come in bursts. 0: not counted.
+    pub squares: u64,
 }
 
 /// An origin.

@@ -100,9 +100,10 @@ pub struct ObjectivePlan {
 pub struct ObjectiveOutcome {
     /// Whether it is kept; what was never asked for is.
     pub met: bool,
-    /// Share of the windows with enough load that conform. Absent, as the two below, where no window has enough.
+    /// Share of the windows with enough load that are to be expected to conform. Absent, as the two below, where no window has
+    /// enough.
     pub conforming_share: Option<f64>,
-    /// The number in the window that decides: the one that as many windows must be as good as.
+    /// The number in the window that decides: what as many windows as must conform are to be expected to be as good as.
     pub value: Option<f64>,
     /// How far that is beyond the bound, relative to it; negative is slack.
     pub excess: Option<f64>,

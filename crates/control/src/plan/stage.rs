@@ -3,10 +3,14 @@
 use super::input::{CacheTiers, PlanOrigin, PlanVolume, WindowLoad};
 use super::output::{ObjectiveOutcome, Performance};
 use crate::objective::{Objective, Operations, Target};
-use crate::performance::{Demand, OriginModel, OriginPrediction, WorkloadModel, predict};
+use crate::performance::{Chance, Demand, OriginModel, OriginPrediction, Spread, WorkloadModel, predict};
 
 /// Windows that are evaluated at most; of more, every n-th by total load and the busiest (ours).
 pub(super) const WINDOWS_MAX: usize = 256;
+/// How many times its bound a number is taken for at most (ours): a floor that nothing is served for has none.
+const OVER_BOUND_MAX: f64 = 1e6;
+/// Deviations from the medians beyond which no window is looked for (ours).
+const DEVIATIONS_MAX: f64 = 6.0;
 
 /// The volumes of one origin.
 pub(super) struct Stage<'a> {
@@ -14,8 +18,17 @@ pub(super) struct Stage<'a> {
     origin: &'a PlanOrigin,
     model: OriginModel,
     tiers: CacheTiers,
-    /// (loads of the volumes, how many windows this one stands for).
-    windows: Vec<(Vec<Offered>, f64)>,
+    windows: Vec<Window>,
+}
+
+/// A window of the loads.
+struct Window {
+    /// One per volume.
+    loads: Vec<Offered>,
+    /// How many windows this one stands for.
+    weight: f64,
+    /// How much of it loads fill, in seconds.
+    seconds: f64,
 }
 
 /// What a volume asks for in a window.
@@ -24,11 +37,18 @@ struct Offered {
     load: WindowLoad,
     /// Requests per second over what of the window the load fills.
     rate: f64,
+    /// Variance over mean of the requests in an instant.
+    dispersion: f64,
 }
 
 impl Offered {
     fn requests(&self) -> u64 {
         self.load.reads + self.load.writes
+    }
+
+    /// How much of the window the load fills; `None` without one.
+    fn seconds(&self) -> Option<f64> {
+        (self.rate > 0.0).then(|| self.requests() as f64 / self.rate)
     }
 }
 
@@ -70,7 +90,7 @@ impl<'a> Stage<'a> {
             let none = volume.load.windows.is_empty() && volume.load.closed_loop.is_some();
             let otherwise = if none { always } else { WindowLoad::default() };
             let load = volume.load.windows.get(window).copied().unwrap_or(otherwise);
-            Offered { load, rate: volume.load.rate(window) }
+            Offered { load, rate: volume.load.rate(window), dispersion: volume.load.dispersion(window) }
         };
         let mut windows: Vec<Vec<Offered>> =
             (0..length).map(|window| volumes.iter().map(|volume| at(volume, window)).collect()).collect();
@@ -79,11 +99,17 @@ impl<'a> Stage<'a> {
         windows.sort_by(|a, b| total(b).total_cmp(&total(a)));
         let step = windows.len().div_ceil(WINDOWS_MAX).max(1);
         let count = windows.len();
+        let whole = volumes.iter().map(|volume| volume.load.window.as_secs_f64()).fold(0.0, f64::max);
+        let filled = |loads: &[Offered]| loads.iter().filter_map(Offered::seconds).fold(0.0, f64::max);
         let windows = windows
             .into_iter()
             .enumerate()
             .filter(|(at, _)| at % step == 0)
-            .map(|(at, loads)| (loads, step.min(count - at) as f64))
+            .map(|(at, loads)| Window {
+                weight: step.min(count - at) as f64,
+                seconds: if filled(&loads) > 0.0 { filled(&loads) } else { whole },
+                loads,
+            })
             .collect();
         Stage { model: origin.model.origin_model(), volumes, origin, tiers, windows }
     }
@@ -118,6 +144,7 @@ impl<'a> Stage<'a> {
                 }
                 _ => Demand::Open { rate: offered.rate },
             },
+            dispersion: offered.dispersion,
             read_share: if all > 0 { load.reads as f64 / all as f64 } else { 1.0 },
             hit_ratio,
             hit_latency,
@@ -141,12 +168,13 @@ impl<'a> Stage<'a> {
 
     /// All windows with caches of `blocks`.
     pub(super) fn evaluate(&self, blocks: &[u64]) -> Evaluation {
-        let mut judged: Vec<Vec<Vec<(f64, f64, f64)>>> =
+        let mut judged: Vec<Vec<Vec<(Spread, f64)>>> =
             self.volumes.iter().map(|volume| vec![Vec::new(); volume.objectives.len()]).collect();
         let mut sums = vec![Sums::default(); self.volumes.len()];
         let (mut busy, mut busy_peak, mut weights) = (0.0, 0.0f64, 0.0);
-        for (loads, weight) in &self.windows {
+        for Window { loads, weight, seconds } in &self.windows {
             let (workloads, predicted) = self.predict(loads, blocks);
+            let chance = Chance::new(&self.model, &workloads, &predicted, *seconds);
             busy += predicted.utilisation * weight;
             busy_peak = busy_peak.max(predicted.utilisation);
             weights += weight;
@@ -156,8 +184,9 @@ impl<'a> Stage<'a> {
                 }
                 sums[at].add(workload, got, *weight, predicted.utilisation > 1.0);
                 for (objective, judged) in self.volumes[at].objectives.iter().zip(&mut judged[at]) {
-                    if let Some((value, excess)) = judge(objective, workload, got) {
-                        judged.push((excess, value, *weight));
+                    if is_judged(objective, workload, got) {
+                        let spread = chance.spread(workload, got, objective);
+                        judged.push((over_bound(objective, spread), *weight));
                     }
                 }
             }
@@ -171,7 +200,7 @@ impl<'a> Stage<'a> {
                     .objectives
                     .iter()
                     .zip(judged)
-                    .map(|(objective, judged)| outcome(objective, judged))
+                    .map(|(objective, judged)| outcome(objective, &judged))
                     .collect()
             })
             .collect();
@@ -184,56 +213,85 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// Value and excess in one window; `None` where the workload asks for too little to judge.
-fn judge(
-    objective: &Objective,
-    workload: &WorkloadModel,
-    got: &crate::performance::Prediction,
-) -> Option<(f64, f64)> {
+/// Whether the workload asks for enough in a window to judge it.
+fn is_judged(objective: &Objective, workload: &WorkloadModel, got: &crate::performance::Prediction) -> bool {
     let there = match objective.operations() {
         Operations::Reads => workload.read_share > 0.0,
         Operations::Writes => workload.read_share < 1.0,
         Operations::All => true,
     };
-    if !there {
-        return None;
-    }
-    let value = got.value(objective);
-    if let (false, Demand::Open { rate }) =
-        (matches!(objective.target, Target::Latency { .. }), workload.demand)
-    {
-        let asked = value * rate / got.rate.max(1e-12);
-        if asked < objective.bound() {
-            return None;
+    match (objective.target, workload.demand) {
+        (Target::IopsFloor { .. } | Target::BandwidthFloor { .. }, Demand::Open { rate }) => {
+            there && got.value(objective) * rate / got.rate.max(1e-12) >= objective.bound()
         }
+        _ => there,
     }
-    Some((value, objective.excess(value).min(1e6)))
 }
 
-/// The window that decides: as many windows as must conform are at least as good. Kept where none was judged.
-fn outcome(objective: &Objective, mut judged: Vec<(f64, f64, f64)>) -> ObjectiveOutcome {
-    judged.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let total: f64 = judged.iter().map(|window| window.2).sum();
+/// `1 + excess` instead of the number itself: above 1 it is not kept.
+fn over_bound(objective: &Objective, spread: Spread) -> Spread {
+    let median = (1.0 + objective.excess(spread.median)).min(OVER_BOUND_MAX);
+    match objective.target {
+        Target::Latency { .. } => Spread { median, ..spread },
+        Target::IopsFloor { .. } | Target::BandwidthFloor { .. } => {
+            Spread { median, above: spread.below, below: spread.above }
+        }
+    }
+}
+
+/// What as many windows as must conform are at least as good as; kept where none was judged.
+///
+/// Of `n` windows of which `k` may miss it is the level that `k` and a half are expected to be above: without chance
+/// that is the `k + 1`st worst window.
+fn outcome(objective: &Objective, judged: &[(Spread, f64)]) -> ObjectiveOutcome {
+    let total: f64 = judged.iter().map(|window| window.1).sum();
     if total <= 0.0 {
         return ObjectiveOutcome { met: true, conforming_share: None, value: None, excess: None };
     }
-    let mut below = 0.0;
-    let deciding = judged
-        .iter()
-        .find(|window| {
-            below += window.2;
-            below >= objective.conforming_share * total - 1e-9
-        })
-        .or(judged.last())
-        .expect("there is weight, so there is a window");
-    // From 0.0: the sum of no numbers is -0.0.
-    let conforming = judged.iter().filter(|window| window.0 <= 0.0).fold(0.0, |sum, window| sum + window.2);
+    let share_at_most = |level: f64| {
+        judged.iter().map(|(spread, weight)| spread.share_at_most(level) * weight).sum::<f64>() / total
+    };
+    let may_miss = ((1.0 - objective.conforming_share) * total + 1e-9).floor();
+    let wanted = 1.0 - (may_miss + 0.5) / total;
+    let level = level_of(judged, |level| share_at_most(level) >= wanted);
+    let excess = level - 1.0;
     ObjectiveOutcome {
-        met: deciding.0 <= 0.0,
-        conforming_share: Some(conforming / total),
-        value: Some(deciding.1),
-        excess: Some(deciding.0),
+        met: excess <= 0.0,
+        conforming_share: Some(share_at_most(1.0)),
+        value: Some(match objective.target {
+            Target::Latency { .. } => objective.bound() * level,
+            Target::IopsFloor { .. } | Target::BandwidthFloor { .. } => objective.bound() / level,
+        }),
+        excess: Some(excess),
     }
+}
+
+/// The least level that `suffices`, among those between which all windows are likely to lie.
+fn level_of(judged: &[(Spread, f64)], suffices: impl Fn(f64) -> bool) -> f64 {
+    let reach = |spread: &Spread, deviations: f64| spread.median * (deviations * DEVIATIONS_MAX).exp();
+    let (mut low, mut high) = (f64::INFINITY, 0.0f64);
+    for (spread, _) in judged {
+        low = low.min(reach(spread, -spread.below));
+        high = high.max(reach(spread, spread.above));
+    }
+    let (mut low, mut high) = (low.max(f64::MIN_POSITIVE).ln(), high.max(f64::MIN_POSITIVE).ln());
+    let mut halvings = 0;
+    while high - low > 1e-10 && halvings < 60 {
+        let middle = (low + high) / 2.0;
+        if suffices(middle.exp()) {
+            high = middle;
+        } else {
+            low = middle;
+        }
+        halvings += 1;
+    }
+    // A window that nothing is left to chance in is where it is, not a little above.
+    let (low, high) = (low.exp(), high.exp());
+    judged
+        .iter()
+        .filter(|(spread, _)| spread.above == 0.0 && (low..=high).contains(&spread.median))
+        .map(|(spread, _)| spread.median)
+        .fold(high, f64::min)
 }
 
 /// Sums over windows.

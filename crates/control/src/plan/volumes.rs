@@ -45,6 +45,7 @@ pub(super) fn plan_volume(
         writes: sum.writes + window.writes,
         bytes_read: sum.bytes_read + window.bytes_read,
         bytes_written: sum.bytes_written + window.bytes_written,
+        squares: 0,
     });
     let per = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
     VolumePlan {

@@ -629,6 +629,7 @@ fn a_cache_in_front_of_one_restores_the_rate_of_a_closed_neighbour() {
         let interval = Nanos::secs(1);
         let model = |demand, hit_ratio| WorkloadModel {
             demand,
+            dispersion: 1.0,
             read_share: 1.0,
             hit_ratio,
             hit_latency: HIT_S,
