@@ -195,31 +195,8 @@ impl FileImage {
         if self.is_device {
             return Ok(ExtentList::allocated(range.length));
         }
-        let mut list = ExtentList::new(range.length, one_extent);
-        let hole = AllocationFlags::HOLE.with(AllocationFlags::ZERO);
-        let mut at = range.offset;
-        loop {
-            let data = match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(at)) {
-                Ok(data) => data.min(range.end()),
-                // No data from here to the end; which may have come nearer.
-                Err(Errno::NXIO) => self.file.metadata()?.len().min(range.end()),
-                // The file system does not tell.
-                Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(ExtentList::allocated(range.length)),
-                Err(errno) => return Err(errno.into()),
-            };
-            if !list.push(data.saturating_sub(at), hole) {
-                return Ok(list.into_bytes());
-            }
-            let next = match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Hole(data)) {
-                Ok(next) => next,
-                Err(Errno::NXIO) => return Err(io::Error::from_raw_os_error(EIO)),
-                Err(errno) => return Err(errno.into()),
-            };
-            if next <= at || !list.push(next.saturating_sub(data), AllocationFlags::NONE) {
-                return Ok(list.into_bytes());
-            }
-            at = next;
-        }
+        let seek = |place| rustix::fs::seek(&self.file, place);
+        extents_by(range, one_extent, seek, || Ok(self.file.metadata()?.len()))
     }
 
     fn write_zeroes(&self, range: ByteRange) -> io::Result<()> {
@@ -230,6 +207,44 @@ impl FileImage {
             at += length;
         }
         Ok(())
+    }
+}
+
+/// The extents of `range` in a file of `size` bytes, as its file system answers `seek`, while others may change the file.
+fn extents_by(
+    range: ByteRange,
+    one_extent: bool,
+    seek: impl Fn(rustix::fs::SeekFrom) -> Result<u64, Errno>,
+    size: impl Fn() -> io::Result<u64>,
+) -> io::Result<Vec<u8>> {
+    let mut list = ExtentList::new(range.length, one_extent);
+    let hole = AllocationFlags::HOLE.with(AllocationFlags::ZERO);
+    let mut at = range.offset;
+    loop {
+        let data = match seek(rustix::fs::SeekFrom::Data(at)) {
+            Ok(data) => data.min(range.end()),
+            // No data from here to the end; which may have come nearer.
+            Err(Errno::NXIO) => size()?.min(range.end()),
+            // The file system does not tell.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(ExtentList::allocated(range.length)),
+            Err(errno) => return Err(errno.into()),
+        };
+        if !list.push(data.saturating_sub(at), hole) {
+            return Ok(list.into_bytes());
+        }
+        let next = match seek(rustix::fs::SeekFrom::Hole(data)) {
+            Ok(next) => next,
+            Err(Errno::NXIO) => return Err(io::Error::from_raw_os_error(EIO)),
+            Err(errno) => return Err(errno.into()),
+        };
+        if next <= range.offset {
+            // A hole was made at the first byte since it was data: nothing is known, and an answer is not empty.
+            return Ok(ExtentList::allocated(range.length));
+        }
+        if next <= at || !list.push(next.saturating_sub(data), AllocationFlags::NONE) {
+            return Ok(list.into_bytes());
+        }
+        at = next;
     }
 }
 
@@ -342,5 +357,30 @@ impl Image for FileImage {
 
     fn describe(&self) -> String {
         format!("file `{}`", self.path.display())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::SeekFrom::{Data, Hole};
+
+    #[test]
+    fn a_hole_that_is_made_meanwhile_leaves_an_answer() {
+        let range = ByteRange::new(4096, 8192);
+        // Whatever is asked for begins where it is asked: data where a hole is a moment later.
+        let made = |place| match place {
+            Data(at) | Hole(at) => Ok(at),
+            _ => Err(Errno::INVAL),
+        };
+        let found = extents_by(range, false, made, || Ok(1 << 20)).unwrap();
+        assert_eq!(found, ExtentList::allocated(8192));
+        // The same behind 4 KiB of data: what is known is told.
+        let later = |place| match place {
+            Hole(4096) => Ok(8192),
+            place => made(place),
+        };
+        let found = extents_by(range, false, later, || Ok(1 << 20)).unwrap();
+        assert_eq!(found, ExtentList::allocated(4096));
     }
 }
