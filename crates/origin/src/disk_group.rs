@@ -13,6 +13,7 @@ use forebay_devmodel::{
 use forebay_ring::Threads;
 use forebay_units::{ByteRange, Nanos};
 use std::collections::HashMap;
+use std::fs::Metadata;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -395,6 +396,10 @@ impl Origin for DiskGroupOrigin {
         if before.is_none() || after < before {
             shared.earlier.notify_one();
         }
+    }
+
+    fn metadata(&self) -> Option<Metadata> {
+        self.image.metadata()
     }
 
     fn describe(&self) -> String {

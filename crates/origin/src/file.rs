@@ -9,6 +9,7 @@ use crate::syncs::Syncs;
 use forebay_nbd::StorageId;
 use forebay_ring::{FileError, FileIo, Operation, Threads};
 use forebay_units::ByteRange;
+use std::fs::Metadata;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -123,6 +124,10 @@ impl Origin for FileOrigin {
 
     fn storage(&self) -> Option<StorageId> {
         self.image.storage()
+    }
+
+    fn metadata(&self) -> Option<Metadata> {
+        self.image.metadata()
     }
 
     fn statistics(&self) -> OriginStatistics {

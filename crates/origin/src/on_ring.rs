@@ -13,6 +13,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use rustix::time::Timespec;
+use std::fs::Metadata;
 use std::io;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -165,6 +166,10 @@ impl Origin for OnRing {
 
     fn storage(&self) -> Option<StorageId> {
         self.inner.storage()
+    }
+
+    fn metadata(&self) -> Option<Metadata> {
+        self.inner.metadata()
     }
 
     fn keeper(&self, own: RunId) -> Option<RunId> {

@@ -4,6 +4,7 @@ use crate::statistics::OriginStatistics;
 use forebay_nbd::{RunId, StorageId};
 use forebay_units::ByteRange;
 use std::fmt;
+use std::fs::Metadata;
 use std::os::fd::BorrowedFd;
 
 /// The number that pairs a request with its completion; chosen by who submits, unique among its outstanding ones.
@@ -221,6 +222,11 @@ pub trait Origin: Send + Sync {
 
     /// A number for what it is on, where nobody else can have that open while it has: who had it open before, here, has let go of it, and nothing of theirs comes any more. `None` where that is not known.
     fn storage(&self) -> Option<StorageId> {
+        None
+    }
+
+    /// What the system says now of the file that it has open: its number, its size and its times, whatever bears its name meanwhile. `None` where there is none.
+    fn metadata(&self) -> Option<Metadata> {
         None
     }
 

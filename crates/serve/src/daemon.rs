@@ -566,7 +566,7 @@ fn served_volume(
                 .flash_rules
                 .placing(volume.flash_admission.unwrap_or(config.flash_rules.admission)),
             left_out: config.flash_rules.left_out.clone(),
-            stamp: origin_stamp(volume),
+            stamp: origin_stamp(volume, &origin),
         }),
         ..ServedVolume::new(volume.name.clone(), origin)
     })

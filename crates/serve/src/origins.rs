@@ -15,7 +15,6 @@ use std::collections::BTreeMap;
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use thiserror::Error;
@@ -156,26 +155,29 @@ pub(crate) fn open_alone(origin: &OriginConfig, read_only: bool) -> Result<Arc<d
     })
 }
 
-/// How flash knows at the next start that nobody changed the origin of a volume meanwhile: by a file's times, or by the operator's word.
-pub(crate) fn origin_stamp(volume: &VolumeConfig) -> OriginStamp {
-    let path = match &volume.origin {
+/// How flash knows at the next start that nobody changed the `origin` of a volume meanwhile: by a file's times, or by the operator's word.
+pub(crate) fn origin_stamp(volume: &VolumeConfig, origin: &Arc<dyn Origin>) -> OriginStamp {
+    if matches!(
+        &volume.origin,
         // Memory is lost at the end, whatever anybody says.
-        OriginConfig::Memory { .. } | OriginConfig::Image(_) => return OriginStamp::unknown(),
-        OriginConfig::DiskGroup { backing: DiskBacking::Memory(_) | DiskBacking::Image(_), .. } => {
-            return OriginStamp::unknown();
-        }
-        origin => origin.path().map(Path::to_path_buf),
-    };
+        OriginConfig::Memory { .. }
+            | OriginConfig::Image(_)
+            | OriginConfig::DiskGroup { backing: DiskBacking::Memory(_) | DiskBacking::Image(_), .. }
+    ) {
+        return OriginStamp::unknown();
+    }
     let vouched = volume.sole_writer.then_some(Stamp::Vouched);
-    OriginStamp::new(move || path.as_deref().and_then(file_stamp).map(Stamp::Seen).or(vouched))
+    let origin = Arc::clone(origin);
+    OriginStamp::new(move || file_stamp(|| origin.metadata()).map(Stamp::Seen).or(vouched))
 }
 
-/// What changes with every change of a regular file: its times, down to the nanosecond, beside its number and its size.
-fn file_stamp(path: &Path) -> Option<[u8; 32]> {
+/// What changes with every change of a regular file: its times, down to the nanosecond, beside its number and its size. It is that of the file which is
+/// open: another one may have its name by now.
+fn file_stamp(look: impl Fn() -> Option<Metadata>) -> Option<[u8; 32]> {
     // The clock of file times may stand still for some milliseconds: a change within the same tick would leave them as they are. So they
     // are believed only when they are older than that.
     for _ in 0..20 {
-        let metadata = std::fs::metadata(path).ok().filter(Metadata::is_file)?;
+        let metadata = look().filter(Metadata::is_file)?;
         let times = [(metadata.mtime(), metadata.mtime_nsec()), (metadata.ctime(), metadata.ctime_nsec())];
         let nanos = times.map(|(seconds, nanos)| i128::from(seconds) * 1_000_000_000 + i128::from(nanos));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_nanos() as i128;

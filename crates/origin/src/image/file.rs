@@ -12,7 +12,7 @@ use forebay_ring::{Operation, carry_out};
 use forebay_units::{ByteRange, mix64};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock, fstatfs};
 use rustix::io::Errno;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -357,6 +357,10 @@ impl Image for FileImage {
 
     fn describe(&self) -> String {
         format!("file `{}`", self.path.display())
+    }
+
+    fn metadata(&self) -> Option<Metadata> {
+        self.file.metadata().ok()
     }
 }
 

@@ -9,6 +9,7 @@ pub use memory::MemoryImage;
 
 use crate::pending::{EINVAL, ENOTSUP, EPERM};
 use crate::request::{OriginError, OriginOperation, OriginTraits};
+use std::fs::Metadata;
 
 /// Longest read or write of the origins of this room that hold their own bytes (ours; NBD clients stay below it).
 pub(crate) const REQUEST_BYTES_MAX: u32 = 32 << 20;
@@ -26,6 +27,10 @@ pub(crate) trait Image: Send + Sync {
     /// Everything applied until now to stable storage.
     fn sync(&self) -> Result<(), OriginError>;
     fn describe(&self) -> String;
+    /// Of the file that holds the bytes, if there is one.
+    fn metadata(&self) -> Option<Metadata> {
+        None
+    }
 
     fn traits(&self) -> OriginTraits {
         OriginTraits {

@@ -10,6 +10,7 @@ use forebay_nbd::{RunId, StorageId};
 use forebay_units::Nanos;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use std::fs::Metadata;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -97,6 +98,10 @@ impl Origin for Delay {
 
     fn storage(&self) -> Option<StorageId> {
         self.inner.storage()
+    }
+
+    fn metadata(&self) -> Option<Metadata> {
+        self.inner.metadata()
     }
 
     fn keeper(&self, own: RunId) -> Option<RunId> {

@@ -11,6 +11,7 @@ use forebay_nbd::{RunId, StorageId};
 use forebay_units::ByteRange;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use std::fs::Metadata;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -138,6 +139,10 @@ impl Origin for ErrorInjection {
 
     fn storage(&self) -> Option<StorageId> {
         self.inner.storage()
+    }
+
+    fn metadata(&self) -> Option<Metadata> {
+        self.inner.metadata()
     }
 
     fn keeper(&self, own: RunId) -> Option<RunId> {

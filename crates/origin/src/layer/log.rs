@@ -7,7 +7,7 @@ use crate::request::{
 };
 use crate::statistics::OriginStatistics;
 use forebay_nbd::{RunId, StorageId};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -234,6 +234,10 @@ impl Origin for Log {
 
     fn storage(&self) -> Option<StorageId> {
         self.inner.storage()
+    }
+
+    fn metadata(&self) -> Option<Metadata> {
+        self.inner.metadata()
     }
 
     fn keeper(&self, own: RunId) -> Option<RunId> {

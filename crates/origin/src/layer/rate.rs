@@ -9,6 +9,7 @@ use crate::statistics::OriginStatistics;
 use crate::timer::Timer;
 use forebay_nbd::{RunId, StorageId};
 use forebay_units::Nanos;
+use std::fs::Metadata;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -151,6 +152,10 @@ impl Origin for Rate {
 
     fn storage(&self) -> Option<StorageId> {
         self.inner.storage()
+    }
+
+    fn metadata(&self) -> Option<Metadata> {
+        self.inner.metadata()
     }
 
     fn keeper(&self, own: RunId) -> Option<RunId> {

@@ -83,6 +83,25 @@ fn blocks_on_flash_outlive_a_restart_unless_somebody_changed_the_file() {
     assert_eq!(recovered(&start(folder.path())), 0);
 }
 
+/// Whoever brings a backup back puts it where the file was, and has the daemon begin anew.
+#[test]
+fn blocks_of_a_file_that_was_replaced_while_it_was_served_are_not_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let (disk, other) = (folder.path().join("disk.img"), folder.path().join("other.img"));
+    std::fs::write(&disk, vec![1; 8 << 20]).unwrap();
+    std::fs::write(folder.path().join("forebay.toml"), TEXT).unwrap();
+    let daemon = start(folder.path());
+    let mut client = Client::connect(&daemon.uris("disk")[0]);
+    (0..128u64).for_each(|place| assert_eq!(client.read(place << 16, 65536).unwrap(), vec![1; 65536]));
+    drop(client);
+    std::fs::write(&other, (0..128u64).flat_map(|place| content(place << 16)).collect::<Vec<u8>>()).unwrap();
+    std::fs::rename(&other, &disk).unwrap();
+    assert_eq!(daemon.shutdown(), Drained::Completely);
+    let daemon = start(folder.path());
+    assert_eq!(recovered(&daemon), 0);
+    read_all(&daemon);
+}
+
 /// Nothing tells that an export was changed but the operator's word, who says that only this daemon does.
 #[test]
 fn what_is_written_past_the_flash_of_a_volume_is_not_old_when_it_has_it_again() {

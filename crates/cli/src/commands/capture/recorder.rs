@@ -14,7 +14,7 @@ use forebay_origin::{
 use forebay_trace::{ForebayWriter, Operation, Request, ThreadNumber, VolumeIndex};
 use forebay_units::Nanos;
 use std::collections::VecDeque;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -248,6 +248,10 @@ impl Origin for Recorder {
 
     fn storage(&self) -> Option<StorageId> {
         self.inner.storage()
+    }
+
+    fn metadata(&self) -> Option<Metadata> {
+        self.inner.metadata()
     }
 
     fn keeper(&self, own: RunId) -> Option<RunId> {
