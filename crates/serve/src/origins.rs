@@ -11,6 +11,7 @@ use forebay_origin::{
     OpenError, Origin, Timer, VolumeBacking,
 };
 use forebay_tls::{ClientTls, TlsFilesError};
+use forebay_units::mix64;
 use std::collections::BTreeMap;
 use std::fs::Metadata;
 use std::io;
@@ -155,7 +156,8 @@ pub(crate) fn open_alone(origin: &OriginConfig, read_only: bool) -> Result<Arc<d
     })
 }
 
-/// How flash knows at the next start that nobody changed the `origin` of a volume meanwhile: by a file's times, or by the operator's word.
+/// How flash knows at the next start that nobody changed the `origin` of a volume meanwhile: by a file's times as long as the system runs, or by the operator's
+/// word.
 pub(crate) fn origin_stamp(volume: &VolumeConfig, origin: &Arc<dyn Origin>) -> OriginStamp {
     if matches!(
         &volume.origin,
@@ -167,13 +169,26 @@ pub(crate) fn origin_stamp(volume: &VolumeConfig, origin: &Arc<dyn Origin>) -> O
         return OriginStamp::unknown();
     }
     let vouched = volume.sole_writer.then_some(Stamp::Vouched);
+    let start = if volume.sole_writer { Some(0) } else { system_start() };
     let origin = Arc::clone(origin);
-    OriginStamp::new(move || file_stamp(|| origin.metadata()).map(Stamp::Seen).or(vouched))
+    OriginStamp::new(move || {
+        let seen = start.and_then(|start| file_stamp(start, || origin.metadata()));
+        seen.map(Stamp::Seen).or(vouched)
+    })
 }
 
-/// What changes with every change of a regular file: its times, down to the nanosecond, beside its number and its size. It is that of the file which is
-/// open: another one may have its name by now.
-fn file_stamp(look: impl Fn() -> Option<Metadata>) -> Option<[u8; 32]> {
+/// A number for this start of the system.
+fn system_start() -> Option<u64> {
+    let start = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(start.trim().bytes().fold(0, |number, byte| mix64(number ^ u64::from(byte))))
+}
+
+/// What changes with every change of a regular file: its times, down to the nanosecond, beside its number, its size, and the `start` of the system
+/// since which they are told. It is that of the file which is open: another one may have its name by now.
+///
+/// A loss of power may take the times of a change and leave the change: `fdatasync` has Linux keep what was written, and not when. So over a start of the
+/// system they are no proof, unless it is known otherwise (0) that there was no such change.
+fn file_stamp(start: u64, look: impl Fn() -> Option<Metadata>) -> Option<[u8; 32]> {
     // The clock of file times may stand still for some milliseconds: a change within the same tick would leave them as they are. So they
     // are believed only when they are older than that.
     for _ in 0..20 {
@@ -182,7 +197,7 @@ fn file_stamp(look: impl Fn() -> Option<Metadata>) -> Option<[u8; 32]> {
         let nanos = times.map(|(seconds, nanos)| i128::from(seconds) * 1_000_000_000 + i128::from(nanos));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_nanos() as i128;
         if nanos.iter().all(|at| now - at > 100_000_000) {
-            let words = [nanos[0] as u64, nanos[1] as u64, metadata.ino(), metadata.len()];
+            let words = [nanos[0] as u64 ^ start, nanos[1] as u64, metadata.ino(), metadata.len()];
             let mut stamp = [0; 32];
             for (bytes, word) in stamp.chunks_mut(8).zip(words) {
                 bytes.copy_from_slice(&word.to_le_bytes());
@@ -236,4 +251,31 @@ pub(crate) fn competition(config: &Config) -> (Vec<OriginId>, Vec<OriginSpec>) {
         ids.push(id);
     }
     (ids, specs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_times_of_a_file_are_proof_until_the_system_is_started_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk.img");
+        std::fs::write(&path, "before").unwrap();
+        let stamp = |start| file_stamp(start, || path.metadata().ok()).expect("the clock of files moves on");
+        assert_eq!(stamp(1), stamp(1));
+        assert_ne!(stamp(1), stamp(2));
+        // Who vouches for the file does so over starts of the system, and its times are looked at all the same.
+        let of = |sole_writer| {
+            let mut volume = VolumeConfig::new("db", OriginConfig::File { path: path.clone(), workers: 1 });
+            volume.sole_writer = sole_writer;
+            origin_stamp(&volume, &open_alone(&volume.origin, false).unwrap()).take()
+        };
+        let started = system_start().expect("Linux numbers its starts");
+        assert_eq!(of(false), Some(Stamp::Seen(stamp(started))));
+        let before = of(true);
+        assert_eq!(before, Some(Stamp::Seen(stamp(0))));
+        std::fs::write(&path, "behind").unwrap();
+        assert_ne!(of(true), before);
+    }
 }

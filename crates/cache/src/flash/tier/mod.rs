@@ -315,7 +315,7 @@ impl FlashTier {
         let is_kept = |start| stamp.kept_by(start) == record.stamp;
         match stamp {
             _ if is_kept(self.superblock.start) || is_kept(self.start()) => Ok(record),
-            Stamp::Seen(_) => Err(Recovery::OriginChanged),
+            Stamp::Seen(_) => Err(Recovery::OriginDiffers),
             Stamp::Vouched => Err(Recovery::NotServed),
         }
     }

@@ -88,8 +88,8 @@ pub enum Recovery {
     Unclean,
     /// Nobody can know whether the origin was changed meanwhile.
     Unprovable,
-    /// The origin was changed meanwhile.
-    OriginChanged,
+    /// The origin does not look as it did: it was changed meanwhile, or its looks prove no more that it was not, since the system was started anew.
+    OriginDiffers,
     /// Somebody vouches for the origin, and the last start did not serve it by this name and this way: it may have written to it by another.
     NotServed,
     /// The volume was cached in blocks of another size.

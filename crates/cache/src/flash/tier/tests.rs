@@ -89,7 +89,7 @@ fn a_stop_in_order_keeps_what_can_be_proved() {
     let mut others = [volume(1, 5), volume(1, 4), volume(1, 4), volume(2, 4)];
     others[1].stamp = None;
     others[2].block_size = BlockSize::DEFAULT;
-    let expected = [Recovery::OriginChanged, Recovery::Unprovable, Recovery::BlockSizeChanged, Recovery::New];
+    let expected = [Recovery::OriginDiffers, Recovery::Unprovable, Recovery::BlockSizeChanged, Recovery::New];
     let saved = device.read(0, 27 * 4096).unwrap();
     for (other, expected) in others.iter().zip(expected) {
         device.write(0, &saved).unwrap();
