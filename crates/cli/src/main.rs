@@ -8,6 +8,7 @@ mod document;
 mod failure;
 mod input;
 mod interrupt;
+mod log;
 mod output;
 mod trace_file;
 

@@ -1,9 +1,9 @@
 //! `forebay control`: a controller for appliances elsewhere.
 
-use crate::failure::{Context, Failure};
+use crate::failure::Failure;
+use crate::log::say_soon;
 use crate::output::say;
 use forebay_serve::fleet::{Fleet, FleetConfig};
-use std::io::IsTerminal;
 use std::path::PathBuf;
 
 /// Control caches for volumes that others serve: appliances that are started where they are needed, and gone afterwards
@@ -63,23 +63,17 @@ pub(crate) fn run(args: &ControlArgs) -> Result<(), Failure> {
         say(format_args!("`{}` is good: {summary}", args.file.display()));
         return Ok(());
     }
-    let filter = tracing_subscriber::EnvFilter::try_new(&args.log)
-        .context(format_args!("`{}` is no filter for the log", args.log))?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+    crate::log::begin(&args.log)?;
     // Before anything starts, so that no signal finds the controller half made.
     let mut signals = crate::interrupt::ends_and(&[])?;
     let fleet = Fleet::start(config)?;
     let socket =
         std::path::absolute(&fleet.config().socket).unwrap_or_else(|_| fleet.config().socket.clone());
-    say(format_args!("state by `forebay status --server unix:{}`", socket.display()));
-    say(format_args!("ready: {summary}"));
+    say_soon(format_args!("state by `forebay status --server unix:{}`", socket.display()));
+    say_soon(format_args!("ready: {summary}"));
     if let Some(signal) = signals.forever().next() {
         let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
-        say(format_args!("{name}: it ends, and what it started goes on"));
+        say_soon(format_args!("{name}: it ends, and what it started goes on"));
     }
     Ok(())
 }

@@ -1,10 +1,10 @@
 //! `forebay serve`: volumes over NBD, with caches in front of them that come and go.
 
-use crate::failure::{Context, Failure};
+use crate::failure::Failure;
+use crate::log::say_soon;
 use crate::output::say;
 use forebay_serve::Daemon;
 use forebay_serve::config::{CacheConfig, Config, ConfigError};
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 /// Serve volumes over NBD, with caches in front of those that need them
@@ -55,33 +55,27 @@ fn told(file: &Path, read: impl FnOnce(&Path) -> Result<Config, ConfigError>) ->
 
 /// Serves by `config` until a signal says otherwise; `log` says what is logged.
 pub(super) fn serve(config: Config, log: &str) -> Result<(), Failure> {
-    let filter = tracing_subscriber::EnvFilter::try_new(log)
-        .context(format_args!("`{log}` is no filter for the log"))?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
-        .init();
+    crate::log::begin(log)?;
     // Before anything starts, so that no signal finds the daemon half made.
     let mut signals = crate::interrupt::ends_and(&[])?;
     let daemon = Daemon::start(config)?;
     for volume in &daemon.config().volumes {
         for uri in daemon.uris(&volume.name) {
-            say(format_args!("volume `{}` is served at {uri}", volume.name));
+            say_soon(format_args!("volume `{}` is served at {uri}", volume.name));
         }
     }
     if let Some(address) = daemon.http_address() {
-        say(format_args!(
+        say_soon(format_args!(
             "metrics at http://{address}/metrics, state by `forebay status --server {address}`"
         ));
     }
     if let Some(path) = daemon.http_socket() {
-        say(format_args!("state by `forebay status --server unix:{}`", path.display()));
+        say_soon(format_args!("state by `forebay status --server unix:{}`", path.display()));
     }
-    say(format_args!("ready: {}", summary(daemon.config())));
+    say_soon(format_args!("ready: {}", summary(daemon.config())));
     if let Some(signal) = signals.forever().next() {
         let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
-        say(format_args!("{name}: what is in flight completes, then it ends"));
+        say_soon(format_args!("{name}: what is in flight completes, then it ends"));
     }
     match daemon.shutdown() {
         forebay_appliance::Drained::Completely => Ok(()),

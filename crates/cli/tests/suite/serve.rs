@@ -1,12 +1,12 @@
 //! `forebay serve`, `status` and `explain` as real processes: started, asked, and ended by signals.
 
-use crate::support::{args, fail, file, folder, json, run, succeed};
+use crate::support::{args, fail, file, folder, json, run, succeed, wait_for};
 use forebay_nbd::Uri;
 use forebay_origin::{
     CompletionSink, NbdOrigin, NbdOriginOptions, Origin, OriginCompletion, OriginOperation, OriginRequest,
     OriginRequestId,
 };
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -150,6 +150,74 @@ fn a_terminal_that_is_gone_ends_a_daemon_in_order() {
     assert!(completions.recv_timeout(Duration::from_secs(10)).expect("an answer").result.is_ok());
     daemon.signal(rustix::process::Signal::TERM);
     assert!(daemon.child.wait().expect("it ends").success());
+}
+
+/// A daemon that is asked to log everything on `stderr`, which nobody reads.
+fn unheard(config: &Path, stderr: impl Into<Stdio>) -> Daemon {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.args(["serve".as_ref(), config.as_os_str(), "--log".as_ref(), "trace".as_ref()]);
+    let daemon =
+        Daemon { child: command.stderr(stderr).spawn().expect("the binary runs"), words: Vec::new() };
+    let folder = config.parent().expect("it is in a folder");
+    ["nbd.sock", "http.sock"].iter().for_each(|socket| wait_for(&folder.join(socket)));
+    daemon
+}
+
+/// A pipe that takes nothing until it is read, and how many bytes are in it.
+fn full_pipe() -> (PipeReader, PipeWriter, usize) {
+    let (reader, mut writer) = std::io::pipe().expect("the system has a pipe");
+    let flags = rustix::fs::fcntl_getfl(&writer).unwrap();
+    rustix::fs::fcntl_setfl(&writer, flags | rustix::fs::OFlags::NONBLOCK).unwrap();
+    let mut bytes = 0;
+    while let Ok(written) = writer.write(&[b'.'; 4096]) {
+        bytes += written;
+    }
+    rustix::fs::fcntl_setfl(&writer, flags).unwrap();
+    (reader, writer, bytes)
+}
+
+#[test]
+fn a_log_that_nobody_takes_harms_no_client() {
+    let (_stopped, full, _) = full_pipe();
+    let (_, gone) = std::io::pipe().unwrap();
+    let disk = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    for (who, stderr) in
+        [("a full disk", disk.into()), ("who is gone", gone.into()), ("who is stopped", Stdio::from(full))]
+    {
+        let folder = folder();
+        let config = config(&folder, 0);
+        let mut daemon = unheard(&config, stderr);
+        // A thread that died of a line that it could not write, or waits to write it, answers nobody.
+        let (origin, sink, completions) = client(&folder.path().join("nbd.sock"));
+        for (id, order) in [(1, "pause"), (2, "resume")] {
+            origin
+                .submit(OriginRequest { id: OriginRequestId(id), operation: OriginOperation::Flush }, &sink);
+            let answer = completions
+                .recv_timeout(Duration::from_secs(20))
+                .unwrap_or_else(|_| panic!("{who}: no answer"));
+            assert_eq!(answer.result, Ok(Vec::new()), "{who}");
+            succeed(args(&[&order, &"--config", &config]));
+        }
+        daemon.signal(rustix::process::Signal::TERM);
+        assert!(daemon.child.wait().expect("it ends").success(), "{who}");
+    }
+}
+
+#[test]
+fn lines_of_the_log_that_nobody_took_are_counted_for_who_reads_again() {
+    let (mut reader, full, bytes) = full_pipe();
+    let folder = folder();
+    let config = config(&folder, 0);
+    let mut daemon = unheard(&config, full);
+    succeed(args(&[&"pause", &"--config", &config]));
+    reader.read_exact(&mut vec![0; bytes]).unwrap();
+    succeed(args(&[&"resume", &"--config", &config]));
+    daemon.signal(rustix::process::Signal::TERM);
+    let mut told = String::new();
+    reader.read_to_string(&mut told).unwrap();
+    assert!(daemon.child.wait().expect("it ends").success());
+    assert!(told.contains(" lines of the log were left out: nobody took them\n"), "{told}");
+    assert!(told.contains("controller switched enabled=true"), "{told}");
 }
 
 #[test]
