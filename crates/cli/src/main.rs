@@ -9,6 +9,7 @@ mod failure;
 mod input;
 mod interrupt;
 mod log;
+mod open_files;
 mod output;
 mod trace_file;
 

@@ -55,6 +55,7 @@ fn told(file: &Path, read: impl FnOnce(&Path) -> Result<Config, ConfigError>) ->
 
 /// Serves by `config` until a signal says otherwise; `log` says what is logged.
 pub(super) fn serve(config: Config, log: &str) -> Result<(), Failure> {
+    let config = crate::open_files::make_room(config);
     crate::log::begin(log)?;
     // Before anything starts, so that no signal finds the daemon half made.
     let mut signals = crate::interrupt::ends_and(&[])?;

@@ -1,5 +1,6 @@
 //! `forebay serve`, `status` and `explain` as real processes: started, asked, and ended by signals.
 
+use crate::client::Client;
 use crate::support::{args, fail, file, folder, json, run, succeed, wait_for};
 use forebay_nbd::Uri;
 use forebay_origin::{
@@ -218,6 +219,33 @@ fn lines_of_the_log_that_nobody_took_are_counted_for_who_reads_again() {
     assert!(daemon.child.wait().expect("it ends").success());
     assert!(told.contains(" lines of the log were left out: nobody took them\n"), "{told}");
     assert!(told.contains("controller switched enabled=true"), "{told}");
+}
+
+/// A daemon that may have so many files open, as `ulimit` takes it.
+fn with_open_files(limit: &str, config: &Path) -> Daemon {
+    let script = format!("ulimit {limit} && exec \"$0\" \"$@\"");
+    Daemon::spawn(Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_forebay")]), config)
+}
+
+#[test]
+fn a_daemon_takes_as_many_open_files_as_it_may_have_and_clients_leave_some_for_its_owner() {
+    let folder = folder();
+    let config = config(&folder, 0);
+    let daemon = with_open_files("-Sn 64", &config);
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", daemon.child.id())).unwrap();
+    let files =
+        limits.lines().find_map(|line| line.strip_prefix("Max open files")).expect("the kernel tells it");
+    let files: Vec<&str> = files.split_whitespace().collect();
+    assert_eq!(files[0], files[1], "{limits}");
+    drop(daemon);
+    let daemon = with_open_files("-n 300", &config);
+    let warning = "300 files open, which is enough for 42 clients at once, and not for the 4096";
+    assert!(daemon.words.iter().any(|line| line.contains(warning)), "{:#?}", daemon.words);
+    let socket = folder.path().join("nbd.sock");
+    let clients: Vec<_> = (0..320).map_while(|_| Client::<()>::connect(&socket, "db")).collect();
+    assert_eq!(clients.len(), 42);
+    let status = json("forebay.status/1", args(&[&"status", &"--config", &config, &"--json"]));
+    assert_eq!(status["connections"], 42);
 }
 
 #[test]
