@@ -70,6 +70,7 @@ pub(crate) fn status(shared: &Shared) -> Status {
         snapshots: snapshots(shared),
         reservations,
         reservations_trouble,
+        journal_trouble: None,
         volumes,
     }
 }

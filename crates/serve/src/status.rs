@@ -48,6 +48,9 @@ pub struct Status {
     /// Why reservations cannot be kept; absent where all is well.
     #[serde(default)]
     pub reservations_trouble: Option<String>,
+    /// Of a controller of volumes that others serve: why its journal cannot be written, so that nothing is decided or begun; absent where all is well.
+    #[serde(default)]
+    pub journal_trouble: Option<String>,
     /// The volumes, in the order of the configuration.
     pub volumes: Vec<VolumeStatus>,
 }

@@ -392,6 +392,8 @@ struct Shared {
     next_order: u64,
     now: Nanos,
     starting: usize,
+    /// The journal cannot be kept now.
+    held: bool,
     changes: u64,
     orders: Vec<Order>,
     tells: Vec<Decision>,
@@ -455,14 +457,19 @@ impl Shared {
         Some(format!("rests for {left:.0} s: {}", record.why))
     }
 
+    /// Whether this may be ordered now.
+    fn may_order(&self, what: &What) -> bool {
+        !self.held || what.only_asks()
+    }
+
     fn bury(&mut self) {
         let mut burials = std::mem::take(&mut self.burials);
         for burial in &mut burials {
             if burial.pending.is_some_and(|(_, lost)| self.now > lost) {
                 burial.heard(false, self);
             }
-            if burial.pending.is_none() && self.now >= burial.pause_until {
-                let what = What::Stop { appliance: burial.appliance, host: burial.host };
+            let what = What::Stop { appliance: burial.appliance, host: burial.host };
+            if burial.pending.is_none() && self.now >= burial.pause_until && self.may_order(&what) {
                 burial.pending = Some(self.order(burial.volume, what));
             }
         }
@@ -502,6 +509,7 @@ impl Responses {
             next_order: 1,
             now: Nanos::ZERO,
             starting: 0,
+            held: false,
             changes: 0,
             orders: Vec::new(),
             tells: Vec::new(),
@@ -566,6 +574,11 @@ impl Responses {
         self.shared.start_burial(appliance, host, volume, claim, true);
         let burial = self.shared.burials.last_mut().expect("just begun");
         (burial.waits, burial.pause_until) = (true, burial.late_until);
+    }
+
+    /// Whether the journal cannot be kept for now. Until it can, nothing is ordered but what only asks: what would be refused again and again for that is nobody's failure.
+    pub fn hold(&mut self, held: bool) {
+        self.shared.held = held;
     }
 
     /// What to do now, in order. `now` is a clock that starts with the controller; where it goes back it is taken to stand still.

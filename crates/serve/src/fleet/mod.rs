@@ -117,6 +117,8 @@ pub(crate) struct FleetState {
     pub(crate) restarts: u64,
     pub(crate) last_panic: Option<String>,
     pub(crate) interference: InterferenceTables,
+    /// Why the journal is not written.
+    pub(crate) journal_trouble: Option<String>,
 }
 
 impl FleetShared {

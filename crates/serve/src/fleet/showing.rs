@@ -106,6 +106,7 @@ pub(super) fn status(shared: &FleetShared) -> Status {
         snapshots: None,
         reservations: Vec::new(),
         reservations_trouble: None,
+        journal_trouble: state.journal_trouble.clone(),
         volumes: state.volumes.clone(),
     }
 }

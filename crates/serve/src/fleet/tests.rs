@@ -268,6 +268,34 @@ fn who_cannot_write_its_journal_asks_on() {
     proxy.shutdown();
 }
 
+/// What it orders is refused then: it would go on from sizes that no cache has.
+#[test]
+fn a_controller_decides_nothing_while_its_journal_cannot_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = Daemon::start(daemon(folder.path(), "watch.sock")).unwrap();
+    let proxy = Daemon::start(daemon(folder.path(), "proxy.sock")).unwrap();
+    let beside = folder.path().join("state/responses.json.new");
+    std::fs::create_dir_all(&beside).unwrap();
+    let promised = format!("{MOVED}\n[[objective]]\nvolume = \"db\"\nlatency = \"5ms\"");
+    let fleet = Fleet::start(config(folder.path(), &promised)).unwrap();
+    wait(&fleet, "its trouble", |status| status.journal_trouble.is_some());
+    // Whoever asks it to decide would hear of it.
+    fleet.shared.panics_next_step.store(true, Ordering::Relaxed);
+    let steps = fleet.status().controller.steps;
+    wait(&fleet, "five turns", |status| status.controller.steps >= steps + 5);
+    let status = fleet.status();
+    assert_eq!((status.controller.restarts, &*status.volumes[0].state), (0, "unjudged"));
+    let told = status.journal_trouble.unwrap();
+    assert!(told.contains("state/responses.json`: "), "{told}");
+    std::fs::remove_dir(&beside).unwrap();
+    wait(&fleet, "the end of its trouble", |status| status.journal_trouble.is_none());
+    wait(&fleet, "it is asked again", |status| status.controller.restarts == 1);
+    wait(&fleet, "it judges again", |status| status.volumes[0].state == "low_load");
+    drop(fleet);
+    proxy.shutdown();
+    storage.shutdown();
+}
+
 #[test]
 fn what_was_reported_during_a_slow_turn_is_not_lost() {
     let host = HostSpec::new(HostId(0), "h1", 0, Bytes::gib(4));

@@ -69,7 +69,7 @@ pub(super) struct Loop {
     pub(super) _hold: Hold,
     /// Which state of the responses is on disk.
     pub(super) journal_changes: Option<u64>,
-    /// It could not be written when that was tried last.
+    /// It could not be written when that was tried last: nothing is decided and nothing begun until it can.
     pub(super) journal_fails: bool,
     pub(super) controller: Option<Controller>,
     pub(super) hosts: Vec<HostSpec>,
@@ -122,7 +122,7 @@ impl Loop {
     /// Hears of everything, and has the controller decide.
     fn turn(&mut self) -> Vec<Decision> {
         let began = Instant::now();
-        self.was_off |= self.shared.switch.take_was_off();
+        self.was_off |= self.shared.switch.take_was_off() || self.journal_fails;
         let now = self.now();
         let heard = self.observer.hear(&self.shared.config, now, &self.responses, &self.carriers);
         let mut decisions = heard.decisions;
@@ -148,7 +148,7 @@ impl Loop {
             rests: self.responses.rests(host.id),
         };
         observation.hosts = self.hosts.iter().map(room).collect();
-        if self.shared.switch.stayed_on() {
+        if self.shared.switch.stayed_on() && !self.journal_fails {
             match catch_unwind(AssertUnwindSafe(|| self.decide(&heard.sizes, &observation))) {
                 Ok(None) => {}
                 Ok(Some(outcome)) => decisions.extend(self.carry_out(outcome, &observation)),
@@ -156,7 +156,8 @@ impl Loop {
             }
         }
         // What it said before it was paused is not of now.
-        let controller = self.controller.as_ref().filter(|_| self.shared.switch.is_on());
+        let controller =
+            self.controller.as_ref().filter(|_| self.shared.switch.is_on() && !self.journal_fails);
         let volumes = showing::volumes(&self.shared.config, &self.observer, &self.responses, controller);
         let mut state = self.shared.state();
         state.granted_bytes = volumes.iter().map(|volume| volume.quota_bytes).sum();
@@ -299,12 +300,15 @@ impl Loop {
                 Ok(()) => {
                     self.journal_changes = Some(self.responses.changes());
                     if std::mem::take(&mut self.journal_fails) {
+                        self.shared.state().journal_trouble = None;
                         tracing::info!(path = %self.journal_file.display(), "the journal is written again");
                     }
                 }
                 Err(error) => {
                     // Once, and not with each try: the log may be on the disk that is full.
                     if !std::mem::replace(&mut self.journal_fails, true) {
+                        self.shared.state().journal_trouble =
+                            Some(format!("`{}`: {error}", self.journal_file.display()));
                         tracing::error!(path = %self.journal_file.display(), %error, "the journal cannot be written; nothing is begun until it can");
                     }
                     // Who is not asked would be taken for one that does not answer, and be given up.
@@ -313,6 +317,7 @@ impl Loop {
                     self.refuse(others, &error);
                 }
             }
+            self.responses.hold(self.journal_fails);
         }
         orders.into_iter().for_each(|order| self.carriers.take(order));
     }

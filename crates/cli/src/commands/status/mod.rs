@@ -267,6 +267,9 @@ pub(super) fn troubles(status: &Status) -> Vec<String> {
             status.controller.restarts
         ));
     }
+    if let Some(trouble) = &status.journal_trouble {
+        lines.push(format!("! nothing is decided or begun: the journal is not written: {trouble}"));
+    }
     if let Some(trouble) = &status.reservations_trouble {
         lines.push(format!("! no reservation stands: {trouble}"));
     }

@@ -301,7 +301,9 @@ impl Response {
         }
         match self.phase {
             Phase::Original => {
-                self.begin(shared);
+                if !shared.held {
+                    self.begin(shared);
+                }
                 return;
             }
             Phase::Reserved if self.wish.is_none() => {
@@ -341,6 +343,9 @@ impl Response {
             _ => {}
         }
         let what = self.ordered().expect("every other step has its order");
+        if !shared.may_order(&what) {
+            return;
+        }
         let (id, lost) = shared.order(self.volume, what);
         self.pending = Some((id, lost, Asked::Step));
     }
@@ -427,12 +432,16 @@ impl Response {
     fn serve(&mut self, shared: &mut Shared) {
         let placed = *self.placed();
         let (appliance, host) = (placed.appliance, placed.host);
+        let is_to_be_asked = shared.now >= self.next_probe;
+        if shared.held && !is_to_be_asked {
+            return;
+        }
         let Some(wish) = &self.wish else {
             let why = self.why.clone().unwrap_or_else(|| "it is not wanted any more".to_owned());
             self.leave(&why, true, shared);
             return self.step(shared);
         };
-        let (asked, what) = if shared.now >= self.next_probe {
+        let (asked, what) = if is_to_be_asked {
             (Asked::Probe, What::Probe { appliance, host })
         } else if self.probes_failed > 0 {
             // Whoever does not answer is told nothing that would have to be waited for before the next probe.

@@ -524,6 +524,51 @@ fn who_fails_a_probe_is_only_probed() {
 }
 
 #[test]
+fn while_the_journal_cannot_be_kept_nothing_is_begun_and_nothing_fails_by_that() {
+    let mut world = World::new(Draining::ByItself, true, Vec::new());
+    let mut responses = fresh(&world);
+    // Told words of orders, once each in a row, and steps; a day is longer than any host rests.
+    let go = |world: &mut World, responses: &mut Responses, seconds: u64| -> Vec<&'static str> {
+        let mut ordered = Vec::new();
+        for _ in 0..seconds {
+            world.pass(1_000);
+            for (_, id, outcome) in std::mem::take(&mut world.reports) {
+                responses.report(id, outcome, world.clock());
+            }
+            for order in responses.step(world.clock()) {
+                ordered.push(order.what.word());
+                world.take(order);
+            }
+        }
+        ordered.dedup();
+        ordered
+    };
+    // What is wanted waits, and nobody is told of an appliance that is not started.
+    responses.want(VOLUME, wish(CACHE));
+    responses.hold(true);
+    assert_eq!(go(&mut world, &mut responses, 86_400), Vec::<&str>::new());
+    assert!(responses.decisions().is_empty() && responses.claims().count() == 0);
+    responses.hold(false);
+    go(&mut world, &mut responses, 10);
+    assert_eq!(responses.status(VOLUME).unwrap().step, "serving");
+    // What is in place is asked how it is, and gets no other size.
+    responses.hold(true);
+    responses.want(VOLUME, wish(Bytes::mib(60)));
+    assert_eq!(go(&mut world, &mut responses, 86_400), ["probe"]);
+    assert_eq!(responses.status(VOLUME).unwrap().cache_bytes, CACHE.get());
+    responses.hold(false);
+    go(&mut world, &mut responses, 10);
+    assert_eq!(responses.status(VOLUME).unwrap().cache_bytes, Bytes::mib(60).get());
+    // Who was on one that died is brought back at once when that can be, however long it could not.
+    responses.hold(true);
+    world.machines.values_mut().for_each(|machine| machine.condition = Condition::Hangs);
+    assert_eq!(go(&mut world, &mut responses, 3_600), ["probe"]);
+    responses.decisions();
+    responses.hold(false);
+    assert_eq!(go(&mut world, &mut responses, 1), ["switch"]);
+}
+
+#[test]
 fn lack_of_room_is_told_once_with_the_sums() {
     let world = World::new(Draining::ByItself, true, Vec::new());
     let mut responses = fresh(&world);
