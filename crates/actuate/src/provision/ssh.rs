@@ -14,7 +14,7 @@ use forebay_units::{Bytes, with_causes};
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -270,16 +270,27 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-fn await_greeting(output: &mut BufReader<ChildStdout>) -> io::Result<()> {
+fn await_greeting(output: &mut impl BufRead) -> io::Result<()> {
     for _ in 0..LINES_BEFORE_MAX {
-        if next_line(output)?.trim_end() == GREETING {
-            return Ok(());
+        let line = next_line(output)?;
+        let version =
+            line.trim_end().strip_prefix("forebay host ").and_then(|version| version.parse::<u32>().ok());
+        match version {
+            Some(_) if line.trim_end() == GREETING => return Ok(()),
+            // It says nothing more: it waits for a request, of its own kind.
+            Some(other) => {
+                let why = format!(
+                    "it says `forebay host {other}`, expected `{GREETING}`: it is of another version"
+                );
+                return Err(io::Error::other(why));
+            }
+            None => {}
         }
     }
     Err(io::Error::other(format!("it does not say `{GREETING}`: is it of another version?")))
 }
 
-fn next_line(output: &mut BufReader<ChildStdout>) -> io::Result<String> {
+fn next_line(output: &mut impl BufRead) -> io::Result<String> {
     let mut line = String::new();
     output.take(LINE_BYTES_MAX).read_line(&mut line)?;
     if line.ends_with('\n') { Ok(line) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
@@ -320,6 +331,21 @@ mod tests {
         let mut output = Vec::new();
         answer_host(&provider, request.as_bytes(), &mut output).unwrap();
         String::from_utf8(output).unwrap()
+    }
+
+    #[test]
+    fn who_greets_as_another_version_is_not_waited_for() {
+        // Who says nothing more waits for a request.
+        struct Waits;
+        impl Read for Waits {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                panic!("it is waited for")
+            }
+        }
+        let greets = |said: &str| await_greeting(&mut BufReader::new(said.as_bytes().chain(Waits)));
+        greets("You have mail.\nforebay host one\nforebay host 1\n").expect("it is one of ours");
+        let told = greets("You have mail.\nforebay host 2\n").unwrap_err().to_string();
+        assert_eq!(told, "it says `forebay host 2`, expected `forebay host 1`: it is of another version");
     }
 
     #[test]

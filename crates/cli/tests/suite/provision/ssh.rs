@@ -121,7 +121,7 @@ fn a_process_of_another_machine_lives_does_as_told_and_dies() {
         &Ssh { command: vec!["/nowhere/forebay".into()], ..good.clone() },
         "`forebay` cannot be run there",
     );
-    refused(&runs("echo welcome; echo forebay host 999"), "it ended without an answer");
+    refused(&runs("echo welcome; echo forebay host 999; read line"), "it is of another version");
     refused(&runs("yes"), "it does not say `forebay host 1`");
     refused(&runs("exit 3"), "ended without an answer");
     machine.make_key("other");
