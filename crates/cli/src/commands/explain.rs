@@ -184,7 +184,7 @@ fn heading(kind: DecisionKind) -> &'static str {
     }
 }
 
-/// UTC, as in `2026-11-21 22:05:07`.
+/// As in `2026-11-21 22:05:07 UTC`, whatever time people have here: as the log has it.
 pub(super) fn time(unix_ms: i64) -> String {
     let (days, second) = (unix_ms.div_euclid(86_400_000), unix_ms.rem_euclid(86_400_000) / 1000);
     // Days to a date by H. Hinnant's `civil_from_days`, with years that begin in March.
@@ -196,7 +196,12 @@ pub(super) fn time(unix_ms: i64) -> String {
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
     let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
     let year = year_of_era + era * 400 + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
+    format!(
+        "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC",
+        second / 3600,
+        second / 60 % 60,
+        second % 60
+    )
 }
 
 #[cfg(test)]
@@ -205,11 +210,11 @@ mod tests {
 
     #[test]
     fn dates_by_the_calendar() {
-        assert_eq!(time(0), "1970-01-01 00:00:00");
+        assert_eq!(time(0), "1970-01-01 00:00:00 UTC");
         // 2024-02-29 12:34:56 UTC is 1,709,210,096 s.
-        assert_eq!(time(1_709_210_096_000), "2024-02-29 12:34:56");
-        assert_eq!(time(951_868_799_000), "2000-02-29 23:59:59");
-        assert_eq!(time(-1_000), "1969-12-31 23:59:59");
+        assert_eq!(time(1_709_210_096_000), "2024-02-29 12:34:56 UTC");
+        assert_eq!(time(951_868_799_000), "2000-02-29 23:59:59 UTC");
+        assert_eq!(time(-1_000), "1969-12-31 23:59:59 UTC");
     }
 
     #[test]

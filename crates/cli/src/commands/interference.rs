@@ -57,7 +57,7 @@ fn print(output: &mut Output, told: &Interferences) -> Result<(), Failure> {
 
 fn one(output: &mut Output, origin: &str, tables: &[&InterferenceTable]) -> Result<(), Failure> {
     let Some(newest) = tables.last() else { return Ok(()) };
-    output.line(format_args!("origin {origin}, at {} UTC", time(newest.at_unix_ms)))?;
+    output.line(format_args!("origin {origin}, at {}", time(newest.at_unix_ms)))?;
     for (number, set) in newest.sets.iter().enumerate() {
         output.line(format_args!("  set {}: {}", number + 1, set.join(", ")))?;
     }
