@@ -372,8 +372,8 @@ pub(crate) fn change(shared: &Shared, volume: &str, request: &RouteRequest) -> R
             };
             (routed.pause_s, routed.drain_s) = (done.pause.as_secs_f64(), done.drain.as_secs_f64());
             tracing::info!(volume, to = %uri.shown(), epoch, pause = ?done.pause, "the volume goes elsewhere");
-            // Its connections end behind the answer: nothing is on them.
-            std::thread::spawn(move || drop(done.old));
+            // Its connections end behind the answer: nothing is on them. Where there is no thread left they end here.
+            let _ = std::thread::Builder::new().spawn(move || drop(done.old));
         }
     }
     // Written beyond the lock of the book, for which others wait.

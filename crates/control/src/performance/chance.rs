@@ -131,7 +131,7 @@ impl Chance {
         if own <= 0.0 {
             return 0.0;
         }
-        let (phases, busy) = (workload.write_phases(), self.followed_by);
+        let phases = workload.write_phases();
         let (read, written) = match workload.demand {
             Demand::Open { .. } => (workload.read_service, phases * workload.write_service),
             // What a loop waits for is served as well.
@@ -141,7 +141,7 @@ impl Chance {
         let mut waiting = self.wait_variance;
         if let Demand::Open { .. } = workload.demand {
             let among = (own / self.accesses.max(own)).min(1.0);
-            serving *= 1.0 + busy * among * (misses + writes);
+            serving *= 1.0 + self.followed_by * among * (misses + writes);
             // Its own requests are a sample of all that wait.
             waiting += self.wait_variance_single * (1.0 - among) / own;
         }

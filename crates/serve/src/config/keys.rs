@@ -305,7 +305,7 @@ pub const KEYS: &[Key] = &[
     key("routes", "path", "path", "required", "a local file system", "The file that keeps it over a restart; made with the first change. One daemon has it at a time, by a lock on `PATH.lock`. One that is not understood keeps the daemon from starting."),
 
     key("limits", "workers", "threads", "`0`: one per core, at most 4", "0 to 64", "Threads that serve volumes."),
-    key("limits", "connections", "connections", "`4096`", "1 to 65536", "Clients at once; more are refused."),
+    key("limits", "connections", "connections", "`4096`", "1 to 65536", "Clients at once; more are refused. Each takes an open file (three over TLS), of which the daemon takes as many as the system allows (`ulimit -Hn`, systemd's `LimitNOFILE`); where that is too few, fewer clients are let in, and a start says so."),
     key("limits", "requests_per_connection", "requests", "`256`", "1 to 65536", "In flight per connection; above it, its client is not read."),
     key("limits", "output_per_connection", SIZE, "`\"256KiB\"`", "`64KiB` to `1GiB`", "Replies that a client has not taken; above it, it is not read."),
     key("limits", "held_per_worker", SIZE, "`\"1GiB\"`", "`64MiB` to the machine's memory", "Data of requests and replies of all clients of a worker."),
