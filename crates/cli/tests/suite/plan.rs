@@ -77,6 +77,26 @@ fn one_volume_by_hand() {
 }
 
 #[test]
+fn reads_that_come_together_wait_for_one_another() {
+    let folder = folder();
+    // 100/s, one every 10 ms or ten every 100 ms. Of five instants of 20 ms (five services of 4 ms) one has ten then: variance
+    // over mean 10^2 / 10 - 2 = 8.
+    for (together, latency_ms) in [
+        // M/M/1 at 0.4.
+        (1, 4.0 / 0.6),
+        // Half of the seven that come with each before it, and the queue longer by as much: 4 + (1.6 + 0.4 x 14) / 0.6 + 14.
+        (10, 4.0 + (1.6 + 5.6) / 0.6 + 14.0),
+    ] {
+        let reads: Vec<_> =
+            (0..20_000u64).map(|at| (at / together * together * 100_000, 0, true, at * 8192, 4096)).collect();
+        file(&folder, "hot.csv", msr(&reads));
+        let volume = "[[volume]]\nname = \"a\"\ntrace = \"hot.csv\"\n";
+        let plan = json(PLAN, args(&[&"plan", &plan_of_one_window(&folder, volume), &"--json"]));
+        near(&plan["volumes"][0]["without"]["latency_s"], latency_ms / 1e3);
+    }
+}
+
+#[test]
 fn a_trace_that_ends_within_a_window_has_its_own_rate() {
     let folder = folder();
     // One read every 10 ms on a disk that serves 78.8/s. Of 11 and 20.1 s the rest is left out, of 15 s it is a window of 5 s.
