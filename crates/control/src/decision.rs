@@ -59,6 +59,8 @@ pub enum DecisionKind {
     ApplianceFailed,
     /// Clients go the original way again, and why.
     OriginalRoute,
+    /// A storage side does not have the lease any more to which it was raised.
+    LeaseLost,
     /// What is told of a volume stopped, began anew or cannot be so; or is good again.
     ObservationDoubted,
 }

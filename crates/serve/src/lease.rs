@@ -160,6 +160,12 @@ impl LeaseBook {
         self.leases.get(volume).copied()
     }
 
+    /// Those of `volumes`, by name.
+    pub(crate) fn served(&self, volumes: &[VolumeConfig]) -> BTreeMap<String, LeaseStatus> {
+        let of = |volume: &VolumeConfig| Some((volume.name.clone(), self.of(&volume.name)?.into()));
+        volumes.iter().filter_map(of).collect()
+    }
+
     /// Notes the lease of a volume as raised; it is on stable storage when this returns.
     fn raise(&mut self, volume: &str, lease: Lease) -> Result<(), LeaseError> {
         let unknown = || CommandError::Unknown { name: volume.to_owned() };

@@ -4,12 +4,13 @@
 //! of the daemon, which `started_unix_ms` tells apart. Only the newest interval of a volume has a curve and zones.
 
 use crate::daemon::Shared;
+use crate::lease::LeaseStatus;
 use forebay_control::{CacheObservation, VolumeId, VolumeObservation, ZoneHeat};
 use forebay_locality::{CurvePoint, MissRatioCurve};
 use forebay_units::{Bytes, Nanos};
 use forebay_workload::{LatencySnapshot, SizeHistogram};
 use serde::{Deserialize, Serialize};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Intervals that are kept of each volume (ours).
@@ -24,6 +25,9 @@ pub struct Intervals {
     pub schema: String,
     /// When the daemon started, milliseconds since 1970: numbers of intervals are of one start.
     pub started_unix_ms: i64,
+    /// The leases of its volumes as they are now; none where an older daemon tells, or one without leases.
+    #[serde(default)]
+    pub leases: BTreeMap<String, LeaseStatus>,
     /// Its volumes.
     pub volumes: Vec<VolumeIntervals>,
 }
@@ -271,6 +275,7 @@ impl Recent {
 
 /// Those of all volumes.
 pub(crate) fn intervals(shared: &Shared) -> Intervals {
+    let leases = shared.books.leases().map(|book| book.served(&shared.config.volumes)).unwrap_or_default();
     let state = shared.state();
     let of = |(name, monitor): (&String, &crate::monitor::Monitor)| {
         let last = monitor.last.as_ref()?;
@@ -288,6 +293,7 @@ pub(crate) fn intervals(shared: &Shared) -> Intervals {
     Intervals {
         schema: SCHEMA.to_owned(),
         started_unix_ms: shared.started_unix_ms,
+        leases,
         volumes: state.monitors.iter().filter_map(of).collect(),
     }
 }

@@ -179,6 +179,7 @@ fn heading(kind: DecisionKind) -> &'static str {
         DecisionKind::CacheInPlace => "cache in place",
         DecisionKind::ApplianceFailed => "appliance failed",
         DecisionKind::OriginalRoute => "original route",
+        DecisionKind::LeaseLost => "lease lost",
         DecisionKind::ObservationDoubted => "observation doubted",
         _ => "decided",
     }

@@ -14,6 +14,7 @@
 //! * clients are never switched while the path that they leave can still change data;
 //! * no appliance is stopped while clients may be on it;
 //! * of no host more is used than is claimed of it;
+//! * a lease that the storage side lost is raised again, in whatever step, before anything else is ordered;
 //! * whatever fails, clients end on an appliance that answers, or on the original route, and a decision says which and why.
 //!
 //! It is *not* the judge of whether a cache is needed and how large (the controller is), nor does it know what a process, a virtual
@@ -515,6 +516,14 @@ impl Responses {
             tells: Vec::new(),
         };
         Responses { shared, responses: BTreeMap::new() }
+    }
+
+    /// A storage side told at which epoch a volume's lease is, asked after everything that was reported so far. Below what it was raised to it has been lost there:
+    /// it is raised again, and clients are taken off a cache past which data may have changed.
+    pub fn lease_seen(&mut self, volume: VolumeId, epoch: u64) {
+        if let Some(response) = self.responses.get_mut(&volume) {
+            response.lease_seen(epoch, &mut self.shared);
+        }
     }
 
     /// Adds a volume, whose clients go the original way.

@@ -300,7 +300,7 @@ pub const KEYS: &[Key] = &[
 
     key("reservations", "path", "path", "required", "a local file system", "The file in which they outlast a restart; made with the first. One daemon has it at a time, by a lock on `PATH.lock`. One that is not understood is left as it is, and none can be made."),
 
-    key("leases", "path", "path", "required", "a local file system", "The file that keeps them; made at the first start. One daemon has it at a time, by a lock on `PATH.lock`. One that is not understood keeps the daemon from starting: it would let in whom somebody was promised to be rid of."),
+    key("leases", "path", "path", "required", "a local file system", "The file that keeps them; made at the first start. One daemon has it at a time, by a lock on `PATH.lock`. One that is not understood keeps the daemon from starting: it would let in whom somebody was promised to be rid of. Where it is gone, or put back from before, that is so until a controller that raised them raises them again, within an interval or two."),
 
     key("routes", "path", "path", "required", "a local file system", "The file that keeps it over a restart; made with the first change. One daemon has it at a time, by a lock on `PATH.lock`. One that is not understood keeps the daemon from starting."),
 

@@ -27,6 +27,8 @@ pub(super) struct Heard {
     pub(super) volumes: Vec<VolumeObservation>,
     pub(super) sizes: BTreeMap<VolumeId, u64>,
     pub(super) utilisation: Vec<(VolumeId, f64)>,
+    /// At which epochs leases are at their storage sides.
+    pub(super) leases: Vec<(VolumeId, u64)>,
     /// Whom not to rely on, and since when to rely on them again.
     pub(super) decisions: Vec<Decision>,
 }
@@ -105,7 +107,11 @@ impl Observer {
                         ears.left_out = LEFT_OUT;
                     }
                     let side = match &sides[&watch.address.to_string()] {
-                        Ok(told) => ears.watch.take(told, &volume.origin.export, id, config.interval),
+                        Ok(told) => {
+                            let lease = told.leases.get(&volume.origin.export);
+                            heard.leases.extend(lease.map(|lease| (id, lease.epoch)));
+                            ears.watch.take(told, &volume.origin.export, id, config.interval)
+                        }
                         Err(reason) => Err(format!("the storage side: {reason}")),
                     };
                     match own {
@@ -332,7 +338,8 @@ mod tests {
             locality: None,
         };
         let volumes = volumes.iter().map(of).collect();
-        let told = Intervals { schema: SCHEMA.to_owned(), started_unix_ms: 1, volumes };
+        let (schema, leases) = (SCHEMA.to_owned(), BTreeMap::new());
+        let told = Intervals { schema, started_unix_ms: 1, leases, volumes };
         let body = serde_json::to_string(&told).unwrap();
         let all = Arc::clone(all);
         thread::spawn(move || {

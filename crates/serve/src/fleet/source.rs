@@ -169,6 +169,7 @@ impl Doubt {
 mod tests {
     use super::*;
     use crate::observed::ObservedInterval;
+    use std::collections::BTreeMap;
 
     fn told(started_unix_ms: i64, numbers: std::ops::RangeInclusive<u64>) -> Intervals {
         let interval = |number| ObservedInterval {
@@ -180,6 +181,7 @@ mod tests {
         Intervals {
             schema: SCHEMA.to_owned(),
             started_unix_ms,
+            leases: BTreeMap::new(),
             volumes: vec![VolumeIntervals {
                 name: "db".to_owned(),
                 size_bytes: 1 << 30,

@@ -126,6 +126,8 @@ impl Loop {
         let now = self.now();
         let heard = self.observer.hear(&self.shared.config, now, &self.responses, &self.carriers);
         let mut decisions = heard.decisions;
+        // Nothing was reported since they were asked.
+        heard.leases.iter().for_each(|(id, epoch)| self.responses.lease_seen(*id, *epoch));
         let mut observation = Observation {
             at: now,
             interval: self.shared.config.interval,

@@ -5,6 +5,7 @@ use crate::support::{SetOnDrop, fail, folder, json, succeed};
 use forebay_nbd::Uri;
 use forebay_serve::Daemon;
 use forebay_serve::config::Config;
+use forebay_serve::lease::LeaseHolder;
 use std::sync::atomic::Ordering;
 
 #[test]
@@ -28,7 +29,7 @@ fn a_violation_is_answered_by_an_appliance_whatever_dies() {
         telling.wait("a cache in place", |told| count(told, "cache_in_place") == 1);
         telling.wait("the end of the violation", |told| count(told, "violation_ended") == 1);
         let lease = watch.status().volumes[0].lease.expect("it has leases");
-        assert_eq!((lease.epoch, lease.holder), (1, forebay_serve::lease::LeaseHolder::Named));
+        assert_eq!((lease.epoch, lease.holder), (1, LeaseHolder::Named));
         assert_eq!(appliances.pids().len(), 1);
 
         // Another controller goes on with it.
@@ -63,10 +64,50 @@ fn a_violation_is_answered_by_an_appliance_whatever_dies() {
         count(told, "original_route") == 2 && step(told).contains("original route")
     });
     let lease = watch.status().volumes[0].lease.expect("it has leases");
-    assert_eq!(lease.holder, forebay_serve::lease::LeaseHolder::Original);
+    assert_eq!(lease.holder, LeaseHolder::Original);
     // It is stopped once its clients are gone, so a moment later.
     telling.wait("the end of the appliance", |_| appliances.pids().is_empty());
     // Only what was sent to the appliance that died and not answered; what it was to read is read again elsewhere.
     assert_eq!(ledger.reads_failed, 0);
     assert!(proxy.status().volumes[0].errors <= OUTSTANDING);
+}
+
+/// Whoever puts the storage side's state back from before, or loses it, lets in whom the lease kept out.
+#[test]
+fn a_lease_that_the_storage_side_lost_is_raised_again() {
+    let folder = folder();
+    one_machine(&folder);
+    let configured = |name: &str| Config::read(&folder.path().join(name)).expect("a good configuration");
+    let watching = || Daemon::start(configured("watch.toml").watching().unwrap()).unwrap();
+    let watch = watching();
+    let proxy = Daemon::start(configured("proxy.toml")).unwrap();
+    let appliances = Appliances(folder.path().to_owned());
+    let _controller = Controller::start(folder.path(), None);
+    let telling = Telling(folder.path());
+
+    let (work, mut ledger) = (Work::default(), Ledger::new());
+    let uri: Uri = proxy.uris("db")[0].parse().unwrap();
+    let watch = std::thread::scope(|scope| {
+        let stops = SetOnDrop(&work.stop);
+        scope.spawn(|| drive(uri, &mut ledger, &work));
+        telling.wait("a cache in place", |told| count(told, "cache_in_place") == 1);
+        let before = appliances.pids();
+        drop(watch);
+        std::fs::remove_file(folder.path().join("leases.json")).unwrap();
+        let watch = watching();
+        telling.wait("a lease that is missed", |told| count(told, "lease_lost") == 1);
+        // What the cache holds may be old by now: another takes its place.
+        telling.wait("another appliance", |told| count(told, "cache_in_place") == 2);
+        let lease = watch.status().volumes[0].lease.expect("it has leases");
+        assert!(lease.epoch > 1 && lease.holder == LeaseHolder::Named, "{lease:?}");
+        telling.wait("the end of the first", |_| appliances.pids().iter().all(|pid| !before.contains(pid)));
+        drop(stops);
+        watch
+    });
+    telling.wait("the original route", |told| step(told).contains("original route"));
+    let lease = watch.status().volumes[0].lease.expect("it has leases");
+    assert_eq!(lease.holder, LeaseHolder::Original);
+    let told = telling.explained("db").expect("it answers");
+    assert_eq!(count(&told, "lease_lost"), 1, "{told}");
+    assert_eq!(ledger.reads_failed, 0);
 }

@@ -1,6 +1,6 @@
 //! Where each outcome of an order leads.
 
-use super::super::{Outcome, Shared};
+use super::super::{Outcome, Shared, What};
 use super::{Asked, Phase, Placed, Response};
 use crate::decision::DecisionKind;
 use forebay_units::Bytes;
@@ -11,6 +11,7 @@ impl Response {
         match asked {
             Asked::Step => self.heard_of_step(outcome, shared),
             Asked::Probe => self.heard_of_probe(outcome, shared),
+            Asked::Lapse => self.heard_of_lapse(&outcome, shared),
             Asked::Doubt => {
                 let leaving = self.leaving.as_mut().expect("on the way back");
                 leaving.doubted = false;
@@ -69,6 +70,10 @@ impl Response {
         use Outcome::{Done, Found, Healthy, NoClient, NotDrained, Refused, Stale, Switched};
         let last_try = self.tries + 1 >= shared.rules.tries_max.max(1);
         let (drains, leased) = (self.route().drains(), self.route().leased);
+        if let (Done, Some(What::Fence { epoch, holder })) = (&outcome, self.ordered()) {
+            self.fence = Some((epoch, holder));
+            self.has_lapsed = false;
+        }
         match (self.phase, outcome) {
             (Phase::Looking, Found { epoch: 0 }) => {
                 let was_told = self.tries > 0;

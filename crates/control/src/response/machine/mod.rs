@@ -6,9 +6,11 @@
 //! Back:   (`FencingAppliance`) - `SwitchingBack` - (`FencingBehindBack`) - `Stopping` - `Original`, and where a route cannot drain after all,
 //!         by `FencingAppliance` or, without a lease, `StoppingFirst` to `SwitchingBack` once more.
 //!
-//! What a step orders follows from its state alone, so that it can be ordered again after a restart.
+//! What a step orders follows from its state alone, so that it can be ordered again after a restart. In each of them a lease that the storage side has lost is
+//! raised again first (`lapse`).
 
 mod hearing;
+mod lapse;
 mod leaving;
 mod phase;
 
@@ -37,6 +39,8 @@ pub(super) enum Asked {
     Doubt,
     Resize(Bytes),
     Warm,
+    /// That the lease is raised again.
+    Lapse,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -52,6 +56,12 @@ pub(super) struct Response {
     pub(super) epoch: u64,
     /// Why the last appliance is not there any more.
     why: Option<String>,
+    /// The last fence that was vouched for.
+    #[serde(default)]
+    fence: Option<(u64, Holder)>,
+    /// The lease was seen below it.
+    #[serde(default)]
+    has_lapsed: bool,
     #[serde(skip)]
     pub(super) warm: Option<(Vec<ZoneRange>, u64)>,
     /// Its number, when it is taken for lost, and what it is for.
@@ -72,6 +82,9 @@ pub(super) struct Response {
     probes_failed: u32,
     #[serde(skip)]
     resize_from: Nanos,
+    /// When the lease may be raised again next.
+    #[serde(skip)]
+    raise_from: Nanos,
     /// What was said last of the lack of room, not to say it again.
     #[serde(skip)]
     said: String,
@@ -88,6 +101,8 @@ impl Response {
             leaving: None,
             epoch: 0,
             why: None,
+            fence: None,
+            has_lapsed: false,
             warm: None,
             pending: None,
             tries: 0,
@@ -97,6 +112,7 @@ impl Response {
             next_probe: Nanos::ZERO,
             probes_failed: 0,
             resize_from: Nanos::ZERO,
+            raise_from: Nanos::ZERO,
             said: String::new(),
         }
     }
@@ -296,7 +312,7 @@ impl Response {
         if self.pending.is_some_and(|(_, lost, _)| shared.now > lost) {
             self.heard(Outcome::Unknown("nothing was heard of it".to_owned()), shared);
         }
-        if self.pending.is_some() || shared.now < self.pause_until {
+        if self.pending.is_some() || self.raise_again(shared) || shared.now < self.pause_until {
             return;
         }
         match self.phase {

@@ -48,9 +48,11 @@ enum Failure {
     ClockBack,
     /// What is on disk is lost with the controller.
     JournalLost,
+    /// The storage side begins anew without what it kept of leases.
+    LeaseLost,
 }
 
-const FAILURES: [Failure; 16] = [
+const FAILURES: [Failure; 17] = [
     Failure::HostDies,
     Failure::HostRestarts,
     Failure::ApplianceDies,
@@ -67,6 +69,7 @@ const FAILURES: [Failure; 16] = [
     Failure::ClockForward,
     Failure::ClockBack,
     Failure::JournalLost,
+    Failure::LeaseLost,
 ];
 
 /// What strikes, at which order.
@@ -128,6 +131,8 @@ struct World {
     /// All that ever ran.
     started: BTreeMap<ApplianceId, Machine>,
     lease: (u64, Holder),
+    /// The lease before it was lost, until it is at least that again. Meanwhile those are let in whom it fenced.
+    lost_lease: Option<(u64, Holder)>,
     path: Path,
     /// The highest epoch that the route was switched to.
     switched: u64,
@@ -169,6 +174,7 @@ impl World {
             machines: BTreeMap::new(),
             started: BTreeMap::new(),
             lease: (0, Holder::Original),
+            lost_lease: None,
             path: Path::Straight(None),
             switched: 0,
             storage_down_until: 0,
@@ -271,7 +277,7 @@ impl World {
                 if *epoch < self.lease.0 || (*epoch == self.lease.0 && *holder != self.lease.1) {
                     return Outcome::Stale { epoch: self.lease.0 };
                 }
-                self.lease = (*epoch, *holder);
+                self.raise(*epoch, *holder);
                 Outcome::Done
             }
             What::Switch { to, epoch, settled } => self.switch(*to, *epoch, *settled, late),
@@ -306,6 +312,11 @@ impl World {
         }
     }
 
+    fn raise(&mut self, epoch: u64, holder: Holder) {
+        self.lease = (epoch, holder);
+        self.lost_lease = self.lost_lease.filter(|(before, _)| epoch < *before);
+    }
+
     fn switch(&mut self, to: Target, epoch: u64, settled: bool, late: bool) -> Outcome {
         if self.is_deserted {
             return Outcome::NoClient("nobody is there".into());
@@ -336,7 +347,7 @@ impl World {
                 if epoch == self.lease.0 && holder != self.lease.1 {
                     return Outcome::Stale { epoch };
                 }
-                self.lease = (epoch, holder);
+                self.raise(epoch, holder);
             }
             let old_answers = match self.path {
                 Path::Through(appliance, _) => self.works(appliance),
@@ -351,7 +362,9 @@ impl World {
                     Path::Straight(_) => false,
                 };
                 assert!(
-                    (self.leased && !self.admits(self.path)) || (!self.leased && stopped),
+                    self.lost_lease.is_some()
+                        || (self.leased && !self.admits(self.path))
+                        || (!self.leased && stopped),
                     "switched to {next:?} while {:?} can still change data (lease {:?})",
                     self.path,
                     self.lease
@@ -412,6 +425,10 @@ impl World {
             Failure::AnswerLost => {}
             Failure::ClockForward => self.skew += 3_600_000,
             Failure::ClockBack => self.skew -= self.now as i64,
+            Failure::LeaseLost => {
+                self.lost_lease = self.lost_lease.or(Some(self.lease).filter(|(epoch, _)| *epoch > 0));
+                self.lease = (0, Holder::Original);
+            }
             Failure::JournalLost => (self.controller_dies, self.journal_lost) = (true, true),
         }
         self.controller_dies |= strike.controller_dies;

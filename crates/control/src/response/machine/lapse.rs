@@ -1,0 +1,71 @@
+//! A lease that has lapsed: its storage side began anew without what it had kept of it, or with what it had kept before. Whom it fenced is let in again.
+//!
+//! It is raised again as it was, which is safe to do twice. What came past a cache meanwhile that cache does not know of, so clients are taken off it; the
+//! next one begins with nothing.
+
+use super::super::{Outcome, Shared, What};
+use super::{Asked, Phase, Response};
+use crate::decision::{DecisionKind, Fact};
+
+impl Response {
+    /// The storage side tells that its lease is at `epoch`, asked after all that was heard of orders.
+    pub(in super::super) fn lease_seen(&mut self, epoch: u64, shared: &mut Shared) {
+        let fence = self.fence.filter(|(fenced, _)| self.route().leased && epoch < *fenced);
+        let Some((fenced, _)) = fence else { return };
+        if std::mem::replace(&mut self.has_lapsed, true) {
+            return;
+        }
+        shared.changes += 1;
+        self.raise_from = shared.now;
+        let summary = format!(
+            "the storage side of {} has lost its lease: it is at epoch {epoch}, expected {fenced}; whom it fenced was let in, until it is raised again",
+            self.route().name
+        );
+        let facts =
+            vec![Fact::number("epoch", epoch as f64, ""), Fact::number("expected_epoch", fenced as f64, "")];
+        self.tell(shared, DecisionKind::LeaseLost, summary, facts);
+    }
+
+    /// Orders a lease that has lapsed to be raised; whether it did.
+    pub(super) fn raise_again(&mut self, shared: &mut Shared) -> bool {
+        let Some((epoch, holder)) = self.fence.filter(|_| self.has_lapsed && self.route().leased) else {
+            return false;
+        };
+        let what = What::Fence { epoch, holder };
+        if shared.now < self.raise_from || !shared.may_order(&what) {
+            return false;
+        }
+        let (id, lost) = shared.order(self.volume, what);
+        self.pending = Some((id, lost, Asked::Lapse));
+        true
+    }
+
+    pub(super) fn heard_of_lapse(&mut self, outcome: &Outcome, shared: &mut Shared) {
+        match outcome {
+            Outcome::Done => {
+                self.has_lapsed = false;
+                shared.changes += 1;
+                if self.phase == Phase::Serving {
+                    self.leave(
+                        "the storage side had lost its lease, so that data may have changed past its cache",
+                        true,
+                        shared,
+                    );
+                }
+            }
+            // Somebody else raised it since. Who of ours is still let in shows with the next fence, and an appliance that is not, with its probes.
+            Outcome::Stale { epoch } => {
+                self.epoch = self.epoch.max(*epoch);
+                self.has_lapsed = false;
+                shared.changes += 1;
+                if self.phase == Phase::Serving {
+                    let why =
+                        format!("its lease was lost, and is at epoch {epoch} since: somebody else raised it");
+                    self.leave(&why, false, shared);
+                }
+            }
+            // Nothing is safe before it is: for as long as it takes.
+            _ => self.raise_from = shared.after_ms(shared.rules.probe_every_ms),
+        }
+    }
+}
