@@ -33,6 +33,9 @@ pub struct RemovalInput {
     /// The worst excess that the model predicts for those it serves, without it. `None` where it was not asked or
     /// cannot say.
     pub excess_without: Option<f64>,
+    /// How many times the mean level of windows the level is that as many do not exceed as have to conform; at least 1 where
+    /// windows deviate.
+    pub strict: f64,
     /// Reads per second that came to its volume.
     pub reads: f64,
     /// Reads per second of those that it serves.
@@ -41,6 +44,39 @@ pub struct RemovalInput {
     pub hit_ratio: f64,
     /// Whether it had time to fill.
     pub warm: bool,
+    /// What came of taking it back before.
+    pub regrets: Regrets,
+}
+
+/// How often a cache was missed soon after it had been taken back as not needed: what is predicted without it is not so.
+///
+/// Each time the next one has to be not needed for twice as long. One that was not missed for as long ends that. (Ours.)
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Regrets {
+    count: u32,
+    removed_at: Option<u64>,
+}
+
+/// It is not kept for more than so many times as long.
+const REGRETS_MAX: u32 = 6;
+
+impl Regrets {
+    /// For how many intervals a cache must not be needed.
+    fn sustained(self, rules: &RemovalRules) -> usize {
+        rules.sustained.max(1).saturating_mul(1 << self.count)
+    }
+
+    /// It is taken back in this step as not needed.
+    pub fn removed(&mut self, step: u64) {
+        self.removed_at = Some(step);
+    }
+
+    /// A violation was found in this step.
+    pub fn violated(&mut self, step: u64, rules: &RemovalRules) {
+        let Some(removed) = self.removed_at.take() else { return };
+        let soon = step.saturating_sub(removed) <= 2u64.saturating_mul(self.sustained(rules) as u64);
+        self.count = if soon { (self.count + 1).min(REGRETS_MAX) } else { 0 };
+    }
 }
 
 /// Why a partition is superfluous.
@@ -77,7 +113,9 @@ impl RemovalCounters {
         let low = input.rate < rules.low_load_share * input.rate_at_grant;
         count(&mut self.low_load, low);
         if let Some(excess) = input.excess_without {
-            count(&mut self.not_needed, excess <= rules.excess_without_max);
+            // The mean says little of a promise of nearly all windows where those are of two kinds.
+            let keeps_share = (1.0 + excess) * input.strict <= 1.0;
+            count(&mut self.not_needed, excess <= rules.excess_without_max && keeps_share);
         } else if self.not_needed > 0 {
             self.not_needed += 1; // not asked this time: the last answer stands
         }
@@ -87,13 +125,13 @@ impl RemovalCounters {
         count(&mut self.ineffective, !low && answers_little);
         let sustained = rules.sustained.max(1);
         [
-            (self.low_load, RemovalReason::LowLoad),
-            (self.not_needed, RemovalReason::NotNeeded),
-            (self.ineffective, RemovalReason::Ineffective),
+            (self.low_load, sustained, RemovalReason::LowLoad),
+            (self.not_needed, input.regrets.sustained(rules), RemovalReason::NotNeeded),
+            (self.ineffective, sustained, RemovalReason::Ineffective),
         ]
         .into_iter()
-        .find(|(held, _)| *held >= sustained)
-        .map(|(_, reason)| reason)
+        .find(|(held, needed, _)| held >= needed)
+        .map(|(.., reason)| reason)
     }
 }
 
@@ -108,10 +146,12 @@ mod tests {
             rate: 900.0,
             rate_at_grant: 1_000.0,
             excess_without: Some(0.2),
+            strict: 1.4,
             reads: 600.0,
             reads_served: 900.0,
             hit_ratio: 0.5,
             warm: true,
+            regrets: Regrets::default(),
         };
         let low = RemovalInput { rate: 299.0, ..busy };
         let mut counters = RemovalCounters::default();
@@ -127,6 +167,11 @@ mod tests {
             .map(|input| counters.observe(input, &rules))
             .collect();
         assert_eq!(seen, [None, None, None, Some(RemovalReason::NotNeeded)]);
+
+        // A mean of .6 of the bound is not enough where one window in a hundred has 1.7 times the mean.
+        let mut counters = RemovalCounters::default();
+        let uneven = RemovalInput { strict: 1.7, ..unneeded };
+        assert!((0..9).all(|_| counters.observe(&uneven, &rules).is_none()));
 
         let mut counters = RemovalCounters::default();
         let useless = RemovalInput { hit_ratio: 0.01, ..busy };
@@ -156,5 +201,43 @@ mod tests {
         counters.grown();
         let seen: Vec<_> = [useless; 3].iter().map(|input| counters.observe(input, &rules)).collect();
         assert_eq!(seen, [None, None, Some(RemovalReason::Ineffective)]);
+    }
+
+    #[test]
+    fn what_was_missed_soon_is_kept_for_longer() {
+        let rules = RemovalRules { sustained: 3, ..RemovalRules::default() };
+        let mut regrets = Regrets::default();
+        let mut after = |removed: u64, violated: u64| {
+            regrets.removed(removed);
+            regrets.violated(violated, &rules);
+            regrets.sustained(&rules)
+        };
+        assert_eq!([after(10, 16), after(100, 112), after(200, 225)], [6, 12, 3 /* not soon */]);
+        (0..20).for_each(|_| assert!(after(1_000, 1_001) <= 3 << REGRETS_MAX));
+        // A violation that no removal was before is none of its doing.
+        let mut regrets = Regrets::default();
+        regrets.violated(5, &rules);
+        assert_eq!(regrets, Regrets::default());
+        // Only for what is not needed: what answers nothing, or has no load, is as superfluous as before.
+        regrets.removed(0);
+        regrets.violated(1, &rules);
+        let unneeded = RemovalInput {
+            rate: 900.0,
+            rate_at_grant: 1_000.0,
+            excess_without: Some(-0.9),
+            strict: 1.0,
+            reads: 600.0,
+            reads_served: 900.0,
+            hit_ratio: 0.5,
+            warm: true,
+            regrets,
+        };
+        let after = |input: RemovalInput| {
+            let mut counters = RemovalCounters::default();
+            (1..).find(|_| counters.observe(&input, &rules).is_some()).expect("some time")
+        };
+        assert_eq!(after(unneeded), 6);
+        assert_eq!(after(RemovalInput { rate: 1.0, ..unneeded }), 3);
+        assert_eq!(after(RemovalInput { hit_ratio: 0.0, ..unneeded }), 3);
     }
 }

@@ -39,6 +39,59 @@ pub enum Assessment {
     },
 }
 
+impl Assessment {
+    /// After how many windows without a miss a violation is over: as many as made it, and where those lay far apart, three times the mean distance (ours).
+    pub fn over_after(self, rules: &ViolationRules) -> usize {
+        match self {
+            Assessment::Violated { nonconforming, windows } if windows > 2 * rules.windows => {
+                (rules.nonconforming * windows).div_ceil(nonconforming.max(1))
+            }
+            _ => rules.nonconforming,
+        }
+    }
+}
+
+/// As improbable it must be that a load which keeps its share misses so many windows (ours).
+const CHANCE: f64 = 1e-3;
+
+/// A share that is missed for long, a window here and one there: what [`assess`] takes for spikes. Of `verdicts`, newest first, of which the newest misses, at least
+/// twice as many as of a violation must be nonconforming, and more than may be by chance where `share` of those that ask for enough conform. `O(windows²)`.
+pub fn assess_share(
+    verdicts: impl Iterator<Item = Verdict>,
+    share: f64,
+    rules: &ViolationRules,
+) -> Option<Assessment> {
+    let (mut windows, mut nonconforming) = (0, 0);
+    for verdict in verdicts.filter(|verdict| *verdict != Verdict::LowLoad) {
+        windows += 1;
+        if verdict == Verdict::Conforming {
+            if windows == 1 {
+                return None;
+            }
+            continue;
+        }
+        nonconforming += 1;
+        if nonconforming >= 2 * rules.nonconforming
+            && chance_of(nonconforming, windows, 1.0 - share) <= CHANCE
+        {
+            return Some(Assessment::Violated { nonconforming, windows });
+        }
+    }
+    None
+}
+
+/// The probability that at least `missed` of `windows` miss where each does with probability `each`, below 1.
+fn chance_of(missed: usize, windows: usize, each: f64) -> f64 {
+    // The probability of exactly `count`, from that of one less.
+    let mut exactly = (1.0 - each).powi(windows as i32);
+    let mut fewer = 0.0;
+    for count in 0..missed {
+        fewer += exactly;
+        exactly *= (windows - count) as f64 / (count + 1) as f64 * each / (1.0 - each);
+    }
+    (1.0 - fewer).max(0.0)
+}
+
 /// Assesses the verdicts of the past, oldest first; only the last `rules.windows` count, and where some of those asked for too little, twice as
 /// many of the last that did ask for enough.
 ///
@@ -148,6 +201,41 @@ mod tests {
         // A steady load is judged by its last windows alone, whatever was before.
         let over = [N, N, N, N, N, N, C, C, C, C, N];
         assert_eq!(of(&over), Assessment::Suspected { nonconforming: 1 });
+    }
+
+    #[test]
+    fn a_share_that_is_missed_for_long_is_a_violation() {
+        let rules = ViolationRules::default();
+        let of = |verdicts: &[Verdict], share| assess_share(verdicts.iter().rev().copied(), share, &rules);
+        // One window of five misses: never three of five.
+        let every_fifth = [C, C, C, C, N].repeat(12);
+        assert_eq!(assess(every_fifth.iter().copied(), &rules), Assessment::Suspected { nonconforming: 1 });
+        assert_eq!(of(&every_fifth, 0.99), Some(Assessment::Violated { nonconforming: 6, windows: 26 }));
+        // Where nineteen of twenty have to conform six of 26 may miss by chance, one time in seven hundred: it takes one more to be sure.
+        assert_eq!(of(&every_fifth[..30], 0.95), None);
+        assert_eq!(of(&every_fifth, 0.95), Some(Assessment::Violated { nonconforming: 7, windows: 31 }));
+        // Where four of five have to it is kept.
+        assert_eq!(of(&every_fifth, 0.8), None);
+        // What is over needs no action, five are too few, and what asks for little counts for nothing.
+        assert_eq!(of(&[&every_fifth[..], &[C]].concat(), 0.99), None);
+        assert_eq!(of(&every_fifth[..25], 0.99), None);
+        assert!(of(&[L, L, C, N].repeat(6), 0.99).is_some());
+        assert_eq!(of(&[], 0.99), None);
+        // A promise of all windows is missed by any, of none by none.
+        assert!(of(&[C, N].repeat(6), 1.0).is_some());
+        let over = |assessment: Assessment| assessment.over_after(&rules);
+        assert_eq!(over(Assessment::Violated { nonconforming: 6, windows: 26 }), 13);
+        assert_eq!(over(Assessment::Violated { nonconforming: 6, windows: 10 }), 3);
+        assert_eq!(over(Assessment::Violated { nonconforming: 3, windows: 5 }), 3);
+    }
+
+    #[test]
+    fn chances_are_those_of_a_binomial() {
+        // 1 - .99^10, and 1 - .95^20 - 20 x .05 x .95^19.
+        assert!((chance_of(1, 10, 0.01) - (1.0 - 0.99f64.powi(10))).abs() < 1e-12);
+        let two = 1.0 - 0.95f64.powi(20) - 20.0 * 0.05 * 0.95f64.powi(19);
+        assert!((chance_of(2, 20, 0.05) - two).abs() < 1e-12);
+        assert_eq!((chance_of(0, 3, 0.5), chance_of(1, 9, 0.0)), (1.0, 0.0));
     }
 
     #[test]

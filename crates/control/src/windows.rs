@@ -61,6 +61,13 @@ pub struct Expected {
     pub doubt: f64,
 }
 
+impl Expected {
+    /// How many times the mean level `strict` is; 1 where that says nothing.
+    pub fn strictness(self) -> f64 {
+        if self.level > 0.0 { self.strict / self.level } else { 1.0 }
+    }
+}
+
 impl Windows {
     /// No windows yet; they are assumed to deviate by `deviation`, relative to their mean.
     pub fn assumed(deviation: f64) -> Windows {

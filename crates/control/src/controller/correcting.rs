@@ -10,8 +10,9 @@ use crate::feedback::{Correction, FeedbackInput, HoldReason, Law, correct};
 use crate::inventory::VolumeId;
 use crate::model_law::{Flood, Goal, ModelInput, correct_by_model};
 use crate::needs::Seen;
-use crate::removal::RemovalInput;
+use crate::removal::{RemovalInput, RemovalReason};
 use crate::sizing::smallest;
+use crate::windows::Expected;
 use std::collections::BTreeMap;
 
 /// An error that falls below this part of the one before is that of a backlog which is worked off (ours).
@@ -56,7 +57,7 @@ impl Controller {
 
     fn removal(&mut self, id: VolumeId, scenes: &mut Scenes) -> Option<Change> {
         let ask = (self.step + u64::from(id.0)).is_multiple_of(REMOVAL_EVERY);
-        let served = self.volumes[&id].grant.as_ref()?.serves.clone();
+        let (served, share) = self.beneficiaries(id)?;
         let excess_without = ask.then(|| {
             let (index, place) = self.scene_place(scenes, id);
             let scene = &scenes.list[index];
@@ -73,6 +74,8 @@ impl Controller {
             .map(|volume| volume.recent(config.recent_intervals));
         let (load, reads_served) =
             loads.fold((0.0, 0.0), |sum, load| (sum.0 + load.rate(), sum.1 + load.hit_rate + load.miss_rate));
+        let regrets =
+            served.iter().filter_map(|id| Some(self.volumes.get(id)?.regrets)).max().unwrap_or_default();
         let volume = self.volumes.get_mut(&id)?;
         let recent = volume.recent(config.recent_intervals);
         let reads = recent.hit_rate + recent.miss_rate;
@@ -83,10 +86,12 @@ impl Controller {
             rate: load,
             rate_at_grant: grant.rate_at_grant,
             excess_without,
+            strict: grant.windows.expected(share).map_or(1.0, Expected::strictness),
             reads,
             reads_served,
             hit_ratio: if reads > 0.0 { recent.hit_rate / reads } else { 0.0 },
             warm: used * 10 >= grant.blocks * 8,
+            regrets,
         };
         let reason = grant.removal.observe(&input, &config.removal)?;
         if grant.blocks <= minimum {
@@ -100,7 +105,13 @@ impl Controller {
             Fact::number("hit_ratio", input.hit_ratio, ""),
             Fact::number("sustained", config.removal.sustained as f64, "intervals"),
         ];
+
         facts.extend(input.excess_without.map(|excess| Fact::number("predicted_excess_without", excess, "")));
+        if reason == RemovalReason::NotNeeded {
+            for id in served {
+                self.volumes.entry(id).and_modify(|volume| volume.regrets.removed(self.step));
+            }
+        }
         Some(Change::new(
             minimum,
             DecisionKind::Removed,

@@ -9,6 +9,7 @@ use crate::inventory::VolumeId;
 use crate::objective::Objective;
 use crate::violation::{Assessment, Episode};
 use forebay_units::Nanos;
+use std::collections::BTreeSet;
 
 impl Controller {
     /// Step one: who violates. Returns those in violation, the highest priority and the worst first.
@@ -16,9 +17,15 @@ impl Controller {
         let mut violated: Vec<(u8, f64, VolumeId)> = Vec::new();
         let mut decisions = Vec::new();
         let config = &self.config;
+        let grants = self.volumes.values().filter_map(|volume| volume.grant.as_ref());
+        let served: BTreeSet<VolumeId> = grants.flat_map(|grant| grant.serves.iter().copied()).collect();
         for (id, volume) in &mut self.volumes {
             if volume.spec.objectives.is_empty() {
                 continue;
+            }
+            let is_served = served.contains(id);
+            if is_served {
+                volume.tracks.iter_mut().for_each(|track| track.alone = 0);
             }
             let (assessment, worst) = volume.assess(config);
             let objective = volume.spec.objectives[worst];
@@ -39,6 +46,8 @@ impl Controller {
                         let asked =
                             if windows > config.violation.windows { " that asked for enough" } else { "" };
                         volume.violated_since = Some(at);
+                        volume.regrets.violated(self.step, &config.removal);
+                        volume.over_after = assessment.over_after(&config.violation);
                         tell(
                             DecisionKind::ViolationFound,
                             format!(
@@ -81,9 +90,10 @@ impl Controller {
                 }
             }
             if let Some(since) = volume.violated_since
-                && volume.has_recovered(config)
+                && volume.has_recovered(is_served, config)
             {
                 volume.violated_since = None;
+                volume.tracks.iter_mut().for_each(|track| track.alone = 0);
                 volume.state = VolumeState::Conforming;
                 let lasted = at.saturating_since(since);
                 let kept = kept(&volume.spec.name, &objective, last, asks_little_soon);

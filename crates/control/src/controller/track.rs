@@ -5,7 +5,7 @@ use crate::config::ControlConfig;
 use crate::conformance::{Judgement, Verdict, WindowTotals, judge};
 use crate::objective::{Objective, Statistic, Target};
 use crate::observation::VolumeObservation;
-use crate::violation::{Assessment, Episode, assess};
+use crate::violation::{Assessment, Episode, assess, assess_share};
 use forebay_units::Nanos;
 use std::collections::VecDeque;
 
@@ -22,6 +22,8 @@ pub(super) struct Track {
     pub(super) last: Option<Judgement>,
     /// Whether the interval just observed closed a window.
     pub(super) closed: bool,
+    /// So many of the last windows were without a cache's help, and belong to no violation that is over.
+    pub(super) alone: usize,
     /// What is being missed, since its first window.
     pub(super) episode: Option<Episode>,
     /// Windows that conformed, that did not, and that asked for too little.
@@ -72,6 +74,7 @@ impl Track {
             self.verdicts.pop_front();
         }
         self.verdicts.push_back(judgement.verdict);
+        self.alone += 1;
         // As many of its own say enough; and bursts that come back are looked for over hours.
         if self.verdicts.len() >= config.violation.windows {
             self.before.clear();
@@ -92,8 +95,18 @@ impl Track {
         self.totals = WindowTotals::default();
     }
 
-    /// What its last windows come to; nothing before the first one that it was judged for.
-    pub(super) fn assess(&self, config: &ControlConfig) -> Assessment {
+    /// What its last windows come to, of which `share` have to conform; nothing before the first one that it was judged for.
+    pub(super) fn assess(&self, share: f64, config: &ControlConfig) -> Assessment {
+        let soon = self.assess_soon(config);
+        if !matches!(soon, Assessment::Suspected { .. }) {
+            return soon;
+        }
+        let alone = self.verdicts.iter().rev().take(self.alone).copied();
+        assess_share(alone, share, &config.violation).unwrap_or(soon)
+    }
+
+    /// The same of the last few alone.
+    fn assess_soon(&self, config: &ControlConfig) -> Assessment {
         let before = if self.verdicts.is_empty() { &[] } else { &self.before[..] };
         assess(before.iter().chain(&self.verdicts).copied(), &config.violation)
     }
@@ -118,7 +131,7 @@ impl Track {
 
     /// Whether none of the windows that count missed.
     pub(super) fn is_kept(&self, config: &ControlConfig) -> bool {
-        self.assess(config) == Assessment::Kept
+        self.assess_soon(config) == Assessment::Kept
     }
 
     /// Whether the last `count` windows conform or ask for too little, the newest of them conforming.
@@ -190,11 +203,11 @@ mod tests {
         let track = Track { before: before(&objective.over(Nanos::secs(1)), &[0.02; 5]), ..Track::default() };
         let with = |verdict| Track { verdicts: VecDeque::from([verdict]), ..track.clone() };
         let config = ControlConfig::default();
-        assert_eq!(track.assess(&config), Assessment::Kept);
+        assert_eq!(track.assess(0.95, &config), Assessment::Kept);
         let violated = with(Verdict::Nonconforming);
-        assert_eq!(violated.assess(&config), Assessment::Violated { nonconforming: 5, windows: 5 });
+        assert_eq!(violated.assess(0.95, &config), Assessment::Violated { nonconforming: 5, windows: 5 });
         assert_eq!(violated.conforming_share(), Some(0.0));
-        assert!(!matches!(with(Verdict::Conforming).assess(&config), Assessment::Violated { .. }));
+        assert!(!matches!(with(Verdict::Conforming).assess(0.95, &config), Assessment::Violated { .. }));
     }
 
     #[test]
@@ -211,6 +224,6 @@ mod tests {
         let spike = VolumeObservation { arrivals: 100, misses: slow, ..idle };
         track.add(&objective, &spike, (Nanos::secs(100), second), &config);
         assert!(track.has_missed());
-        assert_eq!(track.assess(&config), Assessment::Suspected { nonconforming: 1 });
+        assert_eq!(track.assess(0.95, &config), Assessment::Suspected { nonconforming: 1 });
     }
 }

@@ -16,6 +16,7 @@ use crate::inventory::VolumeSpec;
 use crate::objective::{Objective, Target};
 use crate::observation::VolumeObservation;
 use crate::performance::Service;
+use crate::removal::Regrets;
 use crate::violation::Assessment;
 use forebay_locality::MissRatioCurve;
 use forebay_units::Nanos;
@@ -78,6 +79,10 @@ pub(super) struct Volume {
     pub(super) service: Option<Service>,
     /// When the violation that is under way began.
     pub(super) violated_since: Option<Nanos>,
+    /// What came of taking back a cache that served it.
+    pub(super) regrets: Regrets,
+    /// After how many windows without a miss it is over.
+    pub(super) over_after: usize,
     /// The step before which the violation is not analysed again.
     pub(super) analyse_from: u64,
     /// When it needed a cache in the past.
@@ -117,6 +122,8 @@ impl Volume {
             memory: PhaseMemory::default(),
             service: None,
             violated_since: None,
+            regrets: Regrets::default(),
+            over_after: 0,
             analyse_from: 0,
             past: History::default(),
             foreseen: None,
@@ -238,14 +245,17 @@ impl Volume {
         self.tracks
             .iter()
             .enumerate()
-            .map(|(at, track)| (track.assess(config), at))
+            .zip(&self.spec.objectives)
+            .map(|((at, track), objective)| (track.assess(objective.conforming_share, config), at))
             .max_by_key(|(assessment, at)| (severity(assessment), std::cmp::Reverse(*at)))
             .unwrap_or((Assessment::Kept, 0))
     }
 
-    /// Whether all its objectives have been kept for as many windows as made the violation.
-    pub(super) fn has_recovered(&self, config: &ControlConfig) -> bool {
-        self.tracks.iter().all(|track| track.has_recovered(config.violation.nonconforming))
+    /// Whether all its objectives have been kept for as many windows as end the violation; where a cache serves it, as made one.
+    pub(super) fn has_recovered(&self, is_served: bool, config: &ControlConfig) -> bool {
+        let made = config.violation.nonconforming;
+        let windows = if is_served { made } else { made.max(self.over_after) };
+        self.tracks.iter().all(|track| track.has_recovered(windows))
     }
 
     /// Whether the last `count` windows of each of its objectives asked for too little to say anything.
