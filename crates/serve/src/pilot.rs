@@ -40,7 +40,14 @@ pub(crate) fn run(shared: &Shared) {
     let mut next = Instant::now() + interval;
     let past_every = shared.config.control.rules.foresight.bucket_intervals as u64;
     while shared.sleep_until(next) {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| pilot.turn(shared))) {
+        let turned = catch_unwind(AssertUnwindSafe(|| {
+            pilot.turn(shared);
+            let steps = shared.steps.load(Ordering::Relaxed) + 1;
+            if steps.is_multiple_of(past_every) {
+                pilot.keep_past(shared);
+            }
+        }));
+        if let Err(panic) = turned {
             let what = panic_text(&*panic);
             tracing::error!(what, "the control loop panicked; it starts anew");
             let mut state = shared.state();
@@ -50,10 +57,7 @@ pub(crate) fn run(shared: &Shared) {
             pilot = Pilot::new();
             pilot.takes_back = true;
         }
-        let steps = shared.steps.fetch_add(1, Ordering::Release) + 1;
-        if steps.is_multiple_of(past_every) {
-            pilot.keep_past(shared);
-        }
+        shared.steps.fetch_add(1, Ordering::Release);
         // Late turns are left out rather than caught up with.
         let now = Instant::now();
         while next <= now {

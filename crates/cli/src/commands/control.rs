@@ -5,6 +5,7 @@ use crate::log::say_soon;
 use crate::output::say;
 use forebay_serve::fleet::{Fleet, FleetConfig};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Control caches for volumes that others serve: appliances that are started where they are needed, and gone afterwards
 ///
@@ -47,7 +48,10 @@ pub(crate) struct ControlArgs {
     log: String,
 }
 
-/// Controls until a signal says otherwise.
+/// How often it looks whether it is to end.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Controls until a signal says otherwise, or it cannot.
 pub(crate) fn run(args: &ControlArgs) -> Result<(), Failure> {
     let config = FleetConfig::read(&args.file)?;
     config.cautions(&args.file).iter().for_each(|caution| say(format_args!("warning: {caution}")));
@@ -71,9 +75,16 @@ pub(crate) fn run(args: &ControlArgs) -> Result<(), Failure> {
         std::path::absolute(&fleet.config().socket).unwrap_or_else(|_| fleet.config().socket.clone());
     say_soon(format_args!("state by `forebay status --server unix:{}`", socket.display()));
     say_soon(format_args!("ready: {summary}"));
-    if let Some(signal) = signals.forever().next() {
-        let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
-        say_soon(format_args!("{name}: it ends, and what it started goes on"));
+    loop {
+        if let Some(signal) = signals.pending().next() {
+            let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
+            say_soon(format_args!("{name}: it ends, and what it started goes on"));
+            return Ok(());
+        }
+        if let Some(what) = fleet.failure() {
+            let failure = format!("the control loop panicked, which is a bug: {what}");
+            return Err(Failure::new(failure).with_hint("start it again: it goes on by its journal"));
+        }
+        std::thread::sleep(LOOK_EVERY);
     }
-    Ok(())
 }

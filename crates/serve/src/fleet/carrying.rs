@@ -4,6 +4,7 @@
 use super::config::FleetConfig;
 use super::making;
 use super::tables::VolumeTable;
+use crate::pilot::panic_text;
 use forebay_actuate::api::ApiError;
 use forebay_actuate::provision::probe;
 use forebay_actuate::route::{LeaseHolder, StorageLease};
@@ -16,6 +17,7 @@ use forebay_control::{HostId, VolumeId};
 use forebay_units::{BlockSize, ByteRange, Bytes, Nanos, Secret, with_causes};
 use std::collections::BTreeMap;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -148,7 +150,13 @@ fn carried(means: &Means, index: usize, order: &Order) -> Report {
         // It waited behind one that hung, and was not begun.
         Outcome::Unknown("its time was over before it could begin".to_owned())
     } else {
-        means.carry_out(&means.volumes[index], order, Deadline::at(until))
+        let carry_out = || means.carry_out(&means.volumes[index], order, Deadline::at(until));
+        // The next order is carried out by this thread, too.
+        catch_unwind(AssertUnwindSafe(carry_out)).unwrap_or_else(|panic| {
+            let what = panic_text(&*panic);
+            tracing::error!(what, order = ?order.what, "carrying an order out panicked");
+            Outcome::Unknown(format!("carrying it out panicked: {what}"))
+        })
     };
     tracing::debug!(volume = means.volumes[index].table.name, what = ?order.what, ?outcome, "carried out");
     (order.id, outcome)
@@ -466,6 +474,21 @@ mod tests {
         assert!(matches!(carried(&carriers.means, 0, &probe), (OrderId(1), Outcome::Unknown(_))));
         assert_eq!(carriers.control_of(appliance), Some(control));
         assert_eq!(looked.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn who_panics_carrying_an_order_out_carries_the_next_one_out() {
+        let means = means(Clerk::default());
+        let stop = What::Stop { appliance: ApplianceId(1), host: HostId(0) };
+        let order = |what| Order { id: OrderId(1), volume: id_of(0), what, deadline: Nanos::secs(600) };
+        // It stops nothing.
+        let (_, outcome) = carried(&means, 0, &order(stop));
+        assert!(
+            matches!(&outcome, Outcome::Unknown(why) if why.contains("nothing is stopped")),
+            "{outcome:?}"
+        );
+        let fence = What::Fence { epoch: 1, holder: Holder::Named };
+        assert!(matches!(carried(&means, 0, &order(fence)), (OrderId(1), Outcome::Refused(_))));
     }
 
     /// Else a controller hears nothing new in most of its intervals, or misses some of theirs.

@@ -30,6 +30,7 @@ use crate::history::{DatedDecision, History};
 use crate::http::{HttpServer, Listeners};
 use crate::interfering::{InterferenceTables, InterferenceTurns};
 use crate::kept::{self, Hold};
+use crate::pilot::panic_text;
 use crate::status::ControllerState;
 use crate::switch::{Switch, Switched};
 use carrying::{Carriers, id_of};
@@ -41,6 +42,7 @@ use observing::Observer;
 use serde::Deserialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 #[cfg(test)]
 use std::sync::atomic::AtomicBool;
@@ -103,6 +105,8 @@ pub(crate) struct FleetShared {
     wake: Condvar,
     #[cfg(test)]
     panics_next_step: AtomicBool,
+    #[cfg(test)]
+    panics_next_turn: AtomicBool,
 }
 
 /// What is told of it.
@@ -116,6 +120,8 @@ pub(crate) struct FleetState {
     pub(crate) is_dead: bool,
     pub(crate) restarts: u64,
     pub(crate) last_panic: Option<String>,
+    /// Why there are no turns any more.
+    pub(crate) failure: Option<String>,
     pub(crate) interference: InterferenceTables,
     /// Why the journal is not written.
     pub(crate) journal_trouble: Option<String>,
@@ -209,14 +215,17 @@ impl Fleet {
             wake: Condvar::new(),
             #[cfg(test)]
             panics_next_step: AtomicBool::new(false),
+            #[cfg(test)]
+            panics_next_turn: AtomicBool::new(false),
             config,
         });
         let http = HttpServer::start(listeners, showing::router(&shared), showing::router(&shared))?;
         let observer = Observer::new(&shared.config);
         let for_loop = Arc::clone(&shared);
         let thread = thread::Builder::new().name("fleet".to_owned()).spawn(move || {
-            Loop {
-                shared: for_loop,
+            let (shared, its) = (Arc::clone(&for_loop), for_loop);
+            let turns = Loop {
+                shared: its,
                 carriers,
                 responses,
                 observer,
@@ -229,8 +238,14 @@ impl Fleet {
                 was_off: false,
                 registered: BTreeMap::new(),
                 interference: InterferenceTurns::default(),
+            };
+            // What it left half done only another one can go on with, by the journal.
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| turns.run(&reports))) {
+                let what = panic_text(&*panic);
+                tracing::error!(what, "the control loop panicked, and ends");
+                let mut state = shared.state();
+                (state.is_dead, state.last_panic, state.failure) = (true, Some(what.clone()), Some(what));
             }
-            .run(&reports);
         })?;
         Ok(Fleet { shared, thread: Some(thread), http })
     }
@@ -243,6 +258,11 @@ impl Fleet {
     /// What it tells of itself.
     pub fn status(&self) -> crate::status::Status {
         showing::status(&self.shared)
+    }
+
+    /// Why it does nothing any more, if that is so: a bug. One that is started anew goes on where it ended.
+    pub fn failure(&self) -> Option<String> {
+        self.shared.state().failure.clone()
     }
 
     /// Pauses or resumes the controller. Nothing that it decided before a pause is begun any more when this returns; what was begun is carried through, and clients of an

@@ -102,6 +102,25 @@ fn a_controller_that_panics_comes_back() {
     storage.shutdown();
 }
 
+/// Or whoever supervises it would never learn that nobody looks after its volumes any more.
+#[test]
+fn a_control_loop_that_panics_ends_and_the_next_one_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = Daemon::start(daemon(folder.path(), "watch.sock")).unwrap();
+    let fleet = Fleet::start(config(folder.path(), "leased = false")).unwrap();
+    assert_eq!(fleet.failure(), None);
+    fleet.shared.panics_next_turn.store(true, Ordering::Relaxed);
+    wait(&fleet, "it dies", |status| status.controller.state == ControllerState::Dead);
+    assert_eq!(fleet.failure().as_deref(), Some("injected by a test"));
+    drop(fleet);
+    let fleet = Fleet::start(config(folder.path(), "leased = false")).unwrap();
+    wait(&fleet, "the volume is heard of", |status| {
+        status.volumes.first().is_some_and(|of| of.size_bytes > 0)
+    });
+    drop(fleet);
+    storage.shutdown();
+}
+
 #[test]
 fn a_paused_controller_decides_nothing_until_it_is_resumed() {
     let folder = tempfile::tempdir().unwrap();

@@ -122,6 +122,8 @@ impl Loop {
     /// Hears of everything, and has the controller decide.
     fn turn(&mut self) -> Vec<Decision> {
         let began = Instant::now();
+        #[cfg(test)]
+        assert!(!self.shared.panics_next_turn.load(Ordering::Relaxed), "injected by a test");
         self.was_off |= self.shared.switch.take_was_off() || self.journal_fails;
         let now = self.now();
         let heard = self.observer.hear(&self.shared.config, now, &self.responses, &self.carriers);
