@@ -516,6 +516,12 @@ impl Appliance {
         self.command(entry.worker, entry.volume, move |machine, now| machine.observe(now, end_interval))
     }
 
+    /// Workers that have panicked: their volumes are not served any more. A bug; the log says which.
+    pub fn workers_gone(&self) -> usize {
+        let gone = |worker: &&WorkerThread| worker.thread.as_ref().is_some_and(JoinHandle::is_finished);
+        self.workers.iter().filter(gone).count()
+    }
+
     /// Stops listening, lets what is in flight complete for at most `timeout`, has origins flush where clients go by that, disconnects everybody, and ends the threads. What clients ask meanwhile is not
     /// refused, but left for whoever serves them next. Flash keeps what
     /// it holds of each volume that was flushed in time; with a `timeout` of zero, which is what dropping does, it keeps nothing.

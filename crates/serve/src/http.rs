@@ -201,6 +201,7 @@ fn router(shared: Weak<Shared>, changes: bool) -> Router {
             .route("/api/v1/volumes/{volume}/drain", post(refused))
     };
     let routes = Router::new()
+        .route("/healthz", get(health))
         .route("/metrics", get(metrics_of))
         .route("/api/v1/status", get(status))
         .route("/api/v1/intervals", get(intervals))
@@ -212,12 +213,29 @@ fn router(shared: Weak<Shared>, changes: bool) -> Router {
     serves(routes).with_state(shared)
 }
 
+/// For who starts the daemon again where it does not serve any more.
+async fn health(State(shared): State<Weak<Shared>>) -> Response {
+    let gone = shared.upgrade().map_or(0, |shared| shared.appliance.workers_gone());
+    match illness(gone) {
+        None => "ok\n".into_response(),
+        Some(what) => error(StatusCode::SERVICE_UNAVAILABLE, &what),
+    }
+}
+
+fn illness(workers_gone: usize) -> Option<String> {
+    (workers_gone > 0).then(|| {
+        format!(
+            "{workers_gone} of the threads that serve volumes panicked, which is a bug (the log says where): start the daemon again, so that their volumes are served"
+        )
+    })
+}
+
 /// `routes`, with what every server answers.
 pub(crate) fn serves<S: Clone + Send + Sync + 'static>(routes: Router<S>) -> Router<S> {
-    let routes = routes.route("/healthz", get(|| async { "ok\n" })).fallback(|| async {
+    let nothing = || async {
         error(StatusCode::NOT_FOUND, "there is nothing here; docs/reference/json.md lists what there is")
-    });
-    routes.layer(map_response(in_our_layout))
+    };
+    routes.fallback(nothing).layer(map_response(in_our_layout))
 }
 
 /// Of what the library says, as much is told.
@@ -585,6 +603,14 @@ async fn curve(State(shared): State<Weak<Shared>>, UrlPath(volume): UrlPath<Stri
 mod tests {
     use super::*;
     use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn who_has_lost_a_worker_is_ill() {
+        assert_eq!(illness(0), None);
+        assert!(
+            illness(1).is_some_and(|what| what.starts_with("1 of the threads that serve volumes panicked"))
+        );
+    }
 
     #[test]
     fn a_socket_is_its_owners_alone_before_anybody_can_connect() {

@@ -642,6 +642,7 @@ fn a_worker_that_panics_takes_its_volumes_along_and_nobody_else() {
     assert!(matches!(scene.appliance.observe("doomed", false), Err(CommandError::Worker(_))));
     assert!(matches!(scene.appliance.set_quota("doomed", Bytes::mib(1)), Err(CommandError::Worker(_))));
     assert!(scene.appliance.observe("safe", false).is_ok());
+    until("the end of the worker", || scene.appliance.workers_gone() == 1);
     // The name is free again once the volume is removed, and its origin with it; others serve it then, with all that was acknowledged.
     assert!(matches!(scene.appliance.remove_volume("doomed", PATIENCE), Err(CommandError::Worker(_))));
     until("the end of the origin", || weak.upgrade().is_none());

@@ -27,6 +27,7 @@ use std::sync::{Arc, Weak};
 /// What is answered on its socket.
 pub(super) fn router(shared: &Arc<FleetShared>) -> Router {
     let routes = Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
         .route("/api/v1/status", get(told_status))
         .route("/api/v1/explain/{volume}", get(told_explanation))
         .route("/api/v1/interference", get(told_interference))
