@@ -216,7 +216,19 @@ impl Route for AddressRoute {
         if let Err(error) = given {
             // The old path is fenced, so there is no way back for its clients before the lease is given back.
             let reason = format!("{}; the old path is fenced", self.unheard(new, error));
-            return Err(self.take_back(old, RouteError::Between { reason }));
+            // It may have come, and not be announced. Where that cannot be undone it does not go back: two hosts would answer for it.
+            let undone = new.within(|host| {
+                let is_there = host.netlink.has(host.index, address.into())?;
+                if is_there {
+                    host.netlink.remove(host.index, address.into(), self.address.prefix)
+                } else {
+                    Ok(())
+                }
+            });
+            return Err(match undone {
+                Ok(()) => self.take_back(old, RouteError::Between { reason }),
+                Err(_) => RouteError::Between { reason },
+            });
         }
         for span in ANNOUNCED_AGAIN {
             std::thread::sleep(span);
