@@ -168,12 +168,16 @@ pub(crate) fn origin_stamp(volume: &VolumeConfig, origin: &Arc<dyn Origin>) -> O
     ) {
         return OriginStamp::unknown();
     }
-    let vouched = volume.sole_writer.then_some(Stamp::Vouched);
     let start = if volume.sole_writer { Some(0) } else { system_start() };
     let origin = Arc::clone(origin);
+    let (size_bytes, vouched) = (origin.traits().size_bytes, volume.sole_writer);
     OriginStamp::new(move || {
+        // Blocks behind its end may be there of a file that was cut while it was served.
+        if origin.metadata().is_some_and(|now| now.is_file() && now.len() < size_bytes) {
+            return None;
+        }
         let seen = start.and_then(|start| file_stamp(start, || origin.metadata()));
-        seen.map(Stamp::Seen).or(vouched)
+        seen.map(Stamp::Seen).or(vouched.then_some(Stamp::Vouched { size_bytes }))
     })
 }
 
@@ -277,5 +281,22 @@ mod tests {
         assert_eq!(before, Some(Stamp::Seen(stamp(0))));
         std::fs::write(&path, "behind").unwrap();
         assert_ne!(of(true), before);
+    }
+
+    #[test]
+    fn a_file_that_was_cut_while_it_was_served_proves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk.img");
+        std::fs::write(&path, [7; 8192]).unwrap();
+        for sole_writer in [false, true] {
+            let mut volume = VolumeConfig::new("db", OriginConfig::File { path: path.clone(), workers: 1 });
+            volume.sole_writer = sole_writer;
+            let stamp = origin_stamp(&volume, &open_alone(&volume.origin, false).unwrap());
+            let cut_to = |bytes| std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(bytes);
+            cut_to(4096).unwrap();
+            assert_eq!(stamp.take(), None);
+            cut_to(8192).unwrap();
+            assert!(stamp.take().is_some());
+        }
     }
 }

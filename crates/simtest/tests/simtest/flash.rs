@@ -129,12 +129,16 @@ impl World {
         Some(FlashPlacing { placing, chunk: Bytes(4_096) })
     }
 
+    /// It tells nothing of what we change ourselves.
+    fn stamp(&self, index: usize) -> Stamp {
+        Stamp::Vouched { size_bytes: self.volumes[index].origin.traits.size_bytes }
+    }
+
     fn flash_settings(&self, index: usize, quota_segments: u32, seed: u64) -> FlashVolumeSettings {
         let volume = &self.volumes[index];
         FlashVolumeSettings {
             volume: VolumeId::new(&volume.name, "simulated"),
-            // It tells nothing of what we change ourselves.
-            stamp: Some(Stamp::Vouched),
+            stamp: Some(self.stamp(index)),
             read_only: false,
             block_size: BlockSize::new(Bytes(volume.block)).expect("a power of two"),
             quota_segments,
@@ -147,13 +151,14 @@ impl World {
         let Some((partition, is_true)) = machine.into_flash() else { return };
         let cut_after =
             (self.faults.daemon_crash && self.percent(20)).then(|| self.random.random_range(0..14));
+        let stamp = self.stamp(index);
         let Some(flash) = self.flash.as_mut() else { return };
         if !is_true {
             flash.tier.discard(partition);
             return note!(self, "the flash of volume {index} is dropped");
         }
         flash.device.stop_after(cut_after);
-        let saved = flash.tier.save(partition, Some(Stamp::Vouched));
+        let saved = flash.tier.save(partition, Some(stamp));
         flash.device.stop_after(None);
         if let Ok(Saved::Kept { blocks }) = saved {
             self.course.saved += blocks;

@@ -316,7 +316,10 @@ impl FlashTier {
         match stamp {
             _ if is_kept(self.superblock.start) || is_kept(self.start()) => Ok(record),
             Stamp::Seen(_) => Err(Recovery::OriginDiffers),
-            Stamp::Vouched => Err(Recovery::NotServed),
+            Stamp::Vouched { size_bytes } if record.stamp[16..24] != size_bytes.to_le_bytes() => {
+                Err(Recovery::OriginDiffers)
+            }
+            Stamp::Vouched { .. } => Err(Recovery::NotServed),
         }
     }
 

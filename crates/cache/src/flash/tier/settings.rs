@@ -40,7 +40,10 @@ pub enum Stamp {
     Seen([u8; 32]),
     /// Somebody vouches that only who has this device changes it. Nothing shows what a start did to it by another name, or on another way to its data, so
     /// the last start that served anything must have served the volume, too.
-    Vouched,
+    Vouched {
+        /// The origin's size: what lay behind an end that it had meanwhile is not what is there when it has grown again.
+        size_bytes: u64,
+    },
 }
 
 impl Stamp {
@@ -48,8 +51,9 @@ impl Stamp {
     pub(super) fn kept_by(self, start: u64) -> [u8; 32] {
         match self {
             Stamp::Seen(bytes) => bytes,
-            Stamp::Vouched => {
+            Stamp::Vouched { size_bytes } => {
                 let mut bytes = [b'v'; 32];
+                bytes[16..24].copy_from_slice(&size_bytes.to_le_bytes());
                 bytes[24..].copy_from_slice(&start.to_le_bytes());
                 bytes
             }
@@ -88,7 +92,7 @@ pub enum Recovery {
     Unclean,
     /// Nobody can know whether the origin was changed meanwhile.
     Unprovable,
-    /// The origin does not look as it did: it was changed meanwhile, or its looks prove no more that it was not, since the system was started anew.
+    /// The origin does not look as it did: it was changed meanwhile, has another size, or its looks prove no more that it was not, since the system was started anew.
     OriginDiffers,
     /// Somebody vouches for the origin, and the last start did not serve it by this name and this way: it may have written to it by another.
     NotServed,

@@ -143,7 +143,11 @@ fn a_volume_that_is_served_without_its_share_is_forgotten() {
 fn a_volume_that_somebody_vouches_for_is_believed_only_if_the_last_start_served_it() {
     let device = Arc::new(MemoryFlash::new(vec![0; 27 * 4096]));
     let open = || FlashTier::open(device.clone(), &SETTINGS).unwrap().0;
-    let vouched = |number| VolumeSettings { stamp: Some(Stamp::Vouched), ..volume(number, 0) };
+    let sized = |number, size_bytes| VolumeSettings {
+        stamp: Some(Stamp::Vouched { size_bytes }),
+        ..volume(number, 0)
+    };
+    let vouched = |number| sized(number, 8192);
     let (seen, recovered) = (volume(3, 4), Recovery::Kept { blocks: 1 });
     // One after the other they begin, and then they end.
     let serve = |tier: &FlashTier, volumes: &[VolumeSettings]| -> Vec<Recovery> {
@@ -171,6 +175,9 @@ fn a_volume_that_somebody_vouches_for_is_believed_only_if_the_last_start_served_
     assert_eq!(serve(&open(), &both), [recovered, Recovery::NotServed]);
     open().forget(VolumeId(2)).unwrap();
     assert_eq!(serve(&open(), &both), [recovered, Recovery::NotServed]);
+    // Cut, and grown again: what lay behind the end is not kept for it.
+    assert_eq!(serve(&open(), &[seen, sized(1, 512)]), [recovered, Recovery::OriginDiffers]);
+    assert_eq!(serve(&open(), &both), [recovered, Recovery::OriginDiffers]);
     // Read-only ones are kept without being saved, in each start that serves them.
     let read_only = VolumeSettings { read_only: true, ..vouched(1) };
     for _ in 0..3 {
@@ -185,7 +192,7 @@ fn a_device_of_version_1_keeps_what_its_origins_show() {
     let device = Arc::new(MemoryFlash::new(vec![0; 27 * 4096]));
     let open = || FlashTier::open(device.clone(), &SETTINGS).unwrap();
     let (tier, _) = open();
-    // What it kept of an origin that somebody vouched for was always the same.
+    // What it kept of an origin that somebody vouched for was always the same, and said nothing of its size.
     for (number, stamp) in [(1, 4), (2, b'v')] {
         let mut partition = tier.load(&volume(number, stamp)).unwrap().0;
         assert_eq!(append(&*device, &mut partition, 7, 7), Appended::Yes);
@@ -200,8 +207,8 @@ fn a_device_of_version_1_keeps_what_its_origins_show() {
     let (tier, opened) = open();
     assert_eq!(opened, Opened::Found);
     assert_eq!(tier.load(&volume(1, 4)).unwrap().1, Recovery::Kept { blocks: 1 });
-    let vouched = VolumeSettings { stamp: Some(Stamp::Vouched), ..volume(2, 0) };
-    assert_eq!(tier.load(&vouched).unwrap().1, Recovery::NotServed);
+    let vouched = VolumeSettings { stamp: Some(Stamp::Vouched { size_bytes: 8192 }), ..volume(2, 0) };
+    assert_eq!(tier.load(&vouched).unwrap().1, Recovery::OriginDiffers);
     // Who knows of no starts must not use it again.
     assert_eq!(device.read(8, 1).unwrap(), [2]);
 }
