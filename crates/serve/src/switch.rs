@@ -126,8 +126,8 @@ pub enum SwitchError {
 pub(crate) fn switch(shared: &Shared, enabled: bool) -> Result<Switched, SwitchError> {
     let _one = shared.books.quota_orders();
     let was_enabled = shared.switch.is_on();
-    if enabled && !was_enabled {
-        may_resume(shared)?;
+    if !was_enabled {
+        may_switch(shared, enabled)?;
     }
     shared.switch.set(enabled);
     if enabled != was_enabled {
@@ -137,12 +137,16 @@ pub(crate) fn switch(shared: &Shared, enabled: bool) -> Result<Switched, SwitchE
     Ok(Switched { enabled, was_enabled, state })
 }
 
-fn may_resume(shared: &Shared) -> Result<(), SwitchError> {
+/// Whether there is a controller, off as it is, and room for it to be on.
+fn may_switch(shared: &Shared, enabled: bool) -> Result<(), SwitchError> {
     let config = &shared.config;
     let is_fixed = |cache: &CacheConfig| matches!(cache, CacheConfig::Fixed(_));
     if config.volumes.iter().all(|volume| is_fixed(&volume.cache)) {
         // One that was on from the start judges volumes and finds out who interferes with whom, with nothing to grant.
         return if config.control.enabled { Ok(()) } else { Err(SwitchError::NoController) };
+    }
+    if !enabled {
+        return Ok(());
     }
     let (memory, controllers) = (config.cache_memory, config.controllers_memory());
     let left = Bytes(memory.get() - controllers.get());

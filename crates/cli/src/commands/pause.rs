@@ -11,6 +11,7 @@ use forebay_serve::switch::{SwitchRequest, Switched};
 /// Caches that are in place stay, at the size that they have, and go on caching; what is being loaded is loaded to its end. Volumes are served, observed and judged as
 /// before, and `forebay status` says that the controller is paused. Quotas may be ordered over HTTP meanwhile (docs/reference/appliance.md). When it returns well, no
 /// size changes any more but by orders. `forebay resume` ends it, and so does a restart, which begins as `control.enabled` says.
+/// It is refused where the daemon has nothing to decide about.
 /// The daemon takes it on its unix socket (`http.socket`), and over TCP from who has its token (`http.token`); `forebay control` on its `socket`. That carries through what it had begun,
 /// looks after clients of appliances that die, as ever, and judges nobody meanwhile.
 #[derive(Debug, clap::Args)]

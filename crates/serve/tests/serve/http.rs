@@ -385,7 +385,7 @@ fn a_person_pauses_the_controller_and_resumes_it() {
 }
 
 #[test]
-fn where_nothing_is_left_to_a_controller_there_is_none_to_resume() {
+fn where_nothing_is_left_to_a_controller_there_is_none_to_pause_or_to_resume() {
     let folder = tempfile::tempdir().unwrap();
     for enabled in [false, true] {
         let mut fixed = VolumeConfig::new("fixed", OriginConfig::Memory { size: Bytes::mib(8) });
@@ -395,9 +395,10 @@ fn where_nothing_is_left_to_a_controller_there_is_none_to_resume() {
         config.listen = unix(folder.path());
         config.control.enabled = enabled;
         let daemon = Daemon::start(config).unwrap();
-        daemon.set_controller_enabled(false).unwrap();
-        // One that judges and grants nothing is resumed as it began.
-        assert_eq!(daemon.set_controller_enabled(true).is_ok(), enabled);
+        // One that judges and grants nothing is paused, again, and resumed as it began.
+        for on in [false, false, true] {
+            assert_eq!(daemon.set_controller_enabled(on).is_ok(), enabled);
+        }
         daemon.shutdown();
     }
 }
