@@ -414,7 +414,8 @@ fn what_a_storage_side_lost_behind_an_appliance_that_is_gone_is_told_by_the_way_
         assert!(client.call(write, &block_of(2)).unwrap().is_ok());
         storage.kill();
         storage.start();
-        until("the next run", || direct.statistics().reconnects >= 3);
+        // Of its three connections only the first is sure to have stood before.
+        until("the next run", || direct.statistics().reconnects >= 1);
         assert!(client.call(Operation::Flush, &[]).unwrap().is_err());
     }
 }
