@@ -61,8 +61,8 @@ pub struct Regrets {
 const REGRETS_MAX: u32 = 6;
 
 impl Regrets {
-    /// For how many intervals a cache must not be needed.
-    fn sustained(self, rules: &RemovalRules) -> usize {
+    /// For how many intervals in a row a cache must not be needed to be taken back.
+    pub fn sustained(self, rules: &RemovalRules) -> usize {
         rules.sustained.max(1).saturating_mul(1 << self.count)
     }
 

@@ -17,6 +17,7 @@ mod ordering;
 mod parting;
 mod past;
 mod placing;
+mod removing;
 mod sample;
 mod scene;
 mod scenes;
