@@ -162,3 +162,53 @@ fn objective_facts(
     }
     facts
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::tests::latencies;
+    use crate::inventory::VolumeSpec;
+    use crate::objective::Operations;
+    use crate::observation::{Observation, VolumeObservation};
+    use forebay_units::Bytes;
+
+    #[test]
+    fn a_share_that_is_missed_here_and_there_is_a_violation_until_it_is_kept_for_long() {
+        let interval = Nanos::secs(10);
+        let told = |share, windows: u64, missed: fn(u64) -> bool| -> Vec<(u64, DecisionKind)> {
+            let mut controller =
+                Controller::new(ControlConfig::default(), Bytes::mib(1), Vec::new(), Vec::new()).unwrap();
+            let objective = Objective::mean_latency(Nanos::millis(10), Operations::All);
+            let objectives = vec![Objective { conforming_share: share, ..objective }];
+            controller.register(VolumeSpec { objectives, ..VolumeSpec::any() }).unwrap();
+            let step = |at: u64| {
+                let each = Nanos::millis(if missed(at) { 20 } else { 5 });
+                let seen = VolumeObservation {
+                    arrivals: 100,
+                    misses: latencies(100, each),
+                    ..VolumeObservation::idle(VolumeSpec::any().id, interval)
+                };
+                let at_ns = Nanos(at * interval.0);
+                let observation =
+                    Observation { at: at_ns, interval, volumes: vec![seen], ..Observation::default() };
+                let decisions = controller.step(&observation).decisions;
+                let violation = |kind: &DecisionKind| {
+                    [DecisionKind::ViolationFound, DecisionKind::ViolationEnded].contains(kind)
+                };
+                let kinds = decisions.into_iter().map(|decision| decision.kind).filter(violation);
+                kinds.map(move |kind| (at, kind)).collect::<Vec<_>>()
+            };
+            (1..=windows).flat_map(step).collect()
+        };
+        // One of five, until the thirtieth: six of 26. Three windows that conform do not end it, three times the mean distance do.
+        let here_and_there = |at| at <= 30 && at % 5 == 0;
+        let (found, ended) = (DecisionKind::ViolationFound, DecisionKind::ViolationEnded);
+        assert_eq!(told(0.99, 60, here_and_there), [(30, found), (43, ended)]);
+        assert_eq!(told(0.7, 60, here_and_there), []);
+        // What is over is not counted again: it takes six more.
+        assert_eq!(
+            told(0.99, 90, |at| at % 5 == 0 && !(31..=45).contains(&at)),
+            [(30, found), (43, ended), (75, found)]
+        );
+    }
+}
