@@ -20,6 +20,7 @@ pub struct LiveConfig {
     /// The size of a block, for the size of a zone.
     pub block_size: BlockSize,
     /// Memory for the two sampled curves together; 128 KiB. Where they are too coarse for small caches, up to 96 KiB are added.
+    /// None: nothing is sampled, and the curve is one of no accesses, for whoever asks for working sets and zones alone.
     pub curve_bytes: Bytes,
     /// A curve stands for the last one to two of these; 15 minutes.
     pub epoch: Nanos,
@@ -47,6 +48,17 @@ impl Default for LiveConfig {
             zone_entries: 8_192,
             seed: 0,
         }
+    }
+}
+
+impl LiveConfig {
+    fn learns_curves(&self) -> bool {
+        self.curve_bytes > Bytes::ZERO
+    }
+
+    /// A fresh sampler takes every hash; where there is no memory for curves, none does (but for that of 0).
+    fn first_threshold(&self) -> u64 {
+        if self.learns_curves() { u64::MAX } else { 0 }
     }
 }
 
@@ -170,7 +182,7 @@ impl LiveObserver {
         let (epoch_end, window_end) = (now.saturating_add(config.epoch), now.saturating_add(config.window));
         LiveObserver {
             seed_mask: seed_mask(config.seed),
-            threshold: u64::MAX,
+            threshold: config.first_threshold(),
             older: Epoch::new(config.curve_bytes.0 as usize / 2, config.seed, now),
             younger: None,
             head: CurveHead::new(),
@@ -228,6 +240,9 @@ impl LiveObserver {
     /// Tells the samplers of the accesses since the last time.
     fn count(&mut self) {
         let uncounted = std::mem::take(&mut self.uncounted);
+        if !self.config.learns_curves() {
+            return;
+        }
         self.older.shards.count_unsampled(uncounted);
         if let Some(younger) = &mut self.younger {
             younger.shards.count_unsampled(uncounted);
@@ -237,6 +252,9 @@ impl LiveObserver {
     #[cold]
     #[inline(never)]
     fn access_sampled(&mut self, hash: u64, now: Nanos) {
+        if !self.config.learns_curves() {
+            return;
+        }
         self.count();
         self.older.access_sampled(hash);
         self.threshold = self.older.shards.threshold();
@@ -283,7 +301,7 @@ impl LiveObserver {
             self.windows[0] = self.windows[1];
         }
         self.windows[1] = (0, 0, 0);
-        self.threshold = u64::MAX;
+        self.threshold = self.config.first_threshold();
         self.epoch_end = now.saturating_add(self.config.epoch);
         self.next_end = self.epoch_end.min(self.window_end);
     }
@@ -339,6 +357,21 @@ mod tests {
 
     fn config() -> LiveConfig {
         LiveConfig { epoch: Nanos::secs(100), window: Nanos::secs(10), ..LiveConfig::default() }
+    }
+
+    #[test]
+    fn without_memory_for_curves_working_sets_and_zones_are_the_same() {
+        let mut observers = [Bytes::kib(128), Bytes::ZERO]
+            .map(|curve_bytes| LiveObserver::new(LiveConfig { curve_bytes, ..config() }, Nanos::ZERO));
+        for at in 0..50_000u64 {
+            let block = mix64(at) % 5_000;
+            observers.iter_mut().for_each(|observer| observer.observe_read(block, 2, Nanos::millis(5 * at)));
+        }
+        let [with, without] = observers.map(|mut observer| observer.snapshot(Nanos::secs(250)));
+        assert_eq!(with.working_set, without.working_set);
+        assert_eq!(with.zones_last, without.zones_last);
+        assert_eq!((without.sampled_blocks, without.accesses), (0, 0));
+        assert!(with.sampled_blocks > 0 && with.curve.points().len() > 10);
     }
 
     #[test]
