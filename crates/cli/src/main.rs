@@ -11,6 +11,7 @@ mod interrupt;
 mod log;
 mod open_files;
 mod output;
+mod recorded;
 mod trace_file;
 
 use clap::Parser;

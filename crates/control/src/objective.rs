@@ -52,6 +52,16 @@ impl FromStr for Statistic {
     }
 }
 
+impl fmt::Display for Statistic {
+    /// As [`Statistic::from_str`] reads it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Statistic::Mean => f.write_str("mean"),
+            Statistic::Percentile(percentile) => write!(f, "p{percentile}"),
+        }
+    }
+}
+
 /// The number that was promised.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -214,6 +224,20 @@ impl Objective {
         }
     }
 
+    /// The same objective with a bound that is `margin` (0 to below 1) tighter: latencies so far below it, floors so far above.
+    #[must_use]
+    pub fn tightened(mut self, margin: f64) -> Objective {
+        match &mut self.target {
+            Target::Latency { at_most, .. } => {
+                *at_most = Nanos::from_secs_f64(at_most.as_secs_f64() * (1.0 - margin));
+            }
+            Target::IopsFloor { at_least, .. } | Target::BandwidthFloor { at_least, .. } => {
+                *at_least /= 1.0 - margin;
+            }
+        }
+        self
+    }
+
     /// The unit of [`Objective::bound`].
     pub fn unit(&self) -> &'static str {
         match self.target {
@@ -242,11 +266,8 @@ impl fmt::Display for Objective {
             Operations::All => "",
         };
         match self.target {
-            Target::Latency { statistic: Statistic::Mean, at_most, .. } => {
-                write!(f, "mean latency{of} at most {at_most}")
-            }
-            Target::Latency { statistic: Statistic::Percentile(percentile), at_most, .. } => {
-                write!(f, "p{percentile} latency{of} at most {at_most}")
+            Target::Latency { statistic, at_most, .. } => {
+                write!(f, "{statistic} latency{of} at most {at_most}")
             }
             Target::IopsFloor { at_least, .. } => write!(f, "at least {at_least:.0} requests/s{of}"),
             Target::BandwidthFloor { at_least, .. } => {

@@ -69,12 +69,7 @@ pub fn hindsight(
 ) -> Result<Option<Hindsight>, RunError> {
     let (share, mean, max) = measure(scenario, traces, seed, volume)?;
     let Some(share) = share else { return Ok(None) };
-    let mut fixed = scenario.clone();
-    (fixed.cache.sizing, fixed.cache.control_from) = (Sizing::Fixed, Nanos::ZERO);
-    fixed.eafc = EafcRules::default();
-    for table in &mut fixed.volume {
-        (table.minimum, table.maximum) = (Bytes::ZERO, None);
-    }
+    let mut fixed = with_fixed_sizes(scenario);
     let others: Bytes = fixed
         .volume
         .iter()
@@ -90,18 +85,47 @@ pub fn hindsight(
         fixed.volume[volume].cache = Some(Bytes((steps * step).min(most.get())));
         Ok(measure(&fixed, traces, seed, volume)?.0.is_some_and(|found| found >= share - 1e-9))
     };
-    let (mut low, mut high) = (0, most.get().div_ceil(step));
-    let reached = suffices(high)?;
-    while reached && low < high {
-        let middle = (low + high) / 2;
-        if suffices(middle)? { high = middle } else { low = middle + 1 }
+    let mut range = [(0, most.get().div_ceil(step))];
+    let reached = suffices(range[0].1)?;
+    if reached {
+        bisect(&mut range, |at| Ok(vec![suffices(at[0])?]))?;
     }
     Ok(Some(Hindsight {
         volume: scenario.volume[volume].name.clone(),
         conforming_share: share,
         quota_bytes_mean: mean,
         quota_bytes_max: max,
-        optimum_bytes: reached.then(|| (high * step).min(most.get())),
+        optimum_bytes: reached.then(|| (range[0].1 * step).min(most.get())),
         runs,
     }))
+}
+
+/// The same scenario with sizes that are set, none of them yet.
+pub(crate) fn with_fixed_sizes(scenario: &Scenario) -> Scenario {
+    let mut fixed = scenario.clone();
+    (fixed.cache.sizing, fixed.cache.control_from) = (Sizing::Fixed, Nanos::ZERO);
+    fixed.eafc = EafcRules::default();
+    for table in &mut fixed.volume {
+        (table.minimum, table.maximum) = (Bytes::ZERO, None);
+    }
+    fixed
+}
+
+/// Narrows each range to the least of its numbers that suffices, all of them at once: `suffices` is asked for one number of each, and
+/// says of each whether it does. The upper end of each must.
+pub(crate) fn bisect(
+    ranges: &mut [(u64, u64)],
+    mut suffices: impl FnMut(&[u64]) -> Result<Vec<bool>, RunError>,
+) -> Result<(), RunError> {
+    while ranges.iter().any(|(low, high)| low < high) {
+        let middles: Vec<u64> = ranges.iter().map(|(low, high)| low + (high - low) / 2).collect();
+        for ((range, middle), sufficed) in ranges.iter_mut().zip(&middles).zip(suffices(&middles)?) {
+            match range {
+                (low, high) if low == high => {}
+                (_, high) if sufficed => *high = *middle,
+                (low, _) => *low = middle + 1,
+            }
+        }
+    }
+    Ok(())
 }

@@ -15,6 +15,7 @@ pub mod dynamite;
 mod hindsight;
 pub mod hybrid_store;
 mod interval;
+mod least_sizes;
 mod load;
 mod origin;
 mod outcome;
@@ -29,6 +30,7 @@ mod track;
 mod volume;
 
 pub use hindsight::{Hindsight, hindsight};
+pub use least_sizes::{LeastSizes, SizeRange, least_sizes, with_caches};
 pub use load::{RecordedRequest, Traces};
 pub use outcome::{
     ChosenPolicy, ExpectedOutcome, IntervalRow, LatencySummary, ObjectiveOutcome, OriginRow, OriginSeries,

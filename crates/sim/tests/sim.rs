@@ -9,6 +9,8 @@ mod control_loop;
 mod devices;
 #[path = "suite/hybrid_store.rs"]
 mod hybrid_store;
+#[path = "suite/least_sizes.rs"]
+mod least_sizes;
 #[path = "suite/promises.rs"]
 mod promises;
 #[path = "suite/refusals.rs"]

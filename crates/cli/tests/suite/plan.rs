@@ -378,3 +378,139 @@ fn minimums_beyond_the_budget_are_told_in_whole_blocks() {
         assert!(status == 1 && words.contains(&wanted), "{words}");
     }
 }
+
+/// What the simulator says of a plan is what `forebay sim` says of the same devices, load and caches.
+#[test]
+fn a_plan_is_held_against_the_simulator() {
+    let folder = folder();
+    hot_and_cold(&folder);
+    let objective = "[[objective]]\nvolume = \"a\"\nlatency = \"4ms\"\nconforming_share = 0.8\n";
+    let volume = format!("[[volume]]\nname = \"a\"\ntrace = \"hot.csv\"\n{objective}");
+    let path = plan_file(&folder, &volume);
+    let plan = json(PLAN, args(&[&"plan", &path, &"--simulate", &"--seed", &"3", &"--json"]));
+    let simulated = &plan["simulated"];
+    assert_eq!((&simulated["seed"], &simulated["seconds"]), (&3.into(), &200.0.into()));
+    let a = &simulated["volumes"][0];
+    assert_eq!(a["planned_bytes"], plan["recommendation"]["caches"][0]["bytes"]);
+    assert_eq!(simulated["total_bytes"], a["smallest_bytes"]);
+    let sim = |bytes: u64| {
+        let scenario = format!(
+            "name = \"by hand\"\nduration = \"200s\"\ncache = {{ memory = \"1GiB\", hit_latency = \"100us\", sizing = \"fixed\" }}\n\
+             [[origin]]\nname = \"disk\"\ntype = \"servers\"\nservers = 1\nqueues = \"each\"\nservice = \"3ms\"\ndistribution = \"exponential\"\n\
+             transfer_per_second = \"4096000B\"\n[[volume]]\nname = \"a\"\nsize = \"8GiB\"\ncache = \"{bytes}B\"\n\
+             load = [{{ arrivals = \"trace\", trace = \"hot.csv\" }}]\n{objective}"
+        );
+        let path = file(&folder, "by-hand.toml", scenario);
+        let outcome = json("forebay.sim/1", args(&[&"sim", &path, &"--seed", &"3", &"--json"]));
+        outcome["volumes"][0]["objectives"][0]["conforming_share"].as_f64().unwrap()
+    };
+    let bytes = |key: &str| a[key].as_u64().unwrap();
+    let told = |key: &str| a["objectives"][0][key]["conforming_share"].as_f64().unwrap();
+    assert!((sim(bytes("planned_bytes")) - told("with_planned")).abs() < 1e-12);
+    assert!((sim(bytes("smallest_bytes")) - told("with_smallest")).abs() < 1e-12);
+    assert_eq!(a["objectives"][0]["with_smallest"]["met"], true);
+    assert!(sim(bytes("smallest_bytes")) >= 0.8 && sim(bytes("smallest_bytes") - 4096) < 0.8, "{a}");
+
+    // In words, and absent unless asked for.
+    let words = succeed(args(&[&"plan", &path, &"--simulate"]));
+    assert!(words.contains("By simulation, all caches together (seed 1, "), "{words}");
+    assert!(
+        words.contains("\nBy simulation: a ") && words.contains("disk is simulated as 1 servers"),
+        "{words}"
+    );
+    assert!(json(PLAN, args(&[&"plan", &path, &"--json"])).get("simulated").is_none());
+    // A margin tightens the bound there, too: half of the reads are never cached, and take 4 ms.
+    let path = file(&folder, "margin.toml", format!("margin = 0.6\n{ORIGIN}{volume}"));
+    let plan = json(PLAN, args(&[&"plan", &path, &"--simulate", &"--seed", &"3", &"--json"]));
+    assert_eq!(plan["simulated"]["volumes"][0]["objectives"][0]["with_smallest"]["met"], false);
+}
+
+#[test]
+fn volumes_of_a_trace_lie_one_after_the_other_where_it_is_played() {
+    let folder = folder();
+    // The same block of two volumes, in turns: two blocks, of which a cache of one holds neither for long.
+    let reads: Vec<_> = (0..4_000u64).map(|at| (at * 100_000, (at % 2) as u32, true, 4096, 4096)).collect();
+    file(&folder, "two.csv", msr(&reads));
+    let objective = "[[objective]]\nvolume = \"a\"\nlatency = \"1ms\"\n";
+    let path = plan_file(&folder, &format!("[[volume]]\nname = \"a\"\ntrace = \"two.csv\"\n{objective}"));
+    let plan = json(PLAN, args(&[&"plan", &path, &"--simulate", &"--json"]));
+    assert_eq!(plan["simulated"]["volumes"][0]["smallest_bytes"], 2 * 4096, "{}", plan["simulated"]);
+}
+
+#[test]
+fn what_cannot_be_simulated_is_refused_before_a_trace_is_read() {
+    let folder = folder();
+    file(&folder, "t", "this is no trace");
+    let volume = "[[volume]]\nname = \"a\"\ntrace = \"t\"\n";
+    let origin = |more: &str| format!("[[origin]]\nname = \"o\"\n{more}\n{volume}");
+    for (text, wanted) in [
+        (
+            format!("{ORIGIN}{volume}closed_loop = 4\n"),
+            "line 12, `[[volume]]`: `closed_loop` cannot be simulated",
+        ),
+        (
+            format!("{ORIGIN}{volume}ids = \"objects\"\n"),
+            "line 12, `[[volume]]`: `ids = \"objects\"` cannot be",
+        ),
+        (origin("preset = \"disk-7200\"\nservers = 1.5"), "line 1, `[[origin]]`: 1.5 `servers` cannot be"),
+        (
+            origin("preset = \"ssd-sata\"\nwrite_cost = 2"),
+            "a `write_cost` of 2 cannot be simulated: expected 1, or",
+        ),
+        (
+            origin("preset = \"disk-10k\"\nwrite_cost = 2"),
+            "a `write_cost` of 2 on 1 disks cannot be simulated",
+        ),
+        (
+            origin("preset = \"disk-10k\"\nservers = 4\nwrite_cost = 3"),
+            "expected 1 (stripes), 2 on an even number (mirrors) or 4 on three and more (RAID 5)",
+        ),
+    ] {
+        let path = file(&folder, "refused.toml", text);
+        let (status, words) = fail(args(&[&"plan", &path, &"--simulate"]));
+        assert!(status == 1 && words.contains(wanted), "{words}");
+    }
+    let (status, words) = fail(args(&[&"plan", &"x.toml", &"--seed", &"2"]));
+    assert!(status == 2 && words.contains("--simulate"), "{words}");
+    // An objective below a hit is known only with the trace.
+    hot_and_cold(&folder);
+    let path = plan_file(
+        &folder,
+        "[[volume]]\nname = \"a\"\ntrace = \"hot.csv\"\n[[objective]]\nvolume = \"a\"\nlatency = \"50us\"\n",
+    );
+    let (status, words) = fail(args(&[&"plan", &path, &"--simulate"]));
+    assert!(status == 1 && words.contains("cannot be simulated") && words.contains("50us"), "{words}");
+}
+
+/// Disks as large as what lies on them, with each RAID level.
+#[test]
+fn presets_of_disks_are_simulated_as_disks() {
+    let folder = folder();
+    hot_and_cold(&folder);
+    for (preset, more, wanted) in [
+        ("disk-7200", "servers = 2", "o is simulated as 2 disks of "),
+        ("disk-10k", "servers = 2\nwrite_cost = 2", "o is simulated as 2 disks of "),
+        (
+            "disk-15k",
+            "servers = 4\nwrite_cost = 4\ntransfer_per_second = \"90MB\"",
+            "o is simulated as 4 disks of ",
+        ),
+        ("disk-15k", "positioning = \"5ms\"", "o is simulated as 1 servers with a queue each"),
+        (
+            "ssd-sata",
+            "",
+            "Services of o vary by 0.33 of their squared mean there, the nearest that can be drawn to 0.5.",
+        ),
+    ] {
+        let text = format!(
+            "[cache]\nflash_latency = \"200us\"\n[[origin]]\nname = \"o\"\npreset = \"{preset}\"\n{more}\n[[volume]]\nname = \"a\"\n\
+             trace = \"hot.csv\"\n[[objective]]\nvolume = \"a\"\nlatency = \"9ms\"\n"
+        );
+        let path = file(&folder, "disks.toml", text);
+        let words = succeed(args(&[&"plan", &path, &"--simulate"]));
+        assert!(
+            words.contains(wanted) && words.contains("Every hit takes as long as one in flash"),
+            "{words}"
+        );
+    }
+}

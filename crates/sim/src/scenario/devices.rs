@@ -151,7 +151,7 @@ pub struct OriginTable {
 
 impl OriginTable {
     /// An origin with nothing set.
-    pub(crate) fn new(name: &str, kind: OriginKind) -> OriginTable {
+    pub fn new(name: &str, kind: OriginKind) -> OriginTable {
         OriginTable {
             name: name.to_owned(),
             kind,

@@ -290,7 +290,7 @@ pub struct LoadTable {
 
 impl LoadTable {
     /// A load that asks for nothing.
-    pub(crate) fn idle() -> LoadTable {
+    pub fn idle() -> LoadTable {
         LoadTable {
             from: Nanos::ZERO,
             arrivals: ArrivalKind::Idle,
@@ -367,6 +367,28 @@ impl ObjectiveTable {
             conforming_share: None,
             weight: 1.0,
             priority: 0,
+        }
+    }
+
+    /// `objective` of `volume`, always.
+    pub fn of(volume: &str, objective: &Objective) -> ObjectiveTable {
+        let table = ObjectiveTable {
+            operations: objective.operations(),
+            window: Some(objective.window),
+            conforming_share: Some(objective.conforming_share),
+            weight: objective.weight,
+            priority: objective.priority,
+            latency: None,
+            ..ObjectiveTable::latency(volume, Nanos::ZERO)
+        };
+        match objective.target {
+            Target::Latency { statistic, at_most, .. } => {
+                ObjectiveTable { latency: Some(at_most), statistic: Some(statistic.to_string()), ..table }
+            }
+            Target::IopsFloor { at_least, .. } => ObjectiveTable { iops: Some(at_least), ..table },
+            Target::BandwidthFloor { at_least, .. } => {
+                ObjectiveTable { bandwidth_per_second: Some(Bytes(at_least.ceil() as u64)), ..table }
+            }
         }
     }
 

@@ -6,7 +6,7 @@
 use super::error::{missing, out_of_range};
 use super::text::{optional, text};
 use super::{ObjectiveTable, Scenario, ScenarioError, default};
-use forebay_control::{Objective, Reserved, Target};
+use forebay_control::{Objective, Reserved};
 use forebay_units::Nanos;
 use serde::Deserialize;
 
@@ -73,20 +73,10 @@ impl Scenario {
         let ReservationTable { iops, latency, weight, priority, .. } = *table;
         let reserved = Reserved { iops, latency, weight, priority };
         let promise = |volume: &String, objective: Objective| {
-            let (iops, latency) = match objective.target {
-                Target::IopsFloor { at_least, .. } => (Some(at_least), None),
-                Target::Latency { at_most, .. } => (None, Some(at_most)),
-                Target::BandwidthFloor { .. } => unreachable!("nobody reserves bandwidth"),
-            };
             let table = ObjectiveTable {
                 from: table.from,
                 until: Some(table.until()),
-                latency,
-                iops,
-                window: Some(objective.window),
-                weight,
-                priority,
-                ..ObjectiveTable::latency(volume, Nanos::ZERO)
+                ..ObjectiveTable::of(volume, &objective)
             };
             Promise { key: format!("reservation[{at}]"), reservation: Some(at), table }
         };

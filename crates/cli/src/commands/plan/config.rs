@@ -25,8 +25,18 @@ pub(crate) struct PlanConfig {
     pub(crate) margin: f64,
     pub(crate) estimator: Estimator,
     pub(crate) cache: CacheTiers,
-    pub(crate) origins: Vec<PlanOrigin>,
+    pub(crate) origins: Vec<OriginConfig>,
     pub(crate) volumes: Vec<VolumeConfig>,
+}
+
+/// An origin as the plan file describes it.
+#[derive(Debug)]
+pub(crate) struct OriginConfig {
+    pub(crate) origin: PlanOrigin,
+    /// The preset, where nothing that it says of positioning and its variation was set besides.
+    pub(crate) preset: Option<String>,
+    /// Where in the plan file it stands, for messages of whoever simulates it.
+    pub(crate) span: Range<usize>,
 }
 
 /// How miss ratio curves are found.
@@ -54,6 +64,8 @@ pub(crate) struct VolumeConfig {
     /// Where in the plan file `trace_volume` stands, for messages after the trace was read.
     pub(crate) trace_volume_span: Range<usize>,
     pub(crate) closed_loop: Option<u32>,
+    /// Where in the plan file the volume stands, for messages of whoever simulates it.
+    pub(crate) span: Range<usize>,
     pub(crate) may_cache: bool,
     pub(crate) minimum: Bytes,
     pub(crate) objectives: Vec<Objective>,
@@ -301,11 +313,12 @@ impl Checker<'_> {
         Ok(CacheTiers { memory_latency, flash })
     }
 
-    fn origins(&self, tables: &[Spanned<OriginTable>]) -> Result<Vec<PlanOrigin>, Failure> {
-        let mut origins: Vec<PlanOrigin> = Vec::new();
+    fn origins(&self, tables: &[Spanned<OriginTable>]) -> Result<Vec<OriginConfig>, Failure> {
+        let mut origins: Vec<OriginConfig> = Vec::new();
         for spanned in tables {
             let table = spanned.get_ref();
-            let name = self.name(&table.name, origins.iter().map(|origin| origin.name.as_str()), "origin")?;
+            let taken = origins.iter().map(|origin| origin.origin.name.as_str());
+            let name = self.name(&table.name, taken, "origin")?;
             let mut model = match &table.preset {
                 Some(preset) => StorageModel::preset(preset.get_ref()).ok_or_else(|| {
                     let presets = StorageModel::PRESETS.map(|preset| format!("`{preset}`")).join(", ");
@@ -363,7 +376,12 @@ impl Checker<'_> {
             let cv2 = table.service_cv2.as_ref();
             model.service_cv2 =
                 self.number(cv2, model.service_cv2, "0 to 100", |cv2| (0.0..=100.0).contains(&cv2))?;
-            origins.push(PlanOrigin { name, model });
+            let preset = table.preset.as_ref().map(|preset| preset.get_ref().clone());
+            origins.push(OriginConfig {
+                origin: PlanOrigin { name, model },
+                preset: preset.filter(|_| positioning.is_none() && cv2.is_none()),
+                span: spanned.span(),
+            });
         }
         if origins.is_empty() {
             return Err(self.document.failure(&(0..0), "the plan has no `[[origin]]`"));
@@ -374,17 +392,18 @@ impl Checker<'_> {
     fn volumes(
         &self,
         tables: Vec<Spanned<VolumeTable>>,
-        origins: &[PlanOrigin],
+        origins: &[OriginConfig],
     ) -> Result<Vec<VolumeConfig>, Failure> {
         let mut volumes: Vec<VolumeConfig> = Vec::new();
         for spanned in tables {
             let span = spanned.span();
             let table = spanned.into_inner();
             let name = self.name(&table.name, volumes.iter().map(|volume| volume.name.as_str()), "volume")?;
-            let names =
-                || origins.iter().map(|origin| format!("`{}`", origin.name)).collect::<Vec<_>>().join(", ");
+            let names = || {
+                origins.iter().map(|known| format!("`{}`", known.origin.name)).collect::<Vec<_>>().join(", ")
+            };
             let origin = match (&table.origin, origins) {
-                (Some(origin), _) if origins.iter().any(|known| known.name == *origin.get_ref()) => {
+                (Some(origin), _) if origins.iter().any(|known| known.origin.name == *origin.get_ref()) => {
                     origin.get_ref().clone()
                 }
                 (Some(origin), _) => {
@@ -392,7 +411,7 @@ impl Checker<'_> {
                         .at(origin, format!("there is no origin `{}`", origin.get_ref()))
                         .with_hint(format!("the plan's origins are {}", names())));
                 }
-                (None, [only]) => only.name.clone(),
+                (None, [only]) => only.origin.name.clone(),
                 (None, _) => {
                     return Err(self
                         .document
@@ -433,7 +452,8 @@ impl Checker<'_> {
                     read_ahead: table.read_ahead.map(|read_ahead| read_ahead.0),
                     time_unit: table.time_unit.map(|unit| unit.0),
                 },
-                trace_volume_span: table.trace_volume.as_ref().map_or(span, Spanned::span),
+                trace_volume_span: table.trace_volume.as_ref().map_or(span.clone(), Spanned::span),
+                span,
                 trace_volume: table.trace_volume.map(Spanned::into_inner),
                 closed_loop: table.closed_loop.map(Spanned::into_inner),
                 may_cache: table.may_cache.unwrap_or(true),

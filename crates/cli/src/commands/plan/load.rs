@@ -5,13 +5,15 @@ use crate::document::Document;
 use crate::failure::{Context, Failure};
 use crate::input::{self, trace_failure};
 use crate::output::say;
+use crate::recorded::recorded;
 use forebay_control::plan::{PlanLoad, PlanVolume, WindowLoad};
 use forebay_locality::{
     CurveBuilder, CurveOptions, Method, Requests, Unit, WorkingSetWindows, volume_block_key,
 };
+use forebay_sim::RecordedRequest;
 use forebay_trace::{Ids, Operation, ReadOptions, Request, TraceReader, VolumeIndex};
 use forebay_units::{BlockSize, Bytes, Nanos};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// More windows than this in one trace are taken for a mistake in `window` or in the trace's times (ours): 1.2 years of 10 s.
@@ -21,20 +23,43 @@ const WINDOWS_MAX: u64 = 4_000_000;
 /// (ours; among 1/5 to 20 of them what was predicted of recorded loads is nearest to what queues come to).
 const INSTANT_SERVICES: f64 = 5.0;
 
+/// A volume that is simulated reaches this far at most (ours: sums of several must not overflow).
+const SIZE_MAX: u64 = 1 << 62;
+
 /// Points of a curve that the planner gets at most. Already 200 keep every recorded trace that we know within 0.0014.
 const CURVE_POINTS_MAX: usize = 2_000;
 
-/// The plan's volumes with what their traces say, in the order of the file.
-pub(super) fn read_volumes(document: &Document, config: &PlanConfig) -> Result<Vec<PlanVolume>, Failure> {
-    let mut collected: Vec<Option<PlanVolume>> = config.volumes.iter().map(|_| None).collect();
+/// A volume with what its trace says.
+pub(super) struct Loaded {
+    pub(super) volume: PlanVolume,
+    /// Its requests, where they are to be played.
+    pub(super) recording: Option<Recording>,
+}
+
+/// What is asked of a volume, with the trace's volumes one after the other.
+pub(super) struct Recording {
+    pub(super) requests: Vec<RecordedRequest>,
+    /// How far they reach.
+    pub(super) size: Bytes,
+    /// A mean gap behind the last request of the trace.
+    pub(super) end: Nanos,
+}
+
+/// The plan's volumes with what their traces say, in the order of the file; with their requests if `keeps` them.
+pub(super) fn read_volumes(
+    document: &Document,
+    config: &PlanConfig,
+    keeps: bool,
+) -> Result<Vec<Loaded>, Failure> {
+    let mut collected: Vec<Option<Loaded>> = config.volumes.iter().map(|_| None).collect();
     for (at, volume) in config.volumes.iter().enumerate() {
         if collected[at].is_some() {
             continue;
         }
         let sharing: Vec<usize> =
             (at..config.volumes.len()).filter(|other| config.volumes[*other].trace == volume.trace).collect();
-        for (index, plan_volume) in read_trace(document, config, &volume.trace, &sharing)? {
-            collected[index] = Some(plan_volume);
+        for (index, loaded) in read_trace(document, config, &volume.trace, &sharing, keeps)? {
+            collected[index] = Some(loaded);
         }
     }
     Ok(collected.into_iter().map(|volume| volume.expect("every volume has a trace")).collect())
@@ -46,7 +71,8 @@ fn read_trace(
     config: &PlanConfig,
     trace: &TraceConfig,
     sharing: &[usize],
-) -> Result<Vec<(usize, PlanVolume)>, Failure> {
+    keeps: bool,
+) -> Result<Vec<(usize, Loaded)>, Failure> {
     let options = ReadOptions {
         format: trace.format,
         skip_malformed: trace.skip_malformed,
@@ -65,7 +91,7 @@ fn read_trace(
     let block_size = reader.natural_block().unwrap_or(config.block_size);
     let mut streams: Vec<Stream> = sharing
         .iter()
-        .map(|index| Stream::new(*index, &config.volumes[*index], config, block_size))
+        .map(|index| Stream::new(*index, &config.volumes[*index], config, block_size, keeps))
         .collect();
     let mut batch = Vec::new();
     let (mut count, mut earliest, mut latest) = (0u64, Nanos::MAX, Nanos::ZERO);
@@ -98,13 +124,16 @@ fn read_trace(
         ));
     }
     let mut volumes = Vec::new();
-    for stream in streams {
+    for mut stream in streams {
         let index = stream.index;
         let volume = &config.volumes[index];
         if stream.is_empty() {
             return Err(nothing_found(document, volume, &reader));
         }
-        volumes.push((index, stream.finish(volume, config, block_size, end)));
+        let (kept, path) = (stream.kept.take(), trace.paths[0].display());
+        let recording = kept.map(|kept| kept.finish(end).map_err(Failure::new)).transpose();
+        let recording = recording.context(format_args!("`{path}`"))?;
+        volumes.push((index, Loaded { volume: stream.finish(volume, config, block_size, end), recording }));
     }
     Ok(volumes)
 }
@@ -126,8 +155,8 @@ fn nothing_found(document: &Document, volume: &VolumeConfig, reader: &TraceReade
 
 /// Five services of the volume's origin, and no more than a twentieth of a window.
 fn instant(volume: &VolumeConfig, config: &PlanConfig, block_size: BlockSize) -> Nanos {
-    let origin = config.origins.iter().find(|origin| origin.name == volume.origin);
-    let service = origin.map_or(0.0, |origin| origin.model.service(block_size.bytes() as f64, 0.0));
+    let origin = config.origins.iter().find(|known| known.origin.name == volume.origin);
+    let service = origin.map_or(0.0, |known| known.origin.model.service(block_size.bytes() as f64, 0.0));
     Nanos::from_secs_f64(service * INSTANT_SERVICES).clamp(Nanos(1), Nanos(config.window.0 / 20))
 }
 
@@ -152,10 +181,62 @@ struct Stream {
     ends: HashMap<VolumeIndex, u64>,
     reads: u64,
     reads_sequential: u64,
+    kept: Option<Kept>,
+}
+
+/// The requests of a volume as they were recorded, and which of the trace's volumes each was of.
+#[derive(Default)]
+struct Kept {
+    requests: Vec<RecordedRequest>,
+    volumes: Vec<VolumeIndex>,
+    /// How far each of the trace's volumes reaches.
+    ends: BTreeMap<VolumeIndex, u64>,
+}
+
+impl Kept {
+    /// # Errors
+    /// As [`recorded`].
+    fn add(&mut self, request: &Request) -> Result<(), String> {
+        if let Some(kept) = recorded(request, self.requests.len())? {
+            self.requests.push(kept);
+            self.volumes.push(request.volume);
+            let end = self.ends.entry(request.volume).or_default();
+            *end = (*end).max(request.range().end());
+        }
+        Ok(())
+    }
+
+    /// Moves each of the trace's volumes behind those before it, in whole MiB.
+    ///
+    /// # Errors
+    /// They reach further than the simulator's volumes do, 2^62 bytes together.
+    fn finish(mut self, end: Nanos) -> Result<Recording, String> {
+        let mut size = 0u64;
+        for reach in self.ends.values_mut() {
+            let begin = size;
+            size = size.saturating_add(reach.div_ceil(1 << 20).saturating_mul(1 << 20));
+            *reach = begin;
+        }
+        if size > SIZE_MAX {
+            return Err(format!(
+                "requests reach to byte {size}, expected at most {SIZE_MAX} where they are played"
+            ));
+        }
+        for (request, volume) in self.requests.iter_mut().zip(&self.volumes) {
+            request.offset += self.ends[volume];
+        }
+        Ok(Recording { requests: self.requests, size: Bytes(size), end })
+    }
 }
 
 impl Stream {
-    fn new(index: usize, volume: &VolumeConfig, config: &PlanConfig, block_size: BlockSize) -> Stream {
+    fn new(
+        index: usize,
+        volume: &VolumeConfig,
+        config: &PlanConfig,
+        block_size: BlockSize,
+        keeps: bool,
+    ) -> Stream {
         let (method, seed) = match config.estimator {
             Estimator::Exact => (Method::Exact, 0),
             Estimator::Shards { rate, seed } => (Method::ShardsRate(rate), seed),
@@ -181,6 +262,7 @@ impl Stream {
             ends: HashMap::new(),
             reads: 0,
             reads_sequential: 0,
+            kept: keeps.then(Kept::default),
         }
     }
 
@@ -208,6 +290,9 @@ impl Stream {
             (Some(_), Some(found)) if found == request.volume => 0,
             (Some(_), _) => return Ok(()),
         };
+        if let Some(kept) = &mut self.kept {
+            kept.add(request).map_err(Failure::new)?;
+        }
         let window = request.time.0 / self.window.0;
         if window >= WINDOWS_MAX {
             return Err(Failure::new(format!(

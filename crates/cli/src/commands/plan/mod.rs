@@ -3,6 +3,7 @@
 mod config;
 mod load;
 mod show;
+mod simulate;
 
 use crate::failure::{Context, Failure};
 use crate::output::{self, OutputArgs, say, writable, write_chart, write_file};
@@ -23,6 +24,15 @@ pub(crate) struct PlanArgs {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
+    /// Play the traces in the simulator, too, with the planned caches, and find the smallest that keep what can be kept there: some 12 to
+    /// 17 runs, and as many for each volume of an origin that has several
+    #[arg(long)]
+    simulate: bool,
+
+    /// With --simulate: chooses what is random of the simulated origins [range: 0 to 2^64 - 1]
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "simulate")]
+    seed: u64,
+
     #[command(flatten)]
     output: OutputArgs,
 
@@ -37,17 +47,30 @@ pub(crate) struct PlanArgs {
 
 pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let (document, config) = PlanConfig::read(&args.file)?;
-    let volumes = load::read_volumes(&document, &config)?;
+    let devices = args.simulate.then(|| simulate::devices(&document, &config)).transpose()?;
+    let loaded = load::read_volumes(&document, &config, args.simulate)?;
+    let (volumes, recordings): (Vec<_>, Vec<_>) =
+        loaded.into_iter().map(|loaded| (loaded.volume, loaded.recording)).unzip();
     let input = PlanInput {
         volumes,
-        origins: config.origins,
+        origins: config.origins.into_iter().map(|known| known.origin).collect(),
         cache: config.cache,
         budget: config.budget,
         chunk: config.chunk,
         margin: config.margin,
     };
     let plan = forebay_control::plan::plan(&input).context(format_args!("`{}`", args.file.display()))?;
-    let shown = show::Shown { file: args.file.display().to_string(), input: &input, plan: &plan };
+    let recordings: Vec<load::Recording> = recordings.into_iter().flatten().collect();
+    let simulated = devices
+        .map(|devices| simulate::simulate(&input, &plan, devices, recordings, args.seed))
+        .transpose()
+        .context(format_args!("`{}` cannot be simulated", args.file.display()))?;
+    let shown = show::Shown {
+        file: args.file.display().to_string(),
+        input: &input,
+        plan: &plan,
+        simulated: simulated.as_ref(),
+    };
     output::show(
         |output| if args.output.json { output.json(&shown.json()) } else { shown.print(output) },
         || {

@@ -1,5 +1,6 @@
 //! A plan for people, for programs, and as a page.
 
+use super::simulate::{Kept, Simulated};
 use crate::failure::Failure;
 use crate::output::{Output, bytes};
 use forebay_control::plan::{Allocation, ObjectivePlan, Plan, PlanInput, PlanVolume, VolumePlan};
@@ -14,6 +15,9 @@ pub(super) struct PlanJson<'a> {
     file: &'a str,
     #[serde(flatten)]
     plan: &'a Plan,
+    /// Absent unless it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    simulated: Option<&'a Simulated>,
 }
 
 /// Everything that is shown.
@@ -21,6 +25,7 @@ pub(super) struct Shown<'a> {
     pub(super) file: String,
     pub(super) input: &'a PlanInput,
     pub(super) plan: &'a Plan,
+    pub(super) simulated: Option<&'a Simulated>,
 }
 
 /// A number in the unit of an objective.
@@ -62,7 +67,7 @@ fn met(objective: &ObjectivePlan, with: bool) -> String {
 
 impl<'a> Shown<'a> {
     pub(super) fn json(&self) -> PlanJson<'_> {
-        PlanJson { schema: "forebay.plan/1", file: &self.file, plan: self.plan }
+        PlanJson { schema: "forebay.plan/1", file: &self.file, plan: self.plan, simulated: self.simulated }
     }
 
     pub(super) fn print(&self, output: &mut Output) -> Result<(), Failure> {
@@ -77,15 +82,24 @@ impl<'a> Shown<'a> {
         if let (Some(within), Some(budget)) = (&self.plan.within_budget, self.input.budget) {
             output.line(format_args!("Within the budget of {}: {}", bytes(budget.0), allocation(within)))?;
         }
+        if let Some(simulated) = self.simulated {
+            output.line(format_args!("By simulation: {}", smallest(simulated)))?;
+        }
         output.line("")?;
-        for line in &self.plan.basis {
+        for line in self.basis() {
             output.line(format_args!("* {line}"))?;
         }
         Ok(())
     }
 
+    /// What all that is shown rests on, in sentences.
+    fn basis(&self) -> impl Iterator<Item = &String> {
+        self.plan.basis.iter().chain(self.simulated.iter().flat_map(|simulated| &simulated.basis))
+    }
+
     fn tables(&self) -> Vec<Table> {
         let mut tables = vec![self.load_table(), self.cache_table(), self.origin_table()];
+        tables.extend(self.simulated.map(simulated_table));
         tables.extend(self.plan.remedies.iter().filter(|remedy| !remedy.solutions.is_empty()).map(
             |remedy| {
                 let mut table = Table::new([">rank", "caches", ">cost", ">slack", "still violated", "why"])
@@ -287,10 +301,78 @@ impl<'a> Shown<'a> {
             report = report.table(table);
         }
         report = report.heading("What this rests on");
-        for line in &self.plan.basis {
+        for line in self.basis() {
             report = report.paragraph(line.clone());
         }
         report
+    }
+}
+
+/// What came of the planned and of the smallest caches in the simulator.
+fn simulated_table(simulated: &Simulated) -> Table {
+    let kept = |kept: Kept| match kept.conforming_share {
+        None => "not asked for".to_owned(),
+        Some(share) if kept.met => format!("yes, {}", percent(share)),
+        Some(share) => format!("no, {}", percent(share)),
+    };
+    let mut table = Table::new([
+        "volume",
+        "objective",
+        ">of windows",
+        ">planned",
+        "kept with it",
+        ">smallest",
+        "kept with it",
+    ])
+    .with_caption(format!(
+        "By simulation, all caches together (seed {}, {} runs of {})",
+        simulated.seed,
+        simulated.runs,
+        latency(simulated.seconds)
+    ));
+    for volume in &simulated.volumes {
+        for objective in &volume.objectives {
+            table.push([
+                volume.volume.clone(),
+                objective.objective.clone(),
+                percent(objective.conforming_share_wanted),
+                bytes(volume.planned_bytes),
+                kept(objective.with_planned),
+                bytes(volume.smallest_bytes),
+                kept(objective.with_smallest),
+            ]);
+        }
+    }
+    table
+}
+
+/// The smallest caches by simulation, and what they miss.
+fn smallest(simulated: &Simulated) -> String {
+    let caches = simulated.volumes.iter().map(|volume| (&volume.volume, volume.smallest_bytes));
+    let mut text = caches_in_words(caches, simulated.total_bytes);
+    for volume in &simulated.volumes {
+        for missed in volume.objectives.iter().filter(|objective| !objective.with_smallest.met) {
+            let share = percent(missed.with_smallest.conforming_share.unwrap_or(0.0));
+            text.push_str(&format!(
+                "; no cache keeps \"{}\" of {} in {} of the windows: {share} conform",
+                missed.objective,
+                volume.volume,
+                percent(missed.conforming_share_wanted)
+            ));
+        }
+    }
+    text
+}
+
+fn caches_in_words<'a>(caches: impl Iterator<Item = (&'a String, u64)>, total: u64) -> String {
+    let caches: Vec<String> = caches
+        .filter(|(_, size)| *size > 0)
+        .map(|(volume, size)| format!("{volume} {}", bytes(size)))
+        .collect();
+    if caches.is_empty() {
+        "no cache".to_owned()
+    } else {
+        format!("{} ({} in sum)", caches.join(", "), bytes(total))
     }
 }
 
@@ -303,17 +385,8 @@ fn cache_of(volume: &VolumePlan) -> String {
 }
 
 fn allocation(allocation: &Allocation) -> String {
-    let caches: Vec<String> = allocation
-        .caches
-        .iter()
-        .filter(|cache| cache.bytes > 0)
-        .map(|cache| format!("{} {}", cache.volume, bytes(cache.bytes)))
-        .collect();
-    let mut text = if caches.is_empty() {
-        "no cache".to_owned()
-    } else {
-        format!("{} ({} in sum)", caches.join(", "), bytes(allocation.total_bytes))
-    };
+    let caches = allocation.caches.iter().map(|cache| (&cache.volume, cache.bytes));
+    let mut text = caches_in_words(caches, allocation.total_bytes);
     for missed in &allocation.missed {
         text.push_str(&format!(
             "; {} misses \"{}\": {}",

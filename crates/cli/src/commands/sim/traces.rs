@@ -4,14 +4,12 @@ use super::place;
 use crate::document::Document;
 use crate::failure::Failure;
 use crate::input::{self, trace_failure};
+use crate::recorded::recorded;
 use forebay_sim::scenario::{LoadTable, Scenario, VolumeTable};
 use forebay_sim::{RecordedRequest, Traces};
-use forebay_trace::{Operation, ReadOptions, TraceReader, VolumeIndex};
+use forebay_trace::{ReadOptions, TraceReader, VolumeIndex};
 use std::path::Path;
 use std::sync::Arc;
-
-/// More requests of one load than this are refused: they are held in memory, 24 bytes each (ours).
-const REQUESTS_MAX: usize = 100_000_000;
 
 /// Reads the trace of every load that has one.
 pub(super) fn read(document: &Document, scenario: &Scenario, folder: &Path) -> Result<Traces, Failure> {
@@ -59,23 +57,11 @@ fn read_one(
             wanted = reader.volumes().iter().position(|known| known == name).map(|at| VolumeIndex(at as u32));
         }
         for request in &batch {
-            let of_volume = load.trace_volume.is_none() || wanted == Some(request.volume);
-            let writes = match request.operation {
-                Operation::Read => false,
-                Operation::Write => true,
-                _ => continue,
-            };
-            if !of_volume || request.length == 0 {
+            if load.trace_volume.is_some() && wanted != Some(request.volume) {
                 continue;
             }
-            if requests.len() == REQUESTS_MAX {
-                let message = format!("the trace holds more than {REQUESTS_MAX} requests of this volume");
-                return Err(place::failure(document, key, message));
-            }
-            let length = u32::try_from(request.length).map_err(|_| {
-                place::failure(document, key, format_args!("a request asks for {} bytes", request.length))
-            })?;
-            requests.push(RecordedRequest { at: request.time, offset: request.offset, length, writes });
+            let request = recorded(request, requests.len());
+            requests.extend(request.map_err(|message| place::failure(document, key, message))?);
         }
     }
     if requests.is_empty() {
