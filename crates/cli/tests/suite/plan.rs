@@ -425,6 +425,41 @@ fn a_plan_is_held_against_the_simulator() {
     assert_eq!(plan["simulated"]["volumes"][0]["objectives"][0]["with_smallest"]["met"], false);
 }
 
+/// 100 s of a read a second, then 100 s of 100: only the latter are planned for, and judged where they are played.
+#[test]
+fn windows_before_measure_from_are_not_judged() {
+    let folder = folder();
+    let slow = (0..100u64).map(|at| (at * 10_000_000, 0, true, (1_000_000 + at * 2) * 4096, 4096));
+    let quick = (0..10_000u64).map(|at| (1_000_000_000 + at * 100_000, 0, true, at % 100 * 8192, 4096));
+    file(&folder, "steps.csv", msr(&slow.chain(quick).collect::<Vec<_>>()));
+    let volume =
+        "[[volume]]\nname = \"a\"\ntrace = \"steps.csv\"\n[[objective]]\nvolume = \"a\"\nlatency = \"4ms\"\n";
+    let planned = |from: &str| {
+        let path = file(&folder, "steps.toml", format!("measure_from = \"{from}\"\n{ORIGIN}{volume}"));
+        json(PLAN, args(&[&"plan", &path, &"--simulate", &"--json"]))
+    };
+    let judged = |plan: &serde_json::Value| {
+        let objective = &plan["simulated"]["volumes"][0]["objectives"][0];
+        let share = |number: &serde_json::Value| number["conforming_share"].as_f64().unwrap();
+        let without = &plan["volumes"][0]["objectives"][0]["without"];
+        (
+            plan["volumes"][0]["requests_per_second"].as_f64().unwrap(),
+            share(without),
+            share(&objective["with_planned"]),
+        )
+    };
+    // A read that is alone takes 4 ms, half of the windows a little less; 100/s never do without a cache, and but for their first window always
+    // with one of 100 blocks.
+    let (all, later) = (judged(&planned("0s")), judged(&planned("95s")));
+    assert!((all.0 - 50.5).abs() < 0.1 && (later.0 - 100.0).abs() < 0.1, "{all:?} {later:?}");
+    assert!(all.1 > 0.1 && later.1 < 0.01, "{all:?} {later:?}");
+    assert!((0.89..=1.0).contains(&later.2), "{all:?} {later:?}");
+    let path = file(&folder, "late.toml", format!("measure_from = \"200s\"\n{ORIGIN}{volume}"));
+    let (status, words) = fail(args(&[&"plan", &path]));
+    let wanted = "line 1, `measure_from`: the last request of volume `a` is before it, in the first 200s";
+    assert!(status == 1 && words.contains(wanted), "{words}");
+}
+
 #[test]
 fn volumes_of_a_trace_lie_one_after_the_other_where_it_is_played() {
     let folder = folder();

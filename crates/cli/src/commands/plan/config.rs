@@ -22,6 +22,10 @@ pub(crate) struct PlanConfig {
     pub(crate) chunk: Bytes,
     pub(crate) window: Nanos,
     pub(crate) working_set_window: Nanos,
+    /// Windows before this one are not judged.
+    pub(crate) first_window: u64,
+    /// Where in the plan file that is said, for messages after the traces were read.
+    pub(crate) measure_from_span: Range<usize>,
     pub(crate) margin: f64,
     pub(crate) estimator: Estimator,
     pub(crate) cache: CacheTiers,
@@ -91,6 +95,7 @@ struct FileTable {
     chunk: Option<Spanned<Text<Bytes>>>,
     window: Option<Spanned<Text<Nanos>>>,
     working_set_window: Option<Spanned<Text<Nanos>>>,
+    measure_from: Option<Spanned<Text<Nanos>>>,
     margin: Option<Spanned<f64>>,
     method: Option<Spanned<String>>,
     rate: Option<Spanned<f64>>,
@@ -180,6 +185,8 @@ mod default {
 /// The most windows of load that are kept per volume: ten years of 10 s (ours).
 const WINDOW_MIN: Nanos = Nanos::millis(100);
 const WINDOW_MAX: Nanos = Nanos::secs(86_400);
+/// Ten years.
+const MEASURE_FROM_MAX: Nanos = Nanos::secs(3_650 * 86_400);
 
 impl PlanConfig {
     /// Reads and checks the plan file at `path`; paths in it are relative to its folder.
@@ -225,6 +232,8 @@ impl Checker<'_> {
             Nanos::secs(1),
             Nanos::secs(31 * 86_400),
         )?;
+        let measure_from =
+            self.span_between(file.measure_from.as_ref(), Nanos::ZERO, Nanos::ZERO, MEASURE_FROM_MAX)?;
         let margin =
             self.number(file.margin.as_ref(), 0.0, "0 to below 1", |margin| (0.0..1.0).contains(&margin))?;
         let estimator = self.estimator(&file)?;
@@ -257,6 +266,8 @@ impl Checker<'_> {
             chunk,
             window,
             working_set_window,
+            first_window: measure_from.0.div_ceil(window.0),
+            measure_from_span: file.measure_from.as_ref().map_or(0..0, Spanned::span),
             margin,
             estimator,
             cache,

@@ -130,6 +130,17 @@ fn read_trace(
         if stream.is_empty() {
             return Err(nothing_found(document, volume, &reader));
         }
+        if stream.windows.len() as u64 <= config.first_window {
+            let seconds = stream.windows.len() as u64 * config.window.0;
+            return Err(document.failure(
+                &config.measure_from_span,
+                format!(
+                    "the last request of volume `{}` is before it, in the first {}",
+                    volume.name,
+                    Nanos(seconds)
+                ),
+            ));
+        }
         let (kept, path) = (stream.kept.take(), trace.paths[0].display());
         let recording = kept.map(|kept| kept.finish(end).map_err(Failure::new)).transpose();
         let recording = recording.context(format_args!("`{path}`"))?;
@@ -346,14 +357,16 @@ impl Stream {
         block_size: BlockSize,
         end: Nanos,
     ) -> PlanVolume {
+        let first = config.first_window as usize;
         let last = self.windows.len().saturating_sub(1);
         let filled = end.0.saturating_sub(last as u64 * self.window.0).min(self.window.0);
         let mut window_last = if filled == 0 { self.window } else { Nanos(filled) };
-        let has_others = self.windows[..last].iter().any(|load| load.reads + load.writes > 0);
+        let has_others = self.windows[first..last].iter().any(|load| load.reads + load.writes > 0);
         if window_last.0 < self.window.0 / 2 && has_others {
             self.windows.pop();
             window_last = self.window;
         }
+        self.windows.drain(..first);
         let bytes = |blocks: u64| Bytes(blocks.saturating_mul(block_size.bytes()));
         let sequential_share =
             if self.reads == 0 { 0.0 } else { self.reads_sequential as f64 / self.reads as f64 };

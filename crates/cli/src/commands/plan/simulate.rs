@@ -75,6 +75,8 @@ pub(super) struct Devices {
     origins: Vec<OriginTable>,
     /// What of them is not as in the plan, in sentences.
     deviations: Vec<String>,
+    /// Windows before this one are not judged.
+    first_window: u64,
 }
 
 /// Makes the devices, and refuses what of the plan cannot be played.
@@ -101,7 +103,7 @@ pub(super) fn devices(document: &Document, config: &PlanConfig) -> Result<Device
         device(known, &mut deviations).map_err(|message| document.failure(&known.span, message))
     });
     let origins = origins.collect::<Result<Vec<OriginTable>, Failure>>()?;
-    Ok(Devices { origins, deviations })
+    Ok(Devices { origins, deviations, first_window: config.first_window })
 }
 
 fn device(known: &OriginConfig, deviations: &mut Vec<String>) -> Result<OriginTable, String> {
@@ -203,7 +205,7 @@ pub(super) fn simulate(
     let failed = |error: RunError| Failure::new(forebay_units::with_causes(&error));
     let window = input.volumes.iter().map(|volume| volume.load.window).max().unwrap_or(Nanos::secs(10));
     let end = recordings.iter().map(|recording| recording.end).max().unwrap_or_default();
-    let duration = Nanos((end.0 / window.0).max(1) * window.0);
+    let duration = Nanos((end.0 / window.0).max(devices.first_window + 1) * window.0);
     // Windows are whole control intervals, of an hour at most.
     let interval = Nanos(window.0 / window.0.div_ceil(Nanos::secs(3_600).0));
     let mut requests = 0;
@@ -231,7 +233,7 @@ pub(super) fn simulate(
         requests += recording.requests.len() as u64;
         traces.insert((at, 0), recording.requests.into());
     }
-    let Devices { mut origins, deviations } = devices;
+    let Devices { mut origins, deviations, first_window } = devices;
     fill_disks(&mut origins, &volumes);
     let promised = |volume: &'_ forebay_control::plan::PlanVolume| {
         let tightened = volume.objectives.iter().map(|objective| objective.tightened(input.margin));
@@ -242,7 +244,7 @@ pub(super) fn simulate(
         about: String::new(),
         duration,
         seed,
-        measure_from: Nanos::ZERO,
+        measure_from: Nanos(first_window * window.0),
         cache: CacheTable {
             hit_latency: input.cache.flash.map_or(input.cache.memory_latency, |flash| flash.latency),
             sizing: Sizing::Fixed,
