@@ -207,8 +207,8 @@ impl HangTable {
     }
 }
 
-/// A disk's on-board cache.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+/// A disk's on-board cache; a typical one unless set.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BufferTable {
     /// Streams that are told apart; 32 unless set.

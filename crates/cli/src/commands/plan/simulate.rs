@@ -11,8 +11,8 @@ use crate::failure::Failure;
 use crate::output::{count, say};
 use forebay_control::plan::{Plan, PlanInput, StorageModel};
 use forebay_sim::scenario::{
-    ArrivalKind, CacheTable, DiskName, Distribution, LoadTable, ObjectiveTable, OriginKind, OriginTable,
-    Queues, Raid, Scenario, Sizing, VolumeTable,
+    ArrivalKind, BufferTable, CacheTable, DiskName, Distribution, LoadTable, ObjectiveTable, OriginKind,
+    OriginTable, Queues, Raid, Scenario, Sizing, VolumeTable,
 };
 use forebay_sim::{Outcome, RunError, SizeRange, Traces, VolumeSeries, least_sizes, with_caches};
 use forebay_trace::Ids;
@@ -158,6 +158,7 @@ fn device(known: &OriginConfig, deviations: &mut Vec<String>) -> Result<OriginTa
         spindles: Some(servers),
         disk: Some(DiskName::Rpm7200),
         raid: Some(raid),
+        buffer: Some(BufferTable::default()),
         ..OriginTable::new(name, OriginKind::Disks)
     };
     let typical = StorageModel::preset(disk).map(|model| model.transfer);
@@ -331,7 +332,8 @@ fn basis(scenario: &Scenario, input: &PlanInput, deviations: Vec<String>) -> Vec
         let name = &origin.name;
         basis.push(match (origin.kind, origin.spindles, origin.disk_capacity) {
             (OriginKind::Disks, Some(spindles), Some(capacity)) => format!(
-                "{name} is simulated as {spindles} disks of {capacity}, which its volumes fill: on larger ones seeks would be shorter."
+                "{name} is simulated as {spindles} disks of {capacity} with a typical on-board cache, which its volumes fill: on larger ones seeks would be \
+                 shorter."
             ),
             _ => format!(
                 "{name} is simulated as {} servers with a queue each, to which 64 KiB at a time belong; sequential requests take as long as others.",
