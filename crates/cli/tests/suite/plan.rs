@@ -160,7 +160,7 @@ fn a_trace_volume_that_the_trace_does_not_hold_is_told_with_those_it_does() {
     let path = plan_file(&folder, "[[volume]]\nname = \"a\"\ntrace = \"hot.csv\"\ntrace_volume = \"b\"\n");
     let (status, words) = fail(args(&[&"plan", &path]));
     assert!(status == 1 && words.contains("plan.toml`, line 15, `trace_volume`"), "{words}");
-    assert!(words.contains("hint: the trace's 1 volumes are `host_0`"), "{words}");
+    assert!(words.contains("hint: the trace holds `host_0`"), "{words}");
     let pages = file(&folder, "pages.lis", "0 4 0 1\n2 4 0 2\n");
     let path =
         plan_file(&folder, &format!("[[volume]]\nname = \"a\"\nformat = \"arc-lis\"\ntrace = {pages:?}\n"));

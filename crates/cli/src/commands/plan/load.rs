@@ -155,13 +155,14 @@ fn nothing_found(document: &Document, volume: &VolumeConfig, reader: &TraceReade
     };
     let known = reader.volumes();
     let names: Vec<String> = known.iter().take(8).map(|name| format!("`{name}`")).collect();
-    let more = if known.len() > names.len() { ", ..." } else { "" };
+    let more =
+        if known.len() > names.len() { format!(" ... ({} in all)", known.len()) } else { String::new() };
     document
         .failure(
             &volume.trace_volume_span,
             format!("the trace holds no read or write of a volume `{wanted}`"),
         )
-        .with_hint(format!("the trace's {} volumes are {}{more}", known.len(), names.join(", ")))
+        .with_hint(format!("the trace holds {}{more}", names.join(", ")))
 }
 
 /// Five services of the volume's origin, and no more than a twentieth of a window.
