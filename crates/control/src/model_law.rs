@@ -168,7 +168,8 @@ pub fn correct_by_model(
             Some(_) => share_of(1.0 + FLOODED_GROWTH_MIN),
             None => size_for(Goal::Hits(HITS_THAT_SHOW))
                 .unwrap_or(u64::MAX)
-                .clamp(share_of(1.0 + FLOODED_GROWTH_UNKNOWN), share_of(1.0 + rules.model_growth_max)),
+                .max(share_of(1.0 + FLOODED_GROWTH_UNKNOWN))
+                .min(share_of(1.0 + rules.model_growth_max)),
         };
         let sufficed = input.sufficed.filter(|_| !flood.sudden).unwrap_or(u64::MAX);
         return grow(share_of(1.0 + FLOODED_GROWTH_MIN), most.min(sufficed), most, 1.0);
@@ -346,6 +347,17 @@ mod tests {
         assert_eq!(law(&shrunk, None), Correction::Grow { blocks: 1_200, error: 1.0 });
         let full = ModelInput { blocks: 5_000, used: 5_000, ..flooded(None) };
         assert_eq!(law(&full, None), Correction::Exhausted { error: 1.0 });
+    }
+
+    #[test]
+    fn against_a_flood_it_grows_by_no_more_than_is_configured() {
+        let none = of(&[]);
+        let flood = Some(Flood { over_in: None, settled: true, sudden: false });
+        let flooded = ModelInput { flood, ..input(&none) };
+        // Less than the quarter that is tried where no size is known.
+        let rules = FeedbackRules { model_growth_max: 0.2, ..FeedbackRules::default() };
+        let found = correct_by_model(&flooded, &rules, |_| None);
+        assert_eq!(found, Correction::Grow { blocks: 1_200, error: 1.0 });
     }
 
     #[test]
