@@ -26,6 +26,8 @@ pub(super) struct Want {
 
 /// Bids of one priority that are settled together at most; more are settled by what each alone would change (ours).
 const TOGETHER_MAX: usize = 8;
+/// Chunks that memory is divided in at most: for up to 32 bids. The more bids, the fewer (ours).
+const CHUNKS_MAX: usize = 256;
 /// Improvements per start of bids that are settled together (ours).
 const ROUNDS_MAX: usize = 12;
 
@@ -86,7 +88,7 @@ fn settle(
     let guaranteed: u64 = wants.iter().map(|want| want.blocks_min.min(want.blocks) * want.block_bytes).sum();
     let free = capacity.saturating_sub(guaranteed);
     // Finer chunks for fewer bids: the programme's time is bounded by bids * chunks^2 (ours).
-    let resolution = (8_192 / wants.len().max(1)).clamp(16, 256) as u64;
+    let resolution = (8_192 / wants.len().max(1)).clamp(16, CHUNKS_MAX) as u64;
     let unit = chunk_bytes.max(free.div_ceil(resolution)).max(1);
     let chunks = (free / unit) as usize;
     let least = |want: &Want| want.blocks_min.min(want.blocks);
@@ -201,7 +203,37 @@ fn settle(
         given[at] += more;
         left -= more;
     }
-    (wants.iter().zip(&given).map(|(want, &chunks)| (want.volume, blocks_of(want, chunks))).collect(), true)
+    let mut blocks: Vec<u64> =
+        wants.iter().zip(&given).map(|(want, &chunks)| blocks_of(want, chunks)).collect();
+    if resolution < CHUNKS_MAX as u64 {
+        let gains: Vec<f64> = (bids.iter().zip(&given))
+            .map(|(bid, &chunks)| bid.cost[chunks] - bid.cost[bid.cost.len() - 1])
+            .collect();
+        hand_on(wants, &gains, capacity, &mut blocks);
+    }
+    (wants.iter().zip(blocks).map(|(want, blocks)| (want.volume, blocks)).collect(), true)
+}
+
+/// Among many a chunk may be far more than what each wants: what is left of `capacity` goes on in blocks, to those of a higher priority first, and among equals to who
+/// gains most by a byte of it. `gains` is what each would gain by all that it wants. `O(wants log wants)`.
+fn hand_on(wants: &[Want], gains: &[f64], capacity: u64, blocks: &mut [u64]) {
+    let taken = |(want, &blocks): (&Want, &u64)| u128::from(blocks) * u128::from(want.block_bytes);
+    let taken: u128 = wants.iter().zip(&*blocks).map(taken).sum();
+    let mut left = u128::from(capacity).saturating_sub(taken) as u64;
+    let by_byte = |at: usize| {
+        let more = (wants[at].blocks - blocks[at]) * wants[at].block_bytes;
+        gains[at] / more as f64
+    };
+    let mut unmet: Vec<(u8, f64, usize)> = (0..wants.len())
+        .filter(|&at| blocks[at] < wants[at].blocks)
+        .map(|at| (wants[at].priority, by_byte(at), at))
+        .collect();
+    unmet.sort_by(|a, b| b.0.cmp(&a.0).then(b.1.total_cmp(&a.1)).then(a.2.cmp(&b.2)));
+    for (_, _, at) in unmet {
+        let more = (wants[at].blocks - blocks[at]).min(left / wants[at].block_bytes);
+        blocks[at] += more;
+        left -= more * wants[at].block_bytes;
+    }
 }
 
 #[cfg(test)]
@@ -343,6 +375,23 @@ mod tests {
         let wants = [want(0, 8, 0), want(1, 8, 0)];
         let (quotas, cut) = settle(&wants, vec![vec![0; 2]], &cost, 12 * 4096, 4096);
         assert!(cut && quotas[&VolumeId(0)] == 4 && quotas[&VolumeId(1)] == 8, "{quotas:?}");
+    }
+
+    #[test]
+    fn many_who_want_a_little_have_what_there_is() {
+        // Each of the volumes wants ten blocks, of each of which it gains as much, and the later the more; there are eight for each. A chunk is a sixteenth of all.
+        let count = 1_000;
+        let gain = |at: usize| 1.0 + at as f64 / count as f64;
+        let cost = |scene: usize, blocks: &[u64]| gain(scene) * (10 - blocks[0].min(10)) as f64;
+        let wants: Vec<Want> =
+            (0..count).map(|at| Want { scene: Some((at, 0)), ..want(at, 10, 0) }).collect();
+        let capacity = 8 * count as u64;
+        let (quotas, cut) = settle(&wants, vec![vec![0]; count], &cost, capacity * 4096, 4096);
+        let given: Vec<u64> = quotas.values().copied().collect();
+        assert!(cut && given.iter().sum::<u64>() <= capacity, "{given:?}");
+        assert!(given.iter().sum::<u64>() >= capacity * 99 / 100, "{}", given.iter().sum::<u64>());
+        // Those who gain most by it have it.
+        assert!(given[300..].iter().all(|&blocks| blocks == 10), "{given:?}");
     }
 
     #[test]
