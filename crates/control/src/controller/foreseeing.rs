@@ -91,11 +91,13 @@ impl Controller {
                 volume.room_made_for = Some(foreseen.from);
                 expecting.push(*id);
             }
-            if foreseen.peak.blocks <= volume.blocks() {
+            // Its maximum may be another one since.
+            let blocks = foreseen.peak.blocks.min(volume.spec.blocks_max());
+            if blocks <= volume.blocks() {
                 continue;
             }
             let facts = vec![
-                Fact::number("size", foreseen.peak.blocks as f64, "blocks"),
+                Fact::number("size", blocks as f64, "blocks"),
                 Fact::number("in", (foreseen.from - now) as f64, "buckets"),
                 Fact::number("lasts", (foreseen.until - foreseen.from) as f64, "buckets"),
                 Fact::number("season", foreseen.period as f64, "buckets"),
@@ -105,7 +107,7 @@ impl Controller {
             ];
             let summary =
                 format!("a peak of {} is foreseen: its cache of last time is granted", volume.spec.name);
-            let change = Change::new(foreseen.peak.blocks, DecisionKind::PeakForeseen, summary, facts);
+            let change = Change::new(blocks, DecisionKind::PeakForeseen, summary, facts);
             granted.push(*id);
             changes.insert(*id, Change { serves: foreseen.peak.serves.clone(), ..change });
         }
@@ -114,8 +116,7 @@ impl Controller {
             // back what is spared.
             let most = self.room_blocks(id).min(self.blocks_ceiling(id));
             let change = changes.get_mut(&id).expect("it was granted");
-            let foreseen = self.volumes[&id].foreseen.as_ref().expect("it was foreseen");
-            let warmup = self.warm_up(id, observed[&id], foreseen.peak.blocks, 0.0);
+            let warmup = self.warm_up(id, observed[&id], change.blocks, 0.0);
             let is_known = matches!(warmup, Warmup::Load { were_resident: true, .. });
             let part = if is_known { RESIDENT_SURPLUS_PART } else { ZONES_SURPLUS_PART };
             change.blocks = (change.blocks + change.blocks / part).min(most).max(change.blocks);

@@ -134,7 +134,7 @@ impl Track {
         self.assess_soon(config) == Assessment::Kept
     }
 
-    /// Whether the last `count` windows conform or ask for too little, the newest of them conforming.
+    /// Whether the last `count` windows conform or ask for too little.
     pub(super) fn has_recovered(&self, count: usize) -> bool {
         self.verdicts.len() >= count
             && self.verdicts.iter().rev().take(count).all(|&verdict| verdict != Verdict::Nonconforming)

@@ -172,6 +172,21 @@ fn before_a_peak_what_the_cache_held_in_the_last_one_is_loaded() {
     assert!(zones.iter().all(|zone| zone.blocks == 256), "{zones:?}");
 }
 
+/// The past outlasts a restart, and the configuration may be another one then.
+#[test]
+fn a_peak_is_granted_no_more_than_its_volume_may_have() {
+    let kept = serde_json::to_string(&three_peaks(3, true).controller.past(Nanos::secs(1))).unwrap();
+    let mut world = World::with(4, Bytes::mib(200), with_short_buckets());
+    let past = serde_json::from_str(&kept).unwrap();
+    assert_eq!(world.controller.recall_past(past, Nanos::ZERO, Nanos::secs(1)), Ok(2));
+    let most = 1_000;
+    let bound = Objective::mean_latency(Nanos::from_secs_f64(BOUND_S), Operations::All).over(Nanos::secs(1));
+    let maximum = Some(Bytes(most * 4_096));
+    world.controller.register(VolumeSpec { maximum, ..application(vec![bound]) }).unwrap();
+    let world = calm_after(world);
+    assert_eq!((world.foreseen, world.quota()), (Some(most), most));
+}
+
 /// The caches are gone with the daemon; what they held in the last peak is kept as text with the rest of the past.
 #[test]
 fn after_a_restart_what_the_last_peak_held_is_loaded_before_the_next() {
