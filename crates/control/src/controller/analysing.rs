@@ -208,13 +208,21 @@ impl Controller {
         let name = self.volumes[&victim].spec.name.clone();
         let Some(best) = best.cloned() else {
             let is_awaited = solutions.is_empty() && !awaited.is_empty();
+            let could_grow = (0..scene.parties.len()).any(|at| {
+                cacheable[at] && self.tenant(scene, at, planned[at], true).blocks_max > planned[at]
+            });
             let why = match (solutions.first(), curve_missing) {
                 (_, true) => "the curves of what could be cached are not known yet".to_owned(),
                 (Some(best), _) => format!(
                     "the best that a cache can do leaves it {:.0} % beyond its objective",
                     best.excess * 100.0
                 ),
-                (None, _) => "no workload on its origin can be cached any further".to_owned(),
+                (None, _) if !could_grow => "no workload on its origin can be cached any further".to_owned(),
+                (None, _) if before <= goal => format!(
+                    "the model says that what there is keeps it, {:.0} % within its bound",
+                    -before * 100.0
+                ),
+                (None, _) => "the model says that a cache of any size changes next to nothing".to_owned(),
             };
             let (kind, summary) = if is_awaited {
                 facts.extend(awaited.iter().map(|awaited| Fact::text("cache", awaited)));

@@ -8,7 +8,7 @@ mod world;
 use forebay_control::foresight::ForesightRules;
 use forebay_control::{
     Action, CacheObservation, ControlConfig, Controller, DecisionKind, HostId, HostSpec, Objective,
-    Observation, Operations, OriginId, RecallError, VolumeObservation, VolumeSpec,
+    Observation, Operations, OriginId, OriginSpec, RecallError, VolumeObservation, VolumeSpec,
 };
 use forebay_locality::{CurvePoint, MissRatioCurve};
 use forebay_units::{BlockSize, Bytes, Nanos};
@@ -319,6 +319,48 @@ fn a_spike_causes_nothing_and_too_little_capacity_is_said() {
         first(&run, DecisionKind::NothingHelps).is_some()
             || first(&run, DecisionKind::SolutionChosen).is_some()
     );
+}
+
+/// Three windows of five miss by a fifth, and two have next to nothing to do: on average all is well, as a model of steady loads has it.
+#[test]
+fn where_the_model_says_that_all_is_well_that_is_why_nothing_helps() {
+    let origin = OriginSpec {
+        id: OriginId(1),
+        name: "group".to_owned(),
+        servers: Some(4.0),
+        service_cv2: None,
+        service: None,
+    };
+    let bound = Objective::mean_latency(Nanos::millis(10), Operations::All).over(Nanos::secs(1));
+    let told = |slow_ms: u64, may_cache| {
+        let mut controller =
+            Controller::new(ControlConfig::default(), Bytes::mib(200), Vec::new(), vec![origin.clone()])
+                .unwrap();
+        controller.register(VolumeSpec { may_cache, ..application(vec![bound]) }).unwrap();
+        let mut told = String::new();
+        for (second, millis) in [1, 1, 1, slow_ms, slow_ms, 1, 1, slow_ms].into_iter().enumerate() {
+            let mut observed = VolumeObservation::idle(APPLICATION, Nanos::secs(1));
+            let mut misses = LatencyHistogram::new();
+            (0..100).for_each(|_| misses.record(Nanos::millis(millis)));
+            (observed.misses, observed.arrivals) = (misses.snapshot(), 100);
+            (observed.outstanding_max, observed.idle) = (9, Nanos::millis(500));
+            (observed.curve, observed.curve_accesses) = (Some(Arc::new(application_curve())), 10_000);
+            let observation = Observation {
+                at: Nanos::secs(second as u64 + 1),
+                interval: Nanos::secs(1),
+                volumes: vec![observed],
+                ..Observation::default()
+            };
+            let decisions = controller.step(&observation).decisions;
+            let found = decisions.into_iter().find(|found| found.kind == DecisionKind::NothingHelps);
+            told = found.map_or(told, |found| found.summary);
+        }
+        told
+    };
+    let found = told(12, true);
+    assert!(found.ends_with("the model says that what there is keeps it, 24 % within its bound"), "{found}");
+    let found = told(12, false);
+    assert!(found.ends_with("no workload on its origin can be cached any further"), "{found}");
 }
 
 /// An appliance takes a while to start.
