@@ -20,7 +20,7 @@ impl Response {
             Asked::Resize(cache) => match outcome {
                 Outcome::Done => {
                     let placed = self.placed.as_mut().expect("it serves");
-                    (placed.cache, placed.cache_least) = (cache, cache);
+                    (placed.cache, placed.cache_least, placed.doubted) = (cache, cache, false);
                     shared.changes += 1;
                 }
                 other => {

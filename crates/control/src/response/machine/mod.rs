@@ -178,6 +178,7 @@ impl Response {
             claim,
             room,
             cache,
+            doubted: false,
             cache_least: cache,
             flash: room.flash,
             epoch,
@@ -412,6 +413,7 @@ impl Response {
                     claim,
                     room,
                     cache: Bytes::ZERO,
+                    doubted: false,
                     cache_least: cache,
                     flash,
                     epoch,
@@ -462,7 +464,7 @@ impl Response {
         } else if self.probes_failed > 0 {
             // Whoever does not answer is told nothing that would have to be waited for before the next probe.
             return;
-        } else if wish.cache != placed.cache && shared.now >= self.resize_from {
+        } else if (wish.cache != placed.cache || placed.doubted) && shared.now >= self.resize_from {
             let cache = wish.cache;
             let room = shared.rules.cost.room(cache, placed.flash, wish.rate);
             // The memory of what runs does not grow.
@@ -486,6 +488,7 @@ impl Response {
             }
             let placed = self.placed.as_mut().expect("it serves");
             placed.cache_least = placed.cache_least.min(cache);
+            placed.doubted = true;
             shared.changes += 1;
             (Asked::Resize(cache), What::Resize { appliance, host, cache })
         } else if placed.cache == Bytes::ZERO {

@@ -73,6 +73,9 @@ pub(in super::super) struct Placed {
     /// What it was last told to cache at most. Nothing until clients are on it: what it read before could be stale by then.
     #[serde(rename = "cache_bytes", with = "plain::bytes")]
     pub(super) cache: Bytes,
+    /// It was told so, or to cache something else, and is not known to have heard it.
+    #[serde(default)]
+    pub(super) doubted: bool,
     /// What it must have room for at least: what it was started for, or less if it was told so since.
     #[serde(rename = "cache_least_bytes", with = "plain::bytes")]
     pub(super) cache_least: Bytes,

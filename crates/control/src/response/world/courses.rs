@@ -633,6 +633,35 @@ fn while_the_journal_cannot_be_kept_nothing_is_begun_and_nothing_fails_by_that()
     assert_eq!(go(&mut world, &mut responses, 1), ["switch"]);
 }
 
+/// What became of an order is not known, and what was before it is wanted again: else the appliance keeps the other size for good.
+#[test]
+fn a_size_that_may_be_another_is_ordered_again() {
+    for restarts in [false, true] {
+        let mut world = World::new(Draining::ByItself, true, Vec::new());
+        let mut responses = fresh(&world);
+        wanted(&mut world, &mut responses, CACHE, 20);
+        let cache = |world: &World| world.machines[&ApplianceId(1)].cache;
+        assert_eq!(cache(&world), CACHE);
+        responses.want(VOLUME, wish(Bytes::mib(20)));
+        while cache(&world) == CACHE {
+            world.pass(250);
+            for (_, id, outcome) in std::mem::take(&mut world.reports) {
+                responses.report(id, outcome, world.clock());
+            }
+            responses.step(world.clock()).into_iter().for_each(|order| world.take(order));
+        }
+        if restarts {
+            let kept = serde_json::to_string(&responses.journal()).unwrap();
+            responses = restart(&mut world, &kept);
+        }
+        for (_, id, _) in std::mem::take(&mut world.reports) {
+            responses.report(id, Outcome::Unknown("the answer is lost".to_owned()), world.clock());
+        }
+        wanted(&mut world, &mut responses, CACHE, 120);
+        assert_eq!(cache(&world), CACHE, "restarts: {restarts}");
+    }
+}
+
 #[test]
 fn lack_of_room_is_told_once_with_the_sums() {
     let world = World::new(Draining::ByItself, true, Vec::new());
