@@ -31,6 +31,13 @@ impl Controller {
         changes: &mut BTreeMap<VolumeId, Change>,
         outcome: &mut StepOutcome,
     ) {
+        // By whom it is served. What is found for one that is violated changes that of itself alone.
+        let mut serving: BTreeMap<VolumeId, Vec<VolumeId>> = BTreeMap::new();
+        for (cached, volume) in self.volumes.iter().filter(|_| !violated.is_empty()) {
+            for served in volume.grant.iter().flat_map(|grant| &grant.serves) {
+                serving.entry(*served).or_default().push(*cached);
+            }
+        }
         let mut analyses = 0;
         for &id in violated {
             if analyses == self.config.analyses_max {
@@ -43,12 +50,12 @@ impl Controller {
                 continue;
             }
             // What serves it is still filling or may still grow: feedback has the word. What its host has no room for does not come.
-            let served = self.volumes.iter().any(|(cached, other)| {
+            let served = serving.get(&id).into_iter().flatten().any(|cached| {
+                let other = &self.volumes[cached];
                 other.grant.as_ref().is_some_and(|grant| {
                     let can_grow = || self.room_blocks(*cached) > other.blocks();
                     let guard = grant.guard.min(self.config.feedback.guard_max);
-                    grant.serves.contains(&id)
-                        && !grant.is_spare
+                    !grant.is_spare
                         && grant.blocks > other.blocks_min()
                         && (grant.age <= guard + self.config.feedback.grow_after
                             || (grant.effort.is_some_and(|effort| effort.intervals < VAIN_INTERVALS)

@@ -5,7 +5,7 @@ use super::scenes::Scenes;
 use super::{Change, Controller};
 use crate::decision::{DecisionKind, Fact};
 use crate::feedback::Law;
-use crate::inventory::VolumeId;
+use crate::inventory::{OriginId, VolumeId};
 use crate::model_law::Flood;
 use crate::performance::OVERLOADED;
 
@@ -58,21 +58,27 @@ impl Controller {
         if closed && error <= FLOODED_ERROR_CLOSED {
             return None;
         }
-        // All that use the origin wait in one queue.
-        let (mut waiting, mut waited, mut asked) = (0.0, 0.0, 0.0);
         let origin = self.volumes[&id].spec.origin;
-        for volume in self.volumes.values().filter(|volume| volume.spec.origin == origin) {
-            let Some(last) = volume.history.back() else { continue };
-            waiting += last.waiting;
-            let at = volume.history.len().saturating_sub(DRAIN_SPAN + 1);
-            let before = volume.history.get(at).unwrap_or(last);
-            waited += before.waiting;
-            asked += last.arrival_rate;
-        }
+        let Queue { waiting, waited, asked } =
+            *scenes.queues.entry(origin).or_insert_with(|| self.queue_of(origin));
         let falling = (waited - waiting) / (DRAIN_SPAN as f64 * self.interval_s);
         let over_in = (falling > DRAINS_MIN * asked).then(|| waiting / falling / self.interval_s);
         let settled = self.volumes[&id].was_full();
         Some(Flood { over_in, settled, sudden: false })
+    }
+
+    /// All that use an origin wait in one queue. `O(volumes)`.
+    fn queue_of(&self, origin: OriginId) -> Queue {
+        let mut queue = Queue::default();
+        for volume in self.volumes.values().filter(|volume| volume.spec.origin == origin) {
+            let Some(last) = volume.history.back() else { continue };
+            queue.waiting += last.waiting;
+            let at = volume.history.len().saturating_sub(DRAIN_SPAN + 1);
+            let before = volume.history.get(at).unwrap_or(last);
+            queue.waited += before.waiting;
+            queue.asked += last.arrival_rate;
+        }
+        queue
     }
 
     /// Gives back what growth was in vain: where several times the cache left a flood as bad as it was.
@@ -146,6 +152,16 @@ impl Controller {
             )
         })
     }
+}
+
+/// What waits before an origin.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Queue {
+    /// Requests that wait now, and that waited some intervals ago.
+    waiting: f64,
+    waited: f64,
+    /// Requests per second that arrive.
+    asked: f64,
 }
 
 /// What an interval showed of growth against a flood.

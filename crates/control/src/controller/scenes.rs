@@ -1,6 +1,7 @@
 //! The scenes of a step: one per origin, built on first use, with the servers fitted at most once in a step.
 
 use super::Controller;
+use super::flooding::Queue;
 use super::scene::{self, Scene};
 use super::volume::Volume;
 use crate::inventory::{OriginId, VolumeId};
@@ -15,6 +16,8 @@ pub(super) struct Scenes {
     pub(super) list: Vec<Scene>,
     pub(super) by_origin: BTreeMap<OriginId, usize>,
     members: BTreeMap<OriginId, Vec<VolumeId>>,
+    /// What waits before origins, of those that were asked for.
+    pub(super) queues: BTreeMap<OriginId, Queue>,
     /// Whether a number of servers was fitted in this step.
     fitted: bool,
 }
