@@ -585,9 +585,18 @@ impl Responses {
         (burial.waits, burial.pause_until) = (true, burial.late_until);
     }
 
-    /// Whether the journal cannot be kept for now. Until it can, nothing is ordered but what only asks: what would be refused again and again for that is nobody's failure.
+    /// Whether the journal cannot be kept for now. Until it can, nothing is ordered but what needs none ([`Responses::needs_journal`]): what would be refused again and again
+    /// for that is nobody's failure.
     pub fn hold(&mut self, held: bool) {
         self.shared.held = held;
+    }
+
+    /// Whether an order that was just given out may be begun only once the journal is kept. What only asks may be without, and so may a lease that is raised again: it
+    /// becomes what it was, which the journal tells of.
+    pub fn needs_journal(&self, order: &Order) -> bool {
+        let raises_again =
+            self.responses.get(&order.volume).is_some_and(|response| response.raises_again(order.id));
+        !order.what.only_asks() && !raises_again
     }
 
     /// What to do now, in order. `now` is a clock that starts with the controller; where it goes back it is taken to stand still.

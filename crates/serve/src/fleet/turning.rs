@@ -316,8 +316,10 @@ impl Loop {
                         tracing::error!(path = %self.journal_file.display(), %error, "the journal cannot be written; nothing is begun until it can");
                     }
                     // Who is not asked would be taken for one that does not answer, and be given up.
-                    let (asking, others) = orders.into_iter().partition(|order| order.what.only_asks());
-                    orders = asking;
+                    // And whom a lost lease let in is let in until it is raised again.
+                    let (others, begun) =
+                        orders.into_iter().partition(|order| self.responses.needs_journal(order));
+                    orders = begun;
                     self.refuse(others, &error);
                 }
             }

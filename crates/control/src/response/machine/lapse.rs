@@ -1,9 +1,9 @@
 //! A lease that has lapsed: its storage side began anew without what it had kept of it, or with what it had kept before. Whom it fenced is let in again.
 //!
-//! It is raised again as it was, which is safe to do twice. What came past a cache meanwhile that cache does not know of, so clients are taken off it; the
+//! It is raised again as it was, which is safe to do twice, and needs no journal. What came past a cache meanwhile that cache does not know of, so clients are taken off it; the
 //! next one begins with nothing.
 
-use super::super::{Outcome, Shared, What};
+use super::super::{OrderId, Outcome, Shared, What};
 use super::{Asked, Phase, Response};
 use crate::decision::{DecisionKind, Fact};
 
@@ -32,12 +32,17 @@ impl Response {
             return false;
         };
         let what = What::Fence { epoch, holder };
-        if shared.now < self.raise_from || !shared.may_order(&what) {
+        if shared.now < self.raise_from {
             return false;
         }
         let (id, lost) = shared.order(self.volume, what);
         self.pending = Some((id, lost, Asked::Lapse));
         true
+    }
+
+    /// Whether this order is out to do so.
+    pub(in super::super) fn raises_again(&self, order: OrderId) -> bool {
+        self.pending.is_some_and(|(id, _, asked)| id == order && asked == Asked::Lapse)
     }
 
     pub(super) fn heard_of_lapse(&mut self, outcome: &Outcome, shared: &mut Shared) {

@@ -633,6 +633,44 @@ fn while_the_journal_cannot_be_kept_nothing_is_begun_and_nothing_fails_by_that()
     assert_eq!(go(&mut world, &mut responses, 1), ["switch"]);
 }
 
+/// Else whoever was fenced is let in for as long as the disk is full.
+#[test]
+fn a_lost_lease_is_raised_again_though_the_journal_cannot_be_kept() {
+    let mut world = World::new(Draining::ByItself, true, Vec::new());
+    let mut responses = fresh(&world);
+    wanted(&mut world, &mut responses, CACHE, 20);
+    let fenced = world.lease;
+    responses.hold(true);
+    world.lease = (0, Holder::Original);
+    responses.lease_seen(VOLUME, 0);
+    for (_, id, outcome) in std::mem::take(&mut world.reports) {
+        responses.report(id, outcome, world.clock());
+    }
+    let order = responses.step(world.clock()).remove(0);
+    assert_eq!(order.what, What::Fence { epoch: fenced.0, holder: fenced.1 });
+    assert!(!responses.needs_journal(&order), "it would be refused");
+    world.take(order);
+    // Who was on a cache that may be old now is taken off it once that can be kept.
+    let mut ordered = Vec::new();
+    for second in 0..40 {
+        responses.hold(second < 20);
+        world.pass(1_000);
+        for (_, id, outcome) in std::mem::take(&mut world.reports) {
+            responses.report(id, outcome, world.clock());
+        }
+        for order in responses.step(world.clock()) {
+            let needs = !matches!(order.what, What::Probe { .. });
+            assert_eq!(responses.needs_journal(&order), needs, "{order:?}");
+            ordered.push((second, order.what.word()));
+            world.take(order);
+        }
+    }
+    assert_eq!(world.lease.1, Holder::Named);
+    assert!(ordered.iter().all(|(second, _)| *second >= 20), "{ordered:?}");
+    let (found, _) = wanted(&mut world, &mut responses, CACHE, 20);
+    assert_eq!(found, ("serving", Some(2), CACHE), "{:?}", world.told);
+}
+
 /// What became of an order is not known, and what was before it is wanted again: else the appliance keeps the other size for good.
 #[test]
 fn a_size_that_may_be_another_is_ordered_again() {
