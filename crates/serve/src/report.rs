@@ -41,15 +41,7 @@ pub(crate) fn status(shared: &Shared) -> Status {
         uptime_s: shared.started.elapsed().as_secs_f64(),
         listen: shared.appliance.listeners().iter().map(ToString::to_string).collect(),
         connections: shared.appliance.connections() as u64,
-        controller: ControllerStatus {
-            state: shared.controller_state(&state),
-            interval_s: shared.config.control.interval.as_secs_f64(),
-            steps: shared.steps.load(Ordering::Relaxed),
-            last_step_s: state.last_step.as_secs_f64(),
-            restarts: state.restarts,
-            last_panic: state.last_panic.clone(),
-            switched_at_unix_ms: shared.switch.at_unix_ms(),
-        },
+        controller: controller(shared, &state),
         cache: CacheStatus {
             capacity_bytes: shared.config.cache_memory.get(),
             granted_bytes: volumes.iter().map(|volume| volume.quota_bytes).sum(),
@@ -356,13 +348,28 @@ pub(crate) fn interference(shared: &Shared) -> Interferences {
     Interferences::of(&tables)
 }
 
+fn controller(shared: &Shared, state: &State) -> ControllerStatus {
+    ControllerStatus {
+        state: shared.controller_state(state),
+        interval_s: shared.config.control.interval.as_secs_f64(),
+        steps: shared.steps.load(Ordering::Relaxed),
+        last_step_s: state.last_step.as_secs_f64(),
+        restarts: state.restarts,
+        last_panic: state.last_panic.clone(),
+        switched_at_unix_ms: shared.switch.at_unix_ms(),
+    }
+}
+
 pub(crate) fn explain(shared: &Shared, name: &str) -> Option<Explanation> {
     let config = shared.config.volumes.iter().find(|volume| volume.name == name)?;
-    let status = volume(shared, &shared.state(), config);
+    let state = shared.state();
+    let (status, controller) = (volume(shared, &state, config), controller(shared, &state));
+    drop(state);
     Some(Explanation {
         schema: "forebay.explain/1".to_owned(),
         volume: name.to_owned(),
         status,
+        controller: Some(controller),
         reservations: reservations(shared, |reservation| reservation.volumes.iter().any(|of| of == name)),
         decisions: decisions(shared, name),
     })

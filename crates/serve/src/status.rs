@@ -454,6 +454,9 @@ pub struct Explanation {
     pub volume: String,
     /// Where it stands.
     pub status: VolumeStatus,
+    /// Whether decisions are made; absent where the daemon is of before that was told.
+    #[serde(default)]
+    pub controller: Option<ControllerStatus>,
     /// Promises for a while that it has part in.
     #[serde(default)]
     pub reservations: Vec<ReservationStatus>,

@@ -2,13 +2,13 @@
 
 use super::reserve;
 use super::status::client::Server;
-use super::status::{ServerArgs, named, placed, quantity, span};
+use super::status::{ServerArgs, decides, named, placed, quantity, span};
 use crate::failure::Failure;
 use crate::output::{Output, OutputArgs, bytes};
 use forebay_actuate::api::encoded;
 use forebay_control::{Alternative, DecisionKind, Fact, FactValue};
 use forebay_serve::DatedDecision;
-use forebay_serve::status::Explanation;
+use forebay_serve::status::{ControllerState, Explanation};
 
 /// Say why each decision about a volume was made.
 ///
@@ -71,6 +71,10 @@ fn print(output: &mut Output, explanation: &Explanation, left_out: usize) -> Res
         ))?;
     }
     let now = reserve::unix_ms();
+    let idle = explanation.controller.as_ref().filter(|of| of.state != ControllerState::Running);
+    if let Some(controller) = idle {
+        output.line(format_args!("  {}: nothing is decided about it meanwhile", decides(controller, now)))?;
+    }
     for reservation in &explanation.reservations {
         output.line(format_args!("  {}", reserve::words(reservation, now)))?;
     }
@@ -81,6 +85,7 @@ fn print(output: &mut Output, explanation: &Explanation, left_out: usize) -> Res
             (false, false) => {
                 "nobody sizes a cache for it here: its configuration fixes it, or names no controller or no route"
             }
+            (false, true) if idle.is_some() => "the controller does not decide now",
             (false, true) => "nothing was wrong for long enough to decide anything",
         };
         return output.line(format_args!("No decision was made about it: {why}."));

@@ -343,8 +343,13 @@ fn the_controller_is_paused_and_resumed_by_its_operator() {
     assert!(said("resume").contains("was not paused"));
     assert!(said("pause").contains("caches stay as they are until `forebay resume`"));
     assert!(status().contains("controller paused for "), "{}", status());
+    let explained = || succeed(["explain", "db", "--server", &server]);
+    assert!(
+        explained().contains("controller paused for ") && explained().contains("nothing is decided about it")
+    );
     assert!(said("pause").contains("already"));
     let resumed = json("forebay.controller/1", ["resume", "--json", "--server", &server]);
     assert_eq!((resumed["enabled"].as_bool(), resumed["was_enabled"].as_bool()), (Some(true), Some(false)));
     assert!(status().contains("controller decides every 10 s"), "{}", status());
+    assert!(!explained().contains("controller"), "{}", explained());
 }

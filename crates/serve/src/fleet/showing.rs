@@ -4,7 +4,7 @@ use super::asking;
 use super::config::FleetConfig;
 use super::observing::{Last, Observer};
 use super::tables::{PrometheusTable, VolumeTable};
-use super::{FleetShared, home, id_of};
+use super::{FleetShared, FleetState, home, id_of};
 use crate::clock::unix_ms;
 use crate::history::word;
 use crate::http::{error, serves};
@@ -66,9 +66,23 @@ async fn told_explanation(
     };
     let of = |dated: &&crate::DatedDecision| dated.decision.volume_name == volume;
     let decisions = state.decisions.iter().filter(of).cloned().collect();
+    let controller = Some(controller(&shared, &state));
     drop(state);
     let schema = "forebay.explain/1".to_owned();
-    axum::Json(Explanation { schema, volume, status, reservations: Vec::new(), decisions }).into_response()
+    axum::Json(Explanation { schema, volume, status, controller, reservations: Vec::new(), decisions })
+        .into_response()
+}
+
+fn controller(shared: &FleetShared, state: &FleetState) -> ControllerStatus {
+    ControllerStatus {
+        state: shared.controller_state(state),
+        interval_s: shared.config.interval.as_secs_f64(),
+        steps: state.steps,
+        last_step_s: state.last_step.as_secs_f64(),
+        restarts: state.restarts,
+        last_panic: state.last_panic.clone(),
+        switched_at_unix_ms: shared.switch.at_unix_ms(),
+    }
 }
 
 pub(super) fn status(shared: &FleetShared) -> Status {
@@ -86,15 +100,7 @@ pub(super) fn status(shared: &FleetShared) -> Status {
         uptime_s: shared.started.elapsed().as_secs_f64(),
         listen: Vec::new(),
         connections: 0,
-        controller: ControllerStatus {
-            state: shared.controller_state(&state),
-            interval_s: shared.config.interval.as_secs_f64(),
-            steps: state.steps,
-            last_step_s: state.last_step.as_secs_f64(),
-            restarts: state.restarts,
-            last_panic: state.last_panic.clone(),
-            switched_at_unix_ms: shared.switch.at_unix_ms(),
-        },
+        controller: controller(shared, &state),
         cache: CacheStatus {
             capacity_bytes: shared.config.host.iter().map(|host| host.memory.get()).sum(),
             granted_bytes: state.granted_bytes,

@@ -11,7 +11,7 @@ use forebay_actuate::api::ApiAddress;
 use forebay_report::Table;
 use forebay_serve::config::{Config, HTTP_DEFAULT};
 use forebay_serve::status::{
-    ControllerState, ObjectiveStatus, PlacementStatus, PrewarmStatus, Status, VolumeStatus,
+    ControllerState, ControllerStatus, ObjectiveStatus, PlacementStatus, PrewarmStatus, Status, VolumeStatus,
 };
 use forebay_units::Secret;
 use std::io::IsTerminal;
@@ -146,19 +146,7 @@ pub(super) const HEADINGS: [&str; 9] =
 
 /// The daemon in a line.
 pub(super) fn headline(status: &Status) -> String {
-    let controller = match status.controller.state {
-        ControllerState::Running => {
-            format!("controller decides every {}", span(status.controller.interval_s))
-        }
-        ControllerState::Disabled => match status.controller.switched_at_unix_ms {
-            Some(at) => {
-                let since_s = status.at_unix_ms.saturating_sub(at).max(0) as f64 / 1e3;
-                format!("controller paused for {}", span(since_s.round().max(1.0)))
-            }
-            None => "controller off".to_owned(),
-        },
-        ControllerState::Dead => "controller dead, to be started again".to_owned(),
-    };
+    let controller = decides(&status.controller, status.at_unix_ms);
     format!(
         "forebay {}, up {}, {controller}; {} of {} cache granted, {} used; {} client{}",
         status.version,
@@ -169,6 +157,21 @@ pub(super) fn headline(status: &Status) -> String {
         status.connections,
         if status.connections == 1 { "" } else { "s" },
     )
+}
+
+/// Whether a controller decides, in a few words.
+pub(super) fn decides(controller: &ControllerStatus, now_unix_ms: i64) -> String {
+    match (controller.state, controller.switched_at_unix_ms) {
+        (ControllerState::Running, _) => {
+            format!("controller decides every {}", span(controller.interval_s))
+        }
+        (ControllerState::Disabled, Some(at)) => {
+            let since_s = now_unix_ms.saturating_sub(at).max(0) as f64 / 1e3;
+            format!("controller paused for {}", span(since_s.round().max(1.0)))
+        }
+        (ControllerState::Disabled, None) => "controller off".to_owned(),
+        (ControllerState::Dead, _) => "controller dead, to be started again".to_owned(),
+    }
 }
 
 /// How files are read and written, in a line; nothing of a controller, which does neither.
