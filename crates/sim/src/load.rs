@@ -6,7 +6,7 @@ use forebay_workload::generator::{Arrivals, BlockPicker, Random, unit};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A request of a trace, in the order of its time.
+/// A request of a trace, in the trace's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordedRequest {
     /// Since the trace's start; one that steps back counts as the one before it.
@@ -21,6 +21,11 @@ pub struct RecordedRequest {
 
 /// The recorded requests of a scenario's loads, by place of the volume and of its load.
 pub type Traces = BTreeMap<(usize, usize), Arc<[RecordedRequest]>>;
+
+/// The place of the first request that was recorded at `from` or later. One by one, not by halves: times may step back.
+pub(crate) fn beginning(requests: &[RecordedRequest], from: Nanos) -> usize {
+    requests.iter().position(|request| request.at >= from).unwrap_or(requests.len())
+}
 
 /// A request to a volume, in blocks and bytes.
 #[derive(Clone, Copy, Debug)]
@@ -102,15 +107,18 @@ impl Load {
                 let first = block_size.block_of(table.offset.get()).0;
                 Source::Drawn { arrivals, picker, first, units, read_share: table.read_share }
             }
-            (None, Some(requests)) => Source::Recorded {
-                first: (requests.partition_point(|request| request.at < table.trace_from), table.trace_from),
-                next: requests.partition_point(|request| request.at < table.trace_from),
-                requests,
-                speed: table.speed,
-                repeat: table.repeat,
-                origin: now,
-                last: now,
-            },
+            (None, Some(requests)) => {
+                let begins = beginning(&requests, table.trace_from);
+                Source::Recorded {
+                    first: (begins, table.trace_from),
+                    next: begins,
+                    requests,
+                    speed: table.speed,
+                    repeat: table.repeat,
+                    origin: now,
+                    last: now,
+                }
+            }
             (None, None) => Source::Idle,
         };
         Load { source, block_shift: block_size.shift(), outstanding_max: table.outstanding_max, clients }

@@ -8,7 +8,7 @@ use super::{
     ArrivalKind, Flag, LoadTable, OriginKind, OriginTable, Popularity, Promise, Raid, Scenario,
     ScenarioError, Sizing, VolumeTable,
 };
-use crate::load::{REPEAT_AFTER_MIN, Traces};
+use crate::load::{REPEAT_AFTER_MIN, Traces, beginning};
 use crate::outcome::VolumeSeries;
 use forebay_control::{Objective, Operations, Statistic, Target};
 use forebay_units::{Bytes, Nanos};
@@ -380,15 +380,28 @@ impl Scenario {
         for ((place, number), requests) in traces {
             let volume = &self.volume[*place];
             let load = &volume.load[*number];
-            let from = requests.partition_point(|request| request.at < load.trace_from);
-            let requests = &requests[from..];
+            let requests = &requests[beginning(requests, load.trace_from)..];
             let key = format!("volume[{place}].load[{number}].trace");
-            let (Some(first), Some(last)) = (requests.first(), requests.last()) else {
+            let last = requests.iter().map(|request| request.at).max();
+            let (Some(first), Some(last)) = (requests.first(), last) else {
                 let message = format!("nothing was recorded from {} on", load.trace_from);
                 flags.push(Flag { key, message });
                 continue;
             };
-            let span = last.at.saturating_since(first.at).as_secs_f64() / load.speed;
+            let mut latest = first.at;
+            let back = requests.iter().filter(|request| {
+                latest = latest.max(request.at);
+                request.at < latest
+            });
+            let back = back.count();
+            if back > 0 {
+                let message = format!(
+                    "{back} of {} requests were recorded before one that stands ahead of them: each comes together with that one",
+                    requests.len()
+                );
+                flags.push(Flag { key: key.clone(), message });
+            }
+            let span = last.saturating_since(first.at).as_secs_f64() / load.speed;
             if span <= 0.0 {
                 if load.repeat {
                     let count = requests.len() as f64;

@@ -168,6 +168,42 @@ fn recorded_requests_come_when_they_were_recorded() {
 }
 
 #[test]
+fn recorded_requests_that_step_back_come_with_those_before_them_and_are_told() {
+    let scenario = scenario(
+        r#"
+        name = "back"
+        duration = "100s"
+        cache = { memory = "1MiB", sizing = "fixed" }
+        origin = [{ name = "o", type = "servers", servers = 4, service = "10ms" }]
+        volume = [{ name = "v", size = "1MiB", cache = "1MiB", load = [{ arrivals = "trace", trace = "t", trace_from = "20s" }] }]
+        "#,
+    );
+    let run = |back: std::ops::Range<u64>| {
+        let at = |second| Nanos::secs(if back.contains(&second) { 1 } else { second });
+        let request =
+            |second| RecordedRequest { at: at(second), offset: second * 4_096, length: 4_096, writes: false };
+        let requests: Vec<RecordedRequest> = (0..80).map(request).collect();
+        let traces = Traces::from([((0, 0), requests.into())]);
+        Simulation::new(&scenario, &traces, None).unwrap().run()
+    };
+    let ordered = run(0..0);
+    assert_eq!((ordered.volumes[0].totals.arrivals, ordered.flags.len()), (60, 0), "{:?}", ordered.flags);
+    // The middle of the trace says 1 s: what stands ahead of it is played as well. The end of the trace, too.
+    for back in [35..56, 70..80] {
+        let count = back.clone().count();
+        let outcome = run(back);
+        assert_eq!(outcome.volumes[0].totals.arrivals, 60);
+        let [flag] = outcome.flags.as_slice() else { panic!("{:?}", outcome.flags) };
+        assert_eq!(flag.key, "volume[0].load[0].trace");
+        assert!(
+            flag.message.starts_with(&format!("{count} of 60 requests were recorded before")),
+            "{}",
+            flag.message
+        );
+    }
+}
+
+#[test]
 fn overlapping_writes_keep_their_order_and_a_read_joins_one_that_is_under_way() {
     let scenario = scenario(
         r#"
