@@ -4,7 +4,7 @@ use crate::image::{FileImage, Image, check, wants_sync};
 use crate::open_error::OpenError;
 use crate::pending::Counters;
 use crate::request::{CompletionSink, Origin, OriginError, OriginOperation, OriginRequest, OriginTraits};
-use crate::statistics::OriginStatistics;
+use crate::statistics::{OriginState, OriginStatistics};
 use crate::syncs::Syncs;
 use forebay_nbd::StorageId;
 use forebay_ring::{FileError, FileIo, Operation, Threads};
@@ -34,7 +34,7 @@ impl Default for FileOriginOptions {
 ///
 /// It is locked (`flock`, advisory) while open: exclusively, or shared where read-only; a block device that is mounted
 /// is not opened for writing. Its size is that at opening. A
-/// file that got shorter since answers reads beyond its end with `EIO`. After a failed `fdatasync` every later flush
+/// file that got shorter since answers reads beyond its end with `EIO`, and is [`OriginState::Down`] from the first of them until it has its size again. After a failed `fdatasync` every later flush
 /// and FUA write fails too, since Linux may have dropped the pages that it could not write; one runs at a time, for all who asked before it began. Trims punch holes and
 /// zeroes are made by the file system where it can; else trims do nothing and zeroes are written. Zeroes that must be fast are made by the
 /// file system, or by the device itself, or refused.
@@ -131,7 +131,8 @@ impl Origin for FileOrigin {
     }
 
     fn statistics(&self) -> OriginStatistics {
-        let mut statistics = OriginStatistics::default();
+        let state = self.image.shrunk().map_or(OriginState::Up, |reason| OriginState::Down { reason });
+        let mut statistics = OriginStatistics { state, ..OriginStatistics::default() };
         self.counters.add_to(&mut statistics);
         statistics
     }

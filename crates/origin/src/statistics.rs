@@ -9,7 +9,7 @@ pub enum OriginState {
     /// It answers, as far as is known.
     #[default]
     Up,
-    /// It cannot be reached now; it is being tried again.
+    /// It, or what was behind the end of a file that got shorter, cannot be reached now; it is being tried again.
     Down {
         /// Why, in the words of the last attempt.
         reason: String,

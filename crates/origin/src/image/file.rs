@@ -64,6 +64,8 @@ pub(crate) struct FileImage {
     sync_failed: AtomicBool,
     /// One sync at a time: see `Syncs`.
     syncing: Mutex<()>,
+    /// The size that was found last, and said, while it is less than that at opening.
+    shrunk_to: Mutex<Option<u64>>,
 }
 
 impl FileImage {
@@ -127,6 +129,7 @@ impl FileImage {
             can_zero: AtomicBool::new(true),
             sync_failed: AtomicBool::new(false),
             syncing: Mutex::new(()),
+            shrunk_to: Mutex::new(None),
         })
     }
 
@@ -144,7 +147,30 @@ impl FileImage {
     pub(crate) fn failed(&self, what: &str, range: ByteRange, error: &io::Error) -> OriginError {
         let errno = error.raw_os_error().unwrap_or(EIO);
         let (path, offset, length) = (self.path.display(), range.offset, range.length);
+        self.look_at_size();
         OriginError::Failed { errno, context: format!("{what} {offset}+{length} of `{path}`: {error}") }
+    }
+
+    /// Finds out whether it is shorter than at opening, which is the reason of failures that the system calls otherwise, and logs each size once.
+    fn look_at_size(&self) {
+        let mut shrunk_to = locked(&self.shrunk_to);
+        // Moves the file's position, which nobody uses.
+        let Ok(found) = rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0)) else { return };
+        let now = (found < self.size_bytes).then_some(found);
+        if now.is_some() && now != *shrunk_to {
+            let (path, expected) = (self.path.display(), self.size_bytes);
+            tracing::error!(target: "forebay::origin", %path, found, expected, "origin is shorter than at its opening: requests behind its end fail");
+        }
+        *shrunk_to = now;
+    }
+
+    /// What is wrong with its size, if a request failed by that and it is so still.
+    pub(crate) fn shrunk(&self) -> Option<String> {
+        // Nothing is asked of the system as long as nothing fails.
+        if locked(&self.shrunk_to).is_some() {
+            self.look_at_size();
+        }
+        locked(&self.shrunk_to).map(|found| format!("size is {found} bytes, was {}", self.size_bytes))
     }
 
     /// What a sync comes to without asking the system, if that is known.

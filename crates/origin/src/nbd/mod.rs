@@ -262,9 +262,12 @@ impl Shared {
 
     /// Declares the origin unusable, for good.
     fn fail(&self, reason: String) {
-        tracing::error!(target: "forebay::origin", uri = %self.uri.shown(), reason, "origin failed");
         let mut queue = locked(&self.queue);
-        queue.failed.get_or_insert(reason);
+        // Every connection finds out by itself; the first one says so.
+        if queue.failed.is_none() {
+            tracing::error!(target: "forebay::origin", uri = %self.uri.shown(), reason, "origin failed");
+            queue.failed = Some(reason);
+        }
         queue.cut_connections();
         drop(queue);
         self.change.notify_all();

@@ -1,8 +1,10 @@
 //! What only files promise: locks, errors that name the path, a bounded queue, bytes that are really there.
 
+use super::nbd::warnings;
 use super::support::{Collector, errno, on_ring, read, run, submit, write};
 use forebay_origin::{
     CompletionSink, FileOrigin, FileOriginOptions, OpenError, Origin, OriginCompletion, OriginOperation,
+    OriginState,
 };
 use forebay_units::ByteRange;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
@@ -65,14 +67,25 @@ fn writes_reach_the_file_and_a_trim_gives_space_back() {
 }
 
 #[test]
-fn a_file_that_got_shorter_answers_with_an_error() {
+fn a_file_that_got_shorter_answers_with_an_error_and_says_why() {
+    let warnings = warnings();
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(8192).unwrap();
     let origin = FileOrigin::open(file.path(), FileOriginOptions::default()).unwrap();
     file.as_file().set_len(6000).unwrap();
     assert_eq!(run(&origin, read(0, 6000)).unwrap().len(), 6000);
-    assert_eq!(errno(&run(&origin, read(4096, 4096))), Some(5));
-    assert_eq!(origin.statistics().errors, 1);
+    assert_eq!(origin.statistics().state, OriginState::Up);
+    for _ in 0..2 {
+        assert_eq!(errno(&run(&origin, read(4096, 4096))), Some(5));
+    }
+    let statistics = origin.statistics();
+    let reason = "size is 6000 bytes, was 8192".to_owned();
+    assert_eq!((statistics.errors, statistics.state), (2, OriginState::Down { reason }));
+    let told = warnings.of(file.path().to_str().unwrap());
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("found=6000 expected=8192"), "{told:?}");
+    file.as_file().set_len(8192).unwrap();
+    assert_eq!(origin.statistics().state, OriginState::Up);
 }
 
 /// Holds every completion up until it is opened.
@@ -207,6 +220,22 @@ fn a_block_device_is_an_origin() {
     for (at, byte) in bytes.iter().enumerate().filter(|(at, _)| !(32_768..36_864).contains(at)) {
         assert_eq!(*byte, if zero(at) { 0 } else { 3 }, "byte {at}");
     }
+}
+
+#[test]
+fn a_block_device_that_got_shorter_says_so_where_a_write_finds_no_room() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(1 << 20).unwrap();
+    let Some(device) = Loop::over(file.path()) else {
+        return;
+    };
+    let origin = FileOrigin::open(&device.0, FileOriginOptions::default()).unwrap();
+    file.as_file().set_len(1 << 19).unwrap();
+    let status = std::process::Command::new("losetup").arg("--set-capacity").arg(&device.0).status();
+    assert!(status.unwrap().success());
+    assert_eq!(errno(&run(&origin, write(1 << 19, &[3; 4096]))), Some(28));
+    let reason = "size is 524288 bytes, was 1048576".to_owned();
+    assert_eq!(origin.statistics().state, OriginState::Down { reason });
 }
 
 /// A device of 1 MiB of which nothing can be written: the file behind it is empty and may not grow. Linux notices when it writes its pages.

@@ -18,7 +18,7 @@ use rustix::time::Timespec;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -718,6 +718,23 @@ fn an_export_that_comes_back_with_another_size_is_not_used() {
 }
 
 #[test]
+fn what_fails_for_good_is_told_once() {
+    let warnings = warnings();
+    let server = Server::start(export(SIZE));
+    let uri = server.uri().shown().to_string();
+    let origin = connect(&server, quick());
+    server.set_export(export(SIZE - 1));
+    server.cut_all();
+    until("the failure", || matches!(origin.statistics().state, OriginState::Failed { .. }));
+    // Whoever finds it failed next, as another connection does, says nothing more.
+    origin.abandon();
+    drop(origin);
+    let told: Vec<_> = warnings.of(&uri).into_iter().filter(|line| line.contains("origin failed")).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains(&format!("size is {} bytes, was {SIZE}", SIZE - 1)), "{told:?}");
+}
+
+#[test]
 fn errors_of_the_server_arrive_and_the_queue_is_bounded() {
     let server = Server::start(ExportInfo { read_only: true, ..export(SIZE) });
     let origin = connect(&server, NbdOriginOptions { in_flight_max: 300, ..quick() });
@@ -964,7 +981,24 @@ fn qemu_nbd_is_a_peer() {
 
 /// What was warned of in this process, each with its fields.
 #[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl Warnings {
+    /// Those that name `what`.
+    pub(crate) fn of(&self, what: &str) -> Vec<String> {
+        self.0.lock().unwrap().iter().filter(|line| line.contains(what)).cloned().collect()
+    }
+}
+
+/// The only ones of this suite: lanes are threads of their own.
+pub(crate) fn warnings() -> &'static Warnings {
+    static WARNINGS: OnceLock<Warnings> = OnceLock::new();
+    WARNINGS.get_or_init(|| {
+        let warnings = Warnings::default();
+        tracing::subscriber::set_global_default(warnings.clone()).unwrap();
+        warnings
+    })
+}
 
 impl tracing::Subscriber for Warnings {
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
@@ -994,13 +1028,7 @@ impl tracing::Subscriber for Warnings {
 
 #[test]
 fn an_end_of_our_own_is_no_warning_and_one_of_the_servers_is() {
-    let warnings = Warnings::default();
-    // The only one of this suite: lanes are threads of their own.
-    tracing::subscriber::set_global_default(warnings.clone()).unwrap();
-    let of = |uri: &str| -> Vec<String> {
-        let all = warnings.0.lock().unwrap();
-        all.iter().filter(|line| line.contains(uri)).cloned().collect()
-    };
+    let of = |uri: &str| warnings().of(uri);
     let server = Server::start(export(SIZE));
     let uri = server.uri().shown().to_string();
     let origin = connect(&server, quick());
