@@ -13,6 +13,10 @@ use thiserror::Error;
 /// The size of a chunk, unless a block is larger: a huge page, which is released in tens of microseconds.
 const CHUNK: u64 = 2 << 20;
 
+/// What must be to be had besides a chunk (ours): where the system sets a limit (`ulimit -v`, strict accounting of memory), a cache that took
+/// all of it would leave nothing for a buffer or a thread, and who gets no memory for these is ended.
+const SPARE: usize = 16 << 20;
+
 /// A store that could not take bytes.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -60,10 +64,10 @@ impl MemoryStore {
         ((slot.0 >> self.shift) as usize, (within as usize) << self.block_size.shift())
     }
 
-    /// Maps the chunk of `slot`, if it is not.
+    /// Maps the chunk of `slot`, if it is not, and leaves some memory to be had for others.
     ///
     /// # Errors
-    /// [`StoreError::OutOfMemory`] if the operating system refuses; the store is then as it was.
+    /// [`StoreError::OutOfMemory`] if the operating system refuses it, or 16 MiB besides; the store is then as it was.
     pub fn reserve(&mut self, slot: Slot) -> Result<(), StoreError> {
         let (chunk, _) = self.place(slot);
         if self.chunks.get(chunk).is_some_and(Option::is_some) {
@@ -72,6 +76,8 @@ impl MemoryStore {
         let (bytes, held) = (Bytes(self.chunk_bytes()), self.held_bytes());
         let refused = |source| StoreError::OutOfMemory { chunk: bytes, held, source };
         let map = MmapMut::map_anon(bytes.0 as usize).map_err(refused)?;
+        // Given back at once: no page of it was touched.
+        drop(MmapMut::map_anon(SPARE).map_err(refused)?);
         // Reads go to any block at any time: one entry for 2 MiB in the processor's tables, in place of 512, saves a look-up in memory for
         // nearly each. The first chunk has small pages, so that a small cache costs no more memory than it fills. Best effort: a system
         // may have no huge pages.
@@ -237,5 +243,25 @@ mod tests {
         let mut store = MemoryStore::new(BlockSize::DEFAULT);
         store.reserve(Slot(0)).unwrap();
         store.write(Slot(0), 4000, &[0; 97]);
+    }
+
+    /// In a process of its own, whose address space is limited.
+    #[test]
+    fn a_store_that_gets_no_more_leaves_memory_for_others() {
+        const MARK: &str = "FOREBAY_TEST_FILLS_MEMORY";
+        if std::env::var_os(MARK).is_none() {
+            let name = "store::tests::a_store_that_gets_no_more_leaves_memory_for_others";
+            let script = "ulimit -v 400000 && exec \"$0\" --exact --test-threads 1 \"$1\"";
+            let mut child = std::process::Command::new("sh");
+            child.args(["-c", script]).arg(std::env::current_exe().unwrap()).arg(name).env(MARK, "yes");
+            let output = child.output().unwrap();
+            let words = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && words.contains("1 passed"), "{words}");
+            return;
+        }
+        let mut store = MemoryStore::new(BlockSize::DEFAULT);
+        let refused = (0..).find(|chunk| store.reserve(Slot(chunk * 512)).is_err()).unwrap();
+        assert!(refused > 1 && store.held_bytes() == Bytes::mib(2 * u64::from(refused)), "{refused}");
+        assert!(MmapMut::map_anon(SPARE - (2 << 20)).is_ok());
     }
 }

@@ -235,6 +235,10 @@ fn volume(shared: &Shared, state: &State, config: &VolumeConfig) -> VolumeStatus
         hit_ratio: interval.hit_ratio,
         quota_bytes: seen.map_or(0, |seen| seen.quota_bytes.get()),
         used_bytes: seen.map_or(0, |seen| seen.resident_bytes.get()),
+        refused_bytes: seen.map_or(0, |seen| {
+            let blocks = seen.cache.quota_blocks.saturating_sub(seen.cache.limit_blocks);
+            u64::from(blocks) * config.block_size.bytes()
+        }),
         flash: seen.and_then(|seen| seen.flash).map(|flash| VolumeFlashStatus {
             quota_bytes: flash.quota_bytes.get(),
             used_bytes: flash.resident_bytes.get(),

@@ -275,6 +275,9 @@ pub struct VolumeStatus {
     pub quota_bytes: u64,
     /// What it holds.
     pub used_bytes: u64,
+    /// What of the quota the system refused it memory for: its cache does not grow into that until the quota is set again.
+    #[serde(default)]
+    pub refused_bytes: u64,
     /// What it has on flash; absent where it has none.
     #[serde(default)]
     pub flash: Option<VolumeFlashStatus>,

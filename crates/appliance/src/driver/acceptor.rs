@@ -32,6 +32,8 @@ const HANDSHAKE_OUTPUT_BYTES_MAX: usize = 64 << 10;
 
 /// How long no connection is accepted after the system had no file descriptor left for one.
 const ACCEPT_PAUSE: Nanos = Nanos::millis(100);
+/// That none can be accepted is told once in so long (ours).
+const ACCEPT_TOLD_EVERY: Nanos = Nanos::secs(60);
 
 struct Handshake {
     socket: Socket,
@@ -82,6 +84,25 @@ impl AcceptorHandle {
     }
 }
 
+/// How often no connection could be accepted: ten times a second, where the process has no descriptor left.
+#[derive(Debug, Default)]
+struct Refused {
+    tell_from: Nanos,
+    untold: u64,
+}
+
+impl Refused {
+    /// Counts one more; if it is to be told, how many were not since the last that was.
+    fn once_more(&mut self, now: Nanos) -> Option<u64> {
+        if now < self.tell_from {
+            self.untold += 1;
+            return None;
+        }
+        self.tell_from = now.saturating_add(ACCEPT_TOLD_EVERY);
+        Some(std::mem::take(&mut self.untold))
+    }
+}
+
 /// The state of the acceptor thread.
 pub(crate) struct Acceptor {
     epoll: OwnedFd,
@@ -89,6 +110,7 @@ pub(crate) struct Acceptor {
     listeners: Vec<Listener>,
     accepting: bool,
     accept_again_at: Nanos,
+    refused: Refused,
     handshakes: Slab<Handshake>,
     config: Config,
     tls: Option<TlsAcceptor>,
@@ -124,6 +146,7 @@ impl Acceptor {
             listeners,
             accepting: true,
             accept_again_at: Nanos::ZERO,
+            refused: Refused::default(),
             handshakes: Slab::new(),
             config,
             tls,
@@ -181,7 +204,10 @@ impl Acceptor {
                 Ok(Some(socket)) => socket,
                 Ok(None) => return,
                 Err(error) => {
-                    tracing::warn!(%error, listener = %self.listeners[listener].address, "cannot accept a connection");
+                    if let Some(untold) = self.refused.once_more(now) {
+                        let address = &self.listeners[listener].address;
+                        tracing::warn!(%error, listener = %address, untold, "cannot accept a connection; it is tried again, and told once a minute");
+                    }
                     self.accept_again_at = now.saturating_add(ACCEPT_PAUSE);
                     return;
                 }
@@ -494,6 +520,13 @@ mod tests {
             Clock::start(),
         )
         .unwrap()
+    }
+
+    #[test]
+    fn that_none_can_be_accepted_is_told_once_a_minute() {
+        let mut refused = Refused::default();
+        let told = (0..1_250).filter_map(|tenth| refused.once_more(Nanos::millis(100 * tenth)));
+        assert_eq!(told.collect::<Vec<u64>>(), [0, 599, 599]);
     }
 
     #[test]

@@ -7,12 +7,13 @@ use forebay_origin::{
     CompletionSink, NbdOrigin, NbdOriginOptions, Origin, OriginCompletion, OriginOperation, OriginRequest,
     OriginRequestId,
 };
+use forebay_units::ByteRange;
 use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A running daemon; killed if a test fails before it ends it.
 struct Daemon {
@@ -246,6 +247,52 @@ fn a_daemon_takes_as_many_open_files_as_it_may_have_and_clients_leave_some_for_i
     assert_eq!(clients.len(), 42);
     let status = json("forebay.status/1", args(&[&"status", &"--config", &config, &"--json"]));
     assert_eq!(status["connections"], 42);
+}
+
+/// As under `ulimit -v`, or where the system accounts for memory strictly.
+#[test]
+fn a_cache_that_gets_no_memory_stays_small_and_says_so() {
+    use rustix::process::{Pid, Resource, Rlimit, prlimit};
+    let folder = folder();
+    let image: Vec<u8> = (0..96u32 << 20).map(|at| (at >> 12) as u8).collect();
+    file(&folder, "db.img", image);
+    let text = "listen = [\"unix:nbd.sock\"]\ncache.memory = \"96MiB\"\n[http]\nlisten = \"off\"\nsocket = \"http.sock\"\n\
+                [limits]\nworkers = 1\n[control]\ninterval = \"100ms\"\n[[volume]]\nname = \"db\"\norigin = \"db.img\"\ncache = \"96MiB\"\n";
+    let config = file(&folder, "forebay.toml", text);
+    let mut daemon = Daemon::start(&config);
+    let (client, sink, completions) = client(&folder.path().join("nbd.sock"));
+    let read = |at: u64| {
+        let operation = OriginOperation::Read { range: ByteRange::new(at << 16, 1 << 16) };
+        client.submit(OriginRequest { id: OriginRequestId(at), operation }, &sink);
+        let answer = completions.recv_timeout(Duration::from_secs(60)).expect("a read is answered");
+        let data = answer.result.expect("a read is done");
+        assert!(
+            data.chunks(4096).enumerate().all(|(block, data)| data == [(at * 16 + block as u64) as u8; 4096])
+        );
+    };
+    let pages = std::fs::read_to_string(format!("/proc/{}/statm", daemon.child.id())).unwrap();
+    let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
+    let most = Some((pages << 12) + (64 << 20));
+    let limit = Rlimit { current: most, maximum: most };
+    prlimit(Some(Pid::from_child(&daemon.child)), Resource::As, limit).expect("it may be limited");
+    (0..96 << 4).for_each(read);
+    (0..96 << 4).for_each(read);
+    let refused = || {
+        json("forebay.status/1", args(&[&"status", &"--config", &config, &"--json"]))["volumes"][0].clone()
+    };
+    let end = Instant::now() + Duration::from_secs(60);
+    while refused()["refused_bytes"] == 0 {
+        assert!(Instant::now() < end, "it is not told: {}", refused());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let volume = refused();
+    let [quota, used, refused] =
+        ["quota_bytes", "used_bytes", "refused_bytes"].map(|key| volume[key].as_u64().unwrap());
+    assert!(quota == 96 << 20 && used > 0 && used <= quota - refused, "{volume}");
+    let words = succeed(args(&[&"status", &"--config", &config]));
+    assert!(words.contains("! the system refuses the cache of `db` more memory: "), "{words}");
+    daemon.signal(rustix::process::Signal::TERM);
+    assert!(daemon.child.wait().expect("it ends").success());
 }
 
 #[test]

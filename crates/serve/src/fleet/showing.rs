@@ -237,6 +237,7 @@ fn volume_status(
         write_latency: of_means(latency(&writes), |table| &table.write_buckets),
         quota_bytes: response.map_or(0, |response| response.cache_bytes),
         used_bytes: seen.map_or(0, |seen| seen.cache.used_blocks * block_bytes),
+        refused_bytes: 0,
         flash: None,
         placement: None,
         working_set_bytes: seen.map_or(0, |seen| seen.working_set_blocks * block_bytes),

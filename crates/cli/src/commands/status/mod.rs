@@ -298,6 +298,13 @@ pub(super) fn troubles(status: &Status) -> Vec<String> {
                 volume.name, volume.errors_per_s
             ));
         }
+        if volume.refused_bytes > 0 {
+            let (quota, has) = (bytes(volume.quota_bytes), bytes(volume.quota_bytes - volume.refused_bytes));
+            lines.push(format!(
+                "! the system refuses the cache of `{}` more memory: {has} of {quota}, until its size is set again",
+                volume.name
+            ));
+        }
         if let Some(flash) = volume.flash.filter(|flash| flash.damaged + flash.write_errors > 0) {
             lines.push(format!(
                 "! flash of `{}`: {} blocks were not what was written or could not be read, {} segments could not be written",
