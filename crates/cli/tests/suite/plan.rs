@@ -507,7 +507,15 @@ fn what_cannot_be_simulated_is_refused_before_a_trace_is_read() {
     }
     let (status, words) = fail(args(&[&"plan", &"x.toml", &"--seed", &"2"]));
     assert!(status == 2 && words.contains("--simulate"), "{words}");
-    // An objective below a hit is known only with the trace.
+    // How far the requests reach, and whether a bound is below a hit, is known only with the trace.
+    file(&folder, "far.csv", msr(&[(0, 0, true, 1 << 51, 4096), (20_000_000, 0, true, 0, 4096)]));
+    let path = plan_file(&folder, "[[volume]]\nname = \"a\"\ntrace = \"far.csv\"\n");
+    assert!(succeed(args(&[&"plan", &path])).contains("none"));
+    let (status, words) = fail(args(&[&"plan", &path, &"--simulate"]));
+    assert!(
+        status == 1 && words.contains("far.csv`: its requests reach as far as 2.00PiB, expected"),
+        "{words}"
+    );
     hot_and_cold(&folder);
     let path = plan_file(
         &folder,

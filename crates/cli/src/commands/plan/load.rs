@@ -23,8 +23,8 @@ const WINDOWS_MAX: u64 = 4_000_000;
 /// (ours; among 1/5 to 20 of them what was predicted of recorded loads is nearest to what queues come to).
 const INSTANT_SERVICES: f64 = 5.0;
 
-/// A volume that is simulated reaches this far at most (ours: sums of several must not overflow).
-const SIZE_MAX: u64 = 1 << 62;
+/// A volume that is simulated reaches this far at most (ours: of the 1,024 that a scenario may have, the sum does not overflow).
+const SIZE_MAX: Bytes = Bytes(1 << 50);
 
 /// Points of a curve that the planner gets at most. Already 200 keep every recorded trace that we know within 0.0014.
 const CURVE_POINTS_MAX: usize = 2_000;
@@ -221,7 +221,7 @@ impl Kept {
     /// Moves each of the trace's volumes behind those before it, in whole MiB.
     ///
     /// # Errors
-    /// They reach further than the simulator's volumes do, 2^62 bytes together.
+    /// They reach further together than a volume of the simulator does.
     fn finish(mut self, end: Nanos) -> Result<Recording, String> {
         let mut size = 0u64;
         for reach in self.ends.values_mut() {
@@ -229,15 +229,16 @@ impl Kept {
             size = size.saturating_add(reach.div_ceil(1 << 20).saturating_mul(1 << 20));
             *reach = begin;
         }
+        let size = Bytes(size);
         if size > SIZE_MAX {
             return Err(format!(
-                "requests reach to byte {size}, expected at most {SIZE_MAX} where they are played"
+                "its requests reach as far as {size}, expected at most {SIZE_MAX} where they are simulated"
             ));
         }
         for (request, volume) in self.requests.iter_mut().zip(&self.volumes) {
             request.offset += self.ends[volume];
         }
-        Ok(Recording { requests: self.requests, size: Bytes(size), end })
+        Ok(Recording { requests: self.requests, size, end })
     }
 }
 
