@@ -7,7 +7,7 @@ use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserializer, Serializer};
 use serde_json::error::Category;
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -42,18 +42,6 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     file.read_to_end(&mut content)?;
     Ok(content)
-}
-
-/// A new file of ours at `path`, for its owner alone, in the place of whatever lay there: what was begun before a crash, a link that would lead
-/// elsewhere, or a FIFO, at which one would wait for a reader.
-///
-/// # Errors
-/// As the file system says; also if a folder lies there.
-pub fn create(path: &Path) -> io::Result<File> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => OpenOptions::new().write(true).create_new(true).mode(0o600).open(path),
-    }
 }
 
 /// Why a file of ours with secrets in it is not understood, and where, without a word of what stands there.

@@ -407,10 +407,14 @@ fn clear(folder: &Path) -> Result<(), ProvisionError> {
     Ok(())
 }
 
+fn create(path: &Path) -> io::Result<File> {
+    File::options().create(true).truncate(true).write(true).mode(0o600).open(path)
+}
+
 /// Writes a file for its owner alone: whole, or not at all, a loss of power included.
 fn write(path: &Path, content: &[u8]) -> Result<(), ProvisionError> {
     let beside = path.with_extension("new");
-    let written = crate::secrets::create(&beside).and_then(|mut file| {
+    let written = create(&beside).and_then(|mut file| {
         file.write_all(content)?;
         file.sync_all()
     });
