@@ -309,6 +309,23 @@ mod tests {
     }
 
     #[test]
+    fn a_tighter_bound_is_below_a_latency_and_above_a_floor() {
+        let bound = |objective: Objective| objective.tightened(0.2).bound();
+        assert!((bound(Objective::mean_latency(Nanos::millis(5), Operations::All)) - 0.004).abs() < 1e-12);
+        assert!((bound(Objective::iops_floor(400.0)) - 500.0).abs() < 1e-9);
+        assert!((bound(Objective::bandwidth_floor(4e6)) - 5e6).abs() < 1e-6);
+        // What has a margin of a fifth is at most a fifth below its bound, as `excess` has it.
+        assert!((Objective::iops_floor(400.0).excess(500.0) + 0.2).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_statistic_is_read_as_it_is_written() {
+        for statistic in [Statistic::Mean, Statistic::Percentile(99.0), Statistic::Percentile(99.95)] {
+            assert_eq!(statistic.to_string().parse(), Ok(statistic));
+        }
+    }
+
+    #[test]
     fn objectives_that_cannot_be_judged_are_refused() {
         let good = Objective::iops_floor(10.0);
         assert_eq!(good.check(), Ok(()));

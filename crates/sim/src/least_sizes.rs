@@ -56,14 +56,34 @@ fn as_good(found: &ObjectiveOutcome, best: &ObjectiveOutcome) -> bool {
     found.met != Some(false) || (best.met == Some(false) && share(found) >= share(best))
 }
 
+/// From the least caches of an origin's volumes over the guessed ones to the most, in steps of whichever cache takes most of them.
+struct Line {
+    to_guess: u64,
+    to_most: u64,
+}
+
+impl Line {
+    /// The cache of a volume at step `number`, in whole steps beyond the least and beyond the guess.
+    fn cache(&self, number: u64, range: &SizeRange, step: u64) -> Bytes {
+        let (from, to, number, of) = match number.checked_sub(self.to_guess) {
+            Some(beyond) => (range.guess, range.most, beyond, self.to_most),
+            None => (range.least, range.guess, number, self.to_guess),
+        };
+        let steps = to.saturating_sub(from).get().div_ceil(step);
+        let part = (u128::from(steps) * u128::from(number)).div_ceil(u128::from(of.max(1))) as u64;
+        Bytes(from.get().saturating_add(part * step)).min(to)
+    }
+}
+
 /// The least caches with which every objective is kept that the most cache keeps, and of the others no fewer windows conform than with that;
 /// to `step` beyond what each has in any case.
 ///
 /// Of each origin all caches first grow and shrink together, along the line from the least over the guess to the most; the least of these
 /// with which nothing is missed is then made smaller, one cache after the other, the largest first, as long as that is so. So of one volume
-/// on an origin it is the least there is; of several it is one that no cache alone can be smaller than. Volumes on different origins do not meet, so that all origins share runs.
+/// on an origin it is the least there is; of several no cache alone can be smaller.
+/// Volumes on different origins do not meet, so that all origins share runs.
 ///
-/// Cost: a run for each halving, some 12 to 17 and as many again for each volume of the origin that has most, where it has several.
+/// Cost: a run for each halving, some 10 to 20 and up to as many again for each volume of the origin that has most, where it has several.
 ///
 /// # Errors
 /// [`RunError`] as [`Simulation::new`].
@@ -94,44 +114,30 @@ pub fn least_sizes(
     let mut keeps = |caches: &[Bytes]| -> Result<Vec<bool>, RunError> {
         let outcome = run(caches)?;
         let keeps = |at: usize| {
-            let objectives = outcome.volumes[at].objectives.iter().zip(&best.volumes[at].objectives);
-            objectives.into_iter().all(|(found, best)| as_good(found, best))
+            let mut objectives = outcome.volumes[at].objectives.iter().zip(&best.volumes[at].objectives);
+            objectives.all(|(found, best)| as_good(found, best))
         };
         Ok(members.iter().map(|members| members.iter().all(|&at| keeps(at))).collect())
     };
 
     // All of an origin's caches along one line.
-    let parts = |of: fn(&SizeRange) -> Bytes| -> Vec<u64> {
-        members
-            .iter()
-            .map(|members| members.iter().map(|&at| steps(of(&ranges[at]))).max().unwrap_or(0))
-            .collect()
+    let lines: Vec<Line> = members
+        .iter()
+        .map(|members| {
+            let most = |of: fn(&SizeRange) -> Bytes| members.iter().map(|&at| steps(of(&ranges[at]))).max();
+            Line {
+                to_guess: most(|range| range.guess.saturating_sub(range.least)).unwrap_or(0),
+                to_most: most(|range| range.most.saturating_sub(range.guess)).unwrap_or(0),
+            }
+        })
+        .collect();
+    let on_lines = |numbers: &[u64]| -> Vec<Bytes> {
+        let cache = |(at, range)| lines[origin_of(at)].cache(numbers[origin_of(at)], range, step);
+        ranges.iter().enumerate().map(cache).collect()
     };
-    let (to_guess, to_most) = (
-        parts(|range| range.guess.saturating_sub(range.least)),
-        parts(|range| range.most.saturating_sub(range.guess)),
-    );
-    let along = |number: u64, to_guess: u64, to_most: u64, range: &SizeRange| {
-        let part = |from: Bytes, to: Bytes, number: u64, of: u64| {
-            let whole = u128::from(steps(to.saturating_sub(from))) * u128::from(number);
-            Bytes(from.get().saturating_add(whole.div_ceil(u128::from(of.max(1))) as u64 * step)).min(to)
-        };
-        match number.checked_sub(to_guess) {
-            Some(beyond) => part(range.guess, range.most, beyond, to_most),
-            None => part(range.least, range.guess, number, to_guess),
-        }
-    };
-    let mut lines: Vec<(u64, u64)> =
-        to_guess.iter().zip(&to_most).map(|(guess, most)| (0, guess + most)).collect();
-    let on_line = |numbers: &[u64]| {
-        let cache = |at: usize| {
-            let origin = origin_of(at);
-            along(numbers[origin], to_guess[origin], to_most[origin], &ranges[at])
-        };
-        (0..ranges.len()).map(cache).collect::<Vec<Bytes>>()
-    };
-    bisect(&mut lines, |numbers| keeps(&on_line(numbers)))?;
-    let mut caches = on_line(&lines.iter().map(|line| line.1).collect::<Vec<u64>>());
+    let mut numbers: Vec<(u64, u64)> = lines.iter().map(|line| (0, line.to_guess + line.to_most)).collect();
+    bisect(&mut numbers, |numbers| keeps(&on_lines(numbers)))?;
+    let mut caches = on_lines(&numbers.iter().map(|number| number.1).collect::<Vec<u64>>());
 
     // Then each of them by itself.
     let mut orders = members.clone();

@@ -500,3 +500,23 @@ mod default {
         4_096
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_objective_is_the_same_by_way_of_its_table() {
+        let all = [
+            Objective::mean_latency(Nanos::micros(4_500), Operations::Reads),
+            Objective::percentile_latency(99.9, Nanos::millis(20), Operations::Writes),
+            Objective::iops_floor(1_234.5),
+            Objective::bandwidth_floor(4e6),
+        ];
+        for objective in all {
+            let objective = Objective { conforming_share: 0.75, weight: 3.0, priority: 2, ..objective };
+            let objective = objective.over(Nanos::secs(30));
+            assert_eq!(ObjectiveTable::of("v", &objective).objective(), Some(objective));
+        }
+    }
+}

@@ -1,19 +1,18 @@
 //! From traces to loads: one pass over each trace, however many volumes of the plan it holds.
 
 use super::config::{Estimator, PlanConfig, TraceConfig, VolumeConfig};
+use super::recording::{Kept, Recording};
 use crate::document::Document;
 use crate::failure::{Context, Failure};
 use crate::input::{self, trace_failure};
 use crate::output::say;
-use crate::recorded::recorded;
 use forebay_control::plan::{PlanLoad, PlanVolume, WindowLoad};
 use forebay_locality::{
     CurveBuilder, CurveOptions, Method, Requests, Unit, WorkingSetWindows, volume_block_key,
 };
-use forebay_sim::RecordedRequest;
 use forebay_trace::{Ids, Operation, ReadOptions, Request, TraceReader, VolumeIndex};
 use forebay_units::{BlockSize, Bytes, Nanos};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// More windows than this in one trace are taken for a mistake in `window` or in the trace's times (ours): 1.2 years of 10 s.
@@ -23,9 +22,6 @@ const WINDOWS_MAX: u64 = 4_000_000;
 /// (ours; among 1/5 to 20 of them what was predicted of recorded loads is nearest to what queues come to).
 const INSTANT_SERVICES: f64 = 5.0;
 
-/// A volume that is simulated reaches this far at most (ours: of the 1,024 that a scenario may have, the sum does not overflow).
-const SIZE_MAX: Bytes = Bytes(1 << 50);
-
 /// Points of a curve that the planner gets at most. Already 200 keep every recorded trace that we know within 0.0014.
 const CURVE_POINTS_MAX: usize = 2_000;
 
@@ -34,15 +30,6 @@ pub(super) struct Loaded {
     pub(super) volume: PlanVolume,
     /// Its requests, where they are to be played.
     pub(super) recording: Option<Recording>,
-}
-
-/// What is asked of a volume, with the trace's volumes one after the other.
-pub(super) struct Recording {
-    pub(super) requests: Vec<RecordedRequest>,
-    /// How far they reach.
-    pub(super) size: Bytes,
-    /// A mean gap behind the last request of the trace.
-    pub(super) end: Nanos,
 }
 
 /// The plan's volumes with what their traces say, in the order of the file; with their requests if `keeps` them.
@@ -194,52 +181,6 @@ struct Stream {
     reads: u64,
     reads_sequential: u64,
     kept: Option<Kept>,
-}
-
-/// The requests of a volume as they were recorded, and which of the trace's volumes each was of.
-#[derive(Default)]
-struct Kept {
-    requests: Vec<RecordedRequest>,
-    volumes: Vec<VolumeIndex>,
-    /// How far each of the trace's volumes reaches.
-    ends: BTreeMap<VolumeIndex, u64>,
-}
-
-impl Kept {
-    /// # Errors
-    /// As [`recorded`].
-    fn add(&mut self, request: &Request) -> Result<(), String> {
-        if let Some(kept) = recorded(request, self.requests.len())? {
-            self.requests.push(kept);
-            self.volumes.push(request.volume);
-            let end = self.ends.entry(request.volume).or_default();
-            *end = (*end).max(request.range().end());
-        }
-        Ok(())
-    }
-
-    /// Moves each of the trace's volumes behind those before it, in whole MiB.
-    ///
-    /// # Errors
-    /// They reach further together than a volume of the simulator does.
-    fn finish(mut self, end: Nanos) -> Result<Recording, String> {
-        let mut size = 0u64;
-        for reach in self.ends.values_mut() {
-            let begin = size;
-            size = size.saturating_add(reach.div_ceil(1 << 20).saturating_mul(1 << 20));
-            *reach = begin;
-        }
-        let size = Bytes(size);
-        if size > SIZE_MAX {
-            return Err(format!(
-                "its requests reach as far as {size}, expected at most {SIZE_MAX} where they are simulated"
-            ));
-        }
-        for (request, volume) in self.requests.iter_mut().zip(&self.volumes) {
-            request.offset += self.ends[volume];
-        }
-        Ok(Recording { requests: self.requests, size, end })
-    }
 }
 
 impl Stream {

@@ -1,7 +1,9 @@
 //! `forebay plan`: from traces, objectives and a storage model to cache sizes.
 
 mod config;
+mod devices;
 mod load;
+mod recording;
 mod show;
 mod simulate;
 
@@ -24,8 +26,8 @@ pub(crate) struct PlanArgs {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Play the traces in the simulator, too, with the planned caches, and find the smallest that keep what can be kept there: some 12 to
-    /// 17 runs, and as many for each volume of an origin that has several
+    /// Play the traces in the simulator, too, with the planned caches, and find the smallest that keep what can be kept there: some 10 to
+    /// 20 runs, and up to as many for each volume of an origin that has several
     #[arg(long)]
     simulate: bool,
 
@@ -47,7 +49,7 @@ pub(crate) struct PlanArgs {
 
 pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let (document, config) = PlanConfig::read(&args.file)?;
-    let devices = args.simulate.then(|| simulate::devices(&document, &config)).transpose()?;
+    let devices = args.simulate.then(|| devices::devices(&document, &config)).transpose()?;
     let loaded = load::read_volumes(&document, &config, args.simulate)?;
     let (volumes, recordings): (Vec<_>, Vec<_>) =
         loaded.into_iter().map(|loaded| (loaded.volume, loaded.recording)).unzip();
@@ -60,9 +62,9 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         margin: config.margin,
     };
     let plan = forebay_control::plan::plan(&input).context(format_args!("`{}`", args.file.display()))?;
-    let recordings: Vec<load::Recording> = recordings.into_iter().flatten().collect();
+    let recordings: Vec<recording::Recording> = recordings.into_iter().flatten().collect();
     let simulated = devices
-        .map(|devices| simulate::simulate(&input, &plan, devices, recordings, args.seed))
+        .map(|devices| simulate::simulate(&input, &plan, devices, recordings, config.first_window, args.seed))
         .transpose()
         .context(format_args!("`{}` cannot be simulated", args.file.display()))?;
     let shown = show::Shown {
