@@ -46,6 +46,8 @@ const TRIFLING: u64 = 4;
 const FAR: f64 = 1.5;
 /// The growth in one step of such a cache: so is it too small, to this power (ours).
 const FAR_POWER: f64 = 0.75;
+/// One that still learns grows so, too, where the model asks for so many times its size (ours): what it will learn does not make up for that.
+const FAR_TOO_SMALL: f64 = 2.0;
 
 /// An origin that is asked for more than it can serve, or works off what waited.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -210,7 +212,11 @@ pub fn correct_by_model(
         if wanted / TRIFLING > input.blocks && again > share_of(LEARNING_STEP_MAX) {
             return grow(0, again, again, expected.strict - 1.0);
         }
-        return grow(0, wanted, share_of(LEARNING_STEP_MAX), expected.strict - 1.0);
+        let most = match is_far && wanted >= share_of(FAR_TOO_SMALL) {
+            true => share_of(level.powf(FAR_POWER).min(1.0 + rules.model_growth_max)),
+            false => share_of(LEARNING_STEP_MAX),
+        };
+        return grow(0, wanted, most, expected.strict - 1.0);
     }
     let few = (expected.windows < MANY_WINDOWS || input.age < FEW_WINDOWS) && !input.fresh;
     let level_sure = if few || input.fresh { 0.0 } else { expected.doubt / 2.0 };
@@ -397,6 +403,13 @@ mod tests {
         assert!(matches!(law(&left, Some(4_000)), Correction::Grow { blocks: 1_250, .. }));
         assert!(matches!(law(&left, Some(4_010)), Correction::Grow { blocks: 3_610, .. }));
         assert!(matches!(law(&left, Some(9_000)), Correction::Grow { blocks: 5_000, .. }));
+        // Far beyond the bound, and with half of what the model asks for: by as much as it is too small to the power of .75, twice at most.
+        let (far, farther) = (of(&[0.8]), of(&[3.0]));
+        let [far, farther] = [&far, &farther].map(|windows| ModelInput { windows, ..learning });
+        assert!(matches!(law(&far, Some(9_000)), Correction::Grow { blocks: 1_560, .. }));
+        assert!(matches!(law(&far, Some(1_990)), Correction::Grow { blocks: 1_250, .. }));
+        assert!(matches!(law(&farther, Some(9_000)), Correction::Grow { blocks: 2_000, .. }));
+        assert!(matches!(law(&farther, Some(1_000)), Correction::Hold(HoldReason::TooYoung)));
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub(super) struct Sample {
     pub(super) write_rate: f64,
     pub(super) hit_latency: f64,
     pub(super) miss_latency: f64,
+    /// What half of the misses do not exceed.
+    pub(super) miss_median: f64,
     pub(super) write_latency: f64,
     pub(super) outstanding: f64,
     /// The most at any instant.
@@ -63,6 +65,7 @@ impl Sample {
             write_rate: rate(observed.writes.count()),
             hit_latency: mean(observed.hits.mean()),
             miss_latency: mean(observed.misses.mean()),
+            miss_median: mean(observed.misses.percentile(50.0)),
             write_latency: mean(observed.writes.mean()),
             outstanding,
             outstanding_max: f64::from(observed.outstanding_max),
@@ -167,6 +170,7 @@ impl Sample {
             write_rate: average(|s| s.write_rate),
             hit_latency: weighted(|s| s.hit_latency, |s| s.hit_rate),
             miss_latency: weighted(|s| s.miss_latency, |s| s.miss_rate),
+            miss_median: weighted(|s| s.miss_median, |s| s.miss_rate),
             write_latency: weighted(|s| s.write_latency, |s| s.write_rate),
             outstanding: average(|s| s.outstanding),
             outstanding_max: most,

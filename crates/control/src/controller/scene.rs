@@ -22,6 +22,10 @@ const SERVICE_CV2: f64 = 0.3;
 /// Requests that take more than so many times their wait and service wait for what has piled up, whatever the servers say:
 /// that is no property of theirs (ours).
 const STRETCH_MAX: f64 = 10.0;
+/// So do reads that take so many times their wait and service, and so many times what half of them take (ours): before one server that has more to do than the
+/// others, as the disk with the hottest blocks. Of a wait as behind one queue, exponential, the mean is 1.44 times the median.
+const UNEVEN_STRETCH: f64 = 2.0;
+const UNEVEN_MEDIANS: f64 = 2.0;
 /// Intervals that a fit of the servers looks at, at most.
 const FIT_INTERVALS_MAX: usize = 24;
 
@@ -42,6 +46,8 @@ pub(super) struct Party {
     /// Observed hit ratio over that of the curve at that worth.
     correction: f64,
     model: WorkloadModel,
+    /// Its requests wait for what has piled up, however busy the origin is on the whole.
+    pub(super) piles_up: bool,
     /// Every objective with what the model must be multiplied by to agree with what was observed.
     objectives: Vec<(Objective, f64)>,
     /// By objective, what was observed in the window that just ended, by what the model says of it; 1 where none did.
@@ -86,6 +92,15 @@ fn load_of(sample: &Sample) -> ObservedLoad {
         write_latency: sample.write_latency,
         outstanding: sample.backlogged.then_some(sample.outstanding.max(1.0)),
     }
+}
+
+/// Whether requests wait for what has piled up before the origin, or before one of its servers.
+fn piles_up(volume: &Volume, recent: &Sample, service: &Service) -> bool {
+    // Of a cache that is there already the windows say whether it suffices.
+    let uneven = volume.grant.is_none()
+        && service.read_stretch > UNEVEN_STRETCH
+        && recent.miss_latency > UNEVEN_MEDIANS * recent.miss_median;
+    uneven || service.read_stretch.max(service.write_stretch) > STRETCH_MAX
 }
 
 /// Fits the number of servers from the histories of an origin's volumes.
@@ -156,13 +171,13 @@ impl Scene {
             .zip(&inferred.services)
             .map(|((id, recent), service)| {
                 // A queue that is long is served faster, and what waits hides what is served.
-                let piles_up = service.read_stretch.max(service.write_stretch) > STRETCH_MAX;
+                let piles_up = piles_up(&volumes[id], recent, service);
                 let service = match volumes[id].service {
                     _ if !overloaded && !piles_up => *service,
                     Some(calm) => calm,
                     None => Service { read_stretch: 1.0, write_stretch: 1.0, ..*service },
                 };
-                party(&volumes[id], recent, service, fallback, overloaded, config)
+                Party { piles_up, ..party(&volumes[id], recent, service, fallback, overloaded, config) }
             })
             .collect();
         // The model at the observed hit ratios: what it says of each objective is compared with what was seen.
@@ -187,11 +202,7 @@ impl Scene {
             }
         }
         let utilisation = utilisation.unwrap_or(baseline.utilisation);
-        let piles_up = inferred
-            .services
-            .iter()
-            .any(|service| service.read_stretch.max(service.write_stretch) > STRETCH_MAX);
-        let busy = !piles_up
+        let busy = !parties.iter().any(|party| party.piles_up)
             && utilisation < OVERLOADED
             && loads.iter().any(|load| load.read_rate + load.write_rate > 0.0);
         let calm = if busy { ids.iter().copied().zip(inferred.services).collect() } else { Vec::new() };
@@ -482,6 +493,7 @@ fn party(
         worth,
         correction,
         model,
+        piles_up: false,
         objectives: volume.spec.objectives.iter().map(|objective| (*objective, 1.0)).collect(),
         levels: vec![1.0; volume.spec.objectives.len()],
         unhelped: volume.unhelped.violation(recent.arrival_rate).unwrap_or(f64::INFINITY),
@@ -491,6 +503,9 @@ fn party(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controller::grant::Grant;
+    use crate::inventory::{HostId, VolumeSpec};
+    use crate::windows::Windows;
     use forebay_locality::CurvePoint;
 
     fn curve(points: &[(u64, f64)]) -> MissRatioCurve {
@@ -501,7 +516,6 @@ mod tests {
     #[test]
     fn what_was_seen_is_what_it_costs_now_and_bounds_what_it_would_cost_without_a_cache() {
         use crate::conformance::Judgement;
-        use crate::inventory::VolumeSpec;
         use crate::objective::Operations;
         use forebay_units::Nanos;
         let id = VolumeId(1);
@@ -547,6 +561,37 @@ mod tests {
         volume.tracks[0].closed = true;
         (0..3).for_each(|_| volume.unhelped.see(110.0, 2.0));
         assert_eq!(violation(&volume, 0).1, 2.0);
+    }
+
+    #[test]
+    fn a_wait_that_few_reads_share_is_no_property_of_all() {
+        let id = VolumeId(1);
+        // Eight disks, busy for two thirds, that serve a read in 5.4 ms; reads take 40 ms, half of them `median` at most.
+        let built = |median, granted: bool| {
+            let mut volume = Volume::new(VolumeSpec { id, ..VolumeSpec::any() });
+            let sample = Sample {
+                arrival_rate: 1_000.0,
+                miss_rate: 1_000.0,
+                origin_read_rate: 1_000.0,
+                miss_latency: 0.04,
+                miss_median: median,
+                ..Sample::default()
+            };
+            volume.history.extend([sample; 3]);
+            volume.steady = 3;
+            volume.grant = granted.then(|| Grant::new(HostId(0), 1_000.0, Windows::assumed(0.05), 0));
+            let volumes = BTreeMap::from([(id, volume)]);
+            let said = [0.67; 3];
+            let scene =
+                Scene::build(&[id], &volumes, None, Some(8.0), &said, None, &ControlConfig::default());
+            let miss = scene.predict(&[0]).workloads[0].miss_latency;
+            (scene.parties[0].piles_up, (miss * 1e3).round(), scene.calm.is_empty())
+        };
+        // One disk of eight has the hottest blocks: the others' reads take 12 ms. What the model says is without that queue.
+        assert_eq!(built(0.012, false), (true, 12.0, true));
+        // All wait alike, as behind a slow network; or a cache is there, of which windows tell.
+        assert_eq!(built(0.03, false), (false, 40.0, false));
+        assert_eq!(built(0.012, true), (false, 40.0, false));
     }
 
     #[test]
