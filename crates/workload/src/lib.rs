@@ -12,8 +12,10 @@ pub mod presto;
 pub mod profile;
 mod size;
 pub mod statistics;
+mod streams;
 pub mod study;
 
 pub use generator::{Arrivals, BlockPicker, Random, Scatter, ZipfRanks, exponential, random};
 pub use latency::{LatencyHistogram, LatencySnapshot};
 pub use size::SizeHistogram;
+pub use streams::Streams;

@@ -63,7 +63,7 @@ pub struct PlanLoad {
     /// Requests kept outstanding by a client that waits for answers. `None`: requests come when the trace says,
     /// however slow the answers are.
     pub closed_loop: Option<u32>,
-    /// Share of reads that continue the request before; they need no positioning.
+    /// Share of reads that continue one of the latest streams; they need no positioning, since disks read ahead.
     pub sequential_share: f64,
     /// The short while over which [`WindowLoad::squares`] are taken.
     pub instant: Nanos,

@@ -3,11 +3,9 @@
 //! A request is sequential if it begins where an earlier one of its volume ended: the last one (strictly, as the DCIO paper's
 //! "random %" is read here), or one of the last 32, as several readers side by side interleave (ours).
 
+use crate::streams::{Placed, Streams};
 use forebay_trace::Request;
 use serde::Serialize;
-
-/// Streams that are followed on each volume (ours).
-const STREAMS: usize = 32;
 
 /// Volumes that are followed (ours); of others every request counts as random.
 const VOLUMES_MAX: usize = 1 << 16;
@@ -29,17 +27,16 @@ pub struct Runs {
     pub run_bytes_max: u64,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Stream {
-    end: u64,
     requests: u64,
     bytes: u64,
 }
 
 #[derive(Default)]
 pub(super) struct RunCounter {
-    /// By volume: streams, the most recently used first.
-    volumes: Vec<Vec<Stream>>,
+    /// By volume.
+    volumes: Vec<Streams<Stream>>,
     requests: u64,
     random: u64,
     random_of_streams: u64,
@@ -59,26 +56,16 @@ impl RunCounter {
             return;
         }
         if self.volumes.len() <= index {
-            self.volumes.resize(index + 1, Vec::new());
+            self.volumes.resize_with(index + 1, Streams::default);
         }
-        let streams = &mut self.volumes[index];
-        let found = streams.iter().position(|stream| stream.end == request.offset);
-        self.random += u64::from(found != Some(0));
-        let mut stream = match found {
-            Some(at) => streams.remove(at),
-            None => {
-                self.random_of_streams += 1;
-                let oldest = if streams.len() == STREAMS { streams.pop() } else { None };
-                if let Some(oldest) = oldest {
-                    self.end(oldest);
-                }
-                Stream { end: 0, requests: 0, bytes: 0 }
-            }
-        };
-        stream.end = request.range().end();
+        let Placed { continues, stream, ended } = self.volumes[index].request(request.range());
         stream.requests += 1;
         stream.bytes = stream.bytes.saturating_add(request.length);
-        self.volumes[index].insert(0, stream);
+        self.random += u64::from(continues != Some(0));
+        self.random_of_streams += u64::from(continues.is_none());
+        if let Some(ended) = ended {
+            self.end(ended);
+        }
     }
 
     fn end(&mut self, stream: Stream) {
@@ -91,7 +78,8 @@ impl RunCounter {
     }
 
     pub(super) fn finish(mut self) -> Runs {
-        let open: Vec<Stream> = std::mem::take(&mut self.volumes).into_iter().flatten().collect();
+        let open: Vec<Stream> =
+            std::mem::take(&mut self.volumes).into_iter().flat_map(Streams::into_open).collect();
         open.into_iter().for_each(|stream| self.end(stream));
         let of = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
         Runs {

@@ -12,6 +12,7 @@ use forebay_locality::{
 };
 use forebay_trace::{Ids, Operation, ReadOptions, Request, TraceReader, VolumeIndex};
 use forebay_units::{BlockSize, Bytes, Nanos};
+use forebay_workload::Streams;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -176,8 +177,8 @@ struct Stream {
     instant: Nanos,
     /// The instant of the last request, and the requests in it so far.
     counted: (u64, u64),
-    /// Where the last request of each of the trace's volumes ended.
-    ends: HashMap<VolumeIndex, u64>,
+    /// Of each of the trace's volumes.
+    streams: HashMap<VolumeIndex, Streams>,
     reads: u64,
     reads_sequential: u64,
     kept: Option<Kept>,
@@ -213,7 +214,7 @@ impl Stream {
             windows: Vec::new(),
             instant: instant(volume, config, block_size),
             counted: (0, 0),
-            ends: HashMap::new(),
+            streams: HashMap::new(),
             reads: 0,
             reads_sequential: 0,
             kept: keeps.then(Kept::default),
@@ -266,12 +267,13 @@ impl Stream {
         let load = &mut self.windows[window as usize];
         // One more squares to 2 n - 1 more.
         load.squares += 2 * self.counted.1 - 1;
-        let end = self.ends.insert(request.volume, request.range().end());
+        let streams = self.streams.entry(request.volume).or_default();
+        let continues = streams.request(request.range()).continues.is_some();
         if is_read {
             load.reads += 1;
             load.bytes_read = load.bytes_read.saturating_add(request.length);
             self.reads += 1;
-            self.reads_sequential += u64::from(end == Some(request.offset));
+            self.reads_sequential += u64::from(continues);
         } else {
             load.writes += 1;
             load.bytes_written = load.bytes_written.saturating_add(request.length);
