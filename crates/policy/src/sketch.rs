@@ -3,8 +3,10 @@
 //! Estimates are never below the true count (up to 15, since the ageing that both went through), and above it only by collisions.
 //! Source: count-min with four rows: Cormode and Muthukrishnan, J. Algorithms 55(1), 2005; counters of four bits and the halving of all counters
 //! once the sample is full: TinyLFU, Einziger et al., ACM TOS 13(4), 2017, sections 3.3 and 3.4.1. Ours: the four counters of a block stand in one
-//! cache line; halving goes on line by line, one line each time its share of a sample was counted, so that no call is long; the sketch grows by splitting lines
-//! (linear hashing), both halves keeping the counts. The doorkeeper of section 3.4.2 is left out.
+//! cache line; halving goes on line by line, one line each time its share of a sample was counted, so that no call is long (and each line once a sample: there the
+//! count of the sample is halved as well, so that after the first time half a sample is enough); the sketch grows by splitting lines
+//! (linear hashing), both halves keeping the counts. The doorkeeper of section 3.4.2 is left out. Uses before the first slot is reserved, which
+//! is the first of all, are not counted.
 
 use crate::SegmentedVec;
 use crate::bucket::{bucket_of, sibling};

@@ -78,6 +78,10 @@ impl FromStr for SizeSpec {
         if let Ok(blocks) = trimmed.parse::<u64>() {
             return Ok(SizeSpec::Blocks(blocks));
         }
+        // There is no part of a block, and bytes, whose unit may be left out elsewhere, are not meant.
+        if trimmed.contains('.') && trimmed.parse::<f64>().is_ok() {
+            return Err(error());
+        }
         trimmed.parse().map(SizeSpec::Bytes).map_err(|failed: ParseBytesError| ParseSizeError {
             is_too_large: failed.is_too_large,
             ..error()
@@ -104,11 +108,14 @@ mod tests {
     fn every_form_is_read() {
         assert_eq!("1000".parse(), Ok(SizeSpec::Blocks(1000)));
         assert_eq!("64MiB".parse(), Ok(SizeSpec::Bytes(Bytes::mib(64))));
+        assert_eq!("2.5KiB".parse(), Ok(SizeSpec::Bytes(Bytes(2560))));
         assert_eq!("10%".parse(), Ok(SizeSpec::Footprint(0.1)));
         let half = SizeSpec::WorkingSet { multiple: 0.5, window: Nanos::secs(600) };
         assert_eq!("0.5wss(600s)".parse(), Ok(half));
         assert_eq!(half.to_string().parse(), Ok(half));
-        for text in ["", "%", "-1%", "0%", "0.5wss()", "0.5wss(0s)", "wss", "ten"] {
+        for text in
+            ["", "%", "-1%", "0%", "0.5wss()", "0.5wss(0s)", "wss", "ten", "1000.0", "2.5", ".5", "1000."]
+        {
             assert!(!text.parse::<SizeSpec>().unwrap_err().is_too_large, "{text}");
         }
         for text in ["16EiB", "99999999999999999999"] {
