@@ -165,13 +165,13 @@ pub struct ObjectiveOutcome {
     pub unit: &'static str,
     /// The share of windows that must conform.
     pub conforming_share_wanted: f64,
-    /// Windows since `measure_from` that conformed, did not, and asked for too little.
+    /// Windows that began at `measure_from` or later and conformed, did not, and asked for too little.
     pub conforming: u64,
     /// See `conforming`.
     pub nonconforming: u64,
     /// See `conforming`.
     pub low_load: u64,
-    /// Conforming among the judged windows since `measure_from`; absent where none was judged.
+    /// Conforming among the judged ones of these windows; absent where none was judged.
     pub conforming_share: Option<f64>,
     /// Whether that is at least what was wanted; absent where none was judged.
     pub met: Option<bool>,

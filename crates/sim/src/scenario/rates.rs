@@ -189,6 +189,14 @@ impl Scenario {
         Nanos(last.saturating_sub(from.0.div_ceil(interval)) * interval)
     }
 
+    /// When the first window begins that counts, of windows that follow each other from the first whole control interval on.
+    fn first_window(&self, from: Nanos, window: Nanos) -> Nanos {
+        let interval = self.cache.interval.0.max(1);
+        let first = from.0.div_ceil(interval).saturating_mul(interval);
+        let before = self.measure_from.0.saturating_sub(first).div_ceil(window.0.max(1));
+        Nanos(first.saturating_add(before.saturating_mul(window.0)))
+    }
+
     /// Plans for a time that the run does not reach, and a run that nothing is told of.
     pub(super) fn flag_times(&self, flags: &mut Vec<Flag>) {
         let (interval, end) = (self.cache.interval, self.duration);
@@ -221,7 +229,7 @@ impl Scenario {
             let window = table
                 .objective()
                 .map_or(Nanos::ZERO, |objective| objective.in_whole(self.cache.interval).window);
-            let measured = self.in_whole_intervals(table.from.max(self.measure_from), until);
+            let measured = self.in_whole_intervals(self.first_window(table.from, window), until);
             if table.from >= self.duration {
                 flag("from", begins_too_late(table.from, self.duration));
             } else if measured < window {

@@ -468,6 +468,20 @@ fn objectives_that_say_nothing_and_loops_without_end_are_flagged() {
         ["objective[0].from: it begins at 70s, and the run ends at 60s"]
     );
     assert_eq!(flags("latency = \"5ms\"", "latency = \"5ms\"\nwindow = \"30s\"\nfrom = \"40s\"").len(), 1);
+    // Windows follow each other from 0 s on: that of 20 s to 40 s is the last of a run of 50 s.
+    let windows = |measure_from: &str| {
+        let measured = format!("\"50s\"\nmeasure_from = \"{measure_from}\"");
+        let text = GOOD.replace("\"60s\"", &measured).replace("\"5ms\"", "\"5ms\"\nwindow = \"20s\"");
+        scenario(&text)
+            .check()
+            .expect("it can be run")
+            .into_iter()
+            .map(|flag| flag.message)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(windows("20s"), [""; 0]);
+    let none = windows("30s");
+    assert!(none.len() == 1 && none[0].starts_with("no window of 20s can end within the 10s"), "{none:?}");
     // From 45 to 59 s there are 14, but one whole interval of 10 s has no place.
     let odd = flags("\"60s\"", "\"59s\"\nmeasure_from = \"45s\"");
     assert_eq!(
