@@ -520,7 +520,7 @@ impl Scenario {
                     servers: forced.servers,
                     service: forced.service,
                     accesses: forced.accesses,
-                    reordered: forced.reordered,
+                    times: forced.at_most / forced.typical,
                     at_most: forced.at_most,
                 });
             }
@@ -582,20 +582,19 @@ impl Random {
 /// those of a request on average, so that what is served follows from them.
 fn together(loops: &[(usize, usize, Random)], origin: &OriginTable, hits: f64) -> Capacity {
     let (mut rate, mut service, mut work, mut busy, mut busy_least) = (0.0, 0.0, 0.0, 0.0, 0.0);
-    let (mut servers, mut reordered) = (0.0, 1.0);
+    let mut servers = 0.0;
     for (.., asked) in loops {
         let (of, capacity) = (asked.rate(hits), asked.capacity(origin, hits));
         let each = of * capacity.service.as_secs_f64();
         (rate, service, work) = (rate + of, service + each, work + each * capacity.accesses);
         (busy, busy_least) = (busy + of / capacity.typical, busy_least + of / capacity.at_most);
-        (servers, reordered) = (capacity.servers, capacity.reordered);
+        servers = capacity.servers;
     }
     let over = |busy: f64| if busy > 0.0 { rate / busy } else { f64::INFINITY };
     Capacity {
         servers,
         service: Nanos::from_secs_f64(if rate > 0.0 { service / rate } else { 0.0 }),
         accesses: if service > 0.0 { work / service } else { 1.0 },
-        reordered,
         typical: over(busy),
         at_most: over(busy_least),
     }

@@ -297,6 +297,43 @@ fn what_is_refused_is_more_than_the_simulator_serves() {
     }
 }
 
+#[test]
+fn what_lies_side_by_side_is_served_faster_than_in_turn_and_not_refused() {
+    let on_disk = |queue: &str, working_set: &str, load: &str| {
+        scenario(&format!(
+            r#"
+            name = "side by side"
+            duration = "60s"
+            origin = [{{ name = "o", type = "disks", spindles = 1, queue = "{queue}" }}]
+            volume = [{{ name = "v", size = "16GiB", load = [{{ popularity = "uniform", working_set = "{working_set}", {load} }}] }}]
+            "#
+        ))
+    };
+    for queue in ["fifo", "c-look", "shortest-positioning"] {
+        for working_set in ["1MiB", "64MiB", "16GiB"] {
+            for size in ["request_size = \"4KiB\"", "request_size = \"64KiB\""] {
+                let open = format!("arrivals = \"poisson\", rate = 100000, {size}");
+                let error = on_disk(queue, working_set, &open).check().expect_err("far too many");
+                let ScenarioError::Overload { at_most, .. } = error else { panic!("{error}") };
+                let closed = format!("arrivals = \"closed\", clients = 64, {size}");
+                let closed = on_disk(queue, working_set, &closed);
+                let outcome = Simulation::new(&closed, &Traces::new(), None).unwrap().run();
+                let served = outcome.volumes[0].totals.iops;
+                let said =
+                    format!("{queue}, {working_set}, {size}: {served:.1}/s served, {at_most:.1} at most");
+                assert!(served <= at_most, "{said}");
+            }
+        }
+    }
+    // Half a turn of 8.33 ms for each.
+    let open = |rate: u32| format!("arrivals = \"poisson\", rate = {rate}");
+    let error = on_disk("fifo", "16GiB", &open(241)).check().expect_err("too many").to_string();
+    let wanted =
+        "1 at 12.69ms each serve 240 at most (3.0 times what they serve in turn, were all in one place)";
+    assert!(error.ends_with(wanted), "{error}");
+    assert!(on_disk("fifo", "16GiB", &open(239)).check().is_ok());
+}
+
 const DISKS: &str = r#"
     name = "disks"
     duration = "60s"
