@@ -100,10 +100,12 @@ impl Scenario {
         }
     }
 
-    /// When any load takes the place of another.
-    fn changes_of_load(&self) -> Vec<Nanos> {
-        let mut instants: Vec<Nanos> =
-            self.volume.iter().flat_map(|volume| volume.load.iter().map(|load| load.from)).collect();
+    /// When any load of these volumes takes the place of another, within the run.
+    fn changes_of_load<'a>(&self, volumes: impl Iterator<Item = &'a VolumeTable>) -> Vec<Nanos> {
+        let mut instants: Vec<Nanos> = volumes
+            .flat_map(|volume| volume.load.iter().map(|load| load.from))
+            .filter(|from| *from < self.duration)
+            .collect();
         instants.sort_unstable();
         instants.dedup();
         instants
@@ -119,7 +121,7 @@ impl Scenario {
 
     /// Compares the bytes that must pass with what media and links carry, and the requests with what the appliances' workers do.
     pub(super) fn check_lanes(&self) -> Result<(), ScenarioError> {
-        for at in self.changes_of_load() {
+        for at in self.changes_of_load(self.volume.iter()) {
             for (origin, table) in self.origin.iter().enumerate() {
                 let (mut there, mut back, mut media) =
                     (Through::default(), Through::default(), Through::default());
@@ -367,9 +369,7 @@ impl Scenario {
         for (place, volume) in self.volume.iter().enumerate() {
             for (number, load) in volume.load.iter().enumerate() {
                 let Some(clients) = load.clients.filter(|_| self.may_be_cached(volume)) else { continue };
-                let until =
-                    volume.load.get(number + 1).map_or(self.duration, |next| next.from).min(self.duration);
-                let span = until.saturating_since(load.from);
+                let span = self.end_of_load(volume, number).saturating_since(load.from);
                 let least = self.hit_least(volume) + load.think.unwrap_or(Nanos::ZERO);
                 let requests = f64::from(clients) * span.as_secs_f64() / least.as_secs_f64();
                 if requests > CLOSED_REQUESTS_MAX {
@@ -469,12 +469,8 @@ impl Scenario {
             .enumerate()
             .filter(|(_, volume)| self.origin_of(volume) == Some(origin))
             .collect();
-        let mut instants: Vec<Nanos> =
-            members.iter().flat_map(|(_, volume)| volume.load.iter().map(|load| load.from)).collect();
-        instants.sort_unstable();
-        instants.dedup();
         let origin = &self.origin[origin];
-        for at in instants {
+        for at in self.changes_of_load(members.iter().map(|(_, volume)| *volume)) {
             let mut loops: Vec<(usize, usize, Random)> = Vec::new();
             for &(place, volume) in &members {
                 let Some((number, load)) =

@@ -334,6 +334,34 @@ fn what_lies_side_by_side_is_served_faster_than_in_turn_and_not_refused() {
     assert!(on_disk("fifo", "16GiB", &open(239)).check().is_ok());
 }
 
+#[test]
+fn loads_that_the_run_does_not_reach_are_flagged_and_not_refused() {
+    let with =
+        |load: &str| scenario(&GOOD.replace("rate = 100 }", &format!("rate = 100 }}, {load}"))).check();
+    // More than two servers do, in writes; and 1e8 requests, were the first load to last for so long.
+    let later = "{ from = \"60s\", arrivals = \"poisson\", rate = 500, read_share = 0 }";
+    for load in [later, "{ from = \"100000000s\", arrivals = \"idle\" }"] {
+        let flags = with(load).expect(load);
+        assert!(flags.len() == 1 && flags[0].message.contains("and the run ends at 60s"), "{flags:?}");
+    }
+    assert!(with(&later.replace("60s", "59s")).is_err());
+}
+
+#[test]
+fn floors_beyond_the_clients_are_refused_while_they_stand() {
+    // A client that waits 150 us for every hit asks 6,667 times a second at most, and eight ask for more.
+    let loads = "\"closed\", clients = 1 }, { from = \"20s\", arrivals = \"closed\", clients = 8 }, { from = \"40s\", arrivals = \"idle\" }";
+    let with = |times: &str| {
+        let text = GOOD.replace("\"poisson\", rate = 100 }", loads);
+        scenario(&text.replace("latency = \"5ms\"", &format!("iops = 10000\n{times}"))).check()
+    };
+    assert_eq!(with("from = \"20s\""), Ok(Vec::new()));
+    for times in ["", "from = \"10s\"", "until = \"10s\""] {
+        let error = with(times).expect_err(times);
+        assert!(matches!(error, ScenarioError::BeyondClients { clients: 1, .. }), "{times}: {error}");
+    }
+}
+
 const DISKS: &str = r#"
     name = "disks"
     duration = "60s"
