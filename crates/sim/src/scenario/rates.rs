@@ -25,11 +25,17 @@ impl LoadTable {
 }
 
 impl OriginTable {
-    /// Bytes per second that its media never exceed, and how many of them a byte written costs at least; `None` where that is not bounded:
-    /// what an array's cache takes, and overwrites there, never reaches the disks.
+    /// Bytes per second that its media or channels never exceed, and how many of them a byte written costs at least; `None` where that is not
+    /// bounded: what an array's cache takes, and overwrites there, never reaches the disks.
     fn media(&self) -> Option<(f64, f64)> {
-        if self.kind != OriginKind::Disks || self.array.is_some() {
-            return None;
+        match self.kind {
+            OriginKind::Disks if self.array.is_none() && self.buffer.is_none() => {}
+            OriginKind::Ssd => {
+                let ssd = self.ssd();
+                let rate = f64::from(ssd.channels) * ssd.channel_bytes_s as f64;
+                return (rate > 0.0).then_some((rate, 1.0));
+            }
+            _ => return None,
         }
         let group = self.disks();
         let spindles = f64::from(group.spindles);
@@ -39,7 +45,7 @@ impl OriginTable {
             Raid::Level1 => 2.0,
             Raid::Level4 | Raid::Level5 => spindles / (spindles - 1.0).max(1.0),
         };
-        (rate > 0.0 && self.buffer.is_none()).then_some((spindles * rate, written))
+        (rate > 0.0).then_some((spindles * rate, written))
     }
 }
 
@@ -144,7 +150,8 @@ impl Scenario {
                     back.check(at, link, || format!("the link from origin `{name}`"), bytes_per_second)?;
                 }
                 if let Some((at_most, _)) = table.media() {
-                    media.check(at, at_most, || format!("the disks of origin `{name}`"), bytes_per_second)?;
+                    let of = if table.kind == OriginKind::Ssd { "channels" } else { "disks" };
+                    media.check(at, at_most, || format!("the {of} of origin `{name}`"), bytes_per_second)?;
                 }
             }
             self.check_appliances(at)?;

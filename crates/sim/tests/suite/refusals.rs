@@ -394,6 +394,14 @@ fn what_is_too_narrow_is_refused_with_the_arithmetic() {
         "{}",
         said("", sequential)
     );
+    // 500,000 reads of 16 KiB are 7.63 GiB/s; eight channels of 800 MB/s do 5.96.
+    let flash =
+        DISKS.replace("\"disks\" }]", "\"ssd\", flash = { capacity = \"16GiB\" } }]").replace("64MiB", "0B");
+    let error = scenario(&flash.replace("rate = 100", "rate = 500000, request_size = \"16KiB\"")).check();
+    assert_eq!(
+        error.expect_err("too much").to_string(),
+        "the channels of origin `o` can never keep up: 7.63GiB/s from 0s on, and it does 5.96GiB/s at most"
+    );
     // What an array's cache takes, no disk need ever see: overwritten pages are written once.
     assert!(disks(", array = { cache = \"1GiB\" }", sequential).is_ok());
     for (keys, key) in [
