@@ -61,7 +61,8 @@ pub struct IntervalRow {
     pub filled_blocks: u64,
     /// Distinct blocks read in the data path's window.
     pub working_set_blocks: u64,
-    /// Requests outstanding on average.
+    /// Requests outstanding on average, by Little's law: the latencies of what completed over the length of the interval. What hangs
+    /// is in that in which it is answered.
     pub outstanding: f64,
     /// Requests that were not sent, since as many as the load allows were outstanding.
     pub shed: u64,
