@@ -12,15 +12,20 @@ pub enum QueueDiscipline {
     /// The oldest.
     #[default]
     Fifo,
-    /// The nearest at or above the head's address, else the lowest (C-LOOK): fair, few long seeks.
+    /// The nearest at or above the head's address, else the lowest (C-LOOK): few long seeks.
+    ///
+    /// A request that it has passed over for longer than 128 turns goes first (ours), since the rule alone lets who reads
+    /// on and on where the head is starve all others.
     CLook,
     /// The one that the head reaches first, seek and rotation together (shortest positioning time first).
     ///
-    /// A request that has waited longer than 128 turns goes first (ours), since the rule alone starves the far ones.
+    /// A request that it has passed over for longer than 128 turns goes first (ours), since the rule alone starves the far
+    /// ones.
     ShortestPositioning,
 }
 
-/// Turns after which a waiting request goes first under [`QueueDiscipline::ShortestPositioning`] (ours).
+/// Turns after which a request that may be chosen is, where the disk does not take the oldest anyway (ours). What waits
+/// behind the queue depth is not passed over: under overload everything waits for long, and order counts most.
 const TURNS_UNTIL_URGENT: u64 = 128;
 
 /// What a disk has done; times only grow, so that the difference of two observations describes the time between.
@@ -49,8 +54,9 @@ struct Waiting {
     token: u64,
     writes: bool,
     range: ByteRange,
-    arrived: Nanos,
     ready: Nanos,
+    /// Since when the discipline may choose it.
+    among: Nanos,
 }
 
 #[derive(Clone, Debug)]
@@ -125,7 +131,7 @@ impl Disk {
     pub fn submit(&mut self, now: Nanos, token: u64, kind: DiskRequestKind, range: ByteRange) {
         let ready = now.saturating_add(self.parameters().command_latency);
         let writes = kind == DiskRequestKind::Write;
-        self.waiting.push_back(Waiting { token, writes, range, arrived: now, ready });
+        self.waiting.push_back(Waiting { token, writes, range, ready, among: ready });
         self.totals.queue_length += 1;
     }
 
@@ -157,6 +163,9 @@ impl Disk {
         }
         if let Some(index) = self.choose(now) {
             let next = self.waiting.remove(index).expect("the chosen request waits");
+            if let Some(last) = self.waiting.get_mut(self.queue_depth - 1) {
+                last.among = last.ready.max(now);
+            }
             self.serve(now, &next);
         }
         completed
@@ -244,23 +253,21 @@ impl Disk {
         let ready = || {
             self.waiting.iter().take(self.queue_depth).take_while(|request| request.ready <= now).enumerate()
         };
+        let limit = self.parameters().rotation.0.saturating_mul(TURNS_UNTIL_URGENT);
+        if limit > 0 && now.saturating_since(oldest.among).0 > limit {
+            return Some(0);
+        }
         match self.discipline {
             QueueDiscipline::Fifo => Some(0),
             QueueDiscipline::CLook => ready()
                 .min_by_key(|(_, request)| (request.range.offset < self.head_address, request.range.offset))
                 .map(|(index, _)| index),
-            QueueDiscipline::ShortestPositioning => {
-                let limit = self.parameters().rotation.0.saturating_mul(TURNS_UNTIL_URGENT);
-                if limit > 0 && now.saturating_since(oldest.arrived).0 > limit {
-                    return Some(0);
-                }
-                ready()
-                    .min_by_key(|(_, request)| {
-                        let (seek, rotation) = self.positioning(now, request.range.offset);
-                        seek + rotation
-                    })
-                    .map(|(index, _)| index)
-            }
+            QueueDiscipline::ShortestPositioning => ready()
+                .min_by_key(|(_, request)| {
+                    let (seek, rotation) = self.positioning(now, request.range.offset);
+                    seek + rotation
+                })
+                .map(|(index, _)| index),
         }
     }
 }
@@ -311,6 +318,32 @@ mod tests {
                 disk.submit(Nanos(1), token as u64, READ, ByteRange::new(*offset, 1));
             }
             assert_eq!(order(&mut disk), expected, "{discipline:?}");
+        }
+    }
+
+    #[test]
+    fn who_reads_on_and_on_does_not_starve_others() {
+        for discipline in [QueueDiscipline::CLook, QueueDiscipline::ShortestPositioning] {
+            let parameters = DiskParameters::rpm_7200(1 << 40);
+            let turn = parameters.rotation.0;
+            let mut disk = Disk::new(parameters, discipline, 32, 0).unwrap();
+            // Three reads from the beginning on, of which there is always a next one, and one in the middle.
+            let read_on = |token: u64| ByteRange::new((token - 1) << 16, 1 << 16);
+            (1..4).for_each(|token| disk.submit(Nanos::ZERO, token, READ, read_on(token)));
+            disk.submit(Nanos::ZERO, 0, READ, ByteRange::new(1 << 39, 4_096));
+            let (mut next, mut turns) = (4, 0);
+            while let Some(at) = disk.next_event().filter(|_| turns < 1_000) {
+                turns = at.0 / turn;
+                match disk.step() {
+                    Some(0) => break,
+                    Some(_) => {
+                        disk.submit(at, next, READ, read_on(next));
+                        next += 1;
+                    }
+                    None => {}
+                }
+            }
+            assert!((128..132).contains(&turns), "{discipline:?}: {turns}");
         }
     }
 

@@ -63,10 +63,10 @@ impl Lane {
         let mut span = self.parameters.item;
         if self.parameters.bytes_per_second > 0 {
             let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.parameters.bytes_per_second);
-            span += Nanos(nanos as u64);
+            span = span.saturating_add(Nanos(nanos as u64));
         }
         self.free_at = self.free_at.max(self.clock).saturating_add(span);
-        self.totals.busy += span;
+        self.totals.busy = self.totals.busy.saturating_add(span);
         self.totals.items += 1;
         self.totals.bytes += bytes;
         self.free_at.saturating_add(self.parameters.latency)
@@ -98,5 +98,15 @@ mod tests {
         let seen = lane.observe(Nanos(2_000));
         assert_eq!((seen.busy, seen.items, seen.bytes), (Nanos(110), 3, 40));
         assert!(Lane::new(LaneParameters { latency: Nanos::secs(11), ..parameters }).is_err());
+    }
+
+    #[test]
+    fn more_than_a_lane_ever_does_is_there_at_the_end_of_time() {
+        let mut lane =
+            Lane::new(LaneParameters { bytes_per_second: 1, ..LaneParameters::default() }).unwrap();
+        // 2^32 s each, of which the fifth is beyond 2^64 ns.
+        (0..4).for_each(|_| assert!(lane.send(Nanos::ZERO, 1 << 32) < Nanos::MAX));
+        assert_eq!(lane.send(Nanos::ZERO, 1 << 32), Nanos::MAX);
+        assert_eq!(lane.observe(Nanos(7)).busy, Nanos(7));
     }
 }

@@ -110,20 +110,27 @@ fn one_random_read_takes_seek_half_a_turn_and_transfer() {
 
 #[test]
 fn schedulers_beat_fifo_at_depth() {
-    let run = |discipline| {
+    let run = |discipline, clients| {
         let disk = DiskParameters::rpm_7200(1 << 40);
         let parameters = DiskGroupParameters { discipline, ..DiskGroupParameters::striped(1, disk) };
-        let (seconds, _) = closed_loop(parameters, 32, 10_000);
+        let (seconds, _) = closed_loop(parameters, clients, 10_000);
         10_000.0 / seconds
     };
-    let fifo = run(QueueDiscipline::Fifo);
-    let look = run(QueueDiscipline::CLook);
-    let nearest = run(QueueDiscipline::ShortestPositioning);
+    let fifo = run(QueueDiscipline::Fifo, 32);
+    let look = run(QueueDiscipline::CLook, 32);
+    let nearest = run(QueueDiscipline::ShortestPositioning, 32);
     println!(
         "7,200 rpm, depth 32: FIFO {fifo:.0}, C-LOOK {look:.0}, shortest positioning {nearest:.0} requests/s"
     );
     assert!(look > 1.3 * fifo, "{look} against {fifo}");
     assert!(nearest > 1.2 * look, "{nearest} against {look}");
+    // However many more wait, and for however long.
+    for (discipline, at_depth) in
+        [(QueueDiscipline::CLook, look), (QueueDiscipline::ShortestPositioning, nearest)]
+    {
+        let many = run(discipline, 1_000);
+        assert!(many > 0.97 * at_depth, "{discipline:?}: {many} against {at_depth}");
+    }
 }
 
 #[test]

@@ -32,6 +32,8 @@ pub(crate) fn beginning(requests: &[RecordedRequest], from: Nanos) -> usize {
 pub(crate) struct Asked {
     pub(crate) first: u64,
     pub(crate) end: u64,
+    /// The first byte, which may lie within the first block.
+    pub(crate) offset: u64,
     pub(crate) bytes: u64,
     pub(crate) writes: bool,
 }
@@ -165,7 +167,13 @@ impl Load {
             Source::Drawn { picker, first, units, read_share, .. } => {
                 let start = *first + picker.next(random).0 * *units;
                 let writes = *read_share < 1.0 && unit(random) >= *read_share;
-                Asked { first: start, end: start + *units, bytes: *units << shift, writes }
+                Asked {
+                    first: start,
+                    end: start + *units,
+                    offset: start << shift,
+                    bytes: *units << shift,
+                    writes,
+                }
             }
             Source::Recorded { requests, next, .. } => {
                 let request = requests[*next];
@@ -174,6 +182,7 @@ impl Load {
                 Asked {
                     first: request.offset >> shift,
                     end: (end + (1 << shift) - 1) >> shift,
+                    offset: request.offset,
                     bytes: u64::from(request.length),
                     writes: request.writes,
                 }

@@ -61,7 +61,8 @@ pub struct IntervalRow {
     pub filled_blocks: u64,
     /// Distinct blocks read in the data path's window.
     pub working_set_blocks: u64,
-    /// Requests outstanding on average.
+    /// Requests outstanding on average, by Little's law: the latencies of what completed over the length of the interval. What hangs
+    /// is in that in which it is answered.
     pub outstanding: f64,
     /// Requests that were not sent, since as many as the load allows were outstanding.
     pub shed: u64,
@@ -165,13 +166,13 @@ pub struct ObjectiveOutcome {
     pub unit: &'static str,
     /// The share of windows that must conform.
     pub conforming_share_wanted: f64,
-    /// Windows since `measure_from` that conformed, did not, and asked for too little.
+    /// Windows that began at `measure_from` or later and conformed, did not, and asked for too little.
     pub conforming: u64,
     /// See `conforming`.
     pub nonconforming: u64,
     /// See `conforming`.
     pub low_load: u64,
-    /// Conforming among the judged windows since `measure_from`; absent where none was judged.
+    /// Conforming among the judged ones of these windows; absent where none was judged.
     pub conforming_share: Option<f64>,
     /// Whether that is at least what was wanted; absent where none was judged.
     pub met: Option<bool>,

@@ -55,7 +55,8 @@ impl Track {
     }
 
     pub(crate) fn outcome(self, measure_from: Nanos) -> ObjectiveOutcome {
-        let from = measure_from.as_secs_f64();
+        // Whole windows, as sums are of whole intervals.
+        let from = measure_from.as_secs_f64() + self.objective.window.as_secs_f64() - 1e-6;
         let count = |verdict| {
             self.windows.iter().filter(|row| row.at_s > from && row.verdict == verdict).count() as u64
         };

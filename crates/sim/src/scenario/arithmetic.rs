@@ -7,9 +7,6 @@ use forebay_devmodel::{
 };
 use forebay_units::{Bytes, Nanos};
 
-/// Reordering a disk's queue gains at most this factor over serving random requests in turn (ours).
-const REORDERING_MAX: f64 = 4.0;
-
 /// What an origin serves of random requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Capacity {
@@ -19,11 +16,9 @@ pub(super) struct Capacity {
     pub(super) service: Nanos,
     /// Accesses that a request costs, were all servers as busy as the busiest is.
     pub(super) accesses: f64,
-    /// How many times as many accesses the best order does.
-    pub(super) reordered: f64,
     /// Requests per second in turn: `servers / (service * accesses)`.
     pub(super) typical: f64,
-    /// Requests per second that it never exceeds, whatever the order.
+    /// Requests per second that it never exceeds, wherever they are and whatever the order.
     pub(super) at_most: f64,
 }
 
@@ -32,7 +27,7 @@ impl Capacity {
     fn of_requests(servers: f64, service: f64) -> Capacity {
         let rate = if service > 0.0 { servers / service } else { f64::INFINITY };
         let service = Nanos::from_secs_f64(service);
-        Capacity { servers, service, accesses: 1.0, reordered: 1.0, typical: rate, at_most: rate }
+        Capacity { servers, service, accesses: 1.0, typical: rate, at_most: rate }
     }
 
     /// `servers` and what a request takes of them, in words.
@@ -46,9 +41,13 @@ pub(super) fn each_costs(accesses: f64) -> String {
     if accesses > 1.0 + 1e-9 { format!(", at {accesses:.1} accesses a request") } else { String::new() }
 }
 
-/// What it adds to "serve so many at most" that this is in the best order.
-pub(super) fn in_the_best_order(reordered: f64) -> String {
-    if reordered > 1.0 { format!(" ({reordered:.0} times what they serve in turn)") } else { String::new() }
+/// What it adds to "serve so many at most" that this is so many times what is served of places all over the disks, in turn.
+pub(super) fn all_in_one_place(times: f64) -> String {
+    if times > 1.0 + 1e-9 {
+        format!(" ({times:.1} times what they serve in turn, were all in one place)")
+    } else {
+        String::new()
+    }
 }
 
 /// What disks have to do: accesses, and the bytes of all of them.
@@ -74,6 +73,11 @@ impl Work {
     /// Seconds that it takes one disk which needs so long for an access, and so long for a byte.
     fn seconds(self, access: f64, byte: f64) -> f64 {
         self.accesses * access + self.bytes * byte
+    }
+
+    /// The least that it takes one disk, of whose accesses each begins and ends half a turn after the one before on average.
+    fn seconds_least(self, overhead: f64, half_turn: f64, byte: f64) -> f64 {
+        self.accesses * overhead + (self.accesses * half_turn).max(self.bytes * byte)
     }
 }
 
@@ -290,32 +294,34 @@ impl OriginTable {
         let (data, parity) = write_work(layout, group.spindles, unit, bytes);
         let (data, parity) = (reads.plus(data.times(writes)), parity.times(writes));
         // Seconds of every disk, or of the busiest.
-        let seconds = |byte: f64| match layout {
+        let seconds = |of: &dyn Fn(Work) -> f64| match layout {
             // The parity disk does its part alone.
-            Layout::DedicatedParity => {
-                parity.seconds(access, byte).max(data.seconds(access, byte) / data_disks)
-            }
-            _ => data.plus(parity).seconds(access, byte) / servers,
+            Layout::DedicatedParity => of(parity).max(of(data) / data_disks),
+            _ => of(data.plus(parity)) / servers,
         };
         let per_byte = |rate: f64| if rate > 0.0 { 1.0 / rate } else { 0.0 };
         let (outer, inner) = (disk.rate_outer_bytes_s as f64, disk.rate_inner_bytes_s as f64);
         let usual = per_byte((outer + inner) / 2.0);
-        let moves = disk.seek_average > Nanos::ZERO || disk.rotation > Nanos::ZERO;
-        // What an array's cache or a disk's buffer takes is no device's time, and may be all.
-        let gain = match self.array.is_some() || self.buffer.is_some() {
-            true => f64::INFINITY,
-            false if moves => REORDERING_MAX,
-            false => 1.0,
+        let typical = seconds(&|work| work.seconds(access, usual));
+        // Of what lies side by side no head seeks anything, and who takes what is near first need not wait for the platters.
+        let half_turn = match group.discipline {
+            QueueDiscipline::Fifo => Nanos(disk.rotation.0 / 2),
+            _ => Nanos::ZERO,
+        };
+        let (overhead, half_turn) = (disk.service_overhead.as_secs_f64(), half_turn.as_secs_f64());
+        let least = match self.array.is_some() || self.buffer.is_some() {
+            // What an array's cache or a disk's buffer takes is no device's time, and may be all.
+            true => 0.0,
+            false => seconds(&|work| work.seconds_least(overhead, half_turn, per_byte(outer.max(inner)))),
         };
         let rate = |seconds: f64| if seconds > 0.0 { 1.0 / seconds } else { f64::INFINITY };
         let service = access + bytes.min(unit) as f64 * usual;
         Capacity {
             servers,
             service: Nanos::from_secs_f64(service),
-            accesses: if service > 0.0 { seconds(usual) * servers / service } else { 1.0 },
-            reordered: gain,
-            typical: rate(seconds(usual)),
-            at_most: rate(seconds(per_byte(outer.max(inner)))) * gain,
+            accesses: if service > 0.0 { typical * servers / service } else { 1.0 },
+            typical: rate(typical),
+            at_most: rate(least),
         }
     }
 }

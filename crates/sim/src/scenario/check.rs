@@ -86,7 +86,7 @@ impl Scenario {
             self.check_volume(at, volume)?;
             for (place, load) in volume.load.iter().enumerate() {
                 self.check_load(&format!("volume[{at}].load[{place}]"), volume, load)?;
-                let until = volume.load.get(place + 1).map_or(self.duration, |next| next.from);
+                let until = self.end_of_load(volume, place);
                 requests += load.rate.unwrap_or(0.0) * until.saturating_since(load.from).as_secs_f64();
             }
         }
@@ -564,8 +564,13 @@ impl Scenario {
                 }
             }
             Target::IopsFloor { at_least, .. } | Target::BandwidthFloor { at_least, .. } => {
-                let closed = volume.load.iter().filter(|load| load.arrivals == ArrivalKind::Closed);
-                for load in closed {
+                // Only while it stands: another load may ask for more.
+                let until = table.until.unwrap_or(self.duration);
+                for (place, load) in volume.load.iter().enumerate() {
+                    let stands = load.from < until && table.from < self.end_of_load(volume, place);
+                    if load.arrivals != ArrivalKind::Closed || !stands {
+                        continue;
+                    }
                     let (iops, key) = match table.iops {
                         Some(iops) => (iops, key("iops")),
                         None => (at_least / load.request_bytes(volume) as f64, key("bandwidth_per_second")),
@@ -580,6 +585,11 @@ impl Scenario {
             }
         }
         Ok(())
+    }
+
+    /// When a load of a volume ends: where the next one takes its place, or with the run.
+    pub(super) fn end_of_load(&self, volume: &VolumeTable, place: usize) -> Nanos {
+        volume.load.get(place + 1).map_or(self.duration, |next| next.from).min(self.duration)
     }
 
     /// The shortest time that a hit of one block takes.

@@ -77,7 +77,7 @@ pub enum ScenarioError {
     /// A load that must reach the origin and that it can never serve.
     #[error(
         "origin `{origin}` can never serve it: {unavoidable:.0} requests/s from {at} on reach it whatever is cached, and {servers} at {service} each serve {at_most:.0} at most{}{}",
-        super::arithmetic::in_the_best_order(*.reordered), super::arithmetic::each_costs(*.accesses)
+        super::arithmetic::all_in_one_place(*.times), super::arithmetic::each_costs(*.accesses)
     )]
     Overload {
         /// Which key.
@@ -94,10 +94,10 @@ pub enum ScenarioError {
         service: Nanos,
         /// Accesses of a request.
         accesses: f64,
-        /// How many times as many the best order does.
-        reordered: f64,
         /// The most that it serves.
         at_most: f64,
+        /// How many times what it serves in turn that is.
+        times: f64,
     },
     /// Bytes or requests that must pass through something that never takes so many.
     #[error("{what} can never keep up: {asked} from {at} on, and it does {at_most} at most")]

@@ -25,11 +25,17 @@ impl LoadTable {
 }
 
 impl OriginTable {
-    /// Bytes per second that its media never exceed, and how many of them a byte written costs at least; `None` where that is not bounded:
-    /// what an array's cache takes, and overwrites there, never reaches the disks.
+    /// Bytes per second that its media or channels never exceed, and how many of them a byte written costs at least; `None` where that is not
+    /// bounded: what an array's cache takes, and overwrites there, never reaches the disks.
     fn media(&self) -> Option<(f64, f64)> {
-        if self.kind != OriginKind::Disks || self.array.is_some() {
-            return None;
+        match self.kind {
+            OriginKind::Disks if self.array.is_none() && self.buffer.is_none() => {}
+            OriginKind::Ssd => {
+                let ssd = self.ssd();
+                let rate = f64::from(ssd.channels) * ssd.channel_bytes_s as f64;
+                return (rate > 0.0).then_some((rate, 1.0));
+            }
+            _ => return None,
         }
         let group = self.disks();
         let spindles = f64::from(group.spindles);
@@ -39,7 +45,7 @@ impl OriginTable {
             Raid::Level1 => 2.0,
             Raid::Level4 | Raid::Level5 => spindles / (spindles - 1.0).max(1.0),
         };
-        (rate > 0.0 && self.buffer.is_none()).then_some((spindles * rate, written))
+        (rate > 0.0).then_some((spindles * rate, written))
     }
 }
 
@@ -100,10 +106,12 @@ impl Scenario {
         }
     }
 
-    /// When any load takes the place of another.
-    fn changes_of_load(&self) -> Vec<Nanos> {
-        let mut instants: Vec<Nanos> =
-            self.volume.iter().flat_map(|volume| volume.load.iter().map(|load| load.from)).collect();
+    /// When any load of these volumes takes the place of another, within the run.
+    fn changes_of_load<'a>(&self, volumes: impl Iterator<Item = &'a VolumeTable>) -> Vec<Nanos> {
+        let mut instants: Vec<Nanos> = volumes
+            .flat_map(|volume| volume.load.iter().map(|load| load.from))
+            .filter(|from| *from < self.duration)
+            .collect();
         instants.sort_unstable();
         instants.dedup();
         instants
@@ -119,7 +127,7 @@ impl Scenario {
 
     /// Compares the bytes that must pass with what media and links carry, and the requests with what the appliances' workers do.
     pub(super) fn check_lanes(&self) -> Result<(), ScenarioError> {
-        for at in self.changes_of_load() {
+        for at in self.changes_of_load(self.volume.iter()) {
             for (origin, table) in self.origin.iter().enumerate() {
                 let (mut there, mut back, mut media) =
                     (Through::default(), Through::default(), Through::default());
@@ -142,7 +150,8 @@ impl Scenario {
                     back.check(at, link, || format!("the link from origin `{name}`"), bytes_per_second)?;
                 }
                 if let Some((at_most, _)) = table.media() {
-                    media.check(at, at_most, || format!("the disks of origin `{name}`"), bytes_per_second)?;
+                    let of = if table.kind == OriginKind::Ssd { "channels" } else { "disks" };
+                    media.check(at, at_most, || format!("the {of} of origin `{name}`"), bytes_per_second)?;
                 }
             }
             self.check_appliances(at)?;
@@ -189,6 +198,14 @@ impl Scenario {
         Nanos(last.saturating_sub(from.0.div_ceil(interval)) * interval)
     }
 
+    /// When the first window begins that counts, of windows that follow each other from the first whole control interval on.
+    fn first_window(&self, from: Nanos, window: Nanos) -> Nanos {
+        let interval = self.cache.interval.0.max(1);
+        let first = from.0.div_ceil(interval).saturating_mul(interval);
+        let before = self.measure_from.0.saturating_sub(first).div_ceil(window.0.max(1));
+        Nanos(first.saturating_add(before.saturating_mul(window.0)))
+    }
+
     /// Plans for a time that the run does not reach, and a run that nothing is told of.
     pub(super) fn flag_times(&self, flags: &mut Vec<Flag>) {
         let (interval, end) = (self.cache.interval, self.duration);
@@ -221,7 +238,7 @@ impl Scenario {
             let window = table
                 .objective()
                 .map_or(Nanos::ZERO, |objective| objective.in_whole(self.cache.interval).window);
-            let measured = self.in_whole_intervals(table.from.max(self.measure_from), until);
+            let measured = self.in_whole_intervals(self.first_window(table.from, window), until);
             if table.from >= self.duration {
                 flag("from", begins_too_late(table.from, self.duration));
             } else if measured < window {
@@ -359,9 +376,7 @@ impl Scenario {
         for (place, volume) in self.volume.iter().enumerate() {
             for (number, load) in volume.load.iter().enumerate() {
                 let Some(clients) = load.clients.filter(|_| self.may_be_cached(volume)) else { continue };
-                let until =
-                    volume.load.get(number + 1).map_or(self.duration, |next| next.from).min(self.duration);
-                let span = until.saturating_since(load.from);
+                let span = self.end_of_load(volume, number).saturating_since(load.from);
                 let least = self.hit_least(volume) + load.think.unwrap_or(Nanos::ZERO);
                 let requests = f64::from(clients) * span.as_secs_f64() / least.as_secs_f64();
                 if requests > CLOSED_REQUESTS_MAX {
@@ -461,12 +476,8 @@ impl Scenario {
             .enumerate()
             .filter(|(_, volume)| self.origin_of(volume) == Some(origin))
             .collect();
-        let mut instants: Vec<Nanos> =
-            members.iter().flat_map(|(_, volume)| volume.load.iter().map(|load| load.from)).collect();
-        instants.sort_unstable();
-        instants.dedup();
         let origin = &self.origin[origin];
-        for at in instants {
+        for at in self.changes_of_load(members.iter().map(|(_, volume)| *volume)) {
             let mut loops: Vec<(usize, usize, Random)> = Vec::new();
             for &(place, volume) in &members {
                 let Some((number, load)) =
@@ -512,7 +523,7 @@ impl Scenario {
                     servers: forced.servers,
                     service: forced.service,
                     accesses: forced.accesses,
-                    reordered: forced.reordered,
+                    times: forced.at_most / forced.typical,
                     at_most: forced.at_most,
                 });
             }
@@ -574,20 +585,19 @@ impl Random {
 /// those of a request on average, so that what is served follows from them.
 fn together(loops: &[(usize, usize, Random)], origin: &OriginTable, hits: f64) -> Capacity {
     let (mut rate, mut service, mut work, mut busy, mut busy_least) = (0.0, 0.0, 0.0, 0.0, 0.0);
-    let (mut servers, mut reordered) = (0.0, 1.0);
+    let mut servers = 0.0;
     for (.., asked) in loops {
         let (of, capacity) = (asked.rate(hits), asked.capacity(origin, hits));
         let each = of * capacity.service.as_secs_f64();
         (rate, service, work) = (rate + of, service + each, work + each * capacity.accesses);
         (busy, busy_least) = (busy + of / capacity.typical, busy_least + of / capacity.at_most);
-        (servers, reordered) = (capacity.servers, capacity.reordered);
+        servers = capacity.servers;
     }
     let over = |busy: f64| if busy > 0.0 { rate / busy } else { f64::INFINITY };
     Capacity {
         servers,
         service: Nanos::from_secs_f64(if rate > 0.0 { service / rate } else { 0.0 }),
         accesses: if service > 0.0 { work / service } else { 1.0 },
-        reordered,
         typical: over(busy),
         at_most: over(busy_least),
     }

@@ -117,7 +117,7 @@ impl Volume {
             return None;
         }
         self.locality.observe_read(asked.first, asked.end - asked.first, now);
-        self.recorder.read(asked.first << self.block_size.shift(), asked.bytes);
+        self.recorder.read(asked.offset, asked.bytes);
         let mut client = NONE;
         let mut run = asked.first..asked.first;
         let mut joined = NONE;

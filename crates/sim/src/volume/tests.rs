@@ -5,7 +5,7 @@ use crate::calendar::Planned;
 use crate::load::Asked;
 use crate::origin::Origin;
 use crate::scenario::{OriginKind, OriginTable, Replacement};
-use forebay_control::ZoneRange;
+use forebay_control::{VolumeId, ZoneRange};
 use forebay_locality::{LiveConfig, LiveObserver};
 use forebay_policy::PolicyKind;
 use forebay_units::{BlockSize, Nanos};
@@ -55,7 +55,7 @@ fn at(ms: u64) -> Nanos {
 /// Block 7 is asked for; whether it was a hit.
 fn ask(volume: &mut Volume, world: &mut World, ms: u64, writes: bool) -> bool {
     world.now = at(ms);
-    let asked = Asked { first: 7, end: 8, bytes: 4_096, writes };
+    let asked = Asked { first: 7, end: 8, offset: 7 << 12, bytes: 4_096, writes };
     volume.ask(world, asked, 0, world.now).is_some()
 }
 
@@ -147,4 +147,18 @@ fn a_warm_up_ends_with_the_quota_and_its_reads_are_not_joined_then() {
     assert!(!volume.is_warming() || volume.prewarm.ranges.is_empty());
     assert_eq!(run(&mut volume, &mut world, at(100)), [at(10), at(14)]);
     assert!(!volume.is_warming());
+}
+
+#[test]
+fn reads_of_parts_of_blocks_in_their_order_are_sequential() {
+    let (mut world, mut volume) = volume_of(0, SERVICE);
+    for offset in (0..16_384).step_by(1_024) {
+        let first = offset >> 12;
+        let asked = Asked { first, end: first + 1, offset, bytes: 1_024, writes: false };
+        volume.ask(&mut world, asked, 0, Nanos::ZERO);
+    }
+    let (statistics, locality) = (volume.statistics(&world), volume.locality.snapshot(Nanos::ZERO));
+    let (seen, _) = volume.recorder.end(VolumeId(0), at(10_000), statistics, false, &locality);
+    // All but the first.
+    assert_eq!((seen.arrivals, seen.sequential_share), (16, 15.0 / 16.0));
 }

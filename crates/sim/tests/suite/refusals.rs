@@ -297,6 +297,71 @@ fn what_is_refused_is_more_than_the_simulator_serves() {
     }
 }
 
+#[test]
+fn what_lies_side_by_side_is_served_faster_than_in_turn_and_not_refused() {
+    let on_disk = |queue: &str, working_set: &str, load: &str| {
+        scenario(&format!(
+            r#"
+            name = "side by side"
+            duration = "60s"
+            origin = [{{ name = "o", type = "disks", spindles = 1, queue = "{queue}" }}]
+            volume = [{{ name = "v", size = "16GiB", load = [{{ popularity = "uniform", working_set = "{working_set}", {load} }}] }}]
+            "#
+        ))
+    };
+    for queue in ["fifo", "c-look", "shortest-positioning"] {
+        for working_set in ["1MiB", "64MiB", "16GiB"] {
+            for size in ["request_size = \"4KiB\"", "request_size = \"64KiB\""] {
+                let open = format!("arrivals = \"poisson\", rate = 100000, {size}");
+                let error = on_disk(queue, working_set, &open).check().expect_err("far too many");
+                let ScenarioError::Overload { at_most, .. } = error else { panic!("{error}") };
+                let closed = format!("arrivals = \"closed\", clients = 64, {size}");
+                let closed = on_disk(queue, working_set, &closed);
+                let outcome = Simulation::new(&closed, &Traces::new(), None).unwrap().run();
+                let served = outcome.volumes[0].totals.iops;
+                let said =
+                    format!("{queue}, {working_set}, {size}: {served:.1}/s served, {at_most:.1} at most");
+                assert!(served <= at_most, "{said}");
+            }
+        }
+    }
+    // Half a turn of 8.33 ms for each.
+    let open = |rate: u32| format!("arrivals = \"poisson\", rate = {rate}");
+    let error = on_disk("fifo", "16GiB", &open(241)).check().expect_err("too many").to_string();
+    let wanted =
+        "1 at 12.69ms each serve 240 at most (3.0 times what they serve in turn, were all in one place)";
+    assert!(error.ends_with(wanted), "{error}");
+    assert!(on_disk("fifo", "16GiB", &open(239)).check().is_ok());
+}
+
+#[test]
+fn loads_that_the_run_does_not_reach_are_flagged_and_not_refused() {
+    let with =
+        |load: &str| scenario(&GOOD.replace("rate = 100 }", &format!("rate = 100 }}, {load}"))).check();
+    // More than two servers do, in writes; and 1e8 requests, were the first load to last for so long.
+    let later = "{ from = \"60s\", arrivals = \"poisson\", rate = 500, read_share = 0 }";
+    for load in [later, "{ from = \"100000000s\", arrivals = \"idle\" }"] {
+        let flags = with(load).expect(load);
+        assert!(flags.len() == 1 && flags[0].message.contains("and the run ends at 60s"), "{flags:?}");
+    }
+    assert!(with(&later.replace("60s", "59s")).is_err());
+}
+
+#[test]
+fn floors_beyond_the_clients_are_refused_while_they_stand() {
+    // A client that waits 150 us for every hit asks 6,667 times a second at most, and eight ask for more.
+    let loads = "\"closed\", clients = 1 }, { from = \"20s\", arrivals = \"closed\", clients = 8 }, { from = \"40s\", arrivals = \"idle\" }";
+    let with = |times: &str| {
+        let text = GOOD.replace("\"poisson\", rate = 100 }", loads);
+        scenario(&text.replace("latency = \"5ms\"", &format!("iops = 10000\n{times}"))).check()
+    };
+    assert_eq!(with("from = \"20s\""), Ok(Vec::new()));
+    for times in ["", "from = \"10s\"", "until = \"10s\""] {
+        let error = with(times).expect_err(times);
+        assert!(matches!(error, ScenarioError::BeyondClients { clients: 1, .. }), "{times}: {error}");
+    }
+}
+
 const DISKS: &str = r#"
     name = "disks"
     duration = "60s"
@@ -328,6 +393,14 @@ fn what_is_too_narrow_is_refused_with_the_arithmetic() {
         said("", sequential).starts_with("the disks of origin `o` can never keep up: 2.93GiB/s"),
         "{}",
         said("", sequential)
+    );
+    // 500,000 reads of 16 KiB are 7.63 GiB/s; eight channels of 800 MB/s do 5.96.
+    let flash =
+        DISKS.replace("\"disks\" }]", "\"ssd\", flash = { capacity = \"16GiB\" } }]").replace("64MiB", "0B");
+    let error = scenario(&flash.replace("rate = 100", "rate = 500000, request_size = \"16KiB\"")).check();
+    assert_eq!(
+        error.expect_err("too much").to_string(),
+        "the channels of origin `o` can never keep up: 7.63GiB/s from 0s on, and it does 5.96GiB/s at most"
     );
     // What an array's cache takes, no disk need ever see: overwritten pages are written once.
     assert!(disks(", array = { cache = \"1GiB\" }", sequential).is_ok());
@@ -468,6 +541,20 @@ fn objectives_that_say_nothing_and_loops_without_end_are_flagged() {
         ["objective[0].from: it begins at 70s, and the run ends at 60s"]
     );
     assert_eq!(flags("latency = \"5ms\"", "latency = \"5ms\"\nwindow = \"30s\"\nfrom = \"40s\"").len(), 1);
+    // Windows follow each other from 0 s on: that of 20 s to 40 s is the last of a run of 50 s.
+    let windows = |measure_from: &str| {
+        let measured = format!("\"50s\"\nmeasure_from = \"{measure_from}\"");
+        let text = GOOD.replace("\"60s\"", &measured).replace("\"5ms\"", "\"5ms\"\nwindow = \"20s\"");
+        scenario(&text)
+            .check()
+            .expect("it can be run")
+            .into_iter()
+            .map(|flag| flag.message)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(windows("20s"), [""; 0]);
+    let none = windows("30s");
+    assert!(none.len() == 1 && none[0].starts_with("no window of 20s can end within the 10s"), "{none:?}");
     // From 45 to 59 s there are 14, but one whole interval of 10 s has no place.
     let odd = flags("\"60s\"", "\"59s\"\nmeasure_from = \"45s\"");
     assert_eq!(

@@ -91,6 +91,36 @@ fn totals_series_and_events_agree() {
 }
 
 #[test]
+fn windows_count_that_lie_wholly_in_what_is_measured() {
+    // 10.15 ms where nothing waits. Until 70 s requests do wait; sums begin with the interval from 70 s on, and the first window of 20 s after that
+    // is the one from 80 s on.
+    let scenario = scenario(
+        r#"
+        name = "windows"
+        duration = "120s"
+        measure_from = "65s"
+        origin = [{ name = "o", type = "servers", servers = 1, service = "10ms" }]
+        [[volume]]
+        name = "v"
+        size = "1GiB"
+        load = [
+            { arrivals = "poisson", rate = 80, popularity = "uniform" },
+            { from = "70s", arrivals = "constant", rate = 10, popularity = "uniform" },
+        ]
+        [[objective]]
+        volume = "v"
+        latency = "11ms"
+        window = "20s"
+        "#,
+    );
+    let volume = &run(&scenario, 1).volumes[0];
+    assert_eq!(volume.totals.seconds, 50.0);
+    let kept = &volume.objectives[0];
+    assert_eq!((kept.conforming, kept.nonconforming, kept.conforming_share), (2, 0, Some(1.0)));
+    assert_eq!((kept.windows.len(), kept.last_violation_s), (6, Some(80.0)));
+}
+
+#[test]
 fn loads_change_when_they_should_and_overload_is_shed_and_said() {
     let scenario = scenario(
         r#"
