@@ -297,7 +297,7 @@ fn origin(state: &State, config: &VolumeConfig, snapshot: Option<&VolumeSnapshot
     };
     let statistics = &snapshot.origin_statistics;
     let (word, reason) = match &statistics.state {
-        OriginState::Up => ("up", None),
+        OriginState::Up => ("up", statistics.danger.clone()),
         OriginState::Down { reason } => ("down", Some(reason.clone())),
         OriginState::Failed { reason } => ("failed", Some(reason.clone())),
         _ => ("unknown", None),

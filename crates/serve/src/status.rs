@@ -301,7 +301,7 @@ pub struct OriginStatus {
     pub description: String,
     /// `up`, `down`, `failed`, or `absent` since the start; of a controller of a fleet `unknown` where who tells of it is not heard.
     pub state: String,
-    /// Why, unless it is up.
+    /// Why, unless it is up; what of it will be lost, if it is.
     pub reason: Option<String>,
     /// Bytes with writes of unknown outcome: not cached, and not writable until they are settled.
     pub in_doubt_bytes: u64,

@@ -66,6 +66,10 @@ pub(crate) struct FileImage {
     syncing: Mutex<()>,
     /// The size that was found last, and said, while it is less than that at opening.
     shrunk_to: Mutex<Option<u64>>,
+    /// It had a name at opening.
+    had_name: bool,
+    /// It had none at the last sync, which was said.
+    has_lost_name: AtomicBool,
 }
 
 impl FileImage {
@@ -130,6 +134,8 @@ impl FileImage {
             sync_failed: AtomicBool::new(false),
             syncing: Mutex::new(()),
             shrunk_to: Mutex::new(None),
+            had_name: metadata.nlink() > 0,
+            has_lost_name: AtomicBool::new(false),
         })
     }
 
@@ -185,8 +191,28 @@ impl FileImage {
         })
     }
 
+    /// Finds out whether it still has a name, which others can take from it, and logs once that it has none. Behind a sync a server that it may be
+    /// on has just answered.
+    fn look_at_name(&self) {
+        let Ok(metadata) = self.file.metadata() else { return };
+        let is_lost = self.had_name && metadata.nlink() == 0;
+        if !self.has_lost_name.swap(is_lost, Ordering::Relaxed) && is_lost {
+            let path = self.path.display();
+            tracing::error!(target: "forebay::origin", %path, "origin was removed or replaced: what is written to it is lost when it is closed");
+        }
+    }
+
+    /// What is lost though it is on stable storage, if a sync has found that out.
+    pub(crate) fn danger(&self) -> Option<String> {
+        let is_lost = self.has_lost_name.load(Ordering::Relaxed);
+        is_lost.then(|| {
+            "the file was removed or replaced: what is written to it is lost when it is closed".to_owned()
+        })
+    }
+
     /// What a sync comes to that the system answered with `result`. The system tells of a loss once, so no other one may have run beside it.
     pub(crate) fn synced(&self, result: io::Result<()>) -> Result<(), OriginError> {
+        self.look_at_name();
         result.map_err(|error| {
             self.sync_failed.store(true, Ordering::Relaxed);
             self.failed("sync", ByteRange::default(), &error)

@@ -88,6 +88,29 @@ fn a_file_that_got_shorter_answers_with_an_error_and_says_why() {
     assert_eq!(origin.statistics().state, OriginState::Up);
 }
 
+#[test]
+fn a_file_that_was_replaced_says_that_what_is_written_will_be_lost() {
+    let warnings = warnings();
+    let folder = tempfile::tempdir().unwrap();
+    let [path, other, new] = ["served", "other", "new"].map(|name| folder.path().join(name));
+    for path in [&path, &new] {
+        fs::write(path, [0; 8192]).unwrap();
+    }
+    let origin = FileOrigin::open(&path, FileOriginOptions::default()).unwrap();
+    let flushed = || run(&origin, OriginOperation::Flush).map(|_| origin.statistics().danger).unwrap();
+    assert_eq!(flushed(), None);
+    // Under another name nothing is lost.
+    fs::hard_link(&path, &other).unwrap();
+    fs::rename(&new, &path).unwrap();
+    assert_eq!(flushed(), None);
+    fs::remove_file(&other).unwrap();
+    assert!([flushed(), flushed()].iter().flatten().all(|danger| danger.contains("removed or replaced")));
+    assert_eq!(origin.statistics().state, OriginState::Up);
+    let told = warnings.of(path.to_str().unwrap());
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(flushed().is_some());
+}
+
 /// Holds every completion up until it is opened.
 #[derive(Default)]
 struct Gate {
