@@ -199,16 +199,20 @@ impl History {
     }
 
     /// Takes in that nobody looked for `intervals` intervals: they are taken to have been as those a season before, or, where there is no season, as on
-    /// average. The bucket that was open goes on, so that times of the season stay where they were. A need that was there is over if a bucket has passed.
+    /// average; as those before them if they are less than a bucket. The bucket that was open goes on, so that times of the season stay where they were. A
+    /// need that was there is over if a bucket has passed. `O(n^2)` in the buckets remembered, `O(1)` for less than one.
     pub fn pass(&mut self, intervals: u64, rules: &ForesightRules) {
         let bucket = rules.bucket_intervals.max(1) as u64;
-        if intervals >= bucket {
+        let is_long = intervals >= bucket;
+        if is_long {
             self.end();
         }
-        let season = season(self.loads.iter().copied());
+        let season = is_long.then(|| season(self.loads.iter().copied())).flatten();
+        let open = (self.intervals > 0).then(|| self.sum / self.intervals as f64);
         let mean = match self.loads.len() {
-            0 => self.sum / self.intervals.max(1) as f64,
-            count => self.loads.iter().map(|load| f64::from(*load)).sum::<f64>() / count as f64,
+            0 => open.unwrap_or(0.0),
+            count if is_long => self.loads.iter().map(|load| f64::from(*load)).sum::<f64>() / count as f64,
+            count => open.unwrap_or(f64::from(self.loads[count - 1])),
         };
         // What is older than all that is remembered leaves nothing but its place in a bucket.
         let remembered = bucket * rules.buckets_max as u64;
