@@ -21,6 +21,7 @@ impl Response {
                 Outcome::Done => {
                     let placed = self.placed.as_mut().expect("it serves");
                     (placed.cache, placed.cache_least, placed.doubted) = (cache, cache, false);
+                    self.resize_said = None;
                     shared.changes += 1;
                 }
                 other => {
@@ -29,7 +30,10 @@ impl Response {
                     let rules = &shared.rules;
                     let pause_ms = if none_yet { rules.retry_first_ms } else { rules.retry_max_ms };
                     self.resize_from = shared.after_ms(pause_ms);
-                    self.tell_step(&format!("its cache is not {cache}: {}", why(&other)), shared);
+                    let what = format!("its cache is not {cache}: {}", why(&other));
+                    if self.says_anew(&what) {
+                        self.tell_step(&what, shared);
+                    }
                 }
             },
             Asked::Warm => {

@@ -88,6 +88,9 @@ pub(super) struct Response {
     /// What was said last of the lack of room, not to say it again.
     #[serde(skip)]
     said: String,
+    /// The same of a size that an appliance does not get.
+    #[serde(skip)]
+    resize_said: Option<(ApplianceId, String)>,
 }
 
 impl Response {
@@ -114,6 +117,7 @@ impl Response {
             resize_from: Nanos::ZERO,
             raise_from: Nanos::ZERO,
             said: String::new(),
+            resize_said: None,
         }
     }
 
@@ -146,6 +150,14 @@ impl Response {
         if let Some(wish) = &mut self.wish {
             wish.host = wish.host.and_then(|host| host_now(host).ok());
         }
+    }
+
+    /// Whether `what` of a size that its appliance does not get was not what was said of it last.
+    fn says_anew(&mut self, what: &str) -> bool {
+        let said = Some((self.placed().appliance, what.to_owned()));
+        let is_new = self.resize_said != said;
+        self.resize_said = said;
+        is_new
     }
 
     pub(super) fn want(&mut self, wish: Wish, shared: &mut Shared) {
@@ -482,8 +494,10 @@ impl Response {
                     "the cache of {name} cannot grow to {cache}: it takes {room}, and its appliance was started with {}",
                     placed.room
                 );
-                let facts = self.facts(shared);
-                self.tell(shared, DecisionKind::CapacityShort, summary, facts);
+                if self.says_anew(&summary) {
+                    let facts = self.facts(shared);
+                    self.tell(shared, DecisionKind::CapacityShort, summary, facts);
+                }
                 return;
             }
             let placed = self.placed.as_mut().expect("it serves");

@@ -531,6 +531,38 @@ fn who_cannot_grow_is_not_told_so_again_whenever_its_load_changes() {
 }
 
 #[test]
+fn a_size_that_an_appliance_does_not_get_is_told_once() {
+    // It cannot grow so far, or refuses for as long as it is asked.
+    for (cache, refuses, expected) in
+        [(140, false, "cannot grow to 140MiB"), (70, true, "its cache is not 70MiB: no")]
+    {
+        let mut world = World::new(Draining::ByItself, true, Vec::new());
+        let mut responses = fresh(&world);
+        wanted(&mut world, &mut responses, Bytes::mib(74), 20);
+        responses.want(VOLUME, wish(Bytes::mib(cache)));
+        let (mut told, mut asked) = (Vec::new(), 0);
+        for _ in 0..400 {
+            world.pass(1_000);
+            for (_, id, outcome) in std::mem::take(&mut world.reports) {
+                responses.report(id, outcome, world.clock());
+            }
+            for order in responses.step(world.clock()) {
+                match order.what {
+                    What::Resize { .. } if refuses => {
+                        asked += 1;
+                        responses.report(order.id, Outcome::Refused("no".to_owned()), world.clock());
+                    }
+                    _ => world.take(order),
+                }
+            }
+            told.extend(responses.decisions().into_iter().map(|decision| decision.summary));
+        }
+        assert!(told.len() == 1 && told[0].contains(expected), "{told:?}");
+        assert!(asked > 5 || !refuses, "{asked}");
+    }
+}
+
+#[test]
 fn who_has_no_room_for_all_of_its_headroom_gets_what_there_is_of_it() {
     let mut world = World::new(Draining::ByItself, true, Vec::new());
     let mut responses = fresh(&world);
