@@ -7,10 +7,12 @@ use super::sample::Sample;
 use super::volume::Volume;
 use crate::interference::{Interference, InterferenceTable, Neighbour, Victim, interference};
 use crate::inventory::{OriginId, VolumeId};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 /// Volumes in a table (ours): more are told by nobody at a glance, and cost their square.
 const VOLUMES_MAX: usize = 32;
+/// The part of a victim's intervals in which a neighbour was seen, too, that makes it one of those that are judged together (ours).
+const SEEN_MIN: f64 = 0.9;
 
 /// Who interferes with whom on an origin.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,9 +72,13 @@ impl Controller {
 
     /// Whether each of `neighbours`, which are on the origin of `victim`, interferes with it.
     pub(super) fn judge_interference(&self, victim: VolumeId, neighbours: &[VolumeId]) -> Vec<Interference> {
-        // Together, as far as all have been here as long as the victim; who came later, alone with it.
-        let whole = self.volumes[&victim].history.len();
-        let is_long = |id: &VolumeId| self.volumes[id].history.len() >= whole;
+        // Together, as far as all have been here as long as the victim; who came later, or was not seen for long, alone with it.
+        let told = &self.volumes[&victim].history;
+        let is_long = |id: &VolumeId| {
+            let other = &self.volumes[id];
+            let seen = told.iter().filter(|sample| other.seen_in(sample.step).is_some()).count();
+            seen as f64 >= SEEN_MIN * told.len() as f64
+        };
         let (long, short): (Vec<VolumeId>, Vec<VolumeId>) = neighbours.iter().copied().partition(is_long);
         let groups = std::iter::once(long).chain(short.into_iter().map(|id| vec![id]));
         let judged: BTreeMap<VolumeId, Interference> =
@@ -81,22 +87,21 @@ impl Controller {
     }
 
     fn judge_together(&self, victim: VolumeId, group: Vec<VolumeId>) -> Vec<(VolumeId, Interference)> {
-        let victim = &self.volumes[&victim];
-        let history = |id: &VolumeId| &self.volumes[id].history;
-        let length =
-            group.iter().map(|id| history(id).len()).chain([victim.history.len()]).min().unwrap_or(0);
-        // The last intervals of all are the same ones; those in which nothing of the victim's ended say nothing.
-        let from = victim.history.len() - length;
-        let told: Vec<usize> =
-            (0..length).filter(|at| victim.history[from + at].origin_latency() > 0.0).collect();
-        let load_of = |history: &VecDeque<Sample>| -> Vec<f64> {
-            told.iter().map(|at| history[history.len() - length + at].origin_rate()).collect()
+        let (victim, others) = (&self.volumes[&victim], group.iter().map(|id| &self.volumes[id]));
+        // Intervals in which nothing of the victim's ended say nothing, nor do those in which one of them was not seen.
+        let is_told = |sample: &&Sample| {
+            sample.origin_latency() > 0.0
+                && others.clone().all(|volume| volume.seen_in(sample.step).is_some())
         };
-        let latency: Vec<f64> = told.iter().map(|at| victim.history[from + at].origin_latency()).collect();
-        let loads: Vec<Vec<f64>> = group.iter().map(|id| load_of(history(id))).collect();
+        let told: Vec<&Sample> = victim.history.iter().filter(is_told).collect();
+        let loads_of = |volume: &Volume| -> Vec<f64> {
+            told.iter().filter_map(|told| volume.seen_in(told.step)).map(Sample::origin_rate).collect()
+        };
+        let latency: Vec<f64> = told.iter().map(|told| told.origin_latency()).collect();
+        let loads: Vec<Vec<f64>> = others.clone().map(loads_of).collect();
         let neighbours: Vec<Neighbour<'_>> =
             loads.iter().map(|load| Neighbour { load, latency: None }).collect();
-        let own = load_of(&victim.history);
+        let own = loads_of(victim);
         let victim = Victim { load: &own, latency: &latency };
         group.into_iter().zip(interference(&neighbours, victim, true, &self.config.interference)).collect()
     }
@@ -130,7 +135,7 @@ mod tests {
             };
             controller.register(spec).unwrap();
             let volume = controller.volumes.get_mut(&VolumeId(id)).unwrap();
-            volume.history.extend((0..40).map(|at| sample(id, at)));
+            volume.history.extend((0..40).map(|at| Sample { step: u64::from(at), ..sample(id, at) }));
         }
         controller
     }
@@ -158,6 +163,27 @@ mod tests {
         // Whoever the analysis would ask about the first one hears the same.
         let judged = controller.judge_interference(VolumeId(0), &[VolumeId(2), VolumeId(1)]);
         assert_eq!(judged.iter().map(Interference::is_likely).collect::<Vec<_>>(), [false, true]);
+    }
+
+    #[test]
+    fn who_was_not_seen_for_some_intervals_is_compared_with_those_in_which_it_was() {
+        let aggressor = |at: u32| f64::from(at * 7 % 11);
+        let mut controller = controller(|id, at| {
+            let (miss_rate, miss_latency) = match id {
+                0 => (100.0, 0.001 + 0.001 * aggressor(at)),
+                1 => (100.0 + 50.0 * aggressor(at), 0.004),
+                _ => (100.0, 0.002),
+            };
+            Sample { arrival_rate: miss_rate, miss_rate, miss_latency, ..Sample::default() }
+        });
+        // Nothing was heard of it in three intervals, and then in ten.
+        for (gap, long) in [(20..23, true), (20..30, false)] {
+            let volume = controller.volumes.get_mut(&VolumeId(1)).unwrap();
+            volume.history.retain(|sample| !gap.contains(&sample.step));
+            assert_eq!(volume.history.len() >= 36, long);
+            let found = controller.interference(OriginId(0)).unwrap();
+            assert!(found.table.score(1, 0) > 0.8, "{gap:?}: {found:?}");
+        }
     }
 
     #[test]

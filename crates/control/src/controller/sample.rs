@@ -14,6 +14,8 @@ const CLOSED_DEPTH_MIN: f64 = 0.9;
 /// One interval of a volume, in per-second rates and seconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sample {
+    /// The controller's step in which it was seen; of several, the last.
+    pub(super) step: u64,
     pub(super) arrival_rate: f64,
     pub(super) hit_rate: f64,
     pub(super) miss_rate: f64,
@@ -41,10 +43,10 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// The sample of an interval that began with `waiting` requests under way.
+    /// The sample of the interval of a step that began with `waiting` requests under way.
     pub(super) fn of(
         observed: &VolumeObservation,
-        interval: Nanos,
+        (step, interval): (u64, Nanos),
         waiting: f64,
         config: &ControlConfig,
     ) -> Sample {
@@ -58,6 +60,7 @@ impl Sample {
         // What an origin refuses is next to no work for it, and piles up nowhere.
         let failed = observed.reads_failed + observed.writes_failed;
         Sample {
+            step,
             arrival_rate: rate(observed.arrivals.saturating_sub(failed)),
             hit_rate: rate(observed.hits.count()),
             miss_rate: rate(observed.misses.count()),
@@ -163,6 +166,7 @@ impl Sample {
         let keeps_full = alike && average(|s| s.outstanding) >= CLOSED_DEPTH_MIN * most;
         let backlogged = samples.clone().filter(|s| s.backlogged).count();
         Sample {
+            step: samples.clone().last().map_or(0, |s| s.step),
             arrival_rate: average(|s| s.arrival_rate),
             hit_rate: average(|s| s.hit_rate),
             miss_rate: average(|s| s.miss_rate),

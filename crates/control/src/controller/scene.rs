@@ -106,20 +106,12 @@ fn piles_up(volume: &Volume, recent: &Sample, service: &Service) -> bool {
 /// Fits the number of servers from the histories of an origin's volumes.
 pub(super) fn fit(spec: Option<&OriginSpec>, volumes: &[&Volume]) -> Option<f64> {
     let service_cv2 = spec.and_then(|spec| spec.service_cv2).unwrap_or(SERVICE_CV2);
-    let length = volumes.iter().map(|volume| volume.history.len()).max().unwrap_or(0);
-    let step = length.div_ceil(FIT_INTERVALS_MAX).max(1);
-    let history: Vec<Vec<ObservedLoad>> = (0..length)
-        .step_by(step)
-        .map(|back| {
-            let at = |volume: &&Volume| {
-                volume
-                    .history
-                    .len()
-                    .checked_sub(back + 1)
-                    .map(|at| load_of(&volume.history[at]))
-                    .unwrap_or_default()
-            };
-            volumes.iter().map(at).collect()
+    let longest = volumes.iter().max_by_key(|volume| volume.history.len())?;
+    let every = longest.history.len().div_ceil(FIT_INTERVALS_MAX).max(1);
+    let history: Vec<Vec<ObservedLoad>> = (longest.history.iter().rev().step_by(every))
+        .map(|newest| {
+            let load = |volume: &&Volume| volume.seen_in(newest.step).map(load_of).unwrap_or_default();
+            volumes.iter().map(load).collect()
         })
         .collect();
     fit_servers(service_cv2, &history)

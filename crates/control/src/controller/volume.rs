@@ -169,7 +169,7 @@ impl Volume {
         }
         let waiting = self.history.back().map_or(0.0, |last| last.waiting);
         let rate_before = self.history.back().map_or(0.0, |last| last.arrival_rate);
-        self.history.push_back(Sample::of(observed, interval, waiting, config));
+        self.history.push_back(Sample::of(observed, (step, interval), waiting, config));
         if let Some(curve) = &observed.curve {
             self.curve = Some(Arc::clone(curve));
             self.curve_accesses = observed.curve_accesses;
@@ -283,6 +283,12 @@ impl Volume {
     pub(super) fn asked_for_enough(&self) -> bool {
         let judged = |track: &Track| track.last.is_some_and(|last| last.verdict != Verdict::LowLoad);
         self.tracks.iter().any(judged)
+    }
+
+    /// What was seen of it in a step of the controller; `None` where nothing was, or is kept. `O(log n)`.
+    pub(super) fn seen_in(&self, step: u64) -> Option<&Sample> {
+        let at = self.history.binary_search_by_key(&step, |sample| sample.step).ok()?;
+        self.history.get(at)
     }
 
     /// The mean of the last `count` intervals. Under a latency a load that may be open is taken for one: that needs less cache, and what
