@@ -21,6 +21,18 @@ const READS_SAY: u64 = 10;
 /// The least part of the excess that a cache which cannot keep the objective must take away (ours).
 const BEST_EFFORT_MIN: f64 = 0.2;
 
+/// What can be said of caches for the parties of a scene.
+struct Open {
+    /// Whether each can be cached, or cached further.
+    parties: Vec<bool>,
+    /// Caches of which more is to come, in words.
+    awaited: Vec<String>,
+    /// The curve of one that may matter is not known yet.
+    curve_missing: bool,
+    /// Nothing but reuse or memory keeps the violated one from being cached.
+    may_help: bool,
+}
+
 impl Controller {
     /// Answers violations that nothing serves yet, or that what serves them cannot mend.
     pub(super) fn analyse(
@@ -103,43 +115,7 @@ impl Controller {
         let judged = self.judge_neighbours(scene, place);
         outcome.decisions.push(self.tell_interference(at, victim, scene, &judged));
 
-        let (mut curve_missing, mut may_help) = (false, true);
-        let mut cacheable = vec![false; scene.parties.len()];
-        let mut awaited = Vec::new();
-        for (party, cacheable) in scene.parties.iter().zip(&mut cacheable) {
-            let relevant =
-                party.id == victim || judged.iter().any(|(other, _)| scene.parties[*other].id == party.id);
-            if !relevant {
-                continue;
-            }
-            match self.check_cacheable(scene, party) {
-                // Where what there is is not filled, more would help nobody yet.
-                Ok(()) => {
-                    let filled = party.used() * 20 >= party.blocks * 19;
-                    *cacheable = filled || self.config.feedback.law == Law::Plain;
-                    awaited.extend(self.awaited(party.id).filter(|_| !*cacheable));
-                }
-                Err(reason) => {
-                    curve_missing |= matches!(reason, NotCacheable::CurveUnknown { .. });
-                    may_help &= party.id != victim
-                        || matches!(reason, NotCacheable::NoReuse { .. } | NotCacheable::NoMemory);
-                    let name = &self.volumes[&party.id].spec.name;
-                    let facts = vec![
-                        Fact::text("reason", reason.to_string()),
-                        Fact::text("violated", &self.volumes[&victim].spec.name),
-                    ];
-                    let summary = format!("a cache cannot help {name}: {reason}");
-                    outcome.decisions.push(self.decision(
-                        at,
-                        party.id,
-                        DecisionKind::NotCacheable,
-                        summary,
-                        facts,
-                    ));
-                }
-            }
-        }
-        let scene = &scenes.list[index];
+        let open = self.open_to_caches(at, victim, scene, &judged, outcome);
         let ordered: u64 = (planned.iter().zip(&scene.parties))
             .map(|(blocks, party)| {
                 blocks.saturating_sub(party.blocks) * self.volumes[&party.id].block_bytes()
@@ -150,7 +126,7 @@ impl Controller {
         let hosts_free = self.hosts_free();
         let ranked = |scene: &Scene, wide: bool| {
             let eligible = |other: usize| {
-                cacheable[other]
+                open.parties[other]
                     && (other == place
                         || judged.iter().any(|(at, judged)| *at == other && (wide || judged.is_likely())))
             };
@@ -214,53 +190,11 @@ impl Controller {
             .collect();
         let name = self.volumes[&victim].spec.name.clone();
         let Some(best) = best.cloned() else {
-            let is_awaited = solutions.is_empty() && !awaited.is_empty();
-            let could_grow = (0..scene.parties.len()).any(|at| {
-                cacheable[at] && self.tenant(scene, at, planned[at], true).blocks_max > planned[at]
-            });
-            let why = match (solutions.first(), curve_missing) {
-                (_, true) => "the curves of what could be cached are not known yet".to_owned(),
-                (Some(best), _) => format!(
-                    "the best that a cache can do leaves it {:.0} % beyond its objective",
-                    best.excess * 100.0
-                ),
-                (None, _) if !could_grow => "no workload on its origin can be cached any further".to_owned(),
-                (None, _) if before <= goal => format!(
-                    "the model says that what there is keeps it, {:.0} % within its bound",
-                    -before * 100.0
-                ),
-                (None, _) => "the model says that a cache of any size changes next to nothing".to_owned(),
-            };
-            let (kind, summary) = if is_awaited {
-                facts.extend(awaited.iter().map(|awaited| Fact::text("cache", awaited)));
-                (DecisionKind::CacheAwaited, format!("{}; {name} waits for that", awaited.join(" and ")))
-            } else {
-                let why = match self.hosts.is_empty() {
-                    true => why,
-                    false => format!("{why} ({})", self.rooms(&mut facts)),
-                };
-                facts.push(Fact::text("reason", why.clone()));
-                (DecisionKind::NothingHelps, format!("no cache mends the violation of {name}: {why}"))
-            };
-            let mut decision = self.decision(at, victim, kind, summary, facts);
+            let why = self.why_nothing_helps(scene, &planned, &open, &solutions, before);
+            let mut decision = self.nothing_helps(at, victim, &open, why, facts);
             decision.alternatives = alternatives;
             outcome.decisions.push(decision);
-            // The caches that relieve it already are for it too: feedback grows them for it, and does not take them back.
-            for id in self.relieving(limited.as_ref().unwrap_or(scene), place, &planned) {
-                if let Some(grant) = self.volumes.get_mut(&id).and_then(|volume| volume.grant.as_mut()) {
-                    grant.serve(&[victim]);
-                } else if let Some(change) = changes.get_mut(&id) {
-                    change.serves.push(victim);
-                }
-            }
-            // Of few reads it is not known whether they are read again.
-            let reads_min = self.config.cacheability.curve_accesses_min.saturating_mul(READS_SAY);
-            if may_help && self.volumes[&victim].curve_accesses >= reads_min {
-                self.unmended(victim);
-            }
-            let wait = if curve_missing { 2 } else { self.config.retry_after as u64 };
-            self.volumes.get_mut(&victim).expect("a violated volume is registered").analyse_from =
-                self.step + wait;
+            self.do_without(victim, limited.as_ref().unwrap_or(scene), place, &planned, &open, changes);
             return;
         };
         facts.push(Fact::number("predicted_excess", best.excess, ""));
@@ -275,8 +209,159 @@ impl Controller {
         let mut decision = self.decision(at, victim, DecisionKind::SolutionChosen, summary, facts);
         decision.alternatives = alternatives;
         outcome.decisions.push(decision);
+        self.adopt(victim, scene, &planned, &best, changes);
+    }
+
+    /// Which of the parties that may matter to `victim` can be cached (further), and why others cannot.
+    fn open_to_caches(
+        &self,
+        at: Nanos,
+        victim: VolumeId,
+        scene: &Scene,
+        judged: &[(usize, Interference)],
+        outcome: &mut StepOutcome,
+    ) -> Open {
+        let mut open = Open {
+            parties: vec![false; scene.parties.len()],
+            awaited: Vec::new(),
+            curve_missing: false,
+            may_help: true,
+        };
+        for (party, cacheable) in scene.parties.iter().zip(&mut open.parties) {
+            let relevant =
+                party.id == victim || judged.iter().any(|(other, _)| scene.parties[*other].id == party.id);
+            if !relevant {
+                continue;
+            }
+            match self.check_cacheable(scene, party) {
+                // Where what there is is not filled, more would help nobody yet.
+                Ok(()) => {
+                    let filled = party.used() * 20 >= party.blocks * 19;
+                    *cacheable = filled || self.config.feedback.law == Law::Plain;
+                    open.awaited.extend(self.awaited(party.id).filter(|_| !*cacheable));
+                }
+                Err(reason) => {
+                    open.curve_missing |= matches!(reason, NotCacheable::CurveUnknown { .. });
+                    open.may_help &= party.id != victim
+                        || matches!(reason, NotCacheable::NoReuse { .. } | NotCacheable::NoMemory);
+                    let name = &self.volumes[&party.id].spec.name;
+                    let facts = vec![
+                        Fact::text("reason", reason.to_string()),
+                        Fact::text("violated", &self.volumes[&victim].spec.name),
+                    ];
+                    let summary = format!("a cache cannot help {name}: {reason}");
+                    outcome.decisions.push(self.decision(
+                        at,
+                        party.id,
+                        DecisionKind::NotCacheable,
+                        summary,
+                        facts,
+                    ));
+                }
+            }
+        }
+        open
+    }
+
+    /// Why none of the solutions is one; `None` where a cache that is still to come is awaited.
+    fn why_nothing_helps(
+        &self,
+        scene: &Scene,
+        planned: &[u64],
+        open: &Open,
+        solutions: &[Solution],
+        before: f64,
+    ) -> Option<String> {
+        if solutions.is_empty() && !open.awaited.is_empty() {
+            return None;
+        }
+        let could_grow = (0..scene.parties.len())
+            .any(|at| open.parties[at] && self.tenant(scene, at, planned[at], true).blocks_max > planned[at]);
+        let why = match (solutions.first(), open.curve_missing) {
+            (_, true) => "the curves of what could be cached are not known yet".to_owned(),
+            (Some(best), _) => {
+                format!(
+                    "the best that a cache can do leaves it {:.0} % beyond its objective",
+                    best.excess * 100.0
+                )
+            }
+            (None, _) if !could_grow => "no workload on its origin can be cached any further".to_owned(),
+            (None, _) if before <= -self.config.sizing_margin => {
+                format!(
+                    "the model says that what there is keeps it, {:.0} % within its bound",
+                    -before * 100.0
+                )
+            }
+            (None, _) => "the model says that a cache of any size changes next to nothing".to_owned(),
+        };
+        Some(why)
+    }
+
+    /// Says that no cache mends the violation of `victim`, and why, or what it waits for.
+    fn nothing_helps(
+        &self,
+        at: Nanos,
+        victim: VolumeId,
+        open: &Open,
+        why: Option<String>,
+        mut facts: Vec<Fact>,
+    ) -> Decision {
+        let name = &self.volumes[&victim].spec.name;
+        let Some(why) = why else {
+            facts.extend(open.awaited.iter().map(|awaited| Fact::text("cache", awaited)));
+            let summary = format!("{}; {name} waits for that", open.awaited.join(" and "));
+            return self.decision(at, victim, DecisionKind::CacheAwaited, summary, facts);
+        };
+        let why = match self.hosts.is_empty() {
+            true => why,
+            false => format!("{why} ({})", self.rooms(&mut facts)),
+        };
+        facts.push(Fact::text("reason", why.clone()));
+        let summary = format!("no cache mends the violation of {name}: {why}");
+        self.decision(at, victim, DecisionKind::NothingHelps, summary, facts)
+    }
+
+    /// Leaves `victim` to the caches that relieve it already, until it is looked at again.
+    fn do_without(
+        &mut self,
+        victim: VolumeId,
+        scene: &Scene,
+        place: usize,
+        planned: &[u64],
+        open: &Open,
+        changes: &mut BTreeMap<VolumeId, Change>,
+    ) {
+        // They are for it too: feedback grows them for it, and does not take them back.
+        for id in self.relieving(scene, place, planned) {
+            if let Some(grant) = self.volumes.get_mut(&id).and_then(|volume| volume.grant.as_mut()) {
+                grant.serve(&[victim]);
+            } else if let Some(change) = changes.get_mut(&id) {
+                change.serves.push(victim);
+            }
+        }
+        // Of few reads it is not known whether they are read again.
+        let reads_min = self.config.cacheability.curve_accesses_min.saturating_mul(READS_SAY);
+        if open.may_help && self.volumes[&victim].curve_accesses >= reads_min {
+            self.unmended(victim);
+        }
+        let wait = if open.curve_missing { 2 } else { self.config.retry_after as u64 };
+        self.volumes.get_mut(&victim).expect("a violated volume is registered").analyse_from =
+            self.step + wait;
+    }
+
+    /// Orders the caches of a solution, each by what is known of its size.
+    fn adopt(
+        &mut self,
+        victim: VolumeId,
+        scene: &Scene,
+        planned: &[u64],
+        best: &Solution,
+        changes: &mut BTreeMap<VolumeId, Change>,
+    ) {
+        let name = self.volumes[&victim].spec.name.clone();
+        let place = scene.place(victim).expect("the scene is of its origin");
         let rules = &self.config.feedback;
-        let mut least = self.without_margin(scene, &planned, &best.sizes, place);
+        let mut least = self.without_margin(scene, planned, &best.sizes, place);
         // The model expects that none would do, and the objective is violated without one: then what was planned, margin and all, is little enough.
         if least.iter().all(|&blocks| blocks == 0) {
             least = best.sizes.iter().map(|&(_, wanted)| wanted).collect();
