@@ -4,6 +4,7 @@
 
 use crate::plain;
 use forebay_units::Nanos;
+use forebay_workload::LatencyHistogram;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -177,6 +178,11 @@ impl Objective {
                 {
                     return bad("percentile", percentile, "a number above 0 and at most 100");
                 }
+                if matches!(statistic, Statistic::Percentile(_)) && at_most >= LatencyHistogram::HIGHEST {
+                    let expected =
+                        "less than 100 s of a percentile, since longer latencies are not told apart";
+                    return bad("latency", at_most.as_secs_f64(), expected);
+                }
             }
             Target::IopsFloor { at_least, .. } if !positive(at_least) => {
                 return bad("iops", at_least, "a number above 0");
@@ -329,12 +335,16 @@ mod tests {
     fn objectives_that_cannot_be_judged_are_refused() {
         let good = Objective::iops_floor(10.0);
         assert_eq!(good.check(), Ok(()));
+        // A mean is known however long it is.
+        assert_eq!(Objective::mean_latency(Nanos::secs(3_600), Operations::All).check(), Ok(()));
+        assert_eq!(Objective::percentile_latency(50.0, Nanos::secs(99), Operations::All).check(), Ok(()));
         for (bad, field) in [
             (Objective::iops_floor(0.0), "iops"),
             (Objective::iops_floor(f64::NAN), "iops"),
             (Objective::bandwidth_floor(-1.0), "bandwidth"),
             (Objective::mean_latency(Nanos::ZERO, Operations::All), "latency"),
             (Objective::percentile_latency(101.0, Nanos(1), Operations::All), "percentile"),
+            (Objective::percentile_latency(50.0, Nanos::secs(100), Operations::All), "latency"),
             (good.over(Nanos::ZERO), "window"),
             (Objective { conforming_share: 0.0, ..good }, "conforming_share"),
             (Objective { weight: f64::INFINITY, ..good }, "weight"),

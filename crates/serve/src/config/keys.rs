@@ -169,7 +169,7 @@ pub const KEYS: &[Key] = &[
     key("volume", "objective", "table or array of tables", "none", "at most 16", "What the volume was promised."),
 
     key("objective", "volume", "text", "the table's volume", "a volume's name", "Only, and always, in `[[objective]]`."),
-    key("objective", "latency", SPAN, "", "above 0, at most `1h`", "The latency must not exceed this."),
+    key("objective", "latency", SPAN, "", "above 0, at most `1h`; less than `100s` of a percentile", "The latency must not exceed this."),
     key("objective", "statistic", "text", "`\"mean\"`", "`mean` or a percentile as in `p95`, above 0 and at most 100", "Which number of a window is compared with `latency`."),
     key("objective", "iops", "requests/s", "", "above 0, at most 1e9", "This rate must be reached whenever the workload asks for it."),
     key("objective", "bandwidth_per_second", SIZE, "", "above 0", "Bytes per second that must be reached whenever the workload asks for them."),
