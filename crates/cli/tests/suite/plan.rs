@@ -251,7 +251,7 @@ fn plan_files_are_refused_before_a_trace_is_read() {
     for (top, expected) in [
         ("budgt = \"1GiB\"\n", "line 1, `budgt`: unknown field `budgt`"),
         ("block_size = \"5000\"\n", "line 1, `block_size`: block size `4.88KiB` is not a power of two"),
-        ("block_size = \"8KiB\"\n", "line 3, `chunk`: 4KiB is no multiple of a block of 8KiB"),
+        ("block_size = \"8KiB\"\n", "line 3, `chunk`: 4096 bytes are no multiple of a block of 8KiB"),
         ("window = \"1ms\"\n", "line 1, `window`: 1ms is out of range: expected 100ms to 86400s"),
         ("budget = \"1MiB\"\n", "line 1, `budget`: 1MiB is less than the volumes' minimums of 2MiB"),
         ("margin = 1.0\n", "line 1, `margin`: 1 is out of range: expected 0 to below 1"),

@@ -47,7 +47,7 @@ pub(super) struct Party {
     correction: f64,
     model: WorkloadModel,
     /// Its requests wait for what has piled up, however busy the origin is on the whole.
-    pub(super) piles_up: bool,
+    piles_up: bool,
     /// Every objective with what the model must be multiplied by to agree with what was observed.
     objectives: Vec<(Objective, f64)>,
     /// By objective, what was observed in the window that just ended, by what the model says of it; 1 where none did.

@@ -212,7 +212,8 @@ impl Checker<'_> {
         };
         let chunk = file.chunk.as_ref().map_or(default::CHUNK, |chunk| chunk.get_ref().0);
         if chunk.0 == 0 || !chunk.0.is_multiple_of(block_size.bytes()) {
-            let message = format!("{chunk} is no multiple of a block of {block_size}");
+            // As a number, since what is off by some bytes may be written as if it were not.
+            let message = format!("{} bytes are no multiple of a block of {block_size}", chunk.0);
             return Err(match &file.chunk {
                 Some(chunk) => self.at(chunk, message),
                 None => self.at(
