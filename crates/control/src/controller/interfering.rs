@@ -176,11 +176,10 @@ mod tests {
             };
             Sample { arrival_rate: miss_rate, miss_rate, miss_latency, ..Sample::default() }
         });
-        // Nothing was heard of it in three intervals, and then in ten.
-        for (gap, long) in [(20..23, true), (20..30, false)] {
+        // Nothing was heard of it in three intervals, so that it is judged with the others, and in ten, alone.
+        for gap in [20..23, 20..30] {
             let volume = controller.volumes.get_mut(&VolumeId(1)).unwrap();
             volume.history.retain(|sample| !gap.contains(&sample.step));
-            assert_eq!(volume.history.len() >= 36, long);
             let found = controller.interference(OriginId(0)).unwrap();
             assert!(found.table.score(1, 0) > 0.8, "{gap:?}: {found:?}");
         }
