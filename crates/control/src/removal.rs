@@ -1,6 +1,7 @@
 //! Removal: whether a partition is still needed (Dynamite, §5.3): sustained low load, an objective that would be kept
 //! without it, or a cache that does not hit.
 
+use crate::inventory::VolumeId;
 use serde::{Deserialize, Serialize};
 
 /// When a partition is taken back. All numbers are ours.
@@ -30,9 +31,8 @@ pub struct RemovalInput {
     pub rate: f64,
     /// The same when the partition was granted.
     pub rate_at_grant: f64,
-    /// The worst excess that the model predicts for those it serves, without it. `None` where it was not asked or
-    /// cannot say.
-    pub excess_without: Option<f64>,
+    /// How those that it serves would fare without it. `None` where it was not asked, or nobody can say.
+    pub without: Option<Without>,
     /// How many times the mean level of windows the level is that as many do not exceed as have to conform; at least 1 where
     /// windows deviate.
     pub strict: f64,
@@ -48,13 +48,35 @@ pub struct RemovalInput {
     pub regrets: Regrets,
 }
 
+/// How loads would fare without a cache: the worst excess.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Without {
+    /// What the model predicts.
+    pub predicted: f64,
+    /// What such loads were seen to have on average while there was none. `None` where that was not seen.
+    pub seen: Option<f64>,
+}
+
+/// By how much longer it is waited where what was seen without a cache speaks against what the model says of it (ours): what made the difference may be gone.
+const DOUBT: usize = 4;
+
 /// How often a cache was missed soon after it had been taken back as not needed: what is predicted without it is not so.
 ///
 /// Each time the next one has to be not needed for twice as long. One that was not missed for as long ends that. (Ours.)
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Regrets {
     count: u32,
-    removed_at: Option<u64>,
+    removed: Option<(u64, Removed)>,
+    missed: Option<Removed>,
+}
+
+/// A cache that was taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Removed {
+    /// The volume that it was in front of.
+    pub volume: VolumeId,
+    /// Its size.
+    pub blocks: u64,
 }
 
 /// It is not kept for more than so many times as long.
@@ -67,15 +89,22 @@ impl Regrets {
     }
 
     /// It is taken back in this step as not needed.
-    pub fn removed(&mut self, step: u64) {
-        self.removed_at = Some(step);
+    pub fn removed(&mut self, step: u64, removed: Removed) {
+        self.removed = Some((step, removed));
     }
 
     /// A violation was found in this step.
     pub fn violated(&mut self, step: u64, rules: &RemovalRules) {
-        let Some(removed) = self.removed_at.take() else { return };
-        let soon = step.saturating_sub(removed) <= 2u64.saturating_mul(self.sustained(rules) as u64);
+        self.missed = None;
+        let Some((at, removed)) = self.removed.take() else { return };
+        let soon = step.saturating_sub(at) <= 2u64.saturating_mul(self.sustained(rules) as u64);
         self.count = if soon { (self.count + 1).min(REGRETS_MAX) } else { 0 };
+        self.missed = soon.then_some(removed);
+    }
+
+    /// What was taken back as not needed shortly before the last violation: it is known to have sufficed.
+    pub fn missed(self) -> Option<Removed> {
+        self.missed
     }
 }
 
@@ -94,11 +123,13 @@ pub enum RemovalReason {
 }
 
 /// How long each reason has held, in intervals without a break.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RemovalCounters {
     low_load: usize,
     not_needed: usize,
     ineffective: usize,
+    /// What was last said of how it would be without it.
+    without: Option<Without>,
 }
 
 impl RemovalCounters {
@@ -107,12 +138,26 @@ impl RemovalCounters {
         self.ineffective = 0;
     }
 
+    /// What was last said of how it would be without it.
+    pub fn without(&self) -> Option<Without> {
+        self.without
+    }
+
+    /// For how many intervals in a row it must not be needed to be taken back.
+    pub fn sustained_unneeded(&self, regrets: Regrets, rules: &RemovalRules) -> usize {
+        let seen = self.without.and_then(|without| without.seen);
+        let doubted = seen.is_some_and(|excess| excess > rules.excess_without_max);
+        regrets.sustained(rules).saturating_mul(if doubted { DOUBT } else { 1 })
+    }
+
     /// Counts an interval; says whether the partition is to be taken back, and why.
     pub fn observe(&mut self, input: &RemovalInput, rules: &RemovalRules) -> Option<RemovalReason> {
         let count = |counter: &mut usize, holds: bool| *counter = if holds { *counter + 1 } else { 0 };
         let low = input.rate < rules.low_load_share * input.rate_at_grant;
         count(&mut self.low_load, low);
-        if let Some(excess) = input.excess_without {
+        if let Some(without) = input.without {
+            self.without = Some(without);
+            let excess = without.predicted;
             // The mean says little of a promise of nearly all windows where those are of two kinds.
             let keeps_share = (1.0 + excess) * input.strict <= 1.0;
             count(&mut self.not_needed, excess <= rules.excess_without_max && keeps_share);
@@ -126,7 +171,7 @@ impl RemovalCounters {
         let sustained = rules.sustained.max(1);
         [
             (self.low_load, sustained, RemovalReason::LowLoad),
-            (self.not_needed, input.regrets.sustained(rules), RemovalReason::NotNeeded),
+            (self.not_needed, self.sustained_unneeded(input.regrets, rules), RemovalReason::NotNeeded),
             (self.ineffective, sustained, RemovalReason::Ineffective),
         ]
         .into_iter()
@@ -145,7 +190,7 @@ mod tests {
         let busy = RemovalInput {
             rate: 900.0,
             rate_at_grant: 1_000.0,
-            excess_without: Some(0.2),
+            without: Some(Without { predicted: 0.2, seen: None }),
             strict: 1.4,
             reads: 600.0,
             reads_served: 900.0,
@@ -160,8 +205,8 @@ mod tests {
         assert_eq!(seen, [None, None, None, None, None, Some(RemovalReason::LowLoad)]);
 
         let mut counters = RemovalCounters::default();
-        let unneeded = RemovalInput { excess_without: Some(-0.4), ..busy };
-        let unasked = RemovalInput { excess_without: None, ..busy };
+        let unneeded = RemovalInput { without: Some(Without { predicted: -0.4, seen: None }), ..busy };
+        let unasked = RemovalInput { without: None, ..busy };
         let seen: Vec<_> = [unasked, unneeded, unasked, unneeded]
             .iter()
             .map(|input| counters.observe(input, &rules))
@@ -207,24 +252,27 @@ mod tests {
     fn what_was_missed_soon_is_kept_for_longer() {
         let rules = RemovalRules { sustained: 3, ..RemovalRules::default() };
         let mut regrets = Regrets::default();
-        let mut after = |removed: u64, violated: u64| {
-            regrets.removed(removed);
+        let removed = Removed { volume: VolumeId(7), blocks: 64 };
+        let mut after = |at: u64, violated: u64| {
+            regrets.removed(at, removed);
             regrets.violated(violated, &rules);
-            regrets.sustained(&rules)
+            (regrets.sustained(&rules), regrets.missed())
         };
-        assert_eq!([after(10, 16), after(100, 112), after(200, 225)], [6, 12, 3 /* not soon */]);
-        (0..20).for_each(|_| assert!(after(1_000, 1_001) <= 3 << REGRETS_MAX));
+        assert_eq!(after(10, 16), (6, Some(removed)));
+        assert_eq!(after(100, 112), (12, Some(removed)));
+        assert_eq!(after(200, 225), (3, None)); // not soon
+        (0..20).for_each(|_| assert!(after(1_000, 1_001).0 <= 3 << REGRETS_MAX));
         // A violation that no removal was before is none of its doing.
         let mut regrets = Regrets::default();
         regrets.violated(5, &rules);
         assert_eq!(regrets, Regrets::default());
         // Only for what is not needed: what answers nothing, or has no load, is as superfluous as before.
-        regrets.removed(0);
+        regrets.removed(0, removed);
         regrets.violated(1, &rules);
         let unneeded = RemovalInput {
             rate: 900.0,
             rate_at_grant: 1_000.0,
-            excess_without: Some(-0.9),
+            without: Some(Without { predicted: -0.9, seen: None }),
             strict: 1.0,
             reads: 600.0,
             reads_served: 900.0,
@@ -237,6 +285,10 @@ mod tests {
             (1..).find(|_| counters.observe(&input, &rules).is_some()).expect("some time")
         };
         assert_eq!(after(unneeded), 6);
+        // Nor where such a load was seen to miss without a cache, or nearly so.
+        let without = |seen| Some(Without { predicted: -0.9, seen: Some(seen) });
+        let seen = |excess| RemovalInput { without: without(excess), ..unneeded };
+        assert_eq!([0.4, -0.2, -0.3, -0.9].map(|excess| after(seen(excess))), [24, 24, 6, 6]);
         assert_eq!(after(RemovalInput { rate: 1.0, ..unneeded }), 3);
         assert_eq!(after(RemovalInput { hit_ratio: 0.0, ..unneeded }), 3);
     }

@@ -11,6 +11,7 @@ use crate::interference::Interference;
 use crate::inventory::VolumeId;
 use crate::model_law::FLOODED_GROWTH_MAX;
 use crate::performance::OVERLOADED;
+use crate::removal::Removed;
 use crate::sizing::{candidates, smallest_of_each, useful_max};
 use crate::solutions::{Solution, Tenant, rank};
 use forebay_units::{Bytes, Nanos};
@@ -190,6 +191,10 @@ impl Controller {
             .collect();
         let name = self.volumes[&victim].spec.name.clone();
         let Some(best) = best.cloned() else {
+            if let Some(Removed { volume, blocks }) = self.missed(victim, changes) {
+                self.give_back(victim, volume, blocks, changes);
+                return;
+            }
             let why = self.why_nothing_helps(scene, &planned, &open, &solutions, before);
             let mut decision = self.nothing_helps(at, victim, &open, why, facts);
             decision.alternatives = alternatives;
@@ -385,7 +390,10 @@ impl Controller {
             };
             let blocks = match rules.law {
                 // A load that was there before needs again what it was found to need.
-                Law::Model if party.blocks == 0 => first.max(self.remembered_blocks(cached)),
+                Law::Model if party.blocks == 0 => {
+                    let missed = self.missed(victim, changes).filter(|missed| missed.volume == cached);
+                    first.max(self.remembered_blocks(cached)).max(missed.map_or(0, |missed| missed.blocks))
+                }
                 Law::Plain if party.blocks == 0 => first,
                 Law::Model => {
                     // What the curve says little of is tried.
@@ -446,6 +454,36 @@ impl Controller {
         let mut least = vec![0; sizes.len()];
         by_bytes.into_iter().zip(found).for_each(|(one, blocks)| least[one] = blocks);
         least
+    }
+
+    /// The cache that was taken back as not needed shortly before `victim` was violated again, as far as there is room for it.
+    fn missed(&self, victim: VolumeId, changes: &BTreeMap<VolumeId, Change>) -> Option<Removed> {
+        let Removed { volume, blocks } = self.volumes[&victim].regrets.missed()?;
+        let is_gone = self.volumes.get(&volume)?.grant.is_none() && !changes.contains_key(&volume);
+        let blocks = blocks.min(self.room_blocks(volume)).min(self.blocks_ceiling(volume));
+        (is_gone && blocks > 0).then_some(Removed { volume, blocks })
+    }
+
+    /// The size that was seen to keep the objective, where the model knows of none that is needed.
+    fn give_back(
+        &mut self,
+        victim: VolumeId,
+        cached: VolumeId,
+        blocks: u64,
+        changes: &mut BTreeMap<VolumeId, Change>,
+    ) {
+        let name = |id: VolumeId| &self.volumes[&id].spec.name;
+        let summary = format!(
+            "{} gets the cache of {} back: {} was violated soon after that had been taken back as not needed",
+            name(cached),
+            Bytes(blocks * self.volumes[&cached].block_bytes()),
+            name(victim)
+        );
+        let facts = vec![Fact::number("size_after", blocks as f64, "blocks")];
+        let change = Change::new(blocks, DecisionKind::Granted, summary, facts);
+        changes.insert(cached, Change { serves: vec![victim], ..change });
+        self.volumes.get_mut(&victim).expect("a violated volume is registered").analyse_from =
+            self.step + self.config.retry_after as u64;
     }
 
     /// The size that sufficed for a load like that of the newest interval, as far as there is room for it; 0 where none is remembered.

@@ -205,6 +205,7 @@ impl Controller {
                 volume.tracks.iter_mut().for_each(|track| track.closed = false);
             }
         }
+        self.see_unhelped();
         self.observe_origins(observation);
         self.observe_hosts(observation);
         let mut scenes = Scenes::default();
@@ -222,6 +223,20 @@ impl Controller {
         self.settle_states();
         debug_assert!(self.granted() <= self.capacity);
         outcome
+    }
+
+    /// What windows that just ended without a cache say of it, by what arrived at the others of their origins.
+    fn see_unhelped(&mut self) {
+        let step = self.step;
+        let arrived = |volume: &Volume| volume.seen_in(step).map_or(0.0, |last| last.arrival_rate);
+        let mut arrivals: BTreeMap<OriginId, f64> = BTreeMap::new();
+        for volume in self.volumes.values() {
+            *arrivals.entry(volume.spec.origin).or_default() += arrived(volume);
+        }
+        for volume in self.volumes.values_mut() {
+            let others = (arrivals[&volume.spec.origin] - arrived(volume)).max(0.0);
+            volume.see_unhelped(others);
+        }
     }
 
     /// Keeps how busy origins said they were; one that is silent is not known any more.

@@ -551,7 +551,7 @@ mod tests {
         assert_eq!(modelled, seen);
         // A load like this one has cost two bounds without a cache, not nine.
         volume.tracks[0].closed = true;
-        (0..3).for_each(|_| volume.unhelped.see(110.0, 2.0));
+        (0..3).for_each(|_| volume.unhelped.see(110.0, 2.0, None));
         assert_eq!(violation(&volume, 0).1, 2.0);
     }
 

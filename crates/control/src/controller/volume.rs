@@ -7,7 +7,7 @@ use super::sample::Sample;
 use super::scene::violation;
 use super::spare::Unmended;
 use super::track::Track;
-use super::unhelped::Unhelped;
+use super::unhelped::{Uncached, Unhelped};
 use crate::config::ControlConfig;
 use crate::conformance::Verdict;
 use crate::feedback::{FeedbackRules, Law, Phase, PhaseMemory};
@@ -184,7 +184,6 @@ impl Volume {
         for (track, objective) in self.tracks.iter_mut().zip(&self.spec.objectives) {
             track.add(objective, observed, (at, interval), config);
         }
-        self.see_unhelped();
         if step.is_multiple_of(ZONES_EVERY) && observed.zone_accesses > 0 {
             let least = config.warmup.zone_share_min * observed.zone_accesses as f64;
             let hot = observed.zones.iter().filter(|zone| zone.accesses as f64 > least).map(|zone| zone.zone);
@@ -224,14 +223,16 @@ impl Volume {
         each.map(|(objective, track)| objective.weight * violation(last(track))).sum()
     }
 
-    /// Keeps what the windows that just ended say of its load without a cache, if that was so.
-    fn see_unhelped(&mut self) {
+    /// Keeps what the windows that just ended say of its load without a cache, if that was so, while so many requests per second arrived at `others`.
+    pub(super) fn see_unhelped(&mut self, others: f64) {
         let Some(last) = self.history.back().filter(|_| !self.tracks.is_empty()) else { return };
         let rate = last.arrival_rate;
         let judged =
             |track: &Track| track.closed && track.last.is_some_and(|last| last.verdict != Verdict::LowLoad);
         if last.hit_rate <= HELPED * (last.hit_rate + last.miss_rate) && self.tracks.iter().all(judged) {
-            self.unhelped.see(rate, self.last_violation());
+            let excess = self.closed_excess().filter(|_| self.blocks() == 0);
+            let uncached = excess.map(|excess| Uncached { excess, others });
+            self.unhelped.see(rate, self.last_violation(), uncached);
         }
     }
 

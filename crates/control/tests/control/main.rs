@@ -7,7 +7,7 @@ mod world;
 
 use forebay_control::foresight::ForesightRules;
 use forebay_control::{
-    Action, CacheObservation, ControlConfig, Controller, DecisionKind, HostId, HostSpec, Objective,
+    Action, CacheObservation, ControlConfig, Controller, Decision, DecisionKind, HostId, HostSpec, Objective,
     Observation, Operations, OriginId, OriginSpec, RecallError, VolumeObservation, VolumeSpec,
 };
 use forebay_locality::{CurvePoint, MissRatioCurve};
@@ -361,6 +361,68 @@ fn where_the_model_says_that_all_is_well_that_is_why_nothing_helps() {
     assert!(found.ends_with("the model says that what there is keeps it, 24 % within its bound"), "{found}");
     let found = told(12, false);
     assert!(found.ends_with("no workload on its origin can be cached any further"), "{found}");
+}
+
+/// That the model says of both: that all is well without it, and that what is there keeps it.
+#[test]
+fn what_was_taken_back_as_not_needed_comes_back_where_it_is_missed_soon() {
+    let told = |interval_before_slow: u64| {
+        let mut controller =
+            Controller::new(ControlConfig::default(), Bytes::mib(200), Vec::new(), Vec::new()).unwrap();
+        let bound = Objective::mean_latency(Nanos::millis(10), Operations::All).over(Nanos::secs(1));
+        controller.register(application(vec![bound])).unwrap();
+        controller.take_over(APPLICATION, HostId(0), 1_000);
+        let mut second = 0;
+        let mut step = |millis: u64, quota_blocks: u64| {
+            second += 1;
+            let mut observed = VolumeObservation::idle(APPLICATION, Nanos::secs(1));
+            let mut misses = LatencyHistogram::new();
+            (0..100).for_each(|_| misses.record(Nanos::millis(millis)));
+            (observed.misses, observed.arrivals) = (misses.snapshot(), 100);
+            if quota_blocks > 0 {
+                let mut hits = LatencyHistogram::new();
+                (0..50).for_each(|_| hits.record(Nanos::micros(100)));
+                (observed.hits, observed.arrivals) = (hits.snapshot(), 150);
+                observed.cache = CacheObservation {
+                    quota_blocks,
+                    used_blocks: quota_blocks,
+                    ..CacheObservation::default()
+                };
+            }
+            (observed.outstanding_max, observed.idle) = (9, Nanos::millis(500));
+            (observed.curve, observed.curve_accesses) = (Some(Arc::new(application_curve())), 10_000);
+            let observation = Observation {
+                at: Nanos::secs(second),
+                interval: Nanos::secs(1),
+                volumes: vec![observed],
+                ..Observation::default()
+            };
+            let decisions = controller.step(&observation).decisions;
+            (controller.granted().get() / 4_096, decisions)
+        };
+        let mut quota = 1_000;
+        let mut taken = None;
+        while quota > 0 {
+            taken = Some(quota);
+            quota = step(1, quota).0;
+        }
+        (0..interval_before_slow).for_each(|_| assert_eq!(step(1, 0).0, 0));
+        let back = [12, 12, 1, 1, 12].map(|millis| step(millis, 0)).into_iter().next_back();
+        (taken.expect("a cache was there"), back.expect("five windows"))
+    };
+    let said = |decisions: &[Decision], kind| {
+        decisions.iter().find(|told| told.kind == kind).map(|told| told.summary.clone())
+    };
+    let (taken, (back, decisions)) = told(10);
+    let summary = said(&decisions, DecisionKind::Granted).unwrap_or_default();
+    assert!(
+        summary.ends_with("was violated soon after that had been taken back as not needed"),
+        "{decisions:?}"
+    );
+    assert_eq!(back, taken);
+    // Much later it is another load that misses it.
+    let (_, (_, decisions)) = told(100);
+    assert!(said(&decisions, DecisionKind::NothingHelps).is_some(), "{decisions:?}");
 }
 
 /// An appliance takes a while to start.
