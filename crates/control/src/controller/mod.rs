@@ -4,6 +4,7 @@
 //! takes back what is superfluous, and lets the master cut everything to the capacity. Invariant, asserted on every
 //! step: the quotas ordered never exceed the capacity. State per volume is bounded by the configuration.
 
+mod adopting;
 mod analysing;
 mod contention;
 mod correcting;
