@@ -42,19 +42,24 @@ pub struct SizeGiven {
 }
 
 impl SizeGiven {
+    /// What was given over a least size; absent where that is nothing.
+    fn over(&self, least: Option<u64>) -> Option<f64> {
+        least.filter(|&least| least > 0).map(|least| self.given_bytes / least as f64)
+    }
+
     /// What was given over the least that keeps the promise.
     pub fn ratio(&self) -> Option<f64> {
-        self.least_bytes.map(|least| self.given_bytes / least as f64)
+        self.over(self.least_bytes)
     }
 
     /// What was given over the least that keeps the promise over five draws.
     pub fn ratio_over_draws(&self) -> Option<f64> {
-        self.least_over_draws_bytes.filter(|&least| least > 0).map(|least| self.given_bytes / least as f64)
+        self.over(self.least_over_draws_bytes)
     }
 
-    /// What was given over the least that is as good as it was; absent where that is nothing.
+    /// What was given over the least that is as good as it was.
     pub fn ratio_for_as_many(&self) -> Option<f64> {
-        self.least_for_as_many_bytes.filter(|&least| least > 0).map(|least| self.given_bytes / least as f64)
+        self.over(self.least_for_as_many_bytes)
     }
 }
 
@@ -159,6 +164,22 @@ mod tests {
             assert!(asked <= 14, "{asked}");
         }
         assert_eq!(least_steps(&mut |_| Ok(0.98), SHARE).unwrap(), None);
+    }
+
+    #[test]
+    fn nothing_is_a_multiple_of_no_cache() {
+        let given = |least| SizeGiven {
+            stage: Stage::Paper,
+            course: Course::Forebay,
+            given_bytes: 3.0,
+            kept: 1.0,
+            least_bytes: Some(least),
+            least_for_as_many_bytes: Some(least),
+            least_over_draws_bytes: Some(least),
+            tried: Vec::new(),
+        };
+        let ratios = |of: SizeGiven| [of.ratio(), of.ratio_for_as_many(), of.ratio_over_draws()];
+        assert_eq!((ratios(given(0)), ratios(given(2))), ([None; 3], [Some(1.5); 3]));
     }
 
     #[test]

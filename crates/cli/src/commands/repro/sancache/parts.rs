@@ -55,11 +55,11 @@ pub(super) struct Verdict {
     pub(super) best_static: String,
     /// The adaptive one's mean response time over that one's.
     pub(super) mean_to_best_static: f64,
-    /// Its migrated bytes over that one's.
-    pub(super) migrated_to_best_static: f64,
-    /// Its bytes written to flash over those of demand admission.
-    pub(super) flash_to_demand: f64,
-    /// The same over those of demand admission in a tier of the size at which that has as many read hits; between two sizes in proportion. None if no size that was tried is large or small enough.
+    /// Its migrated bytes over that one's. None if that moved nothing.
+    pub(super) migrated_to_best_static: Option<f64>,
+    /// Its bytes written to flash over those of demand admission. None if that wrote nothing.
+    pub(super) flash_to_demand: Option<f64>,
+    /// The same over those of demand admission in a tier of the size at which that has as many read hits; between two sizes in proportion. None if no size that was tried is large or small enough, or that wrote nothing.
     pub(super) flash_to_demand_at_equal_hits: Option<f64>,
     /// Where phases take turns, the best fixed threshold of each by itself.
     pub(super) best_by_phase: Option<[String; 2]>,
@@ -262,14 +262,13 @@ fn load(planned: &Planned, mut rows: Vec<RunRow>, demand_by_size: &[(f64, u64)])
     let best = statics.min_by(|a, b| a.mean_ms.total_cmp(&b.mean_ms)).expect("there are fixed thresholds");
     let adaptive = named("adaptive").expect("it was run");
     let demand = named("demand").expect("it was run");
-    let ratio = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
     let verdict = Verdict {
         best_static: best.admission.clone().unwrap_or_default(),
         mean_to_best_static: adaptive.mean_ms / best.mean_ms,
-        migrated_to_best_static: ratio(adaptive.migrated_bytes, best.migrated_bytes),
-        flash_to_demand: ratio(adaptive.flash_bytes, demand.flash_bytes),
+        migrated_to_best_static: ratio(adaptive.migrated_bytes, best.migrated_bytes as f64),
+        flash_to_demand: ratio(adaptive.flash_bytes, demand.flash_bytes as f64),
         flash_to_demand_at_equal_hits: written_at(demand_by_size, adaptive.read_hits)
-            .map(|bytes| adaptive.flash_bytes as f64 / bytes.max(1.0)),
+            .and_then(|bytes| ratio(adaptive.flash_bytes, bytes)),
         best_by_phase: best_by_phase(bench, &rows),
         hits_above_demand: adaptive.read_hits - demand.read_hits,
         p99_filling_to_without: adaptive.p99_filling_ms / without.p99_filling_ms,
@@ -283,6 +282,11 @@ fn load(planned: &Planned, mut rows: Vec<RunRow>, demand_by_size: &[(f64, u64)])
         rows,
         verdict,
     }
+}
+
+/// Bytes over others; of none nothing is a multiple.
+fn ratio(bytes: u64, others: f64) -> Option<f64> {
+    (others > 0.0).then(|| bytes as f64 / others)
 }
 
 /// What demand admission writes to flash where it has this share of hits, by what it has and writes in tiers of several sizes.
@@ -337,4 +341,16 @@ fn assumptions(writes: TierWrites) -> Vec<String> {
     ]
     .map(str::to_owned)
     .to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_no_multiple_of_nothing() {
+        assert_eq!((ratio(3, 2.0), ratio(0, 2.0)), (Some(1.5), Some(0.0)));
+        // Six chunks beside a fixed threshold that moves none are not 393,216 times as much.
+        assert_eq!((ratio(393_216, 0.0), ratio(0, 0.0)), (None, None));
+    }
 }

@@ -55,17 +55,16 @@ fn verdicts(found: &Found) -> Table {
     .with_caption("The adaptive threshold against the best fixed one, demand admission, and no tier");
     for load in &found.loads {
         let verdict = &load.verdict;
+        let times = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
         table.push([
             load.name.clone(),
             bytes(load.tier_bytes),
             verdict.best_static.clone(),
             verdict.best_by_phase.as_ref().map_or_else(|| "-".to_owned(), |best| best.join(", ")),
             format!("{:.3}", verdict.mean_to_best_static),
-            format!("{:.2}", verdict.migrated_to_best_static),
-            format!("{:.2}", verdict.flash_to_demand),
-            verdict
-                .flash_to_demand_at_equal_hits
-                .map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
+            times(verdict.migrated_to_best_static),
+            times(verdict.flash_to_demand),
+            times(verdict.flash_to_demand_at_equal_hits),
             format!("{:+.3}", verdict.hits_above_demand),
             format!("{:.2}", verdict.p99_filling_to_without),
         ]);
