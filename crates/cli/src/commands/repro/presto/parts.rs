@@ -437,14 +437,33 @@ fn verdict(rows: &[Row], aim: Aim) -> Option<Verdict> {
         Aim::Both => row.both.warm_after_s,
         Aim::Latency => row.latency.warm_after_s,
     };
-    let fall = ours.windows(2).map(|pair| aim.of(pair[0]) - aim.of(pair[1])).fold(f64::MIN, f64::max);
     Some(Verdict {
         aim,
         gap_closed_least: least.gap_closed?,
         at_limit_percent: least.limit_percent,
         quarter_above_half: aim.of(quarter) - aim.of(half),
-        more_is_worse_by: fall.max(0.0),
+        more_is_worse_by: most_lost(ours.iter().map(|row| aim.of(row))),
         warm_after_s: ours.last().and_then(|row| after(row)),
         cold_after_s: rows.iter().find(|row| row.who == "cold").and_then(after),
     })
+}
+
+/// The most that a later value falls short of one before it; 0 if none does.
+fn most_lost(values: impl Iterator<Item = f64>) -> f64 {
+    let (_, lost) = values
+        .fold((f64::MIN, 0.0), |(most, lost): (f64, f64), value| (most.max(value), lost.max(most - value)));
+    lost
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_lost_in_small_steps_is_lost_all_the_same() {
+        let lost = |values: &[f64]| most_lost(values.iter().copied());
+        assert_eq!((lost(&[]), lost(&[0.5]), lost(&[0.5, 0.5, 0.75])), (0.0, 0.0, 0.0));
+        // An eighth and another eighth; what is found again later does not make up for it.
+        assert_eq!(lost(&[0.5, 0.75, 0.625, 0.5, 0.875]), 0.25);
+    }
 }
