@@ -98,7 +98,7 @@ impl Drop for Processes {
 /// The loads of one workload.
 fn requests(main: bool, periods: u64, seed: u64) -> Vec<Due> {
     let mut random = random(mix64(seed ^ u64::from(main)));
-    let mut state = mix64(seed ^ 77);
+    let mut state = mix64(seed ^ if main { 77 } else { mix64(77) });
     let mut unit = move || {
         state = state.wrapping_add(1);
         (mix64(state) >> 11) as f64 / (1u64 << 53) as f64
@@ -427,4 +427,19 @@ pub(super) fn print(found: &Found, output: &mut Output) -> Result<(), Failure> {
         output.line(format_args!("{at_s:>6.1} s  {decision}"))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_workload_reads_says_nothing_of_what_the_other_does() {
+        let (main, reader) = (requests(true, 1, 5), requests(false, 1, 5));
+        assert!(main.len() > 20_000 && reader.len() > 20_000);
+        // Each request of the main workload takes two draws, one of the reader's one.
+        let alike = main.iter().zip(reader.iter().step_by(2));
+        let alike = alike.filter(|(main, reader)| main.range.offset == reader.range.offset).count();
+        assert!(alike < 20, "{alike} requests read the same block of both volumes");
+    }
 }
