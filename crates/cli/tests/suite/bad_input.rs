@@ -64,6 +64,19 @@ fn files_that_cannot_be_read_are_named() {
 }
 
 #[test]
+fn of_a_folder_without_a_load_it_is_said_of_each_file_why() {
+    let folder = folder();
+    file(&folder, "prose.txt", "This is not a trace.\nNot at all.\n");
+    file(&folder, "short.csv", msr(&[(0, 0, true, 0, 512), (1, 0, true, 512, 512)]));
+    for command in ["presto", "sancache"] {
+        let (status, words) = fail(args(&[&"repro", &command, &"--traces", &folder.path()]));
+        assert!(status == 1 && words.contains("\nerror: the folder `"), "{words}");
+        assert!(words.contains("left out: prose.txt: "), "{words}");
+        assert!(words.contains("left out: short.csv: 2 requests of one volume are too few"), "{words}");
+    }
+}
+
+#[test]
 fn wrong_command_lines_end_with_status_2() {
     for wrong in [
         &["trace", "info"][..],

@@ -2,6 +2,7 @@
 
 use crate::failure::{Context, Failure};
 use crate::input::{self, trace_failure};
+use crate::output::say;
 use forebay_sim::RecordedRequest;
 use forebay_trace::{Operation, ReadOptions, TraceReader};
 use std::collections::BTreeMap;
@@ -42,6 +43,9 @@ pub(super) fn read(folder: &Path) -> Result<Recorded, Failure> {
         }
     }
     if found.traces.is_empty() {
+        for (name, reason) in &found.left_out {
+            say(format_args!("left out: {name}: {reason}"));
+        }
         return Err(Failure::new(format!(
             "the folder `{shown}` holds no trace with times and enough requests"
         )));
