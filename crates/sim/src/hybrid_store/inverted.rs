@@ -28,7 +28,8 @@ pub struct InvertedRow {
 }
 
 /// The strict one (3 ms) asks for a fifth of the paper's load and the loose one (8 ms) for the rest; each has half the working set. The
-/// split is ours. Under vanilla, both share one LRU cache of `shared` (at the paper's scale); static halves it.
+/// split is ours. Under vanilla, both share one LRU cache of `shared` (at the paper's scale); static halves it. The laws that decide sizes
+/// may take of the paper's flash, more than `shared` too: what both take together is told of each.
 ///
 /// # Errors
 /// [`RunError`] as [`crate::Simulation::new`].

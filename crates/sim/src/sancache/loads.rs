@@ -44,7 +44,7 @@ struct Stream {
 
 const SMALL: &[(f64, u64)] = &[(1.0, 4 << 10)];
 const PAGE: &[(f64, u64)] = &[(1.0, 8 << 10)];
-/// SPC-1's mix of sizes for its sequential streams.
+/// SPC-1's mix for its sequential streams, of twice its sizes (ours: there they are 8 to 128 sectors, 4 to 64 KiB).
 const MIXED: &[(f64, u64)] =
     &[(0.40, 8 << 10), (0.24, 16 << 10), (0.20, 32 << 10), (0.08, 64 << 10), (0.08, 128 << 10)];
 

@@ -282,7 +282,7 @@ impl Bench {
         Ok(self.row(admission, &Simulation::new(&scenario, &traces, None)?.run()))
     }
 
-    /// In which of the phases that take turns an instant of the measured part is, 0 or 1; none where there are none, and in the interval in which they change.
+    /// In which of the phases that take turns an instant of the measured part is, 0 or 1, by the middle of the interval that ends then; none where there are none.
     pub fn phase_at(&self, end_s: f64) -> Option<usize> {
         let phased = matches!(self.kind, LoadKind::Phases | LoadKind::FarPhases);
         let (end, interval) = (end_s, INTERVAL.as_secs_f64());

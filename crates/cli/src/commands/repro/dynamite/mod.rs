@@ -29,7 +29,7 @@ pub(crate) struct DynamiteArgs {
     #[arg(long)]
     quick: bool,
 
-    /// Also the least caches that would have done, with hindsight, beside those that were given: nine to fifteen more runs of each course with a
+    /// Also the least caches that would have done, with hindsight, beside those that were given: some eighty more runs of each course with a
     /// cache; and the same for Forebay's own pace with other disks and other popularities
     #[arg(long)]
     sizes: bool,

@@ -127,7 +127,7 @@ fn curves(found: &Found) -> Table {
         ">estimated",
     ])
     .with_caption(
-        "Figure 7: miss ratios of the reads from the beginning of the peak until the paper's cache was made",
+        "Figure 7: miss ratios of the reads from the beginning of the peak until the paper's cache was made; the paper's are of what came before the peak",
     );
     for (one, other) in found.curves[0].iter().zip(&found.curves[1]).step_by(5) {
         table.push([

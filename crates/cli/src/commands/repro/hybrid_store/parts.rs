@@ -109,7 +109,7 @@ fn assumptions(setup: &Setup) -> Vec<String> {
          controller; it begins with a quarter of the flash."
             .to_owned(),
         "Ours: the phases of the varying load (the paper's; two thirds of the rate; the paper's; half the working set; the paper's), and the \
-         split of the inverted objectives (a fifth of the load wants 3 ms, the rest 8 ms, half of the working set each, 32 GB for both)."
+         split of the inverted objectives (a fifth of the load wants 3 ms, the rest 8 ms, half of the working set each; one shared LRU and static halves have 32 GB for both, who decides sizes may take of the flash)."
             .to_owned(),
         format!(
             "Rate, working set and disks are about {} times smaller than that, which leaves the load of every disk as it is; sizes are \
