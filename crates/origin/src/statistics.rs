@@ -26,7 +26,7 @@ pub enum OriginState {
 pub struct OriginStatistics {
     /// Whether it can be used.
     pub state: OriginState,
-    /// What will be lost of it though it can be used, as an error message says it.
+    /// What will be lost of it, or may be, though it can be used, as an error message says it.
     pub danger: Option<String>,
     /// Requests submitted, those refused left out.
     pub requests: u64,

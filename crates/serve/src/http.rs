@@ -27,14 +27,14 @@ use axum::middleware::{Next, from_fn, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post, put};
 use axum::serve::Listener;
-use forebay_appliance::{RetargetError, RetargetFailure, remove_stale_socket};
+use forebay_appliance::{RetargetError, RetargetFailure, SocketFile, remove_stale_socket};
 use forebay_units::Secret;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use tokio::sync::oneshot;
@@ -48,7 +48,7 @@ const BACKLOG: i32 = 128;
 /// Sockets that are bound and not served yet.
 pub(crate) struct Listeners {
     tcp: Option<std::net::TcpListener>,
-    unix: Option<(std::os::unix::net::UnixListener, PathBuf)>,
+    unix: Option<(SocketFile, std::os::unix::net::UnixListener)>,
 }
 
 impl Listeners {
@@ -67,20 +67,13 @@ impl Listeners {
             let open = || {
                 remove_stale_socket(path).map_err(io::Error::other)?;
                 let socket = bind_private(path)?;
+                let file = SocketFile::of(path);
                 rustix::net::listen(&socket, BACKLOG)?;
-                Ok((socket.into(), path.clone()))
+                Ok((file, socket.into()))
             };
             listeners.unix = Some(open().map_err(|error| (path.display().to_string(), error))?);
         }
         Ok(listeners)
-    }
-}
-
-impl Drop for Listeners {
-    fn drop(&mut self) {
-        if let Some((_, path)) = &self.unix {
-            let _ = std::fs::remove_file(path);
-        }
     }
 }
 
@@ -131,9 +124,9 @@ impl HttpServer {
                     let inner = tokio::net::TcpListener::from_std(listener)?;
                     tokio::spawn(serve(Bounded::new(inner, CONNECTIONS_MAX), over_tcp));
                 }
-                if let Some((listener, path)) = &listeners.unix {
+                if let Some((file, listener)) = &listeners.unix {
                     let inner = tokio::net::UnixListener::from_std(listener.try_clone()?)?;
-                    tracing::debug!(path = %path.display(), "HTTP on a unix socket");
+                    tracing::debug!(path = %file.path().display(), "HTTP on a unix socket");
                     tokio::spawn(serve(Bounded::new(inner, CONNECTIONS_MAX), on_socket));
                 }
                 let _ = stopped.await;
@@ -621,5 +614,19 @@ mod tests {
         assert_eq!(UnixStream::connect(&path).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
         rustix::net::listen(&socket, BACKLOG).unwrap();
         UnixStream::connect(&path).unwrap();
+    }
+
+    #[test]
+    fn a_socket_that_another_daemon_put_in_its_place_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("http.sock");
+        let config = HttpConfig { listen: None, socket: Some(path.clone()), token: None };
+        let first = Listeners::open(&config).unwrap_or_else(|(at, error)| panic!("{at}: {error}"));
+        std::fs::remove_file(&path).unwrap();
+        let second = Listeners::open(&config).unwrap_or_else(|(at, error)| panic!("{at}: {error}"));
+        drop(first);
+        UnixStream::connect(&path).expect("the second is still found");
+        drop(second);
+        assert!(!path.exists());
     }
 }

@@ -9,7 +9,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -91,9 +91,43 @@ pub enum ListenError {
     },
 }
 
+/// The file of a unix socket that listens. It is removed with this, unless something else has that name by then: another process may have removed it and listen there itself.
+/// To be dropped before the socket: as long as that is open no other file has its number.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    /// Its device and number there.
+    identity: Option<(u64, u64)>,
+}
+
+impl SocketFile {
+    /// That of a socket which was just bound to `path`.
+    pub fn of(path: &Path) -> SocketFile {
+        SocketFile { path: path.to_owned(), identity: SocketFile::identity(path) }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn identity(path: &Path) -> Option<(u64, u64)> {
+        std::fs::symlink_metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if self.identity.is_some() && SocketFile::identity(&self.path) == self.identity {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
 #[derive(Debug)]
 enum Kind {
-    Unix(UnixListener, PathBuf),
+    // In this order: it is that in which they are dropped.
+    Unix(SocketFile, UnixListener),
     Tcp(TcpListener),
 }
 
@@ -115,9 +149,10 @@ impl Listener {
                 remove_stale_socket(path)?;
                 let name = path.display().to_string();
                 let listener = UnixListener::bind(path).map_err(system(name.clone()))?;
+                let file = SocketFile::of(path);
                 listener.set_nonblocking(true).map_err(system(name))?;
                 Ok(Listener {
-                    kind: Kind::Unix(listener, path.clone()),
+                    kind: Kind::Unix(file, listener),
                     address: BoundAddress::Unix(path.clone()),
                     tls: TlsPolicy::Off,
                 })
@@ -145,11 +180,11 @@ impl Listener {
     /// The next client; `None` if none waits.
     pub(crate) fn accept(&self) -> io::Result<Option<Socket>> {
         let accepted = match &self.kind {
-            Kind::Unix(listener, path) => listener.accept().and_then(|(stream, _)| {
+            Kind::Unix(file, listener) => listener.accept().and_then(|(stream, _)| {
                 stream.set_nonblocking(true)?;
                 let client = sockopt::socket_peercred(&stream)
                     .map_or(ClientAddress::Unknown, |peer| ClientAddress::User(peer.uid.as_raw()));
-                Ok(Socket::new(stream.into(), format!("unix:{}", path.display()), client))
+                Ok(Socket::new(stream.into(), format!("unix:{}", file.path().display()), client))
             }),
             Kind::Tcp(listener) => listener.accept().and_then(|(stream, peer)| {
                 stream.set_nonblocking(true)?;
@@ -170,16 +205,8 @@ impl Listener {
 impl rustix::fd::AsFd for Listener {
     fn as_fd(&self) -> rustix::fd::BorrowedFd<'_> {
         match &self.kind {
-            Kind::Unix(listener, _) => listener.as_fd(),
+            Kind::Unix(_, listener) => listener.as_fd(),
             Kind::Tcp(listener) => listener.as_fd(),
-        }
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Kind::Unix(_, path) = &self.kind {
-            let _ = std::fs::remove_file(path);
         }
     }
 }
@@ -229,6 +256,21 @@ mod tests {
         std::fs::write(&path, "data").unwrap();
         assert!(matches!(Listener::open(&config), Err(ListenError::NotASocket { .. })));
         assert_eq!(std::fs::read(&path).unwrap(), b"data");
+    }
+
+    #[test]
+    fn a_socket_that_another_put_in_its_place_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("nbd.sock");
+        let config = ListenerConfig::Unix { path: path.clone() };
+        let first = Listener::open(&config).unwrap();
+        // As scripts do before they start a daemon.
+        std::fs::remove_file(&path).unwrap();
+        let second = Listener::open(&config).unwrap();
+        drop(first);
+        std::os::unix::net::UnixStream::connect(&path).expect("clients still find the second");
+        drop(second);
+        assert!(!path.exists());
     }
 
     /// As of a process that was stopped: it accepts nobody, and its queue of connections is full.

@@ -32,7 +32,7 @@ pub use flash::{
 };
 pub(crate) use inbox::{Inbox, Message};
 pub(crate) use listener::Listener;
-pub use listener::{BoundAddress, ListenError, ListenerConfig, remove_stale_socket};
+pub use listener::{BoundAddress, ListenError, ListenerConfig, SocketFile, remove_stale_socket};
 pub use retarget::RetargetError;
 pub(crate) use worker::Worker;
 

@@ -222,8 +222,8 @@ fn lines_of_the_log_that_nobody_took_are_counted_for_who_reads_again() {
     assert!(told.contains("controller switched enabled=true"), "{told}");
 }
 
-/// A daemon that may have so many files open, as `ulimit` takes it.
-fn with_open_files(limit: &str, config: &Path) -> Daemon {
+/// A daemon under a limit, as `ulimit` takes it.
+fn limited(limit: &str, config: &Path) -> Daemon {
     let script = format!("ulimit {limit} && exec \"$0\" \"$@\"");
     Daemon::spawn(Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_forebay")]), config)
 }
@@ -232,14 +232,14 @@ fn with_open_files(limit: &str, config: &Path) -> Daemon {
 fn a_daemon_takes_as_many_open_files_as_it_may_have_and_clients_leave_some_for_its_owner() {
     let folder = folder();
     let config = config(&folder, 0);
-    let daemon = with_open_files("-Sn 64", &config);
+    let daemon = limited("-Sn 64", &config);
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", daemon.child.id())).unwrap();
     let files =
         limits.lines().find_map(|line| line.strip_prefix("Max open files")).expect("the kernel tells it");
     let files: Vec<&str> = files.split_whitespace().collect();
     assert_eq!(files[0], files[1], "{limits}");
     drop(daemon);
-    let daemon = with_open_files("-n 300", &config);
+    let daemon = limited("-n 300", &config);
     let warning = "300 files open, which is enough for 42 clients at once, and not for the 4096";
     assert!(daemon.words.iter().any(|line| line.contains(warning)), "{:#?}", daemon.words);
     let socket = folder.path().join("nbd.sock");
@@ -247,6 +247,24 @@ fn a_daemon_takes_as_many_open_files_as_it_may_have_and_clients_leave_some_for_i
     assert_eq!(clients.len(), 42);
     let status = json("forebay.status/1", args(&[&"status", &"--config", &config, &"--json"]));
     assert_eq!(status["connections"], 42);
+}
+
+/// A client that asks for one end of a volume must not take the daemon from all others.
+#[test]
+fn a_write_past_the_limit_for_files_fails_and_kills_nobody() {
+    let folder = folder();
+    // Shells count in units of 512 or 1024 bytes.
+    let _daemon = limited("-f 512", &config(&folder, 0));
+    let (client, sink, completions) = client(&folder.path().join("nbd.sock"));
+    let ask = |id, operation| {
+        client.submit(OriginRequest { id: OriginRequestId(id), operation }, &sink);
+        completions.recv_timeout(Duration::from_secs(60)).expect("it is answered").result
+    };
+    let write = |at| OriginOperation::Write { offset: at, data: vec![7; 4096], fua: false };
+    assert!(ask(0, write(768 << 10)).is_err());
+    ask(1, write(0)).expect("there is room at the beginning");
+    let read = OriginOperation::Read { range: ByteRange::new(768 << 10, 4096) };
+    assert!(ask(2, read).expect("what is there is read").iter().all(|byte| *byte == 3));
 }
 
 /// As under `ulimit -v`, or where the system accounts for memory strictly.

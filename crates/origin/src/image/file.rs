@@ -17,7 +17,7 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
@@ -60,8 +60,8 @@ pub(crate) struct FileImage {
     /// Cleared when the file system says that it cannot.
     can_punch: AtomicBool,
     can_zero: AtomicBool,
-    /// Set when a sync has failed: the system may have dropped the pages, so that a later success proves nothing.
-    sync_failed: AtomicBool,
+    /// Why a sync has failed: the system may have dropped the pages, so that a later success proves nothing.
+    sync_failed: OnceLock<String>,
     /// One sync at a time: see `Syncs`.
     syncing: Mutex<()>,
     /// The size that was found last, and said, while it is less than that at opening.
@@ -131,7 +131,7 @@ impl FileImage {
             can_fast_zero,
             can_punch: AtomicBool::new(true),
             can_zero: AtomicBool::new(true),
-            sync_failed: AtomicBool::new(false),
+            sync_failed: OnceLock::new(),
             syncing: Mutex::new(()),
             shrunk_to: Mutex::new(None),
             had_name: metadata.nlink() > 0,
@@ -184,10 +184,9 @@ impl FileImage {
         if self.read_only {
             return Some(Ok(()));
         }
-        let has_failed = self.sync_failed.load(Ordering::Relaxed);
-        has_failed.then(|| {
-            let error = io::Error::other("an earlier sync failed and nothing tells what it lost");
-            Err(self.failed("sync", ByteRange::default(), &error))
+        self.sync_failed.get().map(|reason| {
+            let error = format!("an earlier sync failed and nothing tells what it lost: {reason}");
+            Err(self.failed("sync", ByteRange::default(), &io::Error::other(error)))
         })
     }
 
@@ -202,8 +201,13 @@ impl FileImage {
         }
     }
 
-    /// What is lost though it is on stable storage, if a sync has found that out.
+    /// What is lost, or may be, as far as syncs have found that out.
     pub(crate) fn danger(&self) -> Option<String> {
+        if let Some(reason) = self.sync_failed.get() {
+            return Some(format!(
+                "a flush failed: what was written before may be lost, and no flush succeeds until it is opened anew: {reason}"
+            ));
+        }
         let is_lost = self.has_lost_name.load(Ordering::Relaxed);
         is_lost.then(|| {
             "the file was removed or replaced: what is written to it is lost when it is closed".to_owned()
@@ -214,7 +218,10 @@ impl FileImage {
     pub(crate) fn synced(&self, result: io::Result<()>) -> Result<(), OriginError> {
         self.look_at_name();
         result.map_err(|error| {
-            self.sync_failed.store(true, Ordering::Relaxed);
+            if self.sync_failed.set(error.to_string()).is_ok() {
+                let path = self.path.display();
+                tracing::error!(target: "forebay::origin", %path, %error, "origin failed a flush: what was written before may be lost, and no flush succeeds until it is opened anew");
+            }
             self.failed("sync", ByteRange::default(), &error)
         })
     }

@@ -300,6 +300,27 @@ fn of_writes_that_are_lost_together_none_is_said_to_be_safe() {
 }
 
 #[test]
+fn a_flush_that_failed_is_told_until_the_device_is_opened_anew() {
+    let Some(device) = device_that_loses_writes() else { return };
+    let warnings = warnings();
+    // A name of its own: other tests lose writes too, perhaps of a device of that number.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("device");
+    std::os::unix::fs::symlink(&device.0, &path).unwrap();
+    let origin = FileOrigin::open(&path, FileOriginOptions::default()).unwrap();
+    assert_eq!(origin.statistics().danger, None);
+    run(&origin, write(0, &[7; 4096])).unwrap();
+    for _ in 0..2 {
+        run(&origin, OriginOperation::Flush).unwrap_err();
+        let danger = origin.statistics().danger.expect("writes are lost");
+        assert!(danger.contains("a flush failed") && danger.ends_with("(os error 5)"), "{danger}");
+    }
+    assert_eq!(origin.statistics().state, OriginState::Up);
+    let told = warnings.of(path.to_str().unwrap());
+    assert_eq!(told.len(), 1, "{told:?}");
+}
+
+#[test]
 fn who_lets_go_in_a_moment_is_waited_for() {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(4096).unwrap();
