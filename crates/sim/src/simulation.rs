@@ -591,6 +591,7 @@ impl<'a> Simulation<'a> {
             .collect();
         let mut flags = self.flags;
         self.scenario.flag_shed(&volumes, &mut flags);
+        flags.extend(self.world.tier.as_ref().and_then(|tier| tier.flag()));
         let reservations = self.scenario.reservation.iter();
         let reservations = reservations.map(|table| kept(table, &volumes, self.scenario)).collect();
         let expected = self.scenario.expected.iter();
