@@ -239,6 +239,12 @@ impl Tier {
         self.members[volume as usize]
     }
 
+    /// Whether a byte of a volume is served from it.
+    pub(crate) fn holds(&self, volume: u32, byte: u64) -> bool {
+        let chunk = Chunk { volume, index: byte / self.chunk_bytes };
+        matches!(self.placement.find(chunk), Where::Tier(_))
+    }
+
     /// Divides a request for bytes of a volume among the origin and the tier, into `pieces`.
     fn route(&mut self, now: Nanos, volume: u32, start: u64, end: u64, writes: bool) {
         let Tier { placement, pieces, migrates, copies, drops, dirty, migrations, under_way, .. } = self;
