@@ -9,7 +9,7 @@ use super::{
     ScenarioError, Sizing, VolumeTable,
 };
 use crate::load::{REPEAT_AFTER_MIN, Traces, beginning};
-use crate::outcome::VolumeSeries;
+use crate::simulation::Requests;
 use forebay_control::{Objective, Operations, Statistic, Target};
 use forebay_units::{Bytes, Nanos};
 use forebay_workload::LatencyHistogram;
@@ -450,24 +450,6 @@ impl Scenario {
         }
     }
 
-    /// What the run had to shed, with the arithmetic.
-    pub(crate) fn flag_shed(&self, volumes: &[VolumeSeries], flags: &mut Vec<Flag>) {
-        for (place, volume) in volumes.iter().enumerate() {
-            let interval = self.cache.interval.as_secs_f64();
-            let shed: u64 = volume.intervals.iter().map(|row| row.shed).sum();
-            if shed > 0 {
-                let arrived: f64 =
-                    volume.intervals.iter().map(|row| row.arrivals_per_second * interval).sum();
-                let answered: f64 = volume.intervals.iter().map(|row| row.iops * interval).sum();
-                let message = format!(
-                    "{shed} requests were shed at the maximum outstanding, and {answered:.0} of the {arrived:.0} that were sent were answered: \
-                     the run asked for more than could be served"
-                );
-                flags.push(Flag { key: format!("volume[{place}]"), message });
-            }
-        }
-    }
-
     /// Compares what open loops ask of an origin with what it can serve, load by load.
     pub(super) fn check_rates(&self, origin: usize, flags: &mut Vec<Flag>) -> Result<(), ScenarioError> {
         let members: Vec<(usize, &VolumeTable)> = self
@@ -541,6 +523,20 @@ impl Scenario {
             }
         }
         Ok(())
+    }
+}
+
+impl Requests {
+    /// What the run had to shed of those of volume number `place`, with the arithmetic.
+    pub(crate) fn flag_shed(&self, place: usize) -> Option<Flag> {
+        let Requests { sent, answered, shed } = self;
+        (*shed > 0).then(|| {
+            let message = format!(
+                "{shed} requests were shed at the maximum outstanding, and {answered} of the {sent} that were sent were answered: \
+                 the run asked for more than could be served"
+            );
+            Flag { key: format!("volume[{place}]"), message }
+        })
     }
 }
 
