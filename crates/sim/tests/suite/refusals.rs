@@ -304,6 +304,26 @@ fn flash_serves_what_its_dies_and_its_channels_do() {
 }
 
 #[test]
+fn runs_of_which_too_much_would_be_kept_are_refused() {
+    let run = |volumes: usize| {
+        let mut scenario = scenario(&GOOD.replace("\"60s\"", "\"13107200ms\""));
+        scenario.cache.interval = Nanos::millis(100);
+        let volume = scenario.volume[0].clone();
+        for number in 1..volumes {
+            let mut another = volume.clone();
+            (another.name, another.load) = (format!("v{number}"), Vec::new());
+            scenario.volume.push(another);
+        }
+        scenario.check()
+    };
+    assert!(run(100).is_ok());
+    let error = run(1_024).expect_err("some 20 GiB of rows");
+    println!("{error}");
+    assert_eq!(error.key(), "duration");
+    assert!(error.to_string().contains("131072 intervals of volumes, 1024"), "{error}");
+}
+
+#[test]
 fn requests_over_several_stripe_units_count_as_an_access_for_each() {
     // 256 KiB over units of 64 KiB keep four of the five disks busy for 10 ms: 125/s.
     let open = |rate: u32| format!("arrivals = \"poisson\", rate = {rate}, request_size = \"256KiB\"");
