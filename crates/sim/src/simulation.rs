@@ -86,6 +86,15 @@ pub enum RunError {
     },
 }
 
+/// What became of the requests of a volume, from the beginning of the run to its end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Requests {
+    pub(crate) sent: u64,
+    pub(crate) answered: u64,
+    /// Those that the load had no room for, and that were not sent.
+    pub(crate) shed: u64,
+}
+
 /// What a run keeps of a volume besides its data path.
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -97,6 +106,7 @@ pub(crate) struct Client {
     pub(crate) tracks: Vec<Track>,
     rows: Vec<IntervalRow>,
     sum: Sum,
+    requests: Requests,
     pub(crate) quota: u64,
     /// Requests that their appliance has not taken up yet.
     on_their_way: u32,
@@ -124,8 +134,6 @@ pub struct Simulation<'a> {
     hash: u64,
     events: u64,
     events_max: u64,
-    requests: u64,
-    replies: u64,
 }
 
 impl<'a> Simulation<'a> {
@@ -174,8 +182,6 @@ impl<'a> Simulation<'a> {
             hash: seed,
             events: 0,
             events_max: EVENTS_MAX,
-            requests: 0,
-            replies: 0,
         };
         simulation.add_volumes();
         simulation.add_tier()?;
@@ -232,6 +238,7 @@ impl<'a> Simulation<'a> {
                 tracks: theirs.map(|promise| Track::new(promise, scenario.cache.interval)).collect(),
                 rows: Vec::new(),
                 sum: Sum::default(),
+                requests: Requests::default(),
                 quota,
                 on_their_way: 0,
                 lists_resident: false,
@@ -402,7 +409,6 @@ impl<'a> Simulation<'a> {
                 let mut answered = std::mem::take(&mut self.answered);
                 self.volumes[volume].answer(&mut self.world, flight, &mut answered);
                 for (load, at) in answered.drain(..) {
-                    self.replies += 1;
                     self.think(volume, load, at);
                 }
                 self.answered = answered;
@@ -451,9 +457,10 @@ impl<'a> Simulation<'a> {
         let target = &mut self.volumes[volume];
         if open && target.recorder.outstanding + client.on_their_way >= outstanding_max {
             target.recorder.shed += 1;
+            client.requests.shed += 1;
             return;
         }
-        self.requests += 1;
+        client.requests.sent += 1;
         let on_its_way = OnItsWay { volume: volume as u32, load, asked, started: now };
         if let Some((appliance, worker)) = target.appliance {
             client.on_their_way += 1;
@@ -471,14 +478,14 @@ impl<'a> Simulation<'a> {
         let answered = self.volumes[volume].ask(&mut self.world, asked, load, started);
         self.fold(asked.first << 2 | u64::from(asked.writes) << 1 | u64::from(answered.is_some()));
         if let Some(at) = answered {
-            self.replies += 1;
             self.think(volume, load, at);
         }
     }
 
-    /// A client of a closed loop was answered at `at`.
+    /// A client's request was answered, which it hears at `at`; one of a closed loop asks again.
     fn think(&mut self, volume: usize, load: u32, at: Nanos) {
         let client = &mut self.clients[volume];
+        client.requests.answered += 1;
         if client.load.clients > 0 && client.number == load {
             let at = at.saturating_add(client.load.think(&mut client.random));
             self.world.calendar.plan(at, Planned::Arrival { volume: volume as u32, load });
@@ -572,8 +579,16 @@ impl<'a> Simulation<'a> {
     }
 
     fn finish(self, ended: Nanos) -> Outcome {
+        let sum =
+            |of: fn(&Requests) -> u64| self.clients.iter().map(|client| of(&client.requests)).sum::<u64>();
+        let (requests, answered) = (sum(|requests| requests.sent), sum(|requests| requests.answered));
         let outstanding = self.world.in_flight().0 as u64;
-        assert_eq!(self.requests, self.replies + outstanding, "a request was lost or answered twice");
+        assert_eq!(requests, answered + outstanding, "a request was lost or answered twice");
+        let mut flags = self.flags;
+        for (place, client) in self.clients.iter().enumerate() {
+            flags.extend(client.requests.flag_shed(place));
+        }
+        flags.extend(self.world.tier.as_ref().and_then(|tier| tier.flag()));
         let measure_from = self.scenario.measure_from;
         let volumes: Vec<VolumeSeries> = self
             .clients
@@ -589,8 +604,6 @@ impl<'a> Simulation<'a> {
                 intervals: client.rows,
             })
             .collect();
-        let mut flags = self.flags;
-        self.scenario.flag_shed(&volumes, &mut flags);
         let reservations = self.scenario.reservation.iter();
         let reservations = reservations.map(|table| kept(table, &volumes, self.scenario)).collect();
         let expected = self.scenario.expected.iter();
@@ -602,8 +615,8 @@ impl<'a> Simulation<'a> {
             measure_from_s: measure_from.as_secs_f64(),
             hash: format!("{:016x}", mix64(self.hash ^ self.world.calendar.planned())),
             events: self.events,
-            requests: self.requests,
-            answered: self.replies,
+            requests,
+            answered,
             flags,
             volumes,
             reservations,

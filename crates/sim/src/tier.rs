@@ -2,13 +2,19 @@
 //!
 //! Simplified, and said: from the instant at which a chunk loses its place it is served by its origin, though it may still have to be written back; a
 //! migration goes in steps, one request each, and bypasses the volumes' limit of requests at the origin (there are at most `moving_max`).
+//!
+//! Nobody waits for copies of writes. Invariant: of each volume at most [`COPIES_MAX`] are on their way; what is written beyond that is not copied, and its chunk
+//! loses its place, as blocks do not enter the daemon's flash while as many of its segments are on their way as may be.
 
-use crate::scenario::{TierTable, TierWrites};
+use crate::scenario::{Flag, TierTable, TierWrites};
 use crate::slab::{NONE, Slab};
 use crate::volume::{Flight, Purpose, World};
 use forebay_policy::placement::{Age, Chunk, Placement, Promotion, Request, ShapeError, Where};
 use forebay_units::{ByteRange, Nanos};
 use serde::Serialize;
+
+/// Copies of a volume's writes that are on their way to the tier at most (ours: as many as its requests at the origin).
+const COPIES_MAX: u32 = 256;
 
 /// Where a volume lies.
 #[derive(Clone, Copy, Debug)]
@@ -53,13 +59,15 @@ struct Migration {
     spoiled: bool,
 }
 
-/// Bytes that were moved or written; they only grow.
+/// Bytes that were moved or written, and chunks that were dropped; they only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Moved {
     promoted: u64,
     demoted: u64,
     /// Writes of clients to the tier: copies, or in place of the origin.
     written: u64,
+    /// Chunks whose write could not be copied.
+    dropped: u64,
 }
 
 /// One interval of the tier.
@@ -97,6 +105,8 @@ pub struct TierTotals {
     pub demoted_bytes: u64,
     /// Bytes that clients' writes wrote to the tier.
     pub written_bytes: u64,
+    /// Chunks that lost their place because a write of theirs was not copied: as many copies as may be were on their way.
+    pub dropped: u64,
     /// Chunks that were hot enough, when there was no budget.
     pub deferred: u64,
     /// Changes of the threshold.
@@ -109,7 +119,7 @@ pub struct TierTotals {
 
 impl TierTotals {
     /// Everything, field by field.
-    fn fields(&mut self) -> [&mut u64; 12] {
+    fn fields(&mut self) -> [&mut u64; 13] {
         [
             &mut self.reads,
             &mut self.read_hits,
@@ -119,6 +129,7 @@ impl TierTotals {
             &mut self.promoted_bytes,
             &mut self.demoted_bytes,
             &mut self.written_bytes,
+            &mut self.dropped,
             &mut self.deferred,
             &mut self.threshold_changes,
             &mut self.threshold_reversals,
@@ -181,6 +192,8 @@ pub(crate) struct Tier {
     dirty: Vec<bool>,
     migrations: Slab<Migration>,
     under_way: Vec<u32>,
+    /// By volume: copies of its writes that are on their way.
+    copying: Vec<u32>,
     moved: Moved,
     before: TierTotals,
     totals: TierTotals,
@@ -189,6 +202,7 @@ pub(crate) struct Tier {
     pieces: Vec<Piece>,
     migrates: Vec<Migration>,
     copies: Vec<ByteRange>,
+    drops: Vec<Chunk>,
 }
 
 impl Tier {
@@ -205,6 +219,7 @@ impl Tier {
             chunk_bytes: table.chunk().get(),
             dirty: vec![false; placement.shape().capacity_chunks as usize],
             placement,
+            copying: vec![0; homes.len()],
             homes,
             members,
             migrations: Slab::default(),
@@ -216,6 +231,7 @@ impl Tier {
             pieces: Vec::new(),
             migrates: Vec::new(),
             copies: Vec::new(),
+            drops: Vec::new(),
         })
     }
 
@@ -223,10 +239,17 @@ impl Tier {
         self.members[volume as usize]
     }
 
+    /// Whether a byte of a volume is served from it.
+    pub(crate) fn holds(&self, volume: u32, byte: u64) -> bool {
+        let chunk = Chunk { volume, index: byte / self.chunk_bytes };
+        matches!(self.placement.find(chunk), Where::Tier(_))
+    }
+
     /// Divides a request for bytes of a volume among the origin and the tier, into `pieces`.
     fn route(&mut self, now: Nanos, volume: u32, start: u64, end: u64, writes: bool) {
-        let Tier { placement, pieces, migrates, copies, dirty, migrations, under_way, .. } = self;
+        let Tier { placement, pieces, migrates, copies, drops, dirty, migrations, under_way, .. } = self;
         let (home, device, chunk_bytes) = (self.homes[volume as usize], self.device, self.chunk_bytes);
+        let copies_max = COPIES_MAX.saturating_sub(self.copying[volume as usize]) as usize;
         let takes = !writes || self.writes == TierWrites::Home;
         pieces.clear();
         let request = Request { volume, client: volume, offset: start, length: end - start, writes };
@@ -253,7 +276,11 @@ impl Tier {
                     pieces.push(Piece { start: first, end: last, device, range, age: None });
                     return;
                 }
-                copies.push(range);
+                if copies.len() < copies_max {
+                    copies.push(range);
+                } else {
+                    drops.push(touch.chunk);
+                }
             }
             match pieces.last_mut() {
                 Some(piece) if piece.device != device && piece.end == first => {
@@ -269,6 +296,12 @@ impl Tier {
                 }),
             }
         });
+        for chunk in drops.drain(..) {
+            // Another chunk of the request may have taken its place.
+            self.moved.dropped += u64::from(matches!(placement.find(chunk), Where::Tier(_)));
+            placement.invalidate(chunk);
+        }
+        self.copying[volume as usize] += copies.len() as u32;
         if writes {
             self.moved.written += copies.iter().map(|range| range.length).sum::<u64>();
             let taken = pieces.iter().filter(|piece| piece.device == device);
@@ -298,6 +331,7 @@ impl Tier {
             promoted_bytes: self.moved.promoted,
             demoted_bytes: self.moved.demoted,
             written_bytes: self.moved.written,
+            dropped: self.moved.dropped,
             deferred: seen.deferred,
             threshold_changes: seen.threshold_changes,
             threshold_reversals: seen.threshold_reversals,
@@ -319,6 +353,18 @@ impl Tier {
             held_chunks: self.placement.held().0,
             totals,
         });
+    }
+
+    /// What a run had to drop.
+    pub(crate) fn flag(&self) -> Option<Flag> {
+        let dropped = self.moved.dropped;
+        (dropped > 0).then(|| {
+            let message = format!(
+                "chunks lost their place on the tier {dropped} times, since {COPIES_MAX} copies of their volume's writes were on their way there: \
+                 what it holds was written faster than its device takes it"
+            );
+            Flag { key: "tier.writes".to_owned(), message }
+        })
     }
 
     pub(crate) fn outcome(self) -> TierOutcome {
@@ -427,6 +473,7 @@ impl World {
         let done = self.flights[flight];
         let (number, step) = match done.purpose {
             Purpose::Copy => {
+                self.tier.as_mut().expect("it has the copy").copying[done.volume as usize] -= 1;
                 self.flights.free(flight);
                 return true;
             }

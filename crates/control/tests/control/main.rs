@@ -3,14 +3,14 @@
 //! and takes it back when the load is gone. The origin here is one queue before four servers (Erlang C), *not* the
 //! form that the controller's model has, and latencies are noisy: feedback must make up for the difference.
 
+mod peaks;
+mod spare;
 mod world;
 
-use forebay_control::foresight::ForesightRules;
 use forebay_control::{
     Action, CacheObservation, ControlConfig, Controller, Decision, DecisionKind, HostId, HostSpec, Objective,
-    Observation, Operations, OriginId, OriginSpec, RecallError, VolumeObservation, VolumeSpec,
+    Observation, Operations, OriginId, OriginSpec, VolumeObservation, VolumeSpec,
 };
-use forebay_locality::{CurvePoint, MissRatioCurve};
 use forebay_units::{BlockSize, Bytes, Nanos};
 use forebay_workload::{LatencyHistogram, exponential, random};
 use std::sync::Arc;
@@ -122,154 +122,6 @@ fn a_cache_that_is_asked_for_nothing_is_taken_back_whatever_others_need() {
         assert!(first(&after, DecisionKind::Removed).is_some(), "seed {seed}, cold {is_cold}: kept");
         assert_eq!(world.quota(), 0, "seed {seed}, cold {is_cold}");
     }
-}
-
-/// Three peaks of a minute, and the calm before the next, with buckets of five seconds.
-fn before_the_fourth_peak(seed: u64, tells: bool) -> World {
-    calm_after(three_peaks(seed, tells))
-}
-
-fn three_peaks(seed: u64, tells: bool) -> World {
-    let mut world = World::with(seed, Bytes::mib(200), with_short_buckets());
-    world.tells = tells;
-    for _ in 0..3 {
-        world.rates(60.0, 30.0);
-        world.run(60);
-        world.rates(300.0, 260.0);
-        world.run(60);
-    }
-    world
-}
-
-fn calm_after(mut world: World) -> World {
-    world.rates(60.0, 30.0);
-    world.foreseen = None;
-    world.run(60);
-    world
-}
-
-fn with_short_buckets() -> ControlConfig {
-    let mut config = ControlConfig::default();
-    config.foresight.bucket_intervals = 5;
-    config
-}
-
-/// Blocks that were hot are loaded where it is known which, and no faster than they must be there. Of those there need not be many more than were held.
-#[test]
-fn before_a_peak_what_the_cache_held_in_the_last_one_is_loaded() {
-    let world = before_the_fourth_peak(3, true);
-    let foreseen = world.foreseen.expect("a peak is foreseen");
-    assert_eq!(world.quota(), foreseen + foreseen / 8);
-    let (ranges, bytes_per_second) = world.sides[0].ordered.as_ref().expect("it is loaded");
-    assert!(ranges.iter().all(|range| range.blocks == 1 && range.first_block % 3 == 0), "zones are loaded");
-    let blocks = ranges.len() as u64;
-    assert!(blocks * 10 > foreseen * 9 && blocks <= world.quota(), "{blocks} blocks of {foreseen}");
-    // Two buckets before: within half of ten seconds.
-    assert_eq!(*bytes_per_second, blocks * 4_096 / 5, "{blocks} blocks");
-    // Who is not told loads zones.
-    let world = before_the_fourth_peak(3, false);
-    let (zones, _) = world.sides[0].ordered.as_ref().expect("it is loaded");
-    assert!(zones.iter().all(|zone| zone.blocks == 256), "{zones:?}");
-}
-
-/// The past outlasts a restart, and the configuration may be another one then.
-#[test]
-fn a_peak_is_granted_no_more_than_its_volume_may_have() {
-    let kept = serde_json::to_string(&three_peaks(3, true).controller.past(Nanos::secs(1))).unwrap();
-    let mut world = World::with(4, Bytes::mib(200), with_short_buckets());
-    let past = serde_json::from_str(&kept).unwrap();
-    assert_eq!(world.controller.recall_past(past, Nanos::ZERO, Nanos::secs(1)), Ok(2));
-    let most = 1_000;
-    let bound = Objective::mean_latency(Nanos::from_secs_f64(BOUND_S), Operations::All).over(Nanos::secs(1));
-    let maximum = Some(Bytes(most * 4_096));
-    world.controller.register(VolumeSpec { maximum, ..application(vec![bound]) }).unwrap();
-    let world = calm_after(world);
-    assert_eq!((world.foreseen, world.quota()), (Some(most), most));
-}
-
-/// The caches are gone with the daemon; what they held in the last peak is kept as text with the rest of the past.
-#[test]
-fn after_a_restart_what_the_last_peak_held_is_loaded_before_the_next() {
-    let before = three_peaks(3, true);
-    let kept = serde_json::to_string(&before.controller.past(Nanos::secs(1))).unwrap();
-    let mut world = World::with(4, Bytes::mib(200), with_short_buckets());
-    let past = serde_json::from_str(&kept).unwrap();
-    assert_eq!(world.controller.recall_past(past, Nanos::ZERO, Nanos::secs(1)), Ok(2));
-    world.tells = true;
-    let world = calm_after(world);
-    let foreseen = world.foreseen.expect("a peak is foreseen");
-    assert_eq!(world.quota(), foreseen + foreseen / 8);
-    let (ranges, _) = world.sides[0].ordered.as_ref().expect("it is loaded");
-    assert!(ranges.iter().all(|range| range.blocks == 1 && range.first_block % 3 == 0), "zones are loaded");
-    assert!(ranges.len() as u64 * 10 > foreseen * 9, "{} blocks of {foreseen}", ranges.len());
-}
-
-/// Peaks are remembered by the number of their buckets: in buckets of another length they would be foreseen at times at which there is none.
-#[test]
-fn a_past_in_buckets_of_another_length_is_not_recalled() {
-    let kept = serde_json::to_value(three_peaks(3, false).controller.past(Nanos::secs(1))).unwrap();
-    let recall = |kept: serde_json::Value, bucket_intervals, interval| {
-        let rules = with_short_buckets();
-        let foresight = ForesightRules { bucket_intervals, ..rules.foresight };
-        let mut world = World::with(4, Bytes::mib(200), ControlConfig { foresight, ..rules });
-        world.controller.recall_past(serde_json::from_value(kept).unwrap(), Nanos::ZERO, interval)
-    };
-    let same = with_short_buckets().foresight.bucket_intervals;
-    assert_eq!(recall(kept.clone(), same, Nanos::secs(1)), Ok(2));
-    assert_eq!(recall(kept.clone(), 2 * same, Nanos::millis(500)), Ok(2));
-    let (found_s, expected_s) = (same as f64, 2.0 * same as f64);
-    let other = Err(RecallError::Buckets { found_s, expected_s });
-    assert_eq!(recall(kept.clone(), 2 * same, Nanos::secs(1)), other);
-    assert_eq!(recall(kept.clone(), same, Nanos::secs(2)), other);
-    // What was kept before that was told is believed.
-    let mut before = kept;
-    before.as_object_mut().unwrap().remove("bucket_s");
-    assert_eq!(recall(before, same, Nanos::secs(2)), Ok(2));
-}
-
-/// A cache that fills slowly is kept over the calm, so that it is neither granted nor grows when the load comes back: it is needed then all the same.
-#[test]
-fn a_peak_that_finds_its_cache_is_remembered() {
-    let mut world = World::with(3, Bytes::mib(200), with_short_buckets());
-    world.fill_max = 10;
-    world.rates(300.0, 260.0);
-    world.run(300);
-    let mut least = world.quota();
-    for _ in 0..2 {
-        world.rates(60.0, 30.0);
-        world.run(20);
-        least = least.min(world.quota());
-        world.rates(300.0, 260.0);
-        world.run(60);
-    }
-    let past = serde_json::to_value(world.controller.past(Nanos::secs(1))).unwrap();
-    let peaks = past["volumes"][0][2]["peaks"].as_array().expect("peaks");
-    let begun: Vec<u64> = peaks.iter().map(|peak| peak["from"].as_u64().expect("a bucket")).collect();
-    assert!(2 * least > world.quota(), "the cache is not kept: {least} of {}", world.quota());
-    assert_eq!(begun, [0, 64, 80]);
-}
-
-#[test]
-fn what_a_peak_was_foreseen_to_need_is_not_given_back_while_it_lasts() {
-    let mut world = before_the_fourth_peak(3, false);
-    // Half as much again is granted as was needed before, which the law may take back.
-    let granted = world.quota();
-    let foreseen = world.foreseen.expect("a peak is foreseen");
-    assert_eq!(granted, foreseen + foreseen / 2);
-    assert!(foreseen > 1_000, "{foreseen} blocks");
-    // The neighbour comes late: for half of the time the cache is larger than what is needed, and then it is needed.
-    world.rates(300.0, 60.0);
-    let mut least = granted;
-    for second in 0..50 {
-        if second == 25 {
-            world.rates(300.0, 260.0);
-        }
-        world.second();
-        least = least.min(world.quota());
-    }
-    // 256 blocks: a chunk.
-    assert!(least + 256 >= foreseen - foreseen / 40, "{least} of {foreseen} blocks");
-    assert!(least < granted, "nothing of the {granted} blocks is taken back");
 }
 
 /// Its cache is taken back while the load is away. That its curve is then one of the calm, by which a small cache would do, is no reason to begin small again.
@@ -464,102 +316,6 @@ fn a_violation_that_ends_with_its_load_is_not_told_as_kept() {
         let said = world.said(DecisionKind::ViolationEnded);
         assert!(said.starts_with(told) && said.ends_with(" after the violation was found"), "{said}");
     }
-}
-
-/// A curve by which no cache answers more than this share of the reads.
-fn flat(hit_ratio: f64) -> Arc<MissRatioCurve> {
-    let point = CurvePoint { size_blocks: 100_000, miss_ratio: 1.0 - hit_ratio };
-    Arc::new(MissRatioCurve::new(vec![point]))
-}
-
-/// Nothing that was read says that a cache would help. Memory that nobody wants goes to who is violated all the same, and to others as soon as they want it.
-#[test]
-fn memory_that_nobody_wants_goes_to_who_is_not_mended_until_somebody_wants_it() {
-    for (spare_share, blocks) in [(0.0, 0), (0.5, 5_120), (1.0, 10_240)] {
-        let config = ControlConfig { spare_share, ..ControlConfig::default() };
-        let mut world = World::with(1, Bytes::mib(40), config);
-        world.sides[0].curve = flat(0.02);
-        world.sides[1].rate = 260.0;
-        let run = world.run(60);
-        assert!(first(&run, DecisionKind::NothingHelps).is_some());
-        assert_eq!(world.quota(), blocks, "a share of {spare_share}");
-        // Now a cache in front of the neighbour would help, and gets all that it wants.
-        world.sides[1].curve = Arc::new(application_curve());
-        let run = world.run(120);
-        let kept = run[60..].iter().filter(|(latency, _)| *latency <= BOUND_S).count();
-        assert!(world.sides[1].quota > 1_000 && kept > 40, "{} blocks, {kept} of 60", world.sides[1].quota);
-        // Whoever is violated no more needs none.
-        assert_eq!(world.quota(), 0, "a share of {spare_share}");
-    }
-}
-
-/// A few blocks seem to answer half of the reads, and answer none: who reads everything for the first time gets as much as it has read, and not twice as little each few intervals.
-#[test]
-fn a_cache_that_answers_nothing_is_given_up_for_memory_that_nobody_wants() {
-    let mut world = World::new(5, Bytes::mib(200));
-    let half = MissRatioCurve::new(vec![CurvePoint { size_blocks: 8, miss_ratio: 0.5 }]);
-    (world.sides[0].curve, world.sides[0].told) = (flat(0.0), Some(Arc::new(half)));
-    world.sides[1].rate = 260.0;
-    let run = world.run(10);
-    assert!(first(&run, DecisionKind::SolutionChosen).is_some() && world.quota() < 100, "{}", world.quota());
-    world.run(5);
-    // Half of 10,000 reads were the first of their blocks.
-    assert!(world.quota() >= 5_000, "{}", world.quota());
-}
-
-#[test]
-fn a_guaranteed_minimum_is_kept_whatever_a_cache_answers() {
-    let mut world = World::new(6, Bytes::mib(20));
-    let half = MissRatioCurve::new(vec![CurvePoint { size_blocks: 8, miss_ratio: 0.5 }]);
-    (world.sides[0].curve, world.sides[0].told) = (flat(0.0), Some(Arc::new(half)));
-    world.sides[1].rate = 260.0;
-    let objective = Objective::mean_latency(Nanos::from_secs_f64(BOUND_S), Operations::All);
-    let spec = VolumeSpec { minimum: Bytes::mib(1), ..application(vec![objective.over(Nanos::secs(1))]) };
-    world.controller.register(spec).unwrap();
-    let quotas: Vec<u64> = (0..400)
-        .map(|_| {
-            world.second();
-            world.quota()
-        })
-        .collect();
-    let (least, most) = (quotas[1..].iter().min().unwrap(), quotas.iter().max().unwrap());
-    assert!(*least >= 256 && *most > 2_000 && quotas.contains(&256), "{least} to {most}");
-}
-
-#[test]
-fn memory_that_nobody_wants_is_taken_back_where_it_answers_nothing() {
-    let mut world = World::new(2, Bytes::mib(20));
-    world.sides[0].curve = flat(0.0);
-    world.sides[1].rate = 260.0;
-    let quotas: Vec<u64> = (0..600)
-        .map(|_| {
-            world.second();
-            world.quota()
-        })
-        .collect();
-    // Two minutes, then none for two, then tried again, and then none for four.
-    let given: Vec<usize> = quotas.chunks(10).map(|ten| usize::from(ten[9] > 0)).collect();
-    let changes = given.windows(2).filter(|pair| pair[0] != pair[1]).count();
-    let share = given.iter().sum::<usize>();
-    assert!((3..=5).contains(&changes) && (20..=30).contains(&share), "{given:?}");
-}
-
-#[test]
-fn who_is_mended_by_memory_that_nobody_wanted_is_given_what_it_needs_of_it() {
-    let mut world = World::new(3, Bytes::mib(200));
-    let truth = Arc::clone(&world.sides[0].curve);
-    world.sides[0].curve = flat(0.02);
-    world.sides[1].rate = 260.0;
-    world.run(40);
-    let given = world.quota();
-    let needed = hindsight(300.0, 260.0 * 0.97);
-    assert!(given > needed, "{given} blocks, {needed} needed");
-    // What was read is read again.
-    world.sides[0].curve = truth;
-    let run = world.run(240);
-    let kept = run[120..].iter().filter(|(latency, _)| *latency <= BOUND_S).count();
-    let ratio = world.quota() as f64 / needed as f64;
-    assert!((0.8..=1.3).contains(&ratio) && kept >= 100, "{ratio} of what is needed, {kept} of 120");
 }
 
 /// Each of two hosts has room for 2,560 blocks, with which a miss ratio is 0.68, and one such cache does not suffice: 400 requests/s * 0.68 and the reader's

@@ -7,6 +7,17 @@ use forebay_devmodel::{
 };
 use forebay_units::{Bytes, Nanos};
 
+/// Random requests that an origin is asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Part {
+    /// Per second.
+    pub(super) rate: f64,
+    /// Bytes of each.
+    pub(super) bytes: u64,
+    /// The share of them that changes data.
+    pub(super) writes: f64,
+}
+
 /// What an origin serves of random requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Capacity {
@@ -263,36 +274,56 @@ impl OriginTable {
         Some(positioning + Nanos::from_secs_f64(transfer))
     }
 
-    /// What this origin can serve of random requests of `bytes`, of which a share of `writes` change data. Where they begin is taken to be
-    /// what costs least.
-    pub(super) fn capacity(&self, bytes: u64, writes: f64) -> Capacity {
+    /// What this origin can serve of random requests in the proportion of these `parts`: time and accesses are those of a request on average.
+    /// Where they begin is taken to be what costs least.
+    pub(super) fn capacity(&self, parts: &[Part]) -> Capacity {
+        let all: f64 = parts.iter().map(|part| part.rate).sum();
+        let shares = parts.iter().filter(|part| part.rate > 0.0).map(|part| (part.rate / all, *part));
+        let shares: Vec<(f64, Part)> = shares.collect();
+        let mean =
+            |of: &dyn Fn(&Part) -> f64| shares.iter().map(|(share, part)| share * of(part)).sum::<f64>();
         match self.kind {
             OriginKind::Servers => {
                 let byte = self.transfer_per_second.map_or(0.0, |rate| 1.0 / rate.as_f64());
-                let service = self.service.unwrap_or(Nanos::ZERO).as_secs_f64() + bytes as f64 * byte;
+                let service = self.service.unwrap_or(Nanos::ZERO).as_secs_f64();
+                let service = mean(&|part| service + part.bytes as f64 * byte);
                 Capacity::of_requests(f64::from(self.servers.unwrap_or(1)), service)
             }
-            OriginKind::Disks => self.capacity_of_disks(bytes, writes),
+            OriginKind::Disks => self.capacity_of_disks(&shares),
             OriginKind::Ssd => {
                 let ssd = self.ssd();
-                let dies = f64::from(ssd.channels * ssd.dies_per_channel);
-                let pages = bytes.div_ceil(ssd.page_bytes.max(1)) as f64;
+                let pages = |part: &Part| part.bytes.div_ceil(ssd.page_bytes.max(1)) as f64;
                 // Cleaning, and reading before a write of part of a page, come on top: it is never more.
-                let die = ssd.read.as_secs_f64() * (1.0 - writes) + ssd.program.as_secs_f64() * writes;
-                Capacity::of_requests(dies, die * pages)
+                let (read, program) = (ssd.read.as_secs_f64(), ssd.program.as_secs_f64());
+                let die = mean(&|part| pages(part) * (read * (1.0 - part.writes) + program * part.writes));
+                // What is read passes a channel alone, and what is written by whole pages.
+                let carried = mean(&|part| {
+                    part.bytes as f64 * (1.0 - part.writes)
+                        + pages(part) * ssd.page_bytes as f64 * part.writes
+                });
+                let channels = f64::from(ssd.channels);
+                let dies = Capacity::of_requests(channels * f64::from(ssd.dies_per_channel), die);
+                let channels = Capacity::of_requests(channels, carried / ssd.channel_bytes_s as f64);
+                if channels.typical < dies.typical { channels } else { dies }
             }
         }
     }
 
-    fn capacity_of_disks(&self, bytes: u64, writes: f64) -> Capacity {
+    fn capacity_of_disks(&self, shares: &[(f64, Part)]) -> Capacity {
         let group = self.disks();
         let (disk, unit, layout) = (&group.disk, group.stripe_unit_bytes.max(1), group.layout);
         let (servers, data_disks) =
             (f64::from(group.spindles), f64::from(layout.data_spindles(group.spindles)).max(1.0));
         let access = (disk.service_overhead + disk.seek_average + Nanos(disk.rotation.0 / 2)).as_secs_f64();
-        let reads = read_work(layout, group.spindles, unit, bytes).times(1.0 - writes);
-        let (data, parity) = write_work(layout, group.spindles, unit, bytes);
-        let (data, parity) = (reads.plus(data.times(writes)), parity.times(writes));
+        let (mut data, mut parity, mut bytes) = (Work::default(), Work::default(), 0.0);
+        for (share, part) in shares {
+            let (reads, writes) = (share * (1.0 - part.writes), share * part.writes);
+            let read = read_work(layout, group.spindles, unit, part.bytes);
+            let (written, of_parity) = write_work(layout, group.spindles, unit, part.bytes);
+            data = data.plus(read.times(reads)).plus(written.times(writes));
+            parity = parity.plus(of_parity.times(writes));
+            bytes += share * part.bytes.min(unit) as f64;
+        }
         // Seconds of every disk, or of the busiest.
         let seconds = |of: &dyn Fn(Work) -> f64| match layout {
             // The parity disk does its part alone.
@@ -315,7 +346,7 @@ impl OriginTable {
             false => seconds(&|work| work.seconds_least(overhead, half_turn, per_byte(outer.max(inner)))),
         };
         let rate = |seconds: f64| if seconds > 0.0 { 1.0 / seconds } else { f64::INFINITY };
-        let service = access + bytes.min(unit) as f64 * usual;
+        let service = access + bytes * usual;
         Capacity {
             servers,
             service: Nanos::from_secs_f64(service),

@@ -5,6 +5,8 @@ use super::{
     ArrivalKind, DiskName, Distribution, LoadTable, OriginKind, Popularity, Promise, Queues, Scenario,
     Sizing, VolumeTable,
 };
+use crate::outcome::{IntervalRow, OriginRow, WindowRow};
+use crate::tier::TierRow;
 use forebay_control::eafc::EafcRules;
 use forebay_control::{Operations, Target};
 use forebay_devmodel::{Array, DiskGroup};
@@ -13,6 +15,8 @@ use serde::Serialize;
 
 /// Intervals of a run at most: every one is kept per volume.
 const INTERVALS_MAX: u64 = 1 << 17;
+/// Bytes of what is kept of a run at most: intervals of all volumes, origins and a tier, and windows (ours).
+const KEPT_MAX: Bytes = Bytes::gib(4);
 /// Requests that open loops may draw at most: some four days at 5,000 a second, a quarter of an hour of a processor (ours).
 /// A run must end.
 const REQUESTS_MAX: f64 = 2e9;
@@ -98,6 +102,7 @@ impl Scenario {
         for promise in self.promises() {
             self.check_promise(&promise)?;
         }
+        self.check_kept()?;
         let mut flags = Vec::new();
         for origin in 0..self.origin.len() {
             self.check_rates(origin, &mut flags)?;
@@ -583,6 +588,29 @@ impl Scenario {
                     }
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Refuses a run of which too much would be kept.
+    fn check_kept(&self) -> Result<(), ScenarioError> {
+        let intervals = self.duration.0 / self.cache.interval.0;
+        let (volumes, origins) = (self.volume.len() as u64, self.origin.len() as u64);
+        let windows = |promise: Promise| {
+            let objective = promise.table.objective()?.in_whole(self.cache.interval);
+            let until = promise.table.until.unwrap_or(self.duration).min(self.duration);
+            Some(until.saturating_since(promise.table.from).0 / objective.window.0)
+        };
+        let windows: u64 = self.promises().into_iter().filter_map(windows).sum();
+        let row = volumes * size_of::<IntervalRow>() as u64
+            + origins * size_of::<OriginRow>() as u64
+            + self.tier.as_ref().map_or(0, |_| size_of::<TierRow>() as u64);
+        let kept = Bytes(intervals * row + windows * size_of::<WindowRow>() as u64);
+        if kept > KEPT_MAX {
+            let found = format!(
+                "{kept} of rows ({intervals} intervals of volumes, {volumes}, and of origins, {origins}; {windows} windows)"
+            );
+            out_of_range("duration", found, "at most 4 GiB: a longer `cache.interval`, or a shorter run")?;
         }
         Ok(())
     }

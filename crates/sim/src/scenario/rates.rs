@@ -3,13 +3,13 @@
 //! Refused is what nothing could serve; flagged is what can be run and should be known. It is *not* a prediction: queues and caches are the
 //! run's. Invariant: what is refused could not be served by any order of the queues and any cache.
 
-use super::arithmetic::Capacity;
+use super::arithmetic::Part;
 use super::{
     ArrivalKind, Flag, LoadTable, OriginKind, OriginTable, Popularity, Promise, Raid, Scenario,
     ScenarioError, Sizing, VolumeTable,
 };
 use crate::load::{REPEAT_AFTER_MIN, Traces, beginning};
-use crate::outcome::VolumeSeries;
+use crate::simulation::Requests;
 use forebay_control::{Objective, Operations, Statistic, Target};
 use forebay_units::{Bytes, Nanos};
 use forebay_workload::LatencyHistogram;
@@ -25,17 +25,11 @@ impl LoadTable {
 }
 
 impl OriginTable {
-    /// Bytes per second that its media or channels never exceed, and how many of them a byte written costs at least; `None` where that is not
-    /// bounded: what an array's cache takes, and overwrites there, never reaches the disks.
+    /// Bytes per second that its media never exceed, and how many of them a byte written costs at least; `None` where that is not
+    /// bounded: what an array's cache takes, and overwrites there, never reaches the disks. Channels of flash count with the requests.
     fn media(&self) -> Option<(f64, f64)> {
-        match self.kind {
-            OriginKind::Disks if self.array.is_none() && self.buffer.is_none() => {}
-            OriginKind::Ssd => {
-                let ssd = self.ssd();
-                let rate = f64::from(ssd.channels) * ssd.channel_bytes_s as f64;
-                return (rate > 0.0).then_some((rate, 1.0));
-            }
-            _ => return None,
+        if self.kind != OriginKind::Disks || self.array.is_some() || self.buffer.is_some() {
+            return None;
         }
         let group = self.disks();
         let spindles = f64::from(group.spindles);
@@ -150,8 +144,7 @@ impl Scenario {
                     back.check(at, link, || format!("the link from origin `{name}`"), bytes_per_second)?;
                 }
                 if let Some((at_most, _)) = table.media() {
-                    let of = if table.kind == OriginKind::Ssd { "channels" } else { "disks" };
-                    media.check(at, at_most, || format!("the {of} of origin `{name}`"), bytes_per_second)?;
+                    media.check(at, at_most, || format!("the disks of origin `{name}`"), bytes_per_second)?;
                 }
             }
             self.check_appliances(at)?;
@@ -433,8 +426,8 @@ impl Scenario {
             let count = requests.len() as f64;
             let writes = requests.iter().filter(|request| request.writes).count() as f64 / count;
             let bytes = requests.iter().map(|request| f64::from(request.length)).sum::<f64>() / count;
-            let capacity = origin.capacity(bytes as u64, writes);
             let rate = count / span;
+            let capacity = origin.capacity(&[Part { rate, bytes: bytes as u64, writes }]);
             if rate > capacity.typical {
                 let message = format!(
                     "{count} requests within {span:.3} s are {rate:.0}/s of {:.1} KiB, {:.0} % of them writes; origin `{}` serves about {:.0} random \
@@ -446,24 +439,6 @@ impl Scenario {
                     capacity.said(),
                 );
                 flags.push(Flag { key, message });
-            }
-        }
-    }
-
-    /// What the run had to shed, with the arithmetic.
-    pub(crate) fn flag_shed(&self, volumes: &[VolumeSeries], flags: &mut Vec<Flag>) {
-        for (place, volume) in volumes.iter().enumerate() {
-            let interval = self.cache.interval.as_secs_f64();
-            let shed: u64 = volume.intervals.iter().map(|row| row.shed).sum();
-            if shed > 0 {
-                let arrived: f64 =
-                    volume.intervals.iter().map(|row| row.arrivals_per_second * interval).sum();
-                let answered: f64 = volume.intervals.iter().map(|row| row.iops * interval).sum();
-                let message = format!(
-                    "{shed} requests were shed at the maximum outstanding, and {answered:.0} of the {arrived:.0} that were sent were answered: \
-                     the run asked for more than could be served"
-                );
-                flags.push(Flag { key: format!("volume[{place}]"), message });
             }
         }
     }
@@ -501,19 +476,23 @@ impl Scenario {
                 };
                 loops.push((place, number, asked));
             }
-            let rate = |hits: f64| loops.iter().map(|(.., asked)| asked.rate(hits)).sum::<f64>();
-            let busy = |hits: f64| loops.iter().map(|(.., asked)| asked.busy(origin, hits)).sum::<f64>();
+            let reaching =
+                |hits: f64| loops.iter().map(|(.., asked)| asked.reaching(hits)).collect::<Vec<Part>>();
+            let rate = |hits: f64| reaching(hits).iter().map(|part| part.rate).sum::<f64>();
+            let busy = |hits: f64| rate(hits) / origin.capacity(&reaching(hits)).typical;
             // Which load keeps the devices busiest.
             let worst = |hits: f64| {
                 let of = |(place, number, asked): &(usize, usize, Random)| {
-                    (asked.busy(origin, hits), format!("volume[{place}].load[{number}].rate"))
+                    let part = asked.reaching(hits);
+                    let busy = part.rate / origin.capacity(&[part]).typical;
+                    (busy, format!("volume[{place}].load[{number}].rate"))
                 };
                 let busiest =
                     loops.iter().map(of).reduce(|most, next| if next.0 > most.0 { next } else { most });
                 busiest.map(|(_, key)| key).unwrap_or_default()
             };
             let (name, unavoidable) = (origin.name.clone(), rate(1.0));
-            let forced = together(&loops, origin, 1.0);
+            let forced = origin.capacity(&reaching(1.0));
             if unavoidable > forced.at_most {
                 return Err(ScenarioError::Overload {
                     key: worst(1.0),
@@ -527,7 +506,7 @@ impl Scenario {
                     at_most: forced.at_most,
                 });
             }
-            let all = together(&loops, origin, 0.0);
+            let all = origin.capacity(&reaching(0.0));
             if rate(0.0) > all.typical {
                 let message = format!(
                     "from {at} on {:.0} random requests/s are asked of origin `{name}`, which serves about {:.0} of \
@@ -541,6 +520,20 @@ impl Scenario {
             }
         }
         Ok(())
+    }
+}
+
+impl Requests {
+    /// What the run had to shed of those of volume number `place`, with the arithmetic.
+    pub(crate) fn flag_shed(&self, place: usize) -> Option<Flag> {
+        let Requests { sent, answered, shed } = self;
+        (*shed > 0).then(|| {
+            let message = format!(
+                "{shed} requests were shed at the maximum outstanding, and {answered} of the {sent} that were sent were answered: \
+                 the run asked for more than could be served"
+            );
+            Flag { key: format!("volume[{place}]"), message }
+        })
     }
 }
 
@@ -559,47 +552,12 @@ struct Random {
 }
 
 impl Random {
-    /// Reads and writes per second that reach the origin where a part of `hits` is answered before it, of what may be.
-    fn reaching(&self, hits: f64) -> (f64, f64) {
+    /// What reaches the origin where a part of `hits` is answered before it, of what may be.
+    fn reaching(&self, hits: f64) -> Part {
         let left = |rate: f64, may_hit: bool| if may_hit { rate * (1.0 - hits) } else { rate };
-        (left(self.reads, self.reads_may_hit), left(self.writes, self.writes_may_hit))
-    }
-
-    fn rate(&self, hits: f64) -> f64 {
-        let (reads, writes) = self.reaching(hits);
-        reads + writes
-    }
-
-    fn capacity(&self, origin: &OriginTable, hits: f64) -> Capacity {
-        let (reads, writes) = self.reaching(hits);
-        origin.capacity(self.bytes, if writes > 0.0 { writes / (reads + writes) } else { 0.0 })
-    }
-
-    /// For which part of the time it keeps the devices busy; above 1 where it is too much.
-    fn busy(&self, origin: &OriginTable, hits: f64) -> f64 {
-        self.rate(hits) / self.capacity(origin, hits).typical
-    }
-}
-
-/// What an origin serves of open loops in the proportion in which they ask, where a part of `hits` is answered before it. Time and accesses are
-/// those of a request on average, so that what is served follows from them.
-fn together(loops: &[(usize, usize, Random)], origin: &OriginTable, hits: f64) -> Capacity {
-    let (mut rate, mut service, mut work, mut busy, mut busy_least) = (0.0, 0.0, 0.0, 0.0, 0.0);
-    let mut servers = 0.0;
-    for (.., asked) in loops {
-        let (of, capacity) = (asked.rate(hits), asked.capacity(origin, hits));
-        let each = of * capacity.service.as_secs_f64();
-        (rate, service, work) = (rate + of, service + each, work + each * capacity.accesses);
-        (busy, busy_least) = (busy + of / capacity.typical, busy_least + of / capacity.at_most);
-        servers = capacity.servers;
-    }
-    let over = |busy: f64| if busy > 0.0 { rate / busy } else { f64::INFINITY };
-    Capacity {
-        servers,
-        service: Nanos::from_secs_f64(if rate > 0.0 { service / rate } else { 0.0 }),
-        accesses: if service > 0.0 { work / service } else { 1.0 },
-        typical: over(busy),
-        at_most: over(busy_least),
+        let (reads, writes) = (left(self.reads, self.reads_may_hit), left(self.writes, self.writes_may_hit));
+        let rate = reads + writes;
+        Part { rate, bytes: self.bytes, writes: if rate > 0.0 { writes / rate } else { 0.0 } }
     }
 }
 

@@ -36,9 +36,14 @@ pub(super) fn run(volume: &mut Volume, world: &mut World, until: Nanos) -> Vec<N
         world.now = at;
         match planned {
             Planned::Served { flight, queue } => {
-                world.origins[0].served(at, flight, queue, &mut world.calendar);
+                let device = world.flights[flight].device as usize;
+                world.origins[device].served(at, flight, queue, &mut world.calendar);
             }
-            Planned::Answer { flight } => volume.answer(world, flight, &mut answered),
+            Planned::Answer { flight } => {
+                if !world.answered_alone(flight) {
+                    volume.answer(world, flight, &mut answered);
+                }
+            }
             Planned::Prewarm { .. } => volume.wake_prewarm(world),
             other => unreachable!("nobody plans {other:?}"),
         }

@@ -92,8 +92,9 @@ impl Volume {
         }
     }
 
-    /// The next run of at most `most` blocks that are neither there nor on their way nor being written.
+    /// The next run of at most `most` blocks that are neither there nor on the tier nor on their way nor being written.
     fn next_warm_run(&mut self, world: &World, most: u64) -> Option<std::ops::Range<u64>> {
+        let shift = self.block_size.shift();
         let mut run: Option<std::ops::Range<u64>> = None;
         while let Some(front) = self.prewarm.ranges.front_mut() {
             if front.0 == front.1 {
@@ -108,6 +109,7 @@ impl Volume {
             }
             let block = front.0;
             let skip = world.caches[self.cache.0].holds(self.cache.1 + block)
+                || world.tier.as_ref().is_some_and(|tier| tier.holds(self.number, block << shift))
                 || self.joinable.contains_key(&block)
                 || self.writing.contains_key(&block);
             if skip && run.is_some() {
@@ -124,9 +126,14 @@ impl Volume {
 
 #[cfg(test)]
 mod tests {
+    use crate::load::Asked;
+    use crate::origin::Origin;
+    use crate::scenario::{OriginKind, OriginTable, TierTable};
+    use crate::tier::Tier;
     use crate::volume::tests::{run, volume_of};
     use forebay_control::ZoneRange;
-    use forebay_units::Nanos;
+    use forebay_policy::placement::Admission;
+    use forebay_units::{Bytes, Nanos};
 
     #[test]
     fn one_that_takes_the_place_of_a_slow_one_does_not_wait_for_its_next_read() {
@@ -140,6 +147,25 @@ mod tests {
         volume.warm(&mut world, &whole, 64 << 20);
         run(&mut volume, &mut world, Nanos::millis(100));
         assert_eq!(volume.statistics(&world).resident_blocks, 256);
+        assert!(!volume.is_warming());
+    }
+
+    #[test]
+    fn what_the_tier_holds_is_left_out() {
+        let (mut world, mut volume) = volume_of(256, Nanos::micros(1));
+        let flash =
+            OriginTable { service: Some(Nanos::micros(1)), ..OriginTable::new("f", OriginKind::Servers) };
+        world.origins.push(Origin::new(&flash, 1).unwrap());
+        let table = TierTable { admission: Admission::Lru, ..TierTable::new("f", Bytes::mib(1)) };
+        world.tier = Some(Box::new(Tier::new(&table, 1, vec![volume.home()], vec![true]).unwrap()));
+        // A read of block 20 brings its chunk, the second one of 16 blocks, onto the tier.
+        let asked = Asked { first: 20, end: 21, offset: 20 << 12, bytes: 4_096, writes: false };
+        volume.ask(&mut world, asked, 0, Nanos::ZERO);
+        run(&mut volume, &mut world, Nanos::millis(1));
+        volume.warm(&mut world, &[ZoneRange { first_block: 0, blocks: 256 }], 1 << 40);
+        run(&mut volume, &mut world, Nanos::millis(100));
+        // That block, and all that are not there: the other fifteen chunks.
+        assert_eq!(volume.statistics(&world).resident_blocks, 1 + 240);
         assert!(!volume.is_warming());
     }
 }

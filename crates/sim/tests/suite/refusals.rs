@@ -3,7 +3,7 @@
 use crate::scenario;
 use forebay_sim::scenario::{Scenario, ScenarioError};
 use forebay_sim::{RecordedRequest, Simulation, Traces};
-use forebay_units::Nanos;
+use forebay_units::{Bytes, Nanos};
 
 const GOOD: &str = r#"
     name = "good"
@@ -237,6 +237,93 @@ fn the_share_of_hits_that_is_needed_counts_what_writes_cost_and_that_no_hit_spar
 }
 
 #[test]
+fn what_keeps_different_devices_of_an_origin_busy_is_not_added_up() {
+    // On RAID 4 240 reads/s are .60 of four data disks; a write is two accesses of its disk and two of the parity disk, so that 30/s are .15 and .60.
+    let two = |writes: u32| {
+        let open = |rate: u32, reads: f64| {
+            on_fixed_disks(
+                4,
+                ", may_cache = false",
+                &format!("arrivals = \"poisson\", rate = {rate}, read_share = {reads:?}"),
+            )
+        };
+        let mut both = open(240, 1.0);
+        let mut writer = open(writes, 0.0).volume.remove(0);
+        writer.name = "w".to_owned();
+        both.volume.iter_mut().for_each(|volume| volume.size = Bytes::gib(50));
+        writer.size = Bytes::gib(50);
+        both.volume.push(writer);
+        both.check()
+    };
+    assert_eq!(two(30), Ok(Vec::new()));
+    let error = two(51).expect_err("1.02 of the parity disk").to_string();
+    assert!(error.contains("291 requests/s") && error.contains("serve 285 at most"), "{error}");
+}
+
+#[test]
+fn flash_serves_what_its_dies_and_its_channels_do() {
+    let flash = |load: &str| {
+        scenario(&format!(
+            r#"
+            name = "flash"
+            duration = "5s"
+            cache.interval = "1s"
+            origin = [{{ name = "o", type = "ssd", transfer_per_second = "100MB", flash = {{ capacity = "1GiB", channels = 2, filled_share = 0 }} }}]
+            volume = [{{ name = "v", size = "1GiB", load = [{load}] }}]
+            "#
+        ))
+    };
+    let open = |rate: u32, reads: f64| {
+        flash(&format!(
+            "{{ arrivals = \"constant\", rate = {rate}, read_share = {reads:?}, popularity = \"uniform\" }}"
+        ))
+        .check()
+    };
+    // Whole pages of 16 KiB are written: 163.84 us of two channels each, and 600 us of eight dies.
+    assert_eq!(open(12_000, 0.0), Ok(Vec::new()));
+    let error = open(13_000, 0.0).expect_err("12,207/s").to_string();
+    assert!(error.ends_with("and 2 at 164us each serve 12207 at most"), "{error}");
+    // Of a read 4 KiB alone: 40.96 us of a channel, and 60 us of a die.
+    assert_eq!(open(48_000, 1.0), Ok(Vec::new()));
+    let error = open(49_000, 1.0).expect_err("48,828/s").to_string();
+    assert!(error.ends_with("and 2 at 40.96us each serve 48828 at most"), "{error}");
+    // As many are served: clients that always wait write each page once, and then read.
+    let served = |reads: f64| {
+        let closed =
+            "arrivals = \"closed\", clients = 64, popularity = \"sequential\", request_size = \"16KiB\"";
+        let scenario = flash(&format!("{{ {closed}, read_share = {reads:?} }}"));
+        let outcome = Simulation::new(&scenario, &Traces::new(), None).unwrap().run();
+        outcome.requests as f64 / 5.0
+    };
+    let (written, read) = (served(0.0), served(1.0));
+    println!("{written:.0} writes/s and {read:.0} reads/s of 16 KiB");
+    assert!(
+        (11_900.0..=12_300.0).contains(&written) && (11_900.0..=12_300.0).contains(&read),
+        "{written} {read}"
+    );
+}
+
+#[test]
+fn runs_of_which_too_much_would_be_kept_are_refused() {
+    let run = |volumes: usize| {
+        let mut scenario = scenario(&GOOD.replace("\"60s\"", "\"13107200ms\""));
+        scenario.cache.interval = Nanos::millis(100);
+        let volume = scenario.volume[0].clone();
+        for number in 1..volumes {
+            let mut another = volume.clone();
+            (another.name, another.load) = (format!("v{number}"), Vec::new());
+            scenario.volume.push(another);
+        }
+        scenario.check()
+    };
+    assert!(run(100).is_ok());
+    let error = run(1_024).expect_err("some 20 GiB of rows");
+    println!("{error}");
+    assert_eq!(error.key(), "duration");
+    assert!(error.to_string().contains("131072 intervals of volumes, 1024"), "{error}");
+}
+
+#[test]
 fn requests_over_several_stripe_units_count_as_an_access_for_each() {
     // 256 KiB over units of 64 KiB keep four of the five disks busy for 10 ms: 125/s.
     let open = |rate: u32| format!("arrivals = \"poisson\", rate = {rate}, request_size = \"256KiB\"");
@@ -394,13 +481,13 @@ fn what_is_too_narrow_is_refused_with_the_arithmetic() {
         "{}",
         said("", sequential)
     );
-    // 500,000 reads of 16 KiB are 7.63 GiB/s; eight channels of 800 MB/s do 5.96.
+    // A read of 16 KiB takes a channel of 800 MB/s 20.48 us, of which there are eight, and a die 60 us, of which there are 32.
     let flash =
         DISKS.replace("\"disks\" }]", "\"ssd\", flash = { capacity = \"16GiB\" } }]").replace("64MiB", "0B");
     let error = scenario(&flash.replace("rate = 100", "rate = 500000, request_size = \"16KiB\"")).check();
     assert_eq!(
         error.expect_err("too much").to_string(),
-        "the channels of origin `o` can never keep up: 7.63GiB/s from 0s on, and it does 5.96GiB/s at most"
+        "origin `o` can never serve it: 500000 requests/s from 0s on reach it whatever is cached, and 8 at 20.48us each serve 390625 at most"
     );
     // What an array's cache takes, no disk need ever see: overwritten pages are written once.
     assert!(disks(", array = { cache = \"1GiB\" }", sequential).is_ok());

@@ -151,6 +151,39 @@ fn loads_change_when_they_should_and_overload_is_shed_and_said() {
 }
 
 #[test]
+fn what_is_shed_behind_the_last_whole_interval_is_said_too() {
+    // From 10 s on 100/s of 400 are served for 9 s, and 50 wait.
+    let scenario = scenario(
+        r#"
+        name = "late"
+        cache.memory = "1MiB"
+        duration = "19s"
+        origin = [{ name = "o", type = "servers", servers = 1, service = "10ms" }]
+        [[volume]]
+        name = "v"
+        size = "1GiB"
+        load = [
+            { arrivals = "idle" },
+            { from = "10s", arrivals = "constant", rate = 400, popularity = "uniform", outstanding_max = 50 },
+        ]
+        "#,
+    );
+    let outcome = run(&scenario, 1);
+    let rows = &outcome.volumes[0].intervals;
+    assert_eq!((rows.len(), rows[0].shed), (1, 0));
+    let flag = outcome.flags.last().expect("2,650 were shed");
+    let (sent, answered) = (outcome.requests, outcome.answered);
+    assert!((949..=951).contains(&sent) && (899..=901).contains(&answered), "{sent} and {answered}");
+    let shed = 3_600 - sent;
+    assert!(
+        flag.message.starts_with(&format!(
+            "{shed} requests were shed at the maximum outstanding, and {answered} of the {sent} that were sent were answered"
+        )),
+        "{flag:?}"
+    );
+}
+
+#[test]
 fn recorded_requests_come_when_they_were_recorded() {
     let scenario = scenario(
         r#"

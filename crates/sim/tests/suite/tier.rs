@@ -1,7 +1,7 @@
 //! The chunk tier in a scenario: what is hot comes to it and is served from it, in either way to write, while it is switched on; what cannot be is refused.
 
 use crate::{run, scenario};
-use forebay_sim::scenario::{LoadTable, Scenario};
+use forebay_sim::scenario::{LoadTable, OriginKind, OriginTable, Scenario};
 use forebay_sim::{Outcome, TierRow};
 use forebay_units::{Bytes, Nanos};
 
@@ -83,6 +83,31 @@ fn writes_are_copied_or_taken() {
     }
     assert!(through.origins[0].intervals[11].utilisation > 0.05);
     assert_eq!(home.origins[0].intervals[11].utilisation, 0.0);
+}
+
+#[test]
+fn copies_that_the_tier_is_too_slow_for_cost_their_chunks_the_place() {
+    // 16 chunks come within 20 s; then 2,000 writes/s are asked of them, and the tier takes 100: some 10,000 of 200,000 until the end.
+    let mut scenario = tiered(r#"admission = "lru""#, "", "");
+    let servers = |name: &str, servers, service| OriginTable {
+        servers: Some(servers),
+        service: Some(service),
+        ..OriginTable::new(name, OriginKind::Servers)
+    };
+    scenario.origin = vec![servers("disks", 64, Nanos::millis(1)), servers("flash", 1, Nanos::millis(10))];
+    let mut reads = scenario.volume[0].load[0].clone();
+    (reads.rate, reads.working_set) = (Some(100.0), Some(Bytes::mib(1)));
+    let writes = LoadTable { from: Nanos::secs(20), rate: Some(2_000.0), read_share: 0.0, ..reads.clone() };
+    scenario.volume[0].load = vec![reads, writes];
+    let outcome = run(&scenario, 7);
+    let written: u64 = rows(&outcome).iter().map(|row| row.totals.written_bytes).sum();
+    let dropped: u64 = rows(&outcome).iter().map(|row| row.totals.dropped).sum();
+    println!("{} MiB were copied, {dropped} times a chunk was dropped", written >> 20);
+    // At most what the tier served, and what was on its way at the end.
+    assert!(written <= (100 * 100 + 256) * 4_096, "{written}");
+    assert!(dropped > 0 && outcome.flags.iter().any(|flag| flag.key == "tier.writes"), "{:?}", outcome.flags);
+    // No client waits for any of it.
+    assert_eq!(outcome.volumes[0].totals.write_latency.p99_ms.map(f64::round), Some(1.0));
 }
 
 #[test]

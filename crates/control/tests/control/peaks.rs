@@ -1,0 +1,155 @@
+//! A peak that comes at equal spans is foreseen: what its cache held in the last one is there before it, and is not given back while it lasts.
+
+use super::application;
+use super::world::{BOUND_S, World};
+use forebay_control::foresight::ForesightRules;
+use forebay_control::{ControlConfig, Objective, Operations, RecallError, VolumeSpec};
+use forebay_units::{Bytes, Nanos};
+
+/// Three peaks of a minute, and the calm before the next, with buckets of five seconds.
+fn before_the_fourth_peak(seed: u64, tells: bool) -> World {
+    calm_after(three_peaks(seed, tells))
+}
+
+fn three_peaks(seed: u64, tells: bool) -> World {
+    let mut world = World::with(seed, Bytes::mib(200), with_short_buckets());
+    world.tells = tells;
+    for _ in 0..3 {
+        world.rates(60.0, 30.0);
+        world.run(60);
+        world.rates(300.0, 260.0);
+        world.run(60);
+    }
+    world
+}
+
+fn calm_after(mut world: World) -> World {
+    world.rates(60.0, 30.0);
+    world.foreseen = None;
+    world.run(60);
+    world
+}
+
+fn with_short_buckets() -> ControlConfig {
+    let mut config = ControlConfig::default();
+    config.foresight.bucket_intervals = 5;
+    config
+}
+
+/// Blocks that were hot are loaded where it is known which, and no faster than they must be there. Of those there need not be many more than were held.
+#[test]
+fn before_a_peak_what_the_cache_held_in_the_last_one_is_loaded() {
+    let world = before_the_fourth_peak(3, true);
+    let foreseen = world.foreseen.expect("a peak is foreseen");
+    assert_eq!(world.quota(), foreseen + foreseen / 8);
+    let (ranges, bytes_per_second) = world.sides[0].ordered.as_ref().expect("it is loaded");
+    assert!(ranges.iter().all(|range| range.blocks == 1 && range.first_block % 3 == 0), "zones are loaded");
+    let blocks = ranges.len() as u64;
+    assert!(blocks * 10 > foreseen * 9 && blocks <= world.quota(), "{blocks} blocks of {foreseen}");
+    // Two buckets before: within half of ten seconds.
+    assert_eq!(*bytes_per_second, blocks * 4_096 / 5, "{blocks} blocks");
+    // Who is not told loads zones.
+    let world = before_the_fourth_peak(3, false);
+    let (zones, _) = world.sides[0].ordered.as_ref().expect("it is loaded");
+    assert!(zones.iter().all(|zone| zone.blocks == 256), "{zones:?}");
+}
+
+/// The past outlasts a restart, and the configuration may be another one then.
+#[test]
+fn a_peak_is_granted_no_more_than_its_volume_may_have() {
+    let kept = serde_json::to_string(&three_peaks(3, true).controller.past(Nanos::secs(1))).unwrap();
+    let mut world = World::with(4, Bytes::mib(200), with_short_buckets());
+    let past = serde_json::from_str(&kept).unwrap();
+    assert_eq!(world.controller.recall_past(past, Nanos::ZERO, Nanos::secs(1)), Ok(2));
+    let most = 1_000;
+    let bound = Objective::mean_latency(Nanos::from_secs_f64(BOUND_S), Operations::All).over(Nanos::secs(1));
+    let maximum = Some(Bytes(most * 4_096));
+    world.controller.register(VolumeSpec { maximum, ..application(vec![bound]) }).unwrap();
+    let world = calm_after(world);
+    assert_eq!((world.foreseen, world.quota()), (Some(most), most));
+}
+
+/// The caches are gone with the daemon; what they held in the last peak is kept as text with the rest of the past.
+#[test]
+fn after_a_restart_what_the_last_peak_held_is_loaded_before_the_next() {
+    let before = three_peaks(3, true);
+    let kept = serde_json::to_string(&before.controller.past(Nanos::secs(1))).unwrap();
+    let mut world = World::with(4, Bytes::mib(200), with_short_buckets());
+    let past = serde_json::from_str(&kept).unwrap();
+    assert_eq!(world.controller.recall_past(past, Nanos::ZERO, Nanos::secs(1)), Ok(2));
+    world.tells = true;
+    let world = calm_after(world);
+    let foreseen = world.foreseen.expect("a peak is foreseen");
+    assert_eq!(world.quota(), foreseen + foreseen / 8);
+    let (ranges, _) = world.sides[0].ordered.as_ref().expect("it is loaded");
+    assert!(ranges.iter().all(|range| range.blocks == 1 && range.first_block % 3 == 0), "zones are loaded");
+    assert!(ranges.len() as u64 * 10 > foreseen * 9, "{} blocks of {foreseen}", ranges.len());
+}
+
+/// Peaks are remembered by the number of their buckets: in buckets of another length they would be foreseen at times at which there is none.
+#[test]
+fn a_past_in_buckets_of_another_length_is_not_recalled() {
+    let kept = serde_json::to_value(three_peaks(3, false).controller.past(Nanos::secs(1))).unwrap();
+    let recall = |kept: serde_json::Value, bucket_intervals, interval| {
+        let rules = with_short_buckets();
+        let foresight = ForesightRules { bucket_intervals, ..rules.foresight };
+        let mut world = World::with(4, Bytes::mib(200), ControlConfig { foresight, ..rules });
+        world.controller.recall_past(serde_json::from_value(kept).unwrap(), Nanos::ZERO, interval)
+    };
+    let same = with_short_buckets().foresight.bucket_intervals;
+    assert_eq!(recall(kept.clone(), same, Nanos::secs(1)), Ok(2));
+    assert_eq!(recall(kept.clone(), 2 * same, Nanos::millis(500)), Ok(2));
+    let (found_s, expected_s) = (same as f64, 2.0 * same as f64);
+    let other = Err(RecallError::Buckets { found_s, expected_s });
+    assert_eq!(recall(kept.clone(), 2 * same, Nanos::secs(1)), other);
+    assert_eq!(recall(kept.clone(), same, Nanos::secs(2)), other);
+    // What was kept before that was told is believed.
+    let mut before = kept;
+    before.as_object_mut().unwrap().remove("bucket_s");
+    assert_eq!(recall(before, same, Nanos::secs(2)), Ok(2));
+}
+
+/// A cache that fills slowly is kept over the calm, so that it is neither granted nor grows when the load comes back: it is needed then all the same.
+#[test]
+fn a_peak_that_finds_its_cache_is_remembered() {
+    let mut world = World::with(3, Bytes::mib(200), with_short_buckets());
+    world.fill_max = 10;
+    world.rates(300.0, 260.0);
+    world.run(300);
+    let mut least = world.quota();
+    for _ in 0..2 {
+        world.rates(60.0, 30.0);
+        world.run(20);
+        least = least.min(world.quota());
+        world.rates(300.0, 260.0);
+        world.run(60);
+    }
+    let past = serde_json::to_value(world.controller.past(Nanos::secs(1))).unwrap();
+    let peaks = past["volumes"][0][2]["peaks"].as_array().expect("peaks");
+    let begun: Vec<u64> = peaks.iter().map(|peak| peak["from"].as_u64().expect("a bucket")).collect();
+    assert!(2 * least > world.quota(), "the cache is not kept: {least} of {}", world.quota());
+    assert_eq!(begun, [0, 64, 80]);
+}
+
+#[test]
+fn what_a_peak_was_foreseen_to_need_is_not_given_back_while_it_lasts() {
+    let mut world = before_the_fourth_peak(3, false);
+    // Half as much again is granted as was needed before, which the law may take back.
+    let granted = world.quota();
+    let foreseen = world.foreseen.expect("a peak is foreseen");
+    assert_eq!(granted, foreseen + foreseen / 2);
+    assert!(foreseen > 1_000, "{foreseen} blocks");
+    // The neighbour comes late: for half of the time the cache is larger than what is needed, and then it is needed.
+    world.rates(300.0, 60.0);
+    let mut least = granted;
+    for second in 0..50 {
+        if second == 25 {
+            world.rates(300.0, 260.0);
+        }
+        world.second();
+        least = least.min(world.quota());
+    }
+    // 256 blocks: a chunk.
+    assert!(least + 256 >= foreseen - foreseen / 40, "{least} of {foreseen} blocks");
+    assert!(least < granted, "nothing of the {granted} blocks is taken back");
+}
