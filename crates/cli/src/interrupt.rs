@@ -1,7 +1,7 @@
 //! Signals for commands that have something to say, or to bring to an end, when they are ended.
 
 use crate::failure::{Context, Failure};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -18,10 +18,13 @@ pub(crate) fn watch() -> Result<Arc<AtomicBool>, Failure> {
 }
 
 /// The signals that ask for an orderly end, and `others`: Ctrl-C, SIGTERM, and a terminal that is gone, unless whoever started this said that it
-/// should stay then (`nohup`). A write past the limit for files (`ulimit -f`, systemd's `LimitFSIZE`) fails from then on, and does not kill.
+/// should stay then (`nohup`). A write past the limit for files (`ulimit -f`, systemd's `LimitFSIZE`) fails from then on, and does not kill; nor do the signals by which
+/// rotation of logs has other daemons open theirs anew.
 pub(crate) fn ends_and(others: &[i32]) -> Result<Signals, Failure> {
-    // A handler, since what is ignored stays so in whatever is started.
-    signal_hook::flag::register(SIGXFSZ, Arc::default()).context("cannot watch for signals")?;
+    // Handlers, since what is ignored stays so in whatever is started.
+    for signal in [SIGXFSZ, SIGUSR1, SIGUSR2] {
+        signal_hook::flag::register(signal, Arc::default()).context("cannot watch for signals")?;
+    }
     let mut signals = [&[SIGINT, SIGTERM], others].concat();
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     if !ignores(&status, SIGHUP) {

@@ -147,6 +147,9 @@ fn a_terminal_that_is_gone_ends_a_daemon_in_order() {
     // Unless it was told to stay, as by `nohup`.
     let mut daemon = Daemon::start_with("--ignore-signal=HUP", &config);
     daemon.signal(rustix::process::Signal::HUP);
+    // As whoever rotates logs sends them to other daemons.
+    daemon.signal(rustix::process::Signal::USR1);
+    daemon.signal(rustix::process::Signal::USR2);
     let (origin, sink, completions) = client(&folder.path().join("nbd.sock"));
     origin.submit(OriginRequest { id: OriginRequestId(1), operation: OriginOperation::Flush }, &sink);
     assert!(completions.recv_timeout(Duration::from_secs(10)).expect("an answer").result.is_ok());

@@ -277,7 +277,8 @@ pub(super) fn troubles(status: &Status) -> Vec<String> {
         lines.push(format!("! no reservation stands: {trouble}"));
     }
     if let Some(kept) = status.snapshots.as_ref().filter(|kept| kept.failed > 0) {
-        lines.push(format!("! {} snapshots could not be taken: the log says why", kept.failed));
+        let snapshots = if kept.failed == 1 { "snapshot" } else { "snapshots" };
+        lines.push(format!("! {} {snapshots} could not be taken: the log says why", kept.failed));
     }
     if let Some(trouble) = &status.history.trouble {
         lines.push(format!("! history is not written ({} rows lost): {trouble}", status.history.rows_lost));
