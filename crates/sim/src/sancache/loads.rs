@@ -44,9 +44,9 @@ struct Stream {
 
 const SMALL: &[(f64, u64)] = &[(1.0, 4 << 10)];
 const PAGE: &[(f64, u64)] = &[(1.0, 8 << 10)];
-/// SPC-1's mix for its sequential streams, of twice its sizes (ours: there they are 8 to 128 sectors, 4 to 64 KiB).
+/// SPC-1's mix for its sequential streams: 8 to 128 sectors.
 const MIXED: &[(f64, u64)] =
-    &[(0.40, 8 << 10), (0.24, 16 << 10), (0.20, 32 << 10), (0.08, 64 << 10), (0.08, 128 << 10)];
+    &[(0.40, 4 << 10), (0.24, 8 << 10), (0.20, 16 << 10), (0.08, 32 << 10), (0.08, 64 << 10)];
 
 /// What a stream remembers.
 #[derive(Clone, Debug, Default)]

@@ -331,7 +331,7 @@ fn assumptions(writes: TierWrites) -> Vec<String> {
     );
     [
         array.as_str(),
-        "SPC-1-like: its eight streams over three units by the specification's shares and read shares; its sequential requests are twice as large as there, 8 to 128 KiB; its hierarchical reuse is Zipf's law (exponent 1) over scattered extents of 256 KiB. \
+        "SPC-1-like: its eight streams over three units by the specification's shares, read shares and sizes; its hierarchical reuse is Zipf's law (exponent 1) over scattered extents of 256 KiB. \
          TPC-C-like: pages of stock and customers of 80 warehouses by NURand, an order area and a log; the database's own cache is left out. 16 GiB, 800 requests/s at random instants.",
         "Noisy: 40 % of the accesses to 48 MiB that stay, 60 % in bursts of three within 64 KiB that never come back. Moving: 95 % to 192 MiB that are others every 15 s. Phases: both in turns of 200 s. Phases far apart: the same at 2,000 requests/s with bursts of five.",
         "Recorded: the busiest volume of a trace, zones of 1 MiB that it never touches left out, at 400 requests/s on average (sped up or slowed down), or half, a quarter, ... of that where the array would have to shed requests, a tier of a tenth of the chunks that it touches, 16 MiB of the array's cache.",
