@@ -18,6 +18,7 @@ use forebay_units::{ByteRange, Bytes, Nanos, mix64};
 use forebay_workload::{ZipfRanks, exponential, random};
 use serde::Serialize;
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -346,12 +347,9 @@ fn judge(
         .map(|period| {
             let from = period * PHASES_S[3];
             let (peak, until) = (from + PHASES_S[1], from + PHASES_S[2]);
-            // The first bad second of as many in a row as make a violation, and the first of as many good ones.
-            let run_of = |first: u64, wanted: bool| {
-                (first..until).find(|second| (*second..second + SUSTAINED as u64).all(|at| bad(at) == wanted))
-            };
-            let violated = run_of(peak, true).filter(|second| second + SUSTAINED as u64 <= until);
-            let kept = violated.and_then(|second| run_of(second, false));
+            // What ends only with the peak is not mended: the calm behind it is always good.
+            let violated = first_in_a_row(peak..until, bad);
+            let kept = violated.and_then(|second| first_in_a_row(second..until, |at| !bad(at)));
             let before = peak as f64;
             let placed_before = placed.iter().filter(|at| **at < before).count();
             let gone_before = gone.iter().filter(|at| **at < before).count();
@@ -388,6 +386,12 @@ fn judge(
             .collect(),
         longest_s: longest.map_or(0.0, Nanos::as_secs_f64),
     }
+}
+
+/// The first of as many `seconds` in a row as make a violation, all of which are so.
+fn first_in_a_row(seconds: Range<u64>, is: impl Fn(u64) -> bool) -> Option<u64> {
+    let row = |from: u64| from..from + SUSTAINED as u64;
+    seconds.clone().find(|&from| row(from).end <= seconds.end && row(from).all(&is))
 }
 
 /// Prints what was found.
@@ -432,6 +436,20 @@ pub(super) fn print(found: &Found, output: &mut Output) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_ends_only_with_the_peak_is_not_mended() {
+        // A peak from second 10 to 30; what is good from then on says nothing of it.
+        let kept_from = |good: u64| {
+            let bad = |second: u64| second < good;
+            let violated = first_in_a_row(10..30, bad);
+            (violated, violated.and_then(|second| first_in_a_row(second..30, |at| !bad(at))))
+        };
+        assert_eq!(kept_from(14), (None, None));
+        assert_eq!(kept_from(15), (Some(10), Some(15)));
+        assert_eq!(kept_from(25), (Some(10), Some(25)));
+        assert_eq!(kept_from(26), (Some(10), None));
+    }
 
     #[test]
     fn what_one_workload_reads_says_nothing_of_what_the_other_does() {

@@ -401,21 +401,25 @@ fn row(job: &Job, (plan, run): &(Option<Plan>, Run), warm: &Run) -> Row {
     }
 }
 
+/// What Forebay's row lies between: the best of the slides' scores and the one who knows the future, by what it was to maximise. `None` for other rows.
+pub(super) fn best_and_bound(rows: &[Row], row: &Row) -> Option<(f64, f64)> {
+    let aim = row.aim.filter(|_| row.who == "Forebay")?;
+    let same =
+        || rows.iter().filter(|other| other.part == row.part && other.limit_percent == row.limit_percent);
+    let slides = Heuristic::PUBLISHED.map(Heuristic::name);
+    let best = same()
+        .filter(|other| slides.contains(&other.who.as_str()))
+        .map(|other| aim.of(other))
+        .fold(0.0, f64::max);
+    let bound = same().find(|other| other.who == "knows the future" && other.aim == Some(aim))?;
+    Some((best, aim.of(bound)))
+}
+
 /// Says of Forebay's rows how far they go from the best of the slides' scores to the bound.
 fn close_gaps(rows: &mut [Row]) {
     let closed = |row: &Row| {
-        let aim = row.aim.filter(|_| row.who == "Forebay")?;
-        let same =
-            || rows.iter().filter(|other| other.part == row.part && other.limit_percent == row.limit_percent);
-        let slides = Heuristic::PUBLISHED.map(Heuristic::name);
-        let best = same()
-            .filter(|other| slides.contains(&other.who.as_str()))
-            .map(|other| aim.of(other))
-            .fold(0.0, f64::max);
-        let bound = same()
-            .find(|other| other.who == "knows the future" && other.aim == Some(aim))
-            .map(|other| aim.of(other))?;
-        (bound > best).then(|| (aim.of(row) - best) / (bound - best))
+        let (best, bound) = best_and_bound(rows, row)?;
+        (bound > best).then(|| (row.aim.map_or(0.0, |aim| aim.of(row)) - best) / (bound - best))
     };
     let gaps: Vec<Option<f64>> = rows.iter().map(closed).collect();
     rows.iter_mut().zip(gaps).for_each(|(row, gap)| row.gap_closed = gap);
@@ -458,6 +462,50 @@ fn most_lost(values: impl Iterator<Item = f64>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_reaches_the_bound_or_passes_it_has_gone_all_the_way_from_the_best_of_the_slides() {
+        let ratios = |mean: f64| Ratios {
+            first_second: mean,
+            mean_5min: mean,
+            mean_15min: mean,
+            mean_30min: mean,
+            window_5min: mean,
+            warm_after_s: None,
+        };
+        let row = |who: &str, aim: Option<Aim>, mean: f64| Row {
+            part: Part::SizeLimit.title(),
+            who: who.to_owned(),
+            aim,
+            snapshot_every: None,
+            limit_percent: 10,
+            rate_mib_per_s: Some(100),
+            published: None,
+            look_ups: ratios(mean),
+            both: ratios(0.0),
+            latency: ratios(0.0),
+            prewarmed_bytes: 0,
+            prewarm_s: 0,
+            missed_bytes: 0,
+            plan: None,
+            gap_closed: None,
+            series: Vec::new(),
+        };
+        let found = |ours: f64| {
+            let mut rows = [
+                row(Heuristic::PUBLISHED[0].name(), None, 0.5),
+                row(Heuristic::PUBLISHED[1].name(), None, 0.25),
+                row("knows the future", Some(Aim::LookUps), 0.75),
+                row("Forebay", Some(Aim::LookUps), ours),
+            ];
+            close_gaps(&mut rows);
+            (rows[3].gap_closed, best_and_bound(&rows, &rows[3]), rows[2].gap_closed)
+        };
+        let of = Some((0.5, 0.75));
+        assert_eq!(found(0.625), (Some(0.5), of, None));
+        assert_eq!(found(0.75), (Some(1.0), of, None));
+        assert_eq!(found(0.875), (Some(1.5), of, None));
+    }
 
     #[test]
     fn what_is_lost_in_small_steps_is_lost_all_the_same() {

@@ -1,6 +1,6 @@
 //! How the evaluation is shown: tables for people, a report with plots.
 
-use super::parts::{Aim, Found, OWN_PARTITION, REFERENCE, Row};
+use super::parts::{Aim, Found, OWN_PARTITION, REFERENCE, Row, best_and_bound};
 use crate::failure::Failure;
 use crate::output::Output;
 use forebay_report::{Axis, Chart, Quantity, Report, Series, Table};
@@ -143,17 +143,7 @@ fn summary(found: &Found) -> Table {
     .with_caption("Forebay's way, at 100 MiB/s: 5-minute mean (both objects: ratio of the 5 minutes)");
     for row in found.rows.iter().filter(|row| row.gap_closed.is_some()) {
         let (Some(aim), Some(closed)) = (row.aim, row.gap_closed) else { continue };
-        let bound = found
-            .rows
-            .iter()
-            .find(|other| {
-                other.who == "knows the future"
-                    && other.aim == row.aim
-                    && other.limit_percent == row.limit_percent
-            })
-            .map_or(0.0, |other| aim.of(other));
-        // gap_closed = (ours - best) / (bound - best).
-        let best = if closed < 1.0 { (aim.of(row) - closed * bound) / (1.0 - closed) } else { bound };
+        let Some((best, bound)) = best_and_bound(&found.rows, row) else { continue };
         table.push([
             aim.name().to_owned(),
             format!("{} %", row.limit_percent),
