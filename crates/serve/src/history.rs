@@ -7,6 +7,7 @@ use crate::config::HistoryConfig;
 use crate::trouble::Trouble;
 use forebay_control::Decision;
 use rusqlite::{Connection, OpenFlags, params};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -249,7 +250,7 @@ fn write(
     receiver: &Receiver<Batch>,
     counters: &HistoryCounters,
 ) {
-    let mut opened_at = Instant::now();
+    let mut opened_at = Some(Instant::now());
     let mut pruned_at: Option<Instant> = None;
     let mut stamps = Stamps::default();
     let mut trouble = Trouble::default();
@@ -257,10 +258,15 @@ fn write(
         let batch = match receiver.recv_timeout(PRUNE) {
             Ok(batch) => batch,
             Err(RecvTimeoutError::Timeout) => Batch::default(),
-            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Disconnected) => break,
         };
-        if database.is_none() && opened_at.elapsed() >= RETRY {
-            opened_at = Instant::now();
+        if let Some(lost) = database.take_if(|open| open.has_lost_its_name()) {
+            tracing::warn!(path = %config.path.display(), "the file of the history was removed or replaced: what has its name is opened, and made where there is none");
+            lost.abandon();
+            opened_at = None;
+        }
+        if database.is_none() && opened_at.is_none_or(|at| at.elapsed() >= RETRY) {
+            opened_at = Some(Instant::now());
             match Database::open(config) {
                 Ok(opened) => database = Some(opened),
                 Err(error) => counters.set_trouble(Some(error.to_string())),
@@ -297,6 +303,9 @@ fn write(
             }
         }
     }
+    if let Some(lost) = database.filter(Database::has_lost_its_name) {
+        lost.abandon();
+    }
 }
 
 /// When the rows of this process say that they are of. The wall clock may be set, for a while by years: one row of a time that has not come must neither take all
@@ -327,10 +336,26 @@ impl Stamps {
     }
 }
 
+/// Device and number of a file.
+type FileNumber = (u64, u64);
+
+/// A database of this name, its log and the index of that.
+fn names_of(path: &str) -> [String; 3] {
+    ["", "-wal", "-shm"].map(|suffix| format!("{path}{suffix}"))
+}
+
+/// Which files have these names, as far as there are any.
+fn files_of(path: &str) -> [Option<FileNumber>; 3] {
+    let number = |name: String| std::fs::metadata(name).ok().map(|metadata| (metadata.dev(), metadata.ino()));
+    names_of(path).map(number)
+}
+
 /// An open history.
 pub struct Database {
     path: String,
     connection: Connection,
+    /// Its file, and what SQLite has beside it.
+    files: [Option<FileNumber>; 3],
 }
 
 impl Database {
@@ -370,7 +395,8 @@ impl Database {
         }
         // A crash of the machine may lose the last seconds, never the database.
         connection.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;").map_err(wrong)?;
-        Ok(Database { path, connection })
+        let files = files_of(&path);
+        Ok(Database { path, connection, files })
     }
 
     /// Opens the database at `path` for reading.
@@ -380,8 +406,25 @@ impl Database {
     pub fn read(path: &Path) -> Result<Database, HistoryError> {
         let name = path.display().to_string();
         match Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY) {
-            Ok(connection) => Ok(Database { path: name, connection }),
+            Ok(connection) => Ok(Database { files: files_of(&name), path: name, connection }),
             Err(source) => Err(HistoryError::Database { path: name, source }),
+        }
+    }
+
+    /// Whether its file was removed, or another one has its name: what is written to it is lost when it is closed.
+    fn has_lost_its_name(&self) -> bool {
+        files_of(&self.path)[0] != self.files[0]
+    }
+
+    /// Closes it where its file has lost its name. SQLite leaves its log there then, and would play it into whatever has the name when that is opened.
+    fn abandon(self) {
+        let Database { path, connection, files } = self;
+        drop(connection);
+        let names = names_of(&path);
+        for ((name, now), before) in names.iter().zip(files_of(&path)).zip(files).skip(1) {
+            if before.is_some() && now == before {
+                let _ = std::fs::remove_file(name);
+            }
         }
     }
 
@@ -646,6 +689,40 @@ mod tests {
         assert_eq!(counters.lost.load(Ordering::Relaxed), 2);
         assert_eq!(counters.written.load(Ordering::Relaxed), 0);
         assert!(counters.trouble().unwrap().contains("corrupt.db"));
+    }
+
+    #[test]
+    fn a_database_that_is_removed_is_made_anew_and_one_that_is_replaced_is_looked_at() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = HistoryConfig::new(folder.path().join("history.db"));
+        let history = History::start(config.clone()).unwrap();
+        let counters = Arc::clone(history.counters());
+        let keep = |at| {
+            let before = counters.written.load(Ordering::Relaxed) + counters.lost.load(Ordering::Relaxed);
+            history.keep(Batch { intervals: vec![row("db", at)], decisions: Vec::new() });
+            while counters.written.load(Ordering::Relaxed) + counters.lost.load(Ordering::Relaxed) == before {
+                thread::yield_now();
+            }
+            (counters.written.load(Ordering::Relaxed), counters.trouble())
+        };
+        assert_eq!(keep(1), (1, None));
+        std::fs::remove_file(&config.path).unwrap();
+        assert_eq!([keep(2), keep(3)], [(2, None), (3, None)]);
+        assert_eq!(Database::read(&config.path).unwrap().intervals("db").unwrap(), 2);
+        let beside = || names_of(config.path.to_str().unwrap()).map(|name| Path::new(&name).exists());
+        assert_eq!(beside(), [true; 3]);
+        let other = folder.path().join("other.db");
+        Connection::open(&other)
+            .unwrap()
+            .execute_batch("CREATE TABLE t (a); PRAGMA application_id = 7;")
+            .unwrap();
+        std::fs::rename(&other, &config.path).unwrap();
+        let (written, trouble) = keep(4);
+        assert_eq!(written, 3, "{trouble:?}");
+        assert!(
+            trouble.as_ref().is_some_and(|told| told.contains("a database of something else")),
+            "{trouble:?}"
+        );
     }
 
     #[test]
