@@ -229,7 +229,10 @@ impl Controller {
     /// What windows that just ended without a cache say of it, by what arrived at the others of their origins.
     fn see_unhelped(&mut self) {
         let step = self.step;
-        let arrived = |volume: &Volume| volume.seen_in(step).map_or(0.0, |last| last.arrival_rate);
+        let arrived = |volume: &Volume| {
+            let last = volume.history.back().filter(|last| last.step == step);
+            last.map_or(0.0, |last| last.arrival_rate)
+        };
         let mut arrivals: BTreeMap<OriginId, f64> = BTreeMap::new();
         for volume in self.volumes.values() {
             *arrivals.entry(volume.spec.origin).or_default() += arrived(volume);

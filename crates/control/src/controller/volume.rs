@@ -286,10 +286,16 @@ impl Volume {
         self.tracks.iter().any(judged)
     }
 
-    /// What was seen of it in a step of the controller; `None` where nothing was, or is kept. `O(log n)`.
+    /// What was seen of it in a step of the controller; `None` where nothing was, or is kept. `O(1)` where it was seen in every step since, else `O(log n)`.
     pub(super) fn seen_in(&self, step: u64) -> Option<&Sample> {
-        let at = self.history.binary_search_by_key(&step, |sample| sample.step).ok()?;
-        self.history.get(at)
+        let ago = usize::try_from(self.history.back()?.step.checked_sub(step)?).ok()?;
+        let at = self.history.len().checked_sub(ago.checked_add(1)?);
+        let nearest = at.and_then(|at| self.history.get(at)).filter(|sample| sample.step == step);
+        let search = || {
+            let at = self.history.binary_search_by_key(&step, |sample| sample.step).ok()?;
+            self.history.get(at)
+        };
+        nearest.or_else(search)
     }
 
     /// The mean of the last `count` intervals. Under a latency a load that may be open is taken for one: that needs less cache, and what
