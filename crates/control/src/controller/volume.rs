@@ -223,7 +223,7 @@ impl Volume {
         each.map(|(objective, track)| objective.weight * violation(last(track))).sum()
     }
 
-    /// Keeps what the windows that just ended say of its load without a cache, if that was so, while so many requests per second arrived at `others`.
+    /// Keeps what the windows that just ended say of its load without a cache, if that was so, while `others` requests per second arrived at the other volumes of its origin.
     pub(super) fn see_unhelped(&mut self, others: f64) {
         let Some(last) = self.history.back().filter(|_| !self.tracks.is_empty()) else { return };
         let rate = last.arrival_rate;

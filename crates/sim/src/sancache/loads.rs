@@ -44,7 +44,7 @@ struct Stream {
 
 const SMALL: &[(f64, u64)] = &[(1.0, 4 << 10)];
 const PAGE: &[(f64, u64)] = &[(1.0, 8 << 10)];
-/// SPC-1's mix for its sequential streams: 8 to 128 sectors.
+/// SPC-1's mix for its sequential streams: 8 to 128 sectors, as a public re-implementation has it; the specification itself was not at hand.
 const MIXED: &[(f64, u64)] =
     &[(0.40, 4 << 10), (0.24, 8 << 10), (0.20, 16 << 10), (0.08, 32 << 10), (0.08, 64 << 10)];
 
