@@ -241,6 +241,15 @@ impl LatencySnapshot {
 
     /// Adds everything that `other` holds.
     pub fn merge(&mut self, other: &LatencySnapshot) {
+        self.count += other.count;
+        self.sum_ns += other.sum_ns;
+        if other.buckets.is_empty() {
+            return;
+        }
+        if self.buckets.is_empty() {
+            self.buckets.clone_from(&other.buckets);
+            return;
+        }
         let mut merged = Vec::with_capacity(self.buckets.len() + other.buckets.len());
         let (mut left, mut right) = (self.buckets.iter().peekable(), other.buckets.iter().peekable());
         loop {
@@ -263,8 +272,6 @@ impl LatencySnapshot {
             }
         }
         self.buckets = merged;
-        self.count += other.count;
-        self.sum_ns += other.sum_ns;
     }
 }
 
@@ -333,6 +340,12 @@ mod tests {
         let taken = histogram.take();
         assert_eq!((taken.count(), histogram.count()), (1, 0));
         assert_eq!((histogram.mean(), histogram.percentile(50.0), histogram.max()), (None, None, None));
+        // Whichever side of a merge is empty, the sum that somebody else counted stays.
+        let (one, none) = (taken.snapshot().with_sum_ns(7), LatencySnapshot::default().with_sum_ns(5));
+        for (mut left, right) in [(one.clone(), none.clone()), (none, one.clone())] {
+            left.merge(&right);
+            assert_eq!(left, one.clone().with_sum_ns(12));
+        }
         let mut cleared = taken;
         cleared.clear();
         assert_eq!(cleared.snapshot(), LatencySnapshot::default());

@@ -1,6 +1,7 @@
 //! Analysing: what interferes with a violated volume, and which caches would mend it at the least cost.
 
 use super::flooding::VAIN_INTERVALS;
+use super::placing::HostsFree;
 use super::scene::{self, Scene};
 use super::scenes::Scenes;
 use super::{Change, Controller};
@@ -129,7 +130,7 @@ impl Controller {
                         || judged.iter().any(|(at, judged)| *at == other && (wide || judged.is_likely())))
             };
             let tenants: Vec<Tenant> = (0..scene.parties.len())
-                .map(|at| self.tenant(scene, at, planned[at], eligible(at)))
+                .map(|at| self.tenant(scene, at, planned[at], eligible(at).then_some(&hosts_free)))
                 .collect();
             let fits = |sizes: &[(usize, u64)]| {
                 let sizes: Vec<(VolumeId, u64)> =
@@ -192,7 +193,7 @@ impl Controller {
                 self.give_back(victim, volume, blocks, changes);
                 return;
             }
-            let why = self.why_nothing_helps(scene, &planned, &open, &solutions, before);
+            let why = self.why_nothing_helps(scene, &planned, &open, &solutions, before, &hosts_free);
             let mut decision = self.nothing_helps(at, victim, &open, why, facts);
             decision.alternatives = alternatives;
             outcome.decisions.push(decision);
@@ -273,12 +274,13 @@ impl Controller {
         open: &Open,
         solutions: &[Solution],
         before: f64,
+        hosts_free: &HostsFree,
     ) -> Option<String> {
         if solutions.is_empty() && !open.awaited.is_empty() {
             return None;
         }
-        let could_grow = (0..scene.parties.len())
-            .any(|at| open.parties[at] && self.tenant(scene, at, planned[at], true).blocks_max > planned[at]);
+        let most = |at: usize| self.tenant(scene, at, planned[at], Some(hosts_free)).blocks_max;
+        let could_grow = || (0..scene.parties.len()).any(|at| open.parties[at] && most(at) > planned[at]);
         let why = match (solutions.first(), open.curve_missing) {
             (_, true) => "the curves of what could be cached are not known yet".to_owned(),
             (Some(best), _) => {
@@ -287,7 +289,7 @@ impl Controller {
                     best.excess * 100.0
                 )
             }
-            (None, _) if !could_grow => "no workload on its origin can be cached any further".to_owned(),
+            (None, _) if !could_grow() => "no workload on its origin can be cached any further".to_owned(),
             (None, _) if before <= -self.config.sizing_margin => {
                 format!(
                     "the model says that what there is keeps it, {:.0} % within its bound",
@@ -473,7 +475,7 @@ impl Controller {
         let reads = recent.hit_rate + recent.miss_rate;
         let character = Character {
             read_share: if recent.rate() > 0.0 { reads / recent.rate() } else { 1.0 },
-            curve: party.curve.as_deref(),
+            curve: party.curve(),
             blocks_max: self.blocks_ceiling(party.id),
             curve_accesses: volume.curve_accesses,
             invalidation_share: (party.blocks > 0 && recent.filled > 0.0)
@@ -485,12 +487,14 @@ impl Controller {
         cacheability::check(&character, &self.config.cacheability)
     }
 
-    fn tenant(&self, scene: &Scene, at: usize, blocks: u64, eligible: bool) -> Tenant {
+    /// A party that has `blocks` as solutions know it: one that is eligible may have a cache on what hosts can free.
+    fn tenant(&self, scene: &Scene, at: usize, blocks: u64, eligible_on: Option<&HostsFree>) -> Tenant {
         let party = &scene.parties[at];
         let volume = &self.volumes[&party.id];
-        let ceiling = self.blocks_ceiling(party.id);
-        let useful = party.curve.as_ref().map_or(0, |curve| useful_max(curve, ceiling));
-        let room = if eligible { self.room_blocks(party.id) } else { u64::MAX };
+        let eligible = eligible_on.is_some();
+        let curve = party.curve().filter(|_| eligible);
+        let useful = curve.map_or(0, |curve| useful_max(curve, self.blocks_ceiling(party.id)));
+        let room = eligible_on.map_or(0, |free| self.room_blocks_in(party.id, free));
         let blocks_max = useful.min(room).max(blocks);
         Tenant {
             eligible,
@@ -500,10 +504,7 @@ impl Controller {
             block_bytes: volume.block_bytes(),
             peaking: eligible && volume.is_peaking(&party.recent),
             stable: !eligible || volume.is_stable(&party.recent),
-            candidates: match (&party.curve, eligible) {
-                (Some(curve), true) => candidates(curve, blocks_max),
-                _ => Vec::new(),
-            },
+            candidates: curve.map_or_else(Vec::new, |curve| candidates(curve, blocks_max)),
         }
     }
 

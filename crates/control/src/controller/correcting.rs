@@ -448,7 +448,7 @@ impl Controller {
         let ceiling = self.blocks_ceiling(id);
         let (index, place) = self.scene_place(scenes, id);
         let scene = &scenes.list[index];
-        scene.parties[place].curve.as_ref()?;
+        scene.parties[place].curve()?;
         let base = scene.blocks();
         if let Goal::Hits(more) = goal {
             let party = &scene.parties[place];
@@ -490,7 +490,7 @@ impl Controller {
         let served = self.volumes[&id].grant.as_ref()?.serves.clone();
         let (index, place) = self.scene_place(scenes, id);
         let scene = &scenes.list[index];
-        scene.parties[place].curve.as_ref()?;
+        scene.parties[place].curve()?;
         let mut sizes = scene.blocks();
         let now = 1.0 + worst_of(scene, &scene.excess(&sizes), &served);
         sizes[place] = blocks;

@@ -320,26 +320,25 @@ mod tests {
         // The first 200 blocks answer nine tenths of a busy neighbour's reads; the strict one's are asked for evenly.
         let steep = [(0, 1.0), (200, 0.1), (2_000, 0.0)];
         let even = [(0, 1.0), (2_000, 0.0)];
-        let mut scene = scene([(150.0, 60, &steep), (20.0, 2, &even)]);
-        (scene.parties[0].blocks, scene.parties[1].blocks) = (1_600, 1_400);
+        let beside_even = |neighbour| {
+            let mut scene = scene([neighbour, (20.0, 2, &even)]);
+            (scene.parties[0].blocks, scene.parties[1].blocks) = (1_600, 1_400);
+            scene
+        };
         let divide = |scene: &Scene| {
             let pair = pair(scene, 2_000);
             let least = pair.needed(&[], 0.1).expect("it keeps its bound now");
             let bytes = |blocks: Option<Vec<u64>>| blocks.map(|blocks| (pair.bytes(&blocks) >> 12, blocks));
             (least, bytes(pair.divided(least, 0.0)), bytes(pair.best(least)))
         };
-        let (least, apart, best) = divide(&scene);
+        let (least, apart, best) = divide(&beside_even((150.0, 60, &steep)));
         println!("{least} {apart:?} {best:?}");
         assert!(least < 100);
         let best = best.expect("a division");
         assert!((100..400).contains(&best.1[0]), "{best:?}");
         assert!(apart.is_none_or(|apart| apart.0 as f64 > 1.05 * best.0 as f64));
         // Where more blocks answer hardly more of its reads, what its own volume needs is enough.
-        scene.parties[0].curve = Some(Arc::new(MissRatioCurve::new(vec![
-            CurvePoint { size_blocks: 0, miss_ratio: 0.3 },
-            CurvePoint { size_blocks: 2_000, miss_ratio: 0.25 },
-        ])));
-        let (least, apart, best) = divide(&scene);
+        let (least, apart, best) = divide(&beside_even((45.0, 60, &[(0, 1.0), (2_000, 0.83)])));
         println!("{least} {apart:?} {best:?}");
         let (apart, best) = (apart.expect("apart"), best.expect("a division"));
         assert!(apart.0 as f64 <= 1.05 * best.0 as f64, "{apart:?} {best:?}");

@@ -78,11 +78,20 @@ impl Controller {
 
     /// The most that a volume's cache can be on one host, for planning: where it is, or, where it is not yet, on any. Where all share one host the master says who gets what of it.
     pub(super) fn room_blocks(&self, id: VolumeId) -> u64 {
+        self.room_said(id).unwrap_or_else(|| self.room_in(id, &self.hosts_free()))
+    }
+
+    /// The same, of what hosts can `free`.
+    pub(super) fn room_blocks_in(&self, id: VolumeId, free: &HostsFree) -> u64 {
+        self.room_said(id).unwrap_or_else(|| self.room_in(id, free))
+    }
+
+    /// The same where no host has to be looked at.
+    fn room_said(&self, id: VolumeId) -> Option<u64> {
         let volume = &self.volumes[&id];
         match volume.room_blocks {
-            Some(said) => said.max(volume.blocks()),
-            None if self.hosts.len() < 2 => u64::MAX,
-            None => self.room_now(id),
+            Some(said) => Some(said.max(volume.blocks())),
+            None => (self.hosts.len() < 2).then_some(u64::MAX),
         }
     }
 
@@ -91,18 +100,18 @@ impl Controller {
         match self.volumes[&id].room_blocks {
             Some(_) => blocks.min(self.room_blocks(id)),
             None if self.hosts.is_empty() => blocks,
-            None => blocks.min(self.room_now(id)),
+            None => blocks.min(self.room_in(id, &self.hosts_free())),
         }
     }
 
-    fn room_now(&self, id: VolumeId) -> u64 {
+    fn room_in(&self, id: VolumeId, free: &HostsFree) -> u64 {
         let volume = &self.volumes[&id];
-        let used = self.hosts_used();
         let here = volume.grant.as_ref().map(|grant| grant.host);
-        let hosts = self.hosts.iter().filter(|host| here.is_none_or(|here| here == host.id));
-        let free = hosts.map(|host| self.host_free(host, &used)).max();
+        let rooms =
+            self.hosts.iter().zip(&free.0).filter(|(host, _)| here.is_none_or(|here| here == host.id));
+        let most = rooms.map(|(_, room)| room.memory).max();
         // A host that is not known is one that nobody counts.
-        free.map_or(u64::MAX, |free| volume.blocks() + free.get() / volume.block_bytes())
+        most.map_or(u64::MAX, |most| volume.blocks() + most.get() / volume.block_bytes())
     }
 
     /// Whether hosts have room for caches of these sizes together, made in the order in which they would be: the largest first.

@@ -14,7 +14,9 @@ use crate::performance::{
 };
 use crate::sizing::{Expected, kept_if_used_twice, without_first_accesses};
 use forebay_locality::MissRatioCurve;
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Squared coefficient of variation of service times where none is configured (ours: a seek and half a turn).
@@ -34,13 +36,14 @@ const FIT_INTERVALS_MAX: usize = 24;
 pub(super) struct Party {
     pub(super) id: VolumeId,
     pub(super) recent: Sample,
-    pub(super) curve: Option<Arc<MissRatioCurve>>,
+    /// Scenes that differ otherwise share it.
+    curve: Option<Rc<Curve>>,
     /// The blocks ordered now.
     pub(super) blocks: u64,
+    /// Blocks ordered, and the share of the reads that so many answer once warm: most predictions change few caches, and ask it of all.
+    hit_ratio_now: OnceCell<(u64, f64)>,
     /// The blocks cached now.
     used: u64,
-    /// Beyond so many blocks the curve says little.
-    known_blocks: u64,
     /// How many blocks of the curve's least recently used order one block of the cache is worth, where the cache is warm.
     worth: f64,
     /// Observed hit ratio over that of the curve at that worth.
@@ -54,6 +57,41 @@ pub(super) struct Party {
     levels: Vec<f64>,
     /// What a load like that of now has cost without a cache; infinite where that is not known.
     unhelped: f64,
+}
+
+/// The curve of a load, and what a law goes by: worked out where somebody asks, which of most loads of an origin nobody does.
+#[derive(Clone, Debug)]
+struct Curve {
+    seen: Arc<MissRatioCurve>,
+    accesses: u64,
+    law: Law,
+    expected: OnceCell<Expected>,
+}
+
+impl Curve {
+    fn new(seen: &Arc<MissRatioCurve>, accesses: u64, law: Law) -> Curve {
+        Curve { seen: Arc::clone(seen), accesses, law, expected: OnceCell::new() }
+    }
+
+    fn expected(&self) -> &Expected {
+        self.expected.get_or_init(|| kept_if_used_twice(&without_first_accesses(&self.seen, self.accesses)))
+    }
+
+    /// What the law goes by.
+    fn get(&self) -> &MissRatioCurve {
+        match self.law {
+            Law::Plain => &self.seen,
+            Law::Model => &self.expected().curve,
+        }
+    }
+
+    /// Beyond so many blocks it says little.
+    fn known_blocks(&self) -> u64 {
+        match self.law {
+            Law::Plain => u64::MAX,
+            Law::Model => self.expected().known_blocks,
+        }
+    }
 }
 
 /// An origin and who uses it.
@@ -304,7 +342,7 @@ impl Party {
     /// the rest will be known later. Where that brings less than half of the hits, or nothing on the way brings any, there is a
     /// cliff, and only all of it helps (ours).
     pub(super) fn known_step(&self, wanted: u64) -> u64 {
-        let known = self.known_blocks.max(1);
+        let known = self.curve.as_ref().map_or(0, |curve| curve.known_blocks()).max(1);
         if wanted <= known || 2.0 * self.hit_ratio(known) < self.hit_ratio(wanted) {
             return wanted;
         }
@@ -330,10 +368,23 @@ impl Party {
         self.used
     }
 
+    /// The curve that the law goes by; `None` where none is known.
+    pub(super) fn curve(&self) -> Option<&MissRatioCurve> {
+        self.curve.as_ref().map(|curve| curve.get())
+    }
+
     /// Share of the reads that a warm cache of `blocks` answers.
     pub(super) fn hit_ratio(&self, blocks: u64) -> f64 {
+        if blocks == 0 {
+            return 0.0;
+        }
+        let (now, ratio) = *self.hit_ratio_now.get_or_init(|| (self.blocks, self.hit_ratio_of(self.blocks)));
+        if blocks == now { ratio } else { self.hit_ratio_of(blocks) }
+    }
+
+    fn hit_ratio_of(&self, blocks: u64) -> f64 {
         let blocks = (blocks as f64 * self.worth) as u64;
-        let curve = self.curve.as_ref().map_or(0.0, |curve| 1.0 - curve.miss_ratio_at(blocks));
+        let curve = self.curve().map_or(0.0, |curve| 1.0 - curve.miss_ratio_at(blocks));
         (curve * self.correction).clamp(0.0, 1.0)
     }
 
@@ -387,18 +438,6 @@ const UNKNOWN_STEP_PART: u64 = 4;
 /// Miss ratios that differ by no more are taken for one (ours).
 const ALIKE: f64 = 0.005;
 
-/// The curve that a law goes by, and up to which size it is known.
-fn expected(curve: &Arc<MissRatioCurve>, accesses: u64, law: Law) -> (Arc<MissRatioCurve>, u64) {
-    match law {
-        Law::Plain => (Arc::clone(curve), u64::MAX),
-        Law::Model => {
-            let Expected { curve, known_blocks } =
-                kept_if_used_twice(&without_first_accesses(curve, accesses));
-            (Arc::new(curve), known_blocks)
-        }
-    }
-}
-
 fn party(
     volume: &Volume,
     recent: &Sample,
@@ -420,11 +459,11 @@ fn party(
     let hidden = overloaded && recent.write_rate > HIDING_WRITES * recent.rate();
     let blocks = volume.blocks();
     let warm = blocks > 0 && volume.used_blocks * 10 >= blocks * 9;
-    let expected =
-        volume.curve.as_ref().map(|curve| expected(curve, volume.curve_accesses, config.feedback.law));
-    let (curve, known_blocks) = expected.unzip();
-    let (worth, correction) = match &curve {
-        Some(curve) if warm => match &volume.grant {
+    let seen_curve = volume.curve.as_ref();
+    let curve =
+        seen_curve.map(|curve| Rc::new(Curve::new(curve, volume.curve_accesses, config.feedback.law)));
+    let (worth, correction) = match curve.as_ref().filter(|_| warm).map(|curve| curve.get()) {
+        Some(curve) => match &volume.grant {
             // A cache that still learns is worth no less than before; nor is one behind which requests pile up: what joins a
             // read under way, or waits for a write, would be hit in calmer times.
             Some(grant) if grant.learning > 0 || hidden => {
@@ -480,8 +519,8 @@ fn party(
         recent: *recent,
         curve,
         blocks,
+        hit_ratio_now: OnceCell::new(),
         used: volume.used_blocks.min(blocks),
-        known_blocks: known_blocks.unwrap_or(0),
         worth,
         correction,
         model,
