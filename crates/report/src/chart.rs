@@ -22,17 +22,26 @@ pub struct Series {
     pub points: Vec<(f64, f64)>,
     /// How the points are joined.
     pub shape: Shape,
+    /// Which of the dashes, marks and colours it has; by its place in the chart where it is not said.
+    pub look: Option<usize>,
 }
 
 impl Series {
     /// A series whose points are joined by straight lines.
     pub fn line(name: impl Into<String>, points: Vec<(f64, f64)>) -> Series {
-        Series { name: name.into(), points, shape: Shape::Line }
+        Series { name: name.into(), points, shape: Shape::Line, look: None }
     }
 
     /// A series whose value holds until the next point.
     pub fn step(name: impl Into<String>, points: Vec<(f64, f64)>) -> Series {
-        Series { name: name.into(), points, shape: Shape::Step }
+        Series { name: name.into(), points, shape: Shape::Step, look: None }
+    }
+
+    /// The same with the dashes, mark and colour that the series at this place of a chart has, so that it looks the same in every
+    /// chart of a report.
+    #[must_use]
+    pub fn with_look(self, place: usize) -> Series {
+        Series { look: Some(place), ..self }
     }
 }
 

@@ -294,8 +294,8 @@ h2 { margin: 2.2rem 0 .6rem; font-size: 1.2rem }
 .good .status, .note.good strong { color: var(--good) } .bad .status, .note.bad strong { color: var(--bad) } .attention .status, .note.attention strong { color: var(--attention) }
 .note { background: var(--panel); border: 1px solid var(--line); border-left: 4px solid var(--line); border-radius: 8px; padding: .7rem .9rem }
 .note.good { border-left-color: var(--good) } .note.bad { border-left-color: var(--bad) } .note.attention { border-left-color: var(--attention) }
-.scroll { overflow-x: auto; background: var(--panel); border: 1px solid var(--line); border-radius: 8px; margin: 1rem 0 }
-table { border-collapse: collapse; width: 100%; min-width: 30rem; font-size: .92rem }
+.scroll { overflow-x: auto; background: var(--panel); border: 1px solid var(--line); border-radius: 8px; margin: 1rem 0; width: fit-content; min-width: 100%; max-width: calc(100vw - 2rem); position: relative; left: 50%; transform: translateX(-50%) }
+table { border-collapse: collapse; width: 100%; min-width: 20rem; font-size: .92rem }
 caption { text-align: left; padding: .6rem .8rem 0; color: var(--muted) }
 th, td { text-align: left; padding: .45rem .8rem; border-bottom: 1px solid var(--line); vertical-align: top }
 th { font-weight: 600 } tr:last-child td { border-bottom: 0 }
@@ -304,5 +304,5 @@ td.number { white-space: nowrap }
 .number { text-align: right; font-variant-numeric: tabular-nums }
 figure { margin: 1rem 0; overflow-x: auto; border: 1px solid var(--line); border-radius: 8px; background: var(--panel) }
 figure svg { display: block; width: 100%; height: auto; min-width: 34rem }
-@media print { body { background: none; font-size: 11pt } main { max-width: none; padding: 0 } figure, .card, .note, tr { break-inside: avoid } figure svg { min-width: 0 } }
+@media print { body { background: none; font-size: 11pt } main { max-width: none; padding: 0 } .scroll { max-width: 100% } table { min-width: 0 } figure, .card, .note, tr { break-inside: avoid } figure svg { min-width: 0 } }
 ";

@@ -72,11 +72,14 @@ pub(crate) fn draw(chart: &Chart, id: &str) -> String {
         c(frame.height + 5.0)
     );
     cells(&mut svg, chart, &frame);
-    levels(&mut svg, chart, &frame);
-    markers(&mut svg, chart, &frame);
+    // What is written on lines stands above all of them.
+    let mut above = String::new();
+    levels(&mut svg, &mut above, chart, &frame);
+    markers(&mut svg, &mut above, chart, &frame);
     for (index, series) in chart.series.iter().enumerate().rev() {
-        line(&mut svg, series, index, &id, &frame);
+        line(&mut svg, series, series.look.unwrap_or(index), &id, &frame);
     }
+    svg.push_str(&above);
     labels(&mut svg, chart, &frame);
     if chart.cells.is_none() && chart.series.iter().all(|series| series.points.is_empty()) {
         let (x, y) = (frame.left + frame.width / 2.0, frame.top + frame.height / 2.0);
@@ -244,14 +247,14 @@ fn axis_label(svg: &mut String, axis: &Axis, x: f64, y: f64, turn: Option<i32>) 
     );
 }
 
-fn levels(svg: &mut String, chart: &Chart, frame: &Frame) {
+fn levels(svg: &mut String, above: &mut String, chart: &Chart, frame: &Frame) {
     for level in chart.levels.iter().filter(|level| frame.y.holds(level.at)) {
         let y = frame.y(level.at);
         rule(svg, "fb-level", "#b3261e", 1.5, "6 3", (frame.left, y), (frame.right(), y));
         // At the left end above the line, or below it where the top is too near.
         let text_y = if y - frame.top > 18.0 { y - 5.0 } else { y + 15.0 };
         halo_text(
-            svg,
+            above,
             (frame.left + 6.0, text_y),
             "start",
             ("fb-level-text", "#b3261e"),
@@ -260,7 +263,7 @@ fn levels(svg: &mut String, chart: &Chart, frame: &Frame) {
     }
 }
 
-fn markers(svg: &mut String, chart: &Chart, frame: &Frame) {
+fn markers(svg: &mut String, above: &mut String, chart: &Chart, frame: &Frame) {
     let mut order: Vec<_> = chart.markers.iter().filter(|marker| frame.x.holds(marker.at)).collect();
     order.sort_by(|a, b| a.at.total_cmp(&b.at));
     // Rows of text from the top; each takes the first row that is free at its place.
@@ -283,7 +286,7 @@ fn markers(svg: &mut String, chart: &Chart, frame: &Frame) {
         let y = frame.top + 14.0 + row as f64 * 16.0;
         rule(svg, "fb-marker", "#5b6573", 1.2, "3 3", (x, frame.top), (x, frame.bottom()));
         let (at, anchor) = if flips { (x - 5.0, "end") } else { (x + 5.0, "start") };
-        halo_text(svg, (at, y), anchor, ("fb-ink", "#1a1f27"), &label);
+        halo_text(above, (at, y), anchor, ("fb-ink", "#1a1f27"), &label);
     }
 }
 
@@ -413,11 +416,13 @@ fn labels(svg: &mut String, chart: &Chart, frame: &Frame) {
         below = place.0;
     }
     for (y, index) in places {
-        let (class, color, dash) = style(index);
+        let series = &chart.series[index];
+        let look = series.look.unwrap_or(index);
+        let (class, color, dash) = style(look);
         let x = frame.right() + 12.0;
         rule(svg, &format!("fb-s{class}"), color, 2.2, dash, (x, y), (x + 22.0, y));
-        mark(svg, x + 22.0, y, index);
-        let name = shorten(&chart.series[index].name, LABEL_CHARS);
+        mark(svg, x + 22.0, y, look);
+        let name = shorten(&series.name, LABEL_CHARS);
         text(svg, x + 30.0, y + 4.0, "start", FONT_SMALL, "fb-ink", &name);
     }
 }

@@ -136,6 +136,29 @@ fn report() -> Report {
 }
 
 #[test]
+fn what_is_written_on_lines_stands_above_them() {
+    let svg = latency_chart().to_svg("latency").unwrap();
+    let last_line = svg.rfind("clip-path=").expect("lines");
+    for label in ["objective: 5 ms", "violation detected", "cache granted"] {
+        assert!(svg.find(&format!(">{label}<")).expect(label) > last_line, "{label}");
+    }
+}
+
+#[test]
+fn a_series_looks_the_same_in_charts_where_others_are_left_out() {
+    let chart = |of: &[usize]| {
+        let axis = |label| Axis::linear(label, Quantity::Count);
+        let series = |at: &usize| Series::line(format!("n{at}"), vec![(0.0, 1.0), (1.0, 2.0)]).with_look(*at);
+        let chart = Chart { series: of.iter().map(series).collect(), ..Chart::new("", axis("x"), axis("y")) };
+        chart.to_svg("c").unwrap()
+    };
+    let looks = |svg: &str, look: usize| svg.contains(&format!("<path class=\"fb-s{look}\""));
+    let (all, few) = (chart(&[0, 1, 2]), chart(&[1, 2]));
+    assert!((0..3).all(|look| looks(&all, look)) && !looks(&all, 3));
+    assert!(!looks(&few, 0) && looks(&few, 1) && looks(&few, 2) && !few.contains("class=\"fb-f0\""));
+}
+
+#[test]
 fn charts_and_report_match_their_golden_files() {
     for (name, chart) in
         [("mrc.svg", mrc_chart()), ("latency.svg", latency_chart()), ("log.svg", log_chart())]

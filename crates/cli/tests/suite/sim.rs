@@ -82,6 +82,23 @@ fn a_scenario_is_shown_as_table_json_and_report() {
 }
 
 #[test]
+fn a_tier_is_in_the_report_as_in_the_table() {
+    let folder = folder();
+    let flash =
+        "\n[[origin]]\nname = \"flash\"\ntype = \"ssd\"\nflash = { capacity = \"1GiB\", filled_share = 0 }\n";
+    let tiered = SMALL
+        .replace("cache =", "tier = { origin = \"flash\", size = \"8MiB\" }\ncache =")
+        .replace("size = \"1GiB\"\n", "size = \"1GiB\"\norigin = \"array\"\ntier = {}\n");
+    let path = file(&folder, "tier.toml", format!("{tiered}{flash}"));
+    let report = folder.path().join("out.html");
+    let printed = succeed(args(&[&"sim", &path, &"--report", &report]));
+    let html = std::fs::read_to_string(report).unwrap();
+    for found in [&printed, &html] {
+        assert!(found.contains("brought in") && found.contains("adaptive"), "{found}");
+    }
+}
+
+#[test]
 fn the_same_seed_gives_the_same_bytes() {
     let folder = folder();
     let path = file(&folder, "small.toml", SMALL);
@@ -297,6 +314,11 @@ fn the_dynamite_case_study_runs_quickly_and_repeats() {
     }
     let html = std::fs::read_to_string(report).unwrap();
     assert!(html.matches("<svg").count() >= 5 && html.contains("Dynamite"));
+    // Who is not there in a course has no line of noughts in it.
+    let chart = |title: &str| html.split("<svg").find(|chart| chart.contains(title)).expect("a chart");
+    let (main, reader) = (chart("Requests per second of usr-1"), chart("Requests per second of reader"));
+    assert!(main.contains("usr-1 alone") && !main.contains("reader alone"));
+    assert!(reader.contains("reader alone") && !reader.contains("usr-1 alone"));
     assert_eq!(succeed(command), text);
     assert_eq!(fail(["repro", "dynamite", "--hurry", "11"]).0, 2);
 }

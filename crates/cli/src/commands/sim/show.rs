@@ -51,14 +51,14 @@ impl Shown<'_> {
     fn volumes(&self) -> Table {
         let mut table = Table::new([
             "volume",
-            "requests/s",
-            "mean ms",
-            "p95 ms",
-            "p99 ms",
-            "hit ratio",
-            "quota mean",
-            "quota max",
-            "shed",
+            ">requests/s",
+            ">mean ms",
+            ">p95 ms",
+            ">p99 ms",
+            ">hit ratio",
+            ">quota mean",
+            ">quota max",
+            ">shed",
         ]);
         for volume in &self.outcome.volumes {
             let totals = &volume.totals;
@@ -79,7 +79,7 @@ impl Shown<'_> {
 
     fn objectives(&self) -> Table {
         let mut table =
-            Table::new(["volume", "objective", "windows kept", "wanted", "last missed", "verdict"]);
+            Table::new(["volume", "objective", ">windows kept", ">wanted", ">last missed", "verdict"]);
         for volume in &self.outcome.volumes {
             for objective in &volume.objectives {
                 table.push([
@@ -96,8 +96,14 @@ impl Shown<'_> {
     }
 
     fn reservations(&self) -> Option<Table> {
-        let mut table =
-            Table::new(["reservation", "from", "to", "requests/s together", "completed together", "reached"]);
+        let mut table = Table::new([
+            "reservation",
+            ">from",
+            ">to",
+            ">requests/s together",
+            ">completed together",
+            ">reached",
+        ]);
         for reservation in &self.outcome.reservations {
             let at = |seconds: f64| format!("{seconds:.0} s");
             table.push([
@@ -156,12 +162,12 @@ impl Shown<'_> {
         let totals = &tier.totals;
         let mut table = Table::new([
             "tier",
-            "size",
-            "read hits",
-            "write hits",
-            "brought in",
-            "written back",
-            "written to",
+            ">size",
+            ">read hits",
+            ">write hits",
+            ">brought in",
+            ">written back",
+            ">written to",
         ]);
         let of = |part: u64, whole: u64| share((whole > 0).then(|| part as f64 / whole as f64));
         table.push([
@@ -177,7 +183,7 @@ impl Shown<'_> {
     }
 
     fn decisions(&self, most: usize) -> Table {
-        let mut table = Table::new(["at", "what"]);
+        let mut table = Table::new([">at", "what"]);
         for decision in self.outcome.decisions.iter().take(most) {
             table.push([format!("{:.0} s", decision.at.as_secs_f64()), decision.summary.clone()]);
         }
@@ -255,6 +261,9 @@ impl Shown<'_> {
             report = report.cards(cards);
         }
         report = report.heading("Volumes").table(self.volumes());
+        if let Some(tier) = self.tier() {
+            report = report.table(tier);
+        }
         if outcome.volumes.iter().any(|volume| !volume.objectives.is_empty()) {
             report = report.table(self.objectives());
         }
@@ -305,18 +314,18 @@ impl Shown<'_> {
             Quantity::Bytes => volume.block_bytes as f64,
             _ => 1.0,
         };
-        for volume in &self.outcome.volumes {
+        for (place, volume) in self.outcome.volumes.iter().enumerate() {
             let points: Vec<(f64, f64)> = volume
                 .intervals
                 .iter()
                 .filter_map(|row| of(row).map(|value| (row.at_s, value * scale(volume))))
                 .collect();
             if !points.is_empty() {
-                chart = chart.with_series(Series::step(volume.volume.clone(), points));
+                chart = chart.with_series(Series::step(volume.volume.clone(), points).with_look(place));
             }
             if quantity == Quantity::Latency {
                 for objective in volume.objectives.iter().filter(|objective| objective.unit == "s") {
-                    chart = chart.with_level(format!("{}'s objective", volume.volume), objective.bound);
+                    chart = chart.with_level(format!("objective of {}", volume.volume), objective.bound);
                 }
             }
         }

@@ -179,25 +179,32 @@ pub(super) fn report(found: &Found) -> Report {
             Axis::linear("completed", Quantity::Count),
         )
         .with_level("floor", found.floors[workload]);
-        for course in &found.courses {
+        // Who is not there in a course has no line in it.
+        let runs = |course: &CourseResult| course.iops[workload].iter().any(|iops| *iops > 0.0);
+        for (place, course) in found.courses.iter().enumerate().filter(|(_, course)| runs(course)) {
             let seconds = course.minutes.iter().map(|minute| minute * 60.0);
             let points: Vec<(f64, f64)> = seconds.zip(course.iops[workload].iter().copied()).collect();
-            chart = chart.with_series(Series::line(course.course.name(), points));
+            chart = chart.with_series(Series::line(course.course.name(), points).with_look(place));
         }
         report = report.chart(chart);
     }
-    let mut sizes = Chart::new(
+    let mut caches = Chart::new(
         "Cache in front of usr-1",
         Axis::linear("time", Quantity::Time),
         Axis::linear("size", Quantity::Bytes),
     );
-    for course in found.courses.iter().filter(|course| course.cache_bytes[0].iter().any(|bytes| *bytes > 0)) {
+    let cached = |course: &CourseResult| course.cache_bytes[0].iter().any(|bytes| *bytes > 0);
+    for (place, course) in found.courses.iter().enumerate().filter(|(_, course)| cached(course)) {
         let seconds = course.minutes.iter().map(|minute| minute * 60.0);
         let points: Vec<(f64, f64)> =
             seconds.zip(course.cache_bytes[0].iter().map(|bytes| *bytes as f64)).collect();
-        sizes = sizes.with_series(Series::step(course.course.name(), points));
+        caches = caches.with_series(Series::step(course.course.name(), points).with_look(place));
     }
-    report = report.chart(sizes).heading("Figure 6").table(interference(found));
+    report = report.chart(caches);
+    if !found.sizes.is_empty() {
+        report = report.table(sizes(found));
+    }
+    report = report.heading("Figure 6").table(interference(found));
     let over_time = &found.interference.over_time;
     let scores = Chart::new(
         "Interference over time, both together and nothing done",
