@@ -248,18 +248,18 @@ fn axis_label(svg: &mut String, axis: &Axis, x: f64, y: f64, turn: Option<i32>) 
 }
 
 fn levels(svg: &mut String, above: &mut String, chart: &Chart, frame: &Frame) {
+    // Where a label ends, and at which height: one that would lie on it stands behind it.
+    let mut taken: Vec<(f64, f64)> = Vec::new();
     for level in chart.levels.iter().filter(|level| frame.y.holds(level.at)) {
         let y = frame.y(level.at);
         rule(svg, "fb-level", "#b3261e", 1.5, "6 3", (frame.left, y), (frame.right(), y));
         // At the left end above the line, or below it where the top is too near.
         let text_y = if y - frame.top > 18.0 { y - 5.0 } else { y + 15.0 };
-        halo_text(
-            above,
-            (frame.left + 6.0, text_y),
-            "start",
-            ("fb-level-text", "#b3261e"),
-            &shorten(&level.label, 60),
-        );
+        let label = shorten(&level.label, 60);
+        let beside = taken.iter().filter(|(_, other)| (other - text_y).abs() < FONT_SMALL + 2.0);
+        let text_x = beside.map(|(end, _)| end + 12.0).fold(frame.left + 6.0, f64::max);
+        taken.push((text_x + width(&label, FONT_SMALL), text_y));
+        halo_text(above, (text_x, text_y), "start", ("fb-level-text", "#b3261e"), &label);
     }
 }
 

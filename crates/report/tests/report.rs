@@ -145,6 +145,20 @@ fn what_is_written_on_lines_stands_above_them() {
 }
 
 #[test]
+fn labels_of_levels_that_are_near_each_other_stand_side_by_side() {
+    let axis = |label| Axis::linear(label, Quantity::Count);
+    let chart =
+        Chart::new("", axis("x"), axis("y")).with_series(Series::line("n", vec![(0.0, 0.0), (1.0, 100.0)]));
+    let svg =
+        chart.with_level("low", 50.0).with_level("near", 51.0).with_level("far", 80.0).to_svg("c").unwrap();
+    let x = |label: &str| -> f64 {
+        let text = svg.split("<text ").find(|text| text.contains(&format!(">{label}<"))).expect("a label");
+        text.split("x=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap().parse().unwrap()
+    };
+    assert!(x("far") == x("low") && x("near") > x("low") + 15.0, "{} {} {}", x("low"), x("near"), x("far"));
+}
+
+#[test]
 fn a_series_looks_the_same_in_charts_where_others_are_left_out() {
     let chart = |of: &[usize]| {
         let axis = |label| Axis::linear(label, Quantity::Count);
