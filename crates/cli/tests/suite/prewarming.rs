@@ -63,7 +63,10 @@ fn the_short_presto_keeps_the_orderings_of_the_slides_and_its_bounds() {
 fn of_recorded_volumes_of_high_locality_almost_nothing_is_loaded_and_it_is_said_why() {
     let Some(trace) = recorded("disksim_ssd-iozone-aligned2-100K.trace.zst") else { return };
     let folder = trace.parent().unwrap().to_str().unwrap().to_owned();
-    let found = json("forebay.repro-presto-recorded/1", ["repro", "presto", "--json", "--traces", &folder]);
+    let written = tempfile::tempdir().unwrap();
+    let report = written.path().join("report.html");
+    let command = ["repro", "presto", "--json", "--traces", &folder, "--report", report.to_str().unwrap()];
+    let found = json("forebay.repro-presto-recorded/1", command);
     let cache = found["cache_bytes"].as_f64().unwrap();
     let number =
         |volume: &Value, key: &str| volume[key].as_f64().unwrap_or_else(|| panic!("{key}: {volume}"));
@@ -83,6 +86,7 @@ fn of_recorded_volumes_of_high_locality_almost_nothing_is_loaded_and_it_is_said_
         assert!(number(volume, "decided") <= number(volume, "warm") + 0.005, "{volume}");
     }
     assert!(found["left_out"].to_string().contains("expected at least 600"), "{found}");
+    assert!(std::fs::read_to_string(report).unwrap().contains("expected at least 600"));
 }
 
 #[test]

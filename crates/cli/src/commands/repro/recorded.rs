@@ -3,6 +3,7 @@
 use crate::failure::{Context, Failure};
 use crate::input::{self, trace_failure};
 use crate::output::say;
+use forebay_report::Table;
 use forebay_sim::RecordedRequest;
 use forebay_trace::{Operation, ReadOptions, TraceReader};
 use std::collections::BTreeMap;
@@ -20,6 +21,15 @@ pub(super) struct Recorded {
     pub(super) traces: Vec<(String, Arc<[RecordedRequest]>)>,
     /// Files that were left out, and why.
     pub(super) left_out: Vec<(String, String)>,
+}
+
+/// Files that were left out, and why, as a report shows it; `None` where none was.
+pub(super) fn left_out_table(left_out: &[(String, String)]) -> Option<Table> {
+    let mut table = Table::new(["file", "why"]).with_caption("Left out");
+    for (name, reason) in left_out {
+        table.push([name, reason]);
+    }
+    (!left_out.is_empty()).then_some(table)
 }
 
 /// Reads the traces of a folder.

@@ -3,6 +3,7 @@
 use super::studies::Study;
 use super::validate::{Found, TraceFound};
 use crate::commands::model::compare::{deviation, table};
+use crate::commands::repro::recorded::left_out_table;
 use crate::failure::Failure;
 use crate::output::{Output, bytes, count};
 use forebay_report::{Report, Table};
@@ -148,23 +149,16 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-fn left_out(found: &Found) -> Option<Table> {
-    let mut table = Table::new(["file", "why"]).with_caption("Left out");
-    for (name, reason) in &found.left_out {
-        table.push([name.clone(), reason.clone()]);
-    }
-    (!found.left_out.is_empty()).then_some(table)
-}
-
 pub(super) fn print(found: &Found, output: &mut Output) -> Result<(), Failure> {
     output.table(&published())?;
     for trace in found.traces.iter().filter(|trace| trace.model.judged) {
         output.line(format_args!("\n{}\n", trace.name))?;
         output.table(&table(&trace.model))?;
     }
-    for table in [Some(overview(found)), Some(studies(found)), Some(levels(found)), left_out(found)]
-        .into_iter()
-        .flatten()
+    for table in
+        [Some(overview(found)), Some(studies(found)), Some(levels(found)), left_out_table(&found.left_out)]
+            .into_iter()
+            .flatten()
     {
         output.line("")?;
         output.table(&table)?;
@@ -185,7 +179,7 @@ pub(super) fn report(found: &Found) -> Report {
             .paragraph(format!("{} requests in {:.0} s.", count(trace.requests), trace.seconds))
             .table(table(&trace.model));
     }
-    match left_out(found) {
+    match left_out_table(&found.left_out) {
         Some(table) => report.table(table),
         None => report,
     }

@@ -157,5 +157,8 @@ pub(super) fn report(found: &Found) -> Report {
     for volume in &found.volumes {
         report = report.paragraph(volume.decision.clone());
     }
-    report
+    match recorded::left_out_table(&found.left_out) {
+        Some(table) => report.table(table),
+        None => report,
+    }
 }

@@ -1,6 +1,7 @@
 //! How the evaluation is shown: tables for people, a report with plots.
 
 use super::parts::{Found, IsolationFound, LoadFound};
+use crate::commands::repro::recorded::left_out_table;
 use crate::failure::Failure;
 use crate::output::{Output, bytes};
 use forebay_report::{Axis, Chart, Quantity, Report, Series, Table};
@@ -156,5 +157,8 @@ pub(super) fn report(found: &Found) -> Report {
     if let Some(found) = &found.isolation {
         report = report.heading("Isolation").table(isolation(found)).chart(victim(found));
     }
-    report
+    match left_out_table(&found.left_out) {
+        Some(table) => report.table(table),
+        None => report,
+    }
 }
