@@ -1,12 +1,13 @@
-//! One control step for 10,000 volumes on 100 origins and 100 hosts: calm, with a hundredth of them violating, and with all of them.
+//! One control step for 10,000 volumes on 100 origins and 100 hosts: calm, with a hundredth of them violating, with all of them, and with every second one cached
+//! (its minimum is guaranteed, what is ordered is full at the next step, and hits as the curve says) while a hundredth violate.
 //! `--smoke` runs a small case. Prints the time of a step and a hash of all decisions and actions.
 //!
 //! `--quiet HOURS VOLUMES FIRST LAST` runs days in which every objective is kept instead, one for each seed: loads that follow the hours, windows that stray, spikes
 //! of one window or two, seldom, and volumes that pause, beginning and ending within a window. It fails if anything is done.
 
 use forebay_control::{
-    Action, ControlConfig, Controller, HostId, HostSpec, Objective, Observation, Operations, OriginId,
-    OriginSpec, VolumeId, VolumeObservation, VolumeSpec,
+    Action, CacheObservation, ControlConfig, Controller, HostId, HostSpec, Objective, Observation,
+    Operations, OriginId, OriginSpec, VolumeId, VolumeObservation, VolumeSpec,
 };
 use forebay_locality::{CurvePoint, MissRatioCurve};
 use forebay_units::{BlockSize, Bytes, Nanos, mix64};
@@ -20,8 +21,15 @@ fn latencies(count: u64, mean_s: f64, seed: u64) -> LatencySnapshot {
     histogram.snapshot()
 }
 
-/// Steps of `volumes` volumes of which `violating` are too slow: (25th percentile, median, longest) in milliseconds, and the hash.
-fn run(volumes: u32, origins: u32, violating: u32, steps: u64) -> (f64, f64, f64, u64) {
+/// Steps of `volumes` volumes of which `violating` are too slow, and, where `cached`, every second one has a cache: (25th percentile, median, longest) in
+/// milliseconds, the hash, and how many caches there are at the end.
+fn run(
+    volumes: u32,
+    origins: u32,
+    violating: u32,
+    cached: bool,
+    steps: u64,
+) -> ((f64, f64, f64), u64, usize) {
     let specs = (0..origins).map(|id| OriginSpec {
         id: OriginId(id),
         name: format!("origin-{id}"),
@@ -50,7 +58,7 @@ fn run(volumes: u32, origins: u32, violating: u32, steps: u64) -> (f64, f64, f64
                 host: HostId(id * 7 % origins),
                 objectives: vec![objective],
                 may_cache: true,
-                minimum: Bytes::ZERO,
+                minimum: if cached && id % 2 == 0 { Bytes::mib(1) } else { Bytes::ZERO },
                 maximum: None,
             })
             .expect("a good volume");
@@ -62,6 +70,8 @@ fn run(volumes: u32, origins: u32, violating: u32, steps: u64) -> (f64, f64, f64
     ));
     let pools: Vec<(LatencySnapshot, LatencySnapshot)> =
         (0..16).map(|seed| (latencies(300, 0.004, seed), latencies(300, 0.015, seed + 100))).collect();
+    let hits: Vec<LatencySnapshot> = (0..16).map(|seed| latencies(60, 0.000_2, seed + 200)).collect();
+    let mut quotas = vec![0u64; volumes as usize];
     let mut times = Vec::new();
     let mut hash = 0u64;
     for step in 1..=steps {
@@ -70,6 +80,15 @@ fn run(volumes: u32, origins: u32, violating: u32, steps: u64) -> (f64, f64, f64
             let slow = (id / origins).is_multiple_of((volumes / violating.max(1)).max(1)) && violating > 0;
             let mut observed = VolumeObservation::idle(VolumeId(id), Nanos::secs(10));
             observed.misses = if slow { pool.1.clone() } else { pool.0.clone() };
+            let quota = quotas[id as usize];
+            if cached && quota > 0 {
+                observed.hits = hits[(mix64(u64::from(id) << 20 | step) % 16) as usize].clone();
+                observed.cache = CacheObservation {
+                    quota_blocks: quota,
+                    used_blocks: quota,
+                    ..CacheObservation::default()
+                };
+            }
             observed.arrivals = 300;
             observed.outstanding_max = 9;
             observed.idle = Nanos::secs(5);
@@ -93,11 +112,13 @@ fn run(volumes: u32, origins: u32, violating: u32, steps: u64) -> (f64, f64, f64
         for action in &outcome.actions {
             if let Action::SetQuota { volume, blocks, .. } = action {
                 hash = mix64(hash ^ u64::from(volume.0) << 40 ^ blocks);
+                quotas[volume.0 as usize] = *blocks;
             }
         }
     }
     let of = |percentile| statistics::percentile(&times, percentile).expect("steps");
-    (of(25.0), of(50.0), times.iter().copied().fold(0.0, f64::max), hash)
+    let longest = times.iter().copied().fold(0.0, f64::max);
+    ((of(25.0), of(50.0), longest), hash, quotas.iter().filter(|blocks| **blocks > 0).count())
 }
 
 /// How much of a window a volume does nothing.
@@ -243,10 +264,16 @@ fn main() {
         println!("quiet: 2 h of 40 volumes, no action, {decisions} decisions");
     }
     println!("control step, {volumes} volumes on {origins} origins, {steps} steps");
-    for (name, violating) in [("calm", 0), ("1 % violating", volumes / 100), ("all violating", volumes)] {
-        let (quarter, median, longest, hash) = run(volumes, origins, violating, steps);
+    let cases = [
+        ("calm", 0, false),
+        ("1 % violating", volumes / 100, false),
+        ("all violating", volumes, false),
+        ("half cached", volumes / 100, true),
+    ];
+    for (name, violating, cached) in cases {
+        let ((quarter, median, longest), hash, caches) = run(volumes, origins, violating, cached, steps);
         println!(
-            "{name:>14}: p25 {quarter:.2} ms, median {median:.2} ms, longest {longest:.2} ms, hash {hash:016x}"
+            "{name:>14}: p25 {quarter:.2} ms, median {median:.2} ms, longest {longest:.2} ms, {caches} caches, hash {hash:016x}"
         );
     }
 }

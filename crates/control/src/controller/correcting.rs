@@ -457,7 +457,9 @@ impl Controller {
             return sizing.reached.then_some(sizing.blocks);
         }
         let size = |scene: &Scene| {
-            let now = 1.0 + worst_of(scene, &scene.excess(&base), &served);
+            let served = scene.places(&served);
+            let mut trial = scene.trial(&base);
+            let now = 1.0 + trial.worst(&served);
             if !now.is_finite() {
                 return None;
             }
@@ -468,9 +470,8 @@ impl Controller {
                 Goal::Hits(_) => unreachable!("answered above"),
             };
             let sizing = smallest(ceiling, chunk_blocks, goal_excess, |blocks| {
-                let mut sizes = base.clone();
-                sizes[place] = blocks;
-                worst_of(scene, &scene.excess(&sizes), &served)
+                trial.set(place, blocks);
+                trial.worst(&served)
             });
             let blocks = match goal {
                 Goal::Level(_) => {
@@ -491,10 +492,11 @@ impl Controller {
         let (index, place) = self.scene_place(scenes, id);
         let scene = &scenes.list[index];
         scene.parties[place].curve()?;
-        let mut sizes = scene.blocks();
-        let now = 1.0 + worst_of(scene, &scene.excess(&sizes), &served);
-        sizes[place] = blocks;
-        let then = 1.0 + worst_of(scene, &scene.excess(&sizes), &served);
+        let served = scene.places(&served);
+        let mut trial = scene.trial(&scene.blocks());
+        let now = 1.0 + trial.worst(&served);
+        trial.set(place, blocks);
+        let then = 1.0 + trial.worst(&served);
         let ratio = then / now;
         (now > 1e-6 && ratio > 0.0 && ratio.is_finite()).then_some(ratio)
     }

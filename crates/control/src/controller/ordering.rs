@@ -2,6 +2,7 @@
 
 use super::grant::Grant;
 use super::master::{self, Want};
+use super::placing::HostsUsed;
 use super::scenes::Scenes;
 use super::volume::Volume;
 use super::{Change, Controller};
@@ -133,12 +134,16 @@ impl Controller {
         }
         // The largest first: what is small finds room elsewhere more easily.
         orders.sort_by_key(|&(id, before, blocks)| (blocks > before, Reverse(self.growth(id, blocks)), id));
+        let mut used = self.hosts_used();
         for (id, before, blocks) in orders {
             let change = changes.remove(&id);
             let utilisation = self.utilisation(observation, scenes, id);
             let order = Order { id, before, blocks, change, utilisation };
-            self.order(observation, observed.get(&id).copied(), order, outcome);
+            let was = self.volumes[&id].placed();
+            self.order(observation, observed.get(&id).copied(), order, &used, outcome);
+            used.change(was, self.volumes[&id].placed());
         }
+        debug_assert_eq!(used, self.hosts_used());
     }
 
     /// How busy a volume's origin is: as it says itself, else by the model, else taken as busy.
@@ -157,9 +162,10 @@ impl Controller {
         changes: &mut BTreeMap<VolumeId, Change>,
         outcome: &mut StepOutcome,
     ) {
+        let free = self.hosts_free();
         for (&id, change) in changes {
             let volume = &self.volumes[&id];
-            let (before, room) = (volume.blocks(), self.room_blocks(id));
+            let (before, room) = (volume.blocks(), self.room_blocks_in(id, &free));
             if before == 0 || change.blocks <= room.max(before) {
                 continue;
             }
@@ -204,12 +210,13 @@ impl Controller {
         observation: &Observation,
         observed: Option<&VolumeObservation>,
         order: Order,
+        used: &HostsUsed,
         outcome: &mut StepOutcome,
     ) {
         let Order { id, before, blocks, change, utilisation } = order;
         let host = match self.volumes[&id].grant.as_ref().filter(|grant| grant.blocks > 0) {
             Some(grant) => grant.host,
-            None => match self.choose_host(id, blocks) {
+            None => match self.choose_host(id, blocks, used) {
                 Some(host) => host,
                 None => {
                     let name = self.volumes[&id].spec.name.clone();
@@ -228,7 +235,7 @@ impl Controller {
             },
         };
         // Others may have taken room in this very step.
-        let blocks = if blocks > before { self.fit_host(id, blocks) } else { blocks };
+        let blocks = if blocks > before { self.fit_host(id, blocks, used) } else { blocks };
         if blocks == before {
             return;
         }

@@ -1,6 +1,7 @@
 //! Placing: the host of a cache, and what is loaded into it before it is asked for.
 
 use super::Controller;
+use super::volume::Volume;
 use crate::decision::{Action, DecisionKind, Fact, StepOutcome};
 use crate::host::{self, Room};
 use crate::inventory::{HostId, HostSpec, VolumeId};
@@ -11,26 +12,49 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// What is granted on a host.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct HostUse {
     bytes: Bytes,
     caches: u64,
+}
+
+/// What is granted on each host that has a cache.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct HostsUsed(BTreeMap<HostId, HostUse>);
+
+impl HostsUsed {
+    fn of(&self, host: HostId) -> HostUse {
+        self.0.get(&host).copied().unwrap_or_default()
+    }
+
+    fn add(&mut self, (host, bytes): (HostId, Bytes)) {
+        let used = self.0.entry(host).or_default();
+        used.bytes.0 += bytes.0;
+        used.caches += 1;
+    }
+
+    /// One cache `was` so, and `is` so now; `None` is no cache.
+    pub(super) fn change(&mut self, was: Option<(HostId, Bytes)>, is: Option<(HostId, Bytes)>) {
+        if let Some((host, bytes)) = was {
+            let used = self.0.entry(host).or_default();
+            *used =
+                HostUse { bytes: used.bytes.saturating_sub(bytes), caches: used.caches.saturating_sub(1) };
+            if used.caches == 0 {
+                self.0.remove(&host);
+            }
+        }
+        is.into_iter().for_each(|is| self.add(is));
+    }
 }
 
 /// What all hosts could give at one moment, in their order, to try sizes on.
 pub(super) struct HostsFree(Vec<Room>);
 
 impl Controller {
-    /// What is granted on each host. `O(volumes)`, so that whoever asks for all hosts looks once.
-    fn hosts_used(&self) -> BTreeMap<HostId, HostUse> {
-        let mut used: BTreeMap<HostId, HostUse> = BTreeMap::new();
-        for volume in self.volumes.values() {
-            if let Some(grant) = &volume.grant {
-                let host = used.entry(grant.host).or_default();
-                host.bytes.0 += volume.blocks() * volume.block_bytes();
-                host.caches += 1;
-            }
-        }
+    /// What is granted on each host. `O(volumes)`, so that whoever asks again and again looks once.
+    pub(super) fn hosts_used(&self) -> HostsUsed {
+        let mut used = HostsUsed::default();
+        self.volumes.values().filter_map(Volume::placed).for_each(|placed| used.add(placed));
         used
     }
 
@@ -41,14 +65,13 @@ impl Controller {
             return;
         }
         let used = self.hosts_used();
-        let then = |host| used.get(&host).copied().unwrap_or_default();
-        let said = observation.hosts.iter().map(|said| (said.host, (*said, then(said.host))));
+        let said = observation.hosts.iter().map(|said| (said.host, (*said, used.of(said.host))));
         self.hosts_said = said.collect();
     }
 
     /// What a host can still give: of what it was configured with, and of what it says itself.
-    fn host_free(&self, host: &HostSpec, used: &BTreeMap<HostId, HostUse>) -> Bytes {
-        let used = used.get(&host.id).copied().unwrap_or_default();
+    fn host_free(&self, host: &HostSpec, used: &HostsUsed) -> Bytes {
+        let used = used.of(host.id);
         let configured = host.capacity.saturating_sub(used.bytes);
         match self.hosts_said.get(&host.id) {
             Some((said, then)) => {
@@ -62,18 +85,22 @@ impl Controller {
 
     /// What all hosts can still give.
     pub(super) fn hosts_free(&self) -> HostsFree {
-        let used = self.hosts_used();
-        let room = |host| Room { memory: self.host_free(host, &used), ..Room::default() };
+        self.hosts_free_beside(&self.hosts_used())
+    }
+
+    /// The same beside what is `used`.
+    fn hosts_free_beside(&self, used: &HostsUsed) -> HostsFree {
+        let room = |host| Room { memory: self.host_free(host, used), ..Room::default() };
         HostsFree(self.hosts.iter().map(room).collect())
     }
 
-    pub(super) fn choose_host(&self, id: VolumeId, blocks: u64) -> Option<HostId> {
+    pub(super) fn choose_host(&self, id: VolumeId, blocks: u64, used: &HostsUsed) -> Option<HostId> {
         let volume = &self.volumes[&id];
         if self.hosts.is_empty() {
             return Some(volume.spec.host);
         }
         let needed = Room { memory: Bytes(blocks * volume.block_bytes()), ..Room::default() };
-        host::choose(volume.spec.host, needed, &self.hosts, &self.hosts_free().0)
+        host::choose(volume.spec.host, needed, &self.hosts, &self.hosts_free_beside(used).0)
     }
 
     /// The most that a volume's cache can be on one host, for planning: where it is, or, where it is not yet, on any. Where all share one host the master says who gets what of it.
@@ -95,12 +122,12 @@ impl Controller {
         }
     }
 
-    /// What of a growth there is room for now.
-    pub(super) fn fit_host(&self, id: VolumeId, blocks: u64) -> u64 {
+    /// What of a growth there is room for beside what is `used`.
+    pub(super) fn fit_host(&self, id: VolumeId, blocks: u64, used: &HostsUsed) -> u64 {
         match self.volumes[&id].room_blocks {
             Some(_) => blocks.min(self.room_blocks(id)),
             None if self.hosts.is_empty() => blocks,
-            None => blocks.min(self.room_in(id, &self.hosts_free())),
+            None => blocks.min(self.room_in(id, &self.hosts_free_beside(used))),
         }
     }
 
@@ -263,18 +290,18 @@ mod tests {
             Controller::new(ControlConfig::default(), Bytes::mib(16), hosts.collect(), Vec::new()).unwrap();
         controller.register(VolumeSpec { id: VolumeId(0), ..VolumeSpec::any() }).unwrap();
         // 1,024 blocks of 4 KiB are 4 MiB.
-        assert_eq!(controller.choose_host(VolumeId(0), 1_024), Some(HostId(0)));
+        assert_eq!(controller.choose_host(VolumeId(0), 1_024, &controller.hosts_used()), Some(HostId(0)));
         let said = |free| Observation {
             hosts: vec![HostObservation { host: HostId(0), free, beside: Bytes::ZERO, rests: false }],
             ..Observation::default()
         };
         controller.observe_hosts(&said(Bytes::mib(3)));
-        assert_eq!(controller.choose_host(VolumeId(0), 1_024), Some(HostId(1)));
-        assert_eq!(controller.choose_host(VolumeId(0), 4_096), None);
+        assert_eq!(controller.choose_host(VolumeId(0), 1_024, &controller.hosts_used()), Some(HostId(1)));
+        assert_eq!(controller.choose_host(VolumeId(0), 4_096, &controller.hosts_used()), None);
         let sums = controller.rooms(&mut Vec::new());
         assert_eq!(sums, "h0 has 3MiB free of 8MiB, h1 has 8MiB free of 8MiB");
         // Who says nothing has what it was configured with.
         controller.observe_hosts(&Observation::default());
-        assert_eq!(controller.choose_host(VolumeId(0), 1_024), Some(HostId(0)));
+        assert_eq!(controller.choose_host(VolumeId(0), 1_024, &controller.hosts_used()), Some(HostId(0)));
     }
 }

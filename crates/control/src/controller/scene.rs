@@ -9,8 +9,8 @@ use crate::feedback::Law;
 use crate::inventory::{OriginSpec, VolumeId};
 use crate::objective::{Objective, Statistic, Target};
 use crate::performance::{
-    Demand, OVERLOADED, ObservedLoad, OriginModel, OriginPrediction, Prediction, Service, WorkloadModel,
-    fit_servers, infer, predict,
+    Demand, OVERLOADED, ObservedLoad, OriginModel, OriginPrediction, Prediction, Predictor, Service,
+    WorkloadModel, fit_servers, infer, predict,
 };
 use crate::sizing::{Expected, kept_if_used_twice, without_first_accesses};
 use forebay_locality::MissRatioCurve;
@@ -239,6 +239,11 @@ impl Scene {
         Scene { origin, basis, parties, utilisation, calm, service: known }
     }
 
+    /// The places of those of some volumes that use this origin.
+    pub(super) fn places(&self, ids: &[VolumeId]) -> Vec<usize> {
+        ids.iter().filter_map(|id| self.place(*id)).collect()
+    }
+
     /// The place of a volume.
     pub(super) fn place(&self, id: VolumeId) -> Option<usize> {
         self.parties.iter().position(|party| party.id == id)
@@ -282,30 +287,27 @@ impl Scene {
         self.parties.iter().map(|party| party.used).collect()
     }
 
+    fn predictor(&self, blocks: &[u64]) -> Predictor {
+        let model = |(party, &blocks): (&Party, &u64)| WorkloadModel {
+            hit_ratio: party.hit_ratio(blocks),
+            ..party.model
+        };
+        Predictor::new(self.origin, self.parties.iter().zip(blocks).map(model).collect())
+    }
+
     fn predict(&self, blocks: &[u64]) -> OriginPrediction {
-        let models: Vec<WorkloadModel> = self
-            .parties
-            .iter()
-            .zip(blocks)
-            .map(|(party, &blocks)| WorkloadModel { hit_ratio: party.hit_ratio(blocks), ..party.model })
-            .collect();
-        predict(&self.origin, &models)
+        self.predictor(blocks).all()
+    }
+
+    /// Caches of `blocks`, to try other sizes of some.
+    pub(super) fn trial(&self, blocks: &[u64]) -> Trial<'_> {
+        Trial { scene: self, predictor: self.predictor(blocks) }
     }
 
     /// The worst predicted excess of every party with caches of `blocks`; negative infinity without objectives.
     pub(super) fn excess(&self, blocks: &[u64]) -> Vec<f64> {
         let predicted = self.predict(blocks);
-        self.parties
-            .iter()
-            .zip(&predicted.workloads)
-            .map(|(party, prediction)| {
-                party
-                    .objectives
-                    .iter()
-                    .map(|(objective, factor)| party.excess(objective, *factor, prediction))
-                    .fold(f64::NEG_INFINITY, f64::max)
-            })
-            .collect()
+        self.parties.iter().zip(&predicted.workloads).map(|(party, found)| party.worst(found)).collect()
     }
 
     /// [`weighted_violation`](Self::weighted_violation), where the model is asked only by what the level of the windows that just ended would differ: what waits
@@ -334,6 +336,25 @@ impl Scene {
                 })
             })
             .sum()
+    }
+}
+
+/// A scene with caches of which some are tried in other sizes: what the others ask of the origin is worked out once.
+pub(super) struct Trial<'a> {
+    scene: &'a Scene,
+    predictor: Predictor,
+}
+
+impl Trial<'_> {
+    /// From now on the party at `place` has a cache of `blocks`.
+    pub(super) fn set(&mut self, place: usize, blocks: u64) {
+        self.predictor.set_hit_ratio(place, self.scene.parties[place].hit_ratio(blocks));
+    }
+
+    /// The worst predicted excess of the parties at `places`; negative infinity where they have no objectives, or there are none.
+    pub(super) fn worst(&self, places: &[usize]) -> f64 {
+        let found = places.iter().zip(self.predictor.some(places));
+        found.map(|(&at, found)| self.scene.parties[at].worst(&found)).fold(f64::NEG_INFINITY, f64::max)
     }
 }
 
@@ -386,6 +407,13 @@ impl Party {
         let blocks = (blocks as f64 * self.worth) as u64;
         let curve = self.curve().map_or(0.0, |curve| 1.0 - curve.miss_ratio_at(blocks));
         (curve * self.correction).clamp(0.0, 1.0)
+    }
+
+    /// How far the worst of its objectives is beyond its bound; negative infinity without objectives.
+    fn worst(&self, prediction: &Prediction) -> f64 {
+        let each = self.objectives.iter();
+        let excess = each.map(|(objective, factor)| self.excess(objective, *factor, prediction));
+        excess.fold(f64::NEG_INFINITY, f64::max)
     }
 
     fn excess(&self, objective: &Objective, factor: f64, prediction: &Prediction) -> f64 {

@@ -12,14 +12,14 @@ use crate::config::ControlConfig;
 use crate::conformance::Verdict;
 use crate::feedback::{FeedbackRules, Law, Phase, PhaseMemory};
 use crate::foresight::{Foreseen, History};
-use crate::inventory::VolumeSpec;
+use crate::inventory::{HostId, VolumeSpec};
 use crate::objective::{Objective, Target};
 use crate::observation::VolumeObservation;
 use crate::performance::Service;
 use crate::removal::Regrets;
 use crate::violation::Assessment;
 use forebay_locality::MissRatioCurve;
-use forebay_units::Nanos;
+use forebay_units::{Bytes, Nanos};
 use forebay_workload::statistics::percentile;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -397,6 +397,12 @@ impl Volume {
     /// Whether its cache is of memory that nobody wants.
     pub(super) fn is_spare(&self) -> bool {
         self.grant.as_ref().is_some_and(|grant| grant.is_spare)
+    }
+
+    /// The host of its cache, and how many bytes of it are ordered; `None` without a cache.
+    pub(super) fn placed(&self) -> Option<(HostId, Bytes)> {
+        let grant = self.grant.as_ref()?;
+        Some((grant.host, Bytes(grant.blocks * self.block_bytes())))
     }
 
     /// The blocks ordered now.

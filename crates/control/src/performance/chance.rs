@@ -4,7 +4,7 @@
 //! wait. Times are in seconds.
 
 use super::{Demand, OPEN_UTILISATION_MAX, OriginModel, OriginPrediction, Prediction, WorkloadModel};
-use super::{normal_share_below, open_load};
+use super::{Predictor, normal_share_below};
 use crate::objective::{Objective, Operations, Statistic, Target};
 
 /// The utilisation from which the formula counts (ours): it has the utilisation in a denominator.
@@ -44,7 +44,7 @@ impl Chance {
         predicted: &OriginPrediction,
         seconds: f64,
     ) -> Chance {
-        let open = open_load(origin, workloads);
+        let open = Predictor::new(*origin, workloads.to_vec()).open_load();
         let servers = origin.servers.max(1.0);
         let (mut accesses, mut known, mut together) = (0.0, 0.0, 0.0);
         for (workload, got) in workloads.iter().zip(&predicted.workloads) {
