@@ -311,11 +311,7 @@ fn latency_value(window: &WindowTotals, statistic: Statistic, operations: Operat
     };
     match statistic {
         Statistic::Mean => latencies.mean().filter(|_| failed <= latencies.count()),
-        Statistic::Percentile(percentile) => {
-            let served = latencies.count();
-            let of_served = percentile * ((served + failed) as f64 / served.max(1) as f64);
-            (of_served <= 100.0).then(|| latencies.percentile(of_served)).flatten()
-        }
+        Statistic::Percentile(percentile) => latencies.percentile_beside(failed, percentile),
     }
     .map(Nanos::as_secs_f64)
 }
@@ -397,6 +393,13 @@ pub(crate) mod tests {
         // One error among many is none of the mean, and more than the half leave none.
         is(judged(mean(Operations::All), 599, 1), Conforming, Some(0.001));
         is(judged(mean(Operations::Reads), 300, 301), Nonconforming, None);
+        // None of all may fail, but one of a thousand where that many are promised nothing.
+        let percentile =
+            |percentile| Objective::percentile_latency(percentile, Nanos::millis(5), Operations::Reads);
+        is(judged(percentile(100.0), 1_000, 0), Conforming, Some(0.001));
+        is(judged(percentile(100.0), 999, 1), Nonconforming, None);
+        is(judged(percentile(99.9), 999, 1), Conforming, Some(0.001));
+        is(judged(percentile(99.9), 998, 2), Nonconforming, None);
         // 4 % of the reads are beyond any latency, 6 % too.
         let p95 = Objective::percentile_latency(95.0, Nanos::millis(5), Operations::Reads);
         is(judged(p95, 960, 40), Conforming, Some(0.001));

@@ -4,6 +4,7 @@
 //! Invariant: count and sum are exact; a value is known to within 1 % (2 significant digits) between
 //! [`LatencyHistogram::LOWEST`] and [`LatencyHistogram::HIGHEST`], outside of which it is recorded as that bound.
 
+use crate::statistics::nearest_rank;
 use forebay_units::Nanos;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -83,8 +84,9 @@ impl LatencyHistogram {
     /// The latency that `percentile` per cent of the records do not exceed, rounded up to the end of its bucket
     /// (at most 1 % above); `None` where nothing was recorded. `percentile` is from 0 to 100 and clamped to it.
     pub fn percentile(&self, percentile: f64) -> Option<Nanos> {
-        (!self.is_empty())
-            .then(|| Nanos(self.buckets.value_at_quantile(percentile.clamp(0.0, 100.0) / 100.0)))
+        // Half a record before its rank, so that no rounding leads to another one.
+        let quantile = (nearest_rank(percentile, self.count()) as f64 - 0.5) / self.count() as f64;
+        (!self.is_empty()).then(|| Nanos(self.buckets.value_at_quantile(quantile)))
     }
 
     /// The largest latency, rounded up to the end of its bucket; `None` where nothing was recorded.
@@ -222,7 +224,12 @@ impl LatencySnapshot {
 
     /// The latency that `percentile` per cent of the records do not exceed, as [`LatencyHistogram::percentile`].
     pub fn percentile(&self, percentile: f64) -> Option<Nanos> {
-        let wanted = ((percentile.clamp(0.0, 100.0) / 100.0 * self.count as f64).ceil() as u64).max(1);
+        self.percentile_beside(0, percentile)
+    }
+
+    /// [`LatencySnapshot::percentile`] of these and of so many `longer` ones that were not recorded; `None` also where it is one of those.
+    pub fn percentile_beside(&self, longer: u64, percentile: f64) -> Option<Nanos> {
+        let wanted = nearest_rank(percentile, self.count + longer);
         let mut below = 0;
         for &(latency, count) in &self.buckets {
             below += count;
@@ -312,6 +319,24 @@ mod tests {
             ]),
             [0, 10, 50, 100]
         );
+    }
+
+    #[test]
+    fn one_in_a_thousand_may_be_slower_than_the_99_9th_percentile() {
+        for thousands in [1, 10] {
+            let mut histogram = LatencyHistogram::new();
+            (0..999 * thousands).for_each(|_| histogram.record(Nanos::millis(1)));
+            (0..thousands).for_each(|_| histogram.record(Nanos::secs(1)));
+            let both =
+                |percentile| [histogram.percentile(percentile), histogram.snapshot().percentile(percentile)];
+            assert!(both(99.9).iter().all(|found| close(found.unwrap(), Nanos::millis(1))), "{thousands}");
+            assert!(both(99.91).iter().all(|found| close(found.unwrap(), Nanos::secs(1))), "{thousands}");
+        }
+        // What was not recorded is longer than all that was: of 999 and one more, of 998 and two.
+        let snapshot = of(&[Nanos::millis(1); 999]).snapshot();
+        assert!(close(snapshot.percentile_beside(1, 99.9).unwrap(), Nanos::millis(1)));
+        assert_eq!((snapshot.percentile_beside(2, 99.9), snapshot.percentile_beside(1, 100.0)), (None, None));
+        assert_eq!(LatencySnapshot::default().percentile_beside(5, 1.0), None);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! It knows no sum: who counts sizes counts bytes, too, and has the exact mean of them.
 
+use crate::statistics::nearest_rank;
 use serde::{Deserialize, Serialize};
 
 /// How many requests had which size.
@@ -63,8 +64,7 @@ impl SizeHistogram {
     /// `percentile` is from 0 to 100 and clamped to it.
     pub fn percentile(&self, percentile: f64) -> Option<u64> {
         let count = self.count();
-        let wanted =
-            ((percentile.clamp(0.0, 100.0) / 100.0 * count as f64).ceil() as u64).clamp(1, count.max(1));
+        let wanted = nearest_rank(percentile, count);
         self.cumulative().find(|(_, below)| *below >= wanted).map(|(edge, _)| edge)
     }
 

@@ -22,9 +22,17 @@ pub fn percentile(values: &[f64], percentile: f64) -> Option<f64> {
         return None;
     }
     assert!(values.iter().all(|value| !value.is_nan()), "percentiles need numbers");
-    let rank = ((percentile.clamp(0.0, 100.0) / 100.0 * values.len() as f64).ceil() as usize).max(1);
+    let rank = nearest_rank(percentile, values.len() as u64) as usize;
     let mut values = values.to_vec();
     Some(*values.select_nth_unstable_by(rank - 1, f64::total_cmp).1)
+}
+
+/// The smallest number of `count` ordered values, at least 1, that is `percentile` per cent of them or more. `percentile` is from 0 to 100 and
+/// clamped to it.
+pub fn nearest_rank(percentile: f64, count: u64) -> u64 {
+    // Percentiles like 99.9 are no binary fractions: 99.9 % of 1,000 would come to a little more than 999, and that to 1,000.
+    let part = percentile.clamp(0.0, 100.0) * count as f64 / 100.0 * (1.0 - 4.0 * f64::EPSILON);
+    (part.ceil() as u64).max(1)
 }
 
 /// The straight line through `points` by least squares: its slope, and the share of the variance of y that it explains (R squared);
@@ -109,6 +117,24 @@ mod tests {
         assert_eq!((percentile(&values, 0.0), percentile(&values, 100.0)), (Some(1.0), Some(4.0)));
         assert_eq!((mean(&[]), percentile(&[], 50.0)), (None, None));
         assert_eq!(differences(&values), [-3.0, 2.0, -1.0]);
+    }
+
+    #[test]
+    fn ranks_of_percentiles_are_those_of_the_decimal_fraction() {
+        // A tenth of a per cent of k x 1,000 values is k of them, and a value more needs one more.
+        for thousands in 1..=2_000 {
+            for tenths in [1u32, 333, 500, 750, 990, 995, 999, 1_000] {
+                let percentile = f64::from(tenths) / 10.0;
+                let rank = u64::from(tenths) * thousands;
+                assert_eq!(nearest_rank(percentile, 1_000 * thousands), rank, "{percentile} {thousands}");
+                assert_eq!(
+                    nearest_rank(percentile, 1_000 * thousands + 1),
+                    rank + 1,
+                    "{percentile} {thousands}"
+                );
+            }
+        }
+        assert_eq!((nearest_rank(0.0, 9), nearest_rank(50.0, 0), nearest_rank(200.0, 9)), (1, 1, 9));
     }
 
     #[test]
