@@ -229,9 +229,14 @@ impl ClaimBook {
         ended
     }
 
+    /// Gives no number below `next` any more: an earlier run did.
+    pub(crate) fn go_on_from(&mut self, next: u64) {
+        self.next = self.next.max(next);
+    }
+
     /// Puts a claim of an earlier run back, even where the host says that it has less now: who holds it is there.
-    pub(crate) fn restore(&mut self, claim: Claim, next: u64) {
-        self.next = self.next.max(next).max(claim.id.0 + 1);
+    pub(crate) fn restore(&mut self, claim: Claim) {
+        self.go_on_from(claim.id.0 + 1);
         self.claims.insert(claim.id, claim);
         self.add_up(claim.host);
     }
@@ -279,6 +284,31 @@ mod tests {
         assert_eq!(book.release(first).map(|claim| claim.room), Some(room(100, 100)));
         assert_eq!(book.resize(first, room(1, 1)), Err(ClaimError::Gone { claim: first }));
         assert_eq!(book.free(HostId(1)), room(100, 1_000));
+    }
+
+    #[test]
+    fn what_a_claim_would_give_back_is_room_on_its_own_host_alone() {
+        let mut book = ClaimBook::new(hosts());
+        let mut claim =
+            |host, memory| book.claim(HostId(host), room(memory, 100), VolumeId(7), None).unwrap();
+        let (_, own, _) = (claim(0, 60), claim(1, 60), claim(2, 90));
+        let memory = |claim| book.without(claim, |_| false).map(|free| free.memory.get()).collect::<Vec<_>>();
+        assert_eq!((memory(None), memory(Some(own))), (vec![40, 40, 10], vec![40, 100, 10]));
+        let fits = |memory, left_out: Option<u32>| {
+            book.would_fit(room(memory, 900), own, |host| Some(host.0) == left_out)
+        };
+        assert!(fits(100, None) && !fits(101, None));
+        assert!(fits(40, Some(1)) && !fits(41, Some(1)));
+    }
+
+    #[test]
+    fn a_claim_of_an_earlier_run_stands_whatever_the_host_has_now() {
+        let mut book = ClaimBook::new(hosts());
+        let kept =
+            Claim { id: ClaimId(7), host: HostId(1), room: room(150, 100), volume: VolumeId(7), until: None };
+        book.restore(kept);
+        assert_eq!((book.claims().collect::<Vec<_>>(), book.free(HostId(1))), (vec![&kept], room(0, 900)));
+        assert_eq!(book.claim(HostId(0), room(1, 1), VolumeId(7), None), Ok(ClaimId(8)));
     }
 
     #[derive(Clone, Debug)]

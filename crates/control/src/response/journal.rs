@@ -107,9 +107,10 @@ impl Responses {
         };
         let mut recovered = Responses::new(rules, hosts.clone());
         recovered.shared.next_appliance = journal.next_appliance;
+        recovered.shared.claims.go_on_from(journal.next_claim);
         for claim in journal.claims {
             let claim = Claim { host: host_now(claim.host)?, volume: volume_now(claim.volume)?, ..claim };
-            recovered.shared.claims.restore(claim, journal.next_claim);
+            recovered.shared.claims.restore(claim);
         }
         for mut burial in journal.burials {
             burial.host = host_now(burial.host)?;
@@ -142,5 +143,43 @@ impl Responses {
             recovered.responses.insert(now, response);
         }
         Ok(recovered)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Draining;
+    use super::*;
+    use crate::claims::ClaimId;
+    use crate::host::Room;
+    use forebay_units::Bytes;
+
+    #[test]
+    fn numbers_of_claims_are_never_used_again_whether_or_not_one_stands_at_a_restart() {
+        let hosts = || vec![HostSpec::new(HostId(0), "h0", 0, Bytes::gib(1))];
+        let room = Room { memory: Bytes::mib(1), ..Room::default() };
+        for released in [0, 1, 2] {
+            let mut before = Responses::new(ResponseRules::default(), hosts());
+            let claims = &mut before.shared.claims;
+            let mut claim = || claims.claim(HostId(0), room, VolumeId(1), None).unwrap();
+            let made = [claim(), claim()];
+            for id in made.into_iter().rev().take(released) {
+                claims.release(id);
+            }
+            let mut journal = before.journal();
+            journal.volumes.push((VolumeId(1), "db".to_owned()));
+            let route = VolumeRoute {
+                name: "db".to_owned(),
+                draining: Draining::Not,
+                leased: false,
+                home: HostId(0),
+                unfit: Vec::new(),
+            };
+            let volumes = vec![(VolumeId(1), route)];
+            let mut after = Responses::recover(journal, ResponseRules::default(), hosts(), volumes).unwrap();
+            assert_eq!(after.claims().count(), 2 - released);
+            let next = after.shared.claims.claim(HostId(0), room, VolumeId(1), None);
+            assert_eq!(next, Ok(ClaimId(3)), "{released} released");
+        }
     }
 }
