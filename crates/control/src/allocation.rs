@@ -250,6 +250,41 @@ mod tests {
         assert_eq!(allocate(4, &[urgent, heavy]), [2, 2]);
     }
 
+    #[test]
+    fn what_is_too_much_to_try_is_improved_to_the_optimum_where_costs_have_no_cliffs() {
+        // Millions of ways, of which the grid tries a few thousand. Costs are convex, so that no local optimum is another one.
+        let (capacity, limits) = (600, [(5, 120), (0, 600), (20, 300)]);
+        let cost_of =
+            |at: usize, chunks: usize| [900.0, 400.0, 2_500.0][at] / (chunks as f64 + [1.0, 7.0, 30.0][at]);
+        let bids: Vec<Bid> = (0..3)
+            .map(|at| Bid {
+                priority: 0,
+                minimum: limits[at].0,
+                cost: (0..=limits[at].1).map(|chunks| cost_of(at, chunks)).collect(),
+            })
+            .collect();
+        let value = |chunks: &[usize]| {
+            chunks.iter().enumerate().map(|(at, &chunks)| cost_of(at, chunks)).sum::<f64>()
+        };
+        let best = value(&allocate(capacity, &bids));
+        let found = coupled(capacity, vec![5, 0, 20], &limits, 1_000, |chunks| {
+            assert!(chunks.iter().sum::<usize>() <= capacity, "{chunks:?}");
+            assert!(
+                chunks.iter().zip(&limits).all(|(chunks, (least, most))| (least..=most).contains(&chunks)),
+                "{chunks:?}"
+            );
+            value(chunks)
+        });
+        assert!((value(&found) - best).abs() < 1e-9, "{found:?}: {} {best}", value(&found));
+        // The grid alone, and each start once: given, each of three first, and the best of the grid.
+        let mut tried = 0;
+        coupled(capacity, vec![5, 0, 20], &limits, 0, |chunks| {
+            tried += 1;
+            value(chunks)
+        });
+        assert!((1_000..=GRID_MAX + 1 + 3 + GRID_STARTS).contains(&tried), "{tried}");
+    }
+
     /// Every allocation within the limits, in turn.
     fn each(capacity: usize, limits: &[(usize, usize)], visit: &mut impl FnMut(&[usize])) {
         fn descend(

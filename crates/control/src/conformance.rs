@@ -273,11 +273,10 @@ fn judge_floor(
     window: &WindowTotals,
     rules: &ConformanceRules,
 ) -> Judgement {
-    // Who waits for other operations, alone or nearly so, asks for next to none of these. Where nothing completes, what hangs may be these.
+    // Who waits for other operations, alone or nearly so, asks for next to none of these.
+    let waits_for_these = requests > 0 && window.share_of(objective.operations()) >= rules.backlog_share_min;
+    // Where nothing completes, what hangs may be these. Where some of these hang and none is answered, whatever else is answered besides says nothing of them.
     let hangs = window.hangs(objective.operations(), Nanos::ZERO);
-    let waits_for_these =
-        (requests > 0 || hangs) && window.share_of(objective.operations()) >= rules.backlog_share_min;
-    // Where some of these hang and none is answered, whatever else is answered besides says nothing of them.
     let held_back = (waits_for_these || window.completed() == 0) && window.is_backlogged(rules)
         || (requests == 0 && hangs);
     let verdict = if value >= at_least {
@@ -359,10 +358,88 @@ pub(crate) mod tests {
         // Nothing completes while four requests hang: that is worse than slow.
         let hung = judge(&objective, &window(0, Nanos::ZERO, Nanos::ZERO, 4), &rules);
         assert_eq!((hung.verdict, hung.excess), (Verdict::Nonconforming, f64::INFINITY));
-        assert_eq!(
-            judge(&objective, &window(0, Nanos::ZERO, Nanos::secs(1), 0), &rules).verdict,
-            Verdict::LowLoad
-        );
+        let nothing = judge(&objective, &window(0, Nanos::ZERO, Nanos::secs(1), 0), &rules);
+        assert_eq!((nothing.verdict, nothing.value, nothing.excess), (Verdict::LowLoad, None, 0.0));
+        // Just the bound is kept: a hundred reads of 1 ms and a hundred writes of 9 ms, and one of these more.
+        let both = |writes| WindowTotals {
+            writes: latencies(writes, Nanos::millis(9)),
+            ..window(100, Nanos::millis(1), idle, 3)
+        };
+        let kept = judge(&objective, &both(100), &rules);
+        assert_eq!((kept.verdict, kept.value, kept.excess), (Verdict::Conforming, Some(0.005), 0.0));
+        assert_eq!(judge(&objective, &both(101), &rules).verdict, Verdict::Nonconforming);
+    }
+
+    #[test]
+    fn a_window_is_all_of_its_intervals() {
+        let observed = |n: u64| VolumeObservation {
+            arrivals: 10 * n,
+            hits: latencies(n, Nanos::millis(1)),
+            misses: latencies(2 * n, Nanos::millis(1)),
+            writes: latencies(3 * n, Nanos::millis(1)),
+            bytes_read: forebay_units::Bytes(100 * n),
+            bytes_written: forebay_units::Bytes(1_000 * n),
+            idle: Nanos::millis(n),
+            outstanding_max: 9 - n as u32,
+            reads_hung: n as u32,
+            writes_hung: n as u32 + 1,
+            reads_failed: 4 * n,
+            writes_failed: 5 * n,
+            ..VolumeObservation::idle(crate::VolumeId(0), Nanos::secs(n))
+        };
+        let mut window = WindowTotals::default();
+        (1..3).for_each(|n| window.add(&observed(n), Nanos::secs(n)));
+        assert_eq!((window.span, window.idle), (Nanos::secs(3), Nanos::millis(3)));
+        assert_eq!((window.arrivals, window.outstanding_max), (30, 8));
+        assert_eq!((window.reads.count(), window.writes.count()), (9, 9));
+        assert_eq!((window.bytes_read, window.bytes_written), (300, 3_000));
+        assert_eq!((window.reads_failed, window.writes_failed, window.completed()), (12, 15, 45));
+        // One read hangs for a second, and two for two more; two writes for one, and three for two more.
+        assert_eq!((window.reads_hung.time, window.writes_hung.time), (Nanos::secs(5), Nanos::secs(8)));
+        // And 18 requests of 1 ms, over 3 s.
+        assert!((window.outstanding_mean() - 13.018 / 3.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn rates_are_those_of_a_second_however_long_the_window_is() {
+        let rules = ConformanceRules::default();
+        // In 10 s 4,000 reads of 10 ms: 400/s, of which 4 are outstanding on average.
+        let of = |arrivals, idle_ms| WindowTotals {
+            span: Nanos::secs(10),
+            arrivals,
+            ..window(4_000, Nanos::millis(10), Nanos::millis(idle_ms), 4)
+        };
+        let judged = |objective: Objective, arrivals, idle_ms| {
+            let judgement = judge(&objective, &of(arrivals, idle_ms), &rules);
+            (judgement.verdict, judgement.value)
+        };
+        use Verdict::{Conforming, LowLoad, Nonconforming};
+        // Without a request for 4 % of the time a client waits for answers, for 6 % it does not.
+        let iops = Objective::iops_floor;
+        assert_eq!(judged(iops(1_000.0), 4_000, 400), (Nonconforming, Some(400.0)));
+        assert_eq!(judged(iops(1_000.0), 4_000, 600), (LowLoad, Some(400.0)));
+        assert_eq!(judged(iops(400.0), 4_000, 600), (Conforming, Some(400.0)));
+        // Just what was promised is asked for, and not got.
+        assert_eq!(judged(iops(1_000.0), 10_000, 600), (Nonconforming, Some(400.0)));
+        assert_eq!(judged(iops(1_000.0), 9_999, 600), (LowLoad, Some(400.0)));
+        // Of the same in bytes: 4,096 each.
+        let bandwidth =
+            |floor, operations| Objective::new(Target::BandwidthFloor { at_least: floor, operations });
+        let reads = |floor| bandwidth(floor, Operations::Reads);
+        assert_eq!(judged(reads(4_096_000.0), 10_000, 600), (Nonconforming, Some(1_638_400.0)));
+        assert_eq!(judged(reads(4_096_000.0), 9_999, 600), (LowLoad, Some(1_638_400.0)));
+        assert_eq!(judged(reads(1_638_400.0), 4_000, 600), (Conforming, Some(1_638_400.0)));
+        assert_eq!(judged(bandwidth(1.0, Operations::Writes), 4_000, 600), (LowLoad, Some(0.0)));
+        // Half of what comes and is answered are reads: of 2,000/s just what was promised, of 1,999.8/s less.
+        let mixed =
+            |arrivals| WindowTotals { writes: latencies(4_000, Nanos::millis(10)), ..of(arrivals, 600) };
+        let floor = Objective::new(Target::IopsFloor { at_least: 1_000.0, operations: Operations::Reads });
+        let judged = |arrivals| judge(&floor, &mixed(arrivals), &rules).verdict;
+        assert_eq!([judged(20_000), judged(19_998)], [Nonconforming, LowLoad]);
+        // Nothing is answered of what came at the end of a window: 1,000/s, and less.
+        let unanswered = |arrivals| WindowTotals { reads: LatencySnapshot::default(), ..of(arrivals, 9_000) };
+        let judged = |arrivals| judge(&iops(1_000.0), &unanswered(arrivals), &rules).verdict;
+        assert_eq!([judged(10_000), judged(9_000)], [Nonconforming, LowLoad]);
     }
 
     #[test]
@@ -393,6 +470,9 @@ pub(crate) mod tests {
         // One error among many is none of the mean, and more than the half leave none.
         is(judged(mean(Operations::All), 599, 1), Conforming, Some(0.001));
         is(judged(mean(Operations::Reads), 300, 301), Nonconforming, None);
+        is(judged(mean(Operations::Reads), 300, 300), Conforming, Some(0.001));
+        is(judged(mean(Operations::All), 300, 300), Conforming, Some(0.001));
+        is(judged(mean(Operations::All), 300, 301), Nonconforming, None);
         // None of all may fail, but one of a thousand where that many are promised nothing.
         let percentile =
             |percentile| Objective::percentile_latency(percentile, Nanos::millis(5), Operations::Reads);
@@ -509,10 +589,12 @@ pub(crate) mod tests {
         assert!((window.outstanding_mean() - 8.0).abs() < 1e-9);
         (window.reads, window.bytes_read) = (latencies(2, Nanos::millis(1)), 8192);
         assert_eq!(judge(&iops(Operations::Reads), &window, &rules).verdict, Verdict::Nonconforming);
-        // One of 401 open reads is lost: the others ask for what they get.
+        // One of 401 open reads is lost: the others ask for what they get, and are in time.
         let mut window = hung(1, 0, 15);
         (window.reads, window.arrivals) = (latencies(400, Nanos::millis(10)), 400);
         assert_eq!(judge(&iops(Operations::Reads), &window, &rules).verdict, Verdict::LowLoad);
+        let in_time = Objective::mean_latency(Nanos::millis(20), Operations::Reads);
+        assert_eq!(judge(&in_time, &window, &rules).verdict, Verdict::Conforming);
     }
 
     #[test]
@@ -541,9 +623,21 @@ pub(crate) mod tests {
         {
             assert_eq!(judge(&within(bound), &window, &rules).verdict, verdict, "{bound:?}");
         }
-        // Open for the last second of ten, and for the last five.
+        // Where nothing is answered at all it is enough for both that one of either hangs, and for the other says nothing.
+        let mut window = hung(1, 0, 1);
+        window.idle = Nanos::millis(500);
+        for hangs in [Operations::Reads, Operations::Writes] {
+            for operations in [Operations::Reads, Operations::Writes, Operations::All] {
+                let hung = operations == hangs || operations == Operations::All;
+                let verdict = if hung { Verdict::Nonconforming } else { Verdict::LowLoad };
+                let bound = Objective::mean_latency(Nanos::millis(5), operations);
+                assert_eq!(judge(&bound, &window, &rules).verdict, verdict, "{operations:?} of {hangs:?}");
+            }
+            std::mem::swap(&mut window.reads_hung, &mut window.writes_hung);
+        }
+        // Open for the last second of ten, for the last four and for the last five.
         let floor = Objective::new(Target::IopsFloor { at_least: 1_000.0, operations: Operations::Reads });
-        for (quiet, verdict) in [(9, Verdict::LowLoad), (5, Verdict::Nonconforming)] {
+        for (quiet, verdict) in [(9, Verdict::LowLoad), (6, Verdict::LowLoad), (5, Verdict::Nonconforming)] {
             let mut window = WindowTotals::default();
             for second in 0..10 {
                 let reads_hung = u32::from(second >= quiet);
@@ -593,6 +687,21 @@ pub(crate) mod tests {
         assert_eq!(judged((200, 0), (200, 10), 4), Verdict::Nonconforming);
         // A reader that waits all the time, 20 x 50 ms, beside one whose 1,000 writes of 1 ms are 98 % of the requests.
         assert_eq!(judged((20, 50), (1_000, 1), 2), Verdict::Nonconforming);
+    }
+
+    #[test]
+    fn who_asks_again_and_again_for_what_fails_is_held_back() {
+        // 200 writes of 10 ms by two, and reads beside them that fail at once: half of all requests, and a fortieth.
+        let floor = Objective::new(Target::IopsFloor { at_least: 1_000.0, operations: Operations::Reads });
+        for (reads_failed, verdict) in [(200, Verdict::Nonconforming), (5, Verdict::LowLoad)] {
+            let writes = window(200, Nanos::millis(10), Nanos::ZERO, 2).reads;
+            let failing = WindowTotals { reads_failed, writes, ..window(0, Nanos::ZERO, Nanos::ZERO, 2) };
+            assert_eq!(
+                judge(&floor, &failing, &ConformanceRules::default()).verdict,
+                verdict,
+                "{reads_failed}"
+            );
+        }
     }
 
     #[test]

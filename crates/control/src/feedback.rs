@@ -312,6 +312,13 @@ mod tests {
         // The model knows better, within the clamp.
         let modelled = FeedbackInput { model_blocks: Some(1_300), ..input(&[0.1; 4]) };
         assert_eq!(correct(&modelled, &rules), Correction::Grow { blocks: 1_300, error: 0.1 });
+        let beyond = FeedbackInput { model_blocks: Some(9_000), ..input(&[0.1; 4]) };
+        assert_eq!(correct(&beyond, &rules), Correction::Grow { blocks: 1_510, error: 0.1 });
+        // Three of four miss by a tenth, whatever the slack of the fourth; and there is never more than there may be.
+        let calm = input(&[-1.0, 0.1, 0.1, 0.1]);
+        assert_eq!(correct(&calm, &rules), Correction::Grow { blocks: 1_050, error: 0.1 });
+        let nearly = FeedbackInput { blocks: 4_900, ..input(&[9.0; 4]) };
+        assert_eq!(correct(&nearly, &rules), Correction::Grow { blocks: 5_000, error: 9.0 });
         let full = FeedbackInput { blocks: 5_000, ..input(&[0.1; 4]) };
         assert!(matches!(correct(&full, &rules), Correction::Exhausted { .. }));
     }
@@ -347,6 +354,11 @@ mod tests {
         assert_eq!(correct(&input(&[-0.7; 8]), &rules), Correction::Shrink { blocks: 750, error: -0.7 });
         // Slack 0.25: beyond the band 0.1, half of it 5 %.
         assert_eq!(correct(&input(&[-0.25; 8]), &rules), Correction::Shrink { blocks: 950, error: -0.25 });
+        // One of eight has hardly any slack: enough for three of four, too little for who was promised all but one in a hundred.
+        let errors = [-0.5, -0.5, -0.5, -0.05, -0.5, -0.5, -0.5, -0.5];
+        assert!(matches!(correct(&input(&errors), &rules), Correction::Shrink { error: -0.5, .. }));
+        let strict = FeedbackInput { conforming_share: 0.99, ..input(&errors) };
+        assert_eq!(correct(&strict, &rules), Correction::Hold(HoldReason::WithinBand));
         let failed = FeedbackInput { insufficient_blocks: Some(900), ..input(&[-0.5; 8]) };
         assert_eq!(correct(&failed, &rules), Correction::Shrink { blocks: 910, error: -0.5 });
         // The model asks for all of it: a fifth of the largest step.
@@ -370,6 +382,44 @@ mod tests {
         ] {
             assert_eq!(correct(&kept, &rules), Correction::Hold(HoldReason::AtFloor), "{kept:?}");
         }
+    }
+
+    #[test]
+    fn a_phase_is_known_by_its_rate_its_reads_and_its_blocks() {
+        let phase = |rate, reads, blocks| Phase::of(rate, reads, blocks);
+        let known = phase(1_000.0, 0.5, 10_000);
+        // Within 15 %, 0.15 and 50 %, to both sides; and beyond.
+        for (other, is_same) in [
+            (phase(1_140.0, 0.5, 10_000), true),
+            (phase(1_160.0, 0.5, 10_000), false),
+            (phase(860.0, 0.5, 10_000), false),
+            (phase(1_000.0, 0.64, 10_000), true),
+            (phase(1_000.0, 0.66, 10_000), false),
+            (phase(1_000.0, 0.34, 10_000), false),
+            (phase(1_000.0, 0.5, 14_900), true),
+            (phase(1_000.0, 0.5, 15_100), false),
+            (phase(1_000.0, 0.5, 6_600), false),
+        ] {
+            assert_eq!(
+                (known.distance(&other) < 1.0, other.distance(&known) < 1.0),
+                (is_same, is_same),
+                "{other:?}"
+            );
+        }
+        // What has just come is known by what it asks for alone.
+        let young = phase(1_000.0, 0.5, 10);
+        assert!(known.load_distance(&young) < 1.0 && known.load_distance(&phase(1_000.0, 0.7, 10)) >= 1.0);
+        let mut memory = PhaseMemory::default();
+        memory.remember(known, 500);
+        memory.remember(phase(1_200.0, 0.5, 10_000), 700);
+        let recalled = |rate, blocks| {
+            let asked = phase(rate, 0.5, blocks);
+            (memory.recall(asked), memory.recall_load(asked))
+        };
+        // Of two that are near the nearer one.
+        assert_eq!(recalled(1_050.0, 10_000), (Some(500), Some(500)));
+        assert_eq!(recalled(1_150.0, 10_000), (Some(700), Some(700)));
+        assert_eq!(recalled(1_150.0, 10), (None, Some(700)));
     }
 
     #[test]

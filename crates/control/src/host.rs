@@ -149,6 +149,20 @@ mod tests {
     }
 
     #[test]
+    fn flash_is_counted_as_memory_is() {
+        let room = |flash| Room { memory: Bytes::gib(2), flash: Bytes::gib(flash), cpu_milli: 1_500 };
+        let flash = Room { flash: Bytes::gib(3), ..Room::default() };
+        assert_eq!(room(8).less(flash), room(5));
+        assert_eq!(room(2).less(flash), room(0));
+        assert_eq!(room(2).with(flash), room(5));
+        assert!(room(3).holds(flash) && !room(2).holds(flash));
+        assert_eq!(room(8).to_string(), "2GiB of memory, 8GiB of flash, 1.50 processors");
+        // What is cached on flash takes memory for its bookkeeping: a hundredth of 100 and of 300 MiB, beside 64 MiB.
+        let cost = ApplianceCost::default().room(Bytes::mib(100), Bytes::mib(300), 0.0);
+        assert_eq!((cost.memory, cost.flash), (Bytes::mib(168), Bytes::mib(300)));
+    }
+
+    #[test]
     fn an_appliance_takes_more_than_it_caches() {
         // 100 MiB and a hundredth of it, and 64 MiB; 80,000 requests/s at 50,000 a processor.
         let cost = ApplianceCost::default();

@@ -212,6 +212,20 @@ mod tests {
             .map(|input| counters.observe(input, &rules))
             .collect();
         assert_eq!(seen, [None, None, None, Some(RemovalReason::NotNeeded)]);
+        // Nothing is known before it was asked for the first time.
+        let mut counters = RemovalCounters::default();
+        assert!([unasked, unneeded, unneeded].iter().all(|input| counters.observe(input, &rules).is_none()));
+
+        // The bound is kept without it, but not by the margin: slack of 0.3 it is, and 0.29 is not.
+        let mut counters = RemovalCounters::default();
+        let slack = |predicted| RemovalInput {
+            without: Some(Without { predicted, seen: None }),
+            strict: 1.0,
+            ..busy
+        };
+        assert!((0..9).all(|_| counters.observe(&slack(-0.29), &rules).is_none()));
+        let seen: Vec<_> = [slack(-0.3); 3].iter().map(|input| counters.observe(input, &rules)).collect();
+        assert_eq!(seen, [None, None, Some(RemovalReason::NotNeeded)]);
 
         // A mean of .6 of the bound is not enough where one window in a hundred has 1.7 times the mean.
         let mut counters = RemovalCounters::default();
@@ -230,6 +244,19 @@ mod tests {
         let unasked = RemovalInput { reads: 26.0, ..cold };
         let asked = RemovalInput { reads: 28.0, ..cold };
         let seen: Vec<_> = [asked, asked, asked, unasked, unasked, unasked]
+            .iter()
+            .map(|input| counters.observe(input, &rules))
+            .collect();
+        assert_eq!(seen, [None, None, None, None, None, Some(RemovalReason::Ineffective)]);
+        // Nothing at all is next to nothing, where what it serves only writes, too.
+        let mut counters = RemovalCounters::default();
+        let writes = RemovalInput { reads: 0.0, reads_served: 0.0, hit_ratio: 0.0, ..cold };
+        let seen: Vec<_> = [writes; 3].iter().map(|input| counters.observe(input, &rules)).collect();
+        assert_eq!(seen, [None, None, Some(RemovalReason::Ineffective)]);
+        // While hardly anything is asked for it says nothing that little is answered.
+        let mut counters = RemovalCounters::default();
+        let quiet = RemovalInput { rate: 299.0, ..useless };
+        let seen: Vec<_> = [useless, useless, quiet, useless, useless, useless]
             .iter()
             .map(|input| counters.observe(input, &rules))
             .collect();
@@ -262,6 +289,11 @@ mod tests {
         assert_eq!(after(100, 112), (12, Some(removed)));
         assert_eq!(after(200, 225), (3, None)); // not soon
         (0..20).for_each(|_| assert!(after(1_000, 1_001).0 <= 3 << REGRETS_MAX));
+        // The next violation is not its doing: one removal is regretted once.
+        let mut regrets = Regrets::default();
+        regrets.removed(10, removed);
+        (11..13).for_each(|step| regrets.violated(step, &rules));
+        assert_eq!((regrets.sustained(&rules), regrets.missed()), (6, None));
         // A violation that no removal was before is none of its doing.
         let mut regrets = Regrets::default();
         regrets.violated(5, &rules);

@@ -198,6 +198,19 @@ mod tests {
         assert_eq!(of(&[burst.repeat(6), vec![L]].concat()), Assessment::Suspected { nonconforming: 1 });
         let kept = [L, L, C, L, N];
         assert_eq!(of(&kept.repeat(10)), Assessment::Suspected { nonconforming: 1 });
+        // However long it is quiet in between, and whatever lay before the last ten: six of these, and five.
+        assert_eq!(
+            of(&[&[N, L, L, L].repeat(9)[..], &[N]].concat()),
+            Assessment::Violated { nonconforming: 10, windows: 10 }
+        );
+        let apart = |busy: &[Verdict]| {
+            of(&busy.iter().flat_map(|&verdict| [L, L, L, L, verdict]).collect::<Vec<_>>())
+        };
+        assert_eq!(
+            apart(&[N, N, N, C, C, C, C, N, N, N]),
+            Assessment::Violated { nonconforming: 6, windows: 10 }
+        );
+        assert_eq!(apart(&[N, N, N, C, C, C, C, C, N, N, N]), Assessment::Suspected { nonconforming: 1 });
         // A steady load is judged by its last windows alone, whatever was before.
         let over = [N, N, N, N, N, N, C, C, C, C, N];
         assert_eq!(of(&over), Assessment::Suspected { nonconforming: 1 });
@@ -225,6 +238,8 @@ mod tests {
         assert!(of(&[C, N].repeat(6), 1.0).is_some());
         let over = |assessment: Assessment| assessment.over_after(&rules);
         assert_eq!(over(Assessment::Violated { nonconforming: 6, windows: 26 }), 13);
+        assert_eq!(over(Assessment::Violated { nonconforming: 7, windows: 31 }), 14); // 13.3
+        assert_eq!(over(Assessment::Violated { nonconforming: 6, windows: 12 }), 6);
         assert_eq!(over(Assessment::Violated { nonconforming: 6, windows: 10 }), 3);
         assert_eq!(over(Assessment::Violated { nonconforming: 3, windows: 5 }), 3);
     }
@@ -252,6 +267,13 @@ mod tests {
         assert_eq!((episode.depth, episode.windows), (0.8, 2));
         // 300 and 500 of 900.
         assert!((episode.share_hit() - 800.0 / 900.0).abs() < 1e-12);
+        // It goes on: 7,000 and 1,000 conformed in between, then only 100.
+        episode.go_on(Nanos::secs(150), &judged(C, -0.1, 1_000));
+        episode.go_on(Nanos::secs(160), &judged(N, 0.1, 400));
+        episode.go_on(Nanos::secs(170), &judged(C, -0.1, 100));
+        episode.go_on(Nanos::secs(180), &judged(N, 0.1, 800));
+        assert_eq!((episode.until, episode.depth, episode.windows), (Nanos::secs(180), 0.8, 4));
+        assert!((episode.share_hit() - 2_000.0 / 10_200.0).abs() < 1e-12);
         let hangs = Episode::begin(Nanos::secs(5), window, &judged(N, f64::INFINITY, 0));
         assert_eq!((hangs.from, hangs.share_hit(), hangs.depth), (Nanos::ZERO, 1.0, f64::INFINITY));
     }

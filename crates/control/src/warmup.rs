@@ -314,6 +314,20 @@ mod tests {
             Warmup::Skip(reason) => panic!("{reason}"),
         };
         assert_eq!([at_once(None), at_once(Some(0.0))], [13_421_772; 2]); // 64 MiB x .2
+        // However scattered it lies; and where nothing is known of it zones are loaded as they are otherwise.
+        let few = [heat(1, 100)];
+        let points = vec![CurvePoint { size_blocks: 10, miss_ratio: 0.0 }];
+        let curve = MissRatioCurve::new(points);
+        let scattered = WarmupInput { curve: Some(&curve), ..input(&few, &[1]) };
+        assert_eq!(decide(&scattered, &WarmupRules::default()), Warmup::Skip(SkipReason::Scattered));
+        let ours = WarmupInput { resident: held.resident, ..scattered };
+        assert!(matches!(decide(&ours, &WarmupRules::default()), Warmup::Load { were_resident: true, .. }));
+        let unknown = WarmupInput { resident: Some(&[]), room_blocks: 800, ..held };
+        let unknown = decide(&unknown, &WarmupRules::default());
+        assert!(matches!(unknown, Warmup::Load { were_resident: false, .. }), "{unknown:?}");
+        // An origin that has no time at all gives a tenth of the most: 6.4 MiB/s.
+        let busy = decide(&WarmupInput { utilisation: 1.0, within_s: None, ..held }, &WarmupRules::default());
+        assert!(matches!(busy, Warmup::Load { bytes_per_second: 6_710_886, .. }), "{busy:?}");
         // Zones that are hot no longer speak against it, too.
         let unstable = WarmupInput { earlier: &[7], ..held };
         assert_eq!(decide(&unstable, &WarmupRules::default()), Warmup::Skip(SkipReason::Unstable(0.0)));

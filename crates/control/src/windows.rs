@@ -325,6 +325,65 @@ mod tests {
     }
 
     #[test]
+    fn windows_with_rare_slow_ones_among_them_need_more_than_those_with_rare_fast_ones() {
+        // About .62: four of five lie .02 below the mean and one .08 above it, or the other way round.
+        let strictness = |common: f64, rare: f64| {
+            let errors: Vec<f64> = (0..60).map(|at| if at % 5 == 4 { rare } else { common }).collect();
+            let expected = of(&errors).expected(0.99).expect("windows");
+            assert!((expected.level - 0.62).abs() < 1e-9, "{expected:?}");
+            (expected.strictness(), expected.deviation)
+        };
+        let (slow, fast) = (strictness(-0.4, -0.3), strictness(-0.36, -0.46));
+        // They deviate alike, by .04 / .62, and have skewnesses of 1.5 and -1.5, of which something is left for that windows are few.
+        assert!((slow.1 - fast.1).abs() < 1e-9 && (0.05..0.09).contains(&slow.1), "{slow:?} {fast:?}");
+        let deviations = (slow.0 - fast.0) / slow.1;
+        assert!((0.3..1.1).contains(&deviations), "{deviations}"); // (2.326^2 - 1) x 1.5 / 6 = 1.1
+    }
+
+    #[test]
+    fn what_is_of_no_use_any_more_is_forgotten() {
+        let mut windows = of(&[0.2, -0.1]);
+        assert!(windows.has_just_conformed());
+        windows.push(0.01, true);
+        assert!(!windows.has_just_conformed());
+        windows.push(0.0, true);
+        assert!(windows.has_just_conformed(), "just kept is kept");
+        windows.keep(1);
+        assert_eq!((windows.len(), windows.expected(0.99).expect("windows").level), (1, 1.0));
+        windows.clear();
+        assert!(windows.is_empty() && !windows.has_just_conformed());
+        // A hundred levels and two hundred verdicts are kept: a miss of before costs nothing.
+        let strict = |first: f64, then: usize| {
+            let errors: Vec<f64> = (0..then).map(|at| if at % 2 == 0 { -0.5 } else { -0.1 }).collect();
+            let windows = of(&[&[first], &errors[..]].concat());
+            assert_eq!(windows.len(), 100);
+            windows.expected(0.99).expect("windows").strict
+        };
+        assert!(strict(0.01, 150) > strict(-0.1, 150) + 0.01);
+        assert!((strict(0.01, 200) - strict(-0.1, 200)).abs() < 0.002);
+        // So are misses of another load.
+        let mut other = of(&[1.0; 20]);
+        other.load_changed(0);
+        let kept: Vec<f64> = (0..20).map(|at| -0.2 + 0.1 * f64::from(at % 2)).collect();
+        kept.iter().for_each(|&error| other.push(error, true));
+        let strict = |windows: &Windows| windows.expected(0.99).expect("windows").strict;
+        assert!((strict(&other) - strict(&of(&kept))).abs() < 0.01);
+    }
+
+    #[test]
+    fn noise_is_learnt_of_windows_but_not_of_a_backlog() {
+        // Windows at .8 and .4 of the bound, and at ten times that: what waits makes them.
+        let learnt = |times: f64| {
+            let errors: Vec<f64> =
+                (0..20).map(|at| times * if at % 2 == 0 { 0.8 } else { 0.4 } - 1.0).collect();
+            let mut windows = of(&errors);
+            windows.keep(0);
+            windows.deviation()
+        };
+        assert!(learnt(1.0) > 0.1 && learnt(10.0) < 0.05, "{} {}", learnt(1.0), learnt(10.0));
+    }
+
+    #[test]
     fn misses_on_the_way_to_a_size_are_not_made_up_for() {
         let strict = |counts| {
             let mut windows = Windows::assumed(0.04);
@@ -387,6 +446,9 @@ mod tests {
         assert_eq!(changed(&[-0.1, -0.12, -0.09, -0.1, -0.1, 0.3]), 0);
         assert_eq!(changed(&[-0.1, -0.12, -0.09, -0.1, -0.1, 3.0]), 1);
         assert_eq!(changed(&[-0.1, -0.12, -0.09, -0.1, -0.5, -0.4]), 2);
+        assert_eq!(changed(&[-0.1, -0.12, -0.09, -0.1, -0.1, -0.5]), 0); // one that is fast
+        assert_eq!(changed(&[-0.1, -0.12, -0.09, -0.1, -0.14, -0.15]), 0); // by less than a tenth
+        assert_eq!(changed(&[-0.8, -0.82, -0.79, -0.8, -0.8, -0.1]), 0); // by very far, and still kept
         assert_eq!(changed(&[-0.1, -0.12, 0.5, 0.6]), 0); // two windows are no past
     }
 }

@@ -322,6 +322,16 @@ mod tests {
     }
 
     #[test]
+    fn many_at_once_are_as_many_one_by_one() {
+        let mut many = LatencyHistogram::new();
+        let times = [(Nanos::millis(3), 5), (Nanos::secs(1_000), 2), (Nanos::millis(3), 1)];
+        times.iter().for_each(|&(each, count)| many.record_many(each, count));
+        let one_by_one: Vec<_> = times.iter().flat_map(|&(each, count)| vec![each; count as usize]).collect();
+        assert_eq!(many.snapshot(), of(&one_by_one).snapshot());
+        assert!(!many.snapshot().is_empty() && LatencyHistogram::new().snapshot().is_empty());
+    }
+
+    #[test]
     fn one_in_a_thousand_may_be_slower_than_the_99_9th_percentile() {
         for thousands in [1, 10] {
             let mut histogram = LatencyHistogram::new();

@@ -203,7 +203,13 @@ pub(super) fn with_surplus(blocks: u64, share: f64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::grant::Grant;
+    use super::super::sample::Sample;
     use super::*;
+    use crate::config::ControlConfig;
+    use crate::inventory::{HostId, VolumeSpec};
+    use crate::windows::Windows;
+    use forebay_units::Bytes;
 
     /// The interval in which eight times the cache, with an error that stays as it is, is found to have been in vain.
     fn vain_after(hits: f64, fills: impl Fn(usize) -> bool) -> Option<usize> {
@@ -214,6 +220,39 @@ mod tests {
             effort = after;
             is_vain
         })
+    }
+
+    #[test]
+    fn what_was_in_vain_is_given_back_and_tried_again_after_twice_as_long_each_time() {
+        let config = ControlConfig::default();
+        let retry = config.retry_after as u64;
+        let mut controller = Controller::new(config, Bytes::mib(64), Vec::new(), Vec::new()).unwrap();
+        controller.register(VolumeSpec::any()).unwrap();
+        let id = VolumeId(1);
+        let volume = controller.volumes.get_mut(&id).unwrap();
+        volume.history.push_back(Sample { arrival_rate: 100.0, miss_rate: 100.0, ..Sample::default() });
+        volume.grant = Some(Grant::new(HostId(0), 100.0, Windows::assumed(0.05), 0));
+        let flood = Some(Flood { over_in: None, settled: true, sudden: false });
+        controller.step = 1_000;
+        let waited = [(); 8].map(|()| {
+            // It goes from 100 to 800 blocks, and as much waits as before.
+            let mut found = None;
+            for blocks in [&[100][..], &[800; VAIN_INTERVALS]].concat() {
+                assert!(found.is_none(), "it is known only at the end");
+                controller.volumes.get_mut(&id).unwrap().grant.as_mut().unwrap().blocks = blocks;
+                found = controller.in_vain(id, Some(20.0), flood);
+            }
+            let change = found.expect("in vain");
+            assert_eq!((change.blocks, change.kind), (100, DecisionKind::NothingHelps));
+            let grant = controller.volumes[&id].grant.as_ref().unwrap();
+            assert_eq!(grant.tried, Some(800));
+            grant.limited_until - 1_000
+        });
+        assert_eq!(waited, [1, 2, 4, 8, 16, 32, 32, 32].map(|times| times * retry));
+        // A flood that is over has nothing to do with the next one.
+        assert!(controller.in_vain(id, Some(20.0), None).is_none());
+        let grant = controller.volumes[&id].grant.as_ref().unwrap();
+        assert_eq!((grant.vain, grant.effort), (0, None));
     }
 
     #[test]

@@ -149,6 +149,29 @@ mod tests {
     }
 
     #[test]
+    fn what_is_felt_is_told_by_enough_waits_of_the_ticks_that_are_measured() {
+        /// A cycle of so many `waits` a tick, each of so many milliseconds in that tick.
+        fn cycle(pace: &mut Pace, waits: u64, ms: [u64; CYCLE as usize]) -> u64 {
+            ms.iter().for_each(|ms| pace.tick(waits, waits * ms * 1_000_000));
+            pace.bytes_per_second()
+        }
+        // Twice as long while it loads is felt far more than it may be: half as fast at once, and slower again only from there.
+        let felt = [2, 2, 2, 2, 2, 2, 1, 1];
+        let mut pace = Pace::new(16 * MIB, 64 * MIB);
+        assert_eq!(cycle(&mut pace, 400, felt), 8 * MIB);
+        // Nobody is there any more: up by a quarter, since it was felt before.
+        assert_eq!(cycle(&mut pace, 0, felt), 10 * MIB);
+        // What began before the loading, or while it still loaded, says nothing.
+        let carried = [100, 1, 1, 1, 1, 1, 1, 1];
+        assert_eq!(cycle(&mut Pace::new(16 * MIB, 64 * MIB), 400, carried), 24 * MIB);
+        let carried = [2, 2, 2, 2, 2, 2, 100, 1];
+        assert_eq!(cycle(&mut Pace::new(16 * MIB, 64 * MIB), 400, carried), 8 * MIB);
+        // Of one wait in a rest it is not known what a wait is, however many cycles there are.
+        let mut pace = Pace::new(16 * MIB, 64 * MIB);
+        (0..50).for_each(|_| assert_eq!(cycle(&mut pace, 1, felt), 16 * MIB));
+    }
+
+    #[test]
     fn a_maximum_below_the_least_rate_holds() {
         for most in [1, 100_000, RATE_MIN - 1] {
             for start in [0, most, MIB] {

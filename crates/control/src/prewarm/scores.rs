@@ -214,11 +214,34 @@ mod tests {
         // Twice long ago is 1/8 + 1/4 of once now.
         [0b01, 0b01, 0b00, 0b10].iter().for_each(|words| table.add_words(&[*words]));
         assert!((table.score(0) / table.score(1) - 0.375).abs() < 1e-6);
+        // Whatever is counted anew after a hundred half lives, the old are to each other as before: 1/2 + 1 to 1.
+        let mut table = ScoreTable::new(Heuristic::Decayed { half_life: 1.0 }, 2);
+        (0..98).for_each(|_| table.add_words(&[0b00]));
+        [0b01, 0b11, 0b00, 0b00, 0b00].iter().for_each(|words| table.add_words(&[*words]));
+        assert!((table.score(0) / table.score(1) - 1.5).abs() < 1e-6);
         // However long the series, the newest leads and nothing overflows.
         let mut table = ScoreTable::new(Heuristic::Decayed { half_life: 0.5 }, 2);
         (0..500).for_each(|_| table.add_words(&[0b01]));
         table.add_words(&[0b10]);
         assert!(table.score(0).is_finite() && table.ranked(|_| 1) == [1, 0]);
+    }
+
+    #[test]
+    fn blocks_of_a_large_volume_are_scored_where_they_lie() {
+        // Spans are of 65,536 blocks: four of them, the last one short.
+        let (blocks, held) = (200_000, [5u32, 65_535, 65_536, 131_071, 131_072, 199_999]);
+        let words = |held: &[u32]| {
+            let mut words = vec![0u64; 200_000 / 64];
+            held.iter().for_each(|block| words[*block as usize / 64] |= 1 << (block % 64));
+            words
+        };
+        let mut table = ScoreTable::new(Heuristic::Frequent, blocks);
+        table.add_words(&words(&held));
+        // Their sizes count only where it is scored per byte.
+        assert_eq!(table.ranked(|block| 1 + u64::from(block)), held);
+        table.add_words(&words(&held[3..5]));
+        assert_eq!(table.ranked(|_| 1), [131_071, 131_072, 5, 65_535, 65_536, 199_999]);
+        assert_eq!((table.snapshots(), (0..blocks).map(|block| table.score(block)).sum::<f32>()), (2, 8.0));
     }
 
     proptest! {

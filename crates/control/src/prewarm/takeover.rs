@@ -180,7 +180,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_loaded_and_spared_is_bounded_by_what_is_known() {
+        let rules = WarmupRules { bytes_per_second_max: 1 << 20, ..WarmupRules::default() };
+        let loaded = |input: TakeoverInput| match decide_takeover(&input, &rules) {
+            Takeover::Load { blocks, bytes_per_second, spared, .. } => (blocks, bytes_per_second, spared),
+            Takeover::Skip(reason) => panic!("{reason}"),
+        };
+        // What was used again is loaded beyond the working set, and never more than snapshots have.
+        let reused = TakeoverInput { reused_blocks: 25_000, ..DATABASE };
+        assert_eq!(loaded(reused), (25_000, 1 << 20, 25_000.0 / 400.0 / 300.0));
+        assert_eq!(loaded(TakeoverInput { working_set_blocks: 90_000, ..DATABASE }).0, 30_000);
+        // 20,000 blocks at 40 per second take longer than five minutes: all that the cache answered is spared, and no more.
+        assert_eq!(loaded(TakeoverInput { lookups_per_s: 40.0, ..DATABASE }).2, 0.8);
+    }
+
+    #[test]
     fn nothing_is_loaded_where_it_gives_nothing() {
+        assert_eq!(skip(TakeoverInput { lookups_per_s: 0.0, ..DATABASE }), TakeoverSkip::Idle);
         assert_eq!(skip(TakeoverInput { blocks: 0, ..DATABASE }), TakeoverSkip::NoSnapshot);
         assert_eq!(skip(TakeoverInput { hit_ratio: None, ..DATABASE }), TakeoverSkip::Idle);
         assert_eq!(skip(TakeoverInput { hit_ratio: Some(0.01), ..DATABASE }), TakeoverSkip::FewHits(0.01));
