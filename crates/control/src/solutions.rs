@@ -68,6 +68,23 @@ impl Solution {
     }
 }
 
+/// What is predicted of other caches in front of tenants. Any function of the blocks of all is one.
+pub trait Forecast {
+    /// The worst excess of every tenant with `blocks` of cache for each; negative infinity for one without objectives.
+    fn excess(&self, blocks: &[u64]) -> Vec<f64>;
+
+    /// The same of one tenant alone, which is most of what is asked: to be overridden where that takes less.
+    fn excess_of(&self, tenant: usize, blocks: &[u64]) -> f64 {
+        self.excess(blocks)[tenant]
+    }
+}
+
+impl<F: Fn(&[u64]) -> Vec<f64>> Forecast for F {
+    fn excess(&self, blocks: &[u64]) -> Vec<f64> {
+        self(blocks)
+    }
+}
+
 /// Tenants as they are, and what is predicted of other caches in front of them.
 struct Scene<'a, E> {
     victim: usize,
@@ -76,27 +93,32 @@ struct Scene<'a, E> {
     /// Blocks that they have, and the excess of each with these.
     now: Vec<u64>,
     before: Vec<f64>,
-    excess: E,
+    forecast: E,
 }
 
-impl<'a, E: Fn(&[u64]) -> Vec<f64>> Scene<'a, E> {
-    fn new(victim: usize, tenants: &'a [Tenant], goal: f64, excess: E) -> Scene<'a, E> {
+impl<'a, E: Forecast> Scene<'a, E> {
+    fn new(victim: usize, tenants: &'a [Tenant], goal: f64, forecast: E) -> Scene<'a, E> {
         assert!(victim < tenants.len(), "tenant {victim} of {}", tenants.len());
         let now: Vec<u64> = tenants.iter().map(|tenant| tenant.blocks).collect();
-        let before = excess(&now);
-        Scene { victim, tenants, goal, now, before, excess }
+        let before = forecast.excess(&now);
+        Scene { victim, tenants, goal, now, before, forecast }
     }
 
-    /// The excess of every tenant with `sizes` in place of what there is.
-    fn after(&self, sizes: &[(usize, u64)]) -> Vec<f64> {
+    /// Blocks of all, with `sizes` in place of what there is.
+    fn blocks(&self, sizes: &[(usize, u64)]) -> Vec<u64> {
         let mut all = self.now.clone();
         sizes.iter().for_each(|&(tenant, blocks)| all[tenant] = blocks);
-        (self.excess)(&all)
+        all
+    }
+
+    /// The excess of the violated tenant with them.
+    fn of_victim(&self, sizes: &[(usize, u64)]) -> f64 {
+        self.forecast.excess_of(self.victim, &self.blocks(sizes))
     }
 
     fn describe(&self, sizes: Vec<(usize, u64)>) -> Solution {
         let (victim, tenants) = (self.victim, self.tenants);
-        let after = self.after(&sizes);
+        let after = self.forecast.excess(&self.blocks(&sizes));
         let added = |&(tenant, blocks): &(usize, u64)| {
             blocks.saturating_sub(self.now[tenant]).saturating_mul(tenants[tenant].block_bytes)
         };
@@ -117,8 +139,7 @@ impl<'a, E: Fn(&[u64]) -> Vec<f64>> Scene<'a, E> {
 /// All solutions, best first: those that reach the goal before those that do not, without harm before with harm, what
 /// fits into `free` before what does not, then by weighed cost; those that miss the goal by predicted excess.
 ///
-/// `goal` is the excess that the violated tenant may have. `excess` predicts the worst excess of every tenant for
-/// given blocks of every tenant; tenants without objectives give negative infinity. Pairs are tried among the four
+/// `goal` is the excess that the violated tenant may have. Pairs are tried among the four
 /// cheapest tenants, at their candidates, as far as hosts have room for both: `fits` says so of the sizes of two tenants, and is to be true of less
 /// where it is true of more. What hosts have room for of one alone is its `blocks_max`. Cost: `O(tenants * log blocks)` predictions and about 400 for the pairs.
 ///
@@ -130,11 +151,11 @@ pub fn rank(
     goal: f64,
     free: Bytes,
     fits: impl Fn(&[(usize, u64)]) -> bool,
-    excess: impl Fn(&[u64]) -> Vec<f64>,
+    forecast: impl Forecast,
 ) -> Vec<Solution> {
-    let scene = Scene::new(victim, tenants, goal, excess);
+    let scene = Scene::new(victim, tenants, goal, forecast);
     let now = &scene.now;
-    let with = |sizes: &[(usize, u64)]| scene.after(sizes)[victim];
+    let with = |sizes: &[(usize, u64)]| scene.of_victim(sizes);
     let describe = |sizes: Vec<(usize, u64)>| scene.describe(sizes);
     let mut solutions: Vec<Solution> = Vec::new();
     let eligible: Vec<usize> =
@@ -210,10 +231,10 @@ pub(crate) fn with_least_pairs(
     tenants: &[Tenant],
     goal: f64,
     free: Bytes,
-    excess: impl Fn(&[u64]) -> Vec<f64>,
+    forecast: impl Forecast,
     mut solutions: Vec<Solution>,
 ) -> Vec<Solution> {
-    let scene = Scene::new(victim, tenants, goal, excess);
+    let scene = Scene::new(victim, tenants, goal, forecast);
     for solution in solutions.iter_mut().filter(|solution| solution.reached) {
         let [(first, _), (second, _)] = solution.sizes[..] else { continue };
         let (a, b) = (&tenants[first], &tenants[second]);
@@ -227,7 +248,7 @@ pub(crate) fn with_least_pairs(
                 };
                 of(a, chunks.0) + of(b, chunks.1)
             },
-            reaches: |chunks: Chunks| scene.after(&sizes(chunks))[victim] <= goal,
+            reaches: |chunks: Chunks| scene.of_victim(&sizes(chunks)) <= goal,
             asked: 0,
             best: None,
             best_bytes: u128::from(solution.cost.get()),

@@ -13,8 +13,9 @@ use crate::performance::{
     WorkloadModel, fit_servers, infer, predict,
 };
 use crate::sizing::{Expected, kept_if_used_twice, without_first_accesses};
+use crate::solutions::Forecast;
 use forebay_locality::MissRatioCurve;
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -301,7 +302,7 @@ impl Scene {
 
     /// Caches of `blocks`, to try other sizes of some.
     pub(super) fn trial(&self, blocks: &[u64]) -> Trial<'_> {
-        Trial { scene: self, predictor: self.predictor(blocks) }
+        Trial { scene: self, blocks: blocks.to_vec(), predictor: self.predictor(blocks) }
     }
 
     /// The worst predicted excess of every party with caches of `blocks`; negative infinity without objectives.
@@ -342,19 +343,52 @@ impl Scene {
 /// A scene with caches of which some are tried in other sizes: what the others ask of the origin is worked out once.
 pub(super) struct Trial<'a> {
     scene: &'a Scene,
+    blocks: Vec<u64>,
     predictor: Predictor,
 }
 
 impl Trial<'_> {
     /// From now on the party at `place` has a cache of `blocks`.
     pub(super) fn set(&mut self, place: usize, blocks: u64) {
+        self.blocks[place] = blocks;
         self.predictor.set_hit_ratio(place, self.scene.parties[place].hit_ratio(blocks));
+    }
+
+    /// From now on caches have `blocks`.
+    fn set_all(&mut self, blocks: &[u64]) {
+        for (place, &blocks) in blocks.iter().enumerate() {
+            if self.blocks[place] != blocks {
+                self.set(place, blocks);
+            }
+        }
     }
 
     /// The worst predicted excess of the parties at `places`; negative infinity where they have no objectives, or there are none.
     pub(super) fn worst(&self, places: &[usize]) -> f64 {
         let found = places.iter().zip(self.predictor.some(places));
         found.map(|(&at, found)| self.scene.parties[at].worst(&found)).fold(f64::NEG_INFINITY, f64::max)
+    }
+}
+
+/// A scene of which solutions are asked: of one party nearly always, with few other sizes.
+pub(super) struct Asked<'a>(RefCell<Trial<'a>>);
+
+impl Scene {
+    /// The same as solutions ask it, who begin with caches of `blocks`.
+    pub(super) fn asked(&self, blocks: &[u64]) -> Asked<'_> {
+        Asked(RefCell::new(self.trial(blocks)))
+    }
+}
+
+impl Forecast for Asked<'_> {
+    fn excess(&self, blocks: &[u64]) -> Vec<f64> {
+        self.0.borrow().scene.excess(blocks)
+    }
+
+    fn excess_of(&self, tenant: usize, blocks: &[u64]) -> f64 {
+        let mut trial = self.0.borrow_mut();
+        trial.set_all(blocks);
+        trial.worst(&[tenant])
     }
 }
 
