@@ -1,5 +1,5 @@
 //! One control step for 10,000 volumes on 100 origins and 100 hosts: calm, with a hundredth of them violating, with all of them, and with every second one cached
-//! (its minimum is guaranteed, what is ordered is full at the next step, and hits as the curve says) while a hundredth violate.
+//! (its minimum is guaranteed, and what is ordered is full at the next step and answers a sixth of its reads) while a hundredth violate.
 //! `--smoke` runs a small case. Prints the time of a step and a hash of all decisions and actions.
 //!
 //! `--quiet HOURS VOLUMES FIRST LAST` runs days in which every objective is kept instead, one for each seed: loads that follow the hours, windows that stray, spikes

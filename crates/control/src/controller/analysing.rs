@@ -137,7 +137,7 @@ impl Controller {
                     sizes.iter().map(|&(at, blocks)| (scene.parties[at].id, blocks)).collect();
                 self.hosts_hold(&hosts_free, &sizes)
             };
-            rank(place, &tenants, goal, free, fits, scene.asked(&planned))
+            rank(place, &tenants, goal, free, fits, scene.trials(&planned))
         };
         let mut solutions = ranked(scene, false);
         let is_reached = |solutions: &[Solution]| solutions.first().is_some_and(|best| best.reached);

@@ -502,15 +502,6 @@ impl Controller {
     }
 }
 
-/// The worst excess of some volumes; negative infinity for none.
-pub(super) fn worst_of(scene: &Scene, excess: &[f64], served: &[VolumeId]) -> f64 {
-    served
-        .iter()
-        .filter_map(|id| scene.place(*id))
-        .map(|place| excess[place])
-        .fold(f64::NEG_INFINITY, f64::max)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::grant::Grant;

@@ -2,7 +2,6 @@
 //!
 //! What is loaded for a peak displaces nothing: of a cache that holds what is read now, and not then, a part is given up before, where the model says that nobody misses an objective by it.
 
-use super::correcting::worst_of;
 use super::grant::Grant;
 use super::scenes::Scenes;
 use super::{Change, Controller};
@@ -165,7 +164,7 @@ impl Controller {
         let scene = &scenes.list[index];
         let mut sizes = scene.blocks();
         sizes[place] = left;
-        let excess = worst_of(scene, &scene.excess(&sizes), &served);
+        let excess = scene.trial(&sizes).worst(&scene.places(&served));
         if !(excess.is_finite() && excess <= -margin) {
             return None;
         }

@@ -4,7 +4,6 @@
 //! known. Once it has a cache of its own both grow for the same objective, and by feedback alone they keep the sizes that they
 //! happen to have. So the model is asked now and then how the two would divide the work with the least memory. The rules and numbers are ours.
 
-use super::correcting::worst_of;
 use super::scene::Scene;
 use super::scenes::Scenes;
 use super::{Change, Controller};
@@ -58,11 +57,12 @@ impl Pair<'_> {
 
     /// The smallest size of the first for everybody else whom it serves, at most what it has: `others` and its own volume have to be `margin` below their bounds.
     fn needed(&self, others: &[VolumeId], margin: f64) -> Option<u64> {
-        let mut blocks = self.before.clone();
-        let needed = smallest(blocks[self.place], self.chunk_blocks[0], -margin, |size| {
-            blocks[self.place] = size;
-            let excess = self.scene.excess(&blocks);
-            worst_of(self.scene, &excess, others).max(excess[self.place])
+        let mut served = self.scene.places(others);
+        served.push(self.place);
+        let mut trial = self.scene.trial(&self.before);
+        let needed = smallest(self.before[self.place], self.chunk_blocks[0], -margin, |size| {
+            trial.set(self.place, size);
+            trial.worst(&served)
         });
         needed.reached.then_some(needed.blocks)
     }

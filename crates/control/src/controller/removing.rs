@@ -1,6 +1,5 @@
 //! Removing: whether a partition that was granted is still needed, asked of the model and of how it fares.
 
-use super::correcting::worst_of;
 use super::scene::Party;
 use super::scenes::Scenes;
 use super::{Change, Controller};
@@ -92,7 +91,7 @@ impl Controller {
         };
         let beneficiaries = scene.parties.iter().filter(|party| served.contains(&party.id));
         Without {
-            predicted: worst_of(scene, &scene.excess(&blocks), served),
+            predicted: scene.trial(&blocks).worst(&scene.places(served)),
             seen: beneficiaries.filter_map(seen).max_by(f64::total_cmp),
         }
     }

@@ -371,16 +371,16 @@ impl Trial<'_> {
 }
 
 /// A scene of which solutions are asked: of one party nearly always, with few other sizes.
-pub(super) struct Asked<'a>(RefCell<Trial<'a>>);
+pub(super) struct Trials<'a>(RefCell<Trial<'a>>);
 
 impl Scene {
     /// The same as solutions ask it, who begin with caches of `blocks`.
-    pub(super) fn asked(&self, blocks: &[u64]) -> Asked<'_> {
-        Asked(RefCell::new(self.trial(blocks)))
+    pub(super) fn trials(&self, blocks: &[u64]) -> Trials<'_> {
+        Trials(RefCell::new(self.trial(blocks)))
     }
 }
 
-impl Forecast for Asked<'_> {
+impl Forecast for Trials<'_> {
     fn excess(&self, blocks: &[u64]) -> Vec<f64> {
         self.0.borrow().scene.excess(blocks)
     }
