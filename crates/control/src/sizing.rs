@@ -138,9 +138,11 @@ pub fn kept_if_used_twice(curve: &MissRatioCurve) -> Expected {
     let mut points = Vec::with_capacity(TWICE_POINTS);
     let (mut size, mut span, mut least) = (0.0f64, 0.0f64, 1.0f64);
     let mut at = 1.0f64;
+    let mut walk = curve.walk();
+    let mut before = walk.miss_ratio_at(1);
     while at * TWICE_STEP.max(1.0 + 1.0 / at) <= last as f64 {
         let next = (at * TWICE_STEP).max(at + 1.0);
-        let (before, after) = (curve.miss_ratio_at(at as u64), curve.miss_ratio_at(next as u64));
+        let after = walk.miss_ratio_at(next as u64);
         let missed = (before + after) / 2.0;
         if missed <= 0.0 {
             break;
@@ -155,16 +157,21 @@ pub fn kept_if_used_twice(curve: &MissRatioCurve) -> Expected {
         if kept >= 1.0 {
             points.push(CurvePoint { size_blocks: kept as u64, miss_ratio: least });
         }
-        at = next;
+        (at, before) = (next, after);
     }
     let twice = MissRatioCurve::new(points);
     let known_blocks = twice.points().last().map_or(0, |point| point.size_blocks);
-    let both = curve.points().iter().chain(twice.points());
-    let best = both.map(|point| CurvePoint {
-        size_blocks: point.size_blocks,
-        miss_ratio: curve.miss_ratio_at(point.size_blocks).min(twice.miss_ratio_at(point.size_blocks)),
-    });
-    Expected { curve: MissRatioCurve::new(best.collect()), known_blocks }
+    let lower = |of: &MissRatioCurve| {
+        let (mut by_recency, mut by_use) = (curve.walk(), twice.walk());
+        let sizes = of.points().iter().map(|point| point.size_blocks);
+        let point = |size_blocks| CurvePoint {
+            size_blocks,
+            miss_ratio: by_recency.miss_ratio_at(size_blocks).min(by_use.miss_ratio_at(size_blocks)),
+        };
+        sizes.map(point).collect::<Vec<_>>()
+    };
+    let best = [lower(curve), lower(&twice)].concat();
+    Expected { curve: MissRatioCurve::new(best), known_blocks }
 }
 
 /// Points of [`kept_if_used_twice`] at most, and how far each lies beyond the one before.

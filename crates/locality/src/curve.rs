@@ -52,10 +52,12 @@ impl MissRatioCurve {
     /// The miss ratio of a cache of `size_blocks`, interpolated linearly; `O(log points)`.
     pub fn miss_ratio_at(&self, size_blocks: u64) -> f64 {
         let after = self.points.partition_point(|point| point.size_blocks <= size_blocks);
-        let low = self.points[after - 1];
-        let Some(high) = self.points.get(after) else { return low.miss_ratio };
-        let share = (size_blocks - low.size_blocks) as f64 / (high.size_blocks - low.size_blocks) as f64;
-        low.miss_ratio + share * (high.miss_ratio - low.miss_ratio)
+        interpolated(&self.points, after, size_blocks)
+    }
+
+    /// [`miss_ratio_at`](Self::miss_ratio_at) for sizes that never fall from one to the next: `O(points)` for all of them together.
+    pub fn walk(&self) -> CurveWalk<'_> {
+        CurveWalk { points: &self.points, after: 1 }
     }
 
     /// The smallest size in blocks whose miss ratio is at most `miss_ratio`; `None` where no size reaches it.
@@ -156,6 +158,40 @@ impl MissRatioCurve {
     }
 }
 
+/// The miss ratio at `size_blocks`, which lies below the point `after` and no lower than the one before it.
+fn interpolated(points: &[CurvePoint], after: usize, size_blocks: u64) -> f64 {
+    let low = points[after - 1];
+    let Some(high) = points.get(after) else { return low.miss_ratio };
+    let share = (size_blocks - low.size_blocks) as f64 / (high.size_blocks - low.size_blocks) as f64;
+    low.miss_ratio + share * (high.miss_ratio - low.miss_ratio)
+}
+
+/// A walk along a curve; see [`MissRatioCurve::walk`].
+#[derive(Clone, Debug)]
+pub struct CurveWalk<'a> {
+    points: &'a [CurvePoint],
+    /// The first point that may lie beyond the next size; the one before it does not.
+    after: usize,
+}
+
+impl CurveWalk<'_> {
+    /// The miss ratio of a cache of `size_blocks`, interpolated linearly.
+    ///
+    /// # Panics
+    /// If `size_blocks` lies before the point of the curve that the size before it had reached.
+    pub fn miss_ratio_at(&mut self, size_blocks: u64) -> f64 {
+        while self.points.get(self.after).is_some_and(|point| point.size_blocks <= size_blocks) {
+            self.after += 1;
+        }
+        assert!(
+            self.points[self.after - 1].size_blocks <= size_blocks,
+            "sizes must not fall on a walk along a curve: {size_blocks} blocks lies before {:?}",
+            self.points[self.after - 1]
+        );
+        interpolated(self.points, self.after, size_blocks)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,6 +210,29 @@ mod tests {
         assert_eq!(curve.size_for(0.25), Some(300));
         assert_eq!(curve.size_for(0.1), None);
         assert_eq!(curve.floor(), 0.25);
+    }
+
+    #[test]
+    fn a_walk_says_what_look_ups_say() {
+        let point = |size_blocks, miss_ratio| CurvePoint { size_blocks, miss_ratio };
+        let curve = MissRatioCurve::new(vec![point(3, 0.7), point(4, 0.65), point(9, 0.3), point(30, 0.2)]);
+        // With every size, with sizes that pass several points at once, and with one size again and again.
+        for step in [1, 2, 7, 40] {
+            let mut walk = curve.walk();
+            for size in (0..80).map(|at| at / step * step) {
+                assert_eq!(walk.miss_ratio_at(size), curve.miss_ratio_at(size), "{size} blocks");
+            }
+        }
+        assert_eq!(MissRatioCurve::new(Vec::new()).walk().miss_ratio_at(5), 1.0);
+    }
+
+    #[test]
+    #[should_panic(expected = "sizes must not fall")]
+    fn a_walk_does_not_go_back() {
+        let curve = MissRatioCurve::new(vec![CurvePoint { size_blocks: 10, miss_ratio: 0.5 }]);
+        let mut walk = curve.walk();
+        walk.miss_ratio_at(12);
+        walk.miss_ratio_at(9);
     }
 
     #[test]

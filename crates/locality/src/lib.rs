@@ -25,7 +25,7 @@ mod working_set;
 mod zones;
 
 pub use builder::{CurveBuilder, CurveOptions, CurveResult, Method, Requests, Unit, volume_block_key};
-pub use curve::{CurvePoint, MissRatioCurve};
+pub use curve::{CurvePoint, CurveWalk, MissRatioCurve};
 pub use distance::DistanceHistogram;
 pub use distinct::DistinctSketch;
 pub use exact::ExactLru;

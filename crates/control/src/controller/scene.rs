@@ -41,8 +41,6 @@ pub(super) struct Party {
     curve: Option<Rc<Curve>>,
     /// The blocks ordered now.
     pub(super) blocks: u64,
-    /// Blocks ordered, and the share of the reads that so many answer once warm: most predictions change few caches, and ask it of all.
-    hit_ratio_now: OnceCell<(u64, f64)>,
     /// The blocks cached now.
     used: u64,
     /// How many blocks of the curve's least recently used order one block of the cache is worth, where the cache is warm.
@@ -107,6 +105,8 @@ pub(super) struct Scene {
     pub(super) calm: Vec<(VolumeId, Service)>,
     /// The longest service time that was seen, in seconds; 0 where nothing reached the origin.
     pub(super) service: f64,
+    /// With the blocks ordered now: most predictions change few caches, and ask of all.
+    now: OnceCell<Predictor>,
 }
 
 /// What is so far beyond its bound hangs, and is as bad as anything that does (ours).
@@ -182,11 +182,14 @@ impl Scene {
         let steady = ids.iter().map(|id| volumes[id].steady).min().unwrap_or(0);
         let count = config.recent_intervals.min(steady).max(1);
         // Whether a loop is closed shows in how it varies, for which few intervals are too few.
-        let is_closed = |volume: &Volume| volume.recent(config.recent_intervals).backlogged;
-        let recents: Vec<Sample> = ids
-            .iter()
-            .map(|id| Sample { backlogged: is_closed(&volumes[id]), ..volumes[id].recent(count) })
-            .collect();
+        let recent = |id: &VolumeId| {
+            let long = volumes[id].recent(config.recent_intervals);
+            if count == config.recent_intervals {
+                return long;
+            }
+            Sample { backlogged: long.backlogged, ..volumes[id].recent(count) }
+        };
+        let recents: Vec<Sample> = ids.iter().map(recent).collect();
         let loads: Vec<ObservedLoad> = recents.iter().map(load_of).collect();
         let said = &said[said.len().saturating_sub(count)..];
         let utilisation = (!said.is_empty()).then(|| said.iter().sum::<f64>() / said.len() as f64);
@@ -237,7 +240,7 @@ impl Scene {
             && utilisation < OVERLOADED
             && loads.iter().any(|load| load.read_rate + load.write_rate > 0.0);
         let calm = if busy { ids.iter().copied().zip(inferred.services).collect() } else { Vec::new() };
-        Scene { origin, basis, parties, utilisation, calm, service: known }
+        Scene { origin, basis, parties, utilisation, calm, service: known, now: OnceCell::new() }
     }
 
     /// The places of those of some volumes that use this origin.
@@ -268,7 +271,7 @@ impl Scene {
         if !self.parties.iter().enumerate().any(|(at, party)| is_loop(at, party)) {
             return None;
         }
-        let mut limited = self.clone();
+        let mut limited = Scene { now: OnceCell::new(), ..self.clone() };
         for (at, party) in limited.parties.iter_mut().enumerate() {
             if is_loop(at, party) {
                 party.model.demand =
@@ -289,11 +292,15 @@ impl Scene {
     }
 
     fn predictor(&self, blocks: &[u64]) -> Predictor {
-        let model = |(party, &blocks): (&Party, &u64)| WorkloadModel {
-            hit_ratio: party.hit_ratio(blocks),
-            ..party.model
-        };
-        Predictor::new(self.origin, self.parties.iter().zip(blocks).map(model).collect())
+        let model = |party: &Party| WorkloadModel { hit_ratio: party.hit_ratio(party.blocks), ..party.model };
+        let now = || Predictor::new(self.origin, self.parties.iter().map(model).collect());
+        let mut predictor = self.now.get_or_init(now).clone();
+        for (at, (party, &blocks)) in self.parties.iter().zip(blocks).enumerate() {
+            if blocks != party.blocks {
+                predictor.set_hit_ratio(at, party.hit_ratio(blocks));
+            }
+        }
+        predictor
     }
 
     fn predict(&self, blocks: &[u64]) -> OriginPrediction {
@@ -433,11 +440,6 @@ impl Party {
         if blocks == 0 {
             return 0.0;
         }
-        let (now, ratio) = *self.hit_ratio_now.get_or_init(|| (self.blocks, self.hit_ratio_of(self.blocks)));
-        if blocks == now { ratio } else { self.hit_ratio_of(blocks) }
-    }
-
-    fn hit_ratio_of(&self, blocks: u64) -> f64 {
         let blocks = (blocks as f64 * self.worth) as u64;
         let curve = self.curve().map_or(0.0, |curve| 1.0 - curve.miss_ratio_at(blocks));
         (curve * self.correction).clamp(0.0, 1.0)
@@ -581,7 +583,6 @@ fn party(
         recent: *recent,
         curve,
         blocks,
-        hit_ratio_now: OnceCell::new(),
         used: volume.used_blocks.min(blocks),
         worth,
         correction,

@@ -3,6 +3,7 @@
 use super::{
     Demand, LATENCY_MIN_S, OPEN_UTILISATION_MAX, OriginModel, OriginPrediction, Prediction, WorkloadModel,
 };
+use std::rc::Rc;
 
 /// The span over which a backlog grows where the origin is asked for more than it can serve, in seconds (ours: the
 /// default window).
@@ -17,11 +18,16 @@ pub fn predict(origin: &OriginModel, workloads: &[WorkloadModel]) -> OriginPredi
 }
 
 /// [`predict`] for whoever asks again and again, with other hit ratios of few workloads, what few of them get: what a workload asks of the
-/// origin is worked out when that changes.
+/// origin is worked out when that changes. A clone copies three numbers of each.
 #[derive(Clone, Debug)]
 pub struct Predictor {
     origin: OriginModel,
-    workloads: Vec<WorkloadModel>,
+    /// As they were at first: their hit ratios are those of `hit_ratios`.
+    workloads: Rc<[WorkloadModel]>,
+    /// The places of the closed ones.
+    closed: Rc<[usize]>,
+    /// By workload.
+    hit_ratios: Vec<f64>,
     /// By workload.
     asked: Vec<Asked>,
 }
@@ -59,7 +65,14 @@ impl Predictor {
     /// `workloads` on `origin`. `O(n)`.
     pub fn new(origin: OriginModel, workloads: Vec<WorkloadModel>) -> Predictor {
         let asked = workloads.iter().map(|workload| Asked::of(&origin, workload, 1.0)).collect();
-        Predictor { origin, workloads, asked }
+        let is_closed = |at: &usize| matches!(workloads[*at].demand, Demand::Closed { .. });
+        Predictor {
+            origin,
+            asked,
+            closed: (0..workloads.len()).filter(is_closed).collect(),
+            hit_ratios: workloads.iter().map(|workload| workload.hit_ratio).collect(),
+            workloads: workloads.into(),
+        }
     }
 
     /// From now on a cache answers this share of the reads of the workload `at`.
@@ -67,18 +80,25 @@ impl Predictor {
     /// # Panics
     /// If there is no such workload.
     pub fn set_hit_ratio(&mut self, at: usize, hit_ratio: f64) {
-        self.workloads[at].hit_ratio = hit_ratio;
-        self.asked[at] = Asked::of(&self.origin, &self.workloads[at], 1.0);
+        self.hit_ratios[at] = hit_ratio;
+        self.asked[at] = Asked::of(&self.origin, &self.workload(at), 1.0);
+    }
+
+    fn workload(&self, at: usize) -> WorkloadModel {
+        WorkloadModel { hit_ratio: self.hit_ratios[at], ..self.workloads[at] }
+    }
+
+    fn workloads(&self) -> impl Iterator<Item = WorkloadModel> {
+        (0..self.workloads.len()).map(|at| self.workload(at))
     }
 
     /// What all workloads get, as [`predict`] says.
     pub fn all(&self) -> OriginPrediction {
         let together = self.together();
         let predictions: Vec<Prediction> =
-            self.workloads.iter().map(|workload| self.prediction(workload, &together)).collect();
-        let closed = self
-            .closed_ones()
-            .map(|(at, workload)| predictions[at].rate * workload.work() / self.origin.servers.max(1.0));
+            self.workloads().map(|workload| self.prediction(&workload, &together)).collect();
+        let closed = (self.closed.iter())
+            .map(|&at| predictions[at].rate * self.workload(at).work() / self.origin.servers.max(1.0));
         let utilisation = together.open.utilisation + closed.sum::<f64>();
         OriginPrediction { wait: together.wait, utilisation, workloads: predictions }
     }
@@ -89,25 +109,19 @@ impl Predictor {
     /// If there is none of them.
     pub fn some<'a>(&'a self, at: &'a [usize]) -> impl Iterator<Item = Prediction> + 'a {
         let together = self.together();
-        at.iter().map(move |&at| self.prediction(&self.workloads[at], &together))
-    }
-
-    fn closed_ones(&self) -> impl Iterator<Item = (usize, &WorkloadModel)> {
-        let is_closed = |workload: &WorkloadModel| matches!(workload.demand, Demand::Closed { .. });
-        self.workloads.iter().enumerate().filter(move |(_, workload)| is_closed(workload))
+        at.iter().map(move |&at| self.prediction(&self.workload(at), &together))
     }
 
     /// What the open ones ask for.
     pub(super) fn open_load(&self) -> OpenLoad {
-        let utilisation = self.asked.iter().map(|asked| asked.busy).sum::<f64>();
-        let sum = |asked: &mut dyn Iterator<Item = Asked>| {
-            asked.fold((0.0, 0.0), |(busy, queued), asked| (busy + asked.busy, queued + asked.queued))
-        };
-        let scale = if utilisation > OPEN_UTILISATION_MAX { OPEN_UTILISATION_MAX / utilisation } else { 1.0 };
-        let (busy, queued) = match scale < 1.0 {
-            true => sum(&mut self.workloads.iter().map(|workload| Asked::of(&self.origin, workload, scale))),
-            false => sum(&mut self.asked.iter().copied()),
-        };
+        let sum = |(busy, queued), asked: Asked| (busy + asked.busy, queued + asked.queued);
+        let (utilisation, queued) = self.asked.iter().copied().fold((0.0, 0.0), sum);
+        if utilisation <= OPEN_UTILISATION_MAX {
+            return OpenLoad { utilisation, scale: 1.0, busy: utilisation, queued };
+        }
+        let scale = OPEN_UTILISATION_MAX / utilisation;
+        let served = self.workloads().map(|workload| Asked::of(&self.origin, &workload, scale));
+        let (busy, queued) = served.fold((0.0, 0.0), sum);
         OpenLoad { utilisation, scale, busy, queued }
     }
 
@@ -115,9 +129,9 @@ impl Predictor {
         let (origin, servers) = (&self.origin, self.origin.servers.max(1.0));
         let open = self.open_load();
         let backlog = (open.utilisation - OPEN_UTILISATION_MAX).max(0.0) * BACKLOG_WINDOW_S / 2.0;
-        let closed_ones: Vec<(&WorkloadModel, f64, f64)> = self
-            .closed_ones()
-            .map(|(_, workload)| {
+        let closed_ones: Vec<(WorkloadModel, f64, f64)> = (self.closed.iter())
+            .map(|&at| {
+                let workload = self.workload(at);
                 (workload, workload.squared_work() * origin.residual(), workload.others() / servers)
             })
             .collect();
