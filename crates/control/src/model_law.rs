@@ -7,7 +7,7 @@
 //! the size may go for a level that is by so much lower or higher than the windows'. The law is ours.
 
 use crate::feedback::{Correction, FeedbackRules, HoldReason};
-use crate::windows::Windows;
+use crate::windows::{ExpectedWindow, Windows};
 
 /// Intervals that a backlog may still take to be gone without more cache.
 const DRAIN_PATIENCE: f64 = 15.0;
@@ -122,21 +122,58 @@ pub fn correct_by_model(
     rules: &FeedbackRules,
     mut size_for: impl FnMut(Goal) -> Option<u64>,
 ) -> Correction {
-    let chunk = input.chunk_blocks.max(1);
-    let round_up = |blocks: u64| blocks.div_ceil(chunk) * chunk;
-    let share_of = |share: f64| (input.blocks as f64 * share).ceil() as u64;
-    let grow = |least: u64, wanted: u64, most: u64, error: f64| {
-        if input.blocks >= input.blocks_max {
+    if let Some(flood) = input.flood {
+        return input.while_flooded(flood, rules, &mut size_for);
+    }
+    let Some(expected) = input.windows.expected(input.conforming_share.max(rules.percentile / 100.0)) else {
+        return Correction::Hold(HoldReason::TooYoung);
+    };
+    if input.filling {
+        return input.while_filling(&expected);
+    }
+    if let Some(correction) = input.while_far_or_learning(&expected, rules, &mut size_for) {
+        return correction;
+    }
+    let few = (expected.windows < MANY_WINDOWS || input.age < FEW_WINDOWS) && !input.fresh;
+    let level_sure = if few || input.fresh { 0.0 } else { expected.doubt / 2.0 };
+    if expected.strict - level_sure > 1.0 {
+        return input.while_missed(&expected, few, rules, &mut size_for);
+    }
+    input.while_kept(&expected, rules, &mut size_for)
+}
+
+/// Asks the model.
+type SizeFor<'a> = &'a mut dyn FnMut(Goal) -> Option<u64>;
+
+impl ModelInput<'_> {
+    fn round_up(&self, blocks: u64) -> u64 {
+        let chunk = self.chunk_blocks.max(1);
+        blocks.div_ceil(chunk) * chunk
+    }
+
+    /// So many times the size in force.
+    fn times(&self, share: f64) -> u64 {
+        (self.blocks as f64 * share).ceil() as u64
+    }
+
+    fn is_full(&self) -> bool {
+        self.used * 20 >= self.blocks * 19
+    }
+
+    /// Grows to `wanted`, within `least` and `most`, and by a chunk at least.
+    fn grow(&self, least: u64, wanted: u64, most: u64, error: f64) -> Correction {
+        if self.blocks >= self.blocks_max {
             return Correction::Exhausted { error };
         }
-        let least = least.max(input.blocks + chunk);
-        let blocks = round_up(wanted.clamp(least, most.max(least)));
-        Correction::Grow { blocks: blocks.clamp(input.blocks_min, input.blocks_max), error }
-    };
-    let is_full = input.used * 20 >= input.blocks * 19;
-    if let Some(flood) = input.flood {
+        let least = least.max(self.blocks + self.chunk_blocks.max(1));
+        let blocks = self.round_up(wanted.clamp(least, most.max(least)));
+        Correction::Grow { blocks: blocks.clamp(self.blocks_min, self.blocks_max), error }
+    }
+
+    /// Of what waits before the origin latencies tell, and nothing of sizes: the model's own level counts.
+    fn while_flooded(&self, flood: Flood, rules: &FeedbackRules, size_for: SizeFor<'_>) -> Correction {
         // However long that takes: what is asked for more than is filled helps nobody yet.
-        if !is_full {
+        if !self.is_full() {
             return Correction::Hold(HoldReason::Filling);
         }
         if flood.over_in.is_some_and(|intervals| intervals <= DRAIN_PATIENCE) && !flood.sudden {
@@ -148,81 +185,98 @@ pub fn correct_by_model(
         }
         // A flood that came over a load which was served well gets all that the model finds. So does a burst: what is too small for
         // it shows with the next one only. Else what the curve knows will do for now, since it will know more.
-        let at_once = flood.sudden || input.bursting;
-        let is_more = |blocks: &u64| *blocks >= share_of(1.0 + FLOODED_GROWTH_MIN);
+        let at_once = flood.sudden || self.bursting;
+        let is_more = |blocks: &u64| *blocks >= self.times(1.0 + FLOODED_GROWTH_MIN);
         let known = size_for(if at_once { Goal::Bound } else { Goal::Level(1.0) });
         if let Some(known) = known.filter(is_more) {
-            return grow(0, known, if at_once { u64::MAX } else { share_of(1.0 + FLOODED_GROWTH_MAX) }, 1.0);
+            let most = if at_once { u64::MAX } else { self.times(1.0 + FLOODED_GROWTH_MAX) };
+            return self.grow(0, known, most, 1.0);
         }
         // Nothing better is known than to try by as little as shows, once what there is has found its blocks.
         // The size that suffices lies beyond what is known of the curve: then no size is known.
         let known =
             known.filter(|_| at_once || !size_for(Goal::Bound).is_some_and(|blocks| is_more(&blocks)));
         let wait = match known {
-            Some(known) if known < share_of(ABUNDANT) => ABUNDANT_WAIT,
+            Some(known) if known < self.times(ABUNDANT) => ABUNDANT_WAIT,
             Some(_) => FLOODED_WAIT,
             None => 0,
         };
-        if input.learning || input.intervals_since_change < wait {
+        if self.learning || self.intervals_since_change < wait {
             return Correction::Hold(HoldReason::TooYoung);
         }
         let most = match known {
-            Some(_) => share_of(1.0 + FLOODED_GROWTH_MIN),
+            Some(_) => self.times(1.0 + FLOODED_GROWTH_MIN),
             None => size_for(Goal::Hits(HITS_THAT_SHOW))
                 .unwrap_or(u64::MAX)
-                .max(share_of(1.0 + FLOODED_GROWTH_UNKNOWN))
-                .min(share_of(1.0 + rules.model_growth_max)),
+                .max(self.times(1.0 + FLOODED_GROWTH_UNKNOWN))
+                .min(self.times(1.0 + rules.model_growth_max)),
         };
-        let sufficed = input.sufficed.filter(|_| !flood.sudden).unwrap_or(u64::MAX);
-        return grow(share_of(1.0 + FLOODED_GROWTH_MIN), most.min(sufficed), most, 1.0);
+        let sufficed = self.sufficed.filter(|_| !flood.sudden).unwrap_or(u64::MAX);
+        self.grow(self.times(1.0 + FLOODED_GROWTH_MIN), most.min(sufficed), most, 1.0)
     }
-    let Some(expected) = input.windows.expected(input.conforming_share.max(rules.percentile / 100.0)) else {
-        return Correction::Hold(HoldReason::TooYoung);
-    };
-    if input.filling {
-        // What is filled suffices already: no more is needed. A cache that fills is one of the size that is filled.
-        let enough = round_up(input.used.max(1));
-        if expected.strict + expected.doubt < 1.0 && enough < input.blocks && input.trims {
-            let blocks = enough.max(input.blocks_min);
+
+    /// A cache that fills is one of the size that is filled: if that suffices, no more is needed.
+    fn while_filling(&self, expected: &ExpectedWindow) -> Correction {
+        let enough = self.round_up(self.used.max(1));
+        if expected.strict + expected.doubt < 1.0 && enough < self.blocks && self.trims {
+            let blocks = enough.max(self.blocks_min);
             return Correction::Shrink { blocks, error: expected.strict - 1.0 };
         }
-        return Correction::Hold(HoldReason::Filling);
+        Correction::Hold(HoldReason::Filling)
     }
-    let level = expected.level.min(expected.newest);
-    let is_far = level > FAR && !input.fresh;
-    let learns = input.learning && expected.strict > 1.0;
-    if learns && !is_full {
-        return Correction::Hold(HoldReason::Filling);
-    }
-    let known =
-        (learns || is_far && is_full).then(|| size_for(Goal::Level(1.0 / (1.0 + expected.deviation))));
-    if is_far && known == Some(None) {
-        // Nobody needs to wait for what such a cache still learns, where the model knows of no size that suffices: then it
-        // knows of no cliff either, and a miss ratio falls more slowly than the size grows.
-        let blocks = share_of(level.powf(FAR_POWER).min(1.0 + rules.model_growth_max));
-        return grow(0, blocks, blocks, expected.strict - 1.0);
-    }
-    if let Some(known) = known.filter(|_| learns) {
+
+    /// What becomes of one that is far too small, or that still learns and misses; `None` where it is neither.
+    fn while_far_or_learning(
+        &self,
+        expected: &ExpectedWindow,
+        rules: &FeedbackRules,
+        size_for: SizeFor<'_>,
+    ) -> Option<Correction> {
+        let level = expected.level.min(expected.newest);
+        let is_far = level > FAR && !self.fresh;
+        let learns = self.learning && expected.strict > 1.0;
+        if learns && !self.is_full() {
+            return Some(Correction::Hold(HoldReason::Filling));
+        }
+        if !(learns || is_far && self.is_full()) {
+            return None;
+        }
+        let known = size_for(Goal::Level(1.0 / (1.0 + expected.deviation)));
+        let by_level = self.times(level.powf(FAR_POWER).min(1.0 + rules.model_growth_max));
+        if is_far && known.is_none() {
+            // Nobody needs to wait for what such a cache still learns, where the model knows of no size that suffices: then it
+            // knows of no cliff either, and a miss ratio falls more slowly than the size grows.
+            return Some(self.grow(0, by_level, by_level, expected.strict - 1.0));
+        }
+        if !learns {
+            return None;
+        }
         // What it misses now it will not all miss: what the model expects of it counts, not what is seen.
-        let wanted = known.unwrap_or(input.blocks);
-        if expected.newest <= 1.0 || wanted < share_of(LEARNING_STEP_MIN) {
-            return Correction::Hold(HoldReason::TooYoung);
+        let wanted = known.unwrap_or(self.blocks);
+        if expected.newest <= 1.0 || wanted < self.times(LEARNING_STEP_MIN) {
+            return Some(Correction::Hold(HoldReason::TooYoung));
         }
-        let again = ((wanted as f64 * rules.model_first_share).ceil() as u64).min(input.largest);
-        if wanted / TRIFLING > input.blocks && again > share_of(LEARNING_STEP_MAX) {
-            return grow(0, again, again, expected.strict - 1.0);
+        let again = ((wanted as f64 * rules.model_first_share).ceil() as u64).min(self.largest);
+        if wanted / TRIFLING > self.blocks && again > self.times(LEARNING_STEP_MAX) {
+            return Some(self.grow(0, again, again, expected.strict - 1.0));
         }
-        let most = match is_far && wanted >= share_of(FAR_TOO_SMALL) {
-            true => share_of(level.powf(FAR_POWER).min(1.0 + rules.model_growth_max)),
-            false => share_of(LEARNING_STEP_MAX),
+        let most = match is_far && wanted >= self.times(FAR_TOO_SMALL) {
+            true => by_level,
+            false => self.times(LEARNING_STEP_MAX),
         };
-        return grow(0, wanted, most, expected.strict - 1.0);
+        Some(self.grow(0, wanted, most, expected.strict - 1.0))
     }
-    let few = (expected.windows < MANY_WINDOWS || input.age < FEW_WINDOWS) && !input.fresh;
-    let level_sure = if few || input.fresh { 0.0 } else { expected.doubt / 2.0 };
-    if expected.strict - level_sure > 1.0 {
+
+    /// Its windows miss. `few`: of a size that is not known well.
+    fn while_missed(
+        &self,
+        expected: &ExpectedWindow,
+        few: bool,
+        rules: &FeedbackRules,
+        size_for: SizeFor<'_>,
+    ) -> Correction {
         // Few windows may be wrong about their noise and about what the last change did; that the newest missed is so.
-        if !is_full {
+        if !self.is_full() {
             return Correction::Hold(HoldReason::Filling);
         }
         if few && expected.newest <= 1.0 {
@@ -230,46 +284,56 @@ pub fn correct_by_model(
         }
         // A cache that has just grown is still finding its blocks: what it misses now it will not all miss. After some steps
         // it was not that.
-        let most = if few && input.grows < FEW_WINDOWS as u32 {
-            share_of(level.max(1.0).powf(0.6).clamp(1.05, 1.25))
+        let most = if few && self.grows < FEW_WINDOWS as u32 {
+            let level = expected.level.min(expected.newest);
+            self.times(level.max(1.0).powf(0.6).clamp(1.05, 1.25))
         } else if few {
-            share_of(expected.strict.clamp(1.1, 1.35))
+            self.times(expected.strict.clamp(1.1, 1.35))
         } else {
-            share_of(1.0 + rules.model_growth_max)
+            self.times(1.0 + rules.model_growth_max)
         };
-        let wanted = size_for(Goal::Times(1.0 / expected.strict)).unwrap_or(share_of(1.1));
+        let wanted = size_for(Goal::Times(1.0 / expected.strict)).unwrap_or(self.times(1.1));
         // Between the square root and the third power of what is missing: no curve is steeper or flatter for long.
-        let wanted = wanted.clamp(share_of(expected.strict.sqrt()), share_of(expected.strict.powi(3)));
-        if wanted < share_of(1.0 + rules.model_dead_band) && expected.missed == 0 {
+        let wanted = wanted.clamp(self.times(expected.strict.sqrt()), self.times(expected.strict.powi(3)));
+        if wanted < self.times(1.0 + rules.model_dead_band) && expected.missed == 0 {
             return Correction::Hold(HoldReason::WithinBand);
         }
-        return grow(0, wanted, most, expected.strict - 1.0);
+        self.grow(0, wanted, most, expected.strict - 1.0)
     }
-    let sure = expected.strict + expected.doubt / 2.0;
-    if sure >= 1.0 {
-        return Correction::Hold(HoldReason::WithinBand);
+
+    /// Its windows conform: how much of it is not needed.
+    fn while_kept(
+        &self,
+        expected: &ExpectedWindow,
+        rules: &FeedbackRules,
+        size_for: SizeFor<'_>,
+    ) -> Correction {
+        let sure = expected.strict + expected.doubt / 2.0;
+        if sure >= 1.0 {
+            return Correction::Hold(HoldReason::WithinBand);
+        }
+        // Where there is much slack, few windows show it.
+        if expected.windows < if sure + expected.doubt < 0.85 { FEW_WINDOWS } else { rules.shrink_after } {
+            return Correction::Hold(HoldReason::TooYoung);
+        }
+        let wanted = size_for(Goal::Times(1.0 / sure.max(1e-3))).unwrap_or(self.blocks);
+        // Where the model thinks the curve steeper than it is, all its steps are too short.
+        let longer = SHRINKS_LENGTHEN.powi(self.shrinks.min(SHRINKS_MAX) as i32);
+        // Where few of its accesses were sampled a curve is flat between two steps.
+        let least = sure.max(1e-3).powf(FLATTEST);
+        let share = (wanted as f64 / self.blocks as f64).clamp(least, 1.0);
+        let wanted = self.times(share.powf(longer).max(share.min(1.0 - SHRINK_LENGTHENED_MAX)));
+        let slowest = (self.blocks as f64 * (1.0 - rules.model_shrink_max)).floor() as u64;
+        let blocks = self.round_up(wanted.max(slowest).max(self.blocks_min));
+        if blocks as f64 > self.blocks as f64 * (1.0 - rules.model_dead_band) {
+            return Correction::Hold(HoldReason::WithinBand);
+        }
+        // What the last step did shows in a few windows.
+        if self.age < FEW_WINDOWS {
+            return Correction::Hold(HoldReason::TooYoung);
+        }
+        Correction::Shrink { blocks, error: expected.strict - 1.0 }
     }
-    // Where there is much slack, few windows show it.
-    if expected.windows < if sure + expected.doubt < 0.85 { FEW_WINDOWS } else { rules.shrink_after } {
-        return Correction::Hold(HoldReason::TooYoung);
-    }
-    let wanted = size_for(Goal::Times(1.0 / sure.max(1e-3))).unwrap_or(input.blocks);
-    // Where the model thinks the curve steeper than it is, all its steps are too short.
-    let longer = SHRINKS_LENGTHEN.powi(input.shrinks.min(SHRINKS_MAX) as i32);
-    // Where few of its accesses were sampled a curve is flat between two steps.
-    let least = sure.max(1e-3).powf(FLATTEST);
-    let share = (wanted as f64 / input.blocks as f64).clamp(least, 1.0);
-    let wanted = share_of(share.powf(longer).max(share.min(1.0 - SHRINK_LENGTHENED_MAX)));
-    let slowest = (input.blocks as f64 * (1.0 - rules.model_shrink_max)).floor() as u64;
-    let blocks = round_up(wanted.max(slowest).max(input.blocks_min));
-    if blocks as f64 > input.blocks as f64 * (1.0 - rules.model_dead_band) {
-        return Correction::Hold(HoldReason::WithinBand);
-    }
-    // What the last step did shows in a few windows.
-    if input.age < FEW_WINDOWS {
-        return Correction::Hold(HoldReason::TooYoung);
-    }
-    Correction::Shrink { blocks, error: expected.strict - 1.0 }
 }
 
 #[cfg(test)]

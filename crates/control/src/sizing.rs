@@ -93,7 +93,7 @@ pub fn candidates(curve: &MissRatioCurve, blocks_max: u64) -> Vec<u64> {
 
 /// What a cache in front of a load is expected to miss, and up to which size that is known.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Expected {
+pub struct ExpectedCurve {
     /// Miss ratio by size in blocks.
     pub curve: MissRatioCurve,
     /// Beyond so many blocks too little was seen: there the curve is that of the least recently used order, if lower.
@@ -133,7 +133,7 @@ const SEEN_MIN: f64 = 0.05;
 /// In a span of `T` references a cache that forgets by recency sees `s(T)` blocks, and `s' = mr(s)` (the footprint's
 /// derivative). Where blocks are drawn independently, those that are drawn twice in the span are `s - T s'`, and answer
 /// `1 - s' + T s''` of the references. Never above `curve`. `O(points)`.
-pub fn kept_if_used_twice(curve: &MissRatioCurve) -> Expected {
+pub fn kept_if_used_twice(curve: &MissRatioCurve) -> ExpectedCurve {
     let last = curve.points().last().map_or(0, |point| point.size_blocks);
     let mut points = Vec::with_capacity(TWICE_POINTS);
     let (mut size, mut span, mut least) = (0.0f64, 0.0f64, 1.0f64);
@@ -171,7 +171,7 @@ pub fn kept_if_used_twice(curve: &MissRatioCurve) -> Expected {
         sizes.map(point).collect::<Vec<_>>()
     };
     let best = [lower(curve), lower(&twice)].concat();
-    Expected { curve: MissRatioCurve::new(best), known_blocks }
+    ExpectedCurve { curve: MissRatioCurve::new(best), known_blocks }
 }
 
 /// Points of [`kept_if_used_twice`] at most, and how far each lies beyond the one before.

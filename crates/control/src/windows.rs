@@ -44,7 +44,7 @@ pub struct Windows {
 
 /// What is to be expected of a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Expected {
+pub struct ExpectedWindow {
     /// How many windows say so.
     pub windows: usize,
     /// How many of them miss.
@@ -61,7 +61,7 @@ pub struct Expected {
     pub doubt: f64,
 }
 
-impl Expected {
+impl ExpectedWindow {
     /// How many times the mean level `strict` is; 1 where that says nothing.
     pub fn strictness(self) -> f64 {
         if self.level > 0.0 { self.strict / self.level } else { 1.0 }
@@ -219,7 +219,7 @@ impl Windows {
     /// Of a distribution of this mean, deviation and skewness the quantile is Cornish and Fisher's. A little is added, and
     /// more where windows missed more often than they may, so that the share is kept over time whatever their
     /// distribution is; less where they missed less often. `O(windows)`.
-    pub fn expected(&self, share: f64) -> Option<Expected> {
+    pub fn expected(&self, share: f64) -> Option<ExpectedWindow> {
         let windows = self.levels.len();
         if windows == 0 {
             return None;
@@ -236,7 +236,7 @@ impl Windows {
         let steps = skewed.max(0.0) + (PRUDENCE + BUDGET * spent).clamp(-0.2, 1.0);
         let level = self.mean();
         let doubt = level * deviation / (windows as f64).sqrt();
-        Some(Expected {
+        Some(ExpectedWindow {
             windows,
             missed: self.levels.iter().filter(|&&level| level > 1.0).count(),
             level,

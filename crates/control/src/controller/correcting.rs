@@ -1,16 +1,13 @@
 //! Correcting: feedback and phases for every partition that was granted.
 
-use super::flooding::{SURPLUS_FOUND, SURPLUS_KNOWN, with_surplus};
-use super::scene::Scene;
+use super::flooding::{SURPLUS_KNOWN, with_surplus};
 use super::scenes::Scenes;
 use super::volume::Volume;
 use super::{Change, Controller};
 use crate::decision::{DecisionKind, Fact};
-use crate::feedback::{Correction, FeedbackInput, HoldReason, Law, correct};
+use crate::feedback::Law;
 use crate::inventory::VolumeId;
-use crate::model_law::{Flood, Goal, ModelInput, correct_by_model};
 use crate::needs::Seen;
-use crate::sizing::smallest;
 use std::collections::BTreeMap;
 
 /// An error that falls below this part of the one before is that of a backlog which is worked off (ours).
@@ -132,7 +129,7 @@ impl Controller {
         if let Some(change) = self.in_vain(id, error, flood) {
             return Some(change);
         }
-        self.correction(id, share, flood, scenes)
+        self.resize(id, share, flood, scenes)
     }
 
     /// Tells what is known of the size that the load needs about the window that just closed; the size that is known to
@@ -246,259 +243,6 @@ impl Controller {
                 facts,
             )
         })
-    }
-
-    /// What the law makes of the windows.
-    fn correction(
-        &mut self,
-        id: VolumeId,
-        share: f64,
-        flood: Option<Flood>,
-        scenes: &mut Scenes,
-    ) -> Option<Change> {
-        let (step, rules) = (self.step, self.config.feedback);
-        let ceiling = self.blocks_ceiling(id);
-        let volume = &self.volumes[&id];
-        let grant = volume.grant.as_ref()?;
-        let (size_before, age) = (grant.blocks, grant.age);
-        let kept = grant.needs.kept(step).unwrap_or(0).max(self.held_for_peak(id));
-        let chunk_blocks = volume.chunk_blocks(self.config.chunk_bytes);
-        let ceiling = match rules.law {
-            Law::Plain => ceiling,
-            Law::Model => ceiling.min(volume.useful_max().unwrap_or(u64::MAX)),
-        };
-        let (blocks_min, blocks_max) = (volume.blocks_min(), ceiling.max(size_before));
-        let filling = volume.is_filling(&rules);
-        let floor = match rules.law {
-            Law::Plain => 0,
-            Law::Model => grant.refill.floor(step).min(volume.used_blocks),
-        };
-        let limited = step < grant.limited_until;
-        let mut model = None;
-        let correction = match rules.law {
-            Law::Plain => {
-                let errors: Vec<f64> = grant.errors.iter().copied().collect();
-                let input = FeedbackInput {
-                    blocks: size_before,
-                    chunk_blocks,
-                    blocks_min,
-                    blocks_max,
-                    errors: &errors,
-                    conforming_share: share,
-                    age,
-                    guard: if filling { grant.guard } else { 0 },
-                    model_blocks: None,
-                    insufficient_blocks: grant.insufficient,
-                };
-                correct(&input, &rules)
-            }
-            Law::Model => {
-                let windows = grant.windows.clone();
-                let input = ModelInput {
-                    blocks: size_before,
-                    used: volume.used_blocks,
-                    chunk_blocks,
-                    blocks_min,
-                    blocks_max,
-                    windows: &windows,
-                    conforming_share: share,
-                    sufficed: grant.shrunk_from,
-                    largest: grant.largest,
-                    grows: grant.grows,
-                    shrinks: grant.shrinks,
-                    age: grant.judged,
-                    intervals_since_change: age,
-                    filling,
-                    trims: grant.trims.may(),
-                    learning: grant.learning > 0,
-                    fresh: grant.fresh,
-                    bursting: flood.is_some() && volume.is_bursting(),
-                    flood,
-                };
-                correct_by_model(&input, &rules, |goal| {
-                    model = self.model_blocks(id, goal, scenes);
-                    model
-                })
-            }
-        };
-        if let Some(&index) = scenes.by_origin.get(&self.volumes[&id].spec.origin)
-            && let Some(place) = scenes.list[index].place(id)
-            && let Some(grant) = self.volumes.get_mut(&id).and_then(|volume| volume.grant.as_mut())
-            && grant.learning == 0
-            && flood.is_none()
-        {
-            grant.worth = Some(scenes.list[index].parties[place].worth());
-        }
-        // Half of the way to the foot of a cliff brings nothing.
-        let correction = match (correction, model) {
-            (Correction::Grow { blocks, error }, Some(wanted))
-                if blocks < wanted.min(blocks_max) && self.is_before_a_cliff(id, blocks, wanted, scenes) =>
-            {
-                Correction::Grow { blocks: wanted.next_multiple_of(chunk_blocks).min(blocks_max), error }
-            }
-            (correction, _) => correction,
-        };
-        let sudden = flood.is_some_and(|flood| flood.sudden);
-        let correction = match correction {
-            Correction::Grow { blocks, error } if sudden && model.is_some_and(|model| model <= blocks) => {
-                Correction::Grow {
-                    blocks: with_surplus(blocks, SURPLUS_FOUND)
-                        .next_multiple_of(chunk_blocks)
-                        .min(blocks_max),
-                    error,
-                }
-            }
-            correction => correction,
-        };
-        // A neighbour that it served takes its time to do without it; one that serves its volume gives up its part first.
-        let is_short = |id: &VolumeId| self.volumes.get(id).is_some_and(|other| other.is_short(&rules));
-        let grant = self.volumes[&id].grant.as_ref()?;
-        let leaned_on = step < grant.held_until || grant.parted.iter().any(is_short);
-        let correction = match correction {
-            Correction::Shrink { .. } if leaned_on => Correction::Hold(HoldReason::AtFloor),
-            correction => correction,
-        };
-        // What was regretted is not done again soon.
-        let correction = match correction {
-            Correction::Shrink { blocks, error } if blocks < kept => {
-                Correction::Shrink { blocks: kept.next_multiple_of(chunk_blocks).min(size_before), error }
-            }
-            correction => correction,
-        };
-        // What took long to fill is not given up on a short look; what was never filled is no loss.
-        let correction = match correction {
-            Correction::Shrink { blocks, error } if blocks < floor => {
-                let blocks = floor.next_multiple_of(chunk_blocks).min(size_before);
-                if blocks as f64 > size_before as f64 * (1.0 - rules.model_dead_band) {
-                    Correction::Hold(HoldReason::TooYoung)
-                } else {
-                    Correction::Shrink { blocks, error }
-                }
-            }
-            correction => correction,
-        };
-        let ratio = match correction {
-            Correction::Grow { blocks, .. } | Correction::Shrink { blocks, .. } => {
-                self.model_ratio(id, blocks, scenes)
-            }
-            _ => None,
-        };
-        let volume = self.volumes.get_mut(&id)?;
-        let recent = volume.recent(self.config.recent_intervals);
-        let phase = Volume::phase_of(&recent, recent.backlogged);
-        let name = volume.spec.name.clone();
-        let grant = volume.grant.as_mut()?;
-        let mut facts = vec![
-            Fact::number("size_before", size_before as f64, "blocks"),
-            Fact::number("intervals_since_change", age as f64, ""),
-            Fact::number("windows_judged", grant.windows.len() as f64, ""),
-            Fact::number("windows_deviate_by", grant.windows.deviation(), ""),
-        ];
-        facts.extend(model.map(|blocks| Fact::number("model_size", blocks as f64, "blocks")));
-        let is_new = grant.tried.zip(model).is_some_and(|(tried, wanted)| wanted > tried);
-        match correction {
-            Correction::Grow { blocks, error } if !limited || is_new => {
-                facts.push(Fact::number("error", error, ""));
-                facts.push(Fact::number("size_after", blocks as f64, "blocks"));
-                grant.insufficient = Some(grant.insufficient.unwrap_or(0).max(grant.blocks));
-                let summary = format!(
-                    "the cache of {name} grows: those it serves are {:.0} % beyond their objective",
-                    error * 100.0
-                );
-                Some(Change { ratio, ..Change::new(blocks, DecisionKind::Grown, summary, facts) })
-            }
-            Correction::Shrink { blocks, error } => {
-                if filling && blocks < size_before {
-                    grant.trims.trimmed();
-                }
-                facts.push(Fact::number("error", error, ""));
-                facts.push(Fact::number("size_after", blocks as f64, "blocks"));
-                let summary = format!(
-                    "the cache of {name} shrinks: those it serves have {:.0} % of slack",
-                    -error * 100.0
-                );
-                Some(Change { ratio, ..Change::new(blocks, DecisionKind::Shrunk, summary, facts) })
-            }
-            Correction::Hold(HoldReason::WithinBand | HoldReason::TooYoung) => {
-                // What has just changed is not known to suffice, nor is it known which phase it is.
-                let now = volume.history.back().map(|last| Volume::phase_of(last, recent.backlogged));
-                let lasts = now.is_some_and(|now| phase.distance(&now) < 0.5);
-                if grant.windows.len() >= rules.shrink_after && lasts {
-                    let blocks = grant.blocks;
-                    grant.fresh = false;
-                    volume.memory.remember(phase, blocks);
-                }
-                None
-            }
-            Correction::Grow { .. } | Correction::Exhausted { .. } | Correction::Hold(_) => None,
-        }
-        .filter(|change| change.blocks != size_before)
-    }
-
-    /// See [`super::scene::Party::is_before_a_cliff`].
-    fn is_before_a_cliff(&mut self, id: VolumeId, step: u64, wanted: u64, scenes: &mut Scenes) -> bool {
-        let (index, place) = self.scene_place(scenes, id);
-        scenes.list[index].parties[place].is_before_a_cliff(step, wanted)
-    }
-
-    /// The smallest size with which the model predicts that those whom a partition serves reach `goal`, others as they are.
-    fn model_blocks(&mut self, id: VolumeId, goal: Goal, scenes: &mut Scenes) -> Option<u64> {
-        let served = self.volumes[&id].grant.as_ref()?.serves.clone();
-        let chunk_blocks = self.volumes[&id].chunk_blocks(self.config.chunk_bytes);
-        let ceiling = self.blocks_ceiling(id);
-        let (index, place) = self.scene_place(scenes, id);
-        let scene = &scenes.list[index];
-        scene.parties[place].curve()?;
-        let base = scene.blocks();
-        if let Goal::Hits(more) = goal {
-            let party = &scene.parties[place];
-            let missed = |blocks: u64| 1.0 - party.hit_ratio(blocks);
-            let sizing = smallest(ceiling, chunk_blocks, missed(base[place]) - more, missed);
-            return sizing.reached.then_some(sizing.blocks);
-        }
-        let size = |scene: &Scene| {
-            let served = scene.places(&served);
-            let mut trial = scene.trial(&base);
-            let now = 1.0 + trial.worst(&served);
-            if !now.is_finite() {
-                return None;
-            }
-            let goal_excess = match goal {
-                Goal::Bound => -self.config.sizing_margin,
-                Goal::Level(level) => level - 1.0,
-                Goal::Times(ratio) => now.max(1e-6) * ratio - 1.0,
-                Goal::Hits(_) => unreachable!("answered above"),
-            };
-            let sizing = smallest(ceiling, chunk_blocks, goal_excess, |blocks| {
-                trial.set(place, blocks);
-                trial.worst(&served)
-            });
-            let blocks = match goal {
-                Goal::Level(_) => {
-                    scene.parties[place].known_step(sizing.blocks).max(base[place].min(sizing.blocks))
-                }
-                _ => sizing.blocks,
-            };
-            sizing.reached.then_some(blocks)
-        };
-        // Of what the cache of a loop does for others the model knows no size, if that would ask for more whatever it gets.
-        let serves_others = served.iter().any(|served| *served != id);
-        size(scene).or_else(|| size(&scene.with_limited_loop(place).filter(|_| serves_others)?))
-    }
-
-    /// The level that the model predicts those whom a partition serves with a cache of `blocks`, over that with the present one.
-    pub(super) fn model_ratio(&mut self, id: VolumeId, blocks: u64, scenes: &mut Scenes) -> Option<f64> {
-        let served = self.volumes[&id].grant.as_ref()?.serves.clone();
-        let (index, place) = self.scene_place(scenes, id);
-        let scene = &scenes.list[index];
-        scene.parties[place].curve()?;
-        let served = scene.places(&served);
-        let mut trial = scene.trial(&scene.blocks());
-        let now = 1.0 + trial.worst(&served);
-        trial.set(place, blocks);
-        let then = 1.0 + trial.worst(&served);
-        let ratio = then / now;
-        (now > 1e-6 && ratio > 0.0 && ratio.is_finite()).then_some(ratio)
     }
 }
 

@@ -19,6 +19,7 @@ mod parting;
 mod past;
 mod placing;
 mod removing;
+mod resizing;
 mod sample;
 mod scene;
 mod scenes;

@@ -6,7 +6,7 @@ use super::{Change, Controller};
 use crate::decision::{DecisionKind, Fact};
 use crate::inventory::VolumeId;
 use crate::removal::{RemovalInput, RemovalReason, Removed, Without};
-use crate::windows::Expected;
+use crate::windows::ExpectedWindow;
 
 /// Steps between two questions whether a partition is still needed (ours).
 const REMOVAL_EVERY: u64 = 4;
@@ -37,7 +37,7 @@ impl Controller {
             rate: load,
             rate_at_grant: grant.rate_at_grant,
             without,
-            strict: grant.windows.expected(share).map_or(1.0, Expected::strictness),
+            strict: grant.windows.expected(share).map_or(1.0, ExpectedWindow::strictness),
             reads,
             reads_served,
             hit_ratio: if reads > 0.0 { recent.hit_rate / reads } else { 0.0 },

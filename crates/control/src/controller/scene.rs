@@ -12,7 +12,7 @@ use crate::performance::{
     Demand, OVERLOADED, ObservedLoad, OriginModel, OriginPrediction, Prediction, Predictor, Service,
     WorkloadModel, fit_servers, infer, predict,
 };
-use crate::sizing::{Expected, kept_if_used_twice, without_first_accesses};
+use crate::sizing::{ExpectedCurve, kept_if_used_twice, without_first_accesses};
 use crate::solutions::Forecast;
 use forebay_locality::MissRatioCurve;
 use std::cell::{OnceCell, RefCell};
@@ -64,7 +64,7 @@ struct Curve {
     seen: Arc<MissRatioCurve>,
     accesses: u64,
     law: Law,
-    expected: OnceCell<Expected>,
+    expected: OnceCell<ExpectedCurve>,
 }
 
 impl Curve {
@@ -72,7 +72,7 @@ impl Curve {
         Curve { seen: Arc::clone(seen), accesses, law, expected: OnceCell::new() }
     }
 
-    fn expected(&self) -> &Expected {
+    fn expected(&self) -> &ExpectedCurve {
         self.expected.get_or_init(|| kept_if_used_twice(&without_first_accesses(&self.seen, self.accesses)))
     }
 
