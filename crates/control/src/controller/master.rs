@@ -85,133 +85,192 @@ fn settle(
     if wanted <= u128::from(capacity) {
         return (wants.iter().map(|want| (want.volume, want.blocks)).collect(), false);
     }
-    let guaranteed: u64 = wants.iter().map(|want| want.blocks_min.min(want.blocks) * want.block_bytes).sum();
-    let free = capacity.saturating_sub(guaranteed);
-    // Finer chunks for fewer bids: the programme's time is bounded by bids * chunks^2 (ours).
-    let resolution = (8_192 / wants.len().max(1)).clamp(16, CHUNKS_MAX) as u64;
-    let unit = chunk_bytes.max(free.div_ceil(resolution)).max(1);
-    let chunks = (free / unit) as usize;
-    let least = |want: &Want| want.blocks_min.min(want.blocks);
-    let most = |want: &Want| {
-        let beyond = (want.blocks - least(want)) * want.block_bytes;
-        (beyond.div_ceil(unit) as usize).min(chunks)
-    };
-    let blocks_of =
-        |want: &Want, chunks: usize| (least(want) + chunks as u64 * unit / want.block_bytes).min(want.blocks);
-    let mut at_want = sizes;
-    for want in wants {
-        if let Some((scene, place)) = want.scene {
-            at_want[scene][place] = want.blocks;
-        }
-    }
-    let alone_now = |want: &Want, blocks: u64| match want.scene {
-        Some((scene, place)) => {
-            let mut sizes = at_want[scene].clone();
-            sizes[place] = blocks;
-            violation(scene, &sizes)
-        }
-        None => 0.0,
-    };
-    let alone = |want: &Want, blocks: u64| {
-        let mean = want.stake.as_ref().and_then(|stake| {
-            if blocks >= want.blocks { stake.cost_of_what_does(blocks) } else { stake.cost(blocks) }
-        });
-        mean.unwrap_or_else(|| alone_now(want, blocks))
-    };
-    let costs = |want: &Want, seen: &dyn Fn(u64) -> u64| -> Vec<f64> {
-        (0..=most(want)).map(|chunks| alone(want, seen(blocks_of(want, chunks)))).collect()
-    };
-    // Sizes are wanted because of what was seen, and the model may think that less would do as well: it is stretched along the
-    // sizes until it thinks so of no less than what is wanted. Where it thinks that none is needed it says nothing of sizes.
-    // Among equals what sizes cost over the last while says more than what each happens to ask for.
-    let lowest = wants.iter().map(|want| want.priority).min().unwrap_or(0);
-    let is_stretched = |want: &Want| want.stake.is_none() || (want.is_asked && want.priority > lowest);
-    let mut stretch = vec![1.0; wants.len()];
-    let seen_as = |stretch: f64, blocks: u64| (blocks as f64 * stretch + 1e-6) as u64;
-    let bids: Vec<Bid> = (wants.iter().zip(&mut stretch))
-        .map(|(want, stretch)| {
-            let cost = costs(want, &|blocks| blocks);
-            let enough = alone(want, want.blocks);
-            let enough = enough + 1e-9 * enough.abs().max(1.0);
-            let least_enough = cost.iter().position(|&cost| cost <= enough).map(|at| blocks_of(want, at));
-            let cost = match least_enough {
-                Some(least_enough)
-                    if is_stretched(want) && least_enough > 0 && least_enough < want.blocks =>
-                {
-                    *stretch = least_enough as f64 / want.blocks as f64;
-                    costs(want, &|blocks| seen_as(*stretch, blocks))
-                }
-                _ => cost,
-            };
-            Bid { priority: want.priority, minimum: 0, cost }
-        })
-        .collect();
-    let mut given = allocate(chunks, &bids);
-    let mut priorities: Vec<u8> = wants.iter().map(|want| want.priority).collect();
-    priorities.sort_unstable_by(|a, b| b.cmp(a));
-    priorities.dedup();
-    let mut left = chunks;
-    for priority in priorities {
-        let members: Vec<usize> = (0..wants.len()).filter(|&at| wants[at].priority == priority).collect();
-        // What was left for them by the first round may have gone to those before them.
-        for &at in &members {
-            given[at] = given[at].min(left);
-            left -= given[at];
-        }
-        if members.len() > TOGETHER_MAX {
-            continue;
-        }
-        left += members.iter().map(|&at| given[at]).sum::<usize>();
-        let origins: BTreeSet<usize> =
-            members.iter().filter_map(|&at| wants[at].scene.map(|(scene, _)| scene)).collect();
-        let mut sizes = at_want.clone();
-        for (at, (want, &chunks)) in wants.iter().zip(&given).enumerate() {
-            if let Some((scene, place)) = want.scene {
-                sizes[scene][place] = seen_as(stretch[at], blocks_of(want, chunks));
-            }
-        }
-        let limits: Vec<(usize, usize)> = members.iter().map(|&at| (0, most(&wants[at]))).collect();
-        let start = members.iter().map(|&at| given[at]).collect();
-        // What the mean over the last while adds to the cost as of now, by chunks.
-        let added: Vec<Vec<f64>> = (members.iter())
-            .map(|&at| {
-                let want = &wants[at];
-                let seen = |chunks| seen_as(stretch[at], blocks_of(want, chunks));
-                let added = |chunks| alone(want, seen(chunks)) - alone_now(want, seen(chunks));
-                if want.stake.is_some() { (0..=most(want)).map(added).collect() } else { Vec::new() }
-            })
-            .collect();
-        let together = coupled(left, start, &limits, ROUNDS_MAX, |chunks| {
-            for (&at, &chunks) in members.iter().zip(chunks) {
-                if let Some((scene, place)) = wants[at].scene {
-                    sizes[scene][place] = seen_as(stretch[at], blocks_of(&wants[at], chunks));
-                }
-            }
-            let now: f64 = origins.iter().map(|&scene| violation(scene, &sizes[scene])).sum();
-            now + added.iter().zip(chunks).filter_map(|(added, &chunks)| added.get(chunks)).sum::<f64>()
-        });
-        for (&at, chunks) in members.iter().zip(together) {
-            given[at] = chunks;
-            left -= chunks;
-        }
-    }
-    // What the model sees no use in is wanted all the same, and of no use to anybody else.
-    let mut unmet: Vec<usize> = (0..wants.len()).filter(|&at| given[at] < most(&wants[at])).collect();
-    unmet.sort_by_key(|&at| std::cmp::Reverse(wants[at].priority));
-    for at in unmet {
-        let more = left.min(most(&wants[at]) - given[at]);
-        given[at] += more;
-        left -= more;
-    }
+    let division = Division::new(wants, sizes, violation, capacity, chunk_bytes);
+    let (bids, stretch) = division.bids();
+    let mut given = allocate(division.chunks, &bids);
+    let left = division.improve_together(&stretch, &mut given);
+    division.hand_out(left, &mut given);
     let mut blocks: Vec<u64> =
-        wants.iter().zip(&given).map(|(want, &chunks)| blocks_of(want, chunks)).collect();
-    if resolution < CHUNKS_MAX as u64 {
+        wants.iter().zip(&given).map(|(want, &chunks)| division.blocks_of(want, chunks)).collect();
+    if division.resolution < CHUNKS_MAX as u64 {
         let gains: Vec<f64> = (bids.iter().zip(&given))
             .map(|(bid, &chunks)| bid.cost[chunks] - bid.cost[bid.cost.len() - 1])
             .collect();
         hand_on(wants, &gains, capacity, &mut blocks);
     }
     (wants.iter().zip(blocks).map(|(want, blocks)| (want.volume, blocks)).collect(), true)
+}
+
+/// Memory that is not enough for all who want some, in chunks: what is left of it once everybody has his least.
+struct Division<'a, V> {
+    wants: &'a [Want],
+    /// Blocks by origin and place if all had what they want.
+    at_want: Vec<Vec<u64>>,
+    violation: &'a V,
+    /// Chunks that it is cut in at most.
+    resolution: u64,
+    /// Bytes of a chunk.
+    unit: u64,
+    /// How many there are.
+    chunks: usize,
+}
+
+impl<'a, V: Fn(usize, &[u64]) -> f64> Division<'a, V> {
+    fn new(
+        wants: &'a [Want],
+        sizes: Vec<Vec<u64>>,
+        violation: &'a V,
+        capacity: u64,
+        chunk_bytes: u64,
+    ) -> Division<'a, V> {
+        let guaranteed: u64 = wants.iter().map(|want| least(want) * want.block_bytes).sum();
+        let free = capacity.saturating_sub(guaranteed);
+        // Finer chunks for fewer bids: the programme's time is bounded by bids * chunks^2 (ours).
+        let resolution = (8_192 / wants.len().max(1)).clamp(16, CHUNKS_MAX) as u64;
+        let unit = chunk_bytes.max(free.div_ceil(resolution)).max(1);
+        let mut at_want = sizes;
+        for want in wants {
+            if let Some((scene, place)) = want.scene {
+                at_want[scene][place] = want.blocks;
+            }
+        }
+        Division { wants, at_want, violation, resolution, unit, chunks: (free / unit) as usize }
+    }
+
+    /// The chunks that somebody can use.
+    fn most(&self, want: &Want) -> usize {
+        let beyond = (want.blocks - least(want)) * want.block_bytes;
+        (beyond.div_ceil(self.unit) as usize).min(self.chunks)
+    }
+
+    fn blocks_of(&self, want: &Want, chunks: usize) -> u64 {
+        (least(want) + chunks as u64 * self.unit / want.block_bytes).min(want.blocks)
+    }
+
+    /// The violation of an origin with so many blocks for one, the others as they want.
+    fn alone_now(&self, want: &Want, blocks: u64) -> f64 {
+        let Some((scene, place)) = want.scene else { return 0.0 };
+        let mut sizes = self.at_want[scene].clone();
+        sizes[place] = blocks;
+        (self.violation)(scene, &sizes)
+    }
+
+    /// The same over the last while, where that is known.
+    fn alone(&self, want: &Want, blocks: u64) -> f64 {
+        let mean = want.stake.as_ref().and_then(|stake| {
+            if blocks >= want.blocks { stake.cost_of_what_does(blocks) } else { stake.cost(blocks) }
+        });
+        mean.unwrap_or_else(|| self.alone_now(want, blocks))
+    }
+
+    /// The same by chunks, from none to all that one can use, of blocks that are seen as others.
+    fn costs(&self, want: &Want, seen: impl Fn(u64) -> u64) -> Vec<f64> {
+        (0..=self.most(want)).map(|chunks| self.alone(want, seen(self.blocks_of(want, chunks)))).collect()
+    }
+
+    /// What each bids, and by how much its sizes are stretched.
+    ///
+    /// Sizes are wanted because of what was seen, and the model may think that less would do as well: it is stretched along the
+    /// sizes until it thinks so of no less than what is wanted. Where it thinks that none is needed it says nothing of sizes.
+    /// Among equals what sizes cost over the last while says more than what each happens to ask for.
+    fn bids(&self) -> (Vec<Bid>, Vec<f64>) {
+        let lowest = self.wants.iter().map(|want| want.priority).min().unwrap_or(0);
+        let is_stretched = |want: &Want| want.stake.is_none() || (want.is_asked && want.priority > lowest);
+        let bid = |want: &Want| {
+            let cost = self.costs(want, |blocks| blocks);
+            let enough = self.alone(want, want.blocks);
+            let enough = enough + 1e-9 * enough.abs().max(1.0);
+            let least_enough = cost.iter().position(|&cost| cost <= enough);
+            let least_enough = least_enough.map_or(0, |at| self.blocks_of(want, at));
+            let (cost, stretch) = if is_stretched(want) && least_enough > 0 && least_enough < want.blocks {
+                let stretch = least_enough as f64 / want.blocks as f64;
+                (self.costs(want, |blocks| seen_as(stretch, blocks)), stretch)
+            } else {
+                (cost, 1.0)
+            };
+            (Bid { priority: want.priority, minimum: 0, cost }, stretch)
+        };
+        self.wants.iter().map(bid).unzip()
+    }
+
+    /// Improves what is given by what all of a priority are worth together, those of a higher one first; the chunks that nobody has then.
+    fn improve_together(&self, stretch: &[f64], given: &mut [usize]) -> usize {
+        let mut priorities: Vec<u8> = self.wants.iter().map(|want| want.priority).collect();
+        priorities.sort_unstable_by(|a, b| b.cmp(a));
+        priorities.dedup();
+        let mut left = self.chunks;
+        for priority in priorities {
+            let is_member = |at: &usize| self.wants[*at].priority == priority;
+            let members: Vec<usize> = (0..self.wants.len()).filter(is_member).collect();
+            // What was left for them by the first round may have gone to those before them.
+            for &at in &members {
+                given[at] = given[at].min(left);
+                left -= given[at];
+            }
+            if members.len() > TOGETHER_MAX {
+                continue;
+            }
+            left += members.iter().map(|&at| given[at]).sum::<usize>();
+            let together = self.together(&members, stretch, given, left);
+            for (&at, chunks) in members.iter().zip(together) {
+                given[at] = chunks;
+                left -= chunks;
+            }
+        }
+        left
+    }
+
+    /// The chunks of `members`, of whom there are `left`, by what they are worth together.
+    fn together(&self, members: &[usize], stretch: &[f64], given: &[usize], left: usize) -> Vec<usize> {
+        let seen = |at: usize, chunks| seen_as(stretch[at], self.blocks_of(&self.wants[at], chunks));
+        let origins: BTreeSet<usize> =
+            members.iter().filter_map(|&at| self.wants[at].scene.map(|(scene, _)| scene)).collect();
+        let mut sizes = self.at_want.clone();
+        for (at, (want, &chunks)) in self.wants.iter().zip(given).enumerate() {
+            if let Some((scene, place)) = want.scene {
+                sizes[scene][place] = seen(at, chunks);
+            }
+        }
+        let limits: Vec<(usize, usize)> = members.iter().map(|&at| (0, self.most(&self.wants[at]))).collect();
+        let start = members.iter().map(|&at| given[at]).collect();
+        // What the mean over the last while adds to the cost as of now, by chunks.
+        let added = |&at: &usize| {
+            let want = &self.wants[at];
+            let added = |chunks| self.alone(want, seen(at, chunks)) - self.alone_now(want, seen(at, chunks));
+            if want.stake.is_some() { (0..=self.most(want)).map(added).collect() } else { Vec::new() }
+        };
+        let added: Vec<Vec<f64>> = members.iter().map(added).collect();
+        coupled(left, start, &limits, ROUNDS_MAX, |chunks| {
+            for (&at, &chunks) in members.iter().zip(chunks) {
+                if let Some((scene, place)) = self.wants[at].scene {
+                    sizes[scene][place] = seen(at, chunks);
+                }
+            }
+            let now: f64 = origins.iter().map(|&scene| (self.violation)(scene, &sizes[scene])).sum();
+            now + added.iter().zip(chunks).filter_map(|(added, &chunks)| added.get(chunks)).sum::<f64>()
+        })
+    }
+
+    /// What the model sees no use in is wanted all the same, and of no use to anybody else.
+    fn hand_out(&self, mut left: usize, given: &mut [usize]) {
+        let mut unmet: Vec<usize> =
+            (0..self.wants.len()).filter(|&at| given[at] < self.most(&self.wants[at])).collect();
+        unmet.sort_by_key(|&at| std::cmp::Reverse(self.wants[at].priority));
+        for at in unmet {
+            let more = left.min(self.most(&self.wants[at]) - given[at]);
+            given[at] += more;
+            left -= more;
+        }
+    }
+}
+
+/// The blocks that somebody has whoever else wants some.
+fn least(want: &Want) -> u64 {
+    want.blocks_min.min(want.blocks)
+}
+
+fn seen_as(stretch: f64, blocks: u64) -> u64 {
+    (blocks as f64 * stretch + 1e-6) as u64
 }
 
 /// Among many a chunk may be far more than what each wants: what is left of `capacity` goes on in blocks, to those of a higher priority first, and among equals to who
