@@ -103,253 +103,190 @@ impl ControlConfig {
 
     /// Every parameter outside its range.
     pub fn wrong(&self) -> Vec<ConfigError> {
-        let ratio = |value: f64| (0.0..=1.0).contains(&value);
-        let share = |value: f64| (0.0..1.0).contains(&value);
-        let positive = |value: f64| value > 0.0 && value.is_finite();
-        let count = |value: usize, least: usize| (least..=1 << 20).contains(&value);
-        const RATIO: &str = "a number from 0 to 1";
-        const SHARE: &str = "a number from 0 to below 1";
-        const POSITIVE: &str = "a number above 0";
+        use Range::{Count, Only, Part, Positive, Ratio, Share};
+        let ControlConfig { conformance, violation, interference, cacheability, .. } = self;
+        let ControlConfig { feedback, warmup, removal, foresight, .. } = self;
         const ONE: &str = "a whole number of at least 1";
-        let rules: &[(&'static str, f64, bool, &'static str)] = &[
+        let grow_after = feedback.grow_after;
+        let rules: &[(&'static str, f64, Range)] = &[
             (
                 "conformance.requests_min",
-                self.conformance.requests_min as f64,
-                self.conformance.requests_min >= 1,
-                ONE,
+                conformance.requests_min as f64,
+                Only(conformance.requests_min >= 1, ONE),
             ),
-            (
-                "conformance.backlog_idle_share_max",
-                self.conformance.backlog_idle_share_max,
-                ratio(self.conformance.backlog_idle_share_max),
-                RATIO,
-            ),
-            (
-                "conformance.backlog_depth_min",
-                self.conformance.backlog_depth_min,
-                ratio(self.conformance.backlog_depth_min),
-                RATIO,
-            ),
-            (
-                "conformance.backlog_share_min",
-                self.conformance.backlog_share_min,
-                ratio(self.conformance.backlog_share_min),
-                RATIO,
-            ),
+            ("conformance.backlog_idle_share_max", conformance.backlog_idle_share_max, Ratio),
+            ("conformance.backlog_depth_min", conformance.backlog_depth_min, Ratio),
+            ("conformance.backlog_share_min", conformance.backlog_share_min, Ratio),
             (
                 "violation.windows",
-                self.violation.windows as f64,
-                (1..=64).contains(&self.violation.windows),
-                "a whole number from 1 to 64",
+                violation.windows as f64,
+                Only((1..=64).contains(&violation.windows), "a whole number from 1 to 64"),
             ),
             (
                 "violation.nonconforming",
-                self.violation.nonconforming as f64,
-                (1..=self.violation.windows).contains(&self.violation.nonconforming),
-                "a whole number from 1 to `violation.windows`",
+                violation.nonconforming as f64,
+                Only(
+                    (1..=violation.windows).contains(&violation.nonconforming),
+                    "a whole number from 1 to `violation.windows`",
+                ),
             ),
             (
                 "interference.history_min",
-                self.interference.history_min as f64,
-                count(self.interference.history_min, 4),
-                "a whole number of at least 4",
+                interference.history_min as f64,
+                Count(4, "a whole number of at least 4"),
             ),
             (
                 "interference.lag_max",
-                self.interference.lag_max as f64,
-                self.interference.lag_max <= 8,
-                "a whole number from 0 to 8",
+                interference.lag_max as f64,
+                Only(interference.lag_max <= 8, "a whole number from 0 to 8"),
             ),
-            (
-                "interference.score_min",
-                self.interference.score_min,
-                ratio(self.interference.score_min),
-                RATIO,
-            ),
-            (
-                "interference.significance_min",
-                self.interference.significance_min,
-                positive(self.interference.significance_min),
-                POSITIVE,
-            ),
-            (
-                "interference.significance_together",
-                self.interference.significance_together,
-                positive(self.interference.significance_together),
-                POSITIVE,
-            ),
-            (
-                "interference.significance_alone",
-                self.interference.significance_alone,
-                positive(self.interference.significance_alone),
-                POSITIVE,
-            ),
-            (
-                "interference.variation_min",
-                self.interference.variation_min,
-                ratio(self.interference.variation_min),
-                RATIO,
-            ),
-            (
-                "cacheability.read_share_min",
-                self.cacheability.read_share_min,
-                ratio(self.cacheability.read_share_min),
-                RATIO,
-            ),
-            (
-                "cacheability.floor_max",
-                self.cacheability.floor_max,
-                ratio(self.cacheability.floor_max),
-                RATIO,
-            ),
-            (
-                "cacheability.invalidation_share_max",
-                self.cacheability.invalidation_share_max,
-                positive(self.cacheability.invalidation_share_max),
-                POSITIVE,
-            ),
-            (
-                "cacheability.sequential_share_max",
-                self.cacheability.sequential_share_max,
-                ratio(self.cacheability.sequential_share_max),
-                RATIO,
-            ),
+            ("interference.score_min", interference.score_min, Ratio),
+            ("interference.significance_min", interference.significance_min, Positive),
+            ("interference.significance_together", interference.significance_together, Positive),
+            ("interference.significance_alone", interference.significance_alone, Positive),
+            ("interference.variation_min", interference.variation_min, Ratio),
+            ("cacheability.read_share_min", cacheability.read_share_min, Ratio),
+            ("cacheability.floor_max", cacheability.floor_max, Ratio),
+            ("cacheability.invalidation_share_max", cacheability.invalidation_share_max, Positive),
+            ("cacheability.sequential_share_max", cacheability.sequential_share_max, Ratio),
             (
                 "feedback.percentile",
-                self.feedback.percentile,
-                self.feedback.percentile > 0.0 && self.feedback.percentile <= 100.0,
-                "a number above 0 and at most 100",
+                feedback.percentile,
+                Only(
+                    feedback.percentile > 0.0 && feedback.percentile <= 100.0,
+                    "a number above 0 and at most 100",
+                ),
             ),
-            ("feedback.grow_after", self.feedback.grow_after as f64, count(self.feedback.grow_after, 1), ONE),
+            ("feedback.grow_after", feedback.grow_after as f64, Count(1, ONE)),
             (
                 "feedback.shrink_after",
-                self.feedback.shrink_after as f64,
-                count(self.feedback.shrink_after, self.feedback.grow_after),
-                "a whole number of at least `feedback.grow_after`",
+                feedback.shrink_after as f64,
+                Count(grow_after, "a whole number of at least `feedback.grow_after`"),
             ),
-            ("feedback.gain", self.feedback.gain, positive(self.feedback.gain), POSITIVE),
-            ("feedback.growth_max", self.feedback.growth_max, positive(self.feedback.growth_max), POSITIVE),
-            (
-                "feedback.shrink_max",
-                self.feedback.shrink_max,
-                positive(self.feedback.shrink_max) && share(self.feedback.shrink_max),
-                "a number above 0 and below 1",
-            ),
-            ("feedback.dead_band", self.feedback.dead_band, share(self.feedback.dead_band), SHARE),
-            ("feedback.guard_max", self.feedback.guard_max as f64, count(self.feedback.guard_max, 1), ONE),
+            ("feedback.gain", feedback.gain, Positive),
+            ("feedback.growth_max", feedback.growth_max, Positive),
+            ("feedback.shrink_max", feedback.shrink_max, Part),
+            ("feedback.dead_band", feedback.dead_band, Share),
+            ("feedback.guard_max", feedback.guard_max as f64, Count(1, ONE)),
             (
                 "feedback.model_first_share",
-                self.feedback.model_first_share,
-                self.feedback.model_first_share > 0.0 && self.feedback.model_first_share <= 1.0,
-                "a number above 0 and at most 1",
+                feedback.model_first_share,
+                Only(
+                    feedback.model_first_share > 0.0 && feedback.model_first_share <= 1.0,
+                    "a number above 0 and at most 1",
+                ),
             ),
-            (
-                "feedback.model_growth_max",
-                self.feedback.model_growth_max,
-                positive(self.feedback.model_growth_max),
-                POSITIVE,
-            ),
-            (
-                "feedback.model_shrink_max",
-                self.feedback.model_shrink_max,
-                positive(self.feedback.model_shrink_max) && share(self.feedback.model_shrink_max),
-                "a number above 0 and below 1",
-            ),
-            (
-                "feedback.model_dead_band",
-                self.feedback.model_dead_band,
-                share(self.feedback.model_dead_band),
-                SHARE,
-            ),
-            ("warmup.zone_share_min", self.warmup.zone_share_min, ratio(self.warmup.zone_share_min), RATIO),
-            ("warmup.overlap_min", self.warmup.overlap_min, ratio(self.warmup.overlap_min), RATIO),
-            ("warmup.dense_min", self.warmup.dense_min, ratio(self.warmup.dense_min), RATIO),
+            ("feedback.model_growth_max", feedback.model_growth_max, Positive),
+            ("feedback.model_shrink_max", feedback.model_shrink_max, Part),
+            ("feedback.model_dead_band", feedback.model_dead_band, Share),
+            ("warmup.zone_share_min", warmup.zone_share_min, Ratio),
+            ("warmup.overlap_min", warmup.overlap_min, Ratio),
+            ("warmup.dense_min", warmup.dense_min, Ratio),
             (
                 "warmup.bytes_per_second_max",
-                self.warmup.bytes_per_second_max as f64,
-                self.warmup.bytes_per_second_max >= 1,
-                ONE,
+                warmup.bytes_per_second_max as f64,
+                Only(warmup.bytes_per_second_max >= 1, ONE),
             ),
-            ("warmup.idle_share", self.warmup.idle_share, ratio(self.warmup.idle_share), RATIO),
-            (
-                "warmup.cache_share_max",
-                self.warmup.cache_share_max,
-                ratio(self.warmup.cache_share_max),
-                RATIO,
-            ),
-            ("warmup.hit_ratio_min", self.warmup.hit_ratio_min, ratio(self.warmup.hit_ratio_min), RATIO),
-            ("warmup.spared_min", self.warmup.spared_min, ratio(self.warmup.spared_min), RATIO),
-            ("removal.sustained", self.removal.sustained as f64, count(self.removal.sustained, 1), ONE),
-            (
-                "removal.low_load_share",
-                self.removal.low_load_share,
-                ratio(self.removal.low_load_share),
-                RATIO,
-            ),
+            ("warmup.idle_share", warmup.idle_share, Ratio),
+            ("warmup.cache_share_max", warmup.cache_share_max, Ratio),
+            ("warmup.hit_ratio_min", warmup.hit_ratio_min, Ratio),
+            ("warmup.spared_min", warmup.spared_min, Ratio),
+            ("removal.sustained", removal.sustained as f64, Count(1, ONE)),
+            ("removal.low_load_share", removal.low_load_share, Ratio),
             (
                 "removal.excess_without_max",
-                self.removal.excess_without_max,
-                self.removal.excess_without_max < 0.0,
-                "a number below 0",
+                removal.excess_without_max,
+                Only(removal.excess_without_max < 0.0, "a number below 0"),
             ),
-            ("removal.hit_ratio_min", self.removal.hit_ratio_min, ratio(self.removal.hit_ratio_min), RATIO),
+            ("removal.hit_ratio_min", removal.hit_ratio_min, Ratio),
             (
                 "foresight.bucket_intervals",
-                self.foresight.bucket_intervals as f64,
-                (1..=100_000).contains(&self.foresight.bucket_intervals),
-                "a whole number from 1 to 100000",
+                foresight.bucket_intervals as f64,
+                Only((1..=100_000).contains(&foresight.bucket_intervals), "a whole number from 1 to 100000"),
             ),
             (
                 "foresight.buckets_max",
-                self.foresight.buckets_max as f64,
-                (16..=65_536).contains(&self.foresight.buckets_max),
-                "a whole number from 16 to 65536",
+                foresight.buckets_max as f64,
+                Only((16..=65_536).contains(&foresight.buckets_max), "a whole number from 16 to 65536"),
             ),
             (
                 "foresight.lead_buckets",
-                self.foresight.lead_buckets as f64,
-                (1..=64).contains(&self.foresight.lead_buckets),
-                "a whole number from 1 to 64",
+                foresight.lead_buckets as f64,
+                Only((1..=64).contains(&foresight.lead_buckets), "a whole number from 1 to 64"),
             ),
-            (
-                "foresight.confidence_min",
-                self.foresight.confidence_min,
-                ratio(self.foresight.confidence_min),
-                RATIO,
-            ),
-            ("sizing_margin", self.sizing_margin, share(self.sizing_margin), SHARE),
+            ("foresight.confidence_min", foresight.confidence_min, Ratio),
+            ("sizing_margin", self.sizing_margin, Share),
             (
                 "chunk_bytes",
                 self.chunk_bytes as f64,
-                self.chunk_bytes >= 4_096,
-                "a whole number of at least 4096",
+                Only(self.chunk_bytes >= 4_096, "a whole number of at least 4096"),
             ),
             (
                 "history_intervals",
                 self.history_intervals as f64,
-                (8..=1_024).contains(&self.history_intervals),
-                "a whole number from 8 to 1024",
+                Only((8..=1_024).contains(&self.history_intervals), "a whole number from 8 to 1024"),
             ),
             (
                 "recent_intervals",
                 self.recent_intervals as f64,
-                (1..=self.history_intervals).contains(&self.recent_intervals),
-                "a whole number from 1 to `history_intervals`",
+                Only(
+                    (1..=self.history_intervals).contains(&self.recent_intervals),
+                    "a whole number from 1 to `history_intervals`",
+                ),
             ),
-            ("analyses_max", self.analyses_max as f64, count(self.analyses_max, 1), ONE),
-            ("neighbours_max", self.neighbours_max as f64, count(self.neighbours_max, 1), ONE),
-            ("retry_after", self.retry_after as f64, count(self.retry_after, 1), ONE),
-            ("spare_share", self.spare_share, ratio(self.spare_share), RATIO),
-            ("hit_latency_ns", self.hit_latency_ns as f64, self.hit_latency_ns > 0, ONE),
+            ("analyses_max", self.analyses_max as f64, Count(1, ONE)),
+            ("neighbours_max", self.neighbours_max as f64, Count(1, ONE)),
+            ("retry_after", self.retry_after as f64, Count(1, ONE)),
+            ("spare_share", self.spare_share, Ratio),
+            ("hit_latency_ns", self.hit_latency_ns as f64, Only(self.hit_latency_ns > 0, ONE)),
             (
                 "servers_assumed",
                 self.servers_assumed,
-                self.servers_assumed >= 1.0 && self.servers_assumed.is_finite(),
-                "a number of at least 1",
+                Only(
+                    self.servers_assumed >= 1.0 && self.servers_assumed.is_finite(),
+                    "a number of at least 1",
+                ),
             ),
         ];
-        let wrong = rules.iter().filter(|(_, _, good, _)| !good);
-        wrong.map(|&(key, found, _, expected)| ConfigError { key, found, expected }).collect()
+        let wrong = rules.iter().filter(|(_, found, range)| !range.holds(*found));
+        wrong.map(|&(key, found, range)| ConfigError { key, found, expected: range.expected() }).collect()
+    }
+}
+
+/// What a parameter may be.
+#[derive(Clone, Copy)]
+enum Range {
+    Ratio,
+    Share,
+    /// A share that is not 0.
+    Part,
+    Positive,
+    /// At least so many, and at most 2^20.
+    Count(usize, &'static str),
+    /// Whether it is what it may be, which is the text.
+    Only(bool, &'static str),
+}
+
+impl Range {
+    fn holds(self, value: f64) -> bool {
+        match self {
+            Range::Ratio => (0.0..=1.0).contains(&value),
+            Range::Share => (0.0..1.0).contains(&value),
+            Range::Part => value > 0.0 && value < 1.0,
+            Range::Positive => value > 0.0 && value.is_finite(),
+            Range::Count(least, _) => (least as f64..=f64::from(1 << 20)).contains(&value),
+            Range::Only(holds, _) => holds,
+        }
+    }
+
+    fn expected(self) -> &'static str {
+        match self {
+            Range::Ratio => "a number from 0 to 1",
+            Range::Share => "a number from 0 to below 1",
+            Range::Part => "a number above 0 and below 1",
+            Range::Positive => "a number above 0",
+            Range::Count(_, expected) | Range::Only(_, expected) => expected,
+        }
     }
 }
 

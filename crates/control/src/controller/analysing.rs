@@ -20,6 +20,25 @@ use std::collections::BTreeMap;
 /// The least part of the excess that a cache which cannot keep the objective must take away (ours).
 const BEST_EFFORT_MIN: f64 = 0.2;
 
+/// Solutions that a decision tells at most (ours).
+const ALTERNATIVES_MAX: usize = 8;
+
+/// A violated volume, and what there is to mend it with.
+struct Plight<'a> {
+    /// Its own among the parties of the scene.
+    place: usize,
+    judged: &'a [(usize, Interference)],
+    open: &'a Open,
+    /// Blocks of every party once what was decided so far is done.
+    planned: &'a [u64],
+    free: Bytes,
+    hosts_free: &'a HostsFree,
+}
+
+fn is_reached(solutions: &[Solution]) -> bool {
+    solutions.first().is_some_and(|best| best.reached)
+}
+
 /// What can be said of caches for the parties of a scene.
 pub(super) struct Open {
     /// Whether each can be cached, or cached further.
@@ -98,17 +117,7 @@ impl Controller {
         let Some(place) = scene.place(victim) else { return };
         let planned = self.planned(scene, changes);
         if let Some(served) = self.under_way(at, victim, scene, &planned, changes, outcome) {
-            for id in served {
-                match changes.get_mut(&id) {
-                    Some(change) => change.serves.push(victim),
-                    None => {
-                        let grant = self.volumes.get_mut(&id).and_then(|volume| volume.grant.as_mut());
-                        let grant = grant.expect("a cache that fills was granted");
-                        grant.serve(&[victim]);
-                        grant.is_spare = false;
-                    }
-                }
-            }
+            self.join(victim, &served, changes);
             return;
         }
         let judged = self.judge_neighbours(scene, place);
@@ -120,80 +129,40 @@ impl Controller {
                 blocks.saturating_sub(party.blocks) * self.volumes[&party.id].block_bytes()
             })
             .sum();
-        let free = self.capacity.saturating_sub(self.claimed()).saturating_sub(Bytes(ordered));
-        let goal = -self.config.sizing_margin;
-        let hosts_free = self.hosts_free();
-        let ranked = |scene: &Scene, wide: bool| {
-            let eligible = |other: usize| {
-                open.parties[other]
-                    && (other == place
-                        || judged.iter().any(|(at, judged)| *at == other && (wide || judged.is_likely())))
-            };
-            let tenants: Vec<Tenant> = (0..scene.parties.len())
-                .map(|at| self.tenant(scene, at, planned[at], eligible(at).then_some(&hosts_free)))
-                .collect();
-            let fits = |sizes: &[(usize, u64)]| {
-                let sizes: Vec<(VolumeId, u64)> =
-                    sizes.iter().map(|&(at, blocks)| (scene.parties[at].id, blocks)).collect();
-                self.hosts_hold(&hosts_free, &sizes)
-            };
-            rank(place, &tenants, goal, free, fits, scene.trials(&planned))
+        let plight = Plight {
+            place,
+            judged: &judged,
+            open: &open,
+            planned: &planned,
+            free: self.capacity.saturating_sub(self.claimed()).saturating_sub(Bytes(ordered)),
+            hosts_free: &self.hosts_free(),
         };
-        let mut solutions = ranked(scene, false);
-        let is_reached = |solutions: &[Solution]| solutions.first().is_some_and(|best| best.reached);
-        // Neighbours whose load was not seen to matter share the origin all the same: better than nothing.
-        if !is_reached(&solutions) && judged.iter().any(|(_, judged)| !judged.is_likely()) {
-            solutions = ranked(scene, true);
-        }
-        // A load of which some is turned away looks like a loop, which would ask for more whatever it is given, and yet its rate may be limited elsewhere.
-        let limited = if is_reached(&solutions) { None } else { scene.with_limited_neighbours(place) };
-        let others = limited.as_ref().map(|limited| (limited, ranked(limited, true)));
-        let scene = match others {
-            Some((limited, others)) if is_reached(&others) => {
-                solutions = others;
-                limited
-            }
-            _ => scene,
-        };
+        let (solutions, limited) = self.solutions(scene, &plight);
+        let is_limited = limited.is_some() && is_reached(&solutions);
+        let scene = if is_limited { limited.as_ref().unwrap_or(scene) } else { scene };
         let before = scene.excess(&planned)[place];
-        let observed = self.volumes[&victim]
-            .tracks
-            .iter()
-            .filter_map(|track| track.last)
-            .map(|last| last.excess)
-            .fold(f64::NEG_INFINITY, f64::max);
         let best = solutions.first().filter(|best| {
             best.reached || before.max(0.0) - best.excess >= BEST_EFFORT_MIN * before.max(0.05)
         });
+        let tracks = self.volumes[&victim].tracks.iter();
+        let observed = tracks.filter_map(|track| track.last).map(|last| last.excess);
         let mut facts = vec![
-            Fact::number("observed_excess", observed, ""),
+            Fact::number("observed_excess", observed.fold(f64::NEG_INFINITY, f64::max), ""),
             Fact::number("predicted_excess_now", before, ""),
-            Fact::number("goal_excess", goal, ""),
+            Fact::number("goal_excess", -self.config.sizing_margin, ""),
             Fact::number("origin_utilisation", scene.utilisation, ""),
             Fact::number("origin_servers", scene.origin.servers, ""),
             Fact::text("model", scene.basis),
-            Fact::number("free", free.as_f64(), "bytes"),
+            Fact::number("free", plight.free.as_f64(), "bytes"),
         ];
-        let names = |solution: &Solution| self.describe(scene, solution);
-        let alternatives: Vec<Alternative> = solutions
-            .iter()
-            .take(8)
-            .enumerate()
-            .map(|(rank, solution)| Alternative {
-                description: names(solution),
-                cost: solution.cost,
-                predicted_excess: if solution.excess.is_finite() { solution.excess } else { 1e9 },
-                chosen: rank == 0 && best.is_some(),
-                reason: self.reason(scene, solution, rank, free),
-            })
-            .collect();
+        let alternatives = self.alternatives(scene, &solutions, best.is_some(), plight.free);
         let name = self.volumes[&victim].spec.name.clone();
-        let Some(best) = best.cloned() else {
+        let Some(best) = best else {
             if let Some(Removed { volume, blocks }) = self.missed(victim, changes) {
                 self.give_back(victim, volume, blocks, changes);
                 return;
             }
-            let why = self.why_nothing_helps(scene, &planned, &open, &solutions, before, &hosts_free);
+            let why = self.why_nothing_helps(scene, &plight, &solutions, before);
             let mut decision = self.nothing_helps(at, victim, &open, why, facts);
             decision.alternatives = alternatives;
             outcome.decisions.push(decision);
@@ -208,11 +177,80 @@ impl Controller {
             (false, 1) => "cannot keep, but comes nearest to,",
             (false, _) => "cannot keep, but come nearest to,",
         };
-        let summary = format!("{} {promise} the objective of {name}", names(&best));
+        let summary = format!("{} {promise} the objective of {name}", self.describe(scene, best));
         let mut decision = self.decision(at, victim, DecisionKind::SolutionChosen, summary, facts);
         decision.alternatives = alternatives;
         outcome.decisions.push(decision);
-        self.adopt(victim, scene, &planned, &best, changes);
+        self.adopt(victim, scene, &planned, best, changes);
+    }
+
+    /// Caches that are being ordered or filled are for `victim`, too.
+    fn join(&mut self, victim: VolumeId, served: &[VolumeId], changes: &mut BTreeMap<VolumeId, Change>) {
+        for id in served {
+            match changes.get_mut(id) {
+                Some(change) => change.serves.push(victim),
+                None => {
+                    let grant = self.volumes.get_mut(id).and_then(|volume| volume.grant.as_mut());
+                    let grant = grant.expect("a cache that fills was granted");
+                    grant.serve(&[victim]);
+                    grant.is_spare = false;
+                }
+            }
+        }
+    }
+
+    /// What mends it, the best first, and the scene with limited neighbours, if that was asked: it holds of the solutions if they reach the goal then.
+    fn solutions(&self, scene: &Scene, plight: &Plight<'_>) -> (Vec<Solution>, Option<Scene>) {
+        let solutions = self.ranked(scene, plight, false);
+        if is_reached(&solutions) {
+            return (solutions, None);
+        }
+        // Neighbours whose load was not seen to matter share the origin all the same: better than nothing.
+        let is_wider = plight.judged.iter().any(|(_, judged)| !judged.is_likely());
+        let solutions = if is_wider { self.ranked(scene, plight, true) } else { solutions };
+        if is_reached(&solutions) {
+            return (solutions, None);
+        }
+        // A load of which some is turned away looks like a loop, which would ask for more whatever it is given, and yet its rate may be limited elsewhere.
+        let Some(limited) = scene.with_limited_neighbours(plight.place) else { return (solutions, None) };
+        let others = self.ranked(&limited, plight, true);
+        (if is_reached(&others) { others } else { solutions }, Some(limited))
+    }
+
+    /// Caches for the violated one and the neighbours that matter to it, or (`wide`) may.
+    fn ranked(&self, scene: &Scene, plight: &Plight<'_>, wide: bool) -> Vec<Solution> {
+        let Plight { place, judged, open, planned, free, hosts_free } = *plight;
+        let eligible = |other: usize| {
+            open.parties[other]
+                && (other == place
+                    || judged.iter().any(|(at, judged)| *at == other && (wide || judged.is_likely())))
+        };
+        let tenants: Vec<Tenant> = (0..scene.parties.len())
+            .map(|at| self.tenant(scene, at, planned[at], eligible(at).then_some(hosts_free)))
+            .collect();
+        let fits = |sizes: &[(usize, u64)]| {
+            let sizes: Vec<(VolumeId, u64)> =
+                sizes.iter().map(|&(at, blocks)| (scene.parties[at].id, blocks)).collect();
+            self.hosts_hold(hosts_free, &sizes)
+        };
+        rank(place, &tenants, -self.config.sizing_margin, free, fits, scene.trials(planned))
+    }
+
+    fn alternatives(
+        &self,
+        scene: &Scene,
+        solutions: &[Solution],
+        is_chosen: bool,
+        free: Bytes,
+    ) -> Vec<Alternative> {
+        let alternative = |(rank, solution): (usize, &Solution)| Alternative {
+            description: self.describe(scene, solution),
+            cost: solution.cost,
+            predicted_excess: if solution.excess.is_finite() { solution.excess } else { 1e9 },
+            chosen: rank == 0 && is_chosen,
+            reason: self.reason(scene, solution, rank, free),
+        };
+        solutions.iter().take(ALTERNATIVES_MAX).enumerate().map(alternative).collect()
     }
 
     /// Which of the parties that may matter to `victim` can be cached (further), and why others cannot.
@@ -270,12 +308,11 @@ impl Controller {
     fn why_nothing_helps(
         &self,
         scene: &Scene,
-        planned: &[u64],
-        open: &Open,
+        plight: &Plight<'_>,
         solutions: &[Solution],
         before: f64,
-        hosts_free: &HostsFree,
     ) -> Option<String> {
+        let Plight { open, planned, hosts_free, .. } = *plight;
         if solutions.is_empty() && !open.awaited.is_empty() {
             return None;
         }

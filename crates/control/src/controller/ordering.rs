@@ -14,7 +14,7 @@ use crate::performance::OVERLOADED;
 use crate::windows::Windows;
 use forebay_units::{Bytes, Nanos};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Intervals after which a quota that is not in force is ordered again (ours).
 const REPEAT_AFTER: usize = 3;
@@ -34,7 +34,6 @@ struct Order {
     id: VolumeId,
     before: u64,
     blocks: u64,
-    change: Option<Change>,
     /// How busy the origin is.
     utilisation: f64,
 }
@@ -138,9 +137,9 @@ impl Controller {
         for (id, before, blocks) in orders {
             let change = changes.remove(&id);
             let utilisation = self.utilisation(observation, scenes, id);
-            let order = Order { id, before, blocks, change, utilisation };
+            let order = Order { id, before, blocks, utilisation };
             let was = self.volumes[&id].placed();
-            self.order(observation, observed.get(&id).copied(), order, &used, outcome);
+            self.order(observation, observed.get(&id).copied(), order, change, &used, outcome);
             used.change(was, self.volumes[&id].placed());
         }
         debug_assert_eq!(used, self.hosts_used());
@@ -209,100 +208,31 @@ impl Controller {
         &mut self,
         observation: &Observation,
         observed: Option<&VolumeObservation>,
-        order: Order,
+        mut order: Order,
+        change: Option<Change>,
         used: &HostsUsed,
         outcome: &mut StepOutcome,
     ) {
-        let Order { id, before, blocks, change, utilisation } = order;
-        let host = match self.volumes[&id].grant.as_ref().filter(|grant| grant.blocks > 0) {
-            Some(grant) => grant.host,
-            None => match self.choose_host(id, blocks, used) {
-                Some(host) => host,
-                None => {
-                    let name = self.volumes[&id].spec.name.clone();
-                    let mut facts = vec![Fact::number("size", blocks as f64, "blocks")];
-                    let (size, sums) = (self.growth(id, blocks), self.rooms(&mut facts));
-                    let summary = format!("no host has {size} for the cache of {name}: {sums}");
-                    outcome.decisions.push(self.decision(
-                        observation.at,
-                        id,
-                        DecisionKind::NothingHelps,
-                        summary,
-                        facts,
-                    ));
-                    return;
-                }
-            },
+        let (id, before) = (order.id, order.before);
+        let placed = self.volumes[&id].grant.as_ref().filter(|grant| grant.blocks > 0);
+        let host = placed.map(|grant| grant.host).or_else(|| self.choose_host(id, order.blocks, used));
+        let Some(host) = host else {
+            outcome.decisions.push(self.tell_no_host(observation.at, &order));
+            return;
         };
         // Others may have taken room in this very step.
-        let blocks = if blocks > before { self.fit_host(id, blocks, used) } else { blocks };
-        if blocks == before {
+        if order.blocks > before {
+            order.blocks = self.fit_host(id, order.blocks, used);
+        }
+        if order.blocks == before {
             return;
         }
-        let is_spare = change.as_ref().map(|change| change.is_spare);
-        let ratio = change.as_ref().filter(|change| change.blocks == blocks).and_then(|change| change.ratio);
-        let wanted = change.as_ref().map_or(0, |change| change.wanted);
-        let kept_after = change.as_ref().and_then(|change| change.kept_after).filter(|&kept| kept < blocks);
-        let (kind, summary, facts, serves) = match change {
-            Some(change) if (change.blocks > before) == (blocks > before) => {
-                (change.kind, change.summary, change.facts, change.serves)
-            }
-            change => {
-                let name = &self.volumes[&id].spec.name;
-                let (kind, summary) = if blocks > before {
-                    (
-                        DecisionKind::Grown,
-                        format!(
-                            "the cache of {name} gets back what it needed before: others need less of the memory now"
-                        ),
-                    )
-                } else {
-                    (
-                        DecisionKind::Shrunk,
-                        format!("the cache of {name} gives way to others that violate more without it"),
-                    )
-                };
-                let facts = vec![
-                    Fact::number("size_before", before as f64, "blocks"),
-                    Fact::number("size_after", blocks as f64, "blocks"),
-                ];
-                (kind, summary, facts, change.map(|change| change.serves).unwrap_or_default())
-            }
-        };
+        let Change { blocks, kind, summary, facts, serves, is_spare, ratio, wanted, kept_after } =
+            self.ordered(&order, change);
         outcome.decisions.push(self.decision(observation.at, id, kind, summary, facts));
         outcome.actions.push(Action::SetQuota { volume: id, host, blocks });
-        let interval_s = observation.interval.as_secs_f64().max(1e-9);
-        let mut fill_rate = self.volumes[&id].recent(self.config.recent_intervals).miss_rate * interval_s;
-        if blocks > before {
-            if let Some(warmup) = observed.map(|observed| self.warm_up(id, observed, blocks, utilisation)) {
-                let rate = self.tell_warm_up(observation.at, id, warmup, outcome);
-                fill_rate = fill_rate.max(rate as f64 * interval_s / self.volumes[&id].block_bytes() as f64);
-            }
-        } else if observed.is_some_and(|observed| observed.cache.prewarming) && blocks == 0 {
-            outcome.actions.push(Action::CancelPrewarm { volume: id });
-            let summary =
-                format!("loading for {} stops: its cache is taken back", self.volumes[&id].spec.name);
-            outcome.decisions.push(self.decision(
-                observation.at,
-                id,
-                DecisionKind::PrewarmCancelled,
-                summary,
-                Vec::new(),
-            ));
-        }
-        let load: f64 = {
-            let mut served: Vec<VolumeId> =
-                self.volumes[&id].grant.iter().flat_map(|grant| grant.serves.clone()).collect();
-            served.extend(&serves);
-            served.sort_unstable();
-            served.dedup();
-            served
-                .iter()
-                .filter_map(|id| self.volumes.get(id))
-                .map(|v| v.recent(self.config.recent_intervals).rate())
-                .sum()
-        };
-        let overloaded = blocks > before && utilisation >= OVERLOADED;
+        let fill_rate = self.order_loading(observation, observed, &order, outcome);
+        let load = self.load_with(id, &serves);
         let volume = self.volumes.get_mut(&id).expect("an ordered volume is registered");
         if blocks == 0 {
             volume.grant = None;
@@ -320,10 +250,10 @@ impl Controller {
             grant.insufficient = Some(grant.insufficient.unwrap_or(0).max(before));
         }
         // What waited at the origin until now is answered late in the interval after the fill.
+        let overloaded = blocks > before && order.utilisation >= OVERLOADED;
         let fill = fill_intervals(blocks.saturating_sub(before), fill_rate);
         grant.changed(blocks, fill, usize::from(overloaded), ratio);
-        (grant.wanted, grant.kept_after) = (wanted, kept_after);
-        grant.is_spare = is_spare.unwrap_or(grant.is_spare);
+        (grant.wanted, grant.kept_after, grant.is_spare) = (wanted, kept_after, is_spare);
         if grant.serve(&serves) {
             grant.rate_at_grant = load;
             grant.removal = Default::default();
@@ -332,6 +262,76 @@ impl Controller {
             grant.serves.retain(|served| *served == id);
             grant.removal = Default::default();
         }
+    }
+
+    fn tell_no_host(&self, at: Nanos, order: &Order) -> Decision {
+        let mut facts = vec![Fact::number("size", order.blocks as f64, "blocks")];
+        let (size, sums) = (self.growth(order.id, order.blocks), self.rooms(&mut facts));
+        let name = &self.volumes[&order.id].spec.name;
+        let summary = format!("no host has {size} for the cache of {name}: {sums}");
+        self.decision(at, order.id, DecisionKind::NothingHelps, summary, facts)
+    }
+
+    /// The change as it is ordered: what was asked for, where it goes that way, or what others leave of it.
+    fn ordered(&self, order: &Order, change: Option<Change>) -> Change {
+        let &Order { id, before, blocks, .. } = order;
+        let volume = &self.volumes[&id];
+        let grows = blocks > before;
+        let (kind, why) = match grows {
+            true => {
+                (DecisionKind::Grown, "gets back what it needed before: others need less of the memory now")
+            }
+            false => (DecisionKind::Shrunk, "gives way to others that violate more without it"),
+        };
+        let facts = vec![
+            Fact::number("size_before", before as f64, "blocks"),
+            Fact::number("size_after", blocks as f64, "blocks"),
+        ];
+        let name = &volume.spec.name;
+        let left = Change::new(blocks, kind, format!("the cache of {name} {why}"), facts);
+        let Some(change) = change else { return Change { is_spare: volume.is_spare(), ..left } };
+        let ratio = change.ratio.filter(|_| change.blocks == blocks);
+        let kept_after = change.kept_after.filter(|&kept| kept < blocks);
+        if (change.blocks > before) == grows {
+            return Change { blocks, ratio, kept_after, ..change };
+        }
+        let Change { serves, is_spare, wanted, .. } = change;
+        Change { serves, is_spare, wanted, ratio, kept_after, ..left }
+    }
+
+    /// Has what grew loaded, where that helps, and what is taken back no longer; the blocks that come into it in an interval.
+    fn order_loading(
+        &self,
+        observation: &Observation,
+        observed: Option<&VolumeObservation>,
+        order: &Order,
+        outcome: &mut StepOutcome,
+    ) -> f64 {
+        let &Order { id, before, blocks, utilisation } = order;
+        let volume = &self.volumes[&id];
+        let interval_s = observation.interval.as_secs_f64().max(1e-9);
+        let by_misses = volume.recent(self.config.recent_intervals).miss_rate * interval_s;
+        if blocks > before {
+            let warmup = observed.map(|observed| self.warm_up(id, observed, blocks, utilisation));
+            let rate = warmup.map(|warmup| self.tell_warm_up(observation.at, id, warmup, outcome));
+            let loaded = |rate: u64| rate as f64 * interval_s / volume.block_bytes() as f64;
+            return rate.map_or(by_misses, |rate| by_misses.max(loaded(rate)));
+        }
+        if observed.is_some_and(|observed| observed.cache.prewarming) && blocks == 0 {
+            outcome.actions.push(Action::CancelPrewarm { volume: id });
+            let summary = format!("loading for {} stops: its cache is taken back", volume.spec.name);
+            let stopped = DecisionKind::PrewarmCancelled;
+            outcome.decisions.push(self.decision(observation.at, id, stopped, summary, Vec::new()));
+        }
+        by_misses
+    }
+
+    /// Requests per second of all whom a cache serves, and of `more`.
+    fn load_with(&self, id: VolumeId, more: &[VolumeId]) -> f64 {
+        let serves = self.volumes[&id].grant.iter().flat_map(|grant| &grant.serves);
+        let served: BTreeSet<VolumeId> = serves.chain(more).copied().collect();
+        let served = served.iter().filter_map(|id| self.volumes.get(id));
+        served.map(|served| served.recent(self.config.recent_intervals).rate()).sum()
     }
 
     /// Takes a cache over that another controller granted, or a person ordered meanwhile, and that is in force: its size is corrected as that of any other, and what
