@@ -164,6 +164,8 @@ impl Volume {
         step: u64,
         config: &ControlConfig,
     ) {
+        // Once for all: volumes that are watched for equally long would all double theirs in the same step.
+        self.history.reserve_exact(config.history_intervals.saturating_sub(self.history.len()));
         if self.history.len() >= config.history_intervals {
             self.history.pop_front();
         }
