@@ -11,6 +11,7 @@
 mod appliance;
 mod clock;
 mod driver;
+mod refusals;
 mod retarget;
 pub mod service;
 mod slab;

@@ -16,7 +16,7 @@ const ARROWS: [(&str, &[&str]); 21] = [
     ("report", &["units"]),
     ("control", &["units", "locality", "workload"]),
     ("nbd", &["units"]),
-    ("tls", &[]),
+    ("tls", &["units"]),
     ("ring", &[]),
     ("cache", &["units", "policy"]),
     ("origin", &["units", "devmodel", "nbd", "ring", "tls"]),

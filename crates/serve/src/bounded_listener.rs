@@ -4,6 +4,7 @@
 //! [`CROWDED_TIME_MAX`] gives way to it, the one that has been silent longest first: half a request is nothing asked, and one that waits for its answer is not ended; one that is answered and takes nothing for so long is.
 
 use axum::serve::Listener;
+use forebay_units::{Nanos, Sparing};
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +18,9 @@ const CONNECTION_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// So long who asks nothing may keep a place at least, also where others wait for it (ours).
 const CROWDED_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// That somebody gave way is told once in so long, with how often it was since (ours).
+const TOLD_EVERY: Nanos = Nanos::secs(60);
 
 /// What ends a request's head.
 const HEAD_END: &[u8] = b"\r\n\r\n";
@@ -77,11 +81,31 @@ pub(crate) struct Bounded<L> {
     inner: L,
     places: Arc<Semaphore>,
     served: Vec<Served>,
+    began: Instant,
+    gave_way: Sparing,
 }
 
 impl<L> Bounded<L> {
     pub(crate) fn new(inner: L, connections_max: usize) -> Bounded<L> {
-        Bounded { inner, places: Arc::new(Semaphore::new(connections_max)), served: Vec::new() }
+        Bounded {
+            inner,
+            places: Arc::new(Semaphore::new(connections_max)),
+            served: Vec::new(),
+            began: Instant::now(),
+            gave_way: Sparing::new(1, TOLD_EVERY),
+        }
+    }
+
+    /// Tells that somebody gives way, unless that was told of late.
+    fn tell(&mut self) {
+        let now = self.began.elapsed().into();
+        let why = "a client of HTTP asks nothing, and others wait; disconnected";
+        if let Some((untold, _)) = self.gave_way.untold(now) {
+            tracing::warn!(untold, "{why}");
+        }
+        if self.gave_way.tells(now, || why.to_owned()) {
+            tracing::warn!("{why}");
+        }
     }
 
     /// A place for who has connected.
@@ -100,7 +124,7 @@ impl<L> Bounded<L> {
                     if let Some((since, at)) = oldest
                         && self.served[at].silent_since() == Some(since)
                     {
-                        tracing::warn!("a client of HTTP asks nothing, and others wait; disconnected");
+                        self.tell();
                         let _ = self.served.swap_remove(at).end.send(());
                     }
                 }

@@ -2,6 +2,7 @@
 
 use crate::files::{ClientTls, ServerTls};
 use crate::tunnel::{PIECE_BYTES, Pumped, Tunnel};
+use forebay_units::{Nanos, Sparing};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
@@ -21,6 +22,10 @@ const WAKE: u64 = u64::MAX;
 
 /// How long one side may take for what is left when the other has closed (ours).
 const LINGER: Duration = Duration::from_secs(5);
+
+/// Of connections that fail so many are told one by one, and then how many more a minute (ours): anybody can have a handshake fail, as often as they like.
+const TOLD_AT_ONCE_MAX: u32 = 8;
+const TOLD_EVERY: Nanos = Nanos::secs(60);
 
 /// Ciphertext that one tunnel holds at most, in bytes: a piece and what the records add to it.
 const CIPHERTEXT_BYTES_MAX: usize = PIECE_BYTES + (16 << 10);
@@ -81,7 +86,7 @@ impl Tunnels {
         let of_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name(name.to_owned())
-            .spawn(move || Mover { shared: of_thread, epoll: set, tunnels: HashMap::new(), next: 0 }.run())?;
+            .spawn(move || Mover::new(of_thread, set).run())?;
         Ok(Tunnels { shared, thread: Some(thread) })
     }
 
@@ -164,9 +169,27 @@ struct Mover {
     /// Even keys are outer sockets in the epoll set, odd ones (the same and one) inner sockets.
     tunnels: HashMap<u64, Tunnel>,
     next: u64,
+    began: Instant,
+    failures: Sparing,
 }
 
 impl Mover {
+    fn new(shared: Arc<Shared>, epoll: OwnedFd) -> Mover {
+        let failures = Sparing::new(TOLD_AT_ONCE_MAX, TOLD_EVERY);
+        Mover { shared, epoll, tunnels: HashMap::new(), next: 0, began: Instant::now(), failures }
+    }
+
+    fn now(&self) -> Nanos {
+        self.began.elapsed().into()
+    }
+
+    /// Tells how many connections failed of which nothing was told, if it is time.
+    fn sum_up(&mut self) {
+        if let Some((untold, last)) = self.failures.untold(self.now()) {
+            tracing::warn!(untold, last, "more TLS connections failed than are told of one by one");
+        }
+    }
+
     fn run(mut self) {
         let mut events = Vec::with_capacity(64);
         let mut piece = vec![0; PIECE_BYTES];
@@ -196,6 +219,7 @@ impl Mover {
             for key in late {
                 self.remove(key, None);
             }
+            self.sum_up();
             if ends && events.is_empty() {
                 // Nobody is left on our side of the others.
                 self.tunnels.retain(|_, tunnel| tunnel.is_inner_gone);
@@ -208,7 +232,8 @@ impl Mover {
     }
 
     fn timeout(&self) -> Option<Timespec> {
-        let at = self.tunnels.values().filter_map(|tunnel| tunnel.deadline).min()?;
+        let told = self.failures.due().map(|due| self.began + Duration::from(due));
+        let at = self.tunnels.values().filter_map(|tunnel| tunnel.deadline).chain(told).min()?;
         Timespec::try_from(at.saturating_duration_since(Instant::now())).ok()
     }
 
@@ -273,12 +298,16 @@ impl Mover {
     fn remove(&mut self, key: u64, reason: Option<String>) {
         let Some(tunnel) = self.tunnels.remove(&key) else { return };
         self.shared.open.fetch_sub(1, Ordering::Relaxed);
-        match reason.filter(|reason| !reason.is_empty()) {
-            Some(reason) if tunnel.is_handshaking() => {
-                tracing::warn!(peer = tunnel.peer, reason, "TLS handshake failed; disconnected");
-            }
-            Some(reason) => tracing::warn!(peer = tunnel.peer, reason, "TLS connection broke; disconnected"),
-            None => tracing::debug!(peer = tunnel.peer, "TLS connection closed"),
+        let Some(reason) = reason.filter(|reason| !reason.is_empty()) else {
+            return tracing::debug!(peer = tunnel.peer, "TLS connection closed");
+        };
+        let what = match tunnel.is_handshaking() {
+            true => "TLS handshake failed; disconnected",
+            false => "TLS connection broke; disconnected",
+        };
+        let now = self.now();
+        if self.failures.tells(now, || format!("{}: {what}: {reason}", tunnel.peer)) {
+            tracing::warn!(peer = tunnel.peer, reason, "{what}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Quantities that must not be mixed up: bytes, blocks, nanoseconds, ratios, and sizes as people write them; texts that must not be shown, and errors with
-//! their causes.
+//! Quantities that must not be mixed up: bytes, blocks, nanoseconds, ratios, and sizes as people write them; texts that must not be shown, errors with
+//! their causes, and how much is said of what others can cause.
 //!
 //! It has no dependencies and no knowledge of caches or volumes. Absolute positions ([`BlockIndex`]), counts and
 //! byte quantities ([`Bytes`]) are different types, so that exchanging them does not compile.
@@ -11,6 +11,7 @@ mod hash;
 mod ratio;
 mod secret;
 mod size;
+mod sparing;
 mod time;
 
 pub use block::{BlockIndex, BlockRange, BlockSize, BlockSizeError, ByteRange};
@@ -20,4 +21,5 @@ pub use hash::mix64;
 pub use ratio::{Ratio, RatioError};
 pub use secret::Secret;
 pub use size::{ParseSizeError, SizeSpec};
+pub use sparing::Sparing;
 pub use time::{Nanos, ParseNanosError};

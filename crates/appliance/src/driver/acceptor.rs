@@ -8,11 +8,12 @@ use super::inbox::{ConnectionGuard, Inbox, Message};
 use super::socket::{Received, Socket};
 use super::{CROWDED_TIME_MAX, EVENTS_MAX, HANDSHAKE_TIME_MAX, HANDSHAKES_MAX, Listener, RECEIVE_BYTES};
 use crate::clock::Clock;
+use crate::refusals::Refusals;
 use crate::service::{Directory, Output};
 use crate::slab::{Slab, SlabKey};
 use forebay_nbd::server::{Config, Event, Session, TlsPolicy};
 use forebay_tls::{ServerTls, Tunnels};
-use forebay_units::Nanos;
+use forebay_units::{Nanos, Sparing};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
@@ -52,9 +53,14 @@ struct Handshake {
 
 impl Handshake {
     /// Says why a client that did without TLS got nothing.
-    fn note_refusal(&self) {
+    fn note_refusal(&self, now: Nanos, refusals: &mut Refusals) {
         if self.requires_tls && !self.session.is_tls() {
-            tracing::warn!(peer = %self.socket.peer, "client left without TLS, which is required here");
+            refusals.tell(
+                now,
+                Some(&self.socket.peer),
+                "client left without TLS, which is required here",
+                None,
+            );
         }
     }
 }
@@ -84,25 +90,6 @@ impl AcceptorHandle {
     }
 }
 
-/// How often no connection could be accepted: ten times a second, where the process has no descriptor left.
-#[derive(Debug, Default)]
-struct Refused {
-    tell_from: Nanos,
-    untold: u64,
-}
-
-impl Refused {
-    /// Counts one more; if it is to be told, how many were not since the last that was.
-    fn once_more(&mut self, now: Nanos) -> Option<u64> {
-        if now < self.tell_from {
-            self.untold += 1;
-            return None;
-        }
-        self.tell_from = now.saturating_add(ACCEPT_TOLD_EVERY);
-        Some(std::mem::take(&mut self.untold))
-    }
-}
-
 /// The state of the acceptor thread.
 pub(crate) struct Acceptor {
     epoll: OwnedFd,
@@ -110,7 +97,9 @@ pub(crate) struct Acceptor {
     listeners: Vec<Listener>,
     accepting: bool,
     accept_again_at: Nanos,
-    refused: Refused,
+    /// Times that the system had no connection to give: ten a second, where the process has no descriptor left.
+    unaccepted: Sparing,
+    refusals: Refusals,
     handshakes: Slab<Handshake>,
     config: Config,
     tls: Option<TlsAcceptor>,
@@ -146,7 +135,8 @@ impl Acceptor {
             listeners,
             accepting: true,
             accept_again_at: Nanos::ZERO,
-            refused: Refused::default(),
+            unaccepted: Sparing::new(1, ACCEPT_TOLD_EVERY),
+            refusals: Refusals::default(),
             handshakes: Slab::new(),
             config,
             tls,
@@ -178,10 +168,11 @@ impl Acceptor {
                 match data.u64() {
                     WAKE => {}
                     listener if listener >= LISTENERS => self.accept(now, (listener - LISTENERS) as usize),
-                    key => self.proceed(SlabKey(key)),
+                    key => self.proceed(now, SlabKey(key)),
                 }
             }
             self.end_late(now);
+            self.sum_up(now);
             self.set_accepting(now);
         }
     }
@@ -194,6 +185,7 @@ impl Acceptor {
         } else if !self.accepting {
             at = oldest.map(|began| began.saturating_add(CROWDED_TIME_MAX));
         }
+        let at = [at, self.unaccepted.due(), self.refusals.due()].into_iter().flatten().min();
         let span = at?.saturating_since(self.clock.now());
         Timespec::try_from(Duration::from(span)).ok()
     }
@@ -204,16 +196,17 @@ impl Acceptor {
                 Ok(Some(socket)) => socket,
                 Ok(None) => return,
                 Err(error) => {
-                    if let Some(untold) = self.refused.once_more(now) {
+                    if self.unaccepted.tells(now, || error.to_string()) {
                         let address = &self.listeners[listener].address;
-                        tracing::warn!(%error, listener = %address, untold, "cannot accept a connection; it is tried again, and told once a minute");
+                        tracing::warn!(%error, listener = %address, "cannot accept a connection; it is tried again, and told once a minute");
                     }
                     self.accept_again_at = now.saturating_add(ACCEPT_PAUSE);
                     return;
                 }
             };
             if self.connections.load(Ordering::Relaxed) >= self.connections_max && !self.ends_oldest(now) {
-                tracing::warn!(peer = %socket.peer, max = self.connections_max, "too many connections; refused one");
+                let most = format_args!("{} are the most", self.connections_max);
+                self.refusals.tell(now, Some(&socket.peer), "too many connections; refused one", Some(&most));
                 continue;
             }
             if self.handshakes.len() >= HANDSHAKES_MAX {
@@ -243,7 +236,7 @@ impl Acceptor {
                 self.handshakes.remove(key);
                 continue;
             }
-            self.proceed(key);
+            self.proceed(now, key);
         }
     }
 
@@ -267,7 +260,8 @@ impl Acceptor {
     fn ends_oldest(&mut self, now: Nanos) -> bool {
         let oldest = self.overdue(now).and_then(|key| self.handshakes.remove(key));
         if let Some(handshake) = &oldest {
-            tracing::warn!(peer = %handshake.socket.peer, "client has not chosen an export, and others wait; disconnected");
+            let why = "client has not chosen an export, and others wait; disconnected";
+            self.refusals.tell(now, Some(&handshake.socket.peer), why, None);
         }
         oldest.is_some()
     }
@@ -291,6 +285,18 @@ impl Acceptor {
         }
     }
 
+    /// Tells of what was not told one by one, if it is time.
+    fn sum_up(&mut self, now: Nanos) {
+        self.refusals.sum_up(now);
+        if let Some((untold, error)) = self.unaccepted.untold(now) {
+            tracing::warn!(
+                error,
+                untold,
+                "cannot accept connections; it is tried again, and told once a minute"
+            );
+        }
+    }
+
     fn end_late(&mut self, now: Nanos) {
         let late: Vec<SlabKey> = self
             .handshakes
@@ -300,13 +306,14 @@ impl Acceptor {
             .collect();
         for key in late {
             if let Some(handshake) = self.handshakes.remove(key) {
-                tracing::warn!(peer = %handshake.socket.peer, "client chose no export in time; disconnected");
+                let why = "client chose no export in time; disconnected";
+                self.refusals.tell(now, Some(&handshake.socket.peer), why, None);
             }
         }
     }
 
     /// Receives, answers and sends as far as it goes without waiting, and as far as one turn goes.
-    fn proceed(&mut self, key: SlabKey) {
+    fn proceed(&mut self, now: Nanos, key: SlabKey) {
         let Some(handshake) = self.handshakes.get_mut(key) else { return };
         // Who does not take its answers is not asked for more questions.
         let received = match handshake.starts_tls || handshake.is_behind || !handshake.output.is_empty() {
@@ -317,7 +324,7 @@ impl Acceptor {
             Received::Bytes(count) => handshake.input.extend_from_slice(&self.buffer[..count]),
             Received::Nothing => {}
             Received::End => {
-                handshake.note_refusal();
+                handshake.note_refusal(now, &mut self.refusals);
                 self.handshakes.remove(key);
                 return;
             }
@@ -362,7 +369,8 @@ impl Acceptor {
                         }
                     }
                     Err(error) => {
-                        tracing::warn!(peer = %handshake.socket.peer, %error, "client breaks the protocol; disconnected");
+                        let why = "client breaks the protocol; disconnected";
+                        self.refusals.tell(now, Some(&handshake.socket.peer), why, Some(&error));
                         is_over = true;
                     }
                 }
@@ -381,11 +389,12 @@ impl Acceptor {
             }
         }
         if handshake.starts_tls && !handshake.input.is_empty() {
-            tracing::warn!(peer = %handshake.socket.peer, "bytes in the clear behind the request for TLS; disconnected");
+            let why = "bytes in the clear behind the request for TLS; disconnected";
+            self.refusals.tell(now, Some(&handshake.socket.peer), why, None);
             is_over = true;
         }
         if is_over {
-            handshake.note_refusal();
+            handshake.note_refusal(now, &mut self.refusals);
             self.handshakes.remove(key);
             return;
         }
@@ -523,13 +532,6 @@ mod tests {
     }
 
     #[test]
-    fn that_none_can_be_accepted_is_told_once_a_minute() {
-        let mut refused = Refused::default();
-        let told = (0..1_250).filter_map(|tenth| refused.once_more(Nanos::millis(100 * tenth)));
-        assert_eq!(told.collect::<Vec<u64>>(), [0, 599, 599]);
-    }
-
-    #[test]
     fn a_pause_that_is_over_wakes_nobody_while_there_is_no_room() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
@@ -546,6 +548,27 @@ mod tests {
         acceptor.set_accepting(now);
         assert!(!acceptor.accepting);
         assert_ne!(acceptor.timeout(), Some(Timespec::default()), "it would not wait at all");
+    }
+
+    #[test]
+    fn of_many_that_are_sent_away_those_that_were_not_told_of_are_summed_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let mut acceptor = acceptor_at(&path, Directory::default());
+        let (begin, minute) = (acceptor.clock.now(), Nanos::secs(60));
+        for _ in 0..20 {
+            let mut client = UnixStream::connect(&path).unwrap();
+            client.write_all(&[0xff; 4]).unwrap();
+            acceptor.accept(begin, 0);
+            let (key, _) = acceptor.handshakes.iter().next().expect("it is greeted");
+            acceptor.proceed(begin, key);
+        }
+        assert_eq!(acceptor.handshakes.len(), 0);
+        assert_eq!(acceptor.refusals.due(), Some(begin + minute));
+        assert!(acceptor.timeout().is_some(), "nobody would sum up");
+        acceptor.sum_up(begin + minute);
+        assert_eq!(acceptor.refusals.due(), None);
+        assert_eq!(acceptor.timeout(), None);
     }
 
     #[test]
@@ -601,7 +624,7 @@ mod tests {
             let rest = &questions[asked % questions.len()..];
             asked += client.write(rest).unwrap_or(0);
             let (key, _) = acceptor.handshakes.iter().next().expect("it breaks no rule");
-            acceptor.proceed(key);
+            acceptor.proceed(Nanos::ZERO, key);
             let received = acceptor.handshakes.get(key).unwrap().input.len();
             assert!(received <= 2 * RECEIVE_BYTES, "{received} bytes were received and not answered");
             let turn = take(&mut client);

@@ -243,6 +243,7 @@ impl Worker {
                     self.service.volume_keys().into_iter().for_each(|volume| self.look_at_keeper(volume));
                 }
             }
+            self.service.sum_up_refusals(now);
             self.parting.end_late(now);
             self.goes_on = !self.holding.is_empty() && self.check_held(now);
             if !self.fencing.is_empty() {
@@ -281,7 +282,7 @@ impl Worker {
         }
         let deadlines = self.draining.iter().map(|draining| draining.deadline);
         let deadlines = deadlines.chain(self.fencing.iter().map(|fencing| fencing.deadline));
-        let deadlines = deadlines.chain(self.parting.wake_at());
+        let deadlines = deadlines.chain(self.parting.wake_at()).chain(self.service.refusals_due());
         let deadlines = deadlines.chain(self.ending.as_ref().map(|ending| ending.deadline));
         for deadline in deadlines.chain(self.holding.iter().map(Holding::deadline)) {
             wake_at = Some(wake_at.map_or(deadline, |at| at.min(deadline)));

@@ -34,6 +34,7 @@ pub use output::Output;
 
 pub use crate::slab::SlabKey;
 
+use crate::refusals::Refusals;
 use crate::slab::Slab;
 use crate::volume::{ClientAddress, Place, Reply, VolumeMachine};
 use connection::{Closing, Connection, Pending};
@@ -132,6 +133,8 @@ pub struct Service {
     has_freed: bool,
     /// Connections whose clients were told who keeps what is acknowledged.
     told: usize,
+    /// Clients that were let in and sent away.
+    refusals: Refusals,
     /// Empty between calls.
     hits: Hits,
     scratch_places: Vec<Place>,
@@ -158,6 +161,7 @@ impl Service {
             held_bytes: 0,
             has_freed: false,
             told: 0,
+            refusals: Refusals::default(),
             hits: Hits::default(),
             scratch_places: Vec::new(),
             scratch_replies: Vec::new(),
@@ -441,11 +445,20 @@ impl Service {
         let stalled: Vec<SlabKey> =
             self.connections.iter().filter(|(_, c)| is_stalled(c)).map(|(key, _)| key).collect();
         for key in stalled {
-            tracing::warn!(
-                "client takes no replies, or sends no payload, while memory is short; disconnected"
-            );
+            let why = "client takes no replies, or sends no payload, while memory is short; disconnected";
+            self.refusals.tell(now, None, why, None);
             self.close(key);
         }
+    }
+
+    /// Tells the log how many clients were sent away of whom nothing was told, if it is time.
+    pub fn sum_up_refusals(&mut self, now: Nanos) {
+        self.refusals.sum_up(now);
+    }
+
+    /// When [`Service::sum_up_refusals`] has something to tell.
+    pub fn refusals_due(&self) -> Option<Nanos> {
+        self.refusals.due()
     }
 
     /// Data of requests in flight and of replies not taken yet, in bytes.

@@ -6,7 +6,7 @@ use super::{SendNow, Service, mark_dirty, touch};
 use crate::slab::SlabKey;
 use crate::volume::{InPlaceOutcome, RequestTag, VolumeMachine};
 use forebay_nbd::ExportInfo;
-use forebay_nbd::server::{Event, Payload, ProtocolError, Session};
+use forebay_nbd::server::{Event, Payload, Session};
 use forebay_nbd::wire::{Command, REQUEST_BYTES};
 use forebay_units::{ByteRange, Nanos};
 
@@ -72,7 +72,8 @@ impl Service {
 
     /// Parses and serves requests until the input is used up or a limit is reached: (bytes consumed, requests).
     fn parse(&mut self, now: Nanos, key: SlabKey, input: &[u8], send: SendNow<'_>) -> (usize, usize) {
-        let Service { limits, connections, volumes, pending, dirty, touched, held_bytes, .. } = self;
+        let Service { limits, connections, volumes, pending, dirty, touched, held_bytes, refusals, .. } =
+            self;
         let clients = connections.len();
         let (hits, places) = (&mut self.hits, &mut self.scratch_places);
         let Some(connection) = connections.get_mut(key) else { return (input.len(), 0) };
@@ -119,7 +120,7 @@ impl Service {
             let parsed = match connection.session.receive(&input[consumed..], &NoExports, &mut refused) {
                 Ok(parsed) => parsed,
                 Err(error) => {
-                    log_protocol_error(&error);
+                    refusals.tell(now, None, "client breaks the protocol; disconnected", Some(&error));
                     connection.closing = Some(Closing::Now);
                     break;
                 }
@@ -206,10 +207,6 @@ impl Service {
         mark_dirty(connections, dirty, key);
         (consumed, requests)
     }
-}
-
-fn log_protocol_error(error: &ProtocolError) {
-    tracing::warn!(%error, "client breaks the protocol; disconnected");
 }
 
 /// After the handshake nobody asks for exports.

@@ -183,3 +183,24 @@ fn five_hundred_clients_that_mean_no_good_neither_fill_memory_nor_starve_others(
         bound / MIB
     );
 }
+
+/// The lines of the log on clients that were sent away: those on one, and the sums of many.
+#[test]
+fn a_loop_of_bad_handshakes_does_not_fill_the_log() {
+    const LOOPS: usize = 500;
+    let daemon = Daemon::start();
+    for round in 0..LOOPS {
+        let mut stream = UnixStream::connect(daemon.socket()).unwrap();
+        stream.read_exact(&mut [0; 18]).unwrap();
+        // Flags that nobody has, or a word in the place of an option.
+        let said: &[u8] = if round % 2 == 0 { &[0xff; 4] } else { b"\0\0\0\x01GET / HTTP/1.1\r\n\r\n" };
+        stream.write_all(said).unwrap();
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+    let log = std::fs::read_to_string(daemon.folder.path().join("log")).unwrap();
+    let lines = log.lines().filter(|line| line.contains("WARN")).collect::<Vec<_>>();
+    assert!((1..20).contains(&lines.len()), "{} lines:\n{}", lines.len(), lines[..20].join("\n"));
+    assert!(lines[0].contains("client breaks the protocol; disconnected"), "{}", lines[0]);
+    // Who means well is let in.
+    assert!(Client::<()>::connect(&daemon.socket(), "db").is_some());
+}
