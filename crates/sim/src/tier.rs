@@ -3,8 +3,8 @@
 //! Simplified, and said: from the instant at which a chunk loses its place it is served by its origin, though it may still have to be written back; a
 //! migration goes in steps, one request each, and bypasses the volumes' limit of requests at the origin (there are at most `moving_max`).
 //!
-//! Nobody waits for copies of writes. Invariant: of each volume at most [`COPIES_MAX`] are on their way; what is written beyond that is not copied, and its chunk
-//! loses its place, as blocks do not enter the daemon's flash while as many of its segments are on their way as may be.
+//! Nobody waits for copies of writes. Invariant: a write sets copies out only while fewer than [`COPIES_MAX`] of its volume are on their way, all of its own then; one that finds as many is not
+//! copied, and its chunks lose their places, as blocks do not enter the daemon's flash while as many of its segments are on their way as may be.
 
 use crate::scenario::{Flag, TierTable, TierWrites};
 use crate::slab::{NONE, Slab};
@@ -13,7 +13,7 @@ use forebay_policy::placement::{Age, Chunk, Placement, Promotion, Request, Shape
 use forebay_units::{ByteRange, Nanos};
 use serde::Serialize;
 
-/// Copies of a volume's writes that are on their way to the tier at most (ours: as many as its requests at the origin).
+/// Copies of a volume's writes on their way to the tier, one a chunk, from which on no write is copied (ours: as many as its requests at the origin).
 const COPIES_MAX: u32 = 256;
 
 /// Where a volume lies.
@@ -249,7 +249,7 @@ impl Tier {
     fn route(&mut self, now: Nanos, volume: u32, start: u64, end: u64, writes: bool) {
         let Tier { placement, pieces, migrates, copies, drops, dirty, migrations, under_way, .. } = self;
         let (home, device, chunk_bytes) = (self.homes[volume as usize], self.device, self.chunk_bytes);
-        let copies_max = COPIES_MAX.saturating_sub(self.copying[volume as usize]) as usize;
+        let may_copy = self.copying[volume as usize] < COPIES_MAX;
         let takes = !writes || self.writes == TierWrites::Home;
         pieces.clear();
         let request = Request { volume, client: volume, offset: start, length: end - start, writes };
@@ -276,7 +276,7 @@ impl Tier {
                     pieces.push(Piece { start: first, end: last, device, range, age: None });
                     return;
                 }
-                if copies.len() < copies_max {
+                if may_copy {
                     copies.push(range);
                 } else {
                     drops.push(touch.chunk);

@@ -1,7 +1,7 @@
 //! The chunk tier in a scenario: what is hot comes to it and is served from it, in either way to write, while it is switched on; what cannot be is refused.
 
 use crate::{run, scenario};
-use forebay_sim::scenario::{LoadTable, OriginKind, OriginTable, Scenario};
+use forebay_sim::scenario::{ArrivalKind, LoadTable, OriginKind, OriginTable, Scenario};
 use forebay_sim::{Outcome, TierRow};
 use forebay_units::{Bytes, Nanos};
 
@@ -108,6 +108,30 @@ fn copies_that_the_tier_is_too_slow_for_cost_their_chunks_the_place() {
     assert!(dropped > 0 && outcome.flags.iter().any(|flag| flag.key == "tier.writes"), "{:?}", outcome.flags);
     // No client waits for any of it.
     assert_eq!(outcome.volumes[0].totals.write_latency.p99_ms.map(f64::round), Some(1.0));
+}
+
+#[test]
+fn a_long_write_to_an_idle_tier_costs_no_chunk_its_place() {
+    // Once the reads have brought 512 chunks, a write of all of them every two seconds: 32 MiB, for which the tier has time.
+    let mut scenario = tiered(r#"admission = "lru""#, "", "");
+    let reads = scenario.volume[0].load[0].clone();
+    let size = Some(Bytes::mib(32));
+    let writes = LoadTable {
+        from: Nanos::secs(30),
+        arrivals: ArrivalKind::Constant,
+        rate: Some(0.5),
+        read_share: 0.0,
+        request_size: size,
+        ..reads.clone()
+    };
+    scenario.volume[0].load = vec![reads, writes];
+    let outcome = run(&scenario, 8);
+    let sum = |of: fn(&TierRow) -> u64| rows(&outcome).iter().map(of).sum::<u64>();
+    let held = rows(&outcome).last().map(|row| row.held_chunks);
+    assert_eq!((held, sum(|row| row.totals.dropped)), (Some(512), 0));
+    assert_eq!(sum(|row| row.totals.written_bytes), (64 << 10) * sum(|row| row.totals.write_hits));
+    assert!(sum(|row| row.totals.write_hits) >= 30 * 512);
+    assert!(!outcome.flags.iter().any(|flag| flag.key == "tier.writes"), "{:?}", outcome.flags);
 }
 
 #[test]
