@@ -6,6 +6,7 @@
 //! quota is in force at once, misses that wait are not merged, and there are no errors.
 
 mod cache;
+mod runs;
 #[cfg(test)]
 mod tests;
 mod warming;
@@ -19,21 +20,19 @@ use crate::load::Asked;
 use crate::outcome::ChosenPolicy;
 use crate::slab::NONE;
 use crate::tier::{Home, Piece};
-use foldhash::fast::FixedState;
 use forebay_cache::{Inserted, Insertion, Refusal, Statistics};
 use forebay_control::prewarm::resident_ranges;
 use forebay_locality::LiveObserver;
 use forebay_units::{BlockRange, BlockSize, ByteRange, Bytes, Nanos};
-use hashbrown::HashMap;
+use runs::Runs;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use warming::Prewarm;
 use world::Client;
 
 /// Requests of a volume at its origin at most, as in the daemon.
 const ORIGIN_REQUESTS_MAX: u32 = 256;
-/// By block: which flight.
-type Blocks = HashMap<u64, u32, FixedState>;
 
 /// A volume.
 #[derive(Debug)]
@@ -51,12 +50,12 @@ pub(crate) struct Volume {
     pub(crate) locality: LiveObserver,
     pub(crate) recorder: Recorder,
     /// Reads under way that others may join.
-    joinable: Blocks,
+    joinable: Runs<u32>,
     /// The last write of every block that one is under way or waits for.
-    writing: Blocks,
+    writing: Runs<u32>,
     /// Blocks that a read missed while a write of them was under way, and since when: the next write of all of them that is sent no earlier
     /// leaves them cached.
-    wanted: HashMap<u64, Nanos, FixedState>,
+    wanted: Runs<Nanos>,
     queue: VecDeque<u32>,
     at_origin: u32,
     prewarm: Prewarm,
@@ -81,9 +80,9 @@ impl Volume {
             appliance,
             locality,
             recorder: Recorder::new(),
-            joinable: Blocks::default(),
-            writing: Blocks::default(),
-            wanted: HashMap::default(),
+            joinable: Runs::default(),
+            writing: Runs::default(),
+            wanted: Runs::default(),
             queue: VecDeque::new(),
             at_origin: 0,
             prewarm: Prewarm::default(),
@@ -138,7 +137,7 @@ impl Volume {
                     asked_origin: false,
                 });
             }
-            if let Some(&flight) = self.joinable.get(&block).filter(|_| !caches_nothing) {
+            if !caches_nothing && let Some(flight) = self.joinable.get(block) {
                 if flight != joined {
                     joined = flight;
                     self.wait(world, client, flight);
@@ -233,8 +232,7 @@ impl Volume {
         let caches_nothing = self.caches_nothing(world);
         self.each_part(world, Purpose::Fill, blocks, |volume, world, part| {
             let blocks = part.first..part.end;
-            let overlaps =
-                !volume.writing.is_empty() && blocks.clone().any(|block| volume.writing.contains_key(&block));
+            let overlaps = volume.writing.any(&blocks);
             let flight = world.flights.insert(Flight { marked: caches_nothing || overlaps, ..part });
             volume.wait(world, client, flight);
             if caches_nothing {
@@ -242,9 +240,7 @@ impl Volume {
             } else if overlaps {
                 volume.want(world.now, blocks);
             } else {
-                for block in blocks {
-                    volume.joinable.insert(block, flight);
-                }
+                volume.joinable.put(blocks, flight);
             }
             volume.queue.push_back(flight);
         });
@@ -272,9 +268,8 @@ impl Volume {
             let flight = world.flights.insert(Flight { whole_first, whole_end, ..part });
             volume.wait(world, client, flight);
             let mut after = NONE;
-            for block in part.first..part.end {
-                if let Some(before) = volume.writing.insert(block, flight)
-                    && before != after
+            for (_, before) in volume.writing.parts(part.first..part.end) {
+                if before != after
                     // A write may meet the same one again behind another: it waits for it once.
                     && world.chains.first(world.flights[before].dependents) != Some(flight)
                 {
@@ -284,6 +279,7 @@ impl Volume {
                     world.flights[flight].waits_for += 1;
                 }
             }
+            volume.writing.set(part.first..part.end, flight);
             if world.flights[flight].waits_for == 0 {
                 volume.send_write(world, flight);
             }
@@ -294,18 +290,15 @@ impl Volume {
     /// From now on, reads under way that a write overlaps bring nothing to keep.
     fn send_write(&mut self, world: &mut World, flight: u32) {
         let (first, end) = (world.flights[flight].first, world.flights[flight].end);
-        if !self.joinable.is_empty() {
-            let caches_nothing = self.caches_nothing(world);
-            for block in first..end {
-                if let Some(&fill) = self.joinable.get(&block) {
-                    let overtaken = world.flights[fill];
-                    world.flights[fill].marked = true;
-                    self.forget_joinable(world, fill);
-                    // What is loaded for nobody is left to be loaded again.
-                    if !caches_nothing && overtaken.waiters != NONE {
-                        self.want(world.now, overtaken.first..overtaken.end);
-                    }
-                }
+        let caches_nothing = self.caches_nothing(world);
+        loop {
+            let Some((_, fill)) = self.joinable.parts(first..end).next() else { break };
+            let overtaken = world.flights[fill];
+            world.flights[fill].marked = true;
+            self.forget_joinable(world, fill);
+            // What is loaded for nobody is left to be loaded again.
+            if !caches_nothing && overtaken.waiters != NONE {
+                self.want(world.now, overtaken.first..overtaken.end);
             }
         }
         self.queue.push_back(flight);
@@ -313,19 +306,13 @@ impl Volume {
 
     /// A read missed these blocks: those that are being written enter with what the write wrote.
     fn want(&mut self, now: Nanos, blocks: std::ops::Range<u64>) {
-        for block in blocks {
-            if self.writing.contains_key(&block) {
-                self.wanted.entry(block).or_insert(now);
-            }
+        for (part, _) in self.writing.parts(blocks) {
+            self.wanted.set_rest(part, now);
         }
     }
 
     fn forget_joinable(&mut self, world: &World, fill: u32) {
-        for block in world.flights[fill].first..world.flights[fill].end {
-            if self.joinable.get(&block) == Some(&fill) {
-                self.joinable.remove(&block);
-            }
-        }
+        self.joinable.clear_value(world.flights[fill].first..world.flights[fill].end, fill);
     }
 
     /// Sends what may go out.
@@ -417,21 +404,23 @@ impl Volume {
 
     fn written(&mut self, world: &mut World, flight: u32) {
         let done = world.flights[flight];
-        for block in done.first..done.end {
-            let is_last = self.writing.get(&block) == Some(&flight);
-            if is_last {
-                self.writing.remove(&block);
-            }
-            if let Some(&since) = self.wanted.get(&block) {
-                let enters = done.sent >= since && (done.whole_first..done.whole_end).contains(&block);
-                if enters {
+        if !self.wanted.is_empty() {
+            let last = self.writing.parts(done.first..done.end).filter(|(_, last)| *last == flight);
+            let last: Vec<Range<u64>> = last.map(|(part, _)| part).collect();
+            let whole = done.whole_first..done.whole_end;
+            let enter = self.wanted.parts(whole).filter(|(_, since)| done.sent >= *since);
+            let enter: Vec<Range<u64>> = enter.map(|(part, _)| part).collect();
+            for part in enter {
+                for block in part.clone() {
                     world.caches[self.cache.0].insert(self.cache.1 + block, Insertion::Miss);
                 }
-                if enters || is_last {
-                    self.wanted.remove(&block);
-                }
+                self.wanted.clear(&part);
+            }
+            for part in last {
+                self.wanted.clear(&part);
             }
         }
+        self.writing.clear_value(done.first..done.end, flight);
         let mut dependents = done.dependents;
         while let Some((next, rest)) = world.chains.pop(dependents) {
             dependents = rest;

@@ -83,9 +83,7 @@ impl Volume {
             self.prewarm.outstanding += 1;
             let purpose = Purpose::Prewarm(self.prewarm.generation);
             let flight = world.flights.insert(self.flight(world.now, purpose, &blocks));
-            for block in blocks {
-                self.joinable.insert(block, flight);
-            }
+            self.joinable.put(blocks, flight);
             // As in the daemon, behind the clients' requests, of which none waits here.
             self.at_origin += 1;
             world.set_out(flight);
@@ -110,8 +108,8 @@ impl Volume {
             let block = front.0;
             let skip = world.caches[self.cache.0].holds(self.cache.1 + block)
                 || world.tier.as_ref().is_some_and(|tier| tier.holds(self.number, block << shift))
-                || self.joinable.contains_key(&block)
-                || self.writing.contains_key(&block);
+                || self.joinable.get(block).is_some()
+                || self.writing.get(block).is_some();
             if skip && run.is_some() {
                 break;
             }
