@@ -2,7 +2,7 @@
 
 use crate::failure::{Context, Failure};
 use clap::builder::{PathBufValueParser, TypedValueParser};
-use forebay_report::{Chart, Table};
+use forebay_report::{Chart, Report, Table};
 use forebay_units::Bytes;
 use serde::Serialize;
 use std::fmt::Display;
@@ -187,6 +187,14 @@ pub(crate) fn write_chart(path: Option<&PathBuf>, chart: impl FnOnce() -> Chart)
     let Some(path) = path else { return Ok(()) };
     write_file(path, &chart().to_svg("forebay").context("the chart cannot be drawn")?)?;
     say(format_args!("chart written to {}", path.display()));
+    Ok(())
+}
+
+/// Draws `report` into the file at `path` where one is wanted, and says so.
+pub(crate) fn write_report(path: Option<&PathBuf>, report: impl FnOnce() -> Report) -> Result<(), Failure> {
+    let Some(path) = path else { return Ok(()) };
+    write_file(path, &report().to_html().context("the report cannot be drawn")?)?;
+    say(format_args!("report written to {}", path.display()));
     Ok(())
 }
 

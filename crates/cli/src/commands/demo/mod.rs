@@ -12,7 +12,7 @@ mod verdict;
 
 use crate::failure::{Context, Failure};
 use crate::interrupt;
-use crate::output::{self, OutputArgs, say, writable, write_file};
+use crate::output::{self, OutputArgs, say, writable, write_report};
 use drive::{CacheSample, Drive, PHASES, PhaseResult, seconds_total};
 use forebay_replay::{Player, Shadow};
 use forebay_serve::{Daemon, DatedDecision};
@@ -56,8 +56,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
         say("interrupted: everything was stopped and removed");
         return Err(Failure::silent(130));
     };
-    write_file(&args.report, &show::page(&outcome)?)?;
-    say(format_args!("report written to {}", args.report.display()));
+    write_report(Some(&args.report), || show::page(&outcome))?;
     output::show(
         |output| if args.output.json { output.json(&outcome) } else { show::print(&outcome, output) },
         || if outcome.passed { Ok(()) } else { Err(Failure::new(outcome.failures.join("; "))) },

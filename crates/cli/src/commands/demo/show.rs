@@ -124,7 +124,7 @@ pub(super) fn print(outcome: &Outcome, output: &mut Output) -> Result<(), Failur
 }
 
 /// The page.
-pub(super) fn page(outcome: &Outcome) -> Result<String, Failure> {
+pub(super) fn page(outcome: &Outcome) -> Report {
     let (cache, restoration, check) = (&outcome.cache, &outcome.restoration, &outcome.check);
     let status = |good: bool| if good { Status::Good } else { Status::Bad };
     let kept = |share: f64| status(share >= restoration.conforming_share_min);
@@ -189,7 +189,7 @@ pub(super) fn page(outcome: &Outcome) -> Result<String, Failure> {
     if !outcome.curve.is_empty() {
         report = report.chart(curve_chart(outcome));
     }
-    Ok(report.table(results(outcome)).to_html()?)
+    report.table(results(outcome))
 }
 
 fn with_bands(mut chart: Chart, outcome: &Outcome) -> Chart {

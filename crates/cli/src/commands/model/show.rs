@@ -1,7 +1,7 @@
 //! `forebay model show`: a model for people.
 
-use crate::failure::{Context, Failure};
-use crate::output::{self, bytes, count, say, write_file};
+use crate::failure::Failure;
+use crate::output::{self, bytes, count, say, write_file, write_report};
 use forebay_report::{Arrow, Diagram, Report, State, Table};
 use forebay_units::Nanos;
 use forebay_workload::model::{Model, PlainTransition, Use, Whereabouts, plain_transitions};
@@ -64,16 +64,11 @@ pub(crate) fn run(args: &ShowArgs) -> Result<(), Failure> {
                 write_file(path, &diagram.to_svg())?;
                 say(format_args!("state diagram written to {}", path.display()));
             }
-            if let Some(path) = &args.report {
+            write_report(args.report.as_ref(), || {
                 let subtitle = format!("{} requests in {}", count(model.about.requests), span(&model));
-                let mut report = Report::new("Model of a workload", subtitle).diagram(diagram);
-                for table in &tables {
-                    report = report.table(table.clone());
-                }
-                write_file(path, &report.to_html().context("the report cannot be written")?)?;
-                say(format_args!("report written to {}", path.display()));
-            }
-            Ok(())
+                let report = Report::new("Model of a workload", subtitle).diagram(diagram);
+                tables.iter().fold(report, |report, table| report.table(table.clone()))
+            })
         },
     )
 }

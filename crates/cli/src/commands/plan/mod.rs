@@ -8,7 +8,7 @@ mod show;
 mod simulate;
 
 use crate::failure::{Context, Failure};
-use crate::output::{self, OutputArgs, say, writable, write_chart, write_file};
+use crate::output::{self, OutputArgs, writable, write_chart, write_report};
 use config::PlanConfig;
 use forebay_control::plan::PlanInput;
 use std::path::PathBuf;
@@ -77,11 +77,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         |output| if args.output.json { output.json(&shown.json()) } else { shown.print(output) },
         || {
             write_chart(args.svg.as_ref(), || shown.chart())?;
-            if let Some(path) = &args.report {
-                write_file(path, &shown.report().to_html().context("the report cannot be written")?)?;
-                say(format_args!("report written to {}", path.display()));
-            }
-            Ok(())
+            write_report(args.report.as_ref(), || shown.report())
         },
     )
 }

@@ -5,8 +5,8 @@ mod show;
 mod traces;
 
 use crate::document::Document;
-use crate::failure::{Context, Failure};
-use crate::output::{self, OutputArgs, say, writable, write_file};
+use crate::failure::Failure;
+use crate::output::{self, OutputArgs, say, writable, write_report};
 use forebay_sim::{RunError, Scenario, Simulation};
 use forebay_units::{Nanos, with_causes};
 use std::path::{Path, PathBuf};
@@ -68,12 +68,6 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Failure> {
     let shown = show::Shown { scenario: &scenario, outcome: &outcome };
     output::show(
         |output| if args.output.json { output.json(&shown.json()) } else { shown.print(output) },
-        || {
-            if let Some(path) = &args.report {
-                write_file(path, &shown.report().to_html().context("the report cannot be written")?)?;
-                say(format_args!("report written to {}", path.display()));
-            }
-            Ok(())
-        },
+        || write_report(args.report.as_ref(), || shown.report()),
     )
 }

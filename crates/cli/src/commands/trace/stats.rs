@@ -1,8 +1,8 @@
 //! `forebay trace stats`: what a workload is like.
 
-use crate::failure::{Context, Failure};
+use crate::failure::Failure;
 use crate::input::{self, InputArgs, parse_block_size};
-use crate::output::{Output, OutputArgs, bytes, count, say, write_file};
+use crate::output::{Output, OutputArgs, bytes, count, write_report};
 use forebay_report::{Axis, Cells, Chart, Quantity, Report, Series, Table, printable};
 use forebay_units::BlockSize;
 use forebay_workload::LatencyHistogram;
@@ -54,10 +54,7 @@ pub(crate) fn run(args: &StatsArgs) -> Result<(), Failure> {
     }
     input::tell_early(&reader);
     let profile = profiler.finish();
-    if let Some(path) = &args.report {
-        write_file(path, &page(&profile, reader.volumes()).context("the report cannot be drawn")?)?;
-        say(format_args!("report written to {}", path.display()));
-    }
+    write_report(args.report.as_ref(), || page(&profile, reader.volumes()))?;
     let mut output = Output::new();
     if args.output.json {
         output.json(&Json {
@@ -315,7 +312,7 @@ fn volume_name<'a>(heat: &HeatMap, volumes: &'a [String]) -> &'a str {
     volumes.get(heat.volume).map_or("?", String::as_str)
 }
 
-fn page(profile: &Profile, volumes: &[String]) -> Result<String, forebay_report::ReportError> {
+fn page(profile: &Profile, volumes: &[String]) -> Report {
     let subtitle = format!("{} requests on {}", count(profile.requests), volumes_words(profile));
     let mut report = Report::new("Workload", subtitle).table(summary(profile));
     let time = || Axis::linear("time", Quantity::Time);
@@ -383,5 +380,5 @@ fn page(profile: &Profile, volumes: &[String]) -> Result<String, forebay_report:
                 .with_cells(cells),
         );
     }
-    report.to_html()
+    report
 }
