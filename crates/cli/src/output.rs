@@ -211,11 +211,9 @@ pub(crate) fn count(value: u64) -> String {
     text
 }
 
-/// Bytes with their unit set apart, as in `64 MiB`.
+/// Bytes as they are told everywhere, and typed: `64MiB`.
 pub(crate) fn bytes(value: u64) -> String {
-    let text = Bytes(value).to_string();
-    let unit = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
-    format!("{} {}", &text[..unit], &text[unit..])
+    Bytes(value).to_string()
 }
 
 #[cfg(test)]
@@ -228,7 +226,7 @@ mod tests {
             [count(0), count(999), count(1_000), count(1_234_567)],
             ["0", "999", "1,000", "1,234,567"]
         );
-        assert_eq!([bytes(0), bytes(4096), bytes(1_610_612_736)], ["0 B", "4 KiB", "1.50 GiB"]);
+        assert_eq!([bytes(0), bytes(4096), bytes(1_610_612_736)], ["0B", "4KiB", "1.50GiB"]);
     }
 
     #[test]

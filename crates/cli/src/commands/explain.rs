@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn facts_are_said_in_words() {
         assert_eq!(fact(&Fact::number("mean_latency", 0.0042, "s")), "mean latency 4.20 ms");
-        assert_eq!(fact(&Fact::number("size", 1_048_576.0, "bytes")), "size 1 MiB");
+        assert_eq!(fact(&Fact::number("size", 1_048_576.0, "bytes")), "size 1MiB");
         assert_eq!(fact(&Fact::text("culprit", "scan")), "culprit scan");
         assert_eq!(excess(0.5), "50% beyond the objective");
     }

@@ -179,17 +179,17 @@ fn the_table_and_the_picture() {
         assert!(code == 2 && words.contains(told) && words.contains("--svg <FILE>"), "{words}");
     }
     let table = succeed(args(&[&"mrc", &path, &"--sizes", &"8KiB", &"--wss", &"600s", &"--svg", &svg]));
-    assert!(table.contains("7 accesses, footprint 16 KiB (4 blocks)"), "{table}");
+    assert!(table.contains("7 accesses, footprint 16KiB (4 blocks)"), "{table}");
     assert!(
         table.contains(
-            "working set over 600s: 16 KiB mean, 16 KiB largest, of all 4s, which are no whole window"
+            "working set over 600s: 16KiB mean, 16KiB largest, of all 4s, which are no whole window"
         ),
         "{table}"
     );
-    assert!(table.contains("8 KiB       2         50.0%      0.5714     0.4286\n"), "{table}");
+    assert!(table.contains("8KiB       2         50.0%      0.5714     0.4286\n"), "{table}");
     let table = succeed(args(&[&"mrc", &path, &"--wss", &"3s", &"--wss", &"4s"]));
     assert!(table.contains("of 1 windows, without the last 1s, which are no whole one\n"), "{table}");
-    assert!(table.contains("working set over 4s: 16 KiB mean, 16 KiB largest, of 1 windows\n"), "{table}");
+    assert!(table.contains("working set over 4s: 16KiB mean, 16KiB largest, of 1 windows\n"), "{table}");
     let svg_text = std::fs::read_to_string(&svg).unwrap();
     assert!(svg_text.starts_with("<svg ") && svg_text.contains("Miss ratio of small.csv (LRU)"));
     assert_nests(&svg_text);

@@ -161,7 +161,7 @@ fn the_shipped_example_works_and_draws() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/plan.toml");
     let (svg, page) = (folder.path().join("plan.svg"), folder.path().join("plan.html"));
     let text = succeed(args(&[&"plan", &example, &"--svg", &svg, &"--report", &page]));
-    assert!(text.contains("Recommended: ") && text.contains("Within the budget of 64 MiB: "), "{text}");
+    assert!(text.contains("Recommended: ") && text.contains("Within the budget of 64MiB: "), "{text}");
     assert_nests(&std::fs::read_to_string(svg).unwrap());
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.contains("<h1>Cache plan</h1>") && page.contains("<svg "));

@@ -280,7 +280,7 @@ fn the_tables_and_the_picture() {
         &"--svg",
         &svg,
     ]));
-    assert!(text.contains("msr trace, 7 accesses, footprint 16 KiB (4 blocks)"), "{text}");
+    assert!(text.contains("msr trace, 7 accesses, footprint 16KiB (4 blocks)"), "{text}");
     assert!(text.contains("lru     0.5714\nnone    1.0000\n"), "{text}");
     assert!(text.contains("lru     0.5873\nnone    1.0000\n"), "{text}");
     let svg = std::fs::read_to_string(&svg).unwrap();

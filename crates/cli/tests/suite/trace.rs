@@ -264,7 +264,7 @@ fn a_workload_is_described_in_a_table_in_json_and_in_a_report() {
     let far =
         file(&folder, "far.csv", msr(&[(0, 0, true, 0, 512), (10_000_000, 0, true, u64::MAX - 4095, 512)]));
     let table = succeed(args(&[&"trace", &"stats", &far]));
-    assert!(table.contains("volume `host_0`: 16.00 EiB upwards"), "{table}");
+    assert!(table.contains("volume `host_0`: 16.00EiB upwards"), "{table}");
     // Gaps that are longer than what percentiles tell apart.
     let hours =
         file(&folder, "hours.csv", msr(&[0, 1, 2, 3].map(|at| (at * 36_000_000_000, 0, true, 0, 512))));
