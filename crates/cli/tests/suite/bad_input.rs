@@ -33,6 +33,22 @@ fn malformed_records_name_file_line_found_and_expected() {
 }
 
 #[test]
+fn where_all_that_there_is_was_skipped_that_is_said() {
+    let folder = folder();
+    let path = file(&folder, "prose.csv", "no trace\n".repeat(10_000));
+    for (command, words) in [("mrc", "no curve"), ("simulate", "nothing to simulate")] {
+        let options: [&dyn AsRef<std::ffi::OsStr>; 6] =
+            [&command, &"--format", &"msr", &"--skip-malformed", &"1000000", &path];
+        let (status, told) = fail(args(&options));
+        assert!(status == 1 && told.contains(words), "{told}");
+        assert!(
+            told.contains("hint: 10,000 malformed records were skipped; name another format with --format"),
+            "{told}"
+        );
+    }
+}
+
+#[test]
 fn files_that_cannot_be_read_are_named() {
     let folder = folder();
     let absent = folder.path().join("absent.csv");

@@ -5,7 +5,7 @@ mod show;
 
 use crate::failure::Failure;
 use crate::input::{self, InputArgs, parse_block_size};
-use crate::output::{self, OutputArgs, say, writable, write_chart};
+use crate::output::{self, OutputArgs, count, say, writable, write_chart};
 use forebay_locality::{CurveOptions, Method, Requests, Unit};
 use forebay_trace::{Ids, Operation, Request};
 use forebay_units::{BlockSize, Bytes, Nanos, SizeSpec};
@@ -152,8 +152,14 @@ impl RequestsArg {
     }
 
     /// What is said of a trace in which nothing counts, so that `nothing` is to be done.
-    pub(super) fn no_access(self, without_bytes: u64, nothing: &str) -> Failure {
+    pub(super) fn no_access(self, without_bytes: u64, skipped: u64, nothing: &str) -> Failure {
         let failure = Failure::new(format!("the trace holds no access that counts, so there is {nothing}"));
+        if skipped > 0 {
+            let skipped = count(skipped);
+            return failure.with_hint(format!(
+                "{skipped} malformed records were skipped; name another format with --format"
+            ));
+        }
         match (self, without_bytes) {
             (RequestsArg::All, 0) => failure,
             (RequestsArg::All, _) => failure.with_hint(format!("{without_bytes} requests have no bytes")),
@@ -266,7 +272,7 @@ pub(crate) fn run(args: &MrcArgs) -> Result<(), Failure> {
     let skipped = reader.skipped();
     let all = all.finish("all".to_owned(), &args.sizes, block_size);
     if all.accesses == 0 {
-        return Err(args.counting.requests.no_access(without_bytes, "no curve"));
+        return Err(args.counting.requests.no_access(without_bytes, skipped, "no curve"));
     }
     let volumes: Vec<Measurement> = per_volume
         .into_iter()

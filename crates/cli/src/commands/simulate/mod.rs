@@ -182,7 +182,11 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
     };
     input::tell_early(&reader);
     if splitter.accesses() == 0 {
-        return Err(args.requests.no_access(splitter.without_bytes(), "nothing to simulate"));
+        return Err(args.requests.no_access(
+            splitter.without_bytes(),
+            reader.skipped(),
+            "nothing to simulate",
+        ));
     }
     let sizes = sizes(args, block_size, &splitter)?;
     let result = show::Shown {
