@@ -630,9 +630,9 @@ fn a_worker_that_panics_takes_its_volumes_along_and_nobody_else() {
     let mut safe = Client::connect(&scene.path, "safe").unwrap();
     assert!(safe.call(write(0), &[5; 512]).unwrap().is_ok());
     assert!(doomed.call(write(4096), &[7; 512]).unwrap().is_ok());
-    // A write that is behind the panic in one batch is not acknowledged; everybody on the worker is disconnected.
+    // A write that is behind the panic in one batch is not acknowledged; everybody on the worker is disconnected, maybe before it is sent.
     doomed.read(MIB - 512, 512).unwrap();
-    doomed.write(8192, &[8; 512]).unwrap();
+    let _ = doomed.write(8192, &[8; 512]);
     assert!(doomed.finish_one().is_err());
     assert!(idle.finish_one().is_err());
     // Others are served as before, and who comes to the dead worker's volume is turned away, not left waiting.
