@@ -375,6 +375,12 @@ impl World {
             // Whether a stranger's storage has lost what it told an appliance that is gone, nobody can say.
             self.untold_loss = None;
         }
+        if let Destination::Appliance(appliance) = self.route.0
+            && let Some((_, node)) = self.appliance(appliance)
+            && let Place::Host(host) = node.place
+        {
+            self.left_behind(host);
+        }
         let now = self.now;
         let node = self.nodes.get_mut(&proxy).expect("it is there");
         if let Source::Link(old) = std::mem::replace(&mut node.source, Source::Link(link)) {

@@ -83,6 +83,7 @@ fn every_response_ends_in_place_or_on_the_original_route_and_no_byte_is_wrong() 
                 && all.sent_again > seeds / 8
                 && all.in_place > seeds / 8
                 && all.original > seeds / 4
+                && all.left_behind > seeds / 20
         );
     }
 }

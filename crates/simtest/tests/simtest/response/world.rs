@@ -4,7 +4,7 @@ use super::application::Application;
 use super::carrying::Doing;
 use super::link::Link;
 use super::node::{BLOCK, CELL, CELLS, Node, Role, first_history};
-use super::strike::{At, Failure, Kind, Strike};
+use super::strike::{At, Failure, Kind, Lag, Strike};
 use super::wires::{Connection, Destination, Peer, Place};
 use crate::history::History;
 use crate::origin::{AtOrigin, SimOrigin};
@@ -53,6 +53,8 @@ pub(super) enum Event {
     Back(Place),
     /// A daemon that stood still goes on.
     Resume(u64),
+    /// A host that lagged behind does.
+    CatchUp(u32),
     /// A daemon that was told to end has had its time.
     Overdue(u64),
 }
@@ -95,6 +97,8 @@ pub(super) struct Course {
     pub(super) power_failures: u64,
     /// Of these, those that took changes of which an application had been told that they were done.
     pub(super) told_and_lost: u64,
+    /// Clients were moved away from a host that lagged behind.
+    pub(super) left_behind: u64,
 }
 
 impl Course {
@@ -117,6 +121,7 @@ impl Course {
         self.settled_by_itself += other.settled_by_itself;
         self.power_failures += other.power_failures;
         self.told_and_lost += other.told_and_lost;
+        self.left_behind += other.left_behind;
     }
 }
 
@@ -142,6 +147,7 @@ pub(super) struct World {
     pub(super) appliances: BTreeMap<ApplianceId, u64>,
     pub(super) hosts: Vec<Host>,
     pub(super) cuts: Vec<(Place, Place, u64)>,
+    pub(super) lag: Option<Lag>,
     /// On the storage side's disk: the lease, and the data.
     pub(super) lease: Lease,
     pub(super) disk: SimOrigin,
@@ -161,6 +167,8 @@ pub(super) struct World {
     pub(super) changes_of_route: VecDeque<u64>,
     pub(super) controller: u64,
     pub(super) controller_began: u64,
+    /// So long after a step it takes the next one.
+    step_ns: u64,
     responses: Responses,
     /// On the controller's disk.
     journal: String,
@@ -216,6 +224,7 @@ impl World {
         let leased = random.random_range(0..3) > 0;
         let keeps = random.random_range(0..2) == 0;
         let strikes = Strike::draw(&mut random);
+        let step_ns = [2_500_000, 2_500_000, 10_000_000][random.random_range(0..3)];
         let traits = OriginTraits {
             size_bytes: CELLS * CELL,
             read_only: false,
@@ -246,6 +255,7 @@ impl World {
             appliances: BTreeMap::new(),
             hosts: vec![Host::default(); HOSTS as usize],
             cuts: Vec::new(),
+            lag: None,
             lease: Lease::FIRST,
             disk: SimOrigin::new(traits, CELL),
             boots: 1,
@@ -259,6 +269,7 @@ impl World {
             changes_of_route: VecDeque::new(),
             controller: 0,
             controller_began: 0,
+            step_ns,
             responses: Responses::new(rules(), specs()),
             journal: String::new(),
             changes: u64::MAX,
@@ -353,6 +364,7 @@ impl World {
             Event::Strike(failure) => self.strike(failure),
             Event::Back(place) => self.come_back(place),
             Event::Resume(node) => self.resume(node),
+            Event::CatchUp(host) => self.catch_up(host),
             Event::Overdue(node) => self.end_node(node),
         }
         true
@@ -405,7 +417,7 @@ impl World {
             }
             self.take_order(order, is_mute, if late { WHILE_NS } else { 0 });
         }
-        let pause = if self.now < 2_000_000_000 { 2_500_000 } else { 50_000_000 };
+        let pause = if self.now < 2_000_000_000 { self.step_ns } else { 50_000_000 };
         self.schedule(pause, Event::Control);
     }
 
@@ -452,8 +464,12 @@ impl World {
     // ---- What strikes -----------------------------------------------------------------------------------------
 
     pub(super) fn cut_off(&mut self, a: Place, b: Place) {
+        self.cut_off_until(a, b, self.now + WHILE_NS);
+    }
+
+    pub(super) fn cut_off_until(&mut self, a: Place, b: Place, until: u64) {
         note!(self, "{a:?} and {b:?} are cut off from each other");
-        self.cuts.push((a, b, self.now + WHILE_NS));
+        self.cuts.push((a, b, until));
         let between: Vec<u64> = self
             .connections
             .iter()
