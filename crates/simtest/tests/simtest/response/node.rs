@@ -229,6 +229,7 @@ impl World {
         }
         let heard: Vec<u64> = self.connections.keys().copied().collect();
         for connection in heard {
+            self.schedule(0, Event::Enter(connection));
             self.schedule_arrival(connection, true);
             self.schedule_arrival(connection, false);
         }
@@ -251,7 +252,7 @@ impl World {
         connection.to_server.is_scheduled = false;
         let node_id = connection.node;
         let Some(node) = self.nodes.get_mut(&node_id) else { return self.forget_if_over(id) };
-        if node.hangs {
+        if node.hangs || connection.chosen.is_some() {
             return;
         }
         let key = match connection.server {
@@ -350,23 +351,41 @@ impl World {
         if is_over {
             return self.close_server_end(id);
         }
-        let Some(name) = chosen else { return };
-        let entrance = entrance_of(&name, exports.lease.is_some()).expect("it was found by this name");
-        let connection = self.connections.get_mut(&id).expect("the caller looked");
+        if chosen.is_some() {
+            self.connections.get_mut(&id).expect("the caller looked").chosen = chosen;
+            let delay = self.delay() / 4;
+            if !self.is_kept_at_the_door(id) {
+                self.schedule(delay, Event::Enter(id));
+            }
+        }
+    }
+
+    /// The worker takes a connection whose export was chosen, however long ago.
+    pub(super) fn enter(&mut self, id: u64) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let node_id = connection.node;
+        let Some(node) = self.nodes.get_mut(&node_id).filter(|node| !node.hangs) else { return };
+        let Some(name) = connection.chosen.take() else { return };
         let ServerEnd::Handshake { session, input, .. } =
             std::mem::replace(&mut connection.server, ServerEnd::Closed)
         else {
             return;
         };
-        let node = self.nodes.get_mut(&node_id).expect("the caller looked");
+        let is_leased = node.role == Role::Storage && self.leased;
+        let entrance = entrance_of(&name, is_leased).expect("it was found by this name");
         let volume = node.volume.expect("it was found");
+        let keeper = self.keeper_behind(node_id);
+        let node = self.nodes.get_mut(&node_id).expect("looked up above");
         let told = session.told();
         let key = node.service.open(Nanos(self.now), *session, volume, entrance, input, Vec::new());
         if told.is_some_and(|told| told.keeper != keeper) {
             node.service.close(key);
         }
+        let connection = self.connections.get_mut(&id).expect("looked up above");
         connection.server = ServerEnd::Open { key, receives: true };
         node.keys.insert(key, id);
+        self.schedule_arrival(id, true);
+        self.wake(node_id);
     }
 
     pub(super) fn server_hello(&mut self) -> ServerEnd {

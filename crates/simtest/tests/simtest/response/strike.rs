@@ -1,7 +1,8 @@
 //! What strikes, and when.
 
+use super::link::Link;
 use super::node::{Node, Role};
-use super::wires::Place;
+use super::wires::{Peer, Place};
 use super::world::{Event, WHILE_NS, World, note};
 use forebay_control::response::What;
 use rand::Rng;
@@ -22,9 +23,11 @@ pub(super) enum Failure {
     ApplianceHangs,
     /// The host of the appliance stands still for a while, and goes on where it was, with what had come and was not yet done.
     HostPauses,
-    /// It stands still, or is cut off from all but its clients, until they have been moved away, and goes on a moment later with what had come meanwhile.
+    /// It stands still, or is cut off from all but its clients, or the storage side takes nothing of it, whose door it is let in by, until they have been moved away; and goes on a moment later with what had
+    /// come meanwhile.
     HostPausesUntilLeft,
     HostCutOffUntilLeft,
+    HostWaitsUntilLeft,
     /// From here on appliances that are started on the first host never serve; or starting is refused; or they get less memory than was said.
     ImageDoesNotBoot,
     AddressInUse,
@@ -132,7 +135,7 @@ pub(super) struct Strike {
 impl Strike {
     /// None in an eighth of the runs, one in half of them, up to four in the others, mostly at what moves something, or at the first orders.
     ///
-    /// In a third of the runs that have one, the host of the appliance lags behind besides while clients are on it. Fences are for an old path that goes on when clients have just been moved, and pauses and
+    /// In half of the runs that have one, the host of the appliance lags behind besides while clients are on it. Fences are for an old path that goes on when clients have just been moved, and pauses and
     /// cuts of their own length end before or long after that in all but one of 1,000 runs.
     pub(super) fn draw(random: &mut Xoshiro256PlusPlus) -> Vec<Strike> {
         let count = match random.random_range(0..8) {
@@ -154,9 +157,10 @@ impl Strike {
                 Strike { at, after_ns: Strike::moment(random), failure }
             })
             .collect();
-        if count > 0 && random.random_range(0..3) == 0 {
-            let failure = match random.random_range(0..3) {
+        if count > 0 && random.random_range(0..2) == 0 {
+            let failure = match random.random_range(0..5) {
                 0 => Failure::HostPausesUntilLeft,
+                1 | 2 => Failure::HostWaitsUntilLeft,
                 _ => Failure::HostCutOffUntilLeft,
             };
             // By then clients are on it, if nothing has struck before.
@@ -178,6 +182,8 @@ pub(super) struct Lag {
     host: u32,
     /// What stands still.
     paused: Vec<u64>,
+    /// What it says to the storage side is late, and its connections that were let in are not taken by the worker there.
+    waits_at_door: bool,
     /// It goes on then, wherever clients are.
     until: u64,
 }
@@ -219,14 +225,31 @@ impl World {
             Failure::HostPausesUntilLeft => {
                 let until = self.now + LAG_NS_MAX;
                 let paused = self.pause_host(host, until);
-                self.lag(Lag { host, paused, until });
+                self.lag(Lag { host, paused, waits_at_door: false, until });
             }
             Failure::HostCutOffUntilLeft => {
                 let until = self.now + LAG_NS_MAX;
                 for other in [Place::Storage, Place::Controller] {
                     self.cut_off_until(Place::Host(host), other, until);
                 }
-                self.lag(Lag { host, paused: Vec::new(), until });
+                self.lag(Lag { host, paused: Vec::new(), waits_at_door: false, until });
+            }
+            Failure::HostWaitsUntilLeft => {
+                let until = self.now + LAG_NS_MAX;
+                self.cut_off_until(Place::Host(host), Place::Controller, until);
+                self.lag(Lag { host, paused: Vec::new(), waits_at_door: true, until });
+                let is_its = |link: &&Link| {
+                    self.nodes.get(&link.node).is_some_and(|node| node.place == Place::Host(host))
+                };
+                let its: Vec<u64> =
+                    self.links.values().filter(is_its).filter_map(|link| link.connection).collect();
+                let breaks = self.percent(50);
+                for connection in its {
+                    self.connections.get_mut(&connection).expect("a link has it").late_until = until;
+                    if breaks {
+                        self.cut(connection);
+                    }
+                }
             }
             Failure::ImageDoesNotBoot => self.hosts[0].no_boot = true,
             Failure::AddressInUse => self.hosts[0].in_use = true,
@@ -310,6 +333,17 @@ impl World {
         }
     }
 
+    /// Whether the worker does not take this connection for now.
+    pub(super) fn is_kept_at_the_door(&self, id: u64) -> bool {
+        let Some(lag) = self.lag.as_ref().filter(|lag| lag.waits_at_door) else { return false };
+        let connection = &self.connections[&id];
+        let from = match connection.peer {
+            Peer::Link(link) => self.links.get(&link).and_then(|link| self.nodes.get(&link.node)),
+            Peer::Application(_) => None,
+        };
+        self.storage == Some(connection.node) && from.is_some_and(|node| node.place == Place::Host(lag.host))
+    }
+
     /// A host that lagged behind goes on.
     pub(super) fn catch_up(&mut self, host: u32) {
         let Some(lag) = self.lag.take_if(|lag| lag.host == host) else { return };
@@ -318,6 +352,17 @@ impl World {
             self.hosts[host as usize].deaf_until = self.now;
         }
         self.cuts.retain(|(place, _, until)| (*place, *until) != (Place::Host(host), lag.until));
+        if lag.waits_at_door {
+            let connections: Vec<u64> = self.connections.keys().copied().collect();
+            for id in connections {
+                let connection = self.connections.get_mut(&id).expect("listed above");
+                if connection.late_until == lag.until {
+                    connection.late_until = self.now;
+                    self.schedule(0, Event::Arrival { connection: id, to_server: true });
+                }
+                self.schedule(0, Event::Enter(id));
+            }
+        }
         lag.paused.into_iter().for_each(|node| self.resume(node));
     }
 }

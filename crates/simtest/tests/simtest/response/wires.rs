@@ -38,6 +38,8 @@ pub(super) struct Connection {
     pub(super) to_server: Pipe,
     pub(super) to_client: Pipe,
     pub(super) server: ServerEnd,
+    /// The handshake is over, this export was chosen, and the worker has not taken the connection yet.
+    pub(super) chosen: Option<String>,
     pub(super) is_cut: bool,
     /// What was under way to the server lies in the network until then.
     pub(super) late_until: u64,
@@ -85,6 +87,7 @@ impl World {
             to_server: Pipe::default(),
             to_client,
             server,
+            chosen: None,
             is_cut: false,
             late_until: 0,
         };
@@ -129,7 +132,7 @@ impl World {
                 Pipe { is_scheduled: connection.to_server.is_scheduled, is_ended: true, ..Pipe::default() };
             self.end_at_storage();
         } else {
-            connection.late_until = self.now + late;
+            connection.late_until = connection.late_until.max(self.now + late);
         }
         self.schedule_arrival(id, true);
         self.schedule_arrival(id, false);

@@ -38,6 +38,8 @@ pub(super) enum Event {
         connection: u64,
         to_server: bool,
     },
+    /// A daemon's worker takes a connection from whoever shook hands.
+    Enter(u64),
     Link(u64),
     Work(u64),
     Answer(u64),
@@ -353,6 +355,7 @@ impl World {
             Event::Turn(node) => self.turn(node),
             Event::Arrival { connection, to_server: true } => self.arrive_at_server_in_time(connection),
             Event::Arrival { connection, to_server: false } => self.arrive_at_client(connection),
+            Event::Enter(connection) => self.enter(connection),
             Event::Link(link) => self.tend_link(link),
             Event::Work(serial) => self.work(serial),
             Event::Answer(serial) => self.answer(serial),
