@@ -417,6 +417,9 @@ impl World {
         self.settle_everything();
         if self.flash.is_some() && self.percent(50) {
             self.restart_everything();
+            if (self.faults.daemon_crash || self.faults.removal) && self.percent(50) {
+                self.write_and_be_killed();
+            }
         }
         if self.faults.origin_crash && self.percent(50) {
             self.host_crash();
@@ -486,6 +489,29 @@ impl World {
         assert!(self.volumes.iter().all(|volume| matches!(volume.life, Life::Served { .. })));
     }
 
+    /// What flash was found to hold is written over, some of it or all, and the daemon is killed: no start may believe it any more.
+    fn write_and_be_killed(&mut self) {
+        for volume in 0..self.volumes.len() {
+            let index = self.clients.iter().position(|client| client.volume == volume);
+            if let Some(index) = index.filter(|_| self.percent(70)) {
+                self.ask_last(index, AskedKind::Write);
+            }
+        }
+        self.last_look = None;
+        self.crash_daemon(false);
+        while self.step() {}
+    }
+
+    /// A client asks this of its whole volume, and is answered.
+    fn ask_last(&mut self, index: usize, kind: AskedKind) {
+        self.last_look = Some(kind);
+        self.budget = 1;
+        self.think_soon(index);
+        while self.step() {}
+        assert_eq!(self.budget, 0, "the last look at a volume was not asked");
+        assert!(self.clients[index].asked.is_empty(), "the last look at a volume was not answered");
+    }
+
     /// Who knows the origins says that nothing lost will come back.
     fn settle_everything(&mut self) {
         (0..self.volumes.len()).for_each(|volume| self.settle(volume));
@@ -499,12 +525,7 @@ impl World {
             }
             let index = self.clients.iter().position(|client| client.volume == volume).expect("looked up");
             for kind in [AskedKind::Read, AskedKind::Read, AskedKind::BlockStatus] {
-                self.last_look = Some(kind);
-                self.budget = 1;
-                self.think_soon(index);
-                while self.step() {}
-                assert_eq!(self.budget, 0, "the last look at a volume was not asked");
-                assert!(self.clients[index].asked.is_empty(), "the last look at a volume was not answered");
+                self.ask_last(index, kind);
             }
             let (start, end) = (self.tick(), self.tick());
             let Volume { origin, history, .. } = &mut self.volumes[volume];
