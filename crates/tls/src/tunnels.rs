@@ -6,6 +6,7 @@ use forebay_units::{Nanos, Sparing};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
+use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::time::Timespec;
 use rustls::pki_types::ServerName;
@@ -299,6 +300,8 @@ impl Mover {
         let Some(tunnel) = self.tunnels.remove(&key) else { return };
         self.shared.open.fetch_sub(1, Ordering::Relaxed);
         let Some(reason) = reason.filter(|reason| !reason.is_empty()) else {
+            // Whoever gave it away may want what is not sent to go with it (SO_LINGER of 0 s), but for an end in order: then all of it is to arrive.
+            let _ = set_socket_linger(&tunnel.outer, None);
             return tracing::debug!(peer = tunnel.peer, "TLS connection closed");
         };
         let what = match tunnel.is_handshaking() {

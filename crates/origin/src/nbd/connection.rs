@@ -221,6 +221,8 @@ impl Connection {
         if conversation.lost.is_none() && is_idle && conversation.unsent.is_empty() {
             let mut farewell = Vec::new();
             conversation.session.disconnect(&mut farewell);
+            // Nothing else is under way, and this is to arrive.
+            let _ = self.stream.gives_up_unsent(false);
             // Whoever does not take 28 bytes now will see that we left anyway.
             let _ = (&mut &self.stream).write(&farewell);
         }
@@ -549,13 +551,16 @@ mod tests {
     use crate::nbd::{NbdOrigin, NbdOriginOptions};
     use crate::request::{CompletionSink, Origin, OriginRequest, OriginRequestId};
     use forebay_nbd::{ExportInfo, Uri, server};
+    use rustix::net::sockopt::socket_linger;
+    use std::io::Read;
+    use std::net::TcpListener;
     use std::os::unix::net::UnixListener;
     use std::sync::Arc;
     use std::sync::mpsc::channel;
+    use std::time::Duration;
 
     /// Serves writes of one client into nothing, and takes little of them at a time.
-    fn serve_slowly(listener: &UnixListener) {
-        let (mut stream, _) = listener.accept().unwrap();
+    fn serve_slowly(mut stream: impl Read + Write) {
         let exports = vec![ExportInfo::new("disk", 1 << 20)];
         let (mut output, mut input) = (Vec::new(), Vec::new());
         let config = server::Config { payload_whole_bytes_max: 32 << 20, ..server::Config::default() };
@@ -594,7 +599,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
-        let server = std::thread::spawn(move || serve_slowly(&listener));
+        let server = std::thread::spawn(move || serve_slowly(listener.accept().unwrap().0));
         let options = NbdOriginOptions { connections: 1, ..NbdOriginOptions::default() };
         let origin = NbdOrigin::connect(&Uri::unix(&path, "disk"), options).unwrap();
         let (sender, answers) = channel();
@@ -613,6 +618,26 @@ mod tests {
         }
         assert!(held_max <= 2 * (GATHER_BYTES + BYTES + 28), "{held_max} bytes of requests are held");
         drop(origin);
+        server.join().unwrap();
+    }
+
+    #[test]
+    fn what_is_not_sent_goes_with_the_connection_but_for_a_farewell() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = std::thread::spawn(move || serve_slowly(listener.accept().unwrap().0));
+        let options = NbdOriginOptions { connections: 1, ..NbdOriginOptions::default() };
+        let uri: Uri = format!("nbd://127.0.0.1:{port}/disk").parse().unwrap();
+        let origin = NbdOrigin::connect(&uri, options).unwrap();
+        let (sender, answers) = channel();
+        let sink: Arc<dyn CompletionSink> = Arc::new(Answers(sender));
+        let operation = OriginOperation::Write { offset: 0, data: vec![1; 512], fua: false };
+        origin.submit(OriginRequest { id: OriginRequestId(0), operation }, &sink);
+        assert!(answers.recv().unwrap().result.is_ok());
+        let connection = locked(&origin.shared.queue).connections[0].clone().unwrap();
+        assert_eq!(socket_linger(connection.stream()), Ok(Some(Duration::ZERO)));
+        drop(origin);
+        assert_eq!(socket_linger(connection.stream()), Ok(None));
         server.join().unwrap();
     }
 

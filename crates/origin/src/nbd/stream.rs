@@ -148,6 +148,18 @@ impl Stream {
         }
     }
 
+    /// Whether what was written and not yet sent is given up when the socket is closed, also by the end of the process. Else the system goes on to send it by itself, over TCP for a
+    /// quarter of an hour: a change of which a client was told that it failed would come behind those of the connection that took the place of this one.
+    pub(super) fn gives_up_unsent(&self, gives_up: bool) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => {
+                Ok(sockopt::set_socket_linger(stream, gives_up.then_some(Duration::ZERO))?)
+            }
+            // What was written is at the other end already.
+            Stream::Unix(_) => Ok(()),
+        }
+    }
+
     /// Ends the conversation, also for a thread that is in the middle of a call.
     pub(super) fn shut_down(&self) {
         let _ = match self {
@@ -364,6 +376,8 @@ pub(super) fn connect(
                 return Err(broken(io::Error::new(io::ErrorKind::InvalidData, what)));
             }
             let secured = secured.expect("TLS was asked for");
+            // The tunnel takes it back where it ends in order.
+            stream.gives_up_unsent(true).map_err(broken)?;
             stream = secured.upgrade(uri, stream, timeout)?;
             stream.set_timeouts(timeout, timeout).map_err(broken)?;
             deadline = Instant::now() + timeout;
@@ -373,6 +387,7 @@ pub(super) fn connect(
             continue;
         }
         if let Some(export) = ready {
+            stream.gives_up_unsent(true).map_err(broken)?;
             return Ok(Connected { stream, session, export, received });
         }
         if Instant::now() >= deadline {

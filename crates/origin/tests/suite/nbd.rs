@@ -295,6 +295,63 @@ fn tcp_is_a_transport() {
     relay.join().unwrap();
 }
 
+/// Hands on what a client of the listener says to a server, and what it answers; how the client's side ended. From the mark on nothing is taken from it until it goes on.
+fn relay_until_stalled(
+    listener: &std::net::TcpListener,
+    server: &Server,
+    stalls_at: usize,
+    goes_on: &std::sync::mpsc::Receiver<()>,
+) -> std::io::Result<usize> {
+    use std::io::{Read, Write};
+    let (mut client, _) = listener.accept().unwrap();
+    let forebay_nbd::Transport::Unix { path } = server.uri().transport else { unreachable!() };
+    let mut upstream = std::os::unix::net::UnixStream::connect(path).unwrap();
+    let (mut answers, mut to_client) = (upstream.try_clone().unwrap(), client.try_clone().unwrap());
+    std::thread::spawn(move || std::io::copy(&mut answers, &mut to_client));
+    let (mut taken, mut piece) = (0, [0; 4096]);
+    loop {
+        if taken >= stalls_at {
+            let _ = goes_on.recv();
+        }
+        let count = match client.read(&mut piece) {
+            Ok(0) => return Ok(taken),
+            Ok(count) => count,
+            Err(error) => return Err(error),
+        };
+        taken += count;
+        if taken < stalls_at {
+            upstream.write_all(&piece[..count]).unwrap();
+        }
+    }
+}
+
+/// A network that takes nothing for a while, as one that is cut: what the client's system has not sent by the end of the connection is not sent later, behind the writes of the next one.
+#[test]
+fn what_a_lost_connection_has_not_sent_over_tcp_is_never_sent() {
+    let server = Server::start(export(32 << 20));
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 16 << 10).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (goes_on, told) = std::sync::mpsc::channel();
+    let (sender, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(relay_until_stalled(&listener, &server, 1 << 20, &told)));
+    let uri = format!("nbd://127.0.0.1:{port}/disk").parse().unwrap();
+    let options = NbdOriginOptions {
+        connections: 1,
+        request_timeout: Nanos::millis(300),
+        wait_for_origin: Nanos::millis(1),
+        ..quick()
+    };
+    let origin = NbdOrigin::connect(&uri, options).unwrap();
+    let told_failed = run(&origin, write(0, &vec![7; 16 << 20]));
+    assert!(told_failed.is_err(), "{told_failed:?}");
+    drop(origin);
+    // From here on everything is taken; what is there by then is what the other side's system holds.
+    drop(goes_on);
+    let ended = ended.recv_timeout(Duration::from_secs(20)).expect("it never ends");
+    assert_eq!(ended.map_err(|error| error.kind()), Err(std::io::ErrorKind::ConnectionReset));
+}
+
 /// Whether a program is there. Its absence is said aloud, and is a failure where the environment says `CI=true`.
 pub(crate) fn installed(program: &str) -> bool {
     let found = std::process::Command::new(program).arg("--version").output().is_ok();
