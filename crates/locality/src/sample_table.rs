@@ -122,40 +122,28 @@ impl SampleTable {
         self.remove_where(|_, position| position < oldest);
     }
 
+    /// In two passes: one that empties slots, and one that takes everybody back to the first place from its home on that is empty by then. Beginning behind a place that was empty all along each
+    /// passes only over places that are settled already (linear probing; Knuth, TAOCP 6.4).
     fn remove_where(&mut self, is_out: impl Fn(u64, usize) -> bool) {
-        let mut at = 0;
-        while at < self.hashes.len() {
-            let position = self.positions[at];
-            if position != EMPTY && is_out(self.hashes[at], usize::from(position)) {
-                self.recency.clear(usize::from(position));
-                // What moves into the hole is looked at next.
-                self.close_hole(at);
-            } else {
-                at += 1;
+        let Some(begin) = self.positions.iter().position(|&position| position == EMPTY) else {
+            unreachable!("a table has more slots than samples");
+        };
+        for (position, &hash) in self.positions.iter_mut().zip(&self.hashes) {
+            if *position != EMPTY && is_out(hash, usize::from(*position)) {
+                self.recency.clear(usize::from(*position));
+                *position = EMPTY;
             }
         }
-    }
-
-    /// Empties a slot and moves back what was displaced over it (Knuth, TAOCP 6.4, algorithm R).
-    fn close_hole(&mut self, mut hole: usize) {
-        let slots = self.hashes.len();
-        let mut at = hole;
-        loop {
-            self.positions[hole] = EMPTY;
-            loop {
-                at = self.next(at);
-                if self.positions[at] == EMPTY {
-                    return;
+        for at in (begin + 1..self.hashes.len()).chain(0..begin) {
+            let position = std::mem::replace(&mut self.positions[at], EMPTY);
+            if position != EMPTY {
+                let hash = self.hashes[at];
+                let mut to = self.home(hash);
+                while self.positions[to] != EMPTY {
+                    to = self.next(to);
                 }
-                // It may move if the hole lies between its home and where it is.
-                let home = self.home(self.hashes[at]);
-                if (at + slots - home) % slots >= (at + slots - hole) % slots {
-                    break;
-                }
+                (self.hashes[to], self.positions[to]) = (hash, position);
             }
-            self.hashes[hole] = self.hashes[at];
-            self.positions[hole] = self.positions[at];
-            hole = at;
         }
     }
 
