@@ -1,7 +1,8 @@
 //! `forebay sim` and `forebay repro`: what they print, that a seed repeats it, and what is said of scenarios that cannot be.
 
-use crate::support::{args, assert_nests, fail, file, folder, json, run, succeed};
+use crate::support::{args, assert_nests, fail, file, folder, json, prerequisites, run, succeed};
 use serde_json::Value;
+use std::process::Command;
 
 const SIM: &str = "forebay.sim/1";
 
@@ -28,6 +29,59 @@ volume = "db"
 latency = "8ms"
 window = "5s"
 "#;
+
+/// As much as a simulation has to do: two volumes with requests at 28 disks, curves that are learned, and the controller.
+const BUSY: &str = r#"name = "busy"
+about = "Two volumes that share disks."
+duration = "20s"
+measure_from = "10s"
+cache = { memory = "4GiB" }
+origin = [{ name = "disks", type = "disks", spindles = 28, disk = "15000rpm", link_latency = "50us" }]
+[[volume]]
+name = "db"
+size = "64GiB"
+load = [{ arrivals = "poisson", rate = 4000, theta = 0.9, working_set = "8GiB", read_share = 0.9 }]
+[[volume]]
+name = "web"
+size = "64GiB"
+load = [{ arrivals = "poisson", rate = 1000, theta = 0.9, working_set = "4GiB" }]
+[[objective]]
+volume = "db"
+latency = "3ms"
+[[objective]]
+volume = "web"
+latency = "6ms"
+"#;
+
+/// Instructions of the test profile for each request of it, at most: a twentieth more than were counted, which is 7,818, and 7,520 where nothing is compiled incrementally.
+const INSTRUCTIONS_MAX: u64 = 8_200;
+
+/// Two hours of virtual time are to pass in 20 s. How long they take depends on the machine and on what else it does; what is counted does not.
+#[test]
+fn a_request_costs_a_simulation_no_more_instructions_than_it_did() {
+    if !prerequisites("instructions of a simulation", &["valgrind"], false) {
+        return;
+    }
+    let folder = folder();
+    let scenario = file(&folder, "busy.toml", BUSY);
+    let done = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", env!("CARGO_BIN_EXE_forebay"), "sim"])
+        .arg(&scenario)
+        .args(["--seed", "1", "--json"])
+        .output()
+        .expect("valgrind runs");
+    let told = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{told}");
+    let counted = told.lines().find_map(|line| line.split_once("Collected : ")?.1.trim().parse::<u64>().ok());
+    let outcome: Value = serde_json::from_slice(&done.stdout).expect("JSON");
+    let requests = outcome["requests"].as_u64().expect("a number");
+    let each = counted.expect("callgrind says what it counted") / requests;
+    println!("{each} instructions for each of {requests} requests");
+    assert!(
+        each <= INSTRUCTIONS_MAX,
+        "{each} instructions a request, at most {INSTRUCTIONS_MAX} expected: what has become dearer?"
+    );
+}
 
 #[test]
 fn help_says_what_they_do_and_lists_their_options() {
