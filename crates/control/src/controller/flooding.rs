@@ -211,6 +211,53 @@ mod tests {
     use crate::windows::Windows;
     use forebay_units::Bytes;
 
+    /// Whether an origin that says to be `busy` is flooded, where who is served is off by `error` and so much `waited` in the last intervals; when that will be over, if it falls.
+    fn flooded(busy: f64, error: f64, is_closed: bool, waited: [f64; 3]) -> Option<Option<f64>> {
+        let config = ControlConfig::default();
+        let mut controller = Controller::new(config, Bytes::mib(64), Vec::new(), Vec::new()).unwrap();
+        controller.register(VolumeSpec::any()).unwrap();
+        let id = VolumeId(1);
+        let volume = controller.volumes.get_mut(&id).unwrap();
+        let sample = Sample {
+            arrival_rate: 100.0,
+            miss_rate: 100.0,
+            outstanding: 64.0,
+            backlogged: is_closed,
+            ..Sample::default()
+        };
+        volume.history.extend(waited.map(|waiting| Sample { waiting, ..sample }));
+        volume.grant = Some(Grant::new(HostId(0), 100.0, Windows::assumed(0.05), 0));
+        let origin = volume.spec.origin;
+        controller.busy.insert(origin, [busy].into());
+        controller.flood(id, &[id], error, &mut Scenes::default()).map(|flood| flood.over_in)
+    }
+
+    #[test]
+    fn a_flood_is_what_an_origin_that_is_busy_is_far_behind_with() {
+        let stays = [50.0; 3];
+        let by = |busy, error| flooded(busy, error, false, stays).is_some();
+        assert_eq!([1.0, 1.01].map(|error| by(1.0, error)), [false, true]);
+        assert_eq!([0.94, 0.95].map(|busy| by(busy, 5.0)), [false, true]);
+        // What waits for so long waits for something, whatever the servers say.
+        assert_eq!([10.0, 10.1].map(|error| by(0.1, error)), [false, true]);
+    }
+
+    #[test]
+    fn latencies_of_a_closed_loop_follow_its_size_unless_they_are_very_far_off() {
+        let by = |error| flooded(1.0, error, true, [50.0; 3]).is_some();
+        assert_eq!([3.0, 4.0, 4.1].map(by), [false, false, true]);
+        assert!(flooded(1.0, 3.0, false, [50.0; 3]).is_some());
+    }
+
+    #[test]
+    fn how_long_a_flood_lasts_is_told_where_what_waits_falls() {
+        // By 30 in each interval of a second, with 30 left.
+        assert_eq!(flooded(1.0, 5.0, false, [90.0, 60.0, 30.0]), Some(Some(1.0)));
+        // Of 100 that arrive .2 are noise.
+        assert_eq!(flooded(1.0, 5.0, false, [30.3, 30.2, 30.0]), Some(None));
+        assert_eq!(flooded(1.0, 5.0, false, [30.0, 30.0, 31.0]), Some(None));
+    }
+
     /// The interval in which eight times the cache, with an error that stays as it is, is found to have been in vain.
     fn vain_after(hits: f64, fills: impl Fn(usize) -> bool) -> Option<usize> {
         let seen = |blocks, hits, fills| Tried { blocks, hits, error: 20.0, fills };
