@@ -96,3 +96,85 @@ impl Controller {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::grant::Grant;
+    use super::super::sample::Sample;
+    use super::*;
+    use crate::config::ControlConfig;
+    use crate::decision::FactValue;
+    use crate::inventory::{HostId, VolumeSpec};
+    use crate::objective::{Objective, Operations};
+    use crate::windows::Windows;
+    use forebay_locality::{CurvePoint, MissRatioCurve};
+    use forebay_units::{Bytes, Nanos};
+    use std::sync::Arc;
+
+    const MINIMUM: u64 = 64;
+
+    /// What becomes, in twenty steps, of a cache of `blocks`, of which `used` are filled and that answers a share `hits` of the reads. Reasons have to hold for five.
+    fn taken_back(blocks: u64, used: u64, hits: f64, objectives: Vec<Objective>) -> Option<Change> {
+        let mut config = ControlConfig::default();
+        config.removal.sustained = 5;
+        let mut controller = Controller::new(config, Bytes::mib(64), Vec::new(), Vec::new()).unwrap();
+        let minimum = Bytes(MINIMUM * 4096);
+        controller.register(VolumeSpec { minimum, objectives, ..VolumeSpec::any() }).unwrap();
+        let id = VolumeId(1);
+        let volume = controller.volumes.get_mut(&id).unwrap();
+        let sample = Sample {
+            arrival_rate: 100.0,
+            hit_rate: 100.0 * hits,
+            miss_rate: 100.0 * (1.0 - hits),
+            origin_read_rate: 100.0 * (1.0 - hits),
+            hit_latency: 1e-4,
+            miss_latency: 5e-3,
+            outstanding: 0.5,
+            ..Sample::default()
+        };
+        volume.history.extend([sample; 3]);
+        volume.used_blocks = used;
+        // By its curve, half of the reads are answered by 1,000 blocks.
+        let point = CurvePoint { size_blocks: 1_000, miss_ratio: 0.5 };
+        volume.curve = Some(Arc::new(MissRatioCurve::new(vec![point])));
+        volume.curve_accesses = 1_000_000;
+        let grant = Grant::new(HostId(0), 100.0, Windows::assumed(0.05), 0);
+        volume.grant = Some(Grant { blocks, serves: vec![id], ..grant });
+        (0..20).find_map(|step| {
+            controller.step = step;
+            controller.removal(id, &mut Scenes::default())
+        })
+    }
+
+    #[test]
+    fn what_answers_next_to_nothing_is_taken_back_once_four_fifths_of_it_are_filled() {
+        let by_used =
+            |used| taken_back(1_000, used, 0.02, Vec::new()).map(|change| (change.kind, change.blocks));
+        assert_eq!([799, 800].map(by_used), [None, Some((DecisionKind::Removed, MINIMUM))]);
+        assert!(taken_back(1_000, 1_000, 0.04, Vec::new()).is_none());
+    }
+
+    #[test]
+    fn nothing_is_taken_of_what_was_promised() {
+        assert!(taken_back(MINIMUM, MINIMUM, 0.02, Vec::new()).is_none());
+    }
+
+    #[test]
+    fn what_is_not_needed_is_told_with_what_is_predicted_without_it() {
+        let within = |millis| {
+            let objective = Objective::mean_latency(Nanos::millis(millis), Operations::All);
+            taken_back(1_000, 1_000, 0.5, vec![objective])
+        };
+        // Reads take some 5 ms at the origin.
+        let change = within(100).expect("it is not needed");
+        let fact = |name: &str| change.facts.iter().find(|fact| fact.name == name);
+        let predicted = fact("predicted_excess_without").expect("told").value.clone();
+        assert!(
+            matches!(predicted, FactValue::Number(excess) if (-1.0..-0.9).contains(&excess)),
+            "{predicted:?}"
+        );
+        assert!(fact("observed_excess_without").is_none(), "it was never seen without");
+        // With it they take half as long on average, which says nothing of what they take without.
+        assert!(within(6).is_none());
+    }
+}
