@@ -4,30 +4,7 @@
 use forebay_sim::{Scenario, Simulation, Traces};
 use std::time::Instant;
 
-const SCENARIO: &str = r#"
-    name = "two hours at 5,000 requests/s"
-    duration = "7200s"
-    measure_from = "600s"
-    cache = { memory = "4GiB" }
-    origin = [{ name = "disks", type = "disks", spindles = 28, disk = "15000rpm", link_latency = "50us" }]
-    [[volume]]
-    name = "db"
-    size = "64GiB"
-    load = [
-        { arrivals = "poisson", rate = 4000, theta = 0.9, working_set = "8GiB", read_share = 0.9 },
-        { from = "3600s", arrivals = "poisson", rate = 4500, theta = 0.9, working_set = "10GiB", read_share = 0.9 },
-    ]
-    [[volume]]
-    name = "web"
-    size = "64GiB"
-    load = [{ arrivals = "poisson", rate = 1000, theta = 0.9, working_set = "4GiB" }]
-    [[objective]]
-    volume = "db"
-    latency = "3ms"
-    [[objective]]
-    volume = "web"
-    latency = "6ms"
-"#;
+const SCENARIO: &str = include_str!("two-hours.toml");
 
 fn main() {
     let smoke = std::env::args().any(|argument| argument == "--smoke" || argument == "--test");

@@ -281,7 +281,13 @@ impl Mover {
         let Some(tunnel) = self.tunnels.get_mut(&key) else { return };
         let (outer, inner) = match tunnel.pump(piece) {
             Pumped::Waits(outer, inner) => (outer, inner),
-            Pumped::Over(reason) => return self.remove(key, reason),
+            Pumped::Over(reason) => {
+                if reason.is_none() {
+                    // Whoever gave it away may want what is not sent to go with it (SO_LINGER of 0 s), but for an end in order: then all of it is to arrive.
+                    let _ = set_socket_linger(&tunnel.outer, None);
+                }
+                return self.remove(key, reason);
+            }
         };
         let mut set = Ok(());
         if !tunnel.is_outer_gone {
@@ -300,8 +306,6 @@ impl Mover {
         let Some(tunnel) = self.tunnels.remove(&key) else { return };
         self.shared.open.fetch_sub(1, Ordering::Relaxed);
         let Some(reason) = reason.filter(|reason| !reason.is_empty()) else {
-            // Whoever gave it away may want what is not sent to go with it (SO_LINGER of 0 s), but for an end in order: then all of it is to arrive.
-            let _ = set_socket_linger(&tunnel.outer, None);
             return tracing::debug!(peer = tunnel.peer, "TLS connection closed");
         };
         let what = match tunnel.is_handshaking() {

@@ -199,7 +199,7 @@ fn a_loop_of_bad_handshakes_does_not_fill_the_log() {
     }
     let log = std::fs::read_to_string(daemon.folder.path().join("log")).unwrap();
     let lines = log.lines().filter(|line| line.contains("WARN")).collect::<Vec<_>>();
-    assert!((1..20).contains(&lines.len()), "{} lines:\n{}", lines.len(), lines[..20].join("\n"));
+    assert!((1..20).contains(&lines.len()), "{} lines: {:?}", lines.len(), &lines[..lines.len().min(20)]);
     assert!(lines[0].contains("client breaks the protocol; disconnected"), "{}", lines[0]);
     // Who means well is let in.
     assert!(Client::<()>::connect(&daemon.socket(), "db").is_some());
