@@ -1,10 +1,11 @@
 //! One disk: a queue, a mechanism that serves one request at a time, and what it did with its time.
 
 use crate::buffer::{Buffered, Segments};
-use crate::geometry::{DiskParameters, Geometry, ParameterError};
+use crate::geometry::{DiskParameters, Geometry, ParameterError, Place};
 use crate::group::DiskRequestKind;
 use forebay_units::{ByteRange, Nanos};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Which of the waiting requests the disk serves next, among the oldest `queue_depth` of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -74,7 +75,7 @@ struct InService {
 /// command latency. The queue is bounded by the owner.
 #[derive(Clone, Debug)]
 pub struct Disk {
-    geometry: Geometry,
+    geometry: Arc<Geometry>,
     discipline: QueueDiscipline,
     queue_depth: usize,
     phase: u64,
@@ -100,10 +101,20 @@ impl Disk {
         queue_depth: usize,
         phase: u64,
     ) -> Result<Disk, ParameterError> {
+        let geometry = Arc::new(Geometry::new(parameters)?);
+        Disk::of(geometry, discipline, queue_depth, phase)
+    }
+
+    /// As [`Disk::new`], of a disk that is one of several alike.
+    pub(crate) fn of(
+        geometry: Arc<Geometry>,
+        discipline: QueueDiscipline,
+        queue_depth: usize,
+        phase: u64,
+    ) -> Result<Disk, ParameterError> {
         if queue_depth == 0 {
             return Err(ParameterError::new("queue_depth", 0, "at least 1"));
         }
-        let geometry = Geometry::new(parameters)?;
         let (buffer, capacity_bytes) = (geometry.parameters().buffer, geometry.parameters().capacity_bytes);
         Ok(Disk {
             geometry,
@@ -187,13 +198,13 @@ impl Disk {
 
     /// How far the heads are from the byte at `offset`, in cylinders.
     pub(crate) fn distance(&self, offset: u64) -> u64 {
-        self.geometry.cylinder_of(offset).abs_diff(self.head_cylinder)
+        self.geometry.place(offset).cylinder().abs_diff(self.head_cylinder)
     }
 
     fn set_head(&mut self, address: u64) {
         self.head_address = address;
         // The cylinder of the byte that comes next: a sequential request needs no seek, since skew hides the step.
-        self.head_cylinder = self.geometry.cylinder_of(address);
+        self.head_cylinder = self.geometry.place(address).cylinder();
     }
 
     fn serve(&mut self, now: Nanos, request: &Waiting) {
@@ -219,8 +230,9 @@ impl Disk {
 
     /// When a request ends that the heads serve from `now` on.
     fn end_at_media(&mut self, now: Nanos, request: &Waiting) -> Nanos {
-        let (seek, rotation) = self.positioning(now, request.range.offset);
-        let transfer = self.geometry.transfer(request.range.offset, request.range.length);
+        let place = self.geometry.place(request.range.offset);
+        let (seek, rotation) = self.positioning(now, place);
+        let transfer = place.transfer(request.range.length);
         let service = self.parameters().service_overhead + seek + rotation + transfer;
         self.totals.seek += seek;
         self.totals.rotation += rotation;
@@ -232,18 +244,17 @@ impl Disk {
             if request.writes {
                 segments.written(request.range);
             } else {
-                segments.filled(done, request.range, self.geometry.rate(request.range.end()));
+                segments.filled(done, request.range, self.geometry.place(request.range.end()).rate());
             }
         }
         done
     }
 
     /// Seek, then the wait for the platters, for a service that starts at `now`.
-    fn positioning(&self, now: Nanos, offset: u64) -> (Nanos, Nanos) {
-        let distance = self.geometry.cylinder_of(offset).abs_diff(self.head_cylinder);
-        let seek = self.geometry.seek(distance);
+    fn positioning(&self, now: Nanos, place: Place<'_>) -> (Nanos, Nanos) {
+        let seek = self.geometry.seek(place.cylinder().abs_diff(self.head_cylinder));
         let there = now.saturating_add(self.parameters().service_overhead).saturating_add(seek);
-        (seek, self.geometry.rotation_wait(there, offset, self.phase))
+        (seek, self.geometry.rotation_wait(there, place, self.phase))
     }
 
     /// The index of the request to serve from `now` on, if one is ready; ties go to the oldest.
@@ -264,7 +275,7 @@ impl Disk {
                 .map(|(index, _)| index),
             QueueDiscipline::ShortestPositioning => ready()
                 .min_by_key(|(_, request)| {
-                    let (seek, rotation) = self.positioning(now, request.range.offset);
+                    let (seek, rotation) = self.positioning(now, self.geometry.place(request.range.offset));
                     seek + rotation
                 })
                 .map(|(index, _)| index),

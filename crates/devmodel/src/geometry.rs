@@ -1,7 +1,7 @@
 //! Where a byte lies on a disk, and how long it takes to get there and to transfer it.
 
 use crate::buffer::DiskBuffer;
-use forebay_units::Nanos;
+use forebay_units::{Nanos, nearest};
 use thiserror::Error;
 
 /// A head that is late by at most this share of a turn has not missed its sector (ours: a track of today's disks holds
@@ -131,7 +131,47 @@ struct Zone {
 pub(crate) struct Geometry {
     parameters: DiskParameters,
     zones: Vec<Zone>,
+    /// A third of the stroke, up to which a seek takes `a + b sqrt(d)`, and that b in nanoseconds.
     knee: u64,
+    root_share: f64,
+}
+
+/// Where a byte lies. What lies beyond the disk's end counts to its last zone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'a> {
+    zone: &'a Zone,
+    /// Bytes from the zone's first one.
+    inside: u64,
+}
+
+impl Place<'_> {
+    /// Its cylinder; the last one for what lies beyond the end.
+    pub(crate) fn cylinder(self) -> u64 {
+        let Zone { bytes, cylinders, first_cylinder, .. } = *self.zone;
+        first_cylinder + scaled(self.inside.min(bytes.saturating_sub(1)), cylinders, bytes.max(1))
+    }
+
+    /// The media rate there in bytes per second; 0 where transfers take no time.
+    pub(crate) fn rate(self) -> u64 {
+        self.zone.rate_bytes_s
+    }
+
+    /// Time for `length` bytes to pass under the head at the rate of this zone.
+    pub(crate) fn transfer(self, length: u64) -> Nanos {
+        match self.zone.rate_bytes_s {
+            0 => Nanos::ZERO,
+            rate => Nanos(scaled(length, 1_000_000_000, rate)),
+        }
+    }
+}
+
+/// `value * by / of`, rounded down, however large the product is.
+#[inline]
+fn scaled(value: u64, by: u64, of: u64) -> u64 {
+    match value.checked_mul(by) {
+        Some(product) => product / of,
+        None => (u128::from(value) * u128::from(by) / u128::from(of)) as u64,
+    }
 }
 
 impl Geometry {
@@ -180,24 +220,20 @@ impl Geometry {
         }
         let zones = lay_out_zones(p);
         let knee = (p.cylinders / 3).max(1);
-        Ok(Geometry { parameters, zones, knee })
+        // a + b = track and a + b sqrt(knee) = average; no seek within the knee looks at it where that is one cylinder.
+        let root_share = (p.seek_average - p.seek_track).0 as f64 / ((knee as f64).sqrt() - 1.0);
+        Ok(Geometry { parameters, zones, knee, root_share })
     }
 
     pub(crate) fn parameters(&self) -> &DiskParameters {
         &self.parameters
     }
 
-    fn zone_of(&self, offset: u64) -> &Zone {
+    /// Where the byte at `offset` lies. Cost is logarithmic in the zones.
+    pub(crate) fn place(&self, offset: u64) -> Place<'_> {
         let after = self.zones.partition_point(|zone| zone.first_byte <= offset);
-        &self.zones[after.max(1) - 1]
-    }
-
-    /// The cylinder of the byte at `offset`; the last one for what lies beyond the end.
-    pub(crate) fn cylinder_of(&self, offset: u64) -> u64 {
-        let zone = self.zone_of(offset);
-        let inside = (offset - zone.first_byte).min(zone.bytes.saturating_sub(1));
-        let step = u128::from(inside) * u128::from(zone.cylinders) / u128::from(zone.bytes.max(1));
-        zone.first_cylinder + step as u64
+        let zone = &self.zones[after.max(1) - 1];
+        Place { zone, inside: offset - zone.first_byte }
     }
 
     /// Time to move the heads over `distance` cylinders: `a + b sqrt(d)` up to a third of the stroke, linear beyond
@@ -213,47 +249,28 @@ impl Geometry {
             if self.knee == 1 {
                 return p.seek_track;
             }
-            // a + b = track and a + b sqrt(knee) = average.
-            let b = (average - track) / ((self.knee as f64).sqrt() - 1.0);
-            return Nanos((track + b * ((distance as f64).sqrt() - 1.0)).round() as u64);
+            return Nanos(nearest(track + self.root_share * ((distance as f64).sqrt() - 1.0)));
         }
         let beyond = (distance - self.knee) as f64 / (p.cylinders - self.knee) as f64;
-        Nanos((average + beyond * (p.seek_full.0 as f64 - average)).round() as u64)
+        Nanos(nearest(average + beyond * (p.seek_full.0 as f64 - average)))
     }
 
-    /// Wait until the byte at `offset` passes under the head, from the instant `at`. `phase` is where this disk's
+    /// Wait until the byte at `place` passes under the head, from the instant `at`. `phase` is where this disk's
     /// platters stand at time zero, as a part of a turn in nanoseconds. Tracks are skewed so that a transfer that runs
     /// over the end of one goes on at once on the next.
-    pub(crate) fn rotation_wait(&self, at: Nanos, offset: u64, phase: u64) -> Nanos {
+    pub(crate) fn rotation_wait(&self, at: Nanos, place: Place<'_>, phase: u64) -> Nanos {
         let turn = self.parameters.rotation.0;
         if turn == 0 {
             return Nanos::ZERO;
         }
-        let zone = self.zone_of(offset);
-        let target = if zone.track_bytes == 0 {
-            0
-        } else {
-            let inside = (offset - zone.first_byte) % zone.track_bytes;
-            (u128::from(inside) * u128::from(turn) / u128::from(zone.track_bytes)) as u64
+        let target = match place.zone.track_bytes {
+            0 => 0,
+            track => scaled(place.inside % track, turn, track),
         };
         let stands = (at.0 % turn + phase % turn) % turn;
         let wait = (target + turn - stands) % turn;
         // Positions are rounded to nanoseconds: a head that is late by less than a sector's share has not missed it.
         Nanos(if turn - wait <= turn / LATE_SHARE { 0 } else { wait })
-    }
-
-    /// The media rate at `offset` in bytes per second; 0 where transfers take no time.
-    pub(crate) fn rate(&self, offset: u64) -> u64 {
-        self.zone_of(offset).rate_bytes_s
-    }
-
-    /// Time for `length` bytes to pass under the head at the rate of the zone of `offset`.
-    pub(crate) fn transfer(&self, offset: u64, length: u64) -> Nanos {
-        let rate = self.zone_of(offset).rate_bytes_s;
-        if rate == 0 {
-            return Nanos::ZERO;
-        }
-        Nanos((u128::from(length) * 1_000_000_000 / u128::from(rate)) as u64)
     }
 }
 
@@ -317,22 +334,30 @@ mod tests {
         parameters.rate_outer_bytes_s = 100_000_000;
         parameters.rate_inner_bytes_s = 100_000_000;
         let geometry = Geometry::new(parameters).unwrap();
-        assert_eq!(geometry.rotation_wait(Nanos::ZERO, 250_000, 0), Nanos::micros(2_500));
-        assert_eq!(geometry.rotation_wait(Nanos::millis(2), 250_000, 0), Nanos::micros(500));
-        assert_eq!(geometry.rotation_wait(Nanos::millis(3), 250_000, 0), Nanos::micros(9_500));
-        assert_eq!(geometry.rotation_wait(Nanos::millis(12), 250_000, 500_000), Nanos::ZERO);
-        assert_eq!(geometry.rotation_wait(Nanos::millis(22), 1_250_000, 0), Nanos::micros(500));
-        assert_eq!(geometry.transfer(0, 4096), Nanos(40_960));
+        assert_eq!(geometry.rotation_wait(Nanos::ZERO, geometry.place(250_000), 0), Nanos::micros(2_500));
+        assert_eq!(geometry.rotation_wait(Nanos::millis(2), geometry.place(250_000), 0), Nanos::micros(500));
+        assert_eq!(
+            geometry.rotation_wait(Nanos::millis(3), geometry.place(250_000), 0),
+            Nanos::micros(9_500)
+        );
+        assert_eq!(geometry.rotation_wait(Nanos::millis(12), geometry.place(250_000), 500_000), Nanos::ZERO);
+        assert_eq!(
+            geometry.rotation_wait(Nanos::millis(22), geometry.place(1_250_000), 0),
+            Nanos::micros(500)
+        );
+        assert_eq!(geometry.place(0).transfer(4096), Nanos(40_960));
     }
 
     #[test]
     fn outer_zones_hold_more_and_cylinders_cover_the_disk() {
         let geometry = Geometry::new(DiskParameters::rpm_7200(1 << 40)).unwrap();
-        assert_eq!(geometry.cylinder_of(0), 0);
-        assert_eq!(geometry.cylinder_of((1 << 40) - 1), 199_999);
+        assert_eq!(geometry.place(0).cylinder(), 0);
+        assert_eq!(geometry.place((1 << 40) - 1).cylinder(), 199_999);
         // The outer half of the bytes lies on fewer than half of the cylinders.
-        assert!(geometry.cylinder_of(1 << 39) < 90_000);
-        assert!(geometry.transfer(0, 1 << 20) < geometry.transfer((1 << 40) - (1 << 20), 1 << 20));
+        assert!(geometry.place(1 << 39).cylinder() < 90_000);
+        assert!(
+            geometry.place(0).transfer(1 << 20) < geometry.place((1 << 40) - (1 << 20)).transfer(1 << 20)
+        );
         assert_eq!(geometry.zones.iter().map(|zone| zone.bytes).sum::<u64>(), 1 << 40);
     }
 

@@ -1,11 +1,13 @@
 //! A group of disks that share their load: what volumes on it do to each other is what the group is for.
 
 use crate::disk::{Disk, DiskObservation, QueueDiscipline};
-use crate::geometry::{DiskParameters, ParameterError};
+use crate::geometry::{DiskParameters, Geometry, ParameterError};
 use crate::layout::{DiskPart, Layout, WritePlan};
 use forebay_units::{ByteRange, Nanos, mix64};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+use std::sync::Arc;
 use thiserror::Error;
 
 /// The number that pairs a request with its completion; chosen by who submits, unique among its outstanding ones.
@@ -188,11 +190,12 @@ impl DiskGroup {
         if parameters.outstanding_max == 0 {
             return Err(ParameterError::new("outstanding_max", 0, "at least 1"));
         }
+        let geometry = Arc::new(Geometry::new(parameters.disk.clone())?);
         let disks = (0..parameters.spindles)
             .map(|index| {
                 // Platters of different disks are not in step; which angle is fixed per index, so that runs repeat.
                 let phase = mix64(u64::from(index)) % parameters.disk.rotation.0.max(1);
-                Disk::new(parameters.disk.clone(), parameters.discipline, parameters.queue_depth, phase)
+                Disk::of(Arc::clone(&geometry), parameters.discipline, parameters.queue_depth, phase)
             })
             .collect::<Result<Vec<_>, _>>()?;
         let units_per_disk = parameters.disk.capacity_bytes / parameters.stripe_unit_bytes;
@@ -381,11 +384,11 @@ impl DiskGroup {
             if at > now {
                 break;
             }
-            self.events.pop();
             let disk = &mut self.disks[spindle as usize];
             let done = disk.step();
-            if let Some(next) = disk.next_event() {
-                self.events.push(Reverse((next, spindle)));
+            match (disk.next_event(), self.events.peek_mut()) {
+                (Some(next), Some(mut first)) => *first = Reverse((next, spindle)),
+                (_, first) => drop(first.map(PeekMut::pop)),
             }
             if let Some(token) = done {
                 self.part_done(token as usize, at, completions);

@@ -138,12 +138,19 @@ fn split_striped(spindles: u64, unit: u64, range: ByteRange, parts: &mut Vec<Dis
     if range.length == 0 {
         return;
     }
-    let (first, last) = (range.offset / unit, (range.end() - 1) / unit);
+    let (first, inside) = (range.offset / unit, range.offset % unit);
+    if range.length <= unit - inside {
+        // Most requests are of one unit, for which half of the divisions do.
+        let (row, spindle) = (first / spindles, first % spindles);
+        let range = ByteRange::new(row * unit + inside, range.length);
+        return parts.push(DiskPart { spindle: spindle as u32, range });
+    }
+    let last = (range.end() - 1) / unit;
     for start in first..=last.min(first + spindles - 1) {
         let spindle = start % spindles;
         // The last unit of the range on this spindle, a whole number of rounds after the first.
         let end = start + (last - start) / spindles * spindles;
-        let low = start / spindles * unit + if start == first { range.offset % unit } else { 0 };
+        let low = start / spindles * unit + if start == first { inside } else { 0 };
         let high = end / spindles * unit + if end == last { (range.end() - 1) % unit + 1 } else { unit };
         parts.push(DiskPart { spindle: spindle as u32, range: ByteRange::new(low, high - low) });
     }

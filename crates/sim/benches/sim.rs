@@ -1,7 +1,9 @@
 //! How fast virtual time passes: a two-hour scenario of 5,000 requests a second with disks, two workloads and the
 //! controller. `--smoke` runs 20 s of it.
 
-use forebay_sim::{Scenario, Simulation, Traces};
+use forebay_sim::{DrawJob, Scenario, Simulation, Traces};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Instant;
 
 const SCENARIO: &str = include_str!("two-hours.toml");
@@ -15,6 +17,11 @@ fn main() {
     }
     let traces = Traces::new();
     let simulation = Simulation::new(&scenario, &traces, None).expect("a good scenario");
+    // As `forebay sim` does where there are two processors.
+    let (hand, jobs) = mpsc::channel::<DrawJob>();
+    thread::spawn(move || jobs.into_iter().for_each(DrawJob::run));
+    let simulation =
+        simulation.with_helper(move |job| hand.send(job).expect("the thread runs as long as it"));
     let started = Instant::now();
     let outcome = simulation.run();
     let took = started.elapsed().as_secs_f64();

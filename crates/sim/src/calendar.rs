@@ -2,7 +2,7 @@
 
 use forebay_units::Nanos;
 use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 /// What is planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,25 +58,62 @@ impl Ord for Entry {
     }
 }
 
-/// Everything planned, earliest first. `O(log planned)` per event, no allocation once it is as long as it gets.
+/// Everything planned, earliest first.
+///
+/// What only travels for as long as all before it (requests to their devices, answers on their way back) arrives in the order in which it is
+/// planned, and waits in a queue of its own: `O(1)`. All else is in a heap, `O(log planned)`, as is what would come before the last of its queue.
+/// No allocation once it is as long as it gets.
 #[derive(Debug, Default)]
 pub(crate) struct Calendar {
     heap: BinaryHeap<Entry>,
+    /// The heap's first entry was given out already, and is there until something takes its place: most events plan another.
+    first_is_taken: bool,
+    /// Requests that set out, and answers.
+    ways: [VecDeque<Entry>; 2],
     planned: u64,
 }
 
 impl Calendar {
     /// Plans an event.
-    #[inline]
+    // Who plans knows which: inlined, only that one's queue is left of it.
+    #[inline(always)]
     pub(crate) fn plan(&mut self, at: Nanos, planned: Planned) {
         self.planned += 1;
-        self.heap.push(Entry { at, number: self.planned, planned });
+        let entry = Entry { at, number: self.planned, planned };
+        let way = match planned {
+            Planned::Submit { .. } => &mut self.ways[0],
+            Planned::Answer { .. } => &mut self.ways[1],
+            _ => return self.plan_anywhere(entry),
+        };
+        if way.back().is_none_or(|last| last.at <= at) {
+            way.push_back(entry);
+        } else {
+            self.plan_anywhere(entry);
+        }
+    }
+
+    fn plan_anywhere(&mut self, entry: Entry) {
+        if std::mem::take(&mut self.first_is_taken) {
+            *self.heap.peek_mut().expect("what was taken is still there") = entry;
+        } else {
+            self.heap.push(entry);
+        }
     }
 
     /// Takes the next event.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<(Nanos, Planned)> {
-        self.heap.pop().map(|entry| (entry.at, entry.planned))
+        if std::mem::take(&mut self.first_is_taken) {
+            self.heap.pop();
+        }
+        // The greatest entry is the earliest.
+        let way = usize::from(self.ways[1].front() > self.ways[0].front());
+        if self.ways[way].front() > self.heap.peek() {
+            return self.ways[way].pop_front().map(|entry| (entry.at, entry.planned));
+        }
+        let first = self.heap.peek()?;
+        self.first_is_taken = true;
+        Some((first.at, first.planned))
     }
 
     /// How many events were ever planned.
@@ -88,6 +125,7 @@ impl Calendar {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn events_come_by_time_and_then_by_order_of_planning() {
@@ -102,5 +140,38 @@ mod tests {
             })
             .collect();
         assert_eq!(order, [31, 33, 50, 52]);
+    }
+
+    /// One request or answer in four does not arrive behind those before it, and things happen at the same instant often.
+    fn some() -> impl Strategy<Value = (u64, Planned)> {
+        let planned = prop_oneof![
+            any::<u32>().prop_map(|flight| Planned::Submit { flight }),
+            any::<u32>().prop_map(|flight| Planned::Answer { flight }),
+            any::<u32>().prop_map(|origin| Planned::Device { origin }),
+        ];
+        (prop_oneof![3 => Just(7u64), 1 => 0u64..12], planned)
+    }
+
+    proptest! {
+        #[test]
+        fn every_event_comes_at_its_turn_whatever_waits_where(
+            steps in prop::collection::vec(prop::option::weighted(0.6, some()), 1..400),
+        ) {
+            let (mut calendar, mut now) = (Calendar::default(), 0);
+            let mut model: Vec<(u64, usize, Planned)> = Vec::new();
+            // What was planned, and a turn at which the next is taken; in the end all are.
+            for (number, step) in steps.into_iter().chain([None; 400]).enumerate() {
+                if let Some((span, planned)) = step {
+                    calendar.plan(Nanos(now + span), planned);
+                    model.push((now + span, number, planned));
+                    continue;
+                }
+                let first = model.iter().enumerate().min_by_key(|(_, (at, number, _))| (*at, *number));
+                let expected = first.map(|(place, _)| place).map(|place| model.remove(place));
+                prop_assert_eq!(calendar.next(), expected.map(|(at, _, planned)| (Nanos(at), planned)));
+                now = expected.map_or(now, |(at, ..)| at);
+            }
+            prop_assert!(model.is_empty());
+        }
     }
 }

@@ -5,7 +5,7 @@ use forebay_devmodel::{
     Array, DiskCompletion, DiskGroup, DiskGroupObservation, DiskRequest, DiskRequestId, DiskRequestKind,
     ParameterError, Ssd,
 };
-use forebay_units::{ByteRange, Nanos};
+use forebay_units::{ByteRange, Nanos, nearest};
 use forebay_workload::generator::{Random, exponential, random, unit};
 use std::collections::VecDeque;
 
@@ -63,7 +63,7 @@ impl Servers {
             Distribution::Exponential => exponential(mean, &mut self.random),
             Distribution::Uniform => mean + (2.0 * unit(&mut self.random) - 1.0) * self.spread.0 as f64,
         };
-        Nanos((base + bytes as f64 * self.nanos_per_byte).round() as u64)
+        Nanos(nearest(base + bytes as f64 * self.nanos_per_byte))
     }
 
     /// A request arrives: its queue, and the span of its service if it begins now.

@@ -1,8 +1,9 @@
 //! What is asked of a volume: synthetic open and closed loops, and recorded requests.
 
+use crate::drawn::{Draws, Helper, Law};
 use crate::scenario::{ArrivalKind, LoadTable, Popularity, VolumeTable};
-use forebay_units::{Nanos, mix64};
-use forebay_workload::generator::{Arrivals, BlockPicker, Random, unit};
+use forebay_units::{Nanos, mix64, nearest};
+use forebay_workload::generator::{Arrivals, BlockPicker, Random};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -38,17 +39,38 @@ pub(crate) struct Asked {
     pub(crate) writes: bool,
 }
 
+/// Where the places of a working set are: units of so many blocks from the first on.
+#[derive(Clone, Copy, Debug)]
+struct Places {
+    first: u64,
+    units: u64,
+    block_shift: u32,
+}
+
+impl Places {
+    #[inline]
+    fn asked(self, place: u64, writes: bool) -> Asked {
+        let start = self.first + place * self.units;
+        Asked {
+            first: start,
+            end: start + self.units,
+            offset: start << self.block_shift,
+            bytes: self.units << self.block_shift,
+            writes,
+        }
+    }
+}
+
 #[derive(Debug)]
 enum Source {
-    Idle,
-    Drawn {
-        arrivals: Arrivals,
-        picker: BlockPicker,
-        first: u64,
-        units: u64,
-        read_share: f64,
-    },
+    /// Nobody asks. What comes after it is drawn from here, as after a trace.
+    Idle(Random),
+    /// An open loop: the span to its next arrival, and what it asks for then.
+    Open { draws: Draws, span: Nanos, places: Places },
+    /// A closed loop.
+    Closed { law: Law, random: Random, places: Places },
     Recorded {
+        random: Random,
         requests: Arc<[RecordedRequest]>,
         /// Where it begins, and when that was recorded.
         first: (usize, Nanos),
@@ -74,12 +96,20 @@ pub(crate) struct Load {
 pub(crate) const REPEAT_AFTER_MIN: Nanos = Nanos::millis(1);
 
 impl Load {
-    /// The load `table` of `volume` from `now` on; `seed` chooses which blocks are popular.
+    /// Nobody asks, until a load takes its place.
+    pub(crate) fn idle(random: Random) -> Load {
+        Load { source: Source::Idle(random), block_shift: 0, outstanding_max: 0, clients: 0 }
+    }
+
+    /// The load `table` of `volume` from `now` on; `seed` chooses which blocks are popular, and all else is drawn from `random`, by
+    /// `helper` where there is one.
     pub(crate) fn new(
         table: &LoadTable,
         volume: &VolumeTable,
         requests: Option<Arc<[RecordedRequest]>>,
         seed: u64,
+        mut random: Random,
+        helper: Option<Helper>,
         now: Nanos,
     ) -> Load {
         let block_size = volume.block_size();
@@ -100,18 +130,26 @@ impl Load {
             (Some(arrivals), _) => {
                 let units = table.request_size.map_or(1, |size| size.get() >> block_size.shift());
                 let set = table.working_set.unwrap_or(volume.size.saturating_sub(table.offset));
-                let places = (set.get() >> block_size.shift()) / units;
+                let count = (set.get() >> block_size.shift()) / units;
                 let picker = match table.popularity {
-                    Popularity::Zipf => BlockPicker::zipf(places, table.theta.unwrap_or(0.9), mix64(seed)),
-                    Popularity::Uniform => BlockPicker::uniform(places),
-                    Popularity::Sequential => BlockPicker::sequential(places),
+                    Popularity::Zipf => BlockPicker::zipf(count, table.theta.unwrap_or(0.9), mix64(seed)),
+                    Popularity::Uniform => BlockPicker::uniform(count),
+                    Popularity::Sequential => BlockPicker::sequential(count),
                 };
                 let first = block_size.block_of(table.offset.get()).0;
-                Source::Drawn { arrivals, picker, first, units, read_share: table.read_share }
+                let places = Places { first, units, block_shift: block_size.shift() };
+                let law = Law { arrivals, picker, read_share: table.read_share };
+                if clients > 0 {
+                    Source::Closed { law, random, places }
+                } else {
+                    let span = law.arrivals.next_span(&mut random);
+                    Source::Open { draws: Draws::new(law, random, helper), span, places }
+                }
             }
             (None, Some(requests)) => {
                 let begins = beginning(&requests, table.trace_from);
                 Source::Recorded {
+                    random,
                     first: (begins, table.trace_from),
                     next: begins,
                     requests,
@@ -121,19 +159,26 @@ impl Load {
                     last: now,
                 }
             }
-            (None, None) => Source::Idle,
+            (None, None) => Source::Idle(random),
         };
         Load { source, block_shift: block_size.shift(), outstanding_max: table.outstanding_max, clients }
     }
 
+    /// What another load in its place is drawn from.
+    pub(crate) fn into_random(self) -> Random {
+        match self.source {
+            Source::Open { draws, .. } => draws.into_random(),
+            Source::Idle(random) | Source::Closed { random, .. } | Source::Recorded { random, .. } => random,
+        }
+    }
+
     /// When the next request of an open loop arrives, the last one having arrived at `now`; `None` for a closed loop
     /// and at the end of a trace.
-    pub(crate) fn next_arrival(&mut self, now: Nanos, random: &mut Random) -> Option<Nanos> {
+    pub(crate) fn next_arrival(&mut self, now: Nanos) -> Option<Nanos> {
         match &mut self.source {
-            Source::Idle => None,
-            Source::Drawn { arrivals: Arrivals::Closed { .. }, .. } => None,
-            Source::Drawn { arrivals, .. } => Some(now.saturating_add(arrivals.next_span(random))),
-            Source::Recorded { requests, first, next, speed, repeat, origin, last } => {
+            Source::Idle(_) | Source::Closed { .. } => None,
+            Source::Open { span, .. } => Some(now.saturating_add(*span)),
+            Source::Recorded { requests, first, next, speed, repeat, origin, last, .. } => {
                 if *next == requests.len() {
                     if !*repeat || first.0 == requests.len() {
                         return None;
@@ -144,8 +189,7 @@ impl Load {
                     ));
                     *next = first.0;
                 }
-                let since =
-                    Nanos((requests[*next].at.saturating_since(first.1).0 as f64 / *speed).round() as u64);
+                let since = Nanos(nearest(requests[*next].at.saturating_since(first.1).0 as f64 / *speed));
                 *last = origin.saturating_add(since).max(*last);
                 Some(*last)
             }
@@ -153,27 +197,25 @@ impl Load {
     }
 
     /// How long a client of a closed loop thinks.
-    pub(crate) fn think(&self, random: &mut Random) -> Nanos {
-        match &self.source {
-            Source::Drawn { arrivals, .. } => arrivals.next_span(random),
+    pub(crate) fn think(&mut self) -> Nanos {
+        match &mut self.source {
+            Source::Closed { law, random, .. } => law.arrivals.next_span(random),
             _ => Nanos::ZERO,
         }
     }
 
     /// The request that arrives.
-    pub(crate) fn next_request(&mut self, random: &mut Random) -> Asked {
+    pub(crate) fn next_request(&mut self) -> Asked {
         let shift = self.block_shift;
         match &mut self.source {
-            Source::Drawn { picker, first, units, read_share, .. } => {
-                let start = *first + picker.next(random).0 * *units;
-                let writes = *read_share < 1.0 && unit(random) >= *read_share;
-                Asked {
-                    first: start,
-                    end: start + *units,
-                    offset: start << shift,
-                    bytes: *units << shift,
-                    writes,
-                }
+            Source::Open { draws, span, places } => {
+                let drawn = draws.next();
+                *span = drawn.span;
+                places.asked(drawn.place, drawn.writes)
+            }
+            Source::Closed { law, random, places } => {
+                let (place, writes) = law.request(random);
+                places.asked(place, writes)
             }
             Source::Recorded { requests, next, .. } => {
                 let request = requests[*next];
@@ -187,7 +229,7 @@ impl Load {
                     writes: request.writes,
                 }
             }
-            Source::Idle => unreachable!("an idle load has no arrivals"),
+            Source::Idle(_) => unreachable!("an idle load has no arrivals"),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::appliance::Appliance;
 use crate::calendar::Planned;
+use crate::drawn::{DrawJob, Helper};
 use crate::load::{Load, Traces};
 use crate::origin::Origin;
 use crate::outcome::{
@@ -21,7 +22,7 @@ use forebay_devmodel::ParameterError;
 use forebay_locality::LiveObserver;
 use forebay_policy::placement::ShapeError;
 use forebay_units::{Bytes, Nanos, mix64};
-use forebay_workload::generator::{Random, random};
+use forebay_workload::generator::random;
 
 /// Events after which a run ends, whatever was planned: half an hour of a processor (ours).
 const EVENTS_MAX: u64 = 5_000_000_000;
@@ -101,7 +102,6 @@ pub(crate) struct Client {
     load: Load,
     /// Which load, counted from 0; before the first one `u32::MAX`.
     number: u32,
-    random: Random,
     seed: u64,
     pub(crate) tracks: Vec<Track>,
     rows: Vec<IntervalRow>,
@@ -134,6 +134,8 @@ pub struct Simulation<'a> {
     hash: u64,
     events: u64,
     events_max: u64,
+    /// Who draws requests.
+    helper: Option<Helper>,
 }
 
 impl<'a> Simulation<'a> {
@@ -182,6 +184,7 @@ impl<'a> Simulation<'a> {
             hash: seed,
             events: 0,
             events_max: EVENTS_MAX,
+            helper: None,
         };
         simulation.add_volumes();
         simulation.add_tier()?;
@@ -229,11 +232,9 @@ impl<'a> Simulation<'a> {
             ));
             bases[origin] += table.size.get();
             let theirs = promises.iter().filter(|promise| promise.table.volume == table.name);
-            let idle = crate::scenario::LoadTable::idle();
             self.clients.push(Client {
-                load: Load::new(&idle, table, None, 0, Nanos::ZERO),
+                load: Load::idle(random(mix64(seed))),
                 number: u32::MAX,
-                random: random(mix64(seed)),
                 seed,
                 tracks: theirs.map(|promise| Track::new(promise, scenario.cache.interval)).collect(),
                 rows: Vec::new(),
@@ -341,6 +342,15 @@ impl<'a> Simulation<'a> {
         Simulation { events_max, ..self }
     }
 
+    /// The same run, which hands out what it needs drawn of open loops, a little before it needs it: for whoever has a processor to spare. A fifth of the
+    /// time of a run goes there.
+    ///
+    /// `hand` takes a job to where it is run ([`DrawJob::run`]), and does not wait for it; the events are the same whatever becomes of it.
+    #[must_use]
+    pub fn with_helper(self, hand: impl Fn(DrawJob) + Send + Sync + 'static) -> Simulation<'a> {
+        Simulation { helper: Some(Helper::new(hand)), ..self }
+    }
+
     /// Runs to the end, or until so many events were taken as no experiment needs (closed loops and repeated traces draw
     /// as many as are answered): then a flag says so, and the outcome's `seconds` are those that passed.
     pub fn run(mut self) -> Outcome {
@@ -429,15 +439,17 @@ impl<'a> Simulation<'a> {
         let requests = self.traces.get(&(volume, load as usize)).cloned();
         let now = self.world.now;
         let client = &mut self.clients[volume];
-        client.load = Load::new(&table.load[load as usize], table, requests, client.seed, now);
+        let random = std::mem::replace(&mut client.load, Load::idle(random(0))).into_random();
+        let (table_of, helper) = (&table.load[load as usize], self.helper.clone());
+        client.load = Load::new(table_of, table, requests, client.seed, random, helper, now);
         client.number = load;
         let arrival = Planned::Arrival { volume: volume as u32, load };
         for _ in 0..client.load.clients {
             // Clients do not begin in step.
-            let at = now.saturating_add(client.load.think(&mut client.random));
+            let at = now.saturating_add(client.load.think());
             self.world.calendar.plan(at, arrival);
         }
-        if let Some(at) = client.load.next_arrival(now, &mut client.random) {
+        if let Some(at) = client.load.next_arrival(now) {
             self.world.calendar.plan(at, arrival);
         }
     }
@@ -448,9 +460,9 @@ impl<'a> Simulation<'a> {
             return;
         }
         let now = self.world.now;
-        let asked = client.load.next_request(&mut client.random);
+        let asked = client.load.next_request();
         let open = client.load.clients == 0;
-        if open && let Some(at) = client.load.next_arrival(now, &mut client.random) {
+        if open && let Some(at) = client.load.next_arrival(now) {
             self.world.calendar.plan(at, Planned::Arrival { volume: volume as u32, load });
         }
         let outstanding_max = client.load.outstanding_max;
@@ -487,7 +499,7 @@ impl<'a> Simulation<'a> {
         let client = &mut self.clients[volume];
         client.requests.answered += 1;
         if client.load.clients > 0 && client.number == load {
-            let at = at.saturating_add(client.load.think(&mut client.random));
+            let at = at.saturating_add(client.load.think());
             self.world.calendar.plan(at, Planned::Arrival { volume: volume as u32, load });
         }
     }

@@ -1,5 +1,6 @@
 //! Time in nanoseconds: instants since a stated start, and spans between them.
 
+use crate::nearest;
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 use std::str::FromStr;
@@ -33,7 +34,7 @@ impl Nanos {
 
     /// The nearest whole nanosecond to `seconds`; 0 for negative numbers and for what is no number.
     pub fn from_secs_f64(seconds: f64) -> Nanos {
-        Nanos((seconds * 1e9).round() as u64)
+        Nanos(nearest(seconds * 1e9))
     }
 
     /// Seconds.

@@ -2,7 +2,7 @@
 //!
 //! Nothing here knows a volume or a clock: a picker yields block indices, an arrival process yields spans.
 
-use forebay_units::{BlockIndex, Nanos, mix64};
+use forebay_units::{BlockIndex, Nanos, mix64, nearest};
 use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
@@ -66,7 +66,7 @@ impl ZipfRanks {
         loop {
             let u = self.integral_end + unit(random) * (self.integral_first - self.integral_end);
             let x = self.integral_inverse(u);
-            let rank = (x.round() as u64).clamp(1, self.count);
+            let rank = nearest(x).clamp(1, self.count);
             let k = rank as f64;
             if k - x <= self.squeeze || u >= self.integral(k + 0.5) - k.powf(-self.theta) {
                 return rank;

@@ -30,16 +30,15 @@ pub fn curves(setup: &Setup) -> [Vec<CurveRow>; 2] {
         let place = &scenario.volume[volume];
         let from = Nanos::from_secs_f64(PUBLISHED.phases_min[1] * minute);
         let part = place.load.iter().rfind(|load| load.from <= from).expect("a load at every time");
-        let mut random = random(mix64(setup.seed ^ volume as u64));
-        let mut load = Load::new(part, place, None, mix64(setup.seed), from);
+        let random = random(mix64(setup.seed ^ volume as u64));
+        let mut load = Load::new(part, place, None, mix64(setup.seed), random, None, from);
         let (mut exact, mut now) = (ExactLru::new(), Nanos::ZERO);
         let config = LiveConfig { block_size: BlockSize::DEFAULT, seed: setup.seed, ..LiveConfig::default() };
         let mut live = LiveObserver::new(config, now);
         debug_assert_eq!(place.name, WORKLOADS[volume]);
-        while let Some(next) = load.next_arrival(now, &mut random).filter(|next| next.as_secs_f64() < seconds)
-        {
+        while let Some(next) = load.next_arrival(now).filter(|next| next.as_secs_f64() < seconds) {
             now = next;
-            let asked = load.next_request(&mut random);
+            let asked = load.next_request();
             if !asked.writes {
                 (asked.first..asked.end).for_each(|block| {
                     exact.access(block, 1);

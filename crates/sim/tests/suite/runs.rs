@@ -1,7 +1,7 @@
 //! What holds of every run: it repeats, nothing is lost, loads change when they should, and what is shed is said.
 
 use crate::{run, scenario};
-use forebay_sim::{RecordedRequest, Simulation, Traces};
+use forebay_sim::{DrawJob, RecordedRequest, Simulation, Traces};
 use forebay_units::Nanos;
 
 const MIXED: &str = r#"
@@ -57,6 +57,21 @@ fn the_same_seed_repeats_every_event_and_another_does_not() {
         one.requests,
         one.answered
     );
+}
+
+#[test]
+fn whoever_draws_its_requests_a_run_is_the_same() {
+    let scenario = scenario(MIXED);
+    let traces = Traces::new();
+    let simulation = || Simulation::new(&scenario, &traces, Some(1)).unwrap();
+    let alone = simulation().run();
+    let (hand, jobs) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || jobs.into_iter().map(DrawJob::run).count());
+    assert_eq!(simulation().with_helper(move |job| hand.send(job).unwrap()).run(), alone);
+    // Three open loops, of some 120,000 requests, in batches of a thousand.
+    let helped = thread.join().unwrap();
+    assert!(helped > 100, "{helped}");
+    assert_eq!(simulation().with_helper(drop).run(), alone);
 }
 
 #[test]

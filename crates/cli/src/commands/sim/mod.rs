@@ -7,9 +7,11 @@ mod traces;
 use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{self, OutputArgs, say, writable, write_report};
-use forebay_sim::{RunError, Scenario, Simulation};
+use forebay_sim::{DrawJob, RunError, Scenario, Simulation};
 use forebay_units::{Nanos, with_causes};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
 
 /// Run a scenario on virtual time, with the daemon's own controller.
 ///
@@ -61,7 +63,7 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Failure> {
         RunError::Scenario(error) => place::failure(&document, error.key(), &error),
         other => Failure::new(with_causes(&other)),
     })?;
-    let outcome = simulation.run();
+    let outcome = helped(simulation).run();
     for flag in &outcome.flags {
         say(format_args!("note: `{}`: {}", flag.key, flag.message));
     }
@@ -70,4 +72,18 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Failure> {
         |output| if args.output.json { output.json(&shown.json()) } else { shown.print(output) },
         || write_report(args.report.as_ref(), || shown.report()),
     )
+}
+
+/// The same run; requests are drawn for it on a thread of their own where there is a processor for that.
+fn helped(simulation: Simulation<'_>) -> Simulation<'_> {
+    if thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return simulation;
+    }
+    let (hand, jobs) = mpsc::channel();
+    let drawing = move || jobs.into_iter().for_each(DrawJob::run);
+    match thread::Builder::new().name("draw".to_owned()).spawn(drawing) {
+        // Jobs that get lost are done by the simulation; the thread ends with it.
+        Ok(_) => simulation.with_helper(move |job| drop(hand.send(job))),
+        Err(_) => simulation,
+    }
 }
