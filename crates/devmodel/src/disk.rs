@@ -117,10 +117,10 @@ impl Disk {
         }
         let (buffer, capacity_bytes) = (geometry.parameters().buffer, geometry.parameters().capacity_bytes);
         Ok(Disk {
-            geometry,
             discipline,
             queue_depth,
-            phase,
+            phase: phase % geometry.parameters().rotation.0.max(1),
+            geometry,
             waiting: VecDeque::new(),
             in_service: None,
             head_address: 0,
@@ -170,7 +170,7 @@ impl Disk {
             completed = Some(service.token);
         }
         if let Some(at) = self.segments.as_ref().and_then(|segments| segments.head(now)) {
-            self.set_head(at);
+            self.set_head(at, self.geometry.place(at).cylinder());
         }
         if let Some(index) = self.choose(now) {
             let next = self.waiting.remove(index).expect("the chosen request waits");
@@ -201,10 +201,9 @@ impl Disk {
         self.geometry.place(offset).cylinder().abs_diff(self.head_cylinder)
     }
 
-    fn set_head(&mut self, address: u64) {
-        self.head_address = address;
-        // The cylinder of the byte that comes next: a sequential request needs no seek, since skew hides the step.
-        self.head_cylinder = self.geometry.place(address).cylinder();
+    /// The heads stand before the byte at `address`, in that byte's cylinder: a sequential request needs no seek, since skew hides the step.
+    fn set_head(&mut self, address: u64, cylinder: u64) {
+        (self.head_address, self.head_cylinder) = (address, cylinder);
     }
 
     fn serve(&mut self, now: Nanos, request: &Waiting) {
@@ -237,14 +236,17 @@ impl Disk {
         self.totals.seek += seek;
         self.totals.rotation += rotation;
         self.totals.transfer += transfer;
-        self.set_head(request.range.end());
+        let (address, end) = (request.range.end(), place.after(request.range.length));
+        let end = end.unwrap_or_else(|| self.geometry.place(address));
+        let rate = end.rate();
+        self.set_head(address, end.cylinder());
         let done = now.saturating_add(service);
         if let Some(segments) = &mut self.segments {
             segments.stop(now);
             if request.writes {
                 segments.written(request.range);
             } else {
-                segments.filled(done, request.range, self.geometry.place(request.range.end()).rate());
+                segments.filled(done, request.range, rate);
             }
         }
         done

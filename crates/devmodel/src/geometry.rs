@@ -131,6 +131,9 @@ struct Zone {
 pub(crate) struct Geometry {
     parameters: DiskParameters,
     zones: Vec<Zone>,
+    /// By the offset's leading bits: the zone of the first byte that has them.
+    zone_hints: Vec<u8>,
+    hint_shift: u32,
     /// A third of the stroke, up to which a seek takes `a + b sqrt(d)`, and that b in nanoseconds.
     knee: u64,
     root_share: f64,
@@ -149,6 +152,12 @@ impl Place<'_> {
     pub(crate) fn cylinder(self) -> u64 {
         let Zone { bytes, cylinders, first_cylinder, .. } = *self.zone;
         first_cylinder + scaled(self.inside.min(bytes.saturating_sub(1)), cylinders, bytes.max(1))
+    }
+
+    /// The place `length` bytes further on, if it is in the same zone.
+    pub(crate) fn after(self, length: u64) -> Option<Self> {
+        let inside = self.inside.checked_add(length).filter(|inside| *inside < self.zone.bytes)?;
+        Some(Place { inside, ..self })
     }
 
     /// The media rate there in bytes per second; 0 where transfers take no time.
@@ -222,17 +231,22 @@ impl Geometry {
         let knee = (p.cylinders / 3).max(1);
         // a + b = track and a + b sqrt(knee) = average; no seek within the knee looks at it where that is one cylinder.
         let root_share = (p.seek_average - p.seek_track).0 as f64 / ((knee as f64).sqrt() - 1.0);
-        Ok(Geometry { parameters, zones, knee, root_share })
+        // Up to 128 hints, twice the most zones there are.
+        let hint_shift = (p.capacity_bytes.ilog2() + 1).saturating_sub(7);
+        let hinted = (0..=(p.capacity_bytes - 1) >> hint_shift).map(|hint| hint << hint_shift);
+        let zone_hints = hinted.map(|offset| last_begun(&zones, offset) as u8).collect();
+        Ok(Geometry { parameters, zones, zone_hints, hint_shift, knee, root_share })
     }
 
     pub(crate) fn parameters(&self) -> &DiskParameters {
         &self.parameters
     }
 
-    /// Where the byte at `offset` lies. Cost is logarithmic in the zones.
+    /// Where the byte at `offset` lies. Constant cost but for zones that share a hint.
     pub(crate) fn place(&self, offset: u64) -> Place<'_> {
-        let after = self.zones.partition_point(|zone| zone.first_byte <= offset);
-        let zone = &self.zones[after.max(1) - 1];
+        let hint = ((offset >> self.hint_shift) as usize).min(self.zone_hints.len() - 1);
+        let from = usize::from(self.zone_hints[hint]);
+        let zone = &self.zones[from + last_begun(&self.zones[from..], offset)];
         Place { zone, inside: offset - zone.first_byte }
     }
 
@@ -256,7 +270,7 @@ impl Geometry {
     }
 
     /// Wait until the byte at `place` passes under the head, from the instant `at`. `phase` is where this disk's
-    /// platters stand at time zero, as a part of a turn in nanoseconds. Tracks are skewed so that a transfer that runs
+    /// platters stand at time zero, as a part of a turn in nanoseconds, below one. Tracks are skewed so that a transfer that runs
     /// over the end of one goes on at once on the next.
     pub(crate) fn rotation_wait(&self, at: Nanos, place: Place<'_>, phase: u64) -> Nanos {
         let turn = self.parameters.rotation.0;
@@ -267,11 +281,19 @@ impl Geometry {
             0 => 0,
             track => scaled(place.inside % track, turn, track),
         };
-        let stands = (at.0 % turn + phase % turn) % turn;
-        let wait = (target + turn - stands) % turn;
+        debug_assert!(target < turn && phase < turn);
+        let less_a_turn = |angle: u64| if angle >= turn { angle - turn } else { angle };
+        let stands = less_a_turn(at.0 % turn + phase);
+        let wait = less_a_turn(target + turn - stands);
         // Positions are rounded to nanoseconds: a head that is late by less than a sector's share has not missed it.
         Nanos(if turn - wait <= turn / LATE_SHARE { 0 } else { wait })
     }
+}
+
+/// The last of the zones that begins at `offset` or before, of few of which the first does.
+fn last_begun(zones: &[Zone], offset: u64) -> usize {
+    let begun = zones.iter().take_while(|zone| zone.first_byte <= offset).count();
+    begun.saturating_sub(1)
 }
 
 fn lay_out_zones(p: &DiskParameters) -> Vec<Zone> {
@@ -359,6 +381,28 @@ mod tests {
             geometry.place(0).transfer(1 << 20) < geometry.place((1 << 40) - (1 << 20)).transfer(1 << 20)
         );
         assert_eq!(geometry.zones.iter().map(|zone| zone.bytes).sum::<u64>(), 1 << 40);
+    }
+
+    #[test]
+    fn every_byte_is_found_in_its_zone() {
+        for (capacity, zones) in
+            [(1, 1), (100, 64), (127, 3), (128, 64), (1 << 40, 1), (1 << 40, 64), (u64::MAX, 64)]
+        {
+            let cylinders = 80_000;
+            let geometry =
+                Geometry::new(DiskParameters { zones, cylinders, ..DiskParameters::rpm_15000(capacity) })
+                    .unwrap();
+            let begins = geometry.zones.iter().map(|zone| zone.first_byte);
+            let about = begins.flat_map(|at| [at.saturating_sub(1), at, at.saturating_add(1)]);
+            let spread = (0..10_000u64).map(|step| (u128::from(step) * u128::from(capacity) / 9_999) as u64);
+            for offset in about.chain(spread).chain([capacity, u64::MAX]) {
+                let place = geometry.place(offset);
+                let after = geometry.zones.partition_point(|zone| zone.first_byte <= offset);
+                let zone = &geometry.zones[after - 1];
+                assert!(std::ptr::eq(place.zone, zone), "{offset} of {capacity} in {zones} zones");
+                assert_eq!(place.inside, offset - zone.first_byte);
+            }
+        }
     }
 
     #[test]

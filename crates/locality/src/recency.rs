@@ -105,6 +105,24 @@ impl Recency {
         }
     }
 
+    /// Clears all set bits but the last `count`, and says where these begin. A compaction must follow: the tree still counts what is gone.
+    pub(crate) fn keep_last(&mut self, count: usize) -> usize {
+        let mut surplus = self.live.saturating_sub(count);
+        self.live -= surplus;
+        for (index, word) in self.blocks.as_flattened_mut().iter_mut().enumerate() {
+            let ones = word.count_ones() as usize;
+            if surplus < ones {
+                for _ in 0..surplus {
+                    *word &= *word - 1;
+                }
+                return index * 64 + word.trailing_zeros() as usize;
+            }
+            surplus -= ones;
+            *word = 0;
+        }
+        self.next
+    }
+
     /// Turns the tree into plain prefix sums, so that [`Recency::rank_compacting`] is cheap. Nothing else may be called
     /// until [`Recency::end_compaction`].
     pub(crate) fn begin_compaction(&mut self) {

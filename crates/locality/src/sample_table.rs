@@ -112,28 +112,41 @@ impl SampleTable {
 
     /// Forgets the hashes above `threshold`.
     pub(crate) fn keep_up_to(&mut self, threshold: u64) {
-        self.remove_where(|hash, _| hash > threshold);
-    }
-
-    /// Forgets all but the `count` hashes that were used last.
-    pub(crate) fn keep_newest(&mut self, count: usize) {
-        self.compact();
-        let oldest = self.len().saturating_sub(count);
-        self.remove_where(|_, position| position < oldest);
-    }
-
-    /// In two passes: one that empties slots, and one that takes everybody back to the first place from its home on that is empty by then. Beginning behind a place that was empty all along each
-    /// passes only over places that are settled already (linear probing; Knuth, TAOCP 6.4).
-    fn remove_where(&mut self, is_out: impl Fn(u64, usize) -> bool) {
-        let Some(begin) = self.positions.iter().position(|&position| position == EMPTY) else {
-            unreachable!("a table has more slots than samples");
-        };
+        let begin = self.empty_slot();
         for (position, &hash) in self.positions.iter_mut().zip(&self.hashes) {
-            if *position != EMPTY && is_out(hash, usize::from(*position)) {
+            if *position != EMPTY && hash > threshold {
                 self.recency.clear(usize::from(*position));
                 *position = EMPTY;
             }
         }
+        self.settle(begin);
+    }
+
+    /// Forgets all but the `count` hashes that were used last.
+    pub(crate) fn keep_newest(&mut self, count: usize) {
+        let begin = self.empty_slot();
+        let first = self.recency.keep_last(count);
+        self.recency.begin_compaction();
+        for position in &mut self.positions {
+            if *position != EMPTY {
+                *position = match usize::from(*position) {
+                    before if before < first => EMPTY,
+                    kept => self.recency.rank_compacting(kept) as u16,
+                };
+            }
+        }
+        self.recency.end_compaction(self.samples_max * POSITIONS_PER_SAMPLE);
+        self.settle(begin);
+    }
+
+    fn empty_slot(&self) -> usize {
+        let empty = self.positions.iter().position(|&position| position == EMPTY);
+        empty.expect("a table has more slots than samples")
+    }
+
+    /// Slots were emptied: takes everybody back to the first place from its home on that is empty by now. Beginning behind a place that was empty before,
+    /// each passes only over places that are settled already (linear probing; Knuth, TAOCP 6.4).
+    fn settle(&mut self, begin: usize) {
         for at in (begin + 1..self.hashes.len()).chain(0..begin) {
             let position = std::mem::replace(&mut self.positions[at], EMPTY);
             if position != EMPTY {

@@ -29,11 +29,50 @@ pub(crate) enum Planned {
     Interval,
 }
 
+impl Planned {
+    /// It as one word, which the calendar keeps and the hash of a run takes in: the kind in four bits, then 28 and 32 bits.
+    #[inline]
+    pub(crate) fn word(self) -> u64 {
+        let (kind, high, low) = match self {
+            Planned::Arrival { volume, load } => (1, volume, load),
+            Planned::Device { origin } => (2, 0, origin),
+            Planned::Submit { flight } => (3, 0, flight),
+            Planned::Served { flight, queue } => (4, queue, flight),
+            Planned::Answer { flight } => (5, 0, flight),
+            Planned::Load { volume, load } => (6, volume, load),
+            Planned::Prewarm { volume } => (8, 0, volume),
+            Planned::Interval => (9, 0, 0),
+            Planned::Ask { asked } => (10, 0, asked),
+            Planned::Tier { volume, on } => (11, u32::from(on), volume),
+        };
+        debug_assert!(high < 1 << 28, "volumes and queues are counted in thousands");
+        kind << 60 | u64::from(high) << 32 | u64::from(low)
+    }
+
+    #[inline]
+    fn of_word(word: u64) -> Planned {
+        let (high, low) = ((word >> 32) as u32 & ((1 << 28) - 1), word as u32);
+        match word >> 60 {
+            1 => Planned::Arrival { volume: high, load: low },
+            2 => Planned::Device { origin: low },
+            3 => Planned::Submit { flight: low },
+            4 => Planned::Served { flight: low, queue: high },
+            5 => Planned::Answer { flight: low },
+            6 => Planned::Load { volume: high, load: low },
+            8 => Planned::Prewarm { volume: low },
+            9 => Planned::Interval,
+            10 => Planned::Ask { asked: low },
+            _ => Planned::Tier { volume: low, on: high > 0 },
+        }
+    }
+}
+
+/// Three words, so that moving one does not wait for its parts to be written.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     at: Nanos,
     number: u64,
-    planned: Planned,
+    word: u64,
 }
 
 impl PartialEq for Entry {
@@ -61,8 +100,8 @@ impl Ord for Entry {
 /// Everything planned, earliest first.
 ///
 /// What only travels for as long as all before it (requests to their devices, answers on their way back) arrives in the order in which it is
-/// planned, and waits in a queue of its own: `O(1)`. All else is in a heap, `O(log planned)`, as is what would come before the last of its queue.
-/// No allocation once it is as long as it gets.
+/// planned, and waits in a queue of its own. A device has one next event, in a place of its own. Both take `O(1)`, and `O(origins)` to find the next
+/// device. All else is in a heap, `O(log planned)`, as is what would come before the last of its queue. No allocation once it is as long as it gets.
 #[derive(Debug, Default)]
 pub(crate) struct Calendar {
     heap: BinaryHeap<Entry>,
@@ -70,16 +109,25 @@ pub(crate) struct Calendar {
     first_is_taken: bool,
     /// Requests that set out, and answers.
     ways: [VecDeque<Entry>; 2],
+    /// By origin.
+    devices: Vec<Option<Entry>>,
+    /// The origin whose device is next.
+    next_device: usize,
     planned: u64,
 }
 
 impl Calendar {
-    /// Plans an event.
+    #[inline]
+    fn entry(&mut self, at: Nanos, planned: Planned) -> Entry {
+        self.planned += 1;
+        Entry { at, number: self.planned, word: planned.word() }
+    }
+
+    /// Plans an event. Of devices it is [`Calendar::plan_device`] that plans.
     // Who plans knows which: inlined, only that one's queue is left of it.
     #[inline(always)]
     pub(crate) fn plan(&mut self, at: Nanos, planned: Planned) {
-        self.planned += 1;
-        let entry = Entry { at, number: self.planned, planned };
+        let entry = self.entry(at, planned);
         let way = match planned {
             Planned::Submit { .. } => &mut self.ways[0],
             Planned::Answer { .. } => &mut self.ways[1],
@@ -100,20 +148,47 @@ impl Calendar {
         }
     }
 
+    /// The device of `origin` has something to do at `at`, in place of what was planned for it.
+    #[inline]
+    pub(crate) fn plan_device(&mut self, origin: u32, at: Nanos) {
+        let entry = self.entry(at, Planned::Device { origin });
+        let origin = origin as usize;
+        if self.devices.len() <= origin {
+            self.devices.resize(origin + 1, None);
+        }
+        self.set_device(origin, Some(entry));
+    }
+
+    #[inline]
+    fn set_device(&mut self, origin: usize, entry: Option<Entry>) {
+        self.devices[origin] = entry;
+        // The greatest entry is the earliest, and nothing is less than any.
+        if entry > self.devices[self.next_device] {
+            self.next_device = origin;
+        } else if origin == self.next_device && self.devices.len() > 1 {
+            self.next_device = (0..self.devices.len()).max_by_key(|&at| self.devices[at]).unwrap_or(0);
+        }
+    }
+
     /// Takes the next event.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<(Nanos, Planned)> {
         if std::mem::take(&mut self.first_is_taken) {
             self.heap.pop();
         }
-        // The greatest entry is the earliest.
         let way = usize::from(self.ways[1].front() > self.ways[0].front());
-        if self.ways[way].front() > self.heap.peek() {
-            return self.ways[way].pop_front().map(|entry| (entry.at, entry.planned));
+        let travels = self.ways[way].front().copied();
+        let device = self.devices.get(self.next_device).copied().flatten();
+        let first = self.heap.peek().copied();
+        let next = first.max(travels.max(device));
+        if next == first {
+            self.first_is_taken = first.is_some();
+        } else if next == travels {
+            self.ways[way].pop_front();
+        } else {
+            self.set_device(self.next_device, None);
         }
-        let first = self.heap.peek()?;
-        self.first_is_taken = true;
-        Some((first.at, first.planned))
+        next.map(|entry| (entry.at, Planned::of_word(entry.word)))
     }
 
     /// How many events were ever planned.
@@ -130,12 +205,12 @@ mod tests {
     #[test]
     fn events_come_by_time_and_then_by_order_of_planning() {
         let mut calendar = Calendar::default();
-        for (at, origin) in [(5, 0), (3, 1), (5, 2), (3, 3)] {
-            calendar.plan(Nanos(at), Planned::Device { origin });
+        for (at, flight) in [(5, 0), (3, 1), (5, 2), (3, 3)] {
+            calendar.plan(Nanos(at), Planned::Submit { flight });
         }
         let order: Vec<u64> = std::iter::from_fn(|| calendar.next())
             .map(|(at, planned)| match planned {
-                Planned::Device { origin } => at.0 * 10 + u64::from(origin),
+                Planned::Submit { flight } => at.0 * 10 + u64::from(flight),
                 _ => 0,
             })
             .collect();
@@ -147,7 +222,8 @@ mod tests {
         let planned = prop_oneof![
             any::<u32>().prop_map(|flight| Planned::Submit { flight }),
             any::<u32>().prop_map(|flight| Planned::Answer { flight }),
-            any::<u32>().prop_map(|origin| Planned::Device { origin }),
+            any::<u32>().prop_map(|asked| Planned::Ask { asked }),
+            (0u32..4).prop_map(|origin| Planned::Device { origin }),
         ];
         (prop_oneof![3 => Just(7u64), 1 => 0u64..12], planned)
     }
@@ -162,7 +238,13 @@ mod tests {
             // What was planned, and a turn at which the next is taken; in the end all are.
             for (number, step) in steps.into_iter().chain([None; 400]).enumerate() {
                 if let Some((span, planned)) = step {
-                    calendar.plan(Nanos(now + span), planned);
+                    match planned {
+                        Planned::Device { origin } => {
+                            calendar.plan_device(origin, Nanos(now + span));
+                            model.retain(|(.., other)| *other != planned);
+                        }
+                        _ => calendar.plan(Nanos(now + span), planned),
+                    }
                     model.push((now + span, number, planned));
                     continue;
                 }

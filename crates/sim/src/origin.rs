@@ -18,7 +18,7 @@ pub(crate) struct Origin {
     hangs: Vec<HangTable>,
     /// By flight: the bytes of its answer, where they count.
     answers: Vec<u32>,
-    /// The device's event that is planned; later ones count, earlier ones are stale.
+    /// The device's event that is planned.
     planned: Nanos,
     completions: Vec<DiskCompletion>,
 }
@@ -87,15 +87,12 @@ impl Origin {
             && at < self.planned
         {
             self.planned = at;
-            calendar.plan(at, Planned::Device { origin: number });
+            calendar.plan_device(number, at);
         }
     }
 
-    /// The device's event at `now`: hands every completion on. Returns whether the event was still meant.
-    pub(crate) fn advance(&mut self, number: u32, now: Nanos, calendar: &mut Calendar) -> bool {
-        if now != self.planned {
-            return false;
-        }
+    /// The device's event at `now`: hands every completion on.
+    pub(crate) fn advance(&mut self, number: u32, now: Nanos, calendar: &mut Calendar) {
         self.planned = Nanos::MAX;
         let mut completions = std::mem::take(&mut self.completions);
         self.device.advance(now, &mut completions);
@@ -104,7 +101,6 @@ impl Origin {
         }
         self.completions = completions;
         self.plan(number, calendar);
-        true
     }
 
     /// A server is done at `now` with `flight` of its queue.

@@ -378,20 +378,8 @@ impl<'a> Simulation<'a> {
     fn take(&mut self, at: Nanos, planned: Planned) {
         self.events += 1;
         self.world.now = at;
-        let code = match planned {
-            Planned::Arrival { volume, load } => 1 << 60 | u64::from(volume) << 32 | u64::from(load),
-            Planned::Device { origin } => 2 << 60 | u64::from(origin),
-            Planned::Submit { flight } => 3 << 60 | u64::from(flight),
-            Planned::Served { flight, .. } => 4 << 60 | u64::from(flight),
-            Planned::Answer { flight } => 5 << 60 | u64::from(flight),
-            Planned::Load { volume, load } => 6 << 60 | u64::from(volume) << 32 | u64::from(load),
-            Planned::Prewarm { volume } => 8 << 60 | u64::from(volume),
-            Planned::Interval => 9 << 60,
-            Planned::Ask { asked } => 10 << 60 | u64::from(asked),
-            Planned::Tier { volume, on } => 11 << 60 | u64::from(volume) << 1 | u64::from(on),
-        };
         self.fold(at.0);
-        self.fold(code);
+        self.fold(planned.word());
         match planned {
             Planned::Arrival { volume, load } => self.arrive(volume as usize, load),
             Planned::Device { origin } => {
