@@ -13,4 +13,5 @@ mod tunnel;
 mod tunnels;
 
 pub use files::{ClientTls, ServerTls, TlsFilesError};
+pub use tunnel::Unsent;
 pub use tunnels::{TlsConnectError, Tunnels};

@@ -9,6 +9,8 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use rustls::Connection;
 use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// Bytes read from the inner socket at once (ours: some records of TLS, which have 16 KiB each).
@@ -28,6 +30,23 @@ pub(crate) enum Pumped {
     Waits(EventFlags, EventFlags),
     /// It is over, with a reason if it did not end in good order.
     Over(Option<String>),
+    /// Our side has left, and what it said and the peer has not taken is to go with it.
+    GivenUp,
+}
+
+/// What becomes of what was sent into a tunnel and has not gone out when our side closes its socket: it is still sent, or given up.
+#[derive(Clone, Debug, Default)]
+pub struct Unsent(Arc<AtomicBool>);
+
+impl Unsent {
+    /// From now on it is given up, or not. At first it is not.
+    pub fn give_up(&self, gives_up: bool) {
+        self.0.store(gives_up, Ordering::Release);
+    }
+
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
 }
 
 pub(crate) struct Tunnel {
@@ -39,6 +58,7 @@ pub(crate) struct Tunnel {
     sent: usize,
     outer_ended: bool,
     inner_ended: bool,
+    pub(crate) unsent: Unsent,
     said_goodbye: bool,
     /// The peer takes nothing any more.
     is_deaf: bool,
@@ -72,7 +92,13 @@ impl Write for Raw<'_> {
 }
 
 impl Tunnel {
-    pub(crate) fn new(outer: OwnedFd, inner: OwnedFd, connection: Connection, peer: String) -> Tunnel {
+    pub(crate) fn new(
+        outer: OwnedFd,
+        inner: OwnedFd,
+        connection: Connection,
+        unsent: Unsent,
+        peer: String,
+    ) -> Tunnel {
         Tunnel {
             outer,
             inner,
@@ -81,6 +107,7 @@ impl Tunnel {
             sent: 0,
             outer_ended: false,
             inner_ended: false,
+            unsent,
             said_goodbye: false,
             is_deaf: false,
             is_inner_gone: false,
@@ -104,6 +131,9 @@ impl Tunnel {
             for step in
                 [Tunnel::take_from_peer, Tunnel::give_to_inner, Tunnel::take_from_inner, Tunnel::give_to_peer]
             {
+                if self.is_given_up() {
+                    return Pumped::GivenUp;
+                }
                 match step(self, piece) {
                     Ok(moved) => progress |= moved,
                     Err(reason) => return Pumped::Over(Some(reason)),
@@ -131,6 +161,11 @@ impl Tunnel {
             return peer_is_done || self.is_inner_gone;
         }
         self.inner_ended && !self.wants_write() && (peer_is_done || self.is_inner_gone)
+    }
+
+    /// Our side has left without wanting what it said last to arrive. That the peer takes nothing any more is another matter: what it said is still handed on.
+    fn is_given_up(&self) -> bool {
+        (self.is_inner_gone || self.inner_ended && !self.is_deaf) && self.unsent.is_given_up()
     }
 
     fn wants_peer(&self) -> bool {
@@ -262,7 +297,6 @@ mod tests {
     use rustls::{ClientConnection, ServerConnection, StreamOwned};
     use std::os::unix::net::UnixStream;
     use std::path::Path;
-    use std::sync::Arc;
 
     /// A tunnel whose peer has not begun, that peer, and our side.
     fn tunnel() -> (Tunnel, StreamOwned<ClientConnection, UnixStream>, UnixStream) {
@@ -275,7 +309,8 @@ mod tests {
         outer.set_nonblocking(true).unwrap();
         inner.set_nonblocking(true).unwrap();
         let connection = Connection::Server(ServerConnection::new(server.config).unwrap());
-        let tunnel = Tunnel::new(outer.into(), inner.into(), connection, "test".to_owned());
+        let tunnel =
+            Tunnel::new(outer.into(), inner.into(), connection, Unsent::default(), "test".to_owned());
         let name = ServerName::try_from("localhost").unwrap();
         let client = ClientConnection::new(Arc::clone(&client.config), name).unwrap();
         (tunnel, StreamOwned::new(client, peer), ours)

@@ -1,7 +1,7 @@
 //! The thread that moves the bytes of all tunnels of one owner.
 
 use crate::files::{ClientTls, ServerTls};
-use crate::tunnel::{PIECE_BYTES, Pumped, Tunnel};
+use crate::tunnel::{PIECE_BYTES, Pumped, Tunnel, Unsent};
 use forebay_units::{Nanos, Sparing};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
@@ -104,11 +104,12 @@ impl Tunnels {
     /// The system has no file descriptor left.
     pub fn accept(&self, tls: &ServerTls, socket: OwnedFd, peer: &str) -> io::Result<OwnedFd> {
         let connection = ServerConnection::new(Arc::clone(&tls.config)).map_err(io::Error::other)?;
-        self.add(Connection::Server(connection), socket, peer)
+        self.add(Connection::Server(connection), socket, Unsent::default(), peer)
     }
 
     /// Does the TLS handshake on `socket`, which blocks (with whatever timeouts were set on it), and returns the socket for the
-    /// conversation in the clear, which blocks as well. `server_name` is what the server's certificate must be for.
+    /// conversation in the clear, which blocks as well, and with it what says what becomes of what is not sent in the end. `server_name` is
+    /// what the server's certificate must be for.
     ///
     /// # Errors
     /// [`TlsConnectError`].
@@ -117,7 +118,7 @@ impl Tunnels {
         tls: &ClientTls,
         server_name: &str,
         socket: S,
-    ) -> Result<OwnedFd, TlsConnectError>
+    ) -> Result<(OwnedFd, Unsent), TlsConnectError>
     where
         S: Read + Write + Into<OwnedFd>,
     {
@@ -132,16 +133,24 @@ impl Tunnels {
         }
         let socket: OwnedFd = socket.into();
         rustix::io::ioctl_fionbio(&socket, true).map_err(|error| system(error.into()))?;
-        let inner = self.add(Connection::Client(connection), socket, server_name).map_err(system)?;
+        let unsent = Unsent::default();
+        let inner = self.add(Connection::Client(connection), socket, unsent.clone(), server_name);
+        let inner = inner.map_err(system)?;
         rustix::io::ioctl_fionbio(&inner, false).map_err(|error| system(error.into()))?;
-        Ok(inner)
+        Ok((inner, unsent))
     }
 
-    fn add(&self, mut connection: Connection, socket: OwnedFd, peer: &str) -> io::Result<OwnedFd> {
+    fn add(
+        &self,
+        mut connection: Connection,
+        socket: OwnedFd,
+        unsent: Unsent,
+        peer: &str,
+    ) -> io::Result<OwnedFd> {
         connection.set_buffer_limit(Some(CIPHERTEXT_BYTES_MAX));
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        let tunnel = Tunnel::new(socket, ours, connection, peer.to_owned());
+        let tunnel = Tunnel::new(socket, ours, connection, unsent, peer.to_owned());
         self.shared.new.lock().unwrap_or_else(PoisonError::into_inner).push(tunnel);
         self.shared.open.fetch_add(1, Ordering::Relaxed);
         self.wake();
@@ -287,6 +296,11 @@ impl Mover {
                     let _ = set_socket_linger(&tunnel.outer, None);
                 }
                 return self.remove(key, reason);
+            }
+            Pumped::GivenUp => {
+                // Nor does the system go on to send what it has.
+                let _ = set_socket_linger(&tunnel.outer, Some(Duration::ZERO));
+                return self.remove(key, None);
             }
         };
         let mut set = Ok(());

@@ -551,13 +551,17 @@ mod tests {
     use crate::nbd::{NbdOrigin, NbdOriginOptions};
     use crate::request::{CompletionSink, Origin, OriginRequest, OriginRequestId};
     use forebay_nbd::{ExportInfo, Uri, server};
+    use forebay_tls::{ClientTls, ServerTls, Tunnels};
     use rustix::net::sockopt::socket_linger;
+    use std::fs::File;
     use std::io::Read;
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixListener;
+    use std::path::Path;
     use std::sync::Arc;
-    use std::sync::mpsc::channel;
-    use std::time::Duration;
+    use std::sync::mpsc::{Sender, channel};
+    use std::time::{Duration, Instant};
 
     /// Serves writes of one client into nothing, and takes little of them at a time.
     fn serve_slowly(mut stream: impl Read + Write) {
@@ -639,6 +643,93 @@ mod tests {
         drop(origin);
         assert_eq!(socket_linger(connection.stream()), Ok(None));
         server.join().unwrap();
+    }
+
+    /// Opens the export of one client over TLS, and takes nothing of what it says then. Where its socket is told.
+    fn serve_over_tls_and_then_stand_still(stream: TcpStream, opened: &Sender<TcpStream>) -> Tunnels {
+        let pem = |name: &str| {
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../tls/tests/certificates/good").join(name)
+        };
+        let certificates = ServerTls::load(&pem("server-cert.pem"), &pem("server-key.pem"), None).unwrap();
+        let tunnels = Tunnels::start("tls").unwrap();
+        let socket = stream.try_clone().unwrap();
+        let mut stream = File::from(OwnedFd::from(stream));
+        let exports = vec![ExportInfo::new("disk", 1 << 20)];
+        let (mut output, mut input) = (Vec::new(), Vec::new());
+        let config = server::Config { tls: server::TlsPolicy::Required, ..server::Config::default() };
+        let mut session = server::Session::new(config, &mut output);
+        let mut chunk = vec![0; 16 << 10];
+        loop {
+            stream.write_all(&output).unwrap();
+            output.clear();
+            let count = stream.read(&mut chunk).unwrap();
+            input.extend_from_slice(&chunk[..count]);
+            loop {
+                let parsed = session.receive(&input, &exports, &mut output).unwrap();
+                let consumed = parsed.consumed;
+                match parsed.event {
+                    server::Event::NeedMore => break,
+                    server::Event::UpgradeTls => {
+                        stream.write_all(&output).unwrap();
+                        output.clear();
+                        rustix::io::ioctl_fionbio(&stream, true).unwrap();
+                        let inner = tunnels.accept(&certificates, stream.into(), "test").unwrap();
+                        rustix::io::ioctl_fionbio(&inner, false).unwrap();
+                        stream = inner.into();
+                        session.tls_established();
+                    }
+                    server::Event::ExportChosen(_) => {
+                        stream.write_all(&output).unwrap();
+                        // Its end would be the end of the connection.
+                        std::mem::forget(stream);
+                        opened.send(socket).unwrap();
+                        return tunnels;
+                    }
+                    _ => {}
+                }
+                input.drain(..consumed);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_sent_goes_with_a_connection_over_tls_too() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let uri: Uri =
+            format!("nbds://127.0.0.1:{}/disk", listener.local_addr().unwrap().port()).parse().unwrap();
+        let (opened, socket) = channel();
+        let server = std::thread::spawn(move || {
+            serve_over_tls_and_then_stand_still(listener.accept().unwrap().0, &opened)
+        });
+        let authority =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../tls/tests/certificates/good/ca-cert.pem");
+        let client = ClientTls::load(Some(&authority), None).unwrap();
+        let options = NbdOriginOptions { connections: 1, ..NbdOriginOptions::default() };
+        let origin = NbdOrigin::connect_secured(&uri, Some(client), options).unwrap();
+        let tunnels = server.join().unwrap();
+        let socket = socket.recv().unwrap();
+        let (sender, _answers) = channel();
+        let sink: Arc<dyn CompletionSink> = Arc::new(Answers(sender));
+        for id in 0..64 {
+            let operation = OriginOperation::Write { offset: 0, data: vec![1; 1 << 20], fua: false };
+            origin.submit(OriginRequest { id: OriginRequestId(id), operation }, &sink);
+        }
+        // What has come is more than the server's tunnel takes: the rest waits on the way.
+        let end = Instant::now() + Duration::from_secs(20);
+        while rustix::io::ioctl_fionread(&socket).unwrap() < 64 << 10 {
+            assert!(Instant::now() < end, "nothing waits at the server");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(origin);
+        // An end in order could only come behind what waits, which nobody takes.
+        loop {
+            match socket.take_error().unwrap() {
+                Some(error) => break assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+            assert!(Instant::now() < end, "the connection was not reset");
+        }
+        drop(tunnels);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use forebay_nbd::server::TlsPolicy;
 use forebay_nbd::wire::OptionReply;
 use forebay_nbd::{RunId, Succession};
 use forebay_nbd::{Transport, Uri};
-use forebay_tls::{ClientTls, TlsConnectError, Tunnels};
+use forebay_tls::{ClientTls, TlsConnectError, Tunnels, Unsent};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
@@ -105,6 +105,8 @@ impl ConnectError {
 pub(super) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    /// The clear end of a connection over TLS.
+    Tunnel(UnixStream, Unsent),
 }
 
 impl Stream {
@@ -131,7 +133,7 @@ impl Stream {
     pub(super) fn set_nonblocking(&self) -> io::Result<()> {
         match self {
             Stream::Tcp(stream) => stream.set_nonblocking(true),
-            Stream::Unix(stream) => stream.set_nonblocking(true),
+            Stream::Unix(stream) | Stream::Tunnel(stream, _) => stream.set_nonblocking(true),
         }
     }
 
@@ -141,7 +143,7 @@ impl Stream {
                 stream.set_read_timeout(Some(read))?;
                 stream.set_write_timeout(Some(write))
             }
-            Stream::Unix(stream) => {
+            Stream::Unix(stream) | Stream::Tunnel(stream, _) => {
                 stream.set_read_timeout(Some(read))?;
                 stream.set_write_timeout(Some(write))
             }
@@ -157,6 +159,10 @@ impl Stream {
             }
             // What was written is at the other end already.
             Stream::Unix(_) => Ok(()),
+            Stream::Tunnel(_, unsent) => {
+                unsent.give_up(gives_up);
+                Ok(())
+            }
         }
     }
 
@@ -164,7 +170,7 @@ impl Stream {
     pub(super) fn shut_down(&self) {
         let _ = match self {
             Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
-            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
+            Stream::Unix(stream) | Stream::Tunnel(stream, _) => stream.shutdown(Shutdown::Both),
         };
     }
 }
@@ -203,7 +209,7 @@ impl From<Stream> for OwnedFd {
     fn from(stream: Stream) -> OwnedFd {
         match stream {
             Stream::Tcp(stream) => stream.into(),
-            Stream::Unix(stream) => stream.into(),
+            Stream::Unix(stream) | Stream::Tunnel(stream, _) => stream.into(),
         }
     }
 }
@@ -228,7 +234,7 @@ impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Stream::Tcp(stream) => stream.as_fd(),
-            Stream::Unix(stream) => stream.as_fd(),
+            Stream::Unix(stream) | Stream::Tunnel(stream, _) => stream.as_fd(),
         }
     }
 }
@@ -237,7 +243,7 @@ impl Read for &Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(stream) => (&*stream).read(buffer),
-            Stream::Unix(stream) => (&*stream).read(buffer),
+            Stream::Unix(stream) | Stream::Tunnel(stream, _) => (&*stream).read(buffer),
         }
     }
 }
@@ -246,7 +252,7 @@ impl Write for &Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(stream) => (&*stream).write(bytes),
-            Stream::Unix(stream) => (&*stream).write(bytes),
+            Stream::Unix(stream) | Stream::Tunnel(stream, _) => (&*stream).write(bytes),
         }
     }
 
@@ -319,7 +325,7 @@ impl Secured {
         };
         let until = Until { stream, deadline: Instant::now() + timeout };
         match self.tunnels.connect(&self.tls, name, until) {
-            Ok(socket) => Ok(Stream::Unix(socket.into())),
+            Ok((socket, unsent)) => Ok(Stream::Tunnel(socket.into(), unsent)),
             Err(source) => Err(ConnectError::TlsHandshake { uri: uri.shown().to_string(), source }),
         }
     }
@@ -376,7 +382,7 @@ pub(super) fn connect(
                 return Err(broken(io::Error::new(io::ErrorKind::InvalidData, what)));
             }
             let secured = secured.expect("TLS was asked for");
-            // The tunnel takes it back where it ends in order.
+            // For the end of the process; the tunnel takes it back where it ends in order.
             stream.gives_up_unsent(true).map_err(broken)?;
             stream = secured.upgrade(uri, stream, timeout)?;
             stream.set_timeouts(timeout, timeout).map_err(broken)?;
