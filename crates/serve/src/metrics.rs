@@ -450,31 +450,31 @@ fn placement(text: &mut Text, volumes: &Volumes<'_>) {
             |seen| seen.bytes_per_second as f64,
         ),
         ("forebay_placement_promotions_total", "counter", "Migrations of chunks begun.", |seen| {
-            seen.statistics.promotions as f64
+            seen.in_all.promotions as f64
         }),
         (
             "forebay_placement_displaced_total",
             "counter",
             "Chunks that lost their place to another.",
-            |seen| seen.statistics.displaced as f64,
+            |seen| seen.in_all.displaced as f64,
         ),
         (
             "forebay_placement_left_total",
             "counter",
             "Chunks that lost their place because they were worth nothing any more.",
-            |seen| seen.statistics.left as f64,
+            |seen| seen.in_all.left as f64,
         ),
         (
             "forebay_placement_deferred_total",
             "counter",
             "Chunks that were hot enough when there was no budget to move them.",
-            |seen| seen.statistics.deferred as f64,
+            |seen| seen.in_all.deferred as f64,
         ),
         (
             "forebay_placement_halvings_total",
             "counter",
             "Times that the budget was halved because clients felt migrations.",
-            |seen| seen.statistics.halvings as f64,
+            |seen| seen.in_all.halvings as f64,
         ),
     ];
     for (name, kind, help, value) in families {

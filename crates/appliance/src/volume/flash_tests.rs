@@ -188,6 +188,33 @@ fn a_placement_hears_nothing_of_the_migrations_of_one_before_it() {
     assert_eq!(placing.map(|placing| (placing.placed_chunks, placing.moving_chunks)), Some((0, 0)));
 }
 
+#[test]
+fn what_placements_did_goes_on_to_count_when_another_begins() {
+    let mut machine = machine_with_flash(1);
+    let how = |admission| FlashPlacing {
+        placing: Placing { admission, ..Placing::default() },
+        chunk: Bytes(2 * BLOCK),
+    };
+    machine.set_flash_placing(Some(how(Admission::Lru)));
+    fill(&mut machine, 4, 7);
+    let placed = |machine: &mut VolumeMachine| {
+        let placing = machine.observe(Nanos::ZERO, false).flash.and_then(|flash| flash.placing).unwrap();
+        (placing.statistics.promotions, placing.in_all.promotions, placing.in_all.reads)
+    };
+    assert_eq!(placed(&mut machine), (1, 1, 1));
+    // Another quota, another unit, none in between.
+    machine.set_flash_quota(Bytes(1 << 20));
+    assert_eq!(placed(&mut machine), (0, 1, 1));
+    machine.set_flash_placing(Some(FlashPlacing { chunk: Bytes(4 * BLOCK), ..how(Admission::Lru) }));
+    assert_eq!(placed(&mut machine), (0, 1, 1));
+    machine.set_flash_placing(None);
+    machine.set_flash_placing(Some(how(Admission::Larc)));
+    assert_eq!(placed(&mut machine), (0, 1, 1));
+    machine.set_flash_placing(Some(how(Admission::Lru)));
+    fill(&mut machine, 8, 7);
+    assert_eq!(placed(&mut machine), (1, 2, 2));
+}
+
 /// What memory evicts of chunks that are placed is written to flash, again where its copy there is old.
 #[test]
 fn who_is_left_out_has_nothing_written_to_flash_whatever_is_read() {

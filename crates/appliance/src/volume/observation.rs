@@ -192,6 +192,8 @@ pub struct PlacingObservation {
     pub clients_left_out: usize,
     /// What was done since the placement began.
     pub statistics: PlacementStatistics,
+    /// What was done since the volume was opened, by all the placements that it has had: those begin anew with another way of placing or another quota.
+    pub in_all: PlacementStatistics,
 }
 
 /// What is recorded between two snapshots.

@@ -1,5 +1,7 @@
 //! What a placement has done, counted.
 
+use std::ops::AddAssign;
+
 /// What was done; counts only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlacementStatistics {
@@ -33,4 +35,43 @@ pub struct PlacementStatistics {
     pub threshold_reversals: u64,
     /// Times that the pace was halved.
     pub halvings: u64,
+}
+
+impl AddAssign for PlacementStatistics {
+    /// What both have done.
+    fn add_assign(&mut self, other: PlacementStatistics) {
+        // Taken apart, so that no count is forgotten.
+        let PlacementStatistics {
+            reads,
+            writes,
+            read_hits,
+            write_hits,
+            sequential,
+            promotions,
+            promotions_kept,
+            displaced,
+            left,
+            deferred,
+            unearned,
+            coolings,
+            threshold_changes,
+            threshold_reversals,
+            halvings,
+        } = other;
+        self.reads += reads;
+        self.writes += writes;
+        self.read_hits += read_hits;
+        self.write_hits += write_hits;
+        self.sequential += sequential;
+        self.promotions += promotions;
+        self.promotions_kept += promotions_kept;
+        self.displaced += displaced;
+        self.left += left;
+        self.deferred += deferred;
+        self.unearned += unearned;
+        self.coolings += coolings;
+        self.threshold_changes += threshold_changes;
+        self.threshold_reversals += threshold_reversals;
+        self.halvings += halvings;
+    }
 }

@@ -202,6 +202,7 @@ fn what_is_read_often_is_placed_and_a_scan_is_not_and_both_change_while_it_serve
         daemon.metrics().contains("forebay_placement_threshold{volume=\"disk\"} 3")
     });
 
+    let promoted = placement.promotions;
     // From now on whatever memory evicts.
     let post = |path: &str, body: &str| {
         ask(UnixStream::connect(folder.path().join("http.sock")).unwrap(), "POST", path, body)
@@ -221,6 +222,13 @@ fn what_is_read_often_is_placed_and_a_scan_is_not_and_both_change_while_it_serve
     assert_eq!(answer.0, 200, "{answer:?}");
     let placement = daemon.status().volumes[0].placement.clone().unwrap();
     assert_eq!((placement.admission.as_str(), placement.bytes_per_second), ("adaptive", 1 << 20));
+    // This placement has moved next to nothing, the one before it eight chunks at least: no counter goes back.
+    let metrics = daemon.metrics();
+    let promotions = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("forebay_placement_promotions_total{volume=\"disk\"} "))
+        .and_then(|count| count.parse::<u64>().ok());
+    assert!(promotions.is_some_and(|count| count >= promoted), "{promotions:?} of {promoted}");
     for (path, body, expected) in [
         (path, "{\"admission\":\"hottest\"}", 400),
         (path, "{\"admission\":\"lru\",\"migration_bytes_per_second_max\":1}", 400),

@@ -243,7 +243,10 @@ impl VolumeMachine {
             bookkeeping_bytes: flash.footprint_bytes()
                 + self.placed.as_ref().map_or(0, Placed::footprint_bytes),
             in_flight: self.at_flash + self.flash_queue.len(),
-            placing: self.placed.as_ref().and_then(|placed| placed.observe(self.askers.left_out())),
+            placing: self
+                .placed
+                .as_ref()
+                .and_then(|placed| placed.observe(self.askers.left_out(), self.placed_before)),
         })
     }
 }

@@ -30,6 +30,7 @@ use forebay_cache::flash::FlashPartition;
 use forebay_locality::{LiveConfig, LiveObserver};
 use forebay_origin::{OriginCompletion, OriginOperation, OriginRequest, OriginRequestId, OriginTraits};
 use forebay_policy::TwoPool;
+use forebay_policy::placement::PlacementStatistics;
 use forebay_units::{BlockIndex, BlockRange, BlockSize, ByteRange, Bytes, Nanos, Ratio};
 pub use placing::FlashPlacing;
 use placing::Placed;
@@ -151,6 +152,8 @@ pub struct VolumeMachine {
     placed: Option<Placed>,
     /// How many placements there have been: their numbers are never used again, since migrations outlive what ordered them.
     placements: u64,
+    /// What those that are gone did.
+    placed_before: PlacementStatistics,
     askers: Askers,
     /// Reads not yet handed to the flash device.
     flash_queue: VecDeque<SlabKey>,
@@ -225,6 +228,7 @@ impl VolumeMachine {
             flash_write_fails: false,
             placed: None,
             placements: 0,
+            placed_before: PlacementStatistics::default(),
             askers: Askers::default(),
             flash_queue: VecDeque::new(),
             at_flash: 0,

@@ -11,7 +11,7 @@ use super::super::reads::Fill;
 use super::VolumeMachine;
 use forebay_cache::Insertion;
 use forebay_cache::flash::Appended;
-use forebay_policy::placement::{Age, Chunk, Placement, Placing, Request, Shape, Where};
+use forebay_policy::placement::{Age, Chunk, Placement, PlacementStatistics, Placing, Request, Shape, Where};
 use forebay_units::{BlockIndex, BlockRange, ByteRange, Bytes, Nanos};
 use std::collections::BTreeSet;
 use std::iter;
@@ -68,8 +68,15 @@ impl Placed {
         self.placement.as_ref().map_or(0, Placement::footprint_bytes)
     }
 
-    pub(super) fn observe(&self, clients_left_out: usize) -> Option<PlacingObservation> {
+    /// `before` is what the placements before it did.
+    pub(super) fn observe(
+        &self,
+        clients_left_out: usize,
+        before: PlacementStatistics,
+    ) -> Option<PlacingObservation> {
         let placement = self.placement.as_ref()?;
+        let mut in_all = before;
+        in_all += placement.statistics();
         let (placed_chunks, moving_chunks) = placement.held();
         Some(PlacingObservation {
             admission: placement.placing().admission,
@@ -81,6 +88,7 @@ impl Placed {
             bytes_per_second: placement.pace() as u64,
             clients_left_out,
             statistics: placement.statistics(),
+            in_all,
         })
     }
 }
@@ -93,7 +101,7 @@ impl VolumeMachine {
         }
         match (how, &mut self.placed) {
             (None, _) => {
-                self.cancel_migrations();
+                self.end_placement();
                 self.placed = None;
             }
             (Some(how), Some(Placed { how: now, placement: Some(placement), .. }))
@@ -102,8 +110,9 @@ impl VolumeMachine {
                 placement.set(how.placing);
                 *now = how;
             }
-            (Some(how), placed) => {
-                *placed = Some(Placed { how, placement: None, number: 0, blocks_shift: 0 });
+            (Some(how), _) => {
+                self.end_placement();
+                self.placed = Some(Placed { how, placement: None, number: 0, blocks_shift: 0 });
                 self.place_anew();
             }
         }
@@ -120,12 +129,20 @@ impl VolumeMachine {
         self.askers.leave_out(clients);
     }
 
+    /// Ends the placement, if there is one: what it did goes on to count.
+    fn end_placement(&mut self) {
+        self.cancel_migrations();
+        if let Some(placement) = self.placed.as_mut().and_then(|placed| placed.placement.take()) {
+            self.placed_before += placement.statistics();
+        }
+    }
+
     /// Begins the placement anew, for the quota that flash has now.
     pub(super) fn place_anew(&mut self) {
         if self.placed.is_none() {
             return;
         }
-        self.cancel_migrations();
+        self.end_placement();
         let (quota, block_shift) = (self.flash_quota().0, self.settings.block_size.shift());
         let size_bytes = self.size_bytes();
         let Some(placed) = &mut self.placed else { return };
