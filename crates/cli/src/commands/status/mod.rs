@@ -5,7 +5,7 @@ mod screen;
 
 use super::reserve;
 use crate::failure::{Context, Failure};
-use crate::output::{Output, OutputArgs, bytes};
+use crate::output::{Output, OutputArgs, bytes, say};
 use client::Server;
 use forebay_actuate::api::ApiAddress;
 use forebay_report::Table;
@@ -65,7 +65,7 @@ fn token_of(path: &Path) -> Result<Secret, Failure> {
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     server: ServerArgs,
-    /// Stay and show changes, also where standard output is no terminal (a table each time)
+    /// Stay and show changes, also where standard output is no terminal (a table each time), and while the daemon is started anew
     #[arg(long, conflicts_with = "json")]
     watch: bool,
     /// Print a table once, also at a terminal
@@ -100,14 +100,43 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
         let first = get()?;
         return screen::show(&server.to_string(), first, get, args.interval);
     }
-    loop {
+    let show = |status: &Status| {
         let mut output = Output::new();
-        print(&mut output, &get()?)?;
-        output.finish()?;
-        if !args.watch {
-            return Ok(());
+        print(&mut output, status)?;
+        output.finish()
+    };
+    // A daemon that is not there at all is no daemon that comes back.
+    show(&get()?)?;
+    if !args.watch {
+        return Ok(());
+    }
+    let tell = |reason: &str| say(format_args!("{reason}; it is asked again"));
+    Err(follow(|| std::thread::sleep(args.interval), get, show, tell))
+}
+
+/// Shows what `get` answers behind each `pause`; why it ends. A daemon that does not answer, as while it is started anew, is told once for each reason, and asked again.
+fn follow<T>(
+    mut pause: impl FnMut(),
+    mut get: impl FnMut() -> Result<T, Failure>,
+    mut show: impl FnMut(&T) -> Result<(), Failure>,
+    mut tell: impl FnMut(&str),
+) -> Failure {
+    let mut told: Option<String> = None;
+    loop {
+        pause();
+        match get() {
+            Ok(answer) => {
+                told = None;
+                if let Err(failure) = show(&answer) {
+                    return failure;
+                }
+            }
+            Err(failure) if told.as_deref() == Some(failure.message()) => {}
+            Err(failure) => {
+                tell(failure.message());
+                told = Some(failure.message().to_owned());
+            }
         }
-        std::thread::sleep(args.interval);
     }
 }
 
@@ -388,6 +417,7 @@ pub(crate) fn span(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::RefCell;
 
     #[test]
     fn numbers_are_said_in_units_that_fit() {
@@ -397,5 +427,26 @@ mod tests {
         );
         assert_eq!(quantity(1_834.4, "requests/s"), "1834/s");
         assert!(seconds("0").is_err() && seconds("2.5").is_ok());
+    }
+
+    #[test]
+    fn who_stays_stays_while_the_daemon_is_started_anew() {
+        let mut answers = ["one", "gone", "gone", "another", "gone", "two", "three"].into_iter();
+        let (shown, told) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
+        let ended = follow(
+            || (),
+            || match answers.next().expect("it has ended before") {
+                reason @ ("gone" | "another") => Err(Failure::new(reason)),
+                answer => Ok(answer),
+            },
+            |answer| {
+                shown.borrow_mut().push(*answer);
+                if *answer == "three" { Err(Failure::reader_gone()) } else { Ok(()) }
+            },
+            |reason| told.borrow_mut().push(reason.to_owned()),
+        );
+        assert_eq!((ended.message(), shown.into_inner()), ("", vec!["one", "two", "three"]));
+        // Once for each reason, not with each look.
+        assert_eq!(told.into_inner(), ["gone", "another", "gone"]);
     }
 }
