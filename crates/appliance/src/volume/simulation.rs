@@ -1,9 +1,8 @@
-//! The machine under seeded schedules: a simulated origin that applies, reorders, fails and loses as it likes, clients that
+//! The machine under seeded schedules: a simulated origin that applies, reorders, fails and loses as it likes (`origin`), clients that
 //! overlap on purpose, and a checker of linearizability per cell.
 //!
 //! A *cell* is a quarter of a block, the unit of content: its bytes name a version and the cell itself. Every change gets a
-//! version of its own, so a read says which change it saw. The origin samples reads and applies changes cell by cell, at
-//! any moment between submission and completion, in any order; after an unknown outcome at any later moment, or never.
+//! version of its own, so a read says which change it saw.
 //!
 //! Replay: `FOREBAY_SEEDS=7,8 cargo test -p forebay-appliance simulation`; `FOREBAY_SEED_COUNT=100000` looks longer.
 
@@ -11,16 +10,16 @@
 #[path = "../../../simtest/tests/simtest/history.rs"]
 #[allow(dead_code)]
 mod history;
+mod origin;
 
 use super::*;
 use forebay_cache::Insertion;
 use forebay_cache::flash::{FlashPartition, Geometry, PartitionSettings, SegmentPool, VolumeId};
 use forebay_nbd::wire::{AllocationFlags, Extents};
-use forebay_origin::{
-    ExtentList, OriginCompletion, OriginError, OriginOperation, OriginRequest, OriginRequestId, OriginTraits,
-};
+use forebay_origin::{OriginCompletion, OriginError, OriginOperation, OriginRequest, OriginTraits};
 use forebay_units::{BlockIndex, BlockSize, ByteRange, Bytes, Nanos, Ratio};
 use history::History;
+use origin::{AtOrigin, SimulatedOrigin};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,20 +50,6 @@ fn cells(range: ByteRange) -> std::ops::Range<u64> {
     range.offset / CELL..range.end() / CELL
 }
 
-/// A request at the simulated origin.
-struct AtOrigin {
-    request: OriginRequest,
-    submitted: u64,
-    way: u32,
-    /// No client asked for it: the flush before another way is taken.
-    is_of_hold: bool,
-    /// Cells not yet sampled or applied.
-    todo: Vec<u64>,
-    /// A read's answer so far; the versions of a trim.
-    data: Vec<u8>,
-    version: u64,
-}
-
 /// A client's request that was not answered yet.
 struct Asked {
     started: u64,
@@ -83,19 +68,21 @@ enum AskedKind {
     Status,
 }
 
+/// Whether something happens that does in so many cases of a hundred.
+fn happens(percent: u32, random: &mut Xoshiro256PlusPlus) -> bool {
+    random.random_range(0..100) < percent
+}
+
 struct Simulation {
     random: Xoshiro256PlusPlus,
     settings: VolumeSettings,
     machine: VolumeMachine,
-    content: Vec<u64>,
-    at_origin: Vec<AtOrigin>,
+    origin: SimulatedOrigin,
     /// Requests at the flash device, and what it holds by offset.
     at_flash: Vec<OriginRequest>,
     on_flash: BTreeMap<u64, Vec<u8>>,
     /// The cells in which most requests meet.
     corner: u64,
-    /// Changes of unknown outcome that may still be applied.
-    ghosts: Vec<AtOrigin>,
     history: History,
     asked: BTreeMap<u64, Asked>,
     zeroed: Vec<bool>,
@@ -107,8 +94,6 @@ struct Simulation {
     now: u64,
     next_tag: u64,
     next_version: u64,
-    fail_percent: u32,
-    lose_percent: u32,
     replies: Vec<Reply>,
     submissions: Vec<OriginRequest>,
     /// Where requests go now: one way to the content after the other.
@@ -187,9 +172,13 @@ impl Simulation {
             at_flash: Vec::new(),
             on_flash: BTreeMap::new(),
             corner: [4, 8, 20, 20][random.random_range(0..4)],
-            content: (1..=CELLS).collect(),
-            at_origin: Vec::new(),
-            ghosts: Vec::new(),
+            origin: SimulatedOrigin {
+                content: (1..=CELLS).collect(),
+                requests: Vec::new(),
+                ghosts: Vec::new(),
+                fail_percent: if trouble >= 1 { 8 } else { 0 },
+                lose_percent: if trouble == 2 { 8 } else { 0 },
+            },
             history,
             asked: BTreeMap::new(),
             zeroed: vec![false; CELLS as usize],
@@ -199,8 +188,6 @@ impl Simulation {
             now: 1,
             next_tag: 0,
             next_version: CELLS + 1,
-            fail_percent: if trouble >= 1 { 8 } else { 0 },
-            lose_percent: if trouble == 2 { 8 } else { 0 },
             replies: Vec::new(),
             submissions: Vec::new(),
             way: 0,
@@ -217,7 +204,7 @@ impl Simulation {
     }
 
     fn percent(&mut self, percent: u32) -> bool {
-        self.random.random_range(0..100) < percent
+        happens(percent, &mut self.random)
     }
 
     /// A range of whole cells, mostly short, mostly in a corner of the volume where all meet.
@@ -239,10 +226,10 @@ impl Simulation {
             match self.random.random_range(0..100) {
                 0..30 => self.ask(),
                 30..55 => self.hand_over(),
-                55..66 => self.work_at_origin(),
+                55..66 => self.origin.work(&mut self.random),
                 66..70 => self.work_at_flash(),
                 70..88 => self.complete_one(),
-                88 => self.haunt(),
+                88 => self.origin.haunt(&mut self.random),
                 89..91 => self.change_way(),
                 91..94 => {
                     let quota = Bytes(BLOCK * self.random.random_range(0..18));
@@ -295,7 +282,7 @@ impl Simulation {
                 for (cell, bytes) in (first..CELLS).zip(bytes.chunks(CELL as usize)) {
                     assert_eq!(
                         version_in(bytes, cell),
-                        self.content[cell as usize],
+                        self.origin.content[cell as usize],
                         "cell {cell} is kept old"
                     );
                     self.kept_cells += 1;
@@ -422,7 +409,10 @@ impl Simulation {
                     assert_eq!(errno, Errno::IO);
                     // What a fenced origin was to make durable is so, by any way.
                     let is_given_up = self.was_fenced && kind != AskedKind::Flush;
-                    assert!(self.fail_percent > 0 || is_given_up, "an error that no origin made: {kind:?}");
+                    assert!(
+                        self.origin.fail_percent > 0 || is_given_up,
+                        "an error that no origin made: {kind:?}"
+                    );
                 }
             }
         }
@@ -452,14 +442,19 @@ impl Simulation {
             };
             if request.operation.changes_content() {
                 let blocks = |range: ByteRange| range.blocks(BlockSize::new(Bytes(BLOCK)).unwrap());
-                for other in self.at_origin.iter().filter(|other| other.request.operation.changes_content()) {
+                for other in
+                    self.origin.requests.iter().filter(|other| other.request.operation.changes_content())
+                {
                     let other = other.request.operation.range();
                     assert!(!other.overlaps(range), "two changes of one unit at the origin at once");
                     self.blocks_shared += u32::from(blocks(other).overlaps(blocks(range)));
                 }
             }
-            assert!(self.at_origin.iter().all(|other| other.way == self.way), "two ways are used at once");
-            self.at_origin.push(AtOrigin {
+            assert!(
+                self.origin.requests.iter().all(|other| other.way == self.way),
+                "two ways are used at once"
+            );
+            self.origin.requests.push(AtOrigin {
                 submitted: self.now,
                 way: self.way,
                 is_of_hold: self.machine.hold_state().is_some(),
@@ -476,49 +471,9 @@ impl Simulation {
         self.submissions = submissions;
     }
 
-    /// Samples or applies some cells of some request.
-    fn work_at_origin(&mut self) {
-        if self.at_origin.is_empty() {
-            return;
-        }
-        let index = self.random.random_range(0..self.at_origin.len());
-        let count = self.random.random_range(1..8);
-        work(&mut self.at_origin[index], &mut self.content, count, &mut self.random);
-    }
-
     fn complete_one(&mut self) {
-        if self.at_origin.is_empty() {
-            return;
-        }
-        let index = self.random.random_range(0..self.at_origin.len());
-        let mut ended = self.at_origin.swap_remove(index);
-        let context = String::new;
+        let Some((ended, result)) = self.origin.complete_one(&mut self.random) else { return };
         let is_change = ended.request.operation.changes_content();
-        let result = if self.percent(self.fail_percent) {
-            if is_change
-                && self.percent(30)
-                && ended.todo.len() as u64 == ended.request.operation.range().length / CELL
-            {
-                Err(OriginError::Unreachable { context: context(), unsent: None })
-            } else {
-                // What was applied of it stays.
-                Err(OriginError::Failed { errno: 5, context: context() })
-            }
-        } else if self.percent(self.lose_percent) {
-            Err(OriginError::OutcomeUnknown { context: context() })
-        } else {
-            work(&mut ended, &mut self.content, usize::MAX, &mut self.random);
-            match ended.request.operation {
-                OriginOperation::BlockStatus { range, one_extent } => {
-                    let mut list = ExtentList::new(range.length, one_extent);
-                    for flags in &ended.data {
-                        list.push(CELL, AllocationFlags(u32::from(*flags)));
-                    }
-                    Ok(list.into_bytes())
-                }
-                _ => Ok(std::mem::take(&mut ended.data)),
-            }
-        };
         self.now += 1;
         match (&ended.request.operation, &result) {
             (OriginOperation::Flush, Ok(_)) => self.flushes.push((ended.submitted, self.now)),
@@ -531,11 +486,11 @@ impl Simulation {
         if is_change && result.is_ok() {
             self.changed = self.now;
         }
-        let id: OriginRequestId = ended.request.id;
+        let id = ended.request.id;
         if matches!(result, Err(OriginError::OutcomeUnknown { .. })) && is_change {
             let cells = cells(ended.request.operation.range());
             self.lost.extend(cells.map(|cell| (cell, ended.version)));
-            self.ghosts.push(ended);
+            self.origin.ghosts.push(ended);
         }
         self.machine.complete(Nanos(self.now), OriginCompletion { id, result });
         self.hear_of_flushes();
@@ -553,22 +508,9 @@ impl Simulation {
         });
     }
 
-    /// A change that was given up for lost is applied after all, in part.
-    fn haunt(&mut self) {
-        if !self.ghosts.is_empty() {
-            let index = self.random.random_range(0..self.ghosts.len());
-            let count = self.random.random_range(1..8);
-            work(&mut self.ghosts[index], &mut self.content, count, &mut self.random);
-        }
-    }
-
     /// The operator makes sure that nothing lost will come back, and says so.
     fn settle(&mut self) {
-        for mut ghost in std::mem::take(&mut self.ghosts) {
-            if self.percent(50) {
-                work(&mut ghost, &mut self.content, usize::MAX, &mut self.random);
-            }
-        }
+        self.origin.settle(&mut self.random);
         self.machine.settle();
     }
 
@@ -591,7 +533,7 @@ impl Simulation {
                 );
             }
             Some(HoldState::Held) => {
-                assert!(self.at_origin.is_empty(), "something is at the origin that is left");
+                assert!(self.origin.requests.is_empty(), "something is at the origin that is left");
                 let is_flushed =
                     self.is_fenced || self.flushes.iter().any(|(submitted, _)| *submitted > self.changed);
                 assert!(is_flushed || self.changed == 0, "what was acknowledged was not flushed");
@@ -618,7 +560,7 @@ impl Simulation {
             if self.percent(50) {
                 let version = self.version();
                 self.history.write(cell, version, self.now, false);
-                self.content[cell as usize] = version;
+                self.origin.content[cell as usize] = version;
                 self.now += 1;
                 self.history.write_acknowledged(cell, version, self.now);
             }
@@ -630,26 +572,10 @@ impl Simulation {
     fn fence(&mut self) {
         self.machine.hold(true).expect("nobody else has it held");
         (self.is_fenced, self.was_fenced) = (true, true);
-        for mut ghost in std::mem::take(&mut self.ghosts) {
-            work(&mut ghost, &mut self.content, self.random.random_range(0..4), &mut self.random);
-        }
-        for mut given_up in std::mem::take(&mut self.at_origin) {
-            let operation = given_up.request.operation.clone();
-            let is_whole = given_up.todo.len() == cells(operation.range()).count();
-            let context = String::new();
-            let error = if operation == OriginOperation::Flush && self.percent(self.fail_percent) {
-                // Its answer was on its way already, and may be its only word.
-                self.owes_error = true;
-                OriginError::Failed { errno: 5, context }
-            } else if is_whole && self.percent(60) {
-                OriginError::Unreachable { context, unsent: Some(Box::new(operation)) }
-            } else {
-                let count = self.random.random_range(0..8);
-                work(&mut given_up, &mut self.content, count, &mut self.random);
-                OriginError::OutcomeUnknown { context }
-            };
+        for (id, error) in self.origin.give_up(&mut self.random) {
+            // Its answer was on its way already, and may be its only word.
+            self.owes_error |= matches!(error, OriginError::Failed { .. });
             self.now += 1;
-            let id = given_up.request.id;
             self.machine.complete(Nanos(self.now), OriginCompletion { id, result: Err(error) });
             self.hear_of_flushes();
             self.take_replies();
@@ -706,7 +632,7 @@ impl Simulation {
             self.complete_one();
             self.work_at_flash();
             self.take_replies();
-            if self.at_origin.is_empty() && self.at_flash.is_empty() && self.machine.is_idle() {
+            if self.origin.requests.is_empty() && self.at_flash.is_empty() && self.machine.is_idle() {
                 assert!(self.asked.is_empty() && self.ahead.is_empty(), "requests without an answer");
                 while self.machine.step() {}
                 return;
@@ -723,33 +649,6 @@ impl Simulation {
     fn version(&mut self) -> u64 {
         self.next_version += 1;
         self.next_version
-    }
-}
-
-/// Does up to `count` cells of what the request asks, in any order.
-fn work(request: &mut AtOrigin, content: &mut [u64], count: usize, random: &mut Xoshiro256PlusPlus) {
-    let offset = request.request.operation.range().offset;
-    for _ in 0..count.min(request.todo.len()) {
-        let cell = request.todo.swap_remove(random.random_range(0..request.todo.len()));
-        match &request.request.operation {
-            OriginOperation::Read { .. } => {
-                let at = (cell * CELL - offset) as usize;
-                request.data[at..at + CELL as usize]
-                    .copy_from_slice(&cell_bytes(content[cell as usize], cell));
-            }
-            OriginOperation::BlockStatus { .. } => {
-                // Zeroes are a hole, too.
-                request.data[(cell - offset / CELL) as usize] =
-                    if content[cell as usize] == 0 { 3 } else { 0 };
-            }
-            OriginOperation::Write { data, .. } => {
-                let at = (cell * CELL - offset) as usize;
-                content[cell as usize] = version_in(&data[at..at + CELL as usize], cell);
-            }
-            OriginOperation::Trim { .. } => content[cell as usize] = request.version,
-            OriginOperation::WriteZeroes { .. } => content[cell as usize] = 0,
-            OriginOperation::Flush => {}
-        }
     }
 }
 
@@ -776,7 +675,7 @@ fn the_same_seed_takes_the_same_course() {
         let mut simulation = Simulation::new(seed);
         simulation.run();
         let counts = (simulation.ways_changed, simulation.blocks_shared, simulation.kept_cells);
-        (simulation.now, simulation.content.clone(), simulation.machine.counters(), counts)
+        (simulation.now, simulation.origin.content.clone(), simulation.machine.counters(), counts)
     };
     let courses: Vec<_> = (0..100).map(course).collect();
     assert_eq!(courses, (0..100).map(course).collect::<Vec<_>>());
