@@ -22,98 +22,31 @@
 
 mod journal;
 mod machine;
-mod ranges;
+mod order;
+mod rules;
+mod shared;
 #[cfg(test)]
 mod world;
 
 pub use journal::{Journal, RecoverError};
+pub use order::{Holder, Order, OrderId, Outcome, Target, What};
+pub use rules::ResponseRules;
 
-use crate::claims::{Claim, ClaimBook, ClaimId};
-use crate::decision::{Decision, DecisionKind, Fact, ZoneRange};
-use crate::host::{ApplianceCost, Room};
+use crate::claims::{Claim, ClaimBook};
+use crate::decision::{Decision, ZoneRange};
+use crate::host::Room;
 use crate::inventory::{HostId, HostSpec, VolumeId};
 use crate::plain;
 use forebay_units::{Bytes, Nanos};
 use machine::{Phase, Response};
 use serde::{Deserialize, Serialize};
+use shared::{Burial, Shared};
 use std::collections::BTreeMap;
 
 /// The number of an appliance. Each that is ordered has its own; none is ever used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ApplianceId(pub u64);
-
-/// The number of an order, for its report; of one run of the controller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct OrderId(pub u64);
-
-/// Times, in milliseconds, and counts. All are ours.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ResponseRules {
-    /// For an appliance to start, and then as long for it to answer. Default 30,000.
-    pub start_within_ms: u64,
-    /// For a probe or a look, and for a change of a size or the beginning of a warm-up. Default 2,000.
-    pub probe_within_ms: u64,
-    /// For a fence. Default 10,000.
-    pub fence_within_ms: u64,
-    /// For a switch of the route. Default 5,000.
-    pub switch_within_ms: u64,
-    /// For an appliance to stop. Default 20,000.
-    pub stop_within_ms: u64,
-    /// An order without a report so long after its deadline has an unknown outcome. Default 2,000.
-    pub report_grace_ms: u64,
-    /// So long after that the start of an appliance may still have its effect. Default 60,000.
-    pub late_max_ms: u64,
-    /// From probe to probe. Default 1,000.
-    pub probe_every_ms: u64,
-    /// Probes in a row without an answer after which an appliance is given up. Default 3; at least 1.
-    pub probe_failures: u32,
-    /// How often a step of the way there is tried. Default 3; at least 1.
-    pub tries_max: u32,
-    /// Pause after the first failure; it doubles with each. Default 1,000.
-    pub retry_first_ms: u64,
-    /// The longest pause. Default 60,000.
-    pub retry_max_ms: u64,
-    /// For how long a host on which an appliance failed is left out at first; it doubles with each failure. Default 60,000.
-    pub rest_first_ms: u64,
-    /// The longest that a host is left out. Default 1,800,000.
-    pub rest_max_ms: u64,
-    /// Appliances that start at once. Default 4; at least 1.
-    pub starting_max: usize,
-    /// Room that is claimed beyond the first size, as a share of that, since what runs cannot be given more; less where there is less. Default 1.
-    pub headroom: f64,
-    /// The least of that, in bytes: a first size is approached from below, and may be a small part of what is needed. Default 64 MiB.
-    #[serde(with = "crate::plain::size")]
-    pub headroom_bytes: u64,
-    /// What an appliance takes beside what it caches.
-    pub cost: ApplianceCost,
-}
-
-impl Default for ResponseRules {
-    fn default() -> ResponseRules {
-        ResponseRules {
-            start_within_ms: 30_000,
-            probe_within_ms: 2_000,
-            fence_within_ms: 10_000,
-            switch_within_ms: 5_000,
-            stop_within_ms: 20_000,
-            report_grace_ms: 2_000,
-            late_max_ms: 60_000,
-            probe_every_ms: 1_000,
-            probe_failures: 3,
-            tries_max: 3,
-            retry_first_ms: 1_000,
-            retry_max_ms: 60_000,
-            rest_first_ms: 60_000,
-            rest_max_ms: 1_800_000,
-            starting_max: 4,
-            headroom: 1.0,
-            headroom_bytes: 64 << 20,
-            cost: ApplianceCost::default(),
-        }
-    }
-}
 
 /// How a switch of a route brings the path that clients leave to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,173 +95,6 @@ pub struct Wish {
     pub host: Option<HostId>,
 }
 
-/// Where clients are to go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Target {
-    /// Straight to the storage side.
-    Original,
-    /// Through an appliance.
-    Appliance {
-        /// Which.
-        appliance: ApplianceId,
-        /// Where.
-        host: HostId,
-    },
-}
-
-/// Who is let in at the storage side at the lease's epoch; those of higher epochs always are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Holder {
-    /// Who names no epoch.
-    Original,
-    /// Who names this epoch.
-    Named,
-}
-
-/// What to do.
-#[derive(Clone, Debug, PartialEq)]
-pub enum What {
-    /// Ask at which epoch the volume's lease and its route are: of both, where it has both. Done only if they answer.
-    Look,
-    /// Start an appliance, unless it runs. It reaches the storage side by `epoch`, and caches nothing until it is told so by
-    /// [`What::Resize`]: whoever looks whether it tells the truth before clients are on it must not leave anything in its cache.
-    Start {
-        /// Which.
-        appliance: ApplianceId,
-        /// Where.
-        host: HostId,
-        /// The most that it may take.
-        room: Room,
-        /// How much it is to be able to cache in memory.
-        cache: Bytes,
-        /// How much on flash.
-        flash: Bytes,
-        /// Its epoch.
-        epoch: u64,
-    },
-    /// Ask whether an appliance serves. Done only if it answers for the volume.
-    Probe {
-        /// Which.
-        appliance: ApplianceId,
-        /// Where.
-        host: HostId,
-    },
-    /// Raise the volume's lease. Once it is done nothing of whom the lease does not admit changes data any more.
-    Fence {
-        /// To this epoch,
-        epoch: u64,
-        /// held by.
-        holder: Holder,
-    },
-    /// Move the clients. Once it is done their requests take the new path only. An order with a lower epoch than one carried out is stale and has no effect.
-    Switch {
-        /// Where to.
-        to: Target,
-        /// The epoch that the new path names.
-        epoch: u64,
-        /// What was out on the old path is settled already; else the route drains it, or refuses.
-        settled: bool,
-    },
-    /// Let the appliance cache so much.
-    Resize {
-        /// Which.
-        appliance: ApplianceId,
-        /// Where.
-        host: HostId,
-        /// How much.
-        cache: Bytes,
-    },
-    /// Have the appliance load these zones, at most so fast.
-    Warm {
-        /// Which.
-        appliance: ApplianceId,
-        /// Where.
-        host: HostId,
-        /// What to load, the most important first.
-        zones: Vec<ZoneRange>,
-        /// How fast.
-        bytes_per_second: u64,
-    },
-    /// Stop an appliance. Done once it does not run, whether or not it ever did.
-    Stop {
-        /// Which.
-        appliance: ApplianceId,
-        /// Where.
-        host: HostId,
-    },
-}
-
-impl What {
-    /// A word for it.
-    pub fn word(&self) -> &'static str {
-        match self {
-            What::Look => "look",
-            What::Start { .. } => "start",
-            What::Probe { .. } => "probe",
-            What::Fence { .. } => "fence",
-            What::Switch { .. } => "switch",
-            What::Resize { .. } => "resize",
-            What::Warm { .. } => "warm",
-            What::Stop { .. } => "stop",
-        }
-    }
-
-    /// Whether it only asks, so that nobody need know of it after a restart.
-    pub fn only_asks(&self) -> bool {
-        matches!(self, What::Look | What::Probe { .. })
-    }
-}
-
-/// Something to be done now. The journal is kept before it is begun.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Order {
-    /// Its number, for the report.
-    pub id: OrderId,
-    /// Of which volume.
-    pub volume: VolumeId,
-    /// When it is to be given up.
-    pub deadline: Nanos,
-    /// What.
-    pub what: What,
-}
-
-/// What an order came to.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
-    /// It is done.
-    Done,
-    /// The appliance answers, and has so much for its cache.
-    Healthy {
-        /// How much.
-        cache: Bytes,
-    },
-    /// The higher of the epochs that were asked for; 0 where there was never any.
-    Found {
-        /// Which.
-        epoch: u64,
-    },
-    /// The clients are switched.
-    Switched {
-        /// For how long neither path answered.
-        pause: Nanos,
-    },
-    /// It had no effect and will have none.
-    Refused(String),
-    /// The same of a switch, because what is out on the old path cannot be brought to its end.
-    NotDrained(String),
-    /// The same of a switch, because nobody is there who would be moved: who comes next takes the original path.
-    NoClient(String),
-    /// The lease, or the route, is at a higher epoch already; nothing has changed.
-    Stale {
-        /// At which.
-        epoch: u64,
-    },
-    /// It may have had its effect, or have it yet.
-    Unknown(String),
-}
-
 /// Where a volume's response stands, for people.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ResponseStatus {
@@ -350,145 +116,6 @@ pub struct ResponseStatus {
     pub epoch: u64,
     /// Why it is on its way back, or why the last one ended.
     pub why: Option<String>,
-}
-
-/// An appliance that is to be gone and is not known to be.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Burial {
-    appliance: ApplianceId,
-    host: HostId,
-    volume: VolumeId,
-    claim: ClaimId,
-    /// Its start may still have an effect.
-    late: bool,
-    /// It is not stopped before that is over either.
-    #[serde(default)]
-    waits: bool,
-    #[serde(skip)]
-    late_until: Nanos,
-    #[serde(skip)]
-    pause_until: Nanos,
-    #[serde(skip)]
-    tries: u32,
-    #[serde(skip)]
-    pending: Option<(OrderId, Nanos)>,
-}
-
-/// How a host has fared.
-#[derive(Clone, Debug, Default)]
-struct HostRecord {
-    failures: u32,
-    rests_until: Nanos,
-    why: String,
-}
-
-/// What all responses share.
-#[derive(Debug)]
-struct Shared {
-    rules: ResponseRules,
-    claims: ClaimBook,
-    records: BTreeMap<HostId, HostRecord>,
-    burials: Vec<Burial>,
-    next_appliance: u64,
-    next_order: u64,
-    now: Nanos,
-    starting: usize,
-    /// The journal cannot be kept now.
-    held: bool,
-    changes: u64,
-    orders: Vec<Order>,
-    tells: Vec<Decision>,
-}
-
-impl Shared {
-    fn after_ms(&self, span_ms: u64) -> Nanos {
-        self.now.saturating_add(Nanos::millis(span_ms))
-    }
-
-    /// The pause after so many failures.
-    fn pause_ms(&self, failures: u32) -> u64 {
-        let doubled = self.rules.retry_first_ms.saturating_mul(1 << failures.saturating_sub(1).min(20));
-        doubled.min(self.rules.retry_max_ms)
-    }
-
-    fn host_name(&self, host: HostId) -> String {
-        let spec = self.claims.hosts().iter().find(|spec| spec.id == host);
-        spec.map_or_else(|| format!("host {}", host.0), |spec| spec.name.clone())
-    }
-
-    /// Gives an order out; its number, and when it is taken for lost.
-    fn order(&mut self, volume: VolumeId, what: What) -> (OrderId, Nanos) {
-        let rules = &self.rules;
-        let within = match &what {
-            What::Start { .. } => rules.start_within_ms,
-            What::Look | What::Probe { .. } | What::Resize { .. } | What::Warm { .. } => {
-                rules.probe_within_ms
-            }
-            What::Fence { .. } => rules.fence_within_ms,
-            What::Switch { .. } => rules.switch_within_ms,
-            What::Stop { .. } => rules.stop_within_ms,
-        };
-        let lost = self.after_ms(within.saturating_add(rules.report_grace_ms));
-        let id = OrderId(self.next_order);
-        self.next_order += 1;
-        self.orders.push(Order { id, volume, deadline: self.after_ms(within), what });
-        (id, lost)
-    }
-
-    fn tell(&mut self, volume: VolumeId, name: &str, kind: DecisionKind, summary: String, facts: Vec<Fact>) {
-        let volume_name = name.to_owned();
-        let at = self.now;
-        let alternatives = Vec::new();
-        self.tells.push(Decision { at, volume, volume_name, kind, summary, facts, alternatives });
-    }
-
-    /// An appliance failed on this host: it is left out for a while.
-    fn host_failed(&mut self, host: HostId, why: &str) {
-        let record = self.records.entry(host).or_default();
-        let doubled = self.rules.rest_first_ms.saturating_mul(1 << record.failures.min(20));
-        record.failures += 1;
-        record.rests_until = self.now.saturating_add(Nanos::millis(doubled.min(self.rules.rest_max_ms)));
-        record.why = why.to_owned();
-    }
-
-    /// Why a host is left out now.
-    fn rests(&self, host: HostId) -> Option<String> {
-        let record = self.records.get(&host).filter(|record| self.now < record.rests_until)?;
-        let left = record.rests_until.saturating_since(self.now).as_secs_f64();
-        Some(format!("rests for {left:.0} s: {}", record.why))
-    }
-
-    /// Whether this may be ordered now.
-    fn may_order(&self, what: &What) -> bool {
-        !self.held || what.only_asks()
-    }
-
-    fn bury(&mut self) {
-        let mut burials = std::mem::take(&mut self.burials);
-        for burial in &mut burials {
-            if burial.pending.is_some_and(|(_, lost)| self.now > lost) {
-                burial.heard(false, self);
-            }
-            let what = What::Stop { appliance: burial.appliance, host: burial.host };
-            if burial.pending.is_none() && self.now >= burial.pause_until && self.may_order(&what) {
-                burial.pending = Some(self.order(burial.volume, what));
-            }
-        }
-        self.burials = burials;
-    }
-}
-
-impl Burial {
-    fn heard(&mut self, gone: bool, shared: &Shared) {
-        self.pending = None;
-        if gone {
-            self.tries = 0;
-            self.pause_until = self.late_until;
-        } else {
-            self.tries += 1;
-            self.pause_until = shared.after_ms(shared.pause_ms(self.tries));
-        }
-    }
 }
 
 /// All responses; see the module's page.
@@ -691,38 +318,4 @@ pub struct Adopted {
     pub cache: Bytes,
     /// Its epoch.
     pub epoch: u64,
-}
-
-impl Shared {
-    /// A claim for what is there already, whether or not the host is said to have as much.
-    fn claim_found(&mut self, host: HostId, room: Room, volume: VolumeId) -> ClaimId {
-        let id = ClaimId(self.claims.next());
-        self.claims.restore(Claim { id, host, room, volume, until: None });
-        self.changes += 1;
-        id
-    }
-
-    fn start_burial(
-        &mut self,
-        appliance: ApplianceId,
-        host: HostId,
-        volume: VolumeId,
-        claim: ClaimId,
-        late: bool,
-    ) {
-        let late_until = if late { self.after_ms(self.rules.late_max_ms) } else { Nanos::ZERO };
-        self.burials.push(Burial {
-            appliance,
-            host,
-            volume,
-            claim,
-            late,
-            waits: false,
-            late_until,
-            pause_until: self.now,
-            tries: 0,
-            pending: None,
-        });
-        self.changes += 1;
-    }
 }

@@ -6,6 +6,7 @@
 mod courses;
 
 use super::*;
+use crate::decision::DecisionKind;
 use crate::inventory::HostSpec;
 use forebay_units::{Bytes, mix64};
 use std::collections::{BTreeMap, BTreeSet};

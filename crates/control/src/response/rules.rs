@@ -1,12 +1,81 @@
-//! Which values the rules of responses may have.
+//! The rules of responses: for how long what is waited for and how often it is tried, and which values they may have.
 
-use super::ResponseRules;
 use crate::config::ConfigError;
+use crate::host::ApplianceCost;
+use serde::{Deserialize, Serialize};
 
 /// Longer than anything is waited for (ours).
 const DAY_MS: u64 = 86_400_000;
 /// More than any host has.
 const BYTES_MAX: u64 = 1 << 50;
+
+/// Times, in milliseconds, and counts. All are ours.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ResponseRules {
+    /// For an appliance to start, and then as long for it to answer. Default 30,000.
+    pub start_within_ms: u64,
+    /// For a probe or a look, and for a change of a size or the beginning of a warm-up. Default 2,000.
+    pub probe_within_ms: u64,
+    /// For a fence. Default 10,000.
+    pub fence_within_ms: u64,
+    /// For a switch of the route. Default 5,000.
+    pub switch_within_ms: u64,
+    /// For an appliance to stop. Default 20,000.
+    pub stop_within_ms: u64,
+    /// An order without a report so long after its deadline has an unknown outcome. Default 2,000.
+    pub report_grace_ms: u64,
+    /// So long after that the start of an appliance may still have its effect. Default 60,000.
+    pub late_max_ms: u64,
+    /// From probe to probe. Default 1,000.
+    pub probe_every_ms: u64,
+    /// Probes in a row without an answer after which an appliance is given up. Default 3; at least 1.
+    pub probe_failures: u32,
+    /// How often a step of the way there is tried. Default 3; at least 1.
+    pub tries_max: u32,
+    /// Pause after the first failure; it doubles with each. Default 1,000.
+    pub retry_first_ms: u64,
+    /// The longest pause. Default 60,000.
+    pub retry_max_ms: u64,
+    /// For how long a host on which an appliance failed is left out at first; it doubles with each failure. Default 60,000.
+    pub rest_first_ms: u64,
+    /// The longest that a host is left out. Default 1,800,000.
+    pub rest_max_ms: u64,
+    /// Appliances that start at once. Default 4; at least 1.
+    pub starting_max: usize,
+    /// Room that is claimed beyond the first size, as a share of that, since what runs cannot be given more; less where there is less. Default 1.
+    pub headroom: f64,
+    /// The least of that, in bytes: a first size is approached from below, and may be a small part of what is needed. Default 64 MiB.
+    #[serde(with = "crate::plain::size")]
+    pub headroom_bytes: u64,
+    /// What an appliance takes beside what it caches.
+    pub cost: ApplianceCost,
+}
+
+impl Default for ResponseRules {
+    fn default() -> ResponseRules {
+        ResponseRules {
+            start_within_ms: 30_000,
+            probe_within_ms: 2_000,
+            fence_within_ms: 10_000,
+            switch_within_ms: 5_000,
+            stop_within_ms: 20_000,
+            report_grace_ms: 2_000,
+            late_max_ms: 60_000,
+            probe_every_ms: 1_000,
+            probe_failures: 3,
+            tries_max: 3,
+            retry_first_ms: 1_000,
+            retry_max_ms: 60_000,
+            rest_first_ms: 60_000,
+            rest_max_ms: 1_800_000,
+            starting_max: 4,
+            headroom: 1.0,
+            headroom_bytes: 64 << 20,
+            cost: ApplianceCost::default(),
+        }
+    }
+}
 
 impl ResponseRules {
     /// Everything outside its range, with keys as in `cost.memory_share`.
