@@ -1,35 +1,23 @@
-//! What is kept across restarts: intervals and decisions, in SQLite, written by a thread of its own.
+//! The database: its layout, its upgrades, and what is written, deleted and read in it.
 //!
-//! Nobody waits for it. What it cannot take, because its queue is full or the database fails, is counted and lost; serving
-//! and deciding go on. The layout is in docs/internals/format-history.md.
+//! It is *not* a thread, and waits for another writer for [`BUSY`] at most. Invariant: a database of a later version, or of something
+//! else, is left as it is.
 
+use super::stamps::Stamps;
+use super::{Batch, DatedDecision, word};
 use crate::config::HistoryConfig;
-use crate::trouble::Trouble;
-use forebay_control::Decision;
 use rusqlite::{Connection, OpenFlags, params};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use thiserror::Error;
 
 /// The version of the layout that this code writes.
 pub const VERSION: i64 = 2;
 /// Marks the file as ours: `FBAY`.
 const APPLICATION_ID: i64 = 0x4642_4159;
-/// Batches that may wait (ours: hours at the default interval).
-const QUEUE_MAX: usize = 1024;
-/// Decisions of earlier runs that are told again.
-const DECISIONS_TOLD: usize = 1000;
 /// How long another writer may hold the database.
 const BUSY: Duration = Duration::from_secs(2);
-/// How often a database that could not be opened is tried again.
-const RETRY: Duration = Duration::from_secs(30);
-/// How often old rows are looked for.
-const PRUNE: Duration = Duration::from_secs(60);
 
 const SCHEMA: &str = "
 CREATE TABLE volume (
@@ -106,241 +94,11 @@ pub enum HistoryError {
     },
 }
 
-/// One interval of one volume.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct IntervalRow {
-    /// The volume's name.
-    pub volume: String,
-    /// The end of the interval, milliseconds since 1970.
-    pub at_unix_ms: i64,
-    /// Its length.
-    pub span_ms: i64,
-    /// Reads that arrived.
-    pub reads: u64,
-    /// Writes, trims and zeroes that arrived.
-    pub writes: u64,
-    /// Bytes of reads.
-    pub bytes_read: u64,
-    /// Bytes of writes.
-    pub bytes_written: u64,
-    /// Requests answered with an error.
-    pub errors: u64,
-    /// Requests per second.
-    pub iops: f64,
-    /// Mean, p50, p95 and p99 of reads, microseconds; absent without reads.
-    pub read_us: [Option<f64>; 4],
-    /// Mean, p50, p95 and p99 of writes, microseconds; absent without writes.
-    pub write_us: [Option<f64>; 4],
-    /// Share of the reads that the cache alone answered; absent without reads.
-    pub hit_ratio: Option<f64>,
-    /// The quota.
-    pub quota_bytes: u64,
-    /// Cached.
-    pub used_bytes: u64,
-    /// Share of the last windows that conform, of the worst objective; absent without one.
-    pub conforming_share: Option<f64>,
-    /// Different data used in the working set's window; absent where nothing is observed of it.
-    pub working_set_bytes: Option<u64>,
-}
-
-/// A decision and when it was made.
-#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct DatedDecision {
-    /// Milliseconds since 1970.
-    pub at_unix_ms: i64,
-    /// The decision; its `at_ns` counts from the start of the run that made it.
-    #[serde(flatten)]
-    pub decision: Decision,
-}
-
-/// What is written together.
-#[derive(Debug, Default)]
-pub(crate) struct Batch {
-    pub(crate) intervals: Vec<IntervalRow>,
-    pub(crate) decisions: Vec<DatedDecision>,
-}
-
-impl Batch {
-    fn rows(&self) -> u64 {
-        (self.intervals.len() + self.decisions.len()) as u64
-    }
-}
-
-/// How it goes, for people.
-#[derive(Debug, Default)]
-pub(crate) struct HistoryCounters {
-    pub(crate) written: AtomicU64,
-    pub(crate) lost: AtomicU64,
-    pub(crate) failures: AtomicU64,
-    /// What is wrong now; `None` when the last write worked.
-    trouble: Mutex<Option<String>>,
-}
-
-impl HistoryCounters {
-    pub(crate) fn trouble(&self) -> Option<String> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set_trouble(&self, trouble: Option<String>) {
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
-    }
-}
-
-/// The writing thread, seen from those who have something to keep.
-pub(crate) struct History {
-    sender: Option<SyncSender<Batch>>,
-    counters: Arc<HistoryCounters>,
-    thread: Option<JoinHandle<()>>,
-    /// What earlier runs decided, oldest first.
-    pub(crate) earlier: Vec<DatedDecision>,
-}
-
-impl History {
-    /// Opens the database, or tries again later where that fails.
-    pub(crate) fn start(config: HistoryConfig) -> std::io::Result<History> {
-        let counters = Arc::new(HistoryCounters::default());
-        let mut earlier = Vec::new();
-        let database = match Database::open(&config) {
-            Ok(database) => {
-                earlier = database.decisions(None, DECISIONS_TOLD).unwrap_or_default();
-                Some(database)
-            }
-            Err(error) => {
-                tracing::error!(%error, "no history is kept; serving goes on");
-                counters.failures.fetch_add(1, Ordering::Relaxed);
-                counters.set_trouble(Some(error.to_string()));
-                None
-            }
-        };
-        let (sender, receiver) = sync_channel(QUEUE_MAX);
-        let for_thread = Arc::clone(&counters);
-        let thread = thread::Builder::new()
-            .name("history".to_owned())
-            .spawn(move || write(&config, database, &receiver, &for_thread))?;
-        Ok(History { sender: Some(sender), counters, thread: Some(thread), earlier })
-    }
-
-    pub(crate) fn counters(&self) -> &Arc<HistoryCounters> {
-        &self.counters
-    }
-
-    /// Has `batch` written when there is time; never waits.
-    pub(crate) fn keep(&self, batch: Batch) {
-        let rows = batch.rows();
-        let sent = self.sender.as_ref().map(|sender| sender.try_send(batch));
-        if let Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) = sent {
-            self.counters.lost.fetch_add(rows, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Drop for History {
-    /// Writes what waits; each batch may take as long as another writer holds the database.
-    fn drop(&mut self) {
-        self.sender.take();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-fn write(
-    config: &HistoryConfig,
-    mut database: Option<Database>,
-    receiver: &Receiver<Batch>,
-    counters: &HistoryCounters,
-) {
-    let mut opened_at = Some(Instant::now());
-    let mut pruned_at: Option<Instant> = None;
-    let mut stamps = Stamps::default();
-    let mut trouble = Trouble::default();
-    loop {
-        let batch = match receiver.recv_timeout(PRUNE) {
-            Ok(batch) => batch,
-            Err(RecvTimeoutError::Timeout) => Batch::default(),
-            Err(RecvTimeoutError::Disconnected) => break,
-        };
-        if let Some(lost) = database.take_if(|open| open.has_lost_its_name()) {
-            tracing::warn!(path = %config.path.display(), "the file of the history was removed or replaced: what has its name is opened, and made where there is none");
-            lost.abandon();
-            opened_at = None;
-        }
-        if database.is_none() && opened_at.is_none_or(|at| at.elapsed() >= RETRY) {
-            opened_at = Some(Instant::now());
-            match Database::open(config) {
-                Ok(opened) => database = Some(opened),
-                Err(error) => counters.set_trouble(Some(error.to_string())),
-            }
-        }
-        let Some(open) = &mut database else {
-            counters.lost.fetch_add(batch.rows(), Ordering::Relaxed);
-            continue;
-        };
-        stamps.take(&batch, Instant::now());
-        let mut result = open.write(&batch);
-        let lost = if result.is_err() { batch.rows() } else { 0 };
-        if result.is_ok() && pruned_at.is_none_or(|at| at.elapsed() >= PRUNE) {
-            pruned_at = Some(Instant::now());
-            result = open.prune(config, &stamps);
-        }
-        counters.written.fetch_add(batch.rows() - lost, Ordering::Relaxed);
-        counters.lost.fetch_add(lost, Ordering::Relaxed);
-        match result {
-            Ok(()) => {
-                // Where there was nothing to write that says nothing.
-                if batch.rows() > 0 && trouble.is_over() {
-                    tracing::info!(lost = counters.lost.load(Ordering::Relaxed), "history is written again");
-                }
-                counters.set_trouble(None);
-            }
-            Err(error) => {
-                let error = open.error(error).to_string();
-                if trouble.is_news(&error) {
-                    tracing::warn!(error, lost, "history is not written; serving goes on");
-                }
-                counters.failures.fetch_add(1, Ordering::Relaxed);
-                counters.set_trouble(Some(error));
-            }
-        }
-    }
-    if let Some(lost) = database.filter(Database::has_lost_its_name) {
-        lost.abandon();
-    }
-}
-
-/// When the rows of this process say that they are of. The wall clock may be set, for a while by years: one row of a time that has not come must neither take all
-/// others with it nor outlast them.
-#[derive(Debug, Default)]
-struct Stamps {
-    first: Option<(i64, Instant)>,
-    last: Option<(i64, Instant)>,
-}
-
-impl Stamps {
-    fn take(&mut self, batch: &Batch, now: Instant) {
-        let intervals = batch.intervals.iter().map(|row| row.at_unix_ms);
-        let newest = intervals.chain(batch.decisions.iter().map(|dated| dated.at_unix_ms)).max();
-        if let Some(newest) = newest {
-            self.first.get_or_insert((newest, now));
-            self.last = Some((newest, now));
-        }
-    }
-
-    /// The time that rows must be compared with to be too old: the last row's, and no later than has passed since the first.
-    fn age_from(&self) -> Option<i64> {
-        let ((first, began), (last, now)) = (self.first?, self.last?);
-        let passed = i64::try_from(now.saturating_duration_since(began).as_millis()).unwrap_or(i64::MAX);
-        // What waited in the queue may be written together.
-        let slack = i64::try_from(PRUNE.as_millis()).unwrap_or(i64::MAX);
-        Some(last.min(first.saturating_add(passed).saturating_add(slack)))
-    }
-}
-
 /// Device and number of a file.
 type FileNumber = (u64, u64);
 
 /// A database of this name, its log and the index of that.
-fn names_of(path: &str) -> [String; 3] {
+pub(super) fn names_of(path: &str) -> [String; 3] {
     ["", "-wal", "-shm"].map(|suffix| format!("{path}{suffix}"))
 }
 
@@ -412,12 +170,12 @@ impl Database {
     }
 
     /// Whether its file was removed, or another one has its name: what is written to it is lost when it is closed.
-    fn has_lost_its_name(&self) -> bool {
+    pub(super) fn has_lost_its_name(&self) -> bool {
         files_of(&self.path)[0] != self.files[0]
     }
 
     /// Closes it where its file has lost its name. SQLite leaves its log there then, and would play it into whatever has the name when that is opened.
-    fn abandon(self) {
+    pub(super) fn abandon(self) {
         let Database { path, connection, files } = self;
         drop(connection);
         let names = names_of(&path);
@@ -428,11 +186,11 @@ impl Database {
         }
     }
 
-    fn error(&self, source: rusqlite::Error) -> HistoryError {
+    pub(super) fn error(&self, source: rusqlite::Error) -> HistoryError {
         HistoryError::Database { path: self.path.clone(), source }
     }
 
-    fn write(&mut self, batch: &Batch) -> rusqlite::Result<()> {
+    pub(super) fn write(&mut self, batch: &Batch) -> rusqlite::Result<()> {
         if batch.rows() == 0 {
             return Ok(());
         }
@@ -486,7 +244,7 @@ impl Database {
     }
 
     /// Deletes what is too old or too much. Of what is too much goes first what says that it is of a time that has not come, then the oldest.
-    fn prune(&mut self, config: &HistoryConfig, stamps: &Stamps) -> rusqlite::Result<()> {
+    pub(super) fn prune(&mut self, config: &HistoryConfig, stamps: &Stamps) -> rusqlite::Result<()> {
         let (Some(age_from), Some((last, _))) = (stamps.age_from(), stamps.last) else { return Ok(()) };
         let oldest = age_from.saturating_sub(i64::try_from(config.retention.as_millis()).unwrap_or(i64::MAX));
         self.connection.execute("DELETE FROM interval WHERE at_unix_ms < ?1", [oldest])?;
@@ -546,19 +304,13 @@ impl Database {
     }
 }
 
-/// A unit variant as its word.
-pub(crate) fn word<T: serde::Serialize>(value: &T) -> String {
-    match serde_json::to_value(value) {
-        Ok(serde_json::Value::String(word)) => word,
-        _ => String::new(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_control::{DecisionKind, Fact, VolumeId};
+    use crate::history::IntervalRow;
+    use forebay_control::{Decision, DecisionKind, Fact, VolumeId};
     use forebay_units::Nanos;
+    use std::time::Instant;
 
     fn row(volume: &str, at_unix_ms: i64) -> IntervalRow {
         IntervalRow { volume: volume.to_owned(), at_unix_ms, span_ms: 1000, ..IntervalRow::default() }
@@ -675,54 +427,6 @@ mod tests {
         let config = HistoryConfig::new(folder.path().join("corrupt.db"));
         std::fs::write(&config.path, [0x55; 8192]).unwrap();
         assert!(matches!(Database::open(&config), Err(HistoryError::Database { .. })));
-    }
-
-    #[test]
-    fn what_a_broken_database_loses_is_counted_and_nobody_waits() {
-        let folder = tempfile::tempdir().unwrap();
-        let config = HistoryConfig::new(folder.path().join("corrupt.db"));
-        std::fs::write(&config.path, [0x55; 8192]).unwrap();
-        let history = History::start(config).unwrap();
-        let counters = Arc::clone(history.counters());
-        history.keep(Batch { intervals: vec![row("db", 1), row("db", 2)], decisions: Vec::new() });
-        drop(history);
-        assert_eq!(counters.lost.load(Ordering::Relaxed), 2);
-        assert_eq!(counters.written.load(Ordering::Relaxed), 0);
-        assert!(counters.trouble().unwrap().contains("corrupt.db"));
-    }
-
-    #[test]
-    fn a_database_that_is_removed_is_made_anew_and_one_that_is_replaced_is_looked_at() {
-        let folder = tempfile::tempdir().unwrap();
-        let config = HistoryConfig::new(folder.path().join("history.db"));
-        let history = History::start(config.clone()).unwrap();
-        let counters = Arc::clone(history.counters());
-        let keep = |at| {
-            let before = counters.written.load(Ordering::Relaxed) + counters.lost.load(Ordering::Relaxed);
-            history.keep(Batch { intervals: vec![row("db", at)], decisions: Vec::new() });
-            while counters.written.load(Ordering::Relaxed) + counters.lost.load(Ordering::Relaxed) == before {
-                thread::yield_now();
-            }
-            (counters.written.load(Ordering::Relaxed), counters.trouble())
-        };
-        assert_eq!(keep(1), (1, None));
-        std::fs::remove_file(&config.path).unwrap();
-        assert_eq!([keep(2), keep(3)], [(2, None), (3, None)]);
-        assert_eq!(Database::read(&config.path).unwrap().intervals("db").unwrap(), 2);
-        let beside = || names_of(config.path.to_str().unwrap()).map(|name| Path::new(&name).exists());
-        assert_eq!(beside(), [true; 3]);
-        let other = folder.path().join("other.db");
-        Connection::open(&other)
-            .unwrap()
-            .execute_batch("CREATE TABLE t (a); PRAGMA application_id = 7;")
-            .unwrap();
-        std::fs::rename(&other, &config.path).unwrap();
-        let (written, trouble) = keep(4);
-        assert_eq!(written, 3, "{trouble:?}");
-        assert!(
-            trouble.as_ref().is_some_and(|told| told.contains("a database of something else")),
-            "{trouble:?}"
-        );
     }
 
     #[test]
