@@ -64,6 +64,7 @@ pub(crate) struct Shared {
 }
 
 /// What is remembered from interval to interval.
+#[derive(Default)]
 pub(crate) struct State {
     /// By volume.
     pub(crate) monitors: BTreeMap<String, Monitor>,

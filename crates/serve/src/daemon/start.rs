@@ -9,7 +9,6 @@ use crate::clock::unix_ms;
 use crate::config::{CacheConfig, Config, ConfigError, OnAbsent, VolumeConfig};
 use crate::history::History;
 use crate::http::{HttpServer, Listeners};
-use crate::interfering::InterferenceTables;
 use crate::lease::LeasesUnreadable;
 use crate::origins::{OriginFailure, OriginShop, competition, origin_stamp};
 use crate::route::RoutesUnreadable;
@@ -31,7 +30,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use thiserror::Error;
 
 /// Why a daemon did not start. Nothing of it runs then.
@@ -112,27 +111,7 @@ impl Daemon {
         let flash = config.flash.as_ref().map(FlashStore::open).transpose()?.map(Arc::new);
         let shop =
             OriginShop::start(&config).map_err(|source| StartError::Disks { source: Box::new(source) })?;
-        let mut absent = BTreeMap::new();
-        let mut opened = Vec::new();
-        for (index, volume) in config.volumes.iter().enumerate() {
-            match shop.open(&config, index) {
-                Ok(origin) => opened.push((volume, origin)),
-                // Where it was sent may be gone, and who sent it must find somebody to send it elsewhere.
-                Err(error) if volume.on_absent == OnAbsent::Wait || books.routes().sends(&volume.name) => {
-                    let reason = with_causes(&error);
-                    tracing::warn!(
-                        volume = volume.name,
-                        reason,
-                        "origin is absent; the volume is exported once it is there"
-                    );
-                    absent.insert(volume.name.clone(), reason);
-                }
-                Err(source) => {
-                    let source = Box::new(source);
-                    return Err(StartError::Origin { volume: volume.name.clone(), source });
-                }
-            }
-        }
+        let Opened { there, absent } = Opened::of(&config, &books, &shop)?;
         let listeners = Listeners::open(&config.http)
             .map_err(|(address, source)| StartError::Http { address, source })?;
         // Behind what may fail: flash hears of a start that serves.
@@ -140,7 +119,7 @@ impl Daemon {
             let lease = lease_of(&volume.name);
             Ok(ServedVolume { lease, ..served_volume(&config, volume, origin, flash.as_ref())? })
         };
-        let served = opened.into_iter().map(served).collect::<Result<_, StartError>>()?;
+        let served = there.into_iter().map(served).collect::<Result<_, StartError>>()?;
         let workers = match config.limits.workers {
             0 => thread::available_parallelism().map_or(1, usize::from).min(4),
             workers => workers,
@@ -177,21 +156,7 @@ impl Daemon {
             snapshot_counters: SnapshotCounters::default(),
             switch: Switch::new(enabled),
             steps: AtomicU64::new(0),
-            state: Mutex::new(State {
-                monitors: BTreeMap::new(),
-                decisions: earlier.into(),
-                decision_counts: BTreeMap::new(),
-                action_counts: BTreeMap::new(),
-                absent,
-                leaving: BTreeMap::new(),
-                judged: BTreeMap::new(),
-                interference: InterferenceTables::default(),
-                utilisation: BTreeMap::new(),
-                dead: false,
-                restarts: 0,
-                last_panic: None,
-                last_step: Duration::ZERO,
-            }),
+            state: Mutex::new(State { decisions: earlier.into(), absent, ..State::default() }),
             stopping: Mutex::new(false),
             wake: Condvar::new(),
             #[cfg(test)]
@@ -199,37 +164,69 @@ impl Daemon {
         });
         let mut daemon = Daemon { shared: Some(Arc::clone(&shared)), threads: Vec::new(), http: None };
         daemon.http = HttpServer::of_daemon(listeners, &shared)?;
-        let for_pilot = Arc::clone(&shared);
-        let pilot =
-            thread::Builder::new().name("control".to_owned()).spawn(move || pilot::run(&for_pilot))?;
-        daemon.threads.push(pilot);
+        daemon.start_threads(waits)?;
+        Ok(daemon)
+    }
+
+    /// Starts the threads around the data path.
+    fn start_threads(&mut self, waits: bool) -> io::Result<()> {
+        self.start_thread("control", pilot::run)?;
         {
+            let shared = self.shared();
             let mut loads = shared.books.loads();
             let begins = shared.config.volumes.iter().filter(|volume| starts_with_cache(volume));
             begins.for_each(|volume| loads.begins(&volume.name));
         }
-        let for_loader = Arc::clone(&shared);
-        let loader =
-            thread::Builder::new().name("loading".to_owned()).spawn(move || loading::run(&for_loader))?;
-        daemon.threads.push(loader);
-        let for_lister = Arc::clone(&shared);
-        let lister =
-            thread::Builder::new().name("listing".to_owned()).spawn(move || listing::run(&for_lister))?;
-        daemon.threads.push(lister);
-        if let Some(config) = shared.config.snapshots.clone() {
-            let shared = Arc::clone(&shared);
-            let thread = thread::Builder::new()
-                .name("snapshots".to_owned())
-                .spawn(move || snapshots::run(&shared, &config))?;
-            daemon.threads.push(thread);
+        self.start_thread("loading", loading::run)?;
+        self.start_thread("listing", listing::run)?;
+        if let Some(config) = self.shared().config.snapshots.clone() {
+            self.start_thread("snapshots", move |shared| snapshots::run(shared, &config))?;
         }
         if waits {
-            let thread = thread::Builder::new()
-                .name("absent-origins".to_owned())
-                .spawn(move || wait_for_origins(&shared))?;
-            daemon.threads.push(thread);
+            self.start_thread("absent-origins", wait_for_origins)?;
         }
-        Ok(daemon)
+        Ok(())
+    }
+
+    /// Starts a thread that is waited for when the daemon ends.
+    fn start_thread(&mut self, name: &str, run: impl FnOnce(&Shared) + Send + 'static) -> io::Result<()> {
+        let shared = Arc::clone(self.shared());
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || run(&shared))?;
+        self.threads.push(thread);
+        Ok(())
+    }
+}
+
+/// The origins of all volumes, as far as they are there.
+struct Opened<'a> {
+    there: Vec<(&'a VolumeConfig, Arc<dyn Origin>)>,
+    /// Volumes that wait for theirs, and why.
+    absent: BTreeMap<String, String>,
+}
+
+impl Opened<'_> {
+    fn of<'a>(config: &'a Config, books: &Books, shop: &OriginShop) -> Result<Opened<'a>, StartError> {
+        let mut opened = Opened { there: Vec::new(), absent: BTreeMap::new() };
+        for (index, volume) in config.volumes.iter().enumerate() {
+            match shop.open(config, index) {
+                Ok(origin) => opened.there.push((volume, origin)),
+                // Where it was sent may be gone, and who sent it must find somebody to send it elsewhere.
+                Err(error) if volume.on_absent == OnAbsent::Wait || books.routes().sends(&volume.name) => {
+                    let reason = with_causes(&error);
+                    tracing::warn!(
+                        volume = volume.name,
+                        reason,
+                        "origin is absent; the volume is exported once it is there"
+                    );
+                    opened.absent.insert(volume.name.clone(), reason);
+                }
+                Err(source) => {
+                    let source = Box::new(source);
+                    return Err(StartError::Origin { volume: volume.name.clone(), source });
+                }
+            }
+        }
+        Ok(opened)
     }
 }
 
