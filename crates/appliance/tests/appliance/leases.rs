@@ -1,7 +1,8 @@
 //! Leases through real sockets: who names which epoch, who is let in, and when a fence is answered.
 
 use super::client::Client;
-use super::{HeldOrigin, MIB, PATIENCE, Scene, Trap, memory, scene, until};
+use super::origins::{HeldOrigin, Trap};
+use super::scene::{MIB, PATIENCE, Scene, memory, scene, until};
 use forebay_appliance::{
     FenceError, Holder, Lease, LeaseError, RetargetOptions, ServiceLimits, VolumeConfig,
 };

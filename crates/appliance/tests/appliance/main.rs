@@ -3,7 +3,9 @@
 
 mod client;
 mod leases;
+mod origins;
 mod retargeting;
+mod scene;
 mod succession;
 
 use client::Client;
@@ -15,102 +17,18 @@ use forebay_appliance::{
 use forebay_cache::Insertion;
 use forebay_cache::flash::Stamp;
 use forebay_nbd::client::Operation;
-use forebay_origin::{
-    CompletionSink, FileOrigin, FileOriginOptions, MemoryImage, MemoryOrigin, Origin, OriginRequest,
-    OriginTraits,
-};
+use forebay_origin::{FileOrigin, FileOriginOptions, MemoryOrigin, Origin};
 use forebay_units::{BlockSize, ByteRange, Bytes, Nanos};
+use origins::{HeldOrigin, Trap};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use scene::{MIB, PATIENCE, Scene, memory, scene, until};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
-
-const MIB: u64 = 1 << 20;
-const PATIENCE: Duration = Duration::from_secs(20);
-
-struct Scene {
-    appliance: Appliance,
-    path: PathBuf,
-    _directory: tempfile::TempDir,
-}
-
-fn scene(volumes: Vec<VolumeConfig>, limits: ServiceLimits) -> Scene {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("nbd.sock");
-    let listeners = vec![ListenerConfig::Unix { path: path.clone() }];
-    let config = ApplianceConfig { listeners, limits, volumes, ..ApplianceConfig::default() };
-    Scene { appliance: Appliance::start(config).unwrap(), path, _directory: directory }
-}
-
-fn memory(size: u64) -> (Arc<MemoryImage>, Arc<dyn Origin>) {
-    let image = Arc::new(MemoryImage::new(Bytes(size)));
-    (image.clone(), Arc::new(MemoryOrigin::new(image)))
-}
-
-/// Waits until `condition` holds; what it waits for is always some other thread's progress.
-fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < PATIENCE, "{what} did not happen");
-        std::thread::yield_now();
-    }
-}
-
-/// An origin that keeps requests back until it is told to let them go.
-struct HeldOrigin {
-    inner: Arc<dyn Origin>,
-    held: Mutex<Vec<(OriginRequest, Arc<dyn CompletionSink>)>>,
-    changed: Condvar,
-    is_open: AtomicBool,
-}
-
-impl HeldOrigin {
-    fn new(inner: Arc<dyn Origin>) -> Arc<HeldOrigin> {
-        Arc::new(HeldOrigin {
-            inner,
-            held: Mutex::default(),
-            changed: Condvar::new(),
-            is_open: AtomicBool::new(false),
-        })
-    }
-
-    fn wait_for(&self, count: usize) {
-        let held = self.held.lock().unwrap();
-        let (held, timeout) =
-            self.changed.wait_timeout_while(held, PATIENCE, |held| held.len() < count).unwrap();
-        assert!(!timeout.timed_out(), "{} requests are held, {count} were expected", held.len());
-    }
-
-    fn open(&self) {
-        self.is_open.store(true, Ordering::SeqCst);
-        for (request, sink) in std::mem::take(&mut *self.held.lock().unwrap()) {
-            self.inner.submit(request, &sink);
-        }
-    }
-}
-
-impl Origin for HeldOrigin {
-    fn traits(&self) -> OriginTraits {
-        self.inner.traits()
-    }
-
-    fn submit(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
-        if self.is_open.load(Ordering::SeqCst) {
-            return self.inner.submit(request, sink);
-        }
-        self.held.lock().unwrap().push((request, sink.clone()));
-        self.changed.notify_all();
-    }
-
-    fn describe(&self) -> String {
-        "held".to_owned()
-    }
-}
+use std::time::Duration;
 
 /// Content that names its place and who wrote it.
 fn pattern(offset: u64, length: usize, writer: u64) -> Vec<u8> {
@@ -591,24 +509,6 @@ fn a_shutdown_while_busy_answers_what_is_in_flight_or_says_that_it_did_not() {
             assert_eq!(scene.appliance.shutdown(Duration::ZERO), Drained::TimedOut);
         }
         assert!(client.finish_one().is_err());
-    }
-}
-
-/// An origin that brings down who asks for its last block.
-struct Trap(Arc<dyn Origin>);
-
-impl Origin for Trap {
-    fn traits(&self) -> OriginTraits {
-        self.0.traits()
-    }
-
-    fn submit(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
-        assert!(request.operation.range().end() < MIB, "a trap: this panic is part of the test");
-        self.0.submit(request, sink);
-    }
-
-    fn describe(&self) -> String {
-        "trap".to_owned()
     }
 }
 

@@ -1,7 +1,9 @@
 //! Volumes that change their origin under load, through real sockets: clients see a pause, and no error and no wrong byte.
 
 use super::client::Client;
-use super::{HeldOrigin, MIB, PATIENCE, memory, scene, verify};
+use super::origins::HeldOrigin;
+use super::scene::{MIB, PATIENCE, memory, scene};
+use super::verify;
 use forebay_appliance::volume::UnfitError;
 use forebay_appliance::{RetargetError, RetargetFailure, RetargetOptions, ServiceLimits, VolumeConfig};
 use forebay_nbd::Uri;

@@ -1,7 +1,8 @@
 //! An origin of ours at a server of ours, between which connections break at any moment, or which is started anew: no client hears of it, and no change comes late.
 
 use super::client::Client;
-use super::{HeldOrigin, MIB, PATIENCE, Scene, memory, scene, until};
+use super::origins::HeldOrigin;
+use super::scene::{MIB, PATIENCE, Scene, memory, scene, until};
 use forebay_appliance::{
     Appliance, ApplianceConfig, Drained, ListenerConfig, RetargetOptions, ServiceLimits, VolumeConfig,
 };
